@@ -1,0 +1,150 @@
+package blockio
+
+import "sync"
+
+// backlog is the queue between Submit and an engine. An operation is waiting, then active (taken by the engine, or held by a fault), then
+// finished. At most depth are active. Operations that the engine gives back (to continue, or released by a fault) are ready: they
+// stay active and go first.
+type backlog struct {
+	depth int
+	// kick tells the engine that so many operations can be taken, or that it is time to end. It is called with mu held.
+	kick func(ready int)
+
+	mu      sync.Mutex // guards the fields that follow
+	waiting list
+	ready   list
+	active  int
+	closing bool
+	ended   bool // the engine's last goroutine has left or is leaving: nobody takes any more
+}
+
+func newBacklog(depth int) *backlog { return &backlog{depth: depth} }
+
+// list is a FIFO through Op.next: no allocation for each operation.
+type list struct {
+	head, tail *Op
+	n          int
+}
+
+func (l *list) push(op *Op) {
+	op.next = nil
+	if l.head == nil {
+		l.head = op
+	} else {
+		l.tail.next = op
+	}
+	l.tail = op
+	l.n++
+}
+
+func (l *list) pop() *Op {
+	op := l.head
+	if op == nil {
+		return nil
+	}
+	if l.head = op.next; l.head == nil {
+		l.tail = nil
+	}
+	op.next = nil
+	l.n--
+	return op
+}
+
+// add queues ops. What it returns nobody will ever take: the engine is gone.
+func (b *backlog) add(ops []*Op) []*Op {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, op := range ops {
+		if op.pending {
+			panic("blockio: an operation was submitted twice")
+		}
+		op.pending = true
+		if b.closing && op.err == nil {
+			op.err = ErrClosed
+		}
+	}
+	if b.ended {
+		return ops
+	}
+	for _, op := range ops {
+		b.waiting.push(op)
+	}
+	b.kickLocked()
+	return nil
+}
+
+// giveBack makes an active operation ready.
+func (b *backlog) giveBack(op *Op) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ready.push(op)
+	b.kickLocked()
+}
+
+func (b *backlog) kickLocked() {
+	if n := b.takeableLocked(); n > 0 || b.idleLocked() && b.closing {
+		b.kick(n)
+	}
+}
+
+// takeableLocked counts what takeLocked would give out now.
+func (b *backlog) takeableLocked() int {
+	return b.ready.n + min(b.waiting.n, b.depth-b.active)
+}
+
+func (b *backlog) idleLocked() bool {
+	return b.waiting.n == 0 && b.active == 0
+}
+
+// takeLocked returns an operation to carry out now, or nil. Those held by a fault pass through here to their wait.
+func (b *backlog) takeLocked() *Op {
+	for {
+		if op := b.ready.pop(); op != nil {
+			return op
+		}
+		if b.active >= b.depth {
+			return nil
+		}
+		op := b.waiting.pop()
+		if op == nil {
+			return nil
+		}
+		b.active++
+		if op.err != nil || op.fault == nil || op.fault.Hold == nil {
+			return op
+		}
+		go func(hold <-chan struct{}) { // joined: close waits until no operation is active
+			<-hold
+			b.giveBack(op)
+		}(op.fault.Hold)
+	}
+}
+
+// finish ends an operation: its room is free before Done, which may submit.
+func (b *backlog) finish(op *Op, err error) {
+	if op.fault != nil && err == nil {
+		op.fault.spoil(op)
+	}
+	if op.attached {
+		op.attached = false
+		op.File.detach()
+	}
+	b.mu.Lock()
+	op.pending = false
+	if !b.ended {
+		b.active--
+		b.kickLocked()
+	}
+	b.mu.Unlock()
+	op.Done(op, err)
+}
+
+// close lets the engine end when the last operation has.
+func (b *backlog) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closing {
+		b.closing = true
+		b.kick(0)
+	}
+}

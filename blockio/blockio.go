@@ -1,0 +1,120 @@
+// Package blockio reads and writes whole blocks of files, past the page cache where that is possible.
+//
+// It hides how a transfer reaches the kernel: through an io_uring with registered buffers, through one without, or
+// through a pool of goroutines in pread and pwrite; a self-test in Open decides. It also hides O_DIRECT with its
+// alignment, and short transfers. IO is an engine with a bounded number of transfers in flight, File a file
+// opened through it, Op one asynchronous transfer; Alloc gives the aligned memory that direct I/O wants. It does not know what
+// the bytes mean, retries no error of a device and keeps no cache.
+//
+// All methods of IO and File may be called concurrently. An Op, and the memory of its buffer, belong to the engine from Submit
+// until Done is called, even if nobody waits any more.
+package blockio
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+)
+
+// DefaultDepth is how many transfers are in flight at most unless Options says otherwise.
+const DefaultDepth = 32
+
+// maxDepth keeps the ring's completion queue (twice the next power of two) far below the kernel's limit of 65,536.
+const maxDepth = 4096
+
+// ErrClosed is what operations get that are submitted once Close of their IO, or of their File, has begun.
+var ErrClosed = errors.New("block I/O is closed")
+
+// Options of Open. The zero value is the automatic choice.
+type Options struct {
+	Engine string       // "auto" (or empty), "uring" or "pread"; uring fails instead of falling back
+	Direct string       // "auto" (or empty), "on" or "off"; on makes OpenFile fail where O_DIRECT is refused
+	Depth  int          // transfers in flight at most; 0 means DefaultDepth
+	Logger *slog.Logger // told which engine was chosen and why; nil is silent
+}
+
+// IO is an engine and what it has in flight.
+type IO struct {
+	engine engine
+	ops    *backlog
+	direct string
+	log    *slog.Logger
+
+	inject atomic.Pointer[injector]
+
+	mu     sync.Mutex // guards reason
+	reason string
+}
+
+// An engine carries out what it takes from the backlog. Its close is called once the backlog is closing, and returns when all of its
+// goroutines have ended.
+type engine interface {
+	name() string
+	register(mem []byte) error
+	unregister(mem []byte) error
+	close()
+}
+
+// Open starts an engine. With Engine "auto" the error is always nil unless the options themselves are wrong: the pool works
+// everywhere. Reason says why a better engine was not taken.
+func Open(opts Options) (*IO, error) {
+	depth := opts.Depth
+	if depth == 0 {
+		depth = DefaultDepth
+	}
+	if depth < 1 || depth > maxDepth {
+		return nil, fmt.Errorf("open block I/O: depth %d is not between 1 and %d", opts.Depth, maxDepth)
+	}
+	direct := opts.Direct
+	switch direct {
+	case "":
+		direct = "auto"
+	case "auto", "on", "off":
+	default:
+		return nil, fmt.Errorf("open block I/O: direct is %q, want auto, on or off", opts.Direct)
+	}
+	log := opts.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	io := &IO{direct: direct, log: log, ops: newBacklog(depth)}
+	if err := io.choose(opts.Engine); err != nil {
+		return nil, fmt.Errorf("open block I/O: %w", err)
+	}
+	log.Info("block I/O", "engine", io.Name(), "depth", depth, "direct", direct, "reason", io.Reason())
+	return io, nil
+}
+
+// Name says which engine runs: "io_uring", "io_uring (unregistered)" or "pread".
+func (io *IO) Name() string { return io.engine.name() }
+
+// Direct reports whether O_DIRECT is tried at all; whether a file has it, its own Direct says.
+func (io *IO) Direct() bool { return io.direct != "off" }
+
+// Reason says why this engine was chosen, and what it has to do without, in words for a status page.
+func (io *IO) Reason() string {
+	io.mu.Lock()
+	defer io.mu.Unlock()
+	return io.reason
+}
+
+func (io *IO) because(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	io.mu.Lock()
+	defer io.mu.Unlock()
+	if io.reason != "" {
+		text = io.reason + "; " + text
+	}
+	io.reason = text
+}
+
+// Close waits until everything submitted before it is done, Dones included, and ends the engine's goroutines. It waits for
+// a hung device as long as that hangs: whoever can't wait calls it in a goroutine. It must not be called from a Done. Further calls
+// wait likewise. The error is always nil today.
+func (io *IO) Close() error {
+	io.ops.close()
+	io.engine.close()
+	return nil
+}

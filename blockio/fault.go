@@ -1,0 +1,92 @@
+package blockio
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Fault says what goes wrong with one operation. The zero value lets it pass. Everything but Err happens
+// below the engine's own handling of short and interrupted transfers, so those are tested with it.
+type Fault struct {
+	Err      error           // the operation ends with it, before the kernel is asked (after Hold)
+	Hold     <-chan struct{} // nothing happens before it is closed: a hung or late device. The operation is in flight meanwhile
+	Again    int             // so many answers of the kernel become EAGAIN
+	Short    int             // the first transfer is cut to so many bytes, at least one unit of alignment, and the rest is continued
+	Torn     int             // only so many bytes (rounded down to alignment) are moved, at least one unit, yet all is reported as done
+	Misplace int64           // the transfer happens so many bytes from where it should
+	Flip     int             // the bit Flip-1 of Buf is inverted after a read
+	bent     bool
+	torn     bool
+}
+
+type injector struct {
+	decide func(n int64, op *Op) Fault
+	n      atomic.Int64
+}
+
+// Inject calls f for every operation submitted from now on, n counting from 0, to ask what shall go wrong with it. It is for
+// tests, also of other packages. f is called inside Submit, concurrently if Submit is, and must not keep op. A Sync of a file is asked too, with
+// an op whose Buf and Done are nil; of its Fault only Err and Hold count. A nil f ends it.
+func Inject(io *IO, f func(n int64, op *Op) Fault) {
+	if f == nil {
+		io.inject.Store(nil)
+		return
+	}
+	io.inject.Store(&injector{decide: f})
+}
+
+func (i *injector) apply(op *Op) {
+	f := i.decide(i.n.Add(1)-1, op)
+	if f == (Fault{}) {
+		return
+	}
+	op.fault = &f
+}
+
+func (io *IO) injectSync(f *File) error {
+	i := io.inject.Load()
+	if i == nil {
+		return nil
+	}
+	fault := i.decide(i.n.Add(1)-1, &Op{File: f, Write: true})
+	if fault.Hold != nil {
+		<-fault.Hold
+	}
+	return fault.Err
+}
+
+// bend changes what is asked of the kernel.
+func (f *Fault) bend(op *Op, buf []byte, off int64) ([]byte, int64) {
+	off += f.Misplace
+	cut := f.Short
+	if f.Torn > 0 {
+		cut, f.torn = f.Torn, true
+	}
+	if cut > 0 && !f.bent && f.Again == 0 {
+		f.bent = true
+		unit := max(op.File.offAlign, op.File.memAlign)
+		cut = max(cut-cut%unit, unit)
+		buf = buf[:min(cut, len(buf))]
+	}
+	return buf, off
+}
+
+// answer changes what the kernel said.
+func (f *Fault) answer(n int, errno unix.Errno) (int, unix.Errno) {
+	if f.Again > 0 {
+		f.Again--
+		return 0, unix.EAGAIN
+	}
+	if f.torn && errno == 0 {
+		return 1 << 62, 0
+	}
+	return n, errno
+}
+
+// spoil changes what a read brought.
+func (f *Fault) spoil(op *Op) {
+	if bit := f.Flip - 1; bit >= 0 && !op.Write && bit/8 < len(op.Buf) {
+		op.Buf[bit/8] ^= 1 << (bit % 8)
+	}
+}

@@ -1,0 +1,238 @@
+package blockio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+)
+
+// defaultAlign is used where the kernel does not tell: no device in use has larger sectors.
+const defaultAlign = 4096
+
+// File is a regular file opened for reading and writing of blocks.
+type File struct {
+	io                 *IO
+	path               string
+	fd                 int
+	direct             bool
+	memAlign, offAlign int
+
+	mu     sync.Mutex // guards the fields that follow
+	users  int        // operations and calls that use fd
+	closed bool
+}
+
+// OpenFile opens a regular file for reading and writing, and creates it (mode 0600) if create is set and it is not there. A symbolic
+// link as the last element is refused. O_DIRECT is used unless Direct is "off"; a file system that refuses it gets
+// buffered I/O, or with "on" an error that matches unix.EINVAL.
+func (io *IO) OpenFile(path string, create bool) (*File, error) {
+	flags := unix.O_RDWR | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if create {
+		flags |= unix.O_CREAT
+	}
+	f := &File{io: io, path: path, fd: -1, memAlign: 1, offAlign: 1}
+	var why error
+	if io.direct != "off" {
+		f.fd, why = open(path, flags|unix.O_DIRECT)
+		if why == nil {
+			f.direct = true
+			why = f.askAlignment()
+		} else if !errors.Is(why, unix.EINVAL) {
+			return nil, openError(path, why)
+		}
+		if why != nil && io.direct == "on" {
+			f.closeFd()
+			return nil, fmt.Errorf("open %s with O_DIRECT: %w (choose another file system, or allow buffered I/O)", path, why)
+		}
+	}
+	if why != nil {
+		io.because("%s has no O_DIRECT (%v), so it is read through the page cache", path, why)
+		io.log.Warn("no O_DIRECT", "file", path, "error", why)
+		f.closeFd()
+	}
+	if f.fd < 0 {
+		f.direct, f.memAlign, f.offAlign = false, 1, 1
+		var err error
+		if f.fd, err = open(path, flags); err != nil {
+			return nil, openError(path, err)
+		}
+	}
+	if err := f.mustBeRegular(); err != nil {
+		f.closeFd()
+		return nil, err
+	}
+	return f, nil
+}
+
+func openError(path string, err error) error {
+	if errors.Is(err, unix.ELOOP) {
+		return fmt.Errorf("open %s: it is a symbolic link, which is refused here: %w", path, err)
+	}
+	return &os.PathError{Op: "open", Path: path, Err: err}
+}
+
+func open(path string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags, 0o600)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func (f *File) closeFd() {
+	if f.fd >= 0 {
+		_ = unix.Close(f.fd)
+		f.fd = -1
+	}
+}
+
+// askAlignment asks what direct transfers of this file must be aligned to; an error says that it takes none.
+func (f *File) askAlignment() error {
+	f.memAlign, f.offAlign = defaultAlign, defaultAlign
+	var st unix.Statx_t
+	err := unix.Statx(f.fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
+	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
+		return nil // before Linux 6.1, or a file system that does not say
+	}
+	if st.Dio_mem_align == 0 || st.Dio_offset_align == 0 {
+		return fmt.Errorf("the file system says that this file can't: %w", unix.EINVAL)
+	}
+	f.memAlign, f.offAlign = int(st.Dio_mem_align), int(st.Dio_offset_align)
+	return nil
+}
+
+func (f *File) mustBeRegular() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(f.fd, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: f.path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("open %s: not a regular file (mode %#o)", f.path, st.Mode)
+	}
+	return nil
+}
+
+// MemAlign is what the address of every buffer must be a multiple of, in bytes; 1 if the file is buffered.
+func (f *File) MemAlign() int { return f.memAlign }
+
+// OffAlign is what every offset and length must be a multiple of, in bytes; 1 if the file is buffered.
+func (f *File) OffAlign() int { return f.offAlign }
+
+// Direct reports whether transfers bypass the page cache.
+func (f *File) Direct() bool { return f.direct }
+
+// Fd is the descriptor, the File's own: valid until Close, and not to be closed.
+func (f *File) Fd() int { return f.fd }
+
+// Name is the path given to OpenFile.
+func (f *File) Name() string { return f.path }
+
+// Allocate makes sure that the first size bytes of the file have room on the device, and that the file is at least that long; what is
+// new reads as zeros. If there is no room the error matches unix.ENOSPC (or EDQUOT, EFBIG), says how much is free, and the file
+// is as long as before.
+func (f *File) Allocate(size int64) error {
+	if !f.attach() {
+		return fmt.Errorf("reserve %s: %w", f.path, ErrClosed)
+	}
+	defer f.detach()
+	before, err := f.Size()
+	if err != nil {
+		return err
+	}
+	for {
+		err = unix.Fallocate(f.fd, 0, 0, size)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	_ = unix.Ftruncate(f.fd, before) // gives back what was reserved until the error came
+	text := fmt.Sprintf("reserve %s (%d bytes) in %s", humanize.IBytes(uint64(max(size, 0))), size, f.path)
+	var fs unix.Statfs_t
+	if errors.Is(err, unix.ENOSPC) && unix.Fstatfs(f.fd, &fs) == nil {
+		free := fs.Bavail * uint64(fs.Bsize)
+		return fmt.Errorf("%s: %w: %s are free; free more or ask for less", text, err, humanize.IBytes(free))
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("%s: this file system can't reserve space; use another: %w", text, err)
+	}
+	return fmt.Errorf("%s: %w", text, err)
+}
+
+// Size is the file's length in bytes.
+func (f *File) Size() (int64, error) {
+	if !f.attach() {
+		return 0, fmt.Errorf("size of %s: %w", f.path, ErrClosed)
+	}
+	defer f.detach()
+	var st unix.Stat_t
+	if err := unix.Fstat(f.fd, &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: f.path, Err: err}
+	}
+	return st.Size, nil
+}
+
+// Sync makes what has been written durable (fdatasync) and blocks as long as that takes. An error is final: the
+// kernel has dropped what it could not write and the next Sync may well succeed, so what this one covered must be
+// taken as lost.
+func (f *File) Sync() error {
+	if !f.attach() {
+		return fmt.Errorf("sync %s: %w", f.path, ErrClosed)
+	}
+	defer f.detach()
+	if err := f.io.injectSync(f); err != nil {
+		return fmt.Errorf("sync %s: %w", f.path, err)
+	}
+	for {
+		err := unix.Fdatasync(f.fd)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EINTR {
+			return fmt.Errorf("sync %s: %w", f.path, err)
+		}
+	}
+}
+
+// Close refuses further operations with ErrClosed. It does not wait: the descriptor is closed when the last operation on it has ended,
+// so that a transfer in flight can never meet another file under the same number.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fmt.Errorf("close %s: %w", f.path, ErrClosed)
+	}
+	f.closed = true
+	if f.users > 0 {
+		return nil
+	}
+	if err := unix.Close(f.fd); err != nil {
+		return &os.PathError{Op: "close", Path: f.path, Err: err}
+	}
+	return nil
+}
+
+func (f *File) attach() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return false
+	}
+	f.users++
+	return true
+}
+
+func (f *File) detach() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.users--; f.users == 0 && f.closed {
+		_ = unix.Close(f.fd) // the data's errors came from Sync
+	}
+}
