@@ -1,0 +1,225 @@
+package sample
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/zeebo/xxh3"
+)
+
+// encoder writes sections one after the other. It holds one buffer, so that a manifest of any size is written in little memory.
+// The first error stays and makes the rest do nothing.
+type encoder struct {
+	f     *os.File
+	buf   []byte
+	at    uint64 // bytes of the file so far, without buf
+	sum   *xxh3.Hasher
+	table []section
+	err   error
+}
+
+const spillSize = 256 << 10
+
+func (e *encoder) u32(v uint32) { e.buf = binary.LittleEndian.AppendUint32(e.buf, v); e.spill() }
+func (e *encoder) u64(v uint64) { e.buf = binary.LittleEndian.AppendUint64(e.buf, v); e.spill() }
+func (e *encoder) str(s string) { e.buf = append(e.buf, s...); e.spill() }
+
+func (e *encoder) spill() {
+	if len(e.buf) >= spillSize {
+		e.flush()
+	}
+}
+
+func (e *encoder) flush() {
+	if e.err == nil {
+		_, e.err = e.f.Write(e.buf)
+	}
+	e.sum.Write(e.buf)
+	e.at += uint64(len(e.buf))
+	e.buf = e.buf[:0]
+}
+
+// section pads to where the next one begins, lets body write it, and adds it to the table.
+func (e *encoder) section(id uint32, body func()) {
+	e.buf = append(e.buf, make([]byte, alignUp(e.at)-e.at)...)
+	e.flush()
+	e.sum.Reset()
+	s := section{id: id, off: e.at}
+	body()
+	e.flush()
+	s.len, s.sum = e.at-s.off, e.sum.Sum128().Bytes()
+	e.table = append(e.table, s)
+}
+
+func (e *encoder) strings(list []string) {
+	for _, s := range list {
+		e.u32(uint32(len(s)))
+	}
+	for _, s := range list {
+		e.str(s)
+	}
+}
+
+// encode writes a whole manifest to f, which is empty, and gives its fingerprint. The entries have passed check.
+func encode(f *os.File, classes []string, entries []Entry) (Fingerprint, error) {
+	sections := 7
+	exts, parts := extensions(entries)
+	if parts > 0 {
+		sections += 3
+	}
+	e := &encoder{f: f, sum: xxh3.New()}
+	e.buf = make([]byte, headerSize(sections), spillSize+MaxName) // its place; it is written last
+	e.flush()
+	h := header{samples: uint64(len(entries)), classes: uint64(len(classes))}
+	e.section(secSizes, func() {
+		for i := range entries {
+			e.u32(entries[i].Size)
+			h.bytes += uint64(entries[i].Size)
+		}
+	})
+	e.section(secLabels, func() {
+		for i := range entries {
+			e.u32(uint32(entries[i].Label))
+		}
+	})
+	e.section(secVersions, func() {
+		for i := range entries {
+			e.u64(entries[i].Version)
+		}
+	})
+	e.section(secNameHashes, func() {
+		for i := range entries {
+			e.u64(NameHash(entries[i].Name))
+		}
+	})
+	e.section(secClasses, func() { e.strings(classes) })
+	if parts > 0 {
+		e.parts(entries, exts)
+	}
+	e.names(entries)
+	h.length, h.table = e.at, e.table
+	if e.err == nil {
+		_, e.err = f.WriteAt(h.encode(), 0)
+	}
+	return h.fingerprint(), e.err
+}
+
+func (e *encoder) parts(entries []Entry, exts []string) {
+	e.section(secPartStarts, func() {
+		n := uint32(0)
+		for i := range entries {
+			e.u32(n)
+			n += uint32(len(entries[i].Parts))
+		}
+		e.u32(n)
+	})
+	e.section(secParts, func() {
+		place := make(map[string]uint32, len(exts))
+		for i, ext := range exts {
+			place[ext] = uint32(i)
+		}
+		for i := range entries {
+			for _, p := range entries[i].Parts {
+				e.u32(place[p.Ext])
+				e.u32(p.Size)
+			}
+		}
+	})
+	e.section(secExts, func() {
+		e.u32(uint32(len(exts)))
+		e.strings(exts)
+	})
+}
+
+func (e *encoder) names(entries []Entry) {
+	e.section(secNameOffs, func() {
+		off := uint64(0)
+		for i := range entries {
+			e.u64(off)
+			off += uint64(len(entries[i].Name))
+		}
+		e.u64(off)
+	})
+	e.section(secNames, func() {
+		for i := range entries {
+			e.str(entries[i].Name)
+		}
+	})
+}
+
+// extensions lists the parts' extensions in order of their first use, and counts the parts.
+func extensions(entries []Entry) (exts []string, parts uint64) {
+	seen := make(map[string]bool)
+	for i := range entries {
+		parts += uint64(len(entries[i].Parts))
+		for _, p := range entries[i].Parts {
+			if !seen[p.Ext] {
+				seen[p.Ext] = true
+				exts = append(exts, p.Ext)
+			}
+		}
+	}
+	return exts, parts
+}
+
+// check refuses what a manifest can't hold.
+func check(classes []string, entries []Entry) error {
+	if uint64(len(entries)) > MaxSamples {
+		return fmt.Errorf("%w: %d samples, a manifest holds at most %d: split the dataset", ErrEntry, len(entries), uint64(MaxSamples))
+	}
+	for i, c := range classes {
+		if len(c) > MaxName {
+			return fmt.Errorf("%w: class %d has a name of %d bytes, at most %d: rename it", ErrEntry, i, len(c), MaxName)
+		}
+	}
+	parts := uint64(0)
+	for i := range entries {
+		if err := entries[i].check(); err != nil {
+			return fmt.Errorf("sample %d, %s: %w", i, clip(entries[i].Name), err)
+		}
+		parts += uint64(len(entries[i].Parts))
+	}
+	if parts > math.MaxUint32 {
+		return fmt.Errorf("%w: %d parts, a manifest holds at most %d: split the dataset", ErrEntry, parts, uint64(math.MaxUint32))
+	}
+	return checkUnique(entries)
+}
+
+func (e *Entry) check() error {
+	if len(e.Name) == 0 || len(e.Name) > MaxName {
+		return fmt.Errorf("%w: its name has %d bytes, want 1 to %d: rename it", ErrEntry, len(e.Name), MaxName)
+	}
+	if e.Parts == nil {
+		return nil
+	}
+	sum := uint64(0)
+	for _, p := range e.Parts {
+		if len(p.Ext) > MaxName {
+			return fmt.Errorf("%w: a part's extension has %d bytes, at most %d: rename it", ErrEntry, len(p.Ext), MaxName)
+		}
+		sum += uint64(p.Size)
+	}
+	if len(e.Parts) == 0 || sum != uint64(e.Size) {
+		return fmt.Errorf("%w: its %d parts have %d bytes, the sample has %d", ErrEntry, len(e.Parts), sum, e.Size)
+	}
+	return nil
+}
+
+// checkUnique finds a name that occurs twice, by the same index over hashes that a look-up uses.
+func checkUnique(entries []Entry) error {
+	hashes := make([]uint64, len(entries))
+	for i := range entries {
+		hashes[i] = NameHash(entries[i].Name)
+	}
+	x := newHashIndex(hashes)
+	for i := range entries {
+		for j := range x.candidates(hashes[i]) {
+			if int(j) != i && entries[j].Name == entries[i].Name {
+				return fmt.Errorf("%w: samples %d and %d have the same name %s: a name must be unique", ErrEntry, min(i, int(j)), max(i, int(j)), clip(entries[i].Name))
+			}
+		}
+	}
+	return nil
+}

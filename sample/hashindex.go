@@ -1,0 +1,48 @@
+package sample
+
+import (
+	"iter"
+	"math/bits"
+)
+
+// hashIndex finds the samples with a given name hash. It keeps no hashes of its own: a table of starts, one for about
+// eight samples, and the samples' indices sorted by the top bits of their hash, so about 4.5 bytes a sample. Hashes are
+// uniform, so a look-up compares about eight of them. It is built in two linear passes (no sort).
+type hashIndex struct {
+	hashes []uint64
+	shift  uint     // hash >> shift is the bucket
+	starts []uint32 // bucket b is order[starts[b]:starts[b+1]]
+	order  []Index
+}
+
+func newHashIndex(hashes []uint64) *hashIndex {
+	top := max(0, bits.Len(uint(len(hashes)))-3)
+	x := &hashIndex{hashes: hashes, shift: uint(64 - top), starts: make([]uint32, 1<<top+1), order: make([]Index, len(hashes))}
+	for _, h := range hashes {
+		x.starts[h>>x.shift]++
+	}
+	sum := uint32(0)
+	for b, n := range x.starts {
+		sum += n
+		x.starts[b] = sum
+	}
+	// Each bucket is filled from its end, which leaves its start in the table, and going backwards leaves its indices ascending.
+	for i := len(hashes) - 1; i >= 0; i-- {
+		b := hashes[i] >> x.shift
+		x.starts[b]--
+		x.order[x.starts[b]] = Index(i)
+	}
+	return x
+}
+
+// candidates gives the samples with this hash, ascending.
+func (x *hashIndex) candidates(hash uint64) iter.Seq[Index] {
+	return func(yield func(Index) bool) {
+		b := hash >> x.shift
+		for _, i := range x.order[x.starts[b]:x.starts[b+1]] {
+			if x.hashes[i] == hash && !yield(i) {
+				return
+			}
+		}
+	}
+}

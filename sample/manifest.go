@@ -1,0 +1,257 @@
+package sample
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Manifest is an open manifest. The slices it gives out lie in the mapped file: read-only, and gone after Close.
+type Manifest struct {
+	head    header
+	print   Fingerprint
+	front   []byte      // the mapped file up to the name offsets
+	file    io.ReaderAt // for the names
+	close   func() error
+	classes []string
+	exts    []string
+
+	sizes      []uint32
+	labels     []int32
+	versions   []uint64
+	hashes     []uint64
+	partStarts []uint32 // nil: no sample has parts
+	parts      []uint32 // (ext, size) pairs
+
+	offs, names section
+	byName      func() *hashIndex
+}
+
+// WriteManifest writes the manifest of a listing to path, whole or not at all: what was written is decoded again and
+// compared before it takes the place of what was there. The errors of a listing that can't be kept wrap [ErrEntry].
+func WriteManifest(path string, classes []string, entries []Entry) (Fingerprint, error) {
+	var print Fingerprint
+	err := check(classes, entries)
+	if err == nil {
+		err = replace(path, func(f *os.File) (err error) {
+			if print, err = encode(f, classes, entries); err != nil {
+				return err
+			}
+			return verifyWritten(f, print, classes, entries)
+		})
+	}
+	if err != nil {
+		return Fingerprint{}, fmt.Errorf("write manifest %s: %w", path, err)
+	}
+	return print, nil
+}
+
+// verifyWritten decodes what f holds and holds it against what was to be written.
+func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []Entry) (err error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	m, err := mapManifest(f, uint64(fi.Size()))
+	if err != nil {
+		return fmt.Errorf("read back: %w", err)
+	}
+	defer func() {
+		if e := m.Close(); err == nil {
+			err = e
+		}
+	}()
+	if m.print != print || m.Len() != len(entries) || !slices.Equal(m.classes, classes) {
+		return fmt.Errorf("read back: %w: header or classes differ from what was written", ErrCorrupt)
+	}
+	names := nameReader{m: m}
+	for i := range entries {
+		got, err := m.entry(Index(i), &names)
+		if err != nil {
+			return fmt.Errorf("read back: %w", err)
+		}
+		want := &entries[i]
+		if got.Name != want.Name || got.Size != want.Size || got.Label != want.Label || got.Version != want.Version || !slices.Equal(got.Parts, want.Parts) {
+			return fmt.Errorf("read back: %w: sample %d differs from what was written", ErrCorrupt, i)
+		}
+	}
+	return nil
+}
+
+// OpenManifest maps a manifest and verifies all of it but the names. Errors wrap [ErrCorrupt] or [ErrVersion] where that is the cause.
+func OpenManifest(path string) (*Manifest, error) {
+	f, size, err := openRegular(path, os.O_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("open manifest: %w", err)
+	}
+	m, err := mapManifest(f, uint64(size))
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open manifest %s: %w", path, err)
+	}
+	unmap := m.close
+	m.close = func() error { return errors.Join(unmap(), f.Close()) }
+	return m, nil
+}
+
+// mapManifest leaves f open and its own to the caller; the manifest's Close only unmaps.
+func mapManifest(f *os.File, size uint64) (*Manifest, error) {
+	h, err := readHeader(f, size)
+	if err != nil {
+		return nil, err
+	}
+	front, err := syscall.Mmap(int(f.Fd()), 0, int(h.find(secNameOffs).off), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map: %w", err)
+	}
+	m, err := newManifest(h, front, f)
+	if err != nil {
+		syscall.Munmap(front)
+		return nil, err
+	}
+	m.close = func() error { return syscall.Munmap(front) }
+	return m, nil
+}
+
+func readHeader(r io.ReaderAt, size uint64) (header, error) {
+	b := make([]byte, fixedSize, headerSize(maxSections))
+	if size < fixedSize {
+		return header{}, fmt.Errorf("%w: %d bytes are too few for a manifest", ErrCorrupt, size)
+	}
+	if _, err := r.ReadAt(b, 0); err != nil {
+		return header{}, fmt.Errorf("read header: %w", err)
+	}
+	n, err := headerLen(b)
+	if err != nil {
+		return header{}, err
+	}
+	if uint64(n) > size {
+		return header{}, fmt.Errorf("%w: %d bytes are too few for the header", ErrCorrupt, size)
+	}
+	b = b[:n]
+	if _, err := r.ReadAt(b[fixedSize:], fixedSize); err != nil {
+		return header{}, fmt.Errorf("read header: %w", err)
+	}
+	return decodeHeader(b, size)
+}
+
+// newManifest verifies front, the file's bytes up to the name offsets, and takes its columns.
+func newManifest(h header, front []byte, file io.ReaderAt) (*Manifest, error) {
+	m := &Manifest{head: h, print: h.fingerprint(), front: front, file: file, offs: h.find(secNameOffs), names: h.find(secNames), close: func() error { return nil }}
+	end := uint64(headerSize(len(h.table)))
+	for _, s := range h.table {
+		if s.off > uint64(len(front)) || s.id == secNames {
+			continue
+		}
+		for _, b := range front[end:s.off] {
+			if b != 0 {
+				return nil, fmt.Errorf("%w: padding before %v is not zero", ErrCorrupt, s)
+			}
+		}
+		if end = s.off + s.len; s.id == secNameOffs {
+			continue
+		}
+		if xxh3.Hash128(front[s.off:end]).Bytes() != s.sum {
+			return nil, fmt.Errorf("%w: section of %v does not match its checksum", ErrCorrupt, s)
+		}
+	}
+	m.sizes = column[uint32](m.section(secSizes))
+	m.labels = column[int32](m.section(secLabels))
+	m.versions = column[uint64](m.section(secVersions))
+	m.hashes = column[uint64](m.section(secNameHashes))
+	m.byName = sync.OnceValue(func() *hashIndex { return newHashIndex(m.hashes) })
+	var err error
+	if m.classes, err = decodeStrings(m.section(secClasses), h.classes); err != nil {
+		return nil, fmt.Errorf("classes: %w", err)
+	}
+	if err := m.takeParts(); err != nil {
+		return nil, err
+	}
+	sum := uint64(0)
+	for _, n := range m.sizes {
+		sum += uint64(n)
+	}
+	if sum != h.bytes {
+		return nil, fmt.Errorf("%w: sizes add up to %d, header says %d", ErrCorrupt, sum, h.bytes)
+	}
+	return m, nil
+}
+
+func (m *Manifest) section(id uint32) []byte {
+	s := m.head.find(id)
+	return m.front[s.off : s.off+s.len]
+}
+
+func (m *Manifest) takeParts() error {
+	if m.head.find(secPartStarts).len == 0 {
+		return nil
+	}
+	m.partStarts, m.parts = column[uint32](m.section(secPartStarts)), column[uint32](m.section(secParts))
+	exts := m.section(secExts)
+	if len(exts) < 4 {
+		return fmt.Errorf("%w: extensions have %d bytes", ErrCorrupt, len(exts))
+	}
+	var err error
+	if m.exts, err = decodeStrings(exts[4:], uint64(binary.LittleEndian.Uint32(exts))); err != nil {
+		return fmt.Errorf("extensions: %w", err)
+	}
+	last := m.partStarts[0]
+	for _, s := range m.partStarts {
+		if s < last {
+			return fmt.Errorf("%w: part starts descend", ErrCorrupt)
+		}
+		last = s
+	}
+	if m.partStarts[0] != 0 || m.head.find(secParts).len != 8*uint64(last) {
+		return fmt.Errorf("%w: %d parts, the table has %d bytes", ErrCorrupt, last, m.head.find(secParts).len)
+	}
+	for i := 0; i < len(m.parts); i += 2 {
+		if m.parts[i] >= uint32(len(m.exts)) {
+			return fmt.Errorf("%w: part %d has no extension", ErrCorrupt, i/2)
+		}
+	}
+	return nil
+}
+
+// Close unmaps the file. Slices that the manifest gave out must not be used any more.
+func (m *Manifest) Close() error { return m.close() }
+
+// Len is the number of samples.
+func (m *Manifest) Len() int { return len(m.hashes) }
+
+// Size of sample i in bytes.
+func (m *Manifest) Size(i Index) uint32 { return m.sizes[i] }
+
+// Sizes of all samples in bytes, by index.
+func (m *Manifest) Sizes() []uint32 { return m.sizes }
+
+// Label of sample i.
+func (m *Manifest) Label(i Index) int32 { return m.labels[i] }
+
+// Labels of all samples, by index.
+func (m *Manifest) Labels() []int32 { return m.labels }
+
+// Version of sample i: see [Entry].
+func (m *Manifest) Version(i Index) uint64 { return m.versions[i] }
+
+// NameHash of sample i's name: see the function of this name.
+func (m *Manifest) NameHash(i Index) uint64 { return m.hashes[i] }
+
+// NameHashes of all samples, by index.
+func (m *Manifest) NameHashes() []uint64 { return m.hashes }
+
+// Classes are the names of labels 0, 1, …; empty if the source has none. The caller must not change them.
+func (m *Manifest) Classes() []string { return m.classes }
+
+// Bytes is the sum of all sizes.
+func (m *Manifest) Bytes() uint64 { return m.head.bytes }
+
+// Fingerprint of the manifest: it stands for every byte of it.
+func (m *Manifest) Fingerprint() Fingerprint { return m.print }

@@ -1,0 +1,47 @@
+package sample
+
+import "fmt"
+
+// Remap says where the samples of an old listing are in a new one: for each old index the new index with the same name,
+// size and version, or [None]. What is known of a sample (its sum, its bytes in the log) holds for the other exactly then.
+func Remap(old, new *Manifest) ([]Index, error) {
+	mapping := make([]Index, old.Len())
+	oldNames, newNames := nameReader{m: old}, nameReader{m: new}
+	index := new.byName()
+	for i := range mapping {
+		mapping[i] = None
+		for j := range index.candidates(old.hashes[i]) {
+			if old.sizes[i] != new.sizes[j] || old.versions[i] != new.versions[j] {
+				continue
+			}
+			a, err := oldNames.at(Index(i))
+			if err != nil {
+				return nil, fmt.Errorf("old manifest: %w", err)
+			}
+			b, err := newNames.at(j)
+			if err != nil {
+				return nil, fmt.Errorf("new manifest: %w", err)
+			}
+			if a == b {
+				mapping[i] = j
+				break
+			}
+		}
+	}
+	return mapping, nil
+}
+
+// CopyTo sets in other the sums that are known here, by a mapping from [Remap], and says how many.
+func (s *Sums) CopyTo(other *Sums, mapping []Index) int {
+	copied := 0
+	for i, j := range mapping {
+		if j == None {
+			continue
+		}
+		if sum, known := s.Get(Index(i)); known {
+			other.Set(j, sum)
+			copied++
+		}
+	}
+	return copied
+}

@@ -1,0 +1,81 @@
+// Package sample owns what identifies a training sample: its index, its name, and the checksum of its bytes.
+//
+// It has two files, both mapped into memory and both portable between machines. The [Manifest] is the immutable list of
+// a dataset's samples in framework order; its [Fingerprint] names the dataset. [Sums] lies beside it and learns the
+// xxh3-64 sum of each sample's bytes as they are read for the first time. [Remap] carries what is known from one listing
+// to the next. Names stay on disk and are read when they are asked for; everything else of a manifest is verified when
+// it is opened. The package reads no sample's bytes and knows no source.
+//
+// Every method of an open Manifest or Sums may be called concurrently, except Close, which must come after all others.
+package sample
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Index is a sample's place in the manifest, from 0. It is an alias: a []uint32 is a []Index.
+type Index = uint32
+
+// None is no sample's index. See [Remap].
+const None Index = math.MaxUint32
+
+// Limits of a manifest. They bound what a reader allocates, and keep None free.
+const (
+	MaxSamples = math.MaxUint32 - 1 // samples in one manifest
+	MaxName    = 64 << 10           // bytes of a name, a class or a part's extension
+)
+
+var (
+	// ErrCorrupt says that a file's bytes are not what was written. The file can be made again: a manifest by listing the source, sums by reading it.
+	ErrCorrupt = errors.New("corrupt")
+	// ErrVersion says that a file was written by another version of lcache, whose format this one does not know.
+	ErrVersion = errors.New("unknown format version")
+	// ErrOtherManifest says that sums belong to a manifest with another fingerprint.
+	ErrOtherManifest = errors.New("sums of another manifest")
+	// ErrEntry says that an entry can't be in a manifest: no name, too long a name, a name given twice, parts that are not the whole.
+	ErrEntry = errors.New("invalid entry")
+)
+
+// Fingerprint identifies a manifest, and so a dataset: equal fingerprints mean equal names, sizes, labels, versions and order.
+type Fingerprint [16]byte
+
+// String gives all 32 hex digits.
+func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// Short gives the first 8 hex digits, for people.
+func (f Fingerprint) Short() string { return hex.EncodeToString(f[:4]) }
+
+// Sum is the identity of a sample's bytes: xxh3-64 without a seed.
+func Sum(b []byte) uint64 { return xxh3.Hash(b) }
+
+// NameHash is the xxh3-64 of a name's bytes. Admission goes by it, and so does the look-up of a name.
+func NameHash(name string) uint64 { return xxh3.HashString(name) }
+
+// Entry is one sample of a listing.
+type Entry struct {
+	Name    string // a key relative to the source's root, "/" between its elements; opaque bytes, unique, 1 to MaxName of them
+	Size    uint32 // bytes; a sample of 4 GiB or more can't be kept
+	Label   int32  // index of the class, or the user's own number
+	Version uint64 // the source's own identity of this content: mtime in ns for a directory, a hash of the ETag for an object store
+	Parts   []Part // nil: the sample is one part. Else the parts in the order in which their bytes follow each other, Size in all
+}
+
+// Part is one of the files that make up a sample, such as the jpg and the json of a tar shard.
+type Part struct {
+	Ext  string // what follows the stem, without the dot
+	Size uint32 // bytes
+}
+
+// clip quotes a name for an error message: one line, and not all of a name of 64 KiB.
+func clip(name string) string {
+	const most = 200
+	if len(name) > most {
+		return fmt.Sprintf("%q… (%d bytes)", name[:most], len(name))
+	}
+	return fmt.Sprintf("%q", name)
+}

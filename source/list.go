@@ -1,0 +1,110 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lcache/sample"
+)
+
+// List gives the order of torchvision's ImageFolder: the folders at the top are the classes, sorted as Python sorts them;
+// within a class come its folders sorted by their whole path (so "a", "a-b", "a/b": not the order of a depth-first walk),
+// and within a folder its files, sorted. Links to folders are followed. Files beside the class folders are left out.
+// As there, a class folder without a file is an error. Other than there, so is what would be left out silently or would
+// fail later: what can't be read, a link to nothing, a loop of links, what is not a regular file.
+func (d *dir) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {
+	classes, folders, err := d.list(ctx, progress)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+	}
+	// The order is that of (class, folder's path); a folder's own files are sorted already.
+	slices.SortFunc(folders, func(a, b folder) int {
+		return cmp.Or(cmp.Compare(a.label, b.label), comparePython(a.path, b.path))
+	})
+	total := 0
+	for _, f := range folders {
+		total += len(f.files)
+	}
+	if err := d.checkFound(classes, folders, total); err != nil {
+		return nil, nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+	}
+	entries := make([]sample.Entry, 0, total)
+	for i, f := range folders {
+		for j := range f.files {
+			f.files[j].Label = f.label
+		}
+		entries = append(entries, f.files...)
+		folders[i].files = nil // a listing of many millions should not be held twice
+	}
+	return classes, entries, nil
+}
+
+// list finds all folders, in any order.
+func (d *dir) list(ctx context.Context, progress func(int)) (classes []string, folders []folder, err error) {
+	w := newWalk(ctx, d, progress)
+	top, err := w.scan(".", nil)
+	if err != nil {
+		w.group.Wait() // nothing runs any more; it frees the context
+		return nil, nil, err
+	}
+	if !d.opts.Flat {
+		classes = append(classes, top.subs...)
+		slices.SortFunc(classes, comparePython)
+	}
+	if len(classes) == 0 {
+		// Only a source without classes has samples at its top.
+		if top.problem != nil {
+			w.group.Wait()
+			return nil, nil, top.problem
+		}
+		w.keep(folder{path: "", files: top.files})
+		err = w.all(top.self, top.subs, func(string) int32 { return 0 })
+	} else {
+		w.count(-len(top.files))
+		labels := make(map[string]int32, len(classes))
+		for i, c := range classes {
+			labels[c] = int32(i)
+		}
+		err = w.all(top.self, classes, func(class string) int32 { return labels[class] })
+	}
+	return classes, w.folders, err
+}
+
+func (d *dir) checkFound(classes []string, folders []folder, total int) error {
+	of := ""
+	if len(d.opts.Exts) > 0 {
+		of = " that ends in " + strings.Join(d.opts.Exts, " or ")
+	}
+	if total == 0 {
+		return fmt.Errorf("%w: it holds no file%s", ErrEmpty, of)
+	}
+	full := make([]bool, len(classes))
+	for _, f := range folders {
+		if len(classes) > 0 && len(f.files) > 0 {
+			full[f.label] = true
+		}
+	}
+	var empty []string
+	for i, c := range classes {
+		if !full[i] {
+			empty = append(empty, clip(c))
+		}
+	}
+	if len(empty) == 0 {
+		return nil
+	}
+	return fmt.Errorf("class folder %s holds no file%s%s (torchvision refuses that too): remove the folder, put a file into it, or list the source flat", empty[0], of, andMore(len(empty)-1))
+}
+
+func andMore(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and so %d more", n)
+}
+
+var errLinkToNothing = errors.New("a link to nothing: repair or remove it")

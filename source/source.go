@@ -1,0 +1,124 @@
+// Package source is where samples come from: a [Source] is listed once, in canonical order, and then read sample by sample, many times.
+//
+// [Open] chooses a source by the scheme of what the user wrote; today that is a directory, listed in the order of
+// torchvision's ImageFolder. A source is opened read-only and never changed. A read gives exactly the version of a sample
+// that was listed, or a [SampleError]; it does not retry, cache, verify sums or set deadlines: who calls it does.
+// All methods of a Source may be called concurrently, except Close, which must come after all others.
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"lcache/sample"
+)
+
+// Source lists samples and reads them.
+type Source interface {
+	// String is the source as the user wrote it, cleaned.
+	String() string
+
+	// List gives all samples in canonical order, and the names of their labels 0, 1, … (none if the source has no classes).
+	// progress, if not nil, is told from time to time how many samples were found so far; its calls do not overlap.
+	// A listing is complete or an error: a sample that can't be listed is never left out silently, since all indices behind it would shift.
+	List(ctx context.Context, progress func(samples int)) (classes []string, entries []sample.Entry, err error)
+
+	// Read fills dst, which has e.Size bytes, with the sample. It compares the sample's identity with e before and after.
+	// Errors are a *[SampleError], or wrap the context's if that ended it; dst then holds anything.
+	Read(ctx context.Context, e sample.Entry, dst []byte) error
+
+	// Close ends the source.
+	Close() error
+}
+
+// Options of a source.
+type Options struct {
+	Exts []string // keep only files that end so, in any case of ASCII letters ("jpg" and ".jpg" are the same); none: keep all
+	Flat bool     // one sorted list with label 0, whatever folders there are
+	Jobs int      // listing: this many requests side by side; 0: DefaultJobs
+}
+
+// DefaultJobs is how many requests a listing has under way.
+const DefaultJobs = 8
+
+var (
+	// ErrChanged says that a sample is no longer the one that was listed.
+	ErrChanged = errors.New("changed since ingest: run ingest again")
+	// ErrGone says that a sample that was listed is no longer there.
+	ErrGone = errors.New("gone from the source: put it back, or run ingest again")
+	// ErrEmpty says that a source holds no sample.
+	ErrEmpty = errors.New("no samples")
+)
+
+// SampleError says what went wrong with one sample, and what to do. Use errors.Is with [ErrChanged], [ErrGone] or an errno for the cause.
+type SampleError struct {
+	Name string // the sample's name in the manifest
+	Op   string // what was tried: "list", "open", "stat", "read"
+	Err  error
+}
+
+func (e *SampleError) Error() string {
+	return fmt.Sprintf("%s sample %s: %v", e.Op, clip(e.Name), e.Err)
+}
+func (e *SampleError) Unwrap() error { return e.Err }
+
+// Open opens the source that the user wrote: a directory, by its path.
+func Open(src string, opts Options) (Source, error) {
+	for _, scheme := range []string{"tar:", "s3://", "http://", "https://"} {
+		if strings.HasPrefix(src, scheme) {
+			return nil, fmt.Errorf("open source %s: %s is not supported yet: give a directory", clip(src), scheme)
+		}
+	}
+	if scheme, _, found := strings.Cut(src, "://"); found && !strings.ContainsAny(scheme, "/.") {
+		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a directory", clip(src), scheme)
+	}
+	if src == "" {
+		return nil, errors.New("open source: its name is empty: give a directory")
+	}
+	exts, err := cleanExts(opts.Exts)
+	if err != nil {
+		return nil, fmt.Errorf("open source %s: %w", clip(src), err)
+	}
+	opts.Exts = exts
+	if opts.Jobs <= 0 {
+		opts.Jobs = DefaultJobs
+	}
+	return openDir(filepath.Clean(src), opts)
+}
+
+func cleanExts(exts []string) ([]string, error) {
+	var clean []string
+	for _, e := range exts {
+		e = lowerASCII(e)
+		if e != "" && e[0] != '.' {
+			e = "." + e
+		}
+		if len(e) < 2 || strings.ContainsRune(e, '/') {
+			return nil, fmt.Errorf("extension %q can't end a file's name: give one such as jpg", e)
+		}
+		clean = append(clean, e)
+	}
+	return clean, nil
+}
+
+// lowerASCII: torchvision lowers names by Unicode's rules, which differ from this in letters that no extension has.
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// clip quotes a name for an error message: on one line, and not all of a name of 64 KiB.
+func clip(name string) string {
+	const most = 200
+	if len(name) > most {
+		return fmt.Sprintf("%q… (%d bytes)", name[:most], len(name))
+	}
+	return fmt.Sprintf("%q", name)
+}
