@@ -1,0 +1,366 @@
+package shuffle
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/big"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Type is how a parameter's text is read.
+type Type string
+
+// The types of parameters.
+const (
+	Int     Type = "int"     // a decimal number that fits in 63 bits
+	Integer Type = "integer" // a decimal number of any size, perhaps negative
+	Number  Type = "number"  // a JSON number
+	Bool    Type = "bool"    // true or false
+	Word    Type = "string"  // a bare string, one of Param.Values if there are any
+	Ints    Type = "ints"    // a JSON list of numbers, none negative, or a file of little-endian uint32
+	Numbers Type = "numbers" // a JSON list of numbers, or a file of little-endian float64
+	Pairs   Type = "pairs"   // a JSON list of pairs of numbers, none negative
+	File    Type = "file"    // a file's name
+)
+
+// Param describes one parameter of a recipe.
+type Param struct {
+	Name    string
+	Type    Type
+	Default string   // in the form it would be given; "" and not Required: absent, which Python calls None
+	Values  []string // what a Word may be; empty: anything
+	Meaning string
+
+	Required bool
+
+	refuse map[string]string // values that name what cannot be replayed, and why
+}
+
+// The limits of what a parameter may ask for. Indices are uint32, and a Replay must not allocate more than an
+// epoch of those, whatever it is given.
+const (
+	maxSamples = math.MaxUint32
+	maxRanks   = math.MaxInt32
+	maxDigits  = 100_000 // of a seed
+	maxFile    = 1 << 34 // bytes of a parameter's file: 2^32 indices
+)
+
+// field names of Spec, as the vectors and the command line call them.
+const (
+	paramSamples  = "n"
+	paramSeed     = "seed"
+	paramBatch    = "batch_size"
+	paramWorld    = "world"
+	paramDropLast = "drop_last"
+)
+
+// flags are the parameters that have a field of Spec, and a flag of the command line, of their own.
+var flags = map[string]string{
+	paramSamples: "--samples", paramSeed: "--seed", paramBatch: "--batch-size",
+	paramWorld: "--world-size", paramDropLast: "--drop-last",
+}
+
+// Flag is the command line's name of the parameter: "--seed", or "--param shuffle=" for one without a flag.
+func (p Param) Flag() string {
+	if f, ok := flags[p.Name]; ok {
+		return f
+	}
+	return "--param " + p.Name + "="
+}
+
+// UsageError says that a Spec, an epoch or a rank does not make sense for the recipe, or that the recipe cannot be
+// replayed with it. It names the recipe's parameters when one of those is unknown, missing or malformed.
+type UsageError struct {
+	Recipe  string
+	Problem string
+	Params  []string // the recipe's parameters; nil where a list of them would not help
+}
+
+func (e *UsageError) Error() string {
+	var b strings.Builder
+	if e.Recipe != "" {
+		fmt.Fprintf(&b, "recipe %s: ", e.Recipe)
+	}
+	b.WriteString(e.Problem)
+	if len(e.Params) > 0 {
+		fmt.Fprintf(&b, "; its parameters: %s", strings.Join(e.Params, ", "))
+	}
+	return b.String()
+}
+
+// value is a parameter as read. Only the field of its type is meaningful.
+type value struct {
+	set     bool // given, or with a default
+	bool    bool
+	int     int64
+	big     *big.Int
+	float   float64
+	word    string
+	ints    []uint32
+	numbers []float64
+	pairs   [][2]int64
+	data    []byte
+	key     string // canonical text
+}
+
+// args are the parameters of one Spec, read and checked against its recipe.
+type args struct {
+	recipe *Recipe
+	n      int
+	batch  int
+	world  int
+	values map[string]value
+}
+
+func (a *args) bool(name string) bool         { return a.values[name].bool }
+func (a *args) word(name string) string       { return a.values[name].word }
+func (a *args) given(name string) bool        { return a.values[name].set }
+func (a *args) int(name string) int           { return int(a.values[name].int) }
+func (a *args) big(name string) *big.Int      { return a.values[name].big }
+func (a *args) float(name string) float64     { return a.values[name].float }
+func (a *args) ints(name string) []uint32     { return a.values[name].ints }
+func (a *args) numbers(name string) []float64 { return a.values[name].numbers }
+
+// errorf is a usage error about the recipe at hand, without its list of parameters.
+func (a *args) errorf(format string, v ...any) error {
+	return &UsageError{Recipe: a.recipe.Name, Problem: fmt.Sprintf(format, v...)}
+}
+
+// read checks spec against its recipe and reads every parameter.
+func (r *Recipe) read(spec Spec) (*args, error) {
+	given, err := r.collect(spec)
+	if err != nil {
+		return nil, err
+	}
+	a := &args{recipe: r, values: make(map[string]value, len(r.Params))}
+	for _, p := range r.Params {
+		text, ok := given[p.Name]
+		delete(given, p.Name)
+		if !ok {
+			if p.Required {
+				return nil, r.usage("%s is missing (%s: %s)", p.Name, p.Flag(), p.Meaning)
+			}
+			if text = p.Default; text == "" {
+				continue
+			}
+		}
+		v, err := p.parse(text)
+		if err != nil {
+			return nil, r.usage("%s: %v", p.Name, err)
+		}
+		v.set = true
+		a.values[p.Name] = v
+	}
+	if len(given) > 0 {
+		names := make([]string, 0, len(given))
+		for name := range given {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return nil, r.usage("no parameter %s", strings.Join(names, ", "))
+	}
+	a.n, a.batch, a.world = a.int(paramSamples), a.int(paramBatch), max(1, a.int(paramWorld))
+	return a, nil
+}
+
+// collect makes one map of Spec's fields and Params. A field at its zero value was not given.
+func (r *Recipe) collect(spec Spec) (map[string]string, error) {
+	given := make(map[string]string, len(spec.Params)+5)
+	for name, text := range spec.Params {
+		if flag, ok := flags[name]; ok {
+			return nil, r.usage("%s has a flag of its own: %s", name, flag)
+		}
+		given[name] = text
+	}
+	if spec.Samples < 0 || spec.Samples > maxSamples {
+		return nil, r.usage("n is %d; a dataset has 0 to %d samples", spec.Samples, uint32(maxSamples))
+	}
+	if spec.BatchSize < 0 || spec.BatchSize > maxRanks {
+		return nil, r.usage("batch_size is %d; it is 1 to %d, or 0 for none", spec.BatchSize, maxRanks)
+	}
+	if spec.World < 0 || spec.World > maxRanks {
+		return nil, r.usage("world is %d; it is 1 to %d", spec.World, maxRanks)
+	}
+	if spec.Samples > 0 || r.has(paramSamples) {
+		given[paramSamples] = strconv.Itoa(spec.Samples)
+	}
+	if spec.Seed != "" {
+		given[paramSeed] = spec.Seed
+	}
+	if spec.BatchSize > 0 {
+		given[paramBatch] = strconv.Itoa(spec.BatchSize)
+	}
+	if spec.World > 1 || spec.World == 1 && r.has(paramWorld) {
+		given[paramWorld] = strconv.Itoa(spec.World)
+	}
+	if spec.DropLast {
+		if !r.has(paramDropLast) {
+			return nil, r.usage("it has no drop_last; for the DataLoader's around it give --param loader_drop_last=true")
+		}
+		given[paramDropLast] = "true"
+	}
+	return given, nil
+}
+
+func (r *Recipe) has(name string) bool {
+	return slices.ContainsFunc(r.Params, func(p Param) bool { return p.Name == name })
+}
+
+func (r *Recipe) usage(format string, v ...any) error {
+	e := &UsageError{Recipe: r.Name, Problem: fmt.Sprintf(format, v...)}
+	for _, p := range r.Params {
+		e.Params = append(e.Params, p.Name)
+	}
+	return e
+}
+
+// parse reads the parameter's text by its type.
+func (p Param) parse(text string) (v value, err error) {
+	if why, ok := p.refuse[text]; ok {
+		return v, fmt.Errorf("%s: %s%s", text, why, pushInstead)
+	}
+	v.key = text
+	switch p.Type {
+	case Int:
+		v.int, err = strconv.ParseInt(text, 10, 64)
+		if err == nil && (v.int < 0 || v.int > maxSamples) {
+			err = fmt.Errorf("%d is not in 0 to %d", v.int, uint32(maxSamples))
+		} else if err != nil {
+			err = fmt.Errorf("%q is not a whole number", clip(text))
+		}
+		v.key = strconv.FormatInt(v.int, 10)
+	case Integer:
+		v.big, err = parseInteger(text)
+		if err == nil {
+			v.key = v.big.String()
+		}
+	case Number:
+		v.float, err = strconv.ParseFloat(text, 64)
+		if err != nil || math.IsNaN(v.float) || math.IsInf(v.float, 0) {
+			err = fmt.Errorf("%q is not a number", clip(text))
+		}
+		v.key = strconv.FormatFloat(v.float, 'g', -1, 64)
+	case Bool:
+		if text != "true" && text != "false" {
+			err = fmt.Errorf("%q is neither true nor false", clip(text))
+		}
+		v.bool = text == "true"
+	case Word:
+		v.word = text
+		if len(p.Values) > 0 && !slices.Contains(p.Values, text) {
+			err = fmt.Errorf("%q is not one of %s", clip(text), strings.Join(p.Values, ", "))
+		}
+	case Pairs:
+		if json.Unmarshal([]byte(text), &v.pairs) != nil {
+			err = fmt.Errorf("%q is not a JSON list of pairs of numbers", clip(text))
+		}
+		v.key = fmt.Sprint(v.pairs)
+	case Ints, Numbers:
+		err = p.parseList(text, &v)
+	case File:
+		v.data, err = readFile(text)
+		v.key = digest(v.data)
+	default:
+		err = fmt.Errorf("type %q is not known", p.Type)
+	}
+	return v, err
+}
+
+// parseList reads a list given in place, or from the file that it names.
+func (p Param) parseList(text string, v *value) error {
+	if strings.HasPrefix(strings.TrimSpace(text), "[") {
+		var err error
+		if p.Type == Ints {
+			err = json.Unmarshal([]byte(text), &v.ints)
+		} else {
+			err = json.Unmarshal([]byte(text), &v.numbers)
+		}
+		if err != nil {
+			return fmt.Errorf("%q is not a JSON list of such numbers", clip(text))
+		}
+		return v.listKey(p.Type)
+	}
+	data, err := readFile(text)
+	if err != nil {
+		return err
+	}
+	size := 4
+	if p.Type == Numbers {
+		size = 8
+	}
+	if len(data)%size != 0 {
+		return fmt.Errorf("file %s has %d bytes, not a multiple of %d", text, len(data), size)
+	}
+	if p.Type == Ints {
+		v.ints = make([]uint32, len(data)/size)
+		for i := range v.ints {
+			v.ints[i] = binary.LittleEndian.Uint32(data[i*size:])
+		}
+	} else {
+		v.numbers = make([]float64, len(data)/size)
+		for i := range v.numbers {
+			v.numbers[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[i*size:]))
+		}
+	}
+	return v.listKey(p.Type)
+}
+
+// listKey makes the canonical text of a list from its numbers: it is the same given in place or from a file.
+func (v *value) listKey(t Type) error {
+	h := sha256.New()
+	var buf [8]byte
+	if t == Ints {
+		for _, x := range v.ints {
+			binary.LittleEndian.PutUint32(buf[:], x)
+			h.Write(buf[:4])
+		}
+	} else {
+		for _, x := range v.numbers {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return fmt.Errorf("%v is not a finite number", x)
+			}
+			binary.LittleEndian.PutUint64(buf[:], math.Float64bits(x))
+			h.Write(buf[:])
+		}
+	}
+	v.key = fmt.Sprintf("sha256:%x", h.Sum(nil))
+	return nil
+}
+
+func parseInteger(text string) (*big.Int, error) {
+	if len(text) > maxDigits {
+		return nil, fmt.Errorf("a number of %d characters; the limit is %d", len(text), maxDigits)
+	}
+	x, ok := new(big.Int).SetString(text, 10)
+	if !ok {
+		return nil, fmt.Errorf("%q is not a decimal number", clip(text))
+	}
+	return x, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("file of the parameter: %w", err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("%s is not a file of at most %d bytes", name, int64(maxFile))
+	}
+	return os.ReadFile(name)
+}
+
+func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
+
+// clip shortens a text for an error.
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}

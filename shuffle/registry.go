@@ -1,0 +1,66 @@
+package shuffle
+
+import (
+	"slices"
+	"strings"
+)
+
+// Recipe describes one way in which a framework makes the order of an epoch. What the command line lists, what
+// errors name and what docs/recipes.md shows all comes from these.
+type Recipe struct {
+	Name   string
+	About  string // one sentence
+	Epoch  string // what the number of the epoch stands for
+	Params []Param
+
+	// WorldInOrder is set where the global order itself, not only its split, depends on the world size.
+	WorldInOrder bool
+
+	build func(*args) (*plan, error) // nil: a stream of numbers that is no order, see RandomInt64
+}
+
+// The two answers to what an epoch is.
+const (
+	epochIsSet     = "the number given to set_epoch; any epoch can be asked for at no extra cost"
+	epochIsCounted = "iterations of one live object, from 0; every earlier one ran to its end"
+)
+
+// Recipes lists all recipes, by name.
+func Recipes() []Recipe {
+	all := slices.Concat(torchRecipes(), loaderRecipes())
+	slices.SortFunc(all, func(a, b Recipe) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// lookup finds a recipe by name.
+func lookup(name string) (*Recipe, error) {
+	all := Recipes()
+	names := make([]string, len(all))
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i], nil
+		}
+		names[i] = all[i].Name
+	}
+	if why, ok := refused[name]; ok {
+		return nil, &UsageError{Recipe: name, Problem: why + pushInstead}
+	}
+	if name == "" {
+		return nil, &UsageError{Problem: "no recipe is named; there are " + strings.Join(names, ", ")}
+	}
+	return nil, &UsageError{Problem: "there is no recipe " + clip(name) + "; there are " + strings.Join(names, ", ")}
+}
+
+// pushInstead is what a user does whose order cannot be replayed.
+const pushInstead = ": it can't be replayed; push each epoch's indices as they are drawn, with job.push_order(epoch, rank, indices)"
+
+// refused are shuffles that users may well ask for by name, and why they are no recipes.
+var refused = map[string]string{
+	"torch.multinomial":       "its draws go through log() of the machine's vector library",
+	"torch.cuda":              "a CUDA generator runs another algorithm (Philox) on the GPU",
+	"tf.data.shuffle":         "its seeds depend on the order in which operations were made",
+	"mosaicml.streaming":      "it has shuffles and a format of its own",
+	"hf.group_by_length":      "it sorts by the lengths of the samples, which only the job knows",
+	"torch.iterable_dataset":  "an iterable dataset has no indices to predict",
+	"torch.dataloader_random": "a DataLoader with in_order=False yields batches as workers finish them",
+}
