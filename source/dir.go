@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 	"syscall"
 
 	"lcache/sample"
@@ -21,17 +22,19 @@ type dir struct {
 }
 
 func openDir(path string, opts Options) (Source, error) {
+	fi, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("open source %s: %w: check its path", clip(path), cause(err))
+	case err != nil:
+		return nil, fmt.Errorf("open source %s: %w", clip(path), advise(err))
+	case !fi.IsDir():
+		return nil, fmt.Errorf("open source %s: it is not a directory: give the folder that holds the samples", clip(path))
+	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, fmt.Errorf("open source: %w", advise(err))
-	}
-	// OpenRoot needs no right to list; without it nothing else would work.
-	f, err := root.Open(".")
-	if err != nil {
-		root.Close()
 		return nil, fmt.Errorf("open source %s: %w", clip(path), advise(err))
 	}
-	f.Close()
 	return &dir{path: path, root: root, opts: opts}, nil
 }
 
@@ -54,12 +57,8 @@ func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 		return &SampleError{e.Name, "open", advise(err)}
 	}
 	defer f.Close()
-	before, err := f.Stat()
-	if err != nil {
-		return &SampleError{e.Name, "stat", err}
-	}
-	if err := sameVersion(before, e); err != nil {
-		return &SampleError{e.Name, "read", err}
+	if err := checkVersion(f, e); err != nil {
+		return err
 	}
 	for off := 0; off < len(dst); off += readChunk {
 		if err := ctx.Err(); err != nil {
@@ -74,43 +73,31 @@ func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 			return &SampleError{e.Name, "read", advise(err)}
 		}
 	}
-	after, err := f.Stat()
-	if err != nil {
-		return &SampleError{e.Name, "stat", err}
-	}
-	if err := sameVersion(after, e); err != nil {
-		return &SampleError{e.Name, "read", fmt.Errorf("while it was read: %w", err)}
-	}
-	return d.stillThere(before, e)
+	// The open file is one inode, whatever its name leads to by now. So if another file has taken the name since, these are still the
+	// bytes that were listed.
+	return checkVersion(f, e)
 }
 
-// stillThere looks whether the name still leads to the file that was read: replaced files keep the old one's bytes for those who have it open.
-func (d *dir) stillThere(read fs.FileInfo, e sample.Entry) error {
-	now, err := d.root.Stat(e.Name)
-	if err != nil {
-		return &SampleError{e.Name, "stat", advise(err)}
-	}
-	if !os.SameFile(read, now) {
-		return &SampleError{e.Name, "read", fmt.Errorf("%w (replaced by another file while it was read)", ErrChanged)}
-	}
-	return nil
-}
-
-func sameVersion(fi fs.FileInfo, e sample.Entry) error {
+// checkVersion holds an open file against what was listed.
+func checkVersion(f *os.File, e sample.Entry) error {
+	fi, err := f.Stat()
 	switch {
+	case err != nil:
+		return &SampleError{e.Name, "stat", cause(err)}
 	case !fi.Mode().IsRegular():
-		return fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
+		err = fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
 	case fi.Size() != int64(e.Size):
-		return fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, fi.Size(), e.Size)
+		err = fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, fi.Size(), e.Size)
 	case uint64(fi.ModTime().UnixNano()) != e.Version:
-		return fmt.Errorf("%w (it was written to)", ErrChanged)
+		err = fmt.Errorf("%w (it was written to)", ErrChanged)
+	default:
+		return nil
 	}
-	return nil
+	return &SampleError{e.Name, "read", err}
 }
 
 // advise adds to an error of the file system what to do about it.
 func advise(err error) error {
-	var errno syscall.Errno
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%w: %w", ErrGone, cause(err))
@@ -118,11 +105,19 @@ func advise(err error) error {
 		return fmt.Errorf("%w: make it readable for uid %d", cause(err), os.Geteuid())
 	case errors.Is(err, syscall.ELOOP):
 		return fmt.Errorf("%w: remove the link", cause(err))
-	case errors.Is(err, fs.ErrClosed), errors.As(err, &errno):
-		return cause(err)
+	case errors.Is(err, escapes()):
+		return errOutside
 	}
-	return errOutside // the one error of os.Root that the kernel did not give
+	return cause(err)
 }
+
+var errOutside = errors.New("its link leaves the source (or is absolute), and nothing outside is read: put the file itself there, or give the folder that holds both")
+
+// escapes is the error by which an os.Root says that a path leaves it. The os package does not export it, so it is asked for.
+var escapes = sync.OnceValue(func() error {
+	_, err := os.OpenInRoot("/", "..")
+	return cause(err)
+})
 
 // cause drops the path from an error, since the message names the sample already.
 func cause(err error) error {

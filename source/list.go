@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,8 +44,8 @@ func (d *dir) List(ctx context.Context, progress func(samples int)) ([]string, [
 
 // list finds all folders, in any order.
 func (d *dir) list(ctx context.Context, progress func(int)) (classes []string, folders []folder, err error) {
-	w := newWalk(ctx, d, progress)
-	top, err := w.scan(".", nil)
+	w, ctx := newWalk(ctx, d, progress)
+	top, err := w.scan(ctx, ".", nil)
 	if err != nil {
 		w.group.Wait() // nothing runs any more; it frees the context
 		return nil, nil, err
@@ -62,14 +61,14 @@ func (d *dir) list(ctx context.Context, progress func(int)) (classes []string, f
 			return nil, nil, top.problem
 		}
 		w.keep(folder{path: "", files: top.files})
-		err = w.all(top.self, top.subs, func(string) int32 { return 0 })
+		err = w.all(ctx, top.self, top.subs, func(string) int32 { return 0 })
 	} else {
 		w.count(-len(top.files))
 		labels := make(map[string]int32, len(classes))
 		for i, c := range classes {
 			labels[c] = int32(i)
 		}
-		err = w.all(top.self, classes, func(class string) int32 { return labels[class] })
+		err = w.all(ctx, top.self, classes, func(class string) int32 { return labels[class] })
 	}
 	return classes, w.folders, err
 }
@@ -106,5 +105,3 @@ func andMore(n int) string {
 	}
 	return fmt.Sprintf(", and so %d more", n)
 }
-
-var errLinkToNothing = errors.New("a link to nothing: repair or remove it")

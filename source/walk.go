@@ -23,7 +23,6 @@ import (
 // if one of the jobs is free and does it itself if not, so nothing waits in a queue and nothing waits for a job.
 type walk struct {
 	dir   *dir
-	ctx   context.Context // of this walk: it ends with List
 	group *errgroup.Group
 
 	mu       sync.Mutex // guards the fields that follow
@@ -56,18 +55,19 @@ type scanned struct {
 // batchSize names are looked at one after the other; a larger folder is shared among the jobs.
 const batchSize = 1024
 
-func newWalk(ctx context.Context, d *dir, progress func(int)) *walk {
+// newWalk also gives the walk's context, which ends with its first error.
+func newWalk(ctx context.Context, d *dir, progress func(int)) (*walk, context.Context) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(d.opts.Jobs)
 	if progress == nil {
 		progress = func(int) {}
 	}
-	return &walk{dir: d, ctx: ctx, group: group, progress: progress}
+	return &walk{dir: d, group: group, progress: progress}, ctx
 }
 
 // all walks through these folders and everything below, and waits for the end.
-func (w *walk) all(parent *place, paths []string, label func(path string) int32) error {
-	err := w.each(paths, func(path string) error { return w.walk(path, parent, label(path)) })
+func (w *walk) all(ctx context.Context, parent *place, paths []string, label func(path string) int32) error {
+	err := w.each(paths, func(path string) error { return w.walk(ctx, path, parent, label(path)) })
 	// The group's error came first, if there is one: it is why the others were cancelled.
 	if e := w.group.Wait(); e != nil {
 		return e
@@ -88,8 +88,8 @@ func (w *walk) each(paths []string, do func(path string) error) error {
 	return nil
 }
 
-func (w *walk) walk(path string, parent *place, label int32) error {
-	s, err := w.scan(path, parent)
+func (w *walk) walk(ctx context.Context, path string, parent *place, label int32) error {
+	s, err := w.scan(ctx, path, parent)
 	if err == nil {
 		err = s.problem
 	}
@@ -97,7 +97,7 @@ func (w *walk) walk(path string, parent *place, label int32) error {
 		return err
 	}
 	w.keep(folder{label: label, path: path, files: s.files})
-	return w.each(s.subs, func(sub string) error { return w.walk(sub, s.self, label) })
+	return w.each(s.subs, func(sub string) error { return w.walk(ctx, sub, s.self, label) })
 }
 
 func (w *walk) keep(f folder) {
@@ -114,10 +114,10 @@ func (w *walk) count(n int) {
 }
 
 // scan reads one folder, "." for the root.
-func (w *walk) scan(path string, parent *place) (*scanned, error) {
+func (w *walk) scan(ctx context.Context, path string, parent *place) (*scanned, error) {
 	f, err := w.dir.root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open folder %s: %w", clip(path), advise(err))
+		return nil, fmt.Errorf("open folder %s: %w", clip(path), adviseList(err))
 	}
 	defer f.Close()
 	s := &scanned{self: &place{parent: parent}}
@@ -128,7 +128,7 @@ func (w *walk) scan(path string, parent *place) (*scanned, error) {
 	if path == "." {
 		prefix = ""
 	}
-	if err := w.batches(f, prefix, s); err != nil {
+	if err := w.batches(ctx, f, prefix, s); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(s.files, func(a, b sample.Entry) int { return comparePython(a.Name, b.Name) })
@@ -150,7 +150,7 @@ func (p *place) identify(f *os.File) error {
 }
 
 // batches reads the names of an open folder and looks at them, batch by batch, in as many jobs as are free.
-func (w *walk) batches(f *os.File, prefix string, s *scanned) error {
+func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanned) error {
 	var (
 		mu     sync.Mutex // guards s and failed
 		failed error
@@ -158,7 +158,7 @@ func (w *walk) batches(f *os.File, prefix string, s *scanned) error {
 	)
 	look := func(names []string) error {
 		defer wg.Done()
-		part, err := w.look(f, prefix, names)
+		part, err := w.look(ctx, f, prefix, names)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -175,9 +175,6 @@ func (w *walk) batches(f *os.File, prefix string, s *scanned) error {
 	var err error
 	for err == nil {
 		var names []string
-		if err = w.ctx.Err(); err != nil {
-			break
-		}
 		if names, err = f.Readdirnames(batchSize); err != nil {
 			break
 		}
@@ -187,23 +184,21 @@ func (w *walk) batches(f *os.File, prefix string, s *scanned) error {
 		}
 	}
 	wg.Wait()
-	if err == io.EOF {
-		err = nil
-	} else if err != nil {
-		err = fmt.Errorf("read folder %s: %w", clip(prefix), cause(err))
-	}
 	if failed != nil {
 		return failed
 	}
-	return err
+	if err != io.EOF {
+		return fmt.Errorf("read folder %s: %w", clip(prefix), adviseList(err))
+	}
+	return ctx.Err() // an empty folder too ends a walk that was cancelled
 }
 
 // look finds out what these names in an open folder are.
-func (w *walk) look(f *os.File, prefix string, names []string) (scanned, error) {
+func (w *walk) look(ctx context.Context, f *os.File, prefix string, names []string) (scanned, error) {
 	var s scanned
 	s.files = make([]sample.Entry, 0, len(names))
 	for _, name := range names {
-		if err := w.ctx.Err(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return s, err
 		}
 		kept := hasExt(name, w.dir.opts.Exts)
@@ -249,8 +244,6 @@ type kind struct {
 	version uint64
 }
 
-var errOutside = errors.New("its link leaves the source (or is absolute), and nothing outside is read: put the file itself there, or give the folder that holds both")
-
 // lookAt never leaves the folder: what is not a link is looked at through the open folder, a link through the root.
 func (w *walk) lookAt(f *os.File, prefix, name string) (kind, error) {
 	if len(prefix)+len(name) > sample.MaxName {
@@ -259,7 +252,7 @@ func (w *walk) lookAt(f *os.File, prefix, name string) (kind, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(int(f.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
-		return kind{}, advise(err)
+		return kind{}, adviseList(err)
 	}
 	mode, size, mtime := st.Mode&unix.S_IFMT, st.Size, st.Mtim.Nano()
 	if mode == unix.S_IFLNK {
@@ -282,12 +275,15 @@ func (w *walk) lookAt(f *os.File, prefix, name string) (kind, error) {
 }
 
 func linkError(err error) error {
-	var errno syscall.Errno
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return errLinkToNothing
-	case errors.As(err, &errno):
-		return advise(err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("it is a link to nothing: repair or remove it")
 	}
-	return errOutside
+	return advise(err)
+}
+
+func adviseList(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: it vanished while the source was listed: list it again", cause(err))
+	}
+	return advise(err)
 }
