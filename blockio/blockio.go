@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -104,6 +105,9 @@ func (io *IO) because(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	io.mu.Lock()
 	defer io.mu.Unlock()
+	if strings.Contains(io.reason, text) {
+		return
+	}
 	if io.reason != "" {
 		text = io.reason + "; " + text
 	}

@@ -133,32 +133,33 @@ func (f *File) Fd() int { return f.fd }
 func (f *File) Name() string { return f.path }
 
 // Allocate makes sure that the first size bytes of the file have room on the device, and that the file is at least that long; what is
-// new reads as zeros. If there is no room the error matches unix.ENOSPC (or EDQUOT, EFBIG), says how much is free, and the file
-// is as long as before.
+// new reads as zeros. If there is no room the error matches unix.ENOSPC (or EDQUOT, EFBIG) and the file is as long as before.
 func (f *File) Allocate(size int64) error {
 	if !f.attach() {
 		return fmt.Errorf("reserve %s: %w", f.path, ErrClosed)
 	}
 	defer f.detach()
-	before, err := f.Size()
-	if err != nil {
-		return err
+	text := fmt.Sprintf("reserve %d bytes in %s", size, f.path)
+	var st unix.Stat_t
+	var fs unix.Statfs_t
+	if err := errors.Join(unix.Fstat(f.fd, &st), unix.Fstatfs(f.fd, &fs)); err != nil {
+		return fmt.Errorf("%s: %w", text, err)
 	}
-	for {
+	// Asked before trying: ext4 takes all that is free before it says ENOSPC, and others on the device would meet that.
+	free := int64(fs.Bavail) * fs.Bsize
+	if missing := size - st.Blocks*512; missing > free {
+		return fmt.Errorf("%s: %s more are needed and %s are free; free some or ask for less: %w", text,
+			humanize.IBytes(uint64(missing)), humanize.IBytes(uint64(free)), unix.ENOSPC)
+	}
+	var err error
+	for err = unix.EINTR; err == unix.EINTR; {
 		err = unix.Fallocate(f.fd, 0, 0, size)
-		if err != unix.EINTR {
-			break
-		}
 	}
 	if err == nil {
 		return nil
 	}
-	_ = unix.Ftruncate(f.fd, before) // gives back what was reserved until the error came
-	text := fmt.Sprintf("reserve %s (%d bytes) in %s", humanize.IBytes(uint64(max(size, 0))), size, f.path)
-	var fs unix.Statfs_t
-	if errors.Is(err, unix.ENOSPC) && unix.Fstatfs(f.fd, &fs) == nil {
-		free := fs.Bavail * uint64(fs.Bsize)
-		return fmt.Errorf("%s: %w: %s are free; free more or ask for less", text, err, humanize.IBytes(free))
+	if size > st.Size {
+		_ = unix.Ftruncate(f.fd, st.Size) // gives back what was reserved until the error came
 	}
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("%s: this file system can't reserve space; use another: %w", text, err)

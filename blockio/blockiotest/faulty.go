@@ -1,0 +1,121 @@
+package blockiotest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/blockio"
+)
+
+// faults checks that each kind of trouble is what it says, and that the engine mends those it promises to mend.
+func faults(t *testing.T, eng *blockio.IO) {
+	const size = 4 * unit
+	f := newFile(t, eng, 4*size)
+	mem := Mem(t, size)
+	ctx := context.Background()
+	free := make(chan struct{})
+	close(free)
+	for _, c := range []struct {
+		name  string
+		write bool
+		fault blockio.Fault
+		err   error
+		wrong []int64 // blocks that do not hold what they should
+	}{
+		{name: "none"},
+		{name: "EIO in a read", fault: blockio.Fault{Err: unix.EIO}, err: unix.EIO},
+		{name: "EIO in a late read", fault: blockio.Fault{Err: unix.EIO, Hold: free}, err: unix.EIO},
+		{name: "ENOSPC in a write", write: true, fault: blockio.Fault{Err: unix.ENOSPC}, err: unix.ENOSPC, wrong: []int64{0, 1, 2, 3}},
+		{name: "late write", write: true, fault: blockio.Fault{Hold: free}},
+		{name: "busy read", fault: blockio.Fault{Again: 10}},
+		{name: "busy write", write: true, fault: blockio.Fault{Again: 10}},
+		{name: "ever busy read", fault: blockio.Fault{Again: 1 << 20}, err: unix.EAGAIN},
+		{name: "short read", fault: blockio.Fault{Short: unit}},
+		{name: "short read off the grid", fault: blockio.Fault{Short: unit + 1}},
+		{name: "short write", write: true, fault: blockio.Fault{Short: 3 * unit}},
+		{name: "short, busy write", write: true, fault: blockio.Fault{Short: unit, Again: 3}},
+		{name: "torn write", write: true, fault: blockio.Fault{Torn: 2 * unit}, wrong: []int64{2, 3}},
+		{name: "misdirected write", write: true, fault: blockio.Fault{Misplace: size}, wrong: []int64{0, 1, 2, 3}},
+		{name: "misdirected read", fault: blockio.Fault{Misplace: size}, wrong: []int64{0, 1, 2, 3}},
+		{name: "flipped bit", fault: blockio.Fault{Flip: 8*unit + 4}, wrong: []int64{1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			put := func(off int64, seed byte) {
+				fill(mem, off, seed)
+				mustWrite(t, eng, f, off, mem)
+			}
+			put(0, 1)
+			put(size, 2)
+			fill(mem, 0, 1)
+			if c.write {
+				fill(mem, 0, 3)
+			}
+			blockio.Inject(eng, func(int64, *blockio.Op) blockio.Fault { return c.fault })
+			var err error
+			if c.write {
+				err = eng.Write(ctx, f, 0, mem)
+			} else {
+				clear(mem)
+				err = eng.Read(ctx, f, 0, mem)
+			}
+			blockio.Inject(eng, nil)
+			want(t, c.name, err, c.err)
+			if c.err != nil && !c.write {
+				return // what a failed read leaves in the buffer is nobody's
+			}
+			seed := byte(1)
+			if c.write {
+				seed = 3
+				mustRead(t, eng, f, 0, mem)
+			}
+			for i := range int64(4) {
+				wrong := checkFill(mem[i*unit:][:unit], i*unit, seed)
+				should := false
+				for _, w := range c.wrong {
+					should = should || w == i
+				}
+				if should != (wrong != nil) {
+					t.Errorf("block %d wrong: %v, want %t", i, wrong, should)
+				}
+			}
+		})
+	}
+	blockio.Inject(eng, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Err: unix.EIO} })
+	want(t, "sync", f.Sync(), unix.EIO)
+}
+
+// nthFails lets the n-th of some operations fail, for every n, and expects the others untouched.
+func nthFails(t *testing.T, eng *blockio.IO) {
+	const n = 12
+	f := newFile(t, eng, n*unit)
+	mem := Mem(t, n*unit)
+	fill(mem, 0, 4)
+	mustWrite(t, eng, f, 0, mem)
+	for bad := range int64(n + 1) {
+		blockio.Inject(eng, func(i int64, _ *blockio.Op) blockio.Fault {
+			if i == bad {
+				return blockio.Fault{Err: unix.EIO}
+			}
+			return blockio.Fault{}
+		})
+		clear(mem)
+		ops, c := make([]*blockio.Op, n), newTally(n)
+		for i := range ops {
+			off := int64(i) * unit
+			ops[i] = &blockio.Op{File: f, Offset: off, Buf: mem[off:][:unit], Done: c.done(i)}
+		}
+		eng.Submit(ops...)
+		for i, err := range c.wait(t) {
+			what := fmt.Sprintf("operation %d with %d failing", i, bad)
+			if int64(i) == bad {
+				want(t, what, err, unix.EIO)
+				continue
+			}
+			want(t, what, errors.Join(err, checkFill(mem[i*unit:][:unit], int64(i)*unit, 4)), nil)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package blockio
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxRegions = 1024    // registered buffers of a ring: up to 1 TiB
+	maxUnit    = 1 << 30 // bytes of one registered buffer: the kernel's limit
+)
+
+// region is one registered buffer: addresses from lo up to hi.
+type region struct {
+	lo, hi uintptr
+	index  int
+}
+
+// memory is what the ring knows of registered memory. The owner of the ring alone changes it; others read the names.
+type memory struct {
+	regions []region // in order of lo, disjoint
+	off     error    // why nothing can be registered
+
+	mu     sync.Mutex // guards the fields that follow
+	known  int        // regions
+	failed bool       // something is not registered that should be
+}
+
+func (m *memory) suffix() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case !m.failed:
+		return ""
+	case m.known == 0:
+		return " (unregistered)"
+	}
+	return " (partly registered)"
+}
+
+// fail notes that registering does not work here at all.
+func (m *memory) fail(err error) {
+	m.off = err
+	m.note(true)
+}
+
+func (m *memory) note(failed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known, m.failed = len(m.regions), m.failed || failed
+}
+
+func span(mem []byte) (lo, hi uintptr) {
+	lo = uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+	return lo, lo + uintptr(len(mem))
+}
+
+// after returns the place of the first region that begins behind addr.
+func (m *memory) after(addr uintptr) int {
+	i, _ := slices.BinarySearchFunc(m.regions, addr, func(r region, a uintptr) int {
+		if r.lo <= a {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// find returns the index of the registered buffer that all of buf lies in.
+func (m *memory) find(buf []byte) (int, bool) {
+	lo, hi := span(buf)
+	i := m.after(lo) - 1
+	if i < 0 || m.regions[i].hi < hi {
+		return 0, false
+	}
+	return m.regions[i].index, true
+}
+
+func (m *memory) freeIndex() (int, bool) {
+	var used [maxRegions]bool
+	for _, r := range m.regions {
+		used[r.index] = true
+	}
+	i := slices.Index(used[:], false)
+	return i, i >= 0
+}
+
+// register runs in the owner. set is the ring's SetBuffer. If a unit can't be had, those before it stay.
+func (m *memory) add(mem []byte, set func(int, []byte) error) error {
+	if m.off != nil {
+		return m.off
+	}
+	lo, hi := span(mem)
+	if i := m.after(hi - 1); i > 0 && m.regions[i-1].hi > lo {
+		return errOverlap
+	}
+	for unit := range slices.Chunk(mem, maxUnit) {
+		index, ok := m.freeIndex()
+		if !ok {
+			return fmt.Errorf("more than %d registered buffers", maxRegions)
+		}
+		if err := set(index, unit); err != nil {
+			return err
+		}
+		lo, hi := span(unit)
+		m.regions = slices.Insert(m.regions, m.after(lo), region{lo, hi, index})
+	}
+	return nil
+}
+
+var errOverlap = errors.New("it overlaps memory that is registered already")
+
+// remove runs in the owner and forgets what of mem is registered.
+func (m *memory) remove(mem []byte, set func(int, []byte) error) error {
+	lo, hi := span(mem)
+	var errs []error
+	m.regions = slices.DeleteFunc(m.regions, func(r region) bool {
+		if r.lo < lo || r.hi > hi {
+			return false
+		}
+		if err := set(r.index, nil); err != nil {
+			errs = append(errs, err)
+		}
+		return true
+	})
+	return errors.Join(errs...)
+}
+
+func (e *uring) register(mem []byte) error {
+	return e.do(func() error {
+		err := e.memory.add(mem, e.ring.SetBuffer)
+		e.memory.note(err != nil && err != errOverlap)
+		return err
+	})
+}
+
+func (e *uring) unregister(mem []byte) error {
+	return e.do(func() error {
+		err := e.memory.remove(mem, e.ring.SetBuffer)
+		e.memory.note(false)
+		return err
+	})
+}
+
+// Register makes memory from Alloc, or any mapping outside Go's heap, known to the kernel until Unregister or Close, which saves
+// the pinning of its pages at each transfer. It is split into units of 1 GiB counted from its start: a buffer that crosses two
+// units, or lies elsewhere, still works without. It is best effort: where locked memory is limited (or the engine is not io_uring) I/O
+// goes on unregistered, and Reason says so. An error means misuse: empty or overlapping memory, or a closed IO. It must not be called from a Done.
+func (io *IO) Register(mem []byte) error {
+	if len(mem) == 0 {
+		return errors.New("register memory: it is empty")
+	}
+	err := io.engine.register(mem)
+	switch {
+	case err == nil:
+		return nil
+	case err == errOverlap, err == ErrClosed:
+		return fmt.Errorf("register %d bytes: %w", len(mem), err)
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EPERM):
+		io.because("%v (raise the limit of locked memory: ulimit -l)", err)
+	default:
+		io.because("%v", err)
+	}
+	io.log.Warn("memory is not registered", "error", err)
+	return nil
+}
+
+// Unregister undoes Register for all of mem. It must come before mem is unmapped: the kernel goes on writing to the old pages
+// of a registered address, whatever is mapped there later. It must not be called from a Done.
+func (io *IO) Unregister(mem []byte) error {
+	if err := io.engine.unregister(mem); err != nil && err != ErrClosed {
+		return fmt.Errorf("unregister %d bytes: %w", len(mem), err)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package iouring
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel's side of the contract: linux/io_uring.h, which never changes what it once said. x/sys/unix has the numbers of the
+// three system calls and nothing else of it.
+
+const (
+	offRings   = 0          // where to map both rings
+	offEntries = 0x10000000 // where to map the submission entries
+
+	featSingleMmap = 1 << 0 // 5.4: one mapping for both rings
+	featNoDrop     = 1 << 1 // 5.5: completions are never dropped
+	featRWCurPos   = 1 << 3 // 5.6: came with READ and WRITE
+	featFastPoll   = 1 << 5 // 5.7: the read of the eventfd needs no thread
+	neededFeatures = featSingleMmap | featNoDrop | featRWCurPos | featFastPoll
+
+	setupCoopTaskrun  = 1 << 8  // 5.19: no interrupt of our thread for each completion
+	setupSingleIssuer = 1 << 12 // 6.0: one thread submits
+	setupDeferTaskrun = 1 << 13 // 6.1: completions are worked on only when we wait for them
+
+	enterGetEvents = 1 << 0
+
+	registerBuffers       = 0
+	registerBuffersUpdate = 16 // 5.13
+
+	maxInFlight = 16384 - 1
+	maxTransfer = 1 << 30 // of one request; the kernel's own limit is a page less than 2 GiB
+)
+
+// setupChoices are tried in turn while the kernel says EINVAL.
+var setupChoices = []uint32{setupSingleIssuer | setupDeferTaskrun, setupCoopTaskrun, 0}
+
+// Opcode says what a request does.
+type Opcode uint8
+
+// The requests that a Ring knows. Fsync makes data durable as fdatasync does.
+const (
+	Nop        Opcode = 0
+	Fsync      Opcode = 3
+	ReadFixed  Opcode = 4
+	WriteFixed Opcode = 5
+	Read       Opcode = 22
+	Write      Opcode = 23
+)
+
+const fsyncDatasync = 1 << 0
+
+// sqe is a submission entry: struct io_uring_sqe, 64 bytes.
+type sqe struct {
+	opcode   Opcode
+	flags    uint8
+	ioprio   uint16
+	fd       int32
+	off      uint64
+	addr     uint64
+	len      uint32
+	opFlags  uint32
+	token    uint64
+	bufIndex uint16
+	_        uint16
+	_        int32
+	_        [2]uint64
+}
+
+// cqe is a completion entry: struct io_uring_cqe, 16 bytes.
+type cqe struct {
+	token uint64
+	res   int32
+	_     uint32
+}
+
+type sqOffsets struct {
+	head, tail, mask, entries, flags, dropped, array, _ uint32
+	_                                                   uint64
+}
+
+type cqOffsets struct {
+	head, tail, mask, entries, overflow, cqes, flags, _ uint32
+	_                                                   uint64
+}
+
+// params is struct io_uring_params, 120 bytes.
+type params struct {
+	sqEntries, cqEntries, flags uint32
+	_, _                        uint32
+	features                    uint32
+	_                           [4]uint32
+	sq                          sqOffsets
+	cq                          cqOffsets
+}
+
+// bufferUpdate is struct io_uring_rsrc_update2, 32 bytes.
+type bufferUpdate struct {
+	offset uint32
+	_      uint32
+	data   uint64 // address of iovecs
+	_      uint64
+	nr     uint32
+	_      uint32
+}
+
+func sysSetup(entries uint32, p *params) (int, unix.Errno) {
+	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(p)), 0)
+	return int(fd), errno
+}
+
+// sysEnter goes through Syscall6, not its raw form: the scheduler must know that the thread may sleep.
+func sysEnter(fd int, submit, wait, flags uint32) (int, unix.Errno) {
+	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), uintptr(wait), uintptr(flags), 0, 0)
+	return int(n), errno
+}
+
+func sysRegister(fd int, op uint32, arg unsafe.Pointer, n uint32) unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(fd), uintptr(op), uintptr(arg), uintptr(n), 0, 0)
+	return errno
+}
