@@ -65,14 +65,13 @@ func newWalk(ctx context.Context, d *dir, progress func(int)) (*walk, context.Co
 	return &walk{dir: d, group: group, progress: progress}, ctx
 }
 
-// all walks through these folders and everything below, and waits for the end.
+// all walks through these folders and everything below, and waits for the end. It runs as a job itself, so that the first error
+// anywhere is the one that is returned, and ends the others.
 func (w *walk) all(ctx context.Context, parent *place, paths []string, label func(path string) int32) error {
-	err := w.each(paths, func(path string) error { return w.walk(ctx, path, parent, label(path)) })
-	// The group's error came first, if there is one: it is why the others were cancelled.
-	if e := w.group.Wait(); e != nil {
-		return e
-	}
-	return err
+	w.group.Go(func() error {
+		return w.each(paths, func(path string) error { return w.walk(ctx, path, parent, label(path)) })
+	})
+	return w.group.Wait()
 }
 
 // each calls do for every path, here or in another job.
@@ -162,7 +161,9 @@ func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanne
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			failed = err
+			if failed == nil {
+				failed = err
+			}
 			return err
 		}
 		s.files, s.subs = append(s.files, part.files...), append(s.subs, part.subs...)
