@@ -25,6 +25,7 @@ const (
 	Word    Type = "string"  // a bare string, one of Param.Values if there are any
 	Ints    Type = "ints"    // a JSON list of numbers, none negative, or a file of little-endian uint32
 	Numbers Type = "numbers" // a JSON list of numbers, or a file of little-endian float64
+	Range   Type = "range"   // a JSON list [start, stop, step], as Python's range
 	Pairs   Type = "pairs"   // a JSON list of pairs of numbers, none negative
 	File    Type = "file"    // a file's name
 )
@@ -105,6 +106,7 @@ type value struct {
 	ints    []uint32
 	numbers []float64
 	pairs   [][2]int64
+	span    span
 	data    []byte
 	key     string // canonical text
 }
@@ -256,6 +258,9 @@ func (p Param) parse(text string) (v value, err error) {
 		if len(p.Values) > 0 && !slices.Contains(p.Values, text) {
 			err = fmt.Errorf("%q is not one of %s", clip(text), strings.Join(p.Values, ", "))
 		}
+	case Range:
+		v.span, err = parseSpan(text)
+		v.key = fmt.Sprint(v.span)
 	case Pairs:
 		if json.Unmarshal([]byte(text), &v.pairs) != nil {
 			err = fmt.Errorf("%q is not a JSON list of pairs of numbers", clip(text))
@@ -331,6 +336,48 @@ func (v *value) listKey(t Type) error {
 	}
 	v.key = fmt.Sprintf("sha256:%x", h.Sum(nil))
 	return nil
+}
+
+// span is a Python range.
+type span struct {
+	start, step int64
+	count       int
+}
+
+// max is the largest number in the range, -1 for an empty one.
+func (s span) max() int64 {
+	if s.count == 0 {
+		return -1
+	}
+	return max(s.start, s.start+int64(s.count-1)*s.step)
+}
+
+func parseSpan(text string) (span, error) {
+	var r []int64
+	if json.Unmarshal([]byte(text), &r) != nil || len(r) < 2 || len(r) > 3 {
+		return span{}, fmt.Errorf("%q is not a JSON list [start, stop, step]", clip(text))
+	}
+	s := span{start: r[0], step: 1}
+	if len(r) == 3 {
+		s.step = r[2]
+	}
+	for _, x := range r {
+		if x > maxSamples || x < -maxSamples {
+			return span{}, fmt.Errorf("%d is out of range", x)
+		}
+	}
+	switch {
+	case s.step == 0:
+		return span{}, fmt.Errorf("its step is 0")
+	case s.step > 0 && r[1] > r[0]:
+		s.count = int((r[1] - r[0] + s.step - 1) / s.step)
+	case s.step < 0 && r[1] < r[0]:
+		s.count = int((r[1] - r[0] + s.step + 1) / s.step)
+	}
+	if s.count > 0 && min(s.start, s.start+int64(s.count-1)*s.step) < 0 {
+		return span{}, fmt.Errorf("%q has numbers below 0", clip(text))
+	}
+	return s, nil
 }
 
 func parseInteger(text string) (*big.Int, error) {

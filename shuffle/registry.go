@@ -27,7 +27,8 @@ const (
 
 // Recipes lists all recipes, by name.
 func Recipes() []Recipe {
-	all := slices.Concat(torchRecipes(), loaderRecipes())
+	all := slices.Concat(samplerRecipes(), legacyRecipes(), subsetRecipes(), loaderRecipes(), distributedRecipes(), torchdataRecipes(),
+		int64Recipes(), accelerateRecipes(), timmRecipes(), numpyRecipes(), pythonRecipes(), grainRecipes(), jaxRecipes())
 	slices.SortFunc(all, func(a, b Recipe) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
