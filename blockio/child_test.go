@@ -27,7 +27,7 @@ func runChild(t *testing.T, what string, wrap ...string) string {
 	t.Helper()
 	args := append(wrap, os.Args[0])
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), childEnv+"="+what)
+	cmd.Env = append(os.Environ(), childEnv+"="+what, "GORACE=atexit_sleep_ms=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("child %q: %v\n%s", what, err, out)

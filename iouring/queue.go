@@ -111,7 +111,7 @@ func (r *Ring) Enter(wait bool) error {
 				return ErrBusy
 			}
 			if r.users <= int(submit) {
-				time.Sleep(busyPause) // nothing is in flight that could be waited for
+				r.pause(busyPause) // nothing is in flight that could be waited for
 			}
 		default:
 			return fmt.Errorf("io_uring_enter: %w", errno)

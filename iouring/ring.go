@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -62,7 +63,9 @@ type Ring struct {
 	closing bool
 	users   int // requests pushed and not reaped, without that read
 
-	enter func(fd int, submit, wait, flags uint32) (int, unix.Errno) // the system call; tests put trouble here
+	// The system call, and the wait between tries while the kernel has no memory: tests put trouble here.
+	enter func(fd int, submit, wait, flags uint32) (int, unix.Errno)
+	pause func(time.Duration)
 }
 
 // New makes a ring with room for so many requests in flight (1 to 16,384) and locks the calling goroutine to its thread until Close. Where
@@ -72,7 +75,7 @@ func New(inFlight int) (*Ring, error) {
 		return nil, fmt.Errorf("set up io_uring: %d requests in flight is not between 1 and %d", inFlight, maxInFlight)
 	}
 	runtime.LockOSThread()
-	r := &Ring{fd: -1, wakeFd: -1, enter: sysEnter}
+	r := &Ring{fd: -1, wakeFd: -1, enter: sysEnter, pause: time.Sleep}
 	if err := r.setUp(uint32(inFlight) + 1); err != nil { // one more for the wake-up
 		r.unmap()
 		runtime.UnlockOSThread()
@@ -142,9 +145,9 @@ func (r *Ring) mapQueues(p *params) error {
 	r.cqHead, r.cqTail, r.cqMask = word(p.cq.head), word(p.cq.tail), *word(p.cq.mask)
 	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(&r.entries[0])), p.sqEntries)
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&r.queues[p.cq.cqes])), p.cqEntries)
-	for i, slot := range unsafe.Slice(word(p.sq.array), p.sqEntries) {
-		_ = slot
-		*word(p.sq.array + uint32(i)*4) = uint32(i) // entries are used in turn: the indirection is never needed
+	array := unsafe.Slice(word(p.sq.array), p.sqEntries)
+	for i := range array {
+		array[i] = uint32(i) // entries are used in turn: the indirection is never needed
 	}
 	r.tail = *r.sqTail
 	return nil

@@ -1,0 +1,430 @@
+package iouring
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newRing makes a ring for the test's goroutine, or skips where there is none.
+func newRing(t testing.TB, inFlight int) *Ring {
+	t.Helper()
+	r, err := New(inFlight)
+	var none *UnavailableError
+	if errors.As(err, &none) {
+		t.Skip(none)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if r.fd < 0 {
+			return
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func newMem(t testing.TB, n int) []byte {
+	t.Helper()
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(b) })
+	return b
+}
+
+// one carries out one request and returns its result.
+func one(t testing.TB, r *Ring, q Request) int32 {
+	t.Helper()
+	q.Token = 77
+	if !r.Push(q) {
+		t.Fatal("no room for one request")
+	}
+	for got := int32(-1 << 31); ; {
+		if err := r.Enter(true); err != nil {
+			t.Fatal(err)
+		}
+		n := r.Reap(func(token uint64, res int32) {
+			if token != 77 {
+				t.Errorf("token %d came back", token)
+			}
+			got = res
+		})
+		if n > 0 {
+			return got
+		}
+	}
+}
+
+func TestLayout(t *testing.T) {
+	for _, c := range []struct {
+		what      string
+		got, want uintptr
+	}{
+		{"submission entry", unsafe.Sizeof(sqe{}), 64},
+		{"its token", unsafe.Offsetof(sqe{}.token), 32},
+		{"its buffer index", unsafe.Offsetof(sqe{}.bufIndex), 40},
+		{"completion entry", unsafe.Sizeof(cqe{}), 16},
+		{"parameters", unsafe.Sizeof(params{}), 120},
+		{"their completion offsets", unsafe.Offsetof(params{}.cq), 80},
+		{"buffer update", unsafe.Sizeof(bufferUpdate{}), 32},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %d, the kernel has %d", c.what, c.got, c.want)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, n := range []int{-1, 0, maxInFlight + 1} {
+		if r, err := New(n); err == nil {
+			r.Close()
+			t.Errorf("a ring of %d was made", n)
+		}
+	}
+}
+
+func TestTransfers(t *testing.T) {
+	r := newRing(t, 4)
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	mem := newMem(t, 3*4096)
+	if err := r.ReserveBuffers(8); err != nil {
+		t.Skip(err)
+	}
+	if err := r.SetBuffer(5, mem); err != nil {
+		t.Skip(err)
+	}
+	out, in := mem[:4096], mem[4096:8192]
+	for i, c := range []struct{ write, read Opcode }{{Write, Read}, {WriteFixed, ReadFixed}, {WriteFixed, Read}, {Write, ReadFixed}} {
+		for j := range out {
+			out[j] = byte(i + j*3)
+		}
+		clear(in)
+		off := int64(i) * 4096
+		if n := one(t, r, Request{Op: c.write, FD: fd, Offset: off, Buf: out, Index: 5}); n != 4096 {
+			t.Errorf("opcode %d: %d, want 4096", c.write, n)
+		}
+		if n := one(t, r, Request{Op: Fsync, FD: fd}); n != 0 {
+			t.Errorf("fsync: %d", n)
+		}
+		if n := one(t, r, Request{Op: c.read, FD: fd, Offset: off, Buf: in, Index: 5}); n != 4096 {
+			t.Errorf("opcode %d: %d, want 4096", c.read, n)
+		}
+		if !bytes.Equal(in, out) {
+			t.Errorf("opcodes %d, %d: other bytes came back", c.write, c.read)
+		}
+	}
+	for _, c := range []struct {
+		what string
+		q    Request
+		want int32
+	}{
+		{"no-op", Request{Op: Nop}, 0},
+		{"end of file", Request{Op: Read, FD: fd, Offset: 1 << 20, Buf: in}, 0},
+		{"short read", Request{Op: Read, FD: fd, Offset: 3*4096 + 4000, Buf: in}, 96},
+		{"bad descriptor", Request{Op: Read, FD: 1 << 20, Buf: in}, -int32(unix.EBADF)},
+		{"empty index", Request{Op: ReadFixed, FD: fd, Buf: in, Index: 4}, -int32(unix.EFAULT)},
+		{"no such index", Request{Op: ReadFixed, FD: fd, Buf: in, Index: 8}, -int32(unix.EFAULT)},
+	} {
+		if n := one(t, r, c.q); n != c.want {
+			t.Errorf("%s: %d, want %d", c.what, n, c.want)
+		}
+	}
+	if err := r.SetBuffer(5, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := one(t, r, Request{Op: ReadFixed, FD: fd, Buf: in, Index: 5}); n != -int32(unix.EFAULT) {
+		t.Errorf("read into a buffer taken back: %d, want EFAULT", n)
+	}
+}
+
+// TestEachOnce goes many times round both queues, as full as they get.
+func TestEachOnce(t *testing.T) {
+	r := newRing(t, 7)
+	const total = 5000
+	var came [total]int
+	for next, done := 0, 0; done < total; {
+		for next < total && r.Push(Request{Op: Nop, Token: uint64(next)}) {
+			next++
+		}
+		if r.InFlight() != next-done || r.InFlight() > len(r.cqes)-1 {
+			t.Fatalf("%d in flight after %d pushed and %d reaped, with %d places", r.InFlight(), next, done, len(r.cqes))
+		}
+		if err := r.Enter(true); err != nil {
+			t.Fatal(err)
+		}
+		done += r.Reap(func(token uint64, res int32) {
+			came[token]++
+			if res != 0 {
+				t.Errorf("no-op %d: %d", token, res)
+			}
+		})
+	}
+	for token, n := range came {
+		if n != 1 {
+			t.Fatalf("token %d came %d times", token, n)
+		}
+	}
+}
+
+func TestPushRefusesWhenFull(t *testing.T) {
+	r := newRing(t, 4)
+	p := newPipe(t)
+	mem := newMem(t, 4096)
+	// Reads of an empty pipe stay in flight, so that the completion queue is what fills up in the end.
+	n := 0
+	for {
+		for r.Push(Request{Op: Read, FD: p.r, Buf: mem[n : n+1], Offset: -1, Token: uint64(n)}) {
+			n++
+		}
+		if r.InFlight() == len(r.cqes)-1 {
+			break
+		}
+		if err := r.Enter(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.write(t, n)
+	for done := 0; done < n; {
+		if err := r.Enter(true); err != nil {
+			t.Fatal(err)
+		}
+		done += r.Reap(func(token uint64, res int32) {
+			if res != 1 {
+				t.Errorf("read %d: %d, want 1 byte", token, res)
+			}
+		})
+	}
+}
+
+type pipe struct{ r, w int }
+
+func newPipe(t *testing.T) pipe {
+	t.Helper()
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
+	return pipe{fds[0], fds[1]}
+}
+
+func (p pipe) write(t *testing.T, n int) {
+	if got, err := unix.Write(p.w, make([]byte, n)); got != n || err != nil {
+		t.Errorf("write %d bytes to a pipe: %d, %v", n, got, err)
+	}
+}
+
+func TestWake(t *testing.T) {
+	r := newRing(t, 2)
+	r.Wake() // before the wait
+	for range 100 {
+		if err := r.Enter(true); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.Reap(func(uint64, int32) {}); n != 0 || r.InFlight() != 0 {
+			t.Fatalf("a wake-up was reaped as %d requests, %d in flight", n, r.InFlight())
+		}
+		joined := make(chan struct{})
+		go func() { r.Wake(); close(joined) }()
+		<-joined
+	}
+}
+
+// TestCloseDrains closes a ring while a read of a pipe is in flight: Close must not return before the byte has come.
+func TestCloseDrains(t *testing.T) {
+	r := newRing(t, 2)
+	p := newPipe(t)
+	mem := newMem(t, 4096)
+	if !r.Push(Request{Op: Read, FD: p.r, Buf: mem[:1], Offset: -1}) {
+		t.Fatal("no room")
+	}
+	if err := r.Enter(false); err != nil {
+		t.Fatal(err)
+	}
+	waits := 0
+	enter := r.enter
+	r.enter = func(fd int, submit, least, flags uint32) (int, unix.Errno) {
+		if least > 0 {
+			if waits++; waits == 1 {
+				mem[0] = 9
+				p.write(t, 1)
+			}
+		}
+		return enter(fd, submit, least, flags)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if mem[0] != 0 || waits == 0 {
+		t.Errorf("after Close the byte is %d, want 0 from the pipe, after %d waits", mem[0], waits)
+	}
+}
+
+// TestTrouble puts answers between ring and kernel, and expects all requests to end all the same.
+func TestTrouble(t *testing.T) {
+	const n = 6
+	type answer func(real func(submit, least uint32) (int, unix.Errno), submit, least uint32) (int, unix.Errno)
+	fail := func(e unix.Errno) answer {
+		return func(func(uint32, uint32) (int, unix.Errno), uint32, uint32) (int, unix.Errno) { return -1, e }
+	}
+	partly := func(real func(submit, least uint32) (int, unix.Errno), submit, least uint32) (int, unix.Errno) {
+		return real(min(submit, 1), 0) // the kernel never waits after it took only a part
+	}
+	lateEINTR := func(real func(submit, least uint32) (int, unix.Errno), submit, least uint32) (int, unix.Errno) {
+		return real(submit, 0) // a signal after all was taken: the count is returned, the wait has not been
+	}
+	for _, c := range []struct {
+		name    string
+		answers []answer
+		pauses  int
+	}{
+		{"EINTR", []answer{fail(unix.EINTR), fail(unix.EINTR)}, 0},
+		{"EAGAIN with nothing in flight", []answer{fail(unix.EAGAIN), fail(unix.EAGAIN), fail(unix.EAGAIN)}, 3},
+		{"EBUSY with nothing in flight", []answer{fail(unix.EBUSY)}, 1},
+		{"partial", []answer{partly, partly, partly}, 0},
+		{"partial, then EAGAIN", []answer{partly, fail(unix.EAGAIN)}, 0},
+		{"partial, then EINTR", []answer{partly, fail(unix.EINTR), partly}, 0},
+		{"interrupted after all was taken", []answer{lateEINTR}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRing(t, n)
+			pauses := 0
+			r.pause = func(time.Duration) { pauses++ }
+			left := c.answers
+			r.enter = func(fd int, submit, least, flags uint32) (int, unix.Errno) {
+				if len(left) == 0 {
+					return sysEnter(fd, submit, least, flags)
+				}
+				a := left[0]
+				left = left[1:]
+				return a(func(s, l uint32) (int, unix.Errno) { return sysEnter(fd, s, l, flags) }, submit, least)
+			}
+			for i := range n {
+				if !r.Push(Request{Op: Nop, Token: uint64(i)}) {
+					t.Fatal("no room")
+				}
+			}
+			var came [n]int
+			for done := 0; done < n; {
+				if err := r.Enter(true); err != nil {
+					t.Fatal(err)
+				}
+				done += r.Reap(func(token uint64, _ int32) { came[token]++ })
+			}
+			if came != [n]int{1, 1, 1, 1, 1, 1} || len(left) > 0 || pauses != c.pauses {
+				t.Errorf("requests came %v times, %d answers were not asked for, %d pauses, want %d", came, len(left), pauses, c.pauses)
+			}
+		})
+	}
+}
+
+// TestBusyWaitsForOthers lets the kernel be busy while it has a read in flight: the ring must wait for the end of that.
+func TestBusyWaitsForOthers(t *testing.T) {
+	r := newRing(t, 4)
+	p := newPipe(t)
+	mem := newMem(t, 4096)
+	r.pause = func(time.Duration) { t.Error("paused, though there was something to wait for") }
+	r.Push(Request{Op: Read, FD: p.r, Buf: mem[:1], Offset: -1, Token: 1})
+	if err := r.Enter(false); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	r.enter = func(fd int, submit, least, flags uint32) (int, unix.Errno) {
+		switch calls++; calls {
+		case 1:
+			return -1, unix.EAGAIN
+		case 2:
+			if submit != 0 || least != 1 {
+				t.Errorf("submits %d and waits for %d, want to wait for 1 only", submit, least)
+			}
+			p.write(t, 1)
+		}
+		return sysEnter(fd, submit, least, flags)
+	}
+	r.Push(Request{Op: Nop, Token: 2})
+	var came [3]int
+	for done := 0; done < 2; {
+		if err := r.Enter(true); err != nil {
+			t.Fatal(err)
+		}
+		done += r.Reap(func(token uint64, _ int32) { came[token]++ })
+	}
+	if came != [3]int{0, 1, 1} {
+		t.Errorf("tokens came %v times", came)
+	}
+}
+
+// TestRetract lets the kernel refuse for good, takes the requests back and goes on when it works again.
+func TestRetract(t *testing.T) {
+	for _, c := range []struct {
+		errno unix.Errno
+		want  error
+	}{{unix.EAGAIN, ErrBusy}, {unix.EBUSY, ErrBusy}, {unix.EFAULT, unix.EFAULT}} {
+		r := newRing(t, 4)
+		r.pause = func(time.Duration) {}
+		for round := range 3 {
+			r.enter = func(int, uint32, uint32, uint32) (int, unix.Errno) { return -1, c.errno }
+			for i := range 3 {
+				r.Push(Request{Op: Nop, Token: uint64(i)})
+			}
+			if err := r.Enter(true); !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			back := 0
+			r.Retract(func(token uint64) {
+				if token != uint64(back) {
+					t.Errorf("token %d came back, want %d", token, back)
+				}
+				back++
+			})
+			if back != 3 || r.InFlight() != 0 {
+				t.Errorf("round %d: %d came back, %d are in flight", round, back, r.InFlight())
+			}
+			r.enter = sysEnter
+			if n := one(t, r, Request{Op: Nop}); n != 0 {
+				t.Errorf("no-op afterwards: %d", n)
+			}
+			r.Wake()
+		}
+	}
+}
+
+// BenchmarkNop is what a request costs without any device: at depth 1, and 32 with one system call.
+func BenchmarkNop(b *testing.B) {
+	for _, depth := range []int{1, 32} {
+		b.Run(map[int]string{1: "depth=1", 32: "depth=32"}[depth], func(b *testing.B) {
+			r := newRing(b, depth)
+			for i := 0; i < b.N; i += depth {
+				for range depth {
+					r.Push(Request{Op: Nop})
+				}
+				for r.InFlight() > 0 {
+					if err := r.Enter(true); err != nil {
+						b.Fatal(err)
+					}
+					r.Reap(func(uint64, int32) {})
+				}
+			}
+		})
+	}
+}
