@@ -51,7 +51,7 @@ import (
 // at open (24 bytes a sample, 34 ms for 14 M) and leaves the names, which are most of the file, on disk: a name proves
 // itself by its hash, which is in a verified section. The fingerprint is the xxh3-128 of header and table; the table holds
 // the sums of all sections, and padding is zero, so it stands for every byte of the file without reading them all.
-// There is exactly one encoding of a listing, so equal listings have equal fingerprints on every machine.
+// A listing is written in one way only, so equal listings have equal fingerprints on every machine.
 const (
 	manifestMagic   = "lcachemf"
 	manifestVersion = 1

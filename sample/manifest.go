@@ -212,9 +212,17 @@ func (m *Manifest) takeParts() error {
 	if m.partStarts[0] != 0 || m.head.find(secParts).len != 8*uint64(last) {
 		return fmt.Errorf("%w: %d parts, the table has %d bytes", ErrCorrupt, last, m.head.find(secParts).len)
 	}
-	for i := 0; i < len(m.parts); i += 2 {
-		if m.parts[i] >= uint32(len(m.exts)) {
-			return fmt.Errorf("%w: part %d has no extension", ErrCorrupt, i/2)
+	for i := range m.sizes {
+		from, to := uint64(m.partStarts[i]), uint64(m.partStarts[i+1])
+		sum := uint64(0)
+		for p := from; p < to; p++ {
+			if m.parts[2*p] >= uint32(len(m.exts)) {
+				return fmt.Errorf("%w: part %d has no extension", ErrCorrupt, p)
+			}
+			sum += uint64(m.parts[2*p+1])
+		}
+		if from < to && sum != uint64(m.sizes[i]) {
+			return fmt.Errorf("%w: the parts of sample %d have %d bytes, it has %d", ErrCorrupt, i, sum, m.sizes[i])
 		}
 	}
 	return nil

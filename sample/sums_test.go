@@ -1,0 +1,266 @@
+package sample
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+func openSums(t testing.TB, path string, fp Fingerprint, n int) *Sums {
+	t.Helper()
+	s, err := OpenSums(path, fp, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func closeSums(t testing.TB, s *Sums) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSums(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sums")
+	fp := Fingerprint{1, 2, 3}
+	sumOf := func(i Index) uint64 { return Sum([]byte{byte(i)}) * uint64(i&1) } // each second one is 0, a sum like others
+	s := openSums(t, path, fp, 1000)
+	if s.Len() != 1000 || s.Known() != 0 {
+		t.Errorf("new: %d of %d known", s.Known(), s.Len())
+	}
+	for i := Index(0); i < 1000; i += 3 {
+		s.Set(i, sumOf(i))
+	}
+	s.Forget(999)
+	s.Forget(1)
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		for i := Index(0); i < 1000; i++ {
+			sum, known := s.Get(i)
+			if want := i%3 == 0 && i != 999; known != want || known && sum != sumOf(i) {
+				t.Errorf("round %d: Get(%d) is %x, %v, want %v", round, i, sum, known, want)
+			}
+		}
+		if s.Known() != 333 {
+			t.Errorf("round %d: %d known, want 333", round, s.Known())
+		}
+		closeSums(t, s)
+		s = openSums(t, path, fp, 1000)
+	}
+	closeSums(t, s)
+	closeSums(t, openSums(t, filepath.Join(t.TempDir(), "none"), fp, 0))
+}
+
+// The space is reserved before anything is mapped.
+func TestSumsReserved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sums")
+	closeSums(t, openSums(t, path, Fingerprint{}, 100_000))
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	if st.Size != sumsSize(100_000) || st.Blocks*512 < st.Size {
+		t.Errorf("%d bytes with %d reserved, want %d", st.Size, st.Blocks*512, sumsSize(100_000))
+	}
+	zeros, err := os.Create(path + ".zeros")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zeros.Close()
+	const size = 1<<20 + 77
+	if err := writeZeros(zeros, size); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path + ".zeros"); err != nil || !bytes.Equal(b, make([]byte, size)) {
+		t.Errorf("writeZeros wrote %d bytes, %v, want %d of zero", len(b), err, size)
+	}
+}
+
+// Whatever a power cut or a rotten disk makes of entries: right or unknown.
+func TestSumsDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sums")
+	fp := goldenSums(t, path)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[Index]uint64{0: Sum([]byte("zero")), 2: 0, 3: Sum([]byte("three"))}
+	sums, checks := sumsData, sumsData+4*8
+	damage := map[string]func(b []byte){
+		"all entries zero": func(b []byte) { clear(b[sumsData:]) },
+		"all entries ones": func(b []byte) { copy(b[sumsData:], bytes.Repeat([]byte{0xFF}, len(b)-sumsData)) },
+		"sums lost":        func(b []byte) { clear(b[sums:checks]) },
+		"checks lost":      func(b []byte) { clear(b[checks:]) },
+		"entries 0 and 3 swapped": func(b []byte) {
+			for i := range 8 {
+				b[sums+i], b[sums+24+i] = b[sums+24+i], b[sums+i]
+			}
+			for i := range 4 {
+				b[checks+i], b[checks+12+i] = b[checks+12+i], b[checks+i]
+			}
+		},
+		"another sum": func(b []byte) { binary.LittleEndian.PutUint64(b[sums:], Sum([]byte("other"))) },
+	}
+	for i := sumsData; i < len(good); i++ {
+		for bit := range 8 {
+			damage[fmt.Sprintf("byte %d bit %d", i, bit)] = func(b []byte) { b[i] ^= 1 << bit }
+		}
+	}
+	unknown := 0
+	for name, do := range damage {
+		b := bytes.Clone(good)
+		do(b)
+		s := &Sums{sums: column[uint64](alignedCopy(b[sums:checks])), checks: column[uint32](alignedCopy(b[checks:]))}
+		for i := Index(0); i < 4; i++ {
+			sum, known := s.Get(i)
+			if w, ok := want[i]; known && (!ok || sum != w) {
+				t.Errorf("%s: Get(%d) is %x, which was never set", name, i, sum)
+			} else if ok && !known {
+				unknown++
+			}
+		}
+	}
+	if unknown < len(damage)/2 {
+		t.Errorf("%d kinds of damage made only %d entries unknown", len(damage), unknown)
+	}
+	for i := range sumsHeader {
+		b := bytes.Clone(good)
+		b[i] ^= 0x10
+		if err := checkSumsHeader([sumsHeader]byte(b), fp, 4, int64(len(b))); err == nil {
+			t.Errorf("byte %d of the header flipped: no error", i)
+		}
+	}
+}
+
+func TestOpenSumsRefuses(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sums")
+	fp := goldenSums(t, path)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := fp
+	other[15]++
+	newer := bytes.Clone(good)
+	newer[8] = 2
+	tests := []struct {
+		name  string
+		bytes []byte
+		fp    Fingerprint
+		n     int
+		want  error
+		words string
+	}{
+		{"another manifest", good, other, 4, ErrOtherManifest, "8c1f0000"},
+		{"another number", good, fp, 5, ErrCorrupt, "want 5"},
+		{"newer version", newer, fp, 4, ErrVersion, "remove the file"},
+		{"cut", good[:len(good)-1], fp, 4, ErrCorrupt, ""},
+		{"zeros", make([]byte, len(good)), fp, 4, ErrCorrupt, "not a sums file"},
+		{"no header", good[:10], fp, 4, nil, "read header"},
+		{"empty", nil, fp, 4, nil, "read header"},
+	}
+	for _, tt := range tests {
+		if err := os.WriteFile(path, tt.bytes, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenSums(path, tt.fp, tt.n)
+		if err == nil {
+			closeSums(t, s)
+			t.Errorf("%s: no error", tt.name)
+		} else if tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s: %v, want %v with %q", tt.name, err, tt.want, tt.words)
+		}
+	}
+	if err := os.Symlink(path, path+".link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path + ".link", dir, dir + "/no/sums"} {
+		if s, err := OpenSums(p, fp, 4); err == nil {
+			closeSums(t, s)
+			t.Errorf("OpenSums %s gave no error", p)
+		}
+	}
+}
+
+// Readers among writers see one of the values that were set, or unknown.
+func TestSumsConcurrent(t *testing.T) {
+	s := openSums(t, filepath.Join(t.TempDir(), "sums"), Fingerprint{}, 4)
+	defer closeSums(t, s)
+	var wg sync.WaitGroup
+	for g := range 3 {
+		wg.Go(func() {
+			for k := range 20_000 {
+				s.Set(Index(k%4), uint64(k%4+1)*1_000_003<<g)
+				if g == 0 && k%16 == 0 {
+					s.Forget(Index(k % 4))
+				}
+			}
+		})
+	}
+	for range 2 {
+		wg.Go(func() {
+			for k := range 20_000 {
+				i := Index(k % 4)
+				base := uint64(i+1) * 1_000_003
+				if sum, known := s.Get(i); known && sum != base && sum != base<<1 && sum != base<<2 {
+					t.Errorf("Get(%d) is %x, which was never set", i, sum)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestRemap(t *testing.T) {
+	old := []Entry{{Name: "same", Size: 1, Version: 1}, {Name: "resized", Size: 1, Version: 1}, {Name: "touched", Size: 1, Version: 1}, {Name: "gone", Size: 1, Version: 1}, {Name: "relabelled", Size: 0, Version: 1}, {Name: "moved", Size: 1, Version: 1}}
+	now := []Entry{{Name: "moved", Size: 1, Version: 1}, {Name: "added", Size: 1, Version: 1}, {Name: "same", Size: 1, Version: 1}, {Name: "resized", Size: 2, Version: 1}, {Name: "touched", Size: 1, Version: 2}, {Name: "relabelled", Size: 0, Version: 1, Label: 7}}
+	a, b := openTemp(t, nil, old), openTemp(t, nil, now)
+	mapping, err := Remap(a, b)
+	if want := []Index{2, None, None, None, 5, 0}; err != nil || fmt.Sprint(mapping) != fmt.Sprint(want) {
+		t.Fatalf("mapping is %v, %v, want %v", mapping, err, want)
+	}
+	dir := t.TempDir()
+	from, to := openSums(t, dir+"/old", a.Fingerprint(), a.Len()), openSums(t, dir+"/new", b.Fingerprint(), b.Len())
+	defer closeSums(t, from)
+	defer closeSums(t, to)
+	for i := range old[:5] { // the last stays unknown
+		from.Set(Index(i), uint64(100+i))
+	}
+	if n := from.CopyTo(to, mapping); n != 2 || to.Known() != 2 {
+		t.Errorf("%d copied, %d known, want 2", n, to.Known())
+	}
+	for i, want := range map[Index]uint64{2: 100, 5: 104} {
+		if sum, known := to.Get(i); !known || sum != want {
+			t.Errorf("Get(%d) is %d, %v, want %d", i, sum, known, want)
+		}
+	}
+	// A large listing, in another order: every sample is found.
+	entries := many(5000)
+	c := openTemp(t, nil, entries)
+	back := make([]Entry, len(entries))
+	for i, e := range entries {
+		back[len(back)-1-i] = e
+	}
+	d := openTemp(t, nil, back)
+	mapping, err = Remap(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, j := range mapping {
+		if int(j) != len(entries)-1-i {
+			t.Fatalf("sample %d is mapped to %d, want %d", i, j, len(entries)-1-i)
+		}
+	}
+}
