@@ -146,7 +146,7 @@ func (r *Recipe) read(spec Spec) (*args, error) {
 		delete(given, p.Name)
 		if !ok {
 			if p.Required {
-				return nil, r.usage("%s is missing (%s: %s)", p.Name, p.Flag(), p.Meaning)
+				return nil, r.Missing(p)
 			}
 			if text = p.Default; text == "" {
 				continue
@@ -214,7 +214,8 @@ func (r *Recipe) has(name string) bool {
 	return slices.ContainsFunc(r.Params, func(p Param) bool { return p.Name == name })
 }
 
-func (r *Recipe) usage(format string, v ...any) error {
+// usage is a usage error that names the recipe's parameters.
+func (r *Recipe) usage(format string, v ...any) *UsageError {
 	e := &UsageError{Recipe: r.Name, Problem: fmt.Sprintf(format, v...)}
 	for _, p := range r.Params {
 		e.Params = append(e.Params, p.Name)
@@ -224,7 +225,7 @@ func (r *Recipe) usage(format string, v ...any) error {
 
 // parse reads the parameter's text by its type.
 func (p Param) parse(text string) (v value, err error) {
-	if why, ok := p.refuse[text]; ok {
+	if why, ok := p.refuse[strings.TrimRight(text, ":0123456789")]; ok { // cuda:1 is cuda
 		return v, fmt.Errorf("%s: %s%s", text, why, pushInstead)
 	}
 	v.key = text

@@ -1,6 +1,7 @@
 package shuffle
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -33,8 +34,9 @@ func Recipes() []Recipe {
 	return all
 }
 
-// lookup finds a recipe by name.
-func lookup(name string) (*Recipe, error) {
+// Lookup finds a recipe by name. Its error, a *UsageError, lists the names there are, or says why the one asked for
+// cannot be replayed.
+func Lookup(name string) (*Recipe, error) {
 	all := Recipes()
 	names := make([]string, len(all))
 	for i := range all {
@@ -52,6 +54,14 @@ func lookup(name string) (*Recipe, error) {
 	return nil, &UsageError{Problem: "there is no recipe " + clip(name) + "; there are " + strings.Join(names, ", ")}
 }
 
+// Missing is the error for a Spec that lacks a parameter which the recipe needs.
+func (r *Recipe) Missing(p Param) *UsageError {
+	return r.usage("%s is missing (%s: %s)", p.Name, p.Flag(), p.Meaning)
+}
+
+// Unpredictable lists what users may ask for by name and cannot have, each with the reason.
+func Unpredictable() map[string]string { return maps.Clone(refused) }
+
 // pushInstead is what a user does whose order cannot be replayed.
 const pushInstead = ": it can't be replayed; push each epoch's indices as they are drawn, with job.push_order(epoch, rank, indices)"
 
@@ -64,4 +74,26 @@ var refused = map[string]string{
 	"hf.group_by_length":      "it sorts by the lengths of the samples, which only the job knows",
 	"torch.iterable_dataset":  "an iterable dataset has no indices to predict",
 	"torch.dataloader_random": "a DataLoader with in_order=False yields batches as workers finish them",
+}
+
+// Numbers tells whether the recipe gives numbers and no order: see RandomInt64.
+func (r *Recipe) Numbers() bool { return r.build == nil }
+
+// Given says in a word what happens when the parameter is left out.
+func (p Param) Given() string {
+	switch {
+	case p.Required:
+		return "required"
+	case p.Default != "":
+		return "default " + p.Default
+	}
+	return "optional"
+}
+
+// Help is the parameter's meaning, with the words it may be.
+func (p Param) Help() string {
+	if len(p.Values) > 0 {
+		return strings.Join(p.Values, " | ") + ": " + p.Meaning
+	}
+	return p.Meaning
 }

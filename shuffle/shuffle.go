@@ -62,7 +62,7 @@ type Replay struct {
 
 // New checks spec and makes it ready. Whatever is wrong with spec is a *UsageError.
 func New(spec Spec) (*Replay, error) {
-	recipe, err := lookup(spec.Recipe)
+	recipe, err := Lookup(spec.Recipe)
 	if err != nil {
 		return nil, err
 	}

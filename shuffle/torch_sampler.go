@@ -6,7 +6,7 @@ func samplerRecipes() []Recipe {
 			Name:   "torch.randperm",
 			About:  "torch.randperm(n, generator=g) once an epoch.",
 			Epoch:  epochIsCounted,
-			Params: append([]Param{samplesParam(), torchSeedParam(), stateParam(), releaseParam()}, batchParams()...),
+			Params: append([]Param{samplesParam(), torchSeedParam(), stateParam(), deviceParam(), releaseParam()}, batchParams()...),
 			build:  buildRandperm,
 		},
 		{

@@ -122,6 +122,11 @@ func generatorParam() Param {
 		Meaning: "explicit: a torch.Generator of its own, seeded just before epoch 0; default: torch.manual_seed just before epoch 0, and nothing else draws"}
 }
 
+func deviceParam() Param {
+	return Param{Name: "device", Type: Word, Default: "cpu", Values: []string{"cpu"}, refuse: map[string]string{"cuda": refused["torch.cuda"]},
+		Meaning: "where the permutation is made"}
+}
+
 func replacementParam() Param {
 	return Param{Name: "replacement", Type: Bool, Default: "false", Meaning: "draw with replacement"}
 }

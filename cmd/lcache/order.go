@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"lcache/engine"
+	"lcache/shuffle"
+)
+
+// orderOptions are what lcache order's command line says.
+type orderOptions struct {
+	spec      shuffle.Spec
+	epoch     int
+	ranks     []int // the ranks to show, one after the other; nil: the whole epoch
+	allRanks  bool
+	noSamples bool // --samples was not given
+	format    string
+	digest    bool
+}
+
+func newOrderCommand() *cobra.Command {
+	var (
+		o              orderOptions
+		job            engine.Job
+		rank           int
+		list, jsonFlag bool
+	)
+	cmd := &cobra.Command{
+		Use:   "order --recipe NAME --samples N --epoch E | order --list",
+		Short: "Print the order in which an epoch will read the dataset",
+		Long: "order replays a framework's shuffle and prints the indices of one epoch: one a line, as little-endian uint32, or\n" +
+			"as JSON. With --rank it prints what that rank reads, batches one after the other; without, the epoch's order over\n" +
+			"all ranks. No cache and no server is needed. --list names every recipe with its parameters.",
+		Example: "  lcache order --recipe torch.distributed_sampler --samples 1281167 --world-size 8 --rank 3 --epoch 89 --digest\n" +
+			"  lcache order --recipe torch.dataloader --samples 10 --seed 42 --param generator=explicit --epoch 1\n" +
+			"  lcache order --list",
+	}
+	f := cmd.Flags()
+	addJobFlags(f, &job)
+	f.IntVar(&o.spec.Samples, "samples", 0, "number of samples in the dataset")
+	f.IntVar(&o.epoch, "epoch", 0, "which epoch, from 0")
+	f.IntVar(&rank, "rank", 0, "print this rank's order only")
+	o.format = "text"
+	f.Var(&choice{&o.format, []string{"text", "u32le", "json"}}, "format", "text, u32le or json")
+	f.BoolVar(&jsonFlag, "json", false, "the same as --format json")
+	f.BoolVar(&o.digest, "digest", false, "print the SHA-256 of the order as little-endian uint32 instead of the order")
+	f.BoolVar(&list, "list", false, "print the recipes and their parameters")
+	cmd.MarkFlagsMutuallyExclusive("rank", "ranks")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if jsonFlag {
+			o.format = "json"
+		}
+		if list {
+			return writeRecipes(cmd.OutOrStdout(), shuffle.Recipes(), o.format)
+		}
+		o.spec.Recipe, o.spec.Seed, o.spec.Params = job.Recipe, job.Seed, job.Params
+		o.spec.BatchSize, o.spec.World, o.spec.DropLast = job.BatchSize, job.World, job.DropLast
+		o.ranks, o.allRanks = job.Ranks, f.Changed("ranks") && job.Ranks == nil
+		if f.Changed("rank") {
+			o.ranks = []int{rank}
+		}
+		o.noSamples = !f.Changed("samples")
+		return runOrder(cmd.OutOrStdout(), o)
+	}
+	return cmd
+}
+
+// runOrder writes what o asks for.
+func runOrder(w io.Writer, o orderOptions) error {
+	recipe, err := shuffle.Lookup(o.spec.Recipe)
+	if err != nil {
+		return err
+	}
+	for _, p := range recipe.Params {
+		if p.Name == "n" && p.Required && o.noSamples {
+			return recipe.Missing(p)
+		}
+	}
+	if recipe.Numbers() {
+		return writeNumbers(w, o)
+	}
+	order, err := replayOrder(o)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.digest:
+		return writeDigest(w, o, order)
+	case o.format == "json":
+		return writeOrderJSON(w, o, order)
+	case o.format == "u32le":
+		return writeOrderBinary(w, order)
+	}
+	return writeOrderText(w, order)
+}
+
+// replayOrder is the order that o asks for: of some ranks, or of the whole epoch. With one rank there is no
+// difference between its batches and the epoch, and what drop_last leaves out is in neither.
+func replayOrder(o orderOptions) ([]uint32, error) {
+	r, err := shuffle.New(o.spec)
+	if err != nil {
+		return nil, err
+	}
+	ranks := o.ranks
+	switch {
+	case ranks == nil && o.allRanks:
+		for rank := range r.World() {
+			ranks = append(ranks, rank)
+		}
+	case ranks == nil && r.World() == 1:
+		ranks = []int{0}
+	case ranks == nil:
+		return r.Global(o.epoch, nil)
+	}
+	if len(ranks) == 1 {
+		return r.Rank(o.epoch, ranks[0], nil)
+	}
+	var all, one []uint32
+	for _, rank := range ranks {
+		if one, err = r.Rank(o.epoch, rank, one); err != nil {
+			return nil, err
+		}
+		all = append(all, one...)
+	}
+	return all, nil
+}
+
+func writeOrderText(w io.Writer, order []uint32) error {
+	out := bufio.NewWriterSize(w, 1<<16)
+	var line []byte
+	for _, x := range order {
+		line = append(strconv.AppendUint(line[:0], uint64(x), 10), '\n')
+		if _, err := out.Write(line); err != nil {
+			return fmt.Errorf("write the order: %w", err)
+		}
+	}
+	return out.Flush()
+}
+
+func writeOrderBinary(w io.Writer, order []uint32) error {
+	buf := make([]byte, 0, 1<<16)
+	for len(order) > 0 {
+		part := order[:min(len(order), cap(buf)/4)]
+		order = order[len(part):]
+		buf = buf[:0]
+		for _, x := range part {
+			buf = binary.LittleEndian.AppendUint32(buf, x)
+		}
+		if _, err := w.Write(buf); err != nil {
+			return fmt.Errorf("write the order: %w", err)
+		}
+	}
+	return nil
+}
+
+// orderHead is what the JSON forms have in common.
+type orderHead struct {
+	Schema int    `json:"schema"`
+	Recipe string `json:"recipe"`
+	Epoch  int    `json:"epoch"`
+	Ranks  []int  `json:"ranks,omitempty"`
+}
+
+func (o orderOptions) head() orderHead {
+	return orderHead{Schema: 1, Recipe: o.spec.Recipe, Epoch: o.epoch, Ranks: o.ranks}
+}
+
+// writeOrderJSON writes the list by hand: encoding/json would hold all of its text in memory.
+func writeOrderJSON(w io.Writer, o orderOptions, order []uint32) error {
+	head, err := json.Marshal(o.head())
+	if err != nil {
+		return fmt.Errorf("encode the order: %w", err)
+	}
+	out := bufio.NewWriterSize(w, 1<<16)
+	out.Write(head[:len(head)-1]) // errors of a bufio.Writer stay until Flush
+	out.WriteString(`,"order":[`)
+	var number []byte
+	for i, x := range order {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		number = strconv.AppendUint(number[:0], uint64(x), 10)
+		out.Write(number)
+	}
+	out.WriteString("]}\n")
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write the order: %w", err)
+	}
+	return nil
+}
+
+func writeDigest(w io.Writer, o orderOptions, order []uint32) error {
+	h := sha256.New()
+	if err := writeOrderBinary(h, order); err != nil {
+		return err
+	}
+	sum := fmt.Sprintf("%x", h.Sum(nil))
+	if o.format != "json" {
+		_, err := fmt.Fprintln(w, sum)
+		return err
+	}
+	return json.NewEncoder(w).Encode(struct {
+		orderHead
+		Count  int    `json:"count"`
+		SHA256 string `json:"sha256"`
+	}{o.head(), len(order), sum})
+}
+
+// writeNumbers is order for the one recipe that gives 64-bit numbers.
+func writeNumbers(w io.Writer, o orderOptions) error {
+	if o.digest || o.format == "u32le" {
+		return usagef("recipe %s gives 64-bit numbers: print them with --format text or json", o.spec.Recipe)
+	}
+	numbers, err := shuffle.RandomInt64(o.spec)
+	if err != nil {
+		return err
+	}
+	if o.format == "json" {
+		return json.NewEncoder(w).Encode(struct {
+			orderHead
+			Values []int64 `json:"values"`
+		}{o.head(), numbers})
+	}
+	out := bufio.NewWriter(w)
+	for _, x := range numbers {
+		fmt.Fprintln(out, x)
+	}
+	return out.Flush()
+}
