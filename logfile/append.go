@@ -1,0 +1,190 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lcache/blockio"
+	"lcache/sample"
+)
+
+// Append adds a sample to the end of a segment's string and returns its offset there, which is final. data must have the length that
+// the manifest says, and is copied: it is the caller's again on return. A block that gets full on the way is written in the
+// background.
+//
+// It waits while all write buffers are on their way to disk, and so also while no place of the arena is free; when ctx ends
+// meanwhile, the sample is not in the log. ErrFull means that the segment takes no more. A failed write is never an error
+// here: the sample may be gone when it is read (ErrHole), and Options.Lost is told.
+func (l *Logfile) Append(ctx context.Context, seg int, index sample.Index, data []byte) (off uint64, err error) {
+	if err := l.checkSample(seg, index, len(data)); err != nil {
+		return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
+	}
+	sg := &l.segs[seg]
+	if err := l.enter(ctx, sg); err != nil {
+		return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
+	}
+	defer sg.leave()
+	if err := l.reopenTail(ctx, seg); err != nil {
+		return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
+	}
+	need := l.s.format.pad(len(data))
+	off, err = l.room(seg, need)
+	if err != nil {
+		return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
+	}
+	for rest, begins := need, true; rest > 0; begins = false {
+		dst, err := l.openBlock(ctx, sg, rest, begins)
+		if err != nil {
+			return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
+		}
+		dst = dst[:min(uint64(len(dst)), rest)]
+		n := copy(dst, data)
+		clear(dst[n:]) // the padding: a used buffer must not leak what it held
+		data, rest = data[n:], rest-uint64(len(dst))
+		l.publish(seg, index, len(dst), begins)
+	}
+	return off, nil
+}
+
+func (l *Logfile) checkSample(seg int, index sample.Index, n int) error {
+	switch {
+	case seg < 0 || seg >= len(l.segs):
+		return fmt.Errorf("there are %d segments", len(l.segs))
+	case int(index) >= len(l.s.sizes):
+		return fmt.Errorf("the manifest has %d samples", len(l.s.sizes))
+	case n != int(l.s.sizes[index]):
+		return fmt.Errorf("%d bytes, the manifest says %d", n, l.s.sizes[index])
+	case n == 0:
+		return fmt.Errorf("a sample without bytes has no place in a log")
+	}
+	return nil
+}
+
+// room returns where the next sample of need bytes goes. The caller is the segment's only appender.
+func (l *Logfile) room(seg int, need uint64) (uint64, error) {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	w := uint64(l.head.Block)
+	off := uint64(len(sg.blocks)) * w
+	if b := sg.lastLocked(); b != nil && b.state == stateOpen {
+		off = l.lengthLocked(sg)
+	}
+	if limit := uint64(l.head.SegmentBlocks) * w; off+need > limit {
+		return 0, fmt.Errorf("%w: %d bytes at %d of %d", ErrFull, need, off, limit)
+	}
+	if limit := l.head.Starts[seg+1] - l.head.Starts[seg]; uint64(sg.n) >= limit {
+		return 0, fmt.Errorf("%w: it has its %d samples", ErrFull, limit)
+	}
+	return off, nil
+}
+
+// lastLocked returns nil while the segment has no block.
+func (sg *segment) lastLocked() *block {
+	if len(sg.blocks) == 0 {
+		return nil
+	}
+	return &sg.blocks[len(sg.blocks)-1]
+}
+
+// openBlock returns what is left of the open buffer, after taking one if need be. rest bytes of the sample are still to come.
+func (l *Logfile) openBlock(ctx context.Context, sg *segment, rest uint64, begins bool) ([]byte, error) {
+	sg.mu.Lock()
+	b := sg.lastLocked()
+	if b != nil && b.state == stateOpen {
+		buf := l.pool.bytes(b.place)[b.used:]
+		sg.mu.Unlock()
+		return buf, nil
+	}
+	sg.mu.Unlock()
+	// Buffers are taken as late as possible: who has filled one holds none, so the buffers that segments sit on never exceed
+	// their number and all others come back.
+	buf, err := l.pool.get(ctx, l.done)
+	if err != nil {
+		return nil, err
+	}
+	first := uint32(0)
+	if !begins {
+		first = uint32(min(rest, uint64(l.head.Block)))
+	}
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	sg.blocks = append(sg.blocks, block{place: buf, ord: sg.n, first: first, state: stateOpen})
+	l.held.Add(1)
+	return l.pool.bytes(buf), nil
+}
+
+// publish makes n more bytes of the open block visible, and submits the block if that filled it.
+func (l *Logfile) publish(seg int, index sample.Index, n int, begins bool) {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	b := sg.lastLocked()
+	if begins {
+		l.arrivals(seg)[sg.n] = index
+		sg.n++
+	}
+	b.used += uint32(n)
+	if b.used < l.head.Block {
+		sg.mu.Unlock()
+		return
+	}
+	b.state = stateFlying
+	f := &l.pool.flights[b.place]
+	f.l, f.seg, f.seq, f.buf = l, uint32(seg), uint32(len(sg.blocks)-1), b.place
+	f.place, f.old, f.retried = noPlace, sg.old, false
+	sg.old = noPlace
+	sg.mu.Unlock()
+
+	l.writes.add()
+	if l.s.free.take(f) {
+		l.s.launch(f)
+	}
+}
+
+// reopenTail reads a short last block back into a buffer, so that it can grow. Its place is kept until the grown block is on disk:
+// a crash before that finds the short one.
+func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	b := sg.lastLocked()
+	if b == nil || b.state != stateDisk || b.used == l.head.Block {
+		sg.mu.Unlock()
+		return nil
+	}
+	tail, seq := *b, len(sg.blocks)-1
+	sg.mu.Unlock()
+
+	buf, err := l.pool.get(ctx, l.done)
+	if err != nil {
+		return err
+	}
+	file, off := l.s.where(tail.place)
+	err = l.s.transfer(ctx, &blockio.Op{File: file, Offset: off + int64(tail.at)*unit, Buf: l.pool.bytes(buf)[:roundUp(tail.used)]},
+		func() { l.pool.put(buf) })
+	if errors.Is(err, errGivenUp) {
+		return fmt.Errorf("read tail back: %w", err)
+	}
+	sg.mu.Lock()
+	b = &sg.blocks[seq]
+	if b.state != stateDisk { // freed meanwhile
+		sg.mu.Unlock()
+		l.pool.put(buf)
+		return nil
+	}
+	if err != nil {
+		lost := l.loseLocked(seg, seq)
+		sg.mu.Unlock()
+		l.pool.put(buf)
+		l.s.launch(l.s.free.release(tail.place)...)
+		l.s.reportHole(l, seg, seq, lost, fmt.Errorf("read tail back: %w", err))
+		return nil
+	}
+	b.state, b.place, b.at = stateOpen, buf, 0
+	sg.old = tail.place
+	sg.mu.Unlock()
+	return nil
+}
+
+// roundUp gives the bytes that a transfer of n takes.
+func roundUp[T uint32 | uint64 | int](n T) T { return (n + unit - 1) &^ (unit - 1) }

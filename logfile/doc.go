@@ -1,0 +1,14 @@
+// Package logfile keeps bytes in blocks on local disks, and finds them again after a crash.
+//
+// A [Store] owns the arena (one preallocated file on each disk, cut into places of one block), the list of free places,
+// and up to two [Logfile]s that take their places from it. A Logfile is a set of segments; each is a string of bytes to
+// which samples are appended, cut into blocks that are written to any free place. A journal for each Logfile says which
+// block lies where and which samples begin in it.
+//
+// The package knows places and bytes, no orders: which segment a sample belongs to, and when a block is no longer needed,
+// it is told. It does not check samples either: what it returns may be stale or torn after a crash, and the caller
+// believes a sample only if its sum is right. No disk trouble makes Append fail: blocks that can't be written become
+// holes and their samples are reported as lost.
+//
+// All methods may be called concurrently, except where they say otherwise. Appends to one segment queue behind one another.
+package logfile

@@ -1,0 +1,110 @@
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// batchTime is how long records are collected before they are written: long enough to write hundreds at once, short enough that a killed
+// process loses few blocks.
+const batchTime = 20 * time.Millisecond
+
+// wake tells the journals' goroutine that there is something to write.
+func (s *Store) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// writeJournals runs until Close; it is the one goroutine that writes records, other than syncs.
+func (s *Store) writeJournals() {
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-s.kick:
+		}
+		select {
+		case <-s.stop:
+			return
+		case <-time.After(batchTime):
+		}
+		s.flushJournals()
+	}
+}
+
+func (s *Store) flushJournals() {
+	for _, l := range s.Logfiles() {
+		if l != nil {
+			n, err := l.journal.flush()
+			s.journalWritten(n, err)
+		}
+	}
+}
+
+func (s *Store) journalWritten(n int, err error) {
+	s.stats.journalBytes.Add(uint64(n))
+	if err != nil {
+		s.stats.journalErrors.Add(1)
+		s.log.Warn("records wait", "err", err)
+	}
+}
+
+// syncJournals runs until Close. It is not the goroutine that writes records, because a sync may take seconds.
+func (s *Store) syncJournals(every time.Duration) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-ticker.C:
+			if s.dirty.Load() {
+				_ = s.syncAll(nil) // logged and counted; Seal and Close return it
+			}
+		}
+	}
+}
+
+// syncAll makes durable what was written until now: first the blocks, then the records that point to them. It returns what has failed for l,
+// now or earlier. A failed sync is never tried again, since the kernel may have dropped what it covered, and would
+// say nothing the second time.
+func (s *Store) syncAll(l *Logfile) error {
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
+	slots := s.Logfiles()
+	if s.dirty.Swap(false) {
+		var errs []error
+		for _, f := range s.arenas {
+			errs = append(errs, f.Sync())
+		}
+		s.syncFailed(errors.Join(errs...), slots[0], slots[1])
+		for _, l := range slots {
+			if l != nil {
+				s.syncFailed(l.journal.sync(), l)
+			}
+		}
+	}
+	if l == nil {
+		return nil
+	}
+	if err := l.journal.failure(); err != nil {
+		return fmt.Errorf("not all of the logfile in slot %d is durable: %w", l.slot, err)
+	}
+	return nil
+}
+
+func (s *Store) syncFailed(err error, concerned ...*Logfile) {
+	if err == nil {
+		return
+	}
+	s.stats.syncErrors.Add(1)
+	s.log.Error("sync: what was written since the last one may not survive a power cut", "err", err)
+	for _, l := range concerned {
+		if l != nil {
+			l.journal.fail(err)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package logfile
+
+import (
+	"errors"
+
+	"lcache/blockio"
+	"lcache/sample"
+)
+
+var errNoPlace = errors.New("no place of the arena is free")
+
+// flight is a full block on its way to disk. It belongs to its buffer, so it is in use exactly while that is.
+type flight struct {
+	l        *Logfile
+	seg, seq uint32
+	buf      uint32
+	place    uint32
+	old      uint32 // place of the tail that this block supersedes, or noPlace
+	retried  bool
+	gen      uint64
+	op       blockio.Op
+}
+
+// launch submits writes that have a place. No lock may be held.
+func (s *Store) launch(fs ...*flight) {
+	for _, f := range fs {
+		file, off := s.where(f.place)
+		// Drawn after the place was taken and before it can be taken again, so the newest generation of a place is its content.
+		f.gen = s.gen.Add(1)
+		f.op = blockio.Op{File: file, Write: true, Offset: off, Buf: f.l.pool.bytes(f.buf),
+			Done: func(_ *blockio.Op, err error) { s.landed(f, err) }}
+		s.submit(&f.op)
+	}
+}
+
+// landed ends a flight: the block is on disk, or tried once more, or a hole. It runs on a goroutine of the engine.
+func (s *Store) landed(f *flight, err error) {
+	if err != nil && f.place != noPlace && !f.retried {
+		s.retry(f)
+		return
+	}
+	l, seg, seq, buf, old := f.l, int(f.seg), int(f.seq), f.buf, f.old
+	place := uint32(noPlace) // to be released
+	var lost *lostSamples
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	switch b := &sg.blocks[seq]; {
+	case b.state != stateFlying: // freed meanwhile
+		place = f.place
+	case err != nil:
+		place = f.place
+		lost = l.loseLocked(seg, seq)
+	default:
+		b.state, b.place, b.at = stateDisk, f.place, 0
+		l.recordLocked(seg, seq, f.gen)
+	}
+	sg.mu.Unlock()
+	// From here on f belongs to who takes the buffer.
+	l.pool.put(buf)
+	s.launch(s.free.release(place, old)...)
+	if lost != nil {
+		s.reportHole(l, seg, seq, lost, err)
+	}
+	l.writes.done()
+}
+
+// retry tries another place, the only other way to save the samples; the bad one goes to the end of the free list, because keeping
+// it back would let a failing disk use up all places and stop those who wait for one.
+func (s *Store) retry(f *flight) {
+	f.retried = true
+	bad := f.place
+	if s.free.take(f) {
+		s.launch(f)
+	}
+	s.launch(s.free.release(bad)...)
+}
+
+// recordLocked queues the journal record of a block that is on disk.
+func (l *Logfile) recordLocked(seg, seq int, gen uint64) {
+	sg := &l.segs[seg]
+	b := &sg.blocks[seq]
+	r := record{generation: gen, epoch: l.head.Epoch, segment: uint32(seg), sequence: uint32(seq),
+		place: b.place, at: uint32(b.at) * unit, used: b.used, first: b.first}
+	l.journal.add(&r, l.arrivals(seg)[b.ord:l.endLocked(sg, seq)])
+	l.s.dirty.Store(true)
+	l.s.wake()
+}
+
+// endLocked returns the position in the arrival list behind the last sample that begins in a block.
+func (l *Logfile) endLocked(sg *segment, seq int) uint32 {
+	if seq+1 < len(sg.blocks) {
+		return sg.blocks[seq+1].ord
+	}
+	return sg.n
+}
+
+// lostSamples is what Options.Lost is told.
+type lostSamples struct {
+	indices []sample.Index
+	offsets []uint64
+}
+
+// loseLocked makes a block a hole and returns the samples that were whole until now. One that is still being appended counts as whole.
+// A block that is not alive any more loses nothing.
+func (l *Logfile) loseLocked(seg, seq int) *lostSamples {
+	sg := &l.segs[seg]
+	b := &sg.blocks[seq]
+	lost := &lostSamples{}
+	begin := uint64(seq) * uint64(l.head.Block)
+	add := func(ord uint32, index sample.Index, off uint64) {
+		n := l.s.format.pad(int(l.s.sizes[index]))
+		unfinished := ord == sg.n-1 && off+n > l.lengthLocked(sg)
+		if off+n > begin && (unfinished || l.wholeLocked(sg, off, n)) {
+			lost.indices = append(lost.indices, index)
+			lost.offsets = append(lost.offsets, off)
+		}
+	}
+	if b.first > 0 { // the sample that began earlier and reaches into this block
+		for j := seq - 1; j >= 0; j-- {
+			if last := sg.blocks[j].ord; last < b.ord {
+				l.samplesLocked(seg, j, func(ord uint32, index sample.Index, off uint64) {
+					if ord == b.ord-1 {
+						add(ord, index, off)
+					}
+				})
+				break
+			}
+		}
+	}
+	l.samplesLocked(seg, seq, add)
+	b.state, b.used = stateHole, l.head.Block
+	l.held.Add(-1)
+	return lost
+}
+
+// reportHole tells the log, the counters and the caller. No lock may be held.
+func (s *Store) reportHole(l *Logfile, seg, seq int, lost *lostSamples, err error) {
+	s.stats.holes.Add(1)
+	s.stats.lostSamples.Add(uint64(len(lost.indices)))
+	s.log.Warn("block lost", "slot", l.slot, "segment", seg, "block", seq, "samples", len(lost.indices), "err", err)
+	if s.lost != nil && len(lost.indices) > 0 {
+		s.lost(l, seg, lost.indices, lost.offsets)
+	}
+}

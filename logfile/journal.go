@@ -1,0 +1,153 @@
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"lcache/sample"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxUnwritten bounds the records kept in memory for a journal that can't be written. What exceeds it is dropped: those blocks are read from the
+// source again after a restart.
+const maxUnwritten = 64 << 20
+
+// journal is the file of one Logfile, and the records that are still to be written to it.
+type journal struct {
+	seed uint64
+
+	mu      sync.Mutex // guards pending; taken after a segment's mu
+	pending []byte
+
+	wmu      sync.Mutex // guards the fields that follow, and the file; taken before mu
+	f        *os.File   // nil if it can't be written: then records are dropped
+	off      int64      // where the next record goes
+	batch    []byte     // written by the last flush; its memory becomes pending again
+	unsynced bool       // written since the last sync
+
+	broken atomic.Pointer[error] // the first sync, of arena or journal, that failed
+}
+
+// add queues a record.
+func (j *journal) add(r *record, indices []sample.Index) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.pending) < maxUnwritten {
+		j.pending = appendRecord(j.pending, r, indices, j.seed)
+	}
+}
+
+// flush writes what is queued. What could not be written is queued again.
+func (j *journal) flush() (n int, err error) {
+	j.wmu.Lock()
+	defer j.wmu.Unlock()
+	return j.flushLocked()
+}
+
+func (j *journal) flushLocked() (int, error) {
+	j.mu.Lock()
+	batch := j.pending
+	j.pending = j.batch[:0]
+	j.mu.Unlock()
+	j.batch = batch
+	if len(batch) == 0 || j.f == nil {
+		return 0, nil
+	}
+	if _, err := j.f.WriteAt(batch, j.off); err != nil {
+		j.mu.Lock()
+		j.pending, j.batch = append(batch, j.pending...), nil
+		j.mu.Unlock()
+		return 0, fmt.Errorf("write journal: %w", err)
+	}
+	j.off += int64(len(batch))
+	j.unsynced = true
+	if cap(j.batch) > 1<<20 {
+		j.batch = nil
+	}
+	return len(batch), nil
+}
+
+// sync writes what is queued and makes the journal durable. A failed sync is not tried again: the kernel may have dropped the pages,
+// and would answer the second one with success.
+func (j *journal) sync() error {
+	j.wmu.Lock()
+	defer j.wmu.Unlock()
+	_, err := j.flushLocked()
+	if !j.unsynced {
+		return err
+	}
+	j.unsynced = false
+	return errors.Join(err, fdatasync(j.f))
+}
+
+func fdatasync(f *os.File) error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("fdatasync %s: %w", f.Name(), err)
+		}
+		return nil
+	}
+}
+
+// fail remembers that something this journal vouches for may not be durable.
+func (j *journal) fail(err error) { j.broken.CompareAndSwap(nil, &err) }
+
+func (j *journal) failure() error {
+	if err := j.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (j *journal) close() error {
+	j.wmu.Lock()
+	defer j.wmu.Unlock()
+	if j.f == nil {
+		return nil
+	}
+	f := j.f
+	j.f = nil
+	return f.Close()
+}
+
+// beginJournal puts a journal with only a header in the place of path's old one.
+func beginJournal(path string, h *Header, gen, seed uint64, expect int64) (*journal, error) {
+	f, err := createBeside(path)
+	if err != nil {
+		return nil, fmt.Errorf("begin journal: %w", err)
+	}
+	head := encodeHeader(h, gen, seed)
+	// Reserved now, so that a disk that others fill later does not cost us the records. Where that is not possible, so be it.
+	_ = fallocate(f, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+expect)
+	_, err = f.Write(head)
+	if err == nil {
+		err = moveInPlace(f, path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin journal: %w", err), f.Close(), ignoreMissing(os.Remove(path+".tmp")))
+	}
+	return &journal{seed: seed, f: f, off: int64(len(head))}, nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// snapshot is for tests: the records that are queued.
+func (j *journal) snapshot() []byte {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.pending)
+}

@@ -1,0 +1,192 @@
+package logfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"lcache/sample"
+
+	"github.com/zeebo/xxh3"
+)
+
+// A journal is a header and then records, appended as blocks reach the disk. All fields are little-endian, everything begins at a
+// multiple of 8, and both end in a checksum: xxh3-64, seeded with the hash of the cache's uuid, of all bytes before it.
+//
+//	header
+//	 0        8         12       16           24          40     56      60         64              68      72      76   80       88
+//	+--------+---------+--------+------------+-----------+------+-------+----------+---------------+-------+-------+----+--------+-----------------+-----+----------+
+//	| magic  | version | length | generation | finger-   | key  | epoch | segments | segmentBlocks | align | block | 0  | start  | room            | pad | checksum |
+//	| 8      | u32     | u32    | u64        | print 16  | 16   | u32   | u32      | u32           | u32   | u32   | 4  | u64    | u32 × segments  | → 8 | u64      |
+//	+--------+---------+--------+------------+-----------+------+-------+----------+---------------+-------+-------+----+--------+-----------------+-----+----------+
+//
+//	record
+//	 0        4        8            16      20        24         28      32   36     40      44      48
+//	+--------+--------+------------+-------+---------+----------+-------+----+------+-------+-------+---------------+-----+----------+
+//	| magic  | length | generation | epoch | segment | sequence | place | at | used | first | count | indices       | pad | checksum |
+//	| u32    | u32    | u64        | u32   | u32     | u32      | u32   | u32| u32  | u32   | u32   | u32 × count   | → 8 | u64      |
+//	+--------+--------+------------+-------+---------+----------+-------+----+------+-------+-------+---------------+-----+----------+
+//
+// A record stands alone: it says what lies where without the records around it. So a lost one costs its own block only, reading
+// goes on behind it, and the order in which blocks happened to finish does not matter. Sequence is the block's number in its
+// segment; at and used are bytes within the place: 0 and the block's size, except for tails, many of which share a place.
+// first is where the first sample that begins in this block begins, counted from the start of the block; used if none does. What
+// lies before it belongs to a sample that begins in an earlier block. The lengths of samples are the manifest's.
+const (
+	journalMagic   = "LCACHEJ\n"
+	journalVersion = 1
+	headerFixed    = 88
+	recordMagic    = 0x314a4c7f // bytes 7f 'L' 'J' '1': a run of zeros is no record
+	recordFixed    = 48
+	checksumSize   = 8
+
+	maxSegments = 1 << 24
+)
+
+var errNoRecord = errors.New("not a record")
+
+// Header says which samples, in which geometry, a Logfile was begun for.
+type Header struct {
+	Fingerprint   sample.Fingerprint // of the manifest whose indices the journal names
+	Key           [16]byte           // the caller's name for the order; opaque here
+	Epoch         uint32
+	Segments      uint32
+	SegmentBlocks uint32   // a segment's string of bytes has room for so many blocks
+	Align         uint32   // as in Format
+	Block         uint32   // as in Format
+	Starts        []uint64 // len Segments+1: segment k holds at most Starts[k+1]-Starts[k] samples
+}
+
+// record is one block, or one tail, in the journal.
+type record struct {
+	generation         uint64
+	epoch              uint32
+	segment, sequence  uint32
+	place, at          uint32
+	used, first, count uint32
+	indices            []byte // u32 × count, still encoded
+}
+
+func (r *record) index(i int) sample.Index { return binary.LittleEndian.Uint32(r.indices[4*i:]) }
+
+func up8(n int) int { return (n + 7) &^ 7 }
+
+func headerSize(segments int) int { return up8(headerFixed+4*segments) + checksumSize }
+
+func recordSize(count int) int { return up8(recordFixed+4*count) + checksumSize }
+
+// recordLimit is the length of the longest record that blocks of this format can need.
+func (f Format) recordLimit() int { return recordSize(f.Block / f.Align) }
+
+func encodeHeader(h *Header, generation, seed uint64) []byte {
+	b := make([]byte, headerSize(int(h.Segments)))
+	copy(b, journalMagic)
+	le := binary.LittleEndian
+	le.PutUint32(b[8:], journalVersion)
+	le.PutUint32(b[12:], uint32(len(b)))
+	le.PutUint64(b[16:], generation)
+	copy(b[24:], h.Fingerprint[:])
+	copy(b[40:], h.Key[:])
+	for i, v := range []uint32{h.Epoch, h.Segments, h.SegmentBlocks, h.Align, h.Block} {
+		le.PutUint32(b[56+4*i:], v)
+	}
+	le.PutUint64(b[80:], h.Starts[0])
+	for k := range int(h.Segments) {
+		le.PutUint32(b[headerFixed+4*k:], uint32(h.Starts[k+1]-h.Starts[k]))
+	}
+	le.PutUint64(b[len(b)-checksumSize:], xxh3.HashSeed(b[:len(b)-checksumSize], seed))
+	return b
+}
+
+// headerLength reads from the first headerFixed bytes how long the whole header is.
+func headerLength(b []byte) (int, error) {
+	le := binary.LittleEndian
+	if len(b) < headerFixed || string(b[:8]) != journalMagic {
+		return 0, errors.New("not a journal")
+	}
+	if v := le.Uint32(b[8:]); v != journalVersion {
+		return 0, fmt.Errorf("%w %d (this program knows %d)", ErrVersion, v, journalVersion)
+	}
+	segments := le.Uint32(b[60:])
+	if segments < 1 || segments > maxSegments || int(le.Uint32(b[12:])) != headerSize(int(segments)) {
+		return 0, fmt.Errorf("header of %d bytes for %d segments: it is damaged", le.Uint32(b[12:]), segments)
+	}
+	return headerSize(int(segments)), nil
+}
+
+// decodeHeader accepts exactly what encodeHeader makes; b must have the length that headerLength said.
+func decodeHeader(b []byte, seed uint64) (h *Header, generation uint64, err error) {
+	n, err := headerLength(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	le := binary.LittleEndian
+	if len(b) != n || le.Uint64(b[n-checksumSize:]) != xxh3.HashSeed(b[:n-checksumSize], seed) {
+		return nil, 0, errors.New("the header's checksum does not match: it is damaged, or belongs to another cache")
+	}
+	h = &Header{}
+	copy(h.Fingerprint[:], b[24:])
+	copy(h.Key[:], b[40:])
+	for i, p := range []*uint32{&h.Epoch, &h.Segments, &h.SegmentBlocks, &h.Align, &h.Block} {
+		*p = le.Uint32(b[56+4*i:])
+	}
+	h.Starts = make([]uint64, h.Segments+1)
+	h.Starts[0] = le.Uint64(b[80:])
+	for k := range int(h.Segments) {
+		h.Starts[k+1] = h.Starts[k] + uint64(le.Uint32(b[headerFixed+4*k:]))
+	}
+	return h, le.Uint64(b[16:]), nil
+}
+
+// appendRecord encodes r, whose samples are given apart because they are not encoded yet.
+func appendRecord(dst []byte, r *record, indices []sample.Index, seed uint64) []byte {
+	le := binary.LittleEndian
+	begin, n := len(dst), recordSize(len(indices))
+	dst = le.AppendUint32(dst, recordMagic)
+	dst = le.AppendUint32(dst, uint32(n))
+	dst = le.AppendUint64(dst, r.generation)
+	for _, v := range []uint32{r.epoch, r.segment, r.sequence, r.place, r.at, r.used, r.first, uint32(len(indices))} {
+		dst = le.AppendUint32(dst, v)
+	}
+	for _, i := range indices {
+		dst = le.AppendUint32(dst, i)
+	}
+	if len(indices)%2 == 1 {
+		dst = le.AppendUint32(dst, 0)
+	}
+	return le.AppendUint64(dst, xxh3.HashSeed(dst[begin:], seed))
+}
+
+// recordLength reads from the first eight bytes how long a record claims to be; limit bounds what is believed.
+func recordLength(b []byte, limit int) (int, error) {
+	le := binary.LittleEndian
+	if le.Uint32(b) != recordMagic {
+		return 0, errNoRecord
+	}
+	n := int(le.Uint32(b[4:]))
+	if n < recordSize(0) || n > limit || n%8 != 0 {
+		return 0, errNoRecord
+	}
+	return n, nil
+}
+
+// decodeRecord fills r from b, which has the length that recordLength said; r.indices points into b.
+func decodeRecord(b []byte, r *record, seed uint64) error {
+	le := binary.LittleEndian
+	n := len(b)
+	if n < recordSize(0) || le.Uint32(b) != recordMagic || int(le.Uint32(b[4:])) != n {
+		return errNoRecord
+	}
+	if le.Uint64(b[n-checksumSize:]) != xxh3.HashSeed(b[:n-checksumSize], seed) {
+		return errNoRecord
+	}
+	r.generation = le.Uint64(b[8:])
+	for i, p := range []*uint32{&r.epoch, &r.segment, &r.sequence, &r.place, &r.at, &r.used, &r.first, &r.count} {
+		*p = le.Uint32(b[16+4*i:])
+	}
+	if uint64(r.count) > uint64(n) || recordSize(int(r.count)) != n {
+		return errNoRecord
+	}
+	r.indices = b[recordFixed : recordFixed+4*int(r.count)]
+	return nil
+}

@@ -1,0 +1,193 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"lcache/sample"
+
+	"golang.org/x/sys/unix"
+)
+
+// Classes of errors that a caller acts on.
+var (
+	ErrFull   = errors.New("segment is full")              // Append: no room in the string or in the arrival list
+	ErrHole   = errors.New("block could not be kept")      // a read: it was never written, or is lost
+	ErrFreed  = errors.New("block is freed")               // a read: FreeBlocks was called for it
+	ErrClosed = errors.New("logfile is closed or dropped") // any call after Close or Drop has begun
+)
+
+// Logfile is the log of one epoch: segments, each a string of bytes that grows by Append and is read by block or by place.
+type Logfile struct {
+	s       *Store
+	slot    int
+	head    Header
+	gen     uint64
+	segs    []segment
+	arr     []sample.Index // arrival lists, mapped; that of segment k begins at head.Starts[k]-head.Starts[0]
+	pool    *pool
+	journal *journal
+	done    chan struct{} // closed when Drop or Close begin
+	end     sync.Once
+	held    atomic.Int64 // blocks that are in a buffer or have a place
+	writes  gauge        // full blocks not yet on disk
+}
+
+// segment's locks: lock before mu, mu before the free list's and the journal's. Who completes a write takes mu only, so it never waits
+// for an Append that waits for its buffer.
+type segment struct {
+	lock chan struct{} // full while someone appends, or writes or frees the open buffer; held while waiting for buffers
+
+	mu     sync.Mutex // guards the fields that follow; never held while waiting
+	blocks []block
+	n      uint32 // length of the arrival list
+	freed  int    // blocks before this one are freed
+	old    uint32 // place of the short tail that the open buffer was read back from, or noPlace
+}
+
+// block is 20 bytes, so that a million of them are no burden.
+type block struct {
+	place uint32 // of the arena; while the bytes are in memory, the number of the write buffer
+	ord   uint32 // position in the arrival list of the first sample that begins here or later
+	first uint32 // where in the block that sample begins
+	used  uint32 // bytes
+	at    uint16 // where in the place it lies, in units of 4096 bytes; not 0 only for tails
+	state state
+}
+
+type state uint8
+
+const (
+	stateHole   state = iota // lost
+	stateOpen                // being filled
+	stateFlying              // full, waiting for its place or being written
+	stateDisk                // written
+	stateFreed
+)
+
+func (s state) inMemory() bool { return s == stateOpen || s == stateFlying }
+func (s state) alive() bool    { return s.inMemory() || s == stateDisk }
+
+// newLogfile makes one without blocks; its journal and pool are still to be set.
+func newLogfile(s *Store, slot int, head Header, gen uint64) (*Logfile, error) {
+	k := int(head.Segments)
+	n := head.Starts[k] - head.Starts[0]
+	arr, err := mapIndices(n)
+	if err != nil {
+		return nil, fmt.Errorf("arrival lists of %d samples: %w", n, err)
+	}
+	l := &Logfile{s: s, slot: slot, head: head, gen: gen, segs: make([]segment, k), arr: arr, done: make(chan struct{})}
+	for i := range l.segs {
+		l.segs[i].lock = make(chan struct{}, 1)
+		l.segs[i].old = noPlace
+	}
+	return l, nil
+}
+
+// check returns why a Logfile of this shape can't be kept in the arena.
+func (h *Header) check(f Format) error {
+	switch {
+	case int(h.Block) != f.Block || int(h.Align) != f.Align:
+		return fmt.Errorf("blocks of %d bytes aligned to %d: the cache has %d and %d", h.Block, h.Align, f.Block, f.Align)
+	case h.Segments < 1 || h.Segments > maxSegments || h.SegmentBlocks < 1:
+		return fmt.Errorf("%d segments of %d blocks: out of range", h.Segments, h.SegmentBlocks)
+	case len(h.Starts) != int(h.Segments)+1:
+		return fmt.Errorf("%d starts for %d segments: want one more than segments", len(h.Starts), h.Segments)
+	}
+	for k := range int(h.Segments) {
+		if h.Starts[k+1] < h.Starts[k] || h.Starts[k+1]-h.Starts[k] >= 1<<31 {
+			return fmt.Errorf("starts of segment %d: from %d to %d", k, h.Starts[k], h.Starts[k+1])
+		}
+	}
+	if n := h.Starts[h.Segments] - h.Starts[0]; n > 1<<36 {
+		return fmt.Errorf("arrival lists for %d samples: out of range", n)
+	}
+	return nil
+}
+
+func mapIndices(n uint64) ([]sample.Index, error) {
+	mem, err := unix.Mmap(-1, 0, int(max(n, 1))*4, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*sample.Index)(unsafe.Pointer(unsafe.SliceData(mem))), max(n, 1)), nil
+}
+
+func unmapIndices(arr []sample.Index) error {
+	return unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(arr))), len(arr)*4))
+}
+
+// Header says what the Logfile was begun for. Its Starts must not be changed.
+func (l *Logfile) Header() Header { return l.head }
+
+// Slot is 0 or 1.
+func (l *Logfile) Slot() int { return l.slot }
+
+// Generation says which Logfile is older: that with the smaller one. Block writes draw from the same counter.
+func (l *Logfile) Generation() uint64 { return l.gen }
+
+// Buffers is the memory that all writes come from, to be registered with the engine before the first Append. It stays mapped until the
+// Store is closed, or a Logfile that needs more is begun in this slot; later Logfiles of the slot use it again.
+func (l *Logfile) Buffers() []byte { return l.pool.mem }
+
+// Empty reports whether it holds no block, on disk or in memory. Then Begin may take its slot.
+func (l *Logfile) Empty() bool { return l.held.Load() == 0 }
+
+// Blocks returns the length of a segment's string in blocks, rounded up: lost, freed and unwritten ones included.
+func (l *Logfile) Blocks(seg int) int {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	return len(sg.blocks)
+}
+
+// Length returns how many bytes the segment's string has; the next sample is appended there, or at the next block's start if the last one
+// is lost or freed.
+func (l *Logfile) Length(seg int) uint64 {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	return l.lengthLocked(sg)
+}
+
+func (l *Logfile) lengthLocked(sg *segment) uint64 {
+	n := len(sg.blocks)
+	if n == 0 {
+		return 0
+	}
+	return uint64(n-1)*uint64(l.head.Block) + uint64(sg.blocks[n-1].used)
+}
+
+// arrivals is the arrival list of a segment, up to its capacity. Callers hold the segment's mu and see a living block, so the memory is mapped.
+func (l *Logfile) arrivals(seg int) []sample.Index {
+	base := l.head.Starts[0]
+	return l.arr[l.head.Starts[seg]-base : l.head.Starts[seg+1]-base]
+}
+
+// enter takes the right to append to a segment.
+func (l *Logfile) enter(ctx context.Context, sg *segment) error {
+	select {
+	case <-l.done:
+		return ErrClosed
+	default:
+	}
+	select {
+	case sg.lock <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case sg.lock <- struct{}{}:
+		return nil
+	case <-l.done:
+		return ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another append: %w", context.Cause(ctx))
+	}
+}
+
+func (sg *segment) leave() { <-sg.lock }

@@ -1,0 +1,252 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"lcache/blockio"
+	"lcache/sample"
+)
+
+// PendingError is the error of a read whose context ended first. The kernel may go on writing into the buffer until Done is closed: before that
+// it must not be touched, used again or unmapped.
+type PendingError struct {
+	Err  error           // why the wait ended
+	Done <-chan struct{} // closed when the buffer is the caller's again
+}
+
+func (e *PendingError) Error() string { return "read not finished: " + e.Err.Error() }
+func (e *PendingError) Unwrap() error { return e.Err }
+
+// Span returns how many bytes Read needs in its buffer for n bytes at off.
+func Span(off uint64, n int) int {
+	return int(roundUp(off+uint64(n)) - off&^(unit-1))
+}
+
+// samplesLocked calls f for each sample that begins in a block, whether it is whole or not: its position in the arrival list, and its
+// offset in the segment's string. Offsets follow from the lengths before, counted anew in each block, so a lost block does not
+// shift what comes behind it.
+func (l *Logfile) samplesLocked(seg, seq int, f func(ord uint32, index sample.Index, off uint64)) {
+	sg := &l.segs[seg]
+	b := &sg.blocks[seq]
+	off := uint64(seq)*uint64(l.head.Block) + uint64(b.first)
+	list := l.arrivals(seg)
+	for ord := b.ord; ord < l.endLocked(sg, seq); ord++ {
+		f(ord, list[ord], off)
+		off += l.s.format.pad(int(l.s.sizes[list[ord]]))
+	}
+}
+
+// wholeLocked reports whether [off, off+n), which begins with a sample, lies in living blocks that continue each other.
+func (l *Logfile) wholeLocked(sg *segment, off, n uint64) bool {
+	w := uint64(l.head.Block)
+	end := off + n
+	i, last := off/w, (end-1)/w
+	if last >= uint64(len(sg.blocks)) || !sg.blocks[i].state.alive() {
+		return false
+	}
+	for j := i + 1; j <= last; j++ {
+		b := &sg.blocks[j]
+		if !b.state.alive() || uint64(b.first) != min(w, end-j*w) || uint64(sg.blocks[j-1].used) != w {
+			return false
+		}
+	}
+	return end-last*w <= uint64(sg.blocks[last].used)
+}
+
+// Arrivals calls f for each sample of the segment that can be read whole, in the order of the string, until f returns false:
+// its position in the arrival list (positions of lost samples are skipped), its index and its offset. The answer is stable once nobody appends and
+// frees. No lock is held while f runs.
+func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint64) bool) {
+	type arrival struct {
+		ord   uint32
+		index sample.Index
+		off   uint64
+	}
+	var found []arrival
+	sg := &l.segs[seg]
+	for seq := 0; ; seq++ {
+		found = found[:0]
+		sg.mu.Lock()
+		if seq >= len(sg.blocks) {
+			sg.mu.Unlock()
+			return
+		}
+		if sg.blocks[seq].state.alive() {
+			l.samplesLocked(seg, seq, func(ord uint32, index sample.Index, off uint64) {
+				if l.wholeLocked(sg, off, l.s.format.pad(int(l.s.sizes[index]))) {
+					found = append(found, arrival{ord, index, off})
+				}
+			})
+		}
+		sg.mu.Unlock()
+		for _, a := range found {
+			if !f(int(a.ord), a.index, a.off) {
+				return
+			}
+		}
+	}
+}
+
+// ReadBlock reads block j of a segment into dst and calls done once: on this goroutine if the bytes are in memory or the block is
+// gone (ErrHole, ErrFreed), else on a goroutine of the engine, which done must not hold up. dst begins at a multiple of 4096 and has
+// the length of a block, or for a shorter last block at least its used length rounded up to 4096; what lies behind
+// the used bytes is undefined. dst is the engine's until done is called. The bytes are not checked.
+func (l *Logfile) ReadBlock(seg, j int, dst []byte, done func(err error)) {
+	b, err := l.peek(seg, j, func(b *block, mem []byte) { copy(dst, mem) })
+	if n := int(roundUp(b.used)); err == nil && len(dst) < n {
+		err = fmt.Errorf("the destination has %d bytes, want %d", len(dst), n)
+	}
+	if err != nil || b.state.inMemory() {
+		if err != nil {
+			err = fmt.Errorf("read block %d of segment %d: %w", j, seg, err)
+		}
+		done(err)
+		return
+	}
+	file, off := l.s.where(b.place)
+	l.s.submit(&blockio.Op{File: file, Offset: off + int64(b.at)*unit, Buf: dst[:roundUp(b.used)],
+		Done: func(_ *blockio.Op, err error) {
+			if err != nil {
+				err = fmt.Errorf("read block %d of segment %d: %w", j, seg, err)
+			}
+			done(err)
+		}})
+}
+
+// peek returns a copy of block j's entry; if its bytes are in memory, inMemory is called with them under the lock that keeps them there.
+func (l *Logfile) peek(seg, j int, inMemory func(b *block, mem []byte)) (block, error) {
+	if seg < 0 || seg >= len(l.segs) {
+		return block{}, fmt.Errorf("there are %d segments", len(l.segs))
+	}
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	if j < 0 || j >= len(sg.blocks) {
+		return block{}, fmt.Errorf("the segment has %d blocks: %w", len(sg.blocks), ErrHole)
+	}
+	b := &sg.blocks[j]
+	switch {
+	case b.state == stateHole:
+		return *b, ErrHole
+	case b.state == stateFreed:
+		return *b, ErrFreed
+	case b.state.inMemory():
+		inMemory(b, l.pool.bytes(b.place)[:b.used])
+	}
+	return *b, nil
+}
+
+// Read returns bytes [off, off+n) of a segment's string, read by place. buf begins at a multiple of 4096 and has at least Span(off, n)
+// bytes; data is the part of it that was asked for, in one piece even if it crosses blocks. The bytes are not checked: they may be
+// stale if the blocks were freed meanwhile. If ctx ends first, and only then, the error is a *PendingError and buf is not the
+// caller's yet.
+func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []byte) (data []byte, err error) {
+	if n <= 0 || len(buf) < Span(off, n) {
+		return nil, fmt.Errorf("read %d bytes at %d of segment %d: the buffer has %d bytes, want %d", n, off, seg, len(buf), Span(off, n))
+	}
+	w := uint64(l.head.Block)
+	start, end := off&^(unit-1), off+uint64(n)
+	var ops []*blockio.Op
+	for pos := off; pos < end; {
+		j := pos / w
+		stop := min(end, (j+1)*w)
+		x, y := pos-j*w, stop-j*w
+		b, err := l.peek(seg, int(j), func(b *block, mem []byte) {
+			if y <= uint64(len(mem)) {
+				copy(buf[pos-start:], mem[x:y])
+			}
+		})
+		if err == nil && y > uint64(b.used) {
+			err = fmt.Errorf("the block has %d bytes: %w", b.used, ErrHole)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %d bytes at %d of segment %d: block %d: %w", n, off, seg, j, err)
+		}
+		if !b.state.inMemory() {
+			file, at := l.s.where(b.place)
+			x &^= unit - 1
+			ops = append(ops, &blockio.Op{File: file, Offset: at + int64(b.at)*unit + int64(x), Buf: buf[j*w+x-start : roundUp(stop)-start]})
+		}
+		pos = stop
+	}
+	if err := l.s.readAll(ctx, ops); err != nil {
+		return nil, fmt.Errorf("read %d bytes at %d of segment %d: %w", n, off, seg, err)
+	}
+	return buf[off-start:][:n:n], nil
+}
+
+// readAll waits for several reads, or until ctx ends.
+func (s *Store) readAll(ctx context.Context, ops []*blockio.Op) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	var first atomic.Pointer[error]
+	var left atomic.Int32
+	left.Store(int32(len(ops)))
+	settled := make(chan struct{})
+	for _, op := range ops {
+		op.Done = func(_ *blockio.Op, err error) {
+			if err != nil {
+				first.CompareAndSwap(nil, &err)
+			}
+			if left.Add(-1) == 0 {
+				close(settled)
+			}
+		}
+	}
+	s.submit(ops...)
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		return &PendingError{Err: context.Cause(ctx), Done: settled}
+	}
+	if err := first.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// errGivenUp is the error of transfer when its context ended.
+var errGivenUp = errors.New("given up")
+
+// transfer waits for an op, unless ctx ends first: then release is called when the kernel is done with the op's memory. Else that is the
+// caller's on return.
+func (s *Store) transfer(ctx context.Context, op *blockio.Op, release func()) error {
+	result := make(chan error, 1)
+	var settled atomic.Bool // set by the first of: the transfer is done, the caller is gone
+	op.Done = func(_ *blockio.Op, err error) {
+		if settled.Swap(true) {
+			release()
+			return
+		}
+		result <- err
+	}
+	s.submit(op)
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		if settled.Swap(true) {
+			return <-result
+		}
+		return fmt.Errorf("%w: %w", errGivenUp, context.Cause(ctx))
+	}
+}
+
+// submit counts transfers, and their errors when they are done, around their Done.
+func (s *Store) submit(ops ...*blockio.Op) {
+	for _, op := range ops {
+		s.stats.count(op)
+		s.transfers.add()
+		done := op.Done
+		op.Done = func(op *blockio.Op, err error) {
+			s.stats.countError(op, err)
+			done(op, err)
+			s.transfers.done()
+		}
+	}
+	s.io.Submit(ops...)
+}

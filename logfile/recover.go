@@ -1,0 +1,303 @@
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// claim is what a journal's newest record of a (segment, sequence) says.
+type claim struct {
+	gen         uint64 // 0: there is no record
+	place       uint32
+	used, first uint32
+	count       uint32
+	spill       uint32 // how much of the last sample that begins here lies in the following blocks, in units of 8 bytes
+	at          uint16
+	cut         bool // the last sample is not whole: it is left out of the arrival list
+	filled      bool // the second pass has met the record again
+}
+
+// recovery is one journal on its way to being a Logfile.
+type recovery struct {
+	slot     int
+	f        *os.File
+	writable bool
+	head     *Header
+	gen      uint64
+	begin    int64     // length of the header
+	claims   [][]claim // by segment and sequence
+	end      int64     // where the next record goes
+	rejected int
+	other    error // why the Logfile is not kept, although its generations count
+}
+
+// recover rebuilds both Logfiles and the free list. Two passes over each journal: the first finds the newest record of each block and the newest
+// claim of each place, the second fills the arrival lists in the order of the blocks.
+func (s *Store) recover() error {
+	var found []*recovery
+	claimed := make([]uint64, s.format.Places) // newest generation that was written to a place
+	for slot := range 2 {
+		r, err := s.openJournal(slot)
+		if err != nil {
+			s.log.Warn("logfile not recovered", "slot", slot, "err", err)
+			continue
+		}
+		if r == nil {
+			continue
+		}
+		s.readClaims(r, claimed)
+		if r.other != nil {
+			s.log.Warn("logfile not recovered", "slot", slot, "err", r.other)
+			_ = r.f.Close()
+			continue
+		}
+		found = append(found, r)
+	}
+	taken := make([]uint64, (s.format.Places+63)/64)
+	shared := map[uint32]int{}
+	for _, r := range found {
+		if err := s.rebuild(r, claimed, taken, shared); err != nil {
+			s.log.Warn("logfile not recovered", "slot", r.slot, "err", err)
+		}
+	}
+	s.free = newFreeList(s.format.Places, func(p uint32) bool { return taken[p/64]>>(p%64)&1 == 1 })
+	for p, n := range shared {
+		s.free.share(p, n)
+	}
+	return nil
+}
+
+// openJournal returns nil and no error if there is none.
+func (s *Store) openJournal(slot int) (r *recovery, err error) {
+	r = &recovery{slot: slot, writable: true}
+	path := s.journalPath(slot)
+	r.f, err = os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		if r.f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
+			return nil, err
+		}
+		r.writable = false
+		s.log.Warn("journal can't be written: what is appended will not survive a restart", "slot", slot)
+	}
+	if r.head, r.gen, err = readHeader(r.f, s.format.seed()); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), r.f.Close())
+	}
+	r.begin = int64(headerSize(int(r.head.Segments)))
+	r.other = r.head.check(s.format)
+	if r.other == nil && r.head.Fingerprint != s.print {
+		r.other = fmt.Errorf("it is of manifest %s, this one is %s", r.head.Fingerprint.Short(), s.print.Short())
+	}
+	return r, nil
+}
+
+func readHeader(f *os.File, seed uint64) (*Header, uint64, error) {
+	fixed := make([]byte, headerFixed)
+	if _, err := f.ReadAt(fixed, 0); err != nil {
+		return nil, 0, fmt.Errorf("read header: %w", err)
+	}
+	n, err := headerLength(fixed)
+	if err != nil {
+		return nil, 0, err
+	}
+	if st, err := f.Stat(); err != nil || st.Size() < int64(n) {
+		return nil, 0, errors.Join(fmt.Errorf("read header of %d bytes: %w", n, io.ErrUnexpectedEOF), err)
+	}
+	b := make([]byte, n)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return nil, 0, fmt.Errorf("read header: %w", err)
+	}
+	return decodeHeader(b, seed)
+}
+
+// readClaims is the first pass. It truncates a torn end.
+func (s *Store) readClaims(r *recovery, claimed []uint64) {
+	newest := r.gen
+	r.claims = make([][]claim, r.head.Segments)
+	sc := newScanner(r.f, r.begin, s.format.recordLimit(), s.format.seed())
+	good := int64(0)
+	for sc.next() {
+		good += int64(recordSize(int(sc.rec.count)))
+		newest = max(newest, sc.rec.generation)
+		if r.other != nil {
+			continue
+		}
+		c, err := s.claimOf(r, &sc.rec)
+		if err != nil {
+			r.rejected++
+			continue
+		}
+		claimed[c.place] = max(claimed[c.place], c.gen)
+		list := &r.claims[sc.rec.segment]
+		for len(*list) <= int(sc.rec.sequence) {
+			*list = append(*list, claim{})
+		}
+		if old := &(*list)[sc.rec.sequence]; c.gen > old.gen {
+			*old = c
+		}
+	}
+	s.gen.Store(max(s.gen.Load(), newest))
+	s.stats.recovered.Add(uint64(sc.records))
+	s.stats.ignored.Add(uint64(r.rejected))
+	s.finishScan(r, sc, good)
+}
+
+// finishScan decides where the next record goes: behind the last good one, whatever follows it is cut off.
+func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
+	r.end = sc.end
+	st, err := r.f.Stat()
+	switch {
+	case sc.err != nil || err != nil:
+		// What can't be read now may be good: keep it, and go on behind it.
+		s.stats.readErrors.Add(1)
+		s.log.Warn("journal read in part", "slot", r.slot, "err", errors.Join(sc.err, err))
+		if err != nil {
+			r.writable = false
+			return
+		}
+		r.end = (st.Size() + 7) &^ 7
+	case st.Size() > sc.end && r.writable && r.other == nil:
+		s.log.Info("journal: torn end cut off", "slot", r.slot, "bytes", st.Size()-sc.end)
+		if err := r.f.Truncate(sc.end); err != nil {
+			s.log.Warn("journal: cut off torn end", "slot", r.slot, "err", err)
+		}
+	}
+	if err == nil && st.Size() > r.begin+good {
+		s.stats.ignoredBytes.Add(uint64(st.Size() - r.begin - good))
+	}
+}
+
+// claimOf checks everything about a record that can be checked: it is genuine by its checksum, but it may be of another time, and nothing in a
+// file is worth a panic.
+func (s *Store) claimOf(r *recovery, rec *record) (c claim, err error) {
+	w := uint64(s.format.Block)
+	switch {
+	case rec.epoch != r.head.Epoch || rec.generation <= r.gen:
+		return c, errors.New("of another logfile")
+	case rec.segment >= r.head.Segments || rec.sequence >= r.head.SegmentBlocks || uint64(rec.place) >= uint64(s.format.Places):
+		return c, errors.New("out of range")
+	case rec.used == 0 || uint64(rec.used)%uint64(s.format.Align) != 0 || rec.at%unit != 0 || uint64(rec.at)+uint64(rec.used) > w:
+		return c, errors.New("bytes out of range")
+	case rec.first > rec.used || rec.count == 0 && rec.first != rec.used:
+		return c, errors.New("first sample out of range")
+	}
+	end := uint64(rec.first)
+	for i := range int(rec.count) {
+		index := rec.index(i)
+		if int(index) >= len(s.sizes) || s.sizes[index] == 0 || end >= uint64(rec.used) {
+			return c, errors.New("samples out of range")
+		}
+		end += s.format.pad(int(s.sizes[index]))
+	}
+	if end < uint64(rec.used) || uint64(rec.used) < w && end != uint64(rec.used) || end > w+1<<32 {
+		return c, errors.New("samples do not fill the block")
+	}
+	return claim{gen: rec.generation, place: rec.place, at: uint16(rec.at / unit), used: rec.used, first: rec.first, count: rec.count,
+		spill: uint32((end - uint64(rec.used)) / 8)}, nil
+}
+
+// rebuild makes the Logfile of r, and marks the places that it keeps.
+func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]int) error {
+	l, err := newLogfile(s, r.slot, *r.head, r.gen)
+	if err != nil {
+		return errors.Join(err, r.f.Close())
+	}
+	if err := s.poolFor(l); err != nil {
+		return errors.Join(err, unmapIndices(l.arr), r.f.Close())
+	}
+	for seg := range r.claims {
+		s.settle(l, seg, r.claims[seg], claimed)
+	}
+	s.fillArrivals(l, r)
+	for seg := range r.claims {
+		for i := range l.segs[seg].blocks {
+			b := &l.segs[seg].blocks[i]
+			if b.state != stateDisk {
+				continue
+			}
+			if !r.claims[seg][i].filled { // the journal could be read once, but not twice
+				b.state, b.used = stateHole, l.head.Block
+				continue
+			}
+			taken[b.place/64] |= 1 << (b.place % 64)
+			shared[b.place]++
+			l.held.Add(1)
+		}
+	}
+	l.journal = &journal{seed: s.format.seed(), f: r.f, off: r.end}
+	if !r.writable {
+		l.journal.f = nil
+		err = r.f.Close()
+	}
+	s.setSlot(r.slot, l)
+	s.log.Info("logfile recovered", "slot", r.slot, "epoch", r.head.Epoch, "blocks", l.held.Load(), "ignored", r.rejected)
+	return err
+}
+
+// settle turns the claims of one segment into blocks: a place that was written later for another block is gone, and so is
+// a sample that does not go on where the next block says.
+func (s *Store) settle(l *Logfile, seg int, claims []claim, claimed []uint64) {
+	w := uint64(s.format.Block)
+	for i := range claims {
+		if c := &claims[i]; c.gen < claimed[c.place] {
+			c.gen = 0
+		}
+	}
+	for i := range claims {
+		c := &claims[i]
+		rest := uint64(c.spill) * 8
+		for j := i + 1; c.gen != 0 && rest > 0; j++ {
+			if j >= len(claims) || claims[j].gen == 0 || uint64(claims[j].first) != min(w, rest) {
+				c.cut = true
+				break
+			}
+			rest -= min(w, rest)
+		}
+	}
+	sg := &l.segs[seg]
+	room := l.head.Starts[seg+1] - l.head.Starts[seg]
+	sg.blocks = make([]block, len(claims))
+	for i, c := range claims {
+		if c.cut {
+			c.count--
+		}
+		if c.gen != 0 && uint64(sg.n)+uint64(c.count) > room {
+			c.gen, claims[i].gen = 0, 0
+		}
+		if c.gen == 0 {
+			sg.blocks[i] = block{ord: sg.n, used: uint32(w), state: stateHole}
+			continue
+		}
+		sg.blocks[i] = block{place: c.place, ord: sg.n, first: c.first, used: c.used, at: c.at, state: stateDisk}
+		sg.n += c.count
+	}
+}
+
+// fillArrivals is the second pass.
+func (s *Store) fillArrivals(l *Logfile, r *recovery) {
+	sc := newScanner(r.f, r.begin, s.format.recordLimit(), s.format.seed())
+	for sc.next() {
+		rec := &sc.rec
+		if rec.segment >= r.head.Segments || int(rec.sequence) >= len(r.claims[rec.segment]) {
+			continue
+		}
+		c := &r.claims[rec.segment][rec.sequence]
+		if c.gen == 0 || c.gen != rec.generation || c.count != rec.count {
+			continue
+		}
+		seg, seq := int(rec.segment), int(rec.sequence)
+		sg := &l.segs[seg]
+		list := l.arrivals(seg)[sg.blocks[seq].ord:l.endLocked(sg, seq)]
+		for i := range list {
+			list[i] = rec.index(i)
+		}
+		c.filled = true
+	}
+}

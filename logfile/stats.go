@@ -1,0 +1,62 @@
+package logfile
+
+import (
+	"sync/atomic"
+
+	"lcache/blockio"
+)
+
+// Stats counts since Open; numbers only grow.
+type Stats struct {
+	Reads, ReadBytes   uint64 // transfers asked of the engine, the journals' not among them
+	Writes, WriteBytes uint64
+	ReadErrors         uint64
+	WriteErrors        uint64 // each try counts
+	SyncErrors         uint64 // of arena or journal
+	JournalBytes       uint64 // records written
+	JournalErrors      uint64 // writes of records; they are tried again
+	Holes              uint64 // blocks and tails lost after two tries, or for want of a place
+	LostSamples        uint64 // by them
+	RecoveredRecords   uint64 // at Open, both journals
+	IgnoredRecords     uint64 // at Open: of another epoch, out of range, or superseded
+	IgnoredBytes       uint64 // at Open: what was no record
+}
+
+type counters struct {
+	reads, readBytes, writes, writeBytes                             atomic.Uint64
+	readErrors, writeErrors, syncErrors, journalBytes, journalErrors atomic.Uint64
+	holes, lostSamples, recovered, ignored, ignoredBytes             atomic.Uint64
+}
+
+func (c *counters) count(op *blockio.Op) {
+	if op.Write {
+		c.writes.Add(1)
+		c.writeBytes.Add(uint64(len(op.Buf)))
+		return
+	}
+	c.reads.Add(1)
+	c.readBytes.Add(uint64(len(op.Buf)))
+}
+
+func (c *counters) countError(op *blockio.Op, err error) {
+	switch {
+	case err == nil:
+	case op.Write:
+		c.writeErrors.Add(1)
+	default:
+		c.readErrors.Add(1)
+	}
+}
+
+// Stats returns the counters as they are now.
+func (s *Store) Stats() Stats {
+	c := &s.stats
+	return Stats{
+		Reads: c.reads.Load(), ReadBytes: c.readBytes.Load(),
+		Writes: c.writes.Load(), WriteBytes: c.writeBytes.Load(),
+		ReadErrors: c.readErrors.Load(), WriteErrors: c.writeErrors.Load(), SyncErrors: c.syncErrors.Load(),
+		JournalBytes: c.journalBytes.Load(), JournalErrors: c.journalErrors.Load(),
+		Holes: c.holes.Load(), LostSamples: c.lostSamples.Load(),
+		RecoveredRecords: c.recovered.Load(), IgnoredRecords: c.ignored.Load(), IgnoredBytes: c.ignoredBytes.Load(),
+	}
+}

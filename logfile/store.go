@@ -1,0 +1,393 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lcache/blockio"
+	"lcache/sample"
+
+	"golang.org/x/sys/unix"
+)
+
+// closeTimeout bounds how long Close waits for a hung device.
+const closeTimeout = 30 * time.Second
+
+// Options of Open.
+type Options struct {
+	IO          *blockio.IO        // carries out all transfers; it must stay open longer than the Store
+	Logger      *slog.Logger       // nil is silent
+	Sizes       []uint32           // bytes of each sample by index, as the manifest has them; kept, not copied
+	Fingerprint sample.Fingerprint // of that manifest; a Logfile of another one is not opened
+	Spare       int                // write buffers of a Logfile beyond one a segment; 0 means 16 for each directory, 2 is the least
+	// Lost is told which samples of a segment, with their offsets, are gone because a block could not be written or read back. It is
+	// called without locks, on any goroutine, and must not block for long. Append may still be about to return such a sample's offset. nil is allowed.
+	Lost func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
+	// SyncEvery is how often what was written is made durable in the background; 0: only by Seal and Close.
+	SyncEvery time.Duration
+}
+
+// Store is an open cache: arena, free places, and up to two Logfiles.
+type Store struct {
+	format Format
+	dirs   []string
+	arenas []*blockio.File
+	io     *blockio.IO
+	log    *slog.Logger
+	sizes  []uint32
+	print  sample.Fingerprint
+	spare  int
+	lost   func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
+
+	free      *freeList
+	gen       atomic.Uint64 // the last one given
+	stats     counters
+	transfers gauge // in flight, journals not among them
+
+	dirty  atomic.Bool   // a record was queued since the last sync
+	kick   chan struct{} // a record was queued
+	stop   chan struct{}
+	joined sync.WaitGroup
+	syncMu sync.Mutex // held while syncing
+	slotMu sync.Mutex // held by Begin, Drop and Close; taken before mu; guards outgrown
+
+	outgrown []*pool // write buffers to be freed when they are idle
+
+	mu     sync.Mutex // guards the fields that follow
+	slots  [2]*Logfile
+	pools  [2]*pool
+	closed bool
+}
+
+// Open opens the cache over dirs, given in the order in which it was created, and recovers both Logfiles from their journals. The caller
+// holds the directories' locks. A journal that is damaged, or of another manifest, costs its Logfile, with a line in
+// the log, but not the cache.
+func Open(dirs []string, opts Options) (*Store, error) {
+	f, err := readFormats(dirs)
+	if err != nil {
+		return nil, fmt.Errorf("open cache: %w", err)
+	}
+	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, spare: opts.Spare, lost: opts.Lost,
+		kick: make(chan struct{}, 1), stop: make(chan struct{})}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.spare == 0 {
+		s.spare = 16 * len(dirs)
+	}
+	s.spare = max(s.spare, 2)
+	if err := s.openArenas(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open cache: %w", err), s.closeFiles())
+	}
+	if err := s.recover(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open cache: recover: %w", err), s.closeFiles())
+	}
+	s.joined.Go(s.writeJournals)
+	if opts.SyncEvery > 0 {
+		s.joined.Go(func() { s.syncJournals(opts.SyncEvery) })
+	}
+	return s, nil
+}
+
+func readFormats(dirs []string) (Format, error) {
+	var first Format
+	if len(dirs) == 0 {
+		return first, errors.New("no directories given")
+	}
+	for i, name := range dirs {
+		path := filepath.Join(name, formatName)
+		b, err := readSmall(path)
+		if err != nil {
+			return first, err
+		}
+		f, dir, of, err := decodeFormat(b)
+		switch {
+		case err != nil:
+			return first, fmt.Errorf("%s: %w", path, err)
+		case i > 0 && f != first:
+			return first, fmt.Errorf("%s belongs to another cache than %s: give the directories of one cache", name, dirs[0])
+		case dir != i || of != len(dirs):
+			return first, fmt.Errorf("%s is directory %d of %d, given as %d of %d: give all of them in the order of their creation",
+				name, dir+1, of, i+1, len(dirs))
+		}
+		first = f
+	}
+	return first, nil
+}
+
+// readSmall reads a file that is no link and must not make us read without bound.
+func readSmall(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, formatSize+1)
+	n := 0
+	for n < len(b) {
+		m, err := f.Read(b[n:])
+		n += m
+		if m == 0 || err != nil {
+			break
+		}
+	}
+	return b[:n], nil
+}
+
+func (s *Store) openArenas() error {
+	for i, dir := range s.dirs {
+		f, err := s.io.OpenFile(filepath.Join(dir, arenaName), false)
+		if err != nil {
+			return err
+		}
+		s.arenas = append(s.arenas, f)
+		size, err := f.Size()
+		if err != nil {
+			return err
+		}
+		if want := s.format.arenaSize(i, len(s.dirs)); size < want {
+			return fmt.Errorf("arena in %s has %d bytes, want %d: it was cut short, make the cache anew by ingest", dir, size, want)
+		}
+		if f.Direct() && (unit%f.OffAlign() != 0 || unit%f.MemAlign() != 0) {
+			return fmt.Errorf("arena in %s: the device needs direct I/O in units of %d bytes, the format has %d: set LCACHE_DIRECT=off",
+				dir, max(f.OffAlign(), f.MemAlign()), unit)
+		}
+	}
+	return nil
+}
+
+// where returns the file and the offset of a place: dealt over the directories in turn.
+func (s *Store) where(place uint32) (*blockio.File, int64) {
+	d := uint32(len(s.arenas))
+	return s.arenas[place%d], int64(place/d) * int64(s.format.Block)
+}
+
+func (s *Store) journalPath(slot int) string {
+	return filepath.Join(s.dirs[0], journalPrefix+strconv.Itoa(slot))
+}
+
+// Format returns what the cache was created with.
+func (s *Store) Format() Format { return s.format }
+
+// Free returns how many places no block claims.
+func (s *Store) Free() int { return s.free.len() }
+
+// Used returns how many places hold blocks, or are being written.
+func (s *Store) Used() int { return s.format.Places - s.free.len() }
+
+// Logfiles returns the Logfiles by slot, as recovered or begun; nil where there is none.
+func (s *Store) Logfiles() [2]*Logfile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slots
+}
+
+// Begin starts an empty Logfile in slot 0 or 1, which must hold none, or an empty one. Its journal replaces the old one's at once.
+// starts has one number more than there are segments: segment k takes at most starts[k+1]-starts[k] samples; it is kept.
+// Zero fields Block and Align of h are filled in.
+func (s *Store) Begin(slot int, h Header, starts []uint64) (*Logfile, error) {
+	if slot != 0 && slot != 1 {
+		return nil, fmt.Errorf("begin logfile: there is no slot %d", slot)
+	}
+	h.Starts = starts
+	if h.Block == 0 && h.Align == 0 {
+		h.Block, h.Align = uint32(s.format.Block), uint32(s.format.Align)
+	}
+	if err := h.check(s.format); err != nil {
+		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, err)
+	}
+	s.slotMu.Lock()
+	defer s.slotMu.Unlock()
+	old := s.Logfiles()[slot]
+	switch {
+	case s.isClosed():
+		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, ErrClosed)
+	case old != nil && !old.Empty():
+		return nil, fmt.Errorf("begin logfile: slot %d still holds blocks of epoch %d: drop it first", slot, old.head.Epoch)
+	}
+	l, err := newLogfile(s, slot, h, s.gen.Add(1))
+	if err != nil {
+		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, err)
+	}
+	if err := s.poolFor(l); err != nil {
+		return nil, errors.Join(fmt.Errorf("begin logfile in slot %d: %w", slot, err), unmapIndices(l.arr))
+	}
+	n := h.Starts[h.Segments] - h.Starts[0]
+	l.journal, err = beginJournal(s.journalPath(slot), &h, l.gen, s.format.seed(), int64(s.format.Places)*int64(recordSize(1))+int64(n)*4)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin logfile in slot %d: %w", slot, err), unmapIndices(l.arr))
+	}
+	s.setSlot(slot, l)
+	if old != nil {
+		err = s.dispose(old)
+	}
+	return l, err
+}
+
+// poolFor gives l the buffers of its slot, larger ones if those do not suffice.
+func (s *Store) poolFor(l *Logfile) error {
+	need := int(l.head.Segments) + s.spare
+	s.mu.Lock()
+	p := s.pools[l.slot]
+	s.mu.Unlock()
+	if p == nil || cap(p.free) < need {
+		fresh, err := newPool(need, s.format.Block)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.pools[l.slot] = fresh
+		s.mu.Unlock()
+		if p != nil {
+			s.outgrown = append(s.outgrown, p)
+		}
+		p = fresh
+	}
+	l.pool = p
+	s.freePools()
+	return nil
+}
+
+// freePools unmaps the outgrown write buffers that no transfer uses any more.
+func (s *Store) freePools() {
+	s.outgrown = slices.DeleteFunc(s.outgrown, func(p *pool) bool {
+		if !p.idle() {
+			return false
+		}
+		_ = s.io.Unregister(p.mem) // an error says that the caller had not registered them
+		if err := blockio.Free(p.mem); err != nil {
+			s.log.Warn("free write buffers", "err", err)
+		}
+		return true
+	})
+}
+
+func (s *Store) setSlot(slot int, l *Logfile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slots[slot] = l
+}
+
+func (s *Store) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// Drop frees all places of the Logfile in a slot and forgets it, its journal too. Reads of it in flight may return other bytes than were
+// asked for; later calls of its methods find no blocks.
+func (s *Store) Drop(slot int) error {
+	if slot != 0 && slot != 1 {
+		return fmt.Errorf("drop logfile: there is no slot %d", slot)
+	}
+	s.slotMu.Lock()
+	defer s.slotMu.Unlock()
+	l := s.Logfiles()[slot]
+	if l == nil || s.isClosed() {
+		return nil
+	}
+	s.setSlot(slot, nil)
+	err := errors.Join(s.dispose(l), ignoreMissing(os.Remove(s.journalPath(slot))))
+	if err == nil {
+		err = syncDir(s.dirs[0])
+	}
+	if err != nil {
+		return fmt.Errorf("drop logfile in slot %d: %w", slot, err)
+	}
+	return nil
+}
+
+// dispose ends a Logfile that has left its slot.
+func (s *Store) dispose(l *Logfile) error {
+	l.end.Do(func() { close(l.done) })
+	for seg := range l.segs {
+		sg := &l.segs[seg]
+		sg.lock <- struct{}{} // an Append that waits was woken by done
+		l.freeUpTo(seg, l.Blocks(seg))
+		sg.leave()
+	}
+	// Now no block is alive, and only with a living block the arrival lists are touched.
+	return errors.Join(l.journal.close(), unmapIndices(l.arr))
+}
+
+// Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that
+// still wait for a place are lost. Nobody may use the Store or its Logfiles when it is called or later. The error is that of the first thing that could
+// not be made durable, failed background syncs included. It waits for a hung device for half a minute at most.
+func (s *Store) Close() error {
+	s.slotMu.Lock()
+	defer s.slotMu.Unlock()
+	if s.isClosed() {
+		return nil
+	}
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var errs []error
+	for _, l := range s.Logfiles() {
+		if l == nil {
+			continue
+		}
+		l.end.Do(func() { close(l.done) })
+		s.giveUp(func(f *flight) bool { return f.l == l })
+		errs = append(errs, l.Flush(ctx), l.WriteTails(ctx))
+	}
+	errs = append(errs, s.transfers.wait(ctx))
+	close(s.stop)
+	s.joined.Wait()
+	for _, l := range s.Logfiles() {
+		if l != nil {
+			errs = append(errs, s.syncAll(l))
+		}
+	}
+	for slot, l := range s.Logfiles() {
+		if l != nil {
+			errs = append(errs, l.forget())
+			s.setSlot(slot, nil)
+		}
+	}
+	for _, p := range s.pools {
+		if p != nil {
+			s.outgrown = append(s.outgrown, p)
+		}
+	}
+	s.freePools() // what a hung device still owns stays mapped
+	if err := errors.Join(append(errs, s.closeFiles())...); err != nil {
+		return fmt.Errorf("close cache: %w", err)
+	}
+	return nil
+}
+
+// forget is dispose for a Store that closes: the blocks stay where they are.
+func (l *Logfile) forget() error {
+	for seg := range l.segs {
+		sg := &l.segs[seg]
+		sg.mu.Lock()
+		for i := range sg.blocks {
+			if sg.blocks[i].state == stateOpen {
+				l.pool.put(sg.blocks[i].place)
+			}
+			sg.blocks[i].state = stateFreed
+		}
+		sg.mu.Unlock()
+	}
+	return errors.Join(l.journal.close(), unmapIndices(l.arr))
+}
+
+func (s *Store) closeFiles() error {
+	var errs []error
+	for _, f := range s.arenas {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}

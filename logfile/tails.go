@@ -1,0 +1,169 @@
+package logfile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"lcache/blockio"
+)
+
+// tail is the partly filled last block of a segment on its way into a shared place.
+type tail struct {
+	seg, seq int
+	used     uint32
+	at       uint32 // in the place, in bytes
+}
+
+// bin is the tails that share a place.
+type bin struct {
+	tails []tail
+	size  uint32
+}
+
+// WriteTails writes the partly filled buffers of all segments as short blocks, several to a place, and gives the buffers back. It
+// is for the end of an ingest; Close does the same. Appends wait meanwhile; an Append afterwards reads its segment's short block
+// back. A tail for which no place is free, or that can't be written, becomes a hole. The error says only that ctx ended
+// first: tails not written by then stay in memory.
+func (l *Logfile) WriteTails(ctx context.Context) error {
+	for seg := range l.segs {
+		select {
+		case l.segs[seg].lock <- struct{}{}:
+			defer l.segs[seg].leave()
+		case <-ctx.Done():
+			return fmt.Errorf("write tails: segment %d is being appended to: %w", seg, context.Cause(ctx))
+		}
+	}
+	for _, b := range packTails(l.openTails(), l.head.Block) {
+		if err := l.writeBin(ctx, b); err != nil {
+			return fmt.Errorf("write tails: %w", err)
+		}
+	}
+	return nil
+}
+
+// openTails needs the locks of all segments.
+func (l *Logfile) openTails() (tails []tail) {
+	for seg := range l.segs {
+		sg := &l.segs[seg]
+		sg.mu.Lock()
+		if b := sg.lastLocked(); b != nil && b.state == stateOpen {
+			tails = append(tails, tail{seg: seg, seq: len(sg.blocks) - 1, used: b.used})
+		}
+		sg.mu.Unlock()
+	}
+	return tails
+}
+
+// packTails fills places with tails, largest first, each where it fits first: at most 11/9 of the least number of places.
+func packTails(tails []tail, block uint32) (bins []bin) {
+	slices.SortStableFunc(tails, func(a, b tail) int { return cmp.Compare(b.used, a.used) })
+	open := 0 // bins before this one are full
+	for _, t := range tails {
+		n := roundUp(t.used)
+		i := open
+		for ; i < len(bins) && bins[i].size+n > block; i++ {
+		}
+		if i == len(bins) {
+			bins = append(bins, bin{})
+		}
+		t.at = bins[i].size
+		bins[i].tails = append(bins[i].tails, t)
+		bins[i].size += n
+		for open < len(bins) && bins[open].size == block {
+			open++
+		}
+	}
+	return bins
+}
+
+// writeBin writes the tails of one place. It needs their segments' locks.
+func (l *Logfile) writeBin(ctx context.Context, b bin) error {
+	place, ok := l.s.free.tryTake()
+	if !ok {
+		l.loseTails(b, errNoPlace) // the budget is a promise, tails are not
+		return nil
+	}
+	buf, err := l.pool.get(ctx, nil)
+	if err != nil {
+		l.s.launch(l.s.free.release(place)...)
+		return err
+	}
+	mem := l.pool.bytes(buf)[:b.size]
+	for _, t := range b.tails {
+		sg := &l.segs[t.seg]
+		sg.mu.Lock()
+		n := copy(mem[t.at:], l.pool.bytes(sg.blocks[t.seq].place)[:t.used])
+		sg.mu.Unlock()
+		clear(mem[int(t.at)+n : t.at+roundUp(t.used)])
+	}
+	for try := 0; ; try++ {
+		gen := l.s.gen.Add(1)
+		owned := place
+		release := func() {
+			l.pool.put(buf)
+			l.s.launch(l.s.free.release(owned)...)
+		}
+		file, off := l.s.where(place)
+		err := l.s.transfer(ctx, &blockio.Op{File: file, Write: true, Offset: off, Buf: mem}, release)
+		switch {
+		case errors.Is(err, errGivenUp):
+			return err
+		case err == nil:
+			l.tailsWritten(b, place, gen)
+			l.pool.put(buf)
+			return nil
+		}
+		next, ok := l.s.free.tryTake()
+		l.s.launch(l.s.free.release(place)...)
+		if place = next; try > 0 || !ok {
+			l.s.launch(l.s.free.release(next)...)
+			l.pool.put(buf)
+			l.loseTails(b, err)
+			return nil
+		}
+	}
+}
+
+// tailsWritten makes the tails ordinary short blocks.
+func (l *Logfile) tailsWritten(b bin, place uint32, gen uint64) {
+	l.s.free.share(place, len(b.tails))
+	var old []uint32
+	for _, t := range b.tails {
+		sg := &l.segs[t.seg]
+		sg.mu.Lock()
+		e := &sg.blocks[t.seq]
+		if e.state == stateOpen {
+			l.pool.put(e.place)
+			old = append(old, sg.old)
+			sg.old = noPlace
+			e.state, e.place, e.at = stateDisk, place, uint16(t.at/unit)
+			l.recordLocked(t.seg, t.seq, gen)
+		} else {
+			old = append(old, place)
+		}
+		sg.mu.Unlock()
+	}
+	l.s.launch(l.s.free.release(old...)...)
+}
+
+func (l *Logfile) loseTails(b bin, err error) {
+	for _, t := range b.tails {
+		sg := &l.segs[t.seg]
+		sg.mu.Lock()
+		e := &sg.blocks[t.seq]
+		if e.state != stateOpen {
+			sg.mu.Unlock()
+			continue
+		}
+		buf, old := e.place, sg.old
+		sg.old = noPlace
+		lost := l.loseLocked(t.seg, t.seq)
+		sg.mu.Unlock()
+		l.pool.put(buf)
+		l.s.launch(l.s.free.release(old)...)
+		l.s.reportHole(l, t.seg, t.seq, lost, err)
+	}
+}
