@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -165,4 +166,31 @@ func BenchmarkList(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/folders/files, "ns/sample")
+}
+
+func BenchmarkRead(b *testing.B) {
+	const size = 100_000
+	top := b.TempDir()
+	for i := range 100 {
+		if err := errors.Join(os.MkdirAll(top+"/class", 0o777), os.WriteFile(fmt.Sprintf("%s/class/%d", top, i), make([]byte, size), 0o666)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s, err := Open(top, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	_, entries, err := s.List(b.Context(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	dst := make([]byte, size)
+	b.SetBytes(size)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := s.Read(b.Context(), entries[i%len(entries)], dst); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

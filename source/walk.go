@@ -189,7 +189,7 @@ func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanne
 		return failed
 	}
 	if err != io.EOF {
-		return fmt.Errorf("read folder %s: %w", clip(prefix), adviseList(err))
+		return fmt.Errorf("read folder %s: %w", clip(f.Name()), adviseList(err))
 	}
 	return ctx.Err() // an empty folder too ends a walk that was cancelled
 }
