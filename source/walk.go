@@ -142,7 +142,7 @@ func (p *place) identify(f *os.File) error {
 	p.dev, p.ino = uint64(st.Dev), st.Ino
 	for up := p.parent; up != nil; up = up.parent {
 		if up.dev == p.dev && up.ino == p.ino {
-			return errors.New("a link in it leads back to a folder above, a loop: remove the link")
+			return errors.New("it leads back to a folder above it, a loop: remove the link")
 		}
 	}
 	return nil
