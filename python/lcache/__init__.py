@@ -1,0 +1,26 @@
+"""Client of an lcache server: training samples in exact shuffle order, from shared memory, without a copy.
+
+    with lcache.connect() as job:
+        for epoch in range(job.epochs):
+            for batch in job.epoch(epoch, rank=0):
+                batch.indices, batch.labels, batch.samples
+
+Needs nothing but the standard library, on Linux.
+"""
+
+from .batch import Batch
+from .errors import ArgumentError, ConnectionError, Error, ProtocolError, SampleError, TimeoutError
+from .job import Job, connect
+
+__version__ = "0.1"
+__all__ = [
+    "ArgumentError",
+    "Batch",
+    "ConnectionError",
+    "Error",
+    "Job",
+    "ProtocolError",
+    "SampleError",
+    "TimeoutError",
+    "connect",
+]

@@ -1,0 +1,66 @@
+"""The server's shared memory, mapped read-only, and the anchors that tell when nobody refers to a part of it any more.
+
+The map is made by libc's mmap and not by the mmap module: a view of an mmap object can't be weakly referenced, and closing it fails
+while views exist. Here each batch has an anchor, a ctypes array laid over the map; every view, slice, cast, array and tensor
+made from it keeps the anchor alive, and the anchor's end is what ends the lease.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import weakref
+from typing import Any, Callable
+
+from .errors import ConnectionError, ProtocolError
+
+_PROT_READ, _MAP_SHARED = 1, 1
+_F_GET_SEALS, _SEAL_SHRINK = 1034, 2
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Map:
+    """One mapping of a memfd. `size` is in bytes. unmap() only when no anchor lives; the caller counts them."""
+
+    __slots__ = ("_array", "_base", "size")
+
+    def __init__(self, fd: int) -> None:
+        """Maps all of fd, which may be closed afterwards. Refuses memory that could shrink under the map (a read would be SIGBUS)."""
+        self._base: int | None = None
+        try:
+            seals = fcntl.fcntl(fd, _F_GET_SEALS)
+        except OSError as e:
+            raise ProtocolError(f"the descriptor that came with the server's answer is no sealed memory: {e}") from None
+        if not seals & _SEAL_SHRINK:
+            raise ProtocolError("the server's memory is not sealed against shrinking")
+        self.size = os.fstat(fd).st_size
+        if self.size <= 0:
+            raise ProtocolError("the server's memory is empty")
+        base = _libc.mmap(None, self.size, _PROT_READ, _MAP_SHARED, fd, 0)
+        if base is None or base == _MAP_FAILED:
+            cause = os.strerror(ctypes.get_errno())
+            raise ConnectionError(f"map {self.size} bytes of the server's memory: {cause}")
+        self._base = base
+        self._array = ctypes.c_char * self.size  # one type for all anchors: making a type is the dear part
+
+    def anchor(self, ended: Callable[..., Any], *args: Any) -> memoryview:
+        """A read-only view of the whole map; ended(*args) runs, in any thread at any bytecode, when the last thing made from it is gone."""
+        array = self._array.from_address(self._base)
+        weakref.finalize(array, ended, *args).atexit = False
+        return memoryview(array).toreadonly().cast("B")
+
+    def copy(self, offset: int, length: int) -> memoryview:
+        """A private copy of a part."""
+        assert self._base is not None and offset + length <= self.size
+        return memoryview(ctypes.string_at(self._base + offset, length))
+
+    def unmap(self) -> None:
+        base, self._base = self._base, None
+        if base is not None:
+            _libc.munmap(base, self.size)

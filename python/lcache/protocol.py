@@ -1,0 +1,152 @@
+"""Frames of the lcache protocol, version 1: bytes to values and back, no I/O (docs/protocol.md is the reference).
+
+Nothing a server sends is believed: a body must have exactly the columns that it announces, otherwise ProtocolError.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, NamedTuple
+
+from .errors import ProtocolError
+
+VERSION = 1
+MAX_FRAME = 16 << 20  # of what the length field counts
+
+HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL = range(1, 10)
+A_JSON, A_BATCH, A_END, A_NAMES, A_OK = range(129, 134)
+A_ERROR = 255
+
+NOWHERE = 0xFFFFFFFF  # each of the three numbers of "no position"
+MAX_BATCH = (MAX_FRAME - 8 - 16) // 20  # samples: the answer's columns have 20 bytes for each
+PUSH_PIECE = 1 << 20  # indices or batches in one PUSH frame; a third of what fits
+
+HEADER = struct.Struct("<IBBHI")  # length, version, type, flags, request
+_THREE = struct.Struct("<III")
+_FOUR = struct.Struct("<IIII")
+_FIVE = struct.Struct("<IIIII")
+_BATCH = struct.Struct("<QII")
+_U32 = struct.Struct("<I")
+
+
+class Columns(NamedTuple):
+    """A BATCH answer: a lease and four columns of the same length. Offsets and lengths are bytes in the shared memory."""
+
+    lease: int
+    offsets: memoryview  # u64
+    lengths: memoryview  # u32
+    indices: memoryview  # u32
+    labels: memoryview  # i32
+
+
+def frame(kind: int, request: int, body: bytes = b"") -> bytes:
+    """One frame, ready to be sent."""
+    return HEADER.pack(8 + len(body), VERSION, kind, 0, request) + body
+
+
+def hello(client: str, token: str | None) -> bytes:
+    said: dict[str, Any] = {"protocol": VERSION, "client": client}
+    if token:
+        said["token"] = token
+    return json.dumps(said).encode()
+
+
+def chunk(epoch: int, rank: int, batch: int) -> bytes:
+    return _THREE.pack(epoch, rank, batch)
+
+
+def get(indices: bytes, at: tuple[int, int, int]) -> bytes:
+    """indices: u32 little-endian, at most MAX_BATCH of them."""
+    return _FOUR.pack(*at, len(indices) // 4) + indices
+
+
+def release(leases: list[int]) -> bytes:
+    return struct.pack(f"<I{len(leases)}Q", len(leases), *leases)
+
+
+def cancel(requests: list[int]) -> bytes:
+    return struct.pack(f"<{len(requests) + 1}I", len(requests), *requests)
+
+
+def push(epoch: int, rank: int, first: int, more: bool, sizes: bytes, indices: bytes) -> bytes:
+    return _FIVE.pack(epoch, rank, first, more, len(sizes) // 4) + sizes + indices
+
+
+def names(indices: bytes) -> bytes:
+    return _U32.pack(len(indices) // 4) + indices
+
+
+def header(data: bytes | bytearray, at: int = 0) -> tuple[int, int, int]:
+    """(length, type, request) of the 12 bytes at `at`. An ERROR is accepted from any version: its layout is frozen."""
+    length, version, kind, flags, request = HEADER.unpack_from(data, at)
+    if not 8 <= length <= MAX_FRAME:
+        raise ProtocolError(f"frame length {length} is not within 8 to {MAX_FRAME}: this is no lcache server, or a broken one")
+    if kind != A_ERROR and version != VERSION:
+        raise ProtocolError(f"the server speaks protocol {version}, this client {VERSION}: install the version that belongs to the server")
+    if kind != A_ERROR and flags:
+        raise ProtocolError(f"frame flags {flags:#x} are not known to protocol {VERSION}")
+    return length, kind, request
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as e:
+        raise ProtocolError(f"answer is not JSON: {e}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError(f"answer is a JSON {type(value).__name__}, not an object")
+    return value
+
+
+def read_error(body: bytes) -> tuple[str, str, str | None]:
+    """(kind, message, sample) of an ERROR."""
+    said = read_json(body)
+    sample = said.get("sample")
+    return str(said.get("kind")), str(said.get("message")), None if sample is None else str(sample)
+
+
+def read_lease(body: bytes) -> int | None:
+    """The lease alone of a BATCH that nobody wants any more; None if the body has none."""
+    return _BATCH.unpack_from(body)[0] if len(body) >= _BATCH.size else None
+
+
+def read_batch(body: bytes, memory_bytes: int, samples: int) -> Columns:
+    """The columns of a BATCH. Every sample lies within memory_bytes and every index is below samples."""
+    if len(body) < _BATCH.size:
+        raise ProtocolError(f"batch answer of {len(body)} bytes is shorter than its head")
+    lease, count, flags = _BATCH.unpack_from(body)
+    if flags or len(body) != _BATCH.size + 20 * count:
+        raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples (flags {flags:#x})")
+    view = memoryview(body)[_BATCH.size :]
+    columns = Columns(
+        lease,
+        view[: 8 * count].cast("Q"),
+        view[8 * count : 12 * count].cast("I"),
+        view[12 * count : 16 * count].cast("I"),
+        view[16 * count :].cast("i"),
+    )
+    if count:
+        # Python's integers don't wrap, so a sum beyond 2^64 is found too.
+        end = max(map(int.__add__, columns.offsets, columns.lengths))
+        if end > memory_bytes:
+            raise ProtocolError(f"batch answer points to byte {end} of {memory_bytes} bytes of shared memory")
+        last = max(columns.indices)
+        if last >= samples:
+            raise ProtocolError(f"batch answer has index {last}, the dataset {samples} samples")
+    return columns
+
+
+def read_names(body: bytes, asked: int) -> list[str]:
+    """Names as str; bytes that are not UTF-8 survive as surrogates, as in os.fsdecode. May be fewer than asked, not none."""
+    count = _U32.unpack_from(body)[0] if len(body) >= 4 else -1
+    if not min(asked, 1) <= count <= asked or len(body) < 4 + 4 * count:
+        raise ProtocolError(f"names answer of {len(body)} bytes does not hold 1 to {asked} names")
+    start = 4 + 4 * count
+    result = []
+    for length in memoryview(body)[4:start].cast("I"):
+        result.append(body[start : start + length].decode("utf-8", "surrogateescape"))
+        start += length
+    if start != len(body):
+        raise ProtocolError(f"names answer of {len(body)} bytes should have {start}")
+    return result

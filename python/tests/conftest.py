@@ -1,0 +1,41 @@
+import fakeserver
+import pytest
+
+import lcache
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "s.sock")
+
+
+@pytest.fixture
+def serve(path):
+    """serve(cls=Server, **info): starts a fake server at path; all are stopped at the end."""
+    started = []
+
+    def start(cls=fakeserver.Server, **info):
+        started.append(cls(path, **info))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def job(serve, path):
+    """A job of a server that makes no trouble; job.server is that server. At the end every lease has been given back."""
+    server = serve()
+    job = lcache.connect(path, timeout=10)
+    job.server = server
+    yield job
+    job.close()
+    assert server.until(lambda: not server.leases), f"leases never released: {server.leases}"
+
+
+def check(batch, indices):
+    """The batch has just these samples, with the right bytes."""
+    assert list(batch.indices) == list(indices)
+    assert list(batch.labels) == [i % 2 for i in indices]
+    assert [bytes(view) for view in batch.samples] == [fakeserver.content(i) for i in indices]

@@ -1,0 +1,248 @@
+"""A server that lies gets a ProtocolError, never a crash, a hang or a wrong batch."""
+
+import contextlib
+import json
+import os
+import random
+import socket
+import struct
+
+import fakeserver
+import pytest
+from conftest import check
+from fakeserver import Server
+
+import lcache
+from lcache import protocol as p
+
+SIZE = 64 << 14  # of the fake server's memory
+
+
+def columns(offsets=(0,), lengths=(1,), indices=(1,), labels=(0,), count=None, flags=0, tail=b""):
+    n = len(offsets) if count is None else count
+    return (
+        struct.pack("<QII", 77, n, flags)
+        + struct.pack(f"<{len(offsets)}Q", *offsets)
+        + struct.pack(f"<{len(lengths)}I", *lengths)
+        + struct.pack(f"<{len(indices)}I", *indices)
+        + struct.pack(f"<{len(labels)}i", *labels)
+        + tail
+    )
+
+
+LIES = {
+    "empty": (p.A_BATCH, b""),
+    "half a head": (p.A_BATCH, columns()[:10]),
+    "head alone": (p.A_BATCH, columns()[:16]),
+    "one byte short": (p.A_BATCH, columns()[:-1]),
+    "one byte long": (p.A_BATCH, columns(tail=b"x")),
+    "count too large": (p.A_BATCH, columns(count=2)),
+    "count enormous": (p.A_BATCH, columns(count=0xFFFFFFFF)),
+    "count zero": (p.A_BATCH, columns(count=0)),
+    "flags": (p.A_BATCH, columns(flags=1)),
+    "end beyond the map": (p.A_BATCH, columns(offsets=(SIZE,))),
+    "offset beyond the map": (p.A_BATCH, columns(offsets=(SIZE + 1,), lengths=(0,))),
+    "length beyond the map": (p.A_BATCH, columns(lengths=(0xFFFFFFFF,))),
+    "sum wraps u64": (p.A_BATCH, columns(offsets=((1 << 64) - 1,), lengths=(2,))),
+    "index not of the dataset": (p.A_BATCH, columns(indices=(1000,))),
+    "another index": (p.A_BATCH, columns(indices=(2,))),
+    "more than asked": (p.A_BATCH, columns((0, 0), (1, 1), (1, 1), (0, 0))),
+    "END for a GET": (p.A_END, b""),
+    "JSON for a GET": (p.A_JSON, b"{}"),
+    "unknown type": (99, b""),
+    "ERROR without JSON": (p.A_ERROR, b"\xff"),
+    "ERROR with a list": (p.A_ERROR, b"[]"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_about_a_batch(serve, path, lie):
+    class Liar(Server):
+        def answer(self, kind, body, mine):
+            return LIES[lie]
+
+    serve(Liar)
+    with lcache.connect(path, timeout=10) as job, pytest.raises(lcache.ProtocolError):
+        job.get([1])
+
+
+@pytest.mark.parametrize("body", [b"", b"\1\0\0\0", struct.pack("<II", 2, 1) + b"a", struct.pack("<III", 1, 0xFFFFFFFF, 1), struct.pack("<II", 1, 1) + b"ab", struct.pack("<I", 0)])
+def test_lies_about_names(serve, path, body):
+    class Liar(Server):
+        def answer(self, kind, asked, mine):
+            return (p.A_NAMES, body) if kind == p.NAMES else super().answer(kind, asked, mine)
+
+    serve(Liar)
+    with lcache.connect(path, timeout=10) as job:
+        batch = job.get([1])
+        with pytest.raises(lcache.ProtocolError):
+            batch.names
+
+
+@pytest.mark.parametrize("body", [b"", b"nothing", b"[]", b"1", b'"', b"[" * 100000, b"\xff\xfe", b"9" * 10000])
+def test_lies_about_status(serve, path, body):
+    class Liar(Server):
+        def answer(self, kind, asked, mine):
+            return p.A_JSON, body
+
+    serve(Liar)
+    with lcache.connect(path, timeout=10) as job, pytest.raises(lcache.ProtocolError):
+        job.stats()
+
+
+RAW = {
+    "length 0": struct.pack("<IBBHI", 0, 1, p.A_JSON, 0, 2),
+    "length 7": struct.pack("<IBBHI", 7, 1, p.A_JSON, 0, 2),
+    "length over the cap": struct.pack("<IBBHI", p.MAX_FRAME + 1, 1, p.A_JSON, 0, 2),
+    "length 4 GiB": struct.pack("<IBBHI", 0xFFFFFFFF, 1, p.A_JSON, 0, 2),
+    "other version": struct.pack("<IBBHI", 8, 2, p.A_JSON, 0, 2),
+    "flags": struct.pack("<IBBHI", 8, 1, p.A_JSON, 1, 2),
+    "answer to nothing": p.frame(p.A_JSON, 4711, b"{}"),
+    "answer to request 0": p.frame(p.A_JSON, 0, b"{}"),
+    "http": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("raw", RAW)
+def test_raw_garbage(serve, path, raw):
+    class Garbage(Server):
+        def answer(self, kind, body, mine):
+            self.connections[-1].sendall(RAW[raw])
+
+    serve(Garbage)
+    with lcache.connect(path, timeout=10) as job, pytest.raises(lcache.ProtocolError):
+        job.stats()
+
+
+def test_error_frame_of_another_version(serve, path):
+    """ERROR is frozen: a client reads it whatever version made it."""
+
+    class Newer(Server):
+        def welcome(self, s, request):
+            body = fakeserver.error("protocol", "server speaks protocol 9, client 1")[1]
+            s.sendall(struct.pack("<IBBHI", 8 + len(body), 9, p.A_ERROR, 4, request) + body)
+
+    serve(Newer)
+    with pytest.raises(lcache.ProtocolError, match="server speaks protocol 9, client 1"):
+        lcache.connect(path, timeout=10)
+
+
+HELLOS = {
+    "no descriptor": (0, {}),
+    "two descriptors": (2, {}),
+    "no fingerprint": (1, {"fingerprint": None}),
+    "samples as text": (1, {"samples": "1000"}),
+    "samples as bool": (1, {"samples": True}),
+    "ranks as number": (1, {"ranks": 1}),
+}
+
+
+@pytest.mark.parametrize("case", HELLOS)
+def test_lies_in_hello(serve, path, case):
+    fds, changes = HELLOS[case]
+
+    class Liar(Server):
+        def welcome(self, s, request):
+            frame = p.frame(p.A_JSON, request, json.dumps({**self.info, **changes}).encode())
+            socket.send_fds(s, [frame], [self.readable] * fds) if fds else s.sendall(frame)
+
+    serve(Liar)
+    open_before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(lcache.ProtocolError):
+        lcache.connect(path, timeout=10)
+    assert len(os.listdir("/proc/self/fd")) <= open_before + 1, "a descriptor of the server's was kept"  # the server's own socket
+
+
+@pytest.mark.parametrize("what", ["unsealed", "empty", "a file", "a pipe"])
+def test_memory_that_could_vanish(serve, path, what, tmp_path):
+    """Unsealed memory can be cut off under the map, and the next read of a sample would kill the process."""
+
+    class Liar(Server):
+        def welcome(self, s, request):
+            os.close(self.readable)
+            if what == "a file":
+                (tmp_path / "f").write_bytes(b"x" * 9999)
+                self.readable = os.open(tmp_path / "f", os.O_RDONLY)
+            elif what == "a pipe":
+                self.readable, w = os.pipe()
+                os.close(w)
+            else:
+                w, self.readable = fakeserver.memory(0 if what == "empty" else 4096, 0 if what == "unsealed" else None)
+                os.close(w)
+            super().welcome(s, request)
+
+    serve(Liar)
+    with pytest.raises(lcache.ProtocolError):
+        lcache.connect(path, timeout=10)
+
+
+def test_fuzz(serve, path):
+    """Answers with flipped, missing and added bytes, in the answer to HELLO as well: an error of ours or the right samples."""
+    rng = random.Random(20240807)
+
+    class Fuzz(Server):
+        mutate = False
+
+        def welcome(self, s, request):
+            body = json.dumps(self.info).encode()
+            frame = p.frame(p.A_JSON, request, body)
+            if self.mutate:
+                self.mutate = False
+                socket.send_fds(s, [mutated(frame, rng)], [self.readable])
+                raise OSError("close after the lie")
+            socket.send_fds(s, [frame], [self.readable])
+
+        def answer(self, kind, body, mine):
+            answer = super().answer(kind, body, mine)
+            if not self.mutate:
+                return answer
+            self.mutate = False
+            s = self.connections[-1]
+            request = self.count_requests
+            s.sendall(mutated(p.frame(answer[0], request, answer[1]), rng))
+            raise OSError("close after the lie")
+
+        def _serve(self, s):
+            super()._serve(s)
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    server = serve(Fuzz, slots=800)
+    outcomes = {"right": 0, "error": 0}
+    for i in range(400):
+        job = lcache.Job(path, timeout=10)
+        fuzz_hello = i % 4 == 0
+        if not fuzz_hello:
+            job.samples  # connects with a true answer
+        server.count_requests = job._session._request + 1 if job._session else 1
+        server.mutate = True
+        indices = [rng.randrange(1000) for _ in range(4)]
+        try:
+            batch = job.get(indices)
+            assert list(batch.indices) == indices
+            assert len(b"".join(bytes(v) for v in batch.samples)) <= 4 * server.slots * server.slot_bytes
+            outcomes["right"] += 1
+        except lcache.Error:
+            outcomes["error"] += 1
+        server.mutate = False
+        job.close()
+    assert min(outcomes.values()) > 50, outcomes
+    with lcache.connect(path, timeout=10) as job:
+        check(job.get([3]), [3])
+
+
+def mutated(frame, rng):
+    data = bytearray(frame)
+    for _ in range(rng.randrange(1, 4)):
+        how, at = rng.randrange(4), rng.randrange(min(len(data), 64)) if rng.random() < 0.7 else rng.randrange(len(data))
+        if how == 0:
+            data[at] ^= 1 << rng.randrange(8)
+        elif how == 1:
+            data[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        elif how == 2:
+            del data[at : at + rng.randrange(1, 9)]
+        else:
+            data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 9)))
+        if not data:
+            return b"\0"
+    return bytes(data)

@@ -1,0 +1,168 @@
+"""Bytes stay as they were for as long as anything refers to them, and the lease ends soon after."""
+
+import gc
+import os
+import threading
+import weakref
+
+import pytest
+from conftest import check
+from fakeserver import BATCHES, Server, content, order
+
+import lcache
+from lcache import protocol
+
+VIEWS = {
+    "sample": lambda batch: batch.samples[1],
+    "slice": lambda batch: batch.samples[1][0:],
+    "slice of a slice": lambda batch: batch.samples[1][0:][::1],
+    "cast": lambda batch: batch.samples[1].cast("c"),
+    "part": lambda batch: batch.parts[1][""],
+    "list": lambda batch: batch.samples[0:2][1],
+    "iterated": lambda batch: list(batch.samples)[1],
+    "memoryview": lambda batch: memoryview(batch.samples[1]),
+}
+
+
+@pytest.mark.parametrize("how", VIEWS)
+def test_view_outlives_all_else(job, how):
+    batch = job.get([1, 2, 3])
+    view = VIEWS[how](batch)
+    batch.release()
+    del batch
+    gc.collect()
+    for i in range(100, 140):
+        check(job.get([i]), [i])  # memory that was given back is overwritten
+    assert bytes(view) == content(2)
+    assert len(job.server.leases) >= 1
+    del view
+    assert job.server.until(lambda: not job.server.leases)
+
+
+def test_release_frees_at_once(job):
+    batch = job.get([1])
+    batch.release()
+    assert job.server.until(lambda: not job.server.leases), "release() while nothing else happens"
+
+
+def test_loop_variable_is_the_only_reference(job):
+    iterator = job.epoch(0)
+    batch = next(iterator)
+    ref = weakref.ref(batch)
+    del batch
+    assert ref() is None, "the iterator holds the batch that it gave out"
+    iterator.close()
+
+
+def test_array_from_buffer(job):
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: arrays over views are not tested")
+    batch = job.get([3])
+    array = numpy.frombuffer(batch.samples[0], dtype=numpy.uint8)[2:].reshape(-1, 2)
+    del batch
+    job.get([4])
+    assert array.tobytes() == content(3)[2:]
+    assert not array.flags.writeable
+    assert job.server.leases
+    del array
+    assert job.server.until(lambda: not job.server.leases)
+
+
+def test_close_leaves_views(serve, path):
+    server = serve()
+    job = lcache.connect(path, timeout=10)
+    iterator = job.epoch(0)
+    view = next(iterator).samples[1]
+    job.close()
+    assert bytes(view) == content(order(0, 0, 0)[1])
+    assert server.until(lambda: len(server.leases) == 1), "the batch asked for ahead is given back by close()"
+    assert server.byes == 0
+    del view
+    assert server.until(lambda: server.byes == 1 and not server.leases)
+
+
+def test_job_dropped_without_close(serve, path):
+    server = serve()
+    view = lcache.connect(path, timeout=10).get([7]).samples[0]
+    gc.collect()
+    assert bytes(view) == content(7)
+    assert server.leases
+    del view
+    assert server.until(lambda: server.byes == 1 and not server.leases)
+
+
+def test_mapping_ends_with_the_last_view(serve, path):
+    def mapped():
+        with open("/proc/self/maps") as f:
+            return f.read().count("memfd:fake")
+
+    before = mapped()
+    serve()
+    job = lcache.connect(path, timeout=10)
+    batch = job.get([1])
+    assert mapped() == before + 1
+    job.close()
+    assert mapped() == before + 1
+    del batch
+    assert mapped() == before
+
+
+def test_descriptors_are_closed(serve, path):
+    before = len(os.listdir("/proc/self/fd"))
+    server = serve()
+    idle = len(os.listdir("/proc/self/fd")) - before
+    for _ in range(5):
+        with lcache.connect(path, timeout=10) as job:
+            job.get([1])
+    for connection in server.connections:
+        connection.close()
+    assert len(os.listdir("/proc/self/fd")) == before + idle
+
+
+def test_last_view_dies_in_another_thread_while_this_one_waits(serve, path):
+    """A server may need the very bytes back that the other thread drops, so the RELEASE must not wait for the answer."""
+
+    class Silent(Server):
+        silent = True
+
+        def answer(self, kind, body, mine):
+            if kind == protocol.STATUS and self.silent:
+                return None
+            return super().answer(kind, body, mine)
+
+    server = serve(Silent)
+    job = lcache.connect(path, timeout=20)
+    held = [job.get([1])]
+    got = []
+    waiter = threading.Thread(target=lambda: got.append(job.stats()))
+    waiter.start()
+    assert server.until(lambda: server.requests[-1][0] == protocol.STATUS)
+    dropper = threading.Thread(target=held.clear)
+    dropper.start()
+    assert server.until(lambda: server.released == 1)
+    assert not got
+    server.silent = False
+    server.drop_connections()
+    waiter.join(20)
+    assert got == [{"schema": 1, "jobs": []}]
+    dropper.join()
+    job.close()
+
+
+def test_garbage_cycles(job):
+    """Finalizers run inside whatever allocates, also while the client holds its own lock."""
+    threshold = gc.get_threshold()
+    gc.set_threshold(5, 2, 2)
+    try:
+        for epoch in range(4):
+            for number, batch in enumerate(job.epoch(epoch)):
+                check(batch, order(epoch, 0, number))
+                cycle = [batch.samples[0], batch, job.epoch(epoch, start=2)]
+                cycle.append(cycle)
+                next(cycle[2])
+                del cycle, batch
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+    assert job.server.until(lambda: not job.server.leases)
+    assert job._session.held == 0
+    assert BATCHES == 6

@@ -1,0 +1,257 @@
+"""Servers that go, come back, are slow, or answer with errors."""
+
+import threading
+import time
+
+import pytest
+from conftest import check
+from fakeserver import BATCHES, Server, error, order
+
+import lcache
+from lcache import protocol
+
+
+def test_connection_lost_everywhere(serve, path):
+    """The connection breaks before each batch in turn; the same server keeps the leases."""
+    server = serve()
+    for lost in range(BATCHES):
+        with lcache.connect(path, timeout=10) as job:
+            held = job.get([1, 2, 3])
+            for number, batch in enumerate(job.epoch(0)):
+                check(batch, order(0, 0, number))
+                if number == lost:
+                    server.drop_connections()
+            if lost < BATCHES - 1:  # at the last one everything has come already
+                assert server.hellos[-1].get("token") == "t1"
+            check(held, [1, 2, 3])
+            del held, batch
+        assert lost == BATCHES - 1 or server.until(lambda: server.byes == lost + 1)
+
+
+def test_release_over_the_next_connection(serve, path):
+    server = serve()
+    job = lcache.connect(path, timeout=10)
+    held = job.get([1])
+    server.drop_connections()
+    held.release()
+    check(job.get([2]), [2])
+    assert server.until(lambda: server.released >= 1)
+    job.close()
+
+
+class Dies(Server):
+    """Goes away at the CHUNK of batch `at`."""
+
+    at = 3
+
+    def answer(self, kind, body, mine):
+        if kind == protocol.CHUNK and body[8] == self.at:
+            self.at = -1
+            self.drop_connections()
+            return None
+        return super().answer(kind, body, mine)
+
+
+def test_server_restarts(serve, path):
+    """Another server at the same path: order and held bytes stay, pushed orders are pushed again."""
+    first = serve(Dies)
+    job = lcache.connect(path, timeout=10)
+    job.push_order(0, 0, [1, 2, 3])
+    job.push_order(7, 1, [[4], [5, 6]])
+    job.push_order(7, 0, [4, 5])
+    held = job.get([1, 2, 3])
+    second = None
+    for number, batch in enumerate(job.epoch(7)):
+        check(batch, order(7, 0, number))
+        if number == 1:
+            first.deaf()
+            second = serve()
+    assert number == BATCHES - 1
+    assert first.accepted == 1
+    assert set(second.pushed) == {(7, 1), (7, 0)}, "epoch 0 is done"
+    assert second.pushed[7, 1] == ([1, 2], [4, 5, 6])
+    check(held, [1, 2, 3])
+    del held, batch
+    job.get([1]).release()
+    assert second.until(lambda: not second.leases)
+    assert second.strange == [], "leases of the old server were released at the new one"
+    job.close()
+
+
+def test_server_comes_back_late(serve, path):
+    first = serve()
+    job = lcache.connect(path, timeout=20)
+    first.deaf()
+    first.drop_connections()
+    started = threading.Timer(0.3, serve)
+    started.start()
+    check(job.get([4]), [4])
+    started.join()
+    job.close()
+
+
+def test_server_never_comes_back(serve, path):
+    server = serve()
+    job = lcache.connect(path, timeout=0.3)
+    held = job.get([1])
+    server.deaf()
+    server.drop_connections()
+    with pytest.raises(lcache.ConnectionError, match=r"waited 0.3 s for epoch 3 rank 1 batch 17.*s\.sock"):
+        next(job.epoch(3, 1, 17))
+    check(held, [1])
+    job.close()
+
+
+def test_server_that_always_breaks_off(serve, path):
+    class Rude(Server):
+        def answer(self, kind, body, mine):
+            raise OSError("enough")
+
+        def _serve(self, s):
+            super()._serve(s)
+            s.close()
+
+    server = serve(Rude)
+    job = lcache.connect(path, timeout=0.5)
+    with pytest.raises(lcache.ConnectionError, match=r"waited 0.5 s for 1 samples by index"):
+        job.get([1])
+    assert server.accepted < 30, "no pause between attempts"
+    job.close()
+
+
+def test_other_dataset(serve, path):
+    first = serve()
+    job = lcache.connect(path, timeout=10)
+    first.deaf()
+    first.drop_connections()
+    serve(fingerprint="beef")
+    with pytest.raises(lcache.Error, match=r"fingerprint beef.*f00d"):
+        job.get([1])
+    job.close()
+
+
+def test_deadline_names_what_it_waited_for(serve, path):
+    class Slow(Server):
+        go = threading.Event()
+
+        def answer(self, kind, body, mine):
+            if kind == protocol.CHUNK:
+                self.go.wait(20)
+            return super().answer(kind, body, mine)
+
+    server = serve(Slow)
+    job = lcache.connect(path, timeout=0.2)
+    with pytest.raises(lcache.TimeoutError, match=rf"waited 0\.2 s for epoch 3 rank 1 batch 17 from server pid {job.pid} at {path}") as e:
+        next(job.epoch(3, 1, 17))
+    assert isinstance(e.value, TimeoutError)
+    server.go.set()
+    job._timeout = 10
+    assert job.stats()
+    assert server.until(lambda: not server.leases), "the late answer's lease"
+    job.close()
+
+
+def test_close_while_another_thread_waits(serve, path):
+    class Silent(Server):
+        def answer(self, kind, body, mine):
+            return None
+
+    server = serve(Silent)
+    job = lcache.connect(path, timeout=30)
+    got = []
+
+    def wait():
+        try:
+            job.stats()
+        except Exception as e:
+            got.append(e)
+
+    t = threading.Thread(target=wait)
+    t.start()
+    assert server.until(lambda: server.requests[-1][0] == protocol.STATUS)
+    job.close()
+    t.join(10)
+    assert isinstance(got[0], lcache.Error)
+    assert server.until(lambda: server.byes == 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls", "stays"),
+    [
+        ("sample", lcache.SampleError, True),
+        ("timeout", lcache.TimeoutError, True),
+        ("argument", lcache.ArgumentError, True),
+        ("internal", lcache.Error, True),
+        ("of the future", lcache.Error, True),
+        ("protocol", lcache.ProtocolError, False),
+        ("denied", lcache.ConnectionError, False),
+    ],
+)
+def test_errors(serve, path, kind, cls, stays):
+    class Refuses(Server):
+        def answer(self, k, body, mine):
+            if k == protocol.STATUS:
+                return error(kind, "read a/b.jpg: vanished", sample="a/b.jpg")
+            return super().answer(k, body, mine)
+
+    server = serve(Refuses)
+    job = lcache.connect(path, timeout=10)
+    with pytest.raises(cls, match="the status: read a/b.jpg: vanished") as e:
+        job.stats()
+    assert isinstance(e.value, lcache.Error)
+    if cls is lcache.SampleError:
+        assert (e.value.sample, e.value.cause) == ("a/b.jpg", "read a/b.jpg: vanished")
+    check(job.get([2]), [2])
+    assert server.accepted == (1 if stays else 2)
+    job.close()
+
+
+def test_closing_server_is_waited_for(serve, path):
+    class Closing(Server):
+        said = False
+
+        def answer(self, kind, body, mine):
+            if not self.said:
+                self.said = True
+                return error("closing", "the server stops")
+            return super().answer(kind, body, mine)
+
+    server = serve(Closing)
+    job = lcache.connect(path, timeout=10)
+    check(job.get([2]), [2])
+    assert server.accepted == 2
+    job.close()
+
+
+def test_sample_error_pickles():
+    import pickle
+
+    e = pickle.loads(pickle.dumps(lcache.SampleError("m", "s", "c")))
+    assert (str(e), e.sample, e.cause) == ("m", "s", "c")
+
+
+def test_full_socket_does_not_lose_a_release(serve, path):
+    """The server reads nothing for a while: finalizers must not block, and what they left goes with the next request."""
+    gate = threading.Event()
+
+    class Stuck(Server):
+        def answer(self, kind, body, mine):
+            if kind == protocol.STATUS:
+                gate.wait(20)
+            return super().answer(kind, body, mine)
+
+    server = serve(Stuck, slots=3000, credit_bytes=1 << 30)
+    job = lcache.connect(path, timeout=20)
+    held = [job.get([i % 49 + 1]) for i in range(2500)]
+    waiter = threading.Thread(target=job.stats)
+    waiter.start()
+    assert server.until(lambda: server.requests[-1][0] == protocol.STATUS)
+    began = time.monotonic()
+    while held:
+        held.pop()
+    assert time.monotonic() - began < 10, "a finalizer waited for the socket"
+    gate.set()
+    waiter.join(20)
+    job.stats()
+    assert server.until(lambda: not server.leases)
+    job.close()
