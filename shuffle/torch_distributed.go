@@ -44,7 +44,8 @@ func buildDistributed(a *args) (*plan, error) {
 		return nil, err
 	}
 	seed := a.big(paramSeed)
-	if _, err := a.torchSeed(seed); err != nil && a.bool("shuffle") {
+	if seed.Cmp(maxSeed) > 0 && a.bool("shuffle") {
+		_, err := a.torchSeed(seed) // no epoch can help; one below the least seed some can
 		return nil, err
 	}
 	n, world, dropLast := a.n, a.world, a.bool(paramDropLast)

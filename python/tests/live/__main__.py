@@ -1,0 +1,8 @@
+"""Runs all live checks: LCACHE_BIN=… python python/tests/live"""
+
+import os
+import sys
+
+import pytest
+
+sys.exit(pytest.main(["-q", os.path.dirname(os.path.abspath(__file__)), *sys.argv[1:]]))
