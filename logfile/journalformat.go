@@ -32,6 +32,10 @@ import (
 // segment; at and used are bytes within the place: 0 and the block's size, except for tails, many of which share a place.
 // first is where the first sample that begins in this block begins, counted from the start of the block; used if none does. What
 // lies before it belongs to a sample that begins in an earlier block. The lengths of samples are the manifest's.
+//
+// A record whose used is 0 and whose place is 2³²-1 says that all blocks of the segment before sequence are freed. Only a clean stop writes
+// those: after a crash the places that were freed last, and are not yet written over, are better found again, because the newer
+// copies of their samples may have been in memory.
 const (
 	journalMagic   = "LCACHEJ\n"
 	journalVersion = 1
@@ -69,6 +73,11 @@ type record struct {
 
 func (r *record) index(i int) sample.Index { return binary.LittleEndian.Uint32(r.indices[4*i:]) }
 
+// isFreed tells the two kinds of records apart.
+func (r *record) isFreed() bool { return r.place == noPlace && r.used == 0 && r.count == 0 }
+
+func checksum(b []byte, seed uint64) uint64 { return xxh3.HashSeed(b, seed) }
+
 func up8(n int) int { return (n + 7) &^ 7 }
 
 func headerSize(segments int) int { return up8(headerFixed+4*segments) + checksumSize }
@@ -94,7 +103,7 @@ func encodeHeader(h *Header, generation, seed uint64) []byte {
 	for k := range int(h.Segments) {
 		le.PutUint32(b[headerFixed+4*k:], uint32(h.Starts[k+1]-h.Starts[k]))
 	}
-	le.PutUint64(b[len(b)-checksumSize:], xxh3.HashSeed(b[:len(b)-checksumSize], seed))
+	le.PutUint64(b[len(b)-checksumSize:], checksum(b[:len(b)-checksumSize], seed))
 	return b
 }
 
@@ -121,7 +130,7 @@ func decodeHeader(b []byte, seed uint64) (h *Header, generation uint64, err erro
 		return nil, 0, err
 	}
 	le := binary.LittleEndian
-	if len(b) != n || le.Uint64(b[n-checksumSize:]) != xxh3.HashSeed(b[:n-checksumSize], seed) {
+	if len(b) != n || le.Uint64(b[n-checksumSize:]) != checksum(b[:n-checksumSize], seed) {
 		return nil, 0, errors.New("the header's checksum does not match: it is damaged, or belongs to another cache")
 	}
 	h = &Header{}
@@ -154,7 +163,7 @@ func appendRecord(dst []byte, r *record, indices []sample.Index, seed uint64) []
 	if len(indices)%2 == 1 {
 		dst = le.AppendUint32(dst, 0)
 	}
-	return le.AppendUint64(dst, xxh3.HashSeed(dst[begin:], seed))
+	return le.AppendUint64(dst, checksum(dst[begin:], seed))
 }
 
 // recordLength reads from the first eight bytes how long a record claims to be; limit bounds what is believed.
@@ -177,7 +186,7 @@ func decodeRecord(b []byte, r *record, seed uint64) error {
 	if n < recordSize(0) || le.Uint32(b) != recordMagic || int(le.Uint32(b[4:])) != n {
 		return errNoRecord
 	}
-	if le.Uint64(b[n-checksumSize:]) != xxh3.HashSeed(b[:n-checksumSize], seed) {
+	if le.Uint64(b[n-checksumSize:]) != checksum(b[:n-checksumSize], seed) {
 		return errNoRecord
 	}
 	r.generation = le.Uint64(b[8:])

@@ -31,6 +31,7 @@ type recovery struct {
 	gen      uint64
 	begin    int64     // length of the header
 	claims   [][]claim // by segment and sequence
+	freed    []uint32  // by segment: blocks before this one are freed
 	end      int64     // where the next record goes
 	rejected int
 	other    error // why the Logfile is not kept, although its generations count
@@ -121,32 +122,44 @@ func readHeader(f *os.File, seed uint64) (*Header, uint64, error) {
 func (s *Store) readClaims(r *recovery, claimed []uint64) {
 	newest := r.gen
 	r.claims = make([][]claim, r.head.Segments)
+	r.freed = make([]uint32, r.head.Segments)
 	sc := newScanner(r.f, r.begin, s.format.recordLimit(), s.format.seed())
 	good := int64(0)
 	for sc.next() {
 		good += int64(recordSize(int(sc.rec.count)))
 		newest = max(newest, sc.rec.generation)
-		if r.other != nil {
-			continue
-		}
-		c, err := s.claimOf(r, &sc.rec)
-		if err != nil {
+		if r.other == nil && s.note(r, &sc.rec, claimed) != nil {
 			r.rejected++
-			continue
-		}
-		claimed[c.place] = max(claimed[c.place], c.gen)
-		list := &r.claims[sc.rec.segment]
-		for len(*list) <= int(sc.rec.sequence) {
-			*list = append(*list, claim{})
-		}
-		if old := &(*list)[sc.rec.sequence]; c.gen > old.gen {
-			*old = c
 		}
 	}
 	s.gen.Store(max(s.gen.Load(), newest))
 	s.stats.recovered.Add(uint64(sc.records))
 	s.stats.ignored.Add(uint64(r.rejected))
 	s.finishScan(r, sc, good)
+}
+
+// note keeps what a record says.
+func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
+	if err := s.checkPosition(r, rec); err != nil {
+		return err
+	}
+	if rec.isFreed() {
+		r.freed[rec.segment] = max(r.freed[rec.segment], rec.sequence)
+		return nil
+	}
+	c, err := s.claimOf(rec)
+	if err != nil {
+		return err
+	}
+	claimed[c.place] = max(claimed[c.place], c.gen)
+	list := &r.claims[rec.segment]
+	for len(*list) <= int(rec.sequence) {
+		*list = append(*list, claim{})
+	}
+	if old := &(*list)[rec.sequence]; c.gen > old.gen {
+		*old = c
+	}
+	return nil
 }
 
 // finishScan decides where the next record goes: behind the last good one, whatever follows it is cut off.
@@ -174,15 +187,24 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 	}
 }
 
-// claimOf checks everything about a record that can be checked: it is genuine by its checksum, but it may be of another time, and nothing in a
-// file is worth a panic.
-func (s *Store) claimOf(r *recovery, rec *record) (c claim, err error) {
-	w := uint64(s.format.Block)
+// checkPosition and claimOf check everything about a record that can be checked: it is genuine by its checksum, but it may be of
+// another time, and nothing in a file is worth a panic.
+func (s *Store) checkPosition(r *recovery, rec *record) error {
+	limit := r.head.SegmentBlocks // a freed record counts blocks, another numbers one
 	switch {
 	case rec.epoch != r.head.Epoch || rec.generation <= r.gen:
-		return c, errors.New("of another logfile")
-	case rec.segment >= r.head.Segments || rec.sequence >= r.head.SegmentBlocks || uint64(rec.place) >= uint64(s.format.Places):
-		return c, errors.New("out of range")
+		return errors.New("of another logfile")
+	case rec.segment >= r.head.Segments || rec.sequence > limit || rec.sequence == limit && !rec.isFreed():
+		return errors.New("out of range")
+	}
+	return nil
+}
+
+func (s *Store) claimOf(rec *record) (c claim, err error) {
+	w := uint64(s.format.Block)
+	switch {
+	case uint64(rec.place) >= uint64(s.format.Places):
+		return c, errors.New("place out of range")
 	case rec.used == 0 || uint64(rec.used)%uint64(s.format.Align) != 0 || rec.at%unit != 0 || uint64(rec.at)+uint64(rec.used) > w:
 		return c, errors.New("bytes out of range")
 	case rec.first > rec.used || rec.count == 0 && rec.first != rec.used:
@@ -213,7 +235,10 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 		return errors.Join(err, unmapIndices(l.arr), r.f.Close())
 	}
 	for seg := range r.claims {
-		s.settle(l, seg, r.claims[seg], claimed)
+		for len(r.claims[seg]) < int(r.freed[seg]) {
+			r.claims[seg] = append(r.claims[seg], claim{})
+		}
+		s.settle(l, seg, r.claims[seg], int(r.freed[seg]), claimed)
 	}
 	s.fillArrivals(l, r)
 	for seg := range r.claims {
@@ -243,10 +268,10 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 
 // settle turns the claims of one segment into blocks: a place that was written later for another block is gone, and so is
 // a sample that does not go on where the next block says.
-func (s *Store) settle(l *Logfile, seg int, claims []claim, claimed []uint64) {
+func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, claimed []uint64) {
 	w := uint64(s.format.Block)
 	for i := range claims {
-		if c := &claims[i]; c.gen < claimed[c.place] {
+		if c := &claims[i]; c.gen < claimed[c.place] || i < freed {
 			c.gen = 0
 		}
 	}
@@ -263,6 +288,7 @@ func (s *Store) settle(l *Logfile, seg int, claims []claim, claimed []uint64) {
 	}
 	sg := &l.segs[seg]
 	room := l.head.Starts[seg+1] - l.head.Starts[seg]
+	sg.freed = freed
 	sg.blocks = make([]block, len(claims))
 	for i, c := range claims {
 		if c.cut {
@@ -273,6 +299,9 @@ func (s *Store) settle(l *Logfile, seg int, claims []claim, claimed []uint64) {
 		}
 		if c.gen == 0 {
 			sg.blocks[i] = block{ord: sg.n, used: uint32(w), state: stateHole}
+			if i < freed {
+				sg.blocks[i].state = stateFreed
+			}
 			continue
 		}
 		sg.blocks[i] = block{place: c.place, ord: sg.n, first: c.first, used: c.used, at: c.at, state: stateDisk}

@@ -341,6 +341,7 @@ func (s *Store) Close() error {
 		l.end.Do(func() { close(l.done) })
 		s.giveUp(func(f *flight) bool { return f.l == l })
 		errs = append(errs, l.Flush(ctx), l.WriteTails(ctx))
+		l.writeFreed()
 	}
 	errs = append(errs, s.transfers.wait(ctx))
 	close(s.stop)

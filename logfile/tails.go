@@ -167,3 +167,17 @@ func (l *Logfile) loseTails(b bin, err error) {
 		l.s.reportHole(l, t.seg, t.seq, lost, err)
 	}
 }
+
+// writeFreed records which blocks are freed, for a clean stop.
+func (l *Logfile) writeFreed() {
+	for seg := range l.segs {
+		sg := &l.segs[seg]
+		sg.mu.Lock()
+		n := sg.freed
+		sg.mu.Unlock()
+		if n > 0 {
+			l.journal.add(&record{generation: l.s.gen.Add(1), epoch: l.head.Epoch, segment: uint32(seg), sequence: uint32(n), place: noPlace}, nil)
+			l.s.dirty.Store(true)
+		}
+	}
+}
