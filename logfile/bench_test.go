@@ -41,10 +41,6 @@ func BenchmarkAppend(b *testing.B) {
 			if err := bed.s.Drop(0); err != nil {
 				b.Fatal(err)
 			}
-			if err := bed.s.transfers.wait(ctx); err != nil {
-				b.Fatal(err)
-			}
-			bed.opts.IO.Unregister(bed.s.pools[0].mem)
 			bed.close()
 		})
 	}

@@ -106,6 +106,8 @@ func (l *Logfile) ReadBlock(seg, j int, dst []byte, done func(err error)) {
 		done(err)
 		return
 	}
+	l.s.stats.blockReads.Add(1)
+	l.s.stats.blockReadBytes.Add(uint64(roundUp(b.used)))
 	file, off := l.s.where(b.place)
 	l.s.submit(&blockio.Op{File: file, Offset: off + int64(b.at)*unit, Buf: dst[:roundUp(b.used)],
 		Done: func(_ *blockio.Op, err error) {

@@ -241,6 +241,7 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 		s.settle(l, seg, r.claims[seg], int(r.freed[seg]), claimed)
 	}
 	s.fillArrivals(l, r)
+	held := int64(0)
 	for seg := range r.claims {
 		for i := range l.segs[seg].blocks {
 			b := &l.segs[seg].blocks[i]
@@ -252,17 +253,20 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 				continue
 			}
 			taken[b.place/64] |= 1 << (b.place % 64)
-			shared[b.place]++
-			l.held.Add(1)
+			if b.used < l.head.Block {
+				shared[b.place]++
+			}
+			held++
 		}
 	}
+	l.held.Store(held)
 	l.journal = &journal{seed: s.format.seed(), f: r.f, off: r.end}
 	if !r.writable {
 		l.journal.f = nil
 		err = r.f.Close()
 	}
 	s.setSlot(r.slot, l)
-	s.log.Info("logfile recovered", "slot", r.slot, "epoch", r.head.Epoch, "blocks", l.held.Load(), "ignored", r.rejected)
+	s.log.Info("logfile recovered", "slot", r.slot, "epoch", r.head.Epoch, "blocks", held, "ignored", r.rejected)
 	return err
 }
 

@@ -7,7 +7,8 @@ import (
 
 // FreeBlocks says that blocks [0, upto) of a segment are no longer needed, because their samples' new locations are published: their
 // places go to the end of the free list, a write buffer among them back to the pool. Freeing again what is freed does nothing.
-// Freeing block by block as a segment is moved, not at its end, keeps the arena small.
+// Freeing block by block as a segment is moved, not at its end, keeps the arena small. A segment's tail is freed only after an Append in
+// progress there.
 func (l *Logfile) FreeBlocks(seg, upto int) error {
 	if seg < 0 || seg >= len(l.segs) || upto < 0 {
 		return fmt.Errorf("free %d blocks of segment %d: there are %d segments", upto, seg, len(l.segs))

@@ -9,6 +9,8 @@ import (
 // Stats counts since Open; numbers only grow.
 type Stats struct {
 	Reads, ReadBytes   uint64 // transfers asked of the engine, the journals' not among them
+	BlockReads         uint64 // those of ReadBlock, and their bytes
+	BlockReadBytes     uint64
 	Writes, WriteBytes uint64
 	ReadErrors         uint64
 	WriteErrors        uint64 // each try counts
@@ -23,7 +25,7 @@ type Stats struct {
 }
 
 type counters struct {
-	reads, readBytes, writes, writeBytes                             atomic.Uint64
+	reads, readBytes, writes, writeBytes, blockReads, blockReadBytes atomic.Uint64
 	readErrors, writeErrors, syncErrors, journalBytes, journalErrors atomic.Uint64
 	holes, lostSamples, recovered, ignored, ignoredBytes             atomic.Uint64
 }
@@ -53,6 +55,7 @@ func (s *Store) Stats() Stats {
 	c := &s.stats
 	return Stats{
 		Reads: c.reads.Load(), ReadBytes: c.readBytes.Load(),
+		BlockReads: c.blockReads.Load(), BlockReadBytes: c.blockReadBytes.Load(),
 		Writes: c.writes.Load(), WriteBytes: c.writeBytes.Load(),
 		ReadErrors: c.readErrors.Load(), WriteErrors: c.writeErrors.Load(), SyncErrors: c.syncErrors.Load(),
 		JournalBytes: c.journalBytes.Load(), JournalErrors: c.journalErrors.Load(),
