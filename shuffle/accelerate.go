@@ -2,6 +2,9 @@ package shuffle
 
 import "math/big"
 
+// maxPadding is how much larger than the dataset an epoch may get by filling up its last batches.
+const maxPadding = 1 << 24
+
 func accelerateRecipes() []Recipe {
 	seeds := []Param{
 		{Name: paramSeed, Type: Integer, Meaning: "the last torch.manual_seed or set_seed before prepare(); needed unless data_seed or state is given"},
@@ -71,6 +74,9 @@ func buildSeedable(a *args) (*plan, error) {
 func buildBatchShard(a *args) (*plan, error) {
 	if a.batch == 0 {
 		return nil, a.errorf("batch_size is 0; accelerate deals batches, so there must be some")
+	}
+	if a.bool("even_batches") && a.batch > max(a.n, maxPadding) {
+		return nil, a.errorf("batch_size is %d, n %d: an epoch would be nearly all padding", a.batch, a.n)
 	}
 	p := &plan{permutation: true, size: always(a.n)}
 	var err error
