@@ -9,6 +9,8 @@ type backlog struct {
 	depth int
 	// kick tells the engine that so many operations can be taken, or that it is time to end. It is called with mu held.
 	kick func(ready int)
+	// kicked, if it is set, is called after each kick, when mu is free.
+	kicked func()
 
 	mu      sync.Mutex // guards the fields that follow
 	waiting list
@@ -53,9 +55,9 @@ func (l *list) pop() *Op {
 // add queues ops. What it returns nobody will ever take: the engine is gone.
 func (b *backlog) add(ops []*Op) []*Op {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	for _, op := range ops {
 		if op.pending {
+			b.mu.Unlock()
 			panic("blockio: an operation was submitted twice")
 		}
 		op.pending = true
@@ -64,27 +66,61 @@ func (b *backlog) add(ops []*Op) []*Op {
 		}
 	}
 	if b.ended {
+		b.mu.Unlock()
 		return ops
 	}
 	for _, op := range ops {
 		b.waiting.push(op)
 	}
-	b.kickLocked()
+	b.unlockAndKick()
 	return nil
 }
 
 // giveBack makes an active operation ready.
 func (b *backlog) giveBack(op *Op) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.ready.push(op)
-	b.kickLocked()
+	b.unlockAndKick()
 }
 
-func (b *backlog) kickLocked() {
-	if n := b.takeableLocked(); n > 0 || b.idleLocked() && b.closing {
+// unlockAndKick tells the engine what has changed.
+func (b *backlog) unlockAndKick() {
+	n := b.takeableLocked()
+	ends := b.closing && b.idleLocked()
+	if n > 0 || ends {
 		b.kick(n)
 	}
+	b.mu.Unlock()
+	if n > 0 && b.kicked != nil {
+		b.kicked()
+	}
+}
+
+func (b *backlog) takeable() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.takeableLocked() > 0
+}
+
+func (b *backlog) isClosing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closing
+}
+
+// take returns an operation to carry out now, or nil.
+func (b *backlog) take() *Op {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.takeLocked()
+}
+
+// end reports whether all has been done that ever will be, and that no engine takes any more.
+func (b *backlog) end() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = b.closing && b.idleLocked()
+	return b.ended
 }
 
 // takeableLocked counts what takeLocked would give out now.
@@ -131,11 +167,12 @@ func (b *backlog) finish(op *Op, err error) {
 	}
 	b.mu.Lock()
 	op.pending = false
-	if !b.ended {
+	if b.ended {
+		b.mu.Unlock()
+	} else {
 		b.active--
-		b.kickLocked()
+		b.unlockAndKick()
 	}
-	b.mu.Unlock()
 	op.Done(op, err)
 }
 

@@ -6,7 +6,7 @@
 // opened through it, Op one asynchronous transfer; Alloc gives the aligned memory that direct I/O wants. It does not know what
 // the bytes mean, retries no error of a device and keeps no cache.
 //
-// All methods of IO and File may be called concurrently. An Op, and the memory of its buffer, belong to the engine from Submit
+// All methods of IO and File may be called concurrently; what must not be called from a Done says so. An Op, and the memory of its buffer, belong to the engine from Submit
 // until Done is called, even if nobody waits any more.
 package blockio
 

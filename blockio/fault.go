@@ -27,7 +27,7 @@ type injector struct {
 
 // Inject calls f for every operation submitted from now on, n counting from 0, to ask what shall go wrong with it. It is for
 // tests, also of other packages. f is called inside Submit, concurrently if Submit is, and must not keep op. A Sync of a file is asked too, with
-// an op whose Buf and Done are nil; of its Fault only Err and Hold count. A nil f ends it.
+// an op whose Buf is nil and whose Write is set; of its Fault only Err, Hold and Again count. A nil f ends it.
 func Inject(io *IO, f func(n int64, op *Op) Fault) {
 	if f == nil {
 		io.inject.Store(nil)
@@ -44,20 +44,11 @@ func (i *injector) apply(op *Op) {
 	op.fault = &f
 }
 
-func (io *IO) injectSync(f *File) error {
-	i := io.inject.Load()
-	if i == nil {
-		return nil
-	}
-	fault := i.decide(i.n.Add(1)-1, &Op{File: f, Write: true})
-	if fault.Hold != nil {
-		<-fault.Hold
-	}
-	return fault.Err
-}
-
 // bend changes what is asked of the kernel.
 func (f *Fault) bend(op *Op, buf []byte, off int64) ([]byte, int64) {
+	if op.sync {
+		return buf, off
+	}
 	off += f.Misplace
 	cut := f.Short
 	if f.Torn > 0 {

@@ -1,6 +1,7 @@
 package blockio
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -180,26 +181,11 @@ func (f *File) Size() (int64, error) {
 	return st.Size, nil
 }
 
-// Sync makes what has been written durable (fdatasync) and blocks as long as that takes. An error is final: the
+// Sync makes what has been written durable (fdatasync) and waits for that, as one more operation of the engine. An error is final: the
 // kernel has dropped what it could not write and the next Sync may well succeed, so what this one covered must be
-// taken as lost.
+// taken as lost. It must not be called from a Done.
 func (f *File) Sync() error {
-	if !f.attach() {
-		return fmt.Errorf("sync %s: %w", f.path, ErrClosed)
-	}
-	defer f.detach()
-	if err := f.io.injectSync(f); err != nil {
-		return fmt.Errorf("sync %s: %w", f.path, err)
-	}
-	for {
-		err := unix.Fdatasync(f.fd)
-		if err == nil {
-			return nil
-		}
-		if err != unix.EINTR {
-			return fmt.Errorf("sync %s: %w", f.path, err)
-		}
-	}
+	return f.io.wait(context.Background(), &Op{File: f, Write: true, sync: true})
 }
 
 // Close refuses further operations with ErrClosed. It does not wait: the descriptor is closed when the last operation on it has ended,

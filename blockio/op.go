@@ -24,6 +24,7 @@ type Op struct {
 	// caller holds. It must not block for long. It may submit, this Op too.
 	Done func(op *Op, err error)
 
+	sync     bool // fdatasync, not a transfer
 	next     *Op
 	n        int   // bytes transferred so far
 	idle     int   // answers in a row that moved nothing
@@ -79,7 +80,10 @@ func (op *Op) check() error {
 
 func (op *Op) where() string {
 	verb := "read"
-	if op.Write {
+	switch {
+	case op.sync:
+		return "sync " + op.File.path
+	case op.Write:
 		verb = "write"
 	}
 	return fmt.Sprintf("%s %s: %d bytes at %d", verb, op.File.path, len(op.Buf), op.Offset)
@@ -92,6 +96,9 @@ func (op *Op) decided() error {
 	}
 	return op.err
 }
+
+// nothing reports whether there is nothing to ask the kernel for.
+func (op *Op) nothing() bool { return len(op.Buf) == 0 && !op.sync }
 
 // rest returns what is to be transferred now, and where.
 func (op *Op) rest() ([]byte, int64) {

@@ -72,14 +72,17 @@ func carryOut(op *Op) error {
 	if err := op.decided(); err != nil {
 		return err
 	}
-	for len(op.Buf) > 0 {
+	for !op.nothing() {
 		buf, off := op.rest()
 		var n int
 		var err error
-		if op.Write {
-			n, err = unix.Pwrite(int(op.File.fd), buf, off)
-		} else {
-			n, err = unix.Pread(int(op.File.fd), buf, off)
+		switch {
+		case op.sync:
+			err = unix.Fdatasync(op.File.fd)
+		case op.Write:
+			n, err = unix.Pwrite(op.File.fd, buf, off)
+		default:
+			n, err = unix.Pread(op.File.fd, buf, off)
 		}
 		var errno unix.Errno
 		if err != nil && !errors.As(err, &errno) {

@@ -21,7 +21,7 @@ type region struct {
 	index  int
 }
 
-// memory is what the ring knows of registered memory. The owner of the ring alone changes it; others read the names.
+// memory is what the ring knows of registered memory. Who holds the ring changes it; others read the names.
 type memory struct {
 	regions []region // in order of lo, disjoint
 	off     error    // why nothing can be registered
@@ -90,7 +90,7 @@ func (m *memory) freeIndex() (int, bool) {
 	return i, i >= 0
 }
 
-// register runs in the owner. set is the ring's SetBuffer. If a unit can't be had, those before it stay.
+// add registers mem. set is the ring's SetBuffer. If a unit can't be had, those before it stay.
 func (m *memory) add(mem []byte, set func(int, []byte) error) error {
 	if m.off != nil {
 		return m.off
@@ -115,7 +115,7 @@ func (m *memory) add(mem []byte, set func(int, []byte) error) error {
 
 var errOverlap = errors.New("it overlaps memory that is registered already")
 
-// remove runs in the owner and forgets what of mem is registered.
+// remove forgets what of mem is registered.
 func (m *memory) remove(mem []byte, set func(int, []byte) error) error {
 	lo, hi := span(mem)
 	var errs []error
@@ -132,19 +132,25 @@ func (m *memory) remove(mem []byte, set func(int, []byte) error) error {
 }
 
 func (e *uring) register(mem []byte) error {
-	return e.do(func() error {
-		err := e.memory.add(mem, e.ring.SetBuffer)
-		e.memory.note(err != nil && err != errOverlap)
-		return err
-	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ops.isClosing() {
+		return ErrClosed
+	}
+	err := e.memory.add(mem, e.ring.SetBuffer)
+	e.memory.note(err != nil && err != errOverlap)
+	return err
 }
 
 func (e *uring) unregister(mem []byte) error {
-	return e.do(func() error {
-		err := e.memory.remove(mem, e.ring.SetBuffer)
-		e.memory.note(false)
-		return err
-	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ops.isClosing() {
+		return ErrClosed
+	}
+	err := e.memory.remove(mem, e.ring.SetBuffer)
+	e.memory.note(false)
+	return err
 }
 
 // Register makes memory from Alloc, or any mapping outside Go's heap, known to the kernel until Unregister or Close, which saves

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,124 +12,93 @@ import (
 	"lcache/iouring"
 )
 
-// uring is the engine on an io_uring. One goroutine, locked to its thread, owns the ring: it takes from the backlog what has
-// come since, submits all of it with the system call that also waits, and calls the Dones. Submit wakes it only if it sleeps in the
-// kernel with room for more; at full depth the next completion does.
+// uring is the engine on an io_uring. Whoever submits gives the kernel what has queued up, if nobody else is at it; one goroutine, the
+// reaper, waits for completions and calls the Dones. What a Done submits goes to the kernel with one system call for the
+// whole batch of completions.
+//
+// Locks: mu comes before backlog.mu, and no Done runs under backlog.mu.
 type uring struct {
 	ops    *backlog
 	log    *slog.Logger
-	asleep atomic.Bool // set under ops.mu before the owner goes to wait; whoever clears it wakes
 	joined chan struct{}
 
-	commands []func() // for the owner; guarded by ops.mu
+	mu      sync.Mutex // guards the fields that follow
+	ring    *iouring.Ring
+	slots   []*Op // by token: what the ring has
+	free    []uint64
+	decided list // to be ended by the reaper without the kernel
+	tries   int  // in a row, with a busy kernel and nothing in flight
+	broken  error
+	pause   func() // between those tries
 
-	// The fields that follow are the owner's.
-	ring   *iouring.Ring
-	taken  []*Op
-	slots  []*Op // by token: what the kernel has
-	free   []uint64
-	broken error
-
-	memory
+	memory // guarded by mu, but for the names
 }
 
-// startRing returns when the ring works, or with the reason why there is none.
+const (
+	busyPause = time.Millisecond
+	busyTries = 1000
+)
+
+// startRing returns a running engine, or the reason why there is none.
 func startRing(ops *backlog, log *slog.Logger) (*uring, error) {
-	e := &uring{ops: ops, log: log, joined: make(chan struct{}), slots: make([]*Op, ops.depth)}
+	ring, err := iouring.New(ops.depth)
+	if err != nil {
+		return nil, err
+	}
+	e := &uring{ops: ops, log: log, joined: make(chan struct{}), ring: ring, slots: make([]*Op, ops.depth),
+		pause: func() { time.Sleep(busyPause) }}
 	for i := range e.slots {
 		e.free = append(e.free, uint64(i))
 	}
-	ops.kick = e.kick
-	started := make(chan error)
-	go e.own(started)
-	if err := <-started; err != nil {
-		<-e.joined
-		return nil, err
+	if err := ring.ReserveBuffers(maxRegions); err != nil {
+		e.memory.fail(err)
 	}
+	ops.kick, ops.kicked = e.kick, e.drive
+	go e.reap()
 	return e, nil
 }
 
 func (e *uring) name() string { return "io_uring" + e.memory.suffix() }
 
-// kick is called with ops.mu held, which also keeps the ring open during Wake.
-func (e *uring) kick(int) {
-	if e.asleep.CompareAndSwap(true, false) {
+func (e *uring) close() { <-e.joined }
+
+// kick is called with ops.mu held, which also keeps the ring open: only the end is the reaper's to see, work is for drive.
+func (e *uring) kick(ready int) {
+	if ready == 0 {
 		e.ring.Wake()
 	}
 }
 
-func (e *uring) close() { <-e.joined }
-
-// own is the owner's life.
-func (e *uring) own(started chan<- error) {
-	defer close(e.joined)
-	ring, err := iouring.New(e.ops.depth)
-	if err != nil {
-		started <- err
-		return
-	}
-	e.ring = ring
-	if err := ring.ReserveBuffers(maxRegions); err != nil {
-		e.memory.fail(err)
-	}
-	started <- nil
-	for e.round() {
-	}
-	if err := ring.Close(); err != nil {
-		e.log.Error("close io_uring", "error", err)
+// drive gives the kernel all that can be taken. If another goroutine is at it, or the reaper at its Dones, that one looks again when
+// it has unlocked: so nothing is forgotten, and Submit waits for nobody.
+func (e *uring) drive() {
+	for e.ops.takeable() && e.mu.TryLock() {
+		e.fill()
+		e.enter(false)
+		if e.decided.n > 0 || e.ring.Queued() > 0 {
+			e.ring.Wake() // the reaper's business; under mu, or it might have done it and closed the ring
+		}
+		e.mu.Unlock()
 	}
 }
 
-// round takes, submits, waits and completes once. False ends the owner.
-func (e *uring) round() bool {
-	commands, decided, more := e.take()
-	if !more {
-		return false
-	}
-	for _, c := range commands {
-		c()
-	}
-	for i, op := range e.taken {
-		if err := op.decided(); err != nil || len(op.Buf) == 0 {
-			e.ops.finish(op, err)
+// fill moves operations from the backlog to the ring.
+func (e *uring) fill() {
+	for op := e.ops.take(); op != nil; op = e.ops.take() {
+		if op.decided() != nil || op.nothing() {
+			e.decided.push(op)
 		} else {
 			e.push(op)
 		}
-		e.taken[i] = nil
 	}
-	err := e.ring.Enter(!decided && len(commands) == 0)
-	e.asleep.Store(false)
-	e.ring.Reap(e.complete)
-	if err != nil {
-		e.recover(err)
-	}
-	return true
-}
-
-// take fills e.taken. Unless there are commands or operations to end at once, which may bring more work, the owner will sleep.
-func (e *uring) take() (commands []func(), decided, more bool) {
-	b := e.ops
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	commands, e.commands = e.commands, nil
-	e.taken = e.taken[:0]
-	for op := b.takeLocked(); op != nil; op = b.takeLocked() {
-		e.taken = append(e.taken, op)
-		decided = decided || op.decided() != nil || len(op.Buf) == 0
-	}
-	if b.closing && b.idleLocked() && len(commands) == 0 {
-		b.ended = true
-		return nil, false, false
-	}
-	e.asleep.Store(!decided && len(commands) == 0)
-	return commands, decided, true
 }
 
 // push gives an operation's next transfer to the ring. There is always room: no more than depth are active, and the ring was
 // made for so many.
 func (e *uring) push(op *Op) {
 	if e.broken != nil {
-		e.ops.finish(op, e.broken)
+		op.err = e.broken
+		e.decided.push(op)
 		return
 	}
 	buf, off := op.rest()
@@ -138,7 +106,9 @@ func (e *uring) push(op *Op) {
 	if op.Write {
 		q.Op = iouring.Write
 	}
-	if i, ok := e.memory.find(buf); ok {
+	if op.sync {
+		q.Op = iouring.Fsync
+	} else if i, ok := e.memory.find(buf); ok {
 		q.Index = i
 		q.Op = iouring.ReadFixed
 		if op.Write {
@@ -160,48 +130,75 @@ func (e *uring) release(token uint64) *Op {
 	return op
 }
 
+// enter gives the ring's queue to the kernel. A kernel that is busy is asked again by the reaper, at the next completion, or a little later
+// if there is none to come. One that refuses for good gets nothing more; what it has is waited for, since the
+// buffers are its own.
+func (e *uring) enter(reaper bool) {
+	err := e.ring.Enter()
+	switch {
+	case err == nil:
+		e.tries = 0
+		return
+	case errors.Is(err, iouring.ErrBusy):
+		if !reaper || e.ring.InFlight() > e.ring.Queued() {
+			return
+		}
+		if e.tries++; e.tries < busyTries {
+			e.pause()
+			e.ring.Wake()
+			return
+		}
+		e.tries = 0
+	default:
+		e.broken = fmt.Errorf("the ring is broken: %w", err)
+		e.log.Error("io_uring", "error", err)
+	}
+	e.ring.Retract(func(token uint64) {
+		op := e.release(token)
+		op.err = fmt.Errorf("%s: %w", op.where(), err)
+		e.decided.push(op)
+	})
+	e.ring.Wake()
+}
+
+// reap is the life of the engine's goroutine.
+func (e *uring) reap() {
+	defer close(e.joined)
+	for !e.ops.end() {
+		e.ring.Wait()
+		e.mu.Lock()
+		for ended := 1; ended > 0; {
+			ended = e.ring.Reap(e.complete)
+			for op := e.decided.pop(); op != nil; op = e.decided.pop() {
+				e.ops.finish(op, op.decided())
+				ended++
+			}
+			e.fill()
+			e.enter(true)
+		}
+		e.mu.Unlock()
+		e.drive() // for those who found the ring locked
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.ring.Close(); err != nil {
+		e.log.Error("close io_uring", "error", err)
+	}
+}
+
+// complete takes one completion and calls the Done, or sends the rest of a short transfer after it.
 func (e *uring) complete(token uint64, res int32) {
 	op := e.release(token)
 	var errno unix.Errno
 	if res < 0 {
 		errno, res = unix.Errno(-res), 0
 	}
+	if errno == unix.ECANCELED {
+		errno = unix.EINTR // the thread that submitted has ended since: another does it
+	}
 	if again, err := op.account(int(res), errno); again {
 		e.push(op)
 	} else {
 		e.ops.finish(op, err)
 	}
-}
-
-// recover deals with a kernel that takes no more requests. What it has not taken ends with the error, and so does all that
-// comes later; what it has is waited for, since its buffers are the kernel's.
-func (e *uring) recover(err error) {
-	if !errors.Is(err, iouring.ErrBusy) && e.broken == nil {
-		e.broken = fmt.Errorf("the ring is broken: %w", err)
-		e.log.Error("io_uring", "error", err)
-	}
-	e.ring.Retract(func(token uint64) {
-		op := e.release(token)
-		e.ops.finish(op, fmt.Errorf("%s: %w", op.where(), err))
-	})
-	if e.broken != nil {
-		time.Sleep(brokenPause)
-	}
-	runtime.Gosched()
-}
-
-const brokenPause = 10 * time.Millisecond
-
-// do runs f on the owner's goroutine and waits for it. It must not be called from a Done.
-func (e *uring) do(f func() error) error {
-	result := make(chan error, 1)
-	e.ops.mu.Lock()
-	if e.ops.closing {
-		e.ops.mu.Unlock()
-		return ErrClosed
-	}
-	e.commands = append(e.commands, func() { result <- f() })
-	e.kick(0)
-	e.ops.mu.Unlock()
-	return <-result
 }

@@ -16,24 +16,16 @@ const (
 	featSingleMmap = 1 << 0 // 5.4: one mapping for both rings
 	featNoDrop     = 1 << 1 // 5.5: completions are never dropped
 	featRWCurPos   = 1 << 3 // 5.6: came with READ and WRITE
-	featFastPoll   = 1 << 5 // 5.7: the read of the eventfd needs no thread
+	featFastPoll   = 1 << 5 // 5.7
 	neededFeatures = featSingleMmap | featNoDrop | featRWCurPos | featFastPoll
 
-	setupCoopTaskrun  = 1 << 8  // 5.19: no interrupt of our thread for each completion
-	setupSingleIssuer = 1 << 12 // 6.0: one thread submits
-	setupDeferTaskrun = 1 << 13 // 6.1: completions are worked on only when we wait for them
-
-	enterGetEvents = 1 << 0
-
 	registerBuffers       = 0
+	registerEventfd       = 4
 	registerBuffersUpdate = 16 // 5.13
 
-	maxInFlight = 16384 - 1
+	maxInFlight = 16384
 	maxTransfer = 1 << 30 // of one request; the kernel's own limit is a page less than 2 GiB
 )
-
-// setupChoices are tried in turn while the kernel says EINVAL.
-var setupChoices = []uint32{setupSingleIssuer | setupDeferTaskrun, setupCoopTaskrun, 0}
 
 // Opcode says what a request does.
 type Opcode uint8
@@ -109,9 +101,9 @@ func sysSetup(entries uint32, p *params) (int, unix.Errno) {
 	return int(fd), errno
 }
 
-// sysEnter goes through Syscall6, not its raw form: the scheduler must know that the thread may sleep.
-func sysEnter(fd int, submit, wait, flags uint32) (int, unix.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), uintptr(wait), uintptr(flags), 0, 0)
+// sysEnter goes through Syscall6, not its raw form: it may take long, and the scheduler must know.
+func sysEnter(fd int, submit uint32) (int, unix.Errno) {
+	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), 0, 0, 0, 0)
 	return int(n), errno
 }
 

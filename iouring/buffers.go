@@ -7,8 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const vecInPage = 64 // behind the eight bytes of the wake-up
-
 // ReserveBuffers makes a table of n registered buffers, all empty. It needs Linux 5.13.
 func (r *Ring) ReserveBuffers(n int) error {
 	empty := make([]unix.Iovec, n)
@@ -21,8 +19,7 @@ func (r *Ring) ReserveBuffers(n int) error {
 // SetBuffer pins mem (1 byte to 1 GiB, outside Go's heap) as registered buffer i, or empties i if mem is nil. Requests in flight keep what they
 // began with. ENOMEM and EPERM mean that the limit of locked memory is too small.
 func (r *Ring) SetBuffer(i int, mem []byte) error {
-	// In the ring's page, because a stack may move between here and the system call.
-	vec := (*unix.Iovec)(unsafe.Pointer(&r.page[vecInPage]))
+	vec := &r.vec // not on the stack, which may move between here and the system call
 	*vec = unix.Iovec{}
 	if len(mem) > 0 {
 		vec.Base = &mem[0]

@@ -5,22 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// wakeToken marks the ring's own read; requests may use every other token.
-const wakeToken = ^uint64(0)
-
-// ErrBusy means that the kernel had no memory for a request for about a second, while nothing was in flight whose end would free some.
-var ErrBusy = errors.New("io_uring: the kernel takes no more requests")
-
-const (
-	busyPause = time.Millisecond
-	busyTries = 1000
-)
+// ErrBusy means that the kernel takes no request just now: it lacks memory for one, or wants completions reaped first.
+var ErrBusy = errors.New("io_uring: the kernel takes no more requests now")
 
 // Request is one transfer, fsync or no-op.
 type Request struct {
@@ -29,14 +20,14 @@ type Request struct {
 	Offset int64  // in the file
 	Buf    []byte // must stay where it is until the completion; of more than 1 GiB the first GiB is transferred
 	Index  int    // of the registered buffer that Buf lies in, for ReadFixed and WriteFixed
-	Token  uint64 // comes back with the completion; not the largest uint64
+	Token  uint64 // comes back with the completion
 }
 
 // Push queues a request; Enter gives it to the kernel. False means that there is no room: enter and reap first. From here to the
 // completion Buf is the kernel's, and the caller must keep it reachable.
 func (r *Ring) Push(q Request) bool {
-	// The last entry is the wake-up's, and so is a completion: completions that may come never exceed their queue.
-	if r.tail-atomic.LoadUint32(r.sqHead) >= uint32(len(r.sqes))-1 || r.users >= len(r.cqes)-1 {
+	// The second rule is why no completion is ever without a place.
+	if r.Queued() >= len(r.sqes) || r.inFlight >= len(r.cqes) {
 		return false
 	}
 	e := sqe{opcode: q.Op, fd: int32(q.FD), off: uint64(q.Offset), token: q.Token}
@@ -49,75 +40,55 @@ func (r *Ring) Push(q Request) bool {
 		e.len = uint32(min(len(q.Buf), maxTransfer))
 		e.bufIndex = uint16(q.Index)
 	}
-	r.put(e)
-	r.users++
+	r.sqes[r.tail&r.sqMask] = e
+	r.tail++
+	r.inFlight++
 	return true
 }
 
-func (r *Ring) put(e sqe) {
-	r.sqes[r.tail&r.sqMask] = e
-	r.tail++
+// Wait parks the calling goroutine, without a thread, until there may be something to reap: a completion has arrived since the last Wait,
+// or Wake was called. It also returns when the ring is closed.
+func (r *Ring) Wait() {
+	var count [8]byte
+	_, _ = r.event.Read(count[:]) // an error is the close
 }
 
-// arm pushes the read of the eventfd. Its eight bytes lie in the ring's own page.
-func (r *Ring) arm() {
-	r.put(sqe{opcode: Read, fd: int32(r.wakeFd), addr: uint64(uintptr(unsafe.Pointer(&r.page[0]))), len: 8, token: wakeToken})
-	r.armed = true
-}
-
-// Wake makes a waiting Enter return, now or the next time. It may be called by any goroutine before Close begins.
+// Wake lets a Wait return, this one or the next.
 func (r *Ring) Wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	for {
-		// EAGAIN can't be: the counter would have to be near 2^64.
-		if _, err := unix.Write(r.wakeFd, one[:]); err != unix.EINTR {
-			return
-		}
-	}
+	_, _ = r.event.Write(one[:]) // an error is the close
 }
 
-// Enter gives what was pushed to the kernel; with wait it returns only when there is something to reap (which after a Wake may
-// be nothing of the caller's). It also returns, perhaps with requests still queued here, when the
-// kernel wants completions reaped first: reap and enter again. After an error what the kernel did not take is still queued;
-// Retract takes it back.
-func (r *Ring) Enter(wait bool) error {
+// Enter gives what was pushed to the kernel and does not wait. After an error what the kernel did not take is still queued: with ErrBusy
+// enter again after the next completion, or after a while if nothing is in flight; with another, Retract takes it back.
+func (r *Ring) Enter() error {
 	atomic.StoreUint32(r.sqTail, r.tail)
-	for tries := 0; ; {
-		submit, least := r.tail-atomic.LoadUint32(r.sqHead), uint32(0)
-		if wait && r.ready() == 0 {
-			least = 1
+	for {
+		queued := r.Queued()
+		if queued == 0 {
+			return nil
 		}
-		if tries > 0 && r.users > int(submit) {
-			submit, least = 0, 1 // the kernel was busy: wait for the end of something it has
-		}
-		// Events are asked for even without a wait, because a ring with deferred work completes nothing otherwise.
-		n, errno := r.enter(r.fd, submit, least, enterGetEvents)
-		switch errno {
-		case 0:
-			tries = 0
-			if uint32(n) >= submit && r.tail == atomic.LoadUint32(r.sqHead) && (!wait || r.ready() > 0) {
-				return nil
-			}
-		case unix.EINTR:
-			if !wait && submit == 0 {
-				return nil
-			}
+		switch _, errno := r.enter(uint32(queued)); errno {
+		case 0, unix.EINTR: // perhaps not all was taken: look again
 		case unix.EAGAIN, unix.EBUSY:
-			if r.ready() > 0 {
-				return nil
-			}
-			if tries++; tries > busyTries {
-				return ErrBusy
-			}
-			if r.users <= int(submit) {
-				r.pause(busyPause) // nothing is in flight that could be waited for
-			}
+			return ErrBusy
 		default:
 			return fmt.Errorf("io_uring_enter: %w", errno)
 		}
 	}
 }
+
+// Queued returns how many requests were pushed that the kernel has not taken.
+func (r *Ring) Queued() int { return int(r.tail - atomic.LoadUint32(r.sqHead)) }
+
+// Interpose puts f between the ring and the kernel, for tests: f gets the number of requests to submit, may ask the kernel with
+// it or a smaller one, and answers as the kernel would, with a count or an error number.
+func (r *Ring) Interpose(f func(submit uint32, kernel func(uint32) (int, unix.Errno)) (int, unix.Errno)) {
+	r.enter = func(submit uint32) (int, unix.Errno) { return f(submit, r.kernel) }
+}
+
+func (r *Ring) kernel(submit uint32) (int, unix.Errno) { return sysEnter(r.fd, submit) }
 
 // Retract takes back what was pushed and not given to the kernel, and calls f with each token. Their buffers are the caller's.
 func (r *Ring) Retract(f func(token uint64)) {
@@ -125,40 +96,21 @@ func (r *Ring) Retract(f func(token uint64)) {
 	from := r.tail
 	r.tail = head
 	atomic.StoreUint32(r.sqTail, head) // allowed: without a polling thread the kernel looks at it only inside Enter
-	rearm := false
 	for i := head; i != from; i++ {
-		token := r.sqes[i&r.sqMask].token
-		if token == wakeToken {
-			rearm = true
-			continue
-		}
-		r.users--
-		f(token)
+		r.inFlight--
+		f(r.sqes[i&r.sqMask].token)
 	}
-	if rearm {
-		r.arm()
-	}
-}
-
-func (r *Ring) ready() uint32 {
-	return atomic.LoadUint32(r.cqTail) - *r.cqHead // the head is written by us alone
 }
 
 // Reap calls f for each completion that has arrived: res is a count of bytes, or an error number, negated. With the call the request's
 // buffer is the caller's again. f may push. It returns how often f was called.
 func (r *Ring) Reap(f func(token uint64, res int32)) int {
 	n := 0
-	for r.ready() > 0 {
+	for atomic.LoadUint32(r.cqTail) != *r.cqHead { // the head is written by us alone
 		head := *r.cqHead
 		e := r.cqes[head&r.cqMask]
 		atomic.StoreUint32(r.cqHead, head+1) // the entry was copied: its place is the kernel's again
-		if e.token == wakeToken {
-			if r.armed = false; !r.closing {
-				r.arm()
-			}
-			continue
-		}
-		r.users--
+		r.inFlight--
 		n++
 		f(e.token, e.res)
 	}

@@ -84,8 +84,18 @@ func faults(t *testing.T, eng *blockio.IO) {
 			}
 		})
 	}
-	blockio.Inject(eng, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Err: unix.EIO} })
-	want(t, "sync", f.Sync(), unix.EIO)
+	for _, c := range []struct {
+		fault blockio.Fault
+		err   error
+	}{{blockio.Fault{Err: unix.EIO}, unix.EIO}, {blockio.Fault{Again: 3}, nil}, {blockio.Fault{Torn: 1, Flip: 1, Misplace: 1}, nil}} {
+		blockio.Inject(eng, func(_ int64, op *blockio.Op) blockio.Fault {
+			if !op.Write || op.Buf != nil {
+				t.Errorf("a sync looks like a transfer of %d bytes", len(op.Buf))
+			}
+			return c.fault
+		})
+		want(t, "sync", f.Sync(), c.err)
+	}
 }
 
 // nthFails lets the n-th of some operations fail, for every n, and expects the others untouched.

@@ -148,7 +148,7 @@ func closed(t *testing.T, eng *blockio.IO) {
 	want(t, "close", eng.Close(), nil)
 	want(t, "close again", eng.Close(), nil)
 	want(t, "write after close", eng.Write(ctx, g, 0, mem), blockio.ErrClosed)
-	want(t, "sync after close", g.Sync(), nil) // the file is still open
+	want(t, "sync after close", g.Sync(), blockio.ErrClosed)
 }
 
 // fileClosedInFlight closes a file under an operation and opens another, which must not get the first one's number.

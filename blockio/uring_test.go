@@ -1,0 +1,148 @@
+package blockio
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/iouring"
+)
+
+func openRing(t *testing.T, depth int) (*IO, *uring) {
+	t.Helper()
+	io, err := Open(Options{Engine: "uring", Depth: depth})
+	var none *iouring.UnavailableError
+	if errors.As(err, &none) {
+		t.Skip(none)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { io.Close() })
+	return io, io.engine.(*uring)
+}
+
+// interpose sets the ring's next answers; when they have been given the kernel answers.
+func interpose(e *uring, answers ...unix.Errno) (left func() int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ring.Interpose(func(submit uint32, kernel func(uint32) (int, unix.Errno)) (int, unix.Errno) {
+		if len(answers) == 0 {
+			return kernel(submit)
+		}
+		errno := answers[0]
+		answers = answers[1:]
+		if errno == 0 {
+			return kernel(1)
+		}
+		return -1, errno
+	})
+	return func() int {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(answers)
+	}
+}
+
+func repeat(errno unix.Errno, n int) []unix.Errno {
+	list := make([]unix.Errno, n)
+	for i := range list {
+		list[i] = errno
+	}
+	return list
+}
+
+// TestRingTrouble lets the kernel refuse in all ways while many operations are submitted, more than the depth.
+func TestRingTrouble(t *testing.T) {
+	const n, size = 40, 4096
+	for _, c := range []struct {
+		name    string
+		answers []unix.Errno
+		want    error // of at least one operation, and of no other kind
+	}{
+		{"partial and interrupted", []unix.Errno{0, unix.EINTR, 0, 0, unix.EINTR}, nil},
+		{"busy at first", repeat(unix.EAGAIN, 5), nil},
+		{"busy between", []unix.Errno{0, unix.EBUSY, 0, unix.EAGAIN, unix.EAGAIN}, nil},
+		{"busy for long", repeat(unix.EAGAIN, busyTries+n), iouring.ErrBusy},
+		{"broken", repeat(unix.EBADFD, 1), unix.EBADFD},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			io, e := openRing(t, 8)
+			e.pause = func() {}
+			f, err := io.OpenFile(filepath.Join(t.TempDir(), "file"), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			mem, err := Alloc(n * size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer Free(mem)
+			for i := range mem {
+				mem[i] = byte(i>>12 + i)
+			}
+			results := make(chan error, 2*n)
+			left := interpose(e, c.answers...)
+			for i := range n {
+				io.Submit(&Op{File: f, Write: true, Offset: int64(i) * size, Buf: mem[i*size:][:size],
+					Done: func(_ *Op, err error) { results <- err }})
+			}
+			failed := 0
+			for range n {
+				if err := <-results; err != nil {
+					failed++
+					if !errors.Is(err, c.want) || c.want == nil {
+						t.Errorf("got %v, want %v", err, c.want)
+					}
+				}
+			}
+			// Submit asks too, without counting: how many of "busy for long" are used differs.
+			if (failed > 0) != (c.want != nil) || c.want == nil && left() > 0 {
+				t.Errorf("%d operations failed, %d answers were not asked for", failed, left())
+			}
+			if c.want == unix.EBADFD {
+				if err := io.Read(context.Background(), f, 0, mem); !errors.Is(err, unix.EBADFD) {
+					t.Errorf("read through a broken ring: %v", err)
+				}
+				return
+			}
+			got, err := Alloc(n * size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer Free(got)
+			ctx := context.Background()
+			if err := errors.Join(io.Write(ctx, f, 0, mem), io.Read(ctx, f, 0, got)); err != nil || !bytes.Equal(got, mem) {
+				t.Errorf("afterwards: %v, or other bytes came back", err)
+			}
+		})
+	}
+}
+
+func TestFixedIsUsed(t *testing.T) {
+	io, e := openRing(t, 4)
+	mem, err := Alloc(64 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := io.Register(mem); err != nil {
+		t.Fatal(err)
+	}
+	if io.Name() != "io_uring" {
+		t.Skipf("memory can't be registered here: %s", io.Reason())
+	}
+	if _, ok := e.memory.find(mem[4096:8192]); !ok {
+		t.Error("registered memory is not found")
+	}
+	if err := io.Register(mem[:4096]); !errors.Is(err, errOverlap) {
+		t.Errorf("registered twice: %v", err)
+	}
+	if err := errors.Join(io.Unregister(mem), Free(mem)); err != nil {
+		t.Error(err)
+	}
+}
