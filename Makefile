@@ -1,0 +1,69 @@
+# make demo    the whole job on real files, checked byte for byte
+# make test    installs what the tests need and passes all of them, Go and Python
+# make bench   Go benchmarks
+# make lint    gofmt, go vet, staticcheck
+#
+# Needs Go, Python 3.9 or newer, and a network to their package registries. No root.
+
+GO     ?= go
+PYTHON ?= python3
+
+BIN         := $(CURDIR)/bin/lcache
+VENV        := .venv
+VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1-dev)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# The race detector needs a C compiler; lcache itself does not.
+RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race,)
+
+# Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
+IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder engine server cmd))
+
+PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt)
+
+.PHONY: build demo test test-go test-go-pread test-python bench lint clean
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
+
+demo: build
+	@$(BIN) demo --source "$$($(GO) env GOROOT)/src" --client python --python $(PYTHON)
+
+test: build test-go test-go-pread test-python
+
+test-go:
+	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) ./...
+
+test-go-pread:
+	@echo "== Go tests: pread, buffered"
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test $(IO_PACKAGES)
+
+test-python: build $(VENV)/installed
+	@echo "== Python tests: the client, and real servers end to end"
+	LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs python/tests --ignore=python/tests/live
+	@echo "== Python tests: lcache order beside the frameworks themselves"
+	LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs python/tests/live
+
+# Made anew only when a list of requirements changes. torch without CUDA is a tenth of the size, but PyPI has it for few platforms: it is
+# taken from its own index where that can be reached.
+TORCH     := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' python/tests/live/requirements.txt 2>/dev/null)
+TORCH_CPU := https://download.pytorch.org/whl/cpu
+
+$(VENV)/installed: $(PY_REQUIREMENTS)
+	@$(PYTHON) -m venv $(VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
+	@$(if $(TORCH),$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --retries 0 --timeout 10 \
+		--index-url $(TORCH_CPU) $(TORCH) 2>/dev/null || echo "make: no $(TORCH_CPU): torch comes from PyPI and takes longer")
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(patsubst %,-r %,$(PY_REQUIREMENTS))
+	@touch $@
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+lint:
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt: $$unformatted" >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+clean:
+	rm -rf bin $(VENV)

@@ -1,0 +1,201 @@
+// Package lcache_test holds the rules of the house: which package may import which, and that each says what it is. It has
+// no code of its own beside tests, and tests nothing that a package could test itself.
+package lcache_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "lcache"
+
+// mayImport is the table of the house: a package, and what of ours it may import. A package below another one, like
+// source/sourcetest, may import what that one may, and that one itself.
+var mayImport = map[string][]string{
+	"sample":     nil,
+	"iouring":    nil,
+	"shuffle":    nil,
+	"chunker":    {"sample"},
+	"source":     {"sample"},
+	"staging":    {"sample"},
+	"blockio":    {"iouring"},
+	"logfile":    {"blockio", "sample"},
+	"metaindex":  {"chunker", "sample"},
+	"plan":       {"shuffle"},
+	"fetch":      {"logfile", "staging", "source", "metaindex", "sample"},
+	"reorder":    {"fetch", "logfile", "staging", "metaindex", "sample"},
+	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
+	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "reorder", "fetch", "deliver", "plan"},
+	"server":     {"deliver", "engine", "sample"},
+	"cmd/lcache": {"server", "engine", "plan", "shuffle", "source", "sample"},
+}
+
+// everywhere are leaves that any package may import: they stand in for something that the language lacks.
+var everywhere = []string{"offheap"}
+
+// drawers are names that say nothing about what is inside.
+var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}
+
+type pkg struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+}
+
+// packages asks the go command what there is.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var all []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("decode go list: %v", err)
+		}
+		if len(p.GoFiles) > 0 {
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("go list shows no package")
+	}
+	return all
+}
+
+// home is the entry of the table that a package falls under: itself, or the nearest folder above it.
+func home(path string) string {
+	for name := path; name != "." && name != "/"; name = filepath.Dir(name) {
+		if slices.Contains(everywhere, name) {
+			return name
+		}
+		if _, ok := mayImport[name]; ok {
+			return name
+		}
+	}
+	return ""
+}
+
+func local(importPath string) (string, bool) {
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+func TestImportTable(t *testing.T) {
+	for _, p := range packages(t) {
+		name, _ := local(p.ImportPath)
+		in := home(name)
+		if in == "" {
+			t.Errorf("package %s is not in the table of the house: put it there, with what it may import", p.ImportPath)
+			continue
+		}
+		for _, imported := range p.Imports {
+			to, ours := local(imported)
+			if !ours {
+				continue
+			}
+			switch target := home(to); {
+			case target == in && name != to:
+				if name == in {
+					t.Errorf("%s imports %s, which is below it", name, to)
+				}
+			case !slices.Contains(mayImport[in], target) && !slices.Contains(everywhere, target):
+				t.Errorf("%s imports %s; it may import only %v", name, to, mayImport[in])
+			case to != target:
+				t.Errorf("%s imports %s, which belongs to %s alone", name, to, target)
+			}
+		}
+	}
+}
+
+// TestTableHasNoCycle guards the table itself: whoever adds a line can't turn two layers around.
+func TestTableHasNoCycle(t *testing.T) {
+	var visit func(name string, path []string)
+	visit = func(name string, path []string) {
+		if slices.Contains(path, name) {
+			t.Fatalf("cycle in the table: %s → %s", strings.Join(path, " → "), name)
+		}
+		for _, to := range mayImport[name] {
+			if _, ok := mayImport[to]; !ok {
+				t.Errorf("%s may import %s, which the table does not have", name, to)
+			}
+			visit(to, append(slices.Clone(path), name))
+		}
+	}
+	for name := range mayImport {
+		visit(name, nil)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, p := range packages(t) {
+		if slices.Contains(drawers, filepath.Base(p.ImportPath)) {
+			t.Errorf("package %s: a name for a drawer; say what it is about", p.ImportPath)
+		}
+	}
+}
+
+var sentenceEnd = regexp.MustCompile(`[.:?](\s|$)`)
+
+// TestPackageDocs holds what a package's doc must be: touching its package line, in one file, two to ten sentences or more
+// where a format is drawn, never lost to an empty line.
+func TestPackageDocs(t *testing.T) {
+	for _, p := range packages(t) {
+		var docs []string
+		name := ""
+		for _, file := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name = f.Name.Name
+			if f.Doc != nil {
+				docs = append(docs, f.Doc.Text())
+			} else if lost := lostDoc(f); lost != "" {
+				t.Errorf("%s/%s: the comment %q does not touch the package line", p.ImportPath, file, lost)
+			}
+		}
+		if len(docs) != 1 {
+			t.Errorf("package %s has %d package docs, want one", p.ImportPath, len(docs))
+			continue
+		}
+		want := "Package " + name + " "
+		if name == "main" {
+			want = "Command " + filepath.Base(p.ImportPath) + " "
+		}
+		if !strings.HasPrefix(docs[0], want) {
+			t.Errorf("package %s: its doc begins %.40q, want %q", p.ImportPath, docs[0], want)
+		}
+		if n := len(sentenceEnd.FindAllString(docs[0], -1)); n < 2 {
+			t.Errorf("package %s: its doc has %d sentence, want at least two: what it hides, its types, what it does not do", p.ImportPath, n)
+		}
+	}
+}
+
+// lostDoc is a comment above the package line that a reader takes for the doc and the tools do not.
+func lostDoc(f *ast.File) string {
+	for _, c := range f.Comments {
+		if text := c.Text(); c.End() < f.Package && strings.HasPrefix(text, "Package ") {
+			return strings.SplitN(text, "\n", 2)[0]
+		}
+	}
+	return ""
+}
