@@ -53,7 +53,7 @@ func newOrderCommand() *cobra.Command {
 	f.BoolVar(&jsonFlag, "json", false, "the same as --format json")
 	f.BoolVar(&o.digest, "digest", false, "print the SHA-256 of the order as little-endian uint32 instead of the order")
 	f.BoolVar(&list, "list", false, "print the recipes and their parameters")
-	cmd.MarkFlagsMutuallyExclusive("rank", "ranks")
+	cmd.DisableFlagsInUseLine = true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if jsonFlag {
 			o.format = "json"
@@ -65,6 +65,9 @@ func newOrderCommand() *cobra.Command {
 		o.spec.BatchSize, o.spec.World, o.spec.DropLast = job.BatchSize, job.World, job.DropLast
 		o.ranks, o.allRanks = job.Ranks, f.Changed("ranks") && job.Ranks == nil
 		if f.Changed("rank") {
+			if f.Changed("ranks") {
+				return usagef("give --rank or --ranks, not both")
+			}
 			o.ranks = []int{rank}
 		}
 		o.noSamples = !f.Changed("samples")

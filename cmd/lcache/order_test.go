@@ -62,6 +62,7 @@ func TestOrderUsage(t *testing.T) {
 		{"--recipe torch.randperm --samples 3 --seed 1 --epoch -1", "epochs count from 0"},
 		{"--recipe torch.randperm --samples 3 --seed 1 --param a=b", "no parameter a"},
 		{"--recipe torch.random_int64 --samples 3 --seed 1 --digest", "64-bit numbers"},
+		{"--recipe torch.randperm --samples 3 --seed 1 --rank 0 --ranks all", "not both"},
 		{"--list --format u32le", "--list is printed"},
 	} {
 		out, err := orderCommand(strings.Fields(c.args)...)

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/engine"
+)
+
+// A client that can say HELLO and ask for the status: all that lcache status needs of docs/protocol.md.
+
+const (
+	protocolVersion = 1
+	frameHello      = 1
+	frameStatus     = 6
+	frameJSON       = 129
+	frameError      = 255
+	frameMost       = 16 << 20
+	clientDeadline  = 10 * time.Second
+)
+
+// client is one connection to a server. Not for concurrent use.
+type client struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	path    string
+	request uint32
+	info    engine.Info
+}
+
+// dial connects and introduces itself.
+func dial(path string) (*client, error) {
+	conn, err := dialLong(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("no server at %s: start one with lcache serve --cache DIR", path)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("the server at %s is gone: start it again with lcache serve --cache DIR", path)
+	case err != nil:
+		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	c := &client{conn: conn, in: bufio.NewReader(conn), path: path}
+	hello := map[string]any{"protocol": protocolVersion, "client": "lcache-status " + versionText()}
+	if err := c.ask(frameHello, hello, &c.info); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// dialLong also reaches sockets whose path is longer than the 107 bytes of a socket address, by way of their directory.
+func dialLong(path string) (net.Conn, error) {
+	if len(path) <= 107 {
+		return net.DialTimeout("unix", path, clientDeadline)
+	}
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
+	}
+	defer unix.Close(dir)
+	return net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)), clientDeadline)
+}
+
+func (c *client) close() { c.conn.Close() }
+
+// status asks for the status document, as it came and decoded.
+func (c *client) status() (raw json.RawMessage, s engine.Status, err error) {
+	if err := c.ask(frameStatus, nil, &raw); err != nil {
+		return nil, s, err
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, s, fmt.Errorf("status from %s: %w", c.path, err)
+	}
+	return raw, s, nil
+}
+
+// ask sends one request and reads its answer. The descriptor that comes with HELLO's answer is not received: the kernel drops
+// ancillary data that a plain read does not take.
+func (c *client) ask(kind byte, body, answer any) error {
+	c.conn.SetDeadline(time.Now().Add(clientDeadline))
+	c.request++
+	payload := []byte{}
+	if body != nil {
+		var err error
+		if payload, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+	}
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(8+len(payload)))
+	frame = append(frame, protocolVersion, kind, 0, 0)
+	frame = binary.LittleEndian.AppendUint32(frame, c.request)
+	if _, err := c.conn.Write(append(frame, payload...)); err != nil {
+		return fmt.Errorf("ask server at %s: %w", c.path, err)
+	}
+	return c.answer(answer)
+}
+
+func (c *client) answer(to any) error {
+	var head [12]byte
+	if _, err := io.ReadFull(c.in, head[:]); err != nil {
+		return fmt.Errorf("answer from server at %s: %w", c.path, err)
+	}
+	length, kind := binary.LittleEndian.Uint32(head[:]), head[5]
+	if length < 8 || length > frameMost {
+		return fmt.Errorf("answer from %s has a length of %d: that is not an lcache server", c.path, length)
+	}
+	body := make([]byte, length-8)
+	if _, err := io.ReadFull(c.in, body); err != nil {
+		return fmt.Errorf("answer from server at %s: %w", c.path, err)
+	}
+	switch {
+	case kind == frameError:
+		var said struct {
+			Message string `json:"message"`
+		}
+		if json.Unmarshal(body, &said) != nil || said.Message == "" {
+			said.Message = "an error without a message"
+		}
+		return fmt.Errorf("server at %s: %s", c.path, said.Message)
+	case head[4] != protocolVersion:
+		return fmt.Errorf("server at %s speaks protocol %d, this lcache %d: use the same version for both", c.path, head[4], protocolVersion)
+	case kind != frameJSON || binary.LittleEndian.Uint32(head[8:]) != c.request:
+		return fmt.Errorf("server at %s answered another question (type %d): that is not an lcache server", c.path, kind)
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return fmt.Errorf("answer from server at %s: %w", c.path, err)
+	}
+	return nil
+}

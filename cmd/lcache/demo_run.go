@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lcache/engine"
+)
+
+//go:embed demo_reader.py
+var demoReader []byte
+
+// demo runs the whole job twice, as a user would: the server and every rank are processes of their own.
+type demo struct {
+	o     demoOptions
+	out   io.Writer // nil: no text
+	logs  io.Writer
+	quiet bool
+	bar   *progress
+
+	reader string // the script, on disk
+}
+
+func (d *demo) run(ctx context.Context) (*demoResult, error) {
+	dir, err := os.MkdirTemp(d.o.dir, "lcache-demo-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the cache: %w", err)
+	}
+	if d.o.keep {
+		defer fmt.Fprintf(d.logs, "kept: %s\n", dir)
+	} else {
+		defer os.RemoveAll(dir)
+	}
+	d.reader = filepath.Join(dir, "reader.py")
+	if err := os.WriteFile(d.reader, demoReader, 0o600); err != nil {
+		return nil, fmt.Errorf("write the reader: %w", err)
+	}
+	result := &demoResult{Source: d.o.source, Epochs: d.o.epochs, World: d.o.world}
+	full, err := d.pass(ctx, "full", filepath.Join(dir, "full"), 0)
+	if err != nil {
+		return nil, err
+	}
+	result.Full = *full
+	d.print(func(w io.Writer) { writePass(w, "all of it on the SSD", full) })
+	half, err := d.pass(ctx, "half", filepath.Join(dir, "half"), full.Ingest.Bytes/2)
+	if err != nil {
+		return nil, err
+	}
+	result.Half = *half
+	d.print(func(w io.Writer) {
+		writePass(w, "with half of the space", half)
+		writeFindings(w, result)
+	})
+	return result, nil
+}
+
+func (d *demo) print(f func(io.Writer)) {
+	d.bar.done()
+	if d.out != nil {
+		f(d.out)
+	}
+}
+
+// pass ingests, serves, and reads all epochs with a given budget; 0: what the dataset needs.
+func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*demoPass, error) {
+	direct, err := directFromEnvironment(os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	logger := slog.New(slog.NewTextHandler(d.bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	report, err := engine.Ingest(ctx, engine.IngestOptions{
+		Source: d.o.source, Dirs: []string{cache}, Budget: budget,
+		Job:    engine.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.epochs, BatchSize: d.o.batch, World: d.o.world},
+		IO:     engine.IO{Engine: "auto", Direct: direct},
+		Logger: logger, Progress: d.bar.update,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ingest %s: %w", d.o.source, err)
+	}
+	p := &demoPass{Name: name, Ingest: report}
+	if budget == 0 {
+		d.print(func(w io.Writer) { writeDemoHead(w, d.o, report) })
+	}
+	socket, stop, err := d.serve(ctx, cache)
+	if err != nil {
+		return nil, err
+	}
+	err = d.read(ctx, p, socket)
+	if stopErr := stop(); stopErr != nil && err == nil {
+		p.Wrong = append(p.Wrong, fmt.Sprintf("the server did not stop cleanly: %v", stopErr))
+	}
+	return p, err
+}
+
+// serve starts lcache serve as a child and waits until it says where it listens. stop ends it the clean way.
+func (d *demo) serve(ctx context.Context, cache string) (socket string, stop func() error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self, "serve", "--cache", cache, "--json", "--quiet")
+	cmd.Env = childEnvironment(os.Environ())
+	cmd.Stderr = d.logs
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopTime
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, fmt.Errorf("start the server: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, fmt.Errorf("start the server: %w", err)
+	}
+	var said struct {
+		Socket string `json:"socket"`
+	}
+	if err := json.NewDecoder(out).Decode(&said); err != nil {
+		cmd.Process.Signal(syscall.SIGTERM)
+		return "", nil, fmt.Errorf("the server ended before it served: %w", errors.Join(err, cmd.Wait()))
+	}
+	return said.Socket, func() error {
+		cmd.Process.Signal(syscall.SIGTERM)
+		return cmd.Wait()
+	}, nil
+}
+
+// childEnvironment leaves out the variables that stand for flags, but for those that choose how I/O is done.
+func childEnvironment(env []string) []string {
+	var kept []string
+	for _, v := range env {
+		if !strings.HasPrefix(v, "LCACHE_") || strings.HasPrefix(v, "LCACHE_IO=") || strings.HasPrefix(v, "LCACHE_DIRECT=") {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// rank is one reading process.
+type rank struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// seen is what a rank answers for an epoch.
+type seen struct {
+	Epoch, Rank, Samples int
+	Bytes                int64
+	Seconds              float64
+	Wrong                []string
+	Wrongs               int
+}
+
+// read lets all ranks read epoch after epoch, and takes the server's counters between them.
+func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
+	status, err := dial(socket)
+	if err != nil {
+		return err
+	}
+	defer status.close()
+	ranks := make([]*rank, d.o.world)
+	defer func() {
+		for _, r := range ranks {
+			r.close()
+		}
+	}()
+	for i := range ranks {
+		if ranks[i], err = d.startRank(ctx, socket, i); err != nil {
+			return err
+		}
+	}
+	for i, r := range ranks {
+		var ready struct{ Ready bool }
+		if err := r.answer(&ready); err != nil {
+			return fmt.Errorf("rank %d does not start: %w", i, err)
+		}
+	}
+	_, before, err := status.status()
+	if err != nil {
+		return err
+	}
+	for epoch := range d.o.epochs {
+		answers, seconds, err := oneEpoch(ranks, epoch)
+		if err != nil {
+			return err
+		}
+		_, after, err := status.status()
+		if err != nil {
+			return err
+		}
+		p.add(epoch, seconds, answers, before, after)
+		before = after
+		d.bar.update(engine.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.epochs), Unit: "epochs"})
+	}
+	return nil
+}
+
+// oneEpoch starts an epoch on all ranks at once and waits for the last.
+func oneEpoch(ranks []*rank, epoch int) ([]seen, float64, error) {
+	answers := make([]seen, len(ranks))
+	began := time.Now()
+	var all errgroup.Group
+	for i, r := range ranks {
+		all.Go(func() error {
+			if _, err := fmt.Fprintln(r.in, epoch); err != nil {
+				return fmt.Errorf("rank %d, epoch %d: %w", i, epoch, err)
+			}
+			if err := r.answer(&answers[i]); err != nil {
+				return fmt.Errorf("rank %d, epoch %d: %w", i, epoch, err)
+			}
+			return nil
+		})
+	}
+	err := all.Wait()
+	return answers, time.Since(began).Seconds(), err
+}
+
+func (d *demo) startRank(ctx context.Context, socket string, i int) (*rank, error) {
+	cmd := exec.CommandContext(ctx, d.o.python, d.reader, "--socket", socket, "--source", d.o.source, "--seed", "0",
+		"--rank", strconv.Itoa(i), "--world", strconv.Itoa(d.o.world), "--batch-size", strconv.Itoa(d.o.batch))
+	cmd.Env = append(childEnvironment(os.Environ()), "PYTHONPATH="+d.o.client, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stderr = d.logs
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start rank %d: %w", i, err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start rank %d: %w", i, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start rank %d: %w", i, err)
+	}
+	return &rank{cmd, in, bufio.NewReader(out)}, nil
+}
+
+func (r *rank) answer(to any) error {
+	line, err := r.out.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("the reader ended early, its own message is above: %w", err)
+	}
+	return json.Unmarshal(line, to)
+}
+
+// close ends the process: without input it closes its job and exits.
+func (r *rank) close() {
+	if r != nil {
+		r.in.Close()
+		r.cmd.Wait()
+	}
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"lcache/engine"
+)
+
+// envName is the variable that stands for a flag: --batch-size is LCACHE_BATCH_SIZE.
+func envName(flag string) string {
+	return "LCACHE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// fromEnvironment gives every flag that the command line left alone its variable's value. An empty variable counts as unset,
+// because that is how a shell script switches one off.
+func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var first error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "help" || f.Name == "version" || first != nil {
+			return
+		}
+		value, ok := lookup(envName(f.Name))
+		if !ok || value == "" {
+			return
+		}
+		if err := f.Value.Set(value); err != nil {
+			first = usagef("%s=%s: %w", envName(f.Name), value, plainly(err))
+			return
+		}
+		f.Changed = true
+	})
+	return first
+}
+
+// addIOFlags gives a command the choice of I/O engine. Direct or buffered has no flag, only LCACHE_DIRECT: it is a test's and a
+// diagnosis's switch, not a setting.
+func addIOFlags(flags *pflag.FlagSet, io *engine.IO) {
+	io.Engine = "auto"
+	flags.Var(&choice{&io.Engine, []string{"auto", "uring", "pread"}}, "io", "I/O engine: auto, uring or pread")
+}
+
+func directFromEnvironment(lookup func(string) (string, bool)) (string, error) {
+	switch v, _ := lookup("LCACHE_DIRECT"); v {
+	case "":
+		return "auto", nil
+	case "0":
+		return "off", nil
+	case "1":
+		return "on", nil
+	default:
+		return "", usagef("LCACHE_DIRECT=%s: must be 0 (buffered) or 1 (direct)", v)
+	}
+}
+
+// choice is a flag that takes one of a few words.
+type choice struct {
+	to    *string
+	words []string
+}
+
+func (c *choice) String() string { return *c.to }
+func (c *choice) Type() string   { return strings.Join(c.words, "|") }
+func (c *choice) Set(s string) error {
+	for _, w := range c.words {
+		if s == w {
+			*c.to = s
+			return nil
+		}
+	}
+	return fmt.Errorf("must be one of %s", strings.Join(c.words, ", "))
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/pflag"
+
+	"lcache/engine"
+)
+
+// size is a flag of bytes: 512MiB, 4GB, or a bare number.
+type size struct{ to *int64 }
+
+func (s size) Type() string { return "SIZE" }
+func (s size) String() string {
+	if s.to == nil || *s.to == 0 {
+		return ""
+	}
+	return humanize.IBytes(uint64(*s.to))
+}
+
+func (s size) Set(text string) error {
+	n, err := humanize.ParseBytes(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("not a size: write 512MiB, 4GB or a number of bytes")
+	case n == 0:
+		return fmt.Errorf("must be more than 0")
+	case n > math.MaxInt64:
+		return fmt.Errorf("larger than any disk")
+	}
+	*s.to = int64(n)
+	return nil
+}
+
+// list is a flag of words with commas between them; given again it adds to them.
+type list struct{ to *[]string }
+
+func (l list) Type() string { return "LIST" }
+func (l list) String() string {
+	if l.to == nil {
+		return ""
+	}
+	return strings.Join(*l.to, ",")
+}
+
+func (l list) Set(text string) error {
+	for _, word := range strings.Split(text, ",") {
+		if word == "" {
+			return fmt.Errorf("an empty entry in %q", text)
+		}
+		*l.to = append(*l.to, word)
+	}
+	return nil
+}
+
+// dirs is a list of directories, made absolute: a server outlives the shell's working directory.
+type dirs struct{ to *[]string }
+
+func (d dirs) Type() string   { return "DIR[,DIR...]" }
+func (d dirs) String() string { return list(d).String() }
+func (d dirs) Set(text string) error {
+	var words []string
+	if err := (list{&words}).Set(text); err != nil {
+		return err
+	}
+	for _, w := range words {
+		abs, err := filepath.Abs(w)
+		if err != nil {
+			return fmt.Errorf("working directory: %w", err)
+		}
+		if slices.Contains(*d.to, abs) {
+			return fmt.Errorf("%s is named twice", w)
+		}
+		*d.to = append(*d.to, abs)
+	}
+	return nil
+}
+
+// ranks is a flag of rank numbers, or "all", which is an empty list.
+type ranks struct{ to *[]int }
+
+func (r ranks) Type() string { return "R[,R...]|all" }
+func (r ranks) String() string {
+	if r.to == nil || len(*r.to) == 0 {
+		return "all"
+	}
+	return strings.Trim(strings.Join(strings.Fields(fmt.Sprint(*r.to)), ","), "[]")
+}
+
+func (r ranks) Set(text string) error {
+	*r.to = nil
+	if text == "all" {
+		return nil
+	}
+	for _, word := range strings.Split(text, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 0 {
+			return fmt.Errorf("%q is not a rank: write 0,1,2 or all", word)
+		}
+		*r.to = append(*r.to, n)
+	}
+	return nil
+}
+
+// share is a flag "i/N": the i-th of N parts, counted from 0 as ranks are.
+type share struct{ part, of *int }
+
+func (s share) Type() string { return "i/N" }
+func (s share) String() string {
+	if s.of == nil || *s.of == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", *s.part, *s.of)
+}
+
+func (s share) Set(text string) error {
+	a, b, ok := strings.Cut(text, "/")
+	i, err1 := strconv.Atoi(a)
+	n, err2 := strconv.Atoi(b)
+	if !ok || err1 != nil || err2 != nil || i < 0 || i >= n {
+		return fmt.Errorf("must be i/N with 0 ≤ i < N, like 0/4")
+	}
+	*s.part, *s.of = i, n
+	return nil
+}
+
+// params is a flag of key=value, given once for each key; a value may hold commas.
+type params struct{ to *map[string]string }
+
+func (p params) Type() string   { return "k=v" }
+func (p params) String() string { return "" }
+func (p params) Set(text string) error {
+	k, v, ok := strings.Cut(text, "=")
+	if !ok || k == "" {
+		return fmt.Errorf("must be key=value")
+	}
+	if *p.to == nil {
+		*p.to = map[string]string{}
+	}
+	(*p.to)[k] = v
+	return nil
+}
+
+// addJobFlags gives a command the flags that say in which order a job will read. None of them is needed.
+func addJobFlags(flags *pflag.FlagSet, job *engine.Job) {
+	flags.StringVar(&job.Recipe, "recipe", "", "whose shuffle: see lcache order --list (default: as the source lists it)")
+	flags.StringVar(&job.Seed, "seed", "", "the shuffle's seed (default: the recipe's)")
+	flags.IntVar(&job.Epochs, "epochs", 0, "how many epochs there will be; 0: unknown")
+	flags.IntVar(&job.BatchSize, "batch-size", 0, "samples in one mini-batch of one rank (default: the recipe's)")
+	flags.IntVar(&job.World, "world-size", 0, "ranks in all (default 1)")
+	flags.Var(ranks{&job.Ranks}, "ranks", "the ranks that read here")
+	flags.BoolVar(&job.DropLast, "drop-last", false, "as the recipe's drop_last")
+	flags.Var(params{&job.Params}, "param", "another parameter of the recipe; may be given again")
+}
+
+// addCacheFlag gives a command its cache.
+func addCacheFlag(flags *pflag.FlagSet, to *[]string) {
+	flags.Var(dirs{to}, "cache", "the cache's directory, or several on as many SSDs")
+}
+
+// needCache is the check that every command on a cache begins with.
+func needCache(cache []string) error {
+	if len(cache) == 0 {
+		return usagef("no cache: give --cache DIR, a directory on a local SSD")
+	}
+	return nil
+}
+
+// socketOf is where a cache's server listens if nothing else is said.
+func socketOf(cache []string) string { return filepath.Join(cache[0], "lcache.sock") }
+
+// finishIO completes what the flags said about I/O.
+func finishIO(io *engine.IO) (err error) {
+	io.Direct, err = directFromEnvironment(os.LookupEnv)
+	return err
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"lcache/engine"
+)
+
+func newIngestCommand(g *globals) *cobra.Command {
+	var o engine.IngestOptions
+	cmd := &cobra.Command{
+		Use:   "ingest --source SRC --cache DIR[,DIR…]",
+		Short: "List a source, reserve the space, and fill the log of the first epoch",
+		Long: "ingest lists the source once, writes the manifest, works out the sizes, reserves the space on disk, and reads\n" +
+			"the source, in its own order, into the log of the first epoch. Run again it goes on where it stopped; of a\n" +
+			"source that changed it reads only what changed.",
+		Example: "  lcache ingest --source /data/train --cache /nvme/train \\\n" +
+			"    --recipe torch.distributed_sampler --seed 0 --epochs 90 --batch-size 256 --world-size 8\n" +
+			"  lcache ingest --source /data/train --cache /nvme0/c,/nvme1/c --budget 400GB",
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Source, "source", "", "the dataset: a directory")
+	addCacheFlag(f, &o.Dirs)
+	addJobFlags(f, &o.Job)
+	f.Var(size{&o.Budget}, "budget", "disk space the cache may take (default: what the dataset needs, if free)")
+	f.Var(size{&o.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
+	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch will")
+	f.Var(list{&o.Exts}, "ext", "only files that end so, like .jpg,.png")
+	f.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
+	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
+	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")
+	f.BoolVar(&o.Relist, "relist", false, "look at every directory again, not only at changed ones")
+	addIOFlags(f, &o.IO)
+	f.BoolVar(&g.json, "json", false, "the report as JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.Source == "" {
+			return usagef("no source: give --source DIR, the folder of the dataset")
+		}
+		if err := needCache(o.Dirs); err != nil {
+			return err
+		}
+		if err := finishIO(&o.IO); err != nil {
+			return err
+		}
+		bar := newProgress(g, cmd.ErrOrStderr())
+		defer bar.done()
+		o.Progress = bar.update
+		o.Logger = newLogger(g, bar, slog.LevelWarn)
+		report, err := engine.Ingest(cmd.Context(), o)
+		bar.done()
+		if err != nil {
+			return err
+		}
+		if g.json {
+			return writeJSON(cmd.OutOrStdout(), report)
+		}
+		if !g.quiet {
+			writeDefaults(cmd.ErrOrStderr(), report.Defaults)
+		}
+		writeIngest(cmd.OutOrStdout(), report)
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"lcache/engine"
+)
+
+// writeIngest prints what an ingest did, in the form that the contract sketches.
+func writeIngest(w io.Writer, r *engine.IngestReport) {
+	fmt.Fprintln(w, headline(r.Source+" → "+strings.Join(r.Dirs, ","), "ready"))
+	fmt.Fprintln(w, "  "+joined(
+		plural(int64(r.Samples), "sample", "samples"), plural(int64(r.Classes), "class", "classes"),
+		bytesText(r.Bytes), "fingerprint "+short(r.Fingerprint)))
+	fmt.Fprintln(w, "  read      "+readText(r))
+	fmt.Fprintln(w, "  stored    "+storedText(r))
+	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
+	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
+		bytesText(r.MemoryBytes), plural(int64(r.Segments), "segment", "segments"), bytesText(r.SegmentBytes), binaryText(r.BlockBytes))
+	fmt.Fprintf(w, "next: lcache serve --cache %s\n", shellWord(strings.Join(r.Dirs, ",")))
+}
+
+func readText(r *engine.IngestReport) string {
+	switch {
+	case r.ReadBytes == 0 && r.Resorted:
+		return "nothing: what the log held is sorted anew"
+	case r.ReadBytes == 0 && r.Already > 0:
+		return fmt.Sprintf("nothing: %s were there already", plural(r.Already, "sample", "samples"))
+	case r.ReadBytes == 0:
+		return "nothing yet: the first epoch reads the source, and fills the log"
+	}
+	already := ""
+	switch {
+	case r.Changed:
+		already = "the source has changed since the last ingest"
+	case r.Already > 0:
+		already = plural(r.Already, "sample was", "samples were") + " there already"
+	}
+	return joined(fmt.Sprintf("%s in %s", bytesText(r.ReadBytes), duration(r.ReadSeconds)), rate(r.ReadBytes, r.ReadSeconds),
+		"once, in source order", already)
+}
+
+func storedText(r *engine.IngestReport) string {
+	stored := bytesText(r.StoredBytes)
+	if r.HitRatio < 1 {
+		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, bytesText(r.Bytes), percent(r.HitRatio, 1))
+	}
+	return joined(stored, "lz4 off", "free after: "+bytesText(r.FreeAfter))
+}
+
+func layoutText(layout, reason string) string {
+	if reason == "" {
+		return layout
+	}
+	return layout + ": " + reason
+}
+
+// short is how a fingerprint is shown to people.
+func short(fingerprint string) string {
+	if len(fingerprint) > 8 {
+		return fingerprint[:8]
+	}
+	return fingerprint
+}
+
+// shellWord quotes a path where a shell would not take it as one word.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("/._-,:+@%=", r) || r > 127)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// writeDefaults says what was chosen for the user, and why that.
+func writeDefaults(w io.Writer, defaults []engine.Default) {
+	for _, d := range defaults {
+		fmt.Fprintf(w, "default   %-9s %s (%s)\n", d.Name, d.Value, d.From)
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"lcache/engine"
+)
+
+func TestIngestText(t *testing.T) {
+	whole := engine.IngestReport{
+		Source: "imagenet/train", Dirs: []string{"/nvme/lcache/train-8c1f02aa"},
+		Samples: 1281167, Classes: 1000, Bytes: 138e9, Fingerprint: "8c1f02aa77bb00112233445566778899",
+		ReadBytes: 138e9, ReadSeconds: 552, StoredSamples: 1281167, StoredBytes: 138e9, FreeAfter: 402e9, HitRatio: 1,
+		Layout: "log", LayoutReason: "disk gives 307 MB/s random at 100 KB, 503 MB/s in order",
+		MemoryBytes: 1.5e9, Segments: 364, SegmentBytes: 380e6, BlockBytes: 1 << 20,
+	}
+	resumed := whole
+	resumed.ReadBytes, resumed.Already = 2e9, 1262600
+	complete := whole
+	complete.ReadBytes, complete.ReadSeconds, complete.Already = 0, 0, 1281167
+	resorted := whole
+	resorted.ReadBytes, resorted.Resorted = 0, true
+	changed := whole
+	changed.Changed = true
+	lazy := whole
+	lazy.ReadBytes, lazy.StoredBytes, lazy.LayoutReason = 0, 0, ""
+	half := whole
+	half.StoredBytes, half.HitRatio, half.Dirs = 64e9, 0.464, []string{"/a b", "/c"}
+
+	for _, c := range []struct {
+		name   string
+		report engine.IngestReport
+		want   string
+	}{
+		{"whole", whole, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order
+  stored    138 GB · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+`},
+		{"resumed", resumed, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      2 GB in 9 min 12 s · 3.6 MB/s · once, in source order · 1,262,600 samples were there already
+  stored    138 GB · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+`},
+		{"complete", complete, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      nothing: 1,281,167 samples were there already
+  stored    138 GB · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+`},
+		{"resorted", resorted, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      nothing: what the log held is sorted anew
+  stored    138 GB · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+`},
+		{"changed", changed, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order · the source has changed since the last ingest
+  stored    138 GB · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+`},
+		{"lazy", lazy, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      nothing yet: the first epoch reads the source, and fills the log
+  stored    0 B · lz4 off · free after: 402 GB
+  layout    log
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+`},
+		{"half", half, `imagenet/train → /a b,/c                                ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order
+  stored    64 GB of 138 GB · 46 % of each epoch from the log · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache serve --cache '/a b,/c'
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var b bytes.Buffer
+			writeIngest(&b, &c.report)
+			same(t, b.String(), c.want)
+		})
+	}
+}
+
+func TestVerifyText(t *testing.T) {
+	good := engine.VerifyReport{Samples: 11384, InLog: 11380, Good: 11380, Missing: 4, Bytes: 127e6, Seconds: 0.4}
+	bad := good
+	bad.Good, bad.Corrupt, bad.Different = 11376, 2, 2
+	bad.Bad = []string{"a/b.jpg", "a/\nc.jpg", "d"}
+	for _, c := range []struct {
+		name    string
+		report  engine.VerifyReport
+		against string
+		want    string
+		exit    int
+	}{
+		{"good", good, "", `verify /nvme/train                                      good
+  11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
+  sums     11,380 good · 0 corrupt · 0 unknown · 4 not in the log, served from the source
+`, exitDone},
+		{"bad", bad, "/data/train", `verify /nvme/train                                      CORRUPT
+  11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
+  sums     11,376 good · 2 corrupt · 0 unknown · 4 not in the log, served from the source
+  against  /data/train: 2 different
+! a/b.jpg
+! a/\nc.jpg
+! d
+! and 1 more
+`, exitCorrupt},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var b bytes.Buffer
+			cache := []string{"/nvme/train"}
+			writeVerify(&b, cache, c.against, &c.report)
+			same(t, b.String(), c.want)
+			exit := exitDone
+			if err := verdict(cache, &c.report); err != nil {
+				exit = exitCode(err)
+			}
+			if exit != c.exit {
+				t.Errorf("exit code %d, want %d", exit, c.exit)
+			}
+		})
+	}
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"lcache/engine"
+)
+
+// progress shows how far a long command is: a bar on a terminal, else a line now and then. The engine calls update from any
+// goroutine; done ends the display and must be called before anything else is written to the same stream.
+type progress struct {
+	mode  string // bar, plain, json, none
+	out   io.Writer
+	now   func() time.Time
+	every time.Duration // between lines
+
+	// mu guards the fields that follow.
+	mu    sync.Mutex
+	stage string
+	last  time.Time
+	start time.Time
+	bar   *progressbar.ProgressBar
+}
+
+// newProgress resolves the flag: auto is a bar if stderr is a terminal, else plain.
+func newProgress(g *globals, out io.Writer) *progress {
+	mode := g.progress
+	if mode == "auto" {
+		mode = "plain"
+		if isTerminal(out) && os.Getenv("TERM") != "dumb" {
+			mode = "bar"
+		}
+	}
+	if g.quiet {
+		mode = "none"
+	}
+	return &progress{mode: mode, out: out, now: time.Now, every: 3 * time.Second}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func (p *progress) update(u engine.Progress) {
+	if p.mode == "none" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if u.Stage != p.stage {
+		p.endBar()
+		p.stage, p.start = u.Stage, now
+		p.last = now // a stage that is over within one interval needs no line
+	}
+	if p.mode == "bar" {
+		p.draw(u)
+		return
+	}
+	if now.Sub(p.last) < p.every {
+		return
+	}
+	p.last = now
+	if p.mode == "json" {
+		line, _ := json.Marshal(map[string]any{"schema": 1, "stage": u.Stage, "done": u.Done, "total": u.Total, "unit": u.Unit})
+		fmt.Fprintf(p.out, "%s\n", line)
+		return
+	}
+	fmt.Fprintln(p.out, progressText(u, now.Sub(p.start).Seconds()))
+}
+
+// progressText is a plain line: "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left".
+func progressText(u engine.Progress, seconds float64) string {
+	amount, pace := count(u.Done)+" "+u.Unit, ""
+	if u.Unit == "bytes" {
+		amount = bytesText(u.Done)
+		pace = rate(u.Done, seconds)
+	}
+	if u.Total <= 0 {
+		return joined(u.Stage+"  "+amount, pace)
+	}
+	whole := count(u.Total) + " " + u.Unit
+	if u.Unit == "bytes" {
+		whole = bytesText(u.Total)
+	} else {
+		amount = count(u.Done)
+	}
+	left := ""
+	if u.Done > 0 && seconds > 0 && u.Done < u.Total {
+		left = duration(float64(u.Total-u.Done)/float64(u.Done)*seconds) + " left"
+	}
+	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), percent(float64(u.Done), float64(u.Total)), pace, left)
+}
+
+func (p *progress) draw(u engine.Progress) {
+	if p.bar == nil {
+		total := u.Total
+		if total <= 0 {
+			total = -1
+		}
+		p.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(fmt.Sprintf("%-9s", u.Stage)),
+			progressbar.OptionShowBytes(u.Unit == "bytes"), progressbar.OptionShowCount(), progressbar.OptionSetWidth(28),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "━", SaucerHead: "━", SaucerPadding: " ", BarStart: "", BarEnd: ""}))
+	}
+	if u.Total > 0 && p.bar.GetMax64() != u.Total {
+		p.bar.ChangeMax64(u.Total)
+	}
+	p.bar.Set64(u.Done)
+}
+
+func (p *progress) endBar() {
+	if p.bar != nil {
+		p.bar.Clear()
+		p.bar = nil
+	}
+}
+
+func (p *progress) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endBar()
+}
+
+// Write lets a logger share the stream: a line that comes while a bar is drawn takes the bar's place until its next update.
+func (p *progress) Write(line []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		p.bar.Clear()
+	}
+	return p.out.Write(line)
+}

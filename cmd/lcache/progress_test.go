@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"lcache/engine"
+)
+
+func TestProgressText(t *testing.T) {
+	for _, c := range []struct {
+		u       engine.Progress
+		seconds float64
+		want    string
+	}{
+		{engine.Progress{Stage: "reading", Done: 64e9, Total: 138e9, Unit: "bytes"}, 256, "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left"},
+		{engine.Progress{Stage: "listing", Done: 12000, Unit: "samples"}, 1, "listing  12,000 samples"},
+		{engine.Progress{Stage: "sorting", Done: 10, Total: 10, Unit: "samples"}, 1, "sorting  10 of 10 samples · 100 %"},
+	} {
+		if got := progressText(c.u, c.seconds); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestProgressPaces(t *testing.T) {
+	clock := time.Unix(0, 0)
+	for mode, want := range map[string]string{
+		"none":  "",
+		"plain": "reading  4 of 9 samples · 44 % · 5.0 s left\nreading  7 of 9 samples · 78 % · 2.0 s left\n",
+		"json":  `{"done":4,"schema":1,"stage":"reading","total":9,"unit":"samples"}` + "\n" + `{"done":7,"schema":1,"stage":"reading","total":9,"unit":"samples"}` + "\n",
+	} {
+		var out bytes.Buffer
+		p := &progress{mode: mode, out: &out, now: func() time.Time { return clock }, every: 3 * time.Second}
+		p.update(engine.Progress{Stage: "listing", Done: 9, Unit: "samples"})
+		for i := range int64(9) {
+			p.update(engine.Progress{Stage: "reading", Done: i + 1, Total: 9, Unit: "samples"})
+			clock = clock.Add(time.Second)
+		}
+		p.done()
+		if mode == "plain" {
+			// 4 samples took 3 s, 7 took 6 s.
+			want = "reading  4 of 9 samples · 44 % · 3.8 s left\nreading  7 of 9 samples · 78 % · 1.7 s left\n"
+		}
+		same(t, out.String(), want)
+	}
+}
+
+func TestProgressBar(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{mode: "bar", out: &out, now: time.Now}
+	p.update(engine.Progress{Stage: "listing", Done: 5, Unit: "samples"})
+	p.update(engine.Progress{Stage: "reading", Done: 50, Total: 100, Unit: "bytes"})
+	if _, err := p.Write([]byte("level=WARN\n")); err != nil {
+		t.Fatal(err)
+	}
+	p.update(engine.Progress{Stage: "reading", Done: 100, Total: 120, Unit: "bytes"}) // the total may grow
+	p.done()
+	p.done()
+	for _, want := range []string{"listing", "reading", "50 %", "level=WARN\n"} {
+		if !strings.Contains(strings.ReplaceAll(out.String(), "%", " %"), want) {
+			t.Errorf("%q is not in %q", want, out.String())
+		}
+	}
+}
+
+func TestProgressMode(t *testing.T) {
+	var out bytes.Buffer
+	for _, c := range []struct {
+		g    globals
+		want string
+	}{
+		{globals{progress: "auto"}, "plain"}, // a buffer is no terminal
+		{globals{progress: "json"}, "json"},
+		{globals{progress: "plain", quiet: true}, "none"},
+	} {
+		if got := newProgress(&c.g, &out).mode; got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.g, got, c.want)
+		}
+	}
+}

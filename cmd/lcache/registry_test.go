@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+func TestRegistry(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "lcache")
+	if found, err := registered(dir); err != nil || len(found) != 0 {
+		t.Fatalf("no registry: got %v, %v", found, err)
+	}
+	e, err := register(dir, "some.sock", []string{"/nvme/train"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What a killed server and a stranger leave there is skipped; the first is removed too.
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	stale := filepath.Join(dir, "stale.json")
+	writeFile(t, stale, `{"pid": `+itoa(gone.Process.Pid)+`, "socket": "/x"}`)
+	writeFile(t, filepath.Join(dir, "garbage.json"), "{")
+	writeFile(t, filepath.Join(dir, "note.txt"), "")
+
+	found, err := registered(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs("some.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 || found[0].PID != os.Getpid() || found[0].Socket != here || found[0].Cache[0] != "/nvme/train" {
+		t.Errorf("found %+v", found)
+	}
+	if _, err := os.Lstat(stale); err == nil {
+		t.Error("the file of a process that is gone stays")
+	}
+	e.remove()
+	if found, err := registered(dir); err != nil || len(found) != 0 {
+		t.Errorf("after removal: got %v, %v", found, err)
+	}
+	var none *entry
+	none.remove() // what register returns with an error
+}
+
+// TestForeignRegistry is why the folder is looked at before it is believed: anybody can make one in /tmp.
+func TestForeignRegistry(t *testing.T) {
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{open, link} {
+		want := "registry " + dir + " is not a directory of this user alone: remove it"
+		if _, err := registered(dir); err == nil || err.Error() != want {
+			t.Errorf("registered: got %v, want %s", err, want)
+		}
+		if e, err := register(dir, "s", nil); err == nil || err.Error() != want || e != nil {
+			t.Errorf("register: got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestRuntimeDir(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
+	if got := runtimeDir(); got != "/run/user/7/lcache" {
+		t.Errorf("got %s", got)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	if got, want := runtimeDir(), filepath.Join(os.TempDir(), "lcache-"+itoa(os.Getuid())); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"lcache/engine"
+	"lcache/shuffle"
+)
+
+// What a process of lcache ends with.
+const (
+	exitDone    = 0
+	exitError   = 1 // one line on stderr says what failed, on what, and what to do
+	exitUsage   = 2 // the command line is wrong
+	exitCorrupt = 3 // stored or source bytes are not what they were
+)
+
+// version is set by the Makefile; a build without it says what the module system knows.
+var version = ""
+
+// usageError marks an error that another command line would not have.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// corruptError marks that bytes were found which are not those of the dataset.
+type corruptError struct{ err error }
+
+func (e *corruptError) Error() string { return e.err.Error() }
+
+// globals are the flags that every command has.
+type globals struct {
+	progress string
+	quiet    bool
+	json     bool
+
+	began bool // a command's own work: an error before that is of the command line
+}
+
+// run is main without the process: arguments in, exit code out.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal then has its usual effect: it ends a stop that takes too long
+
+	g := &globals{progress: "auto"}
+	root := newRootCommand(g)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd == root && !strings.HasPrefix(args[0], "-") { // what follows an unknown command looks like wrong flags of lcache
+			return unknownCommand(root, args[0])
+		}
+		return flagError(cmd, err)
+	})
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if !g.began {
+		err = &usageError{err}
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = errors.New("interrupted: what is stored stays; run the same command again to go on")
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), oneLine(err.Error()))
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var (
+		usage   *usageError
+		flags   *engine.UsageError
+		recipe  *shuffle.UsageError
+		corrupt *corruptError
+	)
+	switch {
+	case errors.As(err, &corrupt):
+		return exitCorrupt
+	case errors.As(err, &usage), errors.As(err, &flags), errors.As(err, &recipe):
+		return exitUsage
+	}
+	return exitError
+}
+
+// oneLine keeps a message one line and harmless to a terminal, whatever name of a file it quotes.
+func oneLine(s string) string {
+	var b strings.Builder
+	for _, r := range strings.TrimSpace(s) {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		q := fmt.Sprintf("%q", r)
+		b.WriteString(q[1 : len(q)-1])
+	}
+	return b.String()
+}
+
+func newRootCommand(g *globals) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lcache",
+		Short: "Training data at the speed of sequential reads, in exactly the order you shuffled",
+		Long: "lcache keeps a dataset on local SSDs in the order in which training will read it, and rewrites that order\n" +
+			"for the next epoch while the current one is being read. Python gets the samples without a copy.",
+		Example:       "  lcache ingest --source /data/train --cache /nvme/train --recipe torch.distributed_sampler --epochs 90\n  lcache serve --cache /nvme/train",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // so that an unknown command comes to RunE, as a usage error
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		},
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags(), os.LookupEnv) },
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how progress is shown on stderr: auto, plain, json or none")
+	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "neither progress nor remarks, only errors")
+	root.AddCommand(newIngestCommand(g), newServeCommand(g), newStatusCommand(g), newOrderCommand(), newVerifyCommand(g), newDemoCommand(g))
+	for _, cmd := range append(root.Commands(), root) {
+		cmd.Version = versionText()
+		if cmd.Args == nil {
+			cmd.Args = noArguments
+		}
+		work := cmd.RunE
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			g.began = true
+			return work(cmd, args)
+		}
+		cmd.Flags().SortFlags = false
+	}
+	root.SetVersionTemplate("lcache {{.Version}}\n")
+	root.SetUsageTemplate(root.UsageTemplate() + usageFooter)
+	return root
+}
+
+const usageFooter = `{{if .Runnable}}
+Every flag can also be given as LCACHE_<FLAG>, with _ for -. A flag given on the command line wins.
+
+Exit codes:
+  0  done
+  1  an error: one line on stderr says what failed, on what, and what to do
+  2  wrong usage
+  3  corruption found
+{{end}}`
+
+func unknownCommand(root *cobra.Command, word string) error {
+	advice := "lcache --help lists the commands"
+	if near := root.SuggestionsFor(word); len(near) > 0 {
+		advice = fmt.Sprintf("did you mean %s?", strings.Join(near, " or "))
+	}
+	return usagef("no command %q: %s", word, advice)
+}
+
+// flagError says which flag is wrong and how it should be, in the form that variables' errors have.
+func flagError(cmd *cobra.Command, err error) error {
+	if bad := new(pflag.InvalidValueError); errors.As(err, &bad) {
+		return usagef("--%s %s: %w", bad.GetFlag().Name, bad.GetValue(), plainly(bad.Unwrap()))
+	}
+	return usagef("%w: see %s --help", err, cmd.CommandPath())
+}
+
+// plainly replaces what strconv says by what a person can use.
+func plainly(err error) error {
+	switch num := new(strconv.NumError); {
+	case !errors.As(err, &num):
+		return err
+	case num.Func == "ParseBool":
+		return errors.New("must be true or false")
+	default:
+		return errors.New("not a whole number")
+	}
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("takes no argument, got %q: see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+func versionText() string {
+	v := version
+	if info, ok := debug.ReadBuildInfo(); v == "" && ok {
+		v = info.Main.Version
+	}
+	if v == "" || v == "(devel)" {
+		v = "0.1-dev"
+	}
+	return fmt.Sprintf("%s (%s %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lcache/engine"
+	"lcache/server"
+)
+
+// stopTime is how long a clean stop may take: requests in flight end, tails are written, journals are synced.
+const stopTime = 30 * time.Second
+
+type serveOptions struct {
+	engine engine.Options
+	server server.Options
+}
+
+func newServeCommand(g *globals) *cobra.Command {
+	var o serveOptions
+	o.server.Mode = 0o600
+	cmd := &cobra.Command{
+		Use:   "serve --cache DIR[,DIR…]",
+		Short: "Serve a cache to the training processes of this machine",
+		Long: "serve opens a cache that ingest made and serves it on a unix socket, in the order of the job. It runs until\n" +
+			"SIGTERM or SIGINT, which stop it cleanly (exit code 0); a second signal ends it at once, which loses no data.",
+		Example: "  lcache serve --cache /nvme/train\n  LCACHE_MEMORY=2GB lcache serve --cache /nvme0/c,/nvme1/c --socket /run/user/1000/train.sock",
+	}
+	f := cmd.Flags()
+	addCacheFlag(f, &o.engine.Dirs)
+	f.StringVar(&o.server.Path, "socket", "", "where to listen (default: lcache.sock in the cache)")
+	f.Var((*fileMode)(&o.server.Mode), "socket-mode", "permissions of the socket")
+	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
+	o.engine.Layout = "auto"
+	f.Var(&choice{&o.engine.Layout, []string{"auto", "log"}}, "layout", "how samples lie on disk: log is reordered every epoch; auto chooses")
+	addIOFlags(f, &o.engine.IO)
+	f.BoolVar(&g.json, "json", false, "the line that says where it serves as JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := needCache(o.engine.Dirs); err != nil {
+			return err
+		}
+		if err := finishIO(&o.engine.IO); err != nil {
+			return err
+		}
+		var defaults []engine.Default
+		if o.server.Path == "" {
+			o.server.Path = socketOf(o.engine.Dirs)
+			defaults = append(defaults, engine.Default{Name: "socket", Value: o.server.Path, From: "in the cache"})
+		}
+		logger := newLogger(g, cmd.ErrOrStderr(), slog.LevelInfo)
+		o.engine.Logger, o.server.Logger = logger, logger
+		o.engine.Version, o.server.Version = cmd.Version, cmd.Version
+		return serve(cmd.Context(), o, func(e *engine.Engine) error {
+			if !g.quiet {
+				writeDefaults(cmd.ErrOrStderr(), defaults)
+			}
+			if g.json {
+				return writeJSON(cmd.OutOrStdout(), map[string]any{"socket": o.server.Path, "pid": os.Getpid()})
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), servingText(e.Status(), o.server.Path, o.engine.Dirs))
+			return err
+		})
+	}
+	return cmd
+}
+
+// serve runs until ctx ends, which is a clean stop and no error. ready is called when clients can connect.
+func serve(ctx context.Context, o serveOptions, ready func(*engine.Engine) error) (err error) {
+	e, err := engine.Open(ctx, o.engine)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		err = errors.Join(err, e.Close(stop))
+	}()
+	s, err := server.Listen(e, o.server)
+	if err != nil {
+		return err
+	}
+	entry, err := register(runtimeDir(), s.Path(), o.engine.Dirs)
+	if err != nil {
+		o.engine.Logger.Warn("lcache status will need --socket for this server", "reason", err)
+	}
+	defer entry.remove()
+
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	if err = ready(e); err == nil {
+		select {
+		case <-ctx.Done():
+		case err = <-served:
+			served <- nil
+		}
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	err = errors.Join(err, s.Shutdown(stop))
+	return errors.Join(err, <-served)
+}
+
+func servingText(s engine.Status, socket string, cache []string) string {
+	name := strings.Join(cache, ",")
+	if len(s.Jobs) > 0 && s.Jobs[0].Name != "" {
+		name = s.Jobs[0].Name
+	}
+	direct := "buffered"
+	if s.Direct {
+		direct = "O_DIRECT"
+	}
+	return fmt.Sprintf("serving %s on %s", name, joined(socket, "pid "+strconv.Itoa(os.Getpid()), s.IOEngine, direct))
+}
+
+// fileMode is a flag of permissions, in octal.
+type fileMode fs.FileMode
+
+func (m *fileMode) String() string { return fmt.Sprintf("%04o", uint32(*m)) }
+func (m *fileMode) Type() string   { return "MODE" }
+func (m *fileMode) Set(text string) error {
+	n, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || n > 0o777 {
+		return fmt.Errorf("must be permissions in octal, like 0600")
+	}
+	*m = fileMode(n)
+	return nil
+}

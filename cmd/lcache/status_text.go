@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"lcache/engine"
+)
+
+// view is what the text of a status is made from: two documents some seconds apart, so that rates are of now and not of all the
+// time since the start.
+type view struct {
+	before  engine.Status
+	now     engine.Status
+	seconds float64 // between the two
+}
+
+// writeStatus prints one server's status in the form that the contract sketches. Lines that begin with ! are there only when
+// something needs a person.
+func writeStatus(w io.Writer, v view) {
+	if len(v.now.Jobs) == 0 {
+		fmt.Fprintf(w, "pid %d · no job yet\n", v.now.Pid)
+		return
+	}
+	job := v.now.Jobs[0]
+	was := job
+	if len(v.before.Jobs) > 0 {
+		was = v.before.Jobs[0]
+	}
+	fmt.Fprintln(w, progressLine(v, was, job))
+	fmt.Fprintln(w, "  "+joined(loopText(was, job), "ready "+plural(int64(job.ReadyBatches), "batch", "batches"), "bound by "+job.BoundBy))
+	fmt.Fprintln(w, "  "+joined(
+		rate(job.BytesDelivered-was.BytesDelivered, v.seconds),
+		perSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds)+" samples/s",
+		"hits "+percent(float64(job.Hits), float64(job.Hits+job.Misses)),
+		"divergence "+count(job.Divergences)))
+	fmt.Fprintln(w, "  disk   "+diskText(v, was, job))
+	fmt.Fprintln(w, "  memory "+memoryText(v.now))
+	writeRanks(w, v.now, job)
+	writeWarnings(w, v.now, was, job)
+}
+
+func progressLine(v view, was, job engine.JobStatus) string {
+	batches := job.Batches
+	var position, remaining, ranks float64
+	for _, r := range job.Ranks {
+		position += float64(r.Position)
+		remaining += math.Max(float64(batches)-float64(r.Position), 0)
+		ranks++
+	}
+	epoch := fmt.Sprintf("epoch %d", job.Epoch)
+	if ranks == 0 {
+		return joined(job.Name, epoch, "no rank reads")
+	}
+	mean := position / ranks
+	if batches == 0 {
+		return joined(job.Name, epoch, "batch "+count(int64(mean)))
+	}
+	left := ""
+	if chunks := job.ChunksDelivered - was.ChunksDelivered; chunks > 0 && v.seconds > 0 && remaining > 0 {
+		left = duration(remaining/(float64(chunks)/v.seconds)) + " left"
+	}
+	return joined(job.Name, epoch, fmt.Sprintf("batch %s / %s", count(int64(mean)), count(int64(batches))),
+		percent(mean, float64(batches)), left)
+}
+
+// loopText is what the training loop felt; where the client does not report it, what the server saw.
+func loopText(was, job engine.JobStatus) string {
+	if job.LoopWaitSeconds == nil || job.LoopSeconds == nil {
+		return "stalled " + duration(job.StallSeconds)
+	}
+	wait, loop := *job.LoopWaitSeconds, *job.LoopSeconds
+	if was.LoopWaitSeconds != nil && was.LoopSeconds != nil && loop > *was.LoopSeconds {
+		wait, loop = wait-*was.LoopWaitSeconds, loop-*was.LoopSeconds
+	}
+	return "loop waited " + percent(wait, loop)
+}
+
+func diskText(v view, was, job engine.JobStatus) string {
+	reads := ""
+	if job.LogReadOps > 0 {
+		reads = binaryText(job.LogReadBytes/job.LogReadOps) + " reads"
+	}
+	return joined(bothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds),
+		reads, "source "+bytesText(job.SourceBytes))
+}
+
+func memoryText(s engine.Status) string {
+	used := bytesText(s.MemoryBytes)
+	if s.MemoryLimitBytes > 0 {
+		used = ofTotal(s.MemoryBytes, s.MemoryLimitBytes)
+	}
+	pages := "4 KiB pages"
+	if s.PageBytes >= 2<<20 {
+		pages = "huge pages"
+	}
+	direct := "buffered"
+	if s.Direct {
+		direct = "O_DIRECT"
+	}
+	return joined(used, pages, s.IOEngine, direct)
+}
+
+func writeRanks(w io.Writer, s engine.Status, job engine.JobStatus) {
+	if len(job.Ranks) == 0 {
+		return
+	}
+	rows := [][]string{{"rank", "pid", "batch", "waited", "holds"}}
+	for _, r := range job.Ranks {
+		waited := "–"
+		if r.LoopWaitSeconds != nil && job.LoopSeconds != nil {
+			waited = percent(*r.LoopWaitSeconds, *job.LoopSeconds)
+		}
+		pid := "–"
+		if r.Pid > 0 {
+			pid = fmt.Sprint(r.Pid)
+		}
+		rows = append(rows, []string{fmt.Sprint(r.Rank), pid, count(int64(r.Position)), waited, bytesText(int64(r.LeasedBytes))})
+	}
+	table(w, "  ", rows)
+}
+
+// writeWarnings prints what a person should act on, each with what to do.
+func writeWarnings(w io.Writer, s engine.Status, was, job engine.JobStatus) {
+	if s.Cache.State != "" && s.Cache.State != "normal" {
+		fmt.Fprintf(w, "! the cache is %s: samples come from the source; look at the disk of %s\n", s.Cache.State, strings.Join(s.Cache.Dirs, ","))
+	}
+	if job.CorruptSamples > 0 {
+		fmt.Fprintf(w, "! %s corrupt on disk, read from the source instead: stop the server and run lcache verify --cache %s\n",
+			plural(int64(job.CorruptSamples), "sample was", "samples were"), strings.Join(s.Cache.Dirs, ","))
+	}
+	if n := job.SourceRetries - was.SourceRetries; n > 0 {
+		fmt.Fprintf(w, "! %s just now: look at %s\n", plural(int64(n), "source retry", "source retries"), job.Source)
+	}
+	if n := job.WriteErrors + job.ReadErrors + job.SyncErrors; n > 0 {
+		fmt.Fprintf(w, "! %s of the cache's disk: what is lost is read from the source; look at the disk of %s\n",
+			plural(n, "error", "errors"), strings.Join(s.Cache.Dirs, ","))
+	}
+	if d := job.FirstDivergence; d != nil {
+		fmt.Fprintf(w, "! another order than planned is asked for, first at epoch %d rank %d batch %d: the right samples, but slowly; ingest again with the recipe and seed of the training\n",
+			d.Epoch, d.Rank, d.Batch)
+	}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"lcache/engine"
+)
+
+func seconds(s float64) *float64 { return &s }
+
+// sketch is the status that the contract draws.
+func sketch() view {
+	job := engine.JobStatus{
+		Name: "train", Source: "s3://data/train", Samples: 1281167, Epochs: 90, Epoch: 3, Batches: 5005, Layout: "log",
+		ReadyBatches: 24, BoundBy: "consumer", Hits: 538624,
+		LogReadBytes: 60 << 30, LogReadOps: 60 << 10,
+		LoopWaitSeconds: seconds(10), LoopSeconds: seconds(1000),
+		Ranks: []engine.RankStatus{{Rank: 0, Pid: 4711, Position: 2104, LoopWaitSeconds: seconds(2.032), LeasedBytes: 55e6}},
+	}
+	was := job
+	job.ChunksDelivered = was.ChunksDelivered + 145
+	job.BytesDelivered += 3.84e9
+	job.SamplesDelivered += 35600
+	job.LogReadBytes += 3.84e9
+	job.LogReadOps += 3662
+	job.LogWriteBytes += 3.824e9
+	job.LoopWaitSeconds, job.LoopSeconds = seconds(10.016), seconds(1008)
+	now := engine.Status{
+		Pid: 4700, IOEngine: "io_uring", Direct: true, PageBytes: 2 << 20, MemoryBytes: 1.41e9, MemoryLimitBytes: 1.5e9,
+		Cache: engine.CacheStatus{Dirs: []string{"/nvme/train"}, State: "normal"}, Jobs: []engine.JobStatus{job},
+	}
+	before := now
+	before.Jobs = []engine.JobStatus{was}
+	return view{before: before, now: now, seconds: 8}
+}
+
+func TestStatusText(t *testing.T) {
+	plain := sketch()
+	trouble := sketch()
+	trouble.now.Cache.State = "degraded"
+	trouble.now.Direct, trouble.now.PageBytes, trouble.now.MemoryLimitBytes = false, 4096, 0
+	trouble.now.Jobs[0].CorruptSamples = 3
+	trouble.now.Jobs[0].SourceRetries = 12
+	trouble.now.Jobs[0].Divergences = 1
+	trouble.now.Jobs[0].FirstDivergence = &engine.Divergence{Epoch: 1, Rank: 0, Batch: 17}
+	trouble.now.Jobs[0].WriteErrors = 2
+	idle := sketch()
+	idle.now.Jobs[0].Ranks, idle.now.Jobs[0].LoopSeconds, idle.seconds = nil, nil, 0
+	idle.now.Jobs[0].StallSeconds = 0.2
+
+	for _, c := range []struct {
+		name string
+		view view
+		want string
+	}{
+		{"as sketched", plain, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
+  loop waited 0.2 % · ready 24 batches · bound by consumer
+  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+  rank  pid   batch  waited  holds
+  0     4711  2,104  0.2 %   55 MB
+`},
+		{"trouble", trouble, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
+  loop waited 0.2 % · ready 24 batches · bound by consumer
+  480 MB/s · 4,450 samples/s · hits 100 % · divergence 1
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
+  memory 1.4 GB · 4 KiB pages · io_uring · buffered
+  rank  pid   batch  waited  holds
+  0     4711  2,104  0.2 %   55 MB
+! the cache is degraded: samples come from the source; look at the disk of /nvme/train
+! 3 samples were corrupt on disk, read from the source instead: stop the server and run lcache verify --cache /nvme/train
+! 12 source retries just now: look at s3://data/train
+! 2 errors of the cache's disk: what is lost is read from the source; look at the disk of /nvme/train
+! another order than planned is asked for, first at epoch 1 rank 0 batch 17: the right samples, but slowly; ingest again with the recipe and seed of the training
+`},
+		{"idle", idle, `train · epoch 3 · no rank reads
+  stalled 0.2 s · ready 24 batches · bound by consumer
+  – · – samples/s · hits 100 % · divergence 0
+  disk   read – + write – · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+`},
+		{"no job", view{now: engine.Status{Pid: 4700}}, "pid 4700 · no job yet\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var b bytes.Buffer
+			writeStatus(&b, c.view)
+			same(t, b.String(), c.want)
+		})
+	}
+}
