@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -121,6 +122,63 @@ func TestRingTrouble(t *testing.T) {
 				t.Errorf("afterwards: %v, or other bytes came back", err)
 			}
 		})
+	}
+}
+
+// TestNobodyIsForgotten submits at the worst time: when whoever has the ring locked has already looked for work. Submit must
+// come back, and the operation must end without another one's help.
+func TestNobodyIsForgotten(t *testing.T) {
+	io, e := openRing(t, 4)
+	f, err := io.OpenFile(filepath.Join(t.TempDir(), "file"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Allocate(4096); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := Alloc(2 * 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Free(mem)
+	first, second := make(chan error, 1), make(chan error, 1)
+	e.pause = func() {}
+	calls := 0
+	e.mu.Lock()
+	e.ring.Interpose(func(submit uint32, kernel func(uint32) (int, unix.Errno)) (int, unix.Errno) {
+		switch calls++; calls {
+		case 1:
+			return -1, unix.EAGAIN // in Submit: the reaper is to try again
+		case 2:
+			back := make(chan struct{})
+			go func() {
+				defer close(back)
+				io.Submit(&Op{File: f, Buf: mem[4096:], Done: func(_ *Op, err error) { second <- err }})
+			}()
+			<-back
+			e.ring.Retract(func(token uint64) { // nothing stays that could bring a completion
+				e.decided.push(e.release(token))
+			})
+			return 0, 0
+		}
+		return kernel(submit)
+	})
+	e.mu.Unlock()
+	io.Submit(&Op{File: f, Buf: mem[:4096], Done: func(_ *Op, err error) { first <- err }})
+	select {
+	case err := <-second:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the operation was forgotten")
+	}
+	io.Submit(&Op{File: f, Buf: mem[4096:], Done: func(_ *Op, err error) { second <- err }}) // wakes the reaper
+	for _, c := range []chan error{second, first} {
+		if err := <-c; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -208,6 +208,12 @@ func TestPushRefusesWhenFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := r.Enter(); err != nil {
+		t.Fatal(err)
+	}
+	if r.Push(Request{Op: Nop}) {
+		t.Fatal("a request was taken whose completion may have no place")
+	}
 	p.write(t, n)
 	finish(t, r, n, func(token uint64, res int32) {
 		if res != 1 {

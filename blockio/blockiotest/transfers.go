@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 
@@ -110,6 +111,18 @@ func endOfFile(t *testing.T, eng *blockio.IO) {
 		if err := checkFill(mem[:c.moved], int64(c.off), 1); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+	// A file whose end is off the grid, as somebody else may have cut it.
+	const cut = 2*unit + 100
+	if err := os.Truncate(f.Name(), cut); err != nil {
+		t.Fatal(err)
+	}
+	ended := newTally(1)
+	op := &blockio.Op{File: f, Offset: unit, Buf: mem[:2*unit], Done: ended.done(0)}
+	eng.Submit(op)
+	want(t, "read of a cut file", ended.wait(t)[0], io.ErrUnexpectedEOF)
+	if op.Transferred() != unit+100 {
+		t.Errorf("%d bytes came of a cut file, want %d", op.Transferred(), unit+100)
 	}
 }
 
