@@ -1,0 +1,70 @@
+package chunker
+
+import (
+	"math"
+	"sort"
+
+	"lcache/sample"
+)
+
+// Admit draws the fixed set that a budget keeps: the samples whose name hash is below the threshold it returns. The set is the
+// largest of that kind whose padded bytes are at most room. Deciding by name and not by a running total means that a changed or
+// added file leaves the rest of the set as it is, that every node draws the same set, and that misses spread evenly over every
+// epoch, so that disk and source are read side by side all the time. All is admitted when it fits: then the threshold is the
+// largest number and even a sample with that hash is kept.
+func Admit(hashes []uint64, sizes []uint32, align int, room uint64) (threshold uint64, bytes uint64) {
+	const bits = 16
+	width := uint64(1) << (64 - bits)
+	var bucket [1 << bits]uint64
+	var total uint64
+	for i, h := range hashes {
+		p := Padded(sizes[i], align)
+		bucket[h>>(64-bits)] += p
+		total += p
+	}
+	if total <= room {
+		return math.MaxUint64, total
+	}
+	b := 0
+	for ; bytes+bucket[b] <= room; b++ {
+		bytes += bucket[b]
+	}
+	// The threshold lies within bucket b: look at its samples one by one.
+	type entry struct{ hash, size uint64 }
+	var in []entry
+	for i, h := range hashes {
+		if h>>(64-bits) == uint64(b) {
+			in = append(in, entry{h, Padded(sizes[i], align)})
+		}
+	}
+	sort.Slice(in, func(i, j int) bool { return in[i].hash < in[j].hash })
+	threshold = uint64(b) * width
+	for i := 0; i < len(in); {
+		same, j := uint64(0), i
+		for ; j < len(in) && in[j].hash == in[i].hash; j++ {
+			same += in[j].size
+		}
+		if bytes+same > room {
+			return in[i].hash, bytes
+		}
+		bytes += same
+		i = j
+	}
+	if b+1 < 1<<bits {
+		threshold = uint64(b+1) * width
+	}
+	return threshold, bytes
+}
+
+// Admitted is the rule itself.
+func Admitted(hash, threshold uint64) bool { return hash < threshold || threshold == math.MaxUint64 }
+
+// Largest is the largest of the samples that a line would keep.
+func Largest(sizes []uint32, keep func(sample.Index) bool) (largest uint32) {
+	for i, s := range sizes {
+		if s > largest && keep(sample.Index(i)) {
+			largest = s
+		}
+	}
+	return largest
+}

@@ -1,0 +1,186 @@
+package chunker
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Facts are what the sizes follow from. Bytes unless said.
+type Facts struct {
+	Kept         uint64 // padded bytes that the log is to hold when all of the dataset is admitted
+	Samples      int    // of the manifest
+	Largest      uint64 // the largest sample, padded
+	Batch        uint64 // the largest chunk, roughly: batch size × mean size, at least the largest sample
+	BatchSamples int    // samples of a chunk
+	Ranks        int    // attached here
+	Devices      int
+	Metadata     uint64 // manifest, sums and journals on disk: part of the budget
+	Budget       uint64 // 0: what the dataset needs
+	Memory       uint64 // limit; 0: what is needed, at most MemoryCap
+	MemoryCap    uint64 // for the default: a quarter of what the machine has
+	Block        uint64 // fixed by FORMAT, or 0 to choose
+	SourceRate   uint64 // bytes a second, 0: unknown
+	Segment      uint64 // at least this: a Logfile that was laid out before; 0: free
+}
+
+// Sizing is the answer: the memory and space formulas of the design, with every term.
+type Sizing struct {
+	Block    uint64 // W
+	Segment  uint64 // s: what a segment may hold, whole blocks
+	Slot     uint64 // a segment and one block for what a restart may waste
+	Segments int    // K, about
+	Slots    int    // n
+	Buffers  int    // write buffers of one Logfile: K and those in flight
+	Miss     uint64
+	Side     uint64
+	Credit   uint64 // L: bytes that clients may hold at once
+	Memory   uint64 // M, all of it
+	Slack    uint64 // arena beyond the samples themselves
+	Arena    uint64 // bytes on disk for blocks
+	Room     uint64 // what samples may take of the arena: the bound for admission
+	Budget   uint64
+}
+
+const (
+	maxBlock   = 1 << 20
+	usualBlock = 256 << 10 // smaller blocks make reads that a volume limited in operations feels
+	minBlock   = 128 << 10
+	bigSide    = 64 << 20
+	bytesEach  = 28.5 // MetaIndex, a sample
+)
+
+// Size chooses block, segment and slots so that memory and space stay within their limits, or says which number is needed.
+func Size(f Facts) (Sizing, error) {
+	w := f.Block
+	if w == 0 {
+		w = chooseBlock(f)
+	}
+	limit := f.Memory
+	if limit == 0 {
+		limit = f.MemoryCap
+	}
+	for {
+		z := f.at(w)
+		if limit == 0 || z.Memory <= limit {
+			if err := f.space(&z); err != nil {
+				return z, err
+			}
+			f.credit(&z, limit)
+			return z, nil
+		}
+		if f.Block != 0 || w/2 < minBlock {
+			return z, fmt.Errorf("memory of %s is too small for this dataset: %s are needed (segments of %s, %d of them); give --memory %s or more",
+				humanize.IBytes(limit), humanize.IBytes(z.Memory), humanize.IBytes(z.Segment), z.Segments, roundUp(z.Memory))
+		}
+		w /= 2
+	}
+}
+
+// chooseBlock halves the block while 32 of them, the least slack, are more than 1 % of the budget: down to 256 KiB, and to
+// 128 KiB only where they would be more than a quarter of it.
+func chooseBlock(f Facts) uint64 {
+	d := f.Budget
+	if d == 0 {
+		d = f.Kept
+	}
+	w := uint64(maxBlock)
+	for 32*w > d/100 && w > usualBlock {
+		w /= 2
+	}
+	if f.Budget != 0 && 32*w > d/4 {
+		w = minBlock
+	}
+	return w
+}
+
+// at computes M for a block size with the least that clients need: one batch a rank.
+func (f Facts) at(w uint64) Sizing {
+	kept := f.Kept
+	if f.Budget > 0 && f.Budget < kept {
+		kept = f.Budget
+	}
+	up := func(n uint64) uint64 { return (n + w - 1) / w * w }
+	s := up(uint64(math.Max(math.Sqrt(float64(kept)*float64(w)), float64(f.Largest))))
+	if s == 0 {
+		s = w
+	}
+	if f.Segment > s {
+		s = f.Segment
+	}
+	z := Sizing{Block: w, Segment: s, Slot: s + w, Credit: uint64(f.Ranks) * f.Batch}
+	z.Segments = int((kept+s-1)/s) + 2 // a cut at sample boundaries, and the rest in segments of its own
+	z.Buffers = z.Segments + 16*f.Devices
+	z.Miss = f.missBytes()
+	z.Side = min(bigSide, max(8<<20, f.Kept/8))
+	// By index each sample takes its pages whole, and one more at each end.
+	z.Side = max(z.Side, 2*uint64(max(f.Ranks, 1))*(f.Batch+uint64(f.BatchSamples)*12<<10))
+	f.sum(&z)
+	return z
+}
+
+func (f Facts) missBytes() uint64 {
+	if f.Budget == 0 || f.Budget >= f.Kept+f.Kept/16+f.Metadata+64*maxBlock {
+		return 0
+	}
+	step := uint64(max(f.Ranks, 1)) * f.Batch
+	return max(min(bigSide, max(8<<20, f.Kept/8)), 2*step, f.SourceRate)
+}
+
+func (f Facts) sum(z *Sizing) {
+	least := 2
+	if f.Ranks > 1 {
+		least = 3
+	}
+	z.Slots = max(2+int(z.Credit/z.Slot), least)
+	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Miss + uint64(bytesEach*float64(f.Samples))
+}
+
+// credit gives clients what the limit leaves, up to the larger of two batches and 16 MB for each rank.
+func (f Facts) credit(z *Sizing, limit uint64) {
+	want := uint64(max(f.Ranks, 1)) * max(2*f.Batch, 16<<20)
+	for want > z.Credit {
+		try := *z
+		try.Credit = want
+		f.sum(&try)
+		if limit == 0 || try.Memory <= limit {
+			*z = try
+			return
+		}
+		want = (want + z.Credit) / 2
+		if want-z.Credit < 1<<20 {
+			return
+		}
+	}
+}
+
+// space sets slack and arena. With everything admitted the arena is the samples and the slack; with a budget it is the budget
+// less what manifest, sums and journals take.
+func (f Facts) space(z *Sizing) error {
+	w := z.Block
+	most := 2*max(z.Segment, uint64(z.Segments)*w) + 32*w
+	need := (f.Kept+w-1)/w*w + max(32*w, min(most, f.Kept/99))
+	if f.Budget == 0 || f.Budget >= need+f.Metadata {
+		z.Slack = need - f.Kept
+		z.Arena = need
+		z.Room = f.Kept
+		z.Budget = f.Budget
+		if f.Budget == 0 {
+			z.Budget = need + f.Metadata
+		}
+		return nil
+	}
+	z.Slack = max(32*w, min(most, f.Budget/100))
+	z.Budget = f.Budget
+	if f.Budget < f.Metadata+z.Slack+w {
+		return fmt.Errorf("budget of %s is too small: the index takes %s and the log at least %s; give --budget %s or more",
+			humanize.IBytes(f.Budget), humanize.IBytes(f.Metadata), humanize.IBytes(z.Slack+w), roundUp(f.Metadata+z.Slack+w))
+	}
+	z.Arena = (f.Budget - f.Metadata) / w * w
+	z.Room = z.Arena - z.Slack
+	return nil
+}
+
+// roundUp prints a size that is safe to give back as a flag: never below n.
+func roundUp(n uint64) string { return fmt.Sprintf("%dMiB", (n+1<<20-1)>>20) }

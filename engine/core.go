@@ -1,0 +1,294 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+
+	"lcache/blockio"
+	"lcache/chunker"
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/sample"
+	"lcache/source"
+)
+
+// core is an open cache directory: what serving, ingesting and verifying have in common.
+type core struct {
+	dirs      []string
+	locks     []*logfile.LockFile
+	job       jobFile
+	format    logfile.Format
+	manifest  *sample.Manifest
+	sums      *sample.Sums
+	source    source.Source
+	io        *blockio.IO
+	store     *logfile.Store
+	loc       *metaindex.Locations
+	schedule  *schedule
+	sizing    chunker.Sizing
+	logger    *slog.Logger
+	recovered [2]bool // Logfiles that another process began
+}
+
+const (
+	manifestName = "manifest"
+	sumsName     = "sums"
+)
+
+// openCore opens what ingest made. On an error everything is closed again.
+func openCore(dirs []string, o IO, memory int64, logger *slog.Logger) (c *core, err error) {
+	c = &core{logger: logger}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+			c = nil
+		}
+	}()
+	if c.dirs, err = cleanDirs(dirs); err != nil {
+		return c, err
+	}
+	if _, err = os.Stat(filepath.Join(c.dirs[0], jobName)); errors.Is(err, fs.ErrNotExist) {
+		return c, fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.dirs[0], c.dirs[0])
+	}
+	if err = c.lock(); err != nil {
+		return c, err
+	}
+	if c.job, err = readJob(c.dirs[0]); err != nil {
+		return c, err
+	}
+	if err = c.openData(); err != nil {
+		return c, err
+	}
+	if c.schedule, err = newSchedule(c.job.Job, c.manifest.Len()); err != nil {
+		return c, err
+	}
+	if memory == 0 {
+		memory = c.job.Memory
+	}
+	err = c.openStore(o, memory)
+	return c, err
+}
+
+func cleanDirs(dirs []string) ([]string, error) {
+	if len(dirs) == 0 || dirs[0] == "" {
+		return nil, &UsageError{"no cache given: say --cache DIR"}
+	}
+	clean := make([]string, len(dirs))
+	seen := map[string]bool{}
+	for i, d := range dirs {
+		abs, err := filepath.Abs(d)
+		if err != nil {
+			return nil, err
+		}
+		if seen[abs] {
+			return nil, &UsageError{fmt.Sprintf("cache directory %s is given twice", d)}
+		}
+		seen[abs] = true
+		clean[i] = abs
+	}
+	return clean, nil
+}
+
+func (c *core) lock() error {
+	for _, d := range c.dirs {
+		l, err := logfile.Lock(d)
+		var busy *logfile.BusyError
+		if errors.As(err, &busy) {
+			return fmt.Errorf("%s is in use by process %d: stop it, or use another cache", d, busy.Pid)
+		}
+		if err != nil {
+			return err
+		}
+		c.locks = append(c.locks, l)
+	}
+	return nil
+}
+
+// openData opens what is the same whoever comes: manifest, sums, source.
+func (c *core) openData() (err error) {
+	if c.manifest, err = sample.OpenManifest(filepath.Join(c.dirs[0], manifestName)); err != nil {
+		return err
+	}
+	if c.sums, err = sample.OpenSums(filepath.Join(c.dirs[0], sumsName), c.manifest.Fingerprint(), c.manifest.Len()); err != nil {
+		return err
+	}
+	c.source, err = source.Open(c.job.Source, source.Options{Exts: c.job.Exts, Flat: c.job.Flat})
+	return err
+}
+
+// openStore recovers the Logfiles and fills Locations from them.
+func (c *core) openStore(o IO, memory int64) (err error) {
+	if c.io, err = o.open(c); err != nil {
+		return err
+	}
+	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: c.manifest.Sizes(),
+		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery})
+	if err != nil {
+		return err
+	}
+	c.format = c.store.Format()
+	if c.loc, err = metaindex.NewLocations(c.manifest.Len(), c.format.Align); err != nil {
+		return err
+	}
+	if c.sizing, err = c.size(uint64(memory)); err != nil {
+		return err
+	}
+	c.locate()
+	return nil
+}
+
+// locate sets every sample's place from the recovered Logfiles: the newer one, which is being filled, wins.
+func (c *core) locate() {
+	logs := c.store.Logfiles()
+	order := []int{0, 1}
+	if logs[0] != nil && logs[1] != nil && logs[0].Generation() > logs[1].Generation() {
+		order = []int{1, 0}
+	}
+	for _, slot := range order {
+		l := logs[slot]
+		if l == nil {
+			continue
+		}
+		c.recovered[slot] = true
+		for seg := range int(l.Header().Segments) {
+			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
+				c.loc.Set(index, c.loc.At(slot, seg, off))
+				return true
+			})
+		}
+	}
+}
+
+// lost makes misses of the samples whose block could not be written or read back.
+func (c *core) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
+	for i, index := range indices {
+		c.loc.Clear(index, c.loc.At(l.Slot(), seg, offsets[i]))
+	}
+}
+
+// keep is admission: what the log holds. Empty samples never enter it, they are always hits.
+func (c *core) keep(index sample.Index) bool {
+	return c.manifest.Size(index) > 0 && chunker.Admitted(c.manifest.NameHash(index), c.job.Threshold)
+}
+
+// logfile is the Logfile in a slot now, or nil.
+func (c *core) logfile(slot int) *logfile.Logfile { return c.store.Logfiles()[slot] }
+
+func (c *core) wasRecovered(slot int) bool { return c.recovered[slot] }
+
+// close gives everything back in reverse order of opening.
+func (c *core) close() (err error) {
+	if c.store != nil {
+		err = c.store.Close()
+	}
+	if c.io != nil {
+		err = errors.Join(err, c.io.Close())
+	}
+	if c.source != nil {
+		err = errors.Join(err, c.source.Close())
+	}
+	if c.loc != nil {
+		c.loc.Free()
+	}
+	if c.sums != nil {
+		err = errors.Join(err, c.sums.Sync(), c.sums.Close())
+	}
+	if c.manifest != nil {
+		err = errors.Join(err, c.manifest.Close())
+	}
+	for _, l := range c.locks {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// size works out memory for this job on the cache's fixed block size; a Logfile that was laid out before fixes the least slot.
+func (c *core) size(memory uint64) (chunker.Sizing, error) {
+	f := c.facts()
+	f.Memory = memory
+	f.Block = uint64(c.format.Block)
+	for _, l := range c.store.Logfiles() {
+		if l != nil {
+			f.Segment = max(f.Segment, uint64(l.Header().SegmentBlocks-1)*f.Block)
+		}
+	}
+	z, err := chunker.Size(f)
+	if err != nil {
+		return z, err
+	}
+	z.Arena = uint64(c.format.Places) * f.Block
+	return z, nil
+}
+
+// facts are what sizes follow from.
+func (c *core) facts() chunker.Facts {
+	sizes := c.manifest.Sizes()
+	align := c.format.Align
+	if align == 0 {
+		align = alignFor(c.manifest)
+	}
+	f := chunker.Facts{Samples: len(sizes), Ranks: len(c.schedule.local), Devices: len(c.dirs), Budget: uint64(c.job.Budget), MemoryCap: machineMemory() / 4}
+	for _, s := range sizes {
+		p := chunker.Padded(s, align)
+		f.Kept += p
+		f.Largest = max(f.Largest, p)
+	}
+	batch := max(c.job.Job.BatchSize, 1)
+	if len(sizes) > 0 {
+		f.Batch = max(f.Largest, uint64(min(batch, len(sizes)))*(f.Kept/uint64(len(sizes))+1))
+	}
+	f.BatchSamples = batch
+	f.Metadata = metadataBytes(c.dirs[0], c.manifest, f.Kept)
+	return f
+}
+
+// alignFor: short samples are padded less.
+func alignFor(m *sample.Manifest) int {
+	if n := uint64(m.Len()); n > 0 && m.Bytes()/n >= 4096 {
+		return 64
+	}
+	return 8
+}
+
+// metadataBytes is what a cache needs on disk beside its arena: manifest, sums, both journals (a record for each of the smallest
+// blocks, an index for each sample, again for tails), and the small files.
+func metadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
+	n := uint64(m.Len())
+	var manifest uint64
+	if st, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
+		manifest = uint64(st.Size())
+	}
+	blocks := kept/(128<<10) + 1
+	return manifest + 12*n + 2*(5*n+160*blocks) + 256<<10
+}
+
+// machineMemory is what this process may count on: the machine's, or less if a cgroup says so. Reserving shared memory beyond a
+// cgroup's limit is answered with SIGKILL, not ENOMEM.
+func machineMemory() uint64 {
+	var si unix.Sysinfo_t
+	total := uint64(4 << 30)
+	if unix.Sysinfo(&si) == nil {
+		total = si.Totalram * uint64(si.Unit)
+	}
+	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil && n < total {
+			total = n
+		}
+	}
+	return total
+}
+
+func bytesText(n uint64) string { return humanize.IBytes(n) }

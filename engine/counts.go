@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"time"
+)
+
+// counts are what the engine itself counts; guarded by Engine.mu. The other packages count their own.
+type counts struct {
+	evicted         int64
+	divergences     int64
+	firstDivergence *Divergence
+	consumerWait    time.Duration
+	open            map[int]*epochCount
+	done            []EpochDone
+	last            totals // when the last epoch was closed
+}
+
+// Divergence is the first request that differed from the schedule.
+type Divergence struct {
+	Epoch    int `json:"epoch"`
+	Rank     int `json:"rank"`
+	Batch    int `json:"batch"`
+	Position int `json:"position"` // in the batch
+}
+
+// epochCount is an epoch on its way.
+type epochCount struct {
+	epoch        int
+	began        time.Time
+	hits, misses int64
+	batches      map[int][]uint64 // by rank: a bit for each batch delivered
+	diverged     bool
+}
+
+// totals are the counters that an epoch's share is the difference of.
+type totals struct {
+	logRead, logWrite, source int64
+	readOps                   int64
+	stall                     time.Duration
+}
+
+func (c *counts) epoch(epoch int) *epochCount {
+	if c.open == nil {
+		c.open = map[int]*epochCount{}
+	}
+	ep := c.open[epoch]
+	if ep == nil {
+		ep = &epochCount{epoch: epoch, began: time.Now(), batches: map[int][]uint64{}}
+		c.open[epoch] = ep
+	}
+	return ep
+}
+
+func (ep *epochCount) delivered(rank, batch int) {
+	bits := ep.batches[rank]
+	for len(bits) <= batch/64 {
+		bits = append(bits, 0)
+	}
+	bits[batch/64] |= 1 << (batch % 64)
+	ep.batches[rank] = bits
+}
+
+// keepEpochs is how many finished epochs the status document lists.
+const keepEpochs = 1000
+
+// closeEpochs ends the epochs that every rank seen in them has finished or left. e.mu is held.
+func (e *Engine) closeEpochs() {
+	var over []int
+	for epoch, ep := range e.counts.open {
+		done := len(ep.batches) > 0
+		for rank := range ep.batches {
+			r := e.ranks[rank]
+			done = done && (r == nil || r.epoch != epoch || r.finished)
+		}
+		// A rank that has not begun the epoch yet is still to come, unless it never asked for anything.
+		for _, r := range e.ranks {
+			done = done && (r.asked.IsZero() || r.epoch > epoch || r.epoch == epoch && r.finished || r.epoch < epoch && r.late)
+		}
+		if done {
+			over = append(over, epoch)
+		}
+	}
+	slices.Sort(over)
+	for _, epoch := range over {
+		e.closeEpoch(e.counts.open[epoch])
+		delete(e.counts.open, epoch)
+		e.schedule.forget(epoch)
+	}
+}
+
+func (e *Engine) closeEpoch(ep *epochCount) {
+	now := e.totals()
+	last := e.counts.last
+	e.counts.last = now
+	d := EpochDone{Epoch: ep.epoch, Seconds: time.Since(ep.began).Seconds(), Hits: ep.hits, Misses: ep.misses,
+		LogReadBytes: now.logRead - last.logRead, LogReadOps: now.readOps - last.readOps, LogWriteBytes: now.logWrite - last.logWrite,
+		SourceBytes: now.source - last.source, StallSeconds: (now.stall - last.stall).Seconds()}
+	if !ep.diverged {
+		d.OrderDigest = e.digest(ep)
+	}
+	e.counts.done = append(e.counts.done, d)
+	if len(e.counts.done) > keepEpochs {
+		e.counts.done = e.counts.done[1:]
+	}
+}
+
+// digest is the SHA-256 of the epoch's delivered indices, rank by rank, as little-endian u32; nil where no order is known.
+func (e *Engine) digest(ep *epochCount) *string {
+	h := sha256.New()
+	var ranks []int
+	for r := range ep.batches {
+		ranks = append(ranks, r)
+	}
+	slices.Sort(ranks)
+	var buf []byte
+	for _, r := range ranks {
+		for b := range len(ep.batches[r]) * 64 {
+			if ep.batches[r][b/64]&(1<<(b%64)) == 0 {
+				continue
+			}
+			_, indices, ok, err := e.schedule.chunk(position(ep.epoch, r, b))
+			if err != nil || !ok {
+				return nil
+			}
+			buf = buf[:0]
+			for _, index := range indices {
+				buf = binary.LittleEndian.AppendUint32(buf, index)
+			}
+			h.Write(buf)
+		}
+	}
+	s := hex.EncodeToString(h.Sum(nil))
+	return &s
+}
+
+func (e *Engine) totals() totals {
+	s := e.store.Stats()
+	return totals{logRead: int64(s.BlockReadBytes), readOps: int64(s.BlockReads), logWrite: int64(s.WriteBytes),
+		source: e.fetcher.Stats.SourceBytes.Load(), stall: e.deliver.Stats.Stall.Total()}
+}

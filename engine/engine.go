@@ -1,0 +1,237 @@
+// Package engine is the state machine of a dataset's job: which epoch's Logfile is being read, which one is being filled, which
+// segment comes next, and when the two change roles. It wires the other packages together and moves no bytes itself.
+//
+// Ingest makes a cache: it lists the source, fixes the geometry, and fills the Logfile of the first epoch. Open serves one: an
+// Engine owns everything that belongs to it, its goroutines included, and Close ends them in order. Verify checks one. Core is
+// what all three have in common. An Engine's methods may be called concurrently.
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"lcache/deliver"
+	"lcache/fetch"
+	"lcache/reorder"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// Options of Open.
+type Options struct {
+	Dirs    []string
+	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
+	IO      IO
+	Layout  string // "", "auto" or "log"
+	Logger  *slog.Logger
+	Version string
+
+	// For tests: how long things may take before they count as late. Zero: the defaults of each package.
+	Patience, Timeout, BlockTimeout, LogTimeout, SourceTimeout time.Duration
+	LateEpoch                                                  time.Duration // rule 1's 10 s
+	Inject                                                     func(*Engine) // runs before anything is read
+}
+
+// An Engine serves one cache.
+type Engine struct {
+	*core
+	opts     Options
+	started  time.Time
+	server   string // random, of this run
+	staging  *staging.Staging
+	fetcher  *fetch.Fetcher
+	ahead    *fetch.Ahead
+	pass     *reorder.Pass
+	deliver  *deliver.Deliver
+	defaults []Default
+	buffers  [2][]byte // registered with io: the write buffers of each slot
+
+	wake     chan struct{} // to the mover
+	misses   chan int      // to the reader of misses: the epoch to begin with
+	ctx      context.Context
+	cancel   context.CancelFunc
+	mover    sync.WaitGroup
+	builders sync.WaitGroup // of lines
+
+	mu sync.Mutex // guards the fields that follow; never held while calling staging or the store
+	state
+	counts counts
+}
+
+// Open makes a cache ready to serve. Nothing is read before the first request.
+func Open(ctx context.Context, o Options) (*Engine, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.LateEpoch == 0 {
+		o.LateEpoch = 10 * time.Second
+	}
+	switch o.Layout {
+	case "", "auto", "log":
+	default:
+		return nil, &UsageError{fmt.Sprintf("layout %q is not available: auto or log", o.Layout)}
+	}
+	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{core: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan int, 16)}
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		c.close()
+		return nil, err
+	}
+	e.server = hex.EncodeToString(random[:])
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	if err := e.assemble(); err != nil {
+		e.cancel()
+		c.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// assemble makes the parts, from the memory up, and starts the mover.
+func (e *Engine) assemble() error {
+	var err error
+	z := e.sizing
+	e.staging, err = staging.New(staging.Options{Samples: e.manifest.Len(), Align: e.format.Align, Slots: z.Slots,
+		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: int(z.Side)})
+	if err != nil {
+		return err
+	}
+	if err := e.io.Register(e.staging.Memory()); err != nil {
+		e.staging.Close()
+		return fmt.Errorf("register the shared memory: %w", err)
+	}
+	e.fetcher = fetch.New(fetch.Options{Staging: e.staging, Locations: e.loc, Manifest: e.manifest, Sums: e.sums, Source: e.source,
+		Logfile: e.logfile, Recovered: e.wasRecovered, LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, Logger: e.logger})
+	e.ahead = fetch.NewAhead(e.fetcher)
+	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.loc, Sums: e.sums, Sizes: e.manifest.Sizes(),
+		Align: e.format.Align, Block: e.format.Block, Workers: max(2, min(4, runtime.GOMAXPROCS(0))), BlockTimeout: e.opts.BlockTimeout, Logger: e.logger})
+	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.manifest, Logger: e.logger,
+		Patience: e.opts.Patience, Timeout: e.opts.Timeout,
+		Window: deliver.Window{Chunk: e.chunk, Asked: e.asked, Coming: e.coming, Starved: e.starved, Delivered: e.delivered}})
+	if err != nil {
+		e.staging.Close()
+		return err
+	}
+	if err := e.restore(); err != nil {
+		e.deliver.Close()
+		e.staging.Close()
+		return err
+	}
+	if e.opts.Inject != nil {
+		e.opts.Inject(e)
+	}
+	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.known(e.cur.epoch+1) {
+		e.mu.Lock()
+		e.prepare(e.cur.epoch + 1)
+		e.mu.Unlock()
+	}
+	e.mover.Add(2)
+	go e.move()
+	go e.missLoop()
+	return nil
+}
+
+// Close ends the requests, the pass and the mover, makes what is in memory durable, and gives everything back, in that order. The
+// error is the first that concerns the log; ctx bounds the wait for a disk or source that does not answer.
+func (e *Engine) Close(ctx context.Context) error {
+	e.deliver.Close()
+	e.cancel()
+	e.mover.Wait()
+	e.builders.Wait()
+	e.ahead.Stop()
+	err := e.pass.Close(ctx)
+	if err == nil {
+		err = e.fetcher.Close(ctx)
+	}
+	if err != nil {
+		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.
+		return errors.Join(err, e.store.Close())
+	}
+	err = e.core.close()
+	e.staging.Close()
+	return err
+}
+
+// MemoryFile is the shared memory, read-only, for clients.
+func (e *Engine) MemoryFile() *os.File { return e.staging.File() }
+
+// Info is what a client is told when it attaches.
+type Info struct {
+	Protocol    int      `json:"protocol"`
+	Pid         int      `json:"pid"`
+	Version     string   `json:"version"`
+	Server      string   `json:"server"`
+	Token       string   `json:"token"`
+	Name        string   `json:"name"`
+	Source      string   `json:"source"`
+	Fingerprint string   `json:"fingerprint"`
+	Samples     int      `json:"samples"`
+	Epochs      int      `json:"epochs"`
+	BatchSize   int      `json:"batch_size"`
+	World       int      `json:"world"`
+	Ranks       []int    `json:"ranks"`
+	DropLast    bool     `json:"drop_last"`
+	Recipe      string   `json:"recipe"`
+	Seed        string   `json:"seed"`
+	Classes     []string `json:"classes"`
+	MemoryBytes int64    `json:"memory_bytes"`
+	CreditBytes int64    `json:"credit_bytes"`
+}
+
+// Attach begins or resumes a session for a process.
+func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
+	c, err := e.deliver.Attach(pid, token)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	j := e.job.Job
+	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.name(), Source: e.job.Source,
+		Fingerprint: e.manifest.Fingerprint().String(), Samples: e.manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
+		Ranks: e.schedule.local, DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(),
+		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local)))}, nil
+}
+
+// Names looks up the names of samples.
+func (e *Engine) Names(indices []sample.Index) ([]string, error) {
+	names := make([]string, len(indices))
+	for i, index := range indices {
+		if int(index) >= e.manifest.Len() {
+			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.manifest.Len())}
+		}
+		name, err := e.manifest.Name(index)
+		if err != nil {
+			return nil, err
+		}
+		names[i] = name
+	}
+	return names, nil
+}
+
+// Push takes an order from a client: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
+// begins it is laid out, later it only says what Chunk means.
+func (e *Engine) Push(epoch, rank int, batches [][]sample.Index) error {
+	if err := e.schedule.push(epoch, rank, batches, e.manifest.Len()); err != nil {
+		return err
+	}
+	e.nudge()
+	return nil
+}
+
+func (e *Engine) nudge() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/blockio"
+)
+
+// A Job is what a training run will ask for. Without a Recipe the source is stored in canonical order, and orders come from clients.
+type Job struct {
+	Recipe    string            `json:"recipe"`
+	Seed      string            `json:"seed"`
+	Epochs    int               `json:"epochs"` // 0: unknown
+	BatchSize int               `json:"batch_size"`
+	World     int               `json:"world"`
+	Ranks     []int             `json:"ranks"` // nil: all
+	DropLast  bool              `json:"drop_last"`
+	Params    map[string]string `json:"params,omitempty"`
+}
+
+// IO chooses the engine ("auto", "uring" or "pread") and whether the page cache is bypassed ("auto", "on" or "off").
+type IO struct {
+	Engine string
+	Direct string
+}
+
+func (o IO) open(c *core) (*blockio.IO, error) {
+	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Logger: c.logger})
+	if err != nil {
+		return nil, fmt.Errorf("open the I/O engine: %w", err)
+	}
+	return io, nil
+}
+
+// A UsageError is something that the caller asked for and that cannot be: wrong flags.
+type UsageError struct{ Reason string }
+
+func (e *UsageError) Error() string { return e.Reason }
+
+// A Default says what was chosen for the user, and why.
+type Default struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
+
+// jobFile is job.json: what a cache was made for. It is written last in ingest's preparation, atomically.
+type jobFile struct {
+	Schema    int      `json:"schema"`
+	Source    string   `json:"source"`
+	Exts      []string `json:"exts,omitempty"`
+	Flat      bool     `json:"flat,omitempty"`
+	Job       Job      `json:"job"`
+	Budget    int64    `json:"budget"` // as given; 0: what the dataset needs
+	Memory    int64    `json:"memory"`
+	Threshold uint64   `json:"threshold"` // of admission by name hash
+	Kept      int      `json:"kept_samples"`
+	KeptBytes uint64   `json:"kept_bytes"`
+	Share     int      `json:"share,omitempty"`
+	Shares    int      `json:"shares,omitempty"`
+}
+
+const jobName = "job.json"
+
+func readJob(dir string) (j jobFile, err error) {
+	b, err := readFile(filepath.Join(dir, jobName))
+	if err != nil {
+		return j, err
+	}
+	if err := json.Unmarshal(b, &j); err != nil {
+		return j, fmt.Errorf("%s: %w; run lcache ingest again", filepath.Join(dir, jobName), err)
+	}
+	if j.Schema != 1 {
+		return j, fmt.Errorf("%s has schema %d, this lcache knows 1: use the lcache that made the cache, or ingest again", filepath.Join(dir, jobName), j.Schema)
+	}
+	return j, nil
+}
+
+// readFile reads a small file of the cache, never through a symbolic link.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > 16<<20 {
+		return nil, fmt.Errorf("%s is %d bytes: not a file of lcache", path, st.Size())
+	}
+	b := make([]byte, st.Size())
+	_, err = f.ReadAt(b, 0)
+	return b, err
+}
+
+func writeJob(dir string, j jobFile) error {
+	b, err := json.MarshalIndent(j, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, jobName)
+	tmp := path + ".new"
+	os.Remove(tmp)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// name is the job's, for people: the last name of the source.
+func (c *core) name() string {
+	name := filepath.Base(strings.TrimRight(c.job.Source, "/"))
+	if name == "." || name == "/" {
+		return c.job.Source
+	}
+	return name
+}

@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"lcache/chunker"
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/reorder"
+	"lcache/sample"
+)
+
+// newLine lays out an order: with the geometry of the Logfile that has it, or with this server's.
+func (c *core) newLine(o *epochOrder, held *logfile.Logfile) (*chunker.Line, error) {
+	capacity := c.sizing.Segment
+	if held != nil {
+		capacity = uint64(held.Header().SegmentBlocks-1) * uint64(c.format.Block)
+	}
+	return chunker.NewLine(o.Chunks, o.ranks, chunker.Cut{Sizes: c.manifest.Sizes(), Align: c.format.Align, Capacity: capacity, Keep: c.keep})
+}
+
+// begin starts a Logfile for a line, in a slot that is empty. A segment has one block more than the line's cut: a restart may
+// leave gaps.
+func (c *core) begin(slot int, line *chunker.Line, o *epochOrder, epoch uint32) (*logfile.Logfile, error) {
+	if line.Segments() > metaindex.MaxSegments {
+		return nil, fmt.Errorf("%d segments are more than %d: give more --memory", line.Segments(), metaindex.MaxSegments)
+	}
+	if c.store.Logfiles()[slot] != nil {
+		if err := c.store.Drop(slot); err != nil {
+			return nil, err
+		}
+	}
+	h := logfile.Header{Fingerprint: c.manifest.Fingerprint(), Key: o.key, Epoch: epoch, Segments: uint32(line.Segments()),
+		SegmentBlocks: uint32(c.sizing.Segment/c.sizing.Block) + 1, Align: uint32(c.format.Align), Block: uint32(c.format.Block)}
+	l, err := c.store.Begin(slot, h, line.Starts)
+	if err != nil {
+		return nil, err
+	}
+	c.recovered[slot] = false
+	return l, nil
+}
+
+// identify finds out which epoch of this job a recovered Logfile is for. One in an order that the job does not have can still be
+// read, and re-sorted.
+func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
+	h := l.Header()
+	el := &epochLine{epoch: -1, line: &reorder.Line{Log: l, Slot: l.Slot(), Starts: h.Starts}}
+	order, epoch := (*epochOrder)(nil), -1
+	if e.schedule.replay != nil && e.schedule.exists(int(h.Epoch)) {
+		o, err := e.schedule.order(int(h.Epoch))
+		if err != nil {
+			return nil, err
+		}
+		order, epoch = o, int(h.Epoch)
+	}
+	if order == nil || order.key != h.Key {
+		if order, epoch = canonical(e.manifest.Len()), -1; order.key != h.Key {
+			return el, nil
+		}
+	}
+	geo, err := e.newLine(order, l)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(geo.Starts, h.Starts) {
+		geo.Free()
+		return el, nil
+	}
+	el.epoch, el.order, el.geo = epoch, order, geo
+	el.line.Order = geo.Order
+	return el, nil
+}
+
+// restore takes up the Logfiles that the store recovered: the older is read, the newer is being filled.
+func (e *Engine) restore() error {
+	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
+	for _, r := range e.schedule.local {
+		e.ranks[r] = &rank{}
+	}
+	var found []*epochLine
+	for slot, l := range e.store.Logfiles() {
+		if l == nil {
+			continue
+		}
+		if l.Empty() && e.otherHolds(slot) {
+			if err := e.store.Drop(slot); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := e.register(l); err != nil {
+			return err
+		}
+		el, err := e.identify(l)
+		if err != nil {
+			return err
+		}
+		e.adopt(el)
+		found = append(found, el)
+	}
+	if len(found) == 2 {
+		if found[0].line.Log.Generation() > found[1].line.Log.Generation() {
+			found[0], found[1] = found[1], found[0]
+		}
+		if found[1].geo == nil {
+			// The newer is for an order that nobody knows any more: it can't be completed. What only it has is read again.
+			e.logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
+			e.forgetSlot(found[1].line.Slot)
+			if err := e.store.Drop(found[1].line.Slot); err != nil {
+				return err
+			}
+			delete(e.lines, found[1].line.ID)
+			found = found[:1]
+		}
+	}
+	if len(found) == 2 {
+		e.tgt = found[1]
+		if err := e.aim(e.tgt); err != nil {
+			return err
+		}
+	}
+	if len(found) > 0 {
+		e.cur = found[0]
+		e.segs = make([]segState, e.cur.line.Log.Header().Segments)
+		e.reading = max(e.cur.epoch, 0)
+	}
+	return nil
+}
+
+// register makes a Logfile's write buffers known to the I/O engine. Logfiles of one slot use the same ones, unless a later one
+// needs more.
+func (e *Engine) register(l *logfile.Logfile) error {
+	have := &e.buffers[l.Slot()]
+	want := l.Buffers()
+	if unsafe.SliceData(*have) == unsafe.SliceData(want) && len(*have) == len(want) {
+		return nil
+	}
+	if *have != nil {
+		if err := e.io.Unregister(*have); err != nil {
+			return err
+		}
+	}
+	*have = want
+	if len(want) == 0 {
+		return nil
+	}
+	return e.io.Register(want)
+}
+
+func (e *Engine) otherHolds(slot int) bool {
+	other := e.store.Logfiles()[1-slot]
+	return other != nil && !other.Empty()
+}
+
+// forgetSlot makes misses of everything whose place is in a slot.
+func (e *Engine) forgetSlot(slot int) {
+	for i := range e.manifest.Len() {
+		if loc := e.loc.Get(sample.Index(i)); e.loc.In(sample.Index(i), slot) {
+			e.loc.Clear(sample.Index(i), loc)
+		}
+	}
+}
+
+// adopt numbers a line that has a Logfile.
+func (e *Engine) adopt(el *epochLine) {
+	e.lineID++
+	el.line.ID = e.lineID
+	e.lines[el.line.ID] = el
+}
+
+// aim makes a line the target: what it holds already is not routed again.
+func (e *Engine) aim(el *epochLine) (err error) {
+	if el.route, err = reorder.NewRouter(el.geo.Segment); err != nil {
+		return err
+	}
+	for i := range e.manifest.Len() {
+		if e.loc.In(sample.Index(i), el.line.Slot) {
+			el.route.Claim(sample.Index(i))
+		}
+	}
+	return nil
+}
+
+// prepare lays out an epoch beside the pass; the mover is woken when it is done. e.mu is held.
+func (e *Engine) prepare(epoch int) {
+	if e.built[epoch] != nil || e.building[epoch] {
+		return
+	}
+	e.building[epoch] = true
+	forced := e.forced
+	e.builders.Add(1)
+	go func() {
+		defer e.builders.Done()
+		order := forced
+		var err error
+		if order == nil {
+			order, err = e.schedule.order(epoch)
+		}
+		var geo *chunker.Line
+		if err == nil {
+			geo, err = e.newLine(order, nil)
+		}
+		e.mu.Lock()
+		delete(e.building, epoch)
+		if err == nil {
+			e.built[epoch] = &epochLine{epoch: epoch, order: order, geo: geo}
+		} else {
+			e.broken = fmt.Errorf("lay out epoch %d: %w", epoch, err)
+		}
+		e.mu.Unlock()
+		if err != nil {
+			e.logger.Error("the next epoch can't be laid out; samples stay where they are", "epoch", epoch, "error", err)
+		}
+		e.nudge()
+	}()
+}
+
+// retire frees the layouts that no slot holds any more.
+func (e *Engine) retire() {
+	alive := map[uint64]bool{}
+	e.staging.Holders(e.noteOwner(alive))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, el := range e.lines {
+		if el != e.cur && el != e.tgt && !alive[id] {
+			delete(e.lines, id)
+			if el.geo != nil {
+				el.geo.Free()
+			}
+		}
+	}
+	for epoch, el := range e.built {
+		if e.cur != nil && epoch <= e.cur.epoch && epoch != e.next() {
+			delete(e.built, epoch)
+			el.geo.Free()
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package engine
+
+import (
+	"time"
+
+	"lcache/reorder"
+	"lcache/staging"
+)
+
+// maxLoading is how many segments are loaded at once: enough that the disk is busy while the last blocks of one are verified.
+const maxLoading = 2
+
+type actionKind uint8
+
+const (
+	actWait actionKind = iota
+	actLoad
+	actBegin
+	actSwap
+)
+
+type action struct {
+	kind  actionKind
+	seg   int
+	drain bool
+	next  *epochLine
+}
+
+// move is the one goroutine that changes the state machine's Logfiles: rule 1, one mover.
+func (e *Engine) move() {
+	defer e.mover.Done()
+	tick := time.NewTicker(e.opts.LateEpoch / 10)
+	defer tick.Stop()
+	for e.ctx.Err() == nil {
+		changed := e.staging.Changed()
+		e.mu.Lock()
+		act := e.plan()
+		e.mu.Unlock()
+		moved := false
+		switch act.kind {
+		case actLoad:
+			moved = e.load(act)
+		case actBegin:
+			moved = e.beginTarget(act.next)
+		case actSwap:
+			moved = e.swap()
+		}
+		if moved {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-e.wake:
+		case <-tick.C:
+		case <-e.ctx.Done():
+		}
+	}
+}
+
+// plan decides the next step. e.mu is held.
+func (e *Engine) plan() action {
+	if !e.begun && e.forced == nil || e.cur == nil || e.broken != nil {
+		return action{}
+	}
+	e.updateReading()
+	if e.tgt == nil {
+		if n := e.next(); n >= 0 {
+			// Loading without a target would have to be done again; a layout takes a second at 14 M samples, the first time.
+			if el := e.built[n]; el == nil {
+				e.prepare(n)
+			} else if e.loading == 0 {
+				return action{kind: actBegin, next: el}
+			}
+			return action{}
+		}
+	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.schedule.known(n) {
+		e.prepare(n) // ready before the target is read
+	}
+	windowed := e.cur.epoch >= 0 && e.forced == nil && (e.reading == e.cur.epoch || e.reading+1 == e.cur.epoch)
+	seg, drain := -1, false
+	if windowed && !e.paused {
+		seg = e.unloaded()
+	}
+	if seg < 0 && e.tgt != nil && (!windowed || !e.pending()) {
+		seg, drain = e.left(), true
+	}
+	switch {
+	case seg < 0 && e.tgt != nil && e.loading == 0 && e.left() < 0:
+		return action{kind: actSwap}
+	case seg < 0 || e.loading >= maxLoading:
+		return action{}
+	}
+	if drain && !windowed {
+		e.drained = true
+		for _, r := range e.ranks {
+			if r.at(e.schedule) <= e.cur.epoch {
+				r.late = true
+			}
+		}
+	}
+	return action{kind: actLoad, seg: seg, drain: drain}
+}
+
+// unloaded is the first segment not yet loaded, from the one that the hindmost rank is at.
+func (e *Engine) unloaded() int {
+	for k := e.hindmost(); k < len(e.segs) && e.cur.geo.Starts[k] < uint64(e.cur.geo.Used); k++ {
+		if e.segs[k] == segAbsent {
+			return k
+		}
+	}
+	return -1
+}
+
+// pending reports whether a segment that will be delivered is still to be loaded.
+func (e *Engine) pending() bool { return e.unloaded() >= 0 }
+
+// hindmost is the first segment of cur that a rank in time is at; where all are late, that any of them is at.
+func (e *Engine) hindmost() int {
+	first, late := -1, -1
+	least := func(a *int, f int) {
+		if *a < 0 || f < *a {
+			*a = f
+		}
+	}
+	asked := e.anyAsked()
+	for _, r := range e.ranks {
+		if r.asked.IsZero() && asked {
+			continue
+		}
+		f := 0
+		if r.at(e.schedule) == e.cur.epoch && !r.finished && r.indices != nil {
+			f = e.floor(r, e.cur)
+		}
+		if r.late {
+			least(&late, f)
+		} else {
+			least(&first, f)
+		}
+	}
+	if first < 0 {
+		first = late
+	}
+	return max(first, 0)
+}
+
+func (e *Engine) anyAsked() bool {
+	for _, r := range e.ranks {
+		if !r.asked.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// left is the first segment that this pass has not gone over.
+func (e *Engine) left() int {
+	for k, s := range e.segs {
+		if s == segAbsent {
+			return k
+		}
+	}
+	return -1
+}
+
+// load finds a slot and starts the segment. It reports whether it did.
+func (e *Engine) load(act action) bool {
+	e.mu.Lock()
+	cur, tgt := e.cur, e.tgt
+	e.mu.Unlock()
+	owner := cur.line.Owner(act.seg)
+	slot, ok := e.staging.Acquire(owner)
+	if !ok && e.staging.Reclaim(e.passed, e.members) > 0 {
+		e.reread()
+		slot, ok = e.staging.Acquire(owner)
+	}
+	e.noteIdle(!ok)
+	if !ok {
+		return false
+	}
+	var target *reorder.Target
+	if tgt != nil {
+		target = &reorder.Target{Log: tgt.line.Log, Slot: tgt.line.Slot, Router: tgt.route}
+	}
+	e.mu.Lock()
+	e.segs[act.seg] = segLoading
+	e.loading++
+	e.mu.Unlock()
+	e.pass.Load(slot, cur.line, act.seg, target, act.drain, func() {
+		e.mu.Lock()
+		if e.cur == cur {
+			e.segs[act.seg] = segDone
+		}
+		e.loading--
+		e.mu.Unlock()
+		e.nudge()
+	})
+	return true
+}
+
+// noteIdle keeps the clock of consumer_wait: nothing more may be loaded until somebody has consumed.
+func (e *Engine) noteIdle(idle bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if idle && e.idle.IsZero() {
+		e.idle = time.Now()
+	}
+	if !idle && !e.idle.IsZero() {
+		e.counts.consumerWait += time.Since(e.idle)
+		e.idle = time.Time{}
+	}
+}
+
+// reread lets segments be loaded again that were given up while nothing is written on: the epoch may be asked for once more.
+func (e *Engine) reread() {
+	alive := map[staging.Segment]bool{}
+	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner] = true })
+	e.mu.Lock()
+	if e.tgt == nil {
+		for k, s := range e.segs {
+			if s == segDone && !alive[e.cur.line.Owner(k)] {
+				e.segs[k] = segAbsent
+			}
+		}
+	}
+	e.mu.Unlock()
+	e.retire()
+}
+
+func (e *Engine) noteOwner(alive map[uint64]bool) func(staging.Segment, int) {
+	return func(owner staging.Segment, _ int) { alive[owner.Line] = true }
+}
+
+// beginTarget starts the Logfile of the next line. The pass begins anew: nothing was written on so far.
+func (e *Engine) beginTarget(el *epochLine) bool {
+	slot := 1 - e.cur.line.Slot
+	l, err := e.begin(slot, el.geo, el.order, uint32(max(el.epoch, 0)))
+	if err == nil {
+		err = e.register(l)
+	}
+	if err == nil {
+		el.line = &reorder.Line{Log: l, Slot: slot, Order: el.geo.Order, Starts: el.geo.Starts}
+		err = e.aim(el)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.built, el.epoch)
+	if err != nil {
+		e.broken = err
+		e.logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
+		return true
+	}
+	e.adopt(el)
+	e.tgt = el
+	clear(e.segs)
+	e.drained = false
+	return true
+}
+
+// swap makes the target the log that is read. The old one holds nothing any more.
+func (e *Engine) swap() bool {
+	e.mu.Lock()
+	old := e.cur
+	e.cur, e.tgt = e.tgt, nil
+	e.cur.route.Free()
+	e.cur.route = nil
+	e.segs = make([]segState, e.cur.geo.Segments())
+	e.drained = false
+	for _, r := range e.ranks {
+		r.hungry = false
+	}
+	e.mu.Unlock()
+	if err := e.store.Drop(old.line.Slot); err != nil {
+		e.logger.Error("the old log can't be removed", "error", err)
+	}
+	e.retire()
+	return true
+}

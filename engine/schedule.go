@@ -1,0 +1,297 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"lcache/chunker"
+	"lcache/deliver"
+	"lcache/sample"
+	"lcache/shuffle"
+)
+
+// schedule gives the orders of every epoch and rank: replayed from a seed, or pushed by clients, whose word is the last.
+type schedule struct {
+	replay *shuffle.Replay // nil: no recipe
+	job    Job
+	n      int
+	local  []int // ranks served here
+
+	mu     sync.Mutex // guards the fields that follow
+	pushed map[int]map[int][][]sample.Index
+	cache  map[int]*epochOrder
+	recent []int // epochs in cache, oldest first
+	making map[int]chan struct{}
+}
+
+type epochOrder struct {
+	*chunker.Chunks
+	ranks []int // that the order covers
+	key   [16]byte
+}
+
+// errUnknownOrder: nobody has said yet what this epoch's order is.
+var errUnknownOrder = &deliver.ArgumentError{Reason: "no order is known for this epoch: ingest with --recipe, push one, or ask by index"}
+
+func newSchedule(j Job, n int) (*schedule, error) {
+	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}}
+	world := max(j.World, 1)
+	if j.Recipe != "" {
+		if j.BatchSize <= 0 {
+			return nil, &UsageError{"a recipe needs --batch-size: chunks are what one batch asks for"}
+		}
+		var err error
+		s.replay, err = shuffle.New(shuffle.Spec{Recipe: j.Recipe, Samples: n, Seed: j.Seed, BatchSize: j.BatchSize, World: j.World, DropLast: j.DropLast, Params: j.Params})
+		if err != nil {
+			return nil, err
+		}
+		world = max(world, s.replay.World())
+	}
+	if j.Epochs < 0 {
+		return nil, &UsageError{fmt.Sprintf("--epochs %d: give 0 (unknown) or more", j.Epochs)}
+	}
+	s.local = slices.Clone(j.Ranks)
+	if s.local == nil {
+		for r := range world {
+			s.local = append(s.local, r)
+		}
+	}
+	slices.Sort(s.local)
+	s.local = slices.Compact(s.local)
+	for _, r := range s.local {
+		if r < 0 || r >= world {
+			return nil, &UsageError{fmt.Sprintf("rank %d does not exist in a world of %d: give --ranks 0…%d and --world-size", r, world, world-1)}
+		}
+	}
+	return s, nil
+}
+
+// exists reports whether the job has that epoch.
+func (s *schedule) exists(epoch int) bool {
+	return epoch >= 0 && (s.job.Epochs == 0 || epoch < s.job.Epochs)
+}
+
+// isLocal reports whether a rank is served here. Without a recipe every rank that pushes is.
+func (s *schedule) isLocal(rank int) bool {
+	return slices.Contains(s.local, rank) || s.replay == nil && rank >= 0
+}
+
+// known reports whether an epoch's order could be made now.
+func (s *schedule) known(epoch int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.exists(epoch) && (s.replay != nil || len(s.pushed[epoch]) > 0)
+}
+
+// keepOrders is how many epochs' orders stay in memory: the one before, the one read, the one written, the one after.
+const keepOrders = 4
+
+// order is an epoch's order. It takes a second or so at 14 M samples the first time; callers that ask meanwhile wait.
+func (s *schedule) order(epoch int) (*epochOrder, error) {
+	for {
+		s.mu.Lock()
+		if o := s.cache[epoch]; o != nil {
+			s.mu.Unlock()
+			return o, nil
+		}
+		if !s.exists(epoch) {
+			s.mu.Unlock()
+			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
+		}
+		if c := s.making[epoch]; c != nil {
+			s.mu.Unlock()
+			<-c
+			continue
+		}
+		done := make(chan struct{})
+		s.making[epoch] = done
+		pushed := s.pushed[epoch]
+		complete := len(pushed) > 0
+		for _, r := range s.local {
+			complete = complete && (pushed[r] != nil || s.replay == nil)
+		}
+		mine := make(map[int][][]sample.Index, len(pushed))
+		for r, b := range pushed {
+			mine[r] = b
+		}
+		s.mu.Unlock()
+		var o *epochOrder
+		var err error
+		switch {
+		case complete:
+			o = pushedOrder(mine)
+		case s.replay != nil:
+			o, err = s.replayed(epoch)
+		default:
+			err = errUnknownOrder
+		}
+		s.mu.Lock()
+		delete(s.making, epoch)
+		if err == nil {
+			s.cache[epoch] = o
+			s.recent = append(s.recent, epoch)
+			if len(s.recent) > keepOrders {
+				delete(s.cache, s.recent[0])
+				s.recent = s.recent[1:]
+			}
+		}
+		s.mu.Unlock()
+		close(done)
+		return o, err
+	}
+}
+
+func (s *schedule) replayed(epoch int) (*epochOrder, error) {
+	global, err := s.replay.Global(epoch, nil)
+	if err != nil {
+		return nil, fmt.Errorf("replay epoch %d: %w", epoch, err)
+	}
+	split, err := s.replay.Split(epoch)
+	if err != nil {
+		return nil, fmt.Errorf("split epoch %d: %w", epoch, err)
+	}
+	h := xxh3.New()
+	h.WriteString(s.replay.Key())
+	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(epoch)))
+	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: split}, ranks: s.local, key: h.Sum128().Bytes()}, nil
+}
+
+// push takes a rank's order for an epoch.
+func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) error {
+	if !s.exists(epoch) {
+		return &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
+	}
+	if !s.isLocal(rank) {
+		return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", rank, s.local)}
+	}
+	for b, batch := range batches {
+		for _, index := range batch {
+			if int(index) >= n {
+				return &deliver.ArgumentError{Reason: fmt.Sprintf("index %d in batch %d of the pushed order is not in the dataset of %d samples", index, b, n)}
+			}
+		}
+	}
+	if batches == nil {
+		batches = [][]sample.Index{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pushed[epoch] == nil {
+		s.pushed[epoch] = map[int][][]sample.Index{}
+	}
+	s.pushed[epoch][rank] = batches
+	if _, ok := s.cache[epoch]; ok {
+		delete(s.cache, epoch)
+		s.recent = slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch })
+	}
+	return nil
+}
+
+// forget drops pushed orders of epochs that are long over.
+func (s *schedule) forget(before int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for epoch := range s.pushed {
+		if epoch < before {
+			delete(s.pushed, epoch)
+		}
+	}
+}
+
+// chunk is what a rank asks for at a position. A pushed rank's own word counts even if the other ranks have not pushed.
+func (s *schedule) chunk(at deliver.Position) (*epochOrder, []sample.Index, bool, error) {
+	s.mu.Lock()
+	batches, pushed := s.pushed[at.Epoch][at.Rank]
+	s.mu.Unlock()
+	if pushed {
+		if at.Batch < 0 || at.Batch >= len(batches) {
+			return nil, nil, false, nil
+		}
+		return nil, batches[at.Batch], true, nil
+	}
+	o, err := s.order(at.Epoch)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if !slices.Contains(o.ranks, at.Rank) {
+		return nil, nil, false, &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", at.Rank, o.ranks)}
+	}
+	indices, ok := o.Chunk(at.Rank, at.Batch, nil)
+	return o, indices, ok, nil
+}
+
+// batches is how many chunks a rank has in an epoch.
+func (s *schedule) batches(epoch, rank int) int {
+	s.mu.Lock()
+	batches, pushed := s.pushed[epoch][rank]
+	s.mu.Unlock()
+	if pushed {
+		return len(batches)
+	}
+	o, err := s.order(epoch)
+	if err != nil || !slices.Contains(o.ranks, rank) {
+		return 0
+	}
+	return o.Batches(rank)
+}
+
+// explicit is the split of pushed orders: batches of any sizes, in steps over the ranks.
+type explicit struct {
+	starts map[int][]uint64 // by rank: where each batch begins in the global order
+	sizes  map[int][]int
+}
+
+func (x *explicit) Batches(rank int) int { return len(x.starts[rank]) }
+
+func (x *explicit) Positions(rank, batch int, dst []uint64) []uint64 {
+	dst = dst[:0]
+	for i := range x.sizes[rank][batch] {
+		dst = append(dst, x.starts[rank][batch]+uint64(i))
+	}
+	return dst
+}
+
+func pushedOrder(pushed map[int][][]sample.Index) *epochOrder {
+	var ranks []int
+	steps := 0
+	for r, batches := range pushed {
+		ranks = append(ranks, r)
+		steps = max(steps, len(batches))
+	}
+	slices.Sort(ranks)
+	x := &explicit{starts: map[int][]uint64{}, sizes: map[int][]int{}}
+	o := &epochOrder{Chunks: &chunker.Chunks{Split: x}, ranks: ranks}
+	h := xxh3.New()
+	for t := range steps {
+		for _, r := range ranks {
+			if t >= len(pushed[r]) {
+				continue
+			}
+			x.starts[r] = append(x.starts[r], uint64(len(o.Global)))
+			x.sizes[r] = append(x.sizes[r], len(pushed[r][t]))
+			o.Global = append(o.Global, pushed[r][t]...)
+		}
+	}
+	h.WriteString("pushed")
+	var b [4]byte
+	for _, index := range o.Global {
+		binary.LittleEndian.PutUint32(b[:], index)
+		h.Write(b[:])
+	}
+	o.key = h.Sum128().Bytes()
+	return o
+}
+
+// canonical is the order of a source stored without a recipe.
+func canonical(n int) *epochOrder {
+	global := make([]sample.Index, n)
+	for i := range global {
+		global[i] = sample.Index(i)
+	}
+	x := &explicit{starts: map[int][]uint64{0: {0}}, sizes: map[int][]int{0: {n}}}
+	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: x}, ranks: []int{0}, key: xxh3.HashString128("canonical").Bytes()}
+}

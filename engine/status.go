@@ -1,0 +1,228 @@
+package engine
+
+import (
+	"os"
+	"slices"
+	"time"
+
+	"lcache/deliver"
+)
+
+// Status is the status document. Counters only grow.
+type Status struct {
+	Schema           int         `json:"schema"`
+	Version          string      `json:"version"`
+	Pid              int         `json:"pid"`
+	UptimeSeconds    float64     `json:"uptime_seconds"`
+	IOEngine         string      `json:"io_engine"`
+	Direct           bool        `json:"direct"`
+	PageBytes        int         `json:"page_bytes"`
+	MemoryBytes      int64       `json:"memory_bytes"`
+	MemoryLimitBytes int64       `json:"memory_limit_bytes"`
+	Cache            CacheStatus `json:"cache"`
+	Jobs             []JobStatus `json:"jobs"`
+}
+
+// CacheStatus is the part of Status about the directories.
+type CacheStatus struct {
+	Dirs        []string `json:"dirs"`
+	BudgetBytes int64    `json:"budget_bytes"`
+	UsedBytes   int64    `json:"used_bytes"`
+	State       string   `json:"state"`
+	SlackBytes  int64    `json:"slack_bytes"`
+	ArenaBytes  int64    `json:"arena_bytes"`
+	BlockBytes  int64    `json:"block_bytes"`
+}
+
+// JobStatus is the part of Status about what is served. Durations are in seconds.
+type JobStatus struct {
+	Name               string       `json:"name"`
+	Source             string       `json:"source"`
+	Samples            int          `json:"samples"`
+	DatasetBytes       int64        `json:"dataset_bytes"`
+	KeptBytes          int64        `json:"kept_bytes"`
+	Recipe             string       `json:"recipe"`
+	Seed               string       `json:"seed"`
+	Epochs             int          `json:"epochs"`
+	Epoch              int          `json:"epoch"`
+	Batches            int          `json:"batches"` // of the epoch, of the rank with the most
+	Layout             string       `json:"layout"`
+	LayoutReason       string       `json:"layout_reason"`
+	ChunksDelivered    int64        `json:"chunks_delivered"`
+	SamplesDelivered   int64        `json:"samples_delivered"`
+	BytesDelivered     int64        `json:"bytes_delivered"`
+	Hits               int64        `json:"hits"`
+	Misses             int64        `json:"misses"`
+	SourceBytes        int64        `json:"source_bytes"`
+	SourceReads        int64        `json:"source_reads"`
+	SourceRetries      int64        `json:"source_retries"`
+	LogReadBytes       int64        `json:"log_read_bytes"`
+	LogReadOps         int64        `json:"log_read_ops"`
+	LogWriteBytes      int64        `json:"log_write_bytes"`
+	LogWriteOps        int64        `json:"log_write_ops"`
+	RandomReads        int64        `json:"random_reads"`
+	ReorderDropped     int64        `json:"reorder_dropped"`
+	EvictedSegments    int64        `json:"evicted_segments"`
+	Draining           bool         `json:"draining"`
+	StallSeconds       float64      `json:"stall_seconds"`
+	ConsumerWait       float64      `json:"consumer_wait_seconds"`
+	LoopWaitSeconds    *float64     `json:"loop_wait_seconds"`
+	LoopSeconds        *float64     `json:"loop_seconds"`
+	DecodeSeconds      *float64     `json:"decode_seconds"`
+	ReadyBatches       int          `json:"ready_batches"`
+	CorruptSamples     int64        `json:"corrupt_samples"`
+	StaleSamples       int64        `json:"stale_samples"`
+	Divergences        int64        `json:"divergences"`
+	FirstDivergence    *Divergence  `json:"first_divergence"`
+	Ranks              []RankStatus `json:"ranks"`
+	BoundBy            string       `json:"bound_by"`
+	EpochsDone         []EpochDone  `json:"epochs_done"`
+	Segments           int          `json:"segments"`
+	SegmentBytes       int64        `json:"segment_bytes"`
+	LateBlocks         int64        `json:"late_blocks"`
+	WriteErrors        int64        `json:"log_write_errors"`
+	ReadErrors         int64        `json:"log_read_errors"`
+	SyncErrors         int64        `json:"log_sync_errors"`
+	MetaIndexBytesEach float64      `json:"metaindex_bytes_per_sample"`
+}
+
+// RankStatus is how far a rank is; Position counts batches of the epoch.
+type RankStatus struct {
+	Rank            int      `json:"rank"`
+	Pid             int      `json:"pid"`
+	Position        int      `json:"position"`
+	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
+	LeasedBytes     int64    `json:"leased_bytes"`
+	Late            bool     `json:"late"`
+}
+
+// EpochDone is an epoch that is over.
+type EpochDone struct {
+	Epoch           int      `json:"epoch"`
+	Seconds         float64  `json:"seconds"`
+	Hits            int64    `json:"hits"`
+	Misses          int64    `json:"misses"`
+	LogReadBytes    int64    `json:"log_read_bytes"`
+	LogReadOps      int64    `json:"log_read_ops"`
+	LogWriteBytes   int64    `json:"log_write_bytes"`
+	SourceBytes     int64    `json:"source_bytes"`
+	StallSeconds    float64  `json:"stall_seconds"`
+	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
+	OrderDigest     *string  `json:"order_digest"`
+}
+
+func position(epoch, rank, batch int) deliver.Position {
+	return deliver.Position{Epoch: epoch, Rank: rank, Batch: batch}
+}
+
+// Status is the state and the counters now.
+func (e *Engine) Status() Status {
+	store := e.store.Stats()
+	held := e.deliver.Held()
+	j := JobStatus{Name: e.name(), Source: e.job.Source, Samples: e.manifest.Len(), DatasetBytes: int64(e.manifest.Bytes()), KeptBytes: int64(e.job.KeptBytes),
+		Recipe: e.job.Job.Recipe, Seed: e.job.Job.Seed, Epochs: e.job.Job.Epochs, Layout: "log",
+		LayoutReason:    "the log is reordered every epoch: large reads in exact order",
+		ChunksDelivered: e.deliver.Stats.Chunks.Load(), SamplesDelivered: e.deliver.Stats.Samples.Load(), BytesDelivered: e.deliver.Stats.Bytes.Load(),
+		Hits: e.deliver.Stats.Hits.Load(), Misses: e.deliver.Stats.Misses.Load(),
+		SourceBytes: e.fetcher.Stats.SourceBytes.Load(), SourceReads: e.fetcher.Stats.SourceReads.Load(),
+		LogReadBytes: int64(store.BlockReadBytes), LogReadOps: int64(store.BlockReads), LogWriteBytes: int64(store.WriteBytes), LogWriteOps: int64(store.Writes),
+		RandomReads: e.fetcher.Stats.RandomReads.Load(), ReorderDropped: e.pass.Stats.Dropped.Load(), LateBlocks: e.pass.Stats.LateBlocks.Load(),
+		StallSeconds: e.deliver.Stats.Stall.Total().Seconds(), CorruptSamples: e.fetcher.Stats.CorruptSamples.Load(), StaleSamples: e.fetcher.Stats.StaleReads.Load(),
+		WriteErrors: int64(store.WriteErrors), ReadErrors: int64(store.ReadErrors), SyncErrors: int64(store.SyncErrors),
+		SegmentBytes: int64(e.sizing.Segment), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
+	e.mu.Lock()
+	j.Epoch = e.reading
+	j.EvictedSegments, j.Divergences, j.FirstDivergence = e.counts.evicted, e.counts.divergences, e.counts.firstDivergence
+	wait := e.counts.consumerWait
+	if !e.idle.IsZero() {
+		wait += time.Since(e.idle)
+	}
+	j.ConsumerWait = wait.Seconds()
+	j.Draining = e.drained && e.tgt != nil
+	j.EpochsDone = append(j.EpochsDone, e.counts.done...)
+	j.Segments = len(e.segs)
+	j.ReadyBatches = e.ready()
+	for n, r := range e.ranks {
+		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.batch, LeasedBytes: held[r.pid], Late: r.late})
+	}
+	e.mu.Unlock()
+	slices.SortFunc(j.Ranks, func(a, b RankStatus) int { return a.Rank - b.Rank })
+	for _, r := range j.Ranks {
+		j.Batches = max(j.Batches, e.schedule.batches(j.Epoch, r.Rank))
+	}
+	j.BoundBy = boundBy(j, time.Since(e.started).Seconds())
+	j.MetaIndexBytesEach = e.bytesEach()
+	state := "normal"
+	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.io.Name(), Direct: e.io.Direct(),
+		PageBytes: e.staging.PageBytes(), MemoryBytes: e.memoryBytes(), MemoryLimitBytes: int64(e.sizing.Memory),
+		Cache: CacheStatus{Dirs: e.dirs, BudgetBytes: int64(e.sizing.Budget), UsedBytes: int64(e.store.Used()) * int64(e.format.Block), State: state,
+			SlackBytes: int64(e.sizing.Slack), ArenaBytes: int64(e.sizing.Arena), BlockBytes: int64(e.format.Block)},
+		Jobs: []JobStatus{j}}
+}
+
+// ready is how many batches lie loaded before the hindmost rank. e.mu is held.
+func (e *Engine) ready() int {
+	if e.cur == nil || e.cur.geo == nil || e.job.Job.BatchSize == 0 {
+		return 0
+	}
+	samples := uint64(0)
+	for k := e.hindmost() + 1; k < len(e.segs); k++ {
+		if e.segs[k] == segDone {
+			samples += e.cur.geo.Starts[k+1] - e.cur.geo.Starts[k]
+		}
+	}
+	return int(samples) / e.job.Job.BatchSize
+}
+
+// boundBy names what the job waits for, from the counters alone.
+func boundBy(j JobStatus, uptime float64) string {
+	switch {
+	case j.SamplesDelivered == 0 || uptime == 0:
+		return "unknown"
+	case j.StallSeconds < 0.02*uptime || j.ConsumerWait > j.StallSeconds:
+		return "consumer"
+	case j.Misses*20 > j.SamplesDelivered:
+		return "source"
+	}
+	return "disk"
+}
+
+// memoryBytes is the memory that the formula counts, as it is really taken: reserved regions, and tables outside Go's heap.
+func (e *Engine) memoryBytes() int64 {
+	n := e.staging.Bytes() + int64(e.bytesEach()*float64(e.manifest.Len()))
+	for _, l := range e.store.Logfiles() {
+		if l != nil {
+			n += int64(len(l.Buffers()))
+		}
+	}
+	return n
+}
+
+// bytesEach is what the MetaIndex takes a sample: place and address, and for each line its order, segments and arrival list, and the
+// orders that chunks are cut from.
+func (e *Engine) bytesEach() float64 {
+	if e.manifest.Len() == 0 {
+		return 0
+	}
+	n := e.loc.Bytes() + 4*int64(e.manifest.Len())
+	e.mu.Lock()
+	for _, el := range e.lines {
+		if el.geo != nil {
+			n += 4 * int64(len(el.geo.Order)+len(el.geo.Segment)+len(el.geo.Order))
+		}
+	}
+	for _, el := range e.built {
+		n += 4 * int64(len(el.geo.Order)+len(el.geo.Segment))
+	}
+	e.mu.Unlock()
+	return float64(n+e.schedule.bytes()) / float64(e.manifest.Len())
+}
+
+func (s *schedule) bytes() (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.cache {
+		n += 4 * int64(len(o.Global))
+	}
+	return n
+}

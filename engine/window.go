@@ -1,0 +1,296 @@
+package engine
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"lcache/chunker"
+	"lcache/deliver"
+	"lcache/fetch"
+	"lcache/sample"
+)
+
+// chunk is what a position asks for (deliver.Window).
+func (e *Engine) chunk(at deliver.Position) ([]sample.Index, error) {
+	if !e.schedule.isLocal(at.Rank) {
+		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", at.Rank, e.schedule.local)}
+	}
+	if at.Batch < 0 {
+		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("batch %d: batches are counted from 0", at.Batch)}
+	}
+	_, indices, ok, err := e.schedule.chunk(at)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, io.EOF
+	}
+	return indices, nil
+}
+
+// asked notes where a rank is (deliver.Window).
+func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
+	if at == nil {
+		return
+	}
+	e.checkHint(at, indices)
+	e.mu.Lock()
+	e.begun = true
+	r := e.ranks[at.Rank]
+	if r == nil {
+		r = &rank{}
+		e.ranks[at.Rank] = r
+	}
+	if at.Epoch != r.epoch || r.asked.IsZero() {
+		r.late, r.hungry, r.missFrom = false, false, 0
+	}
+	r.pid, r.epoch, r.batch, r.indices, r.asked = pid, at.Epoch, at.Batch, indices, time.Now()
+	r.finished = false
+	r.floorOf = 0
+	e.counts.epoch(at.Epoch)
+	e.readMisses(at)
+	e.mu.Unlock()
+	e.nudge()
+}
+
+// checkHint compares what a client asked for at a position with the schedule. A difference costs speed only; it is counted and
+// the first one is kept, because the user wants to know.
+func (e *Engine) checkHint(at *deliver.Position, indices []sample.Index) {
+	if !e.schedule.isLocal(at.Rank) || at.Batch < 0 {
+		return
+	}
+	_, want, ok, err := e.schedule.chunk(*at)
+	if err != nil || ok && slices.Equal(want, indices) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.counts.divergences++
+	e.counts.epoch(at.Epoch).diverged = true
+	if e.counts.firstDivergence == nil {
+		d := &Divergence{Epoch: at.Epoch, Rank: at.Rank, Batch: at.Batch}
+		for i := range indices {
+			if i >= len(want) || want[i] != indices[i] {
+				d.Position = i
+				break
+			}
+		}
+		e.counts.firstDivergence = d
+	}
+}
+
+// coming says what the pass is about to bring (deliver.Window).
+func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := -1
+	for i, index := range indices {
+		if have[i] {
+			continue
+		}
+		coming[i] = deliver.Gone
+		if e.cur == nil || e.cur.geo == nil {
+			continue
+		}
+		seg := e.cur.geo.Segment[index]
+		switch {
+		case seg == chunker.None:
+			if e.ahead.Coming(index) {
+				coming[i] = deliver.Loading
+			} else if r := e.rankAt(at); r != nil {
+				r.missFrom = at.Batch + 1 // this one is read by index now: don't read it ahead as well
+			}
+		case e.segs[seg] == segLoading:
+			coming[i] = deliver.Loading
+		case e.segs[seg] == segAbsent && at != nil && at.Epoch == e.cur.epoch:
+			if first < 0 {
+				first = e.unloaded()
+			}
+			r := e.ranks[at.Rank]
+			if first >= 0 && e.broken == nil && r != nil && !r.late && !r.hungry && int(seg) >= first && int(seg) < first+e.sizing.Slots {
+				coming[i] = deliver.Queued
+				if e.paused {
+					e.paused, e.matched = false, 1
+					e.nudge()
+				}
+			}
+		case at != nil && e.tgt != nil && at.Epoch == e.tgt.epoch:
+			// The target is about to be read. At an epoch's boundary that takes a moment, which is cheaper than reading by index.
+			if r := e.ranks[at.Rank]; r != nil && !r.hungry {
+				coming[i] = deliver.Queued
+			}
+		}
+	}
+}
+
+func (e *Engine) rankAt(at *deliver.Position) *rank {
+	if at == nil {
+		return nil
+	}
+	return e.ranks[at.Rank]
+}
+
+// starved makes room for a request that has waited: whoever is behind it is served by index from now on (rule 2).
+func (e *Engine) starved(at *deliver.Position) {
+	e.mu.Lock()
+	me := e.ranks[at.Rank]
+	moved := false
+	for _, r := range e.ranks {
+		if r != me && !r.late && me != nil && behind(r, me) {
+			r.late = true
+			moved = true
+		}
+	}
+	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.epoch) {
+		me.hungry = true
+	}
+	e.mu.Unlock()
+	e.ahead.Sweep(e.missWanted)
+	e.nudge()
+}
+
+// behind reports whether rank a has still to pass what rank b has passed.
+func behind(a, b *rank) bool {
+	switch {
+	case a.asked.IsZero():
+		return true
+	case a.epoch != b.epoch:
+		return a.epoch < b.epoch
+	case a.finished != b.finished:
+		return b.finished
+	}
+	return a.batch < b.batch
+}
+
+// delivered notes what was handed out (deliver.Window).
+func (e *Engine) delivered(at *deliver.Position, d deliver.Delivery) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	// The share of about the last 1,000 samples that lay in the window: under half of them, loading ahead is of no use.
+	weight := min(1, float64(d.Samples)/1000)
+	if d.Samples > 0 {
+		e.matched += weight * (float64(d.InWindow)/float64(d.Samples) - e.matched)
+	}
+	e.paused = e.matched < 0.5 && e.tgt == nil
+	if at == nil {
+		return
+	}
+	r := e.ranks[at.Rank]
+	if d.InWindow == d.Samples && r != nil {
+		r.late, r.hungry = false, false
+	}
+	ep := e.counts.epoch(at.Epoch)
+	ep.hits += int64(d.Samples) - int64(d.Misses)
+	ep.misses += int64(d.Misses)
+	ep.delivered(at.Rank, at.Batch)
+	if r != nil && r.epoch == at.Epoch && at.Batch+1 >= e.schedule.batches(at.Epoch, at.Rank) {
+		r.finished = true
+	}
+	e.closeEpochs()
+	e.nudge()
+}
+
+// missReader is where the reading ahead of misses is: a sequence over epochs, restarted when the ranks jump.
+type missReader struct {
+	running bool
+	epoch   int // that is being listed
+}
+
+// readMisses (re)starts the reading ahead if the log does not keep everything and a rank asks for what the sequence does not
+// reach. e.mu is held.
+func (e *Engine) readMisses(at *deliver.Position) {
+	if e.sizing.Miss == 0 {
+		return
+	}
+	m := &e.missing
+	if m.running && (at.Epoch == m.epoch || at.Epoch == m.epoch-1) {
+		return
+	}
+	if m.running && at.Epoch < m.epoch {
+		return // a rank that repeats a past epoch: by index
+	}
+	m.running, m.epoch = true, at.Epoch
+	e.misses <- at.Epoch
+}
+
+// missLoop owns Ahead: it starts it where readMisses says. A goroutine of its own, because ending the one before waits for reads.
+func (e *Engine) missLoop() {
+	defer e.mover.Done()
+	for {
+		select {
+		case epoch := <-e.misses:
+			e.ahead.Start(e.missSequence(epoch), e.missWanted)
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// missSequence lists what the log does not keep, in the order of need, from an epoch on.
+func (e *Engine) missSequence(epoch int) func() (fetch.Ask, bool) {
+	var order *epochOrder
+	batch, r, i := 0, 0, 0
+	var indices []sample.Index
+	loaded := false
+	return func() (fetch.Ask, bool) {
+		for e.ctx.Err() == nil {
+			if order == nil {
+				var err error
+				if order, err = e.schedule.order(epoch); err != nil {
+					e.mu.Lock()
+					e.missing.running = false
+					e.mu.Unlock()
+					return fetch.Ask{}, false
+				}
+				e.mu.Lock()
+				e.missing.epoch = epoch
+				e.mu.Unlock()
+			}
+			if !loaded {
+				steps := 0
+				for _, rank := range order.ranks {
+					steps = max(steps, order.Batches(rank))
+				}
+				if batch >= steps {
+					order, batch, r = nil, 0, 0
+					epoch++
+					continue
+				}
+				indices, _ = order.Chunk(order.ranks[r], batch, indices[:0])
+				loaded, i = true, 0
+			}
+			for ; i < len(indices); i++ {
+				if index := indices[i]; e.manifest.Size(index) > 0 && !e.keep(index) {
+					i++
+					return fetch.Ask{Index: index, Epoch: epoch, Rank: order.ranks[r], Batch: batch}, true
+				}
+			}
+			loaded = false
+			if r++; r == len(order.ranks) {
+				r = 0
+				batch++
+			}
+		}
+		return fetch.Ask{}, false
+	}
+}
+
+// missWanted reports whether a miss is still ahead of its rank.
+func (e *Engine) missWanted(a fetch.Ask) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.ranks[a.Rank]
+	if r == nil || r.late {
+		return false
+	}
+	at := r.at(e.schedule)
+	if at != a.Epoch {
+		return at < a.Epoch && (e.schedule.job.Epochs == 0 || a.Epoch < e.schedule.job.Epochs)
+	}
+	if r.finished {
+		return at > r.epoch
+	}
+	return a.Batch >= max(r.batch, r.missFrom)
+}

@@ -1,0 +1,167 @@
+package fetch
+
+import (
+	"context"
+	"sync"
+
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// An Ask is a sample that the log does not keep, and where in the epoch it will be needed.
+type Ask struct {
+	Index              sample.Index
+	Epoch, Rank, Batch int
+}
+
+// Ahead reads misses in the order in which they will be needed, as far as the miss ring has room, so that the source works
+// beside the disk all the time. One epoch at a time; Start replaces the one before.
+type Ahead struct {
+	f *Fetcher
+
+	mu     sync.Mutex // guards the fields that follow
+	flying map[sample.Index]struct{}
+	ready  []pending
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+type pending struct {
+	ask Ask
+	x   *staging.Extent
+}
+
+// NewAhead makes an Ahead that reads nothing yet.
+func NewAhead(f *Fetcher) *Ahead {
+	return &Ahead{f: f, flying: map[sample.Index]struct{}{}}
+}
+
+// Start begins an epoch: next yields its misses in order of need, ok false at the end; wanted says whether one is still of use
+// (its rank has not passed it, nor fallen behind).
+func (a *Ahead) Start(next func() (Ask, bool), wanted func(Ask) bool) {
+	a.Stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	a.mu.Lock()
+	a.stop, a.done = cancel, done
+	a.mu.Unlock()
+	go func() {
+		defer close(done)
+		a.run(ctx, next, wanted)
+	}()
+}
+
+// Stop ends the epoch, joins its reads and gives back what nobody took.
+func (a *Ahead) Stop() {
+	a.mu.Lock()
+	stop, done := a.stop, a.done
+	a.stop = nil
+	a.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	<-done
+	a.Sweep(func(Ask) bool { return false })
+}
+
+// Coming reports whether a sample is being read now.
+func (a *Ahead) Coming(index sample.Index) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := a.flying[index]
+	return ok
+}
+
+// Sweep gives back what was read ahead and is not wanted any more.
+func (a *Ahead) Sweep(wanted func(Ask) bool) {
+	a.mu.Lock()
+	var drop []*staging.Extent
+	kept := a.ready[:0]
+	for _, p := range a.ready {
+		if !a.f.Staging.Kept(p.x) {
+			continue // somebody took it
+		}
+		if wanted(p.ask) {
+			kept = append(kept, p)
+		} else {
+			drop = append(drop, p.x)
+		}
+	}
+	clear(a.ready[len(kept):])
+	a.ready = kept
+	a.mu.Unlock()
+	for _, x := range drop {
+		a.f.Staging.Withdraw(x)
+	}
+}
+
+func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(Ask) bool) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, a.f.Jobs)
+	for ctx.Err() == nil {
+		ask, ok := next()
+		if !ok {
+			return
+		}
+		if !wanted(ask) || a.f.Staging.Present(ask.Index) {
+			continue
+		}
+		x := a.room(ctx, ask, wanted)
+		if x == nil {
+			continue
+		}
+		slots <- struct{}{}
+		a.mu.Lock()
+		a.flying[ask.Index] = struct{}{}
+		a.mu.Unlock()
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			a.read(ctx, ask, x)
+			<-slots
+		}()
+	}
+}
+
+// room waits until the ring has room, giving back meanwhile what nobody wants any more. It gives up when the sample itself is
+// not wanted any more.
+func (a *Ahead) room(ctx context.Context, ask Ask, wanted func(Ask) bool) *staging.Extent {
+	for ctx.Err() == nil && wanted(ask) {
+		changed := a.f.Staging.Changed()
+		if x, ok := a.f.Staging.Alloc(staging.Miss, ask.Index, int(a.f.Manifest.Size(ask.Index))); ok {
+			return x
+		}
+		a.Sweep(wanted)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (a *Ahead) read(ctx context.Context, ask Ask, x *staging.Extent) {
+	data := x.Buf[:a.f.Manifest.Size(ask.Index)]
+	late, err := a.f.Source(ctx, ask.Index, data)
+	a.mu.Lock()
+	delete(a.flying, ask.Index)
+	if err == nil {
+		a.f.Staging.PublishExtent(x, data, true)
+		a.ready = append(a.ready, pending{ask, x})
+	}
+	a.mu.Unlock()
+	if err == nil {
+		return
+	}
+	// Whoever needs the sample asks for it by index, and gets the error or a second try.
+	if late != nil {
+		q := &lateReads{}
+		q.add(x.Buf, late)
+		a.f.dropLater(x, q)
+	} else {
+		a.f.Staging.Drop(x)
+	}
+	a.f.Staging.Notify()
+}

@@ -1,0 +1,43 @@
+// Package offheap gives large arrays of plain numbers that Go's garbage collector neither scans nor counts.
+//
+// A cache of 14 million samples keeps several numbers for each of them; on Go's heap they would double the heap's target and
+// with it the memory that a limit must leave room for. Make maps zeroed anonymous memory, Free gives it back. The arrays are
+// ordinary slices: nothing checks their lifetime, so the owner frees them only after the last use. Safe for concurrent use.
+package offheap
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Number is what an array may hold: fixed widths without pointers.
+type Number interface {
+	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64
+}
+
+// Make returns n zeroed numbers outside the Go heap. Pages are taken from the system when they are first written.
+func Make[T Number](n int) ([]T, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	var zero T
+	bytes := n * int(unsafe.Sizeof(zero))
+	mem, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of memory: %w", bytes, err)
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n), nil
+}
+
+// Free gives back what Make returned; nil is allowed. The slice must be the one that Make gave, not a part of it.
+func Free[T Number](s []T) {
+	if cap(s) == 0 {
+		return
+	}
+	s = s[:cap(s)]
+	bytes := len(s) * int(unsafe.Sizeof(s[0]))
+	// x/sys keeps a table of what it mapped, keyed by the slice's last byte; the same bytes are the key here.
+	_ = unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), bytes))
+}

@@ -1,0 +1,272 @@
+package reorder
+
+import (
+	"sync"
+	"time"
+
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// arrival is one sample of the segment's byte string.
+type arrival struct {
+	off   uint64 // in the slot: blocks are read to the place they have in the string
+	index sample.Index
+	lost  bool // a block under it could not be read
+	late  bool // because the block did not come in time: don't ask the disk again
+}
+
+type blockState uint8
+
+const (
+	blockPending blockState = iota
+	blockHere
+	blockFailed
+	blockLate // given up on; its bytes may still land in the slot
+)
+
+// load is one segment on its way into one slot.
+type load struct {
+	p      *Pass
+	line   *Line
+	seg    int
+	slot   int
+	base   uint64 // of the slot in staging
+	mem    []byte
+	target *Target
+	drain  bool // nobody asks for it: only what must be written on is brought
+	done   func()
+
+	arrivals []arrival
+
+	mu       sync.Mutex // guards the fields that follow
+	blocks   []blockState
+	pending  int // blocks the kernel owns
+	here     int // blocks [0, here) are decided
+	handed   int // arrivals [0, handed) are in tasks
+	finishes []bool
+	popped   int // tasks [0, popped) are done, in order
+	ends     []uint64
+	open     int // tasks, supplies and the reading itself, not yet done
+	room     uint64
+	watch    *time.Timer
+}
+
+// Load brings segment seg of line into slot (which the caller has acquired for it), and writes its samples on into target (nil:
+// they stay where they are). With drain nobody will ask for the segment here. done runs when everything is published and
+// written on; the slot is then ready.
+func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, done func()) {
+	l := &load{p: p, line: line, seg: seg, slot: slot, base: uint64(slot * p.Staging.SlotBytes()), mem: p.Staging.Slot(slot),
+		target: target, drain: drain, done: done, open: 1}
+	line.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
+		l.arrivals = append(l.arrivals, arrival{off: off, index: index})
+		return true
+	})
+	n := line.Log.Blocks(seg)
+	l.blocks = make([]blockState, n)
+	l.pending = n
+	l.room = uint64(n * p.Block)
+	missing := l.missing()
+	p.loads.Add(1)
+	l.open++ // the reading
+	if n > 0 {
+		l.p.progress.Store(time.Now().UnixNano())
+		l.watch = time.AfterFunc(p.BlockTimeout, l.timeout)
+	}
+	go func() {
+		l.supplyAll(missing)
+		l.close()
+	}()
+	for j := range n {
+		line.Log.ReadBlock(seg, j, l.mem[j*p.Block:(j+1)*p.Block], func(err error) { l.arrived(j, err) })
+	}
+	if n == 0 {
+		l.close()
+	}
+}
+
+// missing lists what the segment should hold and the Logfile lacks, in line order.
+func (l *load) missing() (missing []sample.Index) {
+	if l.line.Order == nil {
+		return nil
+	}
+	loc := l.p.Locations
+	l.line.Members(l.seg, func(index sample.Index) {
+		slot, seg, _, ok := loc.Split(loc.Get(index))
+		if ok && slot == l.line.Slot && seg == l.seg {
+			return
+		}
+		if l.drain && l.routed(index) {
+			return
+		}
+		missing = append(missing, index)
+	})
+	return missing
+}
+
+// routed reports whether the next line needs nothing of a sample any more.
+func (l *load) routed(index sample.Index) bool {
+	if l.target == nil {
+		return true
+	}
+	_, ok := l.target.Router.Route(index)
+	return !ok
+}
+
+// supplyAll brings the missing samples, as many at a time as the source is read with.
+func (l *load) supplyAll(missing []sample.Index) {
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, l.p.Fetcher.Jobs)
+	for _, index := range missing {
+		turn <- struct{}{}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			l.p.supply(l, index, true)
+			l.p.Staging.Notify()
+			<-turn
+		}()
+	}
+	wg.Wait()
+}
+
+// reserve takes room in the slot that no block is read to.
+func (l *load) reserve(size int) (uint64, bool) {
+	a := uint64(l.p.Align)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	end := l.room + (uint64(size)+a-1)/a*a
+	if end > uint64(len(l.mem)) {
+		return 0, false
+	}
+	off := l.room
+	l.room = end
+	return off, true
+}
+
+// arrived is called once for each block. It may run on the I/O engine's goroutine: it only hands on.
+func (l *load) arrived(j int, err error) {
+	l.mu.Lock()
+	l.pending--
+	l.p.progress.Store(time.Now().UnixNano())
+	if l.blocks[j] == blockLate {
+		l.mu.Unlock()
+		l.p.Staging.Unpin(l.slot)
+		l.p.loads.Done()
+		return
+	}
+	l.blocks[j] = blockHere
+	if err != nil {
+		l.blocks[j] = blockFailed
+	}
+	l.advance()
+	l.mu.Unlock()
+}
+
+// timeout gives up on blocks that have not come, if none came for a while: the slot stays pinned until they do.
+func (l *load) timeout() {
+	l.mu.Lock()
+	if l.pending == 0 || l.here == len(l.blocks) {
+		l.mu.Unlock()
+		return
+	}
+	if wait := l.p.BlockTimeout - time.Duration(time.Now().UnixNano()-l.p.progress.Load()); wait > 0 {
+		l.watch.Reset(wait)
+		l.mu.Unlock()
+		return
+	}
+	for j, s := range l.blocks {
+		if s == blockPending {
+			l.blocks[j] = blockLate
+			l.p.Stats.LateBlocks.Add(1)
+			l.p.Staging.Pin(l.slot)
+			l.p.loads.Add(1)
+		}
+	}
+	l.advance()
+	l.mu.Unlock()
+	l.p.Logger.Warn("the disk does not answer; samples are read from the source", "segment", l.seg, "waited", l.p.BlockTimeout)
+}
+
+// advance moves over the blocks that are decided and hands on the samples that end in them, as one task for each block. Tasks of a
+// load are queued in order, under its lock: the window's tokens would deadlock otherwise.
+func (l *load) advance() {
+	w := uint64(l.p.Block)
+	for l.here < len(l.blocks) && l.blocks[l.here] != blockPending {
+		l.here++
+		from := l.handed
+		for l.handed < len(l.arrivals) {
+			a := &l.arrivals[l.handed]
+			end := a.off + uint64(l.p.Sizes[a.index])
+			if end > uint64(l.here)*w && l.here < len(l.blocks) {
+				break
+			}
+			for j := a.off / w; j <= (end-1)/w && j < uint64(len(l.blocks)); j++ {
+				a.lost = a.lost || l.blocks[j] != blockHere
+				a.late = a.late || l.blocks[j] == blockLate
+			}
+			l.handed++
+		}
+		if l.handed > from {
+			l.p.queue.put(task{load: l, from: from, to: l.handed, seq: len(l.finishes)})
+			l.finishes = append(l.finishes, false)
+			// Blocks before the first sample that is not yet written on are free.
+			free := uint64(len(l.blocks))
+			if l.handed < len(l.arrivals) {
+				free = l.arrivals[l.handed].off / w
+			}
+			l.ends = append(l.ends, free)
+			l.open++
+		}
+	}
+	if l.here == len(l.blocks) {
+		l.open-- // the reading is over; a task or the supplies may still be open
+		if l.open == 0 {
+			l.open++ // nothing else will close: do it as if it were the last task
+			go l.close()
+		}
+	}
+}
+
+// finished is called by a worker when all samples of a task are written on. Blocks are freed in order.
+func (l *load) finished(t task) {
+	l.mu.Lock()
+	l.finishes[t.seq] = true
+	free := uint64(0)
+	first := l.popped
+	for l.popped < len(l.finishes) && l.finishes[l.popped] {
+		free = l.ends[l.popped]
+		l.popped++
+	}
+	n := l.popped - first
+	l.mu.Unlock()
+	if l.target != nil && n > 0 && l.p.ctx.Err() == nil {
+		l.line.Log.FreeBlocks(l.seg, int(free))
+	}
+	l.p.queue.give(n)
+	l.p.Staging.Notify()
+	l.close()
+}
+
+// close ends one of the load's open parts; the last one ends the load.
+func (l *load) close() {
+	l.mu.Lock()
+	l.open--
+	last := l.open == 0
+	l.mu.Unlock()
+	if !last {
+		return
+	}
+	if l.watch != nil {
+		l.watch.Stop()
+	}
+	if l.target != nil && l.p.ctx.Err() == nil {
+		l.line.Log.FreeSegment(l.seg)
+	}
+	l.p.Staging.Ready(l.slot)
+	l.done()
+	l.p.loads.Done()
+}
+
+// Owner names the segment of a line in staging.
+func (l *Line) Owner(seg int) staging.Segment { return staging.Segment{Line: l.ID, Segment: seg} }

@@ -1,0 +1,257 @@
+// Package reorder is the one pass over a Logfile: it loads a segment into staging, verifies each sample, and writes it on into the
+// Logfile of the next epoch, at the place where that epoch wants it (LCache's Algorithm 1, lines 11–16). Delivery is its side
+// effect: a verified sample is published in staging, by reference.
+//
+// A Pass loads the segments it is told to, several at a time; which ones and when is the engine's business. A Line is an epoch's
+// layout and its Logfile; a Router says, purely, where a sample goes next. Samples that a segment should hold and lacks are
+// supplied through fetch and treated like the rest. A block of the old Logfile is free as soon as all its samples are verified and
+// appended, so that a slow client never holds disk space. Load may be called concurrently.
+package reorder
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lcache/fetch"
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// A Line is the layout of one epoch, as the pass needs it, and the Logfile that holds it.
+type Line struct {
+	ID     uint64 // unique while the server runs, never 0
+	Log    *logfile.Logfile
+	Slot   int            // of the Logfile
+	Order  []sample.Index // samples in line order; nil for a Logfile whose order this job does not know
+	Starts []uint64       // segment k is Order[Starts[k]:Starts[k+1]]
+}
+
+// Members calls f for each sample that a segment should hold.
+func (l *Line) Members(seg int, f func(sample.Index)) {
+	if l.Order == nil {
+		l.Log.Arrivals(seg, func(_ int, index uint32, _ uint64) bool { f(index); return true })
+		return
+	}
+	for _, index := range l.Order[l.Starts[seg]:l.Starts[seg+1]] {
+		f(index)
+	}
+}
+
+// A Target is the next line, being filled.
+type Target struct {
+	Log    *logfile.Logfile
+	Slot   int
+	Router *Router
+}
+
+// Options are what a Pass works with.
+type Options struct {
+	Staging      *staging.Staging
+	Fetcher      *fetch.Fetcher
+	Locations    *metaindex.Locations
+	Sums         *sample.Sums
+	Sizes        []uint32
+	Align        int
+	Block        int
+	Workers      int           // that verify and copy
+	BlockTimeout time.Duration // without progress for so long, outstanding blocks are late
+	WriteTimeout time.Duration // an append that waits longer drops its sample
+	Logger       *slog.Logger
+}
+
+// Stats only grow.
+type Stats struct {
+	Dropped    atomic.Int64 // samples not written on: a write error, a deadline, no room
+	Verified   atomic.Int64
+	LateBlocks atomic.Int64
+	Supplied   atomic.Int64 // samples that a segment lacked
+}
+
+// A Pass: see the package's comment.
+type Pass struct {
+	Options
+	Stats Stats
+
+	queue    *queue
+	progress atomic.Int64 // when a block last came in, of any load: they share the disk's queue
+	wg       sync.WaitGroup
+	loads    sync.WaitGroup
+	ctx      context.Context // ends at Close: the pass's own life, not a call's
+	cancel   context.CancelFunc
+}
+
+// aheadTasks is how many blocks may be appended to the next Logfile before the oldest of them is free in the old one. With the
+// arena's least slack of 32 blocks this leaves room for what is in flight.
+const aheadTasks = 8
+
+// New starts the workers.
+func New(o Options) *Pass {
+	if o.BlockTimeout == 0 {
+		o.BlockTimeout = 5 * time.Second
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = 30 * time.Second
+	}
+	p := &Pass{Options: o, queue: newQueue(aheadTasks)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for range max(o.Workers, 1) {
+		p.wg.Add(1)
+		go p.work()
+	}
+	return p
+}
+
+// Close ends all loads, at the next sample, and joins the workers. A block that the disk never answers keeps it until ctx ends.
+func (p *Pass) Close(ctx context.Context) error {
+	p.cancel()
+	done := make(chan struct{})
+	go func() {
+		p.loads.Wait()
+		p.queue.close()
+		p.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("segments are still being read: %w", ctx.Err())
+	}
+}
+
+// A task is a run of a segment's samples whose blocks are all in memory, or known not to come.
+type task struct {
+	load     *load
+	from, to int // of load.arrivals
+	seq      int // of the load's tasks
+}
+
+func (p *Pass) work() {
+	defer p.wg.Done()
+	for {
+		t, ok := p.queue.take()
+		if !ok {
+			return
+		}
+		for i := t.from; i < t.to; i++ {
+			a := &t.load.arrivals[i]
+			if p.ctx.Err() == nil {
+				p.arrive(t.load, a)
+			}
+		}
+		t.load.finished(t)
+	}
+}
+
+// arrive verifies one sample where it lies in the slot, publishes it and writes it on.
+func (p *Pass) arrive(l *load, a *arrival) {
+	size := p.Sizes[a.index]
+	sum, known := p.Sums.Get(a.index)
+	if !a.lost && known {
+		data := l.mem[a.off : a.off+uint64(size)]
+		if sample.Sum(data) == sum {
+			p.Stats.Verified.Add(1)
+			p.Staging.Publish(a.index, l.base+a.off, false)
+			p.route(l, a.index, data)
+			return
+		}
+	}
+	p.supply(l, a.index, !a.late)
+}
+
+// route writes a sample on into the next line, and publishes its new place before anything is freed.
+func (p *Pass) route(l *load, index sample.Index, data []byte) {
+	if l.target == nil {
+		return
+	}
+	seg, ok := l.target.Router.Route(index)
+	if !ok || !l.target.Router.Claim(index) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.WriteTimeout)
+	off, err := l.target.Log.Append(ctx, int(seg), index, data)
+	cancel()
+	if err == nil {
+		p.Locations.Set(index, p.Locations.At(l.target.Slot, int(seg), off))
+		return
+	}
+	l.target.Router.Unclaim(index)
+	if p.ctx.Err() == nil {
+		p.forget(l, index)
+		p.Stats.Dropped.Add(1)
+		p.Logger.Warn("a sample is not in the next epoch's log and will be read from the source", "sample", index, "error", err)
+	}
+}
+
+// supply brings a sample that the segment lacks: from another place in the log, else from the source, into room that no block
+// of this segment was ever read to.
+func (p *Pass) supply(l *load, index sample.Index, useLog bool) {
+	if p.ctx.Err() != nil {
+		return
+	}
+	p.Stats.Supplied.Add(1)
+	size := int(p.Sizes[index])
+	off, inSlot := l.reserve(size)
+	if inSlot && (!useLog || p.Locations.Get(index) == 0) {
+		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
+		late, err := p.Fetcher.Source(p.ctx, index, dst)
+		if late != nil {
+			p.pinUntil(l.slot, late)
+		}
+		if err == nil {
+			p.Staging.Publish(index, l.base+off, true)
+			p.route(l, index, dst)
+		} else {
+			p.skipped(l, index, err)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.Fetcher.SourceTimeout)
+	extents, got, err := p.Fetcher.Many(ctx, []sample.Index{index})
+	cancel()
+	if err != nil {
+		p.skipped(l, index, err)
+		return
+	}
+	data := got[0].Data
+	if inSlot {
+		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
+		copy(dst, data)
+		p.Staging.Publish(index, l.base+off, got[0].FromSource)
+	}
+	p.route(l, index, data)
+	for _, x := range extents {
+		p.Staging.Drop(x)
+	}
+}
+
+// skipped leaves a sample out of the window. Whoever asks for it does so by index, and is told what is wrong with it.
+func (p *Pass) skipped(l *load, index sample.Index, err error) {
+	if p.ctx.Err() != nil {
+		return
+	}
+	if l.target != nil {
+		p.forget(l, index)
+	}
+	p.Logger.Warn("a sample could not be read ahead", "sample", index, "error", err)
+}
+
+// forget clears the place of a sample that is not written on: its old block is about to be free.
+func (p *Pass) forget(l *load, index sample.Index) {
+	loc := p.Locations.Get(index)
+	if slot, seg, _, ok := p.Locations.Split(loc); ok && slot == l.line.Slot && seg == l.seg {
+		p.Locations.Clear(index, loc)
+	}
+}
+
+// pinUntil keeps a slot from being used again before a late read from the source is over.
+func (p *Pass) pinUntil(slot int, late <-chan struct{}) {
+	p.Staging.Pin(slot)
+	p.Fetcher.After(late, func() { p.Staging.Unpin(slot) })
+}

@@ -1,0 +1,52 @@
+package reorder
+
+import (
+	"sync/atomic"
+
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// None is the segment of a sample that the next line does not hold.
+const None = ^uint32(0)
+
+// A Router answers where a sample goes next: a segment of the next line, or nowhere. It sees an index and nothing else, no bytes,
+// files or clocks. One bit a sample remembers what is placed already, so that a sample that comes by twice is routed once.
+type Router struct {
+	segment []uint32 // of the next line, by index; not owned
+	placed  []uint64
+}
+
+// NewRouter makes a router into the line whose segment map is given. Free it when the line is complete.
+func NewRouter(segment []uint32) (*Router, error) {
+	placed, err := offheap.Make[uint64]((len(segment) + 63) / 64)
+	if err != nil {
+		return nil, err
+	}
+	return &Router{segment: segment, placed: placed}, nil
+}
+
+// Route is the segment that a sample is to be appended to; ok is false if it is placed already or the next line leaves it out.
+func (r *Router) Route(index sample.Index) (segment uint32, ok bool) {
+	segment = r.segment[index]
+	return segment, segment != None && !r.Placed(index)
+}
+
+// Placed reports whether a sample is in the next line.
+func (r *Router) Placed(index sample.Index) bool {
+	return atomic.LoadUint64(&r.placed[index/64])&(1<<(index%64)) != 0
+}
+
+// Claim marks a sample as placed; only one of several callers gets true.
+func (r *Router) Claim(index sample.Index) bool {
+	bit := uint64(1) << (index % 64)
+	return atomic.OrUint64(&r.placed[index/64], bit)&bit == 0
+}
+
+// Unclaim takes a claim back: the sample could not be appended.
+func (r *Router) Unclaim(index sample.Index) {
+	atomic.AndUint64(&r.placed[index/64], ^(uint64(1) << (index % 64)))
+}
+
+// Free gives the memory back.
+func (r *Router) Free() { offheap.Free(r.placed); r.placed = nil }

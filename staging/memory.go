@@ -1,0 +1,148 @@
+package staging
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const hugePage = 2 << 20
+
+// memory is the shared map itself: one memfd, sealed so that nobody can resize it or map it writable again.
+type memory struct {
+	fd   int
+	file *os.File // the same memfd opened read-only: what clients get
+	data []byte
+	huge string // "hugetlb", "thp" or ""
+}
+
+func newMemory(size int) (*memory, error) {
+	size = (size + hugePage - 1) / hugePage * hugePage
+	m := &memory{fd: -1}
+	if freeHugePages() >= size/hugePage {
+		if err := m.open(size, unix.MFD_HUGETLB); err == nil {
+			m.huge = "hugetlb"
+		}
+	}
+	if m.data == nil {
+		if err := m.open(size, 0); err != nil {
+			return nil, fmt.Errorf("reserve %d bytes of shared memory: %w", size, err)
+		}
+		if unix.Madvise(m.data, unix.MADV_HUGEPAGE) == nil && shmemHuge() {
+			m.huge = "thp"
+		}
+	}
+	if err := m.seal(); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *memory) open(size, flags int) error {
+	fd, err := unix.MemfdCreate("lcache-staging", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
+	if err != nil {
+		return fmt.Errorf("memfd_create: %w", err)
+	}
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("size the memfd: %w", err)
+	}
+	data, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("map the memfd: %w", err)
+	}
+	m.fd, m.data = fd, data
+	return nil
+}
+
+// seal forbids resizing (a client's map could SIGBUS) and every new writable map; the server's own stays writable.
+func (m *memory) seal() error {
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(uintptr(m.fd), unix.F_ADD_SEALS, seals); err != nil {
+		return fmt.Errorf("seal the shared memory: %w", err)
+	}
+	file, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", m.fd), os.O_RDONLY, 0)
+	if err != nil {
+		return fmt.Errorf("open the shared memory read-only: %w", err)
+	}
+	m.file = file
+	return nil
+}
+
+func (m *memory) close() {
+	if m.file != nil {
+		m.file.Close()
+	}
+	if m.data != nil {
+		unix.Munmap(m.data)
+		m.data = nil
+	}
+	if m.fd >= 0 {
+		unix.Close(m.fd)
+		m.fd = -1
+	}
+}
+
+// pageBytes says what the kernel really gave: the page size that most of the touched memory is mapped with, from smaps.
+func (m *memory) pageBytes() int {
+	if m.huge == "hugetlb" {
+		return hugePage
+	}
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return os.Getpagesize()
+	}
+	defer f.Close()
+	var inside bool
+	var rss, pmd int
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		line := sc.Text()
+		if !strings.Contains(strings.SplitN(line, " ", 2)[0], ":") { // the head line of a mapping: "from-to perms …"
+			inside = strings.Contains(line, "memfd:lcache-staging")
+			continue
+		}
+		if !inside {
+			continue
+		}
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kb, _ := strconv.Atoi(fields[1])
+		switch fields[0] {
+		case "Rss:":
+			rss += kb
+		case "ShmemPmdMapped:":
+			pmd += kb
+		}
+	}
+	if rss > 0 && pmd*2 >= rss {
+		return hugePage
+	}
+	return os.Getpagesize()
+}
+
+func freeHugePages() int {
+	b, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	return n
+}
+
+func shmemHuge() bool {
+	b, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+	if err != nil {
+		return false
+	}
+	s := string(b)
+	return strings.Contains(s, "[advise]") || strings.Contains(s, "[always]") || strings.Contains(s, "[within_size]") || strings.Contains(s, "[force]")
+}
