@@ -14,7 +14,8 @@ import (
 // background.
 //
 // It waits while all write buffers are on their way to disk, and so also while no place of the arena is free; when ctx ends
-// meanwhile, the sample is not in the log. ErrFull means that the segment takes no more. A failed write is never an error
+// meanwhile, the sample is not in the log. So who moves samples from one Logfile to the other must not run ahead of the oldest block
+// that is not freed by more bytes than there are free places, or the two wait for each other. ErrFull means that the segment takes no more. A failed write is never an error
 // here: the sample may be gone when it is read (ErrHole), and Options.Lost is told.
 func (l *Logfile) Append(ctx context.Context, seg int, index sample.Index, data []byte) (off uint64, err error) {
 	if err := l.checkSample(seg, index, len(data)); err != nil {
