@@ -1,0 +1,76 @@
+"""The codec beside frames that were made by hand; the server's tests hold its codec to the same file."""
+
+import pathlib
+
+import pytest
+
+from lcache import ProtocolError, protocol
+
+GOLDENS = pathlib.Path(__file__).parents[2] / "server" / "testdata" / "frames.txt"
+
+
+def u32(*numbers):
+    return b"".join(n.to_bytes(4, "little") for n in numbers)
+
+
+@pytest.fixture(scope="module")
+def frames():
+    if not GOLDENS.exists():
+        pytest.skip(f"{GOLDENS} is not here: this is not a full checkout")
+    found = {}
+    for line in GOLDENS.read_text().splitlines():
+        name, colon, digits = line.partition(":")
+        if colon and not line.startswith("#"):
+            found[name] = bytes.fromhex(digits.replace(" ", ""))
+    return found
+
+
+def test_requests(frames):
+    p = protocol
+    none = (p.NOWHERE,) * 3
+    made = {
+        "hello": p.frame(p.HELLO, 1, p.hello("t", None)),
+        "chunk": p.frame(p.CHUNK, 2, p.chunk(3, 1, 17)),
+        "get": p.frame(p.GET, 3, p.get(u32(5, 3, 9), (3, 1, 17))),
+        "get-nowhere": p.frame(p.GET, 4, p.get(u32(5), none)),
+        "release": p.frame(p.RELEASE, 0, p.release([1, (1 << 63) - 1])),
+        "push": p.frame(p.PUSH, 5, p.push(2, 1, 0, True, u32(2, 0, 1), u32(7, 8, 9))),
+        "status": p.frame(p.STATUS, 6),
+        "names": p.frame(p.NAMES, 7, p.names(u32(5, 3))),
+        "bye": p.frame(p.BYE, 0),
+        "cancel": p.frame(p.CANCEL, 0, p.cancel([2])),
+    }
+    for name, frame in made.items():
+        assert frame.hex() == frames[name].hex(), name
+
+
+def body(frame, kind, request):
+    assert protocol.header(frame) == (len(frame) - 4, kind, request)
+    return frame[12:]
+
+
+def test_answers(frames):
+    p = protocol
+    assert p.read_json(body(frames["json"], p.A_JSON, 1)) == {}
+    columns = p.read_batch(body(frames["batch"], p.A_BATCH, 2), 1 << 32, 10)
+    assert columns.lease == (1 << 63) + 7
+    assert [list(c) for c in columns[1:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
+    assert p.read_lease(body(frames["batch"], p.A_BATCH, 2)) == columns.lease
+    assert body(frames["end"], p.A_END, 2) == body(frames["ok"], p.A_OK, 5) == b""
+    assert p.read_names(body(frames["names-are"], p.A_NAMES, 7), 2) == ["a", "\udcff/b"]
+    assert p.read_error(body(frames["error"], p.A_ERROR, 2)) == ("sample", "gone", "a/b.jpg")
+
+
+@pytest.mark.parametrize(("memory", "samples"), [((1 << 32) - 1, 10), (1 << 32, 9)])
+def test_batch_is_held_to_its_limits(frames, memory, samples):
+    with pytest.raises(ProtocolError):
+        protocol.read_batch(frames["batch"][12:], memory, samples)
+
+
+def test_every_truncation_is_refused(frames):
+    for name, read in (("batch", lambda b: protocol.read_batch(b, 1 << 40, 100)), ("names-are", lambda b: protocol.read_names(b, 2))):
+        whole = frames[name][12:]
+        read(whole)
+        for n in range(len(whole)):
+            with pytest.raises(ProtocolError):
+                read(whole[:n])

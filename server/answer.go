@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+// errCancelled is what a request ends with that a CANCEL named.
+var errCancelled = errors.New("the client cancelled this request")
+
+// handle answers one request.
+func (c *conn) handle(ctx context.Context, q *request) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c.mu.Lock()
+	q.stop = stop
+	cancelled := q.cancelled
+	c.mu.Unlock()
+
+	var lease uint64
+	var err error
+	c.out = c.out[:0]
+	switch {
+	case cancelled:
+		err = errCancelled
+	case ctx.Err() != nil || c.s.isClosing():
+		err = deliver.ErrClosing
+	default:
+		lease, err = c.answer(ctx, q)
+	}
+	if !c.answered(q, lease) {
+		c.client.Release(lease)
+		err = errCancelled
+	}
+	if err != nil {
+		f := failureOf(err)
+		switch f.Kind {
+		case "internal":
+			c.s.opts.Logger.Error("answer a request", "pid", c.client.Pid, "type", q.kind, "err", err)
+		case "protocol":
+			c.s.opts.Logger.Warn("connection ended", "pid", c.client.Pid, "err", err)
+			defer c.c.CloseRead() // the reader comes to its end, and with it the connection
+		}
+		c.out = appendFailure(c.out[:0], q.request, f)
+	}
+	if c.send(c.out) != nil && lease != 0 {
+		// The client can't have read all of it, so it has nothing to release.
+		c.mu.Lock()
+		c.forget(lease)
+		c.mu.Unlock()
+		c.client.Release(lease)
+	}
+	if cap(c.out) > 1<<20 {
+		c.out = nil // large answers are rare, connections may be many
+	}
+}
+
+// answered takes a request off the list, and notes the lease of its answer for CANCEL and BYE. False if it was cancelled with a lease
+// to give back.
+func (c *conn) answered(q *request, lease uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, q.request)
+	c.bytes -= len(q.body)
+	if lease == 0 {
+		return true
+	}
+	if q.cancelled {
+		return false
+	}
+	c.leases[lease] = q.request
+	c.answers[q.request] = lease
+	return true
+}
+
+// answer puts the answer into c.out; lease is a BATCH's.
+func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error) {
+	switch q.kind {
+	case typeChunk:
+		p, err := decodeChunk(q.body)
+		if err != nil {
+			return 0, err
+		}
+		batch, err := c.client.Chunk(ctx, p.epoch, p.rank, p.batch)
+		if errors.Is(err, io.EOF) {
+			c.out = appendEmpty(c.out, typeEnd, q.request)
+			return 0, nil
+		}
+		return c.batch(q, batch, err)
+	case typeGet:
+		p, err := decodeGet(q.body)
+		if err != nil {
+			return 0, err
+		}
+		if len(p.indices) > maxBatch {
+			return 0, argument("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
+		}
+		batch, err := c.client.Get(ctx, p.indices, p.at)
+		return c.batch(q, batch, err)
+	case typePush:
+		if err := c.pushed(q.body); err != nil {
+			return 0, err
+		}
+		c.out = appendEmpty(c.out, typeOK, q.request)
+		return 0, nil
+	case typeStatus:
+		if len(q.body) != 0 {
+			return 0, broken("STATUS has a body")
+		}
+		c.out, err = appendJSON(c.out, typeJSON, q.request, c.s.engine.Status())
+		return 0, err
+	case typeNames:
+		indices, err := decodeList(q.body, "NAMES")
+		if err != nil {
+			return 0, err
+		}
+		names, err := c.s.engine.Names(indices)
+		if err != nil {
+			return 0, err
+		}
+		c.out, err = appendNames(c.out, q.request, names)
+		return 0, err
+	}
+	return 0, broken("type %d is no request of protocol %d", q.kind, protocolVersion)
+}
+
+func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error) {
+	if err != nil {
+		return 0, err
+	}
+	if n := len(batch.Indices); n > maxBatch {
+		c.client.Release(batch.Lease)
+		return 0, argument("the batch has %d samples: at most %d fit an answer", n, maxBatch)
+	}
+	c.out = appendBatch(c.out, q.request, batch)
+	return batch.Lease, nil
+}
+
+// pushed takes a piece of an order, and hands the order over when it is complete.
+func (c *conn) pushed(body []byte) error {
+	p, err := decodePush(body)
+	if err != nil {
+		return err
+	}
+	if p.first == 0 {
+		c.push, c.pushBatches, c.pushIndices = p, nil, 0
+	}
+	if p.first != len(c.pushBatches) || p.epoch != c.push.epoch || p.rank != c.push.rank {
+		return argument("piece of an order for epoch %d rank %d from batch %d on: the one before ended at batch %d of epoch %d rank %d; begin again with batch 0",
+			p.epoch, p.rank, p.first, len(c.pushBatches), c.push.epoch, c.push.rank)
+	}
+	if c.pushIndices += p.indices; c.pushIndices > maxPushed || len(c.pushBatches)+len(p.batches) > maxPushed {
+		c.pushBatches, c.pushIndices = nil, 0
+		return argument("push an order of more than %d samples for one epoch and rank", maxPushed)
+	}
+	c.pushBatches = append(c.pushBatches, p.batches...)
+	if p.more {
+		return nil
+	}
+	batches := c.pushBatches
+	if batches == nil {
+		batches = [][]sample.Index{}
+	}
+	c.pushBatches, c.pushIndices = nil, 0
+	return c.s.engine.Push(p.epoch, p.rank, batches)
+}

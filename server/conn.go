@@ -1,0 +1,285 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+// conn is one connection. The reader reads frames, carries out what must not wait, and queues the rest; serve answers.
+type conn struct {
+	s      *Server
+	c      *net.UnixConn
+	r      *bufio.Reader
+	client *deliver.Client
+	queue  chan *request
+	out    []byte // of the answering goroutine, used again
+	mute   bool   // a write failed; of the answering goroutine
+
+	// Of the order that is being pushed in pieces; only the answering goroutine sees it.
+	push        pushRequest
+	pushBatches [][]sample.Index
+	pushIndices int
+
+	mu sync.Mutex // guards the fields that follow
+	// Requests that are not answered, by number, and their bytes.
+	open  map[uint32]*request
+	bytes int
+	// Leases given on this connection that were not released: each with its request, and the other way around for CANCEL.
+	leases  map[uint64]uint32
+	answers map[uint32]uint64
+	bye     bool
+}
+
+type request struct {
+	frame
+	cancelled bool               // by a CANCEL
+	stop      context.CancelFunc // while it is being answered
+}
+
+func newConn(s *Server, c *net.UnixConn) *conn {
+	return &conn{s: s, c: c, r: bufio.NewReaderSize(c, 16<<10), queue: make(chan *request, s.limits.waiting),
+		open: map[uint32]*request{}, leases: map[uint64]uint32{}, answers: map[uint32]uint64{}}
+}
+
+// serve runs the connection from its first frame to its end.
+func (c *conn) serve(ctx context.Context) {
+	defer c.c.Close()
+	if err := c.welcome(); err != nil {
+		if !gone(err) {
+			c.s.opts.Logger.Warn("client refused", "err", err)
+			c.send(appendFailure(nil, 0, failureOf(err)))
+		}
+		return
+	}
+	defer c.leave()
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	var end error
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		end = c.read()
+		if !c.s.isClosing() || !gone(end) {
+			giveUp() // nobody will read the answers
+		}
+		close(c.queue)
+	}()
+	for q := range c.queue {
+		c.handle(ctx, q)
+	}
+	<-read
+	switch {
+	case c.s.isClosing():
+		c.send(appendFailure(nil, 0, failure{Kind: "closing", Message: deliver.ErrClosing.Error()}))
+	case end != nil && !gone(end):
+		c.s.opts.Logger.Warn("connection ended", "pid", c.client.Pid, "err", end)
+		c.send(appendFailure(nil, 0, failureOf(end)))
+	}
+}
+
+// gone reports whether a connection's end is no fault of anybody's: the client closed it, or Shutdown did.
+func gone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed)
+}
+
+// leave ends the connection's part in the session.
+func (c *conn) leave() {
+	c.mu.Lock()
+	var leases []uint64
+	if c.bye {
+		for lease := range c.leases {
+			leases = append(leases, lease)
+		}
+	}
+	c.mu.Unlock()
+	c.client.Release(leases...)
+	c.client.Disconnected()
+}
+
+// welcome checks who is there, reads HELLO, and answers with what the client needs to know and the shared memory.
+func (c *conn) welcome() error {
+	pid, err := peer(c.c, c.s.opts.AllowGroup)
+	if err != nil {
+		return err
+	}
+	c.c.SetReadDeadline(time.Now().Add(c.s.limits.hello))
+	f, err := readFrame(c.r, maxHello+8)
+	if err != nil {
+		return late(err, "HELLO", c.s.limits.hello)
+	}
+	if f.kind != typeHello {
+		return broken("the first frame must be HELLO, it has type %d", f.kind)
+	}
+	var said hello
+	if err := json.Unmarshal(f.body, &said); err != nil {
+		return broken("HELLO: %v", err)
+	}
+	if said.Protocol != protocolVersion {
+		return broken("server speaks protocol %d, client %d: install the client that belongs to this server", protocolVersion, said.Protocol)
+	}
+	client, info, err := c.s.engine.Attach(pid, said.Token)
+	if err != nil {
+		return fmt.Errorf("attach process %d: %w", pid, err)
+	}
+	b, err := appendJSON(nil, typeJSON, f.request, info)
+	if err == nil {
+		err = c.sendMemory(b, c.s.engine.MemoryFile())
+	}
+	if err != nil {
+		client.Disconnected()
+		return fmt.Errorf("answer HELLO of process %d: %w", pid, err)
+	}
+	c.client = client
+	c.s.opts.Logger.Debug("client attached", "pid", pid, "client", said.Client, "resumed", said.Token == info.Token)
+	return nil
+}
+
+// late says of a deadline that passed, or a stream that broke off, which one it was.
+func late(err error, what string, limit time.Duration) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return broken("%s was not complete within %v", what, limit)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return io.EOF
+	}
+	return err
+}
+
+// read reads until the end of the stream, a frame that breaks the rules, or BYE.
+func (c *conn) read() error {
+	for {
+		c.c.SetReadDeadline(time.Time{})
+		if _, err := c.r.Peek(1); err != nil {
+			return err
+		}
+		c.c.SetReadDeadline(time.Now().Add(c.s.limits.frame))
+		f, err := readFrame(c.r, maxFrame)
+		if err != nil {
+			return late(err, "a frame", c.s.limits.frame)
+		}
+		switch f.kind {
+		case typeRelease:
+			err = c.release(f.body)
+		case typeCancel:
+			err = c.cancel(f.body)
+		case typeBye:
+			c.mu.Lock()
+			c.bye = true
+			c.mu.Unlock()
+			return io.EOF
+		default:
+			err = c.enqueue(&request{frame: f})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *conn) enqueue(q *request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open[q.request] != nil {
+		return broken("request %d is sent again before it is answered", q.request)
+	}
+	if len(c.open) >= c.s.limits.waiting || c.bytes+len(q.body) > c.s.limits.bytes {
+		return broken("%d requests of %d bytes wait to be answered, another one of %d bytes is too much", len(c.open), c.bytes, len(q.body))
+	}
+	c.open[q.request] = q
+	c.bytes += len(q.body)
+	c.queue <- q // has room for all that may be open
+	return nil
+}
+
+func (c *conn) release(body []byte) error {
+	leases, err := decodeRelease(body)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	for _, lease := range leases {
+		c.forget(lease)
+	}
+	c.mu.Unlock()
+	c.client.Release(leases...)
+	return nil
+}
+
+// forget ends the note of a lease. c.mu is held.
+func (c *conn) forget(lease uint64) {
+	if q, ok := c.leases[lease]; ok {
+		delete(c.leases, lease)
+		if c.answers[q] == lease {
+			delete(c.answers, q)
+		}
+	}
+}
+
+func (c *conn) cancel(body []byte) error {
+	requests, err := decodeList(body, "CANCEL")
+	if err != nil {
+		return err
+	}
+	var leases []uint64
+	c.mu.Lock()
+	for _, n := range requests {
+		if q := c.open[n]; q != nil {
+			q.cancelled = true
+			if q.stop != nil {
+				q.stop()
+			}
+		} else if lease, ok := c.answers[n]; ok {
+			c.forget(lease)
+			leases = append(leases, lease)
+		}
+	}
+	c.mu.Unlock()
+	c.client.Release(leases...)
+	return nil
+}
+
+// send writes one or more frames. When that can't be done the connection is over: what the client had sent is still read, since it
+// may give back leases.
+func (c *conn) send(b []byte) error {
+	if c.mute {
+		return net.ErrClosed
+	}
+	c.c.SetWriteDeadline(time.Now().Add(c.s.limits.write))
+	_, err := c.c.Write(b)
+	if err != nil {
+		c.mute = true
+		c.c.CloseRead()
+	}
+	return err
+}
+
+// sendMemory writes a frame with a descriptor beside its first byte.
+func (c *conn) sendMemory(b []byte, memory *os.File) error {
+	raw, err := memory.SyscallConn() // Fd() would make the file blocking
+	if err != nil {
+		return err
+	}
+	c.c.SetWriteDeadline(time.Now().Add(c.s.limits.write))
+	n := 0
+	controlErr := raw.Control(func(fd uintptr) {
+		n, _, err = c.c.WriteMsgUnix(b, unix.UnixRights(int(fd)), nil)
+	})
+	if err := firstOf(controlErr, err); err != nil {
+		return err
+	}
+	_, err = c.c.Write(b[n:])
+	return err
+}

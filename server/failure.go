@@ -1,0 +1,42 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lcache/deliver"
+)
+
+func argument(format string, args ...any) error {
+	return &deliver.ArgumentError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// failureOf says in the protocol's words what went wrong.
+func failureOf(err error) failure {
+	f := failure{Kind: "internal", Message: err.Error()}
+	var (
+		rule  *protocolError
+		deny  *deniedError
+		wrong *deliver.ArgumentError
+		late  *deliver.TimeoutError
+		named interface{ SampleName() string } // source.SampleError: which sample it was
+	)
+	switch {
+	case errors.As(err, &rule):
+		f.Kind = "protocol"
+	case errors.As(err, &deny):
+		f.Kind = "denied"
+	case errors.Is(err, deliver.ErrClosing):
+		f.Kind = "closing"
+	case errors.Is(err, errCancelled), errors.Is(err, context.Canceled):
+		f.Kind = "cancelled"
+	case errors.As(err, &wrong):
+		f.Kind = "argument"
+	case errors.As(err, &late):
+		f.Kind = "timeout"
+	case errors.As(err, &named):
+		f.Kind, f.Sample = "sample", named.SampleName()
+	}
+	return f
+}

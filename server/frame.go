@@ -1,0 +1,308 @@
+package server
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+// The frame of docs/protocol.md:
+//
+//	0        4    5    6       8          12
+//	┌────────┬────┬────┬───────┬──────────┬──────────────┐
+//	│ length │ver │type│ flags │ request  │ body …       │
+//	│  u32   │ u8 │ u8 │  u16  │   u32    │ length−8 B   │
+//	└────────┴────┴────┴───────┴──────────┴──────────────┘
+//
+// The length comes first and alone decides how much is read, so that a frame of an unknown type or version can be stepped over, and
+// ERROR keeps its place in all versions.
+const (
+	protocolVersion = 1
+	headerBytes     = 12
+	maxFrame        = 16 << 20 // of what length counts: 8 + the body
+	maxHello        = 64 << 10
+	batchHead       = 16                              // of a BATCH body: lease, count, flags
+	maxBatch        = (maxFrame - 8 - batchHead) / 20 // samples: 20 bytes in a BATCH's columns for each
+	maxPushed       = 64 << 20                        // indices in one order, over all its pieces
+	readStep        = 256 << 10                       // bytes allocated ahead of those that came
+	nowhere         = 0xffffffff                      // each of the three numbers of "no position"
+)
+
+// Types of requests and answers.
+const (
+	typeHello   = 1
+	typeChunk   = 2
+	typeGet     = 3
+	typeRelease = 4
+	typePush    = 5
+	typeStatus  = 6
+	typeNames   = 7
+	typeBye     = 8
+	typeCancel  = 9
+
+	typeJSON     = 129
+	typeBatch    = 130
+	typeEnd      = 131
+	typeNamesAre = 132
+	typeOK       = 133
+	typeError    = 255
+)
+
+// A protocolError is a rule of docs/protocol.md that the client broke. It ends the connection.
+type protocolError struct{ reason string }
+
+func (e *protocolError) Error() string { return e.reason }
+
+func broken(format string, args ...any) error { return &protocolError{fmt.Sprintf(format, args...)} }
+
+type frame struct {
+	version uint8
+	kind    uint8
+	request uint32
+	body    []byte
+}
+
+// readFrame reads one frame of at most limit bytes after the length. io.EOF means that the stream ended between frames.
+// Memory grows with what comes, not with what is announced.
+func readFrame(r *bufio.Reader, limit int) (frame, error) {
+	var head [headerBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return frame{}, err
+	}
+	f := frame{version: head[4], kind: head[5], request: binary.LittleEndian.Uint32(head[8:])}
+	length := binary.LittleEndian.Uint32(head[:])
+	switch {
+	case length < 8 || length > uint32(limit):
+		return f, broken("frame length %d is not within 8 to %d", length, limit)
+	case f.version != protocolVersion:
+		return f, broken("server speaks protocol %d, client %d: install the client that belongs to this server", protocolVersion, f.version)
+	case head[6] != 0 || head[7] != 0:
+		return f, broken("frame flags %#x are not known to protocol %d", binary.LittleEndian.Uint16(head[6:]), protocolVersion)
+	}
+	rest := int(length) - 8
+	for rest > 0 {
+		n, have := min(rest, readStep), len(f.body)
+		f.body = append(f.body, make([]byte, n)...)
+		if _, err := io.ReadFull(r, f.body[have:]); err != nil {
+			return f, noEOF(err)
+		}
+		rest -= n
+	}
+	return f, nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// begin appends the header of a frame to b; finish puts in its length.
+func begin(b []byte, kind uint8, request uint32) []byte {
+	b = append(b, 0, 0, 0, 0, protocolVersion, kind, 0, 0)
+	return binary.LittleEndian.AppendUint32(b, request)
+}
+
+func finish(b []byte, at int) []byte {
+	binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-4))
+	return b
+}
+
+// hello is the body of HELLO. Unknown keys are ignored.
+type hello struct {
+	Protocol int    `json:"protocol"`
+	Client   string `json:"client"`
+	Token    string `json:"token"`
+}
+
+// failure is the body of ERROR. Kind and message are frozen for all versions.
+type failure struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+	Sample  string `json:"sample,omitempty"`
+}
+
+func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return b, err
+	}
+	if len(body)+8 > maxFrame {
+		return b, fmt.Errorf("answer of %d bytes does not fit a frame", len(body))
+	}
+	at := len(b)
+	return finish(append(begin(b, kind, request), body...), at), nil
+}
+
+func appendFailure(b []byte, request uint32, f failure) []byte {
+	f.Message = f.Message[:min(len(f.Message), 64<<10)] // a message holds names, and those may be long
+	f.Sample = f.Sample[:min(len(f.Sample), 64<<10)]
+	b, _ = appendJSON(b, typeError, request, f) // can't fail: three strings that fit
+	return b
+}
+
+func appendBatch(b []byte, request uint32, batch *deliver.Batch) []byte {
+	at := len(b)
+	b = begin(b, typeBatch, request)
+	b = binary.LittleEndian.AppendUint64(b, batch.Lease)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(batch.Indices)))
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	for _, v := range batch.Offsets {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	b = appendColumn(b, batch.Lengths)
+	b = appendColumn(b, batch.Indices)
+	for _, v := range batch.Labels {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	return finish(b, at)
+}
+
+// appendNames takes as many names as fit a frame, at least one; a longer one than a frame is an error.
+func appendNames(b []byte, request uint32, names []string) ([]byte, error) {
+	size, n := 12, 0
+	for n < len(names) && size+4+len(names[n]) <= maxFrame {
+		size += 4 + len(names[n])
+		n++
+	}
+	if n == 0 && len(names) > 0 {
+		return b, fmt.Errorf("a name of %d bytes does not fit a frame", len(names[0]))
+	}
+	at := len(b)
+	b = binary.LittleEndian.AppendUint32(begin(b, typeNamesAre, request), uint32(n))
+	for _, name := range names[:n] {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(name)))
+	}
+	for _, name := range names[:n] {
+		b = append(b, name...)
+	}
+	return finish(b, at), nil
+}
+
+func appendEmpty(b []byte, kind uint8, request uint32) []byte {
+	return finish(begin(b, kind, request), len(b))
+}
+
+func appendColumn(b []byte, column []uint32) []byte {
+	for _, v := range column {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
+// body takes a request's columns off its bytes; the first that is missing is remembered, and end also reports bytes left over.
+type body struct {
+	b   []byte
+	bad bool
+}
+
+func (r *body) u32() uint32 {
+	if len(r.b) < 4 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	v := binary.LittleEndian.Uint32(r.b)
+	r.b = r.b[4:]
+	return v
+}
+
+// column takes n numbers. n comes from the client, so it is compared with what is there before anything is allocated.
+func (r *body) column(n uint64) []uint32 {
+	if n > uint64(len(r.b))/4 {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	column := make([]uint32, n)
+	for i := range column {
+		column[i] = binary.LittleEndian.Uint32(r.b[4*i:])
+	}
+	r.b = r.b[4*n:]
+	return column
+}
+
+func (r *body) end(what string) error {
+	if r.bad || len(r.b) > 0 {
+		return broken("%s does not hold what it announces", what)
+	}
+	return nil
+}
+
+type chunkRequest struct{ epoch, rank, batch int }
+
+func decodeChunk(b []byte) (chunkRequest, error) {
+	r := body{b: b}
+	q := chunkRequest{int(r.u32()), int(r.u32()), int(r.u32())}
+	return q, r.end("CHUNK")
+}
+
+type getRequest struct {
+	at      *deliver.Position
+	indices []sample.Index
+}
+
+func decodeGet(b []byte) (getRequest, error) {
+	r := body{b: b}
+	epoch, rank, batch := r.u32(), r.u32(), r.u32()
+	q := getRequest{indices: r.column(uint64(r.u32()))}
+	if epoch != nowhere || rank != nowhere || batch != nowhere {
+		q.at = &deliver.Position{Epoch: int(epoch), Rank: int(rank), Batch: int(batch)}
+	}
+	return q, r.end("GET")
+}
+
+func decodeRelease(b []byte) ([]uint64, error) {
+	r := body{b: b}
+	halves := r.column(2 * uint64(r.u32()))
+	leases := make([]uint64, len(halves)/2)
+	for i := range leases {
+		leases[i] = uint64(halves[2*i]) | uint64(halves[2*i+1])<<32
+	}
+	return leases, r.end("RELEASE")
+}
+
+// decodeList is the body of NAMES and of CANCEL.
+func decodeList(b []byte, what string) ([]uint32, error) {
+	r := body{b: b}
+	list := r.column(uint64(r.u32()))
+	return list, r.end(what)
+}
+
+// pushRequest is one piece of an order; its batches share one array.
+type pushRequest struct {
+	epoch, rank int
+	first       int // batches in the pieces before
+	more        bool
+	batches     [][]sample.Index
+	indices     int
+}
+
+func decodePush(b []byte) (pushRequest, error) {
+	r := body{b: b}
+	q := pushRequest{epoch: int(r.u32()), rank: int(r.u32()), first: int(r.u32())}
+	more := r.u32()
+	sizes := r.column(uint64(r.u32()))
+	sum := uint64(0)
+	for _, n := range sizes {
+		sum += uint64(n)
+	}
+	indices := r.column(sum)
+	if err := r.end("PUSH"); err != nil {
+		return q, err
+	}
+	if more > 1 {
+		return q, broken("PUSH has %d as more", more)
+	}
+	q.more, q.indices = more == 1, len(indices)
+	q.batches = make([][]sample.Index, len(sizes))
+	for i, n := range sizes {
+		q.batches[i], indices = indices[:n:n], indices[n:]
+	}
+	return q, nil
+}

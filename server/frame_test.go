@@ -1,0 +1,260 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"lcache/deliver"
+)
+
+// goldens are the frames of testdata/frames.txt, by name.
+func goldens(t testing.TB) map[string][]byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/frames.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := map[string][]byte{}
+	for line := range strings.Lines(string(text)) {
+		name, digits, ok := strings.Cut(line, ":")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		b, err := hex.DecodeString(strings.Join(strings.Fields(digits), ""))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		frames[name] = b
+	}
+	return frames
+}
+
+func read(t testing.TB, b []byte) frame {
+	t.Helper()
+	r := bufio.NewReader(bytes.NewReader(b))
+	f, err := readFrame(r, maxFrame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		t.Fatal("bytes left over after the frame")
+	}
+	return f
+}
+
+func TestGoldenRequests(t *testing.T) {
+	position := deliver.Position{Epoch: 3, Rank: 1, Batch: 17}
+	tests := map[string]struct {
+		kind    uint8
+		request uint32
+		decode  func([]byte) (any, error)
+		want    any
+	}{
+		"chunk":       {typeChunk, 2, func(b []byte) (any, error) { return decodeChunk(b) }, chunkRequest{3, 1, 17}},
+		"get":         {typeGet, 3, func(b []byte) (any, error) { return decodeGet(b) }, getRequest{&position, []uint32{5, 3, 9}}},
+		"get-nowhere": {typeGet, 4, func(b []byte) (any, error) { return decodeGet(b) }, getRequest{nil, []uint32{5}}},
+		"release":     {typeRelease, 0, func(b []byte) (any, error) { return decodeRelease(b) }, []uint64{1, 1<<63 - 1}},
+		"push": {typePush, 5, func(b []byte) (any, error) { return decodePush(b) },
+			pushRequest{epoch: 2, rank: 1, first: 0, more: true, batches: [][]uint32{{7, 8}, {}, {9}}, indices: 3}},
+		"names":  {typeNames, 7, func(b []byte) (any, error) { return decodeList(b, "NAMES") }, []uint32{5, 3}},
+		"cancel": {typeCancel, 0, func(b []byte) (any, error) { return decodeList(b, "CANCEL") }, []uint32{2}},
+	}
+	frames := goldens(t)
+	for name, tt := range tests {
+		f := read(t, frames[name])
+		if f.kind != tt.kind || f.request != tt.request {
+			t.Errorf("%s: type %d request %d, want %d and %d", name, f.kind, f.request, tt.kind, tt.request)
+		}
+		got, err := tt.decode(f.body)
+		if err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, tt.want)
+		}
+		// One byte less or more is never believed.
+		for _, wrong := range [][]byte{f.body[:len(f.body)-1], append(bytes.Clone(f.body), 0), nil} {
+			var rule *protocolError
+			if got, err := tt.decode(wrong); !errors.As(err, &rule) {
+				t.Errorf("%s with %d of %d bytes: got %+v, %v, want a protocolError", name, len(wrong), len(f.body), got, err)
+			}
+		}
+	}
+}
+
+func TestGoldenAnswers(t *testing.T) {
+	batch := &deliver.Batch{Lease: 1<<63 + 7, Offsets: []uint64{4096, 1 << 32}, Lengths: []uint32{3, 0}, Indices: []uint32{5, 9}, Labels: []int32{-1, 2}}
+	names, err := appendNames(nil, 7, []string{"a", "\xff/b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := appendJSON(nil, typeJSON, 1, struct{}{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]byte{
+		"json":      object,
+		"batch":     appendBatch(nil, 2, batch),
+		"end":       appendEmpty(nil, typeEnd, 2),
+		"names-are": names,
+		"ok":        appendEmpty(nil, typeOK, 5),
+		"error":     appendFailure(nil, 2, failure{"sample", "gone", "a/b.jpg"}),
+	}
+	want := goldens(t)
+	for name, b := range got {
+		if !bytes.Equal(b, want[name]) {
+			t.Errorf("%s:\n got %x\nwant %x", name, b, want[name])
+		}
+	}
+}
+
+func TestReadFrameRefuses(t *testing.T) {
+	long := binary.LittleEndian.AppendUint32(nil, maxFrame+1)
+	tests := []struct {
+		name, head string
+		want       string
+	}{
+		{"length 0", "00000000 01 02 0000 01000000", "length 0"},
+		{"length 7", "07000000 01 02 0000 01000000", "length 7"},
+		{"over the cap", hex.EncodeToString(long) + "01 02 0000 01000000", "length 16777217"},
+		{"4 GiB", "ffffffff 01 02 0000 01000000", "length 4294967295"},
+		{"version 2", "08000000 02 02 0000 01000000", "server speaks protocol 1, client 2"},
+		{"flags", "08000000 01 02 0100 01000000", "flags 0x1"},
+		{"http", hex.EncodeToString([]byte("GET / HTTP/1.1\r\n")), "length"},
+	}
+	for _, tt := range tests {
+		b, err := hex.DecodeString(strings.ReplaceAll(tt.head, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = readFrame(bufio.NewReader(bytes.NewReader(b)), maxFrame)
+		var rule *protocolError
+		if !errors.As(err, &rule) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want a protocolError with %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestReadFrameCutOff(t *testing.T) {
+	whole := goldens(t)["push"]
+	for n := range whole {
+		_, err := readFrame(bufio.NewReader(bytes.NewReader(whole[:n])), maxFrame)
+		if want := io.ErrUnexpectedEOF; n == 0 && err != io.EOF || n > 0 && err != want {
+			t.Errorf("%d of %d bytes: got %v", n, len(whole), err)
+		}
+	}
+}
+
+// What a length announces costs nothing before it comes.
+func TestReadFrameAllocatesWhatComes(t *testing.T) {
+	head := appendEmpty(nil, typeGet, 1)
+	binary.LittleEndian.PutUint32(head, maxFrame)
+	grown := testing.AllocsPerRun(10, func() {
+		readFrame(bufio.NewReaderSize(bytes.NewReader(head), 16), maxFrame)
+	})
+	f, err := readFrame(bufio.NewReader(bytes.NewReader(head)), maxFrame)
+	if err != io.ErrUnexpectedEOF || cap(f.body) > 2*readStep || grown > 10 {
+		t.Errorf("got %v, %d bytes reserved, %.0f allocations", err, cap(f.body), grown)
+	}
+}
+
+func TestLargestBatchFitsAFrame(t *testing.T) {
+	columns := make([]uint32, maxBatch)
+	b := appendBatch(nil, 1, &deliver.Batch{Offsets: make([]uint64, maxBatch), Lengths: columns, Indices: columns, Labels: make([]int32, maxBatch)})
+	if n := len(b) - 4; n > maxFrame || n+20 <= maxFrame {
+		t.Errorf("a batch of %d samples has %d bytes, the cap is %d", maxBatch, n, maxFrame)
+	}
+}
+
+func TestAppendNamesTakesWhatFits(t *testing.T) {
+	long := strings.Repeat("n", 64<<10)
+	names := make([]string, 300)
+	for i := range names {
+		names[i] = long
+	}
+	b, err := appendNames(nil, 1, names)
+	if err != nil || len(b)-4 > maxFrame {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	if n := binary.LittleEndian.Uint32(b[headerBytes:]); n != 255 {
+		t.Errorf("%d names of 64 KiB, want 255", n)
+	}
+	if _, err := appendNames(nil, 1, []string{strings.Repeat("n", maxFrame)}); err == nil {
+		t.Error("a name larger than a frame is no error")
+	}
+	if b, err := appendNames(nil, 1, nil); err != nil || len(b) != headerBytes+4 {
+		t.Errorf("no names: %x, %v", b, err)
+	}
+}
+
+// A request that is taken encodes to the bytes it came from, so nothing in it was overlooked or made up.
+func FuzzDecode(f *testing.F) {
+	for _, b := range goldens(f) {
+		f.Add(b)
+		f.Add(b[:len(b)-1])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := readFrame(bufio.NewReader(bytes.NewReader(b)), maxFrame)
+		if err != nil {
+			return
+		}
+		again := []byte(nil)
+		u32 := func(v ...uint32) { again = appendColumn(again, v) }
+		switch got.kind {
+		case typeChunk:
+			var q chunkRequest
+			if q, err = decodeChunk(got.body); err == nil {
+				u32(uint32(q.epoch), uint32(q.rank), uint32(q.batch))
+			}
+		case typeGet:
+			var q getRequest
+			if q, err = decodeGet(got.body); err == nil {
+				at := &deliver.Position{Epoch: nowhere, Rank: nowhere, Batch: nowhere}
+				if q.at != nil {
+					at = q.at
+				}
+				u32(uint32(at.Epoch), uint32(at.Rank), uint32(at.Batch), uint32(len(q.indices)))
+				u32(q.indices...)
+			}
+		case typeRelease:
+			var leases []uint64
+			if leases, err = decodeRelease(got.body); err == nil {
+				u32(uint32(len(leases)))
+				for _, l := range leases {
+					again = binary.LittleEndian.AppendUint64(again, l)
+				}
+			}
+		case typeNames, typeCancel:
+			var list []uint32
+			if list, err = decodeList(got.body, "it"); err == nil {
+				u32(uint32(len(list)))
+				u32(list...)
+			}
+		case typePush:
+			var q pushRequest
+			if q, err = decodePush(got.body); err == nil {
+				more := uint32(0)
+				if q.more {
+					more = 1
+				}
+				u32(uint32(q.epoch), uint32(q.rank), uint32(q.first), more, uint32(len(q.batches)))
+				for _, batch := range q.batches {
+					u32(uint32(len(batch)))
+				}
+				for _, batch := range q.batches {
+					u32(batch...)
+				}
+			}
+		default:
+			return
+		}
+		if err == nil && !bytes.Equal(again, got.body) {
+			t.Errorf("type %d: %x was taken as %x", got.kind, got.body, again)
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const sunPath = 107 // bytes of a path that sockaddr_un has room for, without the final NUL
+
+// place is where the socket lies: its name in a directory that is held open, so that the place stays the same whatever happens to
+// the path, and may be longer than sockaddr_un.
+type place struct {
+	path string
+	name string
+	dir  *os.File // O_PATH
+	ino  uint64   // of the socket file once it is ours
+}
+
+func openPlace(path string) (*place, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	parent := filepath.Dir(path)
+	if err := os.Mkdir(parent, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make the socket's directory: %w", err)
+	}
+	fd, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the socket's directory %s: %w", parent, err)
+	}
+	p := &place{path: path, name: filepath.Base(path), dir: os.NewFile(uintptr(fd), parent)}
+	if len(p.address()) > sunPath {
+		p.dir.Close()
+		return nil, fmt.Errorf("socket %s: its last name is longer than a socket's may be; choose another --socket", path)
+	}
+	return p, nil
+}
+
+// address is what bind and connect are given.
+func (p *place) address() string {
+	if len(p.path) <= sunPath {
+		return p.path
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", p.dir.Fd(), p.name)
+}
+
+// clear removes a socket that a dead server left. One that somebody listens on, or anything else, is an error. The caller holds
+// the cache's lock, so nobody else does the same for this socket at this time.
+func (p *place) clear() error {
+	var st unix.Stat_t
+	err := unix.Fstatat(int(p.dir.Fd()), p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at socket %s: %w", p.path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return fmt.Errorf("%s is there and is not a socket: remove it, or choose another --socket", p.path)
+	}
+	c, err := net.DialTimeout("unix", p.address(), time.Second)
+	if err == nil {
+		defer c.Close()
+		return fmt.Errorf("socket %s is in use%s: stop that server, or choose another --socket", p.path, listener(c))
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("socket %s is there, and whether a server uses it can't be told: %w", p.path, err)
+	}
+	if err := unix.Unlinkat(int(p.dir.Fd()), p.name, 0); err != nil {
+		return fmt.Errorf("remove the leftover socket %s: %w", p.path, err)
+	}
+	return nil
+}
+
+// listener names the process at the other end; the kernel noted it when it began to listen.
+func listener(c net.Conn) string {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return ""
+	}
+	said := ""
+	raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && cred.Pid > 0 {
+			said = fmt.Sprintf(" by process %d", cred.Pid)
+		}
+	})
+	return said
+}
+
+// listen makes the socket. For a moment it has the mode that the umask leaves; who connects then still has to pass peer.
+func (p *place) listen(mode fs.FileMode, group int) (*net.UnixListener, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.address(), Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", p.path, err)
+	}
+	l.SetUnlinkOnClose(false) // remove does it, and only to our own
+	dir := int(p.dir.Fd())
+	if group > 0 {
+		err = unix.Fchownat(dir, p.name, -1, group, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil {
+		err = unix.Fchmodat(dir, p.name, uint32(mode.Perm()), 0)
+	}
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstatat(dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("set mode and group of socket %s: %w", p.path, err)
+	}
+	p.ino = st.Ino
+	return l, nil
+}
+
+// remove takes our socket file away, if it is still ours, and closes the directory.
+func (p *place) remove() {
+	var st unix.Stat_t
+	dir := int(p.dir.Fd())
+	if p.ino != 0 && unix.Fstatat(dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Ino == p.ino {
+		unix.Unlinkat(dir, p.name, 0)
+	}
+	p.dir.Close()
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer asks the kernel who is at the other end, and whether it may be: the server's user, root, or a member of the allowed
+// group (0: none). The pid is that of the process which connected; a process that got the socket from it is not seen.
+func peer(c *net.UnixConn, group int) (pid int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("peer credentials: %w", err)
+	}
+	var cred *unix.Ucred
+	var groups []uint32
+	var groupsErr error
+	controlErr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil && group > 0 {
+			groups, groupsErr = peerGroups(int(fd))
+		}
+	})
+	if controlErr != nil || err != nil {
+		return 0, fmt.Errorf("peer credentials: %w", firstOf(controlErr, err))
+	}
+	switch {
+	case int(cred.Uid) == os.Geteuid() || cred.Uid == 0:
+	case group > 0 && (int(cred.Gid) == group || groupsErr == nil && slices.Contains(groups, uint32(group))):
+	default:
+		return 0, &deniedError{fmt.Sprintf("user %d may not use this server of user %d", cred.Uid, os.Geteuid())}
+	}
+	if cred.Pid <= 0 {
+		// Its leases could never end.
+		return 0, &deniedError{"the server can't see the client's process: they are in different pid namespaces"}
+	}
+	return int(cred.Pid), nil
+}
+
+// A deniedError is a client that may not be served.
+type deniedError struct{ reason string }
+
+func (e *deniedError) Error() string { return e.reason }
+
+// peerGroups are the supplementary groups of the peer.
+func peerGroups(fd int) ([]uint32, error) {
+	groups := make([]uint32, 1<<16) // NGROUPS_MAX
+	size := uint32(4 * len(groups))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+		uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	return groups[:size/4], nil
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

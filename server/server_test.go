@@ -1,0 +1,291 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestQuickConnects(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	for i := range 1000 {
+		c, err := net.Dial("unix", s.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			c.Write([]byte("\x08\x00\x00"))
+		}
+		c.Close()
+	}
+	works(t, s)
+}
+
+func TestManyClientsAtOnce(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	var group sync.WaitGroup
+	for i := range uint32(16) {
+		c := attach(t, s, "")
+		group.Go(func() {
+			for k := range uint32(30) {
+				got := c.batch(c.ask(typeGet, getBody((i*7+k)%testSamples, k)))
+				got.check(t)
+				c.send(typeRelease, releaseBody(got.lease))
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestSocketFile(t *testing.T) {
+	e := testEngine(t, nil)
+	dir := t.TempDir()
+	long := filepath.Join(dir, strings.Repeat("d", 120), "s.sock")
+	if err := os.Mkdir(filepath.Dir(long), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stale := filepath.Join(dir, "stale.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link.sock")
+	if err := os.Symlink(stale, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, path, refused string }{
+		{"new", filepath.Join(dir, "new.sock"), ""},
+		{"new directory", filepath.Join(dir, "sub", "new.sock"), ""},
+		{"a leftover", stale, ""},
+		{"long", long, ""},
+		{"a plain file", plain, "is not a socket"},
+		{"a link", link, "is not a socket"},
+		{"no directory", filepath.Join(dir, "a", "b", "s.sock"), "directory"},
+		{"long name", filepath.Join(dir, strings.Repeat("n", 120)), "last name"},
+	} {
+		s, err := Listen(e, Options{Path: tt.path})
+		if tt.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.refused) {
+				t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.refused)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if st, err := os.Lstat(tt.path); err != nil || st.Mode().Perm() != 0o600 || st.Mode().Type() != os.ModeSocket {
+			t.Errorf("%s: socket file %v, %v", tt.name, st, err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- s.Serve() }()
+		if tt.name != "long" { // Go's Dial can't; the Python client's tests do
+			works(t, s)
+			if _, err := Listen(e, Options{Path: tt.path}); err == nil || !strings.Contains(err.Error(), "in use by process") {
+				t.Errorf("%s: a second server got %v", tt.name, err)
+			}
+			works(t, s)
+		} else if _, err := Listen(e, Options{Path: tt.path}); err == nil || !strings.Contains(err.Error(), "in use by process") {
+			t.Errorf("%s: a second server got %v", tt.name, err)
+		}
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Errorf("%s: shutdown: %v", tt.name, err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("%s: serve: %v", tt.name, err)
+		}
+		if _, err := os.Lstat(tt.path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the socket file is still there: %v", tt.name, err)
+		}
+	}
+	if st, err := os.Stat(filepath.Join(dir, "sub")); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the directory that was made: %v, %v", st, err)
+	}
+	if b, _ := os.ReadFile(plain); string(b) != "precious" {
+		t.Error("the plain file was touched")
+	}
+}
+
+// Shutdown leaves a socket file that a later server put in the place of ours.
+func TestShutdownLeavesTheNextServersSocket(t *testing.T) {
+	e := testEngine(t, nil)
+	path := filepath.Join(t.TempDir(), "s.sock")
+	first, err := Listen(e, Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Listen(e, Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the second server's socket: %v", err)
+	}
+	if err := second.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Serve(); err != nil {
+		t.Errorf("serve after shutdown: %v", err)
+	}
+}
+
+func TestShutdownTellsClients(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	idle, busy := attach(t, s, ""), attach(t, s, "")
+	busy.batch(busy.ask(typeGet, getBody(3)))
+	hello := dial(t, s.Path()) // has said nothing yet
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+	for _, c := range []*client{idle, busy} {
+		if said := c.fails(); said.Kind != "closing" {
+			t.Errorf("%+v, want closing", said)
+		}
+		c.end()
+	}
+	hello.end()
+	if _, err := net.Dial("unix", s.Path()); err == nil {
+		t.Error("a client could connect after Shutdown")
+	}
+}
+
+// A client that does not take its answers must not hold up Shutdown beyond its time.
+func TestShutdownGivesUp(t *testing.T) {
+	e := testEngine(t, nil)
+	s, err := Listen(e, Options{Path: filepath.Join(t.TempDir(), "s.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	c := attach(t, s, "")
+	c.c.SetWriteBuffer(8 << 20)
+	names := append(columnOf(200_000), make([]byte, 4*200_000)...)
+	c.send(typeNames, names) // 4 MB of answer, which nobody reads
+	if b, err := c.r.Peek(1); err != nil || len(b) != 1 {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("shutdown: %v, want the deadline", err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Errorf("second shutdown: %v", err)
+	}
+}
+
+// Connecting as another user, from a thread that has become that user, is refused unless its group is allowed.
+func TestOtherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: can't become another user")
+	}
+	const nobody, theirs = 65534, 54321
+	e := testEngine(t, nil)
+	for _, tt := range []struct {
+		name   string
+		allow  int
+		groups []uint32
+		gid    int
+		kind   uint8
+	}{
+		{"no group is allowed", 0, nil, theirs, typeError},
+		{"another group is allowed", theirs, nil, nobody, typeError},
+		{"the group is allowed", theirs, nil, theirs, typeJSON},
+		{"a supplementary group is allowed", theirs, []uint32{theirs}, nobody, typeJSON},
+	} {
+		dir, err := os.MkdirTemp("", "lcache-other-user-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		if err := os.Chmod(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Listen(e, Options{Path: filepath.Join(dir, "s.sock"), Mode: 0o666, AllowGroup: tt.allow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- s.Serve() }()
+
+		dialed := make(chan error, 1)
+		var fd int
+		go func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+			dialed <- func() error {
+				if len(tt.groups) > 0 {
+					if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 1, uintptr(unsafe.Pointer(&tt.groups[0])), 0); errno != 0 {
+						return errno
+					}
+				} else if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+					return errno
+				}
+				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(tt.gid), uintptr(tt.gid), uintptr(tt.gid)); errno != 0 {
+					return errno
+				}
+				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+					return errno
+				}
+				var err error
+				if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+					return err
+				}
+				return unix.Connect(fd, &unix.SockaddrUnix{Name: s.Path()})
+			}()
+		}()
+		if err := <-dialed; err != nil {
+			t.Fatalf("%s: connect: %v", tt.name, err)
+		}
+		file := os.NewFile(uintptr(fd), "socket")
+		c, err := net.FileConn(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.Write(finish(append(begin(nil, typeHello, 1), `{"protocol":1,"client":"other"}`...), 0))
+		f, err := readFrame(bufio.NewReader(c), maxFrame)
+		if err != nil || f.kind != tt.kind {
+			t.Errorf("%s: got type %d %s, %v, want type %d", tt.name, f.kind, f.body, err, tt.kind)
+		}
+		if tt.kind == typeError && !strings.Contains(string(f.body), `"denied"`) {
+			t.Errorf("%s: %s", tt.name, f.body)
+		}
+		c.Close()
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
+}
