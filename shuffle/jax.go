@@ -31,20 +31,38 @@ func buildJAX(a *args) (*plan, error) {
 	return &plan{epochs: j, permutation: true, size: always(a.n), batch: a.batch, dropShort: a.bool("loader_drop_last")}, nil
 }
 
-// threefry is the block cipher threefry2x32, 20 rounds.
+// threefry is the block cipher threefry2x32, 20 rounds: five times four, with a part of the key added after each four.
 func threefry(key, x [2]uint32) [2]uint32 {
-	ks := [3]uint32{key[0], key[1], key[0] ^ key[1] ^ 0x1bd11bda}
-	rotations := [2][4]int{{13, 15, 26, 6}, {17, 29, 16, 24}}
-	x0, x1 := x[0]+ks[0], x[1]+ks[1]
-	for i := range 5 {
-		for _, r := range rotations[i%2] {
-			x0 += x1
-			x1 = bits.RotateLeft32(x1, r) ^ x0
-		}
-		x0 += ks[(i+1)%3]
-		x1 += ks[(i+2)%3] + uint32(i) + 1
-	}
-	return [2]uint32{x0, x1}
+	k0, k1 := key[0], key[1]
+	k2 := k0 ^ k1 ^ 0x1bd11bda
+	x0, x1 := evenRounds(x[0]+k0, x[1]+k1)
+	x0, x1 = oddRounds(x0+k1, x1+k2+1)
+	x0, x1 = evenRounds(x0+k2, x1+k0+2)
+	x0, x1 = oddRounds(x0+k0, x1+k1+3)
+	x0, x1 = evenRounds(x0+k1, x1+k2+4)
+	return [2]uint32{x0 + k2, x1 + k0 + 5}
+}
+
+func evenRounds(x0, x1 uint32) (uint32, uint32) {
+	x0 += x1
+	x1 = bits.RotateLeft32(x1, 13) ^ x0
+	x0 += x1
+	x1 = bits.RotateLeft32(x1, 15) ^ x0
+	x0 += x1
+	x1 = bits.RotateLeft32(x1, 26) ^ x0
+	x0 += x1
+	return x0, bits.RotateLeft32(x1, 6) ^ x0
+}
+
+func oddRounds(x0, x1 uint32) (uint32, uint32) {
+	x0 += x1
+	x1 = bits.RotateLeft32(x1, 17) ^ x0
+	x0 += x1
+	x1 = bits.RotateLeft32(x1, 29) ^ x0
+	x0 += x1
+	x1 = bits.RotateLeft32(x1, 16) ^ x0
+	x0 += x1
+	return x0, bits.RotateLeft32(x1, 24) ^ x0
 }
 
 // jaxPermutation sorts 0..n-1 by random keys, several times over so that equal keys do not matter.
@@ -53,8 +71,6 @@ type jaxPermutation struct {
 	key           [2]uint32
 	fold          bool
 	partitionable bool
-
-	sorter radixSorter
 }
 
 func (j *jaxPermutation) order(epoch int, dst []uint32) ([]uint32, error) {
@@ -67,12 +83,23 @@ func (j *jaxPermutation) order(epoch int, dst []uint32) ([]uint32, error) {
 	}
 	dst = resize(dst, j.n)
 	iota32(dst)
-	for range jaxRounds(j.n) {
+	rounds := jaxRounds(j.n)
+	if rounds == 0 {
+		return dst, nil
+	}
+	// 16 bytes a sample, for the time that this takes.
+	pairs, spare := make([]uint64, j.n), make([]uint64, j.n)
+	for range rounds {
 		var sub [2]uint32
 		key, sub = j.split(key)
-		keys := j.sorter.keys(j.n)
-		j.bits(sub, keys)
-		j.sorter.sort(dst)
+		j.bits(sub, pairs)
+		for i, x := range dst {
+			pairs[i] = pairs[i]<<32 | uint64(x)
+		}
+		sortByKeys(pairs, spare)
+		for i, p := range pairs {
+			dst[i] = uint32(p)
+		}
 	}
 	return dst, nil
 }
@@ -96,12 +123,12 @@ func (j *jaxPermutation) split(key [2]uint32) (a, b [2]uint32) {
 }
 
 // bits is jax.random.bits(key, (n,)).
-func (j *jaxPermutation) bits(key [2]uint32, out []uint32) {
+func (j *jaxPermutation) bits(key [2]uint32, out []uint64) {
 	n := len(out)
 	if j.partitionable {
 		for i := range out {
 			x := threefry(key, [2]uint32{0, uint32(i)})
-			out[i] = x[0] ^ x[1]
+			out[i] = uint64(x[0] ^ x[1])
 		}
 		return
 	}
@@ -113,45 +140,30 @@ func (j *jaxPermutation) bits(key [2]uint32, out []uint32) {
 			second = 0
 		}
 		x := threefry(key, [2]uint32{uint32(i), second})
-		out[i] = x[0]
+		out[i] = uint64(x[0])
 		if half+i < n {
-			out[half+i] = x[1]
+			out[half+i] = uint64(x[1])
 		}
 	}
 }
 
-// radixSorter sorts values by 32-bit keys, stably. It keeps its memory, 12 bytes a value, from one sort to the next.
-type radixSorter struct {
-	key, key2, val2 []uint32
-}
-
-// keys is where to put the keys before a sort of n values.
-func (s *radixSorter) keys(n int) []uint32 {
-	s.key = resize(s.key, n)
-	return s.key
-}
-
-// sort puts val into the stable order of ascending keys. 11 bits at a time: three passes, with counters that
-// fit in the cache.
-func (s *radixSorter) sort(val []uint32) {
-	const digit = 11
-	n := len(val)
-	s.key2, s.val2 = resize(s.key2, n), resize(s.val2, n)
-	key, val1, key2, val2 := s.key, val, s.key2, s.val2
-	for shift := 0; shift < 32; shift += digit {
-		var at [1<<digit + 1]uint32
-		for _, k := range key {
-			at[k>>shift&(1<<digit-1)+1]++
+// sortByKeys puts the values, which are the low halves of pairs, into the stable order of ascending high halves.
+// 8 bits at a time: four passes, an even number, so that the result is in pairs again; 256 places to write to
+// are as many as the processor keeps at hand. spare is as long as pairs.
+func sortByKeys(pairs, spare []uint64) {
+	for shift := 32; shift < 64; shift += 8 {
+		var at [257]int
+		for _, p := range pairs {
+			at[int(uint8(p>>shift))+1]++
 		}
-		for d := range 1 << digit {
+		for d := range 256 {
 			at[d+1] += at[d]
 		}
-		for i, k := range key {
-			p := &at[k>>shift&(1<<digit-1)]
-			key2[*p], val2[*p] = k, val1[i]
-			*p++
+		for _, p := range pairs {
+			to := &at[uint8(p>>shift)]
+			spare[*to] = p
+			*to++
 		}
-		key, key2, val1, val2 = key2, key, val2, val1
+		pairs, spare = spare, pairs
 	}
-	copy(val, val1) // three passes: the result is in the other array
 }

@@ -76,6 +76,17 @@ var refused = map[string]string{
 	"torch.dataloader_random": "a DataLoader with in_order=False yields batches as workers finish them",
 }
 
+// Order says whether the global order depends on the world size; nothing for a recipe without one.
+func (r *Recipe) Order() string {
+	switch {
+	case !r.has(paramWorld):
+		return ""
+	case r.WorldInOrder:
+		return "depends on the world size"
+	}
+	return "the same for every world size"
+}
+
 // Numbers tells whether the recipe gives numbers and no order: see RandomInt64.
 func (r *Recipe) Numbers() bool { return r.build == nil }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -121,6 +122,32 @@ func notPermutation(order []uint32, n int) string {
 		seen[x] = true
 	}
 	return ""
+}
+
+// What a recipe says of the world size is so.
+func TestWorldInOrder(t *testing.T) {
+	for _, r := range Recipes() {
+		if !r.has(paramWorld) {
+			continue
+		}
+		for _, spec := range exampleSpecs(100) {
+			if spec.Recipe != r.Name {
+				continue
+			}
+			var orders [2][]uint32
+			for i, world := range []int{2, 4} {
+				spec.World = world
+				order, err := mustNew(t, spec).Global(3, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				orders[i] = order
+			}
+			if depends := !slices.Equal(orders[0], orders[1]); depends && !r.WorldInOrder {
+				t.Errorf("%+v: the global order depends on the world size", spec)
+			}
+		}
+	}
 }
 
 func TestGrainRepeats(t *testing.T) {
@@ -256,6 +283,28 @@ func TestAllocations(t *testing.T) {
 		})
 		if allocs > 30 {
 			t.Errorf("%+v: %v allocations an epoch of %d samples", spec, allocs, n)
+		}
+	}
+}
+
+// A rank's order takes the memory of one global order and of itself, and no second copy of the whole.
+func TestRankMemory(t *testing.T) {
+	const n, world = 1_000_000, 8
+	for _, w := range []int{1, world} {
+		r := mustNew(t, Spec{Recipe: "torch.distributed_sampler", Samples: n, World: w})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		order, err := r.Rank(0, 0, nil)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(order) != n/w {
+			t.Fatalf("%d samples (%v)", len(order), err)
+		}
+		most := uint64(4*n + 1<<16)
+		if w > 1 {
+			most += 4 * n / world
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > most {
+			t.Errorf("world %d: %d bytes allocated, want at most %d", w, got, most)
 		}
 	}
 }

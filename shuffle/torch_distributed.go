@@ -63,12 +63,15 @@ func buildDistributed(a *args) (*plan, error) {
 			return nil, a.errorf("torch up to 1.5 has neither seed nor drop_last in its DistributedSampler")
 		}
 	}
-	return &plan{
+	p := &plan{
 		epochs:      a.epochSeeded(seed, a.bool("shuffle"), release),
 		permutation: true,
 		size:        always(n),
-		deal:        func(size int) dealer { return strided{size, world, each} },
 		batch:       a.batch,
 		dropShort:   a.bool("loader_drop_last"),
-	}, nil
+	}
+	if world > 1 {
+		p.deal = func(size int) dealer { return strided{size, world, each} }
+	}
+	return p, nil
 }

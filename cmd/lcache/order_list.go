@@ -24,6 +24,9 @@ func writeRecipes(w io.Writer, recipes []shuffle.Recipe, format string) error {
 	out := bufio.NewWriter(w)
 	for _, r := range recipes {
 		fmt.Fprintf(out, "%s\n  %s\n  epoch: %s\n", r.Name, r.About, r.Epoch)
+		if order := r.Order(); order != "" {
+			fmt.Fprintf(out, "  global order: %s\n", order)
+		}
 		table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		for _, p := range r.Params {
 			fmt.Fprintf(table, "    %s\t%s\t%s\t%s\n", p.Flag(), p.Type, p.Given(), p.Help())
