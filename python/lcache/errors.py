@@ -13,7 +13,7 @@ class ArgumentError(Error, ValueError):
     """The request makes no sense for this job: an index, rank or epoch that it does not have, or too large a batch."""
 
 
-class ConnectionError(Error, builtins.ConnectionError):  # noqa: A001 - the name is part of the API
+class ConnectionError(Error, builtins.ConnectionError):  # the name is part of the API
     """There is no server, it refused this process, or it went away and did not come back within the deadline."""
 
 
@@ -30,5 +30,5 @@ class SampleError(Error):
         self.cause = cause
 
 
-class TimeoutError(Error, builtins.TimeoutError):  # noqa: A001 - the name is part of the API
+class TimeoutError(Error, builtins.TimeoutError):  # the name is part of the API
     """A wait reached its deadline; the message says what it waited for."""

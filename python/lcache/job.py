@@ -213,8 +213,9 @@ class Job:
         _numbers(epoch, rank)
         if not hasattr(indices, "__len__"):
             indices = list(indices)
-        if len(indices) and hasattr(indices[0], "__len__"):  # type: ignore[index, arg-type]
-            batches = [_column(batch, "index") for batch in indices]  # type: ignore[union-attr]
+        flat_array = getattr(indices, "ndim", None) == 1  # whose elements may have a length that raises
+        if not flat_array and len(indices) and hasattr(indices[0], "__len__"):  # type: ignore[index, arg-type]
+            batches = [_column(batch, "index") for batch in indices]
             sizes = array("I", map(len, batches))
             flat = array("I", b"".join(batch.tobytes() for batch in batches))
         else:
@@ -410,6 +411,6 @@ def _column(values: Any, what: str) -> array[int]:
     except TypeError:
         pass
     try:
-        return array("I", values.tolist() if hasattr(values, "tolist") else values)
+        return array("I", iter(values.tolist() if hasattr(values, "tolist") else values))  # iter: array takes bytes for raw memory
     except (OverflowError, TypeError) as e:
         raise ArgumentError(f"not a sequence of {what} numbers: {e}") from None

@@ -51,6 +51,7 @@ class Map:
 
     def anchor(self, ended: Callable[..., Any], *args: Any) -> memoryview:
         """A read-only view of the whole map; ended(*args) runs, in any thread at any bytecode, when the last thing made from it is gone."""
+        assert self._base is not None, "the map is gone"
         array = self._array.from_address(self._base)
         weakref.finalize(array, ended, *args).atexit = False
         return memoryview(array).toreadonly().cast("B")

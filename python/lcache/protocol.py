@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+from operator import add
 from typing import Any, NamedTuple
 
 from .errors import ProtocolError
@@ -34,8 +35,8 @@ class Columns(NamedTuple):
     """A BATCH answer: a lease and four columns of the same length. Offsets and lengths are bytes in the shared memory."""
 
     lease: int
-    offsets: memoryview  # u64
-    lengths: memoryview  # u32
+    offsets: tuple[int, ...]  # u64
+    lengths: tuple[int, ...]  # u32
     indices: memoryview  # u32
     labels: memoryview  # i32
 
@@ -118,19 +119,17 @@ def read_batch(body: bytes, memory_bytes: int, samples: int) -> Columns:
     lease, count, flags = _BATCH.unpack_from(body)
     if flags or len(body) != _BATCH.size + 20 * count:
         raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples (flags {flags:#x})")
-    view = memoryview(body)[_BATCH.size :]
-    columns = Columns(
-        lease,
-        view[: 8 * count].cast("Q"),
-        view[8 * count : 12 * count].cast("I"),
-        view[12 * count : 16 * count].cast("I"),
-        view[16 * count :].cast("i"),
-    )
+    # Offsets and lengths are read more than once and by us: a tuple is the fastest to make and to read. The other two are the caller's.
+    offsets = struct.unpack_from(f"<{count}Q", body, _BATCH.size)
+    lengths = struct.unpack_from(f"<{count}I", body, _BATCH.size + 8 * count)
+    view = memoryview(body)[_BATCH.size + 12 * count :]
+    columns = Columns(lease, offsets, lengths, view[: 4 * count].cast("I"), view[4 * count :].cast("i"))
     if count:
-        # Python's integers don't wrap, so a sum beyond 2^64 is found too.
-        end = max(map(int.__add__, columns.offsets, columns.lengths))
-        if end > memory_bytes:
-            raise ProtocolError(f"batch answer points to byte {end} of {memory_bytes} bytes of shared memory")
+        # Python's integers don't wrap, so a sum beyond 2^64 is found too. The first test is the cheaper one and nearly always enough.
+        if max(offsets) + max(lengths) > memory_bytes:
+            end = max(map(add, offsets, lengths))
+            if end > memory_bytes:
+                raise ProtocolError(f"batch answer points to byte {end} of {memory_bytes} bytes of shared memory")
         last = max(columns.indices)
         if last >= samples:
             raise ProtocolError(f"batch answer has index {last}, the dataset {samples} samples")

@@ -51,7 +51,7 @@ class Info(NamedTuple):
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> Info:
-        values = {}
+        values: dict[str, Any] = {}
         for key, kind in _KINDS.items():
             value = said.get(key)
             if value is None and kind is list:

@@ -52,9 +52,25 @@ class Server:
         self.hellos: list[dict] = []
         self.pushed: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         self.info = {
-            "protocol": 1, "pid": os.getpid(), "version": "0", "server": os.urandom(4).hex(), "token": "t1", "name": "fake", "source": "nowhere",
-            "fingerprint": "f00d", "samples": SAMPLES, "epochs": 3, "batch_size": BATCH, "world": 2, "ranks": [0, 1], "drop_last": False,
-            "recipe": "", "seed": "0", "classes": ["a", "b"], "memory_bytes": slots * self.slot_bytes, "credit_bytes": 1 << 20,
+            "protocol": 1,
+            "pid": os.getpid(),
+            "version": "0",
+            "server": os.urandom(4).hex(),
+            "token": "t1",
+            "name": "fake",
+            "source": "nowhere",
+            "fingerprint": "f00d",
+            "samples": SAMPLES,
+            "epochs": 3,
+            "batch_size": BATCH,
+            "world": 2,
+            "ranks": [0, 1],
+            "drop_last": False,
+            "recipe": "",
+            "seed": "0",
+            "classes": ["a", "b"],
+            "memory_bytes": slots * self.slot_bytes,
+            "credit_bytes": 1 << 20,
         }
         self.info.update(info)
         self.connections: list[socket.socket] = []

@@ -66,7 +66,9 @@ def test_lies_about_a_batch(serve, path, lie):
         job.get([1])
 
 
-@pytest.mark.parametrize("body", [b"", b"\1\0\0\0", struct.pack("<II", 2, 1) + b"a", struct.pack("<III", 1, 0xFFFFFFFF, 1), struct.pack("<II", 1, 1) + b"ab", struct.pack("<I", 0)])
+@pytest.mark.parametrize(
+    "body", [b"", b"\1\0\0\0", struct.pack("<II", 2, 1) + b"a", struct.pack("<III", 1, 0xFFFFFFFF, 1), struct.pack("<II", 1, 1) + b"ab", struct.pack("<I", 0)]
+)
 def test_lies_about_names(serve, path, body):
     class Liar(Server):
         def answer(self, kind, asked, mine):

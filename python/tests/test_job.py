@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from array import array
 
 import fakeserver
 import pytest
@@ -107,7 +108,16 @@ def test_stats(job):
 
 @pytest.mark.parametrize(
     ("given", "sizes"),
-    [(list(range(20)), [8, 8, 4]), ([[1, 2], [3], []], [2, 1, 0]), ([], []), (range(8), [8]), (iter([1, 2]), [2])],
+    [
+        (list(range(20)), [8, 8, 4]),
+        (bytes(range(9)), [8, 1]),
+        (array("I", range(9)), [8, 1]),
+        (array("q", range(9)), [8, 1]),
+        ([[1, 2], [3], []], [2, 1, 0]),
+        ([], []),
+        (range(8), [8]),
+        (iter([1, 2]), [2]),
+    ],
 )
 def test_push_order(job, given, sizes):
     flat = [1, 2] if not hasattr(given, "__len__") else [i for b in given for i in b] if given and not isinstance(given[0], int) else list(given)

@@ -2,12 +2,14 @@
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import weakref
 
 import pytest
 from conftest import check
-from fakeserver import BATCHES, Server, content, order
+from fakeserver import Server, content, order
 
 import lcache
 from lcache import protocol
@@ -106,6 +108,16 @@ def test_mapping_ends_with_the_last_view(serve, path):
     assert mapped() == before
 
 
+def test_exit_with_live_batches_is_quiet(serve, path):
+    serve()
+    script = f"import lcache; job = lcache.connect({path!r}); kept = [job.get([i]).samples[0] for i in range(5)]; it = job.epoch(0); b = next(it)"
+    for end in ("", "; import os; os.fork()", "; raise SystemExit(3)"):
+        done = subprocess.run(
+            [sys.executable, "-c", script + end], capture_output=True, timeout=30, env={"PYTHONPATH": ":".join(sys.path), "PYTHONWARNINGS": "ignore"}
+        )
+        assert (done.returncode, done.stderr) == (3 if "3" in end else 0, b"")
+
+
 def test_descriptors_are_closed(serve, path):
     before = len(os.listdir("/proc/self/fd"))
     server = serve()
@@ -165,4 +177,3 @@ def test_garbage_cycles(job):
     gc.collect()
     assert job.server.until(lambda: not job.server.leases)
     assert job._session.held == 0
-    assert BATCHES == 6
