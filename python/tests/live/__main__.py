@@ -5,4 +5,4 @@ import sys
 
 import pytest
 
-sys.exit(pytest.main(["-q", os.path.dirname(os.path.abspath(__file__)), *sys.argv[1:]]))
+sys.exit(pytest.main(["-q", "-rs", os.path.dirname(os.path.abspath(__file__)), *sys.argv[1:]]))

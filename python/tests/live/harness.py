@@ -1,7 +1,7 @@
 """Compares `lcache order` with what a framework does, case by case.
 
 The cases of a test are some fixed ones at the edges, then random ones from a seed that is printed (LIVE_SEED sets it), until
-the test's share of the time is used up. LIVE_SECONDS, 18 unless set, is about the time for all random cases together.
+the test's share of the time is used up. LIVE_SECONDS, 12 unless set, is about the time for all random cases together.
 """
 
 import array
@@ -14,7 +14,7 @@ import tempfile
 import time
 
 SEED = int(os.environ.get("LIVE_SEED") or secrets.randbits(32))
-SECONDS = float(os.environ.get("LIVE_SECONDS") or 18)
+SECONDS = float(os.environ.get("LIVE_SECONDS") or 12)
 
 SHARES = 32  # that the tests ask for, all together
 
@@ -114,7 +114,7 @@ class Check:
             got = order(recipe, **what)
         except Refused as e:
             got = str(e)
-        want = [int(x) for x in want]
+        want = want.tolist() if hasattr(want, "tolist") else [int(x) for x in want]
         if got != want:
             self.wrong.append(f"{recipe} {what}\n  want {str(want)[:200]}\n  got  {str(got)[:200]}")
 
