@@ -28,7 +28,6 @@ type bed struct {
 	sizes  []uint32
 	opts   Options
 	s      *Store
-	places int
 
 	mu   sync.Mutex
 	lost map[sample.Index]int
@@ -192,6 +191,9 @@ func (b *bed) check(l *Logfile) (found map[int][]sample.Index) {
 			if !bytes.Equal(whole[off:off+uint64(len(want))], want) {
 				b.t.Errorf("segment %d sample %d at %d: blocks hold other bytes (bad blocks %v)", seg, i, off, bad)
 			}
+			if pad := whole[off+uint64(len(want)) : off+b.format.pad(len(want))]; bytes.Count(pad, []byte{0}) != len(pad) {
+				b.t.Errorf("segment %d sample %d at %d: padding holds what the buffer held before", seg, i, off)
+			}
 			if off < end {
 				b.t.Errorf("segment %d sample %d at %d overlaps the one before", seg, i, off)
 			}
@@ -206,6 +208,9 @@ func (b *bed) check(l *Logfile) (found map[int][]sample.Index) {
 // books checks that every place is either free or held by exactly one block, or by the tails that share it.
 func (b *bed) books() {
 	b.t.Helper()
+	if err := b.s.transfers.wait(b.t.Context()); err != nil { // those of dropped Logfiles too
+		b.t.Fatal(err)
+	}
 	holders := map[uint32]int{}
 	tails := map[uint32]bool{}
 	for _, l := range b.s.Logfiles() {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +19,7 @@ const maxUnwritten = 64 << 20
 // journal is the file of one Logfile, and the records that are still to be written to it.
 type journal struct {
 	seed uint64
+	path string // for errors
 
 	mu      sync.Mutex // guards pending; taken after a segment's mu
 	pending []byte
@@ -62,7 +62,7 @@ func (j *journal) flushLocked() (int, error) {
 		j.mu.Lock()
 		j.pending, j.batch = append(batch, j.pending...), nil
 		j.mu.Unlock()
-		return 0, fmt.Errorf("write journal: %w", err)
+		return 0, fmt.Errorf("write %s: %w", j.path, err)
 	}
 	j.off += int64(len(batch))
 	j.unsynced = true
@@ -82,19 +82,18 @@ func (j *journal) sync() error {
 		return err
 	}
 	j.unsynced = false
-	return errors.Join(err, fdatasync(j.f))
+	if syncErr := fdatasync(j.f); syncErr != nil {
+		err = errors.Join(err, fmt.Errorf("fdatasync %s: %w", j.path, syncErr))
+	}
+	return err
 }
 
 func fdatasync(f *os.File) error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
-		if errors.Is(err, unix.EINTR) {
-			continue
+		if !errors.Is(err, unix.EINTR) {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("fdatasync %s: %w", f.Name(), err)
-		}
-		return nil
 	}
 }
 
@@ -135,7 +134,7 @@ func beginJournal(path string, h *Header, gen, seed uint64, expect int64) (*jour
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("begin journal: %w", err), f.Close(), ignoreMissing(os.Remove(path+".tmp")))
 	}
-	return &journal{seed: seed, f: f, off: int64(len(head))}, nil
+	return &journal{seed: seed, path: path, f: f, off: int64(len(head))}, nil
 }
 
 func ignoreMissing(err error) error {
@@ -143,11 +142,4 @@ func ignoreMissing(err error) error {
 		return nil
 	}
 	return err
-}
-
-// snapshot is for tests: the records that are queued.
-func (j *journal) snapshot() []byte {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Clone(j.pending)
 }

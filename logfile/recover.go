@@ -10,18 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claim is what a journal's newest record of a (segment, sequence) says.
-type claim struct {
-	gen         uint64 // 0: there is no record
-	place       uint32
-	used, first uint32
-	count       uint32
-	spill       uint32 // how much of the last sample that begins here lies in the following blocks, in units of 8 bytes
-	at          uint16
-	cut         bool // the last sample is not whole: it is left out of the arrival list
-	filled      bool // the second pass has met the record again
-}
-
 // recovery is one journal on its way to being a Logfile.
 type recovery struct {
 	slot     int
@@ -118,113 +106,6 @@ func readHeader(f *os.File, seed uint64) (*Header, uint64, error) {
 	return decodeHeader(b, seed)
 }
 
-// readClaims is the first pass. It truncates a torn end.
-func (s *Store) readClaims(r *recovery, claimed []uint64) {
-	newest := r.gen
-	r.claims = make([][]claim, r.head.Segments)
-	r.freed = make([]uint32, r.head.Segments)
-	sc := newScanner(r.f, r.begin, s.format.recordLimit(), s.format.seed())
-	good := int64(0)
-	for sc.next() {
-		good += int64(recordSize(int(sc.rec.count)))
-		newest = max(newest, sc.rec.generation)
-		if r.other == nil && s.note(r, &sc.rec, claimed) != nil {
-			r.rejected++
-		}
-	}
-	s.gen.Store(max(s.gen.Load(), newest))
-	s.stats.recovered.Add(uint64(sc.records))
-	s.stats.ignored.Add(uint64(r.rejected))
-	s.finishScan(r, sc, good)
-}
-
-// note keeps what a record says.
-func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
-	if err := s.checkPosition(r, rec); err != nil {
-		return err
-	}
-	if rec.isFreed() {
-		r.freed[rec.segment] = max(r.freed[rec.segment], rec.sequence)
-		return nil
-	}
-	c, err := s.claimOf(rec)
-	if err != nil {
-		return err
-	}
-	claimed[c.place] = max(claimed[c.place], c.gen)
-	list := &r.claims[rec.segment]
-	for len(*list) <= int(rec.sequence) {
-		*list = append(*list, claim{})
-	}
-	if old := &(*list)[rec.sequence]; c.gen > old.gen {
-		*old = c
-	}
-	return nil
-}
-
-// finishScan decides where the next record goes: behind the last good one, whatever follows it is cut off.
-func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
-	r.end = sc.end
-	st, err := r.f.Stat()
-	switch {
-	case sc.err != nil || err != nil:
-		// What can't be read now may be good: keep it, and go on behind it.
-		s.stats.readErrors.Add(1)
-		s.log.Warn("journal read in part", "slot", r.slot, "err", errors.Join(sc.err, err))
-		if err != nil {
-			r.writable = false
-			return
-		}
-		r.end = (st.Size() + 7) &^ 7
-	case st.Size() > sc.end && r.writable && r.other == nil:
-		s.log.Info("journal: torn end cut off", "slot", r.slot, "bytes", st.Size()-sc.end)
-		if err := r.f.Truncate(sc.end); err != nil {
-			s.log.Warn("journal: cut off torn end", "slot", r.slot, "err", err)
-		}
-	}
-	if err == nil && st.Size() > r.begin+good {
-		s.stats.ignoredBytes.Add(uint64(st.Size() - r.begin - good))
-	}
-}
-
-// checkPosition and claimOf check everything about a record that can be checked: it is genuine by its checksum, but it may be of
-// another time, and nothing in a file is worth a panic.
-func (s *Store) checkPosition(r *recovery, rec *record) error {
-	limit := r.head.SegmentBlocks // a freed record counts blocks, another numbers one
-	switch {
-	case rec.epoch != r.head.Epoch || rec.generation <= r.gen:
-		return errors.New("of another logfile")
-	case rec.segment >= r.head.Segments || rec.sequence > limit || rec.sequence == limit && !rec.isFreed():
-		return errors.New("out of range")
-	}
-	return nil
-}
-
-func (s *Store) claimOf(rec *record) (c claim, err error) {
-	w := uint64(s.format.Block)
-	switch {
-	case uint64(rec.place) >= uint64(s.format.Places):
-		return c, errors.New("place out of range")
-	case rec.used == 0 || uint64(rec.used)%uint64(s.format.Align) != 0 || rec.at%unit != 0 || uint64(rec.at)+uint64(rec.used) > w:
-		return c, errors.New("bytes out of range")
-	case rec.first > rec.used || rec.count == 0 && rec.first != rec.used:
-		return c, errors.New("first sample out of range")
-	}
-	end := uint64(rec.first)
-	for i := range int(rec.count) {
-		index := rec.index(i)
-		if int(index) >= len(s.sizes) || s.sizes[index] == 0 || end >= uint64(rec.used) {
-			return c, errors.New("samples out of range")
-		}
-		end += s.format.pad(int(s.sizes[index]))
-	}
-	if end < uint64(rec.used) || uint64(rec.used) < w && end != uint64(rec.used) || end > w+1<<32 {
-		return c, errors.New("samples do not fill the block")
-	}
-	return claim{gen: rec.generation, place: rec.place, at: uint16(rec.at / unit), used: rec.used, first: rec.first, count: rec.count,
-		spill: uint32((end - uint64(rec.used)) / 8)}, nil
-}
-
 // rebuild makes the Logfile of r, and marks the places that it keeps.
 func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]int) error {
 	l, err := newLogfile(s, r.slot, *r.head, r.gen)
@@ -260,7 +141,7 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 		}
 	}
 	l.held.Store(held)
-	l.journal = &journal{seed: s.format.seed(), f: r.f, off: r.end}
+	l.journal = &journal{seed: s.format.seed(), path: s.journalPath(r.slot), f: r.f, off: r.end}
 	if !r.writable {
 		l.journal.f = nil
 		err = r.f.Close()

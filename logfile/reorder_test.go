@@ -117,3 +117,147 @@ func concurrently(t *testing.T, b *bed, source, target *Logfile, workers int, r 
 	running.Wait()
 	frees.Wait()
 }
+
+// Two Logfiles take turns in an arena that is hardly larger than one of them.
+func TestTwoLogfilesTakeTurns(t *testing.T) {
+	const n, segments, w = 120, 4, 4096
+	sizes := randomSizes(n, w, 2*w, 6)
+	bytes := uint64(0)
+	for _, size := range sizes {
+		bytes += Format{Align: 64}.pad(int(size))
+	}
+	c := newBed(t, 2, w, int(bytes/w)+2*segments+4, sizes)
+	c.open()
+	r := rand.New(rand.NewPCG(7, 7))
+	source := c.begin(0, 0, segments, 200, n)
+	for i := range uint32(n) {
+		c.append(source, r.IntN(segments), i)
+	}
+	for epoch := uint32(1); epoch <= 6; epoch++ {
+		target := c.begin(int(epoch%2), epoch, segments, 200, n)
+		if target.Generation() <= source.Generation() {
+			t.Fatalf("generations %d, %d", source.Generation(), target.Generation())
+		}
+		for seg := range segments {
+			c.move(source, seg, func(i sample.Index) { c.append(target, r.IntN(segments), i) })
+		}
+		if !source.Empty() {
+			t.Fatalf("epoch %d: the old logfile is not empty", epoch)
+		}
+		total := 0
+		for _, list := range c.check(target) {
+			total += len(list)
+		}
+		if total != n {
+			t.Fatalf("epoch %d: %d samples, want %d", epoch, total, n)
+		}
+		c.books()
+		source = target
+		if epoch == 3 {
+			c.close()
+			c.open()
+			source = c.s.Logfiles()[epoch%2]
+		}
+	}
+	c.close()
+}
+
+// Killed in the middle of a reorder, what both Logfiles hold is right, and the reorder can go on: the places that were freed but not written over are
+// claimed again, and yet nobody waits for ever.
+func TestKilledWhileReordering(t *testing.T) {
+	const n, segments, w = 90, 3, 4096
+	sizes := randomSizes(n, w, 2*w, 8)
+	total := uint64(0)
+	for _, size := range sizes {
+		total += Format{Align: 64}.pad(int(size))
+	}
+	b := newBed(t, 1, w, int(total/w)+2*segments+2, sizes)
+	b.open()
+	defer b.close()
+	r := rand.New(rand.NewPCG(3, 3))
+	source, target := b.begin(0, 0, segments, 200, n), (*Logfile)(nil)
+	for i := range uint32(n) {
+		b.append(source, r.IntN(segments), i)
+	}
+	target = b.begin(1, 1, segments, 200, n)
+	moved := 0
+	for seg := range segments {
+		b.move(source, seg, func(i sample.Index) {
+			b.append(target, r.IntN(segments), i)
+			if moved++; moved%9 == 0 {
+				if err := target.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				goOn(t, b.crashed(), moved)
+			}
+		})
+	}
+}
+
+// goOn finishes the reorder that a killed process left.
+func goOn(t *testing.T, c *bed, moved int) {
+	t.Helper()
+	c.open()
+	source, target := c.s.Logfiles()[0], c.s.Logfiles()[1]
+	have := map[sample.Index]bool{}
+	for _, list := range c.check(source) {
+		for _, i := range list {
+			have[i] = true
+		}
+	}
+	placed := map[sample.Index]bool{}
+	for _, list := range c.check(target) {
+		for _, i := range list {
+			placed[i], have[i] = true, true
+		}
+	}
+	for seg := range source.segs {
+		c.move(source, seg, func(i sample.Index) {
+			if !placed[i] {
+				c.append(target, int(i)%len(target.segs), i)
+			}
+		})
+	}
+	got := 0
+	for _, list := range c.check(target) {
+		got += len(list)
+	}
+	if !source.Empty() || got != len(have) {
+		t.Errorf("killed after %d samples: %d in the new logfile, want %d; old one empty: %v", moved, got, len(have), source.Empty())
+	}
+	// First in, first out: what was in buffers when the process died is found in the places that were freed last.
+	if lost := len(c.sizes) - len(have); lost > 2*len(source.segs) {
+		t.Errorf("killed after %d samples: %d of %d are lost", moved, lost, len(c.sizes))
+	}
+	c.books()
+	c.close()
+}
+
+// move goes over a segment block by block: read, hand on, free.
+func (b *bed) move(l *Logfile, seg int, to func(i sample.Index)) {
+	b.t.Helper()
+	type item struct {
+		i   sample.Index
+		end uint64
+	}
+	var items []item
+	l.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool {
+		items = append(items, item{i, off + uint64(b.sizes[i])})
+		return true
+	})
+	dst := aligned(b.t, b.format.Block)
+	next := 0
+	for j := range l.Blocks(seg) {
+		if err := readBlock(l, seg, j, dst); err != nil && !isErr(err, ErrHole) {
+			b.t.Fatal(err)
+		}
+		for next < len(items) && items[next].end <= uint64(j+1)*uint64(b.format.Block) {
+			to(items[next].i)
+			next++
+		}
+		if err := l.FreeBlocks(seg, j); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	l.FreeSegment(seg)
+}

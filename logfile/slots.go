@@ -1,0 +1,138 @@
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"lcache/blockio"
+)
+
+// Begin starts an empty Logfile in slot 0 or 1, which must hold none, or an empty one. Its journal replaces the old one's at once.
+// starts has one number more than there are segments: segment k takes at most starts[k+1]-starts[k] samples; it is kept.
+// Zero fields Block and Align of h are filled in.
+func (s *Store) Begin(slot int, h Header, starts []uint64) (*Logfile, error) {
+	if slot != 0 && slot != 1 {
+		return nil, fmt.Errorf("begin logfile: there is no slot %d", slot)
+	}
+	h.Starts = starts
+	if h.Block == 0 && h.Align == 0 {
+		h.Block, h.Align = uint32(s.format.Block), uint32(s.format.Align)
+	}
+	if err := h.check(s.format); err != nil {
+		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, err)
+	}
+	s.slotMu.Lock()
+	defer s.slotMu.Unlock()
+	old := s.Logfiles()[slot]
+	switch {
+	case s.isClosed():
+		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, ErrClosed)
+	case old != nil && !old.Empty():
+		return nil, fmt.Errorf("begin logfile: slot %d still holds blocks of epoch %d: drop it first", slot, old.head.Epoch)
+	}
+	l, err := newLogfile(s, slot, h, s.gen.Add(1))
+	if err != nil {
+		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, err)
+	}
+	if err := s.poolFor(l); err != nil {
+		return nil, errors.Join(fmt.Errorf("begin logfile in slot %d: %w", slot, err), unmapIndices(l.arr))
+	}
+	n := h.Starts[h.Segments] - h.Starts[0]
+	l.journal, err = beginJournal(s.journalPath(slot), &h, l.gen, s.format.seed(), int64(s.format.Places)*int64(recordSize(1))+int64(n)*4)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin logfile in slot %d: %w", slot, err), unmapIndices(l.arr))
+	}
+	s.setSlot(slot, l)
+	if old != nil {
+		err = s.dispose(old)
+	}
+	return l, err
+}
+
+// poolFor gives l the buffers of its slot, larger ones if those do not suffice.
+func (s *Store) poolFor(l *Logfile) error {
+	need := int(l.head.Segments) + s.spare
+	s.mu.Lock()
+	p := s.pools[l.slot]
+	s.mu.Unlock()
+	if p == nil || cap(p.free) < need {
+		fresh, err := newPool(need, s.format.Block)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.pools[l.slot] = fresh
+		s.mu.Unlock()
+		if p != nil {
+			s.outgrown = append(s.outgrown, p)
+		}
+		p = fresh
+	}
+	l.pool = p
+	s.freePools()
+	return nil
+}
+
+// freePools unmaps the outgrown write buffers that no transfer uses any more.
+func (s *Store) freePools() {
+	s.outgrown = slices.DeleteFunc(s.outgrown, func(p *pool) bool {
+		if !p.idle() {
+			return false
+		}
+		_ = s.io.Unregister(p.mem) // an error says that the caller had not registered them
+		if err := blockio.Free(p.mem); err != nil {
+			s.log.Warn("free write buffers", "err", err)
+		}
+		return true
+	})
+}
+
+func (s *Store) setSlot(slot int, l *Logfile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slots[slot] = l
+}
+
+func (s *Store) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// Drop frees all places of the Logfile in a slot and forgets it, its journal too. Reads of it in flight may return other bytes than were
+// asked for; later calls of its methods find no blocks.
+func (s *Store) Drop(slot int) error {
+	if slot != 0 && slot != 1 {
+		return fmt.Errorf("drop logfile: there is no slot %d", slot)
+	}
+	s.slotMu.Lock()
+	defer s.slotMu.Unlock()
+	l := s.Logfiles()[slot]
+	if l == nil || s.isClosed() {
+		return nil
+	}
+	s.setSlot(slot, nil)
+	err := errors.Join(s.dispose(l), ignoreMissing(os.Remove(s.journalPath(slot))))
+	if err == nil {
+		err = syncDir(s.dirs[0])
+	}
+	if err != nil {
+		return fmt.Errorf("drop logfile in slot %d: %w", slot, err)
+	}
+	return nil
+}
+
+// dispose ends a Logfile that has left its slot.
+func (s *Store) dispose(l *Logfile) error {
+	l.end.Do(func() { close(l.done) })
+	for seg := range l.segs {
+		sg := &l.segs[seg]
+		sg.lock <- struct{}{} // an Append that waits was woken by done
+		l.freeUpTo(seg, l.Blocks(seg))
+		sg.leave()
+	}
+	// Now no block is alive, and only with a living block the arrival lists are touched.
+	return errors.Join(l.journal.close(), unmapIndices(l.arr))
+}
