@@ -14,7 +14,6 @@ import (
 // largest number and even a sample with that hash is kept.
 func Admit(hashes []uint64, sizes []uint32, align int, room uint64) (threshold uint64, bytes uint64) {
 	const bits = 16
-	width := uint64(1) << (64 - bits)
 	var bucket [1 << bits]uint64
 	var total uint64
 	for i, h := range hashes {
@@ -34,30 +33,27 @@ func Admit(hashes []uint64, sizes []uint32, align int, room uint64) (threshold u
 	var in []entry
 	for i, h := range hashes {
 		if h>>(64-bits) == uint64(b) {
-			in = append(in, entry{h, Padded(sizes[i], align)})
+			in = append(in, entry{fold(h), Padded(sizes[i], align)})
 		}
 	}
 	sort.Slice(in, func(i, j int) bool { return in[i].hash < in[j].hash })
-	threshold = uint64(b) * width
-	for i := 0; i < len(in); {
+	for i := 0; ; {
 		same, j := uint64(0), i
 		for ; j < len(in) && in[j].hash == in[i].hash; j++ {
 			same += in[j].size
 		}
-		if bytes+same > room {
+		if bytes+same > room { // true at the latest for the bucket's last hash: the bucket as a whole has no room
 			return in[i].hash, bytes
 		}
 		bytes += same
 		i = j
 	}
-	if b+1 < 1<<bits {
-		threshold = uint64(b+1) * width
-	}
-	return threshold, bytes
 }
 
-// Admitted is the rule itself.
-func Admitted(hash, threshold uint64) bool { return hash < threshold || threshold == math.MaxUint64 }
+// Admitted is the rule itself. The two largest hashes count as one, so that the largest threshold can mean all.
+func Admitted(hash, threshold uint64) bool { return fold(hash) < threshold }
+
+func fold(hash uint64) uint64 { return min(hash, math.MaxUint64-1) }
 
 // Largest is the largest of the samples that a line would keep.
 func Largest(sizes []uint32, keep func(sample.Index) bool) (largest uint32) {

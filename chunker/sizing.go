@@ -175,11 +175,26 @@ func (f Facts) space(z *Sizing) error {
 	z.Budget = f.Budget
 	if f.Budget < f.Metadata+z.Slack+w {
 		return fmt.Errorf("budget of %s is too small: the index takes %s and the log at least %s; give --budget %s or more",
-			humanize.IBytes(f.Budget), humanize.IBytes(f.Metadata), humanize.IBytes(z.Slack+w), roundUp(f.Metadata+z.Slack+w))
+			humanize.IBytes(f.Budget), humanize.IBytes(f.Metadata), humanize.IBytes(z.Slack+w), roundUp(f.leastBudget()))
 	}
 	z.Arena = (f.Budget - f.Metadata) / w * w
 	z.Room = z.Arena - z.Slack
 	return nil
+}
+
+// leastBudget is a budget, in whole MiB, that is not refused. Block and slack grow with the budget, so it is approached from below.
+func (f Facts) leastBudget() uint64 {
+	for f.Budget = f.Metadata; ; {
+		w := f.Block
+		if w == 0 {
+			w = chooseBlock(f)
+		}
+		least := f.Metadata + max(32*w, f.Budget/100) + w
+		if f.Budget >= least {
+			return f.Budget
+		}
+		f.Budget = (least + 1<<20 - 1) >> 20 << 20
+	}
 }
 
 // roundUp prints a size that is safe to give back as a flag: never below n.

@@ -1,0 +1,228 @@
+package chunker_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"lcache/chunker"
+	"lcache/sample"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// imageNet is 1.28 million samples of 138 GB for one rank with batches of 256.
+func imageNet(block uint64) chunker.Facts {
+	return chunker.Facts{Kept: 138e9, Samples: 1_281_167, Largest: 16 * mib, Batch: 256 * 108_000, BatchSamples: 256, Ranks: 1, Devices: 1, Metadata: 60e6, Block: block}
+}
+
+// The figures that the design names, with what clients and the table of samples take on top of them.
+func TestSizeOfTheDesign(t *testing.T) {
+	large := imageNet(1 * mib)
+	large.Kept, large.Samples = 1.3e12, 14_197_122
+	tests := []struct {
+		name            string
+		facts           chunker.Facts
+		segment, memory [2]float64
+		segments        [2]int
+	}{
+		{"138 GB, 1 MiB", imageNet(1 * mib), [2]float64{378e6, 384e6}, [2]float64{1.45e9, 1.75e9}, [2]int{360, 370}},
+		{"138 GB, 256 KiB", imageNet(256 << 10), [2]float64{188e6, 193e6}, [2]float64{0.75e9, 1.0e9}, [2]int{720, 735}},
+		{"1.3 TB, 1 MiB", large, [2]float64{1.16e9, 1.18e9}, [2]float64{4.6e9, 5.3e9}, [2]int{1110, 1125}},
+	}
+	for _, tt := range tests {
+		z, err := chunker.Size(tt.facts)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if s := float64(z.Segment); s < tt.segment[0] || s > tt.segment[1] {
+			t.Errorf("%s: segments of %.0f bytes, want %.0f", tt.name, s, tt.segment)
+		}
+		if z.Segments < tt.segments[0] || z.Segments > tt.segments[1] {
+			t.Errorf("%s: %d segments, want %d", tt.name, z.Segments, tt.segments)
+		}
+		if m := float64(z.Memory); m < tt.memory[0] || m > tt.memory[1] {
+			t.Errorf("%s: %.2f GB of memory, want %.2f", tt.name, m/1e9, tt.memory)
+		}
+		// The arena is about one dataset: not more than 1.5 % beside it.
+		if ratio := float64(z.Arena) / float64(tt.facts.Kept); ratio < 1 || ratio > 1.015 {
+			t.Errorf("%s: the arena is %.3f of the samples", tt.name, ratio)
+		}
+	}
+}
+
+// K is an estimate from means; lines of usual sizes must not have more segments than memory was planned for.
+func TestSizeCoversTheCut(t *testing.T) {
+	for seed := range uint64(8) {
+		const n = 60_000
+		r := rand.New(rand.NewPCG(seed, 1))
+		sizes := make([]uint32, n)
+		global := make([]sample.Index, n)
+		f := chunker.Facts{Samples: n, Ranks: 1, Devices: 1, Batch: 64 * 40_000}
+		for i, p := range r.Perm(n) {
+			global[i] = sample.Index(p)
+			sizes[i] = uint32(math.Exp(r.NormFloat64()) * 20_000)
+			f.Kept += chunker.Padded(sizes[i], 64)
+			f.Largest = max(f.Largest, chunker.Padded(sizes[i], 64))
+		}
+		z, err := chunker.Size(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := make([]uint64, n*9/10) // the rest has segments of its own
+		for i := range used {
+			used[i] = uint64(i)
+		}
+		line, err := chunker.NewLine(&chunker.Chunks{Global: global, Split: dealt{{used}}}, []int{0},
+			chunker.Cut{Sizes: sizes, Align: 64, Capacity: z.Segment, Keep: func(i sample.Index) bool { return sizes[i] > 0 }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line.Segments() > z.Segments {
+			t.Errorf("seed %d: the line has %d segments, memory was planned for %d", seed, line.Segments(), z.Segments)
+		}
+		line.Free()
+	}
+}
+
+func randomFacts(r *rand.Rand) chunker.Facts {
+	power := func(from, to float64) uint64 { return uint64(math.Exp2(from + r.Float64()*(to-from))) }
+	f := chunker.Facts{Kept: power(16, 41), Ranks: 1 + r.IntN(8), Devices: 1 + r.IntN(4), BatchSamples: 1 + r.IntN(512)}
+	mean := min(power(10, 22), f.Kept)
+	f.Samples = int(f.Kept / mean)
+	f.Largest = min(mean*uint64(1+r.IntN(20)), f.Kept)
+	f.Batch = max(uint64(f.BatchSamples)*mean, f.Largest)
+	f.Metadata = uint64(f.Samples)*60 + 1<<16
+	if r.IntN(2) == 0 {
+		f.Budget = power(14, 41)
+	}
+	if r.IntN(2) == 0 {
+		f.Memory = power(20, 36)
+	} else {
+		f.MemoryCap = power(26, 36)
+	}
+	if r.IntN(4) == 0 {
+		f.Block = 128 << 10 << r.IntN(4)
+	}
+	if r.IntN(4) == 0 {
+		f.SourceRate = power(20, 31)
+	}
+	return f
+}
+
+var give = regexp.MustCompile(`give --(memory|budget) (\d+)MiB or more`)
+
+// raised does what a refusal says.
+func raised(t *testing.T, f chunker.Facts, refusal error) chunker.Facts {
+	t.Helper()
+	m := give.FindStringSubmatch(refusal.Error())
+	if m == nil {
+		t.Fatalf("%+v: the refusal names no number: %v", f, refusal)
+	}
+	n, err := strconv.ParseUint(m[2], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m[1] == "memory" {
+		f.Memory = n * mib
+	} else {
+		f.Budget = n * mib
+	}
+	return f
+}
+
+// Whatever the facts: limits hold, and a refusal names a number that then works.
+func TestSizeKeepsLimits(t *testing.T) {
+	refused := map[string]int{}
+	for seed := range uint64(20_000) {
+		f := randomFacts(rand.New(rand.NewPCG(seed, 2)))
+		z, err := chunker.Size(f)
+		for range 4 { // a larger budget keeps more and so may need more memory, but none is refused twice in a row
+			if err == nil {
+				break
+			}
+			what := give.FindStringSubmatch(err.Error())[1]
+			refused[what]++
+			f = raised(t, f, err)
+			if z, err = chunker.Size(f); err != nil && give.FindStringSubmatch(err.Error())[1] == what {
+				t.Fatalf("seed %d: %+v: refused again with the number that was asked for: %v", seed, f, err)
+			}
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %+v: %v", seed, f, err)
+		}
+		checkSizing(t, seed, f, z)
+	}
+	if refused["memory"] == 0 || refused["budget"] == 0 {
+		t.Errorf("the facts drawn do not show both refusals: %v", refused)
+	}
+}
+
+func checkSizing(t *testing.T, seed uint64, f chunker.Facts, z chunker.Sizing) {
+	t.Helper()
+	bad := func(what string) { t.Errorf("seed %d: %s: %+v gives %+v", seed, what, f, z) }
+	limit := f.Memory
+	if limit == 0 {
+		limit = f.MemoryCap
+	}
+	least := 2
+	if f.Ranks > 1 {
+		least = 3
+	}
+	switch {
+	case z.Memory > limit:
+		bad("memory over its limit")
+	case z.Slots < least:
+		bad("too few slots")
+	case z.Memory < uint64(z.Slots)*z.Slot+uint64(2*z.Segments)*z.Block+z.Side+z.Miss:
+		bad("memory does not cover its terms")
+	case z.Segment < f.Largest || z.Segment%z.Block != 0 || z.Slot < z.Segment+z.Block:
+		bad("a segment that does not hold the largest sample in whole blocks")
+	case z.Block < 128<<10 || z.Block > mib || z.Block&(z.Block-1) != 0 || f.Block != 0 && z.Block != f.Block:
+		bad("a block out of range")
+	case f.Budget > 0 && z.Arena+f.Metadata > f.Budget || z.Arena+f.Metadata > z.Budget:
+		bad("arena over the budget")
+	case z.Slack < 32*z.Block || z.Room > z.Arena || z.Arena-z.Room < 32*z.Block:
+		bad("under 32 blocks of slack")
+	case z.Room < f.Kept && f.Budget == 0:
+		bad("no budget, and yet not everything is kept")
+	case z.Room < f.Kept && z.Miss == 0:
+		bad("misses without a ring for them")
+	case z.Credit < uint64(f.Ranks)*f.Batch:
+		bad("less than a batch for each rank")
+	case uint64(z.Slots) < 2+z.Credit/z.Slot:
+		bad("fewer slots than clients may hold")
+	}
+}
+
+// More of a limit never takes anything away.
+func TestSizeIsMonotone(t *testing.T) {
+	for seed := range uint64(3_000) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		f := randomFacts(r)
+		f.Block = 128 << 10 << r.IntN(4) // of one cache: it was fixed at ingest
+		z, err := chunker.Size(f)
+		if err != nil {
+			continue
+		}
+		more := f
+		more.Memory = max(f.Memory, f.MemoryCap) * uint64(2+r.IntN(3))
+		if y, err := chunker.Size(more); err != nil || y.Credit < z.Credit || y.Slots < z.Slots || y.Room != z.Room {
+			t.Errorf("seed %d: with more memory %v: %+v, before %+v", seed, err, y, z)
+		}
+		if f.Budget == 0 {
+			continue
+		}
+		more = f
+		more.Memory, more.Budget = 1<<50, f.Budget+uint64(r.IntN(1<<30))
+		if y, err := chunker.Size(more); err != nil || y.Room < min(z.Room, f.Kept) || y.Arena < min(z.Arena, f.Kept) {
+			t.Errorf("seed %d: with a budget larger by %d %v: %+v, before %+v", seed, more.Budget-f.Budget, err, y, z)
+		}
+	}
+}
