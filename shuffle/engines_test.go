@@ -69,6 +69,32 @@ func TestLittleWords(t *testing.T) {
 	}
 }
 
+// What Python's // gives, where a plain division would round to something else.
+func TestFloorDiv(t *testing.T) {
+	for _, c := range []struct {
+		x    uint64
+		y    float64
+		want uint64
+	}{
+		{1062, 0.1, 10619},
+		{497, 0.1, 4969},
+		{2013, 0.1, 20129},
+		{927, 0.1, 9269},
+		{3905, 0.1, 39049},
+		{3529, 0.1, 35289},
+		{3715, 0.1, 37149},
+		{2968, 0.1, 29679},
+		{0, 2.5, 0},
+		{5, 2.5, 2},
+		{7, 2.5, 2},
+		{1099511627777, 0.3, 3665038759256},
+	} {
+		if got := floorDiv(c.x, c.y); got != c.want {
+			t.Errorf("%d // %v: %d, want %d", c.x, c.y, got, c.want)
+		}
+	}
+}
+
 func TestRelease(t *testing.T) {
 	for text, want := range map[string]torchRelease{
 		"1.13.1": {insideOut: false, wide: 1 << 32},

@@ -46,7 +46,8 @@ const (
 	highBits rejection = true  // Python's getrandbits: as many high bits as i+1 has
 )
 
-// plan gives what turns a word into a candidate for 0..i, and the least i for which that is the same.
+// plan gives what turns a word into a candidate for 0..i, and the least i for which that is the same. All of them
+// are positive.
 func (h rejection) plan(i uint32) (shift uint, mask, least uint32) {
 	if h == highBits {
 		k := bits.Len64(uint64(i) + 1)
@@ -60,7 +61,7 @@ func (h rejection) plan(i uint32) (shift uint, mask, least uint32) {
 // i must be positive.
 func (h rejection) targets(w words, i uint32, dst []uint32) int {
 	shift, mask, least := h.plan(i)
-	dst = dst[:min(len(dst), int(i-max(least, 1))+1)]
+	dst = dst[:min(len(dst), int(i-least)+1)]
 	n := 0
 	for n == 0 {
 		src := w.peek()

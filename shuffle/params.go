@@ -185,4 +185,3 @@ func (r *Recipe) usage(format string, v ...any) *UsageError {
 	}
 	return e
 }
-
