@@ -226,7 +226,7 @@ func oneEpoch(ranks []*rank, epoch int) ([]seen, float64, error) {
 		})
 	}
 	err := all.Wait()
-	return answers, time.Since(began).Seconds(), err
+	return answers, time.Since(began).Seconds(), err // a rank that failed ends; the others wait for it no longer than their deadline
 }
 
 func (d *demo) startRank(ctx context.Context, socket string, i int) (*rank, error) {

@@ -84,6 +84,19 @@ func (d dirs) Set(text string) error {
 	return nil
 }
 
+// absoluteSource makes a directory's path independent of where the command was given: the server opens it again, from elsewhere.
+// What has a scheme stays as it is.
+func absoluteSource(source string) (string, error) {
+	if strings.Contains(source, "://") || strings.HasPrefix(source, "tar:") {
+		return source, nil
+	}
+	abs, err := filepath.Abs(source)
+	if err != nil {
+		return "", fmt.Errorf("working directory: %w", err)
+	}
+	return abs, nil
+}
+
 // ranks is a flag of rank numbers, or "all", which is an empty list.
 type ranks struct{ to *[]int }
 

@@ -143,3 +143,20 @@ func TestDirectFromEnvironment(t *testing.T) {
 		t.Errorf("got %v, want a usage error", err)
 	}
 }
+
+func TestAbsoluteSource(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]string{
+		"data/train/":      filepath.Join(here, "data/train"),
+		"/data//train":     "/data/train",
+		"s3://bucket/a":    "s3://bucket/a",
+		"tar:x-{0..9}.tar": "tar:x-{0..9}.tar",
+	} {
+		if got, err := absoluteSource(source); err != nil || got != want {
+			t.Errorf("%s: got %s, %v; want %s", source, got, err, want)
+		}
+	}
+}

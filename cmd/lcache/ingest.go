@@ -44,6 +44,11 @@ func newIngestCommand(g *globals) *cobra.Command {
 		if err := finishIO(&o.IO); err != nil {
 			return err
 		}
+		typed := o.Source
+		var err error
+		if o.Source, err = absoluteSource(typed); err != nil {
+			return err
+		}
 		bar := newProgress(g, cmd.ErrOrStderr())
 		defer bar.done()
 		o.Progress = bar.update
@@ -59,6 +64,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 		if !g.quiet {
 			writeDefaults(cmd.ErrOrStderr(), report.Defaults)
 		}
+		report.Source = typed
 		writeIngest(cmd.OutOrStdout(), report)
 		return nil
 	}

@@ -81,7 +81,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = errors.New("interrupted: what is stored stays; run the same command again to go on")
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), oneLine(err.Error()))
+	text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors; names are quoted
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), oneLine(text))
 	return exitCode(err)
 }
 

@@ -46,6 +46,9 @@ func progressLine(v view, was, job engine.JobStatus) string {
 	batches := job.Batches
 	var position, remaining, ranks float64
 	for _, r := range job.Ranks {
+		if r.Pid == 0 {
+			continue // never asked for anything
+		}
 		position += float64(r.Position)
 		remaining += math.Max(float64(batches)-float64(r.Position), 0)
 		ranks++

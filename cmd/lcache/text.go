@@ -79,6 +79,8 @@ func duration(seconds float64) string {
 	switch {
 	case d <= 0:
 		return "0 s"
+	case d < time.Millisecond:
+		return "< 1 ms"
 	case d < 100*time.Millisecond:
 		return fmt.Sprintf("%.0f ms", 1000*seconds)
 	case d < 10*time.Second:

@@ -51,6 +51,7 @@ func TestNumbers(t *testing.T) {
 		{percent(99999, 100000), "99.9 %"}, // all but one is not all
 		{percent(1, 0), "–"},
 		{duration(0), "0 s"},
+		{duration(0.0004), "< 1 ms"},
 		{duration(0.04), "40 ms"},
 		{duration(0.42), "0.4 s"},
 		{duration(12.4), "12 s"},

@@ -33,6 +33,13 @@ func newVerifyCommand(g *globals) *cobra.Command {
 		if err := finishIO(&o.IO); err != nil {
 			return err
 		}
+		typed := o.Against
+		if typed != "" {
+			var err error
+			if o.Against, err = absoluteSource(typed); err != nil {
+				return err
+			}
+		}
 		bar := newProgress(g, cmd.ErrOrStderr())
 		defer bar.done()
 		o.Progress = bar.update
@@ -45,7 +52,7 @@ func newVerifyCommand(g *globals) *cobra.Command {
 		if g.json {
 			err = writeJSON(cmd.OutOrStdout(), report)
 		} else {
-			writeVerify(cmd.OutOrStdout(), o.Dirs, o.Against, report)
+			writeVerify(cmd.OutOrStdout(), o.Dirs, typed, report)
 		}
 		if err != nil {
 			return err
