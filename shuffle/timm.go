@@ -83,10 +83,5 @@ func (d repeated) fill(rank, from, to int, dst []uint64) []uint64 {
 // floorDiv is Python's x // y for an int and a float, both positive: from the exact remainder, not from the
 // rounded quotient.
 func floorDiv(x uint64, y float64) uint64 {
-	div := (float64(x) - math.Mod(float64(x), y)) / y
-	floor := math.Floor(div)
-	if div-floor > 0.5 {
-		floor++
-	}
-	return uint64(floor)
+	return uint64(math.Round((float64(x) - math.Mod(float64(x), y)) / y))
 }

@@ -11,7 +11,7 @@ import sys
 import accelerate
 import timm
 import torch
-from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler
+from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler, prepare_data_loader
 from timm.data.distributed_sampler import RepeatAugSampler
 
 from test_loaders import abandon, epoch_of
@@ -60,8 +60,9 @@ def loaders():
     abandoned(42, 5, None, False, 0, False, True, {0: 4})
     abandoned(42, 5, None, False, 0, False, True, {0: 5})
     for workers, persistent in ((1, False), (2, True)):
-        for taken in range(0, 7, 2):
+        for taken in (0, 2, 3, 4, 5, 6):
             abandoned(7, 22, 4, False, workers, persistent, True, {1: taken})
+            abandoned(7, 24, 4, False, workers, persistent, True, {0: taken})
 
 
 def shards():
@@ -74,6 +75,17 @@ def shards():
                         batches = data.BatchSampler(SeedableRandomSampler(range(n)), 4, drop_last)
                         order = [i for batch in BatchSamplerShard(batches, world, rank, split, even) for i in batch]
                         record("accelerate.batch_sampler_shard", accelerate.__version__, [(0, order)], seed=3, n=n, batch_size=4, drop_last=drop_last, world=world, rank=rank, split_batches=split, even_batches=even)
+
+
+def prepared():
+    """accelerate without the seedable sampler."""
+    for own in (False, True):
+        g = generator(6) if own else None
+        torch.manual_seed(6)
+        loader = data.DataLoader(range(22), 4, True, generator=g)
+        loader = prepare_data_loader(loader, num_processes=2, process_index=1, put_on_device=False)
+        epochs = [(e, [i for batch in loader for i in batch]) for e in range(3)]
+        record("accelerate.batch_sampler_shard", accelerate.__version__, epochs, seed=6, n=22, batch_size=4, drop_last=False, world=2, rank=1, use_seedable_sampler=False, generator="explicit" if own else "default")
 
 
 def repeats():
@@ -98,7 +110,7 @@ def samplers():
 
 
 if __name__ == "__main__":
-    for make in (samplers, loaders, shards, repeats):
+    for make in (samplers, loaders, shards, prepared, repeats):
         make()
     lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in CASES)
     sys.stdout.write('{"schema":"shuffle-vectors/1","recipe":"several","set":"recorded","cases":[\n' + lines + "\n]}\n")
