@@ -27,7 +27,7 @@ const (
 	headerBytes     = 12
 	maxFrame        = 16 << 20 // of what length counts: 8 + the body
 	maxHello        = 64 << 10
-	batchHead       = 16                              // of a BATCH body: lease, count, flags
+	batchHead       = 16                              // of a BATCH body: lease, count, pinned
 	maxBatch        = (maxFrame - 8 - batchHead) / 20 // samples: 20 bytes in a BATCH's columns for each
 	maxPushed       = 64 << 20                        // indices in one order, over all its pieces
 	readStep        = 256 << 10                       // bytes allocated ahead of those that came
@@ -153,7 +153,7 @@ func appendBatch(b []byte, request uint32, batch *deliver.Batch) []byte {
 	b = begin(b, typeBatch, request)
 	b = binary.LittleEndian.AppendUint64(b, batch.Lease)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(batch.Indices)))
-	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint32(b, pinned(batch))
 	for _, v := range batch.Offsets {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
@@ -163,6 +163,15 @@ func appendBatch(b []byte, request uint32, batch *deliver.Batch) []byte {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
 	return finish(b, at)
+}
+
+// pinned is how much shared memory a batch's lease keeps from other use, in KiB rounded up.
+func pinned(batch *deliver.Batch) uint32 {
+	bytes := uint64(0)
+	for _, n := range batch.Lengths {
+		bytes += uint64(n)
+	}
+	return uint32(min((bytes+1023)>>10, 1<<32-1))
 }
 
 // appendNames takes as many names as fit a frame, at least one; a longer one than a frame is an error.

@@ -21,6 +21,7 @@ from .session import Info, Late, Session, Ticket, error_of, sessions
 _log = logging.getLogger("lcache")
 _CLIENT = "lcache-python 0.1"
 _HANDSHAKE = 10.0  # seconds for HELLO and its answer
+_GRACE = 2.0  # seconds: a server that waits as long as we do knows better what for, so its error may come first
 
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
@@ -270,7 +271,7 @@ class Job:
                     if ticket.session is None:
                         self._attach(deadline, ticket.what).send(ticket, deadline)
                     assert ticket.session is not None
-                    return ticket.session.wait(ticket, deadline)
+                    return ticket.session.wait(ticket, deadline + min(_GRACE, self._timeout / 10))
                 except Broken as e:
                     ticket.session = None
                     if time.monotonic() + pause >= deadline:

@@ -32,9 +32,10 @@ _U32 = struct.Struct("<I")
 
 
 class Columns(NamedTuple):
-    """A BATCH answer: a lease and four columns of the same length. Offsets and lengths are bytes in the shared memory."""
+    """A BATCH answer: a lease, what it costs, and four columns of the same length. Offsets and lengths are bytes in the shared memory."""
 
     lease: int
+    pinned: int  # bytes of shared memory that the lease keeps from other use, at least the lengths together
     offsets: tuple[int, ...]  # u64
     lengths: tuple[int, ...]  # u32
     indices: memoryview  # u32
@@ -116,14 +117,14 @@ def read_batch(body: bytes, memory_bytes: int, samples: int) -> Columns:
     """The columns of a BATCH. Every sample lies within memory_bytes and every index is below samples."""
     if len(body) < _BATCH.size:
         raise ProtocolError(f"batch answer of {len(body)} bytes is shorter than its head")
-    lease, count, flags = _BATCH.unpack_from(body)
-    if flags or len(body) != _BATCH.size + 20 * count:
-        raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples (flags {flags:#x})")
+    lease, count, kib = _BATCH.unpack_from(body)
+    if len(body) != _BATCH.size + 20 * count:
+        raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples")
     # Offsets and lengths are read more than once and by us: a tuple is the fastest to make and to read. The other two are the caller's.
     offsets = struct.unpack_from(f"<{count}Q", body, _BATCH.size)
     lengths = struct.unpack_from(f"<{count}I", body, _BATCH.size + 8 * count)
     view = memoryview(body)[_BATCH.size + 12 * count :]
-    columns = Columns(lease, offsets, lengths, view[: 4 * count].cast("I"), view[4 * count :].cast("i"))
+    columns = Columns(lease, max(kib << 10, sum(lengths)), offsets, lengths, view[: 4 * count].cast("I"), view[4 * count :].cast("i"))
     if count:
         # Python's integers don't wrap, so a sum beyond 2^64 is found too. The first test is the cheaper one and nearly always enough.
         if max(offsets) + max(lengths) > memory_bytes:

@@ -91,7 +91,7 @@ class Session:
         self._connection = connection
         self._request = 0
         self._unsent: list[int] = []  # leases to release when there is a connection again
-        self._held = 0  # bytes of live anchors
+        self._held = 0  # bytes pinned by live anchors
         self._live = 0  # anchors
         self._gave_up = False  # closed, and no answer is wanted any more
         self._over = False  # closed, and nothing refers to the map
@@ -108,7 +108,7 @@ class Session:
 
     @property
     def held(self) -> int:
-        """Bytes of batches that something still refers to."""
+        """Bytes of shared memory pinned by batches that something still refers to."""
         self._settle()
         return self._held
 
@@ -195,7 +195,7 @@ class Session:
     def take(self, columns: protocol.Columns) -> memoryview | None:
         """Makes the lease of columns ours: a view of the map that keeps it while anything refers to it. None if that is beyond the
         credits: the caller copies, and ends the lease."""
-        size = sum(columns.lengths)
+        size = columns.pinned
         try:
             with self._lock:
                 self._drain()

@@ -46,6 +46,7 @@ class Server:
         self.lock = threading.Condition()
         self.leases: dict[int, int] = {}  # lease → slot
         self.first_lease = self.next_lease = int.from_bytes(os.urandom(4), "little") << 20 | 1
+        self.pinned = 0  # KiB that every BATCH announces
         self.strange: list[int] = []  # leases released that this server never gave
         self.released = self.byes = self.accepted = 0
         self.requests: list[tuple[int, bytes]] = []
@@ -197,7 +198,7 @@ class Server:
             lengths.append(len(data))
             at += len(data) + 3
         n = len(indices)
-        return struct.pack(f"<QII{n}Q{n}I{n}I{n}i", lease, n, 0, *offsets, *lengths, *indices, *[i % 2 for i in indices])
+        return struct.pack(f"<QII{n}Q{n}I{n}I{n}i", lease, n, self.pinned, *offsets, *lengths, *indices, *[i % 2 for i in indices])
 
     def answer(self, kind: int, body: bytes, mine: set[int]) -> tuple[int, bytes] | None:
         """(type, body) for one request; None to stay silent."""

@@ -18,10 +18,10 @@ from lcache import protocol as p
 SIZE = 64 << 14  # of the fake server's memory
 
 
-def columns(offsets=(0,), lengths=(1,), indices=(1,), labels=(0,), count=None, flags=0, tail=b""):
+def columns(offsets=(0,), lengths=(1,), indices=(1,), labels=(0,), count=None, tail=b""):
     n = len(offsets) if count is None else count
     return (
-        struct.pack("<QII", 77, n, flags)
+        struct.pack("<QII", 77, n, 0)
         + struct.pack(f"<{len(offsets)}Q", *offsets)
         + struct.pack(f"<{len(lengths)}I", *lengths)
         + struct.pack(f"<{len(indices)}I", *indices)
@@ -39,7 +39,6 @@ LIES = {
     "count too large": (p.A_BATCH, columns(count=2)),
     "count enormous": (p.A_BATCH, columns(count=0xFFFFFFFF)),
     "count zero": (p.A_BATCH, columns(count=0)),
-    "flags": (p.A_BATCH, columns(flags=1)),
     "end beyond the map": (p.A_BATCH, columns(offsets=(SIZE,))),
     "offset beyond the map": (p.A_BATCH, columns(offsets=(SIZE + 1,), lengths=(0,))),
     "length beyond the map": (p.A_BATCH, columns(lengths=(0xFFFFFFFF,))),

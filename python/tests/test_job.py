@@ -149,6 +149,18 @@ def test_credits(serve, path, caplog):
         check(batch, order(number // BATCHES, 0, number % BATCHES))
 
 
+def test_credits_count_what_is_pinned(serve, path):
+    server = serve(credit_bytes=100 << 10)
+    server.pinned = 30
+    job = lcache.connect(path, timeout=10)
+    kept = [job.get([i]) for i in range(1, 9)]
+    assert job._session.held == 90 << 10
+    assert server.until(lambda: len(server.leases) == 3)
+    for i, batch in enumerate(kept, 1):
+        check(batch, [i])
+    job.close()
+
+
 def test_one_batch_is_never_copied(serve, path, caplog):
     serve(credit_bytes=1)
     with lcache.connect(path, timeout=10) as job:

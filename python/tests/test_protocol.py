@@ -54,7 +54,8 @@ def test_answers(frames):
     assert p.read_json(body(frames["json"], p.A_JSON, 1)) == {}
     columns = p.read_batch(body(frames["batch"], p.A_BATCH, 2), 1 << 32, 10)
     assert columns.lease == (1 << 63) + 7
-    assert [list(c) for c in columns[1:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
+    assert columns.pinned == 1024
+    assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
     assert p.read_lease(body(frames["batch"], p.A_BATCH, 2)) == columns.lease
     assert body(frames["end"], p.A_END, 2) == body(frames["ok"], p.A_OK, 5) == b""
     assert p.read_names(body(frames["names-are"], p.A_NAMES, 7), 2) == ["a", "\udcff/b"]
