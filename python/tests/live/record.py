@@ -1,6 +1,8 @@
 """Records what the installed frameworks do where the vectors have no case, in the vectors' format, for the Go tests:
 
     python python/tests/live/record.py > shuffle/testdata/recorded.json
+
+With torch 1.10 or older it records that one's samplers instead, for recorded-torch-<release>.json.
 """
 
 import array
@@ -8,13 +10,17 @@ import hashlib
 import json
 import sys
 
-import accelerate
-import timm
 import torch
-from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler, prepare_data_loader
-from timm.data.distributed_sampler import RepeatAugSampler
 
-from test_loaders import abandon, epoch_of
+from test_torch_legacy import RELEASE, SEMANTICS
+
+if RELEASE >= (1, 11):
+    import accelerate
+    import timm
+    from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler, prepare_data_loader
+    from timm.data.distributed_sampler import RepeatAugSampler
+
+    from test_loaders import abandon, epoch_of
 
 data = torch.utils.data
 CASES = []
@@ -109,8 +115,21 @@ def samplers():
         record("torch.random_split", torch.__version__, [(i, s.indices) for i, s in enumerate(data.random_split(range(n), lengths, generator(5)))], seed=5, n=n, lengths=lengths)
 
 
+def legacy():
+    for n, replacement, count in ((1, False, None), (22, False, None), (22, True, None), (10, True, 45)):
+        for own in (False, True):
+            for loader in (False, True):
+                torch.manual_seed(9)
+                g = generator(9) if own else None
+                epochs = sampler = data.RandomSampler(range(n), replacement, count, g)
+                if loader:
+                    epochs = data.DataLoader(range(n), batch_size=7, sampler=sampler, generator=g)
+                orders = [(e, [i for batch in epochs for i in (batch if loader else [batch])]) for e in range(3)]
+                record("torch.random_sampler_legacy", torch.__version__, orders, seed=9, n=n, semantics=SEMANTICS, generator="explicit" if own else "default", dataloader=loader, replacement=replacement, num_samples=count)
+
+
 if __name__ == "__main__":
-    for make in (samplers, loaders, shards, prepared, repeats):
+    for make in (samplers, loaders, shards, prepared, repeats) if RELEASE >= (1, 11) else (legacy,):
         make()
     lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in CASES)
     sys.stdout.write('{"schema":"shuffle-vectors/1","recipe":"several","set":"recorded","cases":[\n' + lines + "\n]}\n")
