@@ -182,7 +182,8 @@ func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) 
 // collected is a request on its way: what was found so far, and what keeps it there.
 type collected struct {
 	indices []sample.Index
-	have    []bool
+	have    []bool // held, or empty
+	there   []bool // in staging when it was last looked up
 	addr    []staging.Address
 	hold    staging.Hold
 	fetched int // brought by index
@@ -191,7 +192,7 @@ type collected struct {
 func (c *Client) serve(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
 	d := c.d
 	d.Window.Asked(at, indices, c.Pid)
-	r := &collected{indices: indices, have: make([]bool, len(indices)), addr: make([]staging.Address, len(indices))}
+	r := &collected{indices: indices, have: make([]bool, len(indices)), there: make([]bool, len(indices)), addr: make([]staging.Address, len(indices))}
 	for i, index := range indices {
 		r.have[i] = d.Manifest.Size(index) == 0 // nothing to bring: always a hit
 	}
@@ -227,19 +228,19 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error
 	}()
 	for {
 		changed := d.Staging.Changed()
-		if d.Staging.Take(&r.hold, r.indices, r.have, r.addr) == 0 {
+		if d.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
 			return nil
 		}
 		if !stalled {
 			stalled = true
 			d.Stats.Stall.Enter()
 		}
-		d.Window.Coming(at, r.indices, r.have, coming)
+		d.Window.Coming(at, r.indices, r.there, coming)
 		var now []int
 		queued := false
 		for i := range r.indices {
 			switch {
-			case r.have[i]:
+			case r.there[i]:
 			case coming[i] == Gone || coming[i] == Queued && starved > 1:
 				now = append(now, i)
 			case coming[i] == Queued:
@@ -247,10 +248,10 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error
 			}
 		}
 		if len(now) > 0 {
-			if d.Staging.Take(&r.hold, r.indices, r.have, r.addr) == 0 { // it may have come between the two looks
+			if d.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
 				return nil
 			}
-			if err := d.fetch(ctx, r, now); err != nil {
+			if err := d.fetch(ctx, r, now); err != nil { // less what came between the two looks
 				return err
 			}
 			continue
@@ -276,7 +277,7 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, which []int) error {
 	var want []sample.Index
 	var at []int
 	for _, i := range which {
-		if !r.have[i] {
+		if !r.there[i] {
 			want, at = append(want, r.indices[i]), append(at, i)
 		}
 	}

@@ -88,7 +88,10 @@ func samplerJob(epochs, batch, world int, dropLast bool) Job {
 // ingested makes a cache of d on the working disk and returns its options.
 func ingested(t testing.TB, d *dataset, o IngestOptions) (Options, *IngestReport) {
 	t.Helper()
-	o.Source, o.IO = d.dir, testIO()
+	o.Source = d.dir
+	if o.IO == (IO{}) {
+		o.IO = testIO()
+	}
 	if o.Dirs == nil {
 		o.Dirs = []string{filepath.Join(t.TempDir(), "cache")}
 	}
@@ -96,7 +99,7 @@ func ingested(t testing.TB, d *dataset, o IngestOptions) (Options, *IngestReport
 	if err != nil {
 		t.Fatalf("ingest: %v", err)
 	}
-	return Options{Dirs: o.Dirs, IO: testIO(), Memory: o.Memory, Patience: 100 * time.Millisecond, Logger: testLogger(t)}, rep
+	return Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Patience: 100 * time.Millisecond, Logger: testLogger(t)}, rep
 }
 
 // testLogger shows warnings and errors as part of the test's output.
@@ -211,32 +214,5 @@ func (d *dataset) readEpochs(t testing.TB, e *Engine, j Job, from, to int) {
 			}()
 		}
 		wg.Wait()
-	}
-}
-
-func TestEpochs(t *testing.T) {
-	d := makeDataset(t, 600, mixedSizes)
-	for _, tc := range []struct {
-		world    int
-		dropLast bool
-	}{{1, false}, {2, false}, {2, true}, {8, true}} {
-		t.Run(fmt.Sprintf("world=%d,drop=%v", tc.world, tc.dropLast), func(t *testing.T) {
-			j := samplerJob(4, 7, tc.world, tc.dropLast)
-			o, rep := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10})
-			if rep.ReadBytes != d.total {
-				t.Errorf("ingest read %d bytes, want %d", rep.ReadBytes, d.total)
-			}
-			e := open(t, o)
-			d.readEpochs(t, e, j, 0, 4)
-			s := e.Status().Jobs[0]
-			closeEngine(t, e)
-			if s.Misses != 0 || s.SourceReads != 0 {
-				t.Errorf("misses %d, source reads %d, want none: %+v", s.Misses, s.SourceReads, s)
-			}
-			if len(s.EpochsDone) != 4 {
-				t.Errorf("%d epochs done, want 4", len(s.EpochsDone))
-			}
-			t.Logf("%+v", s)
-		})
 	}
 }

@@ -76,24 +76,22 @@ func (a *Ahead) Coming(index sample.Index) bool {
 // Sweep gives back what was read ahead and is not wanted any more.
 func (a *Ahead) Sweep(wanted func(Ask) bool) {
 	a.mu.Lock()
-	var drop []*staging.Extent
-	kept := a.ready[:0]
-	for _, p := range a.ready {
-		if !a.f.Staging.Kept(p.x) {
-			continue // somebody took it
-		}
-		if wanted(p.ask) {
-			kept = append(kept, p)
-		} else {
-			drop = append(drop, p.x)
-		}
-	}
-	clear(a.ready[len(kept):])
-	a.ready = kept
+	ready := a.ready
+	a.ready = nil
 	a.mu.Unlock()
-	for _, x := range drop {
-		a.f.Staging.Withdraw(x)
+	kept := ready[:0]
+	for _, p := range ready {
+		switch {
+		case !a.f.Staging.Kept(p.x): // somebody took it
+		case wanted(p.ask): // asked without the lock: it is the caller's, and takes locks of its own
+			kept = append(kept, p)
+		default:
+			a.f.Staging.Withdraw(p.x)
+		}
 	}
+	a.mu.Lock()
+	a.ready = append(kept, a.ready...)
+	a.mu.Unlock()
 }
 
 func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(Ask) bool) {

@@ -361,49 +361,63 @@ type Address struct {
 	FromSource bool
 }
 
-// Take looks up the samples want[i] for which have[i] is false, holds what it finds, writes its address to out[i] and sets
-// have[i]. It returns how many are still absent.
-func (s *Staging) Take(h *Hold, want []sample.Index, have []bool, out []Address) (absent int) {
+// Take looks up the samples want[i] for which have[i] is false. If all of them have an address it holds them, writes the addresses
+// to out[i], sets have[i] and returns 0. Otherwise it holds nothing, so that whoever waits for a slot does not keep one meanwhile; it
+// sets there[i] to whether the sample has an address now, and returns how many have none.
+func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []Address) (absent int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return len(want)
-	}
-	slotsEnd := uint64(s.slots * s.opts.SlotBytes)
 	for i, index := range want {
-		if have[i] {
-			continue
-		}
-		a := atomic.LoadUint32(&s.addr[index])
-		off, ok := s.offset(a)
-		if !ok {
-			absent++
-			continue
-		}
-		if off < slotsEnd {
-			n := int(off / uint64(s.opts.SlotBytes))
-			if s.slot[n].owner == (Segment{}) { // being withdrawn
+		there[i] = have[i]
+		if !have[i] {
+			if out[i], there[i] = s.lookLocked(index); !there[i] {
 				absent++
-				continue
 			}
-			h.holdSlot(s, n)
-		} else {
-			x := s.extents[off]
-			if x == nil || x.Index != index {
-				absent++
-				continue
-			}
-			if x.kept {
-				x.kept = false
-			} else {
-				x.refs++
-			}
-			h.extents = append(h.extents, x)
 		}
-		have[i] = true
-		out[i] = Address{Offset: off, FromSource: a&1 != 0}
 	}
-	return absent
+	if absent > 0 {
+		return absent
+	}
+	for i := range want {
+		if !have[i] {
+			s.holdLocked(h, out[i].Offset)
+			have[i] = true
+		}
+	}
+	return 0
+}
+
+// lookLocked is a sample's address, if what lies there is alive.
+func (s *Staging) lookLocked(index sample.Index) (Address, bool) {
+	if s.closed {
+		return Address{}, false
+	}
+	a := atomic.LoadUint32(&s.addr[index])
+	off, ok := s.offset(a)
+	if !ok {
+		return Address{}, false
+	}
+	if n := int(off / uint64(s.opts.SlotBytes)); n < s.slots {
+		ok = s.slot[n].owner != (Segment{}) // else it is being withdrawn
+	} else {
+		x := s.extents[off]
+		ok = x != nil && x.Index == index
+	}
+	return Address{Offset: off, FromSource: a&1 != 0}, ok
+}
+
+func (s *Staging) holdLocked(h *Hold, off uint64) {
+	if n := int(off / uint64(s.opts.SlotBytes)); n < s.slots {
+		h.holdSlot(s, n)
+		return
+	}
+	x := s.extents[off]
+	if x.kept {
+		x.kept = false
+	} else {
+		x.refs++
+	}
+	h.extents = append(h.extents, x)
 }
 
 func (h *Hold) holdSlot(s *Staging, n int) {
