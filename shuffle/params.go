@@ -27,6 +27,7 @@ type Param struct {
 const (
 	maxSamples = math.MaxUint32
 	maxRanks   = math.MaxInt32
+	maxFree    = 1 << 28 // samples an epoch, whatever the size of the dataset
 	maxDigits  = 100_000 // of a seed
 	maxFile    = 1 << 34 // bytes of a parameter's file: 2^32 indices
 )
@@ -95,6 +96,15 @@ func (a *args) numbers(name string) []float64 { return a.values[name].numbers }
 // errorf is a usage error about the recipe at hand, without its list of parameters.
 func (a *args) errorf(format string, v ...any) error {
 	return &UsageError{Recipe: a.recipe.Name, Problem: fmt.Sprintf(format, v...)}
+}
+
+// checkCount refuses an epoch that is out of all proportion to the dataset: a slip of the keyboard should not
+// take all of the machine's memory.
+func (a *args) checkCount(name string, count, n int) error {
+	if count > max(maxFree, 16*n) {
+		return a.errorf("%s asks for %d samples an epoch of a dataset of %d: at most 16 times the dataset, or %d", name, count, n, maxFree)
+	}
+	return nil
 }
 
 // read checks spec against its recipe and reads every parameter.

@@ -166,6 +166,9 @@ func (a *args) newRandomSampler() (*randomSampler, error) {
 		if s.count = a.int("num_samples"); s.count == 0 {
 			return nil, a.errorf("num_samples is 0; torch wants at least 1")
 		}
+		if err := a.checkCount("num_samples", s.count, a.n); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }

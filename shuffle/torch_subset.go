@@ -90,6 +90,9 @@ func buildSubset(a *args) (*plan, error) {
 		if a.n > 0 && int(r.max()) >= a.n {
 			return nil, a.errorf("indices_range goes up to %d; n is %d", r.max(), a.n)
 		}
+		if err := a.checkCount("indices_range", r.count, a.n); err != nil {
+			return nil, err
+		}
 		s.n, s.at = r.count, func(i uint32) uint32 { return uint32(r.start + int64(i)*r.step) }
 	}
 	return a.counted(s, s.n, false), nil
@@ -142,6 +145,9 @@ func buildWeighted(a *args) (*plan, error) {
 	}
 	if count == 1 {
 		return nil, a.errorf("num_samples is 1, for which torch.multinomial draws as without replacement: %s%s", refused["torch.multinomial"], pushInstead)
+	}
+	if err := a.checkCount("num_samples", count, len(weights)); err != nil {
+		return nil, err
 	}
 	sums := make([]float64, len(weights))
 	sum := 0.0
@@ -243,6 +249,9 @@ func (a *args) splitEnds() (n int, ends []int, err error) {
 				return 0, nil, a.errorf("lengths sum to %v; a dataset has at most %d samples", sum, uint32(maxSamples))
 			}
 			n = int(sum)
+			if err := a.checkCount("lengths", n, 0); err != nil {
+				return 0, nil, err
+			}
 		}
 		if float64(n) != sum {
 			return 0, nil, a.errorf("lengths sum to %v, n is %d; torch refuses that", sum, n)
