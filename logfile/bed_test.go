@@ -34,9 +34,11 @@ type bed struct {
 }
 
 // openIO opens the engine that LCACHE_IO and LCACHE_DIRECT name, so that the suite can be run in each mode.
-func openIO(t testing.TB) *blockio.IO {
+func openIO(t testing.TB) *blockio.IO { return openIODepth(t, 0) }
+
+func openIODepth(t testing.TB, depth int) *blockio.IO {
 	t.Helper()
-	io, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")})
+	io, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT"), Depth: depth})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,9 +16,15 @@ import (
 
 // failing makes the writes (or reads) that match fail.
 func failing(io *blockio.IO, write bool, match func(n int64) bool) {
-	var n atomic.Int64
+	var mu sync.Mutex // a second try is submitted beside an append
+	n := int64(-1)
 	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
-		if op.Buf == nil || op.Write != write || !match(n.Add(1)-1) {
+		mu.Lock()
+		defer mu.Unlock()
+		if op.Buf == nil || op.Write != write {
+			return blockio.Fault{}
+		}
+		if n++; !match(n) {
 			return blockio.Fault{}
 		}
 		return blockio.Fault{Err: unix.EIO}
@@ -162,6 +168,9 @@ func TestNthReadFails(t *testing.T) {
 		b.append(l, 0, i)
 	}
 	if err := l.WriteTails(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Flush(t.Context()); err != nil { // else some of it is served from memory
 		t.Fatal(err)
 	}
 	for nth := int64(0); nth < 3; nth++ { // the first sample lies in three blocks

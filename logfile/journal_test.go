@@ -22,11 +22,12 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func small(t *testing.T) (b *bed, journal []byte) {
 	t.Helper()
 	b = newBed(t, 1, 4096, 16, []uint32{1000, 2000, 3000, 9000, 500, 100})
+	b.opts.IO = openIODepth(t, 1) // one order of records
 	b.open()
 	l := b.begin(0, 2, 2, 8, 8)
 	for i := range uint32(6) {
 		b.append(l, int(i/5), i)
-		if err := l.Flush(t.Context()); err != nil { // one order of records
+		if err := l.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
