@@ -1,6 +1,13 @@
 package offheap
 
-import "testing"
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
 
 func TestMakeFree(t *testing.T) {
 	for _, n := range []int{0, 1, 1023, 1 << 20} {
@@ -20,4 +27,75 @@ func TestMakeFree(t *testing.T) {
 		Free(s)
 	}
 	Free[uint64](nil)
+}
+
+// mapped is the process's virtual memory in pages.
+func mapped(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skipf("no /proc/self/statm: %v", err)
+	}
+	n, err := strconv.Atoi(strings.Fields(string(b))[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// The array is not on Go's heap, is given back whole, and also if the owner has shortened its slice meanwhile.
+func TestMemoryIsOutsideTheHeapAndComesBack(t *testing.T) {
+	const n = 64 << 20
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	pages := mapped(t)
+	s, err := Make[uint64](n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.HeapAlloc - before.HeapAlloc; after.HeapAlloc > before.HeapAlloc && grown > 1<<20 {
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+	grown := (mapped(t) - pages) * os.Getpagesize()
+	if grown < n*8 {
+		t.Errorf("%d bytes were mapped for %d", grown, n*8)
+	}
+	Free(s[:0])
+	if left := (mapped(t) - pages) * os.Getpagesize(); left > n*8/2 {
+		t.Errorf("%d bytes are still mapped", left)
+	}
+}
+
+func TestTooMuchIsAnError(t *testing.T) {
+	if s, err := Make[uint64](1 << 58); err == nil {
+		Free(s)
+		t.Error("2^61 bytes were given")
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for n := range 50 {
+				s, err := Make[uint16](1 + n*g*97)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for i := range s {
+					s[i] += uint16(g)
+				}
+				for i := range s {
+					if s[i] != uint16(g) {
+						t.Errorf("goroutine %d finds the bytes of another one", g)
+						return
+					}
+				}
+				Free(s)
+			}
+		})
+	}
+	wg.Wait()
 }
