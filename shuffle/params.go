@@ -28,6 +28,7 @@ const (
 	maxSamples = math.MaxUint32
 	maxRanks   = math.MaxInt32
 	maxFree    = 1 << 28 // samples an epoch, whatever the size of the dataset
+	maxEpoch   = 1 << 24 // where each epoch goes on from the one before
 	maxDigits  = 100_000 // of a seed
 	maxFile    = 1 << 34 // bytes of a parameter's file: 2^32 indices
 )

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -458,6 +459,8 @@ func TestEpochErrors(t *testing.T) {
 		want  string
 	}{
 		{Spec{Recipe: "torch.randperm", Samples: 5, Seed: "1"}, -1, "epochs count from 0"},
+		{Spec{Recipe: "torch.randperm", Samples: 5, Seed: "1"}, math.MaxInt, "the limit is 16777216"},
+		{Spec{Recipe: "numpy.default_rng", Samples: 5, Seed: "1", Params: map[string]string{"op": inPlace}}, math.MaxInt, "the limit is 16777216"},
 		{Spec{Recipe: "torch.distributed_sampler", Samples: 5, Seed: "18446744073709551615"}, 1, "2^64-1"},
 		{Spec{Recipe: "torch.random_split", Samples: 5, Seed: "1", Params: map[string]string{"lengths": "[2,3]"}}, 2, "number of a split"},
 		{Spec{Recipe: "jax.permutation", Samples: 5, Seed: "1"}, 1 << 32, "2^32-1"},

@@ -180,6 +180,12 @@ func (r *Replay) checkEpoch(epoch int) error {
 	if epoch < 0 {
 		return &UsageError{Recipe: r.recipe, Problem: fmt.Sprintf("epoch is %d; epochs count from 0", epoch)}
 	}
+	switch r.plan.epochs.(type) {
+	case *live, *cumulative:
+		if epoch > maxEpoch {
+			return &UsageError{Recipe: r.recipe, Problem: fmt.Sprintf("epoch is %d; here every earlier one has to be drawn, and the limit is %d", epoch, maxEpoch)}
+		}
+	}
 	return nil
 }
 
