@@ -103,7 +103,8 @@ func New(opts Options) (*Staging, error) {
 	return s, nil
 }
 
-// Close unmaps the server's side. What clients mapped stays theirs, bytes included.
+// Close unmaps the server's side. What clients mapped stays theirs, bytes included. Holds may be released and extents dropped
+// afterwards, which does nothing; Take and Alloc find nothing. Nobody may be loading, publishing or reclaiming any more.
 func (s *Staging) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +211,7 @@ func (s *Staging) idle(i int) (Segment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sl := &s.slot[i]
-	return sl.owner, sl.state == slotReady && sl.refs == 0 && sl.pins == 0
+	return sl.owner, !s.closed && sl.state == slotReady && sl.refs == 0 && sl.pins == 0
 }
 
 // takeBack makes an idle slot unreachable: nobody can Take from it, nobody can Acquire it, until its addresses are gone.

@@ -1,0 +1,119 @@
+package staging
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// checkPool compares a pool with the pieces that are out: nothing overlaps, and what is free is free in pieces as large as can be.
+func checkPool(t *testing.T, p *pool, base, size uint64, out map[uint64]uint64) {
+	t.Helper()
+	owner := map[uint64]string{} // by page
+	claim := func(off, n uint64, who string) {
+		for at := off; at < off+n; at += pieceAlign {
+			if owner[at] != "" || at < base || at >= base+size {
+				t.Fatalf("page %d belongs to %q and to %q", at, owner[at], who)
+			}
+			owner[at] = who
+		}
+	}
+	used := uint64(0)
+	for off, n := range out {
+		claim(off, n, "a piece")
+		used += n
+	}
+	for i, f := range p.free {
+		if f.size == 0 {
+			t.Fatalf("free piece %d is empty", i)
+		}
+		if i > 0 && p.free[i-1].off+p.free[i-1].size >= f.off {
+			t.Fatalf("free pieces %d and %d are not apart: %+v", i-1, i, p.free)
+		}
+		claim(f.off, f.size, "nobody")
+	}
+	if uint64(len(owner))*pieceAlign != size {
+		t.Fatalf("%d of %d bytes are accounted for", uint64(len(owner))*pieceAlign, size)
+	}
+	if p.used != used || p.total != size {
+		t.Fatalf("used %d of %d, want %d of %d", p.used, p.total, used, size)
+	}
+	if len(p.free) > 0 && p.next >= len(p.free) {
+		t.Fatalf("the next search begins at %d of %d", p.next, len(p.free))
+	}
+}
+
+func TestPoolAgainstAModel(t *testing.T) {
+	const base, size = 3 * pieceAlign, 64 * pieceAlign
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		p := newPool(base, size)
+		out := map[uint64]uint64{}
+		for range 400 {
+			if n := uint64(1 + r.IntN(9*pieceAlign)); r.IntN(2) == 0 {
+				whole := (n + pieceAlign - 1) / pieceAlign * pieceAlign
+				largest := uint64(0)
+				for _, f := range p.free {
+					largest = max(largest, f.size)
+				}
+				off, ok := p.alloc(n)
+				if ok != (largest >= whole) {
+					t.Fatalf("seed %d: %d bytes: %v, the largest free piece has %d", seed, n, ok, largest)
+				}
+				if ok {
+					out[off] = whole
+				}
+			} else {
+				for off, n := range out {
+					delete(out, off)
+					p.release(off, n)
+					break
+				}
+			}
+			checkPool(t, p, base, size, out)
+		}
+		for off, n := range out {
+			delete(out, off)
+			p.release(off, n)
+		}
+		checkPool(t, p, base, size, out)
+		if len(p.free) != 1 || p.free[0] != (span{base, size}) {
+			t.Errorf("seed %d: all is free, but in pieces: %+v", seed, p.free)
+		}
+	}
+}
+
+// Pieces that come and go in order use the pool as a ring, around one that stays.
+func TestPoolIsARing(t *testing.T) {
+	const size = 10 * pieceAlign
+	p := newPool(0, size)
+	stays, _ := p.alloc(pieceAlign)
+	var last uint64
+	rounds := 0
+	for range 40 {
+		off, ok := p.alloc(2 * pieceAlign)
+		if !ok {
+			t.Fatal("no room for one piece beside the one that stays")
+		}
+		if off == stays {
+			t.Fatal("the piece that stays was given twice")
+		}
+		if off <= last {
+			rounds++
+		}
+		last = off
+		p.release(off, 2*pieceAlign)
+	}
+	if p.used != pieceAlign {
+		t.Errorf("%d bytes are used, want %d", p.used, pieceAlign)
+	}
+	if rounds == 0 {
+		t.Error("it never began anew")
+	}
+}
+
+func TestPoolOfNothing(t *testing.T) {
+	p := newPool(0, 0)
+	if off, ok := p.alloc(1); ok {
+		t.Errorf("a byte was found at %d in a pool of none", off)
+	}
+}
