@@ -1,0 +1,430 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lcache/blockio"
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// small is a job over data that is many times larger than the window, so that what the rules say can be seen.
+func small(t *testing.T, j Job) (*dataset, Options) {
+	t.Helper()
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	return d, o
+}
+
+func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j Job, epoch, rank, start int) {
+	t.Helper()
+	got, err := d.readRank(e, c, epoch, rank, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := d.want(t, j, epoch, rank)[start*j.BatchSize:]; !slices.Equal(got, want) {
+		t.Fatalf("epoch %d rank %d from batch %d: order differs from the recipe's", epoch, rank, start)
+	}
+}
+
+// noSource fails if anything but the log and memory was asked.
+func noSource(t testing.TB, e *Engine) JobStatus {
+	t.Helper()
+	s := e.Status().Jobs[0]
+	if s.SourceReads != 0 || s.Misses != 0 {
+		t.Errorf("%d reads from the source, %d misses: want none", s.SourceReads, s.Misses)
+	}
+	if s.CorruptSamples != 0 || s.ReorderDropped != 0 {
+		t.Errorf("%d corrupt, %d dropped: want none", s.CorruptSamples, s.ReorderDropped)
+	}
+	return s
+}
+
+func TestRanksOneAfterTheOther(t *testing.T) {
+	j := samplerJob(3, 16, 2, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	for epoch := range 3 {
+		for rank := range 2 {
+			d.readOne(t, e, c, j, epoch, rank, 0)
+		}
+	}
+	noSource(t, e)
+}
+
+func TestRankNeverAttaches(t *testing.T) {
+	j := samplerJob(3, 16, 2, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	for epoch := range 3 {
+		d.readOne(t, e, c, j, epoch, 1, 0)
+	}
+	s := noSource(t, e)
+	if int(s.RandomReads) > len(d.bytes)/2 {
+		t.Errorf("%d samples read by index: the absent rank holds up the window", s.RandomReads)
+	}
+}
+
+func TestClientHoardsBatches(t *testing.T) {
+	j := samplerJob(2, 16, 2, false)
+	d, o := small(t, j)
+	o.Timeout = 2 * time.Second
+	e := open(t, o)
+	defer closeEngine(t, e)
+	hoarder, other := attach(t, e), attach(t, e)
+	var hoard []*deliver.Batch
+	var full error
+	for b := 0; ; b++ {
+		batch, err := hoarder.Chunk(context.Background(), 0, 0, b)
+		if err != nil {
+			full = err
+			break
+		}
+		hoard = append(hoard, batch)
+	}
+	var timeout *deliver.TimeoutError
+	if !errors.Is(full, io.EOF) && !errors.As(full, &timeout) {
+		t.Fatalf("a client that releases nothing got %v, want a TimeoutError that names it, or the end", full)
+	}
+	for _, b := range hoard {
+		if err := d.check(e, b); err != nil {
+			t.Fatalf("a batch that is still held: %v", err)
+		}
+	}
+	// When side memory is full of what one client holds, the others are told so; as soon as it lets go they go on.
+	for _, b := range hoard {
+		hoarder.Release(b.Lease)
+	}
+	d.readOne(t, e, other, j, 0, 1, 0)
+	d.readOne(t, e, other, j, 1, 1, 0)
+	noSource(t, e)
+}
+
+func TestGetAnythingMidEpoch(t *testing.T) {
+	j := samplerJob(2, 16, 1, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c, other := attach(t, e), attach(t, e)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		r := rand.New(rand.NewPCG(3, 3))
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			want := make([]sample.Index, 1+r.IntN(40))
+			for i := range want {
+				want[i] = r.Uint32N(uint32(len(d.bytes)))
+			}
+			b, err := other.Get(context.Background(), want, nil)
+			if err != nil {
+				t.Errorf("get: %v", err)
+				return
+			}
+			if !slices.Equal(b.Indices, want) {
+				t.Errorf("get answered with other indices")
+			}
+			if err := d.check(e, b); err != nil {
+				t.Error(err)
+			}
+			other.Release(b.Lease)
+		}
+	}()
+	for epoch := range 2 {
+		d.readOne(t, e, c, j, epoch, 0, 0)
+	}
+	close(stop)
+	wg.Wait()
+	if s := noSource(t, e); s.Divergences != 0 {
+		t.Errorf("%d divergences: requests without a position are none", s.Divergences)
+	}
+	if _, err := other.Get(context.Background(), []sample.Index{uint32(len(d.bytes))}, nil); err == nil {
+		t.Error("an index beyond the dataset was answered")
+	}
+}
+
+func TestBreakAndStart(t *testing.T) {
+	j := samplerJob(4, 16, 1, true)
+	d, o := small(t, j)
+	e := open(t, o)
+	c := attach(t, e)
+	// Break off the first epoch, begin the second in its middle, restart the server there, and go on.
+	for b := range 20 {
+		batch, err := c.Chunk(context.Background(), 0, 0, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release(batch.Lease)
+	}
+	d.readOne(t, e, c, j, 1, 0, 40)
+	for b := range 10 {
+		batch, err := c.Chunk(context.Background(), 2, 0, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.check(e, batch); err != nil {
+			t.Fatal(err)
+		}
+		c.Release(batch.Lease)
+	}
+	noSource(t, e)
+	closeEngine(t, e)
+	e = open(t, o)
+	defer closeEngine(t, e)
+	c = attach(t, e)
+	d.readOne(t, e, c, j, 2, 0, 10)
+	d.readOne(t, e, c, j, 3, 0, 0)
+	noSource(t, e)
+}
+
+func TestEpochsAnyOrder(t *testing.T) {
+	j := samplerJob(12, 16, 2, false)
+	d, o := small(t, j)
+	o.LateEpoch = 200 * time.Millisecond
+	e := open(t, o)
+	defer closeEngine(t, e)
+	for _, epoch := range []int{0, 1, 4, 4, 5, 2, 3, 11, 0, 1} {
+		var wg sync.WaitGroup
+		for rank := range 2 {
+			wg.Add(1)
+			c := attach(t, e)
+			go func() {
+				defer wg.Done()
+				got, err := d.readRank(e, c, epoch, rank, 0)
+				if err != nil {
+					t.Error(err)
+				} else if !slices.Equal(got, d.want(t, j, epoch, rank)) {
+					t.Errorf("epoch %d rank %d: order differs", epoch, rank)
+				}
+			}()
+		}
+		wg.Wait()
+	}
+	noSource(t, e)
+	if c := attach(t, e); true {
+		if _, err := c.Chunk(context.Background(), 12, 0, 0); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("an epoch that does not exist gave %v, want an error", err)
+		}
+		if _, err := c.Chunk(context.Background(), 0, 2, 0); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("a rank that is not here gave %v, want an error", err)
+		}
+	}
+}
+
+func TestNoPrefillReadsSourceOnce(t *testing.T) {
+	j := samplerJob(3, 16, 2, true)
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	o, rep := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	if rep.ReadBytes != 0 {
+		t.Errorf("ingest read %d bytes, want none", rep.ReadBytes)
+	}
+	e := open(t, o)
+	defer closeEngine(t, e)
+	d.readEpochs(t, e, j, 0, 3)
+	s := e.Status().Jobs[0]
+	if s.SourceBytes != d.total {
+		t.Errorf("%d bytes read from the source in 3 epochs, want each sample once: %d", s.SourceBytes, d.total)
+	}
+	if got := s.EpochsDone[2].Misses; got != 0 {
+		t.Errorf("%d misses in the last epoch, want none", got)
+	}
+}
+
+func TestPushedOrders(t *testing.T) {
+	d := makeDataset(t, 900, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	o, _ := ingested(t, d, IngestOptions{Block: 128 << 10, Memory: 24 << 20})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	r := rand.New(rand.NewPCG(5, 5))
+	const epochs = 4
+	orders := make([][][]sample.Index, epochs)
+	for epoch := range orders {
+		perm := r.Perm(len(d.bytes))
+		for at := 0; at < len(perm); {
+			n := min(1+r.IntN(40), len(perm)-at)
+			batch := make([]sample.Index, n)
+			for i := range batch {
+				batch[i] = uint32(perm[at+i])
+			}
+			orders[epoch] = append(orders[epoch], batch)
+			at += n
+		}
+	}
+	if _, err := c.Chunk(context.Background(), 0, 0, 0); err == nil {
+		t.Error("a chunk of an unknown order was answered")
+	}
+	for epoch := range 2 {
+		if err := e.Push(epoch, 0, orders[epoch]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for epoch := range epochs {
+		if next := epoch + 2; next < epochs {
+			if err := e.Push(next, 0, orders[next]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := d.readRank(e, c, epoch, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := slices.Concat(orders[epoch]...); !slices.Equal(got, want) {
+			t.Fatalf("epoch %d: order differs from the one pushed", epoch)
+		}
+	}
+	s := noSource(t, e)
+	if s.RandomReads > int64(2*len(d.bytes)) {
+		t.Errorf("%d samples read by index in %d epochs: orders pushed ahead are laid out", s.RandomReads, epochs)
+	}
+	if err := e.Push(0, 0, [][]sample.Index{{uint32(len(d.bytes))}}); err == nil {
+		t.Error("an order with an index beyond the dataset was taken")
+	}
+}
+
+func TestAnotherJobResorts(t *testing.T) {
+	j := samplerJob(3, 16, 2, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	d.readEpochs(t, e, j, 0, 1)
+	closeEngine(t, e)
+	other := samplerJob(3, 24, 1, true)
+	other.Seed = "99"
+	o2, rep := ingested(t, d, IngestOptions{Job: other, Dirs: o.Dirs, Memory: 24 << 20})
+	if !rep.Resorted || rep.ReadBytes != 0 {
+		t.Errorf("another seed over the same cache: resorted %v, %d bytes read from the source; want a re-sort alone", rep.Resorted, rep.ReadBytes)
+	}
+	e = open(t, o2)
+	defer closeEngine(t, e)
+	d.readEpochs(t, e, other, 0, 3)
+	noSource(t, e)
+}
+
+func TestIngestResumes(t *testing.T) {
+	j := samplerJob(2, 16, 1, false)
+	d := makeDataset(t, 800, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	dirs := []string{t.TempDir()}
+	ctx, cancel := context.WithCancel(context.Background())
+	in := IngestOptions{Source: d.dir, Dirs: dirs, Job: j, Block: 128 << 10, Memory: 24 << 20, IO: testIO(), Logger: testLogger(t)}
+	in.Progress = func(p Progress) {
+		if p.Stage == "reading" && p.Done > d.total/2 {
+			cancel()
+		}
+	}
+	if _, err := Ingest(ctx, in); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a cancelled ingest gave %v", err)
+	}
+	in.Progress = nil
+	rep, err := Ingest(context.Background(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.ReadBytes >= d.total*3/4 || rep.ReadBytes == 0 || rep.Already == 0 {
+		t.Errorf("run again, ingest read %d of %d bytes, %d samples were there", rep.ReadBytes, d.total, rep.Already)
+	}
+	rep, err = Ingest(context.Background(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.ReadBytes != 0 {
+		t.Errorf("run over a complete cache, ingest read %d bytes", rep.ReadBytes)
+	}
+	e := open(t, Options{Dirs: dirs, IO: testIO(), Memory: 24 << 20, Logger: testLogger(t)})
+	defer closeEngine(t, e)
+	d.readEpochs(t, e, j, 0, 2)
+	noSource(t, e)
+}
+
+// TestLateBlock holds back some blocks' reads until after their samples were served from the source, then lets the old bytes land.
+// What was delivered must stay what it was.
+func TestLateBlock(t *testing.T) {
+	j := samplerJob(2, 16, 1, false)
+	d, o := small(t, j)
+	o.BlockTimeout, o.LogTimeout = 100*time.Millisecond, 100*time.Millisecond
+	gate := make(chan struct{})
+	held := 0
+	var mu sync.Mutex
+	o.Inject = func(e *Engine) {
+		blockio.Inject(e.io, func(n int64, op *blockio.Op) blockio.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if !op.Write && len(op.Buf) >= 64<<10 && held < 3 {
+				held++
+				return blockio.Fault{Hold: gate}
+			}
+			return blockio.Fault{}
+		})
+	}
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	want := d.want(t, j, 0, 0)
+	var kept []*deliver.Batch
+	for b := 0; b*16 < len(want); b++ {
+		batch, err := c.Chunk(context.Background(), 0, 0, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.check(e, batch); err != nil {
+			t.Fatal(err)
+		}
+		if b < 10 {
+			kept = append(kept, batch)
+			continue
+		}
+		if b == 40 {
+			close(gate) // the late bytes land now
+		}
+		if b > 40 {
+			for _, k := range kept {
+				if err := d.check(e, k); err != nil {
+					t.Fatalf("a batch that was delivered before the late block came: %v", err)
+				}
+			}
+		}
+		c.Release(batch.Lease)
+	}
+	for _, k := range kept {
+		c.Release(k.Lease)
+	}
+	s := e.Status().Jobs[0]
+	if s.LateBlocks == 0 || s.SourceReads == 0 {
+		t.Errorf("%d late blocks, %d reads from the source: the fault did not do what it should", s.LateBlocks, s.SourceReads)
+	}
+	d.readOne(t, e, c, j, 1, 0, 0)
+}
+
+func TestTwoServers(t *testing.T) {
+	_, o := small(t, samplerJob(1, 16, 1, false))
+	e := open(t, o)
+	if e2, err := Open(context.Background(), o); err == nil {
+		closeEngine(t, e2)
+		t.Error("two servers on one cache")
+	} else if want := "in use by process"; !strings.Contains(err.Error(), want) {
+		t.Errorf("the second server's error is %q, want one that says %q and the pid", err, want)
+	}
+	closeEngine(t, e)
+	closeEngine(t, open(t, o))
+}
