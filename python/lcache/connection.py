@@ -55,13 +55,18 @@ class Connection:
     def fail(self, why: Exception) -> None:
         """Notes why the connection is no more; the first reason stays."""
         if self.broken is None:
-            self.broken = why
+            self.broken = why.with_traceback(None)
+
+    def why(self) -> Exception:
+        """The reason, to be raised: a new exception each time, since one that is kept would keep the frames it went through, and views in them."""
+        reason = self.broken or Broken("the server closed the connection")
+        return type(reason)(*reason.args)
 
     def send(self, data: bytes, deadline: float | None) -> None:
         """Sends data after what is still to be sent. With a deadline it waits for room; without, what does not fit stays for the next call."""
         if self.mute or self.broken is not None:
             if deadline is not None:
-                raise self.broken or Broken("the server closed the connection")
+                raise self.why()
             return
         self._out += data
         while self._out:
@@ -138,7 +143,7 @@ class Connection:
                 self._in += data
                 frames = self._frames()
                 if self.broken is not None:
-                    raise self.broken
+                    raise self.why()
             if len(frames) > 1 or len(fds) > 1:
                 raise ProtocolError(f"the server answered HELLO with {len(frames)} frames and {len(fds)} descriptors")
             kind, _, body = frames[0]

@@ -140,7 +140,7 @@ class Session:
                 if self._closing:
                     raise Error(f"the job was closed while waiting for {ticket.what}")
                 if connection.broken is not None:
-                    raise connection.broken
+                    raise connection.why()
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise Late

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 from conftest import check
-from fakeserver import Server, content, order
+from fakeserver import Server, content, error, order
 
 import lcache
 from lcache import protocol
@@ -177,3 +177,43 @@ def test_garbage_cycles(job):
     gc.collect()
     assert job.server.until(lambda: not job.server.leases)
     assert job._session.held == 0
+
+
+@pytest.mark.parametrize("trouble", ["lost", "error", "timeout"])
+def test_exceptions_do_not_keep_views(serve, path, trouble):
+    """An exception that is kept keeps the frames it went through, and those the views in their variables."""
+
+    class Troubled(Server):
+        lost = False
+
+        def answer(self, kind, body, mine):
+            if kind == protocol.STATUS and trouble == "lost":
+                if not self.lost:
+                    self.lost = True
+                    self.drop_connections()
+            elif kind == protocol.STATUS:
+                return error("internal", "no") if trouble == "error" else None
+            return super().answer(kind, body, mine)
+
+    serve(Troubled)
+    job = lcache.connect(path, timeout=10)
+
+    def use():
+        view = job.get([1]).samples[0]
+        if trouble == "lost":
+            job.stats()
+        else:
+            job._timeout = 0.05
+            with pytest.raises(lcache.Error):
+                job.stats()
+        return bytes(view)
+
+    gc.disable()
+    try:
+        assert use() == content(1)
+        job._timeout = 10
+        job.get([3])
+        assert job._session.held == 0
+    finally:
+        gc.enable()
+    job.close()
