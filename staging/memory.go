@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +19,9 @@ type memory struct {
 	file *os.File // the same memfd opened read-only: what clients get
 	data []byte
 	huge string // "hugetlb", "thp" or ""
+
+	reserve  unsafe.Pointer // the address range that data lies in
+	reserved uintptr
 }
 
 func newMemory(size int) (*memory, error) {
@@ -52,12 +56,29 @@ func (m *memory) open(size, flags int) error {
 		unix.Close(fd)
 		return fmt.Errorf("size the memfd: %w", err)
 	}
-	data, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
+	if err := m.mapAligned(fd, size); err != nil {
 		unix.Close(fd)
 		return fmt.Errorf("map the memfd: %w", err)
 	}
-	m.fd, m.data = fd, data
+	m.fd = fd
+	return nil
+}
+
+// mapAligned maps the memfd at a multiple of a huge page: elsewhere the kernel can't use huge page tables for it. It reserves more
+// than it needs and puts the map into the middle.
+func (m *memory) mapAligned(fd, size int) error {
+	reserve, err := unix.MmapPtr(-1, 0, nil, uintptr(size+hugePage), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return err
+	}
+	skip := -uintptr(reserve) & (hugePage - 1)
+	at, err := unix.MmapPtr(fd, 0, unsafe.Add(reserve, skip), uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	if err != nil {
+		unix.MunmapPtr(reserve, uintptr(size+hugePage))
+		return err
+	}
+	m.reserve, m.reserved = reserve, uintptr(size+hugePage)
+	m.data = unsafe.Slice((*byte)(at), size)
 	return nil
 }
 
@@ -80,7 +101,7 @@ func (m *memory) close() {
 		m.file.Close()
 	}
 	if m.data != nil {
-		unix.Munmap(m.data)
+		unix.MunmapPtr(m.reserve, m.reserved)
 		m.data = nil
 	}
 	if m.fd >= 0 {
