@@ -1,3 +1,5 @@
+import pytest
+
 import harness
 
 
@@ -7,7 +9,13 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    return f"live check of {harness.binary()}, LIVE_SEED={harness.SEED}"
+    return f"LIVE_SEED={harness.SEED}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def binary():
+    """Without the binary every test fails at once, with what to do."""
+    return harness.binary()
 
 
 def pytest_terminal_summary(terminalreporter):
