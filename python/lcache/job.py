@@ -15,8 +15,10 @@ from . import protocol
 from .batch import Batch, Samples
 from .connection import Broken, Connection
 from .errors import ArgumentError, ConnectionError, Error, ProtocolError, TimeoutError
+from .info import Info
 from .memory import Map
-from .session import Info, Late, Session, Ticket, error_of, sessions
+from .orders import column, numbers, pieces
+from .session import Late, Session, Ticket, error_of, sessions
 
 _log = logging.getLogger("lcache")
 _CLIENT = "lcache-python 0.1"
@@ -165,17 +167,17 @@ class Job:
 
     def get(self, indices: Iterable[int], at: tuple[int, int, int] | None = None) -> Batch:
         """Any samples, at any time. at=(epoch, rank, batch) says where in the schedule they belong; only speed depends on it."""
-        column = _column(indices, "index")
-        if len(column) > protocol.MAX_BATCH:
-            raise ArgumentError(f"get {len(column)} indices: at most {protocol.MAX_BATCH} at once")
-        where = (protocol.NOWHERE,) * 3 if at is None else _numbers(*at)
-        ticket = Ticket(protocol.GET, protocol.get(column.tobytes(), where), f"{len(column)} samples by index")
+        wanted = column(indices, "index")
+        if len(wanted) > protocol.MAX_BATCH:
+            raise ArgumentError(f"get {len(wanted)} indices: at most {protocol.MAX_BATCH} at once")
+        where = (protocol.NOWHERE,) * 3 if at is None else numbers(*at)
+        ticket = Ticket(protocol.GET, protocol.get(wanted.tobytes(), where), f"{len(wanted)} samples by index")
         kind, body = self._finish(ticket, self._deadline())
-        return self._batch(ticket, kind, body, column)
+        return self._batch(ticket, kind, body, wanted)
 
     def _chunk(self, epoch: int, rank: int, number: int) -> Ticket:
         what = f"epoch {epoch} rank {rank} batch {number}"
-        return Ticket(protocol.CHUNK, protocol.chunk(*_numbers(epoch, rank, number)), what)
+        return Ticket(protocol.CHUNK, protocol.chunk(*numbers(epoch, rank, number)), what)
 
     def _batch(self, ticket: Ticket, kind: int, body: bytes, wanted: array[int] | None = None) -> Batch:
         session = ticket.session
@@ -211,23 +213,23 @@ class Job:
 
     def push_order(self, epoch: int, rank: int, indices: Iterable[int] | Sequence[Sequence[int]]) -> None:
         """Gives the order of one epoch and rank: indices, which are cut by batch_size, or batches of any sizes."""
-        _numbers(epoch, rank)
+        numbers(epoch, rank)
         if not hasattr(indices, "__len__"):
             indices = list(indices)
         flat_array = getattr(indices, "ndim", None) == 1  # whose elements may have a length that raises
         if not flat_array and len(indices) and hasattr(indices[0], "__len__"):  # type: ignore[index, arg-type]
-            batches = [_column(batch, "index") for batch in indices]
+            batches = [column(batch, "index") for batch in indices]
             sizes = array("I", map(len, batches))
             flat = array("I", b"".join(batch.tobytes() for batch in batches))
         else:
-            flat = _column(indices, "index")
+            flat = column(indices, "index")
             size = self.batch_size
             if size <= 0:
                 raise ArgumentError("this job has no batch size: push the order as a list of batches")
             sizes = array("I", [min(size, len(flat) - at) for at in range(0, len(flat), size)])
         if max(sizes, default=0) > protocol.MAX_BATCH:
             raise ArgumentError(f"push a batch of {max(sizes)} samples: at most {protocol.MAX_BATCH}")
-        for ticket in _pieces(epoch, rank, sizes, flat):
+        for ticket in pieces(epoch, rank, sizes, flat):
             kind, _ = self._finish(ticket, self._deadline())
             _expect(ticket, kind, protocol.A_OK)
         self._pushed[epoch, rank] = sizes, flat
@@ -351,7 +353,7 @@ class Job:
 
     def _push_again(self, session: Session, deadline: float) -> None:
         for (epoch, rank), (sizes, flat) in list(self._pushed.items()):
-            for ticket in _pieces(epoch, rank, sizes, flat):
+            for ticket in pieces(epoch, rank, sizes, flat):
                 session.send(ticket, deadline)
                 try:
                     _expect(ticket, session.wait(ticket, deadline)[0], protocol.A_OK)
@@ -378,40 +380,3 @@ os.register_at_fork(after_in_child=_after_fork)
 def _expect(ticket: Ticket, kind: int, answer: int) -> None:
     if kind != answer:
         raise ProtocolError(f"{ticket.what}: the server's answer has type {kind}, not {answer}")
-
-
-def _pieces(epoch: int, rank: int, sizes: array[int], flat: array[int]) -> Iterator[Ticket]:
-    """The PUSH requests of one order, cut between batches."""
-    first, at = 0, 0
-    while True:
-        last, end = first, at
-        while last < len(sizes) and (last == first or end - at + sizes[last] <= protocol.PUSH_PIECE) and last - first < protocol.PUSH_PIECE:
-            end += sizes[last]
-            last += 1
-        more = last < len(sizes)
-        body = protocol.push(epoch, rank, first, more, sizes[first:last].tobytes(), flat[at:end].tobytes())
-        yield Ticket(protocol.PUSH, body, f"the order of epoch {epoch} rank {rank}")
-        if not more:
-            return
-        first, at = last, end
-
-
-def _numbers(*numbers: int) -> Any:
-    for number in numbers:
-        if not 0 <= number < protocol.NOWHERE:
-            raise ArgumentError(f"{number} is no epoch, rank or batch")
-    return numbers
-
-
-def _column(values: Any, what: str) -> array[int]:
-    """values as u32: fast for buffers of that type, by way of a list for the rest."""
-    try:
-        view = memoryview(values)
-        if view.format in ("I", "=I", "<I") and view.ndim == 1:
-            return array("I", view.tobytes())
-    except TypeError:
-        pass
-    try:
-        return array("I", iter(values.tolist() if hasattr(values, "tolist") else values))  # iter: array takes bytes for raw memory
-    except (OverflowError, TypeError) as e:
-        raise ArgumentError(f"not a sequence of {what} numbers: {e}") from None

@@ -11,11 +11,11 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import Any, NamedTuple
 
 from . import protocol
 from .connection import Broken, Connection
 from .errors import ArgumentError, ConnectionError, Error, ProtocolError, SampleError, TimeoutError
+from .info import Info
 from .memory import Map
 
 sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -26,45 +26,6 @@ _SLICE = 1.0
 
 class Late(Exception):
     """A wait reached its deadline. Internal: the caller knows what it waited for."""
-
-
-class Info(NamedTuple):
-    """The server's answer to HELLO: docs/protocol.md."""
-
-    pid: int
-    server: str
-    token: str
-    name: str
-    source: str
-    fingerprint: str
-    samples: int
-    epochs: int
-    batch_size: int
-    world: int
-    ranks: list[int]
-    drop_last: bool
-    recipe: str
-    seed: str
-    classes: list[str]
-    credit_bytes: int
-    version: str
-
-    @classmethod
-    def of(cls, said: dict[str, Any]) -> Info:
-        values: dict[str, Any] = {}
-        for key, kind in _KINDS.items():
-            value = said.get(key)
-            if value is None and kind is list:
-                value = []  # how Go writes an empty list
-            if type(value) is not kind:
-                raise ProtocolError(f"the server's answer to HELLO has {value!r:.40} as {key}")
-            values[key] = value
-        return cls(**values)
-
-
-_KINDS: dict[str, type] = dict.fromkeys(Info._fields, str)
-_KINDS.update(dict.fromkeys(("pid", "samples", "epochs", "batch_size", "world", "credit_bytes"), int))
-_KINDS.update(drop_last=bool, ranks=list, classes=list)
 
 
 class Ticket:

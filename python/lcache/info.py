@@ -1,0 +1,46 @@
+"""What a server says of itself and its job."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .errors import ProtocolError
+
+
+class Info(NamedTuple):
+    """The server's answer to HELLO: docs/protocol.md."""
+
+    pid: int
+    server: str
+    token: str
+    name: str
+    source: str
+    fingerprint: str
+    samples: int
+    epochs: int
+    batch_size: int
+    world: int
+    ranks: list[int]
+    drop_last: bool
+    recipe: str
+    seed: str
+    classes: list[str]
+    credit_bytes: int
+    version: str
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Info:
+        values: dict[str, Any] = {}
+        for key, kind in _KINDS.items():
+            value = said.get(key)
+            if value is None and kind is list:
+                value = []  # how Go writes an empty list
+            if type(value) is not kind:
+                raise ProtocolError(f"the server's answer to HELLO has {value!r:.40} as {key}")
+            values[key] = value
+        return cls(**values)
+
+
+_KINDS: dict[str, type] = dict.fromkeys(Info._fields, str)
+_KINDS.update(dict.fromkeys(("pid", "samples", "epochs", "batch_size", "world", "credit_bytes"), int))
+_KINDS.update(drop_last=bool, ranks=list, classes=list)

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"encoding/binary"
+
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+// body takes a request's columns off its bytes; the first that is missing is remembered, and end also reports bytes left over.
+type body struct {
+	b   []byte
+	bad bool
+}
+
+func (r *body) u32() uint32 {
+	if len(r.b) < 4 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	v := binary.LittleEndian.Uint32(r.b)
+	r.b = r.b[4:]
+	return v
+}
+
+// column takes n numbers. n comes from the client, so it is compared with what is there before anything is allocated.
+func (r *body) column(n uint64) []uint32 {
+	if n > uint64(len(r.b))/4 {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	column := make([]uint32, n)
+	for i := range column {
+		column[i] = binary.LittleEndian.Uint32(r.b[4*i:])
+	}
+	r.b = r.b[4*n:]
+	return column
+}
+
+func (r *body) end(what string) error {
+	if r.bad || len(r.b) > 0 {
+		return broken("%s does not hold what it announces", what)
+	}
+	return nil
+}
+
+type chunkRequest struct{ epoch, rank, batch int }
+
+func decodeChunk(b []byte) (chunkRequest, error) {
+	r := body{b: b}
+	q := chunkRequest{int(r.u32()), int(r.u32()), int(r.u32())}
+	return q, r.end("CHUNK")
+}
+
+type getRequest struct {
+	at      *deliver.Position
+	indices []sample.Index
+}
+
+func decodeGet(b []byte) (getRequest, error) {
+	r := body{b: b}
+	epoch, rank, batch := r.u32(), r.u32(), r.u32()
+	q := getRequest{indices: r.column(uint64(r.u32()))}
+	if epoch != nowhere || rank != nowhere || batch != nowhere {
+		q.at = &deliver.Position{Epoch: int(epoch), Rank: int(rank), Batch: int(batch)}
+	}
+	return q, r.end("GET")
+}
+
+func decodeRelease(b []byte) ([]uint64, error) {
+	r := body{b: b}
+	halves := r.column(2 * uint64(r.u32()))
+	leases := make([]uint64, len(halves)/2)
+	for i := range leases {
+		leases[i] = uint64(halves[2*i]) | uint64(halves[2*i+1])<<32
+	}
+	return leases, r.end("RELEASE")
+}
+
+// decodeList is the body of NAMES and of CANCEL.
+func decodeList(b []byte, what string) ([]uint32, error) {
+	r := body{b: b}
+	list := r.column(uint64(r.u32()))
+	return list, r.end(what)
+}
+
+// pushRequest is one piece of an order; its batches share one array.
+type pushRequest struct {
+	epoch, rank int
+	first       int // batches in the pieces before
+	more        bool
+	batches     [][]sample.Index
+	indices     int
+}
+
+func decodePush(b []byte) (pushRequest, error) {
+	r := body{b: b}
+	q := pushRequest{epoch: int(r.u32()), rank: int(r.u32()), first: int(r.u32())}
+	more := r.u32()
+	sizes := r.column(uint64(r.u32()))
+	sum := uint64(0)
+	for _, n := range sizes {
+		sum += uint64(n)
+	}
+	indices := r.column(sum)
+	if err := r.end("PUSH"); err != nil {
+		return q, err
+	}
+	if more > 1 {
+		return q, broken("PUSH has %d as more", more)
+	}
+	q.more, q.indices = more == 1, len(indices)
+	q.batches = make([][]sample.Index, len(sizes))
+	for i, n := range sizes {
+		q.batches[i], indices = indices[:n:n], indices[n:]
+	}
+	return q, nil
+}
