@@ -45,6 +45,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			t.Parallel()
 			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)

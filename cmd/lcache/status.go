@@ -20,14 +20,15 @@ const (
 )
 
 type statusOptions struct {
-	socket string
-	json   bool
-	watch  bool
-	clear  bool // the output is a terminal: each picture replaces the last
+	look, every time.Duration
+	socket      string
+	json        bool
+	watch       bool
+	clear       bool // the output is a terminal: each picture replaces the last
 }
 
 func newStatusCommand(g *globals) *cobra.Command {
-	var o statusOptions
+	o := statusOptions{look: lookTime, every: watchTime}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the servers of this user are doing",
@@ -90,8 +91,8 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 				return nil
 			}
 		}
-		if wait = watchTime; first {
-			wait = lookTime
+		if wait = o.every; first {
+			wait = o.look
 		}
 		select {
 		case <-ctx.Done():
