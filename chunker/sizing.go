@@ -160,7 +160,9 @@ func (f Facts) credit(z *Sizing, limit uint64) {
 func (f Facts) space(z *Sizing) error {
 	w := z.Block
 	most := 2*max(z.Segment, uint64(z.Segments)*w) + 32*w
-	need := (f.Kept+w-1)/w*w + max(32*w, min(most, f.Kept/99))
+	// A sample being moved may be in both Logfiles: the least slack has room for the largest one, twice.
+	least := 32*w + 2*(max(f.Largest, w)+w-1)/w*w - 2*w
+	need := (f.Kept+w-1)/w*w + max(least, min(most, f.Kept/99))
 	if f.Budget == 0 || f.Budget >= need+f.Metadata {
 		z.Slack = need - f.Kept
 		z.Arena = need
@@ -171,7 +173,7 @@ func (f Facts) space(z *Sizing) error {
 		}
 		return nil
 	}
-	z.Slack = max(32*w, min(most, f.Budget/100))
+	z.Slack = max(least, min(most, f.Budget/100))
 	z.Budget = f.Budget
 	if f.Budget < f.Metadata+z.Slack+w {
 		return fmt.Errorf("budget of %s is too small: the index takes %s and the log at least %s; give --budget %s or more",

@@ -67,9 +67,8 @@ func (ep *epochCount) delivered(rank, batch int) {
 // keepEpochs is how many finished epochs the status document lists.
 const keepEpochs = 1000
 
-// closeEpochs ends the epochs that every rank seen in them has finished or left. e.mu is held.
-func (e *Engine) closeEpochs() {
-	var over []int
+// overEpochs takes out the epochs that every rank seen in them has finished or left. e.mu is held.
+func (e *Engine) overEpochs() (over []*epochCount) {
 	for epoch, ep := range e.counts.open {
 		done := len(ep.batches) > 0
 		for rank := range ep.batches {
@@ -81,30 +80,33 @@ func (e *Engine) closeEpochs() {
 			done = done && (r.asked.IsZero() || r.epoch > epoch || r.epoch == epoch && r.finished || r.epoch < epoch && r.late)
 		}
 		if done {
-			over = append(over, epoch)
+			over = append(over, ep)
+			delete(e.counts.open, epoch)
 		}
 	}
-	slices.Sort(over)
-	for _, epoch := range over {
-		e.closeEpoch(e.counts.open[epoch])
-		delete(e.counts.open, epoch)
-		e.schedule.forget(epoch)
-	}
+	slices.SortFunc(over, func(a, b *epochCount) int { return a.epoch - b.epoch })
+	return over
 }
 
-func (e *Engine) closeEpoch(ep *epochCount) {
-	now := e.totals()
-	last := e.counts.last
-	e.counts.last = now
-	d := EpochDone{Epoch: ep.epoch, Seconds: time.Since(ep.began).Seconds(), Hits: ep.hits, Misses: ep.misses,
-		LogReadBytes: now.logRead - last.logRead, LogReadOps: now.readOps - last.readOps, LogWriteBytes: now.logWrite - last.logWrite,
-		SourceBytes: now.source - last.source, StallSeconds: (now.stall - last.stall).Seconds()}
-	if !ep.diverged {
-		d.OrderDigest = e.digest(ep)
-	}
-	e.counts.done = append(e.counts.done, d)
-	if len(e.counts.done) > keepEpochs {
-		e.counts.done = e.counts.done[1:]
+// closeEpochs adds finished epochs to the status document. The digest takes a while at millions of samples: it is made without e.mu.
+func (e *Engine) closeEpochs(over []*epochCount) {
+	for _, ep := range over {
+		d := EpochDone{Epoch: ep.epoch, Seconds: time.Since(ep.began).Seconds(), Hits: ep.hits, Misses: ep.misses}
+		if !ep.diverged {
+			d.OrderDigest = e.digest(ep)
+		}
+		now := e.totals()
+		e.mu.Lock()
+		last := e.counts.last
+		e.counts.last = now
+		d.LogReadBytes, d.LogReadOps, d.LogWriteBytes = now.logRead-last.logRead, now.readOps-last.readOps, now.logWrite-last.logWrite
+		d.SourceBytes, d.StallSeconds = now.source-last.source, (now.stall - last.stall).Seconds()
+		e.counts.done = append(e.counts.done, d)
+		if len(e.counts.done) > keepEpochs {
+			e.counts.done = e.counts.done[1:]
+		}
+		e.mu.Unlock()
+		e.schedule.forget(ep.epoch)
 	}
 }
 

@@ -78,7 +78,7 @@ func (e *Engine) plan() action {
 	}
 	windowed := e.cur.epoch >= 0 && e.forced == nil && (e.reading == e.cur.epoch || e.reading+1 == e.cur.epoch)
 	seg, drain := -1, false
-	if windowed && !e.paused {
+	if windowed && !e.paused && e.anyInTime() {
 		seg = e.unloaded()
 	}
 	if seg < 0 && e.tgt != nil && (!windowed || !e.pending()) {
@@ -141,6 +141,16 @@ func (e *Engine) hindmost() int {
 		first = late
 	}
 	return max(first, 0)
+}
+
+// anyInTime reports whether some rank is to be served from the window.
+func (e *Engine) anyInTime() bool {
+	for _, r := range e.ranks {
+		if !r.asked.IsZero() && !r.late {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Engine) anyAsked() bool {

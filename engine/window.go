@@ -35,7 +35,10 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 	if at == nil {
 		return
 	}
-	e.checkHint(at, indices)
+	if !e.matches(at, indices) {
+		e.diverged(at, indices, pid)
+		return
+	}
 	e.mu.Lock()
 	e.begun = true
 	r := e.ranks[at.Rank]
@@ -55,27 +58,38 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 	e.nudge()
 }
 
-// checkHint compares what a client asked for at a position with the schedule. A difference costs speed only; it is counted and
-// the first one is kept, because the user wants to know.
-func (e *Engine) checkHint(at *deliver.Position, indices []sample.Index) {
-	if !e.schedule.isLocal(at.Rank) || at.Batch < 0 {
-		return
+// matches compares what a client asks for at a position with the schedule.
+func (e *Engine) matches(at *deliver.Position, indices []sample.Index) bool {
+	if !e.schedule.isLocal(at.Rank) || at.Batch < 0 || !e.schedule.known(at.Epoch) {
+		return false
 	}
 	_, want, ok, err := e.schedule.chunk(*at)
-	if err != nil || ok && slices.Equal(want, indices) {
-		return
+	return err == nil && ok && slices.Equal(want, indices)
+}
+
+// diverged notes a request that differs from the schedule. That costs speed only: its rank is served by index and does not move the
+// window. It is counted, and the first one is kept, because the user wants to know. Where no order is known nothing differs.
+func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int) {
+	var want []sample.Index
+	known := e.schedule.known(at.Epoch)
+	if known {
+		_, want, _, _ = e.schedule.chunk(*at)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.counts.divergences++
+	if r := e.ranks[at.Rank]; r != nil {
+		r.late = true
+		r.pid, r.asked = pid, time.Now()
+	}
 	e.counts.epoch(at.Epoch).diverged = true
+	if !known {
+		return
+	}
+	e.counts.divergences++
 	if e.counts.firstDivergence == nil {
 		d := &Divergence{Epoch: at.Epoch, Rank: at.Rank, Batch: at.Batch}
-		for i := range indices {
-			if i >= len(want) || want[i] != indices[i] {
-				d.Position = i
-				break
-			}
+		for d.Position < min(len(indices), len(want)) && want[d.Position] == indices[d.Position] {
+			d.Position++
 		}
 		e.counts.firstDivergence = d
 	}
@@ -167,29 +181,39 @@ func behind(a, b *rank) bool {
 // delivered notes what was handed out (deliver.Window).
 func (e *Engine) delivered(at *deliver.Position, d deliver.Delivery) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	// The share of about the last 1,000 samples that lay in the window: under half of them, loading ahead is of no use.
 	weight := min(1, float64(d.Samples)/1000)
 	if d.Samples > 0 {
 		e.matched += weight * (float64(d.InWindow)/float64(d.Samples) - e.matched)
 	}
-	e.paused = e.matched < 0.5 && e.tgt == nil
-	if at == nil {
-		return
+	e.paused = e.matched < 0.5
+	var over []*epochCount
+	if at != nil {
+		over = e.deliveredAt(at, d)
 	}
+	e.mu.Unlock()
+	e.closeEpochs(over)
+	e.nudge()
+}
+
+// deliveredAt moves a rank on, and returns the epochs that are over with it. e.mu is held.
+func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochCount {
 	r := e.ranks[at.Rank]
-	if d.InWindow == d.Samples && r != nil {
-		r.late, r.hungry = false, false
+	if r == nil {
+		return nil
+	}
+	if d.InWindow == d.Samples {
+		r.hungry = false
+		r.late = r.late && (e.cur == nil || at.Epoch != e.cur.epoch)
 	}
 	ep := e.counts.epoch(at.Epoch)
-	ep.hits += int64(d.Samples) - int64(d.Misses)
+	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
 	ep.delivered(at.Rank, at.Batch)
-	if r != nil && r.epoch == at.Epoch && at.Batch+1 >= e.schedule.batches(at.Epoch, at.Rank) {
+	if r.epoch == at.Epoch && at.Batch+1 >= e.schedule.batches(at.Epoch, at.Rank) {
 		r.finished = true
 	}
-	e.closeEpochs()
-	e.nudge()
+	return e.overEpochs()
 }
 
 // missReader is where the reading ahead of misses is: a sequence over epochs, restarted when the ranks jump.

@@ -91,9 +91,19 @@ func (l *load) missing() (missing []sample.Index) {
 		return nil
 	}
 	loc := l.p.Locations
+	var arriving map[sample.Index]struct{} // made only when needed: after a restart a block may hold what has moved on already
 	l.line.Members(l.seg, func(index sample.Index) {
 		slot, seg, _, ok := loc.Split(loc.Get(index))
 		if ok && slot == l.line.Slot && seg == l.seg {
+			return
+		}
+		if arriving == nil {
+			arriving = make(map[sample.Index]struct{}, len(l.arrivals))
+			for i := range l.arrivals {
+				arriving[l.arrivals[i].index] = struct{}{}
+			}
+		}
+		if _, ok := arriving[index]; ok {
 			return
 		}
 		if l.drain && l.routed(index) {
