@@ -113,9 +113,6 @@ func (f Facts) at(w uint64) Sizing {
 	z.Segments = int((kept+s-1)/s) + 2 // a cut at sample boundaries, and the rest in segments of its own
 	z.Buffers = z.Segments + 16*f.Devices
 	z.Miss = f.missBytes()
-	z.Side = min(bigSide, max(8<<20, f.Kept/8))
-	// By index each sample takes its pages whole, and one more at each end.
-	z.Side = max(z.Side, 2*uint64(max(f.Ranks, 1))*(f.Batch+uint64(f.BatchSamples)*12<<10))
 	f.sum(&z)
 	return z
 }
@@ -134,6 +131,10 @@ func (f Facts) sum(z *Sizing) {
 		least = 3
 	}
 	z.Slots = max(2+int(z.Credit/z.Slot), least)
+	// Whatever clients hold may have come by index, where each sample takes its pages whole and one more at each end; one request of
+	// each rank must fit beside it.
+	request := f.Batch + uint64(f.BatchSamples)*12<<10
+	z.Side = max(min(bigSide, max(8<<20, f.Kept/8)), z.Credit+uint64(max(f.Ranks, 1))*request)
 	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Miss + uint64(bytesEach*float64(f.Samples))
 }
 

@@ -50,10 +50,7 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 
 // lease puts a batch under a lease of its own; false if the process is gone or the server stops.
 func (c *Client) lease(b *Batch, hold *staging.Hold) bool {
-	l := &lease{hold: *hold}
-	for _, n := range b.Lengths {
-		l.bytes += int64(n)
-	}
+	l := &lease{hold: *hold, bytes: b.Pinned}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	if c.d.closed || c.dead {

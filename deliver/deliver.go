@@ -68,9 +68,11 @@ type Stats struct {
 	Stall                  Clock // wall time with at least one request waiting
 }
 
-// A Batch is what a request is answered with: columns, one entry a sample. Offsets are into the shared memory.
+// A Batch is what a request is answered with: columns, one entry a sample. Offsets are into the shared memory. Pinned is how many
+// bytes of it the lease keeps from other use: in side memory whole pages, which is more than the samples' own.
 type Batch struct {
 	Lease   uint64
+	Pinned  int64
 	Offsets []uint64
 	Lengths []uint32
 	Indices []uint32
@@ -306,7 +308,9 @@ func (d *Deliver) columns(r *collected) *Batch {
 		b.Offsets[i] = r.addr[i].Offset
 		b.Lengths[i] = d.Manifest.Size(index)
 		b.Labels[i] = d.Manifest.Label(index)
+		b.Pinned += int64(b.Lengths[i])
 	}
+	b.Pinned = max(b.Pinned, r.hold.ExtentBytes())
 	return b
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
@@ -102,6 +103,11 @@ func (c *core) lock() error {
 	for _, d := range c.dirs {
 		l, err := logfile.Lock(d)
 		var busy *logfile.BusyError
+		// A server that was just killed holds its lock until the kernel is done with it.
+		for tries := 0; errors.As(err, &busy) && tries < 20; tries++ {
+			time.Sleep(50 * time.Millisecond)
+			l, err = logfile.Lock(d)
+		}
 		if errors.As(err, &busy) {
 			return fmt.Errorf("%s is in use by process %d: stop it, or use another cache", d, busy.Pid)
 		}

@@ -165,13 +165,7 @@ func appendBatch(b []byte, request uint32, batch *deliver.Batch) []byte {
 }
 
 // pinned is how much shared memory a batch's lease keeps from other use, in KiB rounded up.
-func pinned(batch *deliver.Batch) uint32 {
-	bytes := uint64(0)
-	for _, n := range batch.Lengths {
-		bytes += uint64(n)
-	}
-	return uint32(min((bytes+1023)>>10, 1<<32-1))
-}
+func pinned(batch *deliver.Batch) uint32 { return uint32(min((batch.Pinned+1023)>>10, 1<<32-1)) }
 
 // appendNames takes as many names as fit a frame, at least one; a longer one than a frame is an error.
 func appendNames(b []byte, request uint32, names []string) ([]byte, error) {

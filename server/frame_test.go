@@ -88,7 +88,7 @@ func TestGoldenRequests(t *testing.T) {
 }
 
 func TestGoldenAnswers(t *testing.T) {
-	batch := &deliver.Batch{Lease: 1<<63 + 7, Offsets: []uint64{4096, 1 << 32}, Lengths: []uint32{3, 0}, Indices: []uint32{5, 9}, Labels: []int32{-1, 2}}
+	batch := &deliver.Batch{Lease: 1<<63 + 7, Pinned: 3, Offsets: []uint64{4096, 1 << 32}, Lengths: []uint32{3, 0}, Indices: []uint32{5, 9}, Labels: []int32{-1, 2}}
 	names, err := appendNames(nil, 7, []string{"a", "\xff/b"})
 	if err != nil {
 		t.Fatal(err)

@@ -356,6 +356,14 @@ type Hold struct {
 // Add puts an extent, with the caller's reference, under the Hold.
 func (h *Hold) Add(x *Extent) { h.extents = append(h.extents, x) }
 
+// ExtentBytes is how much single memory the Hold keeps.
+func (h *Hold) ExtentBytes() (n int64) {
+	for _, x := range h.extents {
+		n += int64(len(x.Buf))
+	}
+	return n
+}
+
 // An Address is where a sample lies: its offset in the shared memory, and whether the source had to be asked.
 type Address struct {
 	Offset     uint64
