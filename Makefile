@@ -42,6 +42,8 @@ test-go-pread:
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client, and real servers end to end"
 	LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs python/tests --ignore=python/tests/live
+	@echo "== Python tests: end to end on pread, buffered"
+	LCACHE_BIN=$(BIN) LCACHE_IO=pread LCACHE_DIRECT=0 $(VENV)/bin/python -m pytest -q -rs python/tests/test_end_to_end.py
 	@echo "== Python tests: lcache order beside the frameworks themselves"
 	LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs python/tests/live
 

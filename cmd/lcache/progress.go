@@ -110,6 +110,7 @@ func (p *progress) draw(u engine.Progress) {
 		p.bar = progressbar.NewOptions64(total,
 			progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(fmt.Sprintf("%-9s", u.Stage)),
 			progressbar.OptionShowBytes(u.Unit == "bytes"), progressbar.OptionShowCount(), progressbar.OptionSetWidth(28),
+			progressbar.OptionSetSpinnerChangeInterval(0), // else a goroutine goes on drawing a bar that is over
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "━", SaucerHead: "━", SaucerPadding: " ", BarStart: "", BarEnd: ""}))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,7 @@ func TestProgressPaces(t *testing.T) {
 }
 
 func TestProgressBar(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
 	var out bytes.Buffer
 	p := &progress{mode: "bar", out: &out, now: time.Now}
 	p.update(engine.Progress{Stage: "listing", Done: 5, Unit: "samples"})
@@ -59,6 +61,9 @@ func TestProgressBar(t *testing.T) {
 	p.update(engine.Progress{Stage: "reading", Done: 100, Total: 120, Unit: "bytes"}) // the total may grow
 	p.done()
 	p.done()
+	if n := runtime.NumGoroutine(); n != goroutines {
+		t.Errorf("%d goroutines, %d before: somebody still draws", n, goroutines)
+	}
 	for _, want := range []string{"listing", "reading", "50 %", "level=WARN\n"} {
 		if !strings.Contains(strings.ReplaceAll(out.String(), "%", " %"), want) {
 			t.Errorf("%q is not in %q", want, out.String())
