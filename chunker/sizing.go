@@ -138,9 +138,10 @@ func (f Facts) sum(z *Sizing) {
 	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Miss + uint64(bytesEach*float64(f.Samples))
 }
 
-// credit gives clients what the limit leaves, up to the larger of two batches and 16 MB for each rank.
+// credit gives clients what the limit leaves, up to the larger of three batches and 16 MB for each rank: one that the loop holds, one
+// that it is being handed, one on its way.
 func (f Facts) credit(z *Sizing, limit uint64) {
-	want := uint64(max(f.Ranks, 1)) * max(2*f.Batch, 16<<20)
+	want := uint64(max(f.Ranks, 1)) * max(3*f.Batch, 16<<20)
 	for want > z.Credit {
 		try := *z
 		try.Credit = want
