@@ -28,7 +28,8 @@ import (
 //	2> a line on stderr
 //
 // Other lines prepare: file PATH TEXT, size PATH BYTES, dir PATH, link PATH TARGET, remove PATH, damage PATH, set NAME=VALUE,
-// stop (SIGTERM to the server, which must end with 0), kill (SIGKILL). Commands run in a folder of their own, $WORK.
+// disk PATH SIZE (a small file system, which needs root: without, the rest of the script is skipped), stop (SIGTERM to the server,
+// which must end with 0), kill (SIGKILL). Commands run in a folder of their own, $WORK.
 
 // TestMain lets the test's own binary be lcache: a script's processes have real exit codes, signals and locks.
 func TestMain(m *testing.M) {
@@ -132,6 +133,8 @@ func (s *script) step(path string, lines []string, i int) int {
 		err = os.RemoveAll(file)
 	case verb == "damage":
 		err = damage(file)
+	case verb == "disk":
+		s.disk(file, text)
 	case verb == "set":
 		s.env = append(s.env, strings.ReplaceAll(rest, "$WORK", s.work))
 	case verb == "stop" || verb == "kill":
@@ -333,6 +336,24 @@ func damage(path string) error {
 			return err
 		}
 	}
+}
+
+// disk mounts a new ext4 of some size at path.
+func (s *script) disk(path, size string) {
+	if os.Getuid() != 0 {
+		s.t.Skip("a file system of its own can be mounted by root only")
+	}
+	image := path + ".image"
+	for _, args := range [][]string{{"mkdir", path}, {"truncate", "-s", size, image}, {"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, path}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			s.t.Skipf("no file system of its own here: %s: %v %s", args[0], err, out)
+		}
+	}
+	s.t.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			s.t.Errorf("unmount: %v", err)
+		}
+	})
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
