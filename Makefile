@@ -19,6 +19,9 @@ RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race,
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
 IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder engine server cmd))
 
+PYTEST     := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
+END_TO_END := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
+
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt)
 
 .PHONY: build demo test test-go test-go-pread test-python bench lint clean
@@ -40,12 +43,14 @@ test-go-pread:
 	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test $(IO_PACKAGES)
 
 test-python: build $(VENV)/installed
-	@echo "== Python tests: the client, and real servers end to end"
-	LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs python/tests --ignore=python/tests/live
-	@echo "== Python tests: end to end on pread, buffered"
-	LCACHE_BIN=$(BIN) LCACHE_IO=pread LCACHE_DIRECT=0 $(VENV)/bin/python -m pytest -q -rs python/tests/test_end_to_end.py
+	@echo "== Python tests: the client beside servers that are not real"
+	$(PYTEST) python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py
+	@echo "== Python tests: real servers, end to end"
+	$(PYTEST) $(END_TO_END)
+	@echo "== Python tests: real servers, end to end, on pread and buffered files"
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(PYTEST) $(END_TO_END)
 	@echo "== Python tests: lcache order beside the frameworks themselves"
-	LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs python/tests/live
+	$(PYTEST) python/tests/live
 
 # Made anew only when a list of requirements changes. torch without CUDA is a tenth of the size, but PyPI has it for few platforms: it is
 # taken from its own index where that can be reached.
