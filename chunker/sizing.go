@@ -113,7 +113,7 @@ func (f Facts) at(w uint64) Sizing {
 	z.Segments = int((kept+s-1)/s) + 2 // a cut at sample boundaries, and the rest in segments of its own
 	z.Buffers = z.Segments + 16*f.Devices
 	z.Miss = f.missBytes()
-	f.sum(&z)
+	f.sum(&z, false)
 	return z
 }
 
@@ -125,12 +125,16 @@ func (f Facts) missBytes() uint64 {
 	return max(min(bigSide, max(8<<20, f.Kept/8)), 2*step, f.SourceRate)
 }
 
-func (f Facts) sum(z *Sizing) {
+func (f Facts) sum(z *Sizing, roomy bool) {
 	least := 2
 	if f.Ranks > 1 {
 		least = 3
 	}
 	z.Slots = max(2+int(z.Credit/z.Slot), least)
+	if roomy {
+		// What clients hold may straddle one more segment than it fills; with it the pass never waits for a release while the disk idles.
+		z.Slots = max(2+int((z.Credit+z.Slot-1)/z.Slot), least)
+	}
 	// Whatever clients hold may have come by index, where each sample takes its pages whole and one more at each end; one request of
 	// each rank must fit beside it.
 	request := f.Batch + uint64(f.BatchSamples)*12<<10
@@ -145,7 +149,7 @@ func (f Facts) credit(z *Sizing, limit uint64) {
 	for want > z.Credit {
 		try := *z
 		try.Credit = want
-		f.sum(&try)
+		f.sum(&try, true)
 		if limit == 0 || try.Memory <= limit {
 			*z = try
 			return

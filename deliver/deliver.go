@@ -181,6 +181,9 @@ func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) 
 	return c.serve(ctx, indices, at)
 }
 
+// mostPatience is how often a request is told to wait on for a slot before it is served by index, whatever the window says.
+const mostPatience = 10
+
 // collected is a request on its way: what was found so far, and what keeps it there.
 type collected struct {
 	indices []sample.Index
@@ -243,7 +246,7 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error
 		for i := range r.indices {
 			switch {
 			case r.there[i]:
-			case coming[i] == Gone || coming[i] == Queued && starved > 1:
+			case coming[i] == Gone || coming[i] == Queued && starved > mostPatience:
 				now = append(now, i)
 			case coming[i] == Queued:
 				queued = true

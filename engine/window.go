@@ -157,12 +157,27 @@ func (e *Engine) starved(at *deliver.Position) {
 			moved = true
 		}
 	}
-	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.epoch) {
+	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.epoch) && !e.nearlyDrained(at.Epoch) {
 		me.hungry = true
 	}
 	e.mu.Unlock()
 	e.ahead.Sweep(e.missWanted)
 	e.nudge()
+}
+
+// nearlyDrained reports whether the pass will begin an epoch before long: then waiting is cheaper than reading it by index, and keeps
+// the pass from staying behind for good. e.mu is held.
+func (e *Engine) nearlyDrained(epoch int) bool {
+	if e.tgt == nil || e.tgt.epoch != epoch {
+		return false
+	}
+	left := 0
+	for _, s := range e.segs {
+		if s != segDone {
+			left++
+		}
+	}
+	return left <= max(4, len(e.segs)/10)
 }
 
 // behind reports whether rank a has still to pass what rank b has passed.
