@@ -23,6 +23,7 @@ type schedule struct {
 
 	mu     sync.Mutex // guards the fields that follow
 	pushed map[int]map[int][][]sample.Index
+	gone   map[int]bool // epochs whose pushed orders were dropped
 	cache  map[int]*epochOrder
 	recent []int // epochs in cache, oldest first
 	making map[int]chan struct{}
@@ -38,7 +39,7 @@ type epochOrder struct {
 var errUnknownOrder = &deliver.ArgumentError{Reason: "no order is known for this epoch: ingest with --recipe, push one, or ask by index"}
 
 func newSchedule(j Job, n int) (*schedule, error) {
-	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}}
+	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, gone: map[int]bool{}}
 	world := max(j.World, 1)
 	if j.Recipe != "" {
 		if j.BatchSize <= 0 {
@@ -184,6 +185,7 @@ func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) error 
 		s.pushed[epoch] = map[int][][]sample.Index{}
 	}
 	s.pushed[epoch][rank] = batches
+	delete(s.gone, epoch)
 	if _, ok := s.cache[epoch]; ok {
 		delete(s.cache, epoch)
 		s.recent = slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch })
@@ -191,14 +193,24 @@ func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) error 
 	return nil
 }
 
-// forget drops pushed orders of epochs that are long over.
-func (s *schedule) forget(before int) {
+// keepPushed is how many epochs' pushed orders are kept.
+const keepPushed = 16
+
+// forget drops pushed orders once an epoch is over, the oldest first, if there are many. They are not replaced by the recipe's
+// order: whoever asks for one again is told to push it again.
+func (s *schedule) forget(over int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for epoch := range s.pushed {
-		if epoch < before {
-			delete(s.pushed, epoch)
+	for len(s.pushed) > keepPushed {
+		oldest := over
+		for epoch := range s.pushed {
+			oldest = min(oldest, epoch)
 		}
+		if oldest == over {
+			return
+		}
+		s.gone[oldest] = true
+		delete(s.pushed, oldest)
 	}
 }
 
@@ -206,7 +218,11 @@ func (s *schedule) forget(before int) {
 func (s *schedule) chunk(at deliver.Position) (*epochOrder, []sample.Index, bool, error) {
 	s.mu.Lock()
 	batches, pushed := s.pushed[at.Epoch][at.Rank]
+	gone := s.gone[at.Epoch]
 	s.mu.Unlock()
+	if gone {
+		return nil, nil, false, &deliver.ArgumentError{Reason: fmt.Sprintf("the order pushed for epoch %d is not kept any more: push it again", at.Epoch)}
+	}
 	if pushed {
 		if at.Batch < 0 || at.Batch >= len(batches) {
 			return nil, nil, false, nil

@@ -1,0 +1,361 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/deliver"
+	"lcache/sample"
+	"lcache/shuffle"
+)
+
+// TestModel drives the engine with random operations from a seed, and compares every answer with the source: batches of several
+// ranks in any epoch, requests by index, pushed orders, clients that leave, restarts with other memory, and damage to the arena.
+// LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
+func TestModel(t *testing.T) {
+	ops, runs := 400, 6
+	if n, err := strconv.Atoi(os.Getenv("LCACHE_MODEL_OPS")); err == nil {
+		ops = n
+	}
+	if n, err := strconv.Atoi(os.Getenv("LCACHE_MODEL_RUNS")); err == nil {
+		runs = n
+	}
+	first := uint64(time.Now().UnixNano())
+	if n, err := strconv.ParseUint(os.Getenv("LCACHE_SEED"), 10, 64); err == nil {
+		first, runs = n, 1
+	}
+	for i := range runs {
+		seed := first + uint64(i)
+		t.Run(fmt.Sprintf("LCACHE_SEED=%d", seed), func(t *testing.T) { newModel(t, seed).run(ops) })
+	}
+}
+
+// model is one run: the engine under test and what it must answer.
+type model struct {
+	t       *testing.T
+	r       *rand.Rand
+	d       *dataset
+	job     Job
+	opts    Options
+	e       *Engine
+	clients []*modelClient
+	replay  *shuffle.Replay
+	at      []deliver.Position // by rank: where it is
+	pushed  map[deliver.Position][]sample.Index
+	log     []string
+	damaged bool
+}
+
+type modelClient struct {
+	c    *deliver.Client
+	held []*deliver.Batch
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	r := rand.New(rand.NewPCG(seed, 1))
+	m := &model{t: t, r: r}
+	m.d = makeDataset(t, 100+r.IntN(900), func(_ *rand.Rand, i int) int {
+		switch r.IntN(20) {
+		case 0:
+			return 0
+		case 1:
+			return 128<<10 - 1 + r.IntN(3)
+		case 2:
+			return r.IntN(400 << 10)
+		}
+		return r.IntN(12_000)
+	})
+	world := []int{1, 2, 3, 8}[r.IntN(4)]
+	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
+	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: 60 << 20, NoPrefill: r.IntN(3) == 0}
+	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
+		in.Budget = int64(f*float64(m.d.total)) + 6<<20
+	}
+	m.opts, _ = ingested(t, m.d, in)
+	m.opts.Patience = time.Duration(1+r.IntN(50)) * time.Millisecond
+	m.opts.LateEpoch = time.Duration(50+r.IntN(500)) * time.Millisecond
+	m.opts.Timeout = 20 * time.Second
+	var err error
+	m.replay, err = shuffle.New(shuffle.Spec{Recipe: m.job.Recipe, Samples: len(m.d.bytes), Seed: m.job.Seed, BatchSize: m.job.BatchSize, World: world, DropLast: m.job.DropLast})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.at = make([]deliver.Position, world)
+	for rank := range m.at {
+		m.at[rank].Rank = rank
+	}
+	return m
+}
+
+func (m *model) note(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
+
+func (m *model) fail(format string, args ...any) {
+	m.t.Helper()
+	for _, line := range m.log[max(0, len(m.log)-30):] {
+		m.t.Log(line)
+	}
+	m.t.Fatalf(format, args...)
+}
+
+func (m *model) run(ops int) {
+	m.start()
+	for range ops {
+		switch p := m.r.IntN(100); {
+		case p < 62:
+			m.batch()
+		case p < 78:
+			m.get()
+		case p < 86:
+			m.release()
+		case p < 90:
+			m.jump()
+		case p < 93:
+			m.push()
+		case p < 96:
+			m.leave()
+		case p < 98:
+			m.damage()
+		default:
+			m.restart()
+		}
+	}
+	m.checkHeld()
+	m.stop()
+}
+
+func (m *model) start() {
+	m.e = open(m.t, m.opts)
+	m.pushed = map[deliver.Position][]sample.Index{}
+	m.clients = nil
+	for range 1 + m.r.IntN(3) {
+		m.clients = append(m.clients, &modelClient{c: attach(m.t, m.e)})
+	}
+}
+
+func (m *model) stop() {
+	s := m.e.Status()
+	if m.e.sizing.Budget > 0 {
+		if du := used(m.t, m.opts.Dirs); du > s.Cache.BudgetBytes {
+			m.fail("%d bytes on disk, the budget is %d", du, s.Cache.BudgetBytes)
+		}
+	}
+	if s.Jobs[0].CorruptSamples != 0 && !m.damaged {
+		m.fail("%d samples count as corrupt, nothing was damaged", s.Jobs[0].CorruptSamples)
+	}
+	closeEngine(m.t, m.e)
+}
+
+func (m *model) client() *modelClient { return m.clients[m.r.IntN(len(m.clients))] }
+
+// want is what a position is to be answered with; nil past the end.
+func (m *model) want(at deliver.Position) []sample.Index {
+	if batch, ok := m.pushed[at]; ok {
+		return batch
+	}
+	order, err := m.replay.Rank(at.Epoch, at.Rank, nil)
+	if err != nil {
+		m.fail("replay: %v", err)
+	}
+	from := at.Batch * m.job.BatchSize
+	if from >= len(order) {
+		return nil
+	}
+	return order[from:min(from+m.job.BatchSize, len(order))]
+}
+
+func (m *model) batch() {
+	rank := m.r.IntN(len(m.at))
+	at := m.at[rank]
+	if at.Epoch >= m.job.Epochs {
+		m.at[rank].Epoch, m.at[rank].Batch = 0, 0
+		return
+	}
+	if m.hasPush(at.Epoch, rank) && m.pushed[at] == nil {
+		m.at[rank].Epoch, m.at[rank].Batch = at.Epoch+1, 0
+		return
+	}
+	mc := m.client()
+	m.note("chunk %+v", at)
+	b, err := mc.c.Chunk(context.Background(), at.Epoch, at.Rank, at.Batch)
+	if errors.Is(err, io.EOF) {
+		if want := m.want(at); want != nil && !m.hasPush(at.Epoch, rank) {
+			m.fail("%+v: the end, want %d samples", at, len(want))
+		}
+		m.at[rank].Epoch, m.at[rank].Batch = at.Epoch+1, 0
+		return
+	}
+	if err != nil {
+		m.fail("%+v: %v", at, err)
+	}
+	if want := m.want(at); !slices.Equal(b.Indices, want) {
+		m.fail("%+v: got indices %v, want %v", at, b.Indices, want)
+	}
+	m.keep(mc, b)
+	m.at[rank].Batch++
+}
+
+func (m *model) hasPush(epoch, rank int) bool {
+	_, ok := m.pushed[deliver.Position{Epoch: epoch, Rank: rank}]
+	return ok
+}
+
+func (m *model) get() {
+	mc := m.client()
+	want := make([]sample.Index, m.r.IntN(30))
+	for i := range want {
+		want[i] = m.r.Uint32N(uint32(len(m.d.bytes)))
+	}
+	m.note("get %v", want)
+	var at *deliver.Position
+	if m.r.IntN(2) == 0 {
+		p := m.at[m.r.IntN(len(m.at))]
+		if p.Epoch < m.job.Epochs {
+			at = &p
+		}
+	}
+	b, err := mc.c.Get(context.Background(), want, at)
+	if err != nil {
+		m.fail("get %d samples: %v", len(want), err)
+	}
+	m.keep(mc, b)
+}
+
+// keep checks a batch and holds it for a while; what is held must stay as it is.
+func (m *model) keep(mc *modelClient, b *deliver.Batch) {
+	if err := m.d.check(m.e, b); err != nil {
+		m.fail("%v", err)
+	}
+	mc.held = append(mc.held, b)
+	if len(mc.held) > 3 {
+		m.drop(mc, 0)
+	}
+}
+
+func (m *model) drop(mc *modelClient, i int) {
+	if err := m.d.check(m.e, mc.held[i]); err != nil {
+		m.fail("a batch that was held: %v", err)
+	}
+	mc.c.Release(mc.held[i].Lease)
+	mc.held = slices.Delete(mc.held, i, i+1)
+}
+
+func (m *model) release() {
+	if mc := m.client(); len(mc.held) > 0 {
+		m.drop(mc, m.r.IntN(len(mc.held)))
+	}
+}
+
+func (m *model) checkHeld() {
+	for _, mc := range m.clients {
+		for len(mc.held) > 0 {
+			m.drop(mc, 0)
+		}
+	}
+}
+
+// jump moves a rank, or all of them, somewhere else.
+func (m *model) jump() {
+	epoch := m.r.IntN(m.job.Epochs)
+	rank := m.r.IntN(len(m.at))
+	for r := range m.at {
+		if r == rank || m.r.IntN(2) == 0 {
+			m.at[r].Epoch, m.at[r].Batch = epoch, m.r.IntN(5)
+		}
+	}
+	m.note("jump to epoch %d", epoch)
+}
+
+// push gives one rank, or all, an order of its own for an epoch.
+func (m *model) push() {
+	epoch := m.r.IntN(m.job.Epochs)
+	for rank := range m.at {
+		if m.r.IntN(3) == 0 {
+			continue
+		}
+		m.note("push epoch %d rank %d", epoch, rank)
+		var batches [][]sample.Index
+		for range m.r.IntN(6) {
+			batch := make([]sample.Index, 1+m.r.IntN(20))
+			for i := range batch {
+				batch[i] = m.r.Uint32N(uint32(len(m.d.bytes)))
+			}
+			batches = append(batches, batch)
+		}
+		if len(batches) == 0 {
+			continue
+		}
+		if err := m.e.Push(epoch, rank, batches); err != nil {
+			m.fail("push: %v", err)
+		}
+		for at := range m.pushed {
+			if at.Epoch == epoch && at.Rank == rank {
+				delete(m.pushed, at)
+			}
+		}
+		for b, batch := range batches {
+			m.pushed[deliver.Position{Epoch: epoch, Rank: rank, Batch: b}] = batch
+		}
+	}
+}
+
+// leave ends a client's session and begins another.
+func (m *model) leave() {
+	i := m.r.IntN(len(m.clients))
+	for len(m.clients[i].held) > 0 {
+		m.drop(m.clients[i], 0)
+	}
+	m.clients[i].c.Disconnected()
+	m.clients[i] = &modelClient{c: attach(m.t, m.e)}
+}
+
+// damage overwrites some of the arena behind the engine's back, past the page cache as the engine does: dirty pages under direct
+// writes would make the next fdatasync fail.
+func (m *model) damage() {
+	path := filepath.Join(m.opts.Dirs[0], "arena")
+	flags := os.O_RDWR
+	if m.e.io.Direct() {
+		flags |= syscall.O_DIRECT
+	}
+	f, err := os.OpenFile(path, flags, 0)
+	if err != nil {
+		m.fail("%v", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		m.fail("%v", err)
+	}
+	junk, err := blockio.Alloc(4096 * (1 + m.r.IntN(4)))
+	if err != nil {
+		m.fail("%v", err)
+	}
+	defer blockio.Free(junk)
+	off := m.r.Int64N((st.Size()-int64(len(junk)))/4096) * 4096
+	m.note("damage %d bytes at %d", len(junk), off)
+	if _, err := f.WriteAt(junk, off); err != nil {
+		m.fail("%v", err)
+	}
+	m.damaged = true
+}
+
+func (m *model) restart() {
+	m.checkHeld()
+	m.stop()
+	m.note("restart")
+	for rank := range m.at {
+		// What was pushed is gone with the server: begin an epoch that the recipe knows.
+		m.at[rank].Batch = 0
+	}
+	m.start()
+}
