@@ -19,6 +19,8 @@ type Ask struct {
 type Ahead struct {
 	f *Fetcher
 
+	sweeping sync.Mutex // held by Sweep, which asks its caller's function meanwhile; taken before mu
+
 	mu     sync.Mutex // guards the fields that follow
 	flying map[sample.Index]struct{}
 	ready  []pending
@@ -73,8 +75,10 @@ func (a *Ahead) Coming(index sample.Index) bool {
 	return ok
 }
 
-// Sweep gives back what was read ahead and is not wanted any more.
+// Sweep gives back what was read ahead and is not wanted any more. wanted may take locks, but none that is held by who calls Sweep.
 func (a *Ahead) Sweep(wanted func(Ask) bool) {
+	a.sweeping.Lock()
+	defer a.sweeping.Unlock()
 	a.mu.Lock()
 	ready := a.ready
 	a.ready = nil
@@ -103,7 +107,7 @@ func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(As
 		if !ok {
 			return
 		}
-		if !wanted(ask) || a.f.Staging.Present(ask.Index) {
+		if !wanted(ask) || a.f.Staging.Present(ask.Index) || a.Coming(ask.Index) {
 			continue
 		}
 		x := a.room(ctx, ask, wanted)
@@ -111,6 +115,11 @@ func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(As
 			continue
 		}
 		slots <- struct{}{}
+		if !wanted(ask) || a.f.Staging.Present(ask.Index) { // somebody asked for it by index while the source was busy
+			a.f.Staging.Drop(x)
+			<-slots
+			continue
+		}
 		a.mu.Lock()
 		a.flying[ask.Index] = struct{}{}
 		a.mu.Unlock()
@@ -155,9 +164,7 @@ func (a *Ahead) read(ctx context.Context, ask Ask, x *staging.Extent) {
 	}
 	// Whoever needs the sample asks for it by index, and gets the error or a second try.
 	if late != nil {
-		q := &lateReads{}
-		q.add(x.Buf, late)
-		a.f.dropLater(x, q)
+		a.f.After(late, func() { a.f.Staging.Drop(x) })
 	} else {
 		a.f.Staging.Drop(x)
 	}

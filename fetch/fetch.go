@@ -52,6 +52,7 @@ type Fetcher struct {
 
 	jobs chan struct{} // a token for each read from the source
 	logs chan struct{} // a token for each read by place
+	hung atomic.Int64  // when a read by place last met its deadline, in Unix nanoseconds
 	late sync.WaitGroup
 }
 
@@ -154,6 +155,27 @@ func (f *Fetcher) Many(ctx context.Context, indices []sample.Index) ([]*staging.
 	return req.extents, got, nil
 }
 
+// Aside brings one sample from the source into side memory, without asking the log: it is known not to answer. The caller gets a
+// reference to the extent.
+func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Extent, []byte, error) {
+	size := f.Manifest.Size(index)
+	x, err := f.alloc(ctx, index, int64(size))
+	if err != nil {
+		return nil, nil, err
+	}
+	dst := x.Buf[:size:size]
+	late, err := f.Source(ctx, index, dst)
+	switch {
+	case err == nil:
+		return x, dst, nil
+	case late != nil:
+		f.After(late, func() { f.Staging.Drop(x) })
+	default:
+		f.Staging.Drop(x)
+	}
+	return nil, nil, err
+}
+
 func firstError(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -213,7 +235,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 	f.logs <- struct{}{}
 	defer func() { <-f.logs }()
 	failed := 0
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !f.hangs() {
 		loc := f.Locations.Get(index)
 		slot, seg, off, ok := f.Locations.Split(loc)
 		if !ok {
@@ -231,11 +253,11 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 			f.Stats.RandomBytes.Add(int64(n))
 			return data, true
 		}
+		if q.has(buf) { // a late answer may still write to it, so nothing else may, wherever the sample is by now
+			return nil, false
+		}
 		if f.Locations.Get(index) != loc {
 			continue // it moved while it was read
-		}
-		if q.has(buf) {
-			return nil, false
 		}
 		if failed++; failed < 2 {
 			continue
@@ -247,15 +269,25 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 }
 
 func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, n int, buf []byte, q *lateReads) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.LogTimeout)
+	mine, cancel := context.WithTimeout(ctx, f.LogTimeout)
 	defer cancel()
-	data, err := lf.Read(ctx, seg, off, n, buf)
+	data, err := lf.Read(mine, seg, off, n, buf)
 	var pending *logfile.PendingError
 	if errors.As(err, &pending) {
 		f.Stats.Timeouts.Add(1)
 		q.add(buf, pending.Done)
+		if ctx.Err() == nil {
+			f.hung.Store(time.Now().UnixNano())
+		}
 	}
 	return data, err
+}
+
+// hangs reports whether a read from the log has met its deadline just now. For as long again the log is not asked: a request for
+// many samples would wait for each of them in turn.
+func (f *Fetcher) hangs() bool {
+	at := f.hung.Load()
+	return at != 0 && time.Duration(time.Now().UnixNano()-at) < f.LogTimeout
 }
 
 // Bad counts a sample whose place does not give its bytes, and makes it a miss.
@@ -274,17 +306,17 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error
 // Source reads a sample from the source into dst, which has its size, and checks or records its sum. If the deadline comes first,
 // late is closed when dst is no longer written to.
 func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
-	select {
-	case f.jobs <- struct{}{}:
-	case <-ctx.Done():
-		return nil, f.waited(index, f.Options.Source.String(), ctx.Err())
-	}
 	entry, err := f.Manifest.Entry(index)
 	if err != nil {
-		<-f.jobs
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.SourceTimeout)
+	select {
+	case f.jobs <- struct{}{}:
+	case <-ctx.Done():
+		cancel()
+		return nil, f.waited(index, f.Options.Source.String(), ctx.Err())
+	}
 	done := make(chan struct{})
 	var readErr error
 	f.late.Add(1)

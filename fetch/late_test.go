@@ -1,0 +1,195 @@
+package fetch_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/fetch"
+	"lcache/sample"
+	"lcache/source"
+)
+
+// soon is a deadline that always comes in these tests, so a short one.
+const soon = 20 * time.Millisecond
+
+// hold makes reads of the disk hang until release is called.
+func (b *bed) hold(t *testing.T, match func(n int64) bool) (release func()) {
+	t.Helper()
+	c := make(chan struct{})
+	release = sync.OnceFunc(func() { close(c) })
+	t.Cleanup(release)
+	var n atomic.Int64
+	blockio.Inject(b.io, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Buf != nil && !op.Write && match(n.Add(1)-1) {
+			return blockio.Fault{Hold: c}
+		}
+		return blockio.Fault{}
+	})
+	return release
+}
+
+// untilUnused waits until side memory is free again; the test's own deadline ends the wait.
+func (b *bed) untilUnused() {
+	for {
+		changed := b.Staging.Changed()
+		if b.Staging.SideUsed() == 0 {
+			return
+		}
+		<-changed
+	}
+}
+
+// A log that hangs loses its turn. The buffer that its answer may still come to is not used again before, even when the client has
+// given its batch back.
+func TestLogHangs(t *testing.T) {
+	b, _ := newBed(t, 8, 6, fetch.Options{LogTimeout: soon})
+	release := b.hold(t, func(int64) bool { return true })
+	extents, got, err := b.Fetcher.Many(t.Context(), []sample.Index{0, 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Is(0, got[0].Data); !got[0].FromSource || b.Fetcher.Stats.Timeouts.Load() != 1 || b.Fetcher.Stats.CorruptSamples.Load() != 0 {
+		t.Errorf("from the source %v, %d timeouts, %d corrupt", got[0].FromSource, b.Fetcher.Stats.Timeouts.Load(), b.Fetcher.Stats.CorruptSamples.Load())
+	}
+	if b.Locations.Get(0) == 0 {
+		t.Error("a slow disk cost a sample its place")
+	}
+	for _, x := range extents {
+		b.Staging.Drop(x)
+	}
+	if b.Staging.SideUsed() == 0 {
+		t.Error("memory that the kernel may still write to was given back")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if err := b.Fetcher.Close(ctx); err == nil {
+		t.Error("Close did not say that a read has not come back")
+	}
+	release()
+	b.untilUnused()
+}
+
+// Regression: a sample that moved on while its read hung was read again into the same buffer, which the late answer then wrote over.
+func TestLateAnswerOfAMovedSample(t *testing.T) {
+	b, _ := newBed(t, 8, 6, fetch.Options{LogTimeout: soon})
+	if b.Scramble(0) != 1 {
+		t.Fatal("the sample is not on disk")
+	}
+	next := b.Begin(1, []uint64{0, 9}, 8)
+	release := b.hold(t, func(n int64) bool {
+		if n == 0 {
+			b.Fill(next, 0, 0) // stays in its write buffer
+		}
+		return n == 0
+	})
+	extents, got, err := b.Fetcher.Many(t.Context(), []sample.Index{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Is(0, got[0].Data)
+	for _, x := range extents {
+		b.Staging.Share(x)
+		b.Staging.Drop(x)
+	}
+	release()
+	done, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := b.Fetcher.Close(done); err != nil { // the late answer is in
+		t.Fatal(err)
+	}
+	b.Is(0, got[0].Data)
+	for _, x := range extents {
+		b.Staging.Drop(x)
+	}
+}
+
+// Regression: on a disk that hangs, a request for many samples waited for the deadline of one after the other.
+func TestLogHangsForMany(t *testing.T) {
+	const n = 200
+	b, _ := newBed(t, n+1, n+1, fetch.Options{LogTimeout: soon})
+	release := b.hold(t, func(int64) bool { return true })
+	var all []sample.Index
+	for i := range sample.Index(80) { // with as much again for the ones that hang, this fits
+		all = append(all, 2*i)
+	}
+	b.get(t, all...)
+	if n := b.Fetcher.Stats.Timeouts.Load(); n == 0 || n > 64 {
+		t.Errorf("%d reads met their deadline, want no more than were under way at once", n)
+	}
+	release()
+	b.untilUnused()
+}
+
+// A source that hangs ends a request by its deadline, with an error that names sample and source; its memory is quarantined.
+func TestSourceHangs(t *testing.T) {
+	for _, deadline := range []string{"the source's", "the request's"} {
+		o := fetch.Options{SourceTimeout: soon}
+		if deadline == "the request's" {
+			o.SourceTimeout = time.Hour
+		}
+		b, _ := newBed(t, 3, 0, o)
+		hung := make(chan struct{})
+		b.Source.Before(func(_ context.Context, e sample.Entry, dst []byte) error {
+			if e.Name == b.Name(1) {
+				<-hung // deaf to its context, as a file on a dead server is
+				for i := range dst {
+					dst[i] = 0xee
+				}
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*soon)
+		if deadline == "the source's" {
+			ctx = t.Context()
+		}
+		_, _, err := b.Fetcher.Many(ctx, []sample.Index{0, 1, 2})
+		cancel()
+		var named *source.SampleError
+		if !errors.As(err, &named) || named.Name != b.Name(1) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), b.Dir) {
+			t.Errorf("%s deadline: %v", deadline, err)
+		}
+		if b.Staging.SideUsed() == 0 {
+			t.Error("memory that the source may still write to was given back")
+		}
+		close(hung)
+		b.untilUnused()
+		if b.Fetcher.Stats.Timeouts.Load() != 1 {
+			t.Errorf("%d timeouts", b.Fetcher.Stats.Timeouts.Load())
+		}
+	}
+}
+
+// Regression: while hung reads held all the source's jobs, others waited for one without the source's deadline.
+func TestSourceDeadlineCoversTheWaitForAJob(t *testing.T) {
+	b, _ := newBed(t, 3, 0, fetch.Options{SourceTimeout: soon, Jobs: 1})
+	hung := make(chan struct{})
+	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-hung; return nil })
+	for i := range sample.Index(3) {
+		if _, err := b.Fetcher.Source(context.Background(), i, make([]byte, 3000)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("sample %d: %v", i, err)
+		}
+	}
+	close(hung)
+}
+
+// While the log hangs, the source may be used as well as ever; when it answers again, so does the log.
+func TestLogAnswersAgain(t *testing.T) {
+	b, _ := newBed(t, 8, 6, fetch.Options{LogTimeout: soon})
+	release := b.hold(t, func(n int64) bool { return n == 0 })
+	if got := b.get(t, 0); !got[0] {
+		t.Error("the hung log answered")
+	}
+	release()
+	b.untilUnused()
+	for again := time.Now().Add(10 * time.Second); b.get(t, 1)[0]; {
+		if time.Now().After(again) {
+			t.Fatal("the log is never asked again")
+		}
+	}
+}
