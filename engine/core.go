@@ -297,4 +297,4 @@ func machineMemory() uint64 {
 	return total
 }
 
-func bytesText(n uint64) string { return humanize.IBytes(n) }
+func bytesText(n uint64) string { return humanize.Bytes(n) }

@@ -43,16 +43,15 @@ type Options struct {
 // An Engine serves one cache.
 type Engine struct {
 	*core
-	opts     Options
-	started  time.Time
-	server   string // random, of this run
-	staging  *staging.Staging
-	fetcher  *fetch.Fetcher
-	ahead    *fetch.Ahead
-	pass     *reorder.Pass
-	deliver  *deliver.Deliver
-	defaults []Default
-	buffers  [2][]byte // registered with io: the write buffers of each slot
+	opts    Options
+	started time.Time
+	server  string // random, of this run
+	staging *staging.Staging
+	fetcher *fetch.Fetcher
+	ahead   *fetch.Ahead
+	pass    *reorder.Pass
+	deliver *deliver.Deliver
+	buffers [2][]byte // registered with io: the write buffers of each slot
 
 	wake     chan struct{} // to the mover
 	misses   chan int      // to the reader of misses: the epoch to begin with
@@ -162,6 +161,22 @@ func (e *Engine) Close(ctx context.Context) error {
 	err = e.core.close()
 	e.staging.Close()
 	return err
+}
+
+// Defaults are what Open chose, and why.
+func (e *Engine) Defaults() []Default {
+	d := []Default{{"budget", bytesText(e.sizing.Budget), "fixed by ingest"}}
+	switch {
+	case e.opts.Memory != 0:
+	case e.job.Memory != 0:
+		d = append(d, Default{"memory", bytesText(e.sizing.Memory), "as given to ingest"})
+	default:
+		d = append(d, Default{"memory", bytesText(e.sizing.Memory), "the need by the formula"})
+	}
+	if o := e.opts.IO; o.Engine == "" || o.Engine == "auto" {
+		d = append(d, Default{"io", e.io.Name(), e.io.Reason()})
+	}
+	return d
 }
 
 // MemoryFile is the shared memory, read-only, for clients.

@@ -69,11 +69,10 @@ type state struct {
 	building map[int]bool
 	broken   error // the log can't go on: everything is served by index
 
-	starving bool    // a request waited for a slot in vain
-	matched  float64 // share of the last 1,000 samples or so that lay in the window
-	paused   bool
-	idle     time.Time  // since when the pass has nothing it may load
-	missing  missReader // what is read ahead of the samples that the log does not keep
+	matched float64 // share of the last 1,000 samples or so that lay in the window
+	paused  bool
+	idle    time.Time  // since when the pass has nothing it may load
+	missing missReader // what is read ahead of the samples that the log does not keep
 }
 
 // passed reports whether nobody will ask for a segment in its place any more. Late ranks don't count; they are served by index.

@@ -234,7 +234,8 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 // missReader is where the reading ahead of misses is: a sequence over epochs, restarted when the ranks jump.
 type missReader struct {
 	running bool
-	epoch   int // that is being listed
+	epoch   int  // that is being listed; past the last one at the end
+	blocked bool // its order is not known: go on there once it is
 }
 
 // readMisses (re)starts the reading ahead if the log does not keep everything and a rank asks for what the sequence does not
@@ -244,7 +245,12 @@ func (e *Engine) readMisses(at *deliver.Position) {
 		return
 	}
 	m := &e.missing
-	if m.running && (at.Epoch == m.epoch || at.Epoch == m.epoch-1) {
+	if m.running && (at.Epoch == m.epoch || at.Epoch == m.epoch-1) && !(m.blocked && e.schedule.known(m.epoch)) {
+		return
+	}
+	if m.blocked && at.Epoch <= m.epoch {
+		m.blocked = false
+		e.misses <- m.epoch
 		return
 	}
 	if m.running && at.Epoch < m.epoch {
@@ -277,15 +283,13 @@ func (e *Engine) missSequence(epoch int) func() (fetch.Ask, bool) {
 		for e.ctx.Err() == nil {
 			if order == nil {
 				var err error
-				if order, err = e.schedule.order(epoch); err != nil {
-					e.mu.Lock()
-					e.missing.running = false
-					e.mu.Unlock()
+				order, err = e.schedule.order(epoch)
+				e.mu.Lock()
+				e.missing.epoch, e.missing.blocked = epoch, err != nil
+				e.mu.Unlock()
+				if err != nil { // past the last epoch, or an order that is still to be pushed
 					return fetch.Ask{}, false
 				}
-				e.mu.Lock()
-				e.missing.epoch = epoch
-				e.mu.Unlock()
 			}
 			if !loaded {
 				steps := 0

@@ -2,7 +2,6 @@ package source
 
 import (
 	"cmp"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -52,6 +51,3 @@ func hasExt(name string, exts []string) bool {
 	}
 	return len(exts) == 0
 }
-
-// base is what stands behind the last "/".
-func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
