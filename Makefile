@@ -52,16 +52,11 @@ test-python: build $(VENV)/installed
 	@echo "== Python tests: lcache order beside the frameworks themselves"
 	$(PYTEST) python/tests/live
 
-# Made anew only when a list of requirements changes. torch without CUDA is a tenth of the size, but PyPI has it for few platforms: it is
-# taken from its own index where that can be reached.
-TORCH     := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' python/tests/live/requirements.txt 2>/dev/null)
-TORCH_CPU := https://download.pytorch.org/whl/cpu
-
+# Made anew only when a list of requirements changes. uv because the frameworks are large: it fetches side by side.
 $(VENV)/installed: $(PY_REQUIREMENTS)
 	@$(PYTHON) -m venv $(VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
-	@$(if $(TORCH),$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --retries 0 --timeout 10 \
-		--index-url $(TORCH_CPU) $(TORCH) 2>/dev/null || echo "make: no $(TORCH_CPU): torch comes from PyPI and takes longer")
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(patsubst %,-r %,$(PY_REQUIREMENTS))
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet $(patsubst %,-r %,$(PY_REQUIREMENTS))
 	@touch $@
 
 bench:
