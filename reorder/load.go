@@ -1,6 +1,7 @@
 package reorder
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -85,11 +86,27 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 	}
 }
 
-// missing lists what the segment should hold and the Logfile lacks, in line order.
+// missing lists what the segment should hold and the Logfile lacks, in line order. A sample whose place is elsewhere, but whose bytes
+// are still here, comes with the others.
 func (l *load) missing() (missing []sample.Index) {
 	if l.line.Order == nil {
 		return nil
 	}
+	if missing = l.elsewhere(); len(missing) == 0 {
+		return nil
+	}
+	lacks := make(map[sample.Index]bool, len(missing))
+	for _, index := range missing {
+		lacks[index] = true
+	}
+	for i := range l.arrivals {
+		delete(lacks, l.arrivals[i].index)
+	}
+	return slices.DeleteFunc(missing, func(index sample.Index) bool { return !lacks[index] })
+}
+
+// elsewhere lists the members whose place is not in this segment.
+func (l *load) elsewhere() (missing []sample.Index) {
 	loc := l.p.Locations
 	var arriving map[sample.Index]struct{} // made only when needed: after a restart a block may hold what has moved on already
 	l.line.Members(l.seg, func(index sample.Index) {

@@ -157,12 +157,20 @@ func (p *Pass) arrive(l *load, a *arrival) {
 		data := l.mem[a.off : a.off+uint64(size)]
 		if sample.Sum(data) == sum {
 			p.Stats.Verified.Add(1)
-			p.Staging.Publish(a.index, l.base+a.off, false)
+			p.publish(l, a.index, a.off, false)
 			p.route(l, a.index, data)
 			return
 		}
 	}
 	p.supply(l, a.index, !a.late)
+}
+
+// publish hands a verified sample out from its slot. Those of a Logfile whose order is not known are only written on: nobody waits for
+// them, and once their blocks are free nothing says any more which addresses are to be withdrawn with the slot.
+func (p *Pass) publish(l *load, index sample.Index, off uint64, fromSource bool) {
+	if l.line.Order != nil {
+		p.Staging.Publish(index, l.base+off, fromSource)
+	}
 }
 
 // route writes a sample on into the next line, and publishes its new place before anything is freed.
@@ -171,6 +179,9 @@ func (p *Pass) route(l *load, index sample.Index, data []byte) {
 		return
 	}
 	seg, ok := l.target.Router.Route(index)
+	if seg == None { // the next line leaves it out: its block is about to be free
+		p.forget(l, index)
+	}
 	if !ok || !l.target.Router.Claim(index) {
 		return
 	}
@@ -205,7 +216,7 @@ func (p *Pass) supply(l *load, index sample.Index, useLog bool) {
 			p.pinUntil(l.slot, late)
 		}
 		if err == nil {
-			p.Staging.Publish(index, l.base+off, true)
+			p.publish(l, index, off, true)
 			p.route(l, index, dst)
 		} else {
 			p.skipped(l, index, err)
@@ -213,8 +224,18 @@ func (p *Pass) supply(l *load, index sample.Index, useLog bool) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, p.Fetcher.SourceTimeout)
+	defer cancel()
+	if !useLog {
+		x, data, err := p.Fetcher.Aside(ctx, index)
+		if err != nil {
+			p.skipped(l, index, err)
+			return
+		}
+		p.route(l, index, data)
+		p.Staging.Drop(x)
+		return
+	}
 	extents, got, err := p.Fetcher.Many(ctx, []sample.Index{index})
-	cancel()
 	if err != nil {
 		p.skipped(l, index, err)
 		return
@@ -223,7 +244,7 @@ func (p *Pass) supply(l *load, index sample.Index, useLog bool) {
 	if inSlot {
 		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
 		copy(dst, data)
-		p.Staging.Publish(index, l.base+off, got[0].FromSource)
+		p.publish(l, index, off, got[0].FromSource)
 	}
 	p.route(l, index, data)
 	for _, x := range extents {

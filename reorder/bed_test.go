@@ -1,0 +1,265 @@
+package reorder_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lcache/blockio"
+	"lcache/fetch"
+	"lcache/fetch/fetchtest"
+	"lcache/logfile"
+	"lcache/reorder"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	block    = 4096
+	capacity = 12 * block // of a segment
+	slack    = 32         // blocks: the least that an arena has beside its samples
+	soon     = 20 * time.Millisecond
+)
+
+// bed is a cache with a pass over it.
+type bed struct {
+	*fetchtest.Bed
+	t     *testing.T
+	io    *blockio.IO
+	pass  *reorder.Pass
+	lines uint64
+	under []begun // loads that the test has still to look at, oldest first
+}
+
+type begun struct {
+	seg  int
+	done chan struct{}
+}
+
+// spec is what tests differ in.
+type spec struct {
+	sizes   []uint32
+	slots   int // 0: 2
+	workers int
+	pass    reorder.Options
+	fetch   fetch.Options
+}
+
+func newBed(t *testing.T, s spec) *bed {
+	t.Helper()
+	direct := map[string]string{"0": "off", "1": "on"}[os.Getenv("LCACHE_DIRECT")]
+	io, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: direct})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { io.Close() })
+	if s.slots == 0 {
+		s.slots = 2
+	}
+	b := &bed{t: t, io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: s.sizes, Block: block, Places: blocksOf(s.sizes) + slack, Fetch: s.fetch,
+		Log:     logfile.Options{IO: io, Spare: 4},
+		Staging: staging.Options{Slots: s.slots, SlotBytes: capacity + block, SideBytes: 1 << 20}})}
+	o := s.pass
+	o.Staging, o.Fetcher, o.Locations, o.Sums, o.Sizes, o.Logger = b.Staging, b.Fetcher, b.Locations, b.Sums, s.sizes, b.Logger
+	o.Align, o.Block, o.Workers = fetchtest.Align, block, s.workers
+	b.pass = reorder.New(o)
+	t.Cleanup(func() {
+		blockio.Inject(io, nil)
+		b.closePass()
+	})
+	return b
+}
+
+func (b *bed) closePass() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := b.pass.Close(ctx); err != nil {
+		b.t.Errorf("close the pass: %v", err)
+	}
+}
+
+func padded(n uint32) int { return (int(n) + fetchtest.Align - 1) / fetchtest.Align * fetchtest.Align }
+
+func blocksOf(sizes []uint32) int {
+	total := 0
+	for _, n := range sizes {
+		total += padded(n)
+	}
+	return (total + block - 1) / block
+}
+
+func randomSizes(n int, seed uint64) []uint32 {
+	r := rand.New(rand.NewPCG(seed, 1))
+	sizes := make([]uint32, n)
+	for i := range sizes {
+		sizes[i] = uint32(1 + r.IntN([]int{64, 700, block + 2, 3 * block}[r.IntN(4)]))
+	}
+	return sizes
+}
+
+func permutation(n int, seed uint64) (order []sample.Index) {
+	for _, i := range rand.New(rand.NewPCG(seed, 2)).Perm(n) {
+		order = append(order, sample.Index(i))
+	}
+	return order
+}
+
+// line begins the Logfile of an order.
+func (b *bed) line(slot int, order []sample.Index) (*reorder.Line, []uint32) {
+	b.t.Helper()
+	segment := make([]uint32, len(b.Sizes))
+	for i := range segment {
+		segment[i] = reorder.None
+	}
+	starts, fill := []uint64{0}, 0
+	for k, i := range order {
+		if fill+padded(b.Sizes[i]) > capacity {
+			starts, fill = append(starts, uint64(k)), 0
+		}
+		fill += padded(b.Sizes[i])
+		segment[i] = uint32(len(starts) - 1)
+	}
+	starts = append(starts, uint64(len(order)))
+	b.lines++
+	return &reorder.Line{ID: b.lines, Log: b.Begin(slot, starts, capacity/block+1), Slot: slot, Order: order, Starts: starts}, segment
+}
+
+// filled is a line whose Logfile holds all of its samples, in an order of their own.
+func (b *bed) filled(slot int, order []sample.Index, seed uint64) *reorder.Line {
+	b.t.Helper()
+	l, segment := b.line(slot, order)
+	for _, k := range rand.New(rand.NewPCG(seed, 3)).Perm(len(order)) {
+		b.Fill(l.Log, int(segment[order[k]]), order[k])
+	}
+	if err := l.Log.Flush(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	return l
+}
+
+func (b *bed) aim(l *reorder.Line, segment []uint32) *reorder.Target {
+	b.t.Helper()
+	r, err := reorder.NewRouter(segment)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(r.Free)
+	return &reorder.Target{Log: l.Log, Slot: l.Slot, Router: r}
+}
+
+// load begins one segment, when a slot is free, and returns its slot and a channel that is closed when it is done.
+func (b *bed) load(l *reorder.Line, seg int, target *reorder.Target, drain bool) (slot int, done chan struct{}) {
+	b.t.Helper()
+	for end := time.After(20 * time.Second); ; {
+		changed := b.Staging.Changed()
+		if slot, ok := b.Staging.Acquire(l.Owner(seg)); ok {
+			done = make(chan struct{})
+			b.pass.Load(slot, l, seg, target, drain, func() { close(done) })
+			return slot, done
+		}
+		b.reclaim(l)
+		select {
+		case <-changed:
+		case <-end:
+			b.t.Fatalf("segment %d gets no slot", seg)
+		}
+	}
+}
+
+// reclaim takes back the slots that the test has looked at.
+func (b *bed) reclaim(l *reorder.Line) int {
+	passed := func(o staging.Segment) bool {
+		return !slices.ContainsFunc(b.under, func(u begun) bool { return u.seg == o.Segment })
+	}
+	return b.Staging.Reclaim(passed, func(o staging.Segment, f func(sample.Index)) { l.Members(o.Segment, f) })
+}
+
+func (b *bed) wait(done chan struct{}) {
+	b.t.Helper()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		b.t.Fatal("the segment is never done")
+	}
+}
+
+// holds checks that samples are in staging, with their bytes, and returns their addresses. The Hold is released at once.
+func (b *bed) holds(members []sample.Index) []staging.Address {
+	b.t.Helper()
+	var h staging.Hold
+	there, out := make([]bool, len(members)), make([]staging.Address, len(members))
+	if n := b.Staging.Take(&h, members, make([]bool, len(members)), there, out); n > 0 {
+		b.t.Errorf("%d of %d samples were not published: %v", n, len(members), there)
+		return out
+	}
+	for k, i := range members {
+		b.Is(i, b.Staging.Slice(out[k].Offset, int(b.Sizes[i])))
+	}
+	b.Staging.Release(&h)
+	return out
+}
+
+// over runs the pass over a whole line, as many segments at a time as there are slots, and checks each.
+func (b *bed) over(l *reorder.Line, target *reorder.Target, slots int) {
+	b.t.Helper()
+	finish := func() {
+		u := b.under[0]
+		b.wait(u.done)
+		if l.Order != nil {
+			b.holds(l.Order[l.Starts[u.seg]:l.Starts[u.seg+1]])
+		}
+		b.under = b.under[1:]
+	}
+	for seg := range len(l.Starts) - 1 {
+		if len(b.under) == slots {
+			finish()
+		}
+		_, done := b.load(l, seg, target, false)
+		b.under = append(b.under, begun{seg, done})
+	}
+	for len(b.under) > 0 {
+		finish()
+	}
+	for b.reclaim(l) > 0 {
+	}
+}
+
+// inLog checks that every sample is in the Logfile of a slot, with its bytes.
+func (b *bed) inLog(slot int, order []sample.Index) {
+	b.t.Helper()
+	for _, i := range order {
+		if !b.Locations.In(i, slot) {
+			b.t.Errorf("sample %d is not in slot %d", i, slot)
+			continue
+		}
+		extents, got, err := b.Fetcher.Many(b.t.Context(), []sample.Index{i})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if b.Is(i, got[0].Data); got[0].FromSource {
+			b.t.Errorf("sample %d had to be read from the source", i)
+		}
+		for _, x := range extents {
+			b.Staging.Drop(x)
+		}
+	}
+}
+
+// hold makes matching reads of blocks, or writes, hang until release is called.
+func (b *bed) inject(write bool, match func(n int64, op *blockio.Op) blockio.Fault) {
+	var n atomic.Int64
+	blockio.Inject(b.io, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Buf == nil || op.Write != write {
+			return blockio.Fault{}
+		}
+		return match(n.Add(1)-1, op)
+	})
+}

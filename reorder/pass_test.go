@@ -1,0 +1,284 @@
+package reorder_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/reorder"
+	"lcache/sample"
+)
+
+// There and back, in an arena with no more than the least slack: every sample is verified, published and routed exactly once, blocks
+// are freed as it goes, and nothing waits for ever.
+func TestPassInATightArena(t *testing.T) {
+	const n = 150
+	for seed := range uint64(16) {
+		workers, slots := 1+int(seed)%8, 1+int(seed)%2
+		b := newBed(t, spec{sizes: randomSizes(n, seed), workers: workers, slots: slots})
+		l := b.filled(0, permutation(n, seed), seed)
+		for epoch := range uint64(3) {
+			order := permutation(n, 100*seed+epoch)
+			next, segment := b.line(1-l.Slot, order)
+			b.over(l, b.aim(next, segment), slots)
+			if !l.Log.Empty() {
+				t.Errorf("seed %d: the old Logfile still holds blocks", seed)
+			}
+			if got := b.pass.Stats.Verified.Load(); got != n*int64(epoch+1) {
+				t.Errorf("seed %d: %d samples verified after epoch %d, want each once", seed, got, epoch)
+			}
+			if err := b.Store.Drop(l.Slot); err != nil {
+				t.Fatal(err)
+			}
+			l = next
+		}
+		b.inLog(l.Slot, l.Order)
+		st := &b.pass.Stats
+		if len(b.Source.Reads()) != 0 || st.Dropped.Load()+st.LateBlocks.Load()+st.Supplied.Load() != 0 || len(b.Lost()) != 0 {
+			t.Errorf("seed %d: source %v, dropped %d, late %d, supplied %d, lost %v", seed, b.Source.Reads(), st.Dropped.Load(), st.LateBlocks.Load(), st.Supplied.Load(), b.Lost())
+		}
+		if used := b.Store.Used(); used > blocksOf(b.Sizes) {
+			t.Errorf("seed %d: %d places are used for %d blocks of samples", seed, used, blocksOf(b.Sizes))
+		}
+		arrivals := map[sample.Index]int{}
+		for seg := range len(l.Starts) - 1 {
+			l.Log.Arrivals(seg, func(_ int, i sample.Index, _ uint64) bool { arrivals[i]++; return true })
+		}
+		for i := range sample.Index(n) {
+			if arrivals[i] != 1 {
+				t.Errorf("seed %d: sample %d is %d times in the log", seed, i, arrivals[i])
+			}
+		}
+	}
+}
+
+// Without a target samples are published and stay where they are.
+func TestPassWithoutTarget(t *testing.T) {
+	b := newBed(t, spec{sizes: randomSizes(60, 3), workers: 2})
+	l := b.filled(0, permutation(60, 3), 3)
+	b.over(l, nil, 1)
+	b.over(l, nil, 2)
+	b.inLog(0, l.Order)
+}
+
+// The order of a Logfile need not be known to sort it anew.
+func TestForeignLine(t *testing.T) {
+	const n = 80
+	b := newBed(t, spec{sizes: randomSizes(n, 4), workers: 3})
+	l := b.filled(0, permutation(n, 4), 4)
+	l.Order = nil
+	next, segment := b.line(1, permutation(n, 5))
+	b.over(l, b.aim(next, segment), 2)
+	// Regression: its segments' members are not known any more once their blocks are free, so addresses outlived their slots.
+	for i := range sample.Index(n) {
+		if b.Staging.Present(i) {
+			t.Errorf("sample %d has an address in a slot that was taken back", i)
+		}
+	}
+	b.inLog(1, next.Order)
+	if !l.Log.Empty() {
+		t.Error("the old Logfile still holds blocks")
+	}
+}
+
+// What a segment should hold and lacks comes from the source, and is written on like the rest.
+func TestMissingSamplesAreSupplied(t *testing.T) {
+	const n = 80
+	b := newBed(t, spec{sizes: randomSizes(n, 6), workers: 3})
+	order := permutation(n, 6)
+	l, segment := b.line(0, order)
+	for k, i := range order {
+		if k%3 > 0 {
+			b.Fill(l.Log, int(segment[i]), i)
+		}
+	}
+	next, segment := b.line(1, permutation(n, 7))
+	b.over(l, b.aim(next, segment), 2)
+	b.inLog(1, next.Order)
+	for k, i := range order {
+		if got := b.Source.Reads()[b.Name(i)]; (got == 1) != (k%3 == 0) || got > 1 {
+			t.Errorf("sample %d was read %d times from the source", i, got)
+		}
+	}
+	if got := b.pass.Stats.Supplied.Load(); got != (n+2)/3 {
+		t.Errorf("%d samples supplied, want %d", got, (n+2)/3)
+	}
+}
+
+// Regression: after a restart, samples whose place is in the target already, but whose bytes are still here, came twice: with
+// their block, and read by place.
+func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
+	const n = 40
+	b := newBed(t, spec{sizes: randomSizes(n, 8), workers: 2})
+	l := b.filled(0, permutation(n, 8), 8)
+	next, segment := b.line(1, permutation(n, 9))
+	target := b.aim(next, segment)
+	for _, i := range l.Order[:10] {
+		b.Fill(next.Log, int(segment[i]), i)
+		target.Router.Claim(i)
+	}
+	b.over(l, target, 1)
+	if got := b.pass.Stats.Supplied.Load() + b.Fetcher.Stats.RandomReads.Load(); got != 0 {
+		t.Errorf("%d samples were read by place though their blocks were loaded", got)
+	}
+	b.inLog(1, next.Order)
+}
+
+// A drained segment brings only what must be written on.
+func TestDrain(t *testing.T) {
+	const n = 60
+	b := newBed(t, spec{sizes: randomSizes(n, 10), workers: 2})
+	order := permutation(n, 10)
+	l, segment := b.line(0, order)
+	next, nextSegment := b.line(1, permutation(n, 11))
+	target := b.aim(next, nextSegment)
+	for k, i := range order {
+		switch k % 3 {
+		case 0:
+			b.Fill(l.Log, int(segment[i]), i)
+		case 1: // placed already
+			b.Fill(next.Log, int(nextSegment[i]), i)
+			target.Router.Claim(i)
+		}
+	}
+	for seg := range len(l.Starts) - 1 {
+		_, done := b.load(l, seg, target, true)
+		b.wait(done)
+		b.reclaim(l)
+	}
+	b.inLog(1, next.Order)
+	for k, i := range order {
+		if got := b.Source.Reads()[b.Name(i)]; (got == 1) != (k%3 == 2) {
+			t.Errorf("sample %d (case %d) was read %d times from the source", i, k%3, got)
+		}
+	}
+}
+
+// A sample that the next line leaves out has no place once its block is free, which is no damage.
+func TestLeftOutByTheNextLine(t *testing.T) {
+	const n = 40
+	b := newBed(t, spec{sizes: randomSizes(n, 12), workers: 2})
+	l := b.filled(0, permutation(n, 12), 12)
+	order := permutation(n, 13)
+	next, segment := b.line(1, order[:30])
+	b.over(l, b.aim(next, segment), 1)
+	b.inLog(1, order[:30])
+	for _, i := range order[30:] {
+		if b.Locations.Get(i) != 0 {
+			t.Errorf("sample %d still has a place in a Logfile without blocks", i)
+		}
+	}
+}
+
+// What the source can't give is left out of the window; the others of its segment come.
+func TestSourceErrorLeavesTheOthersAlone(t *testing.T) {
+	const n = 40
+	b := newBed(t, spec{sizes: randomSizes(n, 14), workers: 2, slots: 1})
+	order := permutation(n, 14)
+	l, _ := b.line(0, order)
+	bad := order[3]
+	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error {
+		if e.Name == b.Name(bad) {
+			return unix.EIO
+		}
+		return nil
+	})
+	next, segment := b.line(1, permutation(n, 15))
+	target := b.aim(next, segment)
+	_, done := b.load(l, 0, target, false)
+	b.wait(done)
+	var others []sample.Index
+	l.Members(0, func(i sample.Index) {
+		if i != bad {
+			others = append(others, i)
+		}
+	})
+	b.holds(others)
+	if b.Staging.Present(bad) || b.Locations.Get(bad) != 0 || target.Router.Placed(bad) {
+		t.Error("the sample that can't be had is somewhere")
+	}
+	b.inLog(1, others)
+}
+
+// Close in the middle ends the pass at the next sample. Every sample still has a place with its bytes, in one Logfile or the other.
+func TestCloseInTheMiddle(t *testing.T) {
+	const n = 120
+	for at := int64(0); at < 30; at += 4 {
+		b := newBed(t, spec{sizes: randomSizes(n, 16), workers: 4})
+		l := b.filled(0, permutation(n, 16), 16)
+		next, segment := b.line(1, permutation(n, 17))
+		target := b.aim(next, segment)
+		_, first := b.load(l, 0, target, false)
+		_, second := b.load(l, 1, target, false)
+		for b.pass.Stats.Verified.Load() < at && (!isDone(first) || !isDone(second)) {
+			runtime.Gosched()
+		}
+		b.closePass()
+		b.wait(first)
+		b.wait(second)
+		for i := range sample.Index(n) {
+			if b.Locations.Get(i) == 0 {
+				t.Errorf("at %d: sample %d was lost", at, i)
+			}
+			extents, got, err := b.Fetcher.Many(t.Context(), []sample.Index{i})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Is(i, got[0].Data); got[0].FromSource {
+				t.Errorf("at %d: sample %d had to be read from the source", at, i)
+			}
+			for _, x := range extents {
+				b.Staging.Drop(x)
+			}
+		}
+		if b.Fetcher.Stats.CorruptSamples.Load() != 0 {
+			t.Errorf("at %d: places do not give their bytes", at)
+		}
+	}
+}
+
+func isDone(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestRouterClaims(t *testing.T) {
+	r, err := reorder.NewRouter([]uint32{4, reorder.None, 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Free()
+	if seg, ok := r.Route(0); seg != 4 || !ok {
+		t.Errorf("sample 0 goes to %d, %v", seg, ok)
+	}
+	if _, ok := r.Route(1); ok {
+		t.Error("a sample that is left out is routed")
+	}
+	var wins atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				if r.Claim(2) {
+					wins.Add(1)
+					if _, ok := r.Route(2); ok {
+						t.Error("claimed, and still routed")
+					}
+					r.Unclaim(2)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if wins.Load() == 0 || r.Placed(2) || r.Placed(0) || !r.Claim(0) || r.Claim(0) {
+		t.Errorf("%d claims won; placed %v %v", wins.Load(), r.Placed(2), r.Placed(0))
+	}
+}
