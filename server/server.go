@@ -27,6 +27,10 @@ type Options struct {
 	AllowGroup int         // gid whose members may connect too, and which the socket file gets; 0: none
 	Logger     *slog.Logger
 	Version    string // of this program, for the log
+
+	// Idle is how long the server may be without a client before Idle() says so; 0: it never does. A client counts for as long as its
+	// connection lasts, which is until nothing in it refers to the shared memory.
+	Idle time.Duration
 }
 
 // limits are constants but for tests.
@@ -48,6 +52,7 @@ type Server struct {
 	place    *place
 	listener *net.UnixListener
 	closed   chan struct{} // Shutdown has begun
+	idle     chan struct{} // closed when no client was there for opts.Idle
 	removed  sync.Once
 	running  sync.WaitGroup // connections, and Serve
 
@@ -55,6 +60,8 @@ type Server struct {
 	conns   map[*conn]struct{}
 	closing bool
 	giveUp  context.CancelFunc // ends every request; of Serve
+	alone   *time.Timer        // runs while there is no connection; nil without opts.Idle
+	isIdle  bool
 }
 
 // Listen makes the socket, after removing one that a dead server left. The caller holds the cache's lock. It is an error, naming the
@@ -80,11 +87,25 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 		return nil, err
 	}
 	return &Server{engine: e, opts: o, limits: defaultLimits, place: p, listener: l,
-		closed: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}}, nil
+		closed: make(chan struct{}), idle: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}}, nil
 }
 
 // Path is the socket's, absolute.
 func (s *Server) Path() string { return s.place.path }
+
+// Idle is closed when there was no client for Options.Idle, counted from Serve on. The caller then calls Shutdown; a client that comes
+// between the two is told that the server closes.
+func (s *Server) Idle() <-chan struct{} { return s.idle }
+
+// left notes that nobody came for opts.Idle.
+func (s *Server) left() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) == 0 && !s.isIdle {
+		s.isIdle = true
+		close(s.idle)
+	}
+}
 
 // Serve accepts clients until Shutdown; then it returns nil. It is called once.
 func (s *Server) Serve() error {
@@ -97,6 +118,9 @@ func (s *Server) Serve() error {
 	}
 	s.giveUp = giveUp
 	s.running.Add(1)
+	if s.opts.Idle > 0 {
+		s.alone = time.AfterFunc(s.opts.Idle, s.left)
+	}
 	s.mu.Unlock()
 	defer s.running.Done()
 	s.opts.Logger.Info("listening", "socket", s.place.path, "version", s.opts.Version)
@@ -132,12 +156,18 @@ func (s *Server) add(ctx context.Context, c *net.UnixConn) {
 	}
 	x := newConn(s, c)
 	s.conns[x] = struct{}{}
+	if s.alone != nil {
+		s.alone.Stop()
+	}
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
 		x.serve(ctx)
 		s.mu.Lock()
 		delete(s.conns, x)
+		if len(s.conns) == 0 && s.alone != nil && !s.closing {
+			s.alone.Reset(s.opts.Idle)
+		}
 		s.mu.Unlock()
 	}()
 }
@@ -159,6 +189,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		conns = append(conns, c)
 	}
 	giveUp := s.giveUp
+	if s.alone != nil {
+		s.alone.Stop()
+	}
 	s.mu.Unlock()
 	defer giveUp()
 	if first {

@@ -32,7 +32,8 @@ func newServeCommand(g *globals) *cobra.Command {
 		Use:   "serve --cache DIR[,DIR…]",
 		Short: "Serve a cache to the training processes of this machine",
 		Long: "serve opens a cache that ingest made and serves it on a unix socket, in the order of the job. It runs until\n" +
-			"SIGTERM or SIGINT, which stop it cleanly (exit code 0); a second signal ends it at once, which loses no data.",
+			"SIGTERM or SIGINT, which stop it cleanly (exit code 0); a second signal ends it at once, which loses no data.\n" +
+			"With --exit-idle it also ends by itself, cleanly, when no client was there for that long.",
 		Example: "  lcache serve --cache /nvme/train\n  LCACHE_MEMORY=2GB lcache serve --cache /nvme0/c,/nvme1/c --socket /run/user/1000/train.sock",
 	}
 	f := cmd.Flags()
@@ -40,6 +41,7 @@ func newServeCommand(g *globals) *cobra.Command {
 	f.StringVar(&o.server.Path, "socket", "", "where to listen (default: lcache.sock in the cache)")
 	f.Var((*fileMode)(&o.server.Mode), "socket-mode", "permissions of the socket")
 	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
+	f.DurationVar(&o.server.Idle, "exit-idle", 0, "end when there was no client for so long, like 60s; 0: never")
 	o.engine.Layout = "auto"
 	f.Var(&choice{&o.engine.Layout, []string{"auto", "log"}}, "layout", "how samples lie on disk: log is reordered every epoch; auto chooses")
 	addIOFlags(f, &o.engine.IO)
@@ -50,6 +52,9 @@ func newServeCommand(g *globals) *cobra.Command {
 		}
 		if err := finishIO(&o.engine.IO); err != nil {
 			return err
+		}
+		if o.server.Idle < 0 {
+			return usagef("--exit-idle %v: give 0 (never) or a time like 60s", o.server.Idle)
 		}
 		var defaults []engine.Default
 		if o.server.Path == "" {
@@ -99,6 +104,8 @@ func serve(ctx context.Context, o serveOptions, ready func(*engine.Engine) error
 	if err = ready(e); err == nil {
 		select {
 		case <-ctx.Done():
+		case <-s.Idle():
+			o.engine.Logger.Info("no client is left, ending", "waited", o.server.Idle)
 		case err = <-served:
 			served <- nil
 		}
