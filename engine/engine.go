@@ -37,7 +37,6 @@ type Options struct {
 	// For tests: how long things may take before they count as late. Zero: the defaults of each package.
 	Patience, Timeout, BlockTimeout, LogTimeout, SourceTimeout time.Duration
 	LateEpoch                                                  time.Duration // rule 1's 10 s
-	Inject                                                     func(*Engine) // runs before anything is read
 }
 
 // An Engine serves one cache.
@@ -90,7 +89,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	e.server = hex.EncodeToString(random[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	if err := e.assemble(); err != nil {
+	if err := e.assemble(nil); err != nil {
 		e.cancel()
 		c.close()
 		return nil, err
@@ -98,8 +97,8 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// assemble makes the parts, from the memory up, and starts the mover.
-func (e *Engine) assemble() error {
+// assemble makes the parts, from the memory up, and starts the mover. With forced it re-sorts the log to that order, and that is all.
+func (e *Engine) assemble(forced *epochOrder) error {
 	var err error
 	z := e.sizing
 	e.staging, err = staging.New(staging.Options{Samples: e.manifest.Len(), Align: e.format.Align, Slots: z.Slots,
@@ -128,9 +127,7 @@ func (e *Engine) assemble() error {
 		e.staging.Close()
 		return err
 	}
-	if e.opts.Inject != nil {
-		e.opts.Inject(e)
-	}
+	e.forced = forced
 	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.known(e.cur.epoch+1) {
 		e.mu.Lock()
 		e.prepare(e.cur.epoch + 1)

@@ -89,8 +89,9 @@ func samplerJob(epochs, batch, world int, dropLast bool) Job {
 func ingested(t testing.TB, d *dataset, o IngestOptions) (Options, *IngestReport) {
 	t.Helper()
 	o.Source = d.dir
-	if o.IO == (IO{}) {
-		o.IO = testIO()
+	if o.IO.Engine == "" && o.IO.Direct == "" {
+		io := testIO()
+		o.IO.Engine, o.IO.Direct = io.Engine, io.Direct
 	}
 	if o.Dirs == nil {
 		o.Dirs = []string{filepath.Join(t.TempDir(), "cache")}

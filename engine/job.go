@@ -28,12 +28,16 @@ type Job struct {
 type IO struct {
 	Engine string
 	Direct string
+	Inject func(*blockio.IO) // for tests: faults, from the first operation on
 }
 
 func (o IO) open(c *core) (*blockio.IO, error) {
 	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Logger: c.logger})
 	if err != nil {
 		return nil, fmt.Errorf("open the I/O engine: %w", err)
+	}
+	if o.Inject != nil {
+		o.Inject(io)
 	}
 	return io, nil
 }

@@ -366,8 +366,8 @@ func TestLateBlock(t *testing.T) {
 	gate := make(chan struct{})
 	held := 0
 	var mu sync.Mutex
-	o.Inject = func(e *Engine) {
-		blockio.Inject(e.io, func(n int64, op *blockio.Op) blockio.Fault {
+	o.IO.Inject = func(io *blockio.IO) {
+		blockio.Inject(io, func(n int64, op *blockio.Op) blockio.Fault {
 			mu.Lock()
 			defer mu.Unlock()
 			if !op.Write && len(op.Buf) >= 64<<10 && held < 3 {

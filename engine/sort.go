@@ -13,8 +13,7 @@ func (in *ingest) sort(ctx context.Context, order *epochOrder) error {
 	e := &Engine{core: in.core, opts: Options{Logger: in.logger(), LateEpoch: 10 * time.Second}, started: time.Now(),
 		wake: make(chan struct{}, 1), misses: make(chan int, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	e.opts.Inject = func(e *Engine) { e.forced = order }
-	if err := e.assemble(); err != nil {
+	if err := e.assemble(order); err != nil {
 		e.cancel()
 		return err
 	}
