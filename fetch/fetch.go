@@ -290,9 +290,9 @@ func (f *Fetcher) hangs() bool {
 	return at != 0 && time.Duration(time.Now().UnixNano()-at) < f.LogTimeout
 }
 
-// Bad counts a sample whose place does not give its bytes, and makes it a miss.
+// Bad counts a sample whose place does not give its bytes, and makes it a miss. A block that was lost or freed is no damage.
 func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error) {
-	if !f.Locations.Clear(index, loc) {
+	if !f.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
 		return
 	}
 	if f.Recovered(slot) {

@@ -36,6 +36,7 @@ type bed struct {
 	io    *blockio.IO
 	pass  *reorder.Pass
 	lines uint64
+	lossy bool    // samples of lost blocks may find no room in their slot
 	under []begun // loads that the test has still to look at, oldest first
 }
 
@@ -214,7 +215,11 @@ func (b *bed) over(l *reorder.Line, target *reorder.Target, slots int) {
 		u := b.under[0]
 		b.wait(u.done)
 		if l.Order != nil {
-			b.holds(l.Order[l.Starts[u.seg]:l.Starts[u.seg+1]])
+			members := slices.Clone(l.Order[l.Starts[u.seg]:l.Starts[u.seg+1]])
+			if b.lossy {
+				members = slices.DeleteFunc(members, func(i sample.Index) bool { return !b.Staging.Present(i) })
+			}
+			b.holds(members)
 		}
 		b.under = b.under[1:]
 	}

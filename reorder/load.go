@@ -1,7 +1,6 @@
 package reorder
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -86,48 +85,26 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 	}
 }
 
-// missing lists what the segment should hold and the Logfile lacks, in line order. A sample whose place is elsewhere, but whose bytes
-// are still here, comes with the others.
+// missing lists what the segment should hold and the Logfile lacks, in line order. The Logfile is asked and not Locations: a sample
+// whose place is elsewhere, but whose bytes are still here, comes with the others, and one whose block was lost just when its place
+// was published is not overlooked.
 func (l *load) missing() (missing []sample.Index) {
 	if l.line.Order == nil {
 		return nil
 	}
-	if missing = l.elsewhere(); len(missing) == 0 {
+	members := l.line.Order[l.line.Starts[l.seg]:l.line.Starts[l.seg+1]]
+	if len(l.arrivals) == len(members) {
 		return nil
 	}
-	lacks := make(map[sample.Index]bool, len(missing))
-	for _, index := range missing {
-		lacks[index] = true
-	}
+	here := make(map[sample.Index]struct{}, len(l.arrivals))
 	for i := range l.arrivals {
-		delete(lacks, l.arrivals[i].index)
+		here[l.arrivals[i].index] = struct{}{}
 	}
-	return slices.DeleteFunc(missing, func(index sample.Index) bool { return !lacks[index] })
-}
-
-// elsewhere lists the members whose place is not in this segment.
-func (l *load) elsewhere() (missing []sample.Index) {
-	loc := l.p.Locations
-	var arriving map[sample.Index]struct{} // made only when needed: after a restart a block may hold what has moved on already
-	l.line.Members(l.seg, func(index sample.Index) {
-		slot, seg, _, ok := loc.Split(loc.Get(index))
-		if ok && slot == l.line.Slot && seg == l.seg {
-			return
+	for _, index := range members {
+		if _, ok := here[index]; !ok && !(l.drain && l.routed(index)) {
+			missing = append(missing, index)
 		}
-		if arriving == nil {
-			arriving = make(map[sample.Index]struct{}, len(l.arrivals))
-			for i := range l.arrivals {
-				arriving[l.arrivals[i].index] = struct{}{}
-			}
-		}
-		if _, ok := arriving[index]; ok {
-			return
-		}
-		if l.drain && l.routed(index) {
-			return
-		}
-		missing = append(missing, index)
-	})
+	}
 	return missing
 }
 
@@ -149,7 +126,8 @@ func (l *load) supplyAll(missing []sample.Index) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			l.p.supply(l, index, true)
+			off, inSlot := l.reserve(int(l.p.Sizes[index]))
+			l.p.supply(l, index, off, inSlot, true)
 			l.p.Staging.Notify()
 			<-turn
 		}()

@@ -162,7 +162,12 @@ func (p *Pass) arrive(l *load, a *arrival) {
 			return
 		}
 	}
-	p.supply(l, a.index, !a.late)
+	if !a.late {
+		p.supply(l, a.index, a.off, true, true) // where it should lie: nobody has seen that place, and no transfer to it is under way
+		return
+	}
+	off, inSlot := l.reserve(int(size))
+	p.supply(l, a.index, off, inSlot, false)
 }
 
 // publish hands a verified sample out from its slot. Those of a Logfile whose order is not known are only written on: nobody waits for
@@ -200,15 +205,14 @@ func (p *Pass) route(l *load, index sample.Index, data []byte) {
 	}
 }
 
-// supply brings a sample that the segment lacks: from another place in the log, else from the source, into room that no block
-// of this segment was ever read to.
-func (p *Pass) supply(l *load, index sample.Index, useLog bool) {
+// supply brings a sample that the segment lacks: from its place in the log, else from the source, to off in the slot, where no
+// transfer is under way; without room in the slot it is written on only.
+func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bool) {
 	if p.ctx.Err() != nil {
 		return
 	}
 	p.Stats.Supplied.Add(1)
 	size := int(p.Sizes[index])
-	off, inSlot := l.reserve(size)
 	if inSlot && (!useLog || p.Locations.Get(index) == 0) {
 		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
 		late, err := p.Fetcher.Source(p.ctx, index, dst)

@@ -1,0 +1,256 @@
+package reorder_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/blockio"
+	"lcache/fetch"
+	"lcache/reorder"
+	"lcache/sample"
+)
+
+// The n-th read of the disk fails, once or for good, for every n of a pass: all samples come and are written on, and the source is
+// read only for what the disk really can't give.
+func TestEveryReadFails(t *testing.T) {
+	const n = 30
+	for _, forGood := range []bool{false, true} {
+		for nth := int64(0); ; nth++ {
+			b := newBed(t, spec{sizes: randomSizes(n, 20), workers: 2})
+			l := b.filled(0, permutation(n, 20), 20)
+			next, segment := b.line(1, permutation(n, 21))
+			var bad atomic.Int64 // offset + 1 of the block that can't be read
+			b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
+				if k == nth {
+					bad.Store(op.Offset/block + 1)
+					return blockio.Fault{Err: unix.EIO}
+				}
+				if forGood && bad.Load() == op.Offset/block+1 {
+					return blockio.Fault{Err: unix.EIO}
+				}
+				return blockio.Fault{}
+			})
+			b.over(l, b.aim(next, segment), 2)
+			blockio.Inject(b.io, nil)
+			b.inLog(1, next.Order)
+			if reads := len(b.Source.Reads()); !forGood && reads > 0 || reads > n/2 {
+				t.Errorf("read %d failed, for good %v: %d samples came from the source", nth, forGood, reads)
+			}
+			if bad.Load() == 0 {
+				break
+			}
+		}
+	}
+}
+
+// Damage on the disk costs the samples that it hit a read from the source, and is counted for each.
+func TestDamagedBlock(t *testing.T) {
+	const n = 40
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1500}, n), workers: 2})
+	l := b.filled(0, permutation(n, 22), 22)
+	damaged := 0
+	for i := range sample.Index(5) {
+		damaged += b.Scramble(i)
+	}
+	next, segment := b.line(1, permutation(n, 23))
+	b.over(l, b.aim(next, segment), 2)
+	b.inLog(1, next.Order)
+	if got := len(b.Source.Reads()); got != damaged || damaged == 0 || b.Fetcher.Stats.CorruptSamples.Load() != int64(damaged) {
+		t.Errorf("%d samples damaged, %d read from the source, %d counted", damaged, got, b.Fetcher.Stats.CorruptSamples.Load())
+	}
+}
+
+// A block that does not come in time is given up: its samples come from the source, never to the places where its bytes may still
+// land, and the slot is not used again before they have.
+func TestLateBlock(t *testing.T) {
+	const n = 40
+	for nth := range int64(8) {
+		b := newBed(t, spec{sizes: randomSizes(n, 24), workers: 2, slots: 1, pass: reorder.Options{BlockTimeout: soon}, fetch: fetch.Options{LogTimeout: soon}})
+		l := b.filled(0, permutation(n, 24), 24)
+		next, segment := b.line(1, permutation(n, 25))
+		held := make(chan struct{})
+		release := sync.OnceFunc(func() { close(held) })
+		t.Cleanup(release)
+		var offset, length atomic.Int64 // of the late block in staging
+		b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
+			if k != nth {
+				return blockio.Fault{}
+			}
+			offset.Store(int64(b.Staging.OffsetOf(op.Buf)))
+			length.Store(int64(len(op.Buf)))
+			return blockio.Fault{Hold: held, Flip: 1 + 8*100} // what comes late is not even right
+		})
+		slot, done := b.load(l, 0, b.aim(next, segment), false)
+		b.wait(done)
+		if length.Load() == 0 {
+			break // fewer blocks than that
+		}
+		members := l.Order[l.Starts[0]:l.Starts[1]]
+		var here []sample.Index // who found no more room in the slot is served by index
+		for _, i := range members {
+			if b.Staging.Present(i) {
+				here = append(here, i)
+			}
+		}
+		if len(here) < len(members)/2 {
+			t.Errorf("block %d: %d of %d samples were published", nth, len(here), len(members))
+		}
+		out := b.holds(here)
+		for k, a := range out {
+			end := a.Offset + uint64(b.Sizes[here[k]])
+			if a.Offset < uint64(offset.Load()+length.Load()) && end > uint64(offset.Load()) {
+				t.Errorf("block %d: sample %d lies where the late block may still land", nth, here[k])
+			}
+		}
+		if b.pass.Stats.LateBlocks.Load() == 0 || b.reclaim(l) != 0 {
+			t.Errorf("block %d: %d late blocks, and slot %d was taken back before they came", nth, b.pass.Stats.LateBlocks.Load(), slot)
+		}
+		release()
+		for {
+			changed := b.Staging.Changed()
+			b.holds(here) // as long as it is there it stays right
+			if b.reclaim(l) > 0 {
+				break
+			}
+			<-changed
+		}
+		b.inLog(1, members)
+	}
+}
+
+// Regression: when a whole segment was late, each of its samples that found no room in the slot waited for the disk once more.
+func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
+	const n = 30
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, n), workers: 1, slots: 1, pass: reorder.Options{BlockTimeout: soon}, fetch: fetch.Options{LogTimeout: time.Hour}})
+	l := b.filled(0, permutation(n, 26), 26)
+	next, segment := b.line(1, permutation(n, 27))
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(release)
+	b.inject(false, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
+	_, done := b.load(l, 0, b.aim(next, segment), false)
+	b.wait(done)
+	release()
+	for _, i := range l.Order[l.Starts[0]:l.Starts[1]] {
+		if !b.Locations.In(i, 1) {
+			t.Errorf("sample %d was not written on", i)
+		}
+	}
+}
+
+// Writes fail from the n-th on, for some n: what the disk did not take is reported lost, has no place, and is supplied in the next
+// epoch, with the right bytes.
+func TestWritesFail(t *testing.T) {
+	const n = 60
+	lost := 0
+	for nth := int64(0); nth < 40; nth += 6 {
+		b := newBed(t, spec{sizes: randomSizes(n, 28), workers: 3})
+		l := b.filled(0, permutation(n, 28), 28)
+		next, segment := b.line(1, permutation(n, 29))
+		b.inject(true, func(k int64, _ *blockio.Op) blockio.Fault {
+			if k >= nth && k < nth+6 {
+				return blockio.Fault{Err: unix.EIO}
+			}
+			return blockio.Fault{}
+		})
+		b.over(l, b.aim(next, segment), 2)
+		if err := next.Log.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		blockio.Inject(b.io, nil)
+		if len(b.Source.Reads()) != 0 {
+			t.Errorf("from write %d: the source was read in an epoch that only could not be written on", nth)
+		}
+		if err := b.Store.Drop(0); err != nil {
+			t.Fatal(err)
+		}
+		b.lossy = true
+		last, segment := b.line(0, permutation(n, 30))
+		b.over(next, b.aim(last, segment), 2)
+		b.inLog(0, last.Order)
+		for i := range b.Lost() {
+			if b.Source.Reads()[b.Name(i)] == 0 {
+				t.Errorf("from write %d: lost sample %d was not read from the source again", nth, i)
+			}
+		}
+		lost += len(b.Lost())
+		if got := len(b.Source.Reads()); got > len(b.Lost()) || b.Fetcher.Stats.CorruptSamples.Load() != 0 {
+			t.Errorf("from write %d: %d samples lost, %d read from the source, %d counted as damaged", nth, len(b.Lost()), got, b.Fetcher.Stats.CorruptSamples.Load())
+		}
+	}
+	if lost == 0 {
+		t.Error("no failure lost anything: this tests nothing")
+	}
+}
+
+// A disk that takes no writes holds the pass up for the deadline of a write; what it does not take is dropped and counted, and
+// becomes a miss.
+func TestWritesHang(t *testing.T) {
+	const n = 60
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{3000}, n), workers: 4, slots: 1, pass: reorder.Options{WriteTimeout: time.Millisecond}})
+	l := b.filled(0, permutation(n, 31), 31)
+	next, segment := b.line(1, permutation(n, 32))
+	target := b.aim(next, segment)
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(release)
+	b.inject(true, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
+	b.over(l, target, 1)
+	dropped := int64(0)
+	for _, i := range l.Order {
+		if b.Locations.Get(i) == 0 {
+			dropped++
+			if target.Router.Placed(i) {
+				t.Errorf("sample %d is dropped, and yet placed", i)
+			}
+		}
+	}
+	if dropped == 0 || b.pass.Stats.Dropped.Load() != dropped {
+		t.Errorf("%d samples have no place, %d counted as dropped; want the same, and some", dropped, b.pass.Stats.Dropped.Load())
+	}
+	release()
+	if err := next.Log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A source that hangs pins the slot that it may still write to, and costs its own samples alone.
+func TestSourceHangsInAPass(t *testing.T) {
+	const n = 30
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1000}, n), workers: 2, slots: 1, fetch: fetch.Options{SourceTimeout: soon, Jobs: 4}})
+	l, _ := b.line(0, permutation(n, 33))
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(release)
+	bad := l.Order[2]
+	b.Source.Before(func(_ context.Context, e sample.Entry, dst []byte) error {
+		if e.Name == b.Name(bad) {
+			<-held
+			clear(dst)
+		}
+		return nil
+	})
+	_, done := b.load(l, 0, nil, false)
+	b.wait(done)
+	members := slices.DeleteFunc(slices.Clone(l.Order[:l.Starts[1]]), func(i sample.Index) bool { return i == bad })
+	b.holds(members)
+	if b.reclaim(l) != 0 {
+		t.Error("the slot was taken back while the source may still write to it")
+	}
+	release()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := b.Fetcher.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.holds(members)
+	if b.reclaim(l) != 1 {
+		t.Error("the slot does not come back")
+	}
+}
