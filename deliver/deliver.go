@@ -216,13 +216,15 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, at *Position
 }
 
 // collect takes what is in staging, fetches what is not on its way, and waits for the rest: for a slot only as long as patience
-// lasts, so that no wait depends on another rank's progress.
+// lasts, so that no wait depends on another rank's progress, and for what is being read for a third of the request's time: a disk
+// that hangs may hold up the pass, but the log's other places and the source can still be asked.
 func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error {
 	coming := make([]Coming, len(r.indices))
 	var patience *time.Timer
 	var hungry <-chan time.Time
+	var slow <-chan time.Time
 	starved := 0
-	stalled := false
+	stalled, hopeless := false, false
 	defer func() {
 		if patience != nil {
 			patience.Stop()
@@ -239,6 +241,7 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error
 		if !stalled {
 			stalled = true
 			d.Stats.Stall.Enter()
+			slow = time.After(d.Timeout / 3)
 		}
 		d.Window.Coming(at, r.indices, r.there, coming)
 		var now []int
@@ -246,7 +249,7 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error
 		for i := range r.indices {
 			switch {
 			case r.there[i]:
-			case coming[i] == Gone || coming[i] == Queued && starved > mostPatience:
+			case coming[i] == Gone || coming[i] == Queued && starved > mostPatience || coming[i] == Loading && hopeless:
 				now = append(now, i)
 			case coming[i] == Queued:
 				queued = true
@@ -268,9 +271,13 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error
 		select {
 		case <-changed:
 		case <-hungry:
-			starved++
-			d.Window.Starved(at)
+			if queued { // and not meanwhile being read
+				starved++
+				d.Window.Starved(at)
+			}
 			patience.Reset(d.Patience)
+		case <-slow:
+			hopeless = true
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -1,0 +1,182 @@
+package deliver_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lcache/blockio"
+	"lcache/deliver"
+	"lcache/fetch"
+	"lcache/fetch/fetchtest"
+	"lcache/logfile"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	soon     = 20 * time.Millisecond
+	slotSize = 1 << 16
+)
+
+// bed is a Deliver over a small cache, with a window that the test moves by hand.
+type bed struct {
+	*fetchtest.Bed
+	t *testing.T
+	d *deliver.Deliver
+
+	mu        sync.Mutex // guards the fields that follow
+	chunks    map[deliver.Position][]sample.Index
+	coming    map[sample.Index]deliver.Coming // others are Gone
+	asked     []int                           // pids
+	delivered []deliver.Delivery
+	starved   func(n int) // called at the n-th starvation
+	starves   int
+}
+
+// sizes of the samples: number 3 is empty.
+var sizes = []uint32{100, 5000, 1, 0, 777, 64, 3000, 9000, 100, 100, 100, 100}
+
+func newBed(t *testing.T, o deliver.Options) *bed {
+	t.Helper()
+	disk, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: map[string]string{"0": "off", "1": "on"}[os.Getenv("LCACHE_DIRECT")]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { disk.Close() })
+	b := &bed{t: t, chunks: map[deliver.Position][]sample.Index{}, coming: map[sample.Index]deliver.Coming{}}
+	b.Bed = fetchtest.New(t, fetchtest.Options{Sizes: sizes, Log: logfile.Options{IO: disk}, Fetch: fetch.Options{SourceTimeout: time.Hour},
+		Staging: staging.Options{Slots: 2, SlotBytes: slotSize, SideBytes: 1 << 17}})
+	o.Staging, o.Fetcher, o.Manifest, o.Logger = b.Staging, b.Fetcher, b.Manifest, b.Logger
+	o.Window = deliver.Window{Chunk: b.chunk, Asked: b.noteAsked, Coming: b.whatComes, Starved: b.noteStarved, Delivered: b.noteDelivered}
+	if b.d, err = deliver.New(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.d.Close)
+	return b
+}
+
+func (b *bed) chunk(at deliver.Position) ([]sample.Index, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c, ok := b.chunks[at]; ok {
+		return c, nil
+	}
+	return nil, io.EOF
+}
+
+func (b *bed) noteAsked(_ *deliver.Position, _ []sample.Index, pid int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, pid)
+}
+
+func (b *bed) whatComes(_ *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, index := range indices {
+		if !have[i] {
+			coming[i] = b.coming[index]
+		}
+	}
+}
+
+func (b *bed) noteStarved(*deliver.Position) {
+	b.mu.Lock()
+	b.starves++
+	n, f := b.starves, b.starved
+	b.mu.Unlock()
+	if f != nil {
+		f(n)
+	}
+}
+
+func (b *bed) noteDelivered(_ *deliver.Position, d deliver.Delivery) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.delivered = append(b.delivered, d)
+}
+
+func (b *bed) set(i sample.Index, c deliver.Coming) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.coming[i] = c
+}
+
+// bring loads samples into a slot, as a pass does.
+func (b *bed) bring(indices ...sample.Index) (slot int) {
+	b.t.Helper()
+	slot, ok := b.Staging.Acquire(staging.Segment{Line: 1, Segment: int(indices[0])})
+	if !ok {
+		b.t.Fatal("no free slot")
+	}
+	at := 0
+	for _, i := range indices {
+		copy(b.Staging.Slot(slot)[at:], b.Content(i))
+		b.Staging.Publish(i, b.Staging.OffsetOf(b.Staging.Slot(slot))+uint64(at), i%2 == 1) // odd ones came from the source
+		at += (int(sizes[i]) + fetchtest.Align - 1) / fetchtest.Align * fetchtest.Align
+	}
+	b.Staging.Ready(slot)
+	return slot
+}
+
+func (b *bed) attach(pid int) *deliver.Client {
+	b.t.Helper()
+	c, err := b.d.Attach(pid, "")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// is checks a batch's columns against the dataset.
+func (b *bed) is(batch *deliver.Batch, want ...sample.Index) {
+	b.t.Helper()
+	if !slices.Equal(batch.Indices, want) || len(batch.Offsets) != len(want) || len(batch.Lengths) != len(want) || len(batch.Labels) != len(want) {
+		b.t.Fatalf("got %+v, want %v", batch, want)
+	}
+	for k, i := range want {
+		if batch.Lengths[k] != sizes[i] || batch.Labels[k] != b.Manifest.Label(i) {
+			b.t.Errorf("sample %d: %d bytes, label %d", i, batch.Lengths[k], batch.Labels[k])
+		}
+		if sizes[i] > 0 {
+			b.Is(i, b.Staging.Slice(batch.Offsets[k], int(sizes[i])))
+		}
+	}
+}
+
+// held reports by how many Holds the slots are held.
+func (b *bed) held() (n int) {
+	b.Staging.Holders(func(_ staging.Segment, refs int) { n += refs })
+	return n
+}
+
+// untilFree waits until no lease holds anything; the test's own deadline ends the wait.
+func (b *bed) untilFree() {
+	for {
+		changed := b.Staging.Changed()
+		if b.held() == 0 && b.Staging.SideUsed() == 0 {
+			return
+		}
+		<-changed
+	}
+}
+
+// get asks by index, without a position.
+func (b *bed) get(c *deliver.Client, indices ...sample.Index) *deliver.Batch {
+	b.t.Helper()
+	batch, err := c.Get(context.Background(), indices, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.is(batch, indices...)
+	return batch
+}
