@@ -167,7 +167,7 @@ func TestStarved(t *testing.T) {
 
 // A wait ends by its deadline, with an error that names what it waited for and who holds the memory.
 func TestTimeouts(t *testing.T) {
-	b := newBed(t, deliver.Options{Timeout: 10 * soon})
+	b := newBed(t, deliver.Options{Timeout: 20 * soon})
 	c := b.attach(os.Getpid())
 	x, ok := b.Staging.Alloc(staging.Side, 0, 3<<15) // a quarter remains
 	if !ok {

@@ -148,7 +148,7 @@ func TestSourceHangs(t *testing.T) {
 		if deadline == "the source's" {
 			ctx = t.Context()
 		}
-		_, _, err := b.Fetcher.Many(ctx, []sample.Index{0, 1, 2})
+		_, _, err := b.Fetcher.Many(ctx, []sample.Index{1, 0, 2})
 		cancel()
 		var named *source.SampleError
 		if !errors.As(err, &named) || named.Name != b.Name(1) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), b.Dir) {
