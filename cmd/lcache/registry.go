@@ -42,7 +42,10 @@ func register(dir, socket string, cache []string) (*entry, error) {
 	if err := ownDir(dir); err != nil {
 		return nil, err
 	}
-	e := &entry{PID: os.Getpid(), Socket: socket, Cache: cache, path: filepath.Join(dir, strconv.Itoa(os.Getpid())+".json")}
+	e := &entry{PID: os.Getpid(), Socket: socket, Cache: cache}
+	if e.path, err = freeName(dir, strconv.Itoa(e.PID)); err != nil {
+		return nil, err
+	}
 	body, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("encode registry entry: %w", err)
@@ -55,6 +58,18 @@ func register(dir, socket string, cache []string) (*entry, error) {
 		return nil, fmt.Errorf("write registry entry: %w", err)
 	}
 	return e, nil
+}
+
+// freeName is PID-1.json, or PID-2.json and so on for a process with several servers. A name that a dead process of the same number
+// left is passed over: nobody listens where it leads.
+func freeName(dir, pid string) (string, error) {
+	for n := 1; n < 1000; n++ {
+		path := filepath.Join(dir, fmt.Sprintf("%s-%d.json", pid, n))
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("registry %s is full: remove it", dir)
 }
 
 // ownDir makes dir, or sees to it that nobody else made it: in a shared /tmp another user could, and lead status to sockets of
@@ -108,6 +123,6 @@ func registered(dir string) ([]entry, error) {
 		}
 		found = append(found, e)
 	}
-	sort.Slice(found, func(i, j int) bool { return found[i].PID < found[j].PID })
+	sort.SliceStable(found, func(i, j int) bool { return found[i].PID < found[j].PID }) // names are sorted
 	return found, nil
 }

@@ -1,0 +1,230 @@
+package caches
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// put writes files, given as name, content, name, content …, into dir.
+func put(t *testing.T, dir string, texts ...string) {
+	t.Helper()
+	for i := 0; i < len(texts); i += 2 {
+		path := filepath.Join(dir, texts[i])
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(texts[i+1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const job = `{"schema": 1, "source": "/data/train", "exts": [".jpg"], "memory": 7, "job": {"epochs": 3}}`
+
+func format(part, parts int) string {
+	b := make([]byte, 64)
+	copy(b, "LCACHEF\n")
+	binary.LittleEndian.PutUint32(b[48:], uint32(parts))
+	binary.LittleEndian.PutUint32(b[52:], uint32(part))
+	return string(b)
+}
+
+// hold locks a file as a process that uses the cache would.
+func hold(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+}
+
+func TestLook(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "job.json", job, "FORMAT", format(1, 3), "arena", strings.Repeat("x", 100_000), "LOCK", "4711\n", "notes", strings.Repeat("x", 500_000))
+	old := time.Now().Add(-time.Hour).Truncate(time.Second)
+	for _, name := range []string{"job.json", "LOCK"} {
+		if err := os.Chtimes(filepath.Join(dir, name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := Look(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Source != "/data/train" || c.Part != 1 || c.Parts != 3 || c.Pid != 0 || !c.LastUse.Equal(old) || c.Memory != 7 || !slices.Equal(c.Exts, []string{".jpg"}) {
+		t.Errorf("got %+v", c)
+	}
+	if c.Bytes < 100_000 || c.Bytes > 200_000 {
+		t.Errorf("%d bytes: only lcache's files count, as they lie on disk", c.Bytes)
+	}
+	hold(t, filepath.Join(dir, "LOCK"))
+	if c, err = Look(dir); err != nil || c.Pid != 4711 || time.Since(c.LastUse) > time.Minute {
+		t.Errorf("in use: got %+v, %v", c, err)
+	}
+}
+
+func TestLookRefuses(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "file", "x", "empty/x", "", "other/job.json", `{"schema": 1}`, "list/job.json", `[]`, "short/FORMAT", "LCA", "linked/x", "", "real/job.json", job)
+	if err := os.Symlink(filepath.Join(root, "real/job.json"), filepath.Join(root, "linked/job.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"file", "empty", "other", "list", "short", "linked"} {
+		if _, err := Look(filepath.Join(root, name)); !errors.Is(err, ErrNotCache) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if _, _, err := Remove(filepath.Join(root, name)); !errors.Is(err, ErrNotCache) {
+			t.Errorf("remove %s: got %v", name, err)
+		}
+	}
+	if _, err := Look(filepath.Join(root, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("none: got %v", err)
+	}
+}
+
+func TestList(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "b/job.json", job, "a/FORMAT", format(1, 2), "c/notes", "", "file", "")
+	found, err := List(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range found {
+		names = append(names, filepath.Base(c.Dir))
+	}
+	if !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("got %v", names)
+	}
+	if found, err = List(filepath.Join(root, "b")); err != nil || len(found) != 1 {
+		t.Errorf("of a cache itself: got %v, %v", found, err)
+	}
+	if _, err = List(filepath.Join(root, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of nothing: got %v", err)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c")
+	var all []string
+	for _, name := range files {
+		all = append(all, name, "x")
+	}
+	put(t, dir, append(all, "job.json", job)...)
+	c, left, err := Remove(dir)
+	if err != nil || len(left) > 0 || c.Bytes == 0 {
+		t.Fatalf("got %+v, %v, %v", c, left, err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// TestRemoveLeaves holds that nothing goes that somebody else made: a file, a folder, even one with a name of ours, what a link of a
+// name of ours points at.
+func TestRemoveLeaves(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "job.json", job, "LOCK", "", "notes.txt", "x", "more/arena", "x", "sums/x", "x")
+	outside := filepath.Join(t.TempDir(), "outside")
+	put(t, filepath.Dir(outside), "outside", "x")
+	if err := os.Symlink(outside, filepath.Join(dir, "arena")); err != nil {
+		t.Fatal(err)
+	}
+	_, left, err := Remove(dir)
+	if err != nil || !slices.Equal(left, []string{"more", "notes.txt", "sums"}) {
+		t.Fatalf("left %v, %v", left, err)
+	}
+	for _, path := range []string{filepath.Join(dir, "notes.txt"), filepath.Join(dir, "more/arena"), filepath.Join(dir, "sums/x"), filepath.Join(dir, "LOCK"), outside} {
+		if _, err := os.Lstat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"job.json", "arena"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", name, err)
+		}
+	}
+}
+
+func TestRemoveInUse(t *testing.T) {
+	for name, text := range map[string]string{"LOCK": "4711\n", "open.lock": "4711: listing, 34 %"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			put(t, dir, "job.json", job, "LOCK", "", "open.lock", "", name, text)
+			hold(t, filepath.Join(dir, name))
+			var use *InUse
+			if _, _, err := Remove(dir); !errors.As(err, &use) || use.Pid != 4711 {
+				t.Errorf("got %v", err)
+			}
+			if _, err := os.Lstat(filepath.Join(dir, "job.json")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestRemoveLink(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "c/job.json", job)
+	if err := os.Symlink("c", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Remove(filepath.Join(dir, "link")); err == nil || !strings.HasSuffix(err.Error(), "is a link: give the directory that it points at") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFolder: the same examples as the Python client's, whose lcache.open finds what lcache run made, and the reverse.
+func TestFolder(t *testing.T) {
+	for _, c := range []struct {
+		source string
+		exts   []string
+		flat   bool
+		want   string
+	}{
+		{"/data/train", nil, false, "train-198aece3"},
+		{"/data/train", []string{".jpg", ".png"}, false, "train-cabd17d3"},
+		{"/data/train", []string{"jpg"}, true, "train-34cd0918"},
+		{"/data/train", nil, true, "train-413d6274"},
+		{"/", nil, false, "root-8a5edab2"},
+		{"/d/ä b", nil, false, "ä_b-59a74698"},
+		{"/x/f\xff", nil, false, "f_-c9e270a2"},
+		{"s3://bucket/imagenet/train", nil, false, "train-416a9d1d"},
+		{"/x/" + strings.Repeat("n", 100), nil, false, strings.Repeat("n", 80) + "-abcccf57"},
+	} {
+		if got := Folder(c.source, c.exts, c.flat); got != c.want {
+			t.Errorf("%q %v %v: got %s, want %s", c.source, c.exts, c.flat, got, c.want)
+		}
+	}
+}
+
+func TestDefaultRoot(t *testing.T) {
+	t.Setenv("HOME", "/home/u")
+	for _, c := range []struct{ xdg, root, from string }{
+		{"/x", "/x/lcache", "$XDG_CACHE_HOME"},
+		{"", "/home/u/.cache/lcache", "your home"},
+		{"relative", "/home/u/.cache/lcache", "your home"},
+	} {
+		t.Setenv("XDG_CACHE_HOME", c.xdg)
+		if root, from, err := DefaultRoot(); err != nil || root != c.root || from != c.from {
+			t.Errorf("%q: got %s, %s, %v", c.xdg, root, from, err)
+		}
+	}
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	if _, _, err := DefaultRoot(); err == nil || !strings.Contains(err.Error(), "give --cache ROOT") {
+		t.Errorf("without a home: got %v", err)
+	}
+}

@@ -1,0 +1,77 @@
+package caches
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Remove removes the cache in dir: the files that lcache makes, then the directory. What else lies in it stays, and so does the
+// directory then; left names it. The error is an *InUse if a process uses the cache, and wraps ErrNotCache if dir is none.
+func Remove(dir string) (c Cache, left []string, err error) {
+	if c, err = Look(dir); err != nil {
+		return c, nil, err
+	}
+	if info, err := os.Lstat(dir); err != nil {
+		return c, nil, fmt.Errorf("look at the cache: %w", err)
+	} else if !info.IsDir() {
+		return c, nil, fmt.Errorf("%s is a link: give the directory that it points at", dir)
+	}
+	// Whoever serves, ingests or verifies holds the first; a Python process that is about to, the second.
+	for _, name := range []string{lockName, openName} {
+		release, err := lock(dir, name)
+		if err != nil {
+			return c, nil, err
+		}
+		defer release()
+	}
+	if left, err = foreign(dir); err != nil {
+		return c, nil, fmt.Errorf("remove the cache: %w", err)
+	}
+	for _, name := range files {
+		if name == lockName && len(left) > 0 {
+			continue // two processes could then hold locks on two files of one name
+		}
+		if err := removeFile(filepath.Join(dir, name)); err != nil {
+			return c, left, fmt.Errorf("remove the cache: %w", err)
+		}
+	}
+	if len(left) > 0 {
+		return c, left, nil
+	}
+	if err := os.Remove(dir); err != nil {
+		return c, nil, fmt.Errorf("remove the cache's directory: %w", err)
+	}
+	return c, nil, nil
+}
+
+// removeFile never removes a directory, whatever its name.
+func removeFile(path string) error {
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EISDIR) {
+		return &fs.PathError{Op: "unlink", Path: path, Err: err}
+	}
+	return nil
+}
+
+// lock takes a lock file if it is there.
+func lock(dir, name string) (release func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the cache: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, &InUse{Dir: dir, Pid: pidIn(f)}
+		}
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil
+}

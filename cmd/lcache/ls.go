@@ -1,0 +1,146 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"lcache/caches"
+)
+
+func newListCommand(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ls [ROOT]",
+		Short: "List caches: source, bytes on disk, last use, process",
+		Long: "ls lists the caches in a folder; without one, those in the folder where lcache run puts them, and wherever else\n" +
+			"this user's servers have one. Nothing is opened: ls works beside servers, and shows what is damaged too.",
+		Example: "  lcache ls\n  lcache ls /nvme/lcache\n  lcache ls --json | jq -r '.caches[] | select(.pid == 0) | .dir'",
+		Args:    atMostOne,
+	}
+	cmd.Flags().BoolVar(&g.json, "json", false, "the list as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		l, err := listCaches(args)
+		if err != nil {
+			return err
+		}
+		if g.json {
+			return writeJSON(cmd.OutOrStdout(), l)
+		}
+		writeList(cmd.OutOrStdout(), l, time.Now())
+		return nil
+	}
+	return cmd
+}
+
+func atMostOne(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usagef("takes one argument at most, got %q too: see %s --help", args[1], cmd.CommandPath())
+	}
+	return nil
+}
+
+// listing is what ls found.
+type listing struct {
+	Roots  []string       `json:"roots"`
+	Caches []caches.Cache `json:"caches"`
+}
+
+// listCaches lists a folder that was asked for, which must be there; or else the default ones, and what servers have.
+func listCaches(args []string) (listing, error) {
+	l := listing{Caches: []caches.Cache{}}
+	var err error
+	if len(args) > 0 {
+		root, err := filepath.Abs(args[0])
+		if err != nil {
+			return l, fmt.Errorf("working directory: %w", err)
+		}
+		found, err := caches.List(root)
+		l.Roots, l.Caches = []string{root}, append(l.Caches, found...)
+		return l, err
+	}
+	if l.Roots, _, err = cacheRoots(nil); err != nil {
+		return l, err
+	}
+	for _, root := range l.Roots {
+		found, err := caches.List(root)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return l, err
+		}
+		l.Caches = append(l.Caches, found...)
+	}
+	servers, err := registered(runtimeDir())
+	if err != nil {
+		return l, err
+	}
+	for _, s := range servers {
+		for _, dir := range s.Cache {
+			known := slices.ContainsFunc(l.Caches, func(c caches.Cache) bool { return c.Dir == dir })
+			if c, err := caches.Look(dir); err == nil && !known {
+				l.Caches = append(l.Caches, c)
+			}
+		}
+	}
+	return l, nil
+}
+
+// writeList prints a line a cache, and what they take together.
+func writeList(w io.Writer, l listing, now time.Time) {
+	where := oneLine(strings.Join(l.Roots, " and "))
+	if len(l.Caches) == 0 {
+		fmt.Fprintf(w, "no caches in %s\n", where)
+		return
+	}
+	var total int64
+	width := len("bytes")
+	for _, c := range l.Caches {
+		total += c.Bytes
+		width = max(width, utf8.RuneCountInString(bytesText(c.Bytes)))
+	}
+	rows := [][]string{{"cache", "source", fmt.Sprintf("%*s", width, "bytes"), "last use", "pid"}}
+	for _, c := range l.Caches {
+		source, used, pid := oneLine(c.Source), ago(now.Sub(c.LastUse)), "–"
+		switch {
+		case c.Source == "" && c.Parts > 1:
+			source = fmt.Sprintf("part %d of %d of a cache", c.Part+1, c.Parts)
+		case c.Source == "":
+			source = "not known: its ingest was not finished"
+		}
+		if c.Pid != 0 {
+			used, pid = "now", strconv.Itoa(c.Pid)
+		}
+		rows = append(rows, []string{oneLine(shownIn(l.Roots, c.Dir)), source, fmt.Sprintf("%*s", width, bytesText(c.Bytes)), used, pid})
+	}
+	table(w, "", rows)
+	fmt.Fprintf(w, "%s · %s in %s\n", plural(int64(len(l.Caches)), "cache", "caches"), bytesText(total), where)
+}
+
+// shownIn is a directory as seen from the root, if one was listed.
+func shownIn(roots []string, dir string) string {
+	if rest, below := strings.CutPrefix(dir, roots[0]+"/"); below && len(roots) == 1 {
+		return rest
+	}
+	return dir
+}
+
+// ago is how long something is past, in one unit.
+func ago(d time.Duration) string {
+	switch hours := int64(d.Hours()); {
+	case d < time.Minute:
+		return "just now"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", int64(d.Minutes()))
+	case hours < 48:
+		return fmt.Sprintf("%d h ago", hours)
+	default:
+		return fmt.Sprintf("%s days ago", count(hours/24))
+	}
+}
