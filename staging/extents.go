@@ -1,7 +1,7 @@
 package staging
 
 import (
-	"sort"
+	"sync/atomic"
 
 	"lcache/sample"
 )
@@ -18,72 +18,67 @@ type Extent struct {
 	pool  *pool
 }
 
-type span struct{ off, size uint64 }
-
-// A pool hands out pieces of one region, next-fit: misses come and go in order, so that it mostly behaves like a ring, and a
-// piece that a client holds for long stays where it is without stopping the rest.
-type pool struct {
-	free  []span // by offset, never adjacent
-	next  int    // where the last search ended
-	total uint64
-	used  uint64
-}
-
-const pieceAlign = 4096
-
-func newPool(off, size uint64) *pool {
-	p := &pool{total: size}
-	if size > 0 {
-		p.free = []span{{off, size}}
+// Alloc takes n bytes from a pool for one sample; the caller holds the one reference.
+func (s *Staging) Alloc(p Pool, index sample.Index, n int) (*Extent, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	off, ok := s.pools[p].alloc(uint64(n))
+	if !ok || s.closed {
+		return nil, false
 	}
-	return p
+	end := off + uint64((n+pieceAlign-1)/pieceAlign*pieceAlign)
+	return &Extent{Index: index, Buf: s.mem.data[off:end:end], base: off, refs: 1, pool: s.pools[p]}, true
 }
 
-func (p *pool) alloc(size uint64) (uint64, bool) {
-	size = (size + pieceAlign - 1) / pieceAlign * pieceAlign
-	for i := range p.free {
-		at := (p.next + i) % len(p.free)
-		f := &p.free[at]
-		if f.size < size {
-			continue
+// PublishExtent makes data, a part of x.Buf, the address of x's sample, and leaves the caller's reference with the sample
+// itself: the first Take gets it.
+func (s *Staging) PublishExtent(x *Extent, data []byte, fromSource bool) {
+	s.mu.Lock()
+	x.data = s.OffsetOf(data)
+	x.kept = true
+	s.extents[x.data] = x
+	s.Publish(x.Index, x.data, fromSource)
+	s.notifyLocked()
+	s.mu.Unlock()
+}
+
+// Withdraw takes back an extent that was published and that nobody took: a miss read ahead for a rank that never came.
+func (s *Staging) Withdraw(x *Extent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !x.kept {
+		return false
+	}
+	x.kept = false
+	s.dropLocked(x)
+	return true
+}
+
+// Kept reports whether a published extent still waits for its first Take.
+func (s *Staging) Kept(x *Extent) bool { s.mu.Lock(); defer s.mu.Unlock(); return x.kept }
+
+// Drop ends one reference to an extent.
+func (s *Staging) Drop(x *Extent) {
+	s.mu.Lock()
+	s.dropLocked(x)
+	s.mu.Unlock()
+}
+
+func (s *Staging) dropLocked(x *Extent) {
+	x.refs--
+	if x.refs > 0 || s.closed {
+		return
+	}
+	if s.extents[x.data] == x {
+		delete(s.extents, x.data)
+		a := atomic.LoadUint32(&s.addr[x.Index])
+		if off, ok := s.offset(a); ok && off == x.data {
+			atomic.CompareAndSwapUint32(&s.addr[x.Index], a, 0)
 		}
-		off := f.off
-		f.off += size
-		f.size -= size
-		p.next = at
-		if f.size == 0 {
-			p.free = append(p.free[:at], p.free[at+1:]...)
-			if p.next >= len(p.free) {
-				p.next = 0
-			}
-		}
-		p.used += size
-		return off, true
 	}
-	return 0, false
+	x.pool.release(x.base, uint64(len(x.Buf)))
+	s.notifyLocked()
 }
 
-func (p *pool) release(off, size uint64) {
-	size = (size + pieceAlign - 1) / pieceAlign * pieceAlign
-	p.used -= size
-	at := sort.Search(len(p.free), func(i int) bool { return p.free[i].off > off })
-	joinsLeft := at > 0 && p.free[at-1].off+p.free[at-1].size == off
-	joinsRight := at < len(p.free) && off+size == p.free[at].off
-	switch {
-	case joinsLeft && joinsRight:
-		p.free[at-1].size += size + p.free[at].size
-		p.free = append(p.free[:at], p.free[at+1:]...)
-	case joinsLeft:
-		p.free[at-1].size += size
-	case joinsRight:
-		p.free[at].off = off
-		p.free[at].size += size
-	default:
-		p.free = append(p.free, span{})
-		copy(p.free[at+1:], p.free[at:])
-		p.free[at] = span{off, size}
-	}
-	if p.next >= len(p.free) {
-		p.next = 0
-	}
-}
+// Share adds a reference to an extent.
+func (s *Staging) Share(x *Extent) { s.mu.Lock(); x.refs++; s.mu.Unlock() }

@@ -1,0 +1,143 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/sample"
+	"lcache/source"
+)
+
+// fromLog reads a sample by its place. A sum that does not match is looked up again: only an unchanged place is corruption, and
+// that is believed after a second read.
+func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q *lateReads) ([]byte, bool) {
+	f.logs <- struct{}{}
+	defer func() { <-f.logs }()
+	failed := 0
+	for ctx.Err() == nil && !f.hangs() {
+		loc := f.Locations.Get(index)
+		slot, seg, off, ok := f.Locations.Split(loc)
+		if !ok {
+			return nil, false
+		}
+		lf := f.Logfile(slot)
+		sum, known := f.Sums.Get(index)
+		if lf == nil || !known {
+			return nil, false
+		}
+		n := int(f.Manifest.Size(index))
+		data, err := f.readPlace(ctx, lf, seg, off, n, buf, q)
+		if err == nil && sample.Sum(data) == sum {
+			f.Stats.RandomReads.Add(1)
+			f.Stats.RandomBytes.Add(int64(n))
+			return data, true
+		}
+		if q.has(buf) { // a late answer may still write to it, so nothing else may, wherever the sample is by now
+			return nil, false
+		}
+		if f.Locations.Get(index) != loc {
+			continue // it moved while it was read
+		}
+		if failed++; failed < 2 {
+			continue
+		}
+		f.Bad(index, loc, slot, err)
+		return nil, false
+	}
+	return nil, false
+}
+
+func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, n int, buf []byte, q *lateReads) ([]byte, error) {
+	mine, cancel := context.WithTimeout(ctx, f.LogTimeout)
+	defer cancel()
+	data, err := lf.Read(mine, seg, off, n, buf)
+	var pending *logfile.PendingError
+	if errors.As(err, &pending) {
+		f.Stats.Timeouts.Add(1)
+		q.add(buf, pending.Done)
+		if ctx.Err() == nil {
+			f.hung.Store(time.Now().UnixNano())
+		}
+	}
+	return data, err
+}
+
+// hangs reports whether a read from the log has met its deadline just now. For as long again the log is not asked: a request for
+// many samples would wait for each of them in turn.
+func (f *Fetcher) hangs() bool {
+	at := f.hung.Load()
+	return at != 0 && time.Duration(time.Now().UnixNano()-at) < f.LogTimeout
+}
+
+// Bad counts a sample whose place does not give its bytes, and makes it a miss. A block that was lost or freed is no damage.
+func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error) {
+	if !f.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
+		return
+	}
+	if f.Recovered(slot) {
+		f.Stats.StaleReads.Add(1)
+		return
+	}
+	f.Stats.CorruptSamples.Add(1)
+	f.Logger.Warn("a sample in the log is not what was written; it is read from the source again", "sample", index, "error", err)
+}
+
+// Source reads a sample from the source into dst, which has its size, and checks or records its sum. If the deadline comes first,
+// late is closed when dst is no longer written to.
+func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
+	entry, err := f.Manifest.Entry(index)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.SourceTimeout)
+	select {
+	case f.jobs <- struct{}{}:
+	case <-ctx.Done():
+		cancel()
+		return nil, f.waited(index, f.Options.Source.String(), ctx.Err())
+	}
+	done := make(chan struct{})
+	var readErr error
+	f.late.Add(1)
+	go func() {
+		defer f.late.Done()
+		defer cancel()
+		readErr = f.Options.Source.Read(ctx, entry, dst)
+		<-f.jobs
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		select {
+		case <-done: // a source that honours ctx is back at once
+		case <-time.After(50 * time.Millisecond):
+			f.Stats.Timeouts.Add(1)
+			return done, f.waited(index, f.Options.Source.String(), ctx.Err())
+		}
+	}
+	if readErr != nil {
+		return nil, readErr
+	}
+	f.Stats.SourceReads.Add(1)
+	f.Stats.SourceBytes.Add(int64(len(dst)))
+	sum := sample.Sum(dst)
+	if want, known := f.Sums.Get(index); known && want != sum {
+		return nil, &source.SampleError{Name: entry.Name, Op: "check", Err: fmt.Errorf("%w: its bytes differ from the ones ingested, though size and modification time agree; run lcache ingest --relist", source.ErrChanged)}
+	} else if !known {
+		f.Sums.Set(index, sum)
+	}
+	return nil, nil
+}
+
+func (f *Fetcher) waited(index sample.Index, on string, err error) error {
+	name, nameErr := f.Manifest.Name(index)
+	if nameErr != nil {
+		name = fmt.Sprintf("sample %d", index)
+	}
+	return &source.SampleError{Name: name, Op: "read", Err: fmt.Errorf("waited for %s: %w", on, err)}
+}

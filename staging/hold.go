@@ -1,0 +1,118 @@
+package staging
+
+import (
+	"sync/atomic"
+
+	"lcache/sample"
+)
+
+// A Hold keeps what Take handed out where it is. The zero Hold holds nothing.
+type Hold struct {
+	slots   []int
+	extents []*Extent
+}
+
+// Add puts an extent, with the caller's reference, under the Hold.
+func (h *Hold) Add(x *Extent) { h.extents = append(h.extents, x) }
+
+// ExtentBytes is how much single memory the Hold keeps.
+func (h *Hold) ExtentBytes() (n int64) {
+	for _, x := range h.extents {
+		n += int64(len(x.Buf))
+	}
+	return n
+}
+
+// An Address is where a sample lies: its offset in the shared memory, and whether the source had to be asked.
+type Address struct {
+	Offset     uint64
+	FromSource bool
+}
+
+// Take looks up the samples want[i] for which have[i] is false. If all of them have an address it holds them, writes the addresses
+// to out[i], sets have[i] and returns 0. Otherwise it holds nothing, so that whoever waits for a slot does not keep one meanwhile; it
+// sets there[i] to whether the sample has an address now, and returns how many have none.
+func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []Address) (absent int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, index := range want {
+		there[i] = have[i]
+		if !have[i] {
+			if out[i], there[i] = s.lookLocked(index); !there[i] {
+				absent++
+			}
+		}
+	}
+	if absent > 0 {
+		return absent
+	}
+	for i := range want {
+		if !have[i] {
+			s.holdLocked(h, out[i].Offset)
+			have[i] = true
+		}
+	}
+	return 0
+}
+
+// lookLocked is a sample's address, if what lies there is alive.
+func (s *Staging) lookLocked(index sample.Index) (Address, bool) {
+	if s.closed {
+		return Address{}, false
+	}
+	a := atomic.LoadUint32(&s.addr[index])
+	off, ok := s.offset(a)
+	if !ok {
+		return Address{}, false
+	}
+	if n := int(off / uint64(s.opts.SlotBytes)); n < s.slots {
+		ok = s.slot[n].owner != (Segment{}) // else it is being withdrawn
+	} else {
+		x := s.extents[off]
+		ok = x != nil && x.Index == index
+	}
+	return Address{Offset: off, FromSource: a&1 != 0}, ok
+}
+
+func (s *Staging) holdLocked(h *Hold, off uint64) {
+	if n := int(off / uint64(s.opts.SlotBytes)); n < s.slots {
+		h.holdSlot(s, n)
+		return
+	}
+	x := s.extents[off]
+	if x.kept {
+		x.kept = false
+	} else {
+		x.refs++
+	}
+	h.extents = append(h.extents, x)
+}
+
+func (h *Hold) holdSlot(s *Staging, n int) {
+	for _, have := range h.slots {
+		if have == n {
+			return
+		}
+	}
+	s.slot[n].refs++
+	h.slots = append(h.slots, n)
+}
+
+// Release ends a Hold.
+func (s *Staging) Release(h *Hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	for _, n := range h.slots {
+		s.slot[n].refs--
+	}
+	for _, x := range h.extents {
+		s.dropLocked(x)
+	}
+	if len(h.slots) > 0 {
+		s.notifyLocked()
+	}
+	h.slots, h.extents = nil, nil
+}

@@ -1,0 +1,73 @@
+package staging
+
+import "sort"
+
+type span struct{ off, size uint64 }
+
+// A pool hands out pieces of one region, next-fit: misses come and go in order, so that it mostly behaves like a ring, and a
+// piece that a client holds for long stays where it is without stopping the rest.
+type pool struct {
+	free  []span // by offset, never adjacent
+	next  int    // where the last search ended
+	total uint64
+	used  uint64
+}
+
+const pieceAlign = 4096
+
+func newPool(off, size uint64) *pool {
+	p := &pool{total: size}
+	if size > 0 {
+		p.free = []span{{off, size}}
+	}
+	return p
+}
+
+func (p *pool) alloc(size uint64) (uint64, bool) {
+	size = (size + pieceAlign - 1) / pieceAlign * pieceAlign
+	for i := range p.free {
+		at := (p.next + i) % len(p.free)
+		f := &p.free[at]
+		if f.size < size {
+			continue
+		}
+		off := f.off
+		f.off += size
+		f.size -= size
+		p.next = at
+		if f.size == 0 {
+			p.free = append(p.free[:at], p.free[at+1:]...)
+			if p.next >= len(p.free) {
+				p.next = 0
+			}
+		}
+		p.used += size
+		return off, true
+	}
+	return 0, false
+}
+
+func (p *pool) release(off, size uint64) {
+	size = (size + pieceAlign - 1) / pieceAlign * pieceAlign
+	p.used -= size
+	at := sort.Search(len(p.free), func(i int) bool { return p.free[i].off > off })
+	joinsLeft := at > 0 && p.free[at-1].off+p.free[at-1].size == off
+	joinsRight := at < len(p.free) && off+size == p.free[at].off
+	switch {
+	case joinsLeft && joinsRight:
+		p.free[at-1].size += size + p.free[at].size
+		p.free = append(p.free[:at], p.free[at+1:]...)
+	case joinsLeft:
+		p.free[at-1].size += size
+	case joinsRight:
+		p.free[at].off = off
+		p.free[at].size += size
+	default:
+		p.free = append(p.free, span{})
+		copy(p.free[at+1:], p.free[at:])
+		p.free[at] = span{off, size}
+	}
+	if p.next >= len(p.free) {
+		p.next = 0
+	}
+}
