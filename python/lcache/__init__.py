@@ -5,10 +5,11 @@
             for batch in job.epoch(epoch, rank=0):
                 batch.indices, batch.labels, batch.samples
 
-Needs nothing but the standard library, on Linux.
+lcache.open(source) lists a source and starts a server by itself. Needs nothing but the standard library, on Linux.
 """
 
 from .batch import Batch
+from .embedded import open
 from .errors import ArgumentError, ConnectionError, Error, ProtocolError, SampleError, TimeoutError
 from .job import Job, connect
 
@@ -23,4 +24,5 @@ __all__ = [
     "SampleError",
     "TimeoutError",
     "connect",
+    "open",
 ]

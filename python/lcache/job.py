@@ -9,7 +9,7 @@ import time
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import protocol
 from .batch import Batch, Samples
@@ -19,6 +19,9 @@ from .info import Info
 from .memory import Map
 from .orders import column, numbers, pieces
 from .session import Late, Session, Ticket, error_of, sessions
+
+if TYPE_CHECKING:
+    from .embedded import Home
 
 _log = logging.getLogger("lcache")
 _CLIENT = "lcache-python 0.1"
@@ -41,9 +44,9 @@ def connect(path: str | os.PathLike[str] | None = None, timeout: float = 60.0) -
 class Job:
     """One job of a server. Threads may share it; a forked child and an unpickled copy get a session of their own."""
 
-    def __init__(self, path: str, timeout: float = 60.0) -> None:
-        """Connects when first used; connect() does at once."""
-        self._path, self._timeout = path, timeout
+    def __init__(self, path: str, timeout: float = 60.0, home: Home | None = None, rank: int = 0) -> None:
+        """Connects when first used; connect() does at once. home can start the server again."""
+        self._path, self._timeout, self._home, self._rank = path, timeout, home, rank
         self._known: Info | None = None
         self._closed = False
         self._warned = False
@@ -66,7 +69,7 @@ class Job:
             session.close()
 
     def __reduce__(self) -> Any:
-        return Job, (self._path, self._timeout)
+        return Job, (self._path, self._timeout, self._home, self._rank)
 
     def __repr__(self) -> str:
         return f"<lcache.Job at {self._path}>"
@@ -113,6 +116,11 @@ class Job:
         return self._info.world
 
     @property
+    def rank(self) -> int:
+        """This process's, as open() was told or found out; 0 otherwise."""
+        return self._rank
+
+    @property
     def ranks(self) -> list[int]:
         """The ranks that this server delivers to."""
         return self._info.ranks
@@ -144,8 +152,9 @@ class Job:
 
     # Batches.
 
-    def epoch(self, epoch: int, rank: int = 0, start: int = 0) -> Iterator[Batch]:
-        """The batches of one rank in exact order, from batch `start` on. The next one is asked for before one is handed out."""
+    def epoch(self, epoch: int, rank: int | None = None, start: int = 0) -> Iterator[Batch]:
+        """The batches of one rank (default: job.rank) in exact order, from batch `start` on. The next one is asked for before one is handed out."""
+        rank = self._rank if rank is None else rank
         forks = self._forks
         coming: Ticket | None = None
         try:
@@ -200,6 +209,10 @@ class Job:
         finally:
             session.end(columns.lease)
         return Batch(columns, copies, self._names)
+
+    def names(self, indices: Iterable[int]) -> list[str]:
+        """The samples' names: paths below the source. Bytes that are not UTF-8 come as surrogates (os.fsencode gives them back)."""
+        return self._names(memoryview(column(indices, "index")))
 
     def _names(self, indices: memoryview) -> list[str]:
         names: list[str] = []
@@ -311,6 +324,8 @@ class Job:
                         raise ConnectionError(f"{e} (is `lcache serve` running?)") from None
                     if time.monotonic() + pause >= deadline:
                         raise ConnectionError(f"waited {self._timeout:g} s for {what}: {e}") from None
+                if self._home is not None:
+                    self._home.revive()
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
         finally:

@@ -1,0 +1,308 @@
+"""lcache.open: a Job without a server to think about.
+
+The first process that opens a source lists it and starts a server with a session of its own, which others find by the cache's
+folder and which ends LCACHE_LINGER seconds after its last client. A lock in that folder lets one process at a time do so; the others wait and
+say for whom. A server that dies is started again by whoever needs it next, workers included.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .connection import Broken, Connection
+from .errors import ConnectionError, Error, TimeoutError
+from .job import Job
+from .world import place
+
+_BUSY = re.compile(r"in use by process (\d+)")
+_POLL = 0.1  # seconds between looks at a lock that another process holds
+_SAY = 5.0  # seconds between lines about a wait that goes on
+
+
+class Home(NamedTuple):
+    """What it takes to start a cache's server: a few strings, so that a worker process can carry it along."""
+
+    source: str
+    dirs: tuple[str, ...]
+    ingest: tuple[str, ...]
+    serve: tuple[str, ...]
+    timeout: float
+
+    @property
+    def socket(self) -> str:
+        return os.path.join(self.dirs[0], "lcache.sock")
+
+    def revive(self) -> None:
+        """Starts the server if none runs; the cache is as it was left."""
+        ensure(self, relist=False)
+
+
+def open(  # the name is part of the API
+    source: str | os.PathLike[str],
+    cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    recipe: str | None = None,
+    seed: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    world_size: int | None = None,
+    rank: int | None = None,
+    drop_last: bool = False,
+    params: Mapping[str, Any] | None = None,
+    budget: int | str | None = None,
+    memory: int | str | None = None,
+    ext: Iterable[str] = (),
+    flat: bool = False,
+    timeout: float = 60.0,
+) -> Job:
+    """A Job over a source, with a server of its own if none runs for it yet.
+
+    cache is a root (or several, on as many SSDs) with a folder for each dataset; default: $LCACHE_CACHE, else lcache in the user's cache
+    folder. The other arguments are the flags of `lcache ingest`; a server that runs already keeps what it was started with. world_size
+    and rank come from torchrun's or Slurm's variables if not given. timeout is the deadline of every later wait, in seconds.
+    """
+    here = place()
+    flags: list[str] = []
+    if recipe is not None:
+        world = here.world if world_size is None else world_size
+        flags += ["--recipe", recipe, "--world-size", str(world)]
+        if world == here.world and len(here.ranks) < world:
+            flags += ["--ranks", ",".join(map(str, here.ranks))]
+    for name, value in (("--seed", seed), ("--epochs", epochs), ("--batch-size", batch_size), ("--budget", budget)):
+        if value is not None:
+            flags += [name, str(value)]
+    if drop_last:
+        flags.append("--drop-last")
+    for key, value in (params or {}).items():
+        flags += ["--param", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    listing = [f"--ext={','.join(ext)}"] if (ext := tuple(ext)) else []
+    listing += ["--flat"] if flat else []
+    common = ("--memory", str(memory)) if memory is not None else ()
+    where = os.fspath(source)
+    if "://" not in where and not where.startswith("tar:"):
+        where = os.path.abspath(where)
+    home = Home(where, folders(where, cache, listing), (*listing, *flags, *common), common, timeout)
+    ensure(home)
+    job = Job(home.socket, timeout, home, here.rank if rank is None else rank)
+    job._attach(time.monotonic() + timeout)
+    return job
+
+
+def folders(source: str, cache: Any = None, listing: Sequence[str] = ()) -> tuple[str, ...]:
+    """The cache's folders, one in each root: <last name of the source>-<8 hex>. The digits stand for the source's whole path and for
+    what of it is listed, so that sources of one name do not meet."""
+    roots = cache if cache is not None else os.environ.get("LCACHE_CACHE") or os.path.join(_cache_home(), "lcache")
+    if isinstance(roots, (str, os.PathLike)):
+        roots = os.fspath(roots).split(",")
+    name = re.sub(r"[^\w.-]", "_", os.path.basename(source.rstrip("/")))[:80] or "root"
+    digits = hashlib.sha256("\0".join([source, *listing]).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return tuple(os.path.abspath(os.path.join(os.fspath(root), f"{name}-{digits}")) for root in roots)
+
+
+def _cache_home() -> str:
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache")
+
+
+def ensure(home: Home, relist: bool = True) -> None:
+    """Returns when a server listens at home.socket."""
+    if _listens(home.socket):
+        return
+    os.makedirs(home.dirs[0], mode=0o700, exist_ok=True)
+    with _Lock(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
+        deadline = time.monotonic() + home.timeout
+        while not _listens(home.socket):
+            try:
+                if relist or not os.path.exists(os.path.join(home.dirs[0], "job.json")):
+                    _ingest(home, lock)
+                lock.say("starting the server")
+                _serve(home)
+                return
+            except _Busy as busy:
+                # A server that is just ending, or one that was started by hand on another socket: only the first goes away.
+                if time.monotonic() > deadline:
+                    raise ConnectionError(f"{busy}: that server does not listen at {home.socket}; connect to its own socket, or stop it") from None
+                lock.say(f"waiting for pid {busy.pid} to end")
+                time.sleep(_POLL)
+
+
+class _Busy(Error):
+    def __init__(self, message: str, pid: str) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+def _listens(socket: str) -> bool:
+    try:
+        Connection(socket, time.monotonic() + 1).close()
+    except (Broken, ConnectionError):
+        return False
+    return True
+
+
+class _Lock:
+    """A file that one process at a time has locked, and in which it says what it does. The kernel unlocks it when that process ends."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._path, self._timeout = path, timeout
+
+    def __enter__(self) -> _Lock:
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            self._wait()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self.say("opening")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def say(self, what: str) -> None:
+        text = f"{os.getpid()}: {what}".encode()
+        os.pwrite(self._fd, text, 0)
+        os.ftruncate(self._fd, len(text))
+
+    def _wait(self) -> None:
+        said, changed, printed = b"", time.monotonic(), time.monotonic() - _SAY + 1
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+            now, says = time.monotonic(), os.pread(self._fd, 4096, 0)
+            if says != said:
+                said, changed = says, now
+            if now - changed > self._timeout:
+                raise TimeoutError(f"waited {self._timeout:g} s for pid {says.decode(errors='replace')}, without news from it ({self._path})")
+            if now - printed >= _SAY:
+                printed = now
+                _print(f"waiting for pid {says.decode(errors='replace')}")
+            time.sleep(_POLL)
+
+
+def _print(line: str) -> None:
+    print(f"lcache: {line}", file=sys.stderr, flush=True)
+
+
+def binary() -> str:
+    """The lcache program: $LCACHE_BIN, or lcache beside this Python or on PATH."""
+    given = os.environ.get("LCACHE_BIN")
+    if given:
+        return given
+    beside = os.path.join(os.path.dirname(sys.executable), "lcache")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("lcache")
+    if found is None:
+        raise Error("there is no lcache program: put it on PATH, or set LCACHE_BIN to it")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what names another cache: everything that matters here is given as a flag."""
+    return {k: v for k, v in os.environ.items() if k not in ("LCACHE_SOCKET", "LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_QUIET", "LCACHE_EXIT_IDLE")}
+
+
+def _start(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_environment(), start_new_session=True, **streams)
+    except OSError as e:
+        raise Error(f"start {command[0]}: {e.strerror}; set LCACHE_BIN to the lcache program") from None
+
+
+def _failed(what: str, home: Home, errors: str) -> Error:
+    lines = [line for line in errors.strip().splitlines() if not line.startswith("default ")]
+    text = f"lcache {what} of {home.source} into {home.dirs[0]}: {lines[-1] if lines else 'ended without a word'}"
+    busy = _BUSY.search(errors)
+    return _Busy(text, busy[1]) if busy else Error(text)
+
+
+def _ingest(home: Home, lock: _Lock) -> None:
+    """Lists the source. What it says of its progress goes into the lock and to stderr. If this process dies it ends at its next word."""
+    command = [binary(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill", "--progress", "json", "--json", *home.ingest]
+    process = _start(command, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    errors, told = [], False
+    try:
+        for raw in process.stderr:
+            line = raw.decode(errors="replace").rstrip()
+            try:
+                news = _progress(json.loads(line))
+            except ValueError:
+                errors.append(line)
+                continue
+            told = True
+            lock.say(news)
+            _print(f"{home.source}: {news}")
+        report = process.stdout.read()
+        process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        process.stdout.close()
+        process.stderr.close()
+    if process.returncode != 0:
+        raise _failed("ingest", home, "\n".join(errors))
+    made = json.loads(report)
+    if made["changed"]:
+        _print(f"{home.source} is not what it was when the cache was made: the cache is made anew")
+    if told:
+        _print(f"{home.source}: {made['samples']:,} samples")
+
+
+def _progress(said: Any) -> str:
+    if not isinstance(said, dict) or "stage" not in said:
+        raise ValueError
+    if said.get("total"):
+        return f"{said['stage']}, {100 * said['done'] // said['total']} %"
+    return f"{said['stage']}, {said['done']:,} {said['unit']}"
+
+
+def _serve(home: Home) -> None:
+    """Starts the server and returns when it listens. A shell starts it and ends at once, so that it is nobody's child: neither a zombie later
+    nor in reach of what kills this process's children."""
+    linger = os.environ.get("LCACHE_LINGER") or "60"
+    linger += "s" if linger[-1].isdigit() else ""
+    command = [binary(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json", "--exit-idle", linger, *home.serve]
+    path = os.path.join(home.dirs[0], "serve.log")
+    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if os.fstat(log).st_size > 1 << 20:
+            os.ftruncate(log, 0)
+        begin = os.fstat(log).st_size
+        process = _start(["/bin/sh", "-c", '"$@" & ', "lcache", *command], stderr=log, cwd="/")
+        assert process.stdout is not None
+        try:
+            process.wait()
+            if not _ready(process.stdout.fileno(), home.timeout):
+                raise _failed("serve", home, os.pread(log, 1 << 16, begin).decode(errors="replace"))
+        finally:
+            process.stdout.close()
+    finally:
+        os.close(log)
+
+
+def _ready(fd: int, timeout: float) -> bool:
+    """Whether the server said that it listens, which it does once; False if it ended before."""
+    said, deadline = b"", time.monotonic() + timeout
+    while b"}" not in said:
+        if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError(f"waited {timeout:g} s for the lcache server to start")
+        more = os.read(fd, 4096)
+        if not more:
+            return False
+        said += more
+    return True

@@ -1,0 +1,162 @@
+"""lcache.open: a server of its own, found by others, outliving no one for long."""
+
+import fcntl
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import realserver
+from embedded_servers import gone, servers
+
+import lcache
+from lcache.world import place
+
+READER = """
+import sys, lcache
+job = lcache.open(sys.argv[1], sys.argv[2])
+print(job.pid, job.rank, len(job.get(range(10))), flush=True)
+sys.stdin.read()
+"""
+
+
+def reader(folder, root, **more):
+    streams = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", READER, folder.root, root], **{**streams, **more})
+
+
+def check(job, folder):
+    batch = job.get(range(len(folder)))
+    assert list(batch.labels) == folder.labels
+    assert [bytes(view) for view in batch.samples] == folder.contents
+    return batch
+
+
+def test_server_of_its_own(folder, root, monkeypatch):
+    monkeypatch.setenv("LCACHE_LINGER", "1")
+    with lcache.open(folder.root, root) as job:
+        check(job, folder)
+        pid = job.pid
+        assert os.getsid(pid) != os.getsid(0)
+        (name,) = os.listdir(root)
+        assert re.fullmatch(r"train-[0-9a-f]{8}", name)
+        with lcache.open(folder.root, root) as other:
+            assert other.pid == pid
+        assert servers(root) == [pid]
+    assert gone(pid), "the server outlives its clients"
+
+
+def test_recipe(folder, root, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with lcache.open(folder.root, root, recipe="torch.distributed_sampler", seed=3, epochs=2, batch_size=16) as job:
+        assert (job.world, job.rank, job.ranks, job.epochs, job.batch_size, job.seed) == (2, 1, [0, 1], 2, 16, "3")
+        want = realserver.distributed_sampler(len(folder), 3, 0, 2, 1)
+        assert [i for batch in job.epoch(0) for i in batch.indices] == want
+
+
+def test_eight_at_once(folder, root):
+    processes = [reader(folder, root, env={**os.environ, "WORLD_SIZE": "8", "RANK": str(r), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": "8"}) for r in range(8)]
+    lines = [p.stdout.readline().split() for p in processes]
+    errors = [p.communicate("")[1] for p in processes]
+    assert [p.returncode for p in processes] == [0] * 8, errors
+    assert len({line[0] for line in lines}) == 1
+    assert [line[1:] for line in lines] == [[str(r), "10"] for r in range(8)]
+
+
+def test_waiting_says_for_whom(folder, root):
+    from lcache.embedded import folders
+
+    (cache,) = folders(folder.root, root)
+    os.makedirs(cache)
+    fd = os.open(os.path.join(cache, "open.lock"), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.write(fd, b"4711: listing, 34 %")
+    waiting = reader(folder, root)
+    assert waiting.stderr.readline() == "lcache: waiting for pid 4711: listing, 34 %\n"
+    os.close(fd)
+    assert waiting.stdout.readline().split()[1:] == ["0", "10"]
+    assert waiting.communicate("")[1] == ""
+
+
+def test_waiting_ends(folder, root):
+    from lcache.embedded import folders
+
+    (cache,) = folders(folder.root, root)
+    os.makedirs(cache)
+    fd = os.open(os.path.join(cache, "open.lock"), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.write(fd, b"4711: stuck")
+    with pytest.raises(lcache.TimeoutError, match="4711: stuck"):
+        lcache.open(folder.root, root, timeout=0.3)
+    os.close(fd)
+
+
+def test_server_killed(folder, root):
+    with lcache.open(folder.root, root) as job:
+        before, batch = job.pid, job.get([7, 3])
+        os.kill(before, signal.SIGKILL)
+        check(job, folder)
+        assert job.pid != before
+        assert [bytes(view) for view in batch.samples] == [folder.contents[7], folder.contents[3]]
+
+
+def test_ctrl_c_reaches_only_the_trainer(folder, root):
+    trainer = reader(folder, root, start_new_session=True)
+    pid = int(trainer.stdout.readline().split()[0])
+    os.killpg(trainer.pid, signal.SIGINT)
+    trainer.communicate()
+    assert trainer.returncode != 0
+    with lcache.open(folder.root, root) as job:
+        assert job.pid == pid
+
+
+def test_trainer_killed(folder, root):
+    trainer = reader(folder, root, env={**os.environ, "LCACHE_LINGER": "0.2"})
+    pid = int(trainer.stdout.readline().split()[0])
+    trainer.kill()
+    trainer.communicate()
+    assert gone(pid)
+
+
+def test_clear_errors(folder, root, monkeypatch):
+    with pytest.raises(lcache.Error, match="nowhere"):
+        lcache.open(folder.root + "/nowhere", root)
+    monkeypatch.setenv("LCACHE_BIN", "/no/such/lcache")
+    with pytest.raises(lcache.Error, match="/no/such/lcache.*LCACHE_BIN"):
+        lcache.open(folder.root, root + "2")
+
+
+def test_two_listings_of_one_source(folder, root):
+    with lcache.open(folder.root, root) as tree, lcache.open(folder.root, root, flat=True) as flat:
+        assert tree.pid != flat.pid
+        assert len(tree.classes) == 5 and len(flat.classes) <= 1
+        assert tree.samples == flat.samples == len(folder)
+
+
+def test_pickle(folder, root):
+    with lcache.open(folder.root, root) as job:
+        small = pickle.dumps(job)
+        assert len(small) < 1024
+        with pickle.loads(small) as copy:
+            check(copy, folder)
+
+
+@pytest.mark.parametrize(
+    "env, want",
+    [
+        ({}, (1, 0, [0])),
+        ({"WORLD_SIZE": "4", "RANK": "3"}, (4, 3, [0, 1, 2, 3])),
+        ({"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, (8, 5, [4, 5, 6, 7])),
+        ({"WORLD_SIZE": "x", "RANK": "5"}, (1, 0, [0])),
+        ({"WORLD_SIZE": "2", "RANK": "2"}, (1, 0, [0])),
+        ({"SLURM_NTASKS": "6", "SLURM_PROCID": "4", "SLURM_LOCALID": "1", "SLURM_NTASKS_PER_NODE": "3"}, (6, 4, [3, 4, 5])),
+        ({"SLURM_NTASKS": "6", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "interactive"}, (1, 0, [0])),
+        ({"SLURM_NTASKS": "6", "SLURM_PROCID": "4", "WORLD_SIZE": "2", "RANK": "1"}, (2, 1, [0, 1])),
+    ],
+)
+def test_place(env, want):
+    assert tuple(place(env)) == want
