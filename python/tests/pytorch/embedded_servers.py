@@ -1,7 +1,11 @@
-"""Finding and awaiting the servers that lcache.open started."""
+"""Servers that lcache.open started: found, awaited and ended; and what tests begin with (fixtures to be imported)."""
 
 import os
+import signal
 import time
+
+import pytest
+import realserver
 
 
 def gone(pid, seconds=30):
@@ -31,3 +35,28 @@ def servers(root):
         if b"serve" in words and any(word.startswith(os.fsencode(root) + b"/") for word in words):
             found.append(int(pid))
     return found
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A cache root whose servers end with the test."""
+    if not os.access(realserver.BINARY, os.X_OK):
+        pytest.skip(f"no {realserver.BINARY}: make build, or set LCACHE_BIN")
+    path = tmp_path / "root"
+    monkeypatch.setenv("LCACHE_BIN", realserver.BINARY)
+    monkeypatch.setenv("LCACHE_LINGER", "20")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for name in ("LCACHE_SOCKET", "LCACHE_CACHE", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    package = os.path.join(realserver.ROOT, "python")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([package, os.path.join(package, "tests"), os.path.dirname(__file__)]))
+    yield str(path)
+    for pid in servers(path):
+        os.kill(pid, signal.SIGTERM)
+        assert gone(pid), f"server {pid} did not end"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """240 samples in 5 classes."""
+    return realserver.Folder(tmp_path_factory.mktemp("files") / "train", [300 + 37 * i % 5000 for i in range(240)], classes=5)

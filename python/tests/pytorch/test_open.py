@@ -10,7 +10,7 @@ import sys
 
 import pytest
 import realserver
-from embedded_servers import gone, servers
+from embedded_servers import folder, gone, root, servers  # noqa: F401
 
 import lcache
 from lcache.world import place
