@@ -30,6 +30,7 @@ func answerWith(t *testing.T, path string, answers ...[]byte) {
 		if err != nil {
 			return
 		}
+		l.Close() // who comes again finds nobody, and does not wait for an answer
 		defer conn.Close()
 		for _, a := range answers {
 			head := make([]byte, 12)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,52 +48,43 @@ func newStatusCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
+// watched is one server that is being looked at.
+type watched struct {
+	*client
+	view
+}
+
 // showStatus prints once, or until ctx ends, which is then no error.
 func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
-	clients, err := connectAll(o.socket)
-	if err != nil {
-		return err
-	}
+	var servers []*watched
 	defer func() {
-		for _, c := range clients {
-			c.close()
+		for _, s := range servers {
+			s.close()
 		}
 	}()
-	views := make([]view, len(clients))
-	wait := time.Duration(0)
+	shown := false
 	for first := true; ; first = false {
-		var page bytes.Buffer
-		for i, c := range clients {
-			raw, err := look(c, &views[i], wait)
-			if err != nil {
-				return err
-			}
-			if o.json {
-				err = writeDocument(&page, raw, o.watch)
-			} else {
-				if i > 0 {
-					fmt.Fprintln(&page)
-				}
-				writeStatus(&page, views[i])
-			}
-			if err != nil {
+		var err error
+		if first || o.watch && o.socket == "" {
+			if servers, err = connectAll(o.socket, servers); err != nil {
 				return err
 			}
 		}
+		var page bytes.Buffer
+		if servers, err = lookAtAll(servers, o, &page); err != nil {
+			return err
+		}
 		// The first text would have no rates: look once more before it is shown.
+		wait := o.look
 		if !first || o.json {
-			if o.clear {
-				io.WriteString(out, "\x1b[H\x1b[2J")
-			}
-			if _, err := page.WriteTo(out); err != nil {
+			if err := o.show(out, page.Bytes(), !shown); err != nil {
 				return fmt.Errorf("write status: %w", err)
 			}
+			shown = true
 			if !o.watch {
 				return nil
 			}
-		}
-		if wait = o.every; first {
-			wait = o.look
+			wait = o.every
 		}
 		select {
 		case <-ctx.Done():
@@ -102,17 +94,61 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	}
 }
 
-// look brings one view up to date; elapsed is the time since the last look.
-func look(c *client, v *view, elapsed time.Duration) (json.RawMessage, error) {
-	raw, s, err := c.status()
+// lookAtAll writes what each server says. One that is gone is left out if nobody asked for it by its socket.
+func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []*watched, err error) {
+	for _, s := range servers {
+		raw, err := s.look()
+		if err != nil && o.watch && o.socket == "" {
+			s.close()
+			continue
+		}
+		if kept = append(kept, s); err != nil {
+			return servers, err
+		}
+		if o.json {
+			if err := writeDocument(page, raw, o.watch); err != nil {
+				return servers, err
+			}
+			continue
+		}
+		if page.Len() > 0 {
+			page.WriteByte('\n')
+		}
+		writeStatus(page, s.view)
+	}
+	return kept, nil
+}
+
+// show writes a page. On a terminal it takes the place of the last, line by line, so that nothing flickers; elsewhere texts have an
+// empty line between them.
+func (o statusOptions) show(out io.Writer, page []byte, first bool) error {
+	switch {
+	case o.json:
+	case o.clear:
+		begin := "\x1b[H"
+		if first {
+			begin = "\x1b[H\x1b[2J"
+		}
+		page = append([]byte(begin), bytes.ReplaceAll(page, []byte("\n"), []byte("\x1b[K\n"))...)
+		page = append(page, "\x1b[J"...)
+	case !first:
+		page = append([]byte("\n"), page...)
+	}
+	_, err := out.Write(page)
+	return err
+}
+
+// look brings the view of a server up to date. Rates are of the time between two looks, by the server's own clock.
+func (w *watched) look() (json.RawMessage, error) {
+	raw, s, err := w.status()
 	if err != nil {
 		return nil, err
 	}
-	v.before, v.now = v.now, s
-	v.seconds = v.now.UptimeSeconds - v.before.UptimeSeconds
-	if elapsed == 0 {
-		v.before, v.seconds = s, 0
+	if w.before = w.now; w.before.Schema == 0 {
+		w.before = s
 	}
+	w.now = s
+	w.seconds = s.UptimeSeconds - w.before.UptimeSeconds
 	return raw, nil
 }
 
@@ -127,31 +163,33 @@ func writeDocument(w *bytes.Buffer, raw json.RawMessage, compact bool) error {
 	return err
 }
 
-// connectAll connects to the one server asked for, or to all of this user that answer.
-func connectAll(socket string) ([]*client, error) {
+// connectAll connects to the one server asked for, or to all of this user that answer; those in have are connected already.
+func connectAll(socket string, have []*watched) ([]*watched, error) {
 	if socket != "" {
 		path, err := filepath.Abs(socket)
 		if err != nil {
-			return nil, fmt.Errorf("working directory: %w", err)
+			return have, fmt.Errorf("working directory: %w", err)
 		}
 		c, err := dial(path)
 		if err != nil {
-			return nil, err
+			return have, err
 		}
-		return []*client{c}, nil
+		return []*watched{{client: c}}, nil
 	}
 	entries, err := registered(runtimeDir())
 	if err != nil {
-		return nil, err
+		return have, err
 	}
-	var clients []*client
 	for _, e := range entries {
+		if slices.ContainsFunc(have, func(w *watched) bool { return w.path == e.Socket }) {
+			continue
+		}
 		if c, err := dial(e.Socket); err == nil {
-			clients = append(clients, c)
+			have = append(have, &watched{client: c})
 		}
 	}
-	if len(clients) == 0 {
+	if len(have) == 0 {
 		return nil, errors.New("no server of this user runs: start one with lcache serve --cache DIR, or name its --socket")
 	}
-	return clients, nil
+	return have, nil
 }

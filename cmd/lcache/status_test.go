@@ -103,3 +103,54 @@ func TestStatusOfAll(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusWatchText: pages elsewhere than on a terminal have an empty line between them; on one, each takes the last one's place.
+func TestStatusWatchText(t *testing.T) {
+	const clear, home, rest, below = "\x1b[H\x1b[2J", "\x1b[H", "\x1b[K", "\x1b[J"
+	for _, terminal := range []bool{false, true} {
+		var out bytes.Buffer
+		o := statusOptions{watch: true, clear: terminal, look: time.Millisecond, every: time.Millisecond,
+			socket: documents(t, firstDocument, secondDocument, secondDocument)}
+		if err := showStatus(context.Background(), o, &out); err == nil {
+			t.Error("the server is gone, and that is not said")
+		}
+		var pages []string
+		for _, speed := range []string{"2.5 MB/s · 35 samples/s", "– · – samples/s"} {
+			page := "train · epoch 0 · no rank reads\n  stalled 0 s · ready 0 batches · bound by disk\n  " + speed + " · hits – · divergence 0\n"
+			disk := "read 0 + write 0 B/s"
+			if speed[0] != '2' {
+				disk = "read – + write –"
+			}
+			pages = append(pages, page+"  disk   "+disk+" · source 0 B\n  memory 0 B · 4 KiB pages · buffered\n")
+		}
+		want := pages[0] + "\n" + pages[1]
+		if terminal {
+			for i := range pages {
+				pages[i] = strings.ReplaceAll(pages[i], "\n", rest+"\n") + below
+			}
+			want = clear + pages[0] + home + pages[1]
+		}
+		if out.String() != want {
+			t.Errorf("terminal %v: got\n%q\nwant\n%q", terminal, out.String(), want)
+		}
+	}
+}
+
+// TestStatusWatchAll: of several servers one may end; the others are shown on, until there are none.
+func TestStatusWatchAll(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	for _, socket := range []string{documents(t, firstDocument), documents(t, secondDocument, secondDocument, secondDocument)} {
+		if _, err := register(filepath.Join(dir, "lcache"), socket, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	err := showStatus(context.Background(), statusOptions{json: true, watch: true, every: time.Millisecond}, &out)
+	if err == nil || !strings.HasPrefix(err.Error(), "no server of this user runs") {
+		t.Errorf("got %v", err)
+	}
+	if a, b := strings.Count(out.String(), `"uptime_seconds":10`), strings.Count(out.String(), `"uptime_seconds":12`); a != 1 || b != 3 {
+		t.Errorf("shown %d and %d times, want 1 and 3:\n%s", a, b, out.String())
+	}
+}
