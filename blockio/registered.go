@@ -132,6 +132,7 @@ func (m *memory) remove(mem []byte, set func(int, []byte) error) error {
 }
 
 func (e *uring) register(mem []byte) error {
+	defer e.drive() // for those who found the ring locked
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ops.isClosing() {
@@ -143,6 +144,7 @@ func (e *uring) register(mem []byte) error {
 }
 
 func (e *uring) unregister(mem []byte) error {
+	defer e.drive()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ops.isClosing() {
