@@ -1,0 +1,121 @@
+"""The processes of these tests: a server over a cache of its own, and readers. Every wait has a deadline and says what it waited for."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import oracle
+import realserver
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEADLINE = 30.0  # seconds, of every wait
+
+
+def until(condition, what, seconds=DEADLINE):
+    """Asks again and again until condition() is true, and returns what it said."""
+    end = time.monotonic() + seconds
+    while True:
+        said = condition()
+        if said:
+            return said
+        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
+        time.sleep(0.02)
+
+
+class Cache(realserver.Server):
+    """A cache and the process that serves it, with orders from the oracle."""
+
+    def order(self, epoch, rank):
+        return oracle.distributed_sampler(len(self.folder), self.seed, epoch, self.world, rank, self.drop_last)
+
+    def spec(self):
+        return {"seed": self.seed, "world": self.world, "batch_size": self.batch_size, "drop_last": self.drop_last}
+
+    def used(self):
+        """What the cache takes on disk, as du counts; a journal may be replaced meanwhile."""
+        blocks = 0
+        for entry in os.scandir(self.cache):
+            try:
+                blocks += entry.stat(follow_symlinks=False).st_blocks
+            except FileNotFoundError:
+                pass
+        return 512 * blocks
+
+    def room(self, report):
+        """What the budget leaves for samples."""
+        return report["budget_bytes"] - report["slack_bytes"] - report["metadata_bytes"]
+
+    def verify(self):
+        """Every byte that the cache holds, compared with the source; the server must be down."""
+        return realserver.lcache_command("verify", "--cache", self.cache, "--against", self.folder.root, "--json", "--quiet").json
+
+
+class Reader:
+    """The parent's end of a reader.py."""
+
+    def __init__(self, cache):
+        paths = [os.path.join(realserver.ROOT, "python"), os.environ.get("PYTHONPATH", "")]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+        command = [sys.executable, os.path.join(HERE, "reader.py"), cache.socket, cache.folder.root, json.dumps(cache.spec())]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self.pid = self.process.pid
+        self._lines = queue.Queue()
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            self._lines.put(json.loads(line))
+        self._lines.put({"error": "the reader is gone"})
+
+    def tell(self, do, **arguments):
+        """Sends a request; answer() waits for its end."""
+        self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self.process.stdin.flush()
+        return self
+
+    def line(self, what="a reader"):
+        """The next line of the reader, which may be {"at": …}."""
+        try:
+            said = self._lines.get(timeout=DEADLINE)
+        except queue.Empty:
+            raise AssertionError(f"waited {DEADLINE:g} s for {what}") from None
+        assert "error" not in said, said["error"]
+        return said
+
+    def answer(self):
+        while True:
+            said = self.line()
+            if "done" in said:
+                return said["done"]
+
+    def ask(self, do, **arguments):
+        return self.tell(do, **arguments).answer()
+
+    def kill(self):
+        self.process.kill()
+        self._end()
+
+    def close(self):
+        """The clean end: the job is closed, the process leaves."""
+        self.process.stdin.close()
+        self._end()
+        assert self.process.returncode == 0, f"a reader ended with {self.process.returncode}"
+
+    def _end(self):
+        self.process.wait(timeout=DEADLINE)
+        self._listener.join(timeout=DEADLINE)
+        self.process.stdout.close()
+        if not self.process.stdin.closed:
+            self.process.stdin.close()
+
+
+def read_in_processes(readers, first, last):
+    """Epochs first … last-1, one rank to each reader, all at once. Returns how many batches were read and compared."""
+    for rank, reader in enumerate(readers):
+        reader.tell("epochs", first=first, last=last, rank=rank)
+    return sum([reader.answer() for reader in readers])

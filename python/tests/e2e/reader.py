@@ -1,0 +1,96 @@
+"""A training process in small: reads batches of one server and compares all of them with the files, told by its parent what to read.
+
+    reader.py SOCKET TREE JOB        JOB: {"seed", "world", "batch_size", "drop_last"} as JSON
+
+Each line on stdin is a JSON object: "do" names a method of Reader, the rest are its arguments. Each answer is a line of JSON on stdout,
+{"done": result}, or {"error": "…"} if something was not as it should be. Lines {"at": n} come between, when asked for.
+"""
+
+import json
+import os
+import sys
+import traceback
+
+import oracle
+
+import lcache
+
+
+class Reader:
+    def __init__(self, socket, tree, job):
+        self.tree, self.spec = tree, job
+        self.files = oracle.image_folder(tree)
+        self.job = lcache.connect(socket)
+        self.kept = []
+
+    def ready(self):
+        return self.job.samples == len(self.files)
+
+    def expected(self, epoch, rank):
+        s = self.spec
+        order = oracle.distributed_sampler(len(self.files), s["seed"], epoch, s["world"], rank, s["drop_last"])
+        return oracle.batches(order, s["batch_size"])
+
+    def check(self, batch, indices, where):
+        assert list(batch.indices) == list(indices), f"{where}: indices {list(batch.indices)[:8]}…, not {list(indices)[:8]}…"
+        assert list(batch.labels) == [self.files[i][1] for i in indices], f"{where}: labels {list(batch.labels)}"
+        assert len(batch.samples) == len(indices), f"{where}: {len(batch.samples)} samples"
+        for index, view in zip(indices, batch.samples):
+            path = self.files[index][0]
+            assert bytes(view) == oracle.read(path), f"{where}: other bytes than {path}"
+
+    def epoch(self, epoch, rank, start=0, stop=None, report=0, names=False):
+        """Reads batches start … stop-1, or to the end, and returns how many. With report=n every n-th writes a line {"at": [epoch, batch]}."""
+        expected = self.expected(epoch, rank)
+        number = start
+        for batch in self.job.epoch(epoch, rank=rank, start=start):
+            where = f"epoch {epoch} rank {rank} batch {number}"
+            assert number < len(expected), f"{where}: the epoch has only {len(expected)}"
+            self.check(batch, expected[number], where)
+            if names:
+                right = [os.path.relpath(self.files[i][0], self.tree) for i in expected[number]]
+                assert batch.names == right, f"{where}: names {batch.names}, not {right}"
+            number += 1
+            if report and number % report == 0:
+                print(json.dumps({"at": [epoch, number]}), flush=True)
+            if number == stop:
+                break
+        last = len(expected) if stop is None else stop
+        assert number == last, f"epoch {epoch} rank {rank} ended after {number} of {last} batches"
+        return number - start
+
+    def epochs(self, first, last, rank, report=0):
+        return sum(self.epoch(epoch, rank, report=report) for epoch in range(first, last))
+
+    def keep(self, epoch, rank, count):
+        """Reads batches and keeps them."""
+        coming = self.job.epoch(epoch, rank=rank)
+        for indices in self.expected(epoch, rank)[:count]:
+            self.kept.append((next(coming), indices))
+        return self.check_kept()
+
+    def check_kept(self):
+        for batch, indices in self.kept:
+            self.check(batch, indices, "a batch that was kept")
+        return len(self.kept)
+
+    def get(self, indices):
+        self.check(self.job.get(indices), indices, "by index")
+        return len(indices)
+
+
+def main():
+    socket, tree, job = sys.argv[1:]
+    reader = Reader(socket, tree, json.loads(job))
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"done": getattr(reader, request.pop("do"))(**request)}
+        except Exception:  # the parent raises it again
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps(answer), flush=True)
+    reader.job.close()
+
+
+if __name__ == "__main__":
+    main()

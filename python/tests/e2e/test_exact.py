@@ -1,0 +1,137 @@
+"""Whole epochs in processes of their own, compared with the files and with DistributedSampler."""
+
+import hashlib
+import itertools
+import json
+import os
+import struct
+
+import oracle
+import pytest
+import realserver
+from processes import read_in_processes, until
+
+EPOCHS = 4
+
+# Every combination of ranks, drop_last and budget; I/O modes take turns, so that each meets each of the others. LCACHE_MATRIX=full: all.
+MODES = [("uring", "1"), ("pread", "0"), ("uring", "0"), ("pread", "1")]
+CASES = [
+    (world, drop_last, part, *mode)
+    for (w, world), (d, drop_last), (p, part) in itertools.product(enumerate((1, 2, 8)), enumerate((False, True)), enumerate((None, 0.5, 0.1)))
+    for m, mode in enumerate(MODES)
+    if m == (w + 2 * d + p) % 4 or os.environ.get("LCACHE_MATRIX") == "full"
+]
+
+
+def test_the_oracle_is_torch():
+    """The restatement of DistributedSampler gives what torch itself gave when the vectors were recorded."""
+    with open(os.path.join(realserver.ROOT, "testdata", "vectors", "torch.distributed_sampler.json")) as f:
+        cases = json.load(f)["cases"]
+    compared = 0
+    for case in cases:
+        p = case["params"]
+        if not p["shuffle"] or p.get("semantics") or p.get("batch_size") or p["n"] > 5000:
+            continue
+        for epoch in case["epochs"]:
+            order = oracle.distributed_sampler(p["n"], int(p["seed"]), epoch["epoch"], p["world"], p["rank"], p["drop_last"])
+            assert hashlib.sha256(struct.pack(f"<{len(order)}I", *order)).hexdigest() == epoch["sha256"], (p, epoch["epoch"])
+            compared += 1
+    assert compared >= 6
+
+
+def digest(cache, epoch):
+    """order_digest: the delivered indices, rank by rank."""
+    h = hashlib.sha256()
+    for rank in range(cache.world):
+        order = cache.order(epoch, rank)
+        h.update(struct.pack(f"<{len(order)}I", *order))
+    return h.hexdigest()
+
+
+@pytest.mark.parametrize("world, drop_last, part, io, direct", CASES)
+def test_epochs(prepare, reader, tree, monkeypatch, world, drop_last, part, io, direct):
+    monkeypatch.setenv("LCACHE_IO", io)
+    monkeypatch.setenv("LCACHE_DIRECT", direct)
+    # Beside a real budget the least slack is nothing, beside one of 5 MB it is all.
+    budget = int(part * tree.bytes) + (5 << 20) if part else None
+    cache = prepare(tree, world=world, drop_last=drop_last, budget=budget, batch_size=13, epochs=EPOCHS, seed=3)
+    used = [cache.used()]
+    cache.start()
+    status = cache.status()
+    assert (status["io_engine"].startswith("io_uring"), status["direct"]) == (io == "uring", direct == "1")
+    readers = [reader(cache) for _ in range(world)]
+    assert all([r.ask("ready") for r in readers])
+    for epoch in range(EPOCHS):
+        assert read_in_processes(readers, epoch, epoch + 1) == sum(len(cache.batches(epoch, r)) for r in range(world))
+        used.append(cache.used())
+    assert max(used) <= cache.report["budget_bytes"] and (not budget or cache.report["budget_bytes"] <= budget)
+
+    job = until(lambda: (j := cache.job())["epochs_done"][EPOCHS - 1 :] and j, "four finished epochs")
+    assert [e["order_digest"] for e in job["epochs_done"]] == [digest(cache, e) for e in range(EPOCHS)]
+    assert job["samples_delivered"] == sum(len(cache.order(e, r)) for e in range(EPOCHS) for r in range(world))
+    assert [job[k] for k in ("divergences", "corrupt_samples", "stale_samples", "reorder_dropped")] == [0, 0, 0, 0]
+    check_hits(cache, job, part)
+    for r in readers:
+        r.close()
+
+
+def check_hits(cache, job, part):
+    """All of it from the log with a full budget; with less, as much as the budget holds."""
+    report, tree = cache.report, cache.folder
+    hits = job["hits"] / (job["hits"] + job["misses"])
+    if part is None:
+        assert (report["read_bytes"], job["misses"], job["source_bytes"]) == (tree.bytes, 0, 0)
+    else:
+        largest, empty = max(map(len, tree.contents)), sum(not c for c in tree.contents)
+        assert report["stored_bytes"] >= 0.98 * cache.room(report) - largest
+        share = (report["stored_samples"] + empty) / len(tree)
+        print(f"hits {hits:.3f}, stored samples {share:.3f}, stored bytes {report['stored_bytes'] / tree.bytes:.3f}")
+        # Which samples an epoch leaves out or repeats is drawn anew each time.
+        assert abs(hits - share) <= 0.01
+        assert job["source_bytes"] <= 1.05 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
+    if job["log_read_bytes"] >= EPOCHS * 32 * report["block_bytes"]:
+        assert job["log_read_bytes"] / job["log_read_ops"] >= 0.95 * report["block_bytes"]
+    assert job["random_reads"] <= job["samples_delivered"] / 10
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_source_is_read_once(serve, reader, small, drop_last):
+    """Without prefill the first epoch reads the source, and nothing does after it: also what an epoch leaves out is kept."""
+    cache = serve(small, world=7, drop_last=drop_last, batch_size=8, epochs=4, extra=["--no-prefill"])
+    assert len(small) % 7, "there must be something to leave out"
+    assert (cache.report["read_bytes"], cache.report["stored_bytes"]) == (0, 0)
+    readers = [reader(cache) for _ in range(7)]
+    read_in_processes(readers, 0, 1)
+    first = until(lambda: (j := cache.job())["source_bytes"] == small.bytes and j, f"{small.bytes} bytes read from the source")
+    read_in_processes(readers, 1, 4)
+    job = cache.job()
+    assert job["source_bytes"] == small.bytes
+    assert job["misses"] == first["misses"] <= len(small)
+
+
+@pytest.mark.parametrize("change", [{"seed": 5}, {"batch_size": 7}, {"world": 3, "drop_last": True}, {"seed": 2**63 + 11, "epochs": 2}])
+def test_another_job_over_the_same_cache(serve, reader, small, change):
+    """Other flags sort what the log holds anew. The source could as well be gone, and for the server it is."""
+    cache = serve(small, world=2, epochs=3)
+    old = [reader(cache), reader(cache)]
+    read_in_processes(old, 0, 1)
+    for r in old:
+        r.close()
+    cache.stop()
+    for name, value in change.items():
+        setattr(cache, name, value)
+    report = cache.ingest()
+    assert (report["read_bytes"], report["read_samples"]) == (0, 0)
+    cache.start()
+    read_in_processes([reader(cache) for _ in range(cache.world)], 0, cache.epochs)
+    job = cache.job()
+    assert (job["misses"], job["source_bytes"], job["divergences"]) == (0, 0, 0)
+
+
+def test_names(serve, reader, tree):
+    """Names are the files' paths below the root, whatever letters they are made of."""
+    cache = serve(tree, epochs=1, batch_size=61)
+    assert reader(cache).ask("epoch", epoch=0, rank=0, names=True) == len(cache.batches(0, 0))
+    with cache.connect() as job:
+        assert job.classes == [f"class{i}" for i in range(7)]
+        assert (job.samples, job.epochs, job.batch_size) == (len(tree), 1, 61)

@@ -1,0 +1,159 @@
+"""Stops and kills: ingest goes on where it was, a server that comes back serves what is valid, clients go on in the same order.
+
+LCACHE_KILLS is how often each is killed (12), LCACHE_SEED says where.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+import realserver
+from processes import DEADLINE, read_in_processes
+
+KILLS = int(os.environ.get("LCACHE_KILLS", "12"))
+
+
+def test_a_stop_in_the_middle(serve, reader, small, draw):
+    """SIGTERM under running clients, once an epoch. A clean stop keeps everything: nothing is read from the source."""
+    cache = serve(small, world=2, epochs=4, batch_size=8)
+    readers = [reader(cache), reader(cache)]
+    assert all([r.ask("ready") for r in readers])
+    size = len(cache.batches(0, 0))
+    for epoch in range(4):
+        at = draw.randrange(1, size)
+        for rank, r in enumerate(readers):
+            r.tell("epoch", epoch=epoch, rank=rank, report=1)
+        while readers[epoch % 2].line()["at"][1] < at:
+            pass
+        cache.stop()
+        cache.start()
+        assert [r.answer() for r in readers] == [size, size]
+        job = cache.job()
+        assert (job["misses"], job["source_bytes"], job["corrupt_samples"], job["divergences"]) == (0, 0, 0, 0)
+
+
+def test_stops_in_five_seconds(serve, reader, small):
+    """With clients that read, hold, wait and say nothing at all."""
+    cache = serve(small, world=2, epochs=1000, batch_size=8)
+    reading, holding, silent = reader(cache), reader(cache), reader(cache)
+    silent.ask("ready")
+    holding.ask("keep", epoch=0, rank=1, count=5)
+    reading.tell("epochs", first=0, last=1000, rank=0, report=1)
+    for _ in range(20):
+        reading.line()
+    process, cache.process = cache.process, None
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(timeout=5)
+    finally:
+        process.kill()
+        _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert not os.path.exists(cache.socket)
+    assert holding.ask("check_kept") == 5
+
+
+def test_a_second_server(serve, small):
+    """It ends with 1 and says who is there; so do other commands that need the cache for themselves. The first one notices nothing."""
+    cache = serve(small, epochs=1)
+    for command in (["serve"], ["ingest", "--source", small.root], ["verify"]):
+        done = realserver.lcache_command(*command, "--cache", cache.cache, check=False)
+        assert done.returncode == 1, (command, done)
+        (line,) = done.stderr.splitlines()
+        assert str(cache.process.pid) in line
+    with cache.connect() as job:
+        cache.read(job, 0, 0)
+    holder = cache.process.pid
+    cache.kill()
+    cache.start()  # at once: a killed server leaves nothing that has to be cleaned up
+    assert cache.status()["pid"] != holder
+
+
+def test_kills_of_ingest(prepare, tree, draw):
+    """Killed at random points and run again, it goes on; in the end everything is there, once, and verified."""
+    cache = prepare(tree, epochs=2, world=2, batch_size=13, budget=int(1.25 * tree.bytes))
+    full = sum(len(c) > 0 for c in tree.contents)
+    shutil.rmtree(cache.cache)
+    began = time.monotonic()
+    assert not kill_an_ingest(cache, DEADLINE)
+    whole = time.monotonic() - began
+    killed = resumed = 0
+    while killed < KILLS:
+        shutil.rmtree(cache.cache)
+        for _ in range(draw.randrange(1, 4)):
+            killed += kill_an_ingest(cache, draw.uniform(0.2, 1.1) * whole)
+            assert not os.path.isdir(cache.cache) or cache.used() <= cache.budget
+        report = cache.ingest()
+        assert cache.used() <= cache.budget
+        assert report["already"] + report["read_samples"] == full
+        assert (report["stored_samples"], report["stored_bytes"]) == (full, tree.bytes), f"after {killed} kills"
+        resumed += 0 < report["already"] < full
+    print(f"{killed} kills, {resumed} times something was there but not all")
+    assert cache.ingest()["read_bytes"] == 0
+    report = cache.verify()
+    assert (report["samples"], report["corrupt"], report["different"]) == (len(tree), 0, 0)
+    cache.start()
+    cache.read_all()
+    job = cache.job()
+    assert (job["misses"], job["source_bytes"], job["corrupt_samples"]) == (0, 0, 0)
+
+
+def kill_an_ingest(cache, seconds):
+    """Starts an ingest and kills it; whether it was still running."""
+    job = {"recipe": "torch.distributed_sampler", "seed": cache.seed, "epochs": cache.epochs, "batch-size": cache.batch_size, "world-size": cache.world}
+    flags = {"source": cache.folder.root, "cache": cache.cache, "budget": cache.budget, "jobs": 2, **job}
+    command = [realserver.BINARY, "ingest", "--quiet"] + [f"--{name}={value}" for name, value in flags.items()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    _, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode in (0, -signal.SIGKILL), errors.decode()
+    return process.returncode != 0
+
+
+@pytest.mark.parametrize("part", [None, 0.5])
+def test_kills_of_the_server(prepare, reader, small, draw, part):
+    """Killed at random batches of a training run, in the middle of reordering: the clients go on, exact to the byte and the order."""
+    budget = int(part * small.bytes) + (5 << 20) if part else None
+    cache = prepare(small, world=2, epochs=10_000, batch_size=8, budget=budget)
+    cache.start()
+    readers = [reader(cache), reader(cache)]
+    assert all([r.ask("ready") for r in readers])
+    size = len(cache.batches(0, 0))
+    reordering = 0
+    epoch, at = 0, 0
+    for kill in range(KILLS):
+        # Both ranks read on from where they are, as a training run would; the kill comes after some batches of one of them.
+        victim = draw.randrange(2)
+        last = epoch + 2
+        for rank, r in enumerate(readers):
+            r.tell("epochs", first=epoch, last=last, rank=rank, report=1)
+        for _ in range(draw.randrange(1, 2 * size)):
+            at = readers[victim].line()["at"]
+        job = cache.job()
+        reordering += 0 < job["log_write_ops"]
+        cache.kill()
+        assert cache.used() <= cache.report["budget_bytes"]
+        cache.start()
+        assert [r.answer() for r in readers] == [2 * size, 2 * size], f"kill {kill} at {at}"
+        assert cache.used() <= cache.report["budget_bytes"]
+        job = cache.job()
+        assert (job["corrupt_samples"], job["divergences"]) == (0, 0)
+        epoch = last
+    assert reordering >= KILLS // 3, "too few of the kills met a server that had begun to reorder"
+    read_in_processes(readers, epoch, epoch + 2)
+    before = cache.job()
+    read_in_processes(readers, epoch + 2, epoch + 4)
+    after = cache.job()
+    if part is None:
+        assert after["source_bytes"] == before["source_bytes"], "what a kill lost was not put back into the log"
+    for r in readers:
+        r.close()
+    cache.stop()
+    report = cache.verify()
+    assert (report["corrupt"], report["different"]) == (0, 0)
