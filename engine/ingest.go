@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -532,16 +533,21 @@ func freeSpace(dir string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// refuseFileSystem keeps caches off file systems where they make no sense.
+// refuseFileSystem keeps caches off file systems where they make no sense. LCACHE_TMPFS=1 allows memory, for tests.
 func refuseFileSystem(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("look at %s: %w", dir, err)
 	}
-	names := map[int64]string{unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.CIFS_SUPER_MAGIC: "CIFS",
-		unix.SMB2_SUPER_MAGIC: "SMB", unix.CEPH_SUPER_MAGIC: "Ceph", 0x0bd00bd0: "Lustre"}
-	if name, ok := names[int64(st.Type)]; ok {
-		return fmt.Errorf("%s is on a network file system (%s): a cache belongs on a local SSD; give another --cache", dir, name)
+	const lustre = 0x0bd00bd0
+	switch kind := uint32(st.Type); kind {
+	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, lustre:
+		names := map[uint32]string{unix.NFS_SUPER_MAGIC: "NFS", unix.CEPH_SUPER_MAGIC: "Ceph", lustre: "Lustre"}
+		return fmt.Errorf("%s is on a network file system (%s): a cache belongs on a local SSD; give another --cache", dir, cmp.Or(names[kind], "SMB"))
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
+		if os.Getenv("LCACHE_TMPFS") != "1" {
+			return fmt.Errorf("%s is in memory (tmpfs), which the cache would take from training: a cache belongs on a local SSD; give another --cache", dir)
+		}
 	}
 	return nil
 }

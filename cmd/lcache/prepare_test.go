@@ -52,6 +52,22 @@ func (s *script) disk(path, size string) {
 	})
 }
 
+// memory makes a link to a folder in memory.
+func (s *script) memory(path string) {
+	var st unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &st); err != nil || st.Type != unix.TMPFS_MAGIC {
+		s.t.Skip("/dev/shm is no tmpfs here")
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "lcache-test-")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Symlink(dir, path); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // patterned writes a file of some size whose bytes depend on its name and their place.
 func patterned(path, size string) error {
 	n, err := strconv.Atoi(size)

@@ -25,7 +25,7 @@ import (
 //	2> a line on stderr
 //
 // Other lines prepare: file PATH TEXT, size PATH BYTES, dir PATH, link PATH TARGET, remove PATH, damage PATH, set NAME=VALUE,
-// disk PATH SIZE (a small file system, which needs root: without, the rest of the script is skipped), stop (SIGTERM to the server,
+// disk PATH SIZE (a small file system, which needs root: without, the rest of the script is skipped), memory PATH (a folder in memory), stop (SIGTERM to the server,
 // which must end with 0), kill (SIGKILL). Commands run in a folder of their own, $WORK.
 
 // TestMain lets the test's own binary be lcache: a script's processes have real exit codes, signals and locks.
@@ -110,6 +110,8 @@ func (s *script) step(path string, lines []string, i int) int {
 		err = damage(file)
 	case verb == "disk":
 		s.disk(file, text)
+	case verb == "memory":
+		s.memory(file)
 	case verb == "set":
 		s.env = append(s.env, strings.ReplaceAll(rest, "$WORK", s.work))
 	case verb == "stop" || verb == "kill":

@@ -66,7 +66,7 @@ func newServeCommand(g *globals) *cobra.Command {
 		o.engine.Version, o.server.Version = cmd.Version, cmd.Version
 		return serve(cmd.Context(), o, func(e *engine.Engine) error {
 			if !g.quiet {
-				writeDefaults(cmd.ErrOrStderr(), defaults)
+				writeDefaults(cmd.ErrOrStderr(), append(defaults, e.Defaults()...))
 			}
 			if g.json {
 				return writeJSON(cmd.OutOrStdout(), map[string]any{"socket": o.server.Path, "pid": os.Getpid()})

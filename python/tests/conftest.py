@@ -1,7 +1,11 @@
+import os
+
 import fakeserver
 import pytest
 
 import lcache
+
+os.environ["LCACHE_TMPFS"] = "1"  # temporary folders may be in memory, and a cache in one is fine for tests
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ needs_binary = pytest.mark.skipif(not os.access(BINARY, os.X_OK), reason=f"no {B
 def lcache_command(*arguments, check=True):
     """Runs lcache and returns the finished process; its stdout is parsed when --json was among the arguments."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("LCACHE_") or k in ("LCACHE_IO", "LCACHE_DIRECT")}
+    env["LCACHE_TMPFS"] = "1"  # temporary folders may be in memory
     done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, env=env, timeout=120)
     if check and done.returncode != 0:
         raise AssertionError(f"lcache {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stderr}")
