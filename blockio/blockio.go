@@ -31,7 +31,7 @@ var ErrClosed = errors.New("block I/O is closed")
 // Options of Open. The zero value is the automatic choice.
 type Options struct {
 	Engine string       // "auto" (or empty), "uring" or "pread"; uring fails instead of falling back
-	Direct string       // "auto" (or empty), "on" or "off"; on makes OpenFile fail where O_DIRECT is refused
+	Direct string       // "auto" (or empty), "on" or "off" ("1" or "0", as LCACHE_DIRECT has it); on makes OpenFile fail where O_DIRECT is refused
 	Depth  int          // transfers in flight at most; 0 means DefaultDepth
 	Logger *slog.Logger // told which engine was chosen and why; nil is silent
 }
@@ -72,6 +72,10 @@ func Open(opts Options) (*IO, error) {
 	switch direct {
 	case "":
 		direct = "auto"
+	case "0":
+		direct = "off"
+	case "1":
+		direct = "on"
 	case "auto", "on", "off":
 	default:
 		return nil, fmt.Errorf("open block I/O: direct is %q, want auto, on or off", opts.Direct)

@@ -110,7 +110,13 @@ func (f Facts) at(w uint64) (Sizing, error) {
 		s = f.Segment
 	}
 	z := Sizing{Block: w, Segment: s, Slot: s + w, Credit: uint64(f.Ranks) * f.Batch}
-	z.Segments = int((kept+s-1)/s) + 2 // a cut at sample boundaries, and the rest in segments of its own
+	// A cut comes before the sample that does not fit any more, which costs nothing where samples are small beside a segment, and up to
+	// half of it where they are not; and the rest has segments of its own.
+	fill := s
+	if f.Largest > s/4 {
+		fill = max(s-min(f.Largest, s), s/2)
+	}
+	z.Segments = int((kept+fill-1)/fill) + 2
 	z.Buffers = z.Segments + 16*f.Devices
 	err := f.space(&z)
 	if z.Room < f.Kept { // only then are there samples that the log does not keep

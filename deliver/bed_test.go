@@ -47,7 +47,7 @@ var sizes = []uint32{100, 5000, 1, 0, 777, 64, 3000, 9000, 100, 100, 100, 100}
 
 func newBed(t *testing.T, o deliver.Options) *bed {
 	t.Helper()
-	disk, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: map[string]string{"0": "off", "1": "on"}[os.Getenv("LCACHE_DIRECT")]})
+	disk, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -37,7 +38,7 @@ type core struct {
 	schedule  *schedule
 	sizing    chunker.Sizing
 	logger    *slog.Logger
-	recovered [2]bool // Logfiles that another process began
+	recovered [2]atomic.Bool // Logfiles that another process began
 }
 
 const (
@@ -164,7 +165,7 @@ func (c *core) locate() {
 		if l == nil {
 			continue
 		}
-		c.recovered[slot] = true
+		c.recovered[slot].Store(true)
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
 				c.loc.Set(index, c.loc.At(slot, seg, off))
@@ -189,7 +190,7 @@ func (c *core) keep(index sample.Index) bool {
 // logfile is the Logfile in a slot now, or nil.
 func (c *core) logfile(slot int) *logfile.Logfile { return c.store.Logfiles()[slot] }
 
-func (c *core) wasRecovered(slot int) bool { return c.recovered[slot] }
+func (c *core) wasRecovered(slot int) bool { return c.recovered[slot].Load() }
 
 // close gives everything back in reverse order of opening.
 func (c *core) close() (err error) {

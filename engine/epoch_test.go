@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -69,17 +70,7 @@ func mixedSizes(r *rand.Rand, i int) int {
 }
 
 // testIO is the mode that the suite runs in.
-func testIO() IO { return IO{Engine: os.Getenv("LCACHE_IO"), Direct: directMode()} }
-
-func directMode() string {
-	switch os.Getenv("LCACHE_DIRECT") {
-	case "0":
-		return "off"
-	case "1":
-		return "on"
-	}
-	return ""
-}
+func testIO() IO { return IO{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")} }
 
 func samplerJob(epochs, batch, world int, dropLast bool) Job {
 	return Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: epochs, BatchSize: batch, World: world, DropLast: dropLast}
@@ -122,7 +113,8 @@ func closeEngine(t testing.TB, e *Engine) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := e.Close(ctx); err != nil {
-		t.Errorf("close: %v", err)
+		stacks := make([]byte, 1<<20)
+		t.Fatalf("close: %v\n%s", err, stacks[:runtime.Stack(stacks, true)])
 	}
 }
 

@@ -38,7 +38,7 @@ func (c *core) begin(slot int, line *chunker.Line, o *epochOrder, epoch uint32) 
 	if err != nil {
 		return nil, err
 	}
-	c.recovered[slot] = false
+	c.recovered[slot].Store(false)
 	return l, nil
 }
 

@@ -8,8 +8,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -104,6 +106,10 @@ func (m *model) fail(format string, args ...any) {
 	m.t.Helper()
 	for _, line := range m.log[max(0, len(m.log)-30):] {
 		m.t.Log(line)
+	}
+	if strings.Contains(fmt.Sprintf(format, args...), "waited") {
+		stacks := make([]byte, 1<<20)
+		m.t.Logf("%+v\n%s", m.e.Status(), stacks[:runtime.Stack(stacks, true)])
 	}
 	m.t.Fatalf(format, args...)
 }

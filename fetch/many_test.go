@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // openIO opens the engine that LCACHE_IO and LCACHE_DIRECT name, so that the suite can be run in each mode.
 func openIO(t testing.TB) *blockio.IO {
 	t.Helper()
-	direct := map[string]string{"0": "off", "1": "on"}[os.Getenv("LCACHE_DIRECT")]
+	direct := os.Getenv("LCACHE_DIRECT")
 	io, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: direct})
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ type spec struct {
 
 func newBed(t *testing.T, s spec) *bed {
 	t.Helper()
-	direct := map[string]string{"0": "off", "1": "on"}[os.Getenv("LCACHE_DIRECT")]
+	direct := os.Getenv("LCACHE_DIRECT")
 	io, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: direct})
 	if err != nil {
 		t.Fatal(err)

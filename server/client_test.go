@@ -45,7 +45,7 @@ func testEngine(t testing.TB, change func(*engine.Options)) *engine.Engine {
 			t.Fatal(err)
 		}
 	}
-	direct := map[string]string{"0": "off", "1": "on"}[os.Getenv("LCACHE_DIRECT")]
+	direct := os.Getenv("LCACHE_DIRECT")
 	o := engine.Options{Dirs: []string{filepath.Join(dir, "cache")}, IO: engine.IO{Engine: os.Getenv("LCACHE_IO"), Direct: direct}}
 	ctx := context.Background()
 	_, err := engine.Ingest(ctx, engine.IngestOptions{Source: filepath.Join(dir, "source"), Dirs: o.Dirs, IO: o.IO, Block: 128 << 10,
