@@ -251,7 +251,7 @@ func (c *core) facts() chunker.Facts {
 	}
 	batch := max(c.job.Job.BatchSize, 1)
 	if len(sizes) > 0 {
-		f.Batch = max(f.Largest, uint64(min(batch, len(sizes)))*(f.Kept/uint64(len(sizes))+1))
+		f.Batch = max(f.Largest, c.job.Chunk, uint64(min(batch, len(sizes)))*(f.Kept/uint64(len(sizes))+1))
 	}
 	f.BatchSamples = batch
 	f.Metadata = metadataBytes(c.dirs[0], c.manifest, f.Kept)

@@ -19,6 +19,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/logfile"
+	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -157,6 +158,9 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	}
 	c.job = jobFile{Schema: 1, Source: c.source.String(), Exts: in.Exts, Flat: in.Flat, Job: in.Job, Budget: in.Budget, Memory: in.Memory,
 		Share: in.Share, Shares: in.Shares}
+	if err := in.measureChunks(); err != nil {
+		return err
+	}
 	if !in.fresh {
 		if in.Budget == 0 || in.Budget == old.Budget {
 			c.job.Budget, c.job.Threshold, c.job.Kept, c.job.KeptBytes = old.Budget, old.Threshold, old.Kept, old.KeptBytes
@@ -176,6 +180,25 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	return writeJob(c.dirs[0], c.job)
+}
+
+// measureChunks finds the largest chunk of the first epoch; later ones are much the same.
+func (in *ingest) measureChunks() error {
+	c := in.core
+	if c.schedule.replay == nil {
+		return nil
+	}
+	order, err := c.schedule.order(0)
+	if err != nil {
+		return err
+	}
+	list, err := metaindex.NewList(order.Chunks, order.ranks, c.manifest.Sizes(), nil)
+	if err != nil {
+		return err
+	}
+	c.job.Chunk = list.Largest()
+	list.Free()
+	return nil
 }
 
 // list makes the manifest. The one that is there stays if the source is the same.

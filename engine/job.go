@@ -66,6 +66,7 @@ type jobFile struct {
 	Threshold uint64   `json:"threshold"` // of admission by name hash
 	Kept      int      `json:"kept_samples"`
 	KeptBytes uint64   `json:"kept_bytes"`
+	Chunk     uint64   `json:"largest_chunk"` // bytes, of the first epoch: what a client must be allowed to hold at least
 	Share     int      `json:"share,omitempty"`
 	Shares    int      `json:"shares,omitempty"`
 }

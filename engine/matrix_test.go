@@ -63,7 +63,7 @@ func TestMatrix(t *testing.T) {
 }
 
 func (d *dataset) matrixCase(t *testing.T, io IO, j Job, budget float64) {
-	in := IngestOptions{Job: j, Memory: 40 << 20, IO: io}
+	in := IngestOptions{Job: j, Memory: 56 << 20, IO: io}
 	if budget < 1 {
 		in.Budget = int64(budget*float64(d.total)) + 6<<20 // and the least slack of 32 blocks, which is nothing beside a real budget
 	}

@@ -80,7 +80,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	})
 	world := []int{1, 2, 3, 8}[r.IntN(4)]
 	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
-	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: 60 << 20, NoPrefill: r.IntN(3) == 0}
+	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: 200 << 20, NoPrefill: r.IntN(3) == 0}
 	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20
 	}
