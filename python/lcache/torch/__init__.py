@@ -1,0 +1,13 @@
+"""lcache for PyTorch: datasets over lcache, and loaders whose coming order the server knows.
+
+    dataset = ImageFolder("/data/train", transform, cache="/nvme/lcache")
+    loader = DataLoader(dataset, batch_size=256, shuffle=True, num_workers=8, seed=0)
+
+Everything is torch's own with one thing added: batch samplers tell the server what they will ask for. Needs torch, and PIL for images.
+"""
+
+from .dataset import Dataset, ImageFolder, Sample
+from .loader import DataLoader, watch
+from .sampler import BatchSampler
+
+__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "Sample", "watch"]

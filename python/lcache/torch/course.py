@@ -1,0 +1,370 @@
+"""The course that a batch sampler will take: foreseen from copies of it, pushed to the server, and compared with what it then does.
+
+A Course belongs to one batch sampler, its subject. Every epoch's batches come from the subject itself; copies only say what will come. The
+order of an epoch is a function of the sampler, its seed and the epoch's number: generators of the sampler's own are set to the state
+that they would have if every earlier epoch had run to its end, unless somebody else has set them meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed
+
+from ..errors import ArgumentError, Error
+from . import split
+from .clone import Generators, base_seed, clone, quiet, same
+from .route import Route, dataset_of
+from .tags import TaggedBatch
+
+_log = logging.getLogger("lcache")
+
+AHEAD = 2  # epochs foreseen beyond the one that begins: what is written while it is read, and the one after that
+ENDLESS = 1 << 24  # batches of a sampler without a length
+
+# Who says the order of a server's rank: the first loader that reads, for as long as it lives. Others are served by index.
+_owners: weakref.WeakValueDictionary[tuple[str, int], Course] = weakref.WeakValueDictionary()
+
+
+class Resume(NamedTuple):
+    """Where to go on: `before` samples of the global order, and then `consumed` batches of batch_size on each of `world` ranks, are done."""
+
+    epoch: int
+    consumed: int
+    world: int
+    batch_size: int
+    before: int
+    digest: str | None
+
+
+class Course:
+    def __init__(self, subject: Any) -> None:
+        self.subject = subject
+        self.limit = ENDLESS
+        self.route: Route | None = None
+        self.epoch = -1  # that is being read, or was last
+        self.skipped = 0  # batches of it that were done before a resume
+        self.before = 0  # samples of its global order that were done in another world before a resume
+        self.complete = False  # it was read to its end
+        self.exact: bool | None = None  # whether all batches of it were as foreseen; None if nothing was foreseen
+        self._asked: int | None = None
+        self._resume: Resume | None = None
+        self._seen: int | None = None  # the sampler's own epoch at the last beginning
+        self._stuck = False
+        self._base: list[bool] = []  # which generators the loader draws its base seed from
+        self._chain: dict[int, list[Any]] = {}  # the generators' states at each epoch's beginning
+        self._unbegun: list[Any] | None = None  # their states when an iterator was made that has not begun
+        self._left: list[Any] | None = None  # their states as the last epoch left them
+        self._begun: list[Any] = []  # their states when the epoch's first batch was drawn
+        self._noted: tuple[int, str] | None = None  # the digest of an epoch that can't be told later
+        self._pushed: dict[int, list[list[int]]] = {}
+        self._said: set[str] = set()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Course:
+        return Course(memo.get(id(self.subject)))
+
+    def __reduce__(self) -> Any:
+        return Course, (self.subject,)
+
+    # What others ask and say.
+
+    def bind(self, dataset: Any, generator: Any = None) -> None:
+        """The dataset that the batches are for, and the generator that the loader draws its base seed from."""
+        self.route = Route(dataset)
+        self._base = [g is generator for g in Generators(self.subject)]
+
+    def seed(self) -> int | None:
+        """What the order follows from, as far as it is a number."""
+        for s in split.chain(self.subject):
+            for name in ("seed", "initial_seed"):
+                if isinstance(getattr(s, name, None), int):
+                    return int(getattr(s, name))
+        return Generators(self.subject).seed()
+
+    def set_epoch(self, epoch: int) -> None:
+        self._asked = epoch
+        holder = split.epoch_holder(self.subject)
+        if holder is not None:
+            holder.set_epoch(epoch)
+
+    def resume(self, at: Resume) -> None:
+        self._resume = at
+        self.set_epoch(at.epoch)
+
+    def check_world(self, loader: Any) -> None:
+        """Warns of the loader of a process that is one of many and goes over all samples."""
+        dist = torch.distributed
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and split.world_rank(self.subject) is None:
+            self._once("world", f"this is one of {dist.get_world_size()} processes, and each of them reads all samples: give the loader a DistributedSampler")
+
+    def reseed(self, seed: int) -> None:
+        """The sampler's own generators begin again with another seed."""
+        for g in Generators(self.subject):
+            if isinstance(g, torch.Generator):
+                g.manual_seed(seed)
+        self._chain = {}
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return split.world_rank(self.subject) or (1, 0)
+
+    @property
+    def next_epoch(self) -> int:
+        """That the next iteration will read."""
+        holder = split.epoch_holder(self.subject)
+        if self._asked is not None:
+            return self._asked
+        if holder is not None and (self.epoch < 0 or holder.epoch != self._seen):
+            return int(holder.epoch)
+        return self.epoch + 1
+
+    def digest(self, epoch: int) -> str | None:
+        """Of the epoch's global order; None if that can't be told. Right for the epoch that is being read and for later ones."""
+        if self._noted is not None and self._noted[0] == epoch:
+            return self._noted[1]
+        try:
+            with quiet() as guard:
+                twin = clone(self.subject)
+                self._put(twin, epoch)
+                order = split.merge(twin)
+                # If it drew from a global generator, the order can be told only at its beginning.
+                return None if guard.drawn() else split.digest(order)
+        except Exception as e:
+            self._once("digest", f"the order of epoch {epoch} can't be told from a copy of the sampler: {e!r}")
+            return None
+
+    # An epoch.
+
+    def iterate(self) -> Iterator[list[int]]:
+        """The subject's batches, tagged. Like those of any sampler they are drawn when they are asked for."""
+        generators = Generators(self.subject)
+        found = generators.states()
+        if self._unbegun is not None:
+            # An iterator was made and nothing was asked of it: all that can have happened is the loader's draw.
+            twin = Generators(clone(self.subject))
+            twin.restore(self._unbegun)
+            self._draw_base(twin)
+            if same(twin.states(), found):
+                found = self._unbegun
+        self._unbegun = found
+        return self._epoch(generators, found)
+
+    def _epoch(self, generators: Generators, found: list[Any]) -> Iterator[list[int]]:
+        self._begin(generators, found)
+        number, (_, rank) = self.epoch, self.place
+        expected = self._foresee(generators)
+        batches, skip = self._rest(number)
+        if batches is not None:
+            expected[number] = batches
+        real = iter(self.subject_batches()) if batches is None else iter(batches)
+        ours = self._push(expected, rank)
+        foreseen = expected.get(number)
+        self.exact = None if foreseen is None else True
+        track = bool(len(generators)) and split.epoch_holder(self.subject) is None
+        count = 0
+        for count, batch in enumerate(real, 1):
+            if foreseen is not None and self.exact and (count > len(foreseen) or batch != foreseen[count - 1]):
+                self._diverged(number, count - 1, batch, foreseen)
+            if track:
+                self._left = generators.states()
+            if count > skip:
+                yield self._tagged(batch, (number, rank, count - 1)) if ours else batch
+        if track:
+            self._left = generators.states()
+        if foreseen is not None and self.exact and count < len(foreseen):
+            self._diverged(number, count, [], foreseen)
+        self.complete = True
+
+    def subject_batches(self) -> Any:
+        return self.subject.batches() if hasattr(self.subject, "batches") else self.subject
+
+    def _begin(self, generators: Generators, found: list[Any]) -> None:
+        """Decides the epoch's number and sets the sampler's generators to its beginning."""
+        self._unbegun = None
+        holder = split.epoch_holder(self.subject)
+        number = self.next_epoch
+        if holder is not None:
+            self._stuck = self.epoch >= 0 and self._asked is None and holder.epoch == self._seen
+            if self._stuck and self.complete and getattr(holder, "shuffle", True):
+                self._once("stuck", f"epoch never advanced: {type(holder).__name__}.epoch is still {holder.epoch}, so this epoch has the order of the last one; "
+                           "call set_epoch(epoch) before each epoch")
+            self._seen = holder.epoch
+        elif len(generators):
+            now = generators.states()
+            drawn = [not same([a], [b]) for a, b in zip(found, now)]
+            self._base = [a or b for a, b in zip(self._base or drawn, drawn)]
+            known = self._chain.get(number)
+            if not self._chain:
+                self._chain = {0: found} if number else {number: found}
+            elif not same(found, self._left) and not same(found, known):
+                self._chain = {number: found}  # somebody set them: their word counts
+            generators.restore(self._start(number))
+            self._draw_base(generators)
+        self._begun = generators.states()
+        self._asked, self.epoch, self.complete, self.skipped, self.before = None, number, False, 0, 0
+
+    def _draw_base(self, generators: Generators) -> None:
+        for g, drawn in zip(generators, self._base):
+            if drawn and isinstance(g, torch.Generator):
+                base_seed(g)
+
+    def _start(self, number: int) -> list[Any]:
+        """The generators' states at an epoch's beginning: by running copies through the epochs before it."""
+        at = max((e for e in self._chain if e <= number), default=min(self._chain))
+        if at < number:
+            with quiet():
+                twin = clone(self.subject)
+                generators = Generators(twin)
+                generators.restore(self._chain[at])
+                for e in range(at, number):
+                    self._draw_base(generators)
+                    for _ in self._bounded(twin):
+                        pass
+                    self._chain[e + 1] = generators.states()
+        for e in [e for e in self._chain if 0 < e < number - 1]:
+            del self._chain[e]
+        return self._chain.get(number, self._chain[at])
+
+    def _put(self, twin: Any, epoch: int) -> None:
+        """Brings a copy to an epoch's beginning."""
+        holder = split.epoch_holder(twin)
+        generators = Generators(twin)
+        if holder is not None:
+            begun = self.epoch >= 0 and self._seen is not None and self._asked is None
+            holder.set_epoch(epoch if not begun else self._seen if self._stuck else self._seen + epoch - self.epoch)
+        elif len(generators):
+            if epoch == self.epoch:
+                generators.restore(self._begun)
+            else:
+                if not self._chain:
+                    self._chain = {0: generators.states()}
+                generators.restore(self._start(epoch))
+                self._draw_base(generators)
+
+    def _bounded(self, batches: Any) -> Iterator[list[int]]:
+        """A copy's batches; an error if there are far more than it should have."""
+        try:
+            limit = 2 * len(self.subject) + 16
+        except (TypeError, NotImplementedError):
+            limit = self.limit
+        for count, batch in enumerate(batches):
+            if count > limit:
+                raise Error(f"the sampler goes on after {limit} batches")
+            yield batch
+
+    def _foresee(self, generators: Generators) -> dict[int, list[list[int]]]:
+        """The batches of this epoch and of the next ones, as far as they follow from the sampler's own state."""
+        foreseen: dict[int, list[list[int]]] = {}
+        if self._route() is None:
+            return foreseen
+        try:
+            with quiet() as guard:
+                twin = clone(self.subject)
+                own, holder = Generators(twin), split.epoch_holder(twin)
+                at = holder.epoch if holder is not None else 0
+                for ahead in range(1 + AHEAD):
+                    if holder is not None:
+                        holder.set_epoch(at if self._stuck else at + ahead)
+                    elif ahead:
+                        self._draw_base(own)
+                    batches = list(self._bounded(twin))
+                    if ahead and guard.drawn():
+                        break
+                    foreseen[self.epoch + ahead] = batches
+                    if guard.drawn():
+                        self._noted = self.epoch, self._merged_digest()
+                        self._once("global", "the order depends on a global random generator, so that only the epoch that begins can be foreseen, not the next: "
+                                   "give the sampler a generator of its own (or DataLoader a seed)", logging.INFO)
+                        break
+                    if holder is None and len(own):
+                        self._chain[self.epoch + ahead + 1] = own.states()
+        except Exception as e:
+            self._once("foresee", f"the order can't be foreseen, which costs speed: {type(self.subject).__name__}: {e!r}")
+        return foreseen
+
+    def _merged_digest(self) -> str:
+        with quiet():
+            return split.digest(split.merge(clone(self.subject)))
+
+    def _rest(self, number: int) -> tuple[list[list[int]] | None, int]:
+        """After a resume: the rest of the epoch's batches if they are others than the sampler's, else how many are done."""
+        at, self._resume = self._resume, None
+        if at is None or at.epoch != number:
+            return None, 0
+        now = self.digest(number)
+        if at.digest is not None and now != at.digest:
+            raise Error(f"resume in epoch {number}: its order is not the one that was saved (digest {now and now[:8]}, was {at.digest[:8]}): "
+                        "another seed, sampler or dataset, or another release of torch")
+        (world, rank), size = self.place, getattr(self.subject, "batch_size", None)
+        if at.before == 0 and (at.world, at.batch_size) == (world, size):
+            self.skipped = at.consumed
+            return None, at.consumed
+        if size is None:
+            raise Error("resume with another batch size or world size needs a batch sampler that has a batch_size")
+        with quiet():
+            twin = clone(self.subject)
+            self._put(twin, number)
+            order = split.merge(twin)
+        self.before = min(at.before + at.consumed * at.batch_size * at.world, len(order))
+        drop = any(getattr(s, "drop_last", False) for s in split.chain(self.subject) if hasattr(s, "num_replicas"))
+        mine = split.deal(order[self.before :], world, rank, drop)
+        return split.cut(mine, size, bool(getattr(self.subject, "drop_last", False))), 0
+
+    # What the server is told.
+
+    def _route(self) -> Route | None:
+        if self.route is None:
+            dataset = dataset_of(self.subject)
+            if dataset is not None:
+                self.route = Route(dataset)
+        return self.route if self.route is not None and self.route.leaves else None
+
+    def _push(self, expected: dict[int, list[list[int]]], rank: int) -> bool:
+        """Pushes what the server does not know yet. Whether this course says the order of its rank."""
+        route = self._route()
+        if route is None or not expected:
+            return False
+        for leaf in route.leaves:
+            if _owners.setdefault((leaf.job._path, rank), self) is not self:
+                return False
+        for epoch, batches in expected.items():
+            if self._pushed.get(epoch) == batches:
+                continue
+            parts = None if len(route.leaves) == 1 and route._plain else [route.batch(batch) for batch in batches]
+            for leaf in route.leaves:
+                try:
+                    leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf._key] for part in parts])
+                except ArgumentError as e:
+                    self._once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
+                    if epoch == self.epoch:
+                        return False
+            self._pushed[epoch] = batches
+        for epoch in [e for e in self._pushed if e < self.epoch]:
+            del self._pushed[epoch]
+        for leaf in route.leaves:
+            leaf.job._forget(self.epoch, rank)
+        return True
+
+    def _tagged(self, batch: Any, at: tuple[int, int, int]) -> Any:
+        if not isinstance(batch, list):
+            return batch
+        assert self.route is not None
+        return TaggedBatch(batch, at, self.route.batch(batch) if self.route.one_by_one else None)
+
+    def _diverged(self, epoch: int, number: int, batch: Any, foreseen: list[list[int]]) -> None:
+        self.exact = False
+        want = foreseen[number] if number < len(foreseen) else []
+        got = list(batch) if hasattr(batch, "__iter__") else [batch]
+        at = next((i for i, (a, b) in enumerate(itertools.zip_longest(got, want)) if a != b), 0)
+        self._once("diverged", f"the order differs from what a copy of the sampler said, first in epoch {epoch} batch {number} position {at} "
+                   f"({len(got)} samples, {len(want)} foreseen): the sampler draws from something that others draw from, too, or changes while it is read; this costs speed only")
+
+    def _once(self, key: str, message: str, level: int = logging.WARNING) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            _log.log(level, message)

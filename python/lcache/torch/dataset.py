@@ -1,0 +1,213 @@
+"""Map-style datasets over an lcache job: bytes come from lcache, everything else is as in torch and torchvision."""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch.utils.data
+
+from ..embedded import open as open_job
+from ..errors import ArgumentError
+from ..job import Job, connect
+from . import tags
+
+IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+
+
+class Sample:
+    """What decode gets beside the bytes; unpacks as (index, name, label, parts). The name is looked up when asked for."""
+
+    __slots__ = ("_batch", "_data", "_at", "index", "label")
+
+    def __init__(self, batch: Any, at: int, data: bytes) -> None:
+        self._batch, self._at, self._data = batch, at, data
+        self.index: int = batch.indices[at]
+        self.label: int = batch.labels[at]
+
+    @property
+    def name(self) -> str:
+        return self._batch.names[self._at]
+
+    @property
+    def parts(self) -> dict[str, bytes]:
+        """{extension: bytes}; a sample of one part has the extension ""."""
+        return {"": self._data}
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.index, self.name, self.label, self.parts))
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: Any) -> Any:
+        return (self.index, self.name, self.label, self.parts)[i]
+
+
+class Dataset(torch.utils.data.Dataset):
+    """The samples of a source, each made by decode(data: bytes, sample); without decode a sample is (bytes, label).
+
+    The job is lcache.open(source, cache, **options), or the one of a running server at socket. A batch is one request, of
+    whichever loader and sampler; copies in workers have connections of their own. It pickles to what it takes to connect again.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | None = None,
+        decode: Callable[[bytes, Sample], Any] | None = None,
+        *,
+        cache: Any = None,
+        socket: str | os.PathLike[str] | None = None,
+        job: Job | None = None,
+        **options: Any,
+    ) -> None:
+        if job is None:
+            if source is not None and socket is None and not os.environ.get("LCACHE_SOCKET"):
+                job = open_job(source, cache, **options)
+            else:
+                job = connect(socket, **options)
+        self.job = job
+        self.decode = decode
+        self.decode_seconds = 0.0  # in this process
+        self._key = secrets.token_hex(4)  # the same in every copy
+        self._length = job.samples
+        self._ahead: tuple[Any, dict[int, Any]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_ahead": None}
+
+    _derived: tuple[str, ...] = ()  # attributes that a copy finds out by itself
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._length} samples, {self.job!r}>"
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the labels."""
+        return self.job.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        return {name: label for label, name in enumerate(self.classes)}
+
+    def __getitem__(self, index: int) -> Any:
+        index = int(index)
+        if index < 0:
+            index += self._length
+        if not 0 <= index < self._length:
+            raise IndexError(f"sample {index} of {self._length}")
+        batch = tags.iterated()
+        part = batch.parts.get(self._key) if batch is not None and batch.parts else None
+        if batch is None or part is None or index not in part:
+            return self._made([index], None)[0]
+        # One of many that are asked for one by one (ConcatDataset): all of them in one request, at the first.
+        if self._ahead is None or self._ahead[0] is not batch:
+            self._ahead = batch, dict(self._bytes(part, batch.at))
+        raw, i, data = self._ahead[1][index]
+        return self._make(raw, i, data)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        at = tags.position(indices)
+        plain = [int(i) for i in indices[:]]
+        if plain and min(plain) < 0:
+            plain = [i + self._length if i < 0 else i for i in plain]
+        return self._made(plain, at)
+
+    def _made(self, indices: list[int], at: tags.At | None) -> list[Any]:
+        return [self._make(*entry) for _, entry in self._bytes(indices, at)]
+
+    def _bytes(self, indices: list[int], at: tags.At | None) -> Iterator[tuple[int, tuple[Any, int, bytes]]]:
+        """(index, (batch, position in it, bytes)) of each; no lease is held any more."""
+        for batch in self._batches(indices, at):
+            datas = [bytes(view) for view in batch.samples]
+            batch.release()
+            for i, data in enumerate(datas):
+                yield batch.indices[i], (batch, i, data)
+
+    def _batches(self, indices: list[int], at: tags.At | None) -> list[Any]:
+        try:
+            return [self.job.get(indices, at=at)]
+        except ArgumentError:
+            if len(indices) < 2 or max(indices) >= self._length or min(indices) < 0:
+                raise
+            # More bytes than the server lets out at once: it was started without knowing this batch size.
+            half = len(indices) // 2
+            return self._batches(indices[:half], None) + self._batches(indices[half:], None)
+
+    def _make(self, batch: Any, i: int, data: bytes) -> Any:
+        began = time.perf_counter()
+        try:
+            return self._decoded(data, batch, i)
+        finally:
+            self.decode_seconds += time.perf_counter() - began
+
+    def _decoded(self, data: bytes, batch: Any, i: int) -> Any:
+        if self.decode is None:
+            return data, batch.labels[i]
+        return self.decode(data, Sample(batch, i, data))
+
+
+def pil(data: bytes) -> Any:
+    """torchvision's default loader, from bytes: an RGB image of PIL."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        return image.convert("RGB")
+
+
+class ImageFolder(Dataset):
+    """torchvision.datasets.ImageFolder with its samples in lcache: the same classes, indices, labels and images.
+
+    loader makes an image of a sample's bytes (torchvision's takes a path). Needs PIL, and torchvision only for what transform uses of it.
+    """
+
+    _derived = ("_samples",)
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
+        loader: Callable[[bytes], Any] = pil,
+        *,
+        cache: Any = None,
+        socket: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        if socket is None and not os.environ.get("LCACHE_SOCKET"):
+            options.setdefault("ext", IMG_EXTENSIONS)
+        super().__init__(root, cache=cache, socket=socket, **options)
+        self.root = os.fspath(root) if root is not None else self.job.source
+        self.transform, self.target_transform, self.loader = transform, target_transform, loader
+
+    def _decoded(self, data: bytes, batch: Any, i: int) -> Any:
+        image, target = self.loader(data), batch.labels[i]
+        if self.transform is not None:
+            image = self.transform(image)
+        if self.target_transform is not None:
+            target = self.target_transform(target)
+        return image, target
+
+    @property
+    def samples(self) -> list[tuple[str, int]]:
+        """(path, label) of every sample, as torchvision's; asked of the server at the first use."""
+        known: list[tuple[str, int]] | None = self.__dict__.get("_samples")
+        if known is None:
+            labels = self.class_to_idx
+            names = self.job.names(range(self._length))
+            known = [(os.path.join(self.root, name), labels.get(name.split("/", 1)[0], 0)) for name in names]
+            self.__dict__["_samples"] = known
+        return known
+
+    imgs = samples
+
+    @property
+    def targets(self) -> list[int]:
+        return [label for _, label in self.samples]

@@ -1,0 +1,102 @@
+"""The same tensors and labels as torchvision and torch, however the workers are started."""
+
+import pickle
+
+import pictures
+import pytest
+from embedded_servers import root  # noqa: F401
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not hasattr(torch, "Tensor"):
+    pytest.skip("torch is not installed", allow_module_level=True)
+torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed")
+
+import lcache.torch as lt  # noqa: E402
+
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return pictures.make(str(tmp_path_factory.mktemp("photos") / "train"))
+
+
+@pytest.fixture(scope="module")
+def transform():
+    return torchvision.transforms.ToTensor()
+
+
+@pytest.fixture(scope="module")
+def expected(photos, transform):
+    """What torchvision and torch give: epochs of (pictures, labels)."""
+    theirs = torchvision.datasets.ImageFolder(photos, transform)
+    generator = torch.Generator().manual_seed(11)
+    loader = torch.utils.data.DataLoader(theirs, batch_size=8, shuffle=True, generator=generator)
+    return [list(loader) for _ in range(EPOCHS)]
+
+
+def same(got, want):
+    assert len(got) == len(want)
+    for (a, b), (x, y) in zip(got, want):
+        assert torch.equal(a, x) and torch.equal(b, y)
+
+
+def test_dataset(photos, root, transform):
+    ours, theirs = lt.ImageFolder(photos, transform, cache=root), torchvision.datasets.ImageFolder(photos, transform)
+    assert len(ours) == len(theirs)
+    assert (ours.classes, ours.class_to_idx, ours.targets) == (theirs.classes, theirs.class_to_idx, theirs.targets)
+    assert (ours.samples, ours.imgs) == (theirs.samples, theirs.imgs)
+    same([ours[i] for i in range(-3, len(ours))][:0], [])
+    for i in (0, 1, len(ours) - 1, -1):
+        assert torch.equal(ours[i][0], theirs[i][0]) and ours[i][1] == theirs[i][1]
+    with pytest.raises(IndexError):
+        ours[len(ours)]
+    assert len(pickle.dumps(lt.ImageFolder(photos, cache=root))) < 1024
+    assert [label for _, label in ours] == theirs.targets
+
+
+def test_target_transform_and_loader(photos, root):
+    ours = lt.ImageFolder(photos, len, lambda label: -label, bytes, cache=root)
+    for i, (path, label) in enumerate(ours.samples[:5]):
+        with open(path, "rb") as f:
+            assert ours[i] == (len(f.read()), -label)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("method, workers", [(None, 0), ("fork", 2), ("forkserver", 1), ("spawn", 1)])
+def test_same_as_torchvision(photos, root, transform, expected, method, workers, persistent):
+    if persistent and not workers:
+        pytest.skip("no workers, none to persist")
+    if method == "forkserver":
+        torch.multiprocessing.get_context(method).set_forkserver_preload(["torch", "lcache.torch", "torchvision"])
+    ours = lt.ImageFolder(photos, transform, cache=root)
+    loader = lt.DataLoader(
+        ours, batch_size=8, shuffle=True, seed=11, num_workers=workers, multiprocessing_context=method, persistent_workers=persistent
+    )
+    for epoch in range(EPOCHS):
+        same(list(loader), expected[epoch])
+        assert loader.batch_sampler.course.exact
+    status = ours.job.stats()["jobs"][0]
+    assert status["divergences"] == 0
+    # The log holds all after the first epoch, and is laid out for the orders that were pushed.
+    assert not any(e["misses"] for e in status["epochs_done"] if e["epoch"] > 0)
+
+
+def test_plain_torch_loader(photos, root, transform, expected):
+    """Without anything of ours but the dataset."""
+    loader = torch.utils.data.DataLoader(
+        lt.ImageFolder(photos, transform, cache=root), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(11), num_workers=2
+    )
+    same(list(loader), expected[0])
+
+
+def test_default_seed(photos, root, transform):
+    """shuffle=True without a seed draws one from torch's default generator, once."""
+    ours = lt.ImageFolder(photos, transform, cache=root)
+    orders = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        loader = lt.DataLoader(ours, batch_size=8, shuffle=True)
+        orders.append([labels.tolist() for _ in range(2) for _, labels in loader])
+    assert orders[0] == orders[1]
+    assert orders[0][: len(orders[0]) // 2] != orders[0][len(orders[0]) // 2 :]
