@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+// fill lays out the first epoch and reads what the log lacks, in the source's own order.
+func (in *ingest) fill(ctx context.Context) error {
+	order, err := in.firstOrder()
+	if err != nil {
+		return err
+	}
+	done, err := in.resort(ctx, order)
+	if err != nil || done {
+		return err
+	}
+	if in.NoPrefill {
+		return nil
+	}
+	return in.read(ctx)
+}
+
+// firstOrder is what the first Logfile is laid out for.
+func (in *ingest) firstOrder() (*epochOrder, error) {
+	if in.core.schedule.replay == nil {
+		return canonical(in.core.manifest.Len()), nil
+	}
+	return in.core.schedule.order(0)
+}
+
+// resort begins the first epoch's Logfile, or finds it, or a later epoch's of the same job. A log in another order is re-sorted by
+// the server's mover, which does the same after a jump: then done is true unless samples are missing.
+func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err error) {
+	c := in.core
+	logs := c.store.Logfiles()
+	var held *logfile.Logfile
+	for _, l := range logs {
+		if l == nil || l.Empty() {
+			continue
+		}
+		if held == nil || l.Generation() > held.Generation() {
+			held = l
+		}
+	}
+	if held != nil && !c.ofThisJob(held, order) {
+		if err := in.sort(ctx, order); err != nil {
+			return false, err
+		}
+		in.report.Resorted = true
+		held = nil
+		for _, l := range c.store.Logfiles() {
+			if l != nil && l.Header().Key == order.key {
+				held = l
+			}
+		}
+	}
+	if held != nil {
+		in.target = held
+		if held.Header().Key != order.key {
+			// The job has run on: its log is in use as it is, the pass brings what is missing.
+			in.report.Already = int64(in.stored())
+			return true, nil
+		}
+		in.line, err = c.newLine(order, held)
+		return false, err
+	}
+	for slot, l := range c.store.Logfiles() {
+		if l != nil {
+			if err := c.store.Drop(slot); err != nil {
+				return false, err
+			}
+		}
+	}
+	if in.line, err = c.newLine(order, nil); err != nil {
+		return false, err
+	}
+	epoch := uint32(0)
+	in.target, err = c.begin(0, in.line, order, epoch)
+	return false, err
+}
+
+// ofThisJob reports whether a Logfile is in the order of one of this job's epochs.
+func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
+	h := l.Header()
+	if h.Key == first.key {
+		return true
+	}
+	if c.schedule.replay == nil || !c.schedule.exists(int(h.Epoch)) {
+		return false
+	}
+	o, err := c.schedule.order(int(h.Epoch))
+	return err == nil && o.key == h.Key
+}
+
+// read fills the target from the source.
+func (in *ingest) read(ctx context.Context) error {
+	c := in.core
+	var todo []sample.Index
+	var total int64
+	for i := range c.manifest.Len() {
+		index := sample.Index(i)
+		if !c.keep(index) || i%in.Shares != in.Share {
+			continue
+		}
+		if _, known := c.sums.Get(index); known && c.loc.Get(index) != 0 {
+			in.report.Already++
+			continue
+		}
+		todo = append(todo, index)
+		total += int64(c.manifest.Size(index))
+	}
+	start := time.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next, done atomic.Int64
+	var wg sync.WaitGroup
+	for range in.Jobs {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			buf := []byte(nil)
+			for ctx.Err() == nil {
+				k := int(next.Add(1)) - 1
+				if k >= len(todo) {
+					return
+				}
+				size := int(c.manifest.Size(todo[k]))
+				buf = slices.Grow(buf[:0], size)[:size]
+				if err := in.store1(ctx, todo[k], buf); err != nil {
+					cancel(err)
+					return
+				}
+				in.Progress(Progress{Stage: "reading", Done: done.Add(int64(size)), Total: total, Unit: "bytes"})
+			}
+		}()
+	}
+	wg.Wait()
+	in.report.ReadSamples, in.report.ReadBytes = int64(len(todo)), done.Load()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := in.target.WriteTails(ctx); err != nil {
+		return err
+	}
+	if err := in.target.Seal(ctx); err != nil {
+		return fmt.Errorf("make the log durable: %w", err)
+	}
+	if err := c.sums.Sync(); err != nil {
+		return err
+	}
+	in.report.ReadSeconds = time.Since(start).Seconds()
+	return nil
+}
+
+// store1 reads one sample and appends it where the first epoch wants it.
+func (in *ingest) store1(ctx context.Context, index sample.Index, buf []byte) error {
+	c := in.core
+	entry, err := c.manifest.Entry(index)
+	if err != nil {
+		return err
+	}
+	if err := c.source.Read(ctx, entry, buf); err != nil {
+		return err
+	}
+	sum := sample.Sum(buf)
+	if old, known := c.sums.Get(index); known && old != sum {
+		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "name", entry.Name)
+	}
+	seg := in.line.Segment[index]
+	off, err := in.target.Append(ctx, int(seg), index, buf)
+	if errors.Is(err, logfile.ErrFull) {
+		in.logger().Warn("no room in its segment: the sample will be read from the source", "name", entry.Name)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("store %q: %w", entry.Name, err)
+	}
+	c.sums.Set(index, sum)
+	c.loc.Set(index, c.loc.At(in.target.Slot(), int(seg), off))
+	return nil
+}
+
+// stored counts the samples that are in the log.
+func (in *ingest) stored() (n int) {
+	for i := range in.core.manifest.Len() {
+		if in.core.loc.Get(sample.Index(i)) != 0 {
+			n++
+		}
+	}
+	return n
+}

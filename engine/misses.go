@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"lcache/deliver"
+	"lcache/fetch"
+	"lcache/sample"
+)
+
+// missReader is where the reading ahead of misses is: a sequence over epochs, restarted when the ranks jump.
+type missReader struct {
+	running bool
+	epoch   int  // that is being listed; past the last one at the end
+	blocked bool // its order is not known: go on there once it is
+}
+
+// readMisses (re)starts the reading ahead if the log does not keep everything and a rank asks for what the sequence does not
+// reach. e.mu is held.
+func (e *Engine) readMisses(at *deliver.Position) {
+	if e.sizing.Miss == 0 {
+		return
+	}
+	m := &e.missing
+	if m.running && (at.Epoch == m.epoch || at.Epoch == m.epoch-1) && !(m.blocked && e.schedule.known(m.epoch)) {
+		return
+	}
+	if m.blocked && at.Epoch <= m.epoch {
+		m.blocked = false
+		e.misses <- m.epoch
+		return
+	}
+	if m.running && at.Epoch < m.epoch {
+		return // a rank that repeats a past epoch: by index
+	}
+	m.running, m.epoch = true, at.Epoch
+	e.misses <- at.Epoch
+}
+
+// missLoop owns Ahead: it starts it where readMisses says. A goroutine of its own, because ending the one before waits for reads.
+func (e *Engine) missLoop() {
+	defer e.mover.Done()
+	for {
+		select {
+		case epoch := <-e.misses:
+			e.ahead.Start(e.missSequence(epoch), e.missWanted)
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// missSequence lists what the log does not keep, in the order of need, from an epoch on.
+func (e *Engine) missSequence(epoch int) func() (fetch.Ask, bool) {
+	var order *epochOrder
+	batch, r, i := 0, 0, 0
+	var indices []sample.Index
+	loaded := false
+	return func() (fetch.Ask, bool) {
+		for e.ctx.Err() == nil {
+			if order == nil {
+				var err error
+				order, err = e.schedule.order(epoch)
+				e.mu.Lock()
+				e.missing.epoch, e.missing.blocked = epoch, err != nil
+				e.mu.Unlock()
+				if err != nil { // past the last epoch, or an order that is still to be pushed
+					return fetch.Ask{}, false
+				}
+			}
+			if !loaded {
+				steps := 0
+				for _, rank := range order.ranks {
+					steps = max(steps, order.Batches(rank))
+				}
+				if batch >= steps {
+					order, batch, r = nil, 0, 0
+					epoch++
+					continue
+				}
+				indices, _ = order.Chunk(order.ranks[r], batch, indices[:0])
+				loaded, i = true, 0
+			}
+			for ; i < len(indices); i++ {
+				if index := indices[i]; e.manifest.Size(index) > 0 && !e.keep(index) {
+					i++
+					return fetch.Ask{Index: index, Epoch: epoch, Rank: order.ranks[r], Batch: batch}, true
+				}
+			}
+			loaded = false
+			if r++; r == len(order.ranks) {
+				r = 0
+				batch++
+			}
+		}
+		return fetch.Ask{}, false
+	}
+}
+
+// missWanted reports whether a miss is still ahead of its rank.
+func (e *Engine) missWanted(a fetch.Ask) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.ranks[a.Rank]
+	if r == nil || r.late {
+		return false
+	}
+	at := r.at(e.schedule)
+	if at != a.Epoch {
+		return at < a.Epoch && (e.schedule.job.Epochs == 0 || a.Epoch < e.schedule.job.Epochs)
+	}
+	if r.finished {
+		return at > r.epoch
+	}
+	return a.Batch >= max(r.batch, r.missFrom)
+}
