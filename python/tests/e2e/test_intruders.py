@@ -1,5 +1,6 @@
 """Bad input at the socket, other users, a client that would change what it may only read: the server goes on serving the others."""
 
+import contextlib
 import ctypes
 import errno
 import faulthandler
@@ -96,7 +97,7 @@ def test_what_the_job_does_not_have(cache, request_, body):
 
 
 def test_garbage_and_halves(cache, draw):
-    """Random bytes, true frames with a few bits turned, and every frame cut at every byte, all while others read."""
+    """Random bytes, true frames with a few bits turned, frames cut at every byte and then nothing more: all while others read."""
     true = [frame(HELLO, 1, hello()), frame(CHUNK, 2, struct.pack("<III", 0, 0, 1)), frame(GET, 3, struct.pack("<IIIIII", 0, 0, 0, 2, 1, 2)), frame(STATUS, 4)]
     words = [draw.randbytes(draw.randrange(1, 200)) for _ in range(60)]
     for _ in range(60):
@@ -106,11 +107,13 @@ def test_garbage_and_halves(cache, draw):
         words.append(bytes(turned))
     whole = b"".join(true)
     words += [whole[:n] for n in range(len(whole))]
-    with cache.connect() as job:
+    with cache.connect() as job, contextlib.ExitStack() as still_open:
         batches = cache.batches(0, 0)
         for number, batch in enumerate(job.epoch(0)):
             for said in words[number :: len(batches)]:
-                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                with contextlib.ExitStack() as at_once:
+                    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                    (at_once, still_open)[len(said) % 2].enter_context(s)
                     s.connect(cache.socket)
                     s.sendall(said)
             cache.check(batch, batches[number])
