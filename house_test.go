@@ -39,7 +39,8 @@ var mayImport = map[string][]string{
 	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "reorder", "fetch", "deliver", "plan"},
 	"server":     {"deliver", "engine", "sample"},
 	"caches":     nil,
-	"cmd/lcache": {"caches", "server", "engine", "plan", "shuffle", "source", "sample"},
+	"doctor":     {"blockio", "source", "sample"},
+	"cmd/lcache": {"caches", "doctor", "server", "engine", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

@@ -1,0 +1,99 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+)
+
+// Verdict is whether lcache would help.
+type Verdict string
+
+// What an Advice can come to.
+const (
+	Worth   Verdict = "worth it"
+	Bother  Verdict = "don't bother"
+	Unclear Verdict = "unclear"
+)
+
+// An Advice compares how a source's files are read today with what the log would give. Rates are in bytes a second.
+type Advice struct {
+	Verdict  Verdict `json:"verdict"`
+	Why      string  `json:"why"`
+	Now      float64 `json:"now_bytes_per_second"`      // with 32 readers
+	Expected float64 `json:"expected_bytes_per_second"` // of an epoch that is reordered
+	Last     float64 `json:"last_bytes_per_second"`     // of one that is only read
+	Share    float64 `json:"share"`                     // of the data that the cache has room for
+	Disk     uint64  `json:"needs_disk_bytes"`
+	Memory   uint64  `json:"needs_memory_bytes"`
+}
+
+// The cost of the server, in CPU-seconds for 10^9 bytes, with huge pages.
+const (
+	cpuReorder = 0.28
+	cpuRead    = 0.12
+)
+
+// worthwhile is how many times faster the log must be before a tool more is worth its trouble.
+const worthwhile = 1.2
+
+// Advise needs Facts.Reading; without it, or without a measured device, the verdict is Unclear.
+func (f *Facts) Advise() (a Advice) {
+	a.Verdict = Unclear
+	r := f.Reading
+	if r == nil || len(r.Readers) == 0 || r.Bytes == 0 {
+		a.Why = "no files were read"
+		return a
+	}
+	a.Now = r.Readers[len(r.Readers)-1].BytesPerSecond()
+	a.Disk = uint64(float64(r.Bytes) * 1.02)
+	a.Memory = needsMemory(uint64(r.Bytes))
+	reorder, read, ok := f.LogRate()
+	if !ok || a.Now <= 0 {
+		a.Why = "the device of the cache was not measured"
+		return a
+	}
+	cpus := float64(max(f.CPUs, 1))
+	reorder, read = min(reorder, cpus/cpuReorder*1e9), min(read, cpus/cpuRead*1e9)
+	var room uint64
+	for _, p := range f.Places {
+		room += p.room()
+	}
+	a.Share = min(float64(room)/float64(a.Disk), 1)
+	a.Expected, a.Last = withMisses(a.Share, reorder, a.Now), withMisses(a.Share, read, a.Now)
+	a.judge(f)
+	return a
+}
+
+// withMisses is the rate of an epoch that gets a share of its bytes from the log and, side by side with that, the rest from the source.
+func withMisses(share, log, source float64) float64 {
+	if share <= 0 || log <= 0 {
+		return source
+	}
+	return 1 / max(share/log, (1-share)/source)
+}
+
+func (a *Advice) judge(f *Facts) {
+	r := f.Reading
+	faster := a.Expected / a.Now
+	switch {
+	case uint64(r.Bytes) <= f.Memory.Available/2 && r.Nature != Network:
+		a.Verdict = Bother
+		a.Why = fmt.Sprintf("all %s of it fit into memory: from the second epoch on the page cache has them", size(uint64(r.Bytes)))
+	case faster < worthwhile:
+		a.Verdict = Bother
+		a.Why = fmt.Sprintf("your disk is fast enough: 32 readers get %s now, the log would give %s", speed(a.Now), speed(a.Expected))
+		if a.Share < 0.5 {
+			a.Why = fmt.Sprintf("there is room for %.0f %% of the data only: %s now, %s with lcache; with more space ask again", 100*a.Share, speed(a.Now), speed(a.Expected))
+		}
+	default:
+		a.Verdict = Worth
+		a.Why = fmt.Sprintf("%.1f times what 32 readers get now", faster)
+	}
+}
+
+// needsMemory is the design's formula with nothing held by clients: four roots of data times block, and 32 blocks, of 1 MiB; with
+// 64 MiB for misses.
+func needsMemory(bytes uint64) uint64 {
+	const block = 1 << 20
+	return uint64(4*math.Sqrt(float64(bytes)*block)) + 32*block + 64<<20
+}

@@ -1,0 +1,127 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Device is what a disk gives, as measured. Rates are in bytes or operations a second.
+type Device struct {
+	When      time.Time `json:"when"`
+	Seconds   float64   `json:"seconds"` // that the measurement took
+	FileBytes int64     `json:"file_bytes"`
+	Engine    string    `json:"engine"`
+	Direct    bool      `json:"direct"`
+
+	Read      float64 `json:"read_bytes_per_second"`       // 1 MiB in order, 16 in flight
+	Write     float64 `json:"write_bytes_per_second"`      // the same
+	BothRead  float64 `json:"both_read_bytes_per_second"`  // both of these at once
+	BothWrite float64 `json:"both_write_bytes_per_second"` // both of these at once
+	IOPS      float64 `json:"read_iops"`                   // 4 KiB at random, 32 in flight
+	Random    float64 `json:"random_bytes_per_second"`     // 100 KiB at random, 32 in flight
+	Latency   float64 `json:"latency_seconds"`             // of one read of 4 KiB alone, median
+
+	OpBytes     int     `json:"op_bytes"`               // the largest read that counts as one operation
+	OpMeasured  bool    `json:"op_bytes_measured"`      // else assumed: the bandwidth bound first
+	Mix         float64 `json:"mix"`                    // 0: reading and writing don't disturb each other; 1: they share one pipe
+	CombinedCap float64 `json:"combined_cap,omitempty"` // what both together get, if that is no more than one alone
+	How         string  `json:"how"`                    // for people
+}
+
+// The sizes that are measured. randomBytes is a multiple of every alignment in use.
+const (
+	orderedBytes = 1 << 20
+	pageSize     = 4 << 10
+	randomBytes  = 100 << 10
+	assumedOp    = 256 << 10
+)
+
+// opSizes are tried in turn for Device.OpBytes.
+var opSizes = []int{16 << 10, 64 << 10, 256 << 10}
+
+// Device measures all figures, in under 20 s with the fill. progress is told what begins.
+func (d *Disk) Device(ctx context.Context, progress func(stage string)) (*Device, error) {
+	return d.device(ctx, 1, progress)
+}
+
+// device is Device, each step a part as long.
+func (d *Disk) device(ctx context.Context, part float64, progress func(stage string)) (*Device, error) {
+	began := time.Now()
+	dev := &Device{When: began.Round(time.Second), FileBytes: d.size,
+		How: fmt.Sprintf("a file of %d MiB, O_DIRECT: 1 MiB in order at depth 16; 4 KiB and 100 KiB at random at depth 32; 2 s each", d.size>>20)}
+	dev.Engine, dev.Direct = d.Engine()
+	ordered := Stream{Size: orderedBytes, Depth: 16}
+	writing := Stream{Size: orderedBytes, Depth: 16, Write: true}
+	random := func(size int) Stream { return Stream{Size: size, Depth: 32, Random: true} }
+	rates := map[int]float64{}
+	type step struct {
+		stage   string
+		length  time.Duration
+		streams []Stream
+		note    func(r []Rate)
+	}
+	steps := []step{
+		{"writing", 2 * time.Second, []Stream{writing}, func(r []Rate) { dev.Write = r[0].BytesPerSecond() }},
+		{"reading", 2 * time.Second, []Stream{ordered}, func(r []Rate) { dev.Read = r[0].BytesPerSecond() }},
+		{"reading and writing", 2500 * time.Millisecond, []Stream{ordered, writing},
+			func(r []Rate) { dev.BothRead, dev.BothWrite = r[0].BytesPerSecond(), r[1].BytesPerSecond() }},
+		{"random reads", 2 * time.Second, []Stream{random(pageSize)}, func(r []Rate) { dev.IOPS = r[0].OpsPerSecond() }},
+		{"random reads", 2 * time.Second, []Stream{random(randomBytes)}, func(r []Rate) { dev.Random = r[0].BytesPerSecond() }},
+		{"single reads", 500 * time.Millisecond, []Stream{{Size: pageSize, Depth: 1, Random: true}}, func(r []Rate) { dev.Latency = r[0].Median.Seconds() }},
+	}
+	for _, size := range opSizes {
+		steps = append(steps, step{"random reads", 800 * time.Millisecond, []Stream{random(size)}, func(r []Rate) { rates[size] = r[0].OpsPerSecond() }})
+	}
+	for _, s := range steps {
+		progress(s.stage)
+		r, err := d.Run(ctx, time.Duration(part*float64(s.length)), s.streams...)
+		if err != nil {
+			return nil, err
+		}
+		s.note(r)
+	}
+	dev.derive(rates)
+	dev.Seconds = time.Since(began).Seconds()
+	return dev, nil
+}
+
+// derive works out what follows from the rates; ops are operations a second by size.
+func (dev *Device) derive(ops map[int]float64) {
+	dev.OpBytes, dev.OpMeasured = opSize(dev.IOPS, dev.Read, ops)
+	dev.Mix = mix(dev.Read, dev.Write, dev.BothRead, dev.BothWrite)
+	alone, both := max(dev.Read, dev.Write), dev.BothRead+dev.BothWrite
+	if math.Abs(both-alone) <= alone/10 {
+		dev.CombinedCap = both
+	}
+}
+
+// opSize is the largest read at which a small read's operations a second still hold. Where larger ones are slower because the bandwidth
+// is used up, or where so many operations of that size are fewer bytes than reading in order gives (so that it was no limit of
+// operations), nothing can be told, and 256 KiB is assumed.
+func opSize(iops, bandwidth float64, ops map[int]float64) (bytes int, measured bool) {
+	bytes = pageSize
+	for _, size := range opSizes {
+		if ops[size] < 0.9*iops {
+			if ops[size]*float64(size) >= 0.85*bandwidth || iops*float64(bytes) < 0.9*bandwidth {
+				return assumedOp, false
+			}
+			break
+		}
+		bytes = size
+	}
+	return bytes, true
+}
+
+// mix is how much of a second stream's time adds to the first's: 0 for separate limits, 1 for one shared pipe.
+func mix(read, write, bothRead, bothWrite float64) float64 {
+	if read <= 0 || write <= 0 {
+		return 1
+	}
+	x, y := bothRead/read, bothWrite/write
+	if min(x, y) <= 0 {
+		return 1
+	}
+	return min(max((1-max(x, y))/min(x, y), 0), 1)
+}

@@ -1,0 +1,162 @@
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/blockio"
+)
+
+const (
+	fileName    = ".lcache-doctor-*"
+	mostFile    = 1 << 30  // bytes of the measurement's file
+	leastFile   = 64 << 20 // less would lie in any controller's memory
+	bufferBytes = 32 << 20 // room for 16 reads and 16 writes of 1 MiB
+	fillTime    = 4 * time.Second
+)
+
+// patience is how long after its end a measurement waits for the device's last answers. (Tests shorten it.)
+var patience = 10 * time.Second
+
+// errHung is the error of a device that took a transfer and did not answer.
+var errHung = errors.New("the device does not answer: look at the kernel's log (dmesg)")
+
+// DiskOptions of OpenDisk.
+type DiskOptions struct {
+	Dir    string
+	Bytes  int64  // of the file; 0: 1 GiB, or 5 % of what is free if that is less
+	Engine string // as in blockio.Options
+	Direct string // as in blockio.Options; without O_DIRECT OpenDisk fails, unless this is "off"
+	Logger *slog.Logger
+}
+
+// A Disk is a written file on the device below a directory, ready to be read and written in any pattern. The file has no name any
+// more: the kernel takes it back when the process ends, however it ends.
+type Disk struct {
+	io   *blockio.IO
+	file *blockio.File
+	mem  []byte
+	size int64 // bytes that are written
+	hung bool
+}
+
+// OpenDisk makes the file and fills it with random bytes, for at most 4 s: a slow device gets a smaller one.
+func OpenDisk(ctx context.Context, o DiskOptions) (d *Disk, err error) {
+	size, err := fileSize(o)
+	if err != nil {
+		return nil, err
+	}
+	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Depth: 64, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	d = &Disk{io: io}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("measure the device of %s: %w", o.Dir, err), d.Close())
+			d = nil
+		}
+	}()
+	if d.mem, err = blockio.Alloc(bufferBytes); err != nil {
+		return d, err
+	}
+	rand.Read(d.mem) // a device that compresses must not be faster for it
+	if err = io.Register(d.mem); err != nil {
+		return d, err
+	}
+	if err = d.create(o.Dir); err != nil {
+		return d, err
+	}
+	if !d.file.Direct() && o.Direct != "off" {
+		return d, errors.New("no O_DIRECT there, so the page cache would be measured")
+	}
+	if err = d.file.Allocate(size); err != nil {
+		return d, err
+	}
+	return d, d.fill(ctx, size)
+}
+
+func fileSize(o DiskOptions) (int64, error) {
+	if o.Bytes > 0 {
+		return o.Bytes, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(o.Dir, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", o.Dir, err)
+	}
+	size := boundedSize(st.Bavail * uint64(st.Bsize))
+	if size < leastFile {
+		return 0, errTooSmall
+	}
+	return size, nil
+}
+
+// boundedSize is how large the file may be where so much is free: whole MiB.
+func boundedSize(free uint64) int64 { return int64(min(mostFile, free/20)) &^ (1<<20 - 1) }
+
+// create opens a new file and takes its name away at once.
+func (d *Disk) create(dir string) error {
+	made, err := os.CreateTemp(dir, fileName)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(made.Name())
+	if err := made.Close(); err != nil {
+		return err
+	}
+	d.file, err = d.io.OpenFile(made.Name(), false)
+	return err
+}
+
+// fill writes the file: blocks that are only reserved would be read without asking the device.
+func (d *Disk) fill(ctx context.Context, size int64) error {
+	_, written, err := d.run(ctx, fillTime, size, Stream{Size: 1 << 20, Depth: 16, Write: true})
+	if err != nil {
+		return err
+	}
+	if d.size = written; d.size < min(size, leastFile/2) {
+		return fmt.Errorf("only %d bytes could be written in %v: too slow for a cache", written, fillTime)
+	}
+	synced := make(chan error, 1)
+	go func() { synced <- d.file.Sync() }()
+	select {
+	case err := <-synced:
+		return err
+	case <-time.After(patience):
+		d.hung = true
+		return errHung
+	}
+}
+
+// Bytes is the size of the file.
+func (d *Disk) Bytes() int64 { return d.size }
+
+// Engine says how transfers reach the kernel, as in the status document, and whether they pass the page cache by.
+func (d *Disk) Engine() (name string, direct bool) { return d.io.Name(), d.file.Direct() }
+
+// Close gives everything back. What a hung device still owns is left to it.
+func (d *Disk) Close() error {
+	var err error
+	if d.file != nil {
+		err = d.file.Close()
+	}
+	if d.hung {
+		go d.io.Close() // may take as long as the device hangs; the process is about to end
+		return err
+	}
+	if d.mem != nil {
+		err = errors.Join(err, d.io.Unregister(d.mem))
+	}
+	err = errors.Join(err, d.io.Close())
+	if d.mem != nil {
+		err = errors.Join(err, blockio.Free(d.mem))
+	}
+	return err
+}

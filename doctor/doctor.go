@@ -1,0 +1,134 @@
+// Package doctor finds out what a machine gives to a cache, and what to do where it gives less than it could.
+//
+// Look collects Facts: of the kernel, of memory, of each cache directory, and, by measuring with the same direct I/O that the log
+// uses, of the device below it. Read measures how fast a user's own files are read today. Facts.Checks and Facts.Advise are pure:
+// facts in, findings with their remedy out. A Disk is one open measurement, for who wants a single figure. The package changes no
+// setting, reads no cache, and leaves nothing behind: its one file has no name while it is used.
+//
+// Functions may be called concurrently, though two measurements of one device spoil each other; a Disk has one user at a time.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options of Look.
+type Options struct {
+	Dirs     []string           // of a cache; they need not exist yet
+	Engine   string             // as in blockio.Options
+	Direct   string             // as in blockio.Options
+	NoDevice bool               // measure no device
+	Progress func(stage string) // told what begins; may be nil
+	Logger   *slog.Logger
+}
+
+// Facts are what was seen at one time on one machine. Sizes are in bytes, rates in bytes or operations a second.
+type Facts struct {
+	When    time.Time `json:"when"`
+	Kernel  string    `json:"kernel"`
+	CPUs    int       `json:"cpus"`
+	Ring    Ring      `json:"io_uring"`
+	Locked  Locked    `json:"memlock"`
+	Memory  Memory    `json:"memory"`
+	Huge    Huge      `json:"huge_pages"`
+	Places  []Place   `json:"places"`
+	Reading *Reading  `json:"reading,omitempty"` // of a source, if one was given
+}
+
+// Look collects the facts. Its error is only the context's: what can't be seen is itself a fact.
+func Look(ctx context.Context, o Options) (*Facts, error) {
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	root := os.DirFS("/")
+	f := &Facts{When: time.Now().Round(time.Second), Kernel: kernel(), CPUs: runtime.GOMAXPROCS(0)}
+	o.Progress("kernel and memory")
+	f.Ring = lookAtRing(root, o)
+	f.Locked = lookAtLocked(root)
+	f.Memory = lookAtMemory(root)
+	f.Huge = lookAtHuge(root)
+	measured := map[uint64]*Device{}
+	for _, dir := range o.Dirs {
+		p := lookAtPlace(root, dir)
+		switch twin := measured[p.ID]; {
+		case o.NoDevice:
+		case p.wrong() != "":
+			p.NoDevice = p.wrong()
+		case twin != nil:
+			p.Device = twin // the same device: its figures are not twice as good
+		default:
+			dev, err := p.measure(ctx, o)
+			if err != nil {
+				p.NoDevice = err.Error()
+			} else {
+				p.Device, measured[p.ID] = dev, dev
+			}
+		}
+		f.Places = append(f.Places, p)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// measure takes the figures of the device below a place.
+func (p *Place) measure(ctx context.Context, o Options) (dev *Device, err error) {
+	o.Progress("device of " + p.Dir)
+	d, err := OpenDisk(ctx, DiskOptions{Dir: p.Seen, Engine: o.Engine, Direct: o.Direct, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return d.Device(ctx, func(stage string) { o.Progress(stage + " of " + p.Dir) })
+}
+
+// LogRate is what all devices together give a reordered epoch, in bytes a second read and as many written, and what they give one
+// that is only read. Devices that are named twice count once; ok is false if one was not measured.
+func (f *Facts) LogRate() (reorder, read float64, ok bool) {
+	var seen []uint64
+	for _, p := range f.Places {
+		if p.Device == nil {
+			return 0, 0, false
+		}
+		if slices.Contains(seen, p.ID) {
+			continue
+		}
+		seen = append(seen, p.ID)
+		reorder += min(p.Device.BothRead, p.Device.BothWrite)
+		read += p.Device.Read
+	}
+	return reorder, read, len(seen) > 0
+}
+
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// readText is a small file of /proc or /sys without its line end; "" if there is none.
+func readText(root fs.FS, path string) string {
+	b, err := fs.ReadFile(root, path)
+	if err != nil {
+		return ""
+	}
+	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == ' ') {
+		b = b[:len(b)-1]
+	}
+	return string(b)
+}

@@ -1,0 +1,205 @@
+package doctor
+
+import (
+	"testing"
+	"testing/fstest"
+)
+
+// tree is a /proc and /sys made of texts.
+func tree(files map[string]string) fstest.MapFS {
+	m := fstest.MapFS{}
+	for path, text := range files {
+		m[path] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return m
+}
+
+const (
+	mountV2     = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+	mountV1     = "40 23 0:33 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n"
+	mountCPU    = "41 23 0:34 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+	mountDocker = "40 23 0:33 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
+	unlimitedV1 = "9223372036854771712\n"
+)
+
+func TestControlGroups(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  Memory
+	}{
+		{"nothing to be seen", nil, Memory{}},
+		{"version 2, no limit", map[string]string{"proc/self/cgroup": "0::/user.slice\n", "proc/self/mountinfo": mountV2,
+			"sys/fs/cgroup/user.slice/memory.max": "max\n", "sys/fs/cgroup/user.slice/memory.current": "5\n"}, Memory{Version: 2}},
+		{"version 2, its own limit", map[string]string{"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": mountV2,
+			"sys/fs/cgroup/a/b/memory.max": "1000\n", "sys/fs/cgroup/a/b/memory.current": "7\n"},
+			Memory{Version: 2, Limit: 1000, Used: 7, Group: "/sys/fs/cgroup/a/b"}},
+		{"version 2, a limit above it that is less", map[string]string{"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": mountV2,
+			"sys/fs/cgroup/a/b/memory.max": "1000\n", "sys/fs/cgroup/a/memory.max": "600\n", "sys/fs/cgroup/a/memory.current": "9\n"},
+			Memory{Version: 2, Limit: 600, Used: 9, Group: "/sys/fs/cgroup/a"}},
+		{"version 2 in a container that sees itself as the root", map[string]string{"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mountV2,
+			"sys/fs/cgroup/memory.max": "500\n"}, Memory{Version: 2, Limit: 500, Group: "/sys/fs/cgroup"}},
+		{"version 2, a name of another namespace", map[string]string{"proc/self/cgroup": "0::/../other\n", "proc/self/mountinfo": mountV2,
+			"sys/fs/cgroup/memory.max": "500\n"}, Memory{Version: 2, Limit: 500, Group: "/sys/fs/cgroup"}},
+		{"version 1, no limit", map[string]string{"proc/self/cgroup": "4:memory:/x\n1:cpu:/\n", "proc/self/mountinfo": mountCPU + mountV1,
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": unlimitedV1, "sys/fs/cgroup/memory/x/memory.usage_in_bytes": "3\n"}, Memory{Version: 1}},
+		{"version 1, its own limit", map[string]string{"proc/self/cgroup": "4:cpu,memory:/x/y\n0::/\n", "proc/self/mountinfo": mountV1,
+			"sys/fs/cgroup/memory/x/y/memory.limit_in_bytes": "800\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": unlimitedV1},
+			Memory{Version: 1, Limit: 800, Group: "/sys/fs/cgroup/memory/x/y"}},
+		{"version 1, the mount begins with the container", map[string]string{"proc/self/cgroup": "4:memory:/docker/abc\n", "proc/self/mountinfo": mountDocker,
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "700\n"}, Memory{Version: 1, Limit: 700, Group: "/sys/fs/cgroup/memory"}},
+		{"both, version 1 has memory", map[string]string{"proc/self/cgroup": "4:memory:/x\n0::/x\n", "proc/self/mountinfo": mountV2 + mountV1,
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "800\n", "sys/fs/cgroup/memory/x/memory.usage_in_bytes": "1\n"},
+			Memory{Version: 1, Limit: 800, Used: 1, Group: "/sys/fs/cgroup/memory/x"}},
+		{"torn lines", map[string]string{"proc/self/cgroup": "memory\n::\n", "proc/self/mountinfo": "1 2 - cgroup2\n- -\n"}, Memory{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := lookAtGroup(tree(c.files)); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestUsable(t *testing.T) {
+	for _, c := range []struct {
+		m    Memory
+		want uint64
+	}{
+		{Memory{Total: 100}, 100},
+		{Memory{Total: 100, Limit: 40}, 40},
+		{Memory{Total: 100, Limit: 400}, 100},
+	} {
+		if got := c.m.Usable(); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.m, got, c.want)
+		}
+	}
+}
+
+func TestMeminfo(t *testing.T) {
+	m := lookAtMemory(tree(map[string]string{"proc/meminfo": "MemTotal:       24683732 kB\nMemFree: 1 kB\nMemAvailable:   23622656 kB\n"}))
+	if m.Total != 24683732<<10 || m.Available != 23622656<<10 {
+		t.Errorf("got %+v", m)
+	}
+}
+
+func TestHuge(t *testing.T) {
+	const need = 1 << 30
+	for _, c := range []struct {
+		shmem, total, free string
+		want               string
+	}{
+		{"always within_size advise [never] deny force\n", "0\n", "0\n", "4 KiB"},
+		{"always within_size [advise] never deny force\n", "0\n", "0\n", "transparent"},
+		{"[always] within_size advise never deny force\n", "0\n", "0\n", "transparent"},
+		{"always within_size advise never [deny] force\n", "0\n", "0\n", "4 KiB"},
+		{"always within_size advise [never] deny force\n", "600\n", "512\n", "hugetlb"},
+		{"always within_size advise [never] deny force\n", "600\n", "511\n", "4 KiB"},
+		{"always within_size [advise] never deny force\n", "600\n", "511\n", "transparent"},
+		{"", "", "", "4 KiB"},
+	} {
+		h := lookAtHuge(tree(map[string]string{
+			"sys/kernel/mm/transparent_hugepage/shmem_enabled":        c.shmem,
+			"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages":   c.total,
+			"sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages": c.free,
+		}))
+		if got := h.Staging(need); got != c.want {
+			t.Errorf("%q, %q free: %s, want %s", c.shmem, c.free, got, c.want)
+		}
+	}
+}
+
+func TestCapability(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Name:\tx\nCapEff:\t000001ffffffffff\n": true,
+		"CapEff:\t0000000000004000\n":           true,
+		"CapEff:\t0000000000003fff\n":           false,
+		"CapPrm:\t000001ffffffffff\n":           false,
+		"CapEff:\tnonsense\n":                   false,
+		"":                                      false,
+	} {
+		if got := hasCapability(status, capIPCLock); got != want {
+			t.Errorf("%q: %v, want %v", status, got, want)
+		}
+	}
+}
+
+func TestFileSystems(t *testing.T) {
+	for magic, want := range map[int64]struct {
+		kind   string
+		nature Nature
+	}{
+		0xef53: {"ext4", Local}, 0x58465342: {"xfs", Local}, 0x9123683e: {"btrfs", Copying}, 0x794c7630: {"overlay", Layered}, 0x6969: {"nfs", Network},
+		0x01021994: {"tmpfs", RAM}, -0xacb2be: {"cifs", Network}, 0x65735546: {"fuse", User}, 0x1234: {"0x1234", Unknown},
+	} {
+		var p Place
+		if p.named(magic); p.Kind != want.kind || p.Nature != want.nature {
+			t.Errorf("%#x: %s %s, want %+v", magic, p.Kind, p.Nature, want)
+		}
+	}
+}
+
+func TestFloor(t *testing.T) {
+	for _, c := range []struct{ size, free, floor, room uint64 }{
+		{1 << 40, 500 << 30, 1 << 40 / 20, 500<<30 - 1<<40/20},
+		{100 << 30, 50 << 30, 10 << 30, 40 << 30},
+		{100 << 30, 5 << 30, 10 << 30, 0},
+	} {
+		p := Place{Size: c.size, Free: c.free, Floor: floorOf(c.size)}
+		if p.Floor != c.floor || p.room() != c.room {
+			t.Errorf("%d free of %d: floor %d, room %d; want %d, %d", c.free, c.size, p.Floor, p.room(), c.floor, c.room)
+		}
+	}
+}
+
+func TestBoundedSize(t *testing.T) {
+	for free, want := range map[uint64]int64{0: 0, 19 << 20: 0, 20 << 20: 1 << 20, 10 << 30: 512 << 20, 20 << 30: 1 << 30, 1 << 50: 1 << 30} {
+		if got := boundedSize(free); got != want {
+			t.Errorf("%d free: %d, want %d", free, got, want)
+		}
+	}
+}
+
+func TestOpSize(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		iops, bandwidth float64
+		ops             [3]float64
+		want            int
+		measured        bool
+	}{
+		{"3,000 operations of up to 64 KiB", 3000, 190e6, [3]float64{3000, 3000, 750}, assumedOp, false}, // 64 KiB at 3,000 is all of the bandwidth
+		{"operations of 16 KiB", 20000, 300e6, [3]float64{20000, 3500, 900}, 16 << 10, true},
+		{"all sizes alike", 1000, 500e6, [3]float64{1000, 990, 950}, 256 << 10, true},
+		{"bandwidth binds at once", 100_000, 500e6, [3]float64{30_000, 7_600, 1_900}, assumedOp, false},
+		{"slower with size, but reading in order is far faster", 70_000, 1900e6, [3]float64{58_000, 20_000, 5_000}, assumedOp, false},
+	} {
+		ops := map[int]float64{}
+		for i, size := range opSizes {
+			ops[size] = c.ops[i]
+		}
+		if got, measured := opSize(c.iops, c.bandwidth, ops); got != c.want || measured != c.measured {
+			t.Errorf("%s: %d %v, want %d %v", c.name, got, measured, c.want, c.measured)
+		}
+	}
+}
+
+func TestMixAndCap(t *testing.T) {
+	for _, c := range []struct {
+		read, write, bothRead, bothWrite float64
+		mix, cap                         float64
+	}{
+		{500, 500, 500, 500, 0, 0},
+		{500, 500, 250, 250, 1, 500},
+		{500, 400, 375, 300, 1.0 / 3, 0},
+		{1000, 100, 900, 50, 0.2, 950},
+		{0, 100, 0, 50, 1, 0},
+		{500, 400, 0, 400, 1, 0},
+	} {
+		d := Device{Read: c.read, Write: c.write, BothRead: c.bothRead, BothWrite: c.bothWrite}
+		d.derive(nil)
+		if diff := d.Mix - c.mix; diff > 1e-9 || diff < -1e-9 || (c.cap > 0 && d.CombinedCap != c.cap) {
+			t.Errorf("%+v: mix %v, cap %v", c, d.Mix, d.CombinedCap)
+		}
+	}
+}

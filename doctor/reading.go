@@ -1,0 +1,185 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/sample"
+	"lcache/source"
+)
+
+// ReadOptions of Read.
+type ReadOptions struct {
+	Source   string        // as given to ingest
+	Time     time.Duration // for all of it; 0: 30 s
+	Progress func(stage string)
+	Logger   *slog.Logger
+}
+
+// Reading is how fast a source's files are read today, without lcache.
+type Reading struct {
+	Source  string   `json:"source"`
+	Kind    string   `json:"file_system"`
+	Nature  Nature   `json:"nature"`
+	Files   int      `json:"files"`
+	Bytes   int64    `json:"bytes"`
+	Listing float64  `json:"listing_seconds"`
+	Readers []Reader `json:"readers"` // with 1 and with manyReaders at once
+}
+
+// Reader is what some readers at once got, each reading whole files in random order.
+type Reader struct {
+	Readers int     `json:"readers"`
+	Files   int64   `json:"files"`
+	Bytes   int64   `json:"bytes"`
+	Seconds float64 `json:"seconds"`
+	Failed  int64   `json:"failed"`     // files that could not be read
+	Disk    int64   `json:"disk_bytes"` // that came from a block device here; the rest from memory or over a network
+}
+
+// BytesPerSecond is the rate.
+func (r Reader) BytesPerSecond() float64 {
+	if r.Seconds <= 0 {
+		return 0
+	}
+	return float64(r.Bytes) / r.Seconds
+}
+
+const manyReaders = 32
+
+// Read lists a source and reads its files for a time: as one reader does, then as 32 do. Each file is dropped from the page cache just
+// before it is read, as far as the kernel lets a user do that: names and inodes stay in memory.
+func Read(ctx context.Context, o ReadOptions) (*Reading, error) {
+	if o.Time == 0 {
+		o.Time = 30 * time.Second
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	began := time.Now()
+	entries, name, err := list(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reading{Source: name, Files: len(entries), Listing: time.Since(began).Seconds()}
+	for _, e := range entries {
+		r.Bytes += int64(e.Size)
+	}
+	place := statfsOf(name)
+	r.Kind, r.Nature = place.Kind, place.Nature
+	rand.Shuffle(len(entries), func(i, k int) { entries[i], entries[k] = entries[k], entries[i] })
+	each := (o.Time - time.Since(began)) / 2
+	var next atomic.Int64
+	for _, n := range []int{1, manyReaders} {
+		o.Progress(fmt.Sprintf("reading files, %d at once", n))
+		got := readFiles(ctx, name, entries, &next, n, each)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if got.Files == 0 && got.Failed > 0 {
+			return nil, fmt.Errorf("none of the files in %s that were tried could be read: look at their permissions", name)
+		}
+		r.Readers = append(r.Readers, got)
+	}
+	return r, nil
+}
+
+// list takes at most half of the time.
+func list(ctx context.Context, o ReadOptions) (entries []sample.Entry, name string, err error) {
+	src, err := source.Open(o.Source, source.Options{})
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	o.Progress("listing " + src.String())
+	limited, cancel := context.WithTimeout(ctx, o.Time/2)
+	defer cancel()
+	_, entries, err = src.List(limited, nil)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, "", fmt.Errorf("%s has too many files to list in %v: give one of its folders", src, o.Time/2)
+	}
+	return entries, src.String(), err
+}
+
+func statfsOf(path string) (p Place) {
+	p.Kind, p.Nature = "unknown", Unknown
+	var st unix.Statfs_t
+	if unix.Statfs(path, &st) == nil {
+		p.named(int64(st.Type))
+	}
+	return p
+}
+
+// readFiles lets readers read whole files, each the next one of all, for a time.
+func readFiles(ctx context.Context, root string, entries []sample.Entry, next *atomic.Int64, readers int, length time.Duration) Reader {
+	var files, bytes, failed atomic.Int64
+	disk := diskBytes()
+	began := time.Now()
+	end := began.Add(length)
+	var all sync.WaitGroup
+	for range readers {
+		all.Go(func() {
+			buf := make([]byte, 1<<20)
+			for ctx.Err() == nil && time.Now().Before(end) {
+				e := entries[int(next.Add(1)-1)%len(entries)]
+				n, err := readCold(filepath.Join(root, e.Name), buf)
+				switch {
+				case err != nil:
+					failed.Add(1)
+				case time.Now().Before(end):
+					files.Add(1)
+					bytes.Add(n)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return Reader{Readers: readers, Files: files.Load(), Bytes: bytes.Load(), Seconds: length.Seconds(), Failed: failed.Load(), Disk: diskBytes() - disk}
+}
+
+// readCold reads a file after asking the kernel to forget what it has of it in memory.
+func readCold(path string, buf []byte) (n int64, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // advice: diskBytes shows whether it was taken
+	for {
+		k, err := f.Read(buf)
+		n += int64(k)
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// diskBytes is what this process has had read from block devices.
+func diskBytes() int64 {
+	b, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		return 0
+	}
+	var n int64
+	for line := range strings.Lines(string(b)) {
+		if scan(line, "read_bytes: %d", &n) {
+			break
+		}
+	}
+	return n
+}
