@@ -242,7 +242,7 @@ class Course:
                 generators.restore(self._begun)
             else:
                 if not self._chain:
-                    self._chain = {0: generators.states()}
+                    self._chain = {0: generators.states() if self._unbegun is None else self._unbegun}
                 generators.restore(self._start(epoch))
                 self._draw_base(generators)
 
