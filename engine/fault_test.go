@@ -37,6 +37,9 @@ var faults = []fault{
 // fails and nothing hangs: the worst is a miss.
 func TestNthFault(t *testing.T) {
 	step := 7 // every n takes minutes: LCACHE_FAULTS=all
+	if slow {
+		step = 17
+	}
 	if os.Getenv("LCACHE_FAULTS") == "all" {
 		step = 1
 	}

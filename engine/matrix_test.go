@@ -46,7 +46,7 @@ func used(t testing.TB, dirs []string) (n int64) {
 // misses with a full budget, as many hits as the budget allows with a smaller one, and never more on disk than it.
 func TestMatrix(t *testing.T) {
 	n := 3000
-	if testing.Short() {
+	if slow || testing.Short() {
 		n = 1000
 	}
 	d := makeDataset(t, n, mixedSizes)

@@ -27,6 +27,9 @@ import (
 // LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
 func TestModel(t *testing.T) {
 	ops, runs := 400, 6
+	if slow {
+		runs = 3
+	}
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_MODEL_OPS")); err == nil {
 		ops = n
 	}

@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A Bench is an engine that is opened to read one epoch for its own sake.
+type Bench struct {
+	*Engine
+	Epoch    int  // to read
+	Settling bool // the log is not in one epoch's order yet: reading this one puts it there, and is no measurement
+	Samples  int64
+	Bytes    int64 // of the dataset
+}
+
+// benchBatch is the batch size of a cache that was made without a recipe.
+const benchBatch = 256
+
+// OpenBench opens a cache at the epoch that its log is in the order of. With reorder, reading that epoch writes the next, and the log moves
+// on; without, the log stays as it is. The job's number of epochs does not bind, and job.json is not changed. A cache that is being
+// served is refused.
+func OpenBench(o Options, reorder bool) (*Bench, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.LateEpoch = 10 * time.Second
+	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBench(c, o)
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	if err := b.aimAt(reorder); err != nil {
+		return nil, errors.Join(err, b.Close(context.Background()))
+	}
+	return b, nil
+}
+
+func newBench(c *core, o Options) (*Bench, error) {
+	c.job.Job.Epochs = 0 // unknown, until the log has said where it is
+	if c.job.Job.Recipe == "" {
+		c.job.Job = Job{Recipe: "torch.distributed_sampler", Seed: "0", BatchSize: max(c.job.Job.BatchSize, benchBatch), World: 1}
+	}
+	var err error
+	if c.schedule, err = newSchedule(c.job.Job, c.manifest.Len()); err != nil {
+		return nil, err
+	}
+	memory := o.Memory
+	if memory == 0 {
+		memory = c.job.Memory
+	}
+	if c.sizing, err = c.size(uint64(memory)); err != nil {
+		return nil, err
+	}
+	e := &Engine{core: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan int, 16)}
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, err
+	}
+	e.server = hex.EncodeToString(random[:])
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	if err := e.assemble(nil); err != nil {
+		e.cancel()
+		return nil, err
+	}
+	return &Bench{Engine: e, Samples: int64(c.manifest.Len()), Bytes: int64(c.manifest.Bytes())}, nil
+}
+
+// aimAt chooses the epoch from what the log holds, and makes it the last one, or the last but one.
+func (b *Bench) aimAt(reorder bool) error {
+	e := b.Engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cur == nil || e.cur.line.Log.Empty() {
+		return fmt.Errorf("%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", e.dirs[0])
+	}
+	switch {
+	case e.tgt != nil:
+		b.Epoch, b.Settling = max(e.tgt.epoch, 0), true
+	case e.cur.epoch < 0:
+		b.Epoch, b.Settling = 0, true
+	default:
+		b.Epoch = e.cur.epoch
+	}
+	last := b.Epoch
+	if reorder && !b.Settling {
+		last++
+	}
+	e.schedule.mu.Lock() // a layout may be under way; the mover looks at nothing before the first request
+	defer e.schedule.mu.Unlock()
+	e.schedule.job.Epochs = last + 1
+	return nil
+}
+
+// Ranks are those that read here.
+func (b *Bench) Ranks() []int { return b.schedule.local }
+
+// Read takes the epoch's batches, all ranks side by side, and releases them at once. bytes are those of the samples. With Settling it
+// also waits until the log is in order.
+func (b *Bench) Read(ctx context.Context) (samples, bytes int64, err error) {
+	var n, size atomic.Int64
+	group, reading := errgroup.WithContext(ctx)
+	for _, rank := range b.Ranks() {
+		client, _, err := b.Attach(os.Getpid(), "")
+		if err != nil {
+			return 0, 0, errors.Join(err, group.Wait())
+		}
+		group.Go(func() error {
+			defer client.Disconnected()
+			for batch := 0; ; batch++ {
+				got, err := client.Chunk(reading, b.Epoch, rank, batch)
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				if err != nil {
+					return fmt.Errorf("epoch %d, rank %d, batch %d: %w", b.Epoch, rank, batch, err)
+				}
+				for _, k := range got.Lengths {
+					size.Add(int64(k))
+				}
+				n.Add(int64(len(got.Indices)))
+				client.Release(got.Lease)
+			}
+		})
+	}
+	if err = group.Wait(); err == nil && b.Settling {
+		err = b.settled(ctx)
+	}
+	return n.Load(), size.Load(), err
+}
+
+// settled waits until the log is in the epoch's order: on a small cache the epoch was read by index before that had begun.
+func (b *Bench) settled(ctx context.Context) error {
+	e := b.Engine
+	for {
+		changed := e.staging.Changed()
+		e.mu.Lock()
+		done, err := e.tgt == nil && e.cur.epoch == b.Epoch, e.broken
+		e.mu.Unlock()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("put the log in order: %w", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func openTestBench(t *testing.T, o Options, reorder bool) *Bench {
+	t.Helper()
+	b, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO, Logger: o.Logger}, reorder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// readBench reads the epoch and closes; everything must come, and what was written must be what was asked for.
+func readBench(t *testing.T, d *dataset, b *Bench, writes bool) {
+	t.Helper()
+	n, bytes, err := b.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n < int64(len(d.bytes)) || bytes < d.total {
+		t.Errorf("%d samples of %d bytes, the dataset has %d of %d", n, bytes, len(d.bytes), d.total)
+	}
+	if j := b.Status().Jobs[0]; j.Misses != 0 || (j.LogWriteBytes > 0) != writes {
+		t.Errorf("%d misses, %d bytes written; writing should be %v", j.Misses, j.LogWriteBytes, writes)
+	}
+	stop, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := b.Close(stop); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBench(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		job     Job
+		settles bool
+	}{
+		{"a recipe", samplerJob(2, 16, 2, false), false},
+		{"no recipe", Job{}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })
+			o, _ := ingested(t, d, IngestOptions{Job: c.job})
+			b := openTestBench(t, o, true)
+			if b.Settling != c.settles || b.Epoch != 0 || b.Samples != int64(len(d.bytes)) || b.Bytes != d.total {
+				t.Fatalf("%+v", b)
+			}
+			readBench(t, d, b, true)
+			at := 1
+			if c.settles {
+				at = 0
+			}
+			// The log stays where it is without reorder, and moves on beyond the job's last epoch with it.
+			for _, reorder := range []bool{false, false, true, false, true, false} {
+				b := openTestBench(t, o, reorder)
+				if b.Settling || b.Epoch != at {
+					t.Fatalf("at epoch %d, want %d; settling %v", b.Epoch, at, b.Settling)
+				}
+				readBench(t, d, b, reorder)
+				if reorder {
+					at++
+				}
+			}
+			if r, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO, Against: d.dir}); err != nil || r.Good != len(d.bytes) {
+				t.Errorf("afterwards: %+v %v", r, err)
+			}
+		})
+	}
+}
+
+func TestBenchRefuses(t *testing.T) {
+	d := makeDataset(t, 30, func(*rand.Rand, int) int { return 1000 })
+	o, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 1, false), NoPrefill: true})
+	if _, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO}, false); err == nil || !strings.Contains(err.Error(), "holds no samples yet") {
+		t.Errorf("an empty log: %v", err)
+	}
+	if _, err := OpenBench(Options{Dirs: []string{filepath.Join(t.TempDir(), "none")}}, false); err == nil || !strings.Contains(err.Error(), "not a cache") {
+		t.Errorf("no cache: %v", err)
+	}
+	e := open(t, o)
+	defer closeEngine(t, e)
+	if _, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO}, false); err == nil || !strings.Contains(err.Error(), "in use by process") {
+		t.Errorf("a served cache: %v", err)
+	}
+}
