@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 
 	"lcache/caches"
@@ -22,19 +21,6 @@ func cacheRoots(given []string) (roots []string, from string, err error) {
 	}
 	root, from, err := caches.DefaultRoot()
 	return []string{root}, from, err
-}
-
-// home is where the cache of a source lies: a folder in each root. A root that is a cache itself is meant as that.
-func home(roots []string, source string, exts []string, flat bool) []string {
-	if c, err := caches.Look(roots[0]); err == nil && c.Source != "" {
-		return roots
-	}
-	folder := caches.Folder(source, exts, flat)
-	var dirs []string
-	for _, root := range roots {
-		dirs = append(dirs, filepath.Join(root, folder))
-	}
-	return dirs
 }
 
 // rootDefault says which root was chosen where none was given.

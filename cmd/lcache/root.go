@@ -81,6 +81,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = errors.New("interrupted: what is stored stays; run the same command again to go on")
 	}
+	if ended := new(endedWith); errors.As(err, &ended) && ended.err == nil {
+		return ended.code
+	}
 	text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors; names are quoted
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), oneLine(text))
 	return exitCode(err)
@@ -92,8 +95,11 @@ func exitCode(err error) int {
 		flags   *engine.UsageError
 		recipe  *shuffle.UsageError
 		corrupt *corruptError
+		ended   *endedWith
 	)
 	switch {
+	case errors.As(err, &ended):
+		return ended.code
 	case errors.As(err, &corrupt):
 		return exitCorrupt
 	case errors.As(err, &usage), errors.As(err, &flags), errors.As(err, &recipe):
@@ -137,7 +143,7 @@ func newRootCommand(g *globals) *cobra.Command {
 	root.SuggestionsMinimumDistance = 2
 	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how progress is shown on stderr: auto, plain, json or none")
 	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "neither progress nor remarks, only errors")
-	root.AddCommand(newIngestCommand(g), newServeCommand(g), newStatusCommand(g), newOrderCommand(), newVerifyCommand(g),
+	root.AddCommand(newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g), newOrderCommand(), newVerifyCommand(g),
 		newListCommand(g), newRemoveCommand(g), newDemoCommand(g), newDoctorCommand(g))
 	for _, cmd := range append(root.Commands(), root) {
 		cmd.Version = versionText()
@@ -160,11 +166,14 @@ const usageFooter = `{{if .Runnable}}
 Every flag can also be given as LCACHE_<FLAG>, with _ for -. A flag given on the command line wins.
 
 Exit codes:
-  0  done
+{{with index .Annotations "exit codes"}}{{.}}{{else}}  0  done
   1  an error: one line on stderr says what failed, on what, and what to do
   2  wrong usage
   3  corruption found
-{{end}}`
+{{end}}{{end}}`
+
+// exitCodesNote is the annotation of a command whose exit codes are others.
+const exitCodesNote = "exit codes"
 
 func unknownCommand(root *cobra.Command, word string) error {
 	advice := "lcache --help lists the commands"

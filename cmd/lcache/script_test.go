@@ -30,6 +30,9 @@ import (
 
 // TestMain lets the test's own binary be lcache: a script's processes have real exit codes, signals and locks.
 func TestMain(m *testing.M) {
+	if os.Getenv("LCACHE_TEST_AS_COMMAND") == "1" {
+		os.Exit(beCommand())
+	}
 	if os.Getenv("LCACHE_TEST_AS_LCACHE") == "1" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}

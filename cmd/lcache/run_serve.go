@@ -1,0 +1,253 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lcache/caches"
+	"lcache/engine"
+	"lcache/server"
+)
+
+// runner is one lcache run: its servers, and the command beside them.
+type runner struct {
+	runOptions
+	*globals
+	in        io.Reader
+	out, logs io.Writer
+	version   string
+	logger    *slog.Logger
+	serving   []*serving
+}
+
+// serving is one source that is being served.
+type serving struct {
+	namedSource
+	dirs   []string
+	engine *engine.Engine
+	server *server.Server
+	entry  *entry
+	served chan error
+	last   engine.Status // after the last client has gone
+	ready  mean          // batches that lay ready, while it ran
+}
+
+// prepare lists every source and serves it.
+func (r *runner) prepare(ctx context.Context) error {
+	bar := newProgress(r.globals, r.logs)
+	defer bar.done()
+	r.logger = newLogger(r.globals, bar, slog.LevelWarn)
+	roots, from, err := cacheRoots(r.roots)
+	if err != nil {
+		return err
+	}
+	r.remark(bar, func(w io.Writer) {
+		if len(r.roots) == 0 {
+			writeDefaults(w, []engine.Default{rootDefault(roots, from)})
+		}
+	})
+	r.roots = roots
+	if len(r.sources) == 0 {
+		only, err := onlySource(roots)
+		if err != nil {
+			return err
+		}
+		r.sources = []namedSource{{source: only}}
+	}
+	for i, s := range r.sources {
+		if err := r.serveSource(ctx, i, s, bar); err != nil {
+			if s.name != "" {
+				err = fmt.Errorf("%s: %w", s.name, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// remark writes to stderr what --quiet leaves out.
+func (r *runner) remark(bar *progress, write func(io.Writer)) {
+	bar.done()
+	if !r.quiet {
+		write(r.logs)
+	}
+}
+
+// onlySource is the source of the one cache there is, for a run that names none.
+func onlySource(roots []string) (string, error) {
+	found, err := caches.List(roots[0])
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	var known []string
+	for _, c := range found {
+		if c.Source != "" {
+			known = append(known, c.Source)
+		}
+	}
+	switch len(known) {
+	case 0:
+		return "", usagef("no source: give --source DIR, the folder of the dataset")
+	case 1:
+		return known[0], nil
+	}
+	return "", usagef("no source: give --source, of which %s has %s", roots[0], strings.Join(known, ", "))
+}
+
+// serveSource brings one source's cache up to date and opens its server.
+func (r *runner) serveSource(ctx context.Context, n int, s namedSource, bar *progress) error {
+	o := r.ingest
+	o.Source, o.Dirs = s.source, r.home(s.source)
+	r.keep(n, &o)
+	o.Progress, o.Logger = bar.update, r.logger
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	report, err := engine.Ingest(ctx, o)
+	if err != nil {
+		return err
+	}
+	so := r.serve
+	so.engine.Dirs, so.engine.Logger, so.engine.Version = o.Dirs, r.logger, r.version
+	so.server.Logger, so.server.Version = r.logger, r.version
+	so.server.Path = cmp.Or(so.server.Path, socketOf(o.Dirs))
+	sv := &serving{namedSource: s, dirs: o.Dirs, served: make(chan error, 1)}
+	if sv.engine, err = engine.Open(ctx, so.engine); err != nil {
+		return err
+	}
+	r.serving = append(r.serving, sv)
+	if sv.server, err = server.Listen(sv.engine, so.server); err != nil {
+		return err
+	}
+	if sv.entry, err = register(runtimeDir(), sv.server.Path(), o.Dirs); err != nil {
+		r.logger.Warn("lcache status will need --socket for this server", "reason", err)
+	}
+	go func() {
+		err := sv.server.Serve()
+		if err != nil {
+			r.logger.Error("the server ended", "source", s.source, "err", err)
+		}
+		sv.served <- err
+	}()
+	r.remark(bar, func(w io.Writer) {
+		fmt.Fprintln(w, servedText(s, report))
+		defaults := report.Defaults
+		for _, d := range sv.engine.Defaults() {
+			if !slices.ContainsFunc(defaults, func(other engine.Default) bool { return other.Name == d.Name }) && !(d.Name == "budget" && o.Budget > 0) {
+				defaults = append(defaults, d)
+			}
+		}
+		if r.serve.server.Path == "" {
+			defaults = append(defaults, engine.Default{Name: "socket", Value: sv.server.Path(), From: "in the cache"})
+		}
+		writeDefaults(w, defaults)
+	})
+	return nil
+}
+
+// home is where the cache of a source lies: a folder in each root. A root that is a cache itself is meant as that.
+func (r *runner) home(source string) []string {
+	if c, err := caches.Look(r.roots[0]); err == nil && c.Source != "" {
+		return r.roots
+	}
+	folder := caches.Folder(source, r.ingest.Exts, r.ingest.Flat)
+	var dirs []string
+	for _, root := range r.roots {
+		dirs = append(dirs, filepath.Join(root, folder))
+	}
+	return dirs
+}
+
+// keep lets a cache that is there be what it was made for, where nothing else was said, and gives sources after the first an order
+// of their own.
+func (r *runner) keep(n int, o *engine.IngestOptions) {
+	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source == o.Source {
+		if !r.listingGiven {
+			o.Exts, o.Flat = c.Exts, c.Flat
+		}
+		o.Memory = cmp.Or(o.Memory, c.Memory)
+		var job engine.Job
+		if !r.jobGiven && json.Unmarshal(c.Job, &job) == nil {
+			o.Job = job
+			return
+		}
+	}
+	if n > 0 {
+		o.Job = inOrder(o.Job)
+	}
+}
+
+// inOrder is the job of a source beside the one that is trained on: each epoch as it is listed. Without a batch size the orders
+// come from the client.
+func inOrder(j engine.Job) engine.Job {
+	if j.BatchSize == 0 {
+		return engine.Job{}
+	}
+	return engine.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World, Ranks: j.Ranks,
+		Params: map[string]string{"shuffle": "false"}}
+}
+
+func servedText(s namedSource, r *engine.IngestReport) string {
+	name := cmp.Or(s.name, "serving")
+	return fmt.Sprintf("%-9s %s", name, joined(oneLine(s.source)+" from "+strings.Join(r.Dirs, ","), plural(int64(r.Samples), "sample", "samples"), bytesText(r.Bytes)))
+}
+
+// environment adds to env how COMMAND reaches the servers.
+func (r *runner) environment(env []string) []string {
+	for _, s := range r.serving {
+		if s.name != "" {
+			env = append(env, environmentName(s.name)+"="+s.server.Path())
+		}
+	}
+	return append(env, envName("socket")+"="+r.serving[0].server.Path())
+}
+
+// stop ends the servers the clean way: clients go first, then the last status is taken, then the caches are closed.
+func (r *runner) stop() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	for _, s := range r.serving {
+		err = errors.Join(err, s.stop(ctx))
+	}
+	return err
+}
+
+func (s *serving) stop(ctx context.Context) (err error) {
+	if s.server != nil {
+		err = s.server.Shutdown(ctx)
+		<-s.served
+	}
+	s.entry.remove()
+	s.last = s.engine.Status()
+	return errors.Join(err, s.engine.Close(ctx))
+}
+
+// close is stop where another error is told already.
+func (r *runner) close() {
+	if err := r.stop(); err != nil {
+		r.logger.Warn("end the servers", "err", err)
+	}
+}
+
+// mean of what was seen from time to time.
+type mean struct {
+	sum float64
+	n   int
+}
+
+func (m *mean) add(v float64) { m.sum, m.n = m.sum+v, m.n+1 }
+func (m *mean) value() float64 {
+	if m.n == 0 {
+		return 0
+	}
+	return m.sum / float64(m.n)
+}

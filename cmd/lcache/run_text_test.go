@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"syscall"
+	"testing"
+
+	"lcache/engine"
+)
+
+func digest(s string) *string { return &s }
+
+func TestWriteRun(t *testing.T) {
+	job := engine.JobStatus{Recipe: "torch.distributed_sampler", Samples: 1281167, DatasetBytes: 138e9, KeptBytes: 138e9, SamplesDelivered: 2*1281167 + 500,
+		Hits: 1281167 + 400, Misses: 1281167 + 100, SourceBytes: 138e9 + 10e6, LogReadBytes: 139e9, LogWriteBytes: 276e9,
+		EpochsDone: []engine.EpochDone{
+			{Epoch: 0, Seconds: 552, Misses: 1281167, SourceBytes: 138e9, LogWriteBytes: 138e9, StallSeconds: 171, LoopWaitSeconds: seconds(171.2), OrderDigest: digest("9f3a77aa")},
+			{Epoch: 1, Seconds: 277, Hits: 1281167, LogReadBytes: 138e9, LogWriteBytes: 138e9, LoopWaitSeconds: seconds(1.1), OrderDigest: digest("51c0ffee")},
+		}}
+	status := engine.Status{Jobs: []engine.JobStatus{job}}
+	train := sourceSum{Name: "train", Source: "/data/train", Exact: exactText(status), Verdict: judge(factsOf(status, 24, 0)), Status: status}
+	val := sourceSum{Name: "val", Source: "/data/val", Exact: exactText(engine.Status{}), Verdict: judge(runFacts{})}
+	const ended = "train.py ended (0) after 46 min 12 s\n"
+	const first = `epoch  time  MB/s   hits  source    read  written  loop waited  order
+0      9:12   250    0 %  138 GB       0   138 GB         31 %  9f3a…
+1      4:37   498  100 %       0  138 GB   138 GB        0.4 %  51c0…
+part      –     –   80 %   10 MB    1 GB        0            –      –
+exact   order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
+bound   by the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
+change  nothing
+`
+	const second = `exact   nothing was asked for
+bound   by nothing of lcache: no sample was asked for
+change  read through it: lcache.connect() in Python, or lcache.torch
+`
+	done := commandDone{name: "train.py", seconds: 46*60 + 12}
+	for _, c := range []struct {
+		sources []sourceSum
+		want    string
+	}{
+		{[]sourceSum{train}, ended + first},
+		{[]sourceSum{train, val}, ended + "\ntrain · /data/train\n" + first + "\nval · /data/val\n" + second},
+	} {
+		var out bytes.Buffer
+		writeRun(&out, done, runSummary{Sources: c.sources})
+		if out.String() != c.want {
+			t.Errorf("got\n%s\nwant\n%s", out.String(), c.want)
+		}
+	}
+}
+
+func TestEndedText(t *testing.T) {
+	for _, c := range []struct {
+		done commandDone
+		want string
+	}{
+		{commandDone{name: "a", code: 7, seconds: 0.5}, "a ended (7) after 0.5 s"},
+		{commandDone{name: "a", code: 137, signal: syscall.SIGKILL, seconds: 61}, "a was killed by SIGKILL after 1 min 1 s"},
+		{commandDone{name: "a\nb", code: 128 + 40, signal: syscall.Signal(40), seconds: 1}, `a\nb was killed by signal 40 after 1.0 s`},
+	} {
+		if got := endedText(c.done); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestExactText(t *testing.T) {
+	one, known := engine.EpochDone{}, engine.EpochDone{OrderDigest: digest("ab")}
+	for _, c := range []struct {
+		job  engine.JobStatus
+		want string
+	}{
+		{engine.JobStatus{}, "nothing was asked for"},
+		{engine.JobStatus{SamplesDelivered: 1}, "no epoch came to its end · every byte verified · 0 corrupt"},
+		{engine.JobStatus{SamplesDelivered: 1, Recipe: "numpy.default_rng", EpochsDone: []engine.EpochDone{known}}, "order as numpy's, 1 of 1 epoch · every byte verified · 0 corrupt"},
+		{engine.JobStatus{SamplesDelivered: 1, EpochsDone: []engine.EpochDone{known, one}}, "order as the loader's own, 1 of 2 epochs · every byte verified · 0 corrupt"},
+		{engine.JobStatus{SamplesDelivered: 1, Recipe: "torch.randperm", Divergences: 4, CorruptSamples: 1, EpochsDone: []engine.EpochDone{known, one, one}},
+			"order as planned in 1 of 3 epochs · every byte verified · 1 sample was corrupt on disk, and read from the source instead"},
+	} {
+		if got := exactText(engine.Status{Jobs: []engine.JobStatus{c.job}}); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestClock(t *testing.T) {
+	for s, want := range map[float64]string{0.05: "50 ms", 9.96: "10.0 s", 59: "59 s", 59.7: "60 s", 60: "1:00", 552.4: "9:12", 3599.6: "1:00:00", 3800: "1:03:20"} {
+		if got := clock(s); got != want {
+			t.Errorf("%v s: got %q, want %q", s, got, want)
+		}
+	}
+}
+
+func TestCommandName(t *testing.T) {
+	for _, c := range []struct {
+		command []string
+		want    string
+	}{
+		{[]string{"python", "train.py"}, "train.py"},
+		{[]string{"/usr/bin/torchrun", "--nproc-per-node", "8", "src/train.py", "--config", "x.yaml"}, "train.py"},
+		{[]string{"./job.py"}, "job.py"},
+		{[]string{"/opt/bin/train", "--fast"}, "train"},
+	} {
+		if got := commandName(c.command); got != c.want {
+			t.Errorf("%v: got %q, want %q", c.command, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"lcache/engine"
+)
+
+// What counts as nothing, as a share: of the loop's time spent waiting, of the samples missed, of a disk's bandwidth left over.
+const (
+	littleWaiting = 0.02
+	fewMisses     = 0.02
+	atLimit       = 0.9
+)
+
+// runFacts are what a verdict follows from, over the epochs that it is about.
+type runFacts struct {
+	Samples  int64   // that were delivered in all
+	Since    int     // the first of these epochs
+	Epochs   int     // how many; 0: none was finished
+	Seconds  float64 // of these epochs
+	Wait     float64 // seconds that the training loop waited, or without a report of it, that lcache saw it wait
+	Reported bool    // the training loop told
+	Stall    float64 // seconds in which a rank was short of a batch at the server
+
+	Ready          float64  // batches that lay ready at the server, on average; 0 may also be: not known
+	Loop, Decode   *float64 // seconds, as the training loop told
+	Hits, Misses   int64
+	Kept, Dataset  int64 // bytes that the cache keeps, and that there are
+	Needed         int64 // bytes of budget with which it would keep all
+	Filling        bool  // the only epoch is the one in which the log was filled from the source
+	DiskRate, Disk float64
+	Divergences    int64
+	First          *engine.Divergence
+	Recipe         string
+	Stale          int64 // samples that are no longer what was listed
+	Source         string
+	Cache          string
+}
+
+// runVerdict is what bound a run, and the one thing to change. Both are lines for people.
+type runVerdict struct {
+	Stage  string `json:"stage"` // loop, decode, source, budget, disk, order, unknown
+	Bound  string `json:"bound"`
+	Change string `json:"change"`
+}
+
+// judge asks the questions in the contract's order; the first that is answered with yes ends it.
+func judge(f runFacts) runVerdict {
+	if f.Samples == 0 {
+		return runVerdict{"unknown", "by nothing of lcache: no sample was asked for", "read through it: lcache.connect() in Python, or lcache.torch"}
+	}
+	if f.Epochs == 0 || f.Seconds <= 0 {
+		return runVerdict{"unknown", "not known: no epoch came to its end", "nothing"}
+	}
+	switch wait, stall := f.Wait/f.Seconds, f.Stall/f.Seconds; {
+	case wait < littleWaiting:
+		return runVerdict{"loop", "by the training loop" + f.since() + f.readyText() + "; lcache cannot make this faster", "nothing"}
+	case stall < littleWaiting:
+		return judgeLoader(f)
+	case f.missed() > fewMisses:
+		return judgeSource(f)
+	case f.Disk > 0 && f.DiskRate >= atLimit*f.Disk:
+		return runVerdict{"disk", fmt.Sprintf("by the disk%s: %s/s of the %s/s that it was measured to give", f.since(), bytesText(int64(f.DiskRate)), bytesText(int64(f.Disk))),
+			"a faster disk, or one more: --cache DIR,DIR deals the blocks over both"}
+	case f.Divergences > 0:
+		return judgeOrder(f)
+	}
+	return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s, and neither misses nor another order explain it", f.since(), percent(f.Wait, f.Seconds)),
+		"send the output of lcache doctor --cache " + shellWord(f.Cache) + " and of lcache status --json while it runs"}
+}
+
+// judgeLoader: the batches were there, and came late into the loop.
+func judgeLoader(f runFacts) runVerdict {
+	v := runVerdict{Stage: "decode", Bound: "by decoding or the loader's workers" + f.since() + f.readyText(), Change: "more workers (num_workers), or less work for each sample"}
+	if f.Decode != nil && f.Loop != nil && *f.Loop > 0 {
+		v.Bound = "by decoding" + f.since() + f.readyText()
+		v.Change = fmt.Sprintf("decoding takes %s of the loop's time: more workers (num_workers), or less work for each sample", percent(*f.Decode, *f.Loop))
+	}
+	return v
+}
+
+// judgeSource: what is not in the log comes from the source, and that is slow.
+func judgeSource(f runFacts) runVerdict {
+	share := percent(float64(f.Misses), float64(f.Hits+f.Misses))
+	switch {
+	case f.Filling:
+		return runVerdict{"source", "by the source, in the one epoch that reads it: " + share + " of the samples came from there", "nothing: the next epoch finds them in the log"}
+	case f.Kept < f.Dataset:
+		return runVerdict{"budget", fmt.Sprintf("by the source%s: the budget keeps %s of the dataset (c = %.2f), and %s of the samples came from the source",
+			f.since(), percent(float64(f.Kept), float64(f.Dataset)), float64(f.Kept)/float64(f.Dataset), share),
+			"give --budget " + bytesText(f.Needed) + ", and all of it comes from the disk"}
+	case f.Stale > 0:
+		return runVerdict{"source", "by the source" + f.since() + ": " + share + " of the samples came from there",
+			plural(f.Stale, "sample has", "samples have") + " changed since the listing: run it again, which lists anew"}
+	}
+	return runVerdict{"source", "by the source" + f.since() + ": " + share + " of the samples came from there, though the cache keeps all",
+		"look for ! in lcache status while it runs, and run lcache verify --cache " + shellWord(f.Cache)}
+}
+
+// judgeOrder: what was asked for is not what the log was laid out for.
+func judgeOrder(f runFacts) runVerdict {
+	v := runVerdict{Stage: "order", Bound: "by the order" + f.since() + ": " + plural(f.Divergences, "request", "requests") + " asked for another one than planned",
+		Change: "run it again without --recipe: the loader's own order is then used as soon as it is known"}
+	if d := f.First; d != nil {
+		v.Bound += fmt.Sprintf(", first at epoch %d rank %d batch %d", d.Epoch, d.Rank, d.Batch)
+	}
+	if f.Recipe != "" {
+		v.Change = "give the recipe, seed, batch size and world size of the training; it was not " + f.Recipe + " with these flags"
+	}
+	return v
+}
+
+func (f runFacts) missed() float64 {
+	if f.Hits+f.Misses == 0 {
+		return 0
+	}
+	return float64(f.Misses) / float64(f.Hits+f.Misses)
+}
+
+func (f runFacts) since() string {
+	if f.Since == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" since epoch %d", f.Since)
+}
+
+func (f runFacts) readyText() string {
+	if n := int64(f.Ready); n > 0 {
+		return ": lcache had " + plural(n, "batch", "batches") + " ready"
+	}
+	return ""
+}
+
+// factsOf gathers the facts from the last status of a server. The first epoch is left out where there are others: it fills the log,
+// unless that was done before.
+func factsOf(s engine.Status, ready, disk float64) runFacts {
+	f := runFacts{Disk: disk, Cache: strings.Join(s.Cache.Dirs, ",")}
+	if len(s.Jobs) == 0 {
+		return f
+	}
+	j := s.Jobs[0]
+	f.Samples, f.Ready, f.Loop, f.Decode, f.Recipe, f.Source = j.SamplesDelivered, ready, j.LoopSeconds, j.DecodeSeconds, j.Recipe, j.Source
+	f.Kept, f.Dataset, f.Stale = j.KeptBytes, j.DatasetBytes, j.StaleSamples
+	f.Divergences, f.First = j.Divergences, j.FirstDivergence
+	f.Needed = j.DatasetBytes + j.DatasetBytes/50 + 128*int64(j.Samples) + 64<<20 // rounded up: slack, padding, metadata
+	judged, first := j.EpochsDone, 0
+	if len(judged) > 1 && judged[0].Misses > 0 {
+		judged, first = judged[1:], judged[1].Epoch
+	}
+	f.Filling = len(judged) == 1 && len(j.EpochsDone) == 1 && j.KeptBytes >= j.DatasetBytes && judged[0].LogWriteBytes > 0
+	var moved int64
+	f.Since, f.Reported = first, len(judged) > 0
+	for _, e := range judged {
+		f.Epochs++
+		f.Seconds += e.Seconds
+		f.Stall += e.StallSeconds
+		f.Hits += e.Hits
+		f.Misses += e.Misses
+		moved += e.LogReadBytes
+		f.Reported = f.Reported && e.LoopWaitSeconds != nil
+	}
+	for _, e := range judged {
+		if f.Wait += e.StallSeconds; f.Reported {
+			f.Wait += *e.LoopWaitSeconds - e.StallSeconds
+		}
+	}
+	if f.Seconds > 0 {
+		f.DiskRate = float64(moved) / f.Seconds
+	}
+	return f
+}
