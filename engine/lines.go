@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"time"
 	"unsafe"
 
 	"lcache/chunker"
@@ -207,7 +208,7 @@ func (e *Engine) prepare(epoch int) {
 		if err == nil {
 			e.built[epoch] = &epochLine{epoch: epoch, order: order, geo: geo}
 		} else {
-			e.broken = fmt.Errorf("lay out epoch %d: %w", epoch, err)
+			e.broken, e.brokenAt = fmt.Errorf("lay out epoch %d: %w", epoch, err), time.Now()
 		}
 		e.mu.Unlock()
 		if err != nil {

@@ -59,12 +59,12 @@ func (e *Engine) move() {
 
 // plan decides the next step. e.mu is held.
 func (e *Engine) plan() action {
-	if !e.begun && e.forced == nil || e.cur == nil || e.broken != nil {
+	if !e.begun && e.forced == nil || e.cur == nil || e.broken != nil && e.forced != nil {
 		return action{}
 	}
 	e.updateReading()
 	if e.tgt == nil {
-		if n := e.next(); n >= 0 {
+		if n := e.next(); n >= 0 && e.mayLayOut() {
 			// Loading without a target would have to be done again; a layout takes a second at 14 M samples, the first time.
 			if el := e.built[n]; el == nil {
 				e.prepare(n)
@@ -99,6 +99,17 @@ func (e *Engine) plan() action {
 		}
 	}
 	return action{kind: actLoad, seg: seg, drain: drain}
+}
+
+// layOutAgain is how long nothing is laid out after that failed: a full or read-only disk may be mended meanwhile.
+const layOutAgain = 30 * time.Second
+
+// mayLayOut reports whether the next line may be begun. Else the log is read as it is, and nothing is written on. e.mu is held.
+func (e *Engine) mayLayOut() bool {
+	if e.broken != nil && time.Since(e.brokenAt) > layOutAgain {
+		e.broken = nil
+	}
+	return e.broken == nil
 }
 
 // unloaded is the first segment not yet loaded, from the one that the hindmost rank is at.
@@ -255,7 +266,7 @@ func (e *Engine) beginTarget(el *epochLine) bool {
 	defer e.mu.Unlock()
 	delete(e.built, el.epoch)
 	if err != nil {
-		e.broken = err
+		e.broken, e.brokenAt = err, time.Now()
 		e.logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
 		return true
 	}

@@ -67,7 +67,8 @@ type state struct {
 	lineID   uint64
 	built    map[int]*epochLine // prepared for later epochs
 	building map[int]bool
-	broken   error // the log can't go on: everything is served by index
+	broken   error // the next epoch could not be laid out
+	brokenAt time.Time
 
 	matched float64 // share of the last 1,000 samples or so that lay in the window
 	paused  bool

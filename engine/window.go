@@ -122,7 +122,7 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 				first = e.unloaded()
 			}
 			r := e.ranks[at.Rank]
-			if first >= 0 && e.broken == nil && r != nil && !r.late && !r.hungry && int(seg) >= first && int(seg) < first+e.sizing.Slots {
+			if first >= 0 && r != nil && !r.late && !r.hungry && int(seg) >= first && int(seg) < first+e.sizing.Slots {
 				coming[i] = deliver.Queued
 				if e.paused {
 					e.paused, e.matched = false, 1

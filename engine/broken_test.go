@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestNextEpochCannotBeLaidOut: a cache directory that takes no new file any more (here: it is gone) fails no read. The log that is
+// there is read as it is, in order.
+func TestNextEpochCannotBeLaidOut(t *testing.T) {
+	j := samplerJob(3, 16, 1, false)
+	d := makeDataset(t, 600, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	dir := filepath.Join(t.TempDir(), "cache")
+	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, Dirs: []string{dir}})
+	e := open(t, o)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	d.readEpochs(t, e, j, 0, 3)
+	s := noSource(t, e)
+	if s.EpochsDone[0].LogReadBytes == 0 {
+		t.Error("the log was not read in order")
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the cache directory was made again behind its owner's back")
+	}
+	closeEngine(t, e)
+}
