@@ -19,7 +19,7 @@ func writeIngest(w io.Writer, r *engine.IngestReport) {
 	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
 		bytesText(r.MemoryBytes), plural(int64(r.Segments), "segment", "segments"), bytesText(r.SegmentBytes), binaryText(r.BlockBytes))
-	fmt.Fprintf(w, "next: lcache serve --cache %s\n", shellWord(strings.Join(r.Dirs, ",")))
+	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", shellWord(strings.Join(r.Dirs, ",")))
 }
 
 func readText(r *engine.IngestReport) string {

@@ -39,7 +39,7 @@ func TestIngestText(t *testing.T) {
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
-next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"resumed", resumed, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
@@ -47,7 +47,7 @@ next: lcache serve --cache /nvme/lcache/train-8c1f02aa
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
-next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"complete", complete, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
@@ -55,7 +55,7 @@ next: lcache serve --cache /nvme/lcache/train-8c1f02aa
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
-next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"resorted", resorted, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
@@ -63,7 +63,7 @@ next: lcache serve --cache /nvme/lcache/train-8c1f02aa
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
-next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"changed", changed, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
@@ -71,7 +71,7 @@ next: lcache serve --cache /nvme/lcache/train-8c1f02aa
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
-next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"lazy", lazy, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
@@ -79,7 +79,7 @@ next: lcache serve --cache /nvme/lcache/train-8c1f02aa
   stored    0 B · lz4 off · free after: 402 GB
   layout    log
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
-next: lcache serve --cache /nvme/lcache/train-8c1f02aa
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"half", half, `imagenet/train → /a b,/c                                ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
@@ -87,7 +87,7 @@ next: lcache serve --cache /nvme/lcache/train-8c1f02aa
   stored    64 GB of 138 GB · 46 % of each epoch from the log · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
-next: lcache serve --cache '/a b,/c'
+next: lcache run --cache '/a b,/c' -- python train.py
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

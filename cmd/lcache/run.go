@@ -42,6 +42,8 @@ type runOptions struct {
 	roots   []string
 	ingest  engine.IngestOptions // of every source, but for what is its own
 	serve   serveOptions
+	facts   string  // a file
+	disk    float64 // bytes a second that the disk gives, read while it is written, by facts; 0: not known
 	command []string
 
 	jobGiven, listingGiven bool // by a flag or a variable
@@ -94,6 +96,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	f.Var((*fileMode)(&o.serve.server.Mode), "socket-mode", "permissions of the socket")
 	f.Var(&choice{&o.serve.engine.Layout, []string{"auto", "log"}}, "layout", "how samples lie on disk: log is reordered every epoch; auto chooses")
 	addIOFlags(f, &o.ingest.IO)
+	f.StringVar(&o.facts, "facts", "", "what lcache doctor --save wrote: how fast the disk is, for the summary")
 	f.BoolVar(&g.json, "json", false, "the summary as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.finish(cmd.Flags(), args); err != nil {
@@ -131,6 +134,12 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 	o.listingGiven = given("ext", "flat")
 	o.ingest.NoPrefill = true
 	o.serve.engine.IO, o.serve.engine.Memory = o.ingest.IO, o.ingest.Memory
+	if o.facts != "" {
+		var err error
+		if o.disk, err = readDiskRate(o.facts); err != nil {
+			return err
+		}
+	}
 	if len(o.sources) > 1 {
 		if o.serve.server.Path != "" {
 			return usagef("--socket is for one source, there are %d: leave it out, each has one in its cache", len(o.sources))

@@ -33,7 +33,7 @@ type sourceSum struct {
 func (r *runner) sumUp(done commandDone) error {
 	sum := runSummary{Command: r.command, ExitCode: done.code, Signal: int(done.signal), Seconds: done.seconds}
 	for _, s := range r.serving {
-		sum.Sources = append(sum.Sources, sourceSum{Name: s.name, Source: s.source, Exact: exactText(s.last), Verdict: judge(factsOf(s.last, s.ready.value(), 0)), Status: s.last})
+		sum.Sources = append(sum.Sources, sourceSum{Name: s.name, Source: s.source, Exact: exactText(s.last), Verdict: judge(factsOf(s.last, s.ready.value(), r.disk)), Status: s.last})
 	}
 	if r.json {
 		return writeJSON(r.out, sum)

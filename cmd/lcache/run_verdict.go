@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 
 	"lcache/engine"
@@ -170,4 +172,31 @@ func factsOf(s engine.Status, ready, disk float64) runFacts {
 		f.DiskRate = float64(moved) / f.Seconds
 	}
 	return f
+}
+
+// readDiskRate takes from a doctor's report what all measured devices together give to a reader while they are written, which is how
+// an epoch uses them.
+func readDiskRate(path string) (float64, error) {
+	var report doctorReport
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("read the facts: %w", err)
+	}
+	if err := json.Unmarshal(text, &report); err != nil {
+		return 0, fmt.Errorf("read the facts in %s: %w; make them anew with lcache doctor --save", path, err)
+	}
+	rate := 0.0
+	seen := map[[3]float64]bool{} // directories on one device have its figures to the last digit
+	if report.Facts != nil {
+		for _, p := range report.Facts.Places {
+			if d := p.Device; d != nil && !seen[[3]float64{d.Read, d.BothRead, d.IOPS}] {
+				rate += d.BothRead
+				seen[[3]float64{d.Read, d.BothRead, d.IOPS}] = true
+			}
+		}
+	}
+	if rate <= 0 {
+		return 0, fmt.Errorf("%s says nothing of a disk: make it anew with lcache doctor --cache DIR --save", path)
+	}
+	return rate, nil
 }

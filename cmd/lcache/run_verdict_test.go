@@ -1,8 +1,11 @@
 package main
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"lcache/doctor"
 	"lcache/engine"
 )
 
@@ -110,5 +113,29 @@ func TestFactsOf(t *testing.T) {
 	}
 	if f = factsOf(engine.Status{}, 0, 0); f.Samples != 0 {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// TestReadDiskRate reads what the doctor writes.
+func TestReadDiskRate(t *testing.T) {
+	dir := t.TempDir()
+	measured := doctor.Place{Dir: "/a", Device: &doctor.Device{Read: 500e6, BothRead: 300e6}}
+	other := doctor.Place{Dir: "/b", Device: &doctor.Device{Read: 501e6, BothRead: 300e6}}
+	report := &doctorReport{Facts: &doctor.Facts{Places: []doctor.Place{measured, other, measured, {Dir: "/c", NoDevice: "the same as /a"}}}}
+	if err := report.save(filepath.Join(dir, "two.json")); err != nil {
+		t.Fatal(err)
+	}
+	report.Facts.Places = report.Facts.Places[3:]
+	if err := report.save(filepath.Join(dir, "none.json")); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "text"), "hello")
+	if rate, err := readDiskRate(filepath.Join(dir, "two.json")); err != nil || rate != 600e6 {
+		t.Errorf("got %v, %v", rate, err)
+	}
+	for name, want := range map[string]string{"none.json": "says nothing of a disk", "text": "make them anew with lcache doctor --save", "missing": "read the facts: open "} {
+		if _, err := readDiskRate(filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
