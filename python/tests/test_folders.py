@@ -1,0 +1,25 @@
+"""Where lcache.open puts the cache of a source: the same folder as `lcache run`, whose tests hold the same examples."""
+
+import os
+
+import pytest
+
+from lcache.embedded import folders
+
+
+@pytest.mark.parametrize(
+    "source, listing, name",
+    [
+        ("/data/train", [], "train-198aece3"),
+        ("/data/train", ["--ext=.jpg,.png"], "train-cabd17d3"),
+        ("/data/train", ["--ext=jpg", "--flat"], "train-34cd0918"),
+        ("/data/train", ["--flat"], "train-413d6274"),
+        ("/", [], "root-8a5edab2"),
+        ("/d/ä b", [], "ä_b-59a74698"),
+        (os.fsdecode(b"/x/f\xff"), [], "f_-c9e270a2"),
+        ("s3://bucket/imagenet/train", [], "train-416a9d1d"),
+        ("/x/" + "n" * 100, [], "n" * 80 + "-abcccf57"),
+    ],
+)
+def test_the_folder_of_a_source(source, listing, name):
+    assert folders(source, "/a,/b", listing) == (f"/a/{name}", f"/b/{name}")
