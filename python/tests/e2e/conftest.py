@@ -57,7 +57,7 @@ def trees():
 
 @pytest.fixture(scope="session")
 def tree(trees):
-    """48 MB with everything that is awkward: nothing, one byte, a block and its neighbours, three blocks; names that are no words."""
+    """30 MB with everything that is awkward: nothing, one byte, a block and its neighbours, three blocks; names that are no words."""
     root = os.path.join(trees, "tree")
     for name in ("class1/with space", "class1/ümläut", "class2/new\nline", "class5/-dash", "class0/.hidden"):
         path = os.path.join(root, name + ".bin")
@@ -66,7 +66,7 @@ def tree(trees):
             f.write(name * 50)
     sizes = [0, 0, 1, 63, 64, 65, 4095, 4096, 4097, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 5, 3 * BLOCK]
     r = random.Random(7)
-    sizes += [min(int(r.lognormvariate(9.7, 0.9)), 3 * BLOCK) for _ in range(1937)]
+    sizes += [min(int(r.lognormvariate(9.7, 0.9)), 3 * BLOCK) for _ in range(1137)]
     return realserver.Folder(root, sizes)
 
 

@@ -115,7 +115,12 @@ class Reader:
 
 
 def read_in_processes(readers, first, last):
-    """Epochs first … last-1, one rank to each reader, all at once. Returns how many batches were read and compared."""
+    """Epochs first … last-1, one rank to each reader, all at once. Returns how many batches were read and compared. No rank is at the
+    end before all have begun, as in training, where they wait for each other at every step."""
+    for rank, reader in enumerate(readers):
+        reader.tell("begin", epoch=first, rank=rank)
+    for reader in readers:
+        reader.answer()
     for rank, reader in enumerate(readers):
         reader.tell("epochs", first=first, last=last, rank=rank)
     return sum([reader.answer() for reader in readers])

