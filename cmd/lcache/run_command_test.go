@@ -118,6 +118,37 @@ func TestSignalsPassed(t *testing.T) {
 	}
 }
 
+// TestSeenBesideRun: the server inside a run is one like any other to status, ls and rm.
+func TestSeenBesideRun(t *testing.T) {
+	dir := diskDir(t)
+	b := startRun(t, dir, append([]string{os.Args[0], "run", "--source", "data"}, thisCommand...)...)
+	b.line(t)
+	other := func(words ...string) string {
+		cmd := exec.Command(os.Args[0], words...)
+		cmd.Dir, cmd.Env = b.Dir, b.Env
+		out, _ := cmd.CombinedOutput() // its text says whether it worked
+		return string(out)
+	}
+	if got := other("status"); !strings.HasPrefix(got, "data · epoch 0 · no rank reads\n") {
+		t.Errorf("status: %s", got)
+	}
+	list := other("ls")
+	if pid := fmt.Sprint(b.Process.Pid); !strings.Contains(list, " "+pid+"\n") {
+		t.Errorf("process %s is not in %s", pid, list)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "lcache", "data-*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("caches %v, %v", found, err)
+	}
+	if got := other("rm", found[0]); got != fmt.Sprintf("lcache rm: %s is in use by process %d: stop it first\n", found[0], b.Process.Pid) {
+		t.Errorf("rm: %s", got)
+	}
+	io.WriteString(b.in, "0\n")
+	if rest, code := b.end(t); code != 0 {
+		t.Errorf("ended with %d: %s %s", code, rest, b.errors.String())
+	}
+}
+
 // TestTermIgnored: a command that does not want to end yet is not left without its servers.
 func TestTermIgnored(t *testing.T) {
 	b := startRun(t, diskDir(t), os.Args[0], "run", "--source", "data", "--quiet", "--", "sh", "-c", "trap '' TERM; echo ready; read code; test -S $LCACHE_SOCKET && exit $code")

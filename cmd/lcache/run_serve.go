@@ -27,6 +27,7 @@ type runner struct {
 	version   string
 	logger    *slog.Logger
 	serving   []*serving
+	folder    string // in each root; "": by the source
 }
 
 // serving is one source that is being served.
@@ -57,11 +58,14 @@ func (r *runner) prepare(ctx context.Context) error {
 	})
 	r.roots = roots
 	if len(r.sources) == 0 {
-		only, err := onlySource(roots)
+		only, err := onlyCache(roots)
 		if err != nil {
 			return err
 		}
-		r.sources = []namedSource{{source: only}}
+		r.sources = []namedSource{{source: only.Source}}
+		if only.Dir != roots[0] {
+			r.folder = filepath.Base(only.Dir)
+		}
 	}
 	for i, s := range r.sources {
 		if err := r.serveSource(ctx, i, s, bar); err != nil {
@@ -82,25 +86,25 @@ func (r *runner) remark(bar *progress, write func(io.Writer)) {
 	}
 }
 
-// onlySource is the source of the one cache there is, for a run that names none.
-func onlySource(roots []string) (string, error) {
+// onlyCache is the one cache there is, for a run that names no source.
+func onlyCache(roots []string) (only caches.Cache, err error) {
 	found, err := caches.List(roots[0])
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+		return only, err
 	}
 	var known []string
 	for _, c := range found {
 		if c.Source != "" {
-			known = append(known, c.Source)
+			known, only = append(known, c.Source), c
 		}
 	}
 	switch len(known) {
 	case 0:
-		return "", usagef("no source: give --source DIR, the folder of the dataset")
+		return only, usagef("no source: give --source DIR, the folder of the dataset")
 	case 1:
-		return known[0], nil
+		return only, nil
 	}
-	return "", usagef("no source: give --source, of which %s has %s", roots[0], strings.Join(known, ", "))
+	return only, usagef("no source: give --source, of which %s has %s", roots[0], strings.Join(known, ", "))
 }
 
 // serveSource brings one source's cache up to date and opens its server.
@@ -159,7 +163,7 @@ func (r *runner) home(source string) []string {
 	if c, err := caches.Look(r.roots[0]); err == nil && c.Source != "" {
 		return r.roots
 	}
-	folder := caches.Folder(source, r.ingest.Exts, r.ingest.Flat)
+	folder := cmp.Or(r.folder, caches.Folder(source, r.ingest.Exts, r.ingest.Flat))
 	var dirs []string
 	for _, root := range r.roots {
 		dirs = append(dirs, filepath.Join(root, folder))
