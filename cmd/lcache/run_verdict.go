@@ -69,7 +69,11 @@ func judge(f runFacts) runVerdict {
 	case f.Divergences > 0:
 		return judgeOrder(f)
 	}
-	return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s, and neither misses nor another order explain it", f.since(), percent(f.Wait, f.Seconds)),
+	if f.Disk == 0 {
+		return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s; it may be the disk, whose limit was not measured", f.since(), percent(f.Wait, f.Seconds)),
+			"measure it, lcache doctor --cache " + shellWord(f.Cache) + " --save facts.json, and run again with --facts facts.json"}
+	}
+	return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s, and neither misses nor the disk nor another order explain it", f.since(), percent(f.Wait, f.Seconds)),
 		"send the output of lcache doctor --cache " + shellWord(f.Cache) + " and of lcache status --json while it runs"}
 }
 
@@ -92,7 +96,7 @@ func judgeSource(f runFacts) runVerdict {
 	case f.Kept < f.Dataset:
 		return runVerdict{"budget", fmt.Sprintf("by the source%s: the budget keeps %s of the dataset (c = %.2f), and %s of the samples came from the source",
 			f.since(), percent(float64(f.Kept), float64(f.Dataset)), float64(f.Kept)/float64(f.Dataset), share),
-			"give --budget " + bytesText(f.Needed) + ", and all of it comes from the disk"}
+			"give --budget " + strings.ReplaceAll(bytesText(f.Needed), " ", "") + " or more: all of it then comes from the disk"}
 	case f.Stale > 0:
 		return runVerdict{"source", "by the source" + f.since() + ": " + share + " of the samples came from there",
 			plural(f.Stale, "sample has", "samples have") + " changed since the listing: run it again, which lists anew"}
@@ -146,7 +150,7 @@ func factsOf(s engine.Status, ready, disk float64) runFacts {
 	f.Samples, f.Ready, f.Loop, f.Decode, f.Recipe, f.Source = j.SamplesDelivered, ready, j.LoopSeconds, j.DecodeSeconds, j.Recipe, j.Source
 	f.Kept, f.Dataset, f.Stale = j.KeptBytes, j.DatasetBytes, j.StaleSamples
 	f.Divergences, f.First = j.Divergences, j.FirstDivergence
-	f.Needed = j.DatasetBytes + j.DatasetBytes/50 + 128*int64(j.Samples) + 64<<20 // rounded up: slack, padding, metadata
+	f.Needed = j.DatasetBytes + 128*int64(j.Samples) + max(j.DatasetBytes/32, 40*max(s.Cache.BlockBytes, 256<<10)) + 1<<20 // padding, metadata and slack, rounded up
 	judged, first := j.EpochsDone, 0
 	if len(judged) > 1 && judged[0].Misses > 0 {
 		judged, first = judged[1:], judged[1].Epoch

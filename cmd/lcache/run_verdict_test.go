@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 			"by the source, in the one epoch that reads it: 50 % of the samples came from there", "nothing: the next epoch finds them in the log"},
 		{"budget", all, "budget",
 			"by the source since epoch 1: the budget keeps 50 % of the dataset (c = 0.50), and 50 % of the samples came from the source",
-			"give --budget 103 GB, and all of it comes from the disk"},
+			"give --budget 103GB or more: all of it then comes from the disk"},
 		{"changed files", with(func(f *runFacts) { f.Kept, f.Stale = 100e9, 1 }), "source",
 			"by the source since epoch 1: 50 % of the samples came from there", "1 sample has changed since the listing: run it again, which lists anew"},
 		{"misses unexplained", with(func(f *runFacts) { f.Kept = 100e9 }), "source",
@@ -52,8 +52,11 @@ func TestJudge(t *testing.T) {
 			"give the recipe, seed, batch size and world size of the training; it was not torch.random_sampler with these flags"},
 		{"order, no recipe", with(func(f *runFacts) { f.Misses, f.Disk, f.Recipe, f.First, f.Divergences = 0, 0, "", nil, 1 }), "order",
 			"by the order since epoch 1: 1 request asked for another one than planned", "run it again without --recipe: the loader's own order is then used as soon as it is known"},
-		{"unknown", with(func(f *runFacts) { f.Misses, f.Disk, f.Divergences = 0, 0, 0 }), "unknown",
-			"not known since epoch 1: the loop waited 30 %, and neither misses nor another order explain it",
+		{"disk not measured", with(func(f *runFacts) { f.Misses, f.Disk, f.Divergences = 0, 0, 0 }), "unknown",
+			"not known since epoch 1: the loop waited 30 %; it may be the disk, whose limit was not measured",
+			"measure it, lcache doctor --cache '/nvme/my train' --save facts.json, and run again with --facts facts.json"},
+		{"unknown", with(func(f *runFacts) { f.Misses, f.DiskRate, f.Divergences = 0, 100e6, 0 }), "unknown",
+			"not known since epoch 1: the loop waited 30 %, and neither misses nor the disk nor another order explain it",
 			"send the output of lcache doctor --cache '/nvme/my train' and of lcache status --json while it runs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
