@@ -33,8 +33,11 @@ class Generators:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._found)
 
+    def state(self, generator: Any) -> Any:
+        return _kind(generator)[0](generator)  # type: ignore[index]
+
     def states(self) -> list[Any]:
-        return [_kind(g)[0](g) for g in self._found]  # type: ignore[index]
+        return [self.state(g) for g in self._found]
 
     def restore(self, states: list[Any]) -> None:
         for g, state in zip(self._found, states):

@@ -57,9 +57,9 @@ class Course:
         self._seen: int | None = None  # the sampler's own epoch at the last beginning
         self._stuck = False
         self._base: list[bool] = []  # which generators the loader draws its base seed from
-        self._chain: dict[int, list[Any]] = {}  # the generators' states at each epoch's beginning
-        self._unbegun: list[Any] | None = None  # their states when an iterator was made that has not begun
-        self._left: list[Any] | None = None  # their states as the last epoch left them
+        self._chain: dict[int, list[Any]] = {}  # the generators' states when each epoch's first batch is drawn
+        self._left: list[Any] | None = None  # their states as the last epoch left them, or as they were found
+        self._iterators = 0  # made since the last epoch began
         self._begun: list[Any] = []  # their states when the epoch's first batch was drawn
         self._noted: tuple[int, str] | None = None  # the digest of an epoch that can't be told later
         self._pushed: dict[int, list[list[int]]] = {}
@@ -96,8 +96,8 @@ class Course:
         self._resume = at
         self.set_epoch(at.epoch)
 
-    def check_world(self, loader: Any) -> None:
-        """Warns of the loader of a process that is one of many and goes over all samples."""
+    def check_world(self) -> None:
+        """Warns if this is the loader of a process that is one of many and goes over all samples."""
         dist = torch.distributed
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and split.world_rank(self.subject) is None:
             self._once("world", f"this is one of {dist.get_world_size()} processes, and each of them reads all samples: give the loader a DistributedSampler")
@@ -143,19 +143,13 @@ class Course:
     def iterate(self) -> Iterator[list[int]]:
         """The subject's batches, tagged. Like those of any sampler they are drawn when they are asked for."""
         generators = Generators(self.subject)
-        found = generators.states()
-        if self._unbegun is not None:
-            # An iterator was made and nothing was asked of it: all that can have happened is the loader's draw.
-            twin = Generators(clone(self.subject))
-            twin.restore(self._unbegun)
-            self._draw_base(twin)
-            if same(twin.states(), found):
-                found = self._unbegun
-        self._unbegun = found
-        return self._epoch(generators, found)
+        self._iterators += 1
+        if self._left is None:
+            self._left = generators.states()
+        return self._epoch(generators)
 
-    def _epoch(self, generators: Generators, found: list[Any]) -> Iterator[list[int]]:
-        self._begin(generators, found)
+    def _epoch(self, generators: Generators) -> Iterator[list[int]]:
+        self._begin(generators)
         number, (_, rank) = self.epoch, self.place
         expected = self._foresee(generators)
         batches, skip = self._rest(number)
@@ -183,9 +177,8 @@ class Course:
     def subject_batches(self) -> Any:
         return self.subject.batches() if hasattr(self.subject, "batches") else self.subject
 
-    def _begin(self, generators: Generators, found: list[Any]) -> None:
+    def _begin(self, generators: Generators) -> None:
         """Decides the epoch's number and sets the sampler's generators to its beginning."""
-        self._unbegun = None
         holder = split.epoch_holder(self.subject)
         number = self.next_epoch
         if holder is not None:
@@ -195,18 +188,47 @@ class Course:
                            "call set_epoch(epoch) before each epoch")
             self._seen = holder.epoch
         elif len(generators):
-            now = generators.states()
-            drawn = [not same([a], [b]) for a, b in zip(found, now)]
-            self._base = [a or b for a, b in zip(self._base or drawn, drawn)]
-            known = self._chain.get(number)
-            if not self._chain:
-                self._chain = {0: found} if number else {number: found}
-            elif not same(found, self._left) and not same(found, known):
-                self._chain = {number: found}  # somebody set them: their word counts
+            self._look(generators, number)
             generators.restore(self._start(number))
-            self._draw_base(generators)
         self._begun = generators.states()
-        self._asked, self.epoch, self.complete, self.skipped, self.before = None, number, False, 0, 0
+        self._asked, self.epoch, self.complete, self.skipped, self.before, self._iterators = None, number, False, 0, 0, 0
+
+    def _look(self, generators: Generators, number: int) -> None:
+        """Compares the generators' states with those that the last epoch left: all that may have happened since is what loaders draw."""
+        now, draws = generators.states(), self._draws(generators)
+        base = [bool(d) for d in draws] if draws is not None else [False] * len(now)
+        new = len(self._base) != len(base) or any(d and not b for d, b in zip(base, self._base))
+        self._base = [d or b for d, b in itertools.zip_longest(base, self._base[: len(base)], fillvalue=False)]
+        if draws is not None and max(draws) > 1:  # iterators were made of which nothing was asked: they are no epochs
+            assert self._left is not None
+            generators.restore(self._left)
+            self._draw_base(generators)
+            now = generators.states()
+        if not self._chain:
+            self._chain = {0: now}
+        elif draws is None and not same(now, self._chain.get(number)) or draws is not None and new:
+            self._chain = {number: now}  # somebody set them, and their word counts; or it shows only now that the loader draws
+
+    def _draws(self, generators: Generators) -> list[int] | None:
+        """How many base seeds were drawn from each generator since the last epoch left it; None if that can't be all."""
+        assert self._left is not None
+        try:
+            with quiet():
+                twins = Generators(clone(self.subject))
+        except Exception:
+            return None
+        twins.restore(self._left)
+        found = []
+        for g, now in zip(twins, generators.states()):
+            for draws in range(self._iterators + 1):
+                if same([twins.state(g)], [now]):
+                    found.append(draws)
+                    break
+                if isinstance(g, torch.Generator):
+                    base_seed(g)
+            else:
+                return None
+        return found
 
     def _draw_base(self, generators: Generators) -> None:
         for g, drawn in zip(generators, self._base):
@@ -214,7 +236,7 @@ class Course:
                 base_seed(g)
 
     def _start(self, number: int) -> list[Any]:
-        """The generators' states at an epoch's beginning: by running copies through the epochs before it."""
+        """The generators' states when an epoch's first batch is drawn: by running copies through the epochs before it."""
         at = max((e for e in self._chain if e <= number), default=min(self._chain))
         if at < number:
             with quiet():
@@ -222,9 +244,9 @@ class Course:
                 generators = Generators(twin)
                 generators.restore(self._chain[at])
                 for e in range(at, number):
-                    self._draw_base(generators)
                     for _ in self._bounded(twin):
                         pass
+                    self._draw_base(generators)
                     self._chain[e + 1] = generators.states()
         for e in [e for e in self._chain if 0 < e < number - 1]:
             del self._chain[e]
@@ -242,9 +264,10 @@ class Course:
                 generators.restore(self._begun)
             else:
                 if not self._chain:
-                    self._chain = {0: generators.states() if self._unbegun is None else self._unbegun}
+                    generators.restore(generators.states() if self._left is None else self._left)
+                    self._draw_base(generators)
+                    self._chain = {0: generators.states()}
                 generators.restore(self._start(epoch))
-                self._draw_base(generators)
 
     def _bounded(self, batches: Any) -> Iterator[list[int]]:
         """A copy's batches; an error if there are far more than it should have."""
@@ -270,8 +293,6 @@ class Course:
                 for ahead in range(1 + AHEAD):
                     if holder is not None:
                         holder.set_epoch(at if self._stuck else at + ahead)
-                    elif ahead:
-                        self._draw_base(own)
                     batches = list(self._bounded(twin))
                     if ahead and guard.drawn():
                         break
@@ -282,6 +303,7 @@ class Course:
                                    "give the sampler a generator of its own (or DataLoader a seed)", logging.INFO)
                         break
                     if holder is None and len(own):
+                        self._draw_base(own)
                         self._chain[self.epoch + ahead + 1] = own.states()
         except Exception as e:
             self._once("foresee", f"the order can't be foreseen, which costs speed: {type(self.subject).__name__}: {e!r}")
@@ -335,7 +357,7 @@ class Course:
         for epoch, batches in expected.items():
             if self._pushed.get(epoch) == batches:
                 continue
-            parts = None if len(route.leaves) == 1 and route._plain else [route.batch(batch) for batch in batches]
+            parts = None if route.direct else [route.batch(batch) for batch in batches]
             for leaf in route.leaves:
                 try:
                     leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf._key] for part in parts])
@@ -354,7 +376,7 @@ class Course:
         if not isinstance(batch, list):
             return batch
         assert self.route is not None
-        return TaggedBatch(batch, at, self.route.batch(batch) if self.route.one_by_one else None)
+        return TaggedBatch(batch, at, None if self.route.direct else self.route.batch(batch))
 
     def _diverged(self, epoch: int, number: int, batch: Any, foreseen: list[list[int]]) -> None:
         self.exact = False

@@ -114,11 +114,10 @@ class Dataset(torch.utils.data.Dataset):
         return self._make(raw, i, data)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        at = tags.position(indices)
         plain = [int(i) for i in indices[:]]
         if plain and min(plain) < 0:
             plain = [i + self._length if i < 0 else i for i in plain]
-        return self._made(plain, at)
+        return self._made(plain, tags.position(indices if isinstance(indices, tags.TaggedBatch) else plain, self._key))
 
     def _made(self, indices: list[int], at: tags.At | None) -> list[Any]:
         return [self._make(*entry) for _, entry in self._bytes(indices, at)]

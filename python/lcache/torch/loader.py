@@ -25,6 +25,8 @@ class _Watched:
     _lcache_above: Any = torch.utils.data.DataLoader
 
     def __iter__(self) -> Iterator[Any]:
+        if hasattr(self.batch_sampler, "course"):
+            self.batch_sampler.course.check_world()
         loop = _Loop(self, self._lcache_above.__iter__(self))
         self.__dict__["_lcache_loop"] = loop
         return loop
@@ -123,11 +125,17 @@ def watch(loader: Any) -> Any:
     if hasattr(kind, "_lcache_above"):
         return loader
     added = {name: value for name, value in vars(_Watched).items() if not name.startswith("__") or name == "__iter__"}
-    if hasattr(kind, "state_dict"):
+    if hasattr(type(_base(loader)), "state_dict"):
         del added["state_dict"], added["load_state_dict"]  # torchdata's has its own
-    loader.__class__ = type(kind.__name__, (kind,), {**added, "__module__": kind.__module__, "__qualname__": kind.__qualname__, "_lcache_above": kind})
+    watched = type(kind.__name__, (kind,), {**added, "__module__": kind.__module__, "__qualname__": kind.__qualname__, "_lcache_above": kind})
+    object.__dict__["__class__"].__set__(loader, watched)  # accelerate's loaders have a property of that name
     _follow(loader)
     return loader
+
+
+def _base(loader: Any) -> Any:
+    """The torch DataLoader itself: accelerate's hold one."""
+    return vars(loader).get("base_dataloader", loader)
 
 
 def _follow(loader: Any) -> None:
@@ -138,12 +146,11 @@ def _follow(loader: Any) -> None:
         inner = BatchSampler(inner.sampler, inner.batch_size, inner.drop_last)
     elif not hasattr(inner, "course"):
         inner = Watching(inner)
-    loader.__dict__["batch_sampler"] = inner  # torch refuses to have it set; nothing was iterated yet
+    vars(_base(loader))["batch_sampler"] = inner  # torch refuses to have it set; nothing was iterated yet
     inner.course.bind(loader.dataset, loader.generator)
     route: Route = inner.course.route
     if not route.leaves:
         inner.course._once("route", f"the dataset {type(loader.dataset).__name__} does with indices what lcache does not know: nothing is pushed, which costs speed")
-    inner.course.check_world(loader)
 
 
 class DataLoader(_Watched, torch.utils.data.DataLoader):

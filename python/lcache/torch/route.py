@@ -18,15 +18,14 @@ class Route:
 
     def __init__(self, dataset: Any) -> None:
         self.leaves: list[Dataset] = []
-        self.one_by_one = False  # samples are asked for singly
-        self._plain = isinstance(dataset, Dataset)
+        self.direct = isinstance(dataset, Dataset)
         self._find = self._finder(dataset)
         if self._find is None:
             self.leaves = []
 
     def batch(self, indices: Sequence[int]) -> dict[str, list[int]]:
         """The batch's part of each leaf, by the leaf's key."""
-        if self._plain:
+        if self.direct:
             return {self.leaves[0]._key: list(indices)}
         parts: dict[str, list[int]] = {leaf._key: [] for leaf in self.leaves}
         assert self._find is not None
@@ -46,7 +45,6 @@ class Route:
             indices = dataset.indices
             return None if below is None else lambda i: below(int(indices[i]))
         if type(dataset) is ConcatDataset:
-            self.one_by_one = True
             finders = [self._finder(part) for part in dataset.datasets]
             if any(find is None for find in finders):
                 return None

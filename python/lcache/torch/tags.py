@@ -12,15 +12,15 @@ At = tuple  # (epoch, rank, batch)
 class TaggedBatch(list):
     """A batch of dataset indices, as any batch sampler yields it, that knows its place: at = (epoch, rank, batch).
 
-    parts is for datasets that ask one sample at a time: by dataset, the batch's indices in it. Whoever iterates over the batch is
-    noted for the thread, because Subset and ConcatDataset hand on plain lists and single indices.
+    parts is for datasets below others: by dataset, the batch's indices in it. A batch that is iterated over is noted for the
+    thread, because Subset and ConcatDataset hand on plain lists and single indices.
     """
 
-    __slots__ = ("at", "parts")
+    __slots__ = ("at", "parts", "size")
 
     def __init__(self, indices: Iterable[int], at: At, parts: dict[str, list[int]] | None = None) -> None:
         super().__init__(indices)
-        self.at, self.parts = at, parts
+        self.at, self.parts, self.size = at, parts, len(self)
 
     def __iter__(self) -> Iterator[int]:
         _thread.batch = self
@@ -37,12 +37,12 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def position(indices: Any) -> At | None:
-    """Where a batch belongs that a dataset is asked for; None if nobody said. The answer for a plain list is used up with it."""
+def position(indices: Any, key: str) -> At | None:
+    """Where a batch belongs that the dataset named key is asked for; None if nobody said."""
     if isinstance(indices, TaggedBatch):
-        return indices.at
-    last, _thread.batch = _thread.batch, None
-    return last.at if last is not None and len(last) == len(indices) else None
+        return indices.at if len(indices) == indices.size else None  # accelerate makes up full batches in place
+    last = _thread.batch
+    return last.at if last is not None and last.parts and last.parts.get(key) == indices else None
 
 
 def iterated() -> TaggedBatch | None:

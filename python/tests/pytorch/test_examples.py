@@ -1,0 +1,112 @@
+"""The examples run, and say the same as without lcache where they can."""
+
+import importlib.util
+import os
+import random
+import re
+import subprocess
+import sys
+import wave
+
+import pictures
+import pytest
+import realserver
+from embedded_servers import folder, root  # noqa: F401
+
+EXAMPLES = os.path.join(realserver.ROOT, "examples")
+
+
+def needs(*modules):
+    for module in modules:
+        found = importlib.util.find_spec(module)
+        if found is None or found.origin is None:
+            pytest.skip(f"{module} is not installed")
+
+
+def run(script, *arguments, torchrun=0):
+    command = [sys.executable]
+    if torchrun:
+        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(torchrun)]
+    command += [os.path.join(EXAMPLES, script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return pictures.make(str(tmp_path_factory.mktemp("photos") / "train"), count=60, side=20)
+
+
+def losses(out):
+    return [float(loss) for loss in re.findall(r"^epoch \d+ loss (\S+)$", out, re.M)]
+
+
+def test_train_imagefolder(photos, root):
+    needs("torch", "torchvision")
+    ours, told = run("train_imagefolder.py", photos, "--cache", root, "--workers", "1")
+    theirs, _ = run("train_imagefolder.py", photos, "--plain", "--workers", "0")
+    assert ours == theirs
+    first, _, last = losses(ours)
+    assert last < first, "it does not learn"
+    assert len(re.findall(r"^epoch \d: .* s, loop waited .* %, .* MB/s, exact [0-9a-f]{4}…$", told, re.M)) == 3
+
+
+def test_ddp_and_checkpoint(folder, root, tmp_path):
+    """Two ranks stop in the middle of an epoch, three go on: together they read every sample once, then a whole epoch."""
+    needs("torch")
+    common = folder.root, "--cache", root, "--checkpoint", tmp_path / "checkpoint"
+    seen = {0: [], 1: []}
+    for ranks, stop in ((2, 7), (3, 0)):
+        out, _ = run("ddp.py", *common, "--stop-after", stop, torchrun=ranks)
+        for epoch, indices in re.findall(r"epoch (\d) rank \d indices \[(.*?)\]", out):
+            seen[int(epoch)] += map(int, indices.split(","))
+    for epoch in seen:
+        assert sorted(set(seen[epoch])) == list(range(len(folder)))
+        assert len(seen[epoch]) - len(folder) <= 2, "more than padding was read twice"
+
+
+def test_lightning(photos, root):
+    needs("torch", "torchvision", "lightning")
+    out, _ = run("lightning_module.py", photos, "--cache", root)
+    first, _, last = losses(out)
+    assert last < first, "it does not learn"
+
+
+def test_hf_trainer(folder, root, tmp_path):
+    """Resumed from a checkpoint, Trainer is given the same indices as without lcache."""
+    needs("torch", "transformers", "accelerate")
+    seen = {}
+    for way in ("ours", "plain"):
+        flags = ["--cache", root] + (["--plain"] if way == "plain" else [])
+        whole, _ = run("hf_trainer.py", folder.root, tmp_path / way, "--epochs", "1", *flags)
+        steps = sorted(int(name.split("-")[1]) for name in os.listdir(tmp_path / way))
+        for step in steps[2:]:
+            subprocess.run(["rm", "-r", tmp_path / way / f"checkpoint-{step}"], check=True)
+        again, _ = run("hf_trainer.py", folder.root, tmp_path / way, "--epochs", "1", "--resume", *flags)
+        seen[way] = [re.findall(r"indices \[(.*?)\]", out) for out in (whole, again)]
+    assert seen["ours"] == seen["plain"]
+    whole, again = seen["ours"]
+    assert whole[8:] == again and len(whole) == 30
+
+
+def test_audio(root, tmp_path):
+    needs("torch")
+    draw = random.Random(1)
+    for i in range(20):
+        path = tmp_path / "sounds" / ("loud", "soft")[i % 2] / f"{i}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with wave.open(str(path), "wb") as f:
+            f.setnchannels(1), f.setsampwidth(2), f.setframerate(8000)
+            level = (20000, 200)[i % 2]
+            f.writeframes(b"".join(draw.randrange(-level, level).to_bytes(2, "little", signed=True) for _ in range(1000 + 100 * i)))
+    out, _ = run("audio_dataset.py", tmp_path / "sounds", "--cache", root)
+    lines = re.findall(r"epoch (\d): (\d+) sounds, loud (\S+), soft (\S+)", out)
+    assert [line[:2] for line in lines] == [("0", "20"), ("1", "20")]
+    assert all(float(loud) > 100 * float(soft) for _, _, loud, soft in lines)
+
+
+def test_jax(folder, root):
+    needs("jax", "numpy")
+    out, _ = run("jax_iterator.py", folder.root, "--cache", root)
+    assert out.splitlines() == [f"epoch {e}: 240 samples, the order is jax.random.permutation's: True" for e in range(2)]
