@@ -1,0 +1,115 @@
+"""What a training loop is told: a line an epoch, and each warning once."""
+
+import logging
+import re
+
+import pytest
+from embedded_servers import folder, root  # noqa: F401
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not hasattr(torch, "Tensor"):
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+from torch.utils import data  # noqa: E402
+
+import lcache.torch as lt  # noqa: E402
+from lcache.torch.report import Report  # noqa: E402
+
+
+def index(_, sample):
+    return sample.index
+
+
+def test_line_an_epoch(folder, root, caplog):
+    caplog.set_level(logging.INFO, "lcache")
+    ours = lt.Dataset(folder.root, index, cache=root)
+    loader = lt.DataLoader(ours, 16, shuffle=True, seed=1)
+    for epoch in range(2):
+        list(loader)
+        (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith(f"epoch {epoch}:")]
+        digest = loader.batch_sampler.course.digest(epoch)
+        assert re.fullmatch(rf"epoch {epoch}: [0-9.e-]+ s, loop waited [0-9.]+ %, \d+ MB/s, exact {digest[:4]}…", line)
+    assert digest in [e["order_digest"] for e in ours.job.stats()["jobs"][0]["epochs_done"]]
+
+
+def test_times():
+    """Waiting counts while the loop is in next, the rest is the loop's own."""
+    report = Report(None, None)
+    began = report._began
+    report.got(began + 1, began + 4)
+    report.got(began + 6, began + 6.5)
+    assert (round(report.loop_wait_seconds, 3), round(report.loop_seconds, 3)) == (3.5, 3.0)
+
+
+def test_epoch_never_advanced(folder, root, caplog):
+    ours = lt.Dataset(folder.root, index, cache=root)
+    loader = lt.DataLoader(ours, 16, sampler=data.DistributedSampler(ours, 2, 0))
+    first, second, third = [[b.tolist() for b in loader] for _ in range(3)]
+    assert first == second == third, "torch's order without set_epoch is the same each time"
+    assert caplog.text.count("epoch never advanced") == 1
+    assert loader.batch_sampler.course.epoch == 2
+
+
+class Shared(data.Sampler):
+    """Draws from what its copies don't have a copy of."""
+
+    def __init__(self, n, shared):
+        self.n, self.shared = n, shared
+
+    def __len__(self):
+        return self.n
+
+    def __iter__(self):
+        yield from range(self.n - 1)
+        yield next(self.shared)
+
+
+class Forgetful:
+    """A counter that all copies share."""
+
+    value = 0
+
+    def __next__(self):
+        Forgetful.value += 1
+        return Forgetful.value
+
+    def __iter__(self):
+        return self
+
+
+def test_divergence(folder, root, caplog):
+    ours = lt.Dataset(folder.root, index, cache=root)
+    loader = lt.DataLoader(ours, 16, sampler=Shared(33, Forgetful()))
+    for _ in range(2):
+        assert [i for b in loader for i in b.tolist()][:32] == list(range(32))
+    assert caplog.text.count("the order differs") == 1
+    assert "epoch 0 batch 2 position 0" in caplog.text
+    assert loader.batch_sampler.course.exact is False
+
+
+@pytest.mark.parametrize("kept, warns", [(50, 1), (100, 0)])
+def test_small_cache(folder, root, caplog, kept, warns):
+    ours = lt.Dataset(folder.root, index, cache=root)
+    loader = lt.DataLoader(ours, 16)
+    report = Report(loader.batch_sampler.course, loader)
+    for _ in range(2):
+        report._warn({"kept_bytes": kept, "dataset_bytes": 100}, 1.0)
+    assert caplog.text.count("more disk space") == warns
+
+
+def test_source_changed(folder, root, tmp_path, capfd):
+    import os
+
+    for name in "ab":
+        os.makedirs(tmp_path / "src" / name)
+        (tmp_path / "src" / name / "1").write_bytes(b"x" * 100)
+    with lt.Dataset(tmp_path / "src", cache=root).job as job:
+        pid = job.pid
+    from embedded_servers import gone
+
+    os.kill(pid, 15)
+    assert gone(pid)
+    (tmp_path / "src" / "a" / "2").write_bytes(b"y" * 100)
+    changed = lt.Dataset(tmp_path / "src", cache=root)
+    assert len(changed) == 3 and changed[1] == (b"y" * 100, 0)
+    assert capfd.readouterr().err.count("is not what it was when the cache was made") == 1
