@@ -22,6 +22,8 @@ type Bench struct {
 	Settling bool // the log is not in one epoch's order yet: reading this one puts it there, and is no measurement
 	Samples  int64
 	Bytes    int64 // of the dataset
+
+	goal int // the epoch that Settling puts the log in order of
 }
 
 // benchBatch is the batch size of a cache that was made without a recipe.
@@ -72,7 +74,7 @@ func newBench(c *core, o Options) (*Bench, error) {
 	}
 	e.server = hex.EncodeToString(random[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	if err := e.assemble(nil); err != nil {
+	if err := e.assemble(nil, nil); err != nil {
 		e.cancel()
 		return nil, err
 	}
@@ -82,6 +84,7 @@ func newBench(c *core, o Options) (*Bench, error) {
 // aimAt chooses the epoch from what the log holds, and makes it the last one, or the last but one.
 func (b *Bench) aimAt(reorder bool) error {
 	e := b.Engine
+	e.builders.Wait() // the next epoch is laid out as the cache opens; the mover does nothing before the first request
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cur == nil || e.cur.line.Log.Empty() {
@@ -89,17 +92,17 @@ func (b *Bench) aimAt(reorder bool) error {
 	}
 	switch {
 	case e.tgt != nil:
-		b.Epoch, b.Settling = max(e.tgt.epoch, 0), true
-	case e.cur.epoch < 0:
-		b.Epoch, b.Settling = 0, true
+		b.Epoch, b.goal, b.Settling = max(e.tgt.epoch, 0), max(e.tgt.epoch, 0), true
+	case e.cur.epoch < 0: // in nobody's order: while epoch 0 is served by index, the log is sorted for the one after it
+		b.Epoch, b.goal, b.Settling = 0, 1, true
 	default:
-		b.Epoch = e.cur.epoch
+		b.Epoch, b.goal = e.cur.epoch, e.cur.epoch
 	}
-	last := b.Epoch
+	last := b.goal
 	if reorder && !b.Settling {
 		last++
 	}
-	e.schedule.mu.Lock() // a layout may be under way; the mover looks at nothing before the first request
+	e.schedule.mu.Lock()
 	defer e.schedule.mu.Unlock()
 	e.schedule.job.Epochs = last + 1
 	return nil
@@ -148,7 +151,7 @@ func (b *Bench) settled(ctx context.Context) error {
 	for {
 		changed := e.staging.Changed()
 		e.mu.Lock()
-		done, err := e.tgt == nil && e.cur.epoch == b.Epoch, e.broken
+		done, err := e.tgt == nil && e.cur.epoch == b.goal, e.broken
 		e.mu.Unlock()
 		if done || err != nil {
 			return err

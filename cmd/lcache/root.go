@@ -144,7 +144,7 @@ func newRootCommand(g *globals) *cobra.Command {
 	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how progress is shown on stderr: auto, plain, json or none")
 	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "neither progress nor remarks, only errors")
 	root.AddCommand(newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g), newOrderCommand(), newVerifyCommand(g),
-		newListCommand(g), newRemoveCommand(g), newDemoCommand(g), newDoctorCommand(g))
+		newListCommand(g), newRemoveCommand(g), newDemoCommand(g), newDoctorCommand(g), newBenchCommand(g))
 	for _, cmd := range append(root.Commands(), root) {
 		cmd.Version = versionText()
 		if cmd.Args == nil {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"lcache/engine"
+)
+
+type benchOptions struct {
+	engine engine.Options
+	python string
+	client string // folder of the Python package; "": as Python finds it
+}
+
+func newBenchCommand(g *globals) *cobra.Command {
+	o := benchOptions{}
+	cmd := &cobra.Command{
+		Use:   "bench --cache DIR[,DIR…]",
+		Short: "An epoch of this cache beside the device's own limit, in one run",
+		Long: "bench reads an epoch of a cache without writing, and one that is reordered: into nothing (a client in this process),\n" +
+			"and into Python. Before and after each the device is measured with the same direct I/O. It refuses a cache that is\n" +
+			"served. The cache stays usable, but its log moves on by an epoch with each reordering: a job that begins at an\n" +
+			"earlier one sorts it again, or lcache ingest does.",
+		Example: "  lcache bench --cache /nvme/train\n  lcache bench --cache /nvme/train --client python --json",
+	}
+	f := cmd.Flags()
+	addCacheFlag(f, &o.engine.Dirs)
+	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
+	f.StringVar(&o.python, "python", "python3", "the Python to read with")
+	f.StringVar(&o.client, "client", "", "the folder that has the Python package lcache (default: as installed, else ./python)")
+	addIOFlags(f, &o.engine.IO)
+	f.BoolVar(&g.json, "json", false, "the figures as JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := needCache(o.engine.Dirs); err != nil {
+			return err
+		}
+		if err := finishIO(&o.engine.IO); err != nil {
+			return err
+		}
+		bar := newProgress(g, cmd.ErrOrStderr())
+		defer bar.done()
+		o.engine.Logger = newLogger(g, bar, slog.LevelWarn)
+		o.engine.Version = cmd.Version
+		b := &bench{o: o, stage: stages(bar), logs: bar}
+		report, err := b.run(cmd.Context())
+		bar.done()
+		if err != nil {
+			return err
+		}
+		if g.json {
+			return writeJSON(cmd.OutOrStdout(), report)
+		}
+		writeBench(cmd.OutOrStdout(), report)
+		return nil
+	}
+	return cmd
+}

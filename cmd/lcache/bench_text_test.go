@@ -1,0 +1,66 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestBenchBoundBy(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		e    benchEpoch
+		want string
+	}{
+		{"nothing", benchEpoch{}, "unknown"},
+		{"as fast as the device", benchEpoch{Seconds: 10, Samples: 100, Bytes: 95e8, Limit: 1e9}, "disk"},
+		{"misses", benchEpoch{Seconds: 10, Samples: 100, Misses: 6, Bytes: 95e8, Limit: 1e9}, "source"},
+		{"few misses", benchEpoch{Seconds: 10, Samples: 100, Misses: 5, Bytes: 95e8, Limit: 1e9}, "disk"},
+		{"Python is busy", benchEpoch{Into: "Python", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, Client: 8.5}, "Python"},
+		{"all CPUs are busy", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 33}, "CPU"},
+		{"nobody is busy", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 5}, "unknown"},
+		{"device not measured", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, CPU: 5}, "unknown"},
+	} {
+		if got := c.e.boundBy(4); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestBenchText(t *testing.T) {
+	full := benchReport{Dirs: []string{"/nvme/train"}, Samples: 1_281_167, Bytes: 138e9, Engine: "io_uring", Direct: true, Page: 2 << 20, Memory: 1.5e9, CPUs: 16, From: 3, To: 4,
+		Epochs: []benchEpoch{{Into: "nothing", Seconds: 276, Samples: 1_281_167, Bytes: 138e9, CPU: 16.6, Limit: 503e6, Bound: "disk"},
+			{Reorder: true, Into: "Python", Seconds: 3, Samples: 1_281_167, Bytes: 138e9, CPU: 38.6, Misses: 1, Bound: "unknown"}},
+		NoLimit: "no O_DIRECT there", NoPython: "no python3"}
+	quiet := full
+	quiet.NoLimit, quiet.NoPython, quiet.To, quiet.Epochs = "", "", 3, full.Epochs[:1]
+	for _, c := range []struct {
+		name string
+		r    benchReport
+		want string
+	}{
+		{"all remarks", full, `
+/nvme/train                                             1,281,167 samples · 138 GB
+  io_uring · O_DIRECT · pages of 2 MiB · 1.5 GB of memory · 16 CPUs
+  epoch                          time      rate  samples/s    device  of it  CPU-s/GB  bound by
+  read only, into nothing  4 min 36 s  500 MB/s      4,642  503 MB/s  99.4 %      0.12      disk
+  reordering, into Python       3.0 s   46 GB/s    427,056         –       –      0.28   unknown
+  the device was not measured: no O_DIRECT there
+  no epoch into Python: no python3
+  1 sample was read from the source
+  an epoch of a few seconds says little: the first window is loaded into new memory
+  the log moved on from epoch 3 to 4: lcache ingest, as it was given, puts it back to the first
+`},
+		{"no remark", quiet, `
+/nvme/train                                             1,281,167 samples · 138 GB
+  io_uring · O_DIRECT · pages of 2 MiB · 1.5 GB of memory · 16 CPUs
+  epoch                          time      rate  samples/s    device   of it  CPU-s/GB  bound by
+  read only, into nothing  4 min 36 s  500 MB/s      4,642  503 MB/s  99.4 %      0.12      disk
+`},
+	} {
+		var out strings.Builder
+		writeBench(&out, &c.r)
+		if got := "\n" + out.String(); spaces.ReplaceAllString(got, " ") != spaces.ReplaceAllString(c.want, " ") {
+			t.Errorf("%s: got%s\nwant%s", c.name, got, c.want)
+		}
+	}
+}
