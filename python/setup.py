@@ -34,6 +34,7 @@ HAS_PROGRAM = os.path.exists(READY) or (GO is not None and os.path.isdir(SOURCES
 
 
 def program(to, version):
+    to = os.path.abspath(to)
     os.makedirs(os.path.dirname(to), exist_ok=True)
     if os.path.exists(READY):
         shutil.copy(READY, to)
