@@ -15,6 +15,7 @@ type counts struct {
 	firstDivergence *Divergence
 	consumerWait    time.Duration
 	open            map[int]*epochCount
+	closed          map[int]*epochCount // the last ones over: a rank that comes late still belongs to them
 	done            []EpochDone
 	last            totals // when the last epoch was closed
 }
@@ -43,11 +44,18 @@ type totals struct {
 	stall                     time.Duration
 }
 
-func (c *counts) epoch(epoch int) *epochCount {
+// epoch is the epoch that a rank is in: the open one; or the closed one, opened again for a rank that was not in it yet; or a new one.
+func (c *counts) epoch(epoch, rank int) *epochCount {
 	if c.open == nil {
-		c.open = map[int]*epochCount{}
+		c.open, c.closed = map[int]*epochCount{}, map[int]*epochCount{}
 	}
 	ep := c.open[epoch]
+	if ep == nil {
+		if late := c.closed[epoch]; late != nil && late.batches[rank] == nil {
+			ep = late
+			c.open[epoch] = ep
+		}
+	}
 	if ep == nil {
 		ep = &epochCount{epoch: epoch, began: time.Now(), batches: map[int][]uint64{}}
 		c.open[epoch] = ep
@@ -63,6 +71,9 @@ func (ep *epochCount) delivered(rank, batch int) {
 	bits[batch/64] |= 1 << (batch % 64)
 	ep.batches[rank] = bits
 }
+
+// keepClosed is for how many epochs a late rank still counts.
+const keepClosed = 4
 
 // keepEpochs is how many finished epochs the status document lists.
 const keepEpochs = 1000
@@ -101,13 +112,33 @@ func (e *Engine) closeEpochs(over []*epochCount) {
 		e.counts.last = now
 		d.LogReadBytes, d.LogReadOps, d.LogWriteBytes = now.logRead-last.logRead, now.readOps-last.readOps, now.logWrite-last.logWrite
 		d.SourceBytes, d.StallSeconds = now.source-last.source, (now.stall - last.stall).Seconds()
-		e.counts.done = append(e.counts.done, d)
-		if len(e.counts.done) > keepEpochs {
-			e.counts.done = e.counts.done[1:]
-		}
+		e.counts.addDone(ep, d)
 		e.mu.Unlock()
 		e.schedule.forget(ep.epoch)
 	}
+}
+
+// addDone lists an epoch that is over, or what a rank that came late adds to one that is listed.
+func (c *counts) addDone(ep *epochCount, d EpochDone) {
+	if c.closed[ep.epoch] == ep {
+		for i := len(c.done) - 1; i >= 0; i-- {
+			if was := &c.done[i]; was.Epoch == ep.epoch {
+				d.LogReadBytes += was.LogReadBytes
+				d.LogReadOps += was.LogReadOps
+				d.LogWriteBytes += was.LogWriteBytes
+				d.SourceBytes += was.SourceBytes
+				d.StallSeconds += was.StallSeconds
+				*was = d
+				return
+			}
+		}
+	}
+	c.done = append(c.done, d)
+	if len(c.done) > keepEpochs {
+		c.done = c.done[1:]
+	}
+	c.closed[ep.epoch] = ep
+	delete(c.closed, ep.epoch-keepClosed)
 }
 
 // digest is the SHA-256 of the epoch's delivered indices, rank by rank, as little-endian u32; nil where no order is known.

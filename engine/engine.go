@@ -20,6 +20,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/fetch"
+	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/staging"
@@ -89,7 +90,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	e.server = hex.EncodeToString(random[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	if err := e.assemble(nil); err != nil {
+	if err := e.assemble(nil, nil); err != nil {
 		e.cancel()
 		c.close()
 		return nil, err
@@ -97,8 +98,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// assemble makes the parts, from the memory up, and starts the mover. With forced it re-sorts the log to that order, and that is all.
-func (e *Engine) assemble(forced *epochOrder) error {
+// assemble makes the parts, from the memory up, and starts the mover. With forced it re-sorts the log to that
+// order, out of the Logfile from, and that is all.
+func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	var err error
 	z := e.sizing
 	e.staging, err = staging.New(staging.Options{Samples: e.manifest.Len(), Align: e.format.Align, Slots: z.Slots,
@@ -122,12 +124,11 @@ func (e *Engine) assemble(forced *epochOrder) error {
 		e.staging.Close()
 		return err
 	}
-	if err := e.restore(); err != nil {
+	if err := e.restore(forced, from); err != nil {
 		e.deliver.Close()
 		e.staging.Close()
 		return err
 	}
-	e.forced = forced
 	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.known(e.cur.epoch+1) {
 		e.mu.Lock()
 		e.prepare(e.cur.epoch + 1)

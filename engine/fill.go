@@ -26,7 +26,23 @@ func (in *ingest) fill(ctx context.Context) error {
 	if in.NoPrefill {
 		return nil
 	}
-	return in.read(ctx)
+	for try := 0; ; try++ {
+		if err := in.read(ctx); err != nil || in.full.Load() == 0 {
+			return err
+		}
+		if try == 2 {
+			in.logger().Warn("some samples have no room in the log and will be read from the source", "samples", in.full.Load())
+			return nil
+		}
+		// Every ingest that was killed has left gaps. In a Logfile of its own the segment has room again.
+		in.full.Store(0)
+		if err := in.sort(ctx, order, in.target); err != nil {
+			return err
+		}
+		if _, err := in.resort(ctx, order); err != nil {
+			return err
+		}
+	}
 }
 
 // firstOrder is what the first Logfile is laid out for.
@@ -52,7 +68,10 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 		}
 	}
 	if held != nil && !c.ofThisJob(held, order) {
-		if err := in.sort(ctx, order); err != nil {
+		if err := in.finishOld(ctx); err != nil {
+			return false, err
+		}
+		if err := in.sort(ctx, order, nil); err != nil {
 			return false, err
 		}
 		in.report.Resorted = true
@@ -105,18 +124,21 @@ func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
 func (in *ingest) read(ctx context.Context) error {
 	c := in.core
 	var todo []sample.Index
-	var total int64
+	var total, there int64
 	for i := range c.manifest.Len() {
 		index := sample.Index(i)
 		if !c.keep(index) || i%in.Shares != in.Share {
 			continue
 		}
 		if _, known := c.sums.Get(index); known && c.loc.Get(index) != 0 {
-			in.report.Already++
+			there++
 			continue
 		}
 		todo = append(todo, index)
 		total += int64(c.manifest.Size(index))
+	}
+	if in.report.ReadSeconds == 0 { // not after a re-sort of its own
+		in.report.Already = there
 	}
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -144,7 +166,8 @@ func (in *ingest) read(ctx context.Context) error {
 		}()
 	}
 	wg.Wait()
-	in.report.ReadSamples, in.report.ReadBytes = int64(len(todo)), done.Load()
+	in.report.ReadSamples += int64(len(todo))
+	in.report.ReadBytes += done.Load()
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -157,7 +180,7 @@ func (in *ingest) read(ctx context.Context) error {
 	if err := c.sums.Sync(); err != nil {
 		return err
 	}
-	in.report.ReadSeconds = time.Since(start).Seconds()
+	in.report.ReadSeconds += time.Since(start).Seconds()
 	return nil
 }
 
@@ -178,7 +201,7 @@ func (in *ingest) store1(ctx context.Context, index sample.Index, buf []byte) er
 	seg := in.line.Segment[index]
 	off, err := in.target.Append(ctx, int(seg), index, buf)
 	if errors.Is(err, logfile.ErrFull) {
-		in.logger().Warn("no room in its segment: the sample will be read from the source", "name", entry.Name)
+		in.full.Add(1)
 		return nil
 	}
 	if err != nil {

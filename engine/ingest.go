@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"lcache/chunker"
@@ -106,7 +107,9 @@ type ingest struct {
 	IngestOptions
 	*core
 	report *IngestReport
-	fresh  bool // the cache is made anew
+	fresh  bool         // the cache is made anew
+	old    *jobFile     // what it was made for before; nil: nothing
+	full   atomic.Int64 // samples that their segment had no room for
 	line   *chunker.Line
 	target *logfile.Logfile
 }

@@ -75,8 +75,9 @@ func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 }
 
 // restore takes up the Logfiles that the store recovered: the older is read, the newer is being filled.
-func (e *Engine) restore() error {
-	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
+func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
+	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1,
+		forced: forced, from: from}
 	for _, r := range e.schedule.local {
 		e.ranks[r] = &rank{}
 	}
@@ -97,6 +98,9 @@ func (e *Engine) restore() error {
 		el, err := e.identify(l)
 		if err != nil {
 			return err
+		}
+		if forced != nil {
+			el.line.Order = nil // what it lacks is ingest's to read
 		}
 		e.adopt(el)
 		found = append(found, el)

@@ -44,6 +44,9 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if oldErr == nil && old.Source != c.source.String() {
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.dirs[0], old.Source, c.source)
 	}
+	if oldErr == nil {
+		in.old = &old
+	}
 	if err := in.list(ctx, oldErr == nil); err != nil {
 		return err
 	}

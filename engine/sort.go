@@ -3,21 +3,22 @@ package engine
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
+
+	"lcache/logfile"
 )
 
 // sort re-sorts what the log holds into another order, offline: the pass and the mover of a server, with nobody to deliver to.
-// Nothing is read from the source.
-func (in *ingest) sort(ctx context.Context, order *epochOrder) error {
+// Nothing is read from the source. from is a Logfile to leave even if it has that order, because it has no room any more; nil: any.
+func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Logfile) error {
 	e := &Engine{core: in.core, opts: Options{Logger: in.logger(), LateEpoch: 10 * time.Second}, started: time.Now(),
 		wake: make(chan struct{}, 1), misses: make(chan int, 1)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	if err := e.assemble(order); err != nil {
+	if err := e.assemble(order, from); err != nil {
 		e.cancel()
 		return err
 	}
-	err := e.sorted(ctx, order)
+	err := e.sorted(ctx)
 	e.deliver.Close()
 	e.cancel()
 	e.mover.Wait()
@@ -29,19 +30,24 @@ func (in *ingest) sort(ctx context.Context, order *epochOrder) error {
 	if closeErr := e.fetcher.Close(ctx); err == nil {
 		err = closeErr
 	}
-	if err := e.io.Unregister(e.staging.Memory()); err != nil {
-		e.logger.Log(ctx, slog.LevelWarn, "unregister the shared memory", "error", err)
+	for _, mem := range [][]byte{e.staging.Memory(), e.buffers[0], e.buffers[1]} {
+		if len(mem) == 0 {
+			continue
+		}
+		if err := e.io.Unregister(mem); err != nil {
+			e.logger.Warn("unregister memory", "error", err)
+		}
 	}
 	e.staging.Close()
 	return err
 }
 
 // sorted waits until the log is in the order that was forced.
-func (e *Engine) sorted(ctx context.Context, order *epochOrder) error {
+func (e *Engine) sorted(ctx context.Context) error {
 	for {
 		changed := e.staging.Changed()
 		e.mu.Lock()
-		done := e.cur == nil || e.tgt == nil && e.cur.order != nil && e.cur.order.key == order.key
+		done := e.cur == nil || e.tgt == nil && e.inForcedOrder()
 		err := e.broken
 		e.mu.Unlock()
 		if err != nil {
@@ -57,4 +63,30 @@ func (e *Engine) sorted(ctx context.Context, order *epochOrder) error {
 			return fmt.Errorf("re-sort the log: %w", ctx.Err())
 		}
 	}
+}
+
+// finishOld completes a Logfile that the job before this one was filling. Its order is known now, and not any more once the new job
+// is written down; without it what only that Logfile holds would have to be read from the source again.
+func (in *ingest) finishOld(ctx context.Context) error {
+	c := in.core
+	logs := c.store.Logfiles()
+	if in.old == nil || logs[0] == nil || logs[1] == nil || logs[0].Empty() || logs[1].Empty() {
+		return nil
+	}
+	newer := logs[0]
+	if logs[1].Generation() > newer.Generation() {
+		newer = logs[1]
+	}
+	s, err := newSchedule(in.old.Job, c.manifest.Len())
+	if err != nil || s.replay == nil || !s.exists(int(newer.Header().Epoch)) {
+		return nil
+	}
+	order, err := s.order(int(newer.Header().Epoch))
+	if err != nil || order.key != newer.Header().Key {
+		return err
+	}
+	mine := c.schedule
+	c.schedule = s
+	defer func() { c.schedule = mine }()
+	return in.sort(ctx, order, nil)
 }

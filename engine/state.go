@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/staging"
@@ -58,9 +59,9 @@ type state struct {
 	loading  int
 	drained  bool // the pass goes on undelivered
 
-	begun    bool        // a request has come: before that nobody knows which epoch is wanted
-	forced   *epochOrder // ingest: re-sort to this
-	forcedAt int         // and its epoch
+	begun    bool             // a request has come: before that nobody knows which epoch is wanted
+	forced   *epochOrder      // ingest: re-sort to this, and that is all
+	from     *logfile.Logfile // leaving this one, even if it has that order; nil: any
 	reading  int
 	ranks    map[int]*rank
 	lines    map[uint64]*epochLine // that a slot may hold
@@ -167,10 +168,10 @@ func (e *Engine) updateReading() {
 // next is the epoch that should be laid out while reading is read; -1: none.
 func (e *Engine) next() int {
 	if e.forced != nil {
-		if e.cur != nil && e.cur.order != nil && e.cur.order.key == e.forced.key {
+		if e.inForcedOrder() {
 			return -1
 		}
-		return e.forcedAt
+		return 0
 	}
 	n := e.reading + 1
 	if e.cur.epoch >= 0 && (e.cur.epoch == e.reading || e.cur.epoch == e.reading+1) {
@@ -180,4 +181,9 @@ func (e *Engine) next() int {
 		return -1
 	}
 	return n
+}
+
+// inForcedOrder reports whether a re-sort is over.
+func (e *Engine) inForcedOrder() bool {
+	return e.cur != nil && e.cur.order != nil && e.cur.order.key == e.forced.key && e.cur.line.Log != e.from
 }

@@ -51,7 +51,7 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 	r.pid, r.epoch, r.batch, r.indices, r.asked = pid, at.Epoch, at.Batch, indices, time.Now()
 	r.finished = false
 	r.floorOf = 0
-	e.counts.epoch(at.Epoch)
+	e.counts.epoch(at.Epoch, at.Rank)
 	e.readMisses(at)
 	e.mu.Unlock()
 	e.nudge()
@@ -80,7 +80,7 @@ func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int)
 		r.late = true
 		r.pid, r.asked = pid, time.Now()
 	}
-	e.counts.epoch(at.Epoch).diverged = true
+	e.counts.epoch(at.Epoch, at.Rank).diverged = true
 	if !known {
 		return
 	}
@@ -156,13 +156,17 @@ func (e *Engine) starved(at *deliver.Position) {
 			moved = true
 		}
 	}
-	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.epoch) && !e.nearlyDrained(at.Epoch) {
+	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.epoch) && (e.slotless() || !e.nearlyDrained(at.Epoch)) {
 		me.hungry = true
 	}
 	e.mu.Unlock()
 	e.ahead.Sweep(e.missWanted)
 	e.nudge()
 }
+
+// slotless reports whether the pass has found no slot for as long as a request waits for one: clients hold them all, and may go on
+// doing so. e.mu is held.
+func (e *Engine) slotless() bool { return !e.idle.IsZero() && time.Since(e.idle) >= e.deliver.Patience }
 
 // nearlyDrained reports whether the pass will begin an epoch before long: then waiting is cheaper than reading it by index, and keeps
 // the pass from staying behind for good. e.mu is held.
@@ -220,7 +224,7 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 		r.hungry = false
 		r.late = r.late && (e.cur == nil || at.Epoch != e.cur.epoch)
 	}
-	ep := e.counts.epoch(at.Epoch)
+	ep := e.counts.epoch(at.Epoch, at.Rank)
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
 	ep.delivered(at.Rank, at.Batch)

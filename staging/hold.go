@@ -50,6 +50,11 @@ func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []A
 		if !have[i] {
 			s.holdLocked(h, out[i].Offset)
 			have[i] = true
+			if out[i].FromSource {
+				// Only the first delivery waited for the source: from now on the sample comes from memory.
+				a := uint32(out[i].Offset/uint64(s.opts.Align)+1) << 1
+				atomic.CompareAndSwapUint32(&s.addr[want[i]], a|1, a)
+			}
 		}
 	}
 	return 0
