@@ -50,7 +50,7 @@ func (d *Disk) Device(ctx context.Context, progress func(stage string)) (*Device
 func (d *Disk) device(ctx context.Context, part float64, progress func(stage string)) (*Device, error) {
 	began := time.Now()
 	dev := &Device{When: began.Round(time.Second), FileBytes: d.size,
-		How: fmt.Sprintf("a file of %d MiB, O_DIRECT: 1 MiB in order at depth 16; 4 KiB and 100 KiB at random at depth 32; 2 s each", d.size>>20)}
+		How: fmt.Sprintf("a file of %d MiB, O_DIRECT: 1 MiB in order at depth 16; 4 KiB and 100 KiB at random at depth 32; 2.5 s each", d.size>>20)}
 	dev.Engine, dev.Direct = d.Engine()
 	ordered := Stream{Size: orderedBytes, Depth: 16}
 	writing := Stream{Size: orderedBytes, Depth: 16, Write: true}
@@ -63,12 +63,12 @@ func (d *Disk) device(ctx context.Context, part float64, progress func(stage str
 		note    func(r []Rate)
 	}
 	steps := []step{
-		{"writing", 2 * time.Second, []Stream{writing}, func(r []Rate) { dev.Write = r[0].BytesPerSecond() }},
-		{"reading", 2 * time.Second, []Stream{ordered}, func(r []Rate) { dev.Read = r[0].BytesPerSecond() }},
+		{"writing", 2500 * time.Millisecond, []Stream{writing}, func(r []Rate) { dev.Write = r[0].BytesPerSecond() }},
+		{"reading", 2500 * time.Millisecond, []Stream{ordered}, func(r []Rate) { dev.Read = r[0].BytesPerSecond() }},
 		{"reading and writing", 2500 * time.Millisecond, []Stream{ordered, writing},
 			func(r []Rate) { dev.BothRead, dev.BothWrite = r[0].BytesPerSecond(), r[1].BytesPerSecond() }},
-		{"random reads", 2 * time.Second, []Stream{random(pageSize)}, func(r []Rate) { dev.IOPS = r[0].OpsPerSecond() }},
-		{"random reads", 2 * time.Second, []Stream{random(randomBytes)}, func(r []Rate) { dev.Random = r[0].BytesPerSecond() }},
+		{"random reads", 2500 * time.Millisecond, []Stream{random(pageSize)}, func(r []Rate) { dev.IOPS = r[0].OpsPerSecond() }},
+		{"random reads", 2500 * time.Millisecond, []Stream{random(randomBytes)}, func(r []Rate) { dev.Random = r[0].BytesPerSecond() }},
 		{"single reads", 500 * time.Millisecond, []Stream{{Size: pageSize, Depth: 1, Random: true}}, func(r []Rate) { dev.Latency = r[0].Median.Seconds() }},
 	}
 	for _, size := range opSizes {

@@ -19,7 +19,7 @@ const (
 	mostFile    = 1 << 30  // bytes of the measurement's file
 	leastFile   = 64 << 20 // less would lie in any controller's memory
 	bufferBytes = 32 << 20 // room for 16 reads and 16 writes of 1 MiB
-	fillTime    = 4 * time.Second
+	fillTime    = 3 * time.Second
 )
 
 // patience is how long after its end a measurement waits for the device's last answers. (Tests shorten it.)
@@ -47,7 +47,7 @@ type Disk struct {
 	hung bool
 }
 
-// OpenDisk makes the file and fills it with random bytes, for at most 4 s: a slow device gets a smaller one.
+// OpenDisk makes the file and fills it with random bytes, for at most 3 s: a slow device gets a smaller one.
 func OpenDisk(ctx context.Context, o DiskOptions) (d *Disk, err error) {
 	size, err := fileSize(o)
 	if err != nil {
