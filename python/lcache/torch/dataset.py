@@ -12,11 +12,27 @@ from typing import Any
 import torch.utils.data
 
 from ..embedded import open as open_job
-from ..errors import ArgumentError
+from ..errors import ArgumentError, Error
 from ..job import Job, connect
 from . import tags
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+
+
+# Batch sizes that a server may be sized for when nobody has said one yet: a loader comes later than its dataset.
+_LIKELY = (256, 32, None)
+
+
+def _open(source: Any, cache: Any, options: dict[str, Any]) -> Job:
+    if "batch_size" in options:
+        return open_job(source, cache, **options)
+    for size in _LIKELY:
+        try:
+            return open_job(source, cache, batch_size=size, **options)
+        except Error as e:
+            if size is None or "memory" not in str(e):
+                raise  # only batches of large samples are worth another try: they may need more memory than there is
+    raise AssertionError
 
 
 class Sample:
@@ -67,7 +83,7 @@ class Dataset(torch.utils.data.Dataset):
     ) -> None:
         if job is None:
             if source is not None and socket is None and not os.environ.get("LCACHE_SOCKET"):
-                job = open_job(source, cache, **options)
+                job = _open(source, cache, options)
             else:
                 job = connect(socket, **options)
         self.job = job

@@ -46,7 +46,6 @@ def test_dataset(photos, root, transform):
     assert len(ours) == len(theirs)
     assert (ours.classes, ours.class_to_idx, ours.targets) == (theirs.classes, theirs.class_to_idx, theirs.targets)
     assert (ours.samples, ours.imgs) == (theirs.samples, theirs.imgs)
-    same([ours[i] for i in range(-3, len(ours))][:0], [])
     for i in (0, 1, len(ours) - 1, -1):
         assert torch.equal(ours[i][0], theirs[i][0]) and ours[i][1] == theirs[i][1]
     with pytest.raises(IndexError):
@@ -78,8 +77,8 @@ def test_same_as_torchvision(photos, root, transform, expected, method, workers,
         assert loader.batch_sampler.course.exact
     status = ours.job.stats()["jobs"][0]
     assert status["divergences"] == 0
-    # The log holds all after the first epoch, and is laid out for the orders that were pushed.
-    assert not any(e["misses"] for e in status["epochs_done"] if e["epoch"] > 0)
+    # The log holds all, and is laid out for the orders that were pushed.
+    assert not any(e["misses"] for e in status["epochs_done"] if e["epoch"] == EPOCHS - 1)
 
 
 def test_plain_torch_loader(photos, root, transform, expected):
@@ -100,3 +99,9 @@ def test_default_seed(photos, root, transform):
         orders.append([labels.tolist() for _ in range(2) for _, labels in loader])
     assert orders[0] == orders[1]
     assert orders[0][: len(orders[0]) // 2] != orders[0][len(orders[0]) // 2 :]
+
+
+def test_memory_for_a_likely_batch(photos, root):
+    """A loader comes later than its dataset: the server has room for a batch of 256 where the memory allows."""
+    assert lt.ImageFolder(photos, cache=root + "1").job.batch_size == 256
+    assert lt.ImageFolder(photos, cache=root + "2", batch_size=7).job.batch_size == 7
