@@ -22,7 +22,7 @@ IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder eng
 PYTEST     := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
 END_TO_END := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
 
-PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt)
+PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 
 .PHONY: build demo test test-go test-go-pread test-python bench lint clean
 

@@ -34,6 +34,7 @@ type epochCount struct {
 	began        time.Time
 	hits, misses int64
 	batches      map[int][]uint64 // by rank: a bit for each batch delivered
+	parts        map[int]part     // by rank
 	diverged     bool
 }
 
@@ -57,19 +58,36 @@ func (c *counts) epoch(epoch, rank int) *epochCount {
 		}
 	}
 	if ep == nil {
-		ep = &epochCount{epoch: epoch, began: time.Now(), batches: map[int][]uint64{}}
+		ep = &epochCount{epoch: epoch, began: time.Now(), batches: map[int][]uint64{}, parts: map[int]part{}}
 		c.open[epoch] = ep
 	}
 	return ep
 }
+
+// part is how much of its epoch a rank has got.
+type part struct{ first, count int }
 
 func (ep *epochCount) delivered(rank, batch int) {
 	bits := ep.batches[rank]
 	for len(bits) <= batch/64 {
 		bits = append(bits, 0)
 	}
+	if p, seen := ep.parts[rank]; bits[batch/64]&(1<<(batch%64)) == 0 {
+		if !seen || batch < p.first {
+			p.first = batch
+		}
+		p.count++
+		ep.parts[rank] = p
+	}
 	bits[batch/64] |= 1 << (batch % 64)
 	ep.batches[rank] = bits
+}
+
+// whole reports whether a rank has got all its batches, from the first that it asked for on. Several workers of one rank don't get
+// them in order, so the last one alone does not say it.
+func (ep *epochCount) whole(rank, batches int) bool {
+	p := ep.parts[rank]
+	return p.count > 0 && p.count == batches-p.first
 }
 
 // keepClosed is for how many epochs a late rank still counts.

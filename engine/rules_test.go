@@ -428,3 +428,34 @@ func TestTwoServers(t *testing.T) {
 	closeEngine(t, e)
 	closeEngine(t, open(t, o))
 }
+
+// TestWorkersFinishOutOfOrder: an epoch is over when all its batches are delivered, in whatever order a rank's workers ask for them.
+func TestWorkersFinishOutOfOrder(t *testing.T) {
+	j := samplerJob(2, 16, 1, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	last := e.schedule.batches(0, 0) - 1
+	for b := range last + 1 {
+		b ^= 1 // pairs, the later one first
+		if b > last {
+			b = last
+		}
+		batch, err := c.Chunk(context.Background(), 0, 0, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release(batch.Lease)
+		if b == last && last%2 == 1 {
+			if done := e.Status().Jobs[0].EpochsDone; len(done) != 0 {
+				t.Errorf("the epoch counts as done while batch %d is still to come", last-1)
+			}
+		}
+	}
+	d.readOne(t, e, c, j, 1, 0, 0)
+	done := e.Status().Jobs[0].EpochsDone
+	if len(done) != 2 || done[0].Hits != int64(len(d.bytes)) {
+		t.Errorf("epochs done: %+v, want two, each of %d samples", done, len(d.bytes))
+	}
+}

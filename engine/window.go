@@ -228,7 +228,7 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
 	ep.delivered(at.Rank, at.Batch)
-	if r.epoch == at.Epoch && at.Batch+1 >= e.schedule.batches(at.Epoch, at.Rank) {
+	if r.epoch == at.Epoch && ep.whole(at.Rank, e.schedule.batches(at.Epoch, at.Rank)) {
 		r.finished = true
 	}
 	return e.overEpochs()
