@@ -115,6 +115,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	e.fetcher = fetch.New(fetch.Options{Staging: e.staging, Locations: e.loc, Manifest: e.manifest, Sums: e.sums, Source: e.source,
 		Logfile: e.logfile, Recovered: e.wasRecovered, LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, Logger: e.logger})
 	e.ahead = fetch.NewAhead(e.fetcher)
+	e.ahead.Skip = e.missSkipped
 	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.loc, Sums: e.sums, Sizes: e.manifest.Sizes(),
 		Align: e.format.Align, Block: e.format.Block, Workers: max(2, min(4, runtime.GOMAXPROCS(0))), BlockTimeout: e.opts.BlockTimeout, Logger: e.logger})
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.manifest, Logger: e.logger,

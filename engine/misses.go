@@ -95,6 +95,14 @@ func (e *Engine) missSequence(epoch int) func() (fetch.Ask, bool) {
 	}
 }
 
+// missSkipped reports whether a miss is being read by index now, by the request that its rank waits for.
+func (e *Engine) missSkipped(a fetch.Ask) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.ranks[a.Rank]
+	return r != nil && a.Epoch == r.epoch && a.Batch < r.missFrom
+}
+
 // missWanted reports whether a miss is still ahead of its rank.
 func (e *Engine) missWanted(a fetch.Ask) bool {
 	e.mu.Lock()
@@ -110,5 +118,5 @@ func (e *Engine) missWanted(a fetch.Ask) bool {
 	if r.finished {
 		return at > r.epoch
 	}
-	return a.Batch >= max(r.batch, r.missFrom)
+	return a.Batch >= r.batch
 }

@@ -19,6 +19,10 @@ type Ask struct {
 type Ahead struct {
 	f *Fetcher
 
+	// Skip says that a sample is being brought by index just now and is not to be read as well. What was read already stays for the
+	// request that is being put together: it is wanted until that is answered. Nil skips nothing.
+	Skip func(Ask) bool
+
 	sweeping sync.Mutex // held by Sweep, which asks its caller's function meanwhile; taken before mu
 
 	mu     sync.Mutex // guards the fields that follow
@@ -98,6 +102,8 @@ func (a *Ahead) Sweep(wanted func(Ask) bool) {
 	a.mu.Unlock()
 }
 
+func (a *Ahead) skip(ask Ask) bool { return a.Skip != nil && a.Skip(ask) }
+
 func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(Ask) bool) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -107,7 +113,7 @@ func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(As
 		if !ok {
 			return
 		}
-		if !wanted(ask) || a.f.Staging.Present(ask.Index) || a.Coming(ask.Index) {
+		if !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) || a.Coming(ask.Index) {
 			continue
 		}
 		x := a.room(ctx, ask, wanted)
@@ -115,14 +121,19 @@ func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(As
 			continue
 		}
 		slots <- struct{}{}
-		if !wanted(ask) || a.f.Staging.Present(ask.Index) { // somebody asked for it by index while the source was busy
-			a.f.Staging.Drop(x)
-			<-slots
-			continue
-		}
+		// Said first, then asked: whoever looks in between waits for this read, or has said that the sample is read by index.
 		a.mu.Lock()
 		a.flying[ask.Index] = struct{}{}
 		a.mu.Unlock()
+		if !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) { // somebody asked for it by index while the source was busy
+			a.mu.Lock()
+			delete(a.flying, ask.Index)
+			a.mu.Unlock()
+			a.f.Staging.Drop(x)
+			a.f.Staging.Notify()
+			<-slots
+			continue
+		}
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -135,7 +146,7 @@ func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(As
 // room waits until the ring has room, giving back meanwhile what nobody wants any more. It gives up when the sample itself is
 // not wanted any more.
 func (a *Ahead) room(ctx context.Context, ask Ask, wanted func(Ask) bool) *staging.Extent {
-	for ctx.Err() == nil && wanted(ask) {
+	for ctx.Err() == nil && wanted(ask) && !a.skip(ask) {
 		changed := a.f.Staging.Changed()
 		if x, ok := a.f.Staging.Alloc(staging.Miss, ask.Index, int(a.f.Manifest.Size(ask.Index))); ok {
 			return x

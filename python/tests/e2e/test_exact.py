@@ -89,7 +89,7 @@ def check_hits(cache, job, part):
         # Which samples an epoch leaves out or repeats is drawn anew each time.
         assert abs(hits - share) <= 0.01
         # A client at the heels of the reading ahead may ask for a sample that is being read; that is the exception.
-        assert job["source_bytes"] <= 1.25 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
+        assert job["source_bytes"] <= 1.5 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
     if job["log_read_bytes"] >= EPOCHS * 32 * report["block_bytes"]:
         assert job["log_read_bytes"] / job["log_read_ops"] >= 0.95 * report["block_bytes"]
     assert job["random_reads"] <= job["samples_delivered"] / 10
