@@ -27,11 +27,11 @@ func (in *ingest) fill(ctx context.Context) error {
 		return nil
 	}
 	for try := 0; ; try++ {
-		if err := in.read(ctx); err != nil || in.full.Load() == 0 {
+		if err := in.read(ctx); err != nil || in.complete() {
 			return err
 		}
 		if try == 2 {
-			in.logger().Warn("some samples have no room in the log and will be read from the source", "samples", in.full.Load())
+			in.logger().Warn("some samples have no room in the log and will be read from the source")
 			return nil
 		}
 		// Every ingest that was killed has left gaps. In a Logfile of its own the segment has room again.
@@ -43,6 +43,17 @@ func (in *ingest) fill(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// complete reports whether everything that the log is to keep is in it: a full segment, or a tail without a free place, may have
+// left something out.
+func (in *ingest) complete() bool {
+	for i := range in.core.manifest.Len() {
+		if index := sample.Index(i); in.core.keep(index) && i%in.Shares == in.Share && in.core.loc.Get(index) == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // firstOrder is what the first Logfile is laid out for.
