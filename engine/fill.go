@@ -149,7 +149,7 @@ func (in *ingest) read(ctx context.Context) error {
 		total += int64(c.manifest.Size(index))
 	}
 	if in.report.ReadSeconds == 0 { // not after a re-sort of its own
-		in.report.Already = there
+		in.report.Already, in.report.ReadSamples = there, int64(len(todo))
 	}
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -177,7 +177,6 @@ func (in *ingest) read(ctx context.Context) error {
 		}()
 	}
 	wg.Wait()
-	in.report.ReadSamples += int64(len(todo))
 	in.report.ReadBytes += done.Load()
 	if err := context.Cause(ctx); err != nil {
 		return err
