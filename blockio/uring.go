@@ -167,7 +167,7 @@ func (e *uring) reap() {
 	for !e.ops.end() {
 		e.ring.Wait()
 		e.mu.Lock()
-		for ended := 1; ended > 0; {
+		for ended := 1; ended > 0 || e.decided.n > 0; { // fill may have found more to decide
 			ended = e.ring.Reap(e.complete)
 			for op := e.decided.pop(); op != nil; op = e.decided.pop() {
 				e.ops.finish(op, op.decided())

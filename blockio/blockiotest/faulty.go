@@ -129,3 +129,31 @@ func nthFails(t *testing.T, eng *blockio.IO) {
 		}
 	}
 }
+
+// allFail lets several goroutines submit operations that never reach the kernel, each waiting for its own: no completion of
+// another comes to help one that was forgotten.
+func allFail(t *testing.T, eng *blockio.IO) {
+	const submitters, each = 4, 5000
+	f := newFile(t, eng, unit)
+	mem := Mem(t, submitters*unit)
+	blockio.Inject(eng, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Err: unix.EIO} })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	errs := make(chan error, submitters)
+	for i := range submitters {
+		go func() {
+			for n := range each {
+				if err := eng.Read(ctx, f, 0, mem[i*unit:][:unit]); !errors.Is(err, unix.EIO) {
+					errs <- fmt.Errorf("operation %d of submitter %d: got %v, want EIO", n, i, err)
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range submitters {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}

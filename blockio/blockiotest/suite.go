@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) *blockio.IO) {
 		{"context ends", contextEnds},
 		{"faults", faults},
 		{"nth operation fails", nthFails},
+		{"failing beside each other", allFail},
 		{"registered memory", registered},
 	}
 	for _, p := range parts {
