@@ -2,12 +2,9 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"sync/atomic"
 	"time"
@@ -33,10 +30,7 @@ const benchBatch = 256
 // on; without, the log stays as it is. The job's number of epochs does not bind, and job.json is not changed. A cache that is being
 // served is refused.
 func OpenBench(o Options, reorder bool) (*Bench, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.LateEpoch = 10 * time.Second
+	o = o.withDefaults()
 	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
 	if err != nil {
 		return nil, err
@@ -67,15 +61,8 @@ func newBench(c *core, o Options) (*Bench, error) {
 	if c.sizing, err = c.size(uint64(memory)); err != nil {
 		return nil, err
 	}
-	e := &Engine{core: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan int, 16)}
-	var random [8]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return nil, err
-	}
-	e.server = hex.EncodeToString(random[:])
-	e.ctx, e.cancel = context.WithCancel(context.Background())
-	if err := e.assemble(nil, nil); err != nil {
-		e.cancel()
+	e, err := newEngine(c, o, nil, nil)
+	if err != nil {
 		return nil, err
 	}
 	return &Bench{Engine: e, Samples: int64(c.manifest.Len()), Bytes: int64(c.manifest.Bytes())}, nil

@@ -54,7 +54,7 @@ type Engine struct {
 	buffers [2][]byte // registered with io: the write buffers of each slot
 
 	wake     chan struct{} // to the mover
-	misses   chan int      // to the reader of misses: the epoch to begin with
+	misses   chan struct{} // to the reader of misses: begin where it says
 	ctx      context.Context
 	cancel   context.CancelFunc
 	mover    sync.WaitGroup
@@ -67,39 +67,51 @@ type Engine struct {
 
 // Open makes a cache ready to serve. Nothing is read before the first request.
 func Open(ctx context.Context, o Options) (*Engine, error) {
+	switch o.Layout {
+	case "", "auto", "log":
+	default:
+		return nil, &UsageError{fmt.Sprintf("layout %q is not available: auto or log", o.Layout)}
+	}
+	o = o.withDefaults()
+	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	e, err := newEngine(c, o, nil, nil)
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return e, nil
+}
+
+func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.LateEpoch == 0 {
 		o.LateEpoch = 10 * time.Second
 	}
-	switch o.Layout {
-	case "", "auto", "log":
-	default:
-		return nil, &UsageError{fmt.Sprintf("layout %q is not available: auto or log", o.Layout)}
-	}
-	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
-	if err != nil {
-		return nil, err
-	}
-	e := &Engine{core: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan int, 16)}
+	return o
+}
+
+// newEngine makes an Engine of an open core, which stays the caller's if that fails. With forced it re-sorts the log to that order, out
+// of the Logfile from, and that is all.
+func newEngine(c *core, o Options, forced *epochOrder, from *logfile.Logfile) (*Engine, error) {
+	e := &Engine{core: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
-		c.close()
 		return nil, err
 	}
 	e.server = hex.EncodeToString(random[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	if err := e.assemble(nil, nil); err != nil {
+	if err := e.assemble(forced, from); err != nil {
 		e.cancel()
-		c.close()
 		return nil, err
 	}
 	return e, nil
 }
 
-// assemble makes the parts, from the memory up, and starts the mover. With forced it re-sorts the log to that
-// order, out of the Logfile from, and that is all.
+// assemble makes the parts, from the memory up, and starts the mover.
 func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	var err error
 	z := e.sizing

@@ -6,42 +6,45 @@ import (
 	"lcache/sample"
 )
 
-// missReader is where the reading ahead of misses is: a sequence over epochs, restarted when the ranks jump.
+// missReader is where the reading ahead of misses is: a sequence over epochs, begun anew when the ranks jump.
 type missReader struct {
-	running bool
+	turn    int  // sequences begun; an older one does not change what follows
 	epoch   int  // that is being listed; past the last one at the end
 	blocked bool // its order is not known: go on there once it is
 }
 
-// readMisses (re)starts the reading ahead if the log does not keep everything and a rank asks for what the sequence does not
-// reach. e.mu is held.
-func (e *Engine) readMisses(at *deliver.Position) {
+// readMisses begins a sequence if the log does not keep everything and a rank asks for what the one before does not come to: that lists
+// one epoch after the other, passing over what nobody waits for. again says that the rank goes back. e.mu is held.
+func (e *Engine) readMisses(at *deliver.Position, again bool) {
 	if e.sizing.Miss == 0 {
 		return
 	}
 	m := &e.missing
-	if m.running && (at.Epoch == m.epoch || at.Epoch == m.epoch-1) && !(m.blocked && e.schedule.known(m.epoch)) {
+	switch {
+	case m.turn == 0, at.Epoch > m.epoch+1, again && at.Epoch < m.epoch:
+		m.epoch = at.Epoch
+	case m.blocked && e.schedule.known(m.epoch): // pushed meanwhile
+	default:
 		return
 	}
-	if m.blocked && at.Epoch <= m.epoch {
-		m.blocked = false
-		e.misses <- m.epoch
-		return
+	m.turn++
+	m.blocked = false
+	select {
+	case e.misses <- struct{}{}:
+	default: // the loop has not looked since the last time
 	}
-	if m.running && at.Epoch < m.epoch {
-		return // a rank that repeats a past epoch: by index
-	}
-	m.running, m.epoch = true, at.Epoch
-	e.misses <- at.Epoch
 }
 
-// missLoop owns Ahead: it starts it where readMisses says. A goroutine of its own, because ending the one before waits for reads.
+// missLoop owns Ahead: it starts it where readMisses says. A goroutine of its own, because ending the one before takes locks.
 func (e *Engine) missLoop() {
 	defer e.mover.Done()
 	for {
 		select {
-		case epoch := <-e.misses:
-			e.ahead.Start(e.missSequence(epoch), e.missWanted)
+		case <-e.misses:
+			e.mu.Lock()
+			m := e.missing
+			e.mu.Unlock()
+			e.ahead.Start(e.missSequence(m.epoch, m.turn), e.missWanted)
 		case <-e.ctx.Done():
 			return
 		}
@@ -49,7 +52,7 @@ func (e *Engine) missLoop() {
 }
 
 // missSequence lists what the log does not keep, in the order of need, from an epoch on.
-func (e *Engine) missSequence(epoch int) func() (fetch.Ask, bool) {
+func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 	var order *epochOrder
 	batch, r, i := 0, 0, 0
 	var indices []sample.Index
@@ -60,9 +63,12 @@ func (e *Engine) missSequence(epoch int) func() (fetch.Ask, bool) {
 				var err error
 				order, err = e.schedule.order(epoch)
 				e.mu.Lock()
-				e.missing.epoch, e.missing.blocked = epoch, err != nil
+				old := e.missing.turn != turn
+				if !old {
+					e.missing.epoch, e.missing.blocked = epoch, err != nil
+				}
 				e.mu.Unlock()
-				if err != nil { // past the last epoch, or an order that is still to be pushed
+				if old || err != nil { // past the last epoch, or an order that is still to be pushed
 					return fetch.Ask{}, false
 				}
 			}

@@ -86,6 +86,9 @@ func (e *Engine) plan() action {
 	}
 	switch {
 	case seg < 0 && e.tgt != nil && e.loading == 0 && e.left() < 0:
+		if e.forced == nil && e.cur.epoch == e.reading+1 {
+			return action{} // the window would lose the epoch that is read: a log that fits in memory is passed over at once
+		}
 		return action{kind: actSwap}
 	case seg < 0 || e.loading >= maxLoading:
 		return action{}

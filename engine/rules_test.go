@@ -459,3 +459,46 @@ func TestWorkersFinishOutOfOrder(t *testing.T) {
 		t.Errorf("epochs done: %+v, want two, each of %d samples", done, len(d.bytes))
 	}
 }
+
+// TestReaderOfAnEpochKeepsItsWindow: a log that fits in memory is passed over faster than it is read. The pass once went on to the
+// epochs after the next; the rank then counted as late, and what had been read ahead for it was given up and read again.
+func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) {
+	for _, world := range []int{1, 4} {
+		j := samplerJob(6, 16, world, true)
+		d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
+		o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: int64(d.total)/10 + 6<<20})
+		o.Patience = 5 * time.Second
+		e := open(t, o)
+		clients := make([]*deliver.Client, world)
+		for r := range clients {
+			clients[r] = attach(t, e)
+		}
+		ctx := context.Background()
+		for epoch := range j.Epochs {
+			for b := range e.schedule.batches(epoch, 0) {
+				for r, c := range clients {
+					batch, err := c.Chunk(ctx, epoch, r, b)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := d.check(e, batch); err != nil {
+						t.Fatal(err)
+					}
+					c.Release(batch.Lease)
+				}
+				if b%20 == 5 { // a step that takes long: the pass goes as far as it may
+					time.Sleep(20 * time.Millisecond)
+				}
+			}
+		}
+		s := e.Status().Jobs[0]
+		t.Logf("world %d: %d misses, %d reads from the source, %d samples from the log by index", world, s.Misses, s.SourceReads, s.RandomReads)
+		if s.SourceReads != s.Misses {
+			t.Errorf("world %d: %d misses took %d reads from the source", world, s.Misses, s.SourceReads)
+		}
+		if s.RandomReads != 0 {
+			t.Errorf("world %d: %d samples were read by index", world, s.RandomReads)
+		}
+		closeEngine(t, e)
+	}
+}

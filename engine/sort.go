@@ -11,14 +11,11 @@ import (
 // sort re-sorts what the log holds into another order, offline: the pass and the mover of a server, with nobody to deliver to.
 // Nothing is read from the source. from is a Logfile to leave even if it has that order, because it has no room any more; nil: any.
 func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Logfile) error {
-	e := &Engine{core: in.core, opts: Options{Logger: in.logger(), LateEpoch: 10 * time.Second}, started: time.Now(),
-		wake: make(chan struct{}, 1), misses: make(chan int, 1)}
-	e.ctx, e.cancel = context.WithCancel(context.Background())
-	if err := e.assemble(order, from); err != nil {
-		e.cancel()
+	e, err := newEngine(in.core, Options{Logger: in.logger()}.withDefaults(), order, from)
+	if err != nil {
 		return err
 	}
-	err := e.sorted(ctx)
+	err = e.sorted(ctx)
 	e.deliver.Close()
 	e.cancel()
 	e.mover.Wait()

@@ -48,11 +48,12 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 	if at.Epoch != r.epoch || r.asked.IsZero() {
 		r.late, r.hungry, r.missFrom = false, false, 0
 	}
+	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.pid, r.epoch, r.batch, r.indices, r.asked = pid, at.Epoch, at.Batch, indices, time.Now()
 	r.finished = false
 	r.floorOf = 0
 	e.counts.epoch(at.Epoch, at.Rank)
-	e.readMisses(at)
+	e.readMisses(at, again)
 	e.mu.Unlock()
 	e.nudge()
 }

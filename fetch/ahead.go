@@ -15,7 +15,7 @@ type Ask struct {
 }
 
 // Ahead reads misses in the order in which they will be needed, as far as the miss ring has room, so that the source works
-// beside the disk all the time. One epoch at a time; Start replaces the one before.
+// beside the disk all the time. One sequence at a time; Start replaces the one before.
 type Ahead struct {
 	f *Fetcher
 
@@ -25,11 +25,21 @@ type Ahead struct {
 
 	sweeping sync.Mutex // held by Sweep, which asks its caller's function meanwhile; taken before mu
 
+	slots chan struct{} // a token for each read
+
 	mu     sync.Mutex // guards the fields that follow
 	flying map[sample.Index]struct{}
 	ready  []pending
-	stop   context.CancelFunc
-	done   chan struct{}
+	reads  *reads             // nil once stopped
+	halt   context.CancelFunc // of the sequence
+	listed chan struct{}      // closed when its goroutine has ended
+}
+
+// reads are what is on its way; they outlive the sequence that asked for them.
+type reads struct {
+	ctx  context.Context
+	stop context.CancelFunc
+	all  sync.WaitGroup
 }
 
 type pending struct {
@@ -39,35 +49,54 @@ type pending struct {
 
 // NewAhead makes an Ahead that reads nothing yet.
 func NewAhead(f *Fetcher) *Ahead {
-	return &Ahead{f: f, flying: map[sample.Index]struct{}{}}
+	return &Ahead{f: f, slots: make(chan struct{}, f.Jobs), flying: map[sample.Index]struct{}{}}
 }
 
-// Start begins an epoch: next yields its misses in order of need, ok false at the end; wanted says whether one is still of use
-// (its rank has not passed it, nor fallen behind).
+// Start begins a sequence, in place of the one before: next yields misses in order of need, ok false at the end; wanted says whether one
+// is still of use (its rank has not passed it, nor fallen behind). What was read before, or is on its way, stays if it is wanted.
 func (a *Ahead) Start(next func() (Ask, bool), wanted func(Ask) bool) {
-	a.Stop()
+	a.end()
+	a.Sweep(wanted)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	listed := make(chan struct{})
 	a.mu.Lock()
-	a.stop, a.done = cancel, done
+	if a.reads == nil {
+		a.reads = &reads{}
+		a.reads.ctx, a.reads.stop = context.WithCancel(context.Background())
+	}
+	r := a.reads
+	a.halt, a.listed = cancel, listed
 	a.mu.Unlock()
 	go func() {
-		defer close(done)
-		a.run(ctx, next, wanted)
+		defer close(listed)
+		a.list(ctx, r, next, wanted)
 	}()
 }
 
-// Stop ends the epoch, joins its reads and gives back what nobody took.
-func (a *Ahead) Stop() {
+// end ends the sequence, not its reads.
+func (a *Ahead) end() {
 	a.mu.Lock()
-	stop, done := a.stop, a.done
-	a.stop = nil
+	halt, listed := a.halt, a.listed
+	a.halt = nil
 	a.mu.Unlock()
-	if stop == nil {
+	if halt != nil {
+		halt()
+		<-listed
+	}
+}
+
+// Stop ends the sequence, joins its reads and gives back what nobody took.
+func (a *Ahead) Stop() {
+	a.end()
+	a.mu.Lock()
+	r := a.reads
+	a.reads = nil
+	a.mu.Unlock()
+	if r == nil {
 		return
 	}
-	stop()
-	<-done
+	r.stop()
+	r.all.Wait()
 	a.Sweep(func(Ask) bool { return false })
 }
 
@@ -104,10 +133,8 @@ func (a *Ahead) Sweep(wanted func(Ask) bool) {
 
 func (a *Ahead) skip(ask Ask) bool { return a.Skip != nil && a.Skip(ask) }
 
-func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(Ask) bool) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	slots := make(chan struct{}, a.f.Jobs)
+// list goes through a sequence and begins its reads.
+func (a *Ahead) list(ctx context.Context, r *reads, next func() (Ask, bool), wanted func(Ask) bool) {
 	for ctx.Err() == nil {
 		ask, ok := next()
 		if !ok {
@@ -120,7 +147,12 @@ func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(As
 		if x == nil {
 			continue
 		}
-		slots <- struct{}{}
+		select {
+		case a.slots <- struct{}{}:
+		case <-ctx.Done():
+			a.f.Staging.Drop(x)
+			return
+		}
 		// Said first, then asked: whoever looks in between waits for this read, or has said that the sample is read by index.
 		a.mu.Lock()
 		a.flying[ask.Index] = struct{}{}
@@ -131,14 +163,14 @@ func (a *Ahead) run(ctx context.Context, next func() (Ask, bool), wanted func(As
 			a.mu.Unlock()
 			a.f.Staging.Drop(x)
 			a.f.Staging.Notify()
-			<-slots
+			<-a.slots
 			continue
 		}
-		wg.Add(1)
+		r.all.Add(1)
 		go func() {
-			defer wg.Done()
-			a.read(ctx, ask, x)
-			<-slots
+			defer r.all.Done()
+			a.read(r.ctx, ask, x)
+			<-a.slots
 		}()
 	}
 }

@@ -89,8 +89,7 @@ def check_hits(cache, job, part):
         # Which samples an epoch leaves out or repeats is drawn anew each time.
         assert abs(hits - share) <= 0.01
         # A client at the heels of the reading ahead may ask for a sample that is being read; that is the exception.
-        # Known: under load a miss that was read ahead may be given up and read again by index. The bound belongs at 1.25.
-        assert job["source_bytes"] <= 1.5 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
+        assert job["source_bytes"] <= 1.02 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
     if job["log_read_bytes"] >= EPOCHS * 32 * report["block_bytes"]:
         assert job["log_read_bytes"] / job["log_read_ops"] >= 0.95 * report["block_bytes"]
     assert job["random_reads"] <= job["samples_delivered"] / 10
