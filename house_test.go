@@ -36,10 +36,11 @@ var mayImport = map[string][]string{
 	"fetch":      {"logfile", "staging", "source", "metaindex", "sample"},
 	"reorder":    {"fetch", "logfile", "staging", "metaindex", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "reorder", "fetch", "deliver", "plan"},
+	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "reorder", "fetch", "deliver", "plan", "cgroup"},
 	"server":     {"deliver", "engine", "sample"},
 	"caches":     nil,
-	"doctor":     {"blockio", "source", "sample"},
+	"cgroup":     nil,
+	"doctor":     {"blockio", "source", "sample", "cgroup"},
 	"cmd/lcache": {"caches", "doctor", "server", "engine", "plan", "shuffle", "source", "sample"},
 }
 

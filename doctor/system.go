@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
+	"lcache/cgroup"
 )
 
 // Ring says whether io_uring works here.
@@ -85,7 +86,8 @@ func (m Memory) Usable() uint64 {
 }
 
 func lookAtMemory(root fs.FS) Memory {
-	m := lookAtGroup(root)
+	g := cgroup.Look(root)
+	m := Memory{Limit: g.Limit, Used: g.Used, Group: g.Group, Version: g.Version}
 	for line := range strings.Lines(readText(root, "proc/meminfo")) {
 		var kb uint64
 		switch {

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
+	"lcache/cgroup"
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/metaindex"
@@ -278,22 +277,20 @@ func metadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
 	return manifest + 12*n + 2*(5*n+160*blocks) + 256<<10
 }
 
-// machineMemory is what this process may count on: the machine's, or less if a cgroup says so. Reserving shared memory beyond a
-// cgroup's limit is answered with SIGKILL, not ENOMEM.
+// machineMemory is what this process may count on: the machine's, or less if a control group says so. Reserving shared memory
+// beyond a group's limit is answered with SIGKILL, not ENOMEM.
 func machineMemory() uint64 {
 	var si unix.Sysinfo_t
 	total := uint64(4 << 30)
 	if unix.Sysinfo(&si) == nil {
 		total = si.Totalram * uint64(si.Unit)
 	}
-	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil && n < total {
-			total = n
-		}
+	return memoryWithin(os.DirFS("/"), total)
+}
+
+func memoryWithin(root fs.FS, total uint64) uint64 {
+	if limit := cgroup.Look(root).Limit; limit > 0 {
+		return min(total, limit)
 	}
 	return total
 }

@@ -1,4 +1,9 @@
-package doctor
+// Package cgroup says how much memory the control groups of this process allow it, in versions 1 and 2.
+//
+// A limit holds for everything below it, so what binds is the least of a process's own group and of all groups above it, as far
+// as this mount shows them. In a container the mount may begin at the container's own group. Nothing is kept: Look reads the files
+// each time, and may be called concurrently.
+package cgroup
 
 import (
 	"io/fs"
@@ -8,8 +13,13 @@ import (
 	"strings"
 )
 
-// A control group's memory limit holds for everything below it, so what binds is the least of a process's own group and of all
-// groups above it, as far as this mount shows them. In a container the mount may begin at the container's own group.
+// Memory is the memory controller's limit. The zero value says that none was seen.
+type Memory struct {
+	Version int    // of the controller: 1 or 2; 0: none seen
+	Limit   uint64 // bytes, the least that binds this process; 0: none
+	Used    uint64 // bytes, of the group with the limit, caches included
+	Group   string // where the limit was found
+}
 
 // controller is where the memory controller is mounted, and how its files are called.
 type controller struct {
@@ -19,7 +29,8 @@ type controller struct {
 	limit, used string
 }
 
-func lookAtGroup(root fs.FS) (m Memory) {
+// Look finds the limit in a file system like that of the machine, os.DirFS("/"). What can't be read there is no limit.
+func Look(root fs.FS) (m Memory) {
 	own := ownGroups(readText(root, "proc/self/cgroup"))
 	for _, c := range controllers(readText(root, "proc/self/mountinfo")) {
 		group, ok := own[c.version]
@@ -83,4 +94,13 @@ func controllers(text string) (found []controller) {
 		found = append(found, c)
 	}
 	return found
+}
+
+// readText is the text of a small file without its last newline; "" if it can't be read.
+func readText(root fs.FS, name string) string {
+	b, err := fs.ReadFile(root, name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }
