@@ -140,8 +140,11 @@ func (a *Ahead) list(ctx context.Context, r *reads, next func() (Ask, bool), wan
 		if !ok {
 			return
 		}
-		if !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) || a.Coming(ask.Index) {
+		switch {
+		case !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) || a.Coming(ask.Index):
 			continue
+		case int64(a.f.Manifest.Size(ask.Index)) > a.f.Staging.MissBytes():
+			continue // it will never have room here: whoever needs it asks for it by index, and the ones behind it need not wait
 		}
 		x := a.room(ctx, ask, wanted)
 		if x == nil {

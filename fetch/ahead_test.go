@@ -93,6 +93,27 @@ func TestAheadFillsTheRingInOrder(t *testing.T) {
 	}
 }
 
+// Regression: a sample larger than the ring stopped the reading ahead until its rank had passed it.
+func TestAheadPassesOverWhatNeverFits(t *testing.T) {
+	io := openIO(t)
+	b := &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: []uint32{3000, 3*4096 + 1, 3000, 3 * 4096}, Log: logfile.Options{IO: io},
+		Fetch: fetch.Options{Jobs: 1}, Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 1 << 16, MissBytes: 3 * 4096}})}
+	a := fetch.NewAhead(b.Fetcher)
+	next, done := sequence(0, 1, 2)
+	a.Start(next, always)
+	<-done
+	b.until(func() bool { return b.Staging.Present(0) && b.Staging.Present(2) })
+	a.Stop()
+	next, done = sequence(3) // this one fits, alone
+	a.Start(next, always)
+	<-done
+	b.until(func() bool { return b.Staging.Present(3) })
+	a.Stop()
+	if n := b.Source.Reads()[b.Name(1)]; n != 0 || b.Staging.Present(1) {
+		t.Errorf("the sample that never fits was read %d times", n)
+	}
+}
+
 // What is not wanted any more gives its room to what is.
 func TestAheadSweeps(t *testing.T) {
 	const n, ring = 10, 3

@@ -272,6 +272,9 @@ func (s *Staging) Publish(index sample.Index, off uint64, fromSource bool) {
 // Present reports whether a sample has an address now. By the time the caller looks again it may be gone: Take decides.
 func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s.addr[index]) != 0 }
 
+// MissBytes is the size of the ring for misses: what is larger can never be read ahead.
+func (s *Staging) MissBytes() int64 { return int64(s.opts.MissBytes) }
+
 // SideBytes is the size of the side memory.
 func (s *Staging) SideBytes() int64 { return int64(s.opts.SideBytes) }
 
