@@ -30,7 +30,7 @@ type core struct {
 	format    logfile.Format
 	manifest  *sample.Manifest
 	sums      *sample.Sums
-	source    source.Source
+	source    *source.Retrying
 	io        *blockio.IO
 	store     *logfile.Store
 	loc       *metaindex.Locations
@@ -127,8 +127,16 @@ func (c *core) openData() (err error) {
 	if c.sums, err = sample.OpenSums(filepath.Join(c.dirs[0], sumsName), c.manifest.Fingerprint(), c.manifest.Len()); err != nil {
 		return err
 	}
-	c.source, err = source.Open(c.job.Source, source.Options{Exts: c.job.Exts, Flat: c.job.Flat})
-	return err
+	return c.openSource(c.job.Source, source.Options{Exts: c.job.Exts, Flat: c.job.Flat})
+}
+
+func (c *core) openSource(src string, o source.Options) error {
+	s, err := source.Open(src, o)
+	if err != nil {
+		return err
+	}
+	c.source = source.NewRetrying(s, source.Retry{})
+	return nil
 }
 
 // openStore recovers the Logfiles and fills Locations from them.

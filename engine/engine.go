@@ -23,6 +23,7 @@ import (
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
+	"lcache/source"
 	"lcache/staging"
 )
 
@@ -37,7 +38,8 @@ type Options struct {
 
 	// For tests: how long things may take before they count as late. Zero: the defaults of each package.
 	Patience, Timeout, BlockTimeout, LogTimeout, SourceTimeout time.Duration
-	LateEpoch                                                  time.Duration // rule 1's 10 s
+	LateEpoch                                                  time.Duration                     // rule 1's 10 s
+	Source                                                     func(source.Source) source.Source // what to read from instead
 }
 
 // An Engine serves one cache.
@@ -76,6 +78,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
 	if err != nil {
 		return nil, err
+	}
+	if o.Source != nil {
+		c.source.Source = o.Source(c.source.Source)
 	}
 	e, err := newEngine(c, o, nil, nil)
 	if err != nil {

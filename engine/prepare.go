@@ -23,7 +23,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if c.dirs, err = cleanDirs(in.Dirs); err != nil {
 		return err
 	}
-	if c.source, err = source.Open(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Jobs: in.Jobs}); err != nil {
+	if err = c.openSource(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Jobs: in.Jobs}); err != nil {
 		return err
 	}
 	for _, d := range c.dirs {

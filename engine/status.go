@@ -124,7 +124,7 @@ func (e *Engine) Status() Status {
 		LayoutReason:    "the log is reordered every epoch: large reads in exact order",
 		ChunksDelivered: e.deliver.Stats.Chunks.Load(), SamplesDelivered: e.deliver.Stats.Samples.Load(), BytesDelivered: e.deliver.Stats.Bytes.Load(),
 		Hits: e.deliver.Stats.Hits.Load(), Misses: e.deliver.Stats.Misses.Load(),
-		SourceBytes: e.fetcher.Stats.SourceBytes.Load(), SourceReads: e.fetcher.Stats.SourceReads.Load(),
+		SourceBytes: e.fetcher.Stats.SourceBytes.Load(), SourceReads: e.fetcher.Stats.SourceReads.Load(), SourceRetries: e.source.Retries(),
 		LogReadBytes: int64(store.BlockReadBytes), LogReadOps: int64(store.BlockReads), LogWriteBytes: int64(store.WriteBytes), LogWriteOps: int64(store.Writes),
 		RandomReads: e.fetcher.Stats.RandomReads.Load(), ReorderDropped: e.pass.Stats.Dropped.Load(), LateBlocks: e.pass.Stats.LateBlocks.Load(),
 		StallSeconds: e.deliver.Stats.Stall.Total().Seconds(), CorruptSamples: e.fetcher.Stats.CorruptSamples.Load(), StaleSamples: e.fetcher.Stats.StaleReads.Load(),

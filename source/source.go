@@ -2,7 +2,8 @@
 //
 // [Open] chooses a source by the scheme of what the user wrote; today that is a directory, listed in the order of
 // torchvision's ImageFolder. A source is opened read-only and never changed. A read gives exactly the version of a sample
-// that was listed, or a [SampleError]; it does not retry, cache, verify sums or set deadlines: who calls it does.
+// that was listed, or a [SampleError]; it does not cache, verify sums or set deadlines: who calls it does. [Retrying] is a source
+// around another one that tries reads again when the trouble may pass.
 // All methods of a Source may be called concurrently, except Close, which must come after all others.
 package source
 

@@ -1,0 +1,148 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"lcache/sample"
+)
+
+// Retry says how often and how fast reads are tried again. Zero fields mean the defaults.
+type Retry struct {
+	Tries  int           // of one read, the first among them; 0: 8
+	First  time.Duration // before the second try; it doubles from try to try, and half of it is drawn at random. 0: 50 ms
+	Most   time.Duration // that one wait grows to; 0: 5 s
+	Budget int           // retries of all reads together. Ten reads that succeed give one back. 0: 1000
+	// Sleep waits for d, or for the end of ctx, which is its error; nil: by the clock.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+// Retrying is a source whose reads are tried again after trouble that may pass ([Transient]), with capped exponential back-off and
+// jitter, inside the deadline of the read's context. All its reads draw on one budget: a source that is down altogether is asked
+// less and less, and fails at once in the end, instead of being kept down by its clients.
+type Retrying struct {
+	Source
+	opts    Retry
+	retries atomic.Int64
+
+	mu     sync.Mutex // guards tenths
+	tenths int        // of retries left in the budget
+}
+
+// NewRetrying makes s try again. Close closes s.
+func NewRetrying(s Source, o Retry) *Retrying {
+	if o.Tries <= 0 {
+		o.Tries = 8
+	}
+	if o.First <= 0 {
+		o.First = 50 * time.Millisecond
+	}
+	if o.Most <= 0 {
+		o.Most = 5 * time.Second
+	}
+	if o.Budget <= 0 {
+		o.Budget = 1000
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	return &Retrying{Source: s, opts: o, tenths: 10 * o.Budget}
+}
+
+// Retries is how many reads were tried again so far, each time counted.
+func (r *Retrying) Retries() int64 { return r.retries.Load() }
+
+// Read reads as the source does. The error is that of the last try.
+func (r *Retrying) Read(ctx context.Context, e sample.Entry, dst []byte) error {
+	wait := r.opts.First
+	for try := 1; ; try++ {
+		err := r.Source.Read(ctx, e, dst)
+		if err == nil {
+			r.succeeded()
+			return nil
+		}
+		if ctx.Err() != nil || !Transient(err) {
+			return err
+		}
+		pause := wait/2 + rand.N(wait/2+1)
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < pause {
+			return tried(err, try, "its deadline is near")
+		}
+		switch {
+		case try == r.opts.Tries:
+			return tried(err, try, "")
+		case !r.take():
+			return tried(err, try, "too many reads have failed lately to go on")
+		case r.opts.Sleep(ctx, pause) != nil:
+			return tried(err, try, "")
+		}
+		r.retries.Add(1)
+		wait = min(2*wait, r.opts.Most)
+	}
+}
+
+// tried says in a sample's error how often it was read in vain.
+func tried(err error, times int, why string) error {
+	if why != "" {
+		why = ": " + why
+	}
+	var named *SampleError
+	if errors.As(err, &named) {
+		return &SampleError{named.Name, named.Op, fmt.Errorf("%w (tried %d times%s)", named.Err, times, why)}
+	}
+	return fmt.Errorf("%w (tried %d times%s)", err, times, why)
+}
+
+func (r *Retrying) succeeded() {
+	r.mu.Lock()
+	r.tenths = min(r.tenths+1, 10*r.opts.Budget)
+	r.mu.Unlock()
+}
+
+func (r *Retrying) take() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tenths < 10 {
+		return false
+	}
+	r.tenths -= 10
+	return true
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// transient are the errnos of devices and networks that are in trouble: the same read may succeed a little later.
+var transient = []error{syscall.EIO, syscall.EAGAIN, syscall.ESTALE, syscall.ETIMEDOUT, syscall.EINTR, syscall.EREMOTEIO,
+	syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.ECONNABORTED, syscall.ENOTCONN, syscall.EPIPE, syscall.ENETDOWN,
+	syscall.ENETUNREACH, syscall.ENETRESET, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ENFILE, syscall.EMFILE, syscall.ENOMEM}
+
+// Transient reports whether trouble with a sample may pass: the device or the network is in trouble, not the sample. One that has
+// changed, is gone or must not be read stays so.
+func Transient(err error) bool {
+	if errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	for _, t := range transient {
+		if errors.Is(err, t) {
+			return true
+		}
+	}
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
