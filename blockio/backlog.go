@@ -3,24 +3,35 @@ package blockio
 import "sync"
 
 // backlog is the queue between Submit and an engine. An operation is waiting, then active (taken by the engine, or held by a fault), then
-// finished. At most depth are active. Operations that the engine gives back (to continue, or released by a fault) are ready: they
-// stay active and go first.
+// finished. At most depth are active, and at most fileDepth of one file, each of which has a queue of its own: so a device that
+// hangs or is slow does not keep the others from being asked. Files take turns. Operations that the engine gives back (to
+// continue, or released by a fault) are ready: they stay active and go first.
 type backlog struct {
-	depth int
+	depth, fileDepth int
 	// kick tells the engine that so many operations can be taken, or that it is time to end. It is called with mu held.
 	kick func(ready int)
 	// kicked, if it is set, is called after each kick, when mu is free.
 	kicked func()
 
 	mu      sync.Mutex // guards the fields that follow
-	waiting list
+	waiting int        // in all queues
+	turns   []*File    // that have operations waiting and room for them, each once
 	ready   list
 	active  int
 	closing bool
 	ended   bool // the engine's last goroutine has left or is leaving: nobody takes any more
 }
 
-func newBacklog(depth int) *backlog { return &backlog{depth: depth} }
+func newBacklog(depth, fileDepth int) *backlog {
+	return &backlog{depth: depth, fileDepth: min(fileDepth, depth)}
+}
+
+// fileQueue is what one file has in the backlog; guarded by backlog.mu.
+type fileQueue struct {
+	waiting list
+	active  int
+	inTurn  bool // listed in backlog.turns
+}
 
 // list is a FIFO through Op.next: no allocation for each operation.
 type list struct {
@@ -70,7 +81,9 @@ func (b *backlog) add(ops []*Op) []*Op {
 		return ops
 	}
 	for _, op := range ops {
-		b.waiting.push(op)
+		op.File.queue.waiting.push(op)
+		b.waiting++
+		b.inTurnLocked(op.File)
 	}
 	b.unlockAndKick()
 	return nil
@@ -123,13 +136,42 @@ func (b *backlog) end() bool {
 	return b.ended
 }
 
+// inTurnLocked lists a file among those that have something to be taken.
+func (b *backlog) inTurnLocked(f *File) {
+	if q := &f.queue; !q.inTurn && q.waiting.n > 0 && q.active < b.fileDepth {
+		q.inTurn = true
+		b.turns = append(b.turns, f)
+	}
+}
+
 // takeableLocked counts what takeLocked would give out now.
 func (b *backlog) takeableLocked() int {
-	return b.ready.n + min(b.waiting.n, b.depth-b.active)
+	n := 0
+	for _, f := range b.turns {
+		n += min(f.queue.waiting.n, b.fileDepth-f.queue.active)
+	}
+	return b.ready.n + min(n, b.depth-b.active)
 }
 
 func (b *backlog) idleLocked() bool {
-	return b.waiting.n == 0 && b.active == 0
+	return b.waiting == 0 && b.active == 0
+}
+
+// popLocked takes the next waiting operation of the file whose turn it is, and makes it active; nil: there is none with room.
+func (b *backlog) popLocked() *Op {
+	if len(b.turns) == 0 {
+		return nil
+	}
+	f := b.turns[0]
+	b.turns = b.turns[1:]
+	q := &f.queue
+	op := q.waiting.pop()
+	q.inTurn = false
+	q.active++
+	b.waiting--
+	b.active++
+	b.inTurnLocked(f)
+	return op
 }
 
 // takeLocked returns an operation to carry out now, or nil. Those held by a fault pass through here to their wait.
@@ -141,11 +183,10 @@ func (b *backlog) takeLocked() *Op {
 		if b.active >= b.depth {
 			return nil
 		}
-		op := b.waiting.pop()
+		op := b.popLocked()
 		if op == nil {
 			return nil
 		}
-		b.active++
 		if op.err != nil || op.fault == nil || op.fault.Hold == nil {
 			return op
 		}
@@ -171,6 +212,8 @@ func (b *backlog) finish(op *Op, err error) {
 		b.mu.Unlock()
 	} else {
 		b.active--
+		op.File.queue.active--
+		b.inTurnLocked(op.File)
 		b.unlockAndKick()
 	}
 	op.Done(op, err)

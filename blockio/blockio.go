@@ -30,10 +30,11 @@ var ErrClosed = errors.New("block I/O is closed")
 
 // Options of Open. The zero value is the automatic choice.
 type Options struct {
-	Engine string       // "auto" (or empty), "uring" or "pread"; uring fails instead of falling back
-	Direct string       // "auto" (or empty), "on" or "off" ("1" or "0", as LCACHE_DIRECT has it); on makes OpenFile fail where O_DIRECT is refused
-	Depth  int          // transfers in flight at most; 0 means DefaultDepth
-	Logger *slog.Logger // told which engine was chosen and why; nil is silent
+	Engine  string       // "auto" (or empty), "uring" or "pread"; uring fails instead of falling back
+	Direct  string       // "auto" (or empty), "on" or "off" ("1" or "0", as LCACHE_DIRECT has it); on makes OpenFile fail where O_DIRECT is refused
+	Depth   int          // transfers in flight at most; 0 means DefaultDepth
+	PerFile int          // of them, on one file; 0 means Depth. With several devices a slow one then can't take all
+	Logger  *slog.Logger // told which engine was chosen and why; nil is silent
 }
 
 // IO is an engine and what it has in flight.
@@ -68,6 +69,13 @@ func Open(opts Options) (*IO, error) {
 	if depth < 1 || depth > maxDepth {
 		return nil, fmt.Errorf("open block I/O: depth %d is not between 1 and %d", opts.Depth, maxDepth)
 	}
+	perFile := opts.PerFile
+	if perFile == 0 {
+		perFile = depth
+	}
+	if perFile < 1 {
+		return nil, fmt.Errorf("open block I/O: depth %d of one file is not positive", opts.PerFile)
+	}
 	direct := opts.Direct
 	switch direct {
 	case "":
@@ -84,7 +92,7 @@ func Open(opts Options) (*IO, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	io := &IO{direct: direct, log: log, ops: newBacklog(depth)}
+	io := &IO{direct: direct, log: log, ops: newBacklog(depth, perFile)}
 	if err := io.choose(opts.Engine); err != nil {
 		return nil, fmt.Errorf("open block I/O: %w", err)
 	}

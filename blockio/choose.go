@@ -40,7 +40,7 @@ func (io *IO) choose(want string) error {
 	} else {
 		io.because("io_uring failed its self-test: %v", err)
 	}
-	io.ops = newBacklog(io.ops.depth)
+	io.ops = newBacklog(io.ops.depth, io.ops.fileDepth)
 	io.engine = newPool(io.ops)
 	return nil
 }

@@ -3,6 +3,8 @@ package blockio_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -49,5 +51,57 @@ func TestEngines(t *testing.T) {
 				blockiotest.Run(t, func(t *testing.T) *blockio.IO { return openEngine(t, engine, direct) })
 			})
 		}
+	}
+}
+
+// TestHungFileLeavesTheOthers holds more operations on one file than it may have in flight: those on another one go on.
+func TestHungFileLeavesTheOthers(t *testing.T) {
+	for _, engine := range choices("LCACHE_IO", "uring", "pread") {
+		t.Run(engine, func(t *testing.T) {
+			io, err := blockio.Open(blockio.Options{Engine: engine, Depth: 8, PerFile: 4})
+			var none *iouring.UnavailableError
+			if errors.As(err, &none) {
+				t.Skip(none)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer io.Close()
+			var files [2]*blockio.File
+			for i := range files {
+				if files[i], err = io.OpenFile(filepath.Join(t.TempDir(), "f"), true); err != nil {
+					t.Fatal(err)
+				}
+				defer files[i].Close()
+				if err := files[i].Allocate(1 << 16); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hung := make(chan struct{})
+			blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+				if op.File == files[0] {
+					return blockio.Fault{Hold: hung}
+				}
+				return blockio.Fault{}
+			})
+			mem := blockiotest.Mem(t, 33*4096)
+			var late sync.WaitGroup
+			for i := range 32 {
+				late.Add(1)
+				io.Submit(&blockio.Op{File: files[0], Buf: mem[i*4096:][:4096], Done: func(_ *blockio.Op, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+					late.Done()
+				}})
+			}
+			for range 20 {
+				if err := io.Read(t.Context(), files[1], 4096, mem[32*4096:]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			close(hung)
+			late.Wait()
+		})
 	}
 }

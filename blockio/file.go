@@ -22,6 +22,8 @@ type File struct {
 	direct             bool
 	memAlign, offAlign int
 
+	queue fileQueue
+
 	mu     sync.Mutex // guards the fields that follow
 	users  int        // operations and calls that use fd
 	closed bool

@@ -2,6 +2,7 @@ package blockio
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -80,7 +81,7 @@ func TestRegionsAreCutIntoUnits(t *testing.T) {
 
 func TestBacklogKeepsDepth(t *testing.T) {
 	kicks := 0
-	b := newBacklog(2)
+	b := newBacklog(2, 2)
 	b.kick = func(int) { kicks++ }
 	f := &File{path: "f", users: 1}
 	var ops []*Op
@@ -112,6 +113,43 @@ func TestBacklogKeepsDepth(t *testing.T) {
 		}
 	}()
 	b.add(ops[2:3])
+}
+
+// One file never has more than its part in flight, files take turns, and what one can't use is the others'.
+func TestBacklogSharesDepth(t *testing.T) {
+	b := newBacklog(5, 3)
+	b.kick = func(int) {}
+	slow, other := &File{path: "slow", users: 1}, &File{path: "other", users: 1}
+	var ops []*Op
+	for i := range 12 {
+		ops = append(ops, &Op{File: []*File{slow, other}[i/6], Done: func(*Op, error) {}})
+	}
+	b.add(ops)
+	var got []*Op
+	for op := b.takeLocked(); op != nil; op = b.takeLocked() {
+		got = append(got, op)
+	}
+	if want := []*Op{ops[0], ops[6], ops[1], ops[7], ops[2]}; !slices.Equal(got, want) {
+		t.Fatalf("took %v, want the files in turn up to the depth", got)
+	}
+	b.finish(ops[6], nil)
+	b.finish(ops[7], nil)
+	for i := 8; i < 12; i += 2 { // the slow file has its three: all the rest is the other's
+		for _, want := range []*Op{ops[i], ops[i+1], nil} {
+			if got := b.takeLocked(); got != want {
+				t.Fatalf("took %v, want %v", got, want)
+			}
+		}
+		b.finish(ops[i], nil)
+		b.finish(ops[i+1], nil)
+	}
+	if n := b.takeableLocked(); n != 0 {
+		t.Errorf("%d operations can be taken while the slow file is at its part", n)
+	}
+	b.finish(ops[0], nil)
+	if got := b.takeLocked(); got != ops[3] {
+		t.Errorf("took %v, want the slow file's next", got)
+	}
 }
 
 func TestAlloc(t *testing.T) {

@@ -32,7 +32,8 @@ type IO struct {
 }
 
 func (o IO) open(c *core) (*blockio.IO, error) {
-	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Logger: c.logger})
+	// Each device has a part of its own, so that one that hangs does not keep the others from being asked.
+	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Depth: blockio.DefaultDepth * len(c.dirs), PerFile: blockio.DefaultDepth, Logger: c.logger})
 	if err != nil {
 		return nil, fmt.Errorf("open the I/O engine: %w", err)
 	}
