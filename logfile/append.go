@@ -133,7 +133,7 @@ func (l *Logfile) publish(seg int, index sample.Index, n int, begins bool) {
 	b.state = stateFlying
 	f := &l.pool.flights[b.place]
 	f.l, f.seg, f.seq, f.buf = l, uint32(seg), uint32(len(sg.blocks)-1), b.place
-	f.place, f.old, f.retried = noPlace, sg.old, false
+	f.place, f.avoid, f.old, f.retried = noPlace, noPlace, sg.old, false
 	sg.old = noPlace
 	sg.mu.Unlock()
 
@@ -160,10 +160,18 @@ func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
 	if err != nil {
 		return err
 	}
-	file, off := l.s.where(tail.place)
-	err = l.s.transfer(ctx, &blockio.Op{File: file, Offset: off + int64(tail.at)*unit, Buf: l.pool.bytes(buf)[:roundUp(tail.used)]},
-		func() { l.pool.put(buf) })
+	d, off := l.s.where(tail.place)
+	if d.read.isAside() {
+		err = ErrAside
+	} else {
+		err = l.s.transfer(ctx, d.read, &blockio.Op{File: d.arena.Load(), Offset: off + int64(tail.at)*unit, Buf: l.pool.bytes(buf)[:roundUp(tail.used)]},
+			func() { l.pool.put(buf) })
+	}
 	if errors.Is(err, errGivenUp) {
+		if errors.Is(err, ErrAside) {
+			l.loseTail(seg, seq, tail.place, err) // the buffer comes back when the device is done with it
+			return nil
+		}
 		return fmt.Errorf("read tail back: %w", err)
 	}
 	sg.mu.Lock()
@@ -174,17 +182,29 @@ func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
 		return nil
 	}
 	if err != nil {
-		lost := l.loseLocked(seg, seq)
 		sg.mu.Unlock()
 		l.pool.put(buf)
-		l.s.launch(l.s.free.release(tail.place)...)
-		l.s.reportHole(l, seg, seq, lost, fmt.Errorf("read tail back: %w", err))
+		l.loseTail(seg, seq, tail.place, err)
 		return nil
 	}
 	b.state, b.place, b.at = stateOpen, buf, 0
 	sg.old = tail.place
 	sg.mu.Unlock()
 	return nil
+}
+
+// loseTail makes a hole of a short block that can't be read back. The segment's lock is held, so nobody but FreeBlocks comes between.
+func (l *Logfile) loseTail(seg, seq int, place uint32, err error) {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	if sg.blocks[seq].state != stateDisk {
+		sg.mu.Unlock()
+		return
+	}
+	lost := l.loseLocked(seg, seq)
+	sg.mu.Unlock()
+	l.s.launch(l.s.free.release(place)...)
+	l.s.reportHole(l, seg, seq, lost, fmt.Errorf("read tail back: %w", err))
 }
 
 // roundUp gives the bytes that a transfer of n takes.

@@ -245,12 +245,18 @@ func (b *bed) books() {
 		b.t.Errorf("%d places free, %d held, of %d", b.s.Free(), len(holders), b.format.Places)
 	}
 	seen := map[uint32]bool{}
-	for i := range b.s.free.n {
-		p := b.s.free.ring[(b.s.free.head+i)%len(b.s.free.ring)]
-		if seen[p] || holders[p] > 0 {
-			b.t.Errorf("place %d is free twice, or free and held", p)
+	for k := range b.s.free.devices {
+		d := &b.s.free.devices[k]
+		for i := range d.n {
+			p := d.ring[(d.head+i)%len(d.ring)]
+			if seen[p] || holders[p] > 0 || int(p)%len(b.dirs) != k {
+				b.t.Errorf("place %d is free twice, or free and held, or of another device than %d", p, k)
+			}
+			seen[p] = true
 		}
-		seen[p] = true
+		if d.flying != 0 {
+			b.t.Errorf("%d writes to device %d are still counted", d.flying, k)
+		}
 	}
 }
 

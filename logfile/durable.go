@@ -1,6 +1,7 @@
 package logfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -62,7 +63,7 @@ func (s *Store) syncJournals(every time.Duration) {
 			return
 		case <-ticker.C:
 			if s.dirty.Load() {
-				_ = s.syncAll(nil) // logged and counted; Seal and Close return it
+				_ = s.syncAll(s.stopped, nil) // logged and counted; Seal and Close return it
 			}
 		}
 	}
@@ -71,16 +72,19 @@ func (s *Store) syncJournals(every time.Duration) {
 // syncAll makes durable what was written until now: first the blocks, then the records that point to them. It returns what has failed for l,
 // now or earlier. A failed sync is never tried again, since the kernel may have dropped what it covered, and would
 // say nothing the second time.
-func (s *Store) syncAll(l *Logfile) error {
+//
+// What lies on a device that is aside is not vouched for: it is believed by its sums alone, as everything is.
+func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
 	slots := s.Logfiles()
 	if s.dirty.Swap(false) {
-		var errs []error
-		for _, f := range s.arenas {
-			errs = append(errs, f.Sync())
+		failed, unfinished := s.syncDevices(ctx)
+		s.syncFailed(failed, slots[0], slots[1])
+		if unfinished != nil { // not failed: a later one does it
+			s.dirty.Store(true)
+			return unfinished
 		}
-		s.syncFailed(errors.Join(errs...), slots[0], slots[1])
 		for _, l := range slots {
 			if l != nil {
 				s.syncFailed(l.journal.sync(), l)
@@ -94,6 +98,19 @@ func (s *Store) syncAll(l *Logfile) error {
 		return fmt.Errorf("not all of the logfile in slot %d is durable: %w", l.slot, err)
 	}
 	return nil
+}
+
+// syncDevices tells apart what has failed from what ctx did not wait for.
+func (s *Store) syncDevices(ctx context.Context) (failed, unfinished error) {
+	for _, d := range s.devices {
+		err := d.sync(ctx)
+		if err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+			unfinished = errors.Join(unfinished, err)
+		} else {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed, unfinished
 }
 
 func (s *Store) syncFailed(err error, concerned ...*Logfile) {

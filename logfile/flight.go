@@ -15,25 +15,34 @@ type flight struct {
 	seg, seq uint32
 	buf      uint32
 	place    uint32
+	avoid    uint32 // a place on a device that failed it, or noPlace
 	old      uint32 // place of the tail that this block supersedes, or noPlace
 	retried  bool
 	gen      uint64
 	op       blockio.Op
 }
 
-// launch submits writes that have a place. No lock may be held.
+// launch submits writes that have a place, and ends those that will have none. No lock may be held.
 func (s *Store) launch(fs ...*flight) {
 	for _, f := range fs {
-		file, off := s.where(f.place)
+		if f.place == noPlace {
+			s.landed(f, errNoPlace)
+			continue
+		}
+		d, off := s.where(f.place)
+		d.blocks.Add(1)
 		// Drawn after the place was taken and before it can be taken again, so the newest generation of a place is its content.
 		f.gen = s.gen.Add(1)
-		f.op = blockio.Op{File: file, Write: true, Offset: off, Buf: f.l.pool.bytes(f.buf),
-			Done: func(_ *blockio.Op, err error) { s.landed(f, err) }}
+		f.op = blockio.Op{File: d.arena.Load(), Write: true, Offset: off, Buf: f.l.pool.bytes(f.buf), Done: func(_ *blockio.Op, err error) {
+			s.launch(s.free.landed(f.place)...)
+			s.landed(f, err)
+		}}
 		s.submit(&f.op)
 	}
 }
 
-// landed ends a flight: the block is on disk, or tried once more, or a hole. It runs on a goroutine of the engine.
+// landed ends a flight: the block is on disk, or tried once more, or a hole. It runs on a goroutine of the engine, or of whoever has
+// found that there is no place.
 func (s *Store) landed(f *flight, err error) {
 	if err != nil && f.place != noPlace && !f.retried {
 		s.retry(f)
@@ -64,11 +73,12 @@ func (s *Store) landed(f *flight, err error) {
 	l.writes.done()
 }
 
-// retry tries another place, the only other way to save the samples; the bad one goes to the end of the free list, because keeping
-// it back would let a failing disk use up all places and stop those who wait for one.
+// retry tries another place, on another device if there is one, the only other way to save the samples; the bad one goes to the end of
+// the free list, because keeping it back would let a failing disk use up all places and stop those who wait for one.
 func (s *Store) retry(f *flight) {
 	f.retried = true
 	bad := f.place
+	f.avoid = bad
 	if s.free.take(f) {
 		s.launch(f)
 	}

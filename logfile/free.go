@@ -9,57 +9,131 @@ import (
 // noPlace stands for no place of the arena.
 const noPlace = math.MaxUint32
 
-// freeList holds the places that no block claims, and the writes that wait for one. First in, first out: the place that was freed
-// longest ago is written over first, so after a crash the old journal still finds the samples whose new copies were
-// only in write buffers.
+// freeList holds the places that no block claims, by device (place p lies on device p mod devices), and the writes that wait for one.
+// A block goes to the device with the least in flight, so a slow one takes fewer and holds up nobody; one that is off takes none.
+// On each device first in, first out: the place that was freed longest ago is written over first, so after a crash the old
+// journal still finds the samples whose new copies were only in write buffers.
 type freeList struct {
-	mu sync.Mutex // guards the fields that follow; taken after a segment's mu, never before it
+	most int // writes in flight on one device
 
+	mu      sync.Mutex // guards the fields that follow; taken after a segment's mu, never before it
+	devices []freePlaces
+	turn    int            // the device that is asked first, where several have the same in flight
+	shared  map[uint32]int // places that hold several tails: how many still need them
+	waiting []*flight      // not empty only while no place may be taken
+	ending  bool           // nothing is freed any more
+}
+
+// freePlaces are those of one device.
+type freePlaces struct {
 	ring    []uint32
 	head, n int
-	shared  map[uint32]int // places that hold several tails: how many still need them
-	waiting []*flight      // not empty only while n is 0
+	flying  int
+	off     bool
 }
 
 // newFreeList has all places free for which taken is false, in ascending order.
-func newFreeList(places int, taken func(place uint32) bool) *freeList {
-	l := &freeList{ring: make([]uint32, places), shared: map[uint32]int{}}
+func newFreeList(places, devices, most int, taken func(place uint32) bool) *freeList {
+	l := &freeList{most: max(most, 1), devices: make([]freePlaces, devices), shared: map[uint32]int{}}
+	for i := range l.devices {
+		l.devices[i].ring = make([]uint32, (places-i+devices-1)/devices)
+	}
 	for p := range uint32(places) {
 		if !taken(p) {
-			l.ring[l.n] = p
-			l.n++
+			l.pushLocked(p)
 		}
 	}
 	return l
 }
 
-// take gives f a place, or lets it wait for one.
+func (l *freeList) of(place uint32) *freePlaces { return &l.devices[int(place)%len(l.devices)] }
+
+func (l *freeList) pushLocked(place uint32) {
+	d := l.of(place)
+	d.ring[(d.head+d.n)%len(d.ring)] = place
+	d.n++
+}
+
+// take gives f a place, or lets it wait for one: then it reports false. Where none will come f has noPlace.
 func (l *freeList) take(f *flight) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.n == 0 {
-		l.waiting = append(l.waiting, f)
-		return false
+	if f.place = l.pickLocked(l.most, f.avoid); f.place != noPlace {
+		l.of(f.place).flying++
+		return true
 	}
-	f.place = l.popLocked()
-	return true
+	if l.hopelessLocked() {
+		return true
+	}
+	l.waiting = append(l.waiting, f)
+	return false
 }
 
-// tryTake returns a place if there is one now.
+// tryTake returns a place if there is one now. The write to it is not counted.
 func (l *freeList) tryTake() (uint32, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.n == 0 {
-		return noPlace, false
-	}
-	return l.popLocked(), true
+	p := l.pickLocked(math.MaxInt, noPlace)
+	return p, p != noPlace
 }
 
-func (l *freeList) popLocked() uint32 {
-	p := l.ring[l.head]
-	l.head = (l.head + 1) % len(l.ring)
-	l.n--
+// tryTakeOn is tryTake for a device, also one that is off.
+func (l *freeList) tryTakeOn(device int) (uint32, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.devices[device].n == 0 {
+		return noPlace, false
+	}
+	return l.devices[device].popLocked(), true
+}
+
+// pickLocked takes a place on the device with the least in flight, and under most. The one of the place to avoid is taken only if there
+// is none on any other.
+func (l *freeList) pickLocked(most int, avoid uint32) uint32 {
+	best, worse := -1, -1
+	others := false
+	for i := range l.devices {
+		k := (l.turn + i) % len(l.devices)
+		d := &l.devices[k]
+		avoided := avoid != noPlace && int(avoid)%len(l.devices) == k
+		others = others || !avoided && !d.off && d.n > 0
+		switch {
+		case d.off || d.n == 0 || d.flying >= most:
+		case avoided:
+			worse = k
+		case best < 0 || d.flying < l.devices[best].flying:
+			best = k
+		}
+	}
+	if best < 0 && !others {
+		best = worse
+	}
+	if best < 0 {
+		return noPlace
+	}
+	l.turn = (best + 1) % len(l.devices)
+	return l.devices[best].popLocked()
+}
+
+func (d *freePlaces) popLocked() uint32 {
+	p := d.ring[d.head]
+	d.head = (d.head + 1) % len(d.ring)
+	d.n--
 	return p
+}
+
+// hopelessLocked reports whether who waits for a place may wait for ever. With all devices there, who moves samples frees as many
+// places as it takes; what it frees on a device that is off can't be taken.
+func (l *freeList) hopelessLocked() bool {
+	some := l.ending
+	for i := range l.devices {
+		if d := &l.devices[i]; d.off {
+			some = true
+		} else if d.n > 0 {
+			return false
+		}
+	}
+	return some
 }
 
 // share says that n tails lie in place; each of them will release it.
@@ -85,13 +159,45 @@ func (l *freeList) release(places ...uint32) (ready []*flight) {
 			continue
 		}
 		delete(l.shared, p)
-		l.ring[(l.head+l.n)%len(l.ring)] = p
-		l.n++
+		l.pushLocked(p)
 	}
-	for l.n > 0 && len(l.waiting) > 0 {
+	return l.dealLocked()
+}
+
+// landed says that the write of a flight to a place has ended. It returns what release does.
+func (l *freeList) landed(place uint32) (ready []*flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(place).flying--
+	return l.dealLocked()
+}
+
+// turnOff says whether a device takes blocks. It returns what release does.
+func (l *freeList) turnOff(device int, off bool) (ready []*flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.devices[device].off = off
+	return l.dealLocked()
+}
+
+// end says that nothing is freed any more: who waits for a place then goes without. It returns what release does.
+func (l *freeList) end() (ready []*flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = true
+	return l.dealLocked()
+}
+
+// dealLocked gives the waiting their places. Those that wait in vain are among them, with noPlace.
+func (l *freeList) dealLocked() (ready []*flight) {
+	for len(l.waiting) > 0 {
 		f := l.waiting[0]
+		if f.place = l.pickLocked(l.most, f.avoid); f.place != noPlace {
+			l.of(f.place).flying++
+		} else if !l.hopelessLocked() {
+			break
+		}
 		l.waiting = l.waiting[1:]
-		f.place = l.popLocked()
 		ready = append(ready, f)
 	}
 	return ready
@@ -111,8 +217,18 @@ func (l *freeList) cancel(match func(f *flight) bool) (out []*flight) {
 	return out
 }
 
-func (l *freeList) len() int {
+func (l *freeList) len() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.n
+	for i := range l.devices {
+		n += l.devices[i].n
+	}
+	return n
+}
+
+// writable reports whether a device takes blocks.
+func (l *freeList) writable() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.devices, func(d freePlaces) bool { return !d.off })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"lcache/blockio"
@@ -91,7 +92,7 @@ func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint
 }
 
 // ReadBlock reads block j of a segment into dst and calls done once: on this goroutine if the bytes are in memory or the block is
-// gone (ErrHole, ErrFreed), else on a goroutine of the engine, which done must not hold up. dst begins at a multiple of 4096 and has
+// gone (ErrHole, ErrFreed) or out of reach (ErrAside), else on a goroutine of the engine, which done must not hold up. dst begins at a multiple of 4096 and has
 // the length of a block, or for a shorter last block at least its used length rounded up to 4096; what lies behind
 // the used bytes is undefined. dst is the engine's until done is called. The bytes are not checked.
 func (l *Logfile) ReadBlock(seg, j int, dst []byte, done func(err error)) {
@@ -106,10 +107,14 @@ func (l *Logfile) ReadBlock(seg, j int, dst []byte, done func(err error)) {
 		done(err)
 		return
 	}
+	d, off := l.s.where(b.place)
+	if d.read.isAside() {
+		done(fmt.Errorf("read block %d of segment %d in %s: %w", j, seg, d.dir, ErrAside))
+		return
+	}
 	l.s.stats.blockReads.Add(1)
 	l.s.stats.blockReadBytes.Add(uint64(roundUp(b.used)))
-	file, off := l.s.where(b.place)
-	l.s.submit(&blockio.Op{File: file, Offset: off + int64(b.at)*unit, Buf: dst[:roundUp(b.used)],
+	l.s.submit(&blockio.Op{File: d.arena.Load(), Offset: off + int64(b.at)*unit, Buf: dst[:roundUp(b.used)],
 		Done: func(_ *blockio.Op, err error) {
 			if err != nil {
 				err = fmt.Errorf("read block %d of segment %d: %w", j, seg, err)
@@ -143,8 +148,8 @@ func (l *Logfile) peek(seg, j int, inMemory func(b *block, mem []byte)) (block, 
 
 // Read returns bytes [off, off+n) of a segment's string, read by place. buf begins at a multiple of 4096 and has at least Span(off, n)
 // bytes; data is the part of it that was asked for, in one piece even if it crosses blocks. The bytes are not checked: they may be
-// stale if the blocks were freed meanwhile. If ctx ends first, and only then, the error is a *PendingError and buf is not the
-// caller's yet.
+// stale if the blocks were freed meanwhile. Where a device is aside the error is ErrAside. If ctx ends first, or a device is put aside
+// meanwhile, and only then, the error is a *PendingError and buf is not the caller's yet.
 func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []byte) (data []byte, err error) {
 	if n <= 0 || len(buf) < Span(off, n) {
 		return nil, fmt.Errorf("read %d bytes at %d of segment %d: the buffer has %d bytes, want %d", n, off, seg, len(buf), Span(off, n))
@@ -152,6 +157,7 @@ func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []by
 	w := uint64(l.head.Block)
 	start, end := off&^(unit-1), off+uint64(n)
 	var ops []*blockio.Op
+	var devices []*device
 	for pos := off; pos < end; {
 		j := pos / w
 		stop := min(end, (j+1)*w)
@@ -168,20 +174,24 @@ func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []by
 			return nil, fmt.Errorf("read %d bytes at %d of segment %d: block %d: %w", n, off, seg, j, err)
 		}
 		if !b.state.inMemory() {
-			file, at := l.s.where(b.place)
+			d, at := l.s.where(b.place)
+			if d.read.isAside() {
+				return nil, fmt.Errorf("read %d bytes at %d of segment %d in %s: %w", n, off, seg, d.dir, ErrAside)
+			}
 			x &^= unit - 1
-			ops = append(ops, &blockio.Op{File: file, Offset: at + int64(b.at)*unit + int64(x), Buf: buf[j*w+x-start : roundUp(stop)-start]})
+			devices = append(devices, d)
+			ops = append(ops, &blockio.Op{File: d.arena.Load(), Offset: at + int64(b.at)*unit + int64(x), Buf: buf[j*w+x-start : roundUp(stop)-start]})
 		}
 		pos = stop
 	}
-	if err := l.s.readAll(ctx, ops); err != nil {
+	if err := l.s.readAll(ctx, ops, devices); err != nil {
 		return nil, fmt.Errorf("read %d bytes at %d of segment %d: %w", n, off, seg, err)
 	}
 	return buf[off-start:][:n:n], nil
 }
 
-// readAll waits for several reads, or until ctx ends.
-func (s *Store) readAll(ctx context.Context, ops []*blockio.Op) error {
+// readAll waits for several reads, until ctx ends or one of their devices is put aside.
+func (s *Store) readAll(ctx context.Context, ops []*blockio.Op, devices []*device) error {
 	if len(ops) == 0 {
 		return nil
 	}
@@ -200,10 +210,22 @@ func (s *Store) readAll(ctx context.Context, ops []*blockio.Op) error {
 		}
 	}
 	s.submit(ops...)
-	select {
-	case <-settled:
-	case <-ctx.Done():
-		return &PendingError{Err: context.Cause(ctx), Done: settled}
+	for waiting := true; waiting; {
+		changed := s.asides.changed()
+		if slices.ContainsFunc(devices, func(d *device) bool { return d.read.isAside() }) {
+			select {
+			case <-settled:
+			default:
+				return &PendingError{Err: ErrAside, Done: settled}
+			}
+		}
+		select {
+		case <-settled:
+			waiting = false
+		case <-changed:
+		case <-ctx.Done():
+			return &PendingError{Err: context.Cause(ctx), Done: settled}
+		}
 	}
 	if err := first.Load(); err != nil {
 		return *err
@@ -211,12 +233,16 @@ func (s *Store) readAll(ctx context.Context, ops []*blockio.Op) error {
 	return nil
 }
 
-// errGivenUp is the error of transfer when its context ended.
+// errGivenUp is the error of transfer when it did not wait for the end.
 var errGivenUp = errors.New("given up")
 
-// transfer waits for an op, unless ctx ends first: then release is called when the kernel is done with the op's memory. Else that is the
-// caller's on return.
-func (s *Store) transfer(ctx context.Context, op *blockio.Op, release func()) error {
+// transfer waits for an op, unless ctx ends first or the device is put aside in that direction (nil: it is known to be), which the
+// error wraps: then release is called when the kernel is done with the op's memory. Else that is the caller's on return.
+func (s *Store) transfer(ctx context.Context, device *health, op *blockio.Op, release func()) error {
+	var left <-chan struct{}
+	if device != nil {
+		left = device.left()
+	}
 	result := make(chan error, 1)
 	var settled atomic.Bool // set by the first of: the transfer is done, the caller is gone
 	op.Done = func(_ *blockio.Op, err error) {
@@ -227,28 +253,17 @@ func (s *Store) transfer(ctx context.Context, op *blockio.Op, release func()) er
 		result <- err
 	}
 	s.submit(op)
+	var why error
 	select {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		if settled.Swap(true) {
-			return <-result
-		}
-		return fmt.Errorf("%w: %w", errGivenUp, context.Cause(ctx))
+		why = context.Cause(ctx)
+	case <-left:
+		why = ErrAside
 	}
-}
-
-// submit counts transfers, and their errors when they are done, around their Done.
-func (s *Store) submit(ops ...*blockio.Op) {
-	for _, op := range ops {
-		s.stats.count(op)
-		s.transfers.add()
-		done := op.Done
-		op.Done = func(op *blockio.Op, err error) {
-			s.stats.countError(op, err)
-			done(op, err)
-			s.transfers.done()
-		}
+	if settled.Swap(true) {
+		return <-result
 	}
-	s.io.Submit(ops...)
+	return fmt.Errorf("%w: %w", errGivenUp, why)
 }

@@ -54,7 +54,7 @@ func (s *Store) recover() error {
 			s.log.Warn("logfile not recovered", "slot", r.slot, "err", err)
 		}
 	}
-	s.free = newFreeList(s.format.Places, func(p uint32) bool { return taken[p/64]>>(p%64)&1 == 1 })
+	s.free = newFreeList(s.format.Places, len(s.devices), s.spare/len(s.devices), func(p uint32) bool { return taken[p/64]>>(p%64)&1 == 1 })
 	for p, n := range shared {
 		s.free.share(p, n)
 	}
@@ -151,12 +151,12 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 	return err
 }
 
-// settle turns the claims of one segment into blocks: a place that was written later for another block is gone, and so is
-// a sample that does not go on where the next block says.
+// settle turns the claims of one segment into blocks: a place that was written later for another block, or whose device is missing, is
+// gone, and so is a sample that does not go on where the next block says.
 func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, claimed []uint64) {
 	w := uint64(s.format.Block)
 	for i := range claims {
-		if c := &claims[i]; c.gen < claimed[c.place] || i < freed {
+		if c := &claims[i]; c.gen < claimed[c.place] || i < freed || c.gen != 0 && s.missing(c.place) {
 			c.gen = 0
 		}
 	}

@@ -81,5 +81,5 @@ func (l *Logfile) Seal(ctx context.Context) error {
 	if err := l.Flush(ctx); err != nil {
 		return err
 	}
-	return l.s.syncAll(l)
+	return l.s.syncAll(ctx, l)
 }

@@ -30,7 +30,9 @@ type Options struct {
 	Spare       int                // write buffers of a Logfile beyond one a segment; 0 means 16 for each directory, 2 is the least
 	// Lost is told which samples of a segment, with their offsets, are gone because a block could not be written or read back. It is
 	// called without locks, on any goroutine, and must not block for long. Append may still be about to return such a sample's offset. nil is allowed.
-	Lost func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
+	Lost       func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
+	Deadline   time.Duration // a device that answers no read for so long is put aside, one that answers no write after three times as long; 0: 5 s
+	ProbeAfter time.Duration // the wait before the first probe of a device that is aside; 0: 2 s
 	// SyncEvery is how often what was written is made durable in the background; 0: only by Seal and Close.
 	SyncEvery time.Duration
 }
@@ -39,7 +41,6 @@ type Options struct {
 type Store struct {
 	format Format
 	dirs   []string
-	arenas []*blockio.File
 	io     *blockio.IO
 	log    *slog.Logger
 	sizes  []uint32
@@ -56,6 +57,15 @@ type Store struct {
 	kick   chan struct{} // a record was queued
 	stop   chan struct{}
 	joined sync.WaitGroup
+
+	devices    []*device
+	asides     signal // a device was put aside
+	probeAfter time.Duration
+	now        func() time.Time // for the windows of errors and probes
+	probes     sync.WaitGroup
+	stopped    context.Context // ends with Close: the Store's own life, not a call's
+	stopProbes context.CancelFunc
+
 	syncMu sync.Mutex // held while syncing
 	slotMu sync.Mutex // held by Begin, Drop and Close; taken before mu; guards outgrown
 
@@ -68,15 +78,17 @@ type Store struct {
 }
 
 // Open opens the cache over dirs, given in the order in which it was created, and recovers both Logfiles from their journals. The caller
-// holds the directories' locks. A journal that is damaged, or of another manifest, costs its Logfile, with a line in
+// holds the directories' locks. The first directory must be there, since it holds the journals; any other one that is gone, empty or
+// damaged is put aside, with a line in the log, and its samples are lost. A journal that is damaged, or of another manifest, costs its Logfile, with a line in
 // the log, but not the cache.
 func Open(dirs []string, opts Options) (*Store, error) {
-	f, err := readFormats(dirs)
+	f, broken, err := readFormats(dirs)
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, spare: opts.Spare, lost: opts.Lost,
-		kick: make(chan struct{}, 1), stop: make(chan struct{})}
+		kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, now: time.Now}
+	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -84,43 +96,64 @@ func Open(dirs []string, opts Options) (*Store, error) {
 		s.spare = 16 * len(dirs)
 	}
 	s.spare = max(s.spare, 2)
-	if err := s.openArenas(); err != nil {
+	if s.probeAfter == 0 {
+		s.probeAfter = defaultProbe
+	}
+	if opts.Deadline == 0 {
+		opts.Deadline = defaultDeadline
+	}
+	if err := s.openDevices(broken); err != nil {
 		return nil, errors.Join(fmt.Errorf("open cache: %w", err), s.closeFiles())
 	}
 	if err := s.recover(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open cache: recover: %w", err), s.closeFiles())
 	}
+	for _, d := range s.devices {
+		s.updatePlacing(d)
+	}
 	s.joined.Go(s.writeJournals)
+	s.joined.Go(func() { s.tendDevices(opts.Deadline) })
 	if opts.SyncEvery > 0 {
 		s.joined.Go(func() { s.syncJournals(opts.SyncEvery) })
 	}
 	return s, nil
 }
 
-func readFormats(dirs []string) (Format, error) {
-	var first Format
+// readFormats reads the FORMAT of each directory. The first one must be there; what is wrong with the others is told in broken, unless it
+// shows that they are not the directories of this cache.
+func readFormats(dirs []string) (first Format, broken []error, err error) {
 	if len(dirs) == 0 {
-		return first, errors.New("no directories given")
+		return first, nil, errors.New("no directories given")
 	}
+	broken = make([]error, len(dirs))
 	for i, name := range dirs {
 		path := filepath.Join(name, formatName)
 		b, err := readSmall(path)
+		if err != nil && i > 0 {
+			broken[i] = fmt.Errorf("it is gone or empty: %w", err)
+			continue
+		}
 		if err != nil {
-			return first, err
+			return first, nil, err
 		}
 		f, dir, of, err := decodeFormat(b)
 		switch {
+		case err != nil && i > 0 && !errors.Is(err, ErrVersion):
+			broken[i] = fmt.Errorf("%s: %w", path, err)
+			continue
 		case err != nil:
-			return first, fmt.Errorf("%s: %w", path, err)
+			return first, nil, fmt.Errorf("%s: %w", path, err)
 		case i > 0 && f != first:
-			return first, fmt.Errorf("%s belongs to another cache than %s: give the directories of one cache", name, dirs[0])
+			return first, nil, fmt.Errorf("%s belongs to another cache than %s: give the directories of one cache", name, dirs[0])
 		case dir != i || of != len(dirs):
-			return first, fmt.Errorf("%s is directory %d of %d, given as %d of %d: give all of them in the order of their creation",
+			return first, nil, fmt.Errorf("%s is directory %d of %d, given as %d of %d: give all of them in the order of their creation",
 				name, dir+1, of, i+1, len(dirs))
 		}
-		first = f
+		if i == 0 {
+			first = f
+		}
 	}
-	return first, nil
+	return first, broken, nil
 }
 
 // readSmall reads a file that is no link and must not make us read without bound.
@@ -140,34 +173,6 @@ func readSmall(path string) ([]byte, error) {
 		}
 	}
 	return b[:n], nil
-}
-
-func (s *Store) openArenas() error {
-	for i, dir := range s.dirs {
-		f, err := s.io.OpenFile(filepath.Join(dir, arenaName), false)
-		if err != nil {
-			return err
-		}
-		s.arenas = append(s.arenas, f)
-		size, err := f.Size()
-		if err != nil {
-			return err
-		}
-		if want := s.format.arenaSize(i, len(s.dirs)); size < want {
-			return fmt.Errorf("arena in %s has %d bytes, want %d: it was cut short, make the cache anew by ingest", dir, size, want)
-		}
-		if f.Direct() && (unit%f.OffAlign() != 0 || unit%f.MemAlign() != 0) {
-			return fmt.Errorf("arena in %s: the device needs direct I/O in units of %d bytes, the format has %d: set LCACHE_DIRECT=off",
-				dir, max(f.OffAlign(), f.MemAlign()), unit)
-		}
-	}
-	return nil
-}
-
-// where returns the file and the offset of a place: dealt over the directories in turn.
-func (s *Store) where(place uint32) (*blockio.File, int64) {
-	d := uint32(len(s.arenas))
-	return s.arenas[place%d], int64(place/d) * int64(s.format.Block)
 }
 
 func (s *Store) journalPath(slot int) string {
@@ -210,16 +215,18 @@ func (s *Store) Close() error {
 			continue
 		}
 		l.end.Do(func() { close(l.done) })
-		s.giveUp(func(f *flight) bool { return f.l == l })
+		s.launch(s.free.end()...)
 		errs = append(errs, l.Flush(ctx), l.WriteTails(ctx))
 		l.writeFreed()
 	}
+	s.stopProbes()
 	errs = append(errs, s.transfers.wait(ctx))
 	close(s.stop)
 	s.joined.Wait()
+	errs = append(errs, s.waitProbes(ctx))
 	for _, l := range s.Logfiles() {
 		if l != nil {
-			errs = append(errs, s.syncAll(l))
+			errs = append(errs, s.syncAll(ctx, l))
 		}
 	}
 	for slot, l := range s.Logfiles() {
@@ -257,9 +264,12 @@ func (l *Logfile) forget() error {
 }
 
 func (s *Store) closeFiles() error {
+	s.stopProbes()
 	var errs []error
-	for _, f := range s.arenas {
-		errs = append(errs, f.Close())
+	for _, d := range s.devices {
+		if f := d.arena.Load(); f != nil {
+			errs = append(errs, f.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

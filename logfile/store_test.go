@@ -270,7 +270,7 @@ func TestAppendGivenUpHalfWay(t *testing.T) {
 }
 
 func TestFreeListIsFIFO(t *testing.T) {
-	l := newFreeList(5, func(p uint32) bool { return p == 2 })
+	l := newFreeList(5, 1, 1, func(p uint32) bool { return p == 2 })
 	var got []uint32
 	pop := func() { p, _ := l.tryTake(); got = append(got, p) }
 	pop()
@@ -286,8 +286,8 @@ func TestFreeListIsFIFO(t *testing.T) {
 	if want := []uint32{0, 1, 3, 4, 0, 1}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	f := &flight{}
-	if l.take(f) || f.place != 0 {
+	f := &flight{avoid: noPlace}
+	if l.take(f) || f.place != noPlace {
 		t.Errorf("an empty list gave %d", f.place)
 	}
 	if ready := l.release(3); len(ready) != 1 || ready[0] != f || f.place != 3 || l.len() != 0 {

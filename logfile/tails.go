@@ -106,9 +106,12 @@ func (l *Logfile) writeBin(ctx context.Context, b bin) error {
 			l.pool.put(buf)
 			l.s.launch(l.s.free.release(owned)...)
 		}
-		file, off := l.s.where(place)
-		err := l.s.transfer(ctx, &blockio.Op{File: file, Write: true, Offset: off, Buf: mem}, release)
+		d, off := l.s.where(place)
+		d.blocks.Add(1)
+		err := l.s.transfer(ctx, d.write, &blockio.Op{File: d.arena.Load(), Write: true, Offset: off, Buf: mem}, release)
 		switch {
+		case errors.Is(err, ErrAside) && errors.Is(err, errGivenUp):
+			return l.writeBin(ctx, b) // anew, elsewhere: this buffer is the device's until it is done with it
 		case errors.Is(err, errGivenUp):
 			return err
 		case err == nil:

@@ -1,0 +1,308 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lcache/blockio"
+)
+
+// ErrAside is the class of errors of reads from a device that is put aside: the bytes may be there again later.
+var ErrAside = errors.New("device is put aside")
+
+// States of a device.
+const (
+	DeviceNormal   = "normal"
+	DeviceReadOnly = "read-only" // no new blocks are put there
+	DeviceAside    = "aside"     // and what lies there is not read either
+)
+
+// A Device is what one directory of the cache is like.
+type Device struct {
+	Dir       string
+	State     string
+	Errors    uint64 // transfers that failed, hangs and failed probes
+	Asides    uint64 // how often it was put aside, reading and writing counted by themselves
+	LastError string // "": there was none
+	Blocks    uint64 // writes of blocks and tails that it was given
+	Places    int    // blocks that fit
+}
+
+// device is one directory of the cache and its part of the arena.
+type device struct {
+	number int
+	dir    string
+	arena  atomic.Pointer[blockio.File] // nil: it was not there when the cache was opened, nor later
+	read   *health
+	write  *health
+	blocks atomic.Uint64
+
+	probing atomic.Bool
+	syncMu  sync.Mutex
+	syncing chan struct{} // guarded by syncMu; closed when the sync under way is over; nil: there is none
+}
+
+func (d *device) lane(write bool) *health {
+	if write {
+		return d.write
+	}
+	return d.read
+}
+
+// status is the device's state for people.
+func (d *device) status(places int) Device {
+	readAside, readErrors, readAsides, readErr := d.read.report()
+	writeAside, writeErrors, writeAsides, writeErr := d.write.report()
+	s := Device{Dir: d.dir, State: DeviceNormal, Errors: readErrors + writeErrors, Asides: readAsides + writeAsides, Blocks: d.blocks.Load(), Places: places}
+	err := writeErr
+	switch {
+	case readAside:
+		s.State, err = DeviceAside, readErr
+	case writeAside:
+		s.State = DeviceReadOnly
+	case err == nil:
+		err = readErr
+	}
+	if err != nil {
+		s.LastError = err.Error()
+	}
+	return s
+}
+
+// sync makes the arena durable, in a goroutine of its own: a device that hangs must not hold up who only wants to stop. Where that
+// is the case nil is returned when it is put aside, since nothing that lies there is counted on any more.
+func (d *device) sync(ctx context.Context) error {
+	for {
+		file := d.arena.Load()
+		if file == nil || d.write.isAside() {
+			return nil
+		}
+		result := make(chan error, 1)
+		d.syncMu.Lock()
+		busy := d.syncing
+		if busy == nil {
+			over := make(chan struct{})
+			busy, d.syncing = over, over
+			go func() {
+				result <- file.Sync()
+				d.syncMu.Lock()
+				d.syncing = nil
+				d.syncMu.Unlock()
+				close(over)
+			}()
+		}
+		d.syncMu.Unlock()
+		select {
+		case err := <-result:
+			return err
+		case <-busy: // began before this call, so it does not cover everything; or this one's, whose result is there as well
+			select {
+			case err := <-result:
+				return err
+			default:
+			}
+		case <-d.write.left():
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("sync %s: %w", file.Name(), context.Cause(ctx))
+		}
+	}
+}
+
+// Devices returns the state of each directory, in their order.
+func (s *Store) Devices() []Device {
+	list := make([]Device, len(s.devices))
+	for i, d := range s.devices {
+		list[i] = d.status(s.format.placesIn(i, len(s.devices)))
+	}
+	return list
+}
+
+// Writable reports whether any device takes new blocks.
+func (s *Store) Writable() bool { return s.free.writable() }
+
+// where returns the device of a place and the offset there.
+func (s *Store) where(place uint32) (*device, int64) {
+	n := uint32(len(s.devices))
+	return s.devices[place%n], int64(place/n) * int64(s.format.Block)
+}
+
+// openDevices opens the arena of each directory. The first one holds the journals, so without it there is no cache; any other one that
+// is gone, empty or damaged is put aside, and what lay there is lost until it is filled in again.
+func (s *Store) openDevices(broken []error) error {
+	var errs []error
+	for i, dir := range s.dirs {
+		d := &device{number: i, dir: dir, read: newHealth(hungTicks, s.probeAfter), write: newHealth(patientWrites*hungTicks, s.probeAfter)}
+		s.devices = append(s.devices, d)
+		err := broken[i]
+		if err == nil {
+			err = s.openArena(d)
+		}
+		var unfit *unfitError
+		switch {
+		case err == nil:
+			continue
+		case errors.As(err, &unfit) || len(s.dirs) == 1:
+			return err
+		}
+		errs = append(errs, err)
+		d.read.put(s.now(), err)
+		d.write.put(s.now(), err)
+		s.log.Error("a directory of the cache can't be used: what lay there is read from the source again", "dir", dir, "err", err)
+	}
+	if len(errs) == len(s.dirs) {
+		return errors.Join(errs...)
+	}
+	return nil
+}
+
+// unfitError says that a device is there and can't be used as it is configured, whatever its state.
+type unfitError struct{ reason string }
+
+func (e *unfitError) Error() string { return e.reason }
+
+func (s *Store) openArena(d *device) error {
+	f, err := s.io.OpenFile(filepath.Join(d.dir, arenaName), false)
+	if err != nil {
+		return err
+	}
+	size, err := f.Size()
+	if want := s.format.arenaSize(d.number, len(s.dirs)); err == nil && size < want {
+		err = fmt.Errorf("arena in %s has %d bytes, want %d: it was cut short, make the cache anew by ingest", d.dir, size, want)
+	}
+	if err == nil && f.Direct() && (unit%f.OffAlign() != 0 || unit%f.MemAlign() != 0) {
+		err = &unfitError{fmt.Sprintf("arena in %s: the device needs direct I/O in units of %d bytes, the format has %d: set LCACHE_DIRECT=off",
+			d.dir, max(f.OffAlign(), f.MemAlign()), unit)}
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if old := d.arena.Swap(f); old != nil {
+		_ = old.Close() // what is in flight on it ends first
+	}
+	return nil
+}
+
+// missing reports whether what the journals say of a place can't be so, because its device is not there.
+func (s *Store) missing(place uint32) bool {
+	d, _ := s.where(place)
+	return d.arena.Load() == nil
+}
+
+// submit hands transfers to the engine, and counts them and their errors, for the Store and for their device.
+func (s *Store) submit(ops ...*blockio.Op) {
+	for _, op := range ops {
+		s.stats.count(op)
+		s.transfers.add()
+		d := s.deviceOf(op.File)
+		if d != nil {
+			d.lane(op.Write).began()
+		}
+		done := op.Done
+		op.Done = func(op *blockio.Op, err error) {
+			s.stats.countError(op, err)
+			if d != nil {
+				s.ended(d, op.Write, err)
+			}
+			done(op, err)
+			s.transfers.done()
+		}
+	}
+	s.io.Submit(ops...)
+}
+
+// deviceOf is nil for a file that is only being tried.
+func (s *Store) deviceOf(f *blockio.File) *device {
+	for _, d := range s.devices {
+		if d.arena.Load() == f {
+			return d
+		}
+	}
+	return nil
+}
+
+// ended notes the end of a transfer. It runs on a goroutine of the engine.
+func (s *Store) ended(d *device, write bool, err error) {
+	if errors.Is(err, blockio.ErrClosed) {
+		err = nil
+	}
+	if d.lane(write).done(s.now(), err) {
+		s.wentAside(d, write, fmt.Sprintf("%d errors within a minute", asideErrors))
+	}
+}
+
+// wentAside ends what waits for a device. No lock may be held.
+func (s *Store) wentAside(d *device, write bool, why string) {
+	_, _, _, err := d.lane(write).report()
+	if write {
+		s.log.Error("device put aside: no new blocks are written there", "dir", d.dir, "why", why, "err", err)
+	} else {
+		s.log.Error("device put aside: what lies there is read from the source", "dir", d.dir, "why", why, "err", err)
+	}
+	s.updatePlacing(d)
+	s.asides.tell()
+}
+
+// signal wakes everybody who waits for a change.
+type signal struct {
+	mu sync.Mutex
+	c  chan struct{} // guarded by mu
+}
+
+// changed is closed by the next tell.
+func (s *signal) changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.c == nil {
+		s.c = make(chan struct{})
+	}
+	return s.c
+}
+
+func (s *signal) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.c != nil {
+		close(s.c)
+		s.c = nil
+	}
+}
+
+// tendDevices looks for hangs and probes what is aside, until Close.
+func (s *Store) tendDevices(deadline time.Duration) {
+	ticker := time.NewTicker(deadline / hungTicks)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-ticker.C:
+			s.tend()
+		}
+	}
+}
+
+// tend is one tick.
+func (s *Store) tend() {
+	now := s.now()
+	for _, d := range s.devices {
+		for _, write := range []bool{false, true} {
+			if d.lane(write).tick(now, errHung) {
+				s.wentAside(d, write, "it hangs")
+			}
+		}
+		if (d.read.due(now) || d.write.due(now)) && !d.probing.Swap(true) {
+			s.probes.Go(func() {
+				defer d.probing.Store(false)
+				s.probe(d)
+			})
+		}
+	}
+}
+
+var errHung = errors.New("the device did not answer by its deadline")

@@ -1,0 +1,168 @@
+package logfile
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// asideErrors errors within asideWindow put a device aside, as does one that answers nothing for Options.Deadline.
+	asideErrors = 3
+	asideWindow = time.Minute
+
+	// hungTicks ticks in a row in which something was in flight and nothing came back are a deadline: ticks are counted and not time,
+	// so that a process that was stopped for a while does not blame its disks.
+	hungTicks = 7
+
+	// patientWrites: a write may have to wait for the device to flush its cache, so it gets so many times as long as a read.
+	patientWrites = 3
+
+	// mostProbeWait is what the wait between two probes grows to, in units of the first one.
+	mostProbeWait = 64
+)
+
+// health is the state of one direction, reading or writing, of a device:
+//
+//	normal ── three errors in a minute, or nothing comes back by the deadline ──▶ aside ── a probe is right ──▶ normal
+//
+// While it is aside nothing is asked of it but a probe, after a wait that doubles from one to the next. It begins with the first one
+// again only when the device stayed normal for longer than the last wait: one that comes and goes is asked more and more rarely, but never
+// given up. Reading and writing are two states because a file system that turned read-only can still be read.
+type health struct {
+	patience int           // ticks that make a hang
+	first    time.Duration // wait for the first probe
+
+	mu     sync.Mutex // guards the fields that follow
+	aside  bool
+	gone   chan struct{} // closed while aside
+	recent []time.Time   // of the last errors, at most asideErrors
+	errors uint64
+	asides uint64
+	last   error // why it was put aside last, or the last error
+	flying int
+	ended  bool // since the last tick something came back
+	idle   int  // ticks in a row without
+	wait   time.Duration
+	next   time.Time // the next probe
+	back   time.Time // when it was taken back
+}
+
+func newHealth(patience int, first time.Duration) *health {
+	return &health{patience: patience, first: first, gone: make(chan struct{})}
+}
+
+// isAside reports whether nothing is to be asked.
+func (h *health) isAside() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.aside
+}
+
+// left is closed when the device is aside.
+func (h *health) left() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.gone
+}
+
+// began notes a transfer.
+func (h *health) began() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.flying++; h.flying == 1 {
+		h.idle = 0
+	}
+}
+
+// done notes a transfer's end, and reports whether that has put the device aside.
+func (h *health) done(now time.Time, err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.flying--
+	h.ended = true
+	if err == nil {
+		return false
+	}
+	h.errors++
+	h.last = err
+	h.recent = append(h.recent, now)
+	if len(h.recent) > asideErrors {
+		h.recent = h.recent[1:]
+	}
+	if h.aside || len(h.recent) < asideErrors || now.Sub(h.recent[0]) > asideWindow {
+		return false
+	}
+	h.asideLocked(now)
+	return true
+}
+
+// tick looks for a hang, and reports whether that has put the device aside.
+func (h *health) tick(now time.Time, hung error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended || h.flying == 0 || h.aside {
+		h.ended, h.idle = false, 0
+		return false
+	}
+	if h.idle++; h.idle < h.patience {
+		return false
+	}
+	h.errors++
+	h.last = hung
+	h.asideLocked(now)
+	return true
+}
+
+// put puts the device aside for a reason of the caller's.
+func (h *health) put(now time.Time, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = why
+	if !h.aside {
+		h.asideLocked(now)
+	}
+}
+
+func (h *health) asideLocked(now time.Time) {
+	h.aside = true
+	h.asides++
+	close(h.gone)
+	if h.wait == 0 || now.Sub(h.back) > h.wait {
+		h.wait = h.first
+	}
+	h.next = now.Add(h.wait)
+}
+
+// due reports whether it is time for a probe.
+func (h *health) due(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.aside && !now.Before(h.next)
+}
+
+// probed takes the device back, or waits twice as long for the next probe.
+func (h *health) probed(now time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.aside {
+		return
+	}
+	h.wait = min(2*h.wait, mostProbeWait*h.first)
+	if err != nil {
+		h.errors++
+		h.last = err
+		h.next = now.Add(h.wait)
+		return
+	}
+	h.aside = false
+	h.back = now
+	h.gone = make(chan struct{})
+	h.recent, h.idle, h.ended = h.recent[:0], 0, false
+}
+
+// report is what a status page shows.
+func (h *health) report() (aside bool, errors, asides uint64, last error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.aside, h.errors, h.asides, h.last
+}

@@ -1,0 +1,140 @@
+package logfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"lcache/blockio"
+)
+
+// probe tries a device that is aside: a page is written to a free place, if there is one, and read back. A device that does not answer
+// through the file that was opened first may have been mounted anew: then it is tried by its path, if what lies there is
+// still this cache. The state machine learns the result of each direction by itself. It returns early when the Store is closed.
+func (s *Store) probe(d *device) {
+	var readErr, writeErr error
+	if file := d.arena.Load(); file != nil {
+		readErr, writeErr = s.tryFile(d, file)
+	}
+	if d.arena.Load() == nil || readErr != nil || writeErr != nil {
+		if err := s.reopen(d); err == nil {
+			readErr, writeErr = s.tryFile(d, d.arena.Load())
+		} else if d.arena.Load() == nil {
+			readErr, writeErr = err, err
+		}
+	}
+	if s.stopped.Err() != nil {
+		return
+	}
+	now := s.now()
+	d.write.probed(now, errors.Join(readErr, writeErr)) // what can't be read is not worth writing
+	d.read.probed(now, readErr)
+	if s.updatePlacing(d) {
+		s.log.Info("device stays aside", "dir", d.dir, "err", errors.Join(readErr, writeErr))
+		return
+	}
+	s.log.Warn("device taken back", "dir", d.dir)
+}
+
+// tryFile asks both directions of a file.
+func (s *Store) tryFile(d *device, file *blockio.File) (readErr, writeErr error) {
+	place, free := s.free.tryTakeOn(d.number)
+	if !free {
+		place = uint32(d.number) // its first: to be read only
+	}
+	_, off := s.where(place)
+	giveBack := func() {
+		if free {
+			s.launch(s.free.release(place)...)
+		}
+	}
+	pattern := bytes.Repeat([]byte(fmt.Sprintf("lcache probe %16x", s.gen.Add(1))), unit/8)[:unit]
+	if free {
+		var late bool
+		if late, writeErr = s.tryPage(file, true, off, pattern, giveBack); late {
+			return writeErr, writeErr // the place is given back when the write is over
+		}
+		if writeErr != nil {
+			pattern = nil
+		}
+	} else {
+		pattern = nil
+	}
+	late, readErr := s.tryPage(file, false, off, pattern, giveBack)
+	if !late {
+		giveBack()
+	}
+	return readErr, writeErr
+}
+
+// tryPage writes a page, or reads one and compares it (nil: with nothing). late says that the Store was closed first: then after runs when
+// the transfer is over.
+func (s *Store) tryPage(file *blockio.File, write bool, off int64, want []byte, after func()) (late bool, err error) {
+	page, err := blockio.Alloc(unit)
+	if err != nil {
+		return false, err
+	}
+	if write {
+		copy(page, want)
+	}
+	err = s.transfer(s.stopped, nil, &blockio.Op{File: file, Write: write, Offset: off, Buf: page}, func() {
+		_ = blockio.Free(page)
+		after()
+	})
+	if errors.Is(err, errGivenUp) {
+		return true, err
+	}
+	if err == nil && !write && want != nil && !bytes.Equal(page, want) {
+		err = fmt.Errorf("read %s: a page that was just written reads back as something else", file.Name())
+	}
+	return false, errors.Join(err, blockio.Free(page))
+}
+
+// reopen opens a device by its path again, if this cache lies there.
+func (s *Store) reopen(d *device) error {
+	path := filepath.Join(d.dir, formatName)
+	b, err := readSmall(path)
+	if err != nil {
+		return err
+	}
+	f, dir, dirs, err := decodeFormat(b)
+	if err == nil && (f != s.format || dir != d.number || dirs != len(s.dirs)) {
+		err = errors.New("it belongs to another cache")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return s.openArena(d)
+}
+
+// waitProbes joins the probes, at most until ctx ends.
+func (s *Store) waitProbes(ctx context.Context) error {
+	over := make(chan struct{})
+	go func() { s.probes.Wait(); close(over) }()
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a probe of a device: %w", context.Cause(ctx))
+	}
+}
+
+// updatePlacing lets a device take blocks, or not, as its state is. It reports whether it takes none. No lock may be held.
+func (s *Store) updatePlacing(d *device) (off bool) {
+	for {
+		off = d.read.isAside() || d.write.isAside()
+		s.launch(s.free.turnOff(d.number, off)...)
+		if off == (d.read.isAside() || d.write.isAside()) { // else it was put aside just now
+			return off
+		}
+	}
+}
+
+// defaultDeadline is how long a device may answer nothing.
+const defaultDeadline = 5 * time.Second
+
+// defaultProbe is the wait for the first probe.
+const defaultProbe = 2 * time.Second
