@@ -3,7 +3,7 @@
 //
 // Many brings samples asked for by index into side memory; Source fills a place that somebody else has reserved; Ahead reads the
 // samples that the log does not keep, in the order in which they will be needed, into the miss ring. A supplier that hangs loses
-// its turn at the deadline: its buffer stays quarantined until the late answer is in. All methods may be called concurrently.
+// its turn at the deadline, a device that is put aside at once: the buffer stays quarantined until the late answer is in. All methods may be called concurrently.
 package fetch
 
 import (
@@ -52,7 +52,6 @@ type Fetcher struct {
 
 	jobs chan struct{} // a token for each read from the source
 	logs chan struct{} // a token for each read by place
-	hung atomic.Int64  // when a read by place last met its deadline, in Unix nanoseconds
 	late sync.WaitGroup
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/fetch"
+	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -109,10 +110,11 @@ func TestLateAnswerOfAMovedSample(t *testing.T) {
 	}
 }
 
-// Regression: on a disk that hangs, a request for many samples waited for the deadline of one after the other.
+// Regression: on a disk that hangs, a request for many samples waited for the deadline of one after the other. The device is put
+// aside, which ends the reads under way and answers the later ones at once.
 func TestLogHangsForMany(t *testing.T) {
 	const n = 200
-	b, _ := newBed(t, n+1, n+1, fetch.Options{LogTimeout: soon})
+	b, _ := newBedOn(t, n+1, n+1, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: soon, ProbeAfter: time.Hour})
 	release := b.hold(t, func(int64) bool { return true })
 	var all []sample.Index
 	for i := range sample.Index(80) { // with as much again for the ones that hang, this fits
@@ -120,7 +122,10 @@ func TestLogHangsForMany(t *testing.T) {
 	}
 	b.get(t, all...)
 	if n := b.Fetcher.Stats.Timeouts.Load(); n == 0 || n > 64 {
-		t.Errorf("%d reads met their deadline, want no more than were under way at once", n)
+		t.Errorf("%d reads were given up, want no more than were under way at once", n)
+	}
+	if b.Store.Devices()[0].State != logfile.DeviceAside || b.Locations.Get(0) == 0 {
+		t.Errorf("%+v; sample 0 is at %v, want the device aside and places kept", b.Store.Devices(), b.Locations.Get(0))
 	}
 	release()
 	b.untilUnused()
@@ -178,10 +183,10 @@ func TestSourceDeadlineCoversTheWaitForAJob(t *testing.T) {
 	close(hung)
 }
 
-// While the log hangs, the source may be used as well as ever; when it answers again, so does the log.
+// While a device is aside the source is used; when it answers again, so does the log.
 func TestLogAnswersAgain(t *testing.T) {
-	b, _ := newBed(t, 8, 6, fetch.Options{LogTimeout: soon})
-	release := b.hold(t, func(n int64) bool { return n == 0 })
+	b, _ := newBedOn(t, 8, 6, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: soon, ProbeAfter: time.Millisecond})
+	release := b.hold(t, func(int64) bool { return true })
 	if got := b.get(t, 0); !got[0] {
 		t.Error("the hung log answered")
 	}
@@ -191,5 +196,8 @@ func TestLogAnswersAgain(t *testing.T) {
 		if time.Now().After(again) {
 			t.Fatal("the log is never asked again")
 		}
+	}
+	if b.Fetcher.Stats.CorruptSamples.Load() != 0 || b.Locations.Get(0) == 0 {
+		t.Error("a device that was aside cost samples their places")
 	}
 }

@@ -45,10 +45,16 @@ type bed struct {
 // newBed has samples 0…n-1 of 3000 bytes, of which the first logged lie in slot 0 of the log, all but the last of them on disk.
 func newBed(t *testing.T, n, logged int, o fetch.Options) (*bed, *logfile.Logfile) {
 	t.Helper()
-	io := openIO(t)
-	b := &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{3000}, n), Log: logfile.Options{IO: io}, Fetch: o,
+	return newBedOn(t, n, logged, o, logfile.Options{})
+}
+
+// newBedOn is newBed with a log of its own kind.
+func newBedOn(t *testing.T, n, logged int, o fetch.Options, log logfile.Options) (*bed, *logfile.Logfile) {
+	t.Helper()
+	log.IO = openIO(t)
+	b := &bed{io: log.IO, Bed: fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{3000}, n), Log: log, Fetch: o,
 		Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 1 << 20, MissBytes: 1 << 20}})}
-	t.Cleanup(func() { blockio.Inject(io, nil) })
+	t.Cleanup(func() { blockio.Inject(b.io, nil) })
 	l := b.Begin(0, []uint64{0, uint64(n) + 1}, n+8)
 	for i := range logged {
 		b.Fill(l, 0, sample.Index(i))

@@ -18,7 +18,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 	f.logs <- struct{}{}
 	defer func() { <-f.logs }()
 	failed := 0
-	for ctx.Err() == nil && !f.hangs() {
+	for ctx.Err() == nil {
 		loc := f.Locations.Get(index)
 		slot, seg, off, ok := f.Locations.Split(loc)
 		if !ok {
@@ -37,6 +37,9 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 			return data, true
 		}
 		if q.has(buf) { // a late answer may still write to it, so nothing else may, wherever the sample is by now
+			return nil, false
+		}
+		if errors.Is(err, logfile.ErrAside) { // its place is kept: the device may be taken back
 			return nil, false
 		}
 		if f.Locations.Get(index) != loc {
@@ -59,18 +62,8 @@ func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, o
 	if errors.As(err, &pending) {
 		f.Stats.Timeouts.Add(1)
 		q.add(buf, pending.Done)
-		if ctx.Err() == nil {
-			f.hung.Store(time.Now().UnixNano())
-		}
 	}
 	return data, err
-}
-
-// hangs reports whether a read from the log has met its deadline just now. For as long again the log is not asked: a request for
-// many samples would wait for each of them in turn.
-func (f *Fetcher) hangs() bool {
-	at := f.hung.Load()
-	return at != 0 && time.Duration(time.Now().UnixNano()-at) < f.LogTimeout
 }
 
 // Bad counts a sample whose place does not give its bytes, and makes it a miss. A block that was lost or freed is no damage.
