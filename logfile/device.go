@@ -137,7 +137,8 @@ func (s *Store) where(place uint32) (*device, int64) {
 func (s *Store) openDevices(broken []error) error {
 	var errs []error
 	for i, dir := range s.dirs {
-		d := &device{number: i, dir: dir, read: newHealth(hungTicks, s.probeAfter), write: newHealth(patientWrites*hungTicks, s.probeAfter)}
+		d := &device{number: i, dir: dir, read: newHealth(s.asideErrors, hungTicks, s.probeAfter),
+			write: newHealth(s.asideErrors, patientWrites*hungTicks, s.probeAfter)}
 		s.devices = append(s.devices, d)
 		err := broken[i]
 		if err == nil {
@@ -232,7 +233,7 @@ func (s *Store) ended(d *device, write bool, err error) {
 		err = nil
 	}
 	if d.lane(write).done(s.now(), err) {
-		s.wentAside(d, write, fmt.Sprintf("%d errors within a minute", asideErrors))
+		s.wentAside(d, write, fmt.Sprintf("%d errors within a minute", s.asideErrors))
 	}
 }
 

@@ -178,7 +178,7 @@ func TestNthReadFails(t *testing.T) {
 		if _, err := l.Read(t.Context(), 0, 0, 9000, aligned(t, Span(0, 9000))); !isErr(err, unix.EIO) {
 			t.Errorf("read %d failed: got %v", nth, err)
 		}
-		b.s.devices[0].read = newHealth(hungTicks, time.Hour) // as if it were a minute later
+		b.s.devices[0].read = newHealth(asideErrors, hungTicks, time.Hour) // as if it were a minute later
 	}
 	failing(b.opts.IO, false, func(int64) bool { return true })
 	if err := readBlock(l, 0, 0, aligned(t, 4096)); !isErr(err, unix.EIO) {

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// asideErrors errors within asideWindow put a device aside, as does one that answers nothing for Options.Deadline.
+	// asideErrors errors within asideWindow put a device aside, as it does to answer nothing for Options.Deadline.
 	asideErrors = 3
 	asideWindow = time.Minute
 
@@ -29,13 +29,14 @@ const (
 // again only when the device stayed normal for longer than the last wait: one that comes and goes is asked more and more rarely, but never
 // given up. Reading and writing are two states because a file system that turned read-only can still be read.
 type health struct {
+	most     int           // errors within asideWindow that put it aside
 	patience int           // ticks that make a hang
 	first    time.Duration // wait for the first probe
 
 	mu     sync.Mutex // guards the fields that follow
 	aside  bool
 	gone   chan struct{} // closed while aside
-	recent []time.Time   // of the last errors, at most asideErrors
+	recent []time.Time   // of the last errors, at most so many
 	errors uint64
 	asides uint64
 	last   error // why it was put aside last, or the last error
@@ -47,8 +48,8 @@ type health struct {
 	back   time.Time // when it was taken back
 }
 
-func newHealth(patience int, first time.Duration) *health {
-	return &health{patience: patience, first: first, gone: make(chan struct{})}
+func newHealth(most, patience int, first time.Duration) *health {
+	return &health{most: most, patience: patience, first: first, gone: make(chan struct{})}
 }
 
 // isAside reports whether nothing is to be asked.
@@ -86,10 +87,10 @@ func (h *health) done(now time.Time, err error) bool {
 	h.errors++
 	h.last = err
 	h.recent = append(h.recent, now)
-	if len(h.recent) > asideErrors {
+	if len(h.recent) > h.most {
 		h.recent = h.recent[1:]
 	}
-	if h.aside || len(h.recent) < asideErrors || now.Sub(h.recent[0]) > asideWindow {
+	if h.aside || len(h.recent) < h.most || now.Sub(h.recent[0]) > asideWindow {
 		return false
 	}
 	h.asideLocked(now)

@@ -24,7 +24,7 @@ func TestHealthCountsErrors(t *testing.T) {
 		{"the last three", sec(0, 90, 100, 120), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h, start := newHealth(hungTicks, time.Second), time.Now()
+			h, start := newHealth(asideErrors, hungTicks, time.Second), time.Now()
 			aside := false
 			for i, s := range c.errors {
 				h.began()
@@ -46,7 +46,7 @@ func TestHealthCountsErrors(t *testing.T) {
 
 func TestHealthSeesHangs(t *testing.T) {
 	now, hung := time.Now(), errors.New("hung")
-	h := newHealth(3, time.Second)
+	h := newHealth(asideErrors, 3, time.Second)
 	ticks := func(n int) (aside bool) {
 		for range n {
 			aside = h.tick(now, hung)
@@ -90,7 +90,7 @@ func TestHealthSeesHangs(t *testing.T) {
 // The wait for a probe doubles up to its bound, over several troubles of one kind too, and a device that stayed normal for a while begins anew.
 func TestHealthProbes(t *testing.T) {
 	now := time.Now()
-	h := newHealth(3, time.Second)
+	h := newHealth(asideErrors, 3, time.Second)
 	wait := func() (n int) {
 		for !h.due(now) {
 			now = now.Add(time.Second)

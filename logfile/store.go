@@ -30,9 +30,10 @@ type Options struct {
 	Spare       int                // write buffers of a Logfile beyond one a segment; 0 means 16 for each directory, 2 is the least
 	// Lost is told which samples of a segment, with their offsets, are gone because a block could not be written or read back. It is
 	// called without locks, on any goroutine, and must not block for long. Append may still be about to return such a sample's offset. nil is allowed.
-	Lost       func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
-	Deadline   time.Duration // a device that answers no read for so long is put aside, one that answers no write after three times as long; 0: 5 s
-	ProbeAfter time.Duration // the wait before the first probe of a device that is aside; 0: 2 s
+	Lost        func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
+	Deadline    time.Duration // a device that answers no read for so long is put aside, one that answers no write after three times as long; 0: 5 s
+	AsideErrors int           // so many errors within a minute put a device aside; 0: 3
+	ProbeAfter  time.Duration // the wait before the first probe of a device that is aside; 0: 2 s
 	// SyncEvery is how often what was written is made durable in the background; 0: only by Seal and Close.
 	SyncEvery time.Duration
 }
@@ -58,13 +59,14 @@ type Store struct {
 	stop   chan struct{}
 	joined sync.WaitGroup
 
-	devices    []*device
-	asides     signal // a device was put aside
-	probeAfter time.Duration
-	now        func() time.Time // for the windows of errors and probes
-	probes     sync.WaitGroup
-	stopped    context.Context // ends with Close: the Store's own life, not a call's
-	stopProbes context.CancelFunc
+	devices     []*device
+	asides      signal // a device was put aside
+	probeAfter  time.Duration
+	asideErrors int
+	now         func() time.Time // for the windows of errors and probes
+	probes      sync.WaitGroup
+	stopped     context.Context // ends with Close: the Store's own life, not a call's
+	stopProbes  context.CancelFunc
 
 	syncMu sync.Mutex // held while syncing
 	slotMu sync.Mutex // held by Begin, Drop and Close; taken before mu; guards outgrown
@@ -87,7 +89,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, spare: opts.Spare, lost: opts.Lost,
-		kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, now: time.Now}
+		kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -98,6 +100,9 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	s.spare = max(s.spare, 2)
 	if s.probeAfter == 0 {
 		s.probeAfter = defaultProbe
+	}
+	if s.asideErrors == 0 {
+		s.asideErrors = asideErrors
 	}
 	if opts.Deadline == 0 {
 		opts.Deadline = defaultDeadline

@@ -66,7 +66,7 @@ func newBed(t *testing.T, s spec) *bed {
 		s.slots = 2
 	}
 	b := &bed{t: t, io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: s.sizes, Block: block, Places: blocksOf(s.sizes) + slack, Fetch: s.fetch,
-		Log:     logfile.Options{IO: io, Spare: 4},
+		Log:     logfile.Options{IO: io, Spare: 4, AsideErrors: 1 << 30, Deadline: time.Hour},
 		Staging: staging.Options{Slots: s.slots, SlotBytes: capacity + block, SideBytes: 1 << 20}})}
 	o := s.pass
 	o.Staging, o.Fetcher, o.Locations, o.Sums, o.Sizes, o.Logger = b.Staging, b.Fetcher, b.Locations, b.Sums, s.sizes, b.Logger

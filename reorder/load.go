@@ -36,6 +36,7 @@ type load struct {
 	target *Target
 	drain  bool // nobody asks for it: only what must be written on is brought
 	done   func()
+	turn   chan struct{} // a token for each sample that is being supplied
 
 	arrivals []arrival
 
@@ -57,7 +58,8 @@ type load struct {
 // written on; the slot is then ready.
 func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, done func()) {
 	l := &load{p: p, line: line, seg: seg, slot: slot, base: uint64(slot * p.Staging.SlotBytes()), mem: p.Staging.Slot(slot),
-		target: target, drain: drain, done: done, open: 1}
+		target: target, drain: drain, done: done, open: 1,
+		turn: make(chan struct{}, p.Fetcher.Jobs)}
 	line.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		l.arrivals = append(l.arrivals, arrival{off: off, index: index})
 		return true
@@ -117,22 +119,28 @@ func (l *load) routed(index sample.Index) bool {
 	return !ok
 }
 
-// supplyAll brings the missing samples, as many at a time as the source is read with.
+// supplyAll brings the missing samples.
 func (l *load) supplyAll(missing []sample.Index) {
 	var wg sync.WaitGroup
-	turn := make(chan struct{}, l.p.Fetcher.Jobs)
 	for _, index := range missing {
-		turn <- struct{}{}
 		wg.Add(1)
-		go func() {
+		l.beside(func() {
 			defer wg.Done()
 			off, inSlot := l.reserve(int(l.p.Sizes[index]))
 			l.p.supply(l, index, off, inSlot, true)
 			l.p.Staging.Notify()
-			<-turn
-		}()
+		})
 	}
 	wg.Wait()
+}
+
+// beside supplies a sample in a goroutine of its own, as many at a time as the source is read with.
+func (l *load) beside(supply func()) {
+	l.turn <- struct{}{}
+	go func() {
+		supply()
+		<-l.turn
+	}()
 }
 
 // reserve takes room in the slot that no block is read to.
@@ -213,7 +221,7 @@ func (l *load) advance() {
 			l.handed++
 		}
 		if l.handed > from {
-			l.p.queue.put(task{load: l, from: from, to: l.handed, seq: len(l.finishes)})
+			l.p.queue.put(&task{load: l, from: from, to: l.handed, seq: len(l.finishes)})
 			l.finishes = append(l.finishes, false)
 			// Blocks before the first sample that is not yet written on are free.
 			free := uint64(len(l.blocks))
@@ -233,8 +241,8 @@ func (l *load) advance() {
 	}
 }
 
-// finished is called by a worker when all samples of a task are written on. Blocks are freed in order.
-func (l *load) finished(t task) {
+// finished is called when all samples of a task are written on. Blocks are freed in order.
+func (l *load) finished(t *task) {
 	l.mu.Lock()
 	l.finishes[t.seq] = true
 	free := uint64(0)

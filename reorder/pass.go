@@ -128,8 +128,16 @@ func (p *Pass) Close(ctx context.Context) error {
 // A task is a run of a segment's samples whose blocks are all in memory, or known not to come.
 type task struct {
 	load     *load
-	from, to int // of load.arrivals
-	seq      int // of the load's tasks
+	from, to int          // of load.arrivals
+	seq      int          // of the load's tasks
+	open     atomic.Int32 // the worker, and samples that are being supplied beside
+}
+
+// close ends one of the task's open parts; the last one ends the task.
+func (t *task) close() {
+	if t.open.Add(-1) == 0 {
+		t.load.finished(t)
+	}
 }
 
 func (p *Pass) work() {
@@ -139,18 +147,20 @@ func (p *Pass) work() {
 		if !ok {
 			return
 		}
+		t.open.Store(1)
 		for i := t.from; i < t.to; i++ {
 			a := &t.load.arrivals[i]
 			if p.ctx.Err() == nil {
-				p.arrive(t.load, a)
+				p.arrive(t, a)
 			}
 		}
-		t.load.finished(t)
+		t.close()
 	}
 }
 
 // arrive verifies one sample where it lies in the slot, publishes it and writes it on.
-func (p *Pass) arrive(l *load, a *arrival) {
+func (p *Pass) arrive(t *task, a *arrival) {
+	l := t.load
 	size := p.Sizes[a.index]
 	sum, known := p.Sums.Get(a.index)
 	if !a.lost && known {
@@ -162,12 +172,17 @@ func (p *Pass) arrive(l *load, a *arrival) {
 			return
 		}
 	}
-	if !a.late {
-		p.supply(l, a.index, a.off, true, true) // where it should lie: nobody has seen that place, and no transfer to it is under way
-		return
-	}
-	off, inSlot := l.reserve(int(size))
-	p.supply(l, a.index, off, inSlot, false)
+	// With a device that is lost these are many, and the source is slower than the disk: one after the other would hold up the pass.
+	t.open.Add(1)
+	l.beside(func() {
+		defer t.close()
+		if !a.late {
+			p.supply(l, a.index, a.off, true, true) // where it should lie: nobody has seen that place, and no transfer to it is under way
+			return
+		}
+		off, inSlot := l.reserve(int(size))
+		p.supply(l, a.index, off, inSlot, false)
+	})
 }
 
 // publish hands a verified sample out from its slot. Those of a Logfile whose order is not known are only written on: nobody waits for

@@ -7,7 +7,7 @@ import "sync"
 type queue struct {
 	mu     sync.Mutex // guards the fields that follow
 	more   sync.Cond
-	tasks  []task
+	tasks  []*task
 	tokens int
 	closed bool
 }
@@ -18,7 +18,7 @@ func newQueue(tokens int) *queue {
 	return q
 }
 
-func (q *queue) put(t task) {
+func (q *queue) put(t *task) {
 	q.mu.Lock()
 	q.tasks = append(q.tasks, t)
 	q.mu.Unlock()
@@ -26,12 +26,12 @@ func (q *queue) put(t task) {
 }
 
 // take waits for a task and a token; ok is false once the queue is closed and empty.
-func (q *queue) take() (t task, ok bool) {
+func (q *queue) take() (t *task, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.tasks) == 0 || q.tokens == 0 {
 		if q.closed && len(q.tasks) == 0 {
-			return task{}, false
+			return nil, false
 		}
 		q.more.Wait()
 	}
