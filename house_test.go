@@ -40,8 +40,9 @@ var mayImport = map[string][]string{
 	"server":     {"deliver", "engine", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
+	"metrics":    {"engine"},
 	"doctor":     {"blockio", "source", "sample", "cgroup"},
-	"cmd/lcache": {"caches", "doctor", "server", "engine", "plan", "shuffle", "source", "sample"},
+	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

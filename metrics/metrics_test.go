@@ -1,0 +1,316 @@
+package metrics_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"go.uber.org/goleak"
+
+	"lcache/engine"
+	"lcache/metrics"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// listen starts a server on a free port, which is shut down with the test.
+func listen(t *testing.T, log io.Writer) *metrics.Server {
+	t.Helper()
+	s, err := metrics.Listen("127.0.0.1:0", slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// scrape reads all series as Prometheus would: name{label="value",…} → value, and each name's family.
+func scrape(t *testing.T, s *metrics.Server) (series map[string]float64, families map[string]*dto.MetricFamily) {
+	t.Helper()
+	answer, err := http.Get(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(answer.Body)
+		t.Fatalf("%s: %s", answer.Status, text)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	if families, err = parser.TextToMetricFamilies(answer.Body); err != nil {
+		t.Fatal(err)
+	}
+	series = map[string]float64{}
+	for name, family := range families {
+		for _, m := range family.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			value := m.Gauge.GetValue() + m.Counter.GetValue() + m.Untyped.GetValue() // two of them are nil
+			series[name+"{"+strings.Join(labels, ",")+"}"] = value
+		}
+	}
+	return series, families
+}
+
+// fill gives every field of a document a value of its own; slices get n entries, pointers something to point at.
+func fill(v reflect.Value, n int, next *int) {
+	*next++
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n, next)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n, next)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), n, n))
+		for i := range n {
+			fill(v.Index(i), n, next)
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprint("text ", *next))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(float64(*next) + 0.5)
+	default:
+		v.SetInt(int64(*next))
+	}
+}
+
+func full() engine.Status {
+	var s engine.Status
+	next := 0
+	fill(reflect.ValueOf(&s).Elem(), 2, &next)
+	s.Jobs = s.Jobs[:1]
+	s.Jobs[0].Name = "train"
+	return s
+}
+
+// expected walks the document as its readers get it, knowing nothing of Go's structs: what each number must be in a scrape.
+func expected(t *testing.T, s engine.Status) map[string]float64 {
+	t.Helper()
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document map[string]any
+	if err := json.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{}
+	var walk func(prefix, labels string, object map[string]any)
+	walk = func(prefix, labels string, object map[string]any) {
+		for key, value := range object {
+			switch v := value.(type) {
+			case float64:
+				want[prefix+key+labels] = v
+			case bool:
+				want[prefix+key+labels] = map[bool]float64{true: 1}[v]
+			case map[string]any:
+				walk(prefix+key+"_", labels, v)
+			case []any:
+				switch key {
+				case "jobs":
+					job := v[0].(map[string]any)
+					delete(job, "name")
+					walk(prefix, labels, job)
+				case "ranks":
+					for _, r := range v {
+						rank := r.(map[string]any)
+						n := rank["rank"]
+						delete(rank, "rank")
+						walk(prefix+"rank_", fmt.Sprintf("{name=\"train\",rank=\"%v\"}", n), rank)
+					}
+				case "epochs_done":
+					want[prefix+key+labels] = float64(len(v))
+					if len(v) > 0 {
+						walk(prefix+"epoch_done_", labels, v[len(v)-1].(map[string]any))
+					}
+				}
+			}
+		}
+	}
+	walk("lcache_", `{name="train"}`, document)
+	return want
+}
+
+// numbers leaves out the texts, which are 1 and have a label of their own.
+func numbers(series map[string]float64) map[string]float64 {
+	for name := range series {
+		if strings.Contains(name, "text ") || strings.Contains(name, `=""`) {
+			delete(series, name)
+		}
+	}
+	return series
+}
+
+func TestEveryNumber(t *testing.T) {
+	empty := engine.Status{Jobs: []engine.JobStatus{{Name: "train", Ranks: []engine.RankStatus{}, EpochsDone: []engine.EpochDone{}}}}
+	for name, status := range map[string]engine.Status{"full": full(), "with nulls": empty} {
+		t.Run(name, func(t *testing.T) {
+			s := listen(t, t.Output())
+			s.Add("", func() (engine.Status, error) { return status, nil })
+			series, _ := scrape(t, s)
+			got, want := numbers(series), expected(t, status)
+			for name, value := range want {
+				if v, ok := got[name]; !ok || v != value {
+					t.Errorf("%s: got %v (there: %v), want %v", name, v, ok, value)
+				}
+			}
+			for name := range got {
+				if _, ok := want[name]; !ok {
+					t.Errorf("%s: not in the document", name)
+				}
+			}
+		})
+	}
+}
+
+// TestTexts: what is a word in the document is a label.
+func TestTexts(t *testing.T) {
+	status := full()
+	status.Cache.State, status.Jobs[0].BoundBy, status.Jobs[0].Source = "normal", "disk", "/data/tr\xffain"
+	s := listen(t, t.Output())
+	s.Add("", func() (engine.Status, error) { return status, nil })
+	series, _ := scrape(t, s)
+	for _, want := range []string{`lcache_cache_state{name="train",state="normal"}`, `lcache_bound_by{bound_by="disk",name="train"}`, `lcache_source{name="train",source="/data/tr` + "\ufffd" + `ain"}`} {
+		if series[want] != 1 {
+			t.Errorf("%s is %v, want 1", want, series[want])
+		}
+	}
+	for name := range series {
+		if strings.Contains(name, "reason") || strings.Contains(name, "digest") {
+			t.Errorf("%s would be a new series each time", name)
+		}
+	}
+}
+
+// TestKinds: every metric says what it means, and the contract's counters are counters.
+func TestKinds(t *testing.T) {
+	s := listen(t, t.Output())
+	s.Add("", func() (engine.Status, error) { return full(), nil })
+	_, families := scrape(t, s)
+	for name, f := range families {
+		if f.GetHelp() == "" || f.GetType() == dto.MetricType_UNTYPED {
+			t.Errorf("%s: say in names.go whether it is a counter, and what it means", name)
+		}
+	}
+	for _, name := range []string{"hits", "misses", "samples_delivered", "log_write_bytes", "stall_seconds", "loop_wait_seconds", "corrupt_samples", "divergences"} {
+		if f := families["lcache_"+name]; f.GetType() != dto.MetricType_COUNTER {
+			t.Errorf("%s is a %v, want a counter", name, f.GetType())
+		}
+	}
+	for _, name := range []string{"epoch", "memory_bytes", "ready_batches", "rank_position", "cache_used_bytes"} {
+		if f := families["lcache_"+name]; f.GetType() != dto.MetricType_GAUGE {
+			t.Errorf("%s is a %v, want a gauge", name, f.GetType())
+		}
+	}
+}
+
+// TestSeveral: series of several servers are told apart by the name that they were given, and one that does not answer hides no other.
+func TestSeveral(t *testing.T) {
+	var log strings.Builder
+	s := listen(t, &log)
+	if series, _ := scrape(t, s); len(series) != 0 {
+		t.Errorf("without a server: %v", series)
+	}
+	for i, name := range []string{"train", "val"} {
+		status := full()
+		status.Jobs[0].Hits = int64(i + 1)
+		s.Add(name, func() (engine.Status, error) { return status, nil })
+	}
+	s.Add("gone", func() (engine.Status, error) { return engine.Status{}, errors.New("the server is gone") })
+	series, _ := scrape(t, s)
+	if series[`lcache_hits{name="train"}`] != 1 || series[`lcache_hits{name="val"}`] != 2 {
+		t.Errorf("hits: %v, %v, want 1 and 2", series[`lcache_hits{name="train"}`], series[`lcache_hits{name="val"}`])
+	}
+	for name := range series {
+		if strings.Contains(name, `name="gone"`) {
+			t.Errorf("%s of a server that did not answer", name)
+		}
+	}
+	if !strings.Contains(log.String(), "the server is gone") {
+		t.Errorf("the log does not say who did not answer: %s", log.String())
+	}
+}
+
+func TestListen(t *testing.T) {
+	s := listen(t, t.Output())
+	addr := strings.TrimSuffix(strings.TrimPrefix(s.URL(), "http://"), metrics.Path)
+	if _, err := metrics.Listen(addr, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "address already in use: choose another --metrics") {
+		t.Errorf("twice: %v", err)
+	}
+	every, err := metrics.Listen(":0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host, _, _ := net.SplitHostPort(strings.TrimPrefix(strings.TrimSuffix(every.URL(), metrics.Path), "http://")); host != "localhost" {
+		t.Errorf("on all addresses: %s", every.URL())
+	}
+	for range 2 {
+		if err := every.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	var none *metrics.Server
+	if err := none.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShutdownWaits: a scrape that has begun ends before Shutdown does, so what Shutdown is followed by may close what status reads.
+func TestShutdownWaits(t *testing.T) {
+	s, err := metrics.Listen("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered, leave, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	asked := false
+	s.Add("", func() (engine.Status, error) {
+		close(entered)
+		<-leave
+		asked = true
+		return full(), nil
+	})
+	go func() {
+		defer close(over)
+		if answer, err := http.Get(s.URL()); err == nil {
+			io.Copy(io.Discard, answer.Body)
+			answer.Body.Close()
+		}
+	}()
+	<-entered
+	done := make(chan error)
+	go func() { done <- s.Shutdown(context.Background()) }()
+	select {
+	case err := <-done:
+		t.Errorf("ended beside a scrape: %v", err)
+	default:
+	}
+	close(leave)
+	if err := <-done; err != nil || !asked {
+		t.Errorf("%v, asked %v", err, asked)
+	}
+	<-over
+	http.DefaultClient.CloseIdleConnections()
+}
