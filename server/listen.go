@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -24,13 +25,14 @@ type place struct {
 	ino  uint64   // of the socket file once it is ours
 }
 
-func openPlace(path string) (*place, error) {
+// openPlace makes the socket's directory if only that is missing: for its owner, and for a group to pass through.
+func openPlace(path string, group int) (*place, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	parent := filepath.Dir(path)
-	if err := os.Mkdir(parent, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := makeDir(parent, group); err != nil {
 		return nil, fmt.Errorf("make the socket's directory: %w", err)
 	}
 	fd, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -43,6 +45,50 @@ func openPlace(path string) (*place, error) {
 		return nil, fmt.Errorf("socket %s: its last name is longer than a socket's may be; choose another --socket", path)
 	}
 	return p, nil
+}
+
+func makeDir(dir string, group int) error {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil && group > 0 {
+		if err = advised(os.Chown(dir, -1, group), group); err == nil {
+			err = os.Chmod(dir, 0o710)
+		}
+		if err != nil {
+			os.Remove(dir) // else the next try would find it, for its owner alone
+		}
+	}
+	return err
+}
+
+// advised says who may give a group to a file.
+func advised(err error, group int) error {
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: only a member of group %d, or root, can let it in", err, group)
+	}
+	return err
+}
+
+// closedTo is the first directory on the way to the socket that members of a group may not pass; "": none is known. Who may more by an
+// access control list is not seen.
+func (p *place) closedTo(group int) string {
+	var up []string
+	for dir := filepath.Dir(p.path); ; dir = filepath.Dir(dir) {
+		up = append(up, dir)
+		if dir == "/" {
+			break
+		}
+	}
+	slices.Reverse(up)
+	for _, dir := range up {
+		var st unix.Stat_t
+		if unix.Stat(dir, &st) == nil && st.Mode&0o001 == 0 && (int(st.Gid) != group || st.Mode&0o010 == 0) {
+			return dir
+		}
+	}
+	return ""
 }
 
 // address is what bind and connect are given.
@@ -105,7 +151,7 @@ func (p *place) listen(mode fs.FileMode, group int) (*net.UnixListener, error) {
 	l.SetUnlinkOnClose(false) // remove does it, and only to our own
 	dir := int(p.dir.Fd())
 	if group > 0 {
-		err = unix.Fchownat(dir, p.name, -1, group, unix.AT_SYMLINK_NOFOLLOW)
+		err = advised(unix.Fchownat(dir, p.name, -1, group, unix.AT_SYMLINK_NOFOLLOW), group)
 	}
 	if err == nil {
 		err = unix.Fchmodat(dir, p.name, uint32(mode.Perm()), 0)

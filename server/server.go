@@ -22,7 +22,7 @@ import (
 
 // Options of Listen.
 type Options struct {
-	Path       string      // of the socket; its directory is made (0700) if only that is missing. Longer than 107 bytes is fine
+	Path       string      // of the socket; its directory is made (0700, or 0710 for AllowGroup) if only that is missing. Longer than 107 bytes is fine
 	Mode       fs.FileMode // of the socket file; 0: 0600
 	AllowGroup int         // gid whose members may connect too, and which the socket file gets; 0: none
 	Logger     *slog.Logger
@@ -73,7 +73,7 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 	if o.Mode == 0 {
 		o.Mode = 0o600
 	}
-	p, err := openPlace(o.Path)
+	p, err := openPlace(o.Path, o.AllowGroup)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +85,9 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 	if err != nil {
 		p.remove()
 		return nil, err
+	}
+	if dir := p.closedTo(o.AllowGroup); o.AllowGroup > 0 && dir != "" {
+		o.Logger.Warn("members of the group can't come to the socket: let them pass this directory, or choose another --socket", "group", o.AllowGroup, "directory", dir)
 	}
 	return &Server{engine: e, opts: o, limits: defaultLimits, place: p, listener: l,
 		closed: make(chan struct{}), idle: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}}, nil

@@ -48,6 +48,8 @@ func dial(path string) (*client, error) {
 		return nil, fmt.Errorf("no server at %s: start one with lcache serve --cache DIR", path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("the server at %s is gone: start it again with lcache serve --cache DIR", path)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("the server at %s is another user's, who has not let you in: see lcache serve --help, --socket-group", path)
 	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
@@ -102,10 +104,19 @@ func (c *client) ask(kind byte, body, answer any) error {
 	frame = append(frame, protocolVersion, kind, 0, 0)
 	frame = binary.LittleEndian.AppendUint32(frame, c.request)
 	if _, err := c.conn.Write(append(frame, payload...)); err != nil {
+		// One that refuses a client says so and closes, maybe before the question is sent.
+		if told := new(toldError); errors.As(c.answer(answer), &told) {
+			return told
+		}
 		return fmt.Errorf("ask server at %s: %w", c.path, err)
 	}
 	return c.answer(answer)
 }
+
+// toldError is what a server answered instead.
+type toldError struct{ path, message string }
+
+func (e *toldError) Error() string { return fmt.Sprintf("server at %s: %s", e.path, e.message) }
 
 func (c *client) answer(to any) error {
 	var head [12]byte
@@ -128,7 +139,7 @@ func (c *client) answer(to any) error {
 		if json.Unmarshal(body, &said) != nil || said.Message == "" {
 			said.Message = "an error without a message"
 		}
-		return fmt.Errorf("server at %s: %s", c.path, said.Message)
+		return &toldError{c.path, said.Message}
 	case head[4] != protocolVersion:
 		return fmt.Errorf("server at %s speaks protocol %d, this lcache %d: use the same version for both", c.path, head[4], protocolVersion)
 	case kind != frameJSON || binary.LittleEndian.Uint32(head[8:]) != c.request:

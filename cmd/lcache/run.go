@@ -46,7 +46,8 @@ type runOptions struct {
 	disk    float64 // bytes a second that the disk gives, read while it is written, by facts; 0: not known
 	command []string
 
-	jobGiven, listingGiven bool // by a flag or a variable
+	jobGiven, listingGiven bool     // by a flag or a variable
+	serverGiven            []string // flags and variables that a server which runs already has its own of
 }
 
 // namedSource is one of --source.
@@ -57,7 +58,6 @@ type namedSource struct {
 
 func newRunCommand(g *globals) *cobra.Command {
 	var o runOptions
-	o.serve.server.Mode, o.serve.engine.Layout = 0o600, "auto"
 	cmd := &cobra.Command{
 		Use:   "run --source [NAME=]SRC… [flags] -- COMMAND…",
 		Short: "List a source, serve it, run a training command beside it, and sum up",
@@ -68,7 +68,8 @@ func newRunCommand(g *globals) *cobra.Command {
 			"The cache is a folder in --cache ROOT, named after the source; a cache that ingest made can be given itself, and\n" +
 			"keeps its job if no other is given. With several sources each has a name, a cache and a server, and LCACHE_SOCKET_<NAME>\n" +
 			"beside LCACHE_SOCKET, which is the first one's. The flags of the job are the first source's; with --batch-size the\n" +
-			"others are kept in their own order, as validation reads them.",
+			"others are kept in their own order, as validation reads them.\n\n" +
+			"A cache that a server has already is used through that server, which keeps its own job and goes on when COMMAND ends.",
 		Example: "  lcache run --source /data/train -- python train.py\n" +
 			"  lcache run --source train=/data/train --source val=/data/val --cache /nvme/lcache \\\n" +
 			"    --recipe torch.distributed_sampler --epochs 90 --batch-size 256 -- torchrun --nproc-per-node 8 train.py\n" +
@@ -92,9 +93,9 @@ func newRunCommand(g *globals) *cobra.Command {
 	f.BoolVar(&o.ingest.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
 	f.IntVar(&o.ingest.Jobs, "jobs", 0, "files read at once while listing (default: chosen by lcache)")
 	f.BoolVar(&o.ingest.Relist, "relist", false, "look at every directory again, not only at changed ones")
-	f.StringVar(&o.serve.server.Path, "socket", "", "where to listen, for one source (default: lcache.sock in the cache)")
-	f.Var((*fileMode)(&o.serve.server.Mode), "socket-mode", "permissions of the socket")
-	f.Var(&choice{&o.serve.engine.Layout, []string{"auto", "log"}}, "layout", "how samples lie on disk: log is reordered every epoch; auto chooses")
+	addSocketFlags(f, &o.serve, "where to listen, for one source (default: lcache.sock in the cache)")
+	addLayoutFlag(f, &o.serve.engine.Layout)
+	addMetricsFlag(f, &o.serve.metrics)
 	addIOFlags(f, &o.ingest.IO)
 	f.StringVar(&o.facts, "facts", "", "what lcache doctor --save wrote: how fast the disk is, for the summary")
 	f.BoolVar(&g.json, "json", false, "the summary as JSON")
@@ -132,6 +133,11 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 	}
 	o.jobGiven = given("recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param")
 	o.listingGiven = given("ext", "flat")
+	for _, name := range []string{"budget", "memory", "relist", "socket", "socket-mode", "socket-group", "layout", "io"} {
+		if given(name) {
+			o.serverGiven = append(o.serverGiven, "--"+name)
+		}
+	}
 	o.ingest.NoPrefill = true
 	o.serve.engine.IO, o.serve.engine.Memory = o.ingest.IO, o.ingest.Memory
 	if o.facts != "" {
@@ -139,6 +145,9 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 		if o.disk, err = readDiskRate(o.facts); err != nil {
 			return err
 		}
+	}
+	if err := o.serve.finishSocket(given("socket-mode")); err != nil {
+		return err
 	}
 	if len(o.sources) > 1 {
 		if o.serve.server.Path != "" {

@@ -65,9 +65,7 @@ func (r *runner) runCommand(path string, signals *signals) (done commandDone, er
 			}
 		case <-sample.C:
 			for _, s := range r.serving {
-				if jobs := s.engine.Status().Jobs; len(jobs) > 0 && jobs[0].SamplesDelivered > 0 {
-					s.ready.add(float64(jobs[0].ReadyBatches))
-				}
+				s.sample()
 			}
 		case err := <-ended:
 			done = commandDone{name: commandName(r.command), seconds: time.Since(began).Seconds()}

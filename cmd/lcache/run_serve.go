@@ -15,6 +15,7 @@ import (
 
 	"lcache/caches"
 	"lcache/engine"
+	"lcache/metrics"
 	"lcache/server"
 )
 
@@ -26,19 +27,21 @@ type runner struct {
 	out, logs io.Writer
 	version   string
 	logger    *slog.Logger
+	metrics   *metrics.Server
 	serving   []*serving
 	folder    string // in each root; "": by the source
 }
 
-// serving is one source that is being served.
+// serving is one source that is being served, by this process or by another.
 type serving struct {
 	namedSource
 	dirs   []string
+	other  *attachment // nil: what follows is ours
 	engine *engine.Engine
 	server *server.Server
 	entry  *entry
 	served chan error
-	last   engine.Status // after the last client has gone
+	last   engine.Status // after the last client has gone; of another's server, when COMMAND had ended
 	ready  mean          // batches that lay ready, while it ran
 }
 
@@ -47,6 +50,10 @@ func (r *runner) prepare(ctx context.Context) error {
 	bar := newProgress(r.globals, r.logs)
 	defer bar.done()
 	r.logger = newLogger(r.globals, bar, slog.LevelWarn)
+	var err error
+	if r.metrics, err = listenMetrics(r.serve.metrics, r.logger); err != nil {
+		return err
+	}
 	roots, from, err := cacheRoots(r.roots)
 	if err != nil {
 		return err
@@ -54,6 +61,9 @@ func (r *runner) prepare(ctx context.Context) error {
 	r.remark(bar, func(w io.Writer) {
 		if len(r.roots) == 0 {
 			writeDefaults(w, []engine.Default{rootDefault(roots, from)})
+		}
+		if url := r.metrics.URL(); url != "" {
+			fmt.Fprintf(w, "%-9s %s\n", "metrics", url)
 		}
 	})
 	r.roots = roots
@@ -68,7 +78,7 @@ func (r *runner) prepare(ctx context.Context) error {
 		}
 	}
 	for i, s := range r.sources {
-		if err := r.serveSource(ctx, i, s, bar); err != nil {
+		if err := r.openSource(ctx, i, s, bar); err != nil {
 			if s.name != "" {
 				err = fmt.Errorf("%s: %w", s.name, err)
 			}
@@ -107,15 +117,32 @@ func onlyCache(roots []string) (only caches.Cache, err error) {
 	return only, usagef("no source: give --source, of which %s has %s", roots[0], strings.Join(known, ", "))
 }
 
-// serveSource brings one source's cache up to date and opens its server.
-func (r *runner) serveSource(ctx context.Context, n int, s namedSource, bar *progress) error {
-	o := r.ingest
-	o.Source, o.Dirs = s.source, r.home(s.source)
-	r.keep(n, &o)
-	o.Progress, o.Logger = bar.update, r.logger
+// openSource finds the server of one source, or makes one.
+func (r *runner) openSource(ctx context.Context, n int, s namedSource, bar *progress) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	dirs := r.home(s.source)
+	switch attached, err := r.attach(s, dirs, bar); {
+	case err != nil:
+		return err
+	case attached != nil:
+		r.serving = append(r.serving, attached)
+	default:
+		if err := r.serveSource(ctx, n, s, dirs, bar); err != nil {
+			return err
+		}
+	}
+	r.metrics.Add(s.name, r.serving[n].status)
+	return nil
+}
+
+// serveSource brings one source's cache up to date and opens its server.
+func (r *runner) serveSource(ctx context.Context, n int, s namedSource, dirs []string, bar *progress) error {
+	o := r.ingest
+	o.Source, o.Dirs = s.source, dirs
+	r.keep(n, &o)
+	o.Progress, o.Logger = bar.update, r.logger
 	report, err := engine.Ingest(ctx, o)
 	if err != nil {
 		return err
@@ -143,7 +170,7 @@ func (r *runner) serveSource(ctx context.Context, n int, s namedSource, bar *pro
 		sv.served <- err
 	}()
 	r.remark(bar, func(w io.Writer) {
-		fmt.Fprintln(w, servedText(s, report))
+		fmt.Fprintln(w, servedText(s, "serving", report.Dirs, report.Samples, report.Bytes))
 		defaults := report.Defaults
 		for _, d := range sv.engine.Defaults() {
 			if !slices.ContainsFunc(defaults, func(other engine.Default) bool { return other.Name == d.Name }) && !(d.Name == "budget" && o.Budget > 0) {
@@ -200,32 +227,53 @@ func inOrder(j engine.Job) engine.Job {
 		Params: map[string]string{"shuffle": "false"}}
 }
 
-func servedText(s namedSource, r *engine.IngestReport) string {
-	name := cmp.Or(s.name, "serving")
-	return fmt.Sprintf("%-9s %s", name, joined(oneLine(s.source)+" from "+strings.Join(r.Dirs, ","), plural(int64(r.Samples), "sample", "samples"), bytesText(r.Bytes)))
+// servedText says what is served from where; verb stands in for the name of a source that has none.
+func servedText(s namedSource, verb string, dirs []string, samples int, bytes int64) string {
+	return fmt.Sprintf("%-9s %s", cmp.Or(s.name, verb), joined(oneLine(s.source)+" from "+strings.Join(dirs, ","), plural(int64(samples), "sample", "samples"), bytesText(bytes)))
 }
 
 // environment adds to env how COMMAND reaches the servers.
 func (r *runner) environment(env []string) []string {
 	for _, s := range r.serving {
 		if s.name != "" {
-			env = append(env, environmentName(s.name)+"="+s.server.Path())
+			env = append(env, environmentName(s.name)+"="+s.socket())
 		}
 	}
-	return append(env, envName("socket")+"="+r.serving[0].server.Path())
+	return append(env, envName("socket")+"="+r.serving[0].socket())
 }
 
-// stop ends the servers the clean way: clients go first, then the last status is taken, then the caches are closed.
+// stop ends the servers the clean way: clients go first, then the last status is taken, then the caches are closed. Metrics go before
+// all of them: a scrape reads what is closed here.
 func (r *runner) stop() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
+	err = r.metrics.Shutdown(ctx)
 	for _, s := range r.serving {
 		err = errors.Join(err, s.stop(ctx))
 	}
 	return err
 }
 
+func (s *serving) socket() string {
+	if s.other != nil {
+		return s.other.client.path
+	}
+	return s.server.Path()
+}
+
+// status may be called concurrently.
+func (s *serving) status() (engine.Status, error) {
+	if s.other != nil {
+		return s.other.status()
+	}
+	return s.engine.Status(), nil
+}
+
 func (s *serving) stop(ctx context.Context) (err error) {
+	if s.other != nil {
+		s.last, err = s.other.leave()
+		return err
+	}
 	if s.server != nil {
 		err = s.server.Shutdown(ctx)
 		<-s.served
@@ -239,6 +287,13 @@ func (s *serving) stop(ctx context.Context) (err error) {
 func (r *runner) close() {
 	if err := r.stop(); err != nil {
 		r.logger.Warn("end the servers", "err", err)
+	}
+}
+
+// sample counts the batches that lie ready. A server that does not answer has none to count.
+func (s *serving) sample() {
+	if now, err := s.status(); err == nil && len(now.Jobs) > 0 && now.Jobs[0].SamplesDelivered > 0 {
+		s.ready.add(float64(now.Jobs[0].ReadyBatches))
 	}
 }
 

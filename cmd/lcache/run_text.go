@@ -24,16 +24,24 @@ type runSummary struct {
 type sourceSum struct {
 	Name    string        `json:"name"`
 	Source  string        `json:"source"`
+	Server  int           `json:"attached_to,omitempty"` // the process whose server it was, if it was there before; Status is since its start
 	Exact   string        `json:"exact"`
 	Verdict runVerdict    `json:"verdict"`
 	Status  engine.Status `json:"status"`
+
+	ofRun engine.Status
 }
 
 // sumUp prints the summary.
 func (r *runner) sumUp(done commandDone) error {
 	sum := runSummary{Command: r.command, ExitCode: done.code, Signal: int(done.signal), Seconds: done.seconds}
 	for _, s := range r.serving {
-		sum.Sources = append(sum.Sources, sourceSum{Name: s.name, Source: s.source, Exact: exactText(s.last), Verdict: judge(factsOf(s.last, s.ready.value(), r.disk)), Status: s.last})
+		of := s.ofRun()
+		one := sourceSum{Name: s.name, Source: s.source, Exact: exactText(of), Verdict: judge(factsOf(of, s.ready.value(), r.disk)), Status: s.last, ofRun: of}
+		if s.other != nil {
+			one.Server = s.other.pid
+		}
+		sum.Sources = append(sum.Sources, one)
 	}
 	if r.json {
 		return writeJSON(r.out, sum)
@@ -51,8 +59,11 @@ func writeRun(w io.Writer, done commandDone, sum runSummary) {
 		if len(sum.Sources) > 1 {
 			fmt.Fprintf(w, "\n%s · %s\n", s.Name, oneLine(s.Source))
 		}
-		writeEpochs(w, s.Status)
+		writeEpochs(w, s.ofRun)
 		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", s.Exact, s.Verdict.Bound, s.Verdict.Change)
+		if s.Server != 0 {
+			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.Server)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func TestWriteRun(t *testing.T) {
 			{Epoch: 1, Seconds: 277, Hits: 1281167, LogReadBytes: 138e9, LogWriteBytes: 138e9, LoopWaitSeconds: seconds(1.1), OrderDigest: digest("51c0ffee")},
 		}}
 	status := engine.Status{Jobs: []engine.JobStatus{job}}
-	train := sourceSum{Name: "train", Source: "/data/train", Exact: exactText(status), Verdict: judge(factsOf(status, 24, 0)), Status: status}
+	train := sourceSum{Name: "train", Source: "/data/train", Exact: exactText(status), Verdict: judge(factsOf(status, 24, 0)), Status: status, ofRun: status}
 	val := sourceSum{Name: "val", Source: "/data/val", Exact: exactText(engine.Status{}), Verdict: judge(runFacts{})}
 	const ended = "train.py ended (0) after 46 min 12 s\n"
 	const first = `epoch  time  MB/s   hits  source    read  written  loop waited  order

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/engine"
+	"lcache/metrics"
 	"lcache/server"
 )
 
@@ -21,13 +21,14 @@ import (
 const stopTime = 30 * time.Second
 
 type serveOptions struct {
-	engine engine.Options
-	server server.Options
+	engine  engine.Options
+	server  server.Options
+	group   group  // whose members may connect too
+	metrics string // host:port; "": nowhere
 }
 
 func newServeCommand(g *globals) *cobra.Command {
 	var o serveOptions
-	o.server.Mode = 0o600
 	cmd := &cobra.Command{
 		Use:   "serve --cache DIR[,DIR…]",
 		Short: "Serve a cache to the training processes of this machine",
@@ -38,12 +39,11 @@ func newServeCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	addCacheFlag(f, &o.engine.Dirs)
-	f.StringVar(&o.server.Path, "socket", "", "where to listen (default: lcache.sock in the cache)")
-	f.Var((*fileMode)(&o.server.Mode), "socket-mode", "permissions of the socket")
+	addSocketFlags(f, &o, "where to listen (default: lcache.sock in the cache)")
 	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
 	f.DurationVar(&o.server.Idle, "exit-idle", 0, "end when there was no client for so long, like 60s; 0: never")
-	o.engine.Layout = "auto"
-	f.Var(&choice{&o.engine.Layout, []string{"auto", "log"}}, "layout", "how samples lie on disk: log is reordered every epoch; auto chooses")
+	addLayoutFlag(f, &o.engine.Layout)
+	addMetricsFlag(f, &o.metrics)
 	addIOFlags(f, &o.engine.IO)
 	f.BoolVar(&g.json, "json", false, "the line that says where it serves as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -56,6 +56,9 @@ func newServeCommand(g *globals) *cobra.Command {
 		if o.server.Idle < 0 {
 			return usagef("--exit-idle %v: give 0 (never) or a time like 60s", o.server.Idle)
 		}
+		if err := o.finishSocket(cmd.Flags().Changed("socket-mode")); err != nil {
+			return err
+		}
 		var defaults []engine.Default
 		if o.server.Path == "" {
 			o.server.Path = socketOf(o.engine.Dirs)
@@ -64,31 +67,43 @@ func newServeCommand(g *globals) *cobra.Command {
 		logger := newLogger(g, cmd.ErrOrStderr(), slog.LevelInfo)
 		o.engine.Logger, o.server.Logger = logger, logger
 		o.engine.Version, o.server.Version = cmd.Version, cmd.Version
-		return serve(cmd.Context(), o, func(e *engine.Engine) error {
+		return serve(cmd.Context(), o, func(e *engine.Engine, m *metrics.Server) error {
 			if !g.quiet {
 				writeDefaults(cmd.ErrOrStderr(), append(defaults, e.Defaults()...))
 			}
 			if g.json {
-				return writeJSON(cmd.OutOrStdout(), map[string]any{"socket": o.server.Path, "pid": os.Getpid()})
+				return writeJSON(cmd.OutOrStdout(), servingLine{Socket: o.server.Path, Pid: os.Getpid(), Metrics: m.URL()})
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), servingText(e.Status(), o.server.Path, o.engine.Dirs))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), servingText(e.Status(), o.server.Path, o.engine.Dirs, m.URL()))
 			return err
 		})
 	}
 	return cmd
 }
 
+// servingLine is what serve says of itself, for programs.
+type servingLine struct {
+	Socket  string `json:"socket"`
+	Pid     int    `json:"pid"`
+	Metrics string `json:"metrics,omitempty"` // their URL
+}
+
 // serve runs until ctx ends, which is a clean stop and no error. ready is called when clients can connect.
-func serve(ctx context.Context, o serveOptions, ready func(*engine.Engine) error) (err error) {
-	e, err := engine.Open(ctx, o.engine)
+func serve(ctx context.Context, o serveOptions, ready func(*engine.Engine, *metrics.Server) error) (err error) {
+	m, err := listenMetrics(o.metrics, o.engine.Logger)
 	if err != nil {
 		return err
+	}
+	e, err := engine.Open(ctx, o.engine)
+	if err != nil {
+		return errors.Join(err, m.Shutdown(ctx))
 	}
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		defer cancel()
-		err = errors.Join(err, e.Close(stop))
+		err = errors.Join(err, m.Shutdown(stop), e.Close(stop)) // a scrape reads the engine
 	}()
+	m.Add("", func() (engine.Status, error) { return e.Status(), nil })
 	s, err := server.Listen(e, o.server)
 	if err != nil {
 		return err
@@ -101,7 +116,7 @@ func serve(ctx context.Context, o serveOptions, ready func(*engine.Engine) error
 
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
-	if err = ready(e); err == nil {
+	if err = ready(e, m); err == nil {
 		select {
 		case <-ctx.Done():
 		case <-s.Idle():
@@ -116,7 +131,7 @@ func serve(ctx context.Context, o serveOptions, ready func(*engine.Engine) error
 	return errors.Join(err, <-served)
 }
 
-func servingText(s engine.Status, socket string, cache []string) string {
+func servingText(s engine.Status, socket string, cache []string, metrics string) string {
 	name := strings.Join(cache, ",")
 	if len(s.Jobs) > 0 && s.Jobs[0].Name != "" {
 		name = s.Jobs[0].Name
@@ -125,19 +140,5 @@ func servingText(s engine.Status, socket string, cache []string) string {
 	if s.Direct {
 		direct = "O_DIRECT"
 	}
-	return fmt.Sprintf("serving %s on %s", name, joined(socket, "pid "+strconv.Itoa(os.Getpid()), s.IOEngine, direct))
-}
-
-// fileMode is a flag of permissions, in octal.
-type fileMode fs.FileMode
-
-func (m *fileMode) String() string { return fmt.Sprintf("%04o", uint32(*m)) }
-func (m *fileMode) Type() string   { return "MODE" }
-func (m *fileMode) Set(text string) error {
-	n, err := strconv.ParseUint(text, 8, 32)
-	if err != nil || n > 0o777 {
-		return fmt.Errorf("must be permissions in octal, like 0600")
-	}
-	*m = fileMode(n)
-	return nil
+	return fmt.Sprintf("serving %s on %s", name, joined(socket, "pid "+strconv.Itoa(os.Getpid()), s.IOEngine, direct, metrics))
 }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os/user"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"lcache/metrics"
+)
+
+// The flags that say where a server listens, and for whom: those of serve, and of run, which has servers of its own.
+
+const (
+	ownMode   = 0o600
+	groupMode = 0o660
+)
+
+func addSocketFlags(flags *pflag.FlagSet, o *serveOptions, usage string) {
+	o.server.Mode = ownMode
+	flags.StringVar(&o.server.Path, "socket", "", usage)
+	flags.Var((*fileMode)(&o.server.Mode), "socket-mode", "permissions of the socket")
+	flags.Var(&o.group, "socket-group", "a group whose members may connect too (--socket-mode is 0660 then)")
+}
+
+// finishSocket completes what the flags said about the socket: a group that can't come in is a mistake.
+func (o *serveOptions) finishSocket(modeGiven bool) error {
+	if o.group.name == "" {
+		return nil
+	}
+	if o.server.Path == "" {
+		return usagef("--socket-group %s needs --socket, in a folder that the group may enter: the cache is for its owner only", o.group.name)
+	}
+	if !modeGiven {
+		o.server.Mode = groupMode
+	}
+	if o.server.Mode&0o060 != 0o060 {
+		return usagef("--socket-mode %04o keeps out the members of --socket-group %s: leave it out, or give 0660", o.server.Mode, o.group.name)
+	}
+	o.server.AllowGroup = o.group.id
+	return nil
+}
+
+// fileMode is a flag of permissions, in octal.
+type fileMode fs.FileMode
+
+func (m *fileMode) String() string { return fmt.Sprintf("%04o", uint32(*m)) }
+func (m *fileMode) Type() string   { return "MODE" }
+func (m *fileMode) Set(text string) error {
+	n, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || n > 0o777 {
+		return errors.New("must be permissions in octal, like 0600")
+	}
+	if n&0o600 != 0o600 {
+		return errors.New("would keep out the server's own user: must be at least 0600")
+	}
+	*m = fileMode(n)
+	return nil
+}
+
+// group is a flag of a group of users, by name or number.
+type group struct {
+	name string // as given
+	id   int
+}
+
+func (g *group) String() string { return g.name }
+func (g *group) Type() string   { return "GROUP" }
+func (g *group) Set(text string) error {
+	id, err := strconv.Atoi(text)
+	if err != nil {
+		found, err := user.LookupGroup(text)
+		if err != nil {
+			return errors.New("this machine has no such group: see getent group")
+		}
+		if id, err = strconv.Atoi(found.Gid); err != nil {
+			return fmt.Errorf("has no number: %w", err)
+		}
+	}
+	if id <= 0 || id > 1<<31-1 {
+		return errors.New("must be a group of users, by its name or number, and not root's")
+	}
+	g.name, g.id = text, id
+	return nil
+}
+
+// address is a flag of where to listen.
+type address struct{ to *string }
+
+func (a address) String() string { return "" }
+func (a address) Type() string   { return "ADDR" }
+func (a address) Set(text string) error {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return errors.New("must be host:port or :port, like :9400 or 127.0.0.1:0")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return errors.New("its port must be a number from 0 to 65535")
+	}
+	*a.to = text
+	return nil
+}
+
+func addMetricsFlag(flags *pflag.FlagSet, to *string) {
+	flags.Var(address{to}, "metrics", "serve Prometheus metrics over HTTP at ADDR, like :9400 (default: not at all)")
+}
+
+// listenMetrics opens the place for metrics, if there is to be one. It comes before anything that takes long.
+func listenMetrics(addr string, logger *slog.Logger) (*metrics.Server, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	return metrics.Listen(addr, logger)
+}
+
+func addLayoutFlag(flags *pflag.FlagSet, to *string) {
+	*to = "auto"
+	flags.Var(&choice{to, []string{"auto", "log"}}, "layout", "how samples lie on disk: log is reordered every epoch; auto chooses")
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"lcache/metrics"
+)
+
+// lcache is a command in the folder of a script that is told in Go.
+func (s *script) lcache(words ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], words...)
+	cmd.Dir, cmd.Env, cmd.Stderr = s.work, s.env, s.t.Output()
+	return cmd
+}
+
+// ingested makes a small cache in the folder.
+func (s *script) ingested() {
+	s.t.Helper()
+	for i := range 10 {
+		if err := patterned(filepath.Join(s.work, "data", "a", fmt.Sprint(i)), "3000"); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if err := s.lcache("ingest", "--source", "data", "--cache", "cache", "--quiet").Run(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func scrape(t *testing.T, url string) string {
+	t.Helper()
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v %s", url, answer.Status, err, text)
+	}
+	return string(text)
+}
+
+// TestServeMetrics: what a monitor reads is what lcache status says of the same server.
+func TestServeMetrics(t *testing.T) {
+	s := newScript(t)
+	s.ingested()
+	cmd := s.lcache("serve", "--cache", "cache", "--quiet", "--metrics", "127.0.0.1:0")
+	line := s.start("serve", cmd)
+	defer s.end("serve", "stop")
+	url := line[strings.LastIndex(line, " ")+1:]
+	text := scrape(t, strings.TrimSpace(url))
+	document, err := s.lcache("status", "--socket", "cache/lcache.sock", "--json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status struct {
+		Pid   float64          `json:"pid"`
+		Limit float64          `json:"memory_limit_bytes"`
+		Jobs  []map[string]any `json:"jobs"`
+	}
+	if err := json.Unmarshal(document, &status); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"pid": status.Pid, "memory_limit_bytes": status.Limit}
+	for name, v := range status.Jobs[0] {
+		if n, ok := v.(float64); ok && !strings.HasSuffix(name, "_seconds") {
+			want[name] = n
+		}
+	}
+	for name, n := range want {
+		if line := fmt.Sprintf("\nlcache_%s{name=\"data\"} %v\n", name, n); !strings.Contains(text, line) {
+			t.Errorf("no line %q", strings.TrimSpace(line))
+		}
+	}
+	if len(want) < 20 {
+		t.Errorf("only %d numbers to compare", len(want))
+	}
+}
+
+// TestRunMetrics: one endpoint for all sources of a run, whoever serves them, until the run ends.
+func TestRunMetrics(t *testing.T) {
+	s := newScript(t)
+	s.ingested()
+	s.start("serve", s.lcache("serve", "--cache", "cache", "--quiet"))
+	defer s.end("serve", "stop")
+	var logs bytes.Buffer
+	r := &runner{globals: &globals{progress: "none"}, out: t.Output(), logs: &logs, version: "test"}
+	r.sources = []namedSource{{"train", filepath.Join(s.work, "data")}, {"val", filepath.Join(s.work, "data", "a")}}
+	r.roots = []string{filepath.Join(s.work, "root")}
+	r.ingest.NoPrefill, r.serve.metrics, r.serve.server.Mode = true, "127.0.0.1:0", ownMode
+	t.Setenv("XDG_RUNTIME_DIR", s.work)
+	// The first one's cache is served by a process of its own.
+	if err := os.Mkdir(r.roots[0], 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(s.work, "cache"), r.home(r.sources[0].source)[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.prepare(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	url := r.metrics.URL()
+	text := scrape(t, url)
+	for _, want := range []string{`lcache_samples{name="train"} 10`, `lcache_samples{name="val"} 10`, fmt.Sprintf(`lcache_pid{name="val"} %d`, os.Getpid()), fmt.Sprintf(`lcache_pid{name="train"} %d`, s.server.Process.Pid)} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no line %s", want)
+		}
+	}
+	if !strings.Contains(logs.String(), "metrics   "+url+"\n") {
+		t.Errorf("where the metrics are is not said:\n%s", logs.String())
+	}
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := http.Get(url); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after the run: %v", err)
+	}
+}
+
+func TestMetricsAddressInUse(t *testing.T) {
+	m, err := metrics.Listen("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Shutdown(context.Background())
+	s := newScript(t)
+	s.ingested()
+	addr := strings.TrimSuffix(strings.TrimPrefix(m.URL(), "http://"), metrics.Path)
+	var stderr bytes.Buffer
+	cmd := s.lcache("serve", "--cache", "cache", "--metrics", addr)
+	cmd.Stderr = &stderr
+	err = cmd.Run()
+	want := fmt.Sprintf("lcache serve: listen for metrics: listen tcp %s: bind: address already in use: choose another --metrics\n", addr)
+	if cmd.ProcessState.ExitCode() != exitError || stderr.String() != want {
+		t.Errorf("%v: %s", err, stderr.String())
+	}
+}
+
+// TestOtherUsers: members of --socket-group are served, others are not, whatever the mode of the socket. A process of another user
+// that asks for the status is what a training process of that user is to the server.
+func TestOtherUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: can't start a process of another user")
+	}
+	const nobody, team, own = 65534, 54321, 54322
+	s := newScript(t)
+	s.ingested()
+	for _, c := range []struct {
+		name   string
+		flags  []string
+		gid    uint32
+		groups []uint32
+		want   string
+	}{
+		{"a member", []string{"--socket-group", "54321"}, team, nil, "data · epoch 0"},
+		{"a member by a supplementary group", []string{"--socket-group", "54321"}, own, []uint32{own, team}, "data · epoch 0"},
+		{"no member", []string{"--socket-group", "54321"}, own, nil, "is another user's, who has not let you in"},
+		{"no member, but an open socket", []string{"--socket-group", "54321", "--socket-mode", "0666"}, own, nil, "user 65534 may not use this server of user 0"},
+		{"an open socket alone", []string{"--socket-mode", "0666"}, team, nil, "user 65534 may not use this server of user 0"},
+		{"nothing said", nil, team, nil, "is another user's, who has not let you in"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "lcache-test-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(dir)
+			if err := os.Chmod(dir, 0o711); err != nil {
+				t.Fatal(err)
+			}
+			socket := filepath.Join(dir, "s")
+			s.t = t
+			s.start("serve", s.lcache(append([]string{"serve", "--cache", "cache", "--quiet", "--socket", socket}, c.flags...)...))
+			defer s.end("serve", "stop")
+			asks := exec.Command("/proc/self/exe", "status", "--socket", socket) // where the test's binary lies may be root's alone
+			asks.Env, asks.Dir = s.env, "/"
+			asks.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: c.gid, Groups: c.groups}}
+			if said, err := asks.CombinedOutput(); !strings.Contains(string(said), c.want) {
+				t.Errorf("%v: %s, want %s", err, said, c.want)
+			}
+		})
+	}
+}
