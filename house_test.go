@@ -36,12 +36,12 @@ var mayImport = map[string][]string{
 	"fetch":      {"logfile", "staging", "source", "metaindex", "sample"},
 	"reorder":    {"fetch", "logfile", "staging", "metaindex", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "reorder", "fetch", "deliver", "plan", "cgroup"},
+	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "reorder", "fetch", "deliver", "plan", "caches", "cgroup"},
 	"server":     {"deliver", "engine", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
 	"metrics":    {"engine"},
-	"doctor":     {"blockio", "source", "sample", "cgroup"},
+	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
 	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "plan", "shuffle", "source", "sample"},
 }
 

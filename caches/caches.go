@@ -1,5 +1,5 @@
-// Package caches knows caches from outside: where they lie by default, which ones a root holds, who uses them, and how one is
-// removed. A Cache describes one directory; List, Look and Remove are all there is to do with it.
+// Package caches knows caches from outside: where they lie by default and on which file systems they may, which ones a root holds,
+// who uses them, and how one is removed. A Cache describes one directory; List, Look and Remove are all there is to do with it.
 //
 // Nothing here opens a cache, reads a sample or needs the cache's source: what is unfinished, damaged or made by another version
 // of lcache can be listed and removed all the same. All functions may be called concurrently, also beside running servers.

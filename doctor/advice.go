@@ -3,6 +3,8 @@ package doctor
 import (
 	"fmt"
 	"math"
+
+	"lcache/caches"
 )
 
 // Verdict is whether lcache would help.
@@ -76,7 +78,7 @@ func (a *Advice) judge(f *Facts) {
 	r := f.Reading
 	faster := a.Expected / a.Now
 	switch {
-	case uint64(r.Bytes) <= f.Memory.Available/2 && r.Nature != Network:
+	case uint64(r.Bytes) <= f.Memory.Available/2 && r.Nature != caches.Network:
 		a.Verdict = Bother
 		a.Why = fmt.Sprintf("all %s of it fit into memory: from the second epoch on the page cache has them", size(uint64(r.Bytes)))
 	case faster < worthwhile:

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+
+	"lcache/caches"
 )
 
 // State is how a finding stands.
@@ -136,17 +138,17 @@ func (p *Place) checkKind() Check {
 	switch {
 	case p.NoWrite != "":
 		c.State, c.Found, c.Do = Bad, c.Found+": "+p.NoWrite, "make it writable for this user, or give another --cache"
-	case p.Nature == Network:
+	case p.Nature == caches.Network:
 		c.State, c.Found, c.Do = Bad, c.Found+": over a network", elsewhere
-	case p.Nature == RAM:
+	case p.Nature == caches.RAM:
 		c.State, c.Found, c.Do = Bad, c.Found+": memory, not a disk", elsewhere
-	case p.Nature == Layered:
+	case p.Nature == caches.Layered:
 		c.State, c.Found, c.Do = Better, c.Found+": the container's own layer, lost with it", "mount a folder of the host's SSD: docker run -v /nvme/lcache:/cache"
-	case p.Nature == Copying:
+	case p.Nature == caches.Copying:
 		c.State, c.Found, c.Do = Better, c.Found+": writes every block to a new place, which a log that is rewritten every epoch wears out", "use ext4 or xfs; on btrfs: chattr +C on the empty directory"
-	case p.Nature == User:
+	case p.Nature == caches.User:
 		c.State, c.Found, c.Do = Better, c.Found+": every transfer goes through another process", "use ext4 or xfs on a local SSD"
-	case p.Nature == Unknown:
+	case p.Nature == caches.Unknown:
 		c.State, c.Found, c.Do = Unseen, c.Found+": not one that lcache knows", "see below whether it has O_DIRECT and is fast; ext4 and xfs are known to be"
 	}
 	return c

@@ -3,6 +3,8 @@ package doctor
 import (
 	"testing"
 	"testing/fstest"
+
+	"lcache/caches"
 )
 
 // tree is a /proc and /sys made of texts.
@@ -77,28 +79,13 @@ func TestCapability(t *testing.T) {
 	}
 }
 
-func TestFileSystems(t *testing.T) {
-	for magic, want := range map[int64]struct {
-		kind   string
-		nature Nature
-	}{
-		0xef53: {"ext4", Local}, 0x58465342: {"xfs", Local}, 0x9123683e: {"btrfs", Copying}, 0x794c7630: {"overlay", Layered}, 0x6969: {"nfs", Network},
-		0x01021994: {"tmpfs", RAM}, -0xacb2be: {"cifs", Network}, 0x65735546: {"fuse", User}, 0x1234: {"0x1234", Unknown},
-	} {
-		var p Place
-		if p.named(magic); p.Kind != want.kind || p.Nature != want.nature {
-			t.Errorf("%#x: %s %s, want %+v", magic, p.Kind, p.Nature, want)
-		}
-	}
-}
-
 func TestFloor(t *testing.T) {
 	for _, c := range []struct{ size, free, floor, room uint64 }{
 		{1 << 40, 500 << 30, 1 << 40 / 20, 500<<30 - 1<<40/20},
 		{100 << 30, 50 << 30, 10 << 30, 40 << 30},
 		{100 << 30, 5 << 30, 10 << 30, 0},
 	} {
-		p := Place{Size: c.size, Free: c.free, Floor: floorOf(c.size)}
+		p := Place{Size: c.size, Free: c.free, Floor: caches.Floor(c.size)}
 		if p.Floor != c.floor || p.room() != c.room {
 			t.Errorf("%d free of %d: floor %d, room %d; want %d, %d", c.free, c.size, p.Floor, p.room(), c.floor, c.room)
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"lcache/caches"
 )
 
 // Place is a cache directory and the file system that it is on.
@@ -16,62 +18,31 @@ type Place struct {
 	Seen string `json:"seen"` // what was looked at: Dir, or the nearest folder above it that exists
 	ID   uint64 `json:"-"`    // of the file system's device
 
-	Kind       string  `json:"file_system"` // "ext4"; an unknown one by its number
-	Nature     Nature  `json:"nature"`
-	Block      string  `json:"block_device,omitempty"` // its name, as far as the kernel tells
-	Rotational bool    `json:"rotational,omitempty"`   // what the kernel says; virtual disks often say so wrongly
-	Size       uint64  `json:"size_bytes"`
-	Free       uint64  `json:"free_bytes"`  // for this user
-	Floor      uint64  `json:"floor_bytes"` // that a cache leaves free
-	Direct     bool    `json:"direct"`      // O_DIRECT
-	MemAlign   int     `json:"memory_align,omitempty"`
-	OffAlign   int     `json:"offset_align,omitempty"`
-	NoWrite    string  `json:"no_write,omitempty"` // why no file can be made there
-	Device     *Device `json:"device,omitempty"`
-	NoDevice   string  `json:"no_device,omitempty"` // why it was not measured
+	Kind       string        `json:"file_system"` // "ext4"; an unknown one by its number
+	Nature     caches.Nature `json:"nature"`
+	Block      string        `json:"block_device,omitempty"` // its name, as far as the kernel tells
+	Rotational bool          `json:"rotational,omitempty"`   // what the kernel says; virtual disks often say so wrongly
+	Size       uint64        `json:"size_bytes"`
+	Free       uint64        `json:"free_bytes"`  // for this user
+	Floor      uint64        `json:"floor_bytes"` // that a cache leaves free
+	Direct     bool          `json:"direct"`      // O_DIRECT
+	MemAlign   int           `json:"memory_align,omitempty"`
+	OffAlign   int           `json:"offset_align,omitempty"`
+	NoWrite    string        `json:"no_write,omitempty"` // why no file can be made there
+	Device     *Device       `json:"device,omitempty"`
+	NoDevice   string        `json:"no_device,omitempty"` // why it was not measured
 }
-
-// Nature is what kind of file system something is, for a cache.
-type Nature string
-
-// What a file system can be.
-const (
-	Local   Nature = "local"   // on a block device: what a cache wants
-	Copying Nature = "copying" // local, but a block that is written again goes elsewhere, or is kept in a second cache
-	Layered Nature = "layered" // a container's own layer
-	User    Nature = "user"    // served by a process
-	Network Nature = "network"
-	RAM     Nature = "memory"
-	Unknown Nature = "unknown"
-)
-
-// kinds names the file systems that statfs tells by number.
-var kinds = map[int64]struct {
-	name   string
-	nature Nature
-}{
-	unix.EXT4_SUPER_MAGIC: {"ext4", Local}, unix.XFS_SUPER_MAGIC: {"xfs", Local}, unix.F2FS_SUPER_MAGIC: {"f2fs", Local},
-	unix.BTRFS_SUPER_MAGIC: {"btrfs", Copying}, 0x2fc12fc1: {"zfs", Copying}, 0xca451a4e: {"bcachefs", Copying},
-	unix.OVERLAYFS_SUPER_MAGIC: {"overlay", Layered}, unix.FUSE_SUPER_MAGIC: {"fuse", User},
-	unix.NFS_SUPER_MAGIC: {"nfs", Network}, unix.SMB_SUPER_MAGIC: {"smb", Network}, unix.CIFS_SUPER_MAGIC: {"cifs", Network},
-	unix.SMB2_SUPER_MAGIC: {"smb2", Network}, unix.CEPH_SUPER_MAGIC: {"ceph", Network}, 0x0bd00bd0: {"lustre", Network},
-	unix.AFS_SUPER_MAGIC: {"afs", Network}, unix.V9FS_MAGIC: {"9p", Network}, 0x47504653: {"gpfs", Network}, 0x19830326: {"beegfs", Network},
-	unix.TMPFS_MAGIC: {"tmpfs", RAM}, unix.RAMFS_MAGIC: {"ramfs", RAM}, unix.HUGETLBFS_MAGIC: {"hugetlbfs", RAM},
-}
-
-// floorOf is what a cache leaves free of a file system, in bytes.
-func floorOf(size uint64) uint64 { return max(10<<30, size/20) }
 
 func lookAtPlace(root fs.FS, dir string) Place {
 	p := Place{Dir: dir, Seen: nearest(dir)}
 	var st unix.Statfs_t
 	if err := unix.Statfs(p.Seen, &st); err != nil {
-		p.Kind, p.Nature, p.NoWrite = "unknown", Unknown, err.Error()
+		p.Kind, p.Nature, p.NoWrite = "unknown", caches.Unknown, err.Error()
 		return p
 	}
-	p.named(int64(st.Type))
+	p.Kind, p.Nature = caches.FileSystem(int64(st.Type))
 	p.Size, p.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
-	p.Floor = floorOf(p.Size)
+	p.Floor = caches.Floor(p.Size)
 	var of unix.Stat_t
 	if unix.Stat(p.Seen, &of) == nil {
 		p.ID = of.Dev
@@ -79,14 +50,6 @@ func lookAtPlace(root fs.FS, dir string) Place {
 	}
 	p.tryDirect()
 	return p
-}
-
-// named says what file system a number of statfs means.
-func (p *Place) named(magic int64) {
-	p.Kind, p.Nature = fmt.Sprintf("%#x", uint32(magic)), Unknown
-	if k, ok := kinds[int64(uint32(magic))]; ok {
-		p.Kind, p.Nature = k.name, k.nature
-	}
 }
 
 // nearest is dir itself, or the first folder above it that exists: where ingest would make it.
@@ -147,9 +110,9 @@ func (p *Place) wrong() string {
 	switch {
 	case p.NoWrite != "":
 		return "no file can be made there"
-	case p.Nature == Network:
+	case p.Nature == caches.Network:
 		return "a network file system is not measured"
-	case p.Nature == RAM:
+	case p.Nature == caches.RAM:
 		return "it is memory"
 	case !p.Direct:
 		return "without O_DIRECT the page cache would be measured"

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/caches"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -30,13 +31,13 @@ type ReadOptions struct {
 
 // Reading is how fast a source's files are read today, without lcache.
 type Reading struct {
-	Source  string   `json:"source"`
-	Kind    string   `json:"file_system"`
-	Nature  Nature   `json:"nature"`
-	Files   int      `json:"files"`
-	Bytes   int64    `json:"bytes"`
-	Listing float64  `json:"listing_seconds"`
-	Readers []Reader `json:"readers"` // with 1 and with manyReaders at once
+	Source  string        `json:"source"`
+	Kind    string        `json:"file_system"`
+	Nature  caches.Nature `json:"nature"`
+	Files   int           `json:"files"`
+	Bytes   int64         `json:"bytes"`
+	Listing float64       `json:"listing_seconds"`
+	Readers []Reader      `json:"readers"` // with 1 and with manyReaders at once
 }
 
 // Reader is what some readers at once got, each reading whole files in random order.
@@ -114,10 +115,10 @@ func list(ctx context.Context, o ReadOptions) (entries []sample.Entry, name stri
 }
 
 func statfsOf(path string) (p Place) {
-	p.Kind, p.Nature = "unknown", Unknown
+	p.Kind, p.Nature = "unknown", caches.Unknown
 	var st unix.Statfs_t
 	if unix.Statfs(path, &st) == nil {
-		p.named(int64(st.Type))
+		p.Kind, p.Nature = caches.FileSystem(int64(st.Type))
 	}
 	return p
 }

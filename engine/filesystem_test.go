@@ -30,3 +30,26 @@ func TestRefuseMemory(t *testing.T) {
 		t.Errorf("another file system: %v", err)
 	}
 }
+
+// TestRefuseNetwork: refused by the number that the kernel gives, signed or not; what is only slow is not.
+func TestRefuseNetwork(t *testing.T) {
+	for _, c := range []struct {
+		magic int64
+		want  string
+	}{
+		{unix.NFS_SUPER_MAGIC, "network file system (nfs)"},
+		{-0xacb2be, "network file system (cifs)"},
+		{0x0bd00bd0, "network file system (lustre)"},
+		{0x19830326, "network file system (beegfs)"},
+		{unix.EXT4_SUPER_MAGIC, ""},
+		{unix.OVERLAYFS_SUPER_MAGIC, ""},
+		{unix.FUSE_SUPER_MAGIC, ""},
+		{unix.V9FS_MAGIC, ""}, // the root of some sandboxes
+		{0x1234, ""},
+	} {
+		err := refuseKind("/cache", c.magic)
+		if want := "/cache is on a " + c.want + ": a cache belongs on a local SSD; give another --cache"; c.want != "" && (err == nil || err.Error() != want) || c.want == "" && err != nil {
+			t.Errorf("%#x: got %v, want %q", c.magic, err, c.want)
+		}
+	}
+}

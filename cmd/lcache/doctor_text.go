@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"lcache/caches"
 	"lcache/doctor"
 )
 
@@ -65,7 +66,7 @@ func cold(s *doctor.Reading, r doctor.Reader) string {
 	if r.Failed > 0 {
 		failed = plural(r.Failed, "file", "files") + " could not be read"
 	}
-	if s.Nature == doctor.Network || r.Bytes == 0 {
+	if s.Nature == caches.Network || r.Bytes == 0 {
 		return failed
 	}
 	from := "from the device"
