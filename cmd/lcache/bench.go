@@ -28,8 +28,8 @@ func newBenchCommand(g *globals) *cobra.Command {
 	f := cmd.Flags()
 	addCacheFlag(f, &o.engine.Dirs)
 	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.StringVar(&o.python, "python", "python3", "the Python to read with")
-	f.StringVar(&o.client, "client", "", "the folder that has the Python package lcache (default: as installed, else ./python)")
+	f.StringVar(&o.python, "python", "python3", "the `PYTHON` to read with")
+	f.StringVar(&o.client, "client", "", "the `DIR` that has the Python package lcache (default: as installed, else ./python)")
 	addIOFlags(f, &o.engine.IO)
 	f.BoolVar(&g.json, "json", false, "the figures as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -33,14 +33,14 @@ func newDemoCommand(g *globals) *cobra.Command {
 		Example: "  lcache demo\n  lcache demo --source /data/train --dir /nvme --epochs 2",
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.source, "source", "", "a folder of folders of files (default: the Go toolchain's src)")
-	f.StringVar(&o.dir, "dir", ".", "where the cache's temporary folder is made")
+	f.StringVar(&o.source, "source", "", "a `DIR` of folders of files (default: the Go toolchain's src)")
+	f.StringVar(&o.dir, "dir", ".", "the `DIR` where the cache's temporary folder is made")
 	f.BoolVar(&o.keep, "keep", false, "leave the caches there")
 	f.IntVar(&o.epochs, "epochs", o.epochs, "epochs to read")
 	f.IntVar(&o.world, "world-size", o.world, "ranks, one process each")
 	f.IntVar(&o.batch, "batch-size", o.batch, "samples in a mini-batch")
-	f.StringVar(&o.python, "python", "python3", "the Python to read with")
-	f.StringVar(&o.client, "client", "python", "the folder that has the Python package lcache")
+	f.StringVar(&o.python, "python", "python3", "the `PYTHON` to read with")
+	f.StringVar(&o.client, "client", "python", "the `DIR` that has the Python package lcache")
 	f.BoolVar(&g.json, "json", false, "the figures as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.complete(); err != nil {

@@ -36,9 +36,9 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Var(dirs{&o.look.Dirs}, "cache", "where the cache is or will be (default: the working directory)")
-	f.StringVar(&o.source, "source", "", "your files: a directory")
+	f.StringVar(&o.source, "source", "", "your files: `SRC`, a directory")
 	f.DurationVar(&o.time, "time", o.time, "for reading --source, its listing included")
-	f.StringVar(&o.save, "save", "", "a file to write the facts to, as JSON")
+	f.StringVar(&o.save, "save", "", "a `FILE` to write the facts to, as JSON")
 	f.BoolVar(&o.look.NoDevice, "no-device", false, "measure no device")
 	addIOFlags(f, &io)
 	f.BoolVar(&g.json, "json", false, "facts and findings as JSON")

@@ -164,8 +164,8 @@ func (p params) Set(text string) error {
 
 // addJobFlags gives a command the flags that say in which order a job will read. None of them is needed.
 func addJobFlags(flags *pflag.FlagSet, job *engine.Job) {
-	flags.StringVar(&job.Recipe, "recipe", "", "whose shuffle: see lcache order --list (default: as the source lists it)")
-	flags.StringVar(&job.Seed, "seed", "", "the shuffle's seed (default: the recipe's)")
+	flags.StringVar(&job.Recipe, "recipe", "", "`NAME` of the shuffle: see lcache order --list (default: as the source lists it)")
+	flags.StringVar(&job.Seed, "seed", "", "the shuffle's seed `S` (default: the recipe's)")
 	flags.IntVar(&job.Epochs, "epochs", 0, "how many epochs there will be; 0: unknown")
 	flags.IntVar(&job.BatchSize, "batch-size", 0, "samples in one mini-batch of one rank (default: the recipe's)")
 	flags.IntVar(&job.World, "world-size", 0, "ranks in all (default 1)")

@@ -21,7 +21,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 			"  lcache ingest --source /data/train --cache /nvme0/c,/nvme1/c --budget 400GB",
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Source, "source", "", "the dataset: a directory")
+	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory")
 	addCacheFlag(f, &o.Dirs)
 	addJobFlags(f, &o.Job)
 	f.Var(size{&o.Budget}, "budget", "disk space the cache may take (default: what the dataset needs, if free)")

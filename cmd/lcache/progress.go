@@ -35,7 +35,7 @@ func newProgress(g *globals, out io.Writer) *progress {
 	mode := g.progress
 	if mode == "auto" {
 		mode = "plain"
-		if isTerminal(out) && os.Getenv("TERM") != "dumb" {
+		if isTerminal(out) && os.Getenv("TERM") != "dumb" && columns(out) >= besideBar+narrowest {
 			mode = "bar"
 		}
 	}
@@ -48,6 +48,26 @@ func newProgress(g *globals, out io.Writer) *progress {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// A line that is wider than the terminal can't be cleared again. Beside the bar it has the stage, counts, speed and time.
+const (
+	besideBar = 60
+	widest    = 28
+	narrowest = 4
+)
+
+// barWidth is how wide a bar may be on a terminal of so many columns.
+func barWidth(columns int) int { return min(max(columns-besideBar, narrowest), widest) }
+
+// columns is the width of the terminal that out is; 80 if it can't be told.
+func columns(out io.Writer) int {
+	if f, ok := out.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 80
 }
 
 func (p *progress) update(u engine.Progress) {
@@ -109,7 +129,7 @@ func (p *progress) draw(u engine.Progress) {
 		}
 		p.bar = progressbar.NewOptions64(total,
 			progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(fmt.Sprintf("%-9s", u.Stage)),
-			progressbar.OptionShowBytes(u.Unit == "bytes"), progressbar.OptionShowCount(), progressbar.OptionSetWidth(28),
+			progressbar.OptionShowBytes(u.Unit == "bytes"), progressbar.OptionShowCount(), progressbar.OptionSetWidth(barWidth(columns(p.out))),
 			progressbar.OptionSetSpinnerChangeInterval(0), // else a goroutine goes on drawing a bar that is over
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "━", SaucerHead: "━", SaucerPadding: " ", BarStart: "", BarEnd: ""}))

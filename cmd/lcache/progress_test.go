@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"lcache/engine"
 )
@@ -84,5 +85,30 @@ func TestProgressMode(t *testing.T) {
 		if got := newProgress(&c.g, &out).mode; got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.g, got, c.want)
 		}
+	}
+}
+
+// TestBarWidth: a bar's line fits the terminal.
+func TestBarWidth(t *testing.T) {
+	for columns, want := range map[int]int{64: 4, 70: 10, 80: 20, 88: 28, 300: 28} {
+		if got := barWidth(columns); got != want {
+			t.Errorf("%d columns: got %d, want %d", columns, got, want)
+		}
+	}
+	if got := columns(&bytes.Buffer{}); got != 80 {
+		t.Errorf("no terminal: got %d", got)
+	}
+	// The widest line there can be, for bytes: at most as wide as its terminal.
+	var out bytes.Buffer
+	p := &progress{mode: "bar", out: &out, now: time.Now}
+	p.update(engine.Progress{Stage: "verifying", Done: 1, Total: 999_999_999_999, Unit: "bytes"})
+	p.update(engine.Progress{Stage: "verifying", Done: 888_888_888_888, Total: 999_999_999_999, Unit: "bytes"})
+	for _, frame := range strings.Split(out.String(), "\r") {
+		if n := utf8.RuneCountInString(frame); n > 80 {
+			t.Errorf("%d columns of 80: %q", n, frame)
+		}
+	}
+	if strings.Contains(out.String(), "\x1b[3") {
+		t.Errorf("colours, which nobody asked for: %q", out.String())
 	}
 }

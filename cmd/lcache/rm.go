@@ -33,14 +33,14 @@ func newRemoveCommand(g *globals) *cobra.Command {
 			return &usageError{err}
 		}
 		done, err := removeCache(cache)
-		if err != nil {
+		switch {
+		case err != nil && len(done) == 0:
 			return err
-		}
-		if g.json {
-			return writeJSON(cmd.OutOrStdout(), map[string]any{"removed": done})
+		case g.json:
+			return errors.Join(err, writeJSON(cmd.OutOrStdout(), map[string]any{"removed": done}))
 		}
 		writeRemoved(cmd.OutOrStdout(), done)
-		return nil
+		return err
 	}
 	return cmd
 }
@@ -51,19 +51,23 @@ type removed struct {
 	Left []string `json:"left"` // what is not lcache's, and stays
 }
 
-// removeCache looks at all directories before it touches one.
+// removeCache looks at all directories before it touches one. With an error, done is what was removed before it.
 func removeCache(cache []string) (done []removed, err error) {
 	for _, dir := range cache {
-		if c, err := caches.Look(dir); err != nil {
-			return nil, removeError(err)
-		} else if c.Pid != 0 {
+		c, err := caches.Look(dir)
+		switch {
+		case errors.Is(err, caches.ErrNotCache):
+			return nil, fmt.Errorf("%w; nothing was removed", err)
+		case err != nil:
+			return nil, err
+		case c.Pid != 0:
 			return nil, &caches.InUse{Dir: dir, Pid: c.Pid}
 		}
 	}
 	for _, dir := range cache {
 		c, left, err := caches.Remove(dir)
 		if err != nil {
-			return done, removeError(err)
+			return done, err
 		}
 		if left == nil {
 			left = []string{}
@@ -71,13 +75,6 @@ func removeCache(cache []string) (done []removed, err error) {
 		done = append(done, removed{c, left})
 	}
 	return done, nil
-}
-
-func removeError(err error) error {
-	if errors.Is(err, caches.ErrNotCache) {
-		return fmt.Errorf("%w; nothing was removed", err)
-	}
-	return err
 }
 
 func writeRemoved(w io.Writer, done []removed) {

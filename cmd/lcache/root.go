@@ -141,12 +141,16 @@ func newRootCommand(g *globals) *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags(), os.LookupEnv) },
 	}
 	root.SuggestionsMinimumDistance = 2
+	root.CompletionOptions.DisableDefaultCmd = true // ours is stricter
+	root.SetHelpCommand(newHelpCommand())
 	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how progress is shown on stderr: auto, plain, json or none")
 	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "neither progress nor remarks, only errors")
 	root.AddCommand(newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g), newOrderCommand(), newVerifyCommand(g),
-		newListCommand(g), newRemoveCommand(g), newDemoCommand(g), newDoctorCommand(g), newBenchCommand(g))
+		newListCommand(g), newRemoveCommand(g), newDemoCommand(g), newDoctorCommand(g), newBenchCommand(g), newCompletionCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		cmd.Version = versionText()
+		cmd.Flags().SortFlags = false
+		completeFlags(cmd)
 		if cmd.Args == nil {
 			cmd.Args = noArguments
 		}
@@ -155,7 +159,6 @@ func newRootCommand(g *globals) *cobra.Command {
 			g.began = true
 			return work(cmd, args)
 		}
-		cmd.Flags().SortFlags = false
 	}
 	root.SetVersionTemplate("lcache {{.Version}}\n")
 	root.SetUsageTemplate(root.UsageTemplate() + usageFooter)
@@ -177,6 +180,9 @@ const exitCodesNote = "exit codes"
 
 func unknownCommand(root *cobra.Command, word string) error {
 	advice := "lcache --help lists the commands"
+	if word == "version" {
+		advice = "did you mean --version?"
+	}
 	if near := root.SuggestionsFor(word); len(near) > 0 {
 		advice = fmt.Sprintf("did you mean %s?", strings.Join(near, " or "))
 	}

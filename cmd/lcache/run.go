@@ -93,11 +93,11 @@ func newRunCommand(g *globals) *cobra.Command {
 	f.BoolVar(&o.ingest.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
 	f.IntVar(&o.ingest.Jobs, "jobs", 0, "files read at once while listing (default: chosen by lcache)")
 	f.BoolVar(&o.ingest.Relist, "relist", false, "look at every directory again, not only at changed ones")
-	addSocketFlags(f, &o.serve, "where to listen, for one source (default: lcache.sock in the cache)")
+	addSocketFlags(f, &o.serve, "the `PATH` to listen on, for one source (default: lcache.sock in the cache)")
 	addLayoutFlag(f, &o.serve.engine.Layout)
 	addMetricsFlag(f, &o.serve.metrics)
 	addIOFlags(f, &o.ingest.IO)
-	f.StringVar(&o.facts, "facts", "", "what lcache doctor --save wrote: how fast the disk is, for the summary")
+	f.StringVar(&o.facts, "facts", "", "the `FILE` that lcache doctor --save wrote: how fast the disk is, for the summary")
 	f.BoolVar(&g.json, "json", false, "the summary as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.finish(cmd.Flags(), args); err != nil {

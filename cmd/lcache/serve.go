@@ -39,7 +39,7 @@ func newServeCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	addCacheFlag(f, &o.engine.Dirs)
-	addSocketFlags(f, &o, "where to listen (default: lcache.sock in the cache)")
+	addSocketFlags(f, &o, "the `PATH` to listen on (default: lcache.sock in the cache)")
 	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
 	f.DurationVar(&o.server.Idle, "exit-idle", 0, "end when there was no client for so long, like 60s; 0: never")
 	addLayoutFlag(f, &o.engine.Layout)

@@ -38,7 +38,7 @@ func newStatusCommand(g *globals) *cobra.Command {
 		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .jobs[0].hits",
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.socket, "socket", "", "the server's socket (default: this user's servers)")
+	f.StringVar(&o.socket, "socket", "", "the `PATH` of the server's socket (default: this user's servers)")
 	f.BoolVar(&o.json, "json", false, "the status document")
 	f.BoolVar(&o.watch, "watch", false, "again every two seconds, until interrupted")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -22,7 +22,7 @@ func newVerifyCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	addCacheFlag(f, &o.Dirs)
-	f.StringVar(&o.Against, "against", "", "the source, to compare every byte with")
+	f.StringVar(&o.Against, "against", "", "the source `SRC`, to compare every byte with")
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
 	addIOFlags(f, &o.IO)
 	f.BoolVar(&g.json, "json", false, "the report as JSON")
