@@ -1,6 +1,7 @@
 # make demo    the whole job on real files, checked byte for byte
 # make test    installs what the tests need and passes all of them, Go and Python
 # make bench   Go benchmarks
+# make docs    docs/reference.md, from the commands
 # make lint    gofmt, go vet, staticcheck
 #
 # Needs Go, Python 3.9 or newer, and a network to their package registries. No root.
@@ -24,7 +25,7 @@ END_TO_END := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 
-.PHONY: build demo test test-go test-go-pread test-python bench lint clean
+.PHONY: build demo test test-go test-go-pread test-python bench docs lint clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -61,6 +62,9 @@ $(VENV)/installed: $(PY_REQUIREMENTS)
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+docs:
+	$(GO) test ./cmd/lcache -run '^TestReference$$' -count=1 -update
 
 lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt: $$unformatted" >&2; exit 1; }

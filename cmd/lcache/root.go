@@ -165,15 +165,17 @@ func newRootCommand(g *globals) *cobra.Command {
 	return root
 }
 
+const defaultExitCodes = `  0  done
+  1  an error: one line on stderr says what failed, on what, and what to do
+  2  wrong usage
+  3  corruption found
+`
+
 const usageFooter = `{{if .Runnable}}
 Every flag can also be given as LCACHE_<FLAG>, with _ for -. A flag given on the command line wins.
 
 Exit codes:
-{{with index .Annotations "exit codes"}}{{.}}{{else}}  0  done
-  1  an error: one line on stderr says what failed, on what, and what to do
-  2  wrong usage
-  3  corruption found
-{{end}}{{end}}`
+{{with index .Annotations "exit codes"}}{{.}}{{else}}` + defaultExitCodes + `{{end}}{{end}}`
 
 // exitCodesNote is the annotation of a command whose exit codes are others.
 const exitCodesNote = "exit codes"

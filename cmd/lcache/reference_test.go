@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write docs/reference.md anew")
+
+// TestReference: docs/reference.md is what the commands say of themselves.
+func TestReference(t *testing.T) {
+	const path = "../../docs/reference.md"
+	var want bytes.Buffer
+	writeReference(&want, newRootCommand(&globals{progress: "auto"}))
+	if *update {
+		if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("docs/reference.md is not what the commands say: run make docs\n%s", firstDifference(string(got), want.String()))
+	}
+}
+
+// TestReferenceWhole: every command has what its page needs, and none begins a line that Markdown would take for something else.
+func TestReferenceWhole(t *testing.T) {
+	root := newRootCommand(&globals{progress: "auto"})
+	for _, cmd := range root.Commands() {
+		if cmd.Short == "" || cmd.Long == "" || cmd.Example == "" {
+			t.Errorf("%s: needs a short text, a long one and an example", cmd.Name())
+		}
+		if strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: its short text is no sentence: no full stop", cmd.Name())
+		}
+		for _, line := range strings.Split(cmd.Example, "\n") {
+			if !strings.HasPrefix(line, "  ") {
+				t.Errorf("%s: example %q is not indented", cmd.Name(), line)
+			}
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if name, _ := pflag.UnquoteUsage(f); name == "string" || f.Usage == "" {
+				t.Errorf("%s --%s: say what it is, and name its value in back quotes", cmd.Name(), f.Name)
+			}
+		})
+	}
+}
+
+// TestExamples: what a command's help shows is a command line that it takes.
+func TestExamples(t *testing.T) {
+	root := newRootCommand(&globals{progress: "auto"})
+	for _, cmd := range append(root.Commands(), root) {
+		lines := strings.Split(strings.ReplaceAll(cmd.Example, "\\\n", " "), "\n")
+		for _, line := range lines {
+			line, _, _ = strings.Cut(line, " | ") // to jq
+			line, _, _ = strings.Cut(line, " > ")
+			line = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(line), "source <("), ")")
+			words := strings.Fields(line)
+			for len(words) > 0 && strings.HasPrefix(words[0], "LCACHE_") {
+				words = words[1:]
+			}
+			if len(words) == 0 || words[0] != "lcache" {
+				t.Errorf("%s: %q is no command of lcache", cmd.Name(), line)
+				continue
+			}
+			found, rest, err := newRootCommand(&globals{progress: "auto"}).Find(words[1:])
+			if err == nil {
+				err = found.ParseFlags(rest)
+			}
+			if err == nil {
+				err = found.ValidateArgs(found.Flags().Args())
+			}
+			if err != nil || found.Name() == "lcache" {
+				t.Errorf("%s: %q: %v", cmd.Name(), line, err)
+			}
+		}
+	}
+}
+
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range w {
+		if i >= len(g) || g[i] != w[i] {
+			have := "the end"
+			if i < len(g) {
+				have = fmt.Sprintf("%q", g[i])
+			}
+			return fmt.Sprintf("line %d: got %s, want %q", i+1, have, w[i])
+		}
+	}
+	return "it is longer"
+}
+
+// writeReference writes a page of all commands, from what --help shows.
+func writeReference(w io.Writer, root *cobra.Command) {
+	fmt.Fprint(w, `# Commands
+
+This page is made from the commands themselves, by `+"`make docs`"+`. `+"`lcache COMMAND --help`"+` shows the same.
+
+| | |
+|---|---|
+`)
+	for _, cmd := range root.Commands() {
+		fmt.Fprintf(w, "| [%s](#lcache-%s) | %s |\n", cmd.Name(), cmd.Name(), cmd.Short)
+	}
+	fmt.Fprint(w, `
+Results go to stdout; progress, logs and errors to stderr. A SIZE is like `+"`512MiB`"+` or `+"`4GB`"+`; a bare number is bytes. Every command has these flags:
+`)
+	writeFlags(w, root.PersistentFlags())
+	fmt.Fprint(w, `
+Every flag can also be given as `+"`LCACHE_<FLAG>`"+`: `+"`--batch-size`"+` is `+"`LCACHE_BATCH_SIZE`"+`. A flag on the command line wins; an empty variable counts as unset. Two variables have no
+flag: `+"`LCACHE_DIRECT=0|1`"+` forces buffered or direct I/O, and `+"`LCACHE_BIN`"+` is the program that Python starts.
+
+Exit codes, where a command does not say others:
+
+`)
+	fence(w, defaultExitCodes)
+	for _, cmd := range root.Commands() {
+		fmt.Fprintf(w, "\n## lcache %s\n\n%s\n\n", cmd.Name(), paragraphs(cmd.Long))
+		usage := cmd.UseLine()
+		if !strings.HasPrefix(usage, "lcache") {
+			usage = "lcache " + usage
+		}
+		fence(w, usage+"\n")
+		writeFlags(w, ownFlags(cmd))
+		fmt.Fprint(w, "\nExamples:\n\n")
+		fence(w, unindented(cmd.Example)+"\n")
+		if codes := cmd.Annotations[exitCodesNote]; codes != "" {
+			fmt.Fprint(w, "\nExit codes:\n\n")
+			fence(w, codes)
+		}
+	}
+}
+
+func fence(w io.Writer, text string) { fmt.Fprintf(w, "```\n%s```\n", text) }
+
+func writeFlags(w io.Writer, flags *pflag.FlagSet) {
+	if flags.HasFlags() {
+		fmt.Fprintln(w)
+		fence(w, flags.FlagUsages())
+	}
+}
+
+// ownFlags are those that not every command has, in the order in which --help shows them.
+func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.SortFlags = false
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && f.Name != "version" && cmd.Root().PersistentFlags().Lookup(f.Name) == nil {
+			own.AddFlag(f)
+		}
+	})
+	return own
+}
+
+// paragraphs joins the lines of a help text, which are cut for a terminal.
+func paragraphs(long string) string {
+	var joined []string
+	for _, p := range strings.Split(long, "\n\n") {
+		joined = append(joined, strings.ReplaceAll(p, "\n", " "))
+	}
+	return strings.Join(joined, "\n\n")
+}
+
+func unindented(example string) string {
+	lines := strings.Split(example, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(lines[i], "  ")
+	}
+	return strings.Join(lines, "\n")
+}
