@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -122,6 +123,9 @@ func TestRunMetrics(t *testing.T) {
 	}
 	if !strings.Contains(logs.String(), "metrics   "+url+"\n") {
 		t.Errorf("where the metrics are is not said:\n%s", logs.String())
+	}
+	if env := r.environment([]string{"LCACHE_METRICS=:9400", "A=b"}); !slices.Contains(env, "A=b") || slices.Contains(env, "LCACHE_METRICS=:9400") {
+		t.Errorf("the command would listen where the run does: %v", env)
 	}
 	if err := r.stop(); err != nil {
 		t.Error(err)

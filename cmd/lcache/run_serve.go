@@ -232,8 +232,9 @@ func servedText(s namedSource, verb string, dirs []string, samples int, bytes in
 	return fmt.Sprintf("%-9s %s", cmp.Or(s.name, verb), joined(oneLine(s.source)+" from "+strings.Join(dirs, ","), plural(int64(samples), "sample", "samples"), bytesText(bytes)))
 }
 
-// environment adds to env how COMMAND reaches the servers.
+// environment adds to env how COMMAND reaches the servers, and takes out where metrics are: a server that COMMAND starts can't listen there too.
 func (r *runner) environment(env []string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, envName("metrics")+"=") })
 	for _, s := range r.serving {
 		if s.name != "" {
 			env = append(env, environmentName(s.name)+"="+s.socket())
