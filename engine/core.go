@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -58,9 +59,13 @@ func openCore(dirs []string, o IO, memory int64, logger *slog.Logger) (c *core, 
 		return c, err
 	}
 	if _, err = os.Stat(filepath.Join(c.dirs[0], jobName)); errors.Is(err, fs.ErrNotExist) {
+		if len(c.dirs) > 1 {
+			return c, fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; run lcache ingest --cache %s --source …",
+				c.dirs[0], strings.Join(c.dirs, ","))
+		}
 		return c, fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.dirs[0], c.dirs[0])
 	}
-	if err = c.lock(); err != nil {
+	if err = c.lock(true); err != nil {
 		return c, err
 	}
 	if c.job, err = readJob(c.dirs[0]); err != nil {
@@ -99,8 +104,13 @@ func cleanDirs(dirs []string) ([]string, error) {
 	return clean, nil
 }
 
-func (c *core) lock() error {
-	for _, d := range c.dirs {
+// lock takes the directories for this process. With lacking, one that is lost is done without, unless it is the first: who holds that
+// has the cache.
+func (c *core) lock(lacking bool) error {
+	for i, d := range c.dirs {
+		if _, err := os.Lstat(filepath.Join(d, "FORMAT")); err != nil && lacking && i > 0 {
+			continue // the store says what is wrong with it; nothing is made there
+		}
 		l, err := logfile.Lock(d)
 		var busy *logfile.BusyError
 		// A server that was just killed holds its lock until the kernel is done with it.
@@ -108,10 +118,13 @@ func (c *core) lock() error {
 			time.Sleep(50 * time.Millisecond)
 			l, err = logfile.Lock(d)
 		}
-		if errors.As(err, &busy) {
+		switch {
+		case errors.As(err, &busy):
 			return fmt.Errorf("%s is in use by process %d: stop it, or use another cache", d, busy.Pid)
-		}
-		if err != nil {
+		case err != nil && lacking && i > 0:
+			c.logger.Warn("a directory of the cache can't be locked", "dir", d, "error", err)
+			continue
+		case err != nil:
 			return err
 		}
 		c.locks = append(c.locks, l)
@@ -145,7 +158,7 @@ func (c *core) openStore(o IO, memory int64) (err error) {
 		return err
 	}
 	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: c.manifest.Sizes(),
-		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery})
+		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter})
 	if err != nil {
 		return err
 	}

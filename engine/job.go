@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +30,9 @@ type IO struct {
 	Engine string
 	Direct string
 	Inject func(*blockio.IO) // for tests: faults, from the first operation on
+
+	// For tests: when a device that does not answer is put aside, and when it is probed first. Zero: the defaults of logfile.
+	Deadline, ProbeAfter time.Duration
 }
 
 func (o IO) open(c *core) (*blockio.IO, error) {

@@ -112,7 +112,8 @@ func (e *Engine) mayLayOut() bool {
 	if e.broken != nil && time.Since(e.brokenAt) > layOutAgain {
 		e.broken = nil
 	}
-	return e.broken == nil
+	// A device that takes blocks again is noticed at the next tick. Without one everything that is written on would be lost.
+	return e.broken == nil && (e.store.Writable() || e.forced != nil)
 }
 
 // unloaded is the first segment not yet loaded, from the one that the hindmost rank is at.

@@ -34,7 +34,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := c.lock(); err != nil {
+	if err := c.lock(false); err != nil {
 		return err
 	}
 	old, oldErr := readJob(c.dirs[0])

@@ -25,13 +25,14 @@ type Status struct {
 
 // CacheStatus is the part of Status about the directories.
 type CacheStatus struct {
-	Dirs        []string `json:"dirs"`
-	BudgetBytes int64    `json:"budget_bytes"`
-	UsedBytes   int64    `json:"used_bytes"`
-	State       string   `json:"state"`
-	SlackBytes  int64    `json:"slack_bytes"`
-	ArenaBytes  int64    `json:"arena_bytes"`
-	BlockBytes  int64    `json:"block_bytes"`
+	Dirs        []string       `json:"dirs"`
+	BudgetBytes int64          `json:"budget_bytes"`
+	UsedBytes   int64          `json:"used_bytes"`
+	State       string         `json:"state"`
+	SlackBytes  int64          `json:"slack_bytes"`
+	ArenaBytes  int64          `json:"arena_bytes"`
+	BlockBytes  int64          `json:"block_bytes"`
+	Devices     []DeviceStatus `json:"devices"`
 }
 
 // JobStatus is the part of Status about what is served. Durations are in seconds.
@@ -152,11 +153,14 @@ func (e *Engine) Status() Status {
 	}
 	j.BoundBy = boundBy(j, time.Since(e.started).Seconds())
 	j.MetaIndexBytesEach = e.bytesEach()
-	state := "normal"
+	devices := e.devices()
+	e.mu.Lock()
+	state := cacheState(devices, e.broken)
+	e.mu.Unlock()
 	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.io.Name(), Direct: e.io.Direct(),
 		PageBytes: e.staging.PageBytes(), MemoryBytes: e.memoryBytes(), MemoryLimitBytes: int64(e.sizing.Memory),
 		Cache: CacheStatus{Dirs: e.dirs, BudgetBytes: int64(e.sizing.Budget), UsedBytes: int64(e.store.Used()) * int64(e.format.Block), State: state,
-			SlackBytes: int64(e.sizing.Slack), ArenaBytes: int64(e.sizing.Arena), BlockBytes: int64(e.format.Block)},
+			SlackBytes: int64(e.sizing.Slack), ArenaBytes: int64(e.sizing.Arena), BlockBytes: int64(e.format.Block), Devices: devices},
 		Jobs: []JobStatus{j}}
 }
 

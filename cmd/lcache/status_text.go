@@ -125,11 +125,28 @@ func writeRanks(w io.Writer, s engine.Status, job engine.JobStatus) {
 	table(w, "  ", rows)
 }
 
+// writeDevices names the devices that are not well, or what else is wrong with the cache.
+func writeDevices(w io.Writer, c engine.CacheStatus) {
+	told := false
+	for _, d := range c.Devices {
+		switch d.State {
+		case "normal":
+			continue
+		case "read-only":
+			fmt.Fprintf(w, "! %s takes no new blocks (%s): it is tried again from time to time; look at that disk\n", d.Dir, oneLine(d.LastError))
+		default:
+			fmt.Fprintf(w, "! %s is put aside (%s): its samples come from the source, and it is tried again from time to time; look at that disk\n", d.Dir, oneLine(d.LastError))
+		}
+		told = true
+	}
+	if c.State != "" && c.State != "normal" && !told {
+		fmt.Fprintf(w, "! the cache is %s: samples come from the source; look at the disk of %s\n", oneLine(c.State), strings.Join(c.Dirs, ","))
+	}
+}
+
 // writeWarnings prints what a person should act on, each with what to do.
 func writeWarnings(w io.Writer, s engine.Status, was, job engine.JobStatus) {
-	if s.Cache.State != "" && s.Cache.State != "normal" {
-		fmt.Fprintf(w, "! the cache is %s: samples come from the source; look at the disk of %s\n", s.Cache.State, strings.Join(s.Cache.Dirs, ","))
-	}
+	writeDevices(w, s.Cache)
 	if job.CorruptSamples > 0 {
 		fmt.Fprintf(w, "! %s corrupt on disk, read from the source instead: stop the server and run lcache verify --cache %s\n",
 			plural(int64(job.CorruptSamples), "sample was", "samples were"), strings.Join(s.Cache.Dirs, ","))

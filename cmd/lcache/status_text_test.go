@@ -45,6 +45,11 @@ func TestStatusText(t *testing.T) {
 	trouble.now.Jobs[0].Divergences = 1
 	trouble.now.Jobs[0].FirstDivergence = &engine.Divergence{Epoch: 1, Rank: 0, Batch: 17}
 	trouble.now.Jobs[0].WriteErrors = 2
+	devices := sketch()
+	devices.now.Cache.State = "degraded: /b is aside, /c is read-only"
+	devices.now.Cache.Devices = []engine.DeviceStatus{{Dir: "/a", State: "normal", LastError: "long ago"},
+		{Dir: "/b", State: "aside", Errors: 3, LastError: "read /b/arena: input/output error"},
+		{Dir: "/c", State: "read-only", Errors: 3, LastError: "write /c/arena: read-only file system"}}
 	idle := sketch()
 	idle.now.Jobs[0].Ranks, idle.now.Jobs[0].LoopSeconds, idle.seconds = nil, nil, 0
 	idle.now.Jobs[0].StallSeconds = 0.2
@@ -74,6 +79,16 @@ func TestStatusText(t *testing.T) {
 ! 12 source retries just now: look at s3://data/train
 ! 2 errors of the cache's disk: what is lost is read from the source; look at the disk of /nvme/train
 ! another order than planned is asked for, first at epoch 1 rank 0 batch 17: the right samples, but slowly; ingest again with the recipe and seed of the training
+`},
+		{"devices", devices, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
+  loop waited 0.2 % · ready 24 batches · bound by consumer
+  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+  rank  pid   batch  waited  holds
+  0     4711  2,104  0.2 %   55 MB
+! /b is put aside (read /b/arena: input/output error): its samples come from the source, and it is tried again from time to time; look at that disk
+! /c takes no new blocks (write /c/arena: read-only file system): it is tried again from time to time; look at that disk
 `},
 		{"idle", idle, `train · epoch 3 · no rank reads
   stalled 0.2 s · ready 24 batches · bound by consumer
