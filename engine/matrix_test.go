@@ -43,7 +43,7 @@ func used(t testing.TB, dirs []string) (n int64) {
 	return n
 }
 
-// TestMatrix reads 4 epochs in every combination of ranks, drop_last, budget and I/O mode: bytes, labels and orders exact, no
+// TestMatrix reads 4 epochs in every combination of ranks, drop_last, budget and I/O mode, two ranks from two directories: bytes, labels and orders exact, no
 // misses with a full budget, as many hits as the budget allows with a smaller one, and never more on disk than it.
 func TestMatrix(t *testing.T) {
 	n := 3000
@@ -65,6 +65,9 @@ func TestMatrix(t *testing.T) {
 
 func (d *dataset) matrixCase(t *testing.T, io IO, j Job, budget float64) {
 	in := IngestOptions{Job: j, Memory: 56 << 20, IO: io}
+	if j.World == 2 {
+		in.Dirs, in.Memory = twoDirs(t), 72<<20
+	}
 	if budget < 1 {
 		in.Budget = int64(budget*float64(d.total)) + 6<<20 // and the least slack of 32 blocks, which is nothing beside a real budget
 	}
@@ -102,6 +105,11 @@ func (d *dataset) matrixCase(t *testing.T, io IO, j Job, budget float64) {
 	}
 	if mean := js.LogReadBytes / max(js.LogReadOps, 1); js.LogReadOps > 0 && mean < 200<<10 && rep.BlockBytes >= 256<<10 {
 		t.Errorf("mean log read is %d bytes, want about a block of %d", mean, rep.BlockBytes)
+	}
+	for _, dev := range s.Cache.Devices {
+		if share := int64(len(s.Cache.Devices)); dev.State != "normal" || dev.Errors != 0 || dev.Blocks < js.LogWriteOps/(4*share) {
+			t.Errorf("%+v of %d writes: want a share of them, without errors", dev, js.LogWriteOps)
+		}
 	}
 	if len(js.EpochsDone) != j.Epochs {
 		t.Errorf("%d epochs done, want %d", len(js.EpochsDone), j.Epochs)

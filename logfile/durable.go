@@ -106,9 +106,13 @@ func (s *Store) syncDevices(ctx context.Context) (failed, unfinished error) {
 		err := d.sync(ctx)
 		if err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 			unfinished = errors.Join(unfinished, err)
-		} else {
-			failed = errors.Join(failed, err)
+			continue
 		}
+		if err != nil { // a device's trouble as any other
+			d.write.began()
+			s.ended(d, true, err)
+		}
+		failed = errors.Join(failed, err)
 	}
 	return failed, unfinished
 }

@@ -1,0 +1,297 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/logfile"
+)
+
+// twoDirs are directories for a cache over two devices.
+func twoDirs(t testing.TB) []string {
+	root := t.TempDir()
+	return []string{filepath.Join(root, "a"), filepath.Join(root, "b")}
+}
+
+// ailing lets one of a cache's devices be in trouble for a while.
+type ailing struct {
+	dir     string
+	fault   func(op *blockio.Op) blockio.Fault
+	ops     atomic.Int64 // of this device
+	faulted atomic.Int64
+
+	mu       sync.Mutex // guards the fields that follow
+	from, to int64      // its operations in trouble: [from, to)
+}
+
+func (a *ailing) inject(io *blockio.IO) {
+	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+		if filepath.Dir(op.File.Name()) != a.dir {
+			return blockio.Fault{}
+		}
+		n := a.ops.Add(1)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if n < a.from || n >= a.to {
+			return blockio.Fault{}
+		}
+		f := a.fault(op)
+		if f != (blockio.Fault{}) {
+			a.faulted.Add(1)
+		}
+		return f
+	})
+}
+
+// end is the end of the trouble.
+func (a *ailing) end() {
+	a.mu.Lock()
+	a.to = 0
+	a.mu.Unlock()
+}
+
+const forever = 1 << 60
+
+// TestOneOfTwoDevices lets one of two devices get into trouble at its n-th operation, for several n, for good or for a while, in a
+// run over four epochs and a restart. Whatever it is, every byte is right, nothing fails or hangs, and the device's samples come
+// from the source; when it is well again it takes blocks again.
+func TestOneOfTwoDevices(t *testing.T) {
+	step := int64(40) // every n takes minutes: LCACHE_FAULTS=all
+	if slow {
+		step = 120
+	}
+	if os.Getenv("LCACHE_FAULTS") == "all" {
+		step = 1
+	}
+	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
+		if i%30 == 0 {
+			return 300 << 10
+		}
+		return r.IntN(60_000)
+	})
+	eio := func(*blockio.Op) blockio.Fault { return blockio.Fault{Err: syscall.EIO} }
+	readOnly := func(op *blockio.Op) blockio.Fault {
+		if op.Write && op.Buf != nil {
+			return blockio.Fault{Err: syscall.EROFS}
+		}
+		return blockio.Fault{}
+	}
+	for _, c := range []struct {
+		name  string
+		ops   int64 // in trouble, from the n-th on
+		fault func(*blockio.Op) blockio.Fault
+		hangs bool
+	}{
+		{"fails for good", forever, eio, false},
+		{"turns read-only", forever, readOnly, false},
+		{"fails for a while", 20, eio, false},
+		{"hangs for a while", forever, nil, true},
+	} {
+		for _, which := range []int{0, 1} {
+			t.Run(c.name+"/"+[]string{"first", "second"}[which], func(t *testing.T) {
+				t.Parallel()
+				for n := 1 + rand.Int64N(step); ; n += step {
+					a := &ailing{from: n, to: n + c.ops, fault: c.fault}
+					if !d.withAiling(t, a, which, c.hangs) || t.Failed() {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+// withAiling is one run; it reports whether the trouble came.
+func (d *dataset) withAiling(t *testing.T, a *ailing, which int, hangs bool) bool {
+	t.Helper()
+	release := func() {}
+	if hangs {
+		hold := make(chan struct{})
+		release = sync.OnceFunc(func() { close(hold) })
+		a.fault = func(*blockio.Op) blockio.Fault { return blockio.Fault{Hold: hold} }
+	}
+	defer release()
+	dirs := twoDirs(t)
+	defer func() { os.RemoveAll(filepath.Dir(dirs[0])) }()
+	a.dir = dirs[which]
+	j := samplerJob(4, 8, 1, true)
+	in := IngestOptions{Job: j, Source: d.dir, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20, IO: testIO()}
+	if _, err := Ingest(context.Background(), in); err != nil {
+		t.Fatal(err)
+	}
+	io := testIO()
+	io.Inject = a.inject
+	io.Deadline, io.ProbeAfter = 100*time.Millisecond, 5*time.Millisecond
+	o := Options{Dirs: dirs, IO: io, Memory: in.Memory, Patience: 50 * time.Millisecond, BlockTimeout: 200 * time.Millisecond, LogTimeout: 200 * time.Millisecond}
+	for half := range 2 {
+		e, err := Open(context.Background(), o)
+		if err != nil {
+			t.Errorf("operation %d: open: %v", a.from, err)
+			return true
+		}
+		c := attach(t, e)
+		for epoch := 2 * half; epoch < 2*half+2; epoch++ {
+			if _, err := d.readRank(e, c, epoch, 0, 0); err != nil {
+				t.Errorf("operation %d: %v", a.from, err)
+			}
+		}
+		if hangs { // nothing of a device that still hangs could be given back
+			a.end()
+			release()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+		err = e.Close(ctx)
+		cancel()
+		if err != nil && (a.faulted.Load() == 0 || errors.Is(err, context.DeadlineExceeded)) {
+			t.Errorf("operation %d: close: %v", a.from, err)
+		}
+	}
+	return a.faulted.Load() > 0
+}
+
+// A device that is put aside is asked no more, its samples become misses, and the status says so.
+func TestDeviceIsPutAside(t *testing.T) {
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(50_000) }) // more than memory
+	j := samplerJob(4, 16, 1, false)
+	dirs := twoDirs(t)
+	o, _ := ingested(t, d, IngestOptions{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20})
+	a := &ailing{dir: dirs[1], fault: func(*blockio.Op) blockio.Fault { return blockio.Fault{Err: syscall.EIO} }, from: forever, to: forever}
+	o.IO.Inject = a.inject
+	o.IO.Deadline, o.IO.ProbeAfter = time.Hour, time.Hour
+	o.Logger = nil
+	e := open(t, o)
+	defer e.Close(context.Background()) // its error is that the arena could not be made durable
+	c := attach(t, e)
+	d.readOne(t, e, c, j, 0, 0, 0)
+	s := e.Status()
+	if s.Cache.State != "normal" || s.Jobs[0].Misses != 0 || len(s.Cache.Devices) != 2 || s.Cache.Devices[1].Blocks == 0 || s.Cache.Devices[0].Blocks == 0 {
+		t.Fatalf("%+v, %d misses: want two devices that are well and take blocks", s.Cache, s.Jobs[0].Misses)
+	}
+	a.mu.Lock()
+	a.from, a.to = 0, forever
+	a.mu.Unlock()
+	d.readOne(t, e, c, j, 1, 0, 0)
+	d.readOne(t, e, c, j, 2, 0, 0)
+	s = e.Status()
+	if got := s.Cache.Devices[1]; got.State != logfile.DeviceAside || got.Errors < 3 || !strings.Contains(got.LastError, "input/output error") {
+		t.Errorf("%+v", got)
+	}
+	if want := "degraded: " + dirs[1] + " is aside"; s.Cache.State != want || s.Cache.Devices[0].State != logfile.DeviceNormal {
+		t.Errorf("%q, want %q; %+v", s.Cache.State, want, s.Cache.Devices[0])
+	}
+	if s.Jobs[0].Misses == 0 || s.Jobs[0].CorruptSamples != 0 {
+		t.Errorf("%d misses, %d corrupt", s.Jobs[0].Misses, s.Jobs[0].CorruptSamples)
+	}
+	asked := a.ops.Load()
+	d.readOne(t, e, c, j, 3, 0, 0)
+	if n := a.ops.Load() - asked; n != 0 {
+		t.Errorf("the device was asked %d times while it is aside", n)
+	}
+}
+
+// With all devices aside everything comes from the source, until they are taken back.
+func TestAllDevicesAside(t *testing.T) {
+	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(20_000) })
+	j := samplerJob(6, 16, 1, false)
+	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	a := &ailing{dir: o.Dirs[0], fault: func(*blockio.Op) blockio.Fault { return blockio.Fault{Err: syscall.EIO} }, to: forever}
+	o.IO.Inject = a.inject
+	o.IO.Deadline, o.IO.ProbeAfter = time.Second, 5*time.Millisecond
+	o.Logger = nil
+	e := open(t, o)
+	defer e.Close(context.Background()) // its error is that the arena could not be made durable
+	c := attach(t, e)
+	d.readOne(t, e, c, j, 0, 0, 0)
+	d.readOne(t, e, c, j, 1, 0, 0)
+	s := e.Status()
+	if s.Cache.State != "aside" || s.Jobs[0].Misses == 0 || a.faulted.Load() == 0 {
+		t.Errorf("state %q, %d misses", s.Cache.State, s.Jobs[0].Misses)
+	}
+	a.end()
+	until := time.Now().Add(20 * time.Second)
+	for e.Status().Cache.State != "normal" {
+		if time.Now().After(until) {
+			t.Fatalf("never taken back: %+v", e.Status().Cache)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	d.readEpochs(t, e, j, 2, 6)
+	if before := s.Jobs[0].Hits; e.Status().Jobs[0].Hits == before {
+		t.Error("no hit after the device was taken back")
+	}
+}
+
+// A cache is served without its second directory: what lay there is read from the source and filled in again, as far as the first
+// one has room. Without its first there is no cache, and the error says so.
+func TestServesWithoutADirectory(t *testing.T) {
+	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(30_000) })
+	j := samplerJob(4, 16, 1, false)
+	for _, lose := range []struct {
+		name string
+		do   func(dir string) error
+	}{
+		{"gone", os.RemoveAll},
+		{"empty", func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) }},
+	} {
+		t.Run(lose.name, func(t *testing.T) {
+			dirs := twoDirs(t)
+			o, _ := ingested(t, d, IngestOptions{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20})
+			o.Logger = nil
+			if err := lose.do(dirs[1]); err != nil {
+				t.Fatal(err)
+			}
+			e := open(t, o)
+			d.readEpochs(t, e, j, 0, 2)
+			s := e.Status()
+			js := s.Jobs[0]
+			if js.Hits == 0 || js.Misses == 0 || js.CorruptSamples+js.StaleSamples != 0 || s.Cache.State != "degraded: "+dirs[1]+" is aside" {
+				t.Errorf("%d hits, %d misses, %d corrupt, %d stale, %q", js.Hits, js.Misses, js.CorruptSamples, js.StaleSamples, s.Cache.State)
+			}
+			closeEngine(t, e)
+			if list, err := os.ReadDir(dirs[1]); err == nil && len(list) > 0 {
+				t.Errorf("%v was made in the lost directory", list)
+			}
+			if err := os.RemoveAll(dirs[0]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(context.Background(), o); err == nil || !strings.Contains(err.Error(), dirs[0]) || !strings.Contains(err.Error(), "lcache ingest") {
+				t.Errorf("without the first directory: %v", err)
+			}
+		})
+	}
+}
+
+func TestCacheState(t *testing.T) {
+	dev := func(states ...string) (list []DeviceStatus) {
+		for i, s := range states {
+			list = append(list, DeviceStatus{Dir: "/" + string(rune('a'+i)), State: s})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		devices []DeviceStatus
+		broken  error
+		want    string
+	}{
+		{dev("normal"), nil, "normal"},
+		{dev("aside"), nil, "aside"},
+		{dev("aside", "aside"), errors.New("x"), "aside"},
+		{dev("read-only"), nil, "degraded: /a is read-only"},
+		{dev("normal", "aside", "read-only"), nil, "degraded: /b is aside, /c is read-only"},
+		{dev("normal"), errors.New("no room"), "degraded: the next epoch's log can't be begun: no room"},
+	} {
+		if got := cacheState(c.devices, c.broken); got != c.want {
+			t.Errorf("%+v, %v: %q, want %q", c.devices, c.broken, got, c.want)
+		}
+	}
+}
