@@ -55,7 +55,10 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	b := &bed{t: t, chunks: map[deliver.Position][]sample.Index{}, coming: map[sample.Index]deliver.Coming{}}
 	b.Bed = fetchtest.New(t, fetchtest.Options{Sizes: sizes, Log: logfile.Options{IO: disk}, Fetch: fetch.Options{SourceTimeout: time.Hour},
 		Staging: staging.Options{Slots: 2, SlotBytes: slotSize, SideBytes: 1 << 17}})
-	o.Staging, o.Fetcher, o.Manifest, o.Logger = b.Staging, b.Fetcher, b.Manifest, b.Logger
+	o.Staging, o.Fetcher, o.Manifest = b.Staging, b.Fetcher, b.Manifest
+	if o.Logger == nil {
+		o.Logger = b.Logger
+	}
 	o.Window = deliver.Window{Chunk: b.chunk, Asked: b.noteAsked, Coming: b.whatComes, Starved: b.noteStarved, Delivered: b.noteDelivered}
 	if b.d, err = deliver.New(o); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ type collected struct {
 	there   []bool // in staging when it was last looked up
 	addr    []staging.Address
 	hold    staging.Hold
-	fetched int // brought by index
+	fetched int    // brought by index
+	skipped []bool // can't be had and are left out; nil: none
 }
 
 // collect takes what is in staging, fetches what is not on its way, and waits for the rest: for a slot only as long as patience
@@ -102,7 +103,7 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, which []int) error {
 	if len(want) == 0 {
 		return nil
 	}
-	extents, got, err := d.Fetcher.Many(ctx, want)
+	extents, got, err := d.Fetcher.Some(ctx, want)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,13 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, which []int) error {
 		r.hold.Add(x)
 	}
 	for k, i := range at {
+		if err := got[k].Err; err != nil && !d.skip(r, i, err) {
+			return err
+		}
 		r.have[i] = true
+		if r.isSkipped(i) {
+			continue
+		}
 		r.addr[i] = staging.Address{Offset: d.Staging.OffsetOf(got[k].Data), FromSource: got[k].FromSource}
 	}
 	r.fetched += len(want)

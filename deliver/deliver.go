@@ -47,8 +47,8 @@ type Window struct {
 }
 
 // A Delivery counts the samples of one answer: InWindow lay in staging or came there while the request waited, Misses came from
-// the source.
-type Delivery struct{ Samples, InWindow, Misses int }
+// the source, and Skipped were asked for beside them and can't be had.
+type Delivery struct{ Samples, InWindow, Misses, Skipped int }
 
 // Options are what a Deliver works with.
 type Options struct {
@@ -59,12 +59,16 @@ type Options struct {
 	Timeout  time.Duration // of a request, 60 s
 	Patience time.Duration // that a scheduled request waits for a slot, 1 s
 	Logger   *slog.Logger
+	// SkipErrors leaves samples that can't be had out of their answers, which are shorter then, instead of ending the request. Each is
+	// counted, and logged once.
+	SkipErrors bool
 }
 
 // Stats only grow.
 type Stats struct {
 	Chunks, Samples, Bytes atomic.Int64
 	Hits, Misses           atomic.Int64
+	Skipped                atomic.Int64
 	Stall                  Clock // wall time with at least one request waiting
 }
 
@@ -103,6 +107,7 @@ type Deliver struct {
 	Stats Stats
 
 	watch *watcher
+	skips skips
 
 	mu        sync.Mutex // guards the fields that follow
 	clients   map[string]*Client
@@ -198,11 +203,12 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, at *Position
 		return nil, ErrClosing
 	}
 	misses := d.count(r, b)
-	d.Window.Delivered(at, Delivery{Samples: len(indices), InWindow: len(indices) - r.fetched, Misses: misses})
+	d.Window.Delivered(at, Delivery{Samples: len(b.Indices), InWindow: len(indices) - r.fetched, Misses: misses, Skipped: len(indices) - len(b.Indices)})
 	return b, nil
 }
 
 func (d *Deliver) columns(r *collected) *Batch {
+	r.compact()
 	n := len(r.indices)
 	b := &Batch{Offsets: make([]uint64, n), Lengths: make([]uint32, n), Indices: r.indices, Labels: make([]int32, n)}
 	for i, index := range r.indices {

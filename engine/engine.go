@@ -33,6 +33,7 @@ type Options struct {
 	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
 	IO      IO
 	Layout  string // "", "auto" or "log"
+	OnError string // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
 	Logger  *slog.Logger
 	Version string
 
@@ -74,6 +75,11 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	default:
 		return nil, &UsageError{fmt.Sprintf("layout %q is not available: auto or log", o.Layout)}
 	}
+	switch o.OnError {
+	case "", "fail", "skip":
+	default:
+		return nil, &UsageError{fmt.Sprintf("on-error %q: give fail or skip", o.OnError)}
+	}
 	o = o.withDefaults()
 	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
 	if err != nil {
@@ -92,6 +98,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.OnError == "" {
+		o.OnError = "fail"
 	}
 	if o.LateEpoch == 0 {
 		o.LateEpoch = 10 * time.Second
@@ -136,7 +145,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.loc, Sums: e.sums, Sizes: e.manifest.Sizes(),
 		Align: e.format.Align, Block: e.format.Block, Workers: max(2, min(4, runtime.GOMAXPROCS(0))), BlockTimeout: e.opts.BlockTimeout, Logger: e.logger})
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.manifest, Logger: e.logger,
-		Patience: e.opts.Patience, Timeout: e.opts.Timeout,
+		Patience: e.opts.Patience, Timeout: e.opts.Timeout, SkipErrors: e.opts.OnError == "skip",
 		Window: deliver.Window{Chunk: e.chunk, Asked: e.asked, Coming: e.coming, Starved: e.starved, Delivered: e.delivered}})
 	if err != nil {
 		e.staging.Close()
@@ -219,6 +228,7 @@ type Info struct {
 	Classes     []string `json:"classes"`
 	MemoryBytes int64    `json:"memory_bytes"`
 	CreditBytes int64    `json:"credit_bytes"`
+	OnError     string   `json:"on_error"`
 }
 
 // Attach begins or resumes a session for a process.
@@ -231,7 +241,7 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.name(), Source: e.job.Source,
 		Fingerprint: e.manifest.Fingerprint().String(), Samples: e.manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
 		Ranks: e.schedule.local, DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(),
-		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local)))}, nil
+		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local))), OnError: e.opts.OnError}, nil
 }
 
 // Names looks up the names of samples.

@@ -2,6 +2,9 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -61,7 +64,73 @@ func TestSourceFalters(t *testing.T) {
 			faulty++
 		}
 	}
-	if s := e.Status().Jobs[0]; faulty == 0 || s.SourceRetries != faulty || s.SourceReads != int64(len(d.bytes)-d.empty()) {
-		t.Errorf("%d retries of %d faults, %d reads of %d samples", s.SourceRetries, faulty, s.SourceReads, len(d.bytes)-d.empty())
+	if s := e.Status().Jobs[0]; faulty == 0 || s.SourceRetries != faulty {
+		t.Errorf("%d retries of %d faults", s.SourceRetries, faulty)
+	}
+}
+
+// With on-error skip an epoch goes on without the samples that can't be read, and says so; with fail, the default, their requests end
+// with an error that names them.
+func TestOnError(t *testing.T) {
+	d := makeDataset(t, 200, mixedSizes)
+	j := samplerJob(2, 8, 1, false)
+	lost := func(name string) bool { return name[len(name)-len("0.bin")] == '3' }
+	for _, policy := range []string{"", "fail", "skip"} {
+		o, _ := ingested(t, d, IngestOptions{Job: j, NoPrefill: true, Memory: 56 << 20})
+		o.OnError = policy
+		o.Logger = nil
+		o.Source = trouble(func(e sample.Entry, _ int) error {
+			if lost(e.Name) {
+				return source.ErrGone
+			}
+			return nil
+		})
+		e := open(t, o)
+		c, info, err := e.Attach(os.Getpid(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if policy != "skip" {
+			_, err := d.readRank(e, c, 0, 0, 0)
+			var named *source.SampleError
+			if !errors.As(err, &named) || !lost(named.Name) || info.OnError != "fail" || e.Status().Jobs[0].SkippedSamples != 0 {
+				t.Errorf("%q: got %v, %q", policy, err, info.OnError)
+			}
+			closeEngine(t, e)
+			continue
+		}
+		gone := int64(0)
+		for epoch := range 2 {
+			got, err := d.readRank(e, c, epoch, 0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := slices.DeleteFunc(d.want(t, j, epoch, 0), func(i sample.Index) bool {
+				name, err := e.manifest.Name(i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if lost(name) && len(d.bytes[i]) > 0 {
+					gone++
+					return true
+				}
+				return false
+			})
+			if !slices.Equal(got, want) {
+				t.Errorf("epoch %d: got %d samples, want the %d that can be read, in order", epoch, len(got), len(want))
+			}
+		}
+		s := e.Status().Jobs[0]
+		if s.SkippedSamples != gone || gone == 0 || s.SamplesDelivered != int64(2*len(d.bytes))-gone || info.OnError != "skip" {
+			t.Errorf("%d skipped of %d, %d delivered, %q", s.SkippedSamples, gone, s.SamplesDelivered, info.OnError)
+		}
+		if len(s.EpochsDone) != 2 || s.EpochsDone[0].OrderDigest != nil || s.Divergences != 0 {
+			t.Errorf("%+v, %d divergences: want two epochs without a digest", s.EpochsDone, s.Divergences)
+		}
+		closeEngine(t, e)
+	}
+	var usage *UsageError
+	if _, err := Open(context.Background(), Options{Dirs: []string{t.TempDir()}, OnError: "maybe"}); !errors.As(err, &usage) {
+		t.Errorf("got %v", err)
 	}
 }

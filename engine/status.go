@@ -54,6 +54,7 @@ type JobStatus struct {
 	BytesDelivered     int64        `json:"bytes_delivered"`
 	Hits               int64        `json:"hits"`
 	Misses             int64        `json:"misses"`
+	SkippedSamples     int64        `json:"skipped_samples"` // left out of answers because they can't be had
 	SourceBytes        int64        `json:"source_bytes"`
 	SourceReads        int64        `json:"source_reads"`
 	SourceRetries      int64        `json:"source_retries"`
@@ -124,7 +125,7 @@ func (e *Engine) Status() Status {
 		Recipe: e.job.Job.Recipe, Seed: e.job.Job.Seed, Epochs: e.job.Job.Epochs, Layout: "log",
 		LayoutReason:    "the log is reordered every epoch: large reads in exact order",
 		ChunksDelivered: e.deliver.Stats.Chunks.Load(), SamplesDelivered: e.deliver.Stats.Samples.Load(), BytesDelivered: e.deliver.Stats.Bytes.Load(),
-		Hits: e.deliver.Stats.Hits.Load(), Misses: e.deliver.Stats.Misses.Load(),
+		Hits: e.deliver.Stats.Hits.Load(), Misses: e.deliver.Stats.Misses.Load(), SkippedSamples: e.deliver.Stats.Skipped.Load(),
 		SourceBytes: e.fetcher.Stats.SourceBytes.Load(), SourceReads: e.fetcher.Stats.SourceReads.Load(), SourceRetries: e.source.Retries(),
 		LogReadBytes: int64(store.BlockReadBytes), LogReadOps: int64(store.BlockReads), LogWriteBytes: int64(store.WriteBytes), LogWriteOps: int64(store.Writes),
 		RandomReads: e.fetcher.Stats.RandomReads.Load(), ReorderDropped: e.pass.Stats.Dropped.Load(), LateBlocks: e.pass.Stats.LateBlocks.Load(),

@@ -228,6 +228,7 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 	ep := e.counts.epoch(at.Epoch, at.Rank)
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
+	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
 	ep.delivered(at.Rank, at.Batch)
 	if r.epoch == at.Epoch && ep.whole(at.Rank, e.schedule.batches(at.Epoch, at.Rank)) {
 		r.finished = true

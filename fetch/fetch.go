@@ -91,10 +91,11 @@ func (f *Fetcher) Close(ctx context.Context) error {
 	}
 }
 
-// Got is one sample that Many brought.
+// Got is one sample that Many or Some brought.
 type Got struct {
 	Data       []byte
 	FromSource bool
+	Err        error // of Some: why there is no Data
 }
 
 // room is what a sample may take in side memory: aligned reads bring up to a page more at each end.
@@ -118,13 +119,35 @@ type request struct {
 // Many brings samples into side memory; of each extent returned the caller gets a reference. None of the samples is empty. If
 // one cannot be had at all the error names it and nothing is kept.
 func (f *Fetcher) Many(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
+	extents, got, err := f.Some(ctx, indices)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, g := range got {
+		if g.Err != nil {
+			for _, x := range extents {
+				f.Staging.Drop(x)
+			}
+			return nil, nil, g.Err
+		}
+	}
+	return extents, got, nil
+}
+
+// Unavailable reports whether an error says that a sample can't be had, and not only that somebody stopped waiting for it.
+func Unavailable(err error) bool {
+	var named *source.SampleError
+	return errors.As(err, &named) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
+}
+
+// Some is Many for a caller that can do without some of the samples: each has an error of its own.
+func (f *Fetcher) Some(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
 	x, err := f.alloc(ctx, indices[0], f.Need(indices))
 	if err != nil {
 		return nil, nil, err
 	}
 	req := &request{extents: []*staging.Extent{x}}
 	got := make([]Got, len(indices))
-	errs := make([]error, len(indices))
 	var wg sync.WaitGroup
 	at := 0
 	for i, index := range indices {
@@ -134,22 +157,17 @@ func (f *Fetcher) Many(ctx context.Context, indices []sample.Index) ([]*staging.
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			got[i], errs[i] = f.one(ctx, index, buf, req)
+			var err error
+			got[i], err = f.one(ctx, index, buf, req)
+			got[i].Err = err
 		}()
 	}
 	wg.Wait()
-	err = firstError(errs)
 	for _, x := range req.extents {
 		if req.any() { // quarantine: the memory is not used again before the last late answer
 			f.Staging.Share(x)
 			f.dropLater(x, &req.lateReads)
 		}
-		if err != nil {
-			f.Staging.Drop(x)
-		}
-	}
-	if err != nil {
-		return nil, nil, err
 	}
 	return req.extents, got, nil
 }
@@ -173,15 +191,6 @@ func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Exten
 		f.Staging.Drop(x)
 	}
 	return nil, nil, err
-}
-
-func firstError(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (f *Fetcher) alloc(ctx context.Context, index sample.Index, need int64) (*staging.Extent, error) {

@@ -66,6 +66,9 @@ func (e *SampleError) Error() string {
 }
 func (e *SampleError) Unwrap() error { return e.Err }
 
+// SampleName is the name, for whoever knows no more of the error than that it has one.
+func (e *SampleError) SampleName() string { return e.Name }
+
 // Open opens the source that the user wrote: a directory, by its path.
 func Open(src string, opts Options) (Source, error) {
 	for _, scheme := range []string{"tar:", "s3://", "http://", "https://"} {

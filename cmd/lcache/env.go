@@ -35,6 +35,12 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 	return first
 }
 
+// addOnErrorFlag gives a command the choice what becomes of a sample that can't be had.
+func addOnErrorFlag(flags *pflag.FlagSet, policy *string) {
+	*policy = "fail"
+	flags.Var(&choice{policy, []string{"fail", "skip"}}, "on-error", "a sample that can't be read: fail ends its request with an error, skip leaves it out of its batch")
+}
+
 // addIOFlags gives a command the choice of I/O engine. Direct or buffered has no flag, only LCACHE_DIRECT: it is a test's and a
 // diagnosis's switch, not a setting.
 func addIOFlags(flags *pflag.FlagSet, io *engine.IO) {

@@ -96,6 +96,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	addSocketFlags(f, &o.serve, "the `PATH` to listen on, for one source (default: lcache.sock in the cache)")
 	addLayoutFlag(f, &o.serve.engine.Layout)
 	addMetricsFlag(f, &o.serve.metrics)
+	addOnErrorFlag(f, &o.serve.engine.OnError)
 	addIOFlags(f, &o.ingest.IO)
 	f.StringVar(&o.facts, "facts", "", "the `FILE` that lcache doctor --save wrote: how fast the disk is, for the summary")
 	f.BoolVar(&g.json, "json", false, "the summary as JSON")

@@ -64,7 +64,18 @@ func writeRun(w io.Writer, done commandDone, sum runSummary) {
 		if s.Server != 0 {
 			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.Server)
 		}
+		if n := skipped(s.Status); n > 0 {
+			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", plural(n, "sample was", "samples were"))
+		}
 	}
+}
+
+// skipped is how often a sample was left out.
+func skipped(s engine.Status) int64 {
+	if len(s.Jobs) == 0 {
+		return 0
+	}
+	return s.Jobs[0].SkippedSamples
 }
 
 func endedText(d commandDone) string {

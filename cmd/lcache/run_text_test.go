@@ -34,11 +34,13 @@ bound   by nothing of lcache: no sample was asked for
 change  read through it: lcache.connect() in Python, or lcache.torch
 `
 	done := commandDone{name: "train.py", seconds: 46*60 + 12}
+	lossy := sourceSum{Exact: exactText(engine.Status{}), Verdict: judge(runFacts{}), Status: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
 	for _, c := range []struct {
 		sources []sourceSum
 		want    string
 	}{
 		{[]sourceSum{train}, ended + first},
+		{[]sourceSum{lossy}, ended + second + "skipped 1,204 samples were left out of batches, as the source could not give them; the log above names each\n"},
 		{[]sourceSum{train, val}, ended + "\ntrain · /data/train\n" + first + "\nval · /data/val\n" + second},
 	} {
 		var out bytes.Buffer

@@ -44,6 +44,7 @@ func newServeCommand(g *globals) *cobra.Command {
 	f.DurationVar(&o.server.Idle, "exit-idle", 0, "end when there was no client for so long, like 60s; 0: never")
 	addLayoutFlag(f, &o.engine.Layout)
 	addMetricsFlag(f, &o.metrics)
+	addOnErrorFlag(f, &o.engine.OnError)
 	addIOFlags(f, &o.engine.IO)
 	f.BoolVar(&g.json, "json", false, "the line that says where it serves as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

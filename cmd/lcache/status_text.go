@@ -151,6 +151,9 @@ func writeWarnings(w io.Writer, s engine.Status, was, job engine.JobStatus) {
 		fmt.Fprintf(w, "! %s corrupt on disk, read from the source instead: stop the server and run lcache verify --cache %s\n",
 			plural(int64(job.CorruptSamples), "sample was", "samples were"), strings.Join(s.Cache.Dirs, ","))
 	}
+	if n := job.SkippedSamples; n > 0 {
+		fmt.Fprintf(w, "! %s left out of batches, as the source could not give them: the server's log says which; look at %s\n", plural(n, "sample was", "samples were"), oneLine(job.Source))
+	}
 	if n := job.SourceRetries - was.SourceRetries; n > 0 {
 		fmt.Fprintf(w, "! %s just now: look at %s\n", plural(int64(n), "source retry", "source retries"), job.Source)
 	}

@@ -42,6 +42,7 @@ func TestStatusText(t *testing.T) {
 	trouble.now.Direct, trouble.now.PageBytes, trouble.now.MemoryLimitBytes = false, 4096, 0
 	trouble.now.Jobs[0].CorruptSamples = 3
 	trouble.now.Jobs[0].SourceRetries = 12
+	trouble.now.Jobs[0].SkippedSamples = 1
 	trouble.now.Jobs[0].Divergences = 1
 	trouble.now.Jobs[0].FirstDivergence = &engine.Divergence{Epoch: 1, Rank: 0, Batch: 17}
 	trouble.now.Jobs[0].WriteErrors = 2
@@ -76,6 +77,7 @@ func TestStatusText(t *testing.T) {
   0     4711  2,104  0.2 %   55 MB
 ! the cache is degraded: samples come from the source; look at the disk of /nvme/train
 ! 3 samples were corrupt on disk, read from the source instead: stop the server and run lcache verify --cache /nvme/train
+! 1 sample was left out of batches, as the source could not give them: the server's log says which; look at s3://data/train
 ! 12 source retries just now: look at s3://data/train
 ! 2 errors of the cache's disk: what is lost is read from the source; look at the disk of /nvme/train
 ! another order than planned is asked for, first at epoch 1 rank 0 batch 17: the right samples, but slowly; ingest again with the recipe and seed of the training

@@ -64,13 +64,15 @@ def open(  # the name is part of the API
     memory: int | str | None = None,
     ext: Iterable[str] = (),
     flat: bool = False,
+    on_error: str | None = None,
     timeout: float = 60.0,
 ) -> Job:
     """A Job over a source, with a server of its own if none runs for it yet.
 
     cache is a root (or several, on as many SSDs) with a folder for each dataset; default: $LCACHE_CACHE, else lcache in the user's cache
     folder. The other arguments are the flags of `lcache ingest`; a server that runs already keeps what it was started with. world_size
-    and rank come from torchrun's or Slurm's variables if not given. timeout is the deadline of every later wait, in seconds.
+    and rank come from torchrun's or Slurm's variables if not given. on_error is "fail" (a sample that can't be read is a SampleError,
+    the default) or "skip" (it is left out of its batch, which is shorter then). timeout is the deadline of every later wait, in seconds.
     """
     here = place()
     flags: list[str] = []
@@ -89,10 +91,11 @@ def open(  # the name is part of the API
     listing = [f"--ext={','.join(ext)}"] if (ext := tuple(ext)) else []
     listing += ["--flat"] if flat else []
     common = ("--memory", str(memory)) if memory is not None else ()
+    serving = ("--on-error", on_error) if on_error is not None else ()
     where = os.fspath(source)
     if "://" not in where and not where.startswith("tar:"):
         where = os.path.abspath(where)
-    home = Home(where, folders(where, cache, listing), (*listing, *flags, *common), common, timeout)
+    home = Home(where, folders(where, cache, listing), (*listing, *flags, *common), (*common, *serving), timeout)
     ensure(home)
     job = Job(home.socket, timeout, home, here.rank if rank is None else rank)
     job._attach(time.monotonic() + timeout)

@@ -27,12 +27,13 @@ class Info(NamedTuple):
     classes: list[str]
     credit_bytes: int
     version: str
+    on_error: str = "fail"
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> Info:
         values: dict[str, Any] = {}
         for key, kind in _KINDS.items():
-            value = said.get(key)
+            value = said.get(key, cls._field_defaults.get(key))
             if value is None and kind is list:
                 value = []  # how Go writes an empty list
             if type(value) is not kind:

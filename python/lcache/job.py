@@ -139,6 +139,11 @@ class Job:
         return self._info.seed
 
     @property
+    def on_error(self) -> str:
+        """What becomes of a sample that can't be read: "fail", a SampleError, or "skip", a batch without it."""
+        return self._info.on_error
+
+    @property
     def pid(self) -> int:
         """The server's process."""
         return self._info.pid
@@ -175,7 +180,8 @@ class Job:
                 coming.session.drop(coming)
 
     def get(self, indices: Iterable[int], at: tuple[int, int, int] | None = None) -> Batch:
-        """Any samples, at any time. at=(epoch, rank, batch) says where in the schedule they belong; only speed depends on it."""
+        """Any samples, at any time. at=(epoch, rank, batch) says where in the schedule they belong; only speed depends on it. From a server
+        that skips what it can't read the batch may be shorter: its indices say what it holds."""
         wanted = column(indices, "index")
         if len(wanted) > protocol.MAX_BATCH:
             raise ArgumentError(f"get {len(wanted)} indices: at most {protocol.MAX_BATCH} at once")
@@ -194,7 +200,7 @@ class Job:
         if kind != protocol.A_BATCH:
             raise ProtocolError(f"{ticket.what}: the server's answer has type {kind}")
         columns = protocol.read_batch(body, session.memory.size, session.info.samples)
-        if wanted is not None and columns.indices != memoryview(wanted):
+        if wanted is not None and columns.indices != memoryview(wanted) and not (session.info.on_error == "skip" and _is_part(columns.indices, wanted)):
             raise ProtocolError(f"{ticket.what}: the server answered with other indices")
         view = session.take(columns)
         if view is not None:
@@ -390,6 +396,12 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _is_part(got: memoryview, wanted: array[int]) -> bool:
+    """Whether got is wanted with some left out."""
+    rest = iter(wanted)
+    return all(index in rest for index in got)
 
 
 def _expect(ticket: Ticket, kind: int, answer: int) -> None:

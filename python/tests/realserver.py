@@ -64,10 +64,10 @@ class Folder:
 class Server:
     """A cache and the process that serves it."""
 
-    def __init__(self, folder, cache, epochs=4, world=1, batch_size=16, seed=0, drop_last=False, budget=None, memory=None, extra=()):
+    def __init__(self, folder, cache, epochs=4, world=1, batch_size=16, seed=0, drop_last=False, budget=None, memory=None, extra=(), on_error=None):
         self.folder, self.cache, self.memory = folder, str(cache), memory
         self.epochs, self.world, self.batch_size, self.seed, self.drop_last = epochs, world, batch_size, seed, drop_last
-        self.budget, self.extra = budget, list(extra)
+        self.budget, self.extra, self.on_error = budget, list(extra), on_error
         self.socket = os.path.join(self.cache, "lcache.sock")
         self.process = None
 
@@ -87,6 +87,7 @@ class Server:
         for name in [k for k in env if k.startswith("LCACHE_") and k not in ("LCACHE_IO", "LCACHE_DIRECT")]:
             del env[name]
         command = [BINARY, "serve", "--cache", self.cache, "--json", "--quiet"] + (["--memory", str(self.memory)] if self.memory else [])
+        command += ["--on-error", self.on_error] if self.on_error else []
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         if self.process.stdout.readline().strip() != "{":
             raise AssertionError(f"the server did not start: {self.process.communicate()[1]}")

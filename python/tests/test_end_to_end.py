@@ -270,6 +270,39 @@ def test_without_prefill(serve, small):
     assert server.job()["source_bytes"] == small.bytes
 
 
+@pytest.mark.parametrize("policy", [None, "skip"])
+def test_a_sample_that_cannot_be_read(serve, tmp_path, policy):
+    """It ends its request with an error that names it, or is left out of its batch and counted."""
+    folder = Folder(tmp_path / "data", [5000] * 64)
+    server = serve(folder, extra=["--no-prefill"], on_error=policy)
+    path, _ = folder.files[20]
+    os.remove(path)
+    name = os.path.relpath(path, folder.root)
+    with server.connect() as job:
+        assert job.on_error == (policy or "fail")
+        if policy is None:
+            with pytest.raises(lcache.SampleError, match=name) as caught:
+                job.get([3, 20, 7])
+            assert caught.value.sample == name
+            assert server.job()["skipped_samples"] == 0
+            return
+        server.check(job.get([20, 3, 20, 7, 3]), [3, 7, 3])
+        server.check(job.get([20]), [])
+        for batch, order in zip(job.epoch(0), server.batches(0, 0)):
+            server.check(batch, [i for i in order if i != 20])
+    assert server.job()["skipped_samples"] == 4
+
+
+def test_torch_refuses_a_server_that_skips(serve, small):
+    """A map-style dataset owes as many samples as it was asked for."""
+    pytest.importorskip("torch")
+    from lcache.torch import Dataset
+
+    server = serve(small, on_error="skip")
+    with pytest.raises(lcache.Error, match="--on-error fail"):
+        Dataset(socket=server.socket)
+
+
 def test_status_names_everything(serve, small):
     """The document has all names of the contract."""
     server = serve(small, epochs=1)

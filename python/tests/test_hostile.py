@@ -65,6 +65,22 @@ def test_lies_about_a_batch(serve, path, lie):
         job.get([1])
 
 
+@pytest.mark.parametrize(("got", "right"), [((1, 5), True), ((5,), True), ((), True), ((5, 1), False), ((1, 1), False), ((3,), False)])
+def test_a_server_that_skips_keeps_the_order(serve, path, got, right):
+    class Skips(Server):
+        def answer(self, kind, body, mine):
+            n = len(got)
+            return p.A_BATCH, columns((0,) * n, (1,) * n, got, (0,) * n)
+
+    serve(Skips, on_error="skip")
+    with lcache.connect(path, timeout=10) as job:
+        if right:
+            assert list(job.get([1, 2, 5]).indices) == list(got)
+        else:
+            with pytest.raises(lcache.ProtocolError, match="other indices"):
+                job.get([1, 2, 5])
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"\1\0\0\0", struct.pack("<II", 2, 1) + b"a", struct.pack("<III", 1, 0xFFFFFFFF, 1), struct.pack("<II", 1, 1) + b"ab", struct.pack("<I", 0)]
 )

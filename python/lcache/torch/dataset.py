@@ -86,6 +86,12 @@ class Dataset(torch.utils.data.Dataset):
                 job = _open(source, cache, options)
             else:
                 job = connect(socket, **options)
+        if job.on_error != "fail":
+            job.close()
+            raise ArgumentError(
+                f"the server at {job!r} leaves samples that it can't read out of their batches (on_error={job.on_error!r}), and PyTorch needs as many as it"
+                " asks for: serve with --on-error fail, and leave out such samples at the source"
+            )
         self.job = job
         self.decode = decode
         self.decode_seconds = 0.0  # in this process
