@@ -80,6 +80,7 @@ var names = map[string]about{
 	"log_read_errors":           counter("Reads of the log that failed."),
 	"log_sync_errors":           counter("Syncs of the log that failed."),
 	"corrupt_samples":           counter("Samples whose bytes in the log were not the dataset's: read from the source instead."),
+	"skipped_samples":           counter("Samples left out of a batch because they could not be had (--on-error skip)."),
 	"stale_samples":             counter("Samples in blocks that a crash left unfinished: read from the source instead."),
 	"divergences":               counter("Requests that asked for another order than planned."),
 	"first_divergence_epoch":    gauge("Epoch of the first request that differed from the order."),

@@ -150,6 +150,7 @@ func (s *serving) ofRun() engine.Status {
 		{&j.SamplesDelivered, &before.SamplesDelivered}, {&j.Hits, &before.Hits}, {&j.Misses, &before.Misses},
 		{&j.SourceBytes, &before.SourceBytes}, {&j.LogReadBytes, &before.LogReadBytes}, {&j.LogWriteBytes, &before.LogWriteBytes},
 		{&j.CorruptSamples, &before.CorruptSamples}, {&j.StaleSamples, &before.StaleSamples}, {&j.Divergences, &before.Divergences},
+		{&j.SkippedSamples, &before.SkippedSamples},
 	} {
 		*n.now -= *n.before
 	}

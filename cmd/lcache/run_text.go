@@ -64,7 +64,7 @@ func writeRun(w io.Writer, done commandDone, sum runSummary) {
 		if s.Server != 0 {
 			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.Server)
 		}
-		if n := skipped(s.Status); n > 0 {
+		if n := skipped(s.ofRun); n > 0 {
 			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", plural(n, "sample was", "samples were"))
 		}
 	}

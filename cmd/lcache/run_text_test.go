@@ -34,7 +34,7 @@ bound   by nothing of lcache: no sample was asked for
 change  read through it: lcache.connect() in Python, or lcache.torch
 `
 	done := commandDone{name: "train.py", seconds: 46*60 + 12}
-	lossy := sourceSum{Exact: exactText(engine.Status{}), Verdict: judge(runFacts{}), Status: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
+	lossy := sourceSum{Exact: exactText(engine.Status{}), Verdict: judge(runFacts{}), ofRun: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
 	for _, c := range []struct {
 		sources []sourceSum
 		want    string
