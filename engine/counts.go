@@ -17,7 +17,8 @@ type counts struct {
 	open            map[int]*epochCount
 	closed          map[int]*epochCount // the last ones over: a rank that comes late still belongs to them
 	done            []EpochDone
-	last            totals // when the last epoch was closed
+	last, before    totals // when the last epoch was closed, and the one before it
+	reports         reports
 }
 
 // Divergence is the first request that differed from the schedule.
@@ -40,9 +41,12 @@ type epochCount struct {
 
 // totals are the counters that an epoch's share is the difference of.
 type totals struct {
+	at                        time.Time
 	logRead, logWrite, source int64
 	readOps                   int64
-	stall                     time.Duration
+	samples, misses           int64
+	stall, idle               time.Duration
+	loop                      loopTotals
 }
 
 // epoch is the epoch that a rank is in: the open one; or the closed one, opened again for a rank that was not in it yet; or a new one.
@@ -126,10 +130,12 @@ func (e *Engine) closeEpochs(over []*epochCount) {
 		}
 		now := e.totals()
 		e.mu.Lock()
+		e.timed(&now)
 		last := e.counts.last
-		e.counts.last = now
+		e.counts.last, e.counts.before = now, last
 		d.LogReadBytes, d.LogReadOps, d.LogWriteBytes = now.logRead-last.logRead, now.readOps-last.readOps, now.logWrite-last.logWrite
 		d.SourceBytes, d.StallSeconds = now.source-last.source, (now.stall - last.stall).Seconds()
+		d.LoopWaitSeconds = e.counts.reports.epochWait(ep.epoch)
 		e.counts.addDone(ep, d)
 		e.mu.Unlock()
 		e.schedule.forget(ep.epoch)
@@ -188,8 +194,13 @@ func (e *Engine) digest(ep *epochCount) *string {
 	return &s
 }
 
+// totals are the counters now, but for those that timed adds.
 func (e *Engine) totals() totals {
 	s := e.store.Stats()
-	return totals{logRead: int64(s.BlockReadBytes), readOps: int64(s.BlockReads), logWrite: int64(s.WriteBytes),
-		source: e.fetcher.Stats.SourceBytes.Load(), stall: e.deliver.Stats.Stall.Total()}
+	return totals{at: time.Now(), logRead: int64(s.BlockReadBytes), readOps: int64(s.BlockReads), logWrite: int64(s.WriteBytes),
+		source: e.fetcher.Stats.SourceBytes.Load(), samples: e.deliver.Stats.Samples.Load(), misses: e.deliver.Stats.Misses.Load(),
+		stall: e.deliver.Stats.Stall.Total()}
 }
+
+// timed adds what e.mu guards. e.mu is held.
+func (e *Engine) timed(t *totals) { t.idle, t.loop = e.idleFor(), e.counts.reports.totals() }

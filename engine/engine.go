@@ -229,6 +229,7 @@ type Info struct {
 	MemoryBytes int64    `json:"memory_bytes"`
 	CreditBytes int64    `json:"credit_bytes"`
 	OnError     string   `json:"on_error"`
+	Features    []string `json:"features"` // what this server understands beyond the first version of the protocol
 }
 
 // Attach begins or resumes a session for a process.
@@ -241,7 +242,7 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.name(), Source: e.job.Source,
 		Fingerprint: e.manifest.Fingerprint().String(), Samples: e.manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
 		Ranks: e.schedule.local, DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(),
-		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local))), OnError: e.opts.OnError}, nil
+		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local))), OnError: e.opts.OnError, Features: []string{"report"}}, nil
 }
 
 // Names looks up the names of samples.

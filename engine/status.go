@@ -71,6 +71,7 @@ type JobStatus struct {
 	LoopWaitSeconds    *float64     `json:"loop_wait_seconds"`
 	LoopSeconds        *float64     `json:"loop_seconds"`
 	DecodeSeconds      *float64     `json:"decode_seconds"`
+	LoopWorkers        int          `json:"loop_workers"` // that decode, as the training loops tell
 	ReadyBatches       int          `json:"ready_batches"`
 	CorruptSamples     int64        `json:"corrupt_samples"`
 	StaleSamples       int64        `json:"stale_samples"`
@@ -132,14 +133,11 @@ func (e *Engine) Status() Status {
 		StallSeconds: e.deliver.Stats.Stall.Total().Seconds(), CorruptSamples: e.fetcher.Stats.CorruptSamples.Load(), StaleSamples: e.fetcher.Stats.StaleReads.Load(),
 		WriteErrors: int64(store.WriteErrors), ReadErrors: int64(store.ReadErrors), SyncErrors: int64(store.SyncErrors),
 		SegmentBytes: int64(e.sizing.Segment), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
+	now := e.totals()
 	e.mu.Lock()
 	j.Epoch = e.reading
 	j.EvictedSegments, j.Divergences, j.FirstDivergence = e.counts.evicted, e.counts.divergences, e.counts.firstDivergence
-	wait := e.counts.consumerWait
-	if !e.idle.IsZero() {
-		wait += time.Since(e.idle)
-	}
-	j.ConsumerWait = wait.Seconds()
+	j.ConsumerWait = e.idleFor().Seconds()
 	j.Draining = e.drained && e.tgt != nil
 	j.EpochsDone = append(j.EpochsDone, e.counts.done...)
 	j.Segments = len(e.segs)
@@ -147,12 +145,19 @@ func (e *Engine) Status() Status {
 	for n, r := range e.ranks {
 		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.batch, LeasedBytes: held[r.pid], Late: r.late})
 	}
+	e.counts.reports.fill(&j)
+	// The epoch that is read and the one before it: what bound the first epoch is no news in the tenth.
+	then := e.counts.before
+	if then.at.IsZero() {
+		then.at = e.started
+	}
+	e.timed(&now)
+	j.BoundBy = boundBy(now.since(then))
 	e.mu.Unlock()
 	slices.SortFunc(j.Ranks, func(a, b RankStatus) int { return a.Rank - b.Rank })
 	for _, r := range j.Ranks {
 		j.Batches = max(j.Batches, e.schedule.batches(j.Epoch, r.Rank))
 	}
-	j.BoundBy = boundBy(j, time.Since(e.started).Seconds())
 	j.MetaIndexBytesEach = e.bytesEach()
 	devices := e.devices()
 	e.mu.Lock()
@@ -177,19 +182,6 @@ func (e *Engine) ready() int {
 		}
 	}
 	return int(samples) / e.job.Job.BatchSize
-}
-
-// boundBy names what the job waits for, from the counters alone.
-func boundBy(j JobStatus, uptime float64) string {
-	switch {
-	case j.SamplesDelivered == 0 || uptime == 0:
-		return "unknown"
-	case j.StallSeconds < 0.02*uptime || j.ConsumerWait > j.StallSeconds:
-		return "consumer"
-	case j.Misses*20 > j.SamplesDelivered:
-		return "source"
-	}
-	return "disk"
 }
 
 // memoryBytes is the memory that the formula counts, as it is really taken: reserved regions, and tables outside Go's heap.

@@ -18,7 +18,7 @@ import (
 	"lcache/sample"
 )
 
-// conn is one connection. The reader reads frames, carries out what must not wait, and queues the rest; serve answers.
+// conn is one connection. The reader reads frames, carries out what needs no answer, and queues the rest; serve answers.
 type conn struct {
 	s      *Server
 	c      *net.UnixConn
@@ -175,6 +175,8 @@ func (c *conn) read() error {
 			err = c.release(f.body)
 		case typeCancel:
 			err = c.cancel(f.body)
+		case typeReport:
+			err = c.report(f.body)
 		case typeBye:
 			c.mu.Lock()
 			c.bye = true
@@ -248,6 +250,18 @@ func (c *conn) cancel(body []byte) error {
 	}
 	c.mu.Unlock()
 	c.client.Release(leases...)
+	return nil
+}
+
+// report hands on what the client tells of its own time. A rank that is not served here is no reason to end a connection.
+func (c *conn) report(body []byte) error {
+	r, err := decodeReport(body)
+	if err != nil {
+		return err
+	}
+	if err := c.s.engine.Report(r); err != nil {
+		c.s.opts.Logger.Debug("report ignored", "pid", c.client.Pid, "err", err)
+	}
 	return nil
 }
 

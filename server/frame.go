@@ -44,6 +44,7 @@ const (
 	typeNames   = 7
 	typeBye     = 8
 	typeCancel  = 9
+	typeReport  = 10
 
 	typeJSON     = 129
 	typeBatch    = 130

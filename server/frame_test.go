@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"lcache/deliver"
+	"lcache/engine"
 )
 
 // goldens are the frames of testdata/frames.txt, by name.
@@ -66,6 +67,7 @@ func TestGoldenRequests(t *testing.T) {
 			pushRequest{epoch: 2, rank: 1, first: 0, more: true, batches: [][]uint32{{7, 8}, {}, {9}}, indices: 3}},
 		"names":  {typeNames, 7, func(b []byte) (any, error) { return decodeList(b, "NAMES") }, []uint32{5, 3}},
 		"cancel": {typeCancel, 0, func(b []byte) (any, error) { return decodeList(b, "CANCEL") }, []uint32{2}},
+		"report": {typeReport, 0, func(b []byte) (any, error) { return decodeReport(b) }, engine.Report{Epoch: 3, Rank: 1, LoopWait: 0.5, Loop: 2.25, Decode: 1, Workers: 4}},
 	}
 	frames := goldens(t)
 	for name, tt := range tests {
@@ -109,6 +111,36 @@ func TestGoldenAnswers(t *testing.T) {
 	for name, b := range got {
 		if !bytes.Equal(b, want[name]) {
 			t.Errorf("%s:\n got %x\nwant %x", name, b, want[name])
+		}
+	}
+}
+
+func TestDecodeReport(t *testing.T) {
+	tests := []struct {
+		body string
+		want *engine.Report // nil: refused
+	}{
+		{`{}`, &engine.Report{Epoch: -1}},
+		{`{"decode_seconds": 0.25, "later": [1]}`, &engine.Report{Epoch: -1, Decode: 0.25}},
+		{`{"epoch": 0, "rank": 7}`, &engine.Report{Rank: 7}},
+		{`{"epoch": -1}`, nil},
+		{`{"epoch": 0.5}`, nil},
+		{`{"rank": 4294967296}`, nil},
+		{`{"loop_seconds": -0.1}`, nil},
+		{`{"loop_wait_seconds": 1e300}`, nil},
+		{`{"decode_seconds": "1"}`, nil},
+		{`{"workers": 65536}`, nil},
+		{`[]`, nil},
+		{``, nil},
+	}
+	for _, tt := range tests {
+		got, err := decodeReport([]byte(tt.body))
+		var rule *protocolError
+		switch {
+		case tt.want == nil && !errors.As(err, &rule):
+			t.Errorf("%s: got %+v, %v, want a protocolError", tt.body, got, err)
+		case tt.want != nil && (err != nil || got != *tt.want):
+			t.Errorf("%s: got %+v, %v, want %+v", tt.body, got, err, *tt.want)
 		}
 	}
 }

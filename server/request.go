@@ -2,8 +2,10 @@ package server
 
 import (
 	"encoding/binary"
+	"encoding/json"
 
 	"lcache/deliver"
+	"lcache/engine"
 	"lcache/sample"
 )
 
@@ -115,4 +117,32 @@ func decodePush(b []byte) (pushRequest, error) {
 		q.batches[i], indices = indices[:n:n], indices[n:]
 	}
 	return q, nil
+}
+
+// mostSeconds is more than a report can be about.
+const mostSeconds = 1e7
+
+// decodeReport is the body of REPORT. Unknown keys are ignored; without an epoch it is a worker's.
+func decodeReport(b []byte) (engine.Report, error) {
+	said := struct {
+		Epoch    *uint32 `json:"epoch"`
+		Rank     uint32  `json:"rank"`
+		LoopWait float64 `json:"loop_wait_seconds"`
+		Loop     float64 `json:"loop_seconds"`
+		Decode   float64 `json:"decode_seconds"`
+		Workers  uint16  `json:"workers"`
+	}{}
+	if err := json.Unmarshal(b, &said); err != nil {
+		return engine.Report{}, broken("REPORT: %v", err)
+	}
+	for _, seconds := range []float64{said.LoopWait, said.Loop, said.Decode} {
+		if seconds < 0 || seconds > mostSeconds {
+			return engine.Report{}, broken("REPORT of %g seconds", seconds)
+		}
+	}
+	r := engine.Report{Epoch: -1, Rank: int(said.Rank), LoopWait: said.LoopWait, Loop: said.Loop, Decode: said.Decode, Workers: int(said.Workers)}
+	if said.Epoch != nil {
+		r.Epoch = int(*said.Epoch)
+	}
+	return r, nil
 }

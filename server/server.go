@@ -2,7 +2,7 @@
 // the protocol of docs/protocol.md, frame by frame.
 //
 // A Server is made by Listen, works in Serve and ends with Shutdown, which joins every goroutine. Each connection has two: one reads
-// frames and carries out at once what must not wait (RELEASE, CANCEL, BYE), the other answers requests in their order. What
+// frames and carries out at once what has no answer (RELEASE, CANCEL, REPORT, BYE), the other answers requests in their order. What
 // a request means is the engine's and deliver's business; sample bytes never pass through here. Garbage from a client ends that
 // client's connection and nothing else. All methods may be called concurrently.
 package server

@@ -3,11 +3,13 @@ package server
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"lcache/engine"
 )
 
 func TestQuickConnects(t *testing.T) {
@@ -288,4 +292,28 @@ func TestOtherUser(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// What a client tells of its time is in the status document by the answer to its next request; it is never answered itself.
+func TestReport(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	c := attach(t, s, "")
+	if !slices.Contains(c.info.Features, "report") {
+		t.Fatalf("the server says that it understands %q", c.info.Features)
+	}
+	c.send(typeReport, []byte(`{"epoch": 0, "rank": 0, "loop_wait_seconds": 0.5, "loop_seconds": 2, "decode_seconds": 0.25}`))
+	c.send(typeReport, []byte(`{"epoch": 0, "rank": 4000000000, "loop_wait_seconds": 9}`)) // perhaps no rank of this job, and no fault then
+	c.send(typeReport, []byte(`{"decode_seconds": 0.25}`))
+	var said engine.Status
+	if f := c.ask(typeStatus, nil); json.Unmarshal(f.body, &said) != nil {
+		t.Fatalf("status: %s", f.body)
+	}
+	if j := said.Jobs[0]; j.LoopSeconds == nil || *j.LoopSeconds != 2 || j.DecodeSeconds == nil || *j.DecodeSeconds != 0.5 {
+		t.Errorf("loop %v, decode %v, want 2 and 0.5", j.LoopSeconds, j.DecodeSeconds)
+	}
+	c.send(typeReport, []byte(`{"loop_seconds": -1}`))
+	if f := c.fails(); f.Kind != "protocol" || !strings.Contains(f.Message, "REPORT") {
+		t.Errorf("got %+v, want a protocol error that names REPORT", f)
+	}
+	works(t, s)
 }

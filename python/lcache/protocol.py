@@ -15,7 +15,7 @@ from .errors import ProtocolError
 VERSION = 1
 MAX_FRAME = 16 << 20  # of what the length field counts
 
-HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL = range(1, 10)
+HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL, REPORT = range(1, 11)
 A_JSON, A_BATCH, A_END, A_NAMES, A_OK = range(129, 134)
 A_ERROR = 255
 
@@ -77,6 +77,10 @@ def push(epoch: int, rank: int, first: int, more: bool, sizes: bytes, indices: b
 
 def names(indices: bytes) -> bytes:
     return _U32.pack(len(indices) // 4) + indices
+
+
+def report(said: dict[str, float]) -> bytes:
+    return json.dumps(said).encode()
 
 
 def header(data: bytes | bytearray, at: int = 0) -> tuple[int, int, int]:

@@ -39,6 +39,7 @@ def test_requests(frames):
         "names": p.frame(p.NAMES, 7, p.names(u32(5, 3))),
         "bye": p.frame(p.BYE, 0),
         "cancel": p.frame(p.CANCEL, 0, p.cancel([2])),
+        "report": p.frame(p.REPORT, 0, p.report(dict(epoch=3, rank=1, loop_wait_seconds=0.5, loop_seconds=2.25, decode_seconds=1.0, workers=4))),
     }
     for name, frame in made.items():
         assert frame.hex() == frames[name].hex(), name

@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"time"
+
+	"lcache/deliver"
+)
+
+// A Report is what a training process tells of its own time, which the server can't see. Durations are in seconds, all since that
+// process's last report.
+type Report struct {
+	Epoch, Rank int     // whose loop this is; negative: a worker's, which knows decoding alone
+	LoopWait    float64 // the loop was blocked in next: what the GPU feels
+	Loop        float64 // the loop ran, waiting included
+	Decode      float64 // samples were made of bytes, in this process
+	Workers     int     // processes that decode for this loop; 0: the loop itself does
+}
+
+// mostReported bounds what is kept of ranks and epochs, whose numbers clients choose.
+const mostReported = 1 << 16
+
+// reports are the sums of what was reported; guarded by Engine.mu. A rank's loop goes on beside the other ranks' loops, so over the
+// ranks the longest counts; decoding is work, and adds up.
+type reports struct {
+	ranks  map[int]*rankReport
+	waits  map[int]map[int]float64 // by epoch that is open or was closed lately, by rank
+	decode float64
+	some   bool // decoding was reported
+}
+
+type rankReport struct {
+	wait, loop float64
+	workers    int
+}
+
+// loopTotals are the reported times of all ranks together; zero where nothing was reported.
+type loopTotals struct {
+	wait, loop, decode float64
+	workers            int
+}
+
+// Report adds what a training process tells.
+func (e *Engine) Report(r Report) error {
+	if r.Epoch >= 0 && !e.schedule.isLocal(r.Rank) {
+		return &deliver.ArgumentError{Reason: "a report of a rank that is not served here"}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := &e.counts
+	if r.Decode > 0 {
+		c.reports.decode += r.Decode
+		c.reports.some = true
+	}
+	if r.Epoch < 0 {
+		return nil
+	}
+	wait, ok := c.reports.add(r)
+	if !ok {
+		return nil
+	}
+	// The loop goes on with what lay ready for it after the server has delivered the last batch.
+	for i := len(c.done) - 1; i >= 0; i-- {
+		if c.done[i].Epoch == r.Epoch {
+			c.done[i].LoopWaitSeconds = &wait
+			break
+		}
+	}
+	return nil
+}
+
+// add returns how long the ranks' loops have waited in the report's epoch.
+func (s *reports) add(r Report) (wait float64, ok bool) {
+	if s.ranks == nil {
+		s.ranks, s.waits = map[int]*rankReport{}, map[int]map[int]float64{}
+	}
+	rank := s.ranks[r.Rank]
+	if rank == nil {
+		if len(s.ranks) >= mostReported {
+			return 0, false
+		}
+		rank = &rankReport{}
+		s.ranks[r.Rank] = rank
+	}
+	rank.wait += r.LoopWait
+	rank.loop += r.Loop
+	rank.workers = r.Workers
+	waits := s.waits[r.Epoch]
+	if waits == nil {
+		s.forget(r.Epoch)
+		waits = map[int]float64{}
+		s.waits[r.Epoch] = waits
+	}
+	waits[r.Rank] += r.LoopWait
+	return longest(waits), true
+}
+
+// forget makes room for an epoch's figures: a loop is at most a few epochs behind another one.
+func (s *reports) forget(epoch int) {
+	for len(s.waits) >= 2*keepClosed {
+		furthest := epoch
+		for other := range s.waits {
+			if distance(other, epoch) > distance(furthest, epoch) {
+				furthest = other
+			}
+		}
+		delete(s.waits, furthest)
+	}
+}
+
+func distance(a, b int) int { return max(a-b, b-a) }
+
+func longest(waits map[int]float64) (most float64) {
+	for _, w := range waits {
+		most = max(most, w)
+	}
+	return most
+}
+
+// epochWait is what was reported for an epoch; nil: nothing.
+func (s *reports) epochWait(epoch int) *float64 {
+	waits := s.waits[epoch]
+	if waits == nil {
+		return nil
+	}
+	wait := longest(waits)
+	return &wait
+}
+
+func (s *reports) totals() (t loopTotals) {
+	for _, r := range s.ranks {
+		t.wait, t.loop = max(t.wait, r.wait), max(t.loop, r.loop)
+		t.workers += r.workers
+	}
+	t.decode = s.decode
+	return t
+}
+
+// fill puts what was reported into the status document.
+func (s *reports) fill(j *JobStatus) {
+	t := s.totals()
+	if len(s.ranks) > 0 {
+		j.LoopWaitSeconds, j.LoopSeconds, j.LoopWorkers = &t.wait, &t.loop, t.workers
+	}
+	if s.some {
+		j.DecodeSeconds = &t.decode
+	}
+	for i := range j.Ranks {
+		if r := s.ranks[j.Ranks[i].Rank]; r != nil {
+			wait := r.wait
+			j.Ranks[i].LoopWaitSeconds = &wait
+		}
+	}
+}
+
+// little is the share of the time that counts as no waiting at all, and of samples as no misses.
+const little = 0.02
+
+// period is what the counters rose by in the time that boundBy judges.
+type period struct {
+	seconds         float64
+	samples, misses int64
+	stall, idle     float64 // seconds: a rank was short of its batch; all that may be loaded lay ready
+	loop            loopTotals
+}
+
+// since is the time from then to now.
+func (t totals) since(then totals) period {
+	return period{seconds: t.at.Sub(then.at).Seconds(), samples: t.samples - then.samples, misses: t.misses - then.misses,
+		stall: (t.stall - then.stall).Seconds(), idle: (t.idle - then.idle).Seconds(),
+		loop: loopTotals{wait: t.loop.wait - then.loop.wait, loop: t.loop.loop - then.loop.loop, decode: t.loop.decode - then.loop.decode}}
+}
+
+// boundBy names what the job waits for. What the training loop tells comes first: only it knows whether it waits.
+func boundBy(p period) string {
+	waits := p.stall >= little*p.seconds && p.idle <= p.stall
+	reported := p.loop.loop > 0
+	if reported {
+		waits = p.loop.wait >= little*p.loop.loop
+	}
+	switch {
+	case p.samples == 0 || p.seconds == 0:
+		return "unknown"
+	case !waits:
+		return "consumer"
+	case reported && p.stall < little*p.seconds:
+		return "decode" // the batches were there, and came late into the loop
+	case float64(p.misses) > little*float64(p.samples):
+		return "source"
+	}
+	return "disk"
+}
+
+// idleFor is how long the pass has had nothing it may load. e.mu is held.
+func (e *Engine) idleFor() time.Duration {
+	wait := e.counts.consumerWait
+	if !e.idle.IsZero() {
+		wait += time.Since(e.idle)
+	}
+	return wait
+}

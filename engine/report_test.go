@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestBoundBy forces each stage in turn, with everything that comes later in the order forced as well.
+func TestBoundBy(t *testing.T) {
+	loop := func(wait float64) loopTotals { return loopTotals{wait: wait, loop: 100} }
+	for _, c := range []struct {
+		name string
+		p    period
+		want string
+	}{
+		{"nothing yet", period{seconds: 100, stall: 50}, "unknown"},
+		{"no time", period{samples: 1, stall: 50}, "unknown"},
+		{"the loop does not wait", period{seconds: 100, samples: 100, misses: 100, stall: 50, loop: loop(1.9)}, "consumer"},
+		{"the loop waits, the server does not", period{seconds: 100, samples: 100, misses: 100, stall: 1.9, loop: loop(2)}, "decode"},
+		{"misses", period{seconds: 100, samples: 100, misses: 3, stall: 2, loop: loop(30)}, "source"},
+		{"few misses", period{seconds: 100, samples: 100, misses: 2, stall: 2, loop: loop(30)}, "disk"},
+		{"what lay ready says nothing against a loop that waits", period{seconds: 100, samples: 100, stall: 30, idle: 60, loop: loop(30)}, "disk"},
+		{"not reported: no stall", period{seconds: 100, samples: 100, misses: 100, stall: 1.9}, "consumer"},
+		{"not reported: more ready than stalled", period{seconds: 100, samples: 100, misses: 100, stall: 30, idle: 31}, "consumer"},
+		{"not reported: misses", period{seconds: 100, samples: 100, misses: 100, stall: 30}, "source"},
+		{"not reported: disk", period{seconds: 100, samples: 100, stall: 30}, "disk"},
+	} {
+		if got := boundBy(c.p); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	j := samplerJob(2, 64, 2, false)
+	d := makeDataset(t, 300, mixedSizes)
+	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	s := e.Status().Jobs[0]
+	if s.LoopWaitSeconds != nil || s.LoopSeconds != nil || s.DecodeSeconds != nil || s.BoundBy != "unknown" {
+		t.Errorf("before any report: %v %v %v %s, want null and unknown", s.LoopWaitSeconds, s.LoopSeconds, s.DecodeSeconds, s.BoundBy)
+	}
+	for _, r := range []Report{
+		{Epoch: 0, Rank: 0, LoopWait: 1, Loop: 10, Workers: 4},
+		{Epoch: 0, Rank: 1, LoopWait: 3, Loop: 9, Decode: 0.5, Workers: 2},
+		{Epoch: -1, Decode: 2},
+		{Epoch: 0, Rank: 1, LoopWait: 0.5, Loop: 2, Workers: 2},
+	} {
+		if err := e.Report(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Report(Report{Rank: 2, LoopWait: 100, Loop: 100}); err == nil {
+		t.Error("a rank that is not served here may report")
+	}
+	d.readEpochs(t, e, j, 0, 2)
+	// The last of epoch 1 comes when the server has nothing to do with it any more.
+	if err := e.Report(Report{Epoch: 1, Rank: 0, LoopWait: 0.25, Loop: 1, Workers: 4}); err != nil {
+		t.Fatal(err)
+	}
+	s = e.Status().Jobs[0]
+	if got := []float64{*s.LoopWaitSeconds, *s.LoopSeconds, *s.DecodeSeconds}; !slices.Equal(got, []float64{3.5, 11, 2.5}) || s.LoopWorkers != 6 {
+		t.Errorf("waited, loop, decode %v with %d workers, want the longest rank's 3.5 and 11, 2.5 of all together, 6", got, s.LoopWorkers)
+	}
+	ranks, epochs := map[int]float64{}, map[int]float64{}
+	for _, r := range s.Ranks {
+		ranks[r.Rank] = *r.LoopWaitSeconds
+	}
+	for _, ep := range s.EpochsDone {
+		epochs[ep.Epoch] = *ep.LoopWaitSeconds
+	}
+	if want := map[int]float64{0: 1.25, 1: 3.5}; !maps.Equal(ranks, want) {
+		t.Errorf("ranks waited %v, want %v", ranks, want)
+	}
+	if want := map[int]float64{0: 3.5, 1: 0.25}; !maps.Equal(epochs, want) {
+		t.Errorf("epochs waited %v, want %v", epochs, want)
+	}
+}
+
+// TestReportsAreBounded: numbers that a client makes up take no memory without end.
+func TestReportsAreBounded(t *testing.T) {
+	var s reports
+	for n := range mostReported + 10 {
+		s.add(Report{Epoch: n, Rank: n, LoopWait: 1})
+	}
+	if len(s.ranks) != mostReported || len(s.waits) > 2*keepClosed {
+		t.Errorf("%d ranks and %d epochs are kept", len(s.ranks), len(s.waits))
+	}
+	if w := s.epochWait(mostReported - 1); w == nil || *w != 1 {
+		t.Errorf("the latest epoch is not among them: %v", w)
+	}
+}
+
+func TestPeriod(t *testing.T) {
+	then := totals{at: time.Unix(100, 0), samples: 5, misses: 2, stall: time.Second, idle: time.Second, loop: loopTotals{wait: 1, loop: 10, decode: 3}}
+	now := totals{at: time.Unix(130, 0), samples: 11, misses: 3, stall: 3 * time.Second, idle: 5 * time.Second, loop: loopTotals{wait: 4, loop: 30, decode: 5}}
+	want := period{seconds: 30, samples: 6, misses: 1, stall: 2, idle: 4, loop: loopTotals{wait: 3, loop: 20, decode: 2}}
+	if got := now.since(then); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
