@@ -75,10 +75,10 @@ def open(  # the name is part of the API
     the default) or "skip" (it is left out of its batch, which is shorter then). timeout is the deadline of every later wait, in seconds.
     """
     here = place()
-    flags: list[str] = []
-    if recipe is not None:
-        world = here.world if world_size is None else world_size
-        flags += ["--recipe", recipe, "--world-size", str(world)]
+    world = here.world if world_size is None else world_size
+    flags = [] if recipe is None else ["--recipe", recipe]
+    if recipe is not None or world > 1:  # also without a recipe each rank pushes an order, and takes a share of the memory
+        flags += ["--world-size", str(world)]
         if world == here.world and len(here.ranks) < world:
             flags += ["--ranks", ",".join(map(str, here.ranks))]
     for name, value in (("--seed", seed), ("--epochs", epochs), ("--batch-size", batch_size), ("--budget", budget)):
@@ -98,7 +98,7 @@ def open(  # the name is part of the API
     home = Home(where, folders(where, cache, listing), (*listing, *flags, *common), (*common, *serving), timeout)
     ensure(home)
     job = Job(home.socket, timeout, home, here.rank if rank is None else rank)
-    job._attach(time.monotonic() + timeout)
+    job._link.attach(job._link.deadline())
     return job
 
 

@@ -27,6 +27,7 @@ class Info(NamedTuple):
     classes: list[str]
     credit_bytes: int
     version: str
+    features: list[str]  # beyond the first version of the protocol
     on_error: str = "fail"
 
     @classmethod
@@ -44,4 +45,4 @@ class Info(NamedTuple):
 
 _KINDS: dict[str, type] = dict.fromkeys(Info._fields, str)
 _KINDS.update(dict.fromkeys(("pid", "samples", "epochs", "batch_size", "world", "credit_bytes"), int))
-_KINDS.update(drop_last=bool, ranks=list, classes=list)
+_KINDS.update(drop_last=bool, ranks=list, classes=list, features=list)

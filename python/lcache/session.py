@@ -46,6 +46,7 @@ class Session:
         self.foreign = False  # in a forked child, of its parent's sessions
         self._ended: deque[tuple[int, int | None]] = deque()  # leases, with bytes if there was an anchor
         self._dropped: deque[tuple[Connection, int]] = deque()  # answers that nobody wants any more
+        self._told: deque[bytes] = deque()  # frames that have no answer
         self._closing = False
         self._new_lock()
         # The lock guards the fields that follow, and all of the connection but reading from it.
@@ -180,6 +181,12 @@ class Session:
             self._dropped.append((ticket.connection, ticket.request))
             self._settle()
 
+    def tell(self, kind: int, body: bytes) -> None:
+        """Sends what has no answer, or loses it with the connection; safe in finalizers."""
+        if not self.foreign:
+            self._told.append(protocol.frame(kind, 0, body))
+            self._settle()
+
     def close(self) -> None:
         """No more requests. The connection and the map stay until nothing refers to the map; safe in finalizers."""
         self._closing = True
@@ -210,7 +217,7 @@ class Session:
         self._connection.close()
 
     def _settle(self) -> None:
-        while self._ended or self._dropped or (self._closing and not (self._gave_up and (self._live or self._over))):
+        while self._ended or self._dropped or self._told or (self._closing and not (self._gave_up and (self._live or self._over))):
             if self.foreign or not self._lock.acquire(False):
                 return
             try:
@@ -232,6 +239,10 @@ class Session:
                     cancelled.append(request)
         if cancelled:
             self._connection.send(protocol.frame(protocol.CANCEL, 0, protocol.cancel(cancelled)), None)
+        while self._told:
+            frame = self._told.popleft()
+            if self.usable and not self._gave_up:
+                self._connection.send(frame, None)
         if self._closing and not self._gave_up:
             self._gave_up = True
             self._give_up(self._connection)

@@ -34,7 +34,7 @@ def test_child_has_its_own_session(job):
         check(job.get([5]), [5])
         for number, mine in enumerate(job.epoch(1)):
             check(mine, order(1, 0, number))
-        assert job._session.info.pid
+        assert job._link.session.info.pid
 
     in_child(child)
     assert job.server.accepted == 2

@@ -142,7 +142,7 @@ def test_credits(serve, path, caplog):
     for number, batch in enumerate(kept):
         check(batch, order(number // BATCHES, 0, number % BATCHES))
     assert server.until(lambda: 0 < len(server.leases) < 4)
-    assert 0 < job._session.held <= 600
+    assert 0 < job._link.session.held <= 600
     assert [r.name for r in caplog.records] == ["lcache"], "one warning"
     job.close()
     for number, batch in enumerate(kept):
@@ -154,7 +154,7 @@ def test_credits_count_what_is_pinned(serve, path):
     server.pinned = 30
     job = lcache.connect(path, timeout=10)
     kept = [job.get([i]) for i in range(1, 9)]
-    assert job._session.held == 90 << 10
+    assert job._link.session.held == 90 << 10
     assert server.until(lambda: len(server.leases) == 3)
     for i, batch in enumerate(kept, 1):
         check(batch, [i])
@@ -206,7 +206,7 @@ def test_threads(job):
     for t in threads:
         t.join(60)
     assert failures == []
-    assert job._session.held == 0
+    assert job._link.session.held == 0
     assert job.server.until(lambda: not job.server.leases)
 
 

@@ -176,7 +176,7 @@ def test_garbage_cycles(job):
         gc.set_threshold(*threshold)
     gc.collect()
     assert job.server.until(lambda: not job.server.leases)
-    assert job._session.held == 0
+    assert job._link.session.held == 0
 
 
 @pytest.mark.parametrize("trouble", ["lost", "error", "timeout"])
@@ -203,7 +203,7 @@ def test_exceptions_do_not_keep_views(serve, path, trouble):
         if trouble == "lost":
             job.stats()
         else:
-            job._timeout = 0.05
+            job._link.timeout = 0.05
             with pytest.raises(lcache.Error):
                 job.stats()
         return bytes(view)
@@ -211,9 +211,9 @@ def test_exceptions_do_not_keep_views(serve, path, trouble):
     gc.disable()
     try:
         assert use() == content(1)
-        job._timeout = 10
+        job._link.timeout = 10
         job.get([3])
-        assert job._session.held == 0
+        assert job._link.session.held == 0
     finally:
         gc.enable()
     job.close()

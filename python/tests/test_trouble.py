@@ -145,7 +145,7 @@ def test_deadline_names_what_it_waited_for(serve, path):
         next(job.epoch(3, 1, 17))
     assert isinstance(e.value, TimeoutError)
     server.go.set()
-    job._timeout = 10
+    job._link.timeout = 10
     assert job.stats()
     assert server.until(lambda: not server.leases), "the late answer's lease"
     job.close()

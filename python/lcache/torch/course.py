@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import itertools
 import logging
-import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed
 
-from ..errors import ArgumentError, Error
+from ..errors import Error
 from . import split
-from .clone import Generators, base_seed, clone, quiet, same
+from .clone import Generators, clone, quiet
+from .publish import Publisher
 from .route import Route, dataset_of
-from .tags import TaggedBatch
+from .states import States
 
 _log = logging.getLogger("lcache")
 
 AHEAD = 2  # epochs foreseen beyond the one that begins: what is written while it is read, and the one after that
 ENDLESS = 1 << 24  # batches of a sampler without a length
-
-# Who says the order of a server's rank: the first loader that reads, for as long as it lives. Others are served by index.
-_owners: weakref.WeakValueDictionary[tuple[str, int], Course] = weakref.WeakValueDictionary()
-
 
 class Resume(NamedTuple):
     """Where to go on: `before` samples of the global order, and then `consumed` batches of batch_size on each of `world` ranks, are done."""
@@ -56,14 +52,10 @@ class Course:
         self._resume: Resume | None = None
         self._seen: int | None = None  # the sampler's own epoch at the last beginning
         self._stuck = False
-        self._base: list[bool] = []  # which generators the loader draws its base seed from
-        self._chain: dict[int, list[Any]] = {}  # the generators' states when each epoch's first batch is drawn
-        self._left: list[Any] | None = None  # their states as the last epoch left them, or as they were found
-        self._iterators = 0  # made since the last epoch began
-        self._begun: list[Any] = []  # their states when the epoch's first batch was drawn
         self._noted: tuple[int, str] | None = None  # the digest of an epoch that can't be told later
-        self._pushed: dict[int, list[list[int]]] = {}
         self._said: set[str] = set()
+        self._states = States(subject, self._bounded)
+        self._publisher: Publisher | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Course:
         return Course(memo.get(id(self.subject)))
@@ -75,8 +67,12 @@ class Course:
 
     def bind(self, dataset: Any, generator: Any = None) -> None:
         """The dataset that the batches are for, and the generator that the loader draws its base seed from."""
+        self._lead_to(dataset)
+        self._states.bind(generator)
+
+    def _lead_to(self, dataset: Any) -> None:
         self.route = Route(dataset)
-        self._base = [g is generator for g in Generators(self.subject)]
+        self._publisher = Publisher(self.route, self.once) if self.route.leaves else None
 
     def seed(self) -> int | None:
         """What the order follows from, as far as it is a number."""
@@ -100,14 +96,14 @@ class Course:
         """Warns if this is the loader of a process that is one of many and goes over all samples."""
         dist = torch.distributed
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and split.world_rank(self.subject) is None:
-            self._once("world", f"this is one of {dist.get_world_size()} processes, and each of them reads all samples: give the loader a DistributedSampler")
+            self.once("world", f"this is one of {dist.get_world_size()} processes, and each of them reads all samples: give the loader a DistributedSampler")
 
     def reseed(self, seed: int) -> None:
         """The sampler's own generators begin again with another seed."""
         for g in Generators(self.subject):
             if isinstance(g, torch.Generator):
                 g.manual_seed(seed)
-        self._chain = {}
+        self._states.reset()
 
     @property
     def place(self) -> tuple[int, int]:
@@ -135,7 +131,7 @@ class Course:
                 # If it drew from a global generator, the order can be told only at its beginning.
                 return None if guard.drawn() else split.digest(order)
         except Exception as e:
-            self._once("digest", f"the order of epoch {epoch} can't be told from a copy of the sampler: {e!r}")
+            self.once("digest", f"the order of epoch {epoch} can't be told from a copy of the sampler: {e!r}")
             return None
 
     # An epoch.
@@ -143,9 +139,7 @@ class Course:
     def iterate(self) -> Iterator[list[int]]:
         """The subject's batches, tagged. Like those of any sampler they are drawn when they are asked for."""
         generators = Generators(self.subject)
-        self._iterators += 1
-        if self._left is None:
-            self._left = generators.states()
+        self._states.iterated(generators)
         return self._epoch(generators)
 
     def _epoch(self, generators: Generators) -> Iterator[list[int]]:
@@ -156,7 +150,8 @@ class Course:
         if batches is not None:
             expected[number] = batches
         real = iter(self.subject_batches()) if batches is None else iter(batches)
-        ours = self._push(expected, rank)
+        if self._publisher is not None:
+            self._publisher.begin(expected, number, rank)
         foreseen = expected.get(number)
         self.exact = None if foreseen is None else True
         track = bool(len(generators)) and split.epoch_holder(self.subject) is None
@@ -165,11 +160,11 @@ class Course:
             if foreseen is not None and self.exact and (count > len(foreseen) or batch != foreseen[count - 1]):
                 self._diverged(number, count - 1, batch, foreseen)
             if track:
-                self._left = generators.states()
+                self._states.leave(generators)
             if count > skip:
-                yield self._tagged(batch, (number, rank, count - 1)) if ours else batch
+                yield batch if self._publisher is None else self._publisher.batch(batch, (number, rank, count - 1))
         if track:
-            self._left = generators.states()
+            self._states.leave(generators)
         if foreseen is not None and self.exact and count < len(foreseen):
             self._diverged(number, count, [], foreseen)
         self.complete = True
@@ -184,73 +179,13 @@ class Course:
         if holder is not None:
             self._stuck = self.epoch >= 0 and self._asked is None and holder.epoch == self._seen
             if self._stuck and self.complete and getattr(holder, "shuffle", True):
-                self._once("stuck", f"epoch never advanced: {type(holder).__name__}.epoch is still {holder.epoch}, so this epoch has the order of the last one; "
+                self.once("stuck", f"epoch never advanced: {type(holder).__name__}.epoch is still {holder.epoch}, so this epoch has the order of the last one; "
                            "call set_epoch(epoch) before each epoch")
             self._seen = holder.epoch
         elif len(generators):
-            self._look(generators, number)
-            generators.restore(self._start(number))
-        self._begun = generators.states()
-        self._asked, self.epoch, self.complete, self.skipped, self.before, self._iterators = None, number, False, 0, 0, 0
-
-    def _look(self, generators: Generators, number: int) -> None:
-        """Compares the generators' states with those that the last epoch left: all that may have happened since is what loaders draw."""
-        now, draws = generators.states(), self._draws(generators)
-        base = [bool(d) for d in draws] if draws is not None else [False] * len(now)
-        new = len(self._base) != len(base) or any(d and not b for d, b in zip(base, self._base))
-        self._base = [d or b for d, b in itertools.zip_longest(base, self._base[: len(base)], fillvalue=False)]
-        if draws is not None and max(draws) > 1:  # iterators were made of which nothing was asked: they are no epochs
-            assert self._left is not None
-            generators.restore(self._left)
-            self._draw_base(generators)
-            now = generators.states()
-        if not self._chain:
-            self._chain = {0: now}
-        elif draws is None and not same(now, self._chain.get(number)) or draws is not None and new:
-            self._chain = {number: now}  # somebody set them, and their word counts; or it shows only now that the loader draws
-
-    def _draws(self, generators: Generators) -> list[int] | None:
-        """How many base seeds were drawn from each generator since the last epoch left it; None if that can't be all."""
-        assert self._left is not None
-        try:
-            with quiet():
-                twins = Generators(clone(self.subject))
-        except Exception:
-            return None
-        twins.restore(self._left)
-        found = []
-        for g, now in zip(twins, generators.states()):
-            for draws in range(self._iterators + 1):
-                if same([twins.state(g)], [now]):
-                    found.append(draws)
-                    break
-                if isinstance(g, torch.Generator):
-                    base_seed(g)
-            else:
-                return None
-        return found
-
-    def _draw_base(self, generators: Generators) -> None:
-        for g, drawn in zip(generators, self._base):
-            if drawn and isinstance(g, torch.Generator):
-                base_seed(g)
-
-    def _start(self, number: int) -> list[Any]:
-        """The generators' states when an epoch's first batch is drawn: by running copies through the epochs before it."""
-        at = max((e for e in self._chain if e <= number), default=min(self._chain))
-        if at < number:
-            with quiet():
-                twin = clone(self.subject)
-                generators = Generators(twin)
-                generators.restore(self._chain[at])
-                for e in range(at, number):
-                    for _ in self._bounded(twin):
-                        pass
-                    self._draw_base(generators)
-                    self._chain[e + 1] = generators.states()
-        for e in [e for e in self._chain if 0 < e < number - 1]:
-            del self._chain[e]
-        return self._chain.get(number, self._chain[at])
+            self._states.begin(generators, number)
+        self._states.began(generators)
+        self._asked, self.epoch, self.complete, self.skipped, self.before = None, number, False, 0, 0
 
     def _put(self, twin: Any, epoch: int) -> None:
         """Brings a copy to an epoch's beginning."""
@@ -260,14 +195,7 @@ class Course:
             begun = self.epoch >= 0 and self._seen is not None and self._asked is None
             holder.set_epoch(epoch if not begun else self._seen if self._stuck else self._seen + epoch - self.epoch)
         elif len(generators):
-            if epoch == self.epoch:
-                generators.restore(self._begun)
-            else:
-                if not self._chain:
-                    generators.restore(generators.states() if self._left is None else self._left)
-                    self._draw_base(generators)
-                    self._chain = {0: generators.states()}
-                generators.restore(self._start(epoch))
+            self._states.put(generators, epoch, epoch == self.epoch)
 
     def _bounded(self, batches: Any) -> Iterator[list[int]]:
         """A copy's batches; an error if there are far more than it should have."""
@@ -283,7 +211,11 @@ class Course:
     def _foresee(self, generators: Generators) -> dict[int, list[list[int]]]:
         """The batches of this epoch and of the next ones, as far as they follow from the sampler's own state."""
         foreseen: dict[int, list[list[int]]] = {}
-        if self._route() is None:
+        if self.route is None:
+            dataset = dataset_of(self.subject)
+            if dataset is not None:
+                self._lead_to(dataset)
+        if self._publisher is None:
             return foreseen
         try:
             with quiet() as guard:
@@ -299,14 +231,13 @@ class Course:
                     foreseen[self.epoch + ahead] = batches
                     if guard.drawn():
                         self._noted = self.epoch, self._merged_digest()
-                        self._once("global", "the order depends on a global random generator, so that only the epoch that begins can be foreseen, not the next: "
+                        self.once("global", "the order depends on a global random generator, so that only the epoch that begins can be foreseen, not the next: "
                                    "give the sampler a generator of its own (or DataLoader a seed)", logging.INFO)
                         break
                     if holder is None and len(own):
-                        self._draw_base(own)
-                        self._chain[self.epoch + ahead + 1] = own.states()
+                        self._states.foresaw(self.epoch + ahead + 1, own)
         except Exception as e:
-            self._once("foresee", f"the order can't be foreseen, which costs speed: {type(self.subject).__name__}: {e!r}")
+            self.once("foresee", f"the order can't be foreseen, which costs speed: {type(self.subject).__name__}: {e!r}")
         return foreseen
 
     def _merged_digest(self) -> str:
@@ -337,56 +268,15 @@ class Course:
         mine = split.deal(order[self.before :], world, rank, drop)
         return split.cut(mine, size, bool(getattr(self.subject, "drop_last", False))), 0
 
-    # What the server is told.
-
-    def _route(self) -> Route | None:
-        if self.route is None:
-            dataset = dataset_of(self.subject)
-            if dataset is not None:
-                self.route = Route(dataset)
-        return self.route if self.route is not None and self.route.leaves else None
-
-    def _push(self, expected: dict[int, list[list[int]]], rank: int) -> bool:
-        """Pushes what the server does not know yet. Whether this course says the order of its rank."""
-        route = self._route()
-        if route is None or not expected:
-            return False
-        for leaf in route.leaves:
-            if _owners.setdefault((leaf.job._path, rank), self) is not self:
-                return False
-        for epoch, batches in expected.items():
-            if self._pushed.get(epoch) == batches:
-                continue
-            parts = None if route.direct else [route.batch(batch) for batch in batches]
-            for leaf in route.leaves:
-                try:
-                    leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf._key] for part in parts])
-                except ArgumentError as e:
-                    self._once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
-                    if epoch == self.epoch:
-                        return False
-            self._pushed[epoch] = batches
-        for epoch in [e for e in self._pushed if e < self.epoch]:
-            del self._pushed[epoch]
-        for leaf in route.leaves:
-            leaf.job._forget(self.epoch, rank)
-        return True
-
-    def _tagged(self, batch: Any, at: tuple[int, int, int]) -> Any:
-        if not isinstance(batch, list):
-            return batch
-        assert self.route is not None
-        return TaggedBatch(batch, at, None if self.route.direct else self.route.batch(batch))
-
     def _diverged(self, epoch: int, number: int, batch: Any, foreseen: list[list[int]]) -> None:
         self.exact = False
         want = foreseen[number] if number < len(foreseen) else []
         got = list(batch) if hasattr(batch, "__iter__") else [batch]
         at = next((i for i, (a, b) in enumerate(itertools.zip_longest(got, want)) if a != b), 0)
-        self._once("diverged", f"the order differs from what a copy of the sampler said, first in epoch {epoch} batch {number} position {at} "
+        self.once("diverged", f"the order differs from what a copy of the sampler said, first in epoch {epoch} batch {number} position {at} "
                    f"({len(got)} samples, {len(want)} foreseen): the sampler draws from something that others draw from, too, or changes while it is read; this costs speed only")
 
-    def _once(self, key: str, message: str, level: int = logging.WARNING) -> None:
+    def once(self, key: str, message: str, level: int = logging.WARNING) -> None:
         if key not in self._said:
             self._said.add(key)
             _log.log(level, message)

@@ -19,6 +19,8 @@ from . import tags
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
 
+_TELL = 0.05  # seconds of decoding after which the server is told of them: what is told last in an epoch misses less
+
 # Batch sizes that a server may be sized for when nobody has said one yet: a loader comes later than its dataset.
 _LIKELY = (256, 32, None)
 
@@ -95,12 +97,13 @@ class Dataset(torch.utils.data.Dataset):
         self.job = job
         self.decode = decode
         self.decode_seconds = 0.0  # in this process
+        self._told = 0.0  # of them, what the server knows
         self._key = secrets.token_hex(4)  # the same in every copy
         self._length = job.samples
         self._ahead: tuple[Any, dict[int, Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_ahead": None}
+        return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_told": 0.0, "_ahead": None}
 
     _derived: tuple[str, ...] = ()  # attributes that a copy finds out by itself
 
@@ -127,6 +130,8 @@ class Dataset(torch.utils.data.Dataset):
             raise IndexError(f"sample {index} of {self._length}")
         batch = tags.iterated()
         part = batch.parts.get(self._key) if batch is not None and batch.parts else None
+        if batch is not None and batch.trial:
+            batch.saw(self._key, [index])
         if batch is None or part is None or index not in part:
             return self._made([index], None)[0]
         # One of many that are asked for one by one (ConcatDataset): all of them in one request, at the first.
@@ -139,7 +144,10 @@ class Dataset(torch.utils.data.Dataset):
         plain = [int(i) for i in indices[:]]
         if plain and min(plain) < 0:
             plain = [i + self._length if i < 0 else i for i in plain]
-        return self._made(plain, tags.position(indices if isinstance(indices, tags.TaggedBatch) else plain, self._key))
+        batch = indices if isinstance(indices, tags.TaggedBatch) else tags.iterated()
+        if batch is not None and batch.trial:
+            batch.saw(self._key, plain)
+        return self._made(plain, tags.position(indices, plain, self._key))
 
     def _made(self, indices: list[int], at: tags.At | None) -> list[Any]:
         return [self._make(*entry) for _, entry in self._bytes(indices, at)]
@@ -168,6 +176,9 @@ class Dataset(torch.utils.data.Dataset):
             return self._decoded(data, batch, i)
         finally:
             self.decode_seconds += time.perf_counter() - began
+            if self.decode_seconds >= self._told + _TELL:
+                self.job.report(decode=self.decode_seconds - self._told)
+                self._told = self.decode_seconds
 
     def _decoded(self, data: bytes, batch: Any, i: int) -> Any:
         if self.decode is None:

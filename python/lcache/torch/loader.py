@@ -150,7 +150,7 @@ def _follow(loader: Any) -> None:
     inner.course.bind(loader.dataset, loader.generator)
     route: Route = inner.course.route
     if not route.leaves:
-        inner.course._once("route", f"the dataset {type(loader.dataset).__name__} does with indices what lcache does not know: nothing is pushed, which costs speed")
+        inner.course.once("route", f"the dataset {type(loader.dataset).__name__} does with indices what lcache does not know: nothing is pushed, which costs speed")
 
 
 class DataLoader(_Watched, torch.utils.data.DataLoader):

@@ -1,4 +1,8 @@
-"""From the indices of a training dataset to those of the lcache datasets below it, through torch's Subset and ConcatDataset."""
+"""From the indices of a training dataset to those of the lcache datasets below it, through torch's Subset and ConcatDataset.
+
+A wrapper of another kind may do with indices what it likes. If it is as long as the one dataset that it holds, it is guessed that it passes
+them on; whoever uses the route has to see whether that is so.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ class Route:
     def __init__(self, dataset: Any) -> None:
         self.leaves: list[Dataset] = []
         self.direct = isinstance(dataset, Dataset)
+        self.guessed = False  # a wrapper is taken for one that passes indices on
         self._find = self._finder(dataset)
         if self._find is None:
             self.leaves = []
@@ -57,7 +62,17 @@ class Route:
                 return finders[part](i - (ends[part - 1] if part else 0))  # type: ignore[misc]
 
             return find
-        return None
+        return self._guess(dataset)
+
+    def _guess(self, wrapper: Any) -> Callable[[int], Place] | None:
+        held = [v for v in getattr(wrapper, "__dict__", {}).values() if isinstance(v, (Dataset, Subset, ConcatDataset))]
+        try:
+            if len(held) != 1 or len(wrapper) != len(held[0]):
+                return None
+        except (TypeError, NotImplementedError):
+            return None
+        self.guessed = True
+        return self._finder(held[0])
 
 
 def dataset_of(sampler: Any) -> Any:

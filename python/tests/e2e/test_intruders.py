@@ -224,7 +224,7 @@ def test_the_map_of_a_client_is_read_only(cache):
         batch = next(job.epoch(0))
         indices = list(batch.indices)
         view = max(batch.samples, key=len)
-        base = job._session.memory._base
+        base = job._link.session.memory._base
         assert libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(4096), 3) == -1
         assert ctypes.get_errno() == errno.EACCES
         pid = os.fork()

@@ -52,7 +52,7 @@ def test_views_outlive_everything(serve, reader, small):
             batch.samples
     del batch
     assert len(kept) > 100
-    assert 0 < job._session.held <= job._session.info.credit_bytes, "what is kept must be shared memory, not copies"
+    assert 0 < job._link.session.held <= job._link.session.info.credit_bytes, "what is kept must be shared memory, not copies"
     other.ask("epoch", epoch=0, rank=1)
     check()
     job.close()
@@ -75,12 +75,12 @@ def test_fork(serve, small):
     with cache.connect() as job:
         coming = job.epoch(0)
         first = next(coming)
-        held = job._session.held
+        held = job._link.session.held
         pid = os.fork()
         if pid == 0:
             os._exit(fork_child(cache, job, coming, first))
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert job._session.held == held
+        assert job._link.session.held == held
         for number, batch in enumerate(coming, 1):
             cache.check(batch, expected[number])
         assert number + 1 == len(expected)

@@ -46,12 +46,12 @@ def test_a_client_that_hoards(serve, reader, small, caplog):
     cache = serve(small, world=2, epochs=3, batch_size=8, memory="24MiB")
     other = reader(cache)
     with cache.connect() as job, caplog.at_level(logging.WARNING, logger="lcache"):
-        limit = job._session.info.credit_bytes
+        limit = job._link.session.info.credit_bytes
         kept = []
         for epoch, stop in ((0, len(cache.batches(0, 0))), (1, 10)):
             kept += zip(itertools.islice(job.epoch(epoch, rank=0), stop), cache.batches(epoch, 0))
             assert other.ask("epoch", epoch=epoch, rank=1, stop=stop) == stop
-        held = job._session.held
+        held = job._link.session.held
         assert 0 < held <= limit < sum(len(s) for batch, _ in kept for s in batch.samples)
         assert [r.levelno for r in caplog.records] == [logging.WARNING]
         other.ask("epoch", epoch=2, rank=1, stop=10)
@@ -59,7 +59,7 @@ def test_a_client_that_hoards(serve, reader, small, caplog):
             cache.check(batch, indices)
         del batch
         kept.clear()
-        assert job._session.held == 0
+        assert job._link.session.held == 0
         cache.read(job, 2, 0)
     no_source(cache)
 

@@ -38,7 +38,7 @@ def test_times():
     began = report._began
     report.got(began + 1, began + 4)
     report.got(began + 6, began + 6.5)
-    assert (round(report.loop_wait_seconds, 3), round(report.loop_seconds, 3)) == (3.5, 3.0)
+    assert (round(report.loop_wait_seconds, 3), round(report.busy_seconds, 3)) == (3.5, 3.0)
 
 
 def test_epoch_never_advanced(folder, root, caplog):

@@ -214,7 +214,9 @@ def test_concat(folder, root, workers):
         assert status["chunks_delivered"] <= 2 * len(loader), "one request a batch, not one a sample"
 
 
-class Wrapper(data.Dataset):
+class Reversed(data.Dataset):
+    """Asks for other samples than it is asked for."""
+
     def __init__(self, below):
         self.below = below
 
@@ -225,12 +227,64 @@ class Wrapper(data.Dataset):
         return self.below[len(self) - 1 - i]
 
 
-def test_unknown_wrapper(folder, root, caplog):
+class Doubled(Reversed):
+    """Another length: indices mean something else for sure."""
+
+    def __len__(self):
+        return 2 * len(self.below)
+
+    def __getitem__(self, i):
+        return self.below[i // 2]
+
+
+class Same(Reversed):
+    def __getitem__(self, i):
+        return self.below[i]
+
+
+class SameAtOnce(Same):
+    def __getitems__(self, indices):
+        return self.below.__getitems__(indices)
+
+
+class SameLists(Same):
+    def __getitems__(self, indices):
+        return self.below.__getitems__([i for i in indices])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("wrapper", [Reversed, Doubled])
+def test_wrapper_that_does_not_agree(folder, root, caplog, wrapper, workers):
     ours = lt.Dataset(folder.root, index, cache=root)
-    ours.job.push_order = lambda *_: pytest.fail("pushed an order that may be wrong")
-    loader = lt.DataLoader(Wrapper(ours), 16)
-    assert [i for batch in loader for i in batch.tolist()] == list(range(239, -1, -1))
-    assert "nothing is pushed" in caplog.text
+    ours.job.push_order = lambda *_: pytest.fail("pushed an order that is wrong")
+    wrapped = wrapper(ours)
+    loader = lt.DataLoader(wrapped, 16, num_workers=workers)
+    for _ in range(2):
+        assert [i for batch in loader for i in batch.tolist()] == [wrapped[i] for i in range(len(wrapped))]
+    assert caplog.text.count("nothing is pushed") == 1
+
+
+@pytest.mark.parametrize("method, workers", [(None, 0), ("fork", 2), ("spawn", 1)])
+@pytest.mark.parametrize("wrapper", [Same, SameAtOnce, SameLists])
+def test_wrapper_that_agrees(folder, root, caplog, wrapper, method, workers):
+    """Pushed as soon as its first batch shows that it passes on what the sampler says."""
+    if method == "spawn" and wrapper is not Same:
+        pytest.skip("one wrapper is enough to see that it gets through")
+    ours = lt.Dataset(folder.root, index, cache=root)
+    subset = data.Subset(wrapper(ours), range(230, -1, -1))
+    loader = lt.DataLoader(subset, 16, shuffle=True, seed=1, num_workers=workers, multiprocessing_context=method, persistent_workers=method == "spawn")
+    reference = data.DataLoader(range(230, -1, -1), 16, shuffle=True, generator=torch.Generator().manual_seed(1))
+    pushed = []
+    push = ours.job.push_order
+    ours.job.push_order = lambda epoch, rank, order: (pushed.append(epoch), push(epoch, rank, order))
+    for _ in range(EPOCHS):
+        assert [x.tolist() for x in loader] == [x.tolist() for x in reference]
+    assert pushed == list(range(EPOCHS + 2))
+    status = ours.job.stats()["jobs"][0]
+    assert status["divergences"] == 0 and status["chunks_delivered"] == EPOCHS * len(loader), "one request a batch"
+    last = [e for e in status["epochs_done"] if e["epoch"] == EPOCHS - 1]
+    assert [e["order_digest"] is None for e in last] == [False], "its batches came without their places"
+    assert not caplog.records
 
 
 def test_two_loaders_over_one_dataset(folder, root):

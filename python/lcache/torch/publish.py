@@ -1,0 +1,106 @@
+"""What the servers are told of a course: the order of each epoch, and of each batch its place in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ArgumentError
+from .route import Route
+from .tags import TaggedBatch
+
+Order = dict  # epoch → list of batches
+
+# Who says the order of a server's rank: the first loader that reads, for as long as it lives. Others are served by index.
+_owners: weakref.WeakValueDictionary[tuple[str, int], Publisher] = weakref.WeakValueDictionary()
+
+
+class Publisher:
+    """Tells the servers below a route. Through a wrapper that lcache does not know it waits for what the first batch asks for."""
+
+    def __init__(self, route: Route, once: Callable[..., None]) -> None:
+        self.route, self._once = route, once
+        self._trial = _Trial() if route.guessed else None
+        self._known: dict[int, list[list[int]]] = {}  # what the servers know
+        self._coming: tuple[Order, int, int] | None = None  # what they are told when the trial has gone well
+        self._ours = False
+
+    def begin(self, expected: Order, epoch: int, rank: int) -> None:
+        """An epoch begins; expected: the batches of this one and of the next ones, as far as they are known."""
+        self._ours, self._coming = False, None
+        if self._trial is None:
+            self._push(expected, epoch, rank)
+        elif self._trial.ended or not self._trial.begin():
+            self._once("route", "the dataset's wrapper asks lcache for other samples than the sampler says: nothing is pushed, which costs speed")
+        else:
+            self._coming = expected, epoch, rank
+
+    def batch(self, batch: Any, at: tuple[int, int, int]) -> Any:
+        """The batch with its place, if this course says the order of its rank."""
+        if not isinstance(batch, list):
+            return batch
+        if self._coming is not None:
+            assert self._trial is not None
+            if self._trial.agreed():
+                (expected, epoch, rank), self._coming, self._trial = self._coming, None, None
+                self._push(expected, epoch, rank)
+            else:
+                return TaggedBatch(batch, None, self.route.batch(batch), self._trial.path if at[2] == 0 else None)
+        if not self._ours:
+            return batch
+        return TaggedBatch(batch, at, None if self.route.direct else self.route.batch(batch))
+
+    def _push(self, expected: Order, current: int, rank: int) -> None:
+        """Pushes what the servers do not know yet."""
+        for leaf in self.route.leaves:
+            if _owners.setdefault((leaf.job._link.path, rank), self) is not self:
+                return
+        for epoch, batches in expected.items():
+            if self._known.get(epoch) == batches:
+                continue
+            parts = None if self.route.direct else [self.route.batch(batch) for batch in batches]
+            for leaf in self.route.leaves:
+                try:
+                    leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf._key] for part in parts])
+                except ArgumentError as e:
+                    self._once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
+                    if epoch == current:
+                        return
+            self._known[epoch] = batches
+        for epoch in [e for e in self._known if e < current]:
+            del self._known[epoch]
+        for leaf in self.route.leaves:
+            leaf.job._forget(current, rank)
+        self._ours = bool(expected)
+
+
+class _Trial:
+    """Whether a dataset, maybe in a worker, was asked for just what the first batch says. It tells by removing a file, which any process can."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self.ended = False
+
+    def begin(self) -> bool:
+        """Once: there is no second trial."""
+        if self.path:
+            self.ended = not self.agreed()
+            return not self.ended
+        fd, self.path = tempfile.mkstemp(prefix="lcache-first-batch-")
+        os.close(fd)
+        weakref.finalize(self, _remove, self.path)
+        return True
+
+    def agreed(self) -> bool:
+        return not os.path.exists(self.path)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
