@@ -3,17 +3,21 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
+	"runtime"
 	"strings"
 
 	"lcache/engine"
 )
 
-// What counts as nothing, as a share: of the loop's time spent waiting, of the samples missed, of a disk's bandwidth left over.
+// What counts as nothing, as a share: of the loop's time spent waiting, of the samples missed, of a disk's bandwidth left over; and what
+// counts as most of the workers' time.
 const (
-	littleWaiting = 0.02
-	fewMisses     = 0.02
-	atLimit       = 0.9
+	littleWaiting  = 0.02
+	fewMisses      = 0.02
+	atLimit        = 0.9
+	mostlyDecoding = 0.5
 )
 
 // runFacts are what a verdict follows from, over the epochs that it is about.
@@ -27,7 +31,10 @@ type runFacts struct {
 	Stall    float64 // seconds in which a rank was short of a batch at the server
 
 	Ready          float64  // batches that lay ready at the server, on average; 0 may also be: not known
-	Loop, Decode   *float64 // seconds, as the training loop told
+	Loop, LoopWait *float64 // seconds that the training loop ran, and that it waited, as it told
+	Decode         *float64 // seconds of all processes that decode
+	Workers, Loops int      // processes that decode, and training loops that they belong to
+	CPUs           int
 	Hits, Misses   int64
 	Kept, Dataset  int64 // bytes that the cache keeps, and that there are
 	Needed         int64 // bytes of budget with which it would keep all
@@ -80,11 +87,37 @@ func judge(f runFacts) runVerdict {
 // judgeLoader: the batches were there, and came late into the loop.
 func judgeLoader(f runFacts) runVerdict {
 	v := runVerdict{Stage: "decode", Bound: "by decoding or the loader's workers" + f.since() + f.readyText(), Change: "more workers (num_workers), or less work for each sample"}
-	if f.Decode != nil && f.Loop != nil && *f.Loop > 0 {
+	if f.Decode == nil || f.Loop == nil || *f.Loop <= 0 {
+		return v
+	}
+	share := *f.Decode / (*f.Loop * float64(max(f.Workers, 1)))
+	if share >= mostlyDecoding {
 		v.Bound = "by decoding" + f.since() + f.readyText()
-		v.Change = fmt.Sprintf("decoding takes %s of the loop's time: more workers (num_workers), or less work for each sample", percent(*f.Decode, *f.Loop))
+	}
+	takes := "decode takes " + percent(share, 1)
+	switch each, wanted := f.Workers/max(f.Loops, 1), f.workersWanted(); {
+	case f.Workers == 0:
+		v.Change = takes + " of the loop's time, and in the loop itself: give the loader workers (num_workers)"
+	case wanted > each:
+		v.Change = fmt.Sprintf("%s: num_workers %d → %d", takes, each, wanted)
+	default:
+		v.Change = fmt.Sprintf("%s of %s on %s: less work for each sample", takes, plural(int64(f.Workers), "worker", "workers"), plural(int64(f.CPUs), "CPU", "CPUs"))
 	}
 	return v
+}
+
+// workersWanted is how many workers of a loop would keep up with it, as far as there are CPUs for them.
+func (f runFacts) workersWanted() int {
+	each := float64(f.Workers) / float64(max(f.Loops, 1))
+	busy := *f.Loop
+	if f.LoopWait != nil {
+		busy -= *f.LoopWait
+	}
+	most := float64(f.CPUs / max(f.Loops, 1))
+	if busy <= 0 {
+		return int(most)
+	}
+	return int(min(math.Ceil(each**f.Loop/busy), most))
 }
 
 // judgeSource: what is not in the log comes from the source, and that is slow.
@@ -147,7 +180,13 @@ func factsOf(s engine.Status, ready, disk float64) runFacts {
 		return f
 	}
 	j := s.Jobs[0]
-	f.Samples, f.Ready, f.Loop, f.Decode, f.Recipe, f.Source = j.SamplesDelivered, ready, j.LoopSeconds, j.DecodeSeconds, j.Recipe, j.Source
+	f.Samples, f.Ready, f.Recipe, f.Source = j.SamplesDelivered, ready, j.Recipe, j.Source
+	f.Loop, f.LoopWait, f.Decode, f.Workers, f.CPUs = j.LoopSeconds, j.LoopWaitSeconds, j.DecodeSeconds, j.LoopWorkers, runtime.NumCPU()
+	for _, r := range j.Ranks {
+		if r.LoopWaitSeconds != nil {
+			f.Loops++
+		}
+	}
 	f.Kept, f.Dataset, f.Stale = j.KeptBytes, j.DatasetBytes, j.StaleSamples
 	f.Divergences, f.First = j.Divergences, j.FirstDivergence
 	f.Needed = j.DatasetBytes + 128*int64(j.Samples) + max(j.DatasetBytes/32, 40*max(s.Cache.BlockBytes, 256<<10)) + 1<<20 // padding, metadata and slack, rounded up

@@ -19,6 +19,12 @@ func TestJudge(t *testing.T) {
 		change(&f)
 		return f
 	}
+	decoding := func(wait, decode float64, workers, loops, cpus int) func(f *runFacts) {
+		return func(f *runFacts) {
+			f.Stall, f.Ready, f.Loop, f.LoopWait, f.Decode = 1, 24, seconds(100), seconds(wait), seconds(decode)
+			f.Workers, f.Loops, f.CPUs = workers, loops, cpus
+		}
+	}
 	for _, c := range []struct {
 		name                 string
 		facts                runFacts
@@ -33,8 +39,16 @@ func TestJudge(t *testing.T) {
 			"by the training loop: lcache had 1 batch ready; lcache cannot make this faster", "nothing"},
 		{"ready, but late in the loop", with(func(f *runFacts) { f.Stall, f.Ready = 1, 24.6 }), "decode",
 			"by decoding or the loader's workers since epoch 1: lcache had 24 batches ready", "more workers (num_workers), or less work for each sample"},
-		{"decoding, as the loop tells", with(func(f *runFacts) { f.Stall, f.Ready, f.Loop, f.Decode = 1, 24, seconds(100), seconds(71) }), "decode",
-			"by decoding since epoch 1: lcache had 24 batches ready", "decoding takes 71 % of the loop's time: more workers (num_workers), or less work for each sample"},
+		{"decoding, as the loop tells", with(decoding(43, 8*71, 8, 1, 64)), "decode",
+			"by decoding since epoch 1: lcache had 24 batches ready", "decode takes 71 %: num_workers 8 → 15"},
+		{"decoding, several ranks", with(decoding(43, 16*71, 16, 2, 64)), "decode",
+			"by decoding since epoch 1: lcache had 24 batches ready", "decode takes 71 %: num_workers 8 → 15"},
+		{"decoding, in the loop", with(decoding(43, 71, 0, 1, 64)), "decode",
+			"by decoding since epoch 1: lcache had 24 batches ready", "decode takes 71 % of the loop's time, and in the loop itself: give the loader workers (num_workers)"},
+		{"decoding, on all CPUs", with(decoding(43, 8*71, 8, 1, 8)), "decode",
+			"by decoding since epoch 1: lcache had 24 batches ready", "decode takes 71 % of 8 workers on 8 CPUs: less work for each sample"},
+		{"workers that do something else", with(decoding(100, 2*20, 2, 1, 8)), "decode",
+			"by decoding or the loader's workers since epoch 1: lcache had 24 batches ready", "decode takes 20 %: num_workers 2 → 8"},
 		{"the first epoch alone", with(func(f *runFacts) { f.Filling, f.Since, f.Kept = true, 0, 100e9 }), "source",
 			"by the source, in the one epoch that reads it: 50 % of the samples came from there", "nothing: the next epoch finds them in the log"},
 		{"budget", all, "budget",

@@ -1,5 +1,6 @@
 """What a program does with a job when nothing goes wrong."""
 
+import json
 import logging
 import pickle
 import subprocess
@@ -252,3 +253,17 @@ def test_closed(job):
             use()
     assert job.samples == 1000
     assert job.server.until(lambda: job.server.byes == 1)
+
+
+@pytest.mark.parametrize("features", [["report"], ["later"], None])
+def test_report(serve, path, features):
+    """Sent only to servers that know it; one that says nothing of features is an older one."""
+    server = serve(**({} if features is None else {"features": features}))
+    with lcache.connect(path, timeout=10) as job:
+        job.report(decode=0.25)
+        job.report(2, 1, loop_wait=-0.1, loop=3.5, workers=70000)
+        job.stats()
+    with server.lock:
+        said = [json.loads(body) for kind, body in server.requests if kind == protocol.REPORT]
+    worker, loop = {"decode_seconds": 0.25}, {"decode_seconds": 0.0, "epoch": 2, "rank": 1, "loop_wait_seconds": 0.0, "loop_seconds": 3.5, "workers": 65535}
+    assert said == ([worker, loop] if features == ["report"] else [])
