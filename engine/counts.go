@@ -135,7 +135,7 @@ func (e *Engine) closeEpochs(over []*epochCount) {
 		e.counts.last, e.counts.before = now, last
 		d.LogReadBytes, d.LogReadOps, d.LogWriteBytes = now.logRead-last.logRead, now.readOps-last.readOps, now.logWrite-last.logWrite
 		d.SourceBytes, d.StallSeconds = now.source-last.source, (now.stall - last.stall).Seconds()
-		d.LoopWaitSeconds = e.counts.reports.epochWait(ep.epoch)
+		e.counts.reports.fillEpoch(&d)
 		e.counts.addDone(ep, d)
 		e.mu.Unlock()
 		e.schedule.forget(ep.epoch)

@@ -23,7 +23,7 @@ const mostReported = 1 << 16
 // ranks the longest counts; decoding is work, and adds up.
 type reports struct {
 	ranks  map[int]*rankReport
-	waits  map[int]map[int]float64 // by epoch that is open or was closed lately, by rank
+	epochs map[int]map[int]loopTotals // by epoch that is open or was closed lately, by rank
 	decode float64
 	some   bool // decoding was reported
 }
@@ -54,29 +54,25 @@ func (e *Engine) Report(r Report) error {
 	if r.Epoch < 0 {
 		return nil
 	}
-	wait, ok := c.reports.add(r)
-	if !ok {
-		return nil
-	}
+	c.reports.add(r)
 	// The loop goes on with what lay ready for it after the server has delivered the last batch.
 	for i := len(c.done) - 1; i >= 0; i-- {
 		if c.done[i].Epoch == r.Epoch {
-			c.done[i].LoopWaitSeconds = &wait
+			c.reports.fillEpoch(&c.done[i])
 			break
 		}
 	}
 	return nil
 }
 
-// add returns how long the ranks' loops have waited in the report's epoch.
-func (s *reports) add(r Report) (wait float64, ok bool) {
+func (s *reports) add(r Report) {
 	if s.ranks == nil {
-		s.ranks, s.waits = map[int]*rankReport{}, map[int]map[int]float64{}
+		s.ranks, s.epochs = map[int]*rankReport{}, map[int]map[int]loopTotals{}
 	}
 	rank := s.ranks[r.Rank]
 	if rank == nil {
 		if len(s.ranks) >= mostReported {
-			return 0, false
+			return
 		}
 		rank = &rankReport{}
 		s.ranks[r.Rank] = rank
@@ -84,46 +80,41 @@ func (s *reports) add(r Report) (wait float64, ok bool) {
 	rank.wait += r.LoopWait
 	rank.loop += r.Loop
 	rank.workers = r.Workers
-	waits := s.waits[r.Epoch]
-	if waits == nil {
+	epoch := s.epochs[r.Epoch]
+	if epoch == nil {
 		s.forget(r.Epoch)
-		waits = map[int]float64{}
-		s.waits[r.Epoch] = waits
+		epoch = map[int]loopTotals{}
+		s.epochs[r.Epoch] = epoch
 	}
-	waits[r.Rank] += r.LoopWait
-	return longest(waits), true
+	epoch[r.Rank] = loopTotals{wait: epoch[r.Rank].wait + r.LoopWait, loop: epoch[r.Rank].loop + r.Loop}
 }
 
 // forget makes room for an epoch's figures: a loop is at most a few epochs behind another one.
 func (s *reports) forget(epoch int) {
-	for len(s.waits) >= 2*keepClosed {
+	for len(s.epochs) >= 2*keepClosed {
 		furthest := epoch
-		for other := range s.waits {
+		for other := range s.epochs {
 			if distance(other, epoch) > distance(furthest, epoch) {
 				furthest = other
 			}
 		}
-		delete(s.waits, furthest)
+		delete(s.epochs, furthest)
 	}
 }
 
 func distance(a, b int) int { return max(a-b, b-a) }
 
-func longest(waits map[int]float64) (most float64) {
-	for _, w := range waits {
-		most = max(most, w)
+// fillEpoch puts what was reported for an epoch into its line of the status document.
+func (s *reports) fillEpoch(d *EpochDone) {
+	ranks := s.epochs[d.Epoch]
+	if ranks == nil {
+		return
 	}
-	return most
-}
-
-// epochWait is what was reported for an epoch; nil: nothing.
-func (s *reports) epochWait(epoch int) *float64 {
-	waits := s.waits[epoch]
-	if waits == nil {
-		return nil
+	var most loopTotals
+	for _, t := range ranks {
+		most.wait, most.loop = max(most.wait, t.wait), max(most.loop, t.loop)
 	}
-	wait := longest(waits)
-	return &wait
+	d.LoopWaitSeconds, d.LoopSeconds = &most.wait, &most.loop
 }
 
 func (s *reports) totals() (t loopTotals) {

@@ -66,18 +66,18 @@ func TestReport(t *testing.T) {
 	if got := []float64{*s.LoopWaitSeconds, *s.LoopSeconds, *s.DecodeSeconds}; !slices.Equal(got, []float64{3.5, 11, 2.5}) || s.LoopWorkers != 6 {
 		t.Errorf("waited, loop, decode %v with %d workers, want the longest rank's 3.5 and 11, 2.5 of all together, 6", got, s.LoopWorkers)
 	}
-	ranks, epochs := map[int]float64{}, map[int]float64{}
+	ranks, epochs := map[int]float64{}, map[int][2]float64{}
 	for _, r := range s.Ranks {
 		ranks[r.Rank] = *r.LoopWaitSeconds
 	}
 	for _, ep := range s.EpochsDone {
-		epochs[ep.Epoch] = *ep.LoopWaitSeconds
+		epochs[ep.Epoch] = [2]float64{*ep.LoopWaitSeconds, *ep.LoopSeconds}
 	}
 	if want := map[int]float64{0: 1.25, 1: 3.5}; !maps.Equal(ranks, want) {
 		t.Errorf("ranks waited %v, want %v", ranks, want)
 	}
-	if want := map[int]float64{0: 3.5, 1: 0.25}; !maps.Equal(epochs, want) {
-		t.Errorf("epochs waited %v, want %v", epochs, want)
+	if want := map[int][2]float64{0: {3.5, 11}, 1: {0.25, 1}}; !maps.Equal(epochs, want) {
+		t.Errorf("epochs waited and lasted %v, want %v", epochs, want)
 	}
 }
 
@@ -87,11 +87,12 @@ func TestReportsAreBounded(t *testing.T) {
 	for n := range mostReported + 10 {
 		s.add(Report{Epoch: n, Rank: n, LoopWait: 1})
 	}
-	if len(s.ranks) != mostReported || len(s.waits) > 2*keepClosed {
-		t.Errorf("%d ranks and %d epochs are kept", len(s.ranks), len(s.waits))
+	if len(s.ranks) != mostReported || len(s.epochs) > 2*keepClosed {
+		t.Errorf("%d ranks and %d epochs are kept", len(s.ranks), len(s.epochs))
 	}
-	if w := s.epochWait(mostReported - 1); w == nil || *w != 1 {
-		t.Errorf("the latest epoch is not among them: %v", w)
+	latest := EpochDone{Epoch: mostReported - 1}
+	if s.fillEpoch(&latest); latest.LoopWaitSeconds == nil || *latest.LoopWaitSeconds != 1 {
+		t.Errorf("the latest epoch is not among them: %+v", latest)
 	}
 }
 

@@ -111,6 +111,7 @@ type EpochDone struct {
 	SourceBytes     int64    `json:"source_bytes"`
 	StallSeconds    float64  `json:"stall_seconds"`
 	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
+	LoopSeconds     *float64 `json:"loop_seconds"` // of the training loop, which goes on after the last batch is delivered; nil: not reported
 	OrderDigest     *string  `json:"order_digest"`
 }
 

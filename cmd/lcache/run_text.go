@@ -116,11 +116,14 @@ func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
 	if e.Seconds > 0 {
 		row[1] = clock(e.Seconds)
 		row[2] = megabytes(float64(e.Hits+e.Misses) * float64(j.DatasetBytes) / float64(max(j.Samples, 1)) / e.Seconds)
-		waited := e.StallSeconds
+		waited, of := e.StallSeconds, e.Seconds
 		if e.LoopWaitSeconds != nil {
 			waited = *e.LoopWaitSeconds
 		}
-		row[7] = percent(waited, e.Seconds)
+		if e.LoopSeconds != nil {
+			of = max(of, *e.LoopSeconds)
+		}
+		row[7] = percent(waited, of)
 	}
 	if e.OrderDigest != nil && len(*e.OrderDigest) >= 4 {
 		row[8] = (*e.OrderDigest)[:4] + "…"

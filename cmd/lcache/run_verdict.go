@@ -28,6 +28,7 @@ type runFacts struct {
 	Seconds  float64 // of these epochs
 	Wait     float64 // seconds that the training loop waited, or without a report of it, that lcache saw it wait
 	Reported bool    // the training loop told
+	Lasted   float64 // seconds that it took for them, as it told
 	Stall    float64 // seconds in which a rank was short of a batch at the server
 
 	Ready          float64  // batches that lay ready at the server, on average; 0 may also be: not known
@@ -63,7 +64,7 @@ func judge(f runFacts) runVerdict {
 	if f.Epochs == 0 || f.Seconds <= 0 {
 		return runVerdict{"unknown", "not known: no epoch came to its end", "nothing"}
 	}
-	switch wait, stall := f.Wait/f.Seconds, f.Stall/f.Seconds; {
+	switch wait, stall := f.Wait/f.lasted(), f.Stall/f.Seconds; {
 	case wait < littleWaiting:
 		return runVerdict{"loop", "by the training loop" + f.since() + f.readyText() + "; lcache cannot make this faster", "nothing"}
 	case stall < littleWaiting:
@@ -77,10 +78,10 @@ func judge(f runFacts) runVerdict {
 		return judgeOrder(f)
 	}
 	if f.Disk == 0 {
-		return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s; it may be the disk, whose limit was not measured", f.since(), percent(f.Wait, f.Seconds)),
+		return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s; it may be the disk, whose limit was not measured", f.since(), percent(f.Wait, f.lasted())),
 			"measure it, lcache doctor --cache " + shellWord(f.Cache) + " --save facts.json, and run again with --facts facts.json"}
 	}
-	return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s, and neither misses nor the disk nor another order explain it", f.since(), percent(f.Wait, f.Seconds)),
+	return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s, and neither misses nor the disk nor another order explain it", f.since(), percent(f.Wait, f.lasted())),
 		"send the output of lcache doctor --cache " + shellWord(f.Cache) + " and of lcache status --json while it runs"}
 }
 
@@ -151,6 +152,9 @@ func judgeOrder(f runFacts) runVerdict {
 	return v
 }
 
+// lasted is what Wait is a share of. The server sees less of an epoch than the loop: it is done with it when the last batch is delivered.
+func (f runFacts) lasted() float64 { return max(f.Lasted, f.Seconds) }
+
 func (f runFacts) missed() float64 {
 	if f.Hits+f.Misses == 0 {
 		return 0
@@ -207,8 +211,13 @@ func factsOf(s engine.Status, ready, disk float64) runFacts {
 		f.Reported = f.Reported && e.LoopWaitSeconds != nil
 	}
 	for _, e := range judged {
-		if f.Wait += e.StallSeconds; f.Reported {
-			f.Wait += *e.LoopWaitSeconds - e.StallSeconds
+		if !f.Reported {
+			f.Wait += e.StallSeconds
+			continue
+		}
+		f.Wait += *e.LoopWaitSeconds
+		if e.LoopSeconds != nil {
+			f.Lasted += *e.LoopSeconds
 		}
 	}
 	if f.Seconds > 0 {

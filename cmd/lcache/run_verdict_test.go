@@ -89,6 +89,7 @@ func TestJudgeEdges(t *testing.T) {
 		stage string
 	}{
 		{"2 % is waiting", runFacts{Wait: 2, Stall: 2}, "unknown"},
+		{"of the loop's time, not of the server's", runFacts{Wait: 2, Stall: 2, Lasted: 101}, "loop"},
 		{"2 % stalled is not ready", runFacts{Wait: 5, Stall: 2}, "unknown"},
 		{"2 % of misses are few", runFacts{Wait: 5, Stall: 5, Hits: 98, Misses: 2}, "unknown"},
 		{"3 % are not", runFacts{Wait: 5, Stall: 5, Hits: 97, Misses: 3}, "source"},
@@ -118,7 +119,12 @@ func TestFactsOf(t *testing.T) {
 	}
 	// Filled before: all epochs count. Reported by the loop: that is what it waited.
 	f = factsOf(status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0)
-	if f.Since != 0 || f.Epochs != 2 || f.Wait != 11 || f.Stall != 2 || !f.Reported {
+	if f.Since != 0 || f.Epochs != 2 || f.Wait != 11 || f.Stall != 2 || !f.Reported || f.Lasted != 0 {
+		t.Errorf("got %+v", f)
+	}
+	longer := epoch(0, 0, 10, 1, seconds(5))
+	longer.LoopSeconds = seconds(12)
+	if f = factsOf(status(longer, longer), 0, 0); f.Lasted != 24 {
 		t.Errorf("got %+v", f)
 	}
 	// Reported for a part only: the server's own figures are of one kind.

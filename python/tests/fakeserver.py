@@ -212,6 +212,8 @@ class Server:
             if any(i >= SAMPLES for i in indices):
                 return error("argument", "an index is too large")
             return p.A_BATCH, self.batch(indices, mine)
+        if kind == p.REPORT:
+            return None
         if kind == p.STATUS:
             return p.A_JSON, json.dumps({"schema": 1, "jobs": []}).encode()
         if kind == p.NAMES:

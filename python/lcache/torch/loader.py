@@ -105,7 +105,7 @@ class _Loop:
         except StopIteration:
             if not self.over:
                 self.over = True
-                self._report.end()
+                self._report.end(asked)
             raise
         self.begun = True
         self.count += 1

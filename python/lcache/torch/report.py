@@ -54,9 +54,10 @@ class Report:
         except (Error, KeyError, IndexError):
             return {}
 
-    def end(self) -> None:
-        """The epoch is over."""
+    def end(self, asked: float) -> None:
+        """The epoch is over, as was found when one more batch was asked for."""
         now = time.perf_counter()
+        self.busy_seconds += asked - self._left
         seconds = now - self._began
         if self._course is None:
             return
@@ -77,8 +78,5 @@ class Report:
         if kept < whole:
             self._course.once("budget", f"the cache keeps {kept / 1e9:.3g} of {whole / 1e9:.3g} GB: {100 * (1 - kept / whole):.0f} % of the bytes are read from the source "
                               "in every epoch; more disk space (budget=) would help")
-        if status.get("stale_samples", 0) > 0:
-            self._course.once("stale", f"{status['stale_samples']} times a sample was found to be another one at the source than when that was listed: "
-                              "open the dataset again after its server has ended, which lists anew")
         if seconds >= _LEAST and self.loop_wait_seconds < 0.02 * seconds and self._course.epoch > 0:
             self._course.once("consumer", "the training loop is the slowest part: it hardly waits for data, lcache cannot make this faster", logging.INFO)

@@ -58,6 +58,20 @@ def test_recipe(folder, root, monkeypatch):
         assert [i for batch in job.epoch(0) for i in batch.indices] == want
 
 
+def test_memory_is_shared_by_the_ranks(folder, root, monkeypatch):
+    """Also without a recipe: each rank may hold its share of what one process alone could."""
+    shares = {}
+    for world in (1, 4):
+        with lcache.open(folder.root, root + str(world), world_size=world, batch_size=16, memory="64MiB") as job:
+            shares[world] = job._link.session.info.credit_bytes
+            assert job.ranks == list(range(world))
+    assert 0 < shares[4] <= shares[1] // 4
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "1")
+    with lcache.open(folder.root, root + "5", batch_size=16) as job:
+        assert (job.world, job.rank) == (4, 1)
+
+
 def test_eight_at_once(folder, root):
     processes = [reader(folder, root, env={**os.environ, "WORLD_SIZE": "8", "RANK": str(r), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": "8"}) for r in range(8)]
     lines = [p.stdout.readline().split() for p in processes]

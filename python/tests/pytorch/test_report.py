@@ -1,7 +1,11 @@
 """What a training loop is told: a line an epoch, and each warning once."""
 
 import logging
+import os
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 from embedded_servers import folder, root  # noqa: F401
@@ -12,6 +16,7 @@ if not hasattr(torch, "Tensor"):
 
 from torch.utils import data  # noqa: E402
 
+import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
 from lcache.torch.report import Report  # noqa: E402
 
@@ -97,9 +102,58 @@ def test_small_cache(folder, root, caplog, kept, warns):
     assert caplog.text.count("more disk space") == warns
 
 
-def test_source_changed(folder, root, tmp_path, capfd):
-    import os
+@pytest.mark.parametrize("epoch, waited, says", [(1, 0.1, 1), (1, 0.3, 0), (0, 0.1, 0)])
+def test_the_loop_is_the_slowest_part(folder, root, caplog, epoch, waited, says):
+    """Said once, as a piece of news and not as a warning; the first epoch says nothing about the others."""
+    caplog.set_level(logging.INFO, "lcache")
+    loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), 16)
+    report = Report(loader.batch_sampler.course, loader)
+    loader.batch_sampler.course.epoch, report.loop_wait_seconds = epoch, waited
+    for _ in range(2):
+        report._warn({}, 10.0)
+    assert [r.levelno for r in caplog.records if "slowest part" in r.getMessage()] == [logging.INFO] * says
 
+
+def test_sample_changed_while_training(folder, root, tmp_path):
+    """The error names the sample and the cause."""
+    source = shutil.copytree(folder.root, tmp_path / "source")
+    ours = lt.Dataset(source, index, cache=root)
+    name = ours.job.names([7])[0]
+    (source / name).write_bytes(b"another one")
+    with pytest.raises(lcache.SampleError, match="changed since ingest") as raised:
+        ours[7]
+    assert raised.value.sample == name
+    assert ours[8] == 8
+
+
+DISTRIBUTED = """
+import logging, sys
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler
+import lcache.torch as lt
+logging.basicConfig(level=logging.WARNING, format="%(message)s")
+dist.init_process_group("gloo", init_method="file://" + sys.argv[3], world_size=2, rank=int(sys.argv[4]))
+ours = lt.Dataset(sys.argv[1], lambda _, sample: sample.index, cache=sys.argv[2])
+for loader in (lt.DataLoader(ours, 16, sampler=DistributedSampler(ours)), lt.DataLoader(ours, 16, shuffle=True, seed=1)):
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        list(loader)
+    print("then", file=sys.stderr, flush=True)
+dist.barrier()
+"""
+
+
+def test_ranks_that_all_read_everything(folder, root, tmp_path):
+    command = [sys.executable, "-c", DISTRIBUTED, folder.root, root, str(tmp_path / "store")]
+    ranks = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for process in ranks:
+        with_sampler, without, _ = process.communicate(timeout=120)[1].split("then\n")
+        assert process.returncode == 0
+        assert "DistributedSampler" not in with_sampler
+        assert without.count("each of them reads all samples: give the loader a DistributedSampler") == 1
+
+
+def test_source_changed(folder, root, tmp_path, capfd):
     for name in "ab":
         os.makedirs(tmp_path / "src" / name)
         (tmp_path / "src" / name / "1").write_bytes(b"x" * 100)
