@@ -48,6 +48,7 @@ class Course:
         self.before = 0  # samples of its global order that were done in another world before a resume
         self.complete = False  # it was read to its end
         self.exact: bool | None = None  # whether all batches of it were as foreseen; None if nothing was foreseen
+        self._bound: tuple[Any, Any] | None = None
         self._asked: int | None = None
         self._resume: Resume | None = None
         self._seen: int | None = None  # the sampler's own epoch at the last beginning
@@ -67,8 +68,17 @@ class Course:
 
     def bind(self, dataset: Any, generator: Any = None) -> None:
         """The dataset that the batches are for, and the generator that the loader draws its base seed from."""
+        self._bound = dataset, generator
         self._lead_to(dataset)
         self._states.bind(generator)
+
+    def dealt(self, subject: Any) -> Course:
+        """The course of a sampler that deals what this one's subject yields to ranks, from the same beginning on."""
+        course = Course(subject)
+        if self._bound is not None:
+            course.bind(*self._bound)
+        course._asked, course._resume, course.epoch = self._asked, self._resume, self.epoch
+        return course
 
     def _lead_to(self, dataset: Any) -> None:
         self.route = Route(dataset)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,11 +24,29 @@ class BatchSampler(torch.utils.data.BatchSampler):
         super().__init__(sampler, batch_size, drop_last)
         self.silent = False  # somebody around it follows it
         self.course = Course(self)
+        self._shard: Any = None  # accelerate's, that deals what this yields to the ranks
         if dataset is not None:
             self.course.bind(dataset)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return self.batches() if self.silent else self.course.iterate()
+        if self.silent:
+            return self.batches()
+        shard = split.dealer(self, sys._getframe(1))
+        return self.course.iterate() if shard is None else self._dealt(shard)
+
+    def _dealt(self, shard: Any) -> Iterator[list[int]]:
+        """What makes a shard yield the batches of its own rank, which a copy of it has made, each with its place."""
+        if self._shard is not shard:
+            self._shard = shard
+            mine = copy.copy(shard)
+            mine.batch_sampler = torch.utils.data.BatchSampler(self.sampler, self.batch_size, self.drop_last)
+            self.course = self.course.dealt(mine)
+        world = shard.num_processes
+        for batch in self.course.iterate():
+            if shard.split_batches:
+                yield split.Whole(batch, world)
+            else:
+                yield from [batch] * world  # it takes one of every world batches
 
     def batches(self) -> Iterator[list[int]]:
         """The batches as torch's class yields them."""

@@ -28,6 +28,29 @@ def world_rank(sampler: Any) -> tuple[int, int] | None:
     return None
 
 
+def dealer(sampler: Any, frame: Any) -> Any:
+    """accelerate's BatchSamplerShard, if it is what iterates over a batch sampler, in that frame; None if it is anything else.
+
+    Nothing but the call says so: prepare() wraps a batch sampler without telling it."""
+    found = frame.f_locals.get("self")
+    if found is None or getattr(found, "batch_sampler", None) is not sampler or not isinstance(getattr(found, "split_batches", None), bool):
+        return None
+    if found.batch_size is None or not found.even_batches:
+        return None  # ranks whose last batches differ; then all ranks share the order of one
+    return found if found.num_processes > 1 else None
+
+
+class Whole(list):
+    """A batch of all ranks' together, of which any rank's part is the batch it was made of."""
+
+    def __init__(self, part: Any, world: int) -> None:
+        super().__init__(part * world)
+        self._part = part
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._part if isinstance(i, slice) else super().__getitem__(i)
+
+
 def epoch_holder(sampler: Any) -> Any:
     """What is told the epoch, if anything is: a sampler with set_epoch and epoch that is not ours."""
     for s in chain(sampler):

@@ -39,12 +39,12 @@ def plain_torch(dataset):
     return epochs
 
 
-def accelerate_(seedable, watched):
+def accelerate_(seedable=False, watched=False, split=False):
     def run(dataset):
         from accelerate import Accelerator, DataLoaderConfiguration
 
         torch.manual_seed(SEED)
-        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=seedable))
+        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=seedable, split_batches=split))
         # Each process drops its own base seeds; the order comes from rank 0's generator.
         batches = accelerator.prepare(loader(dataset, shuffle=True, generator=torch.Generator().manual_seed(SEED)))
         if watched and isinstance(dataset, lt.Dataset):
@@ -88,9 +88,10 @@ def drained(dataset):
 
 FRAMEWORKS = {
     "torch": plain_torch,
-    "accelerate": accelerate_(False, False),
-    "accelerate, seedable": accelerate_(True, False),
-    "accelerate, watched": accelerate_(True, True),
+    "accelerate": accelerate_(),
+    "accelerate, seedable": accelerate_(seedable=True),
+    "accelerate, watched": accelerate_(seedable=True, watched=True),
+    "accelerate, split": accelerate_(split=True),
     "lightning": lightning,
 }
 

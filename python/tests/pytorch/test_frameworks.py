@@ -13,7 +13,8 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch"
     pytest.skip("torch is not installed", allow_module_level=True)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NEEDS = {"torch": "torch", "accelerate": "accelerate", "accelerate, seedable": "accelerate", "accelerate, watched": "accelerate", "lightning": "lightning"}
+ACCELERATE = ["accelerate", "accelerate, seedable", "accelerate, watched", "accelerate, split"]
+NEEDS = {"torch": "torch", **dict.fromkeys(ACCELERATE, "accelerate"), "lightning": "lightning"}
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -29,7 +30,10 @@ def test_frameworks(folder, root, tmp_path, world):
     for name in names:
         for result in results:
             assert result[name]["lcache"] == result[name]["plain"], f"{name} on {world}: other batches than without lcache"
-            assert result[name]["status"]["divergences"] == 0, name
+            status = result[name]["status"]
+            assert status["divergences"] == 0, name
+            assert [r["rank"] for r in status["ranks"]] == list(range(world)), f"{name}: not each rank has an order of its own"
+            assert [e["epoch"] for e in status["epochs_done"] if e["order_digest"]] == [0, 1, 2], f"{name}: batches came without their places"
         for epoch in range(3):
             seen = [i for result in results for batch in result[name]["lcache"][epoch] for i in batch]
             assert sorted(set(seen)) == list(range(len(folder))), f"{name} on {world}: epoch {epoch} left out samples"

@@ -1,10 +1,12 @@
-"""pip install ./python brings the client and the program."""
+"""pip install ./python brings the client and the program, and so does what `python -m build` makes."""
 
+import importlib.util
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -18,23 +20,50 @@ def pip(*arguments):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_wheel(tmp_path):
-    if shutil.which("go") is None:
-        pytest.skip("Go is not installed")
-    pytest.importorskip("setuptools", minversion="70", reason="setuptools 70 is not installed: pip would have to fetch it")
-    before = set(os.listdir(PYTHON))
-    pip("wheel", PYTHON, "--no-deps", "--no-build-isolation", "-w", tmp_path)
-    assert {name for name in set(os.listdir(PYTHON)) - before if not name.endswith(".egg-info")} == set()
-    (wheel,) = [name for name in os.listdir(tmp_path) if name.endswith(".whl")]
-    assert wheel == f"lcache-0.1-py3-none-manylinux2014_{platform.machine()}.whl"
-    names = zipfile.ZipFile(tmp_path / wheel).namelist()
+def check(wheel, target):
+    """Client, program and tag; installed, the program is where scripts lie, on PATH in an environment, and runs."""
+    assert os.path.basename(wheel) == f"lcache-0.1-py3-none-manylinux2014_{platform.machine()}.whl"
+    names = zipfile.ZipFile(wheel).namelist()
     for name in ("lcache/__init__.py", "lcache/py.typed", "lcache/torch/__init__.py", "lcache-0.1.data/scripts/lcache"):
         assert name in names
-    target = tmp_path / "installed"
-    pip("install", "--no-deps", "--no-index", "--target", target, tmp_path / wheel)
-    said = subprocess.run([target / "bin" / "lcache", "--version"], capture_output=True, text=True, check=True).stdout
-    assert "0.1" in said
+    pip("install", "--no-deps", "--no-index", "--target", target, wheel)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("LCACHE_", "PYTHON"))}
+    said = subprocess.run(["lcache", "--version"], capture_output=True, text=True, check=True, env={**clean, "PATH": str(target / "bin")}).stdout
+    assert "0.1" in said
     code = "import sys, lcache; assert 'torch' not in sys.modules; print(lcache.__file__)"
     where = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=target, env=clean).stdout
     assert where.startswith(str(target))
+
+
+@pytest.fixture(autouse=True)
+def needed():
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed")
+    pytest.importorskip("setuptools", minversion="70", reason="setuptools 70 is not installed: pip would have to fetch it")
+
+
+def test_wheel(tmp_path):
+    before = set(os.listdir(PYTHON))
+    pip("wheel", PYTHON, "--no-deps", "--no-build-isolation", "-w", tmp_path)
+    assert {name for name in set(os.listdir(PYTHON)) - before if not name.endswith(".egg-info")} == set()
+    (wheel,) = tmp_path.glob("*.whl")
+    check(wheel, tmp_path / "installed")
+
+
+def test_build(tmp_path):
+    """An sdist that carries the program, and a wheel made of it."""
+    env = dict(os.environ)
+    if importlib.util.find_spec("build") is None:
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "0", "--timeout", "10", "--target", tmp_path / "build", "build"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            pytest.skip("build is not installed and can't be: " + done.stderr.strip().splitlines()[-1])
+        env["PYTHONPATH"] = str(tmp_path / "build")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", PYTHON]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    wheel, sdist = sorted((tmp_path / "dist").iterdir(), key=lambda path: path.suffix != ".whl")
+    assert sdist.name == "lcache-0.1.tar.gz"
+    with tarfile.open(sdist) as archive:
+        assert archive.getmember("lcache-0.1/prebuilt/lcache").mode & 0o111
+    check(wheel, tmp_path / "installed")
