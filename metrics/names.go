@@ -68,6 +68,7 @@ var names = map[string]about{
 	"loop_wait_seconds":     counter("Seconds in which the training loop was blocked for its next batch, as it told."),
 	"loop_seconds":          counter("Seconds of the training loop, as it told."),
 	"decode_seconds":        counter("Seconds of decoding, as the training loop told."),
+	"loop_workers":          gauge("Processes that decode for the training loops, as they told."),
 	"ready_batches":         gauge("Batches that lie loaded before the hindmost rank."),
 	"bound_by":              gauge("What the job waits for, as a label: source, disk, consumer, decode or unknown."),
 	"draining":              gauge("1 while an epoch is reordered that nobody reads any more."),
@@ -106,5 +107,6 @@ var names = map[string]about{
 	"epoch_done_log_write_bytes":   gauge("Bytes written to the log in the last epoch."),
 	"epoch_done_source_bytes":      gauge("Bytes read from the source in the last epoch."),
 	"epoch_done_stall_seconds":     gauge("Seconds of the last epoch in which a rank was short of its next batch."),
+	"epoch_done_loop_seconds":      gauge("How long the last epoch took the training loop, as it told."),
 	"epoch_done_loop_wait_seconds": gauge("Seconds of the last epoch in which the training loop was blocked, as it told."),
 }
