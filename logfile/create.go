@@ -26,7 +26,9 @@ func (e *NoSpaceError) Error() string {
 // Create makes an empty cache over dirs: it reserves the arena, so that neither a full disk nor the budget can be met later, and then
 // writes FORMAT, first directory last, whose presence says that all is complete. A directory that holds a FORMAT or a
 // journal is refused with ErrExists; an arena without them is the rest of a Create that was interrupted, and is taken over.
-func Create(dirs []string, f Format) error {
+func Create(dirs []string, f Format) error { return create(dirs, f, nil) }
+
+func create(dirs []string, f Format, trace tracer) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("create cache: %w", err)
 	}
@@ -50,7 +52,7 @@ func Create(dirs []string, f Format) error {
 		}
 	}
 	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := replaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
+		if err := trace.replaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
 			return fmt.Errorf("create cache: %w", err)
 		}
 	}
@@ -140,38 +142,52 @@ func writeZeros(f *os.File, size int64) error {
 }
 
 // replaceFile puts b at path so that after a crash there is the old file or the new one.
-func replaceFile(path string, b []byte) (err error) {
-	f, err := createBeside(path)
+func (t tracer) replaceFile(path string, b []byte) (err error) {
+	f, err := t.createBeside(path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	t.tell(change{kind: changeWrite, path: f.Name(), data: b})
 	if _, err := f.Write(b); err != nil {
 		return fmt.Errorf("write %s: %w", f.Name(), err)
 	}
-	return moveInPlace(f, path)
+	return t.moveInPlace(f, path)
 }
 
 // createBeside opens path.tmp, empty, for what will be moved to path.
-func createBeside(path string) (*os.File, error) {
+func (t tracer) createBeside(path string) (*os.File, error) {
+	t.tell(change{kind: changeCreate, path: path + ".tmp"})
 	return os.OpenFile(path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 }
 
 // moveInPlace makes the contents of f durable, then its name.
-func moveInPlace(f *os.File, path string) error {
-	if err := f.Sync(); err != nil {
+func (t tracer) moveInPlace(f *os.File, path string) error {
+	if err := t.sync(f); err != nil {
 		return fmt.Errorf("sync %s: %w", f.Name(), err)
 	}
+	t.tell(change{kind: changeRename, path: f.Name(), to: path})
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return t.syncDir(filepath.Dir(path))
 }
 
-func syncDir(dir string) error {
+func (t tracer) sync(f *os.File) error {
+	err := f.Sync()
+	if err == nil {
+		t.tell(change{kind: changeSync, path: f.Name()})
+	}
+	return err
+}
+
+func (t tracer) syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err = errors.Join(d.Sync(), d.Close()); err == nil {
+		t.tell(change{kind: changeSyncDir, path: dir})
+	}
+	return err
 }

@@ -18,8 +18,9 @@ const maxUnwritten = 64 << 20
 
 // journal is the file of one Logfile, and the records that are still to be written to it.
 type journal struct {
-	seed uint64
-	path string // for errors
+	seed  uint64
+	path  string // for errors
+	trace tracer
 
 	mu      sync.Mutex // guards pending; taken after a segment's mu
 	pending []byte
@@ -58,6 +59,7 @@ func (j *journal) flushLocked() (int, error) {
 	if len(batch) == 0 || j.f == nil {
 		return 0, nil
 	}
+	j.trace.tell(change{kind: changeWrite, path: j.path, off: j.off, data: batch})
 	if _, err := j.f.WriteAt(batch, j.off); err != nil {
 		j.mu.Lock()
 		j.pending, j.batch = append(batch, j.pending...), nil
@@ -83,8 +85,9 @@ func (j *journal) sync() error {
 	}
 	j.unsynced = false
 	if syncErr := fdatasync(j.f); syncErr != nil {
-		err = errors.Join(err, fmt.Errorf("fdatasync %s: %w", j.path, syncErr))
+		return errors.Join(err, fmt.Errorf("fdatasync %s: %w", j.path, syncErr))
 	}
+	j.trace.tell(change{kind: changeSync, path: j.path})
 	return err
 }
 
@@ -119,22 +122,23 @@ func (j *journal) close() error {
 }
 
 // beginJournal puts a journal with only a header in the place of path's old one.
-func beginJournal(path string, h *Header, gen, seed uint64, expect int64) (*journal, error) {
-	f, err := createBeside(path)
+func beginJournal(path string, h *Header, gen, seed uint64, expect int64, trace tracer) (*journal, error) {
+	f, err := trace.createBeside(path)
 	if err != nil {
 		return nil, fmt.Errorf("begin journal: %w", err)
 	}
 	head := encodeHeader(h, gen, seed)
 	// Reserved now, so that a disk that others fill later does not cost us the records. Where that is not possible, so be it.
 	_ = fallocate(f, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+expect)
+	trace.tell(change{kind: changeWrite, path: f.Name(), data: head})
 	_, err = f.Write(head)
 	if err == nil {
-		err = moveInPlace(f, path)
+		err = trace.moveInPlace(f, path)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("begin journal: %w", err), f.Close(), ignoreMissing(os.Remove(path+".tmp")))
 	}
-	return &journal{seed: seed, path: path, f: f, off: int64(len(head))}, nil
+	return &journal{seed: seed, path: path, trace: trace, f: f, off: int64(len(head))}, nil
 }
 
 func ignoreMissing(err error) error {

@@ -141,7 +141,7 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 		}
 	}
 	l.held.Store(held)
-	l.journal = &journal{seed: s.format.seed(), path: s.journalPath(r.slot), f: r.f, off: r.end}
+	l.journal = &journal{seed: s.format.seed(), path: s.journalPath(r.slot), trace: s.trace, f: r.f, off: r.end}
 	if !r.writable {
 		l.journal.f = nil
 		err = r.f.Close()

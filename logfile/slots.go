@@ -40,7 +40,7 @@ func (s *Store) Begin(slot int, h Header, starts []uint64) (*Logfile, error) {
 		return nil, errors.Join(fmt.Errorf("begin logfile in slot %d: %w", slot, err), unmapIndices(l.arr))
 	}
 	n := h.Starts[h.Segments] - h.Starts[0]
-	l.journal, err = beginJournal(s.journalPath(slot), &h, l.gen, s.format.seed(), int64(s.format.Places)*int64(recordSize(1))+int64(n)*4)
+	l.journal, err = beginJournal(s.journalPath(slot), &h, l.gen, s.format.seed(), int64(s.format.Places)*int64(recordSize(1))+int64(n)*4, s.trace)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("begin logfile in slot %d: %w", slot, err), unmapIndices(l.arr))
 	}
@@ -114,9 +114,11 @@ func (s *Store) Drop(slot int) error {
 		return nil
 	}
 	s.setSlot(slot, nil)
-	err := errors.Join(s.dispose(l), ignoreMissing(os.Remove(s.journalPath(slot))))
+	err := s.dispose(l)
+	s.trace.tell(change{kind: changeRemove, path: s.journalPath(slot)})
+	err = errors.Join(err, ignoreMissing(os.Remove(s.journalPath(slot))))
 	if err == nil {
-		err = syncDir(s.dirs[0])
+		err = s.trace.syncDir(s.dirs[0])
 	}
 	if err != nil {
 		return fmt.Errorf("drop logfile in slot %d: %w", slot, err)

@@ -36,6 +36,8 @@ type Options struct {
 	ProbeAfter  time.Duration // the wait before the first probe of a device that is aside; 0: 2 s
 	// SyncEvery is how often what was written is made durable in the background; 0: only by Seal and Close.
 	SyncEvery time.Duration
+
+	trace tracer // for crash tests
 }
 
 // Store is an open cache: arena, free places, and up to two Logfiles.
@@ -48,6 +50,7 @@ type Store struct {
 	print  sample.Fingerprint
 	spare  int
 	lost   func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
+	trace  tracer
 
 	free      *freeList
 	gen       atomic.Uint64 // the last one given
@@ -88,7 +91,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, spare: opts.Spare, lost: opts.Lost,
+	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, spare: opts.Spare, lost: opts.Lost, trace: opts.trace,
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
