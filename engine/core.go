@@ -137,7 +137,7 @@ func (c *core) openData() (err error) {
 	if c.manifest, err = sample.OpenManifest(filepath.Join(c.dirs[0], manifestName)); err != nil {
 		return err
 	}
-	if c.sums, err = sample.OpenSums(filepath.Join(c.dirs[0], sumsName), c.manifest.Fingerprint(), c.manifest.Len()); err != nil {
+	if err = c.openSums(); err != nil {
 		return err
 	}
 	return c.openSource(c.job.Source, source.Options{Exts: c.job.Exts, Flat: c.job.Flat})
@@ -150,6 +150,22 @@ func (c *core) openSource(src string, o source.Options) error {
 	}
 	c.source = source.NewRetrying(s, source.Retry{})
 	return nil
+}
+
+// openSums opens what is known of the samples' bytes. Sums that are damaged, or of an earlier manifest, are forgotten: samples
+// without one are read from the source, and learnt again.
+func (c *core) openSums() (err error) {
+	path := filepath.Join(c.dirs[0], sumsName)
+	c.sums, err = sample.OpenSums(path, c.manifest.Fingerprint(), c.manifest.Len())
+	if !errors.Is(err, sample.ErrCorrupt) && !errors.Is(err, sample.ErrOtherManifest) {
+		return err
+	}
+	c.logger.Warn("the sums are made anew: every sample is read from the source once more", "error", err)
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	c.sums, err = sample.OpenSums(path, c.manifest.Fingerprint(), c.manifest.Len())
+	return err
 }
 
 // openStore recovers the Logfiles and fills Locations from them.

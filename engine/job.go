@@ -1,13 +1,16 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
@@ -78,13 +81,37 @@ type jobFile struct {
 
 const jobName = "job.json"
 
+// errDamagedJob is the class of errors about a job.json that is not as it was written. Ingest makes the cache anew then.
+var errDamagedJob = errors.New("it is damaged: run lcache ingest again")
+
+// jobChecksum is the last field of job.json: xxh3-64 of the bytes before it. A flipped digit of a seed or a budget would be believed
+// otherwise, and the job would run in another order.
+const jobChecksum = ",\n  \"checksum\": \""
+
+func sealJob(b []byte) []byte {
+	b = bytes.TrimSuffix(b, []byte("\n}"))
+	return fmt.Appendf(b, "%s%016x\"\n}\n", jobChecksum, xxh3.Hash(b))
+}
+
+// checkJob accepts a file without a checksum too: the first versions wrote none.
+func checkJob(b []byte) error {
+	body, sum, found := bytes.Cut(b, []byte(jobChecksum))
+	if found && string(sum) != fmt.Sprintf("%016x\"\n}\n", xxh3.Hash(body)) {
+		return fmt.Errorf("%w: its checksum does not match", errDamagedJob)
+	}
+	return nil
+}
+
 func readJob(dir string) (j jobFile, err error) {
 	b, err := readFile(filepath.Join(dir, jobName))
 	if err != nil {
 		return j, err
 	}
+	if err := checkJob(b); err != nil {
+		return j, fmt.Errorf("%s: %w", filepath.Join(dir, jobName), err)
+	}
 	if err := json.Unmarshal(b, &j); err != nil {
-		return j, fmt.Errorf("%s: %w; run lcache ingest again", filepath.Join(dir, jobName), err)
+		return j, fmt.Errorf("%s: %w: %w", filepath.Join(dir, jobName), errDamagedJob, err)
 	}
 	if j.Schema != 1 {
 		return j, fmt.Errorf("%s has schema %d, this lcache knows 1: use the lcache that made the cache, or ingest again", filepath.Join(dir, jobName), j.Schema)
@@ -123,7 +150,7 @@ func writeJob(dir string, j jobFile) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(sealJob(b))
 	if err == nil {
 		err = f.Sync()
 	}

@@ -38,7 +38,9 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	old, oldErr := readJob(c.dirs[0])
-	if oldErr != nil && !errors.Is(oldErr, fs.ErrNotExist) {
+	if errors.Is(oldErr, errDamagedJob) {
+		in.logger().Warn("the cache is made anew", "error", oldErr)
+	} else if oldErr != nil && !errors.Is(oldErr, fs.ErrNotExist) {
 		return oldErr
 	}
 	if oldErr == nil && old.Source != c.source.String() {
@@ -70,13 +72,33 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if c.sums, err = sample.OpenSums(filepath.Join(c.dirs[0], sumsName), c.manifest.Fingerprint(), c.manifest.Len()); err != nil {
-		return err
-	}
-	if err := c.openStore(in.IO, in.Memory); err != nil {
+	if err := in.openLog(); err != nil {
 		return err
 	}
 	return writeJob(c.dirs[0], c.job)
+}
+
+// openLog opens sums and store. Damage that the store can't be opened with costs what it held.
+func (in *ingest) openLog() error {
+	c := in.core
+	if err := c.openSums(); err != nil {
+		return err
+	}
+	err := c.openStore(in.IO, in.Memory)
+	if in.fresh || !errors.Is(err, logfile.ErrDamaged) {
+		return err
+	}
+	in.logger().Warn("the log is made anew", "error", err)
+	if err := errors.Join(c.io.Close(), c.sums.Close()); err != nil {
+		return err
+	}
+	c.io, c.sums, c.store = nil, nil, nil
+	in.fresh = true
+	c.job.Threshold, c.job.Kept, c.job.KeptBytes = 0, 0, 0
+	if err := in.create(); err != nil {
+		return err
+	}
+	return in.openLog()
 }
 
 // measureChunks finds the largest chunk of the first epoch; later ones are much the same.

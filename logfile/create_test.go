@@ -1,6 +1,7 @@
 package logfile
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,8 +28,16 @@ func TestFormatFlippedAtEveryByte(t *testing.T) {
 		if err == nil {
 			t.Errorf("byte %d flipped: no error", i)
 		}
-		if isVersion := i >= 8 && i < 12; errors.Is(err, ErrVersion) != isVersion {
+		if !errors.Is(err, ErrDamaged) {
 			t.Errorf("byte %d flipped: %v", i, err)
+		}
+		if i >= 56 {
+			continue
+		}
+		binary.LittleEndian.PutUint64(bad[56:], xxh3.Hash(bad[:56]))
+		_, _, _, err = decodeFormat(bad)
+		if isVersion := i >= 8 && i < 12; errors.Is(err, ErrVersion) != isVersion {
+			t.Errorf("byte %d written wrong: %v", i, err)
 		}
 	}
 	for n := range whole {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -169,12 +170,15 @@ func (e *unfitError) Error() string { return e.reason }
 
 func (s *Store) openArena(d *device) error {
 	f, err := s.io.OpenFile(filepath.Join(d.dir, arenaName), false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", err, ErrDamaged)
+	}
 	if err != nil {
 		return err
 	}
 	size, err := f.Size()
 	if want := s.format.arenaSize(d.number, len(s.dirs)); err == nil && size < want {
-		err = fmt.Errorf("arena in %s has %d bytes, want %d: it was cut short, make the cache anew by ingest", d.dir, size, want)
+		err = fmt.Errorf("arena in %s has %d bytes, want %d: it was cut short, %w", d.dir, size, want, ErrDamaged)
 	}
 	if err == nil && f.Direct() && (unit%f.OffAlign() != 0 || unit%f.MemAlign() != 0) {
 		err = &unfitError{fmt.Sprintf("arena in %s: the device needs direct I/O in units of %d bytes, the format has %d: set LCACHE_DIRECT=off",

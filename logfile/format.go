@@ -40,6 +40,9 @@ const (
 // ErrVersion is the class of errors about files of a version that this program does not know.
 var ErrVersion = errors.New("unknown format version")
 
+// ErrDamaged is the class of errors about a cache that can't be opened as it is, and that costs nothing but time to make anew.
+var ErrDamaged = errors.New("make the cache anew by ingest")
+
 // Format is what is fixed when a cache is made.
 type Format struct {
 	Block  int      // bytes of a block: a multiple of 4096, at most 64 MiB
@@ -95,17 +98,18 @@ func encodeFormat(f Format, dir, dirs int) []byte {
 func decodeFormat(b []byte) (f Format, dir, dirs int, err error) {
 	le := binary.LittleEndian
 	if len(b) < 12 || string(b[:8]) != formatMagic {
-		return f, 0, 0, errors.New("not a cache's FORMAT file")
+		return f, 0, 0, fmt.Errorf("not a cache's FORMAT file: %w", ErrDamaged)
+	}
+	// Of every version the first 64 bytes end in their checksum: so a damaged version is told from another one.
+	if len(b) >= formatSize && le.Uint64(b[56:]) != xxh3.Hash(b[:56]) {
+		return f, 0, 0, fmt.Errorf("checksum does not match: it is damaged, %w", ErrDamaged)
 	}
 	if v := le.Uint32(b[8:]); v != formatVersion {
 		return f, 0, 0, fmt.Errorf("%w %d (this program knows %d): use the program that made the cache, or make a new one by ingest",
 			ErrVersion, v, formatVersion)
 	}
 	if len(b) != formatSize || le.Uint32(b[12:]) != formatSize {
-		return f, 0, 0, fmt.Errorf("%d bytes long, want %d: it is damaged, make the cache anew by ingest", len(b), formatSize)
-	}
-	if le.Uint64(b[56:]) != xxh3.Hash(b[:56]) {
-		return f, 0, 0, errors.New("checksum does not match: it is damaged, make the cache anew by ingest")
+		return f, 0, 0, fmt.Errorf("%d bytes long, want %d: it is damaged, %w", len(b), formatSize, ErrDamaged)
 	}
 	copy(f.UUID[:], b[16:])
 	f.Block, f.Align = int(le.Uint32(b[32:])), int(le.Uint32(b[36:]))

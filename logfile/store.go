@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -140,6 +141,9 @@ func readFormats(dirs []string) (first Format, broken []error, err error) {
 		if err != nil && i > 0 {
 			broken[i] = fmt.Errorf("it is gone or empty: %w", err)
 			continue
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return first, nil, fmt.Errorf("%w: %w", err, ErrDamaged)
 		}
 		if err != nil {
 			return first, nil, err

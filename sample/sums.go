@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"sync/atomic"
@@ -66,8 +67,10 @@ func OpenSums(path string, fp Fingerprint, n int) (*Sums, error) {
 	}
 	defer f.Close() // the mapping stays
 	var head [sumsHeader]byte
-	if _, err := f.ReadAt(head[:], 0); err != nil {
-		return nil, fmt.Errorf("open sums %s: read header: %w", path, noEOF(err))
+	if _, err := f.ReadAt(head[:], 0); errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("open sums %s: %w: read header of %d bytes from %d", path, ErrCorrupt, sumsHeader, size)
+	} else if err != nil {
+		return nil, fmt.Errorf("open sums %s: read header: %w", path, err)
 	}
 	if err := checkSumsHeader(head, fp, n, size); err != nil {
 		return nil, fmt.Errorf("open sums %s: %w", path, err)
@@ -93,11 +96,15 @@ func checkSumsHeader(b [sumsHeader]byte, fp Fingerprint, n int, size int64) erro
 	if string(b[:8]) != sumsMagic {
 		return fmt.Errorf("%w: not a sums file of lcache", ErrCorrupt)
 	}
+	// Checked before the version, and so at the same place in every later one: a damaged version is no other version.
+	if xxh3.Hash(b[:sumsHeader-8]) != binary.LittleEndian.Uint64(b[sumsHeader-8:]) {
+		return fmt.Errorf("%w: header does not match its checksum", ErrCorrupt)
+	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != sumsVersion {
 		return fmt.Errorf("%w %d, this lcache reads version %d: use the lcache that wrote it, or remove the file (every sample is then read again)", ErrVersion, v, sumsVersion)
 	}
-	if xxh3.Hash(b[:sumsHeader-8]) != binary.LittleEndian.Uint64(b[sumsHeader-8:]) || binary.LittleEndian.Uint32(b[12:]) != 0 {
-		return fmt.Errorf("%w: header does not match its checksum", ErrCorrupt)
+	if binary.LittleEndian.Uint32(b[12:]) != 0 {
+		return fmt.Errorf("%w: header has bytes that must be zero", ErrCorrupt)
 	}
 	if got := Fingerprint(b[24:40]); got != fp {
 		return fmt.Errorf("%w: they are of %s, the manifest is %s", ErrOtherManifest, got.Short(), fp.Short())

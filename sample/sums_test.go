@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/zeebo/xxh3"
 )
 
 func openSums(t testing.TB, path string, fp Fingerprint, n int) *Sums {
@@ -155,6 +157,9 @@ func TestOpenSumsRefuses(t *testing.T) {
 	other[15]++
 	newer := bytes.Clone(good)
 	newer[8] = 2
+	binary.LittleEndian.PutUint64(newer[sumsHeader-8:], xxh3.Hash(newer[:sumsHeader-8]))
+	flipped := bytes.Clone(good)
+	flipped[8] = 2
 	tests := []struct {
 		name  string
 		bytes []byte
@@ -166,10 +171,11 @@ func TestOpenSumsRefuses(t *testing.T) {
 		{"another manifest", good, other, 4, ErrOtherManifest, "8c1f0000"},
 		{"another number", good, fp, 5, ErrCorrupt, "want 5"},
 		{"newer version", newer, fp, 4, ErrVersion, "remove the file"},
+		{"version flipped", flipped, fp, 4, ErrCorrupt, "checksum"},
 		{"cut", good[:len(good)-1], fp, 4, ErrCorrupt, ""},
 		{"zeros", make([]byte, len(good)), fp, 4, ErrCorrupt, "not a sums file"},
-		{"no header", good[:10], fp, 4, nil, "read header"},
-		{"empty", nil, fp, 4, nil, "read header"},
+		{"no header", good[:10], fp, 4, ErrCorrupt, "read header"},
+		{"empty", nil, fp, 4, ErrCorrupt, "read header"},
 	}
 	for _, tt := range tests {
 		if err := os.WriteFile(path, tt.bytes, 0o600); err != nil {
