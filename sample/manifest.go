@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"syscall"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+
+	"lcache/offheap"
 )
 
 // Manifest is an open manifest. The slices it gives out lie in the mapped file: read-only, and gone after Close.
@@ -85,11 +89,24 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []En
 	return nil
 }
 
-// OpenManifest maps a manifest and verifies all of it but the names. Errors wrap [ErrCorrupt] or [ErrVersion] where that is the cause.
+// heldBytes is how large a manifest may be to be held in memory: two million samples or so. Of a larger one the names are read
+// when they are asked for, and the rest is mapped.
+const heldBytes = 64 << 20
+
+// OpenManifest verifies all of a manifest but the names. One that is not large is read as a whole: the disk may fail later, and
+// a sample can be read from the source only by its name. Errors wrap [ErrCorrupt] or [ErrVersion] where that is the cause.
 func OpenManifest(path string) (*Manifest, error) {
 	f, size, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("open manifest: %w", err)
+	}
+	if size <= heldBytes {
+		defer f.Close()
+		m, err := holdManifest(f, int(size))
+		if err != nil {
+			return nil, fmt.Errorf("open manifest %s: %w", path, err)
+		}
+		return m, nil
 	}
 	m, err := mapManifest(f, uint64(size))
 	if err != nil {
@@ -98,6 +115,35 @@ func OpenManifest(path string) (*Manifest, error) {
 	}
 	unmap := m.close
 	m.close = func() error { return errors.Join(unmap(), f.Close()) }
+	return m, nil
+}
+
+// holdManifest reads a manifest into memory that nobody can write to.
+func holdManifest(f *os.File, size int) (m *Manifest, err error) {
+	mem, err := offheap.Make[byte](size)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			offheap.Free(mem)
+		}
+	}()
+	if _, err := io.ReadFull(f, mem); err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	file := bytes.NewReader(mem)
+	h, err := readHeader(file, uint64(size))
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Mprotect(mem, unix.PROT_READ); err != nil {
+		return nil, fmt.Errorf("protect: %w", err)
+	}
+	if m, err = newManifest(h, mem[:h.find(secNameOffs).off], file); err != nil {
+		return nil, err
+	}
+	m.close = func() error { offheap.Free(mem); return nil }
 	return m, nil
 }
 
