@@ -157,3 +157,39 @@ def test_kills_of_the_server(prepare, reader, small, draw, part):
     cache.stop()
     report = cache.verify()
     assert (report["corrupt"], report["different"]) == (0, 0)
+
+
+def test_kills_of_recovery(prepare, small, draw):
+    """Killed while it starts, again and again, a server leaves what the next one needs, also of an epoch that was being reordered."""
+    cache = prepare(small, epochs=10_000, batch_size=8)
+    cache.start()
+    began = time.monotonic()
+    cache.kill()
+    cache.start()
+    whole = time.monotonic() - began
+    size = len(cache.batches(0, 0))
+    killed = 0
+    while killed < KILLS:
+        epoch, stop = killed % 7, draw.randrange(1, size)
+        with cache.connect() as job:
+            cache.read(job, epoch, 0, stop=stop)
+        cache.kill()
+        for _ in range(draw.randrange(1, 5)):
+            process = subprocess.Popen([realserver.BINARY, "serve", "--cache", cache.cache, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            try:
+                process.wait(timeout=draw.uniform(0, whole))
+            except subprocess.TimeoutExpired:
+                process.kill()
+            _, errors = process.communicate(timeout=DEADLINE)
+            assert process.returncode == -signal.SIGKILL, errors.decode()
+            killed += 1
+        assert cache.used() <= cache.report["budget_bytes"]
+        cache.start()
+        assert cache.job()["corrupt_samples"] == 0
+    print(f"{killed} kills of servers that were starting")
+    with cache.connect() as job:
+        for epoch in range(3):
+            cache.read(job, epoch, 0)
+    cache.stop()
+    report = cache.verify()
+    assert (report["corrupt"], report["different"]) == (0, 0)
