@@ -129,12 +129,15 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 			if b.state != stateDisk {
 				continue
 			}
-			if !r.claims[seg][i].filled { // the journal could be read once, but not twice
+			tail := b.used < l.head.Block
+			// Two blocks of one generation in one place: the number was given again after a journal that could not be read for a while.
+			twice := taken[b.place/64]>>(b.place%64)&1 == 1 && !(tail && shared[b.place] > 0)
+			if !r.claims[seg][i].filled || twice { // not filled: the journal could be read once, but not twice
 				b.state, b.used = stateHole, l.head.Block
 				continue
 			}
 			taken[b.place/64] |= 1 << (b.place % 64)
-			if b.used < l.head.Block {
+			if tail {
 				shared[b.place]++
 			}
 			held++
