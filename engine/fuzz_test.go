@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// FuzzJob takes any bytes for job.json, sealed or not. What is accepted comes back as it was when it is written again, and a schedule made
+// of it is an error or one that can be asked.
+func FuzzJob(f *testing.F) {
+	dir := f.TempDir()
+	for _, j := range []jobFile{
+		{Schema: 1, Source: "/data", Job: samplerJob(3, 8, 2, true), Budget: 1 << 30, Threshold: 1 << 63, Kept: 10, KeptBytes: 1000, Chunk: 80},
+		{Schema: 1, Source: "/data", Exts: []string{".jpg"}, Flat: true, Job: Job{Recipe: "torch.dataloader", Seed: "18446744073709551615", Params: map[string]string{"num_workers": "2"}}},
+		{Schema: 1},
+	} {
+		if err := writeJob(dir, j); err != nil {
+			f.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, jobName))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, false)
+		body, _, _ := bytes.Cut(b, []byte(jobChecksum))
+		f.Add(append(body, "\n}"...), true)
+	}
+	f.Add([]byte(`{"schema": 1, "job": {"recipe": "torch.distributed_sampler", "ranks": [-1, 4], "world": -3, "epochs": -1}`+"\n}"), true)
+	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
+		if seal {
+			b = sealJob(bytes.Clone(b))
+		}
+		if err := os.WriteFile(filepath.Join(dir, jobName), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := readJob(dir)
+		if err != nil {
+			return
+		}
+		if err := writeJob(dir, j); err != nil {
+			t.Fatalf("%+v can't be written: %v", j, err)
+		}
+		again, err := readJob(dir)
+		if err != nil {
+			t.Fatalf("%+v can't be read again: %v", j, err)
+		}
+		first, _ := os.ReadFile(filepath.Join(dir, jobName))
+		if err := writeJob(dir, again); err != nil {
+			t.Fatal(err)
+		}
+		second, _ := os.ReadFile(filepath.Join(dir, jobName))
+		if !bytes.Equal(first, second) {
+			t.Fatalf("%s became %s", first, second)
+		}
+		if j.Job.World > 1000 || len(j.Job.Params) > 0 {
+			return // shuffle's own fuzzing is about those
+		}
+		s, err := newSchedule(j.Job, 50)
+		if err != nil {
+			var usage *UsageError
+			if s != nil || errors.As(err, &usage) && usage.Reason == "" {
+				t.Fatalf("%+v: %v", j.Job, err)
+			}
+			return
+		}
+		_, _ = s.order(0)
+		if s.exists(-1) {
+			t.Errorf("%+v has an epoch -1", j.Job)
+		}
+	})
+}
