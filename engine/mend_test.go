@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+
+	"lcache/blockio"
 )
 
 // A job.json with another seed was believed, and the job ran in another order.
@@ -67,5 +71,36 @@ func TestSumsAreMadeAnew(t *testing.T) {
 		if b.survives(t, dir, "sums "+what) {
 			t.Errorf("sums %s: the server refused", what)
 		}
+	}
+}
+
+// A disk that can't be read made every sample count as corrupt, and the status say that it had brought other bytes.
+func TestReadErrorsAreNoCorruption(t *testing.T) {
+	b, o := small(t, samplerJob(4, 16, 1, false))
+	o.Logger = nil
+	var fails atomic.Bool
+	o.IO.Inject = func(io *blockio.IO) {
+		blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+			if fails.Load() && !op.Write {
+				return blockio.Fault{Err: syscall.EIO}
+			}
+			return blockio.Fault{}
+		})
+	}
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	for epoch := range 3 { // from the second on the log is this process's own
+		fails.Store(epoch == 2)
+		if _, err := b.readRank(e, c, epoch, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := e.Status().Jobs[0]
+	if s.CorruptSamples != 0 || s.StaleSamples != 0 {
+		t.Errorf("%d samples count as corrupt, %d as stale: nothing on the disk is wrong", s.CorruptSamples, s.StaleSamples)
+	}
+	if s.Misses == 0 {
+		t.Error("no misses: the disk did not fail")
 	}
 }

@@ -66,9 +66,14 @@ func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, o
 	return data, err
 }
 
-// Bad counts a sample whose place does not give its bytes, and makes it a miss. A block that was lost or freed is no damage.
+// Bad counts a sample whose place does not give its bytes, and makes it a miss. A block that was lost or freed is no damage, and one that
+// can't be read is trouble of the disk, which the log counts: corrupt are bytes that came and were others.
 func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error) {
 	if !f.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
+		return
+	}
+	if err != nil {
+		f.Logger.Warn("a sample can't be read from the log; it is read from the source again", "sample", index, "error", err)
 		return
 	}
 	if f.Recovered(slot) {
@@ -76,7 +81,7 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error
 		return
 	}
 	f.Stats.CorruptSamples.Add(1)
-	f.Logger.Warn("a sample in the log is not what was written; it is read from the source again", "sample", index, "error", err)
+	f.Logger.Warn("a sample in the log is not what was written; it is read from the source again", "sample", index)
 }
 
 // Source reads a sample from the source into dst, which has its size, and checks or records its sum. If the deadline comes first,
