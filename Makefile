@@ -1,5 +1,6 @@
 # make demo    the whole job on real files, checked byte for byte
 # make test    installs what the tests need and passes all of them, Go and Python
+# make test-faults   the long tests of the promises: fuzzing, kills, power cuts, every environment; hours. See docs/testing.md
 # make bench   Go benchmarks
 # make docs    docs/reference.md, from the commands
 # make lint    gofmt, go vet, staticcheck
@@ -25,7 +26,11 @@ END_TO_END := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 
+<<<<<<< HEAD
 .PHONY: build demo test test-go test-go-pread test-python bench docs lint clean
+=======
+.PHONY: build demo test test-go test-go-pread test-python test-faults bench lint clean
+>>>>>>> 38b8655 (make test-faults: the long tests of the promises, in every environment; lost disks end to end)
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -52,6 +57,10 @@ test-python: build $(VENV)/installed
 	LCACHE_IO=pread LCACHE_DIRECT=0 $(PYTEST) $(END_TO_END)
 	@echo "== Python tests: lcache order beside the frameworks themselves"
 	$(PYTEST) python/tests/live
+
+# Durations are variables, named in the script: make test-faults FUZZ_TIME=10m KILLS=500
+test-faults: build $(VENV)/installed
+	@GO="$(GO)" PYTHON="$(VENV)/bin/python" scripts/test-faults $(PARTS)
 
 # Made anew only when a list of requirements changes. uv because the frameworks are large: it fetches side by side.
 $(VENV)/installed: $(PY_REQUIREMENTS)

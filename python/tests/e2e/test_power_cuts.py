@@ -35,7 +35,7 @@ class Drive:
         self.mount()
 
     def mount(self):
-        command("mount", "-o", "loop", self.image, self.root)
+        command("mount", "-o", "loop,errors=remount-ro", self.image, self.root)
 
     def unmount(self):
         until(lambda: subprocess.run(["umount", self.root], capture_output=True).returncode == 0, f"nobody to use {self.root}")
