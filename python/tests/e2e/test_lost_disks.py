@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from processes import DEADLINE, Cache
+from processes import DEADLINE
 from test_power_cuts import KEEP_LOG, command, drive  # noqa: F401: the fixture
 
 
@@ -43,7 +43,7 @@ def cut_off(drive, cache):  # noqa: F811
 @pytest.mark.parametrize("trouble", [removed, read_only, unmounted, cut_off])
 def test_reads_go_on(drive, small, trouble):  # noqa: F811
     """One rank is in the middle of an epoch; it and the next two epochs come exact to the byte."""
-    cache = Cache(small, os.path.join(drive.root, "cache"), epochs=10, batch_size=8, budget=small.bytes + (12 << 20))
+    cache = drive.cache(small, epochs=10, batch_size=8)
     cache.ingest()
     cache.start()
     process, cache.process = cache.process, None
