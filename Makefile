@@ -26,11 +26,7 @@ END_TO_END := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 
-<<<<<<< HEAD
-.PHONY: build demo test test-go test-go-pread test-python bench docs lint clean
-=======
-.PHONY: build demo test test-go test-go-pread test-python test-faults bench lint clean
->>>>>>> 38b8655 (make test-faults: the long tests of the promises, in every environment; lost disks end to end)
+.PHONY: build demo test test-go test-go-pread test-python test-faults bench docs lint clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
