@@ -3,6 +3,7 @@ package metrics
 import (
 	"cmp"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,14 +14,16 @@ import (
 
 const prefix = "lcache_"
 
-// Labels. Both stand for fields of the document, which are therefore no metrics of their own.
+// Labels beside that of a text.
 const (
 	labelName = "name"
 	labelRank = "rank"
+	labelDir  = "dir"
 )
 
-// unshown are texts that would make a new series each time they change, or say nothing to a machine.
-var unshown = map[string]bool{"layout_reason": true, "epoch_done_order_digest": true}
+// unshown are the fields that the labels stand for, and texts that would make a new series each time they change, or say nothing to a
+// machine.
+var unshown = map[string]bool{"name": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "device_last_error": true}
 
 // writer turns one document into metrics. Names come from the document's own JSON names, so a field that is added there is shown here.
 type writer struct {
@@ -77,8 +80,8 @@ func (w writer) field(within, tag string, v reflect.Value) {
 	}
 }
 
-// list writes the lists of the document: jobs, whose one entry has no name of its own; ranks, told apart by a label; and the epochs that
-// are over, of which a monitor that asks more than once an epoch needs only the last, and how many they are.
+// list writes the lists of the document: jobs, whose one entry has no name of its own; ranks and devices, told apart by a label; and the epochs
+// that are over, of which a monitor that asks more than once an epoch needs only the last, and how many they are.
 func (w writer) list(name string, v reflect.Value) {
 	switch of := v.Interface().(type) {
 	case []engine.JobStatus:
@@ -87,8 +90,11 @@ func (w writer) list(name string, v reflect.Value) {
 		}
 	case []engine.RankStatus:
 		for _, r := range of {
-			with := writer{w.to, []string{labelName, labelRank}, []string{w.values[0], strconv.Itoa(r.Rank)}}
-			with.object("rank_", reflect.ValueOf(r))
+			w.with(labelRank, strconv.Itoa(r.Rank)).object("rank_", reflect.ValueOf(r))
+		}
+	case []engine.DeviceStatus:
+		for _, d := range of {
+			w.with(labelDir, d.Dir).object("device_", reflect.ValueOf(d))
 		}
 	case []engine.EpochDone:
 		w.number(name, float64(len(of)))
@@ -99,7 +105,7 @@ func (w writer) list(name string, v reflect.Value) {
 }
 
 func (w writer) number(name string, n float64) {
-	if name == "rank_rank" {
+	if unshown[name] {
 		return
 	}
 	w.to <- prometheus.MustNewConstMetric(describe(name, w.labels), cmp.Or(names[name].kind, prometheus.UntypedValue), n, w.values...)
@@ -107,11 +113,19 @@ func (w writer) number(name string, n float64) {
 
 // text writes a metric that is always 1 and has the text as a label.
 func (w writer) text(name, label, value string) {
-	if name == labelName || unshown[name] {
+	if unshown[name] {
 		return
 	}
-	labels, values := append([]string{label}, w.labels...), append([]string{valid(value)}, w.values...)
-	w.to <- prometheus.MustNewConstMetric(describe(name, labels), prometheus.GaugeValue, 1, values...)
+	if name == "cache_state" {
+		value, _, _ = strings.Cut(value, ":") // what follows is for people, and different each time
+	}
+	with := w.with(label, value)
+	w.to <- prometheus.MustNewConstMetric(describe(name, with.labels), prometheus.GaugeValue, 1, with.values...)
+}
+
+// with is the writer of series that have one label more.
+func (w writer) with(label, value string) writer {
+	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), valid(value))}
 }
 
 func describe(name string, labels []string) *prometheus.Desc {

@@ -141,11 +141,19 @@ func expected(t *testing.T, s engine.Status) map[string]float64 {
 						delete(rank, "rank")
 						walk(prefix+"rank_", fmt.Sprintf("{name=\"train\",rank=\"%v\"}", n), rank)
 					}
+				case "devices":
+					for _, d := range v {
+						device := d.(map[string]any)
+						walk(prefix[:len("lcache_")]+"device_", fmt.Sprintf("{dir=%q,name=\"train\"}", device["dir"]), device)
+					}
+				case "dirs": // texts
 				case "epochs_done":
 					want[prefix+key+labels] = float64(len(v))
 					if len(v) > 0 {
 						walk(prefix+"epoch_done_", labels, v[len(v)-1].(map[string]any))
 					}
+				default:
+					t.Errorf("%s is a list that no metric shows", key)
 				}
 			}
 		}
@@ -157,7 +165,7 @@ func expected(t *testing.T, s engine.Status) map[string]float64 {
 // numbers leaves out the texts, which are 1 and have a label of their own.
 func numbers(series map[string]float64) map[string]float64 {
 	for name := range series {
-		if strings.Contains(name, "text ") || strings.Contains(name, `=""`) {
+		if strings.Contains(name, "text ") && !strings.Contains(name, `{dir="`) || strings.Contains(name, `=""`) || strings.HasPrefix(name, "lcache_device_state") {
 			delete(series, name)
 		}
 	}
@@ -189,17 +197,17 @@ func TestEveryNumber(t *testing.T) {
 // TestTexts: what is a word in the document is a label.
 func TestTexts(t *testing.T) {
 	status := full()
-	status.Cache.State, status.Jobs[0].BoundBy, status.Jobs[0].Source = "normal", "disk", "/data/tr\xffain"
+	status.Cache.State, status.Cache.Devices[0].Dir, status.Jobs[0].BoundBy, status.Jobs[0].Source = "degraded: /a is aside", "/a", "disk", "/data/tr\xffain"
 	s := listen(t, t.Output())
 	s.Add("", func() (engine.Status, error) { return status, nil })
 	series, _ := scrape(t, s)
-	for _, want := range []string{`lcache_cache_state{name="train",state="normal"}`, `lcache_bound_by{bound_by="disk",name="train"}`, `lcache_source{name="train",source="/data/tr` + "\ufffd" + `ain"}`} {
+	for _, want := range []string{`lcache_cache_state{name="train",state="degraded"}`, `lcache_device_state{dir="/a",name="train",state="` + status.Cache.Devices[0].State + `"}`, `lcache_bound_by{bound_by="disk",name="train"}`, `lcache_source{name="train",source="/data/tr` + "\ufffd" + `ain"}`} {
 		if series[want] != 1 {
 			t.Errorf("%s is %v, want 1", want, series[want])
 		}
 	}
 	for name := range series {
-		if strings.Contains(name, "reason") || strings.Contains(name, "digest") {
+		if strings.Contains(name, "reason") || strings.Contains(name, "digest") || strings.Contains(name, "last_error") {
 			t.Errorf("%s would be a new series each time", name)
 		}
 	}

@@ -25,7 +25,7 @@ var names = map[string]about{
 	"memory_limit_bytes": gauge("Memory that the server may take."),
 	"cache_budget_bytes": gauge("Disk space that the cache may take."),
 	"cache_used_bytes":   gauge("Disk space of the blocks that hold samples."),
-	"cache_state":        gauge("How the cache's disks are, as a label: normal or what is wrong."),
+	"cache_state":        gauge("How the cache's disks are, as a label: normal, degraded or aside."),
 	"cache_slack_bytes":  gauge("Disk space beyond the dataset's, in which the next epoch begins."),
 	"cache_arena_bytes":  gauge("Disk space that is reserved for samples."),
 	"cache_block_bytes":  gauge("Size of a block, the unit of disk I/O."),
@@ -88,6 +88,12 @@ var names = map[string]about{
 	"first_divergence_rank":     gauge("Rank of the first request that differed from the order."),
 	"first_divergence_batch":    gauge("Batch of the first request that differed from the order."),
 	"first_divergence_position": gauge("Place in its batch of the first sample that differed from the order."),
+
+	// The directories that the cache lies in, one on each device.
+	"device_state":          gauge("How the device is, as a label."),
+	"device_errors":         counter("Reads and writes of the device that failed."),
+	"device_asides":         counter("How often the device was put aside."),
+	"device_blocks_written": counter("Blocks written to the device."),
 
 	// The ranks that read here.
 	"rank_pid":               gauge("The rank's process."),

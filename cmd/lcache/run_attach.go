@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -94,23 +95,13 @@ func (r *runner) writeAttached(w io.Writer, a *attachment, s namedSource, c cach
 	}
 }
 
-// sameJob compares as job.json does: what is empty is left out there.
+// sameJob compares what was given: nothing is the same as the default, or as an empty list.
 func sameJob(a, b engine.Job) bool {
-	plain := func(j engine.Job) (out engine.Job) {
-		text, err := json.Marshal(j)
-		if err == nil {
-			err = json.Unmarshal(text, &out)
-		}
-		out.World = max(out.World, 1)
-		if len(out.Params) == 0 {
-			out.Params = nil
-		}
-		if len(out.Ranks) == 0 {
-			out.Ranks = nil
-		}
-		return out
+	if max(a.World, 1) != max(b.World, 1) || !slices.Equal(a.Ranks, b.Ranks) || !maps.Equal(a.Params, b.Params) {
+		return false
 	}
-	return reflect.DeepEqual(plain(a), plain(b))
+	a.World, a.Ranks, a.Params = b.World, b.Ranks, b.Params
+	return reflect.DeepEqual(a, b)
 }
 
 // status asks the server. Once it did not answer it is not asked again.

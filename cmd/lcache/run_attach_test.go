@@ -142,3 +142,22 @@ with lcache.connect() as job:
 		}
 	}
 }
+
+func TestSameJob(t *testing.T) {
+	job := engine.Job{Recipe: "torch.randperm", Seed: "5", BatchSize: 2, Params: map[string]string{"a": "1"}}
+	for name, change := range map[string]func(*engine.Job){
+		"recipe": func(j *engine.Job) { j.Recipe = "" }, "seed": func(j *engine.Job) { j.Seed = "6" }, "epochs": func(j *engine.Job) { j.Epochs = 3 },
+		"world": func(j *engine.Job) { j.World = 2 }, "ranks": func(j *engine.Job) { j.Ranks = []int{0} }, "drop_last": func(j *engine.Job) { j.DropLast = true },
+		"params": func(j *engine.Job) { j.Params = map[string]string{"a": "2"} },
+	} {
+		other := job
+		if change(&other); sameJob(job, other) {
+			t.Errorf("another %s is not seen", name)
+		}
+	}
+	same := job
+	same.World, same.Ranks, same.Params = 1, []int{}, map[string]string{"a": "1"}
+	if !sameJob(job, same) || !sameJob(engine.Job{}, engine.Job{Params: map[string]string{}}) {
+		t.Error("the same is taken for another")
+	}
+}
