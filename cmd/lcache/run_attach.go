@@ -145,6 +145,15 @@ func (s *serving) ofRun() engine.Status {
 	} {
 		*n.now -= *n.before
 	}
+	for _, n := range []struct {
+		now    **float64 // null as long as no training loop told
+		before *float64
+	}{{&j.LoopSeconds, before.LoopSeconds}, {&j.LoopWaitSeconds, before.LoopWaitSeconds}, {&j.DecodeSeconds, before.DecodeSeconds}} {
+		if *n.now != nil && n.before != nil {
+			since := **n.now - *n.before
+			*n.now = &since
+		}
+	}
 	j.EpochsDone = j.EpochsDone[min(len(before.EpochsDone), len(j.EpochsDone)):]
 	if before.FirstDivergence != nil {
 		j.FirstDivergence = nil // not of this run

@@ -19,6 +19,10 @@ func TestAttachedSummary(t *testing.T) {
 	status := func(epochs int, samples int64) engine.Status {
 		j := engine.JobStatus{Name: "train", Recipe: "torch.randperm", Samples: 100, DatasetBytes: 1e6, KeptBytes: 1e6, SamplesDelivered: samples, Hits: samples - 10, Misses: 10, CorruptSamples: samples / 100,
 			Divergences: 1, FirstDivergence: &engine.Divergence{Batch: 7}}
+		loop, decode := float64(samples), float64(samples)/2
+		if j.LoopSeconds = &loop; epochs > 3 {
+			j.DecodeSeconds = &decode // told later
+		}
 		for e := range epochs {
 			j.EpochsDone = append(j.EpochsDone, engine.EpochDone{Epoch: e, Seconds: 10, Hits: 100, OrderDigest: &digest})
 		}
@@ -29,10 +33,13 @@ func TestAttachedSummary(t *testing.T) {
 	if of.SamplesDelivered != 200 || of.Hits != 200 || of.Misses != 0 || of.CorruptSamples != 2 || of.Divergences != 0 || of.FirstDivergence != nil {
 		t.Errorf("counters %+v", of)
 	}
+	if *of.LoopSeconds != 200 || *of.DecodeSeconds != 250 || of.LoopWaitSeconds != nil {
+		t.Errorf("the loop's seconds: %v, %v, %v", *of.LoopSeconds, *of.DecodeSeconds, of.LoopWaitSeconds)
+	}
 	if len(of.EpochsDone) != 2 || of.EpochsDone[0].Epoch != 3 {
 		t.Errorf("epochs %+v", of.EpochsDone)
 	}
-	if s.last.Jobs[0].SamplesDelivered != 500 {
+	if s.last.Jobs[0].SamplesDelivered != 500 || *s.last.Jobs[0].LoopSeconds != 500 {
 		t.Error("the server's own document was changed")
 	}
 	if got := exactText(s.ofRun()); got != "order as torch's, 2 of 2 epochs · every byte verified · 2 samples were corrupt on disk, and read from the source instead" {
