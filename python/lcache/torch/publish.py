@@ -49,10 +49,23 @@ class Publisher:
                 (expected, epoch, rank), self._coming, self._trial = self._coming, None, None
                 self._push(expected, epoch, rank)
             else:
-                return TaggedBatch(batch, None, self.route.batch(batch), self._trial.path if at[2] == 0 else None)
-        if not self._ours:
-            return batch
-        return TaggedBatch(batch, at, None if self.route.direct else self.route.batch(batch))
+                return self._tagged(batch, None, self._trial.path if at[2] == 0 else None)
+        return self._tagged(batch, at) if self._ours else batch
+
+    def _tagged(self, batch: Any, at: Any, trial: str | None = None) -> Any:
+        if self.route.direct:
+            return TaggedBatch(batch, at)
+        parts = self._parts([batch])
+        return batch if parts is None else TaggedBatch(batch, at, parts[0], trial)
+
+    def _parts(self, batches: list[Any]) -> list[dict[str, list[int]]] | None:
+        """Each batch's part of each leaf; None if a wrapper is asked for what is no index of the dataset that it holds."""
+        try:
+            return [self.route.batch(batch) for batch in batches]
+        except (TypeError, ValueError, LookupError):
+            if not self.route.guessed:
+                raise
+            return None
 
     def _push(self, expected: Order, current: int, rank: int) -> None:
         """Pushes what the servers do not know yet."""
@@ -62,7 +75,9 @@ class Publisher:
         for epoch, batches in expected.items():
             if self._known.get(epoch) == batches:
                 continue
-            parts = None if self.route.direct else [self.route.batch(batch) for batch in batches]
+            parts = None if self.route.direct else self._parts(batches)
+            if parts is None and not self.route.direct:
+                return
             for leaf in self.route.leaves:
                 try:
                     leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf._key] for part in parts])

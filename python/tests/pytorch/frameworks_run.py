@@ -1,6 +1,6 @@
 """Goes over a dataset with each framework, over lcache and over a plain list, and prints the indices that each process was given.
 
-frameworks_run.py FOLDER ROOT OUT FRAMEWORK…, as one process or under torchrun. OUT-<rank> gets JSON: {framework: {"lcache": epochs, "plain": epochs}}
+frameworks_run.py FOLDER ROOT OUT FRAMEWORK…, as one process or as ranks that torchrun's variables make. OUT-<rank> gets JSON: {framework: {"lcache": epochs, "plain": epochs}}
 with each epoch a list of batches.
 """
 
@@ -108,6 +108,10 @@ def main(folder, root, out, *names):
         if WORLD > 1 and dist.is_initialized():
             dist.barrier()
         results[name]["status"] = ours.job.stats()["jobs"][0]
+    print("without a sampler", file=sys.stderr, flush=True)
+    batches = loader(lt.Dataset(folder, index, cache=os.path.join(root, "torch")), shuffle=True, seed=1)
+    for _ in range(2):
+        list(batches)
     with open(f"{out}-{RANK}", "w") as f:
         json.dump(results, f)
     if dist.is_initialized():

@@ -4,14 +4,14 @@ import importlib.util
 import os
 import random
 import re
-import subprocess
+import shutil
 import sys
 import wave
 
 import pictures
 import pytest
 import realserver
-from embedded_servers import folder, root  # noqa: F401
+from embedded_servers import folder, root, start, start_ranks  # noqa: F401
 
 EXAMPLES = os.path.join(realserver.ROOT, "examples")
 
@@ -23,14 +23,13 @@ def needs(*modules):
             pytest.skip(f"{module} is not installed")
 
 
-def run(script, *arguments, torchrun=0):
-    command = [sys.executable]
-    if torchrun:
-        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(torchrun)]
-    command += [os.path.join(EXAMPLES, script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=200)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout, done.stderr
+def run(script, *arguments, ranks=1):
+    """The example's output and errors; of several ranks, started as torchrun starts them but without its process, all together."""
+    command = [sys.executable, os.path.join(EXAMPLES, script), *map(str, arguments)]
+    running = start_ranks(command, ranks) if ranks > 1 else [start(command, {})]
+    said = [process.communicate(timeout=200) for process in running]
+    assert [process.returncode for process in running] == [0] * ranks, said[0][1][-3000:]
+    return "".join(out for out, _ in said), "".join(err for _, err in said)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def test_ddp_and_checkpoint(folder, root, tmp_path):
     common = folder.root, "--cache", root, "--checkpoint", tmp_path / "checkpoint"
     seen = {0: [], 1: []}
     for ranks, stop in ((2, 7), (3, 0)):
-        out, _ = run("ddp.py", *common, "--stop-after", stop, torchrun=ranks)
+        out, _ = run("ddp.py", *common, "--stop-after", stop, ranks=ranks)
         for epoch, indices in re.findall(r"epoch (\d) rank \d indices \[(.*?)\]", out):
             seen[int(epoch)] += map(int, indices.split(","))
     for epoch in seen:
@@ -76,18 +75,16 @@ def test_lightning(photos, root):
 def test_hf_trainer(folder, root, tmp_path):
     """Resumed from a checkpoint, Trainer is given the same indices as without lcache."""
     needs("torch", "transformers", "accelerate")
-    seen = {}
-    for way in ("ours", "plain"):
-        flags = ["--cache", root] + (["--plain"] if way == "plain" else [])
-        whole, _ = run("hf_trainer.py", folder.root, tmp_path / way, "--epochs", "1", *flags)
-        steps = sorted(int(name.split("-")[1]) for name in os.listdir(tmp_path / way))
-        for step in steps[2:]:
-            subprocess.run(["rm", "-r", tmp_path / way / f"checkpoint-{step}"], check=True)
-        again, _ = run("hf_trainer.py", folder.root, tmp_path / way, "--epochs", "1", "--resume", *flags)
-        seen[way] = [re.findall(r"indices \[(.*?)\]", out) for out in (whole, again)]
-    assert seen["ours"] == seen["plain"]
-    whole, again = seen["ours"]
-    assert whole[8:] == again and len(whole) == 30
+
+    def train(out, *flags):
+        said, _ = run("hf_trainer.py", folder.root, tmp_path / out, "--epochs", "1", "--cache", root, *flags)
+        return re.findall(r"indices \[(.*?)\]", said)
+
+    whole = train("ours")
+    for step in sorted(int(name.split("-")[1]) for name in os.listdir(tmp_path / "ours"))[2:]:
+        shutil.rmtree(tmp_path / "ours" / f"checkpoint-{step}")
+    assert whole == train("plain", "--plain") and len(whole) == 30
+    assert whole[8:] == train("ours", "--resume")  # Trainer skips what was done: so it is without lcache
 
 
 def test_audio(root, tmp_path):

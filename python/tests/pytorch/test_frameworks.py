@@ -3,11 +3,10 @@
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 
 import pytest
-from embedded_servers import folder, root  # noqa: F401
+from embedded_servers import folder, root, start_ranks  # noqa: F401
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch").origin is None:
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -20,12 +19,10 @@ NEEDS = {"torch": "torch", **dict.fromkeys(ACCELERATE, "accelerate"), "lightning
 @pytest.mark.parametrize("world", [1, 2])
 def test_frameworks(folder, root, tmp_path, world):
     names = [name for name, needs in NEEDS.items() if importlib.util.find_spec(needs)]
-    command = [sys.executable]
-    if world > 1:
-        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
-    command += [os.path.join(HERE, "frameworks_run.py"), folder.root, root, str(tmp_path / "out"), *names]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    command = [sys.executable, os.path.join(HERE, "frameworks_run.py"), folder.root, root, str(tmp_path / "out"), *names]
+    running = start_ranks(command, world)
+    errors = [process.communicate(timeout=300)[1] for process in running]
+    assert [process.returncode for process in running] == [0] * world, errors[0][-3000:]
     results = [json.loads((tmp_path / f"out-{rank}").read_text()) for rank in range(world)]
     for name in names:
         for result in results:
@@ -38,6 +35,9 @@ def test_frameworks(folder, root, tmp_path, world):
             seen = [i for result in results for batch in result[name]["lcache"][epoch] for i in batch]
             assert sorted(set(seen)) == list(range(len(folder))), f"{name} on {world}: epoch {epoch} left out samples"
             assert len(seen) - len(folder) < 16 * world, f"{name} on {world}: epoch {epoch} repeats samples"
+    for said in errors:
+        warned = "each of them reads all samples: give the loader a DistributedSampler"
+        assert said.count(warned) == said.partition("without a sampler")[2].count(warned) == (world > 1)
     skipped = sorted({needs for needs in NEEDS.values() if not importlib.util.find_spec(needs)})
     if skipped:
         pytest.skip(f"{', '.join(skipped)}: not installed; the others are right")

@@ -4,8 +4,6 @@ import logging
 import os
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 from embedded_servers import folder, root  # noqa: F401
@@ -124,33 +122,6 @@ def test_sample_changed_while_training(folder, root, tmp_path):
         ours[7]
     assert raised.value.sample == name
     assert ours[8] == 8
-
-
-DISTRIBUTED = """
-import logging, sys
-import torch.distributed as dist
-from torch.utils.data import DistributedSampler
-import lcache.torch as lt
-logging.basicConfig(level=logging.WARNING, format="%(message)s")
-dist.init_process_group("gloo", init_method="file://" + sys.argv[3], world_size=2, rank=int(sys.argv[4]))
-ours = lt.Dataset(sys.argv[1], lambda _, sample: sample.index, cache=sys.argv[2])
-for loader in (lt.DataLoader(ours, 16, sampler=DistributedSampler(ours)), lt.DataLoader(ours, 16, shuffle=True, seed=1)):
-    for epoch in range(2):
-        loader.set_epoch(epoch)
-        list(loader)
-    print("then", file=sys.stderr, flush=True)
-dist.barrier()
-"""
-
-
-def test_ranks_that_all_read_everything(folder, root, tmp_path):
-    command = [sys.executable, "-c", DISTRIBUTED, folder.root, root, str(tmp_path / "store")]
-    ranks = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    for process in ranks:
-        with_sampler, without, _ = process.communicate(timeout=120)[1].split("then\n")
-        assert process.returncode == 0
-        assert "DistributedSampler" not in with_sampler
-        assert without.count("each of them reads all samples: give the loader a DistributedSampler") == 1
 
 
 def test_source_changed(folder, root, tmp_path, capfd):

@@ -264,6 +264,21 @@ def test_wrapper_that_does_not_agree(folder, root, caplog, wrapper, workers):
     assert caplog.text.count("nothing is pushed") == 1
 
 
+class Named(Reversed):
+    """Is asked by name."""
+
+    def __getitem__(self, name):
+        return self.below[int(name[1:])]
+
+
+def test_wrapper_that_is_not_asked_for_indices(folder, root, caplog):
+    ours = lt.Dataset(folder.root, index, cache=root)
+    loader = lt.DataLoader(Named(ours), 16, sampler=[f"n{i}" for i in range(240)])
+    for _ in range(2):
+        assert [i for batch in loader for i in batch.tolist()] == list(range(240))
+    assert caplog.text.count("nothing is pushed") == 1
+
+
 @pytest.mark.parametrize("method, workers", [(None, 0), ("fork", 2), ("spawn", 1)])
 @pytest.mark.parametrize("wrapper", [Same, SameAtOnce, SameLists])
 def test_wrapper_that_agrees(folder, root, caplog, wrapper, method, workers):
