@@ -25,8 +25,8 @@ func (c *core) devices() (list []DeviceStatus) {
 	return list
 }
 
-// cacheState sums the devices up in a few words. broken is why the next epoch can't be laid out.
-func cacheState(devices []DeviceStatus, broken error) string {
+// cacheState sums the devices up in a few words, and what else may be wrong with the cache.
+func cacheState(devices []DeviceStatus, other error) string {
 	var trouble []string
 	aside := 0
 	for _, d := range devices {
@@ -43,8 +43,8 @@ func cacheState(devices []DeviceStatus, broken error) string {
 		return "aside"
 	case len(trouble) > 0:
 		return "degraded: " + strings.Join(trouble, ", ")
-	case broken != nil:
-		return fmt.Sprintf("degraded: the next epoch's log can't be begun: %v", broken)
+	case other != nil:
+		return "degraded: " + other.Error()
 	}
 	return "normal"
 }

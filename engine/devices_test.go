@@ -280,7 +280,7 @@ func TestCacheState(t *testing.T) {
 	}
 	for _, c := range []struct {
 		devices []DeviceStatus
-		broken  error
+		other   error
 		want    string
 	}{
 		{dev("normal"), nil, "normal"},
@@ -288,10 +288,38 @@ func TestCacheState(t *testing.T) {
 		{dev("aside", "aside"), errors.New("x"), "aside"},
 		{dev("read-only"), nil, "degraded: /a is read-only"},
 		{dev("normal", "aside", "read-only"), nil, "degraded: /b is aside, /c is read-only"},
-		{dev("normal"), errors.New("no room"), "degraded: the next epoch's log can't be begun: no room"},
+		{dev("normal"), errors.New("no room"), "degraded: no room"},
 	} {
-		if got := cacheState(c.devices, c.broken); got != c.want {
-			t.Errorf("%+v, %v: %q, want %q", c.devices, c.broken, got, c.want)
+		if got := cacheState(c.devices, c.other); got != c.want {
+			t.Errorf("%+v, %v: %q, want %q", c.devices, c.other, got, c.want)
 		}
+	}
+}
+
+// The files beside the arena may be cut short under a running server: what the log holds is served, or read from the source, and a
+// signal does not end the process.
+func TestMetadataCutUnderTheServer(t *testing.T) {
+	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 1 + r.IntN(20_000) })
+	j := samplerJob(3, 16, 1, false)
+	for _, name := range []string{sumsName, manifestName} {
+		o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+		o.Logger = nil
+		e := open(t, o)
+		if err := os.Truncate(filepath.Join(o.Dirs[0], name), 4096); err != nil {
+			t.Fatal(err)
+		}
+		d.readEpochs(t, e, j, 0, 3)
+		s := e.Status()
+		if name == sumsName && (s.Jobs[0].Misses == 0 || !strings.Contains(s.Cache.State, filepath.Join(o.Dirs[0], name))) {
+			t.Errorf("%d misses, %q: want the sums' samples from the source, and the file named", s.Jobs[0].Misses, s.Cache.State)
+		}
+		if name == manifestName && (s.Jobs[0].Misses != 0 || s.Cache.State != "normal") {
+			t.Errorf("%d misses, %q: want everything from the log", s.Jobs[0].Misses, s.Cache.State)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		if err := e.Close(ctx); errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		cancel()
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -162,7 +163,11 @@ func (e *Engine) Status() Status {
 	j.MetaIndexBytesEach = e.bytesEach()
 	devices := e.devices()
 	e.mu.Lock()
-	state := cacheState(devices, e.broken)
+	trouble := e.sums.Broken()
+	if e.broken != nil {
+		trouble = fmt.Errorf("the next epoch's log can't be begun: %w", e.broken)
+	}
+	state := cacheState(devices, trouble)
 	e.mu.Unlock()
 	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.io.Name(), Direct: e.io.Direct(),
 		PageBytes: e.staging.PageBytes(), MemoryBytes: e.memoryBytes(), MemoryLimitBytes: int64(e.sizing.Memory),

@@ -28,14 +28,14 @@ func TestNamesOutliveTheFile(t *testing.T) {
 }
 
 // Both ways of opening give the same.
-func TestMappedManifest(t *testing.T) {
+func TestManifestInPart(t *testing.T) {
 	path := writeTemp(t, listingClasses, listing)
 	f, size, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m, err := mapManifest(f, uint64(size))
+	m, err := readManifest(f, uint64(size))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
@@ -17,11 +16,11 @@ import (
 	"lcache/offheap"
 )
 
-// Manifest is an open manifest. The slices it gives out lie in the mapped file: read-only, and gone after Close.
+// Manifest is an open manifest. The slices it gives out are outside Go's heap: read-only, and gone after Close.
 type Manifest struct {
 	head    header
 	print   Fingerprint
-	front   []byte      // the mapped file up to the name offsets
+	front   []byte      // the file up to the name offsets
 	file    io.ReaderAt // for the names
 	close   func() error
 	classes []string
@@ -63,7 +62,7 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []En
 	if err != nil {
 		return err
 	}
-	m, err := mapManifest(f, uint64(fi.Size()))
+	m, err := readManifest(f, uint64(fi.Size()))
 	if err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}
@@ -90,7 +89,7 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []En
 }
 
 // heldBytes is how large a manifest may be to be held in memory: two million samples or so. Of a larger one the names are read
-// when they are asked for, and the rest is mapped.
+// when they are asked for.
 const heldBytes = 64 << 20
 
 // OpenManifest verifies all of a manifest but the names. One that is not large is read as a whole: the disk may fail later, and
@@ -108,13 +107,13 @@ func OpenManifest(path string) (*Manifest, error) {
 		}
 		return m, nil
 	}
-	m, err := mapManifest(f, uint64(size))
+	m, err := readManifest(f, uint64(size))
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("open manifest %s: %w", path, err)
 	}
-	unmap := m.close
-	m.close = func() error { return errors.Join(unmap(), f.Close()) }
+	free := m.close
+	m.close = func() error { return errors.Join(free(), f.Close()) }
 	return m, nil
 }
 
@@ -147,22 +146,39 @@ func holdManifest(f *os.File, size int) (m *Manifest, err error) {
 	return m, nil
 }
 
-// mapManifest leaves f open and its own to the caller; the manifest's Close only unmaps.
-func mapManifest(f *os.File, size uint64) (*Manifest, error) {
+// readManifest is for a manifest that is too large to be held as a whole: its names stay in f, which is the caller's to close later. The
+// columns are read and not mapped, because they are used everywhere and for as long as the server runs: a mapped page that a failing disk
+// can't bring, or that a file cut short has lost, is a signal that ends the process.
+func readManifest(f *os.File, size uint64) (*Manifest, error) {
 	h, err := readHeader(f, size)
 	if err != nil {
 		return nil, err
 	}
-	front, err := syscall.Mmap(int(f.Fd()), 0, int(h.find(secNameOffs).off), syscall.PROT_READ, syscall.MAP_SHARED)
+	mem, err := offheap.Make[byte](int(h.find(secNameOffs).off))
 	if err != nil {
-		return nil, fmt.Errorf("map: %w", err)
-	}
-	m, err := newManifest(h, front, f)
-	if err != nil {
-		syscall.Munmap(front)
 		return nil, err
 	}
-	m.close = func() error { return syscall.Munmap(front) }
+	m, err := columnsIn(mem, h, f)
+	if err != nil {
+		offheap.Free(mem)
+		return nil, err
+	}
+	return m, nil
+}
+
+// columnsIn reads the columns into mem, which is the manifest's from then on.
+func columnsIn(mem []byte, h header, f *os.File) (*Manifest, error) {
+	if _, err := f.ReadAt(mem, 0); err != nil {
+		return nil, fmt.Errorf("read columns: %w", noEOF(err))
+	}
+	if err := unix.Mprotect(mem, unix.PROT_READ); err != nil {
+		return nil, fmt.Errorf("protect: %w", err)
+	}
+	m, err := newManifest(h, mem, f)
+	if err != nil {
+		return nil, err
+	}
+	m.close = func() error { offheap.Free(mem); return nil }
 	return m, nil
 }
 
@@ -274,7 +290,7 @@ func (m *Manifest) takeParts() error {
 	return nil
 }
 
-// Close unmaps the file. Slices that the manifest gave out must not be used any more.
+// Close gives the memory back. Slices that the manifest gave out must not be used any more.
 func (m *Manifest) Close() error { return m.close() }
 
 // Len is the number of samples.

@@ -1,6 +1,6 @@
 // Package sample owns what identifies a training sample: its index, its name, and the checksum of its bytes.
 //
-// It has two files, both mapped into memory and both portable between machines. The [Manifest] is the immutable list of
+// It has two files, both portable between machines. The [Manifest] is the immutable list of
 // a dataset's samples in framework order; its [Fingerprint] names the dataset. [Sums] lies beside it and learns the
 // xxh3-64 sum of each sample's bytes as they are read for the first time. [Remap] carries what is known from one listing
 // to the next. Names stay on disk and are read when they are asked for; everything else of a manifest is verified when

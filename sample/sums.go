@@ -7,8 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
@@ -45,8 +47,12 @@ const (
 //
 // The same property makes Get and Set safe to call concurrently without a lock: two atomic accesses, and a pair seen half
 // written reads as unknown.
+//
+// A page that can't be brought into memory, because the disk fails or the file was cut short, makes its entries unknown; Broken says so.
 type Sums struct {
+	path   string
 	mapped []byte
+	broken atomic.Pointer[error]
 	sums   []uint64
 	checks []uint32
 }
@@ -79,7 +85,7 @@ func OpenSums(path string, fp Fingerprint, n int) (*Sums, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sums %s: map: %w", path, err)
 	}
-	return &Sums{mapped: b, sums: column[uint64](b[sumsData : sumsData+8*n]), checks: column[uint32](b[sumsData+8*n:])}, nil
+	return &Sums{path: path, mapped: b, sums: column[uint64](b[sumsData : sumsData+8*n]), checks: column[uint32](b[sumsData+8*n:])}, nil
 }
 
 func sumsSize(n int) int64 { return sumsData + sumsEntry*int64(n) }
@@ -150,6 +156,13 @@ func checkOf(sum uint64, i Index) uint32 {
 
 // Get gives the sum of sample i's bytes, if it is known.
 func (s *Sums) Get(i Index) (sum uint64, known bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			s.faulted(r)
+			sum, known = 0, false
+		}
+	}()
 	check := atomic.LoadUint32(&s.checks[i])
 	if check == 0 {
 		return 0, false
@@ -163,12 +176,40 @@ func (s *Sums) Get(i Index) (sum uint64, known bool) {
 
 // Set makes the sum of sample i known. It reaches the disk some time later, or with Sync.
 func (s *Sums) Set(i Index, sum uint64) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { s.faulted(recover()) }()
 	atomic.StoreUint64(&s.sums[i], sum)
 	atomic.StoreUint32(&s.checks[i], checkOf(sum, i))
 }
 
 // Forget makes the sum of sample i unknown.
-func (s *Sums) Forget(i Index) { atomic.StoreUint32(&s.checks[i], 0) }
+func (s *Sums) Forget(i Index) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { s.faulted(recover()) }()
+	atomic.StoreUint32(&s.checks[i], 0)
+}
+
+// faulted takes what a panic brought: a fault of the mapping is noted, anything else goes on.
+func (s *Sums) faulted(r any) {
+	if r == nil {
+		return
+	}
+	fault, ok := r.(interface{ Addr() uintptr })
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(s.mapped)))
+	if !ok || fault.Addr() < base || fault.Addr() >= base+uintptr(len(s.mapped)) {
+		panic(r)
+	}
+	err := fmt.Errorf("sums %s: a page can't be read, its samples count as unknown: the disk fails, or the file was cut short (run lcache ingest again)", s.path)
+	s.broken.CompareAndSwap(nil, &err)
+}
+
+// Broken is nil as long as every page that was touched could be read and written.
+func (s *Sums) Broken() error {
+	if err := s.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // Known counts the samples whose sum is known. It looks at every entry, 12 bytes a sample: ask at start, not once a batch.
 func (s *Sums) Known() int {
