@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,6 +40,8 @@ type core struct {
 	sizing    chunker.Sizing
 	logger    *slog.Logger
 	recovered [2]atomic.Bool // Logfiles that another process began
+
+	closeTimeout time.Duration // of a device that hangs; 0: the default
 }
 
 const (
@@ -170,11 +173,12 @@ func (c *core) openSums() (err error) {
 
 // openStore recovers the Logfiles and fills Locations from them.
 func (c *core) openStore(o IO, memory int64) (err error) {
+	c.closeTimeout = o.CloseTimeout
 	if c.io, err = o.open(c); err != nil {
 		return err
 	}
 	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: c.manifest.Sizes(),
-		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter})
+		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout})
 	if err != nil {
 		return err
 	}
@@ -228,13 +232,27 @@ func (c *core) logfile(slot int) *logfile.Logfile { return c.store.Logfiles()[sl
 
 func (c *core) wasRecovered(slot int) bool { return c.recovered[slot].Load() }
 
+// closeIO does not wait for ever for a device that hangs: what it has in flight belongs to it until the process ends, and is mapped that long.
+func (c *core) closeIO() error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.io.Close() }()
+	wait := time.NewTimer(cmp.Or(c.closeTimeout, 10*time.Second))
+	defer wait.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-wait.C:
+		return fmt.Errorf("a device of %s does not answer: transfers are left in flight", strings.Join(c.dirs, ","))
+	}
+}
+
 // close gives everything back in reverse order of opening.
 func (c *core) close() (err error) {
 	if c.store != nil {
 		err = c.store.Close()
 	}
 	if c.io != nil {
-		err = errors.Join(err, c.io.Close())
+		err = errors.Join(err, c.closeIO())
 	}
 	if c.source != nil {
 		err = errors.Join(err, c.source.Close())

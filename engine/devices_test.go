@@ -323,3 +323,34 @@ func TestMetadataCutUnderTheServer(t *testing.T) {
 		cancel()
 	}
 }
+
+// Close does not wait for ever for a device that takes writes and never ends them.
+func TestCloseBesideAHungDevice(t *testing.T) {
+	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(30_000) })
+	j := samplerJob(4, 16, 1, false)
+	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	hold := make(chan struct{})
+	a := &ailing{dir: o.Dirs[0], to: forever, fault: func(op *blockio.Op) blockio.Fault {
+		if op.Write {
+			return blockio.Fault{Hold: hold}
+		}
+		return blockio.Fault{}
+	}}
+	o.IO.Inject = a.inject
+	o.IO.CloseTimeout, o.IO.Deadline = 50*time.Millisecond, 200*time.Millisecond
+	o.Logger = nil
+	e := open(t, o)
+	d.readOne(t, e, attach(t, e), j, 0, 0, 0)
+	if a.faulted.Load() == 0 {
+		t.Fatal("nothing was written on: this tests nothing")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := e.Close(ctx); err == nil || !strings.Contains(err.Error(), "in flight") {
+		t.Errorf("got %v, want that transfers are in flight", err)
+	}
+	close(hold)
+	if err := e.io.Close(); err != nil { // joins what was left
+		t.Error(err)
+	}
+}

@@ -36,6 +36,7 @@ type IO struct {
 
 	// For tests: when a device that does not answer is put aside, and when it is probed first. Zero: the defaults of logfile.
 	Deadline, ProbeAfter time.Duration
+	CloseTimeout         time.Duration // how long closing waits for a device that hangs; 0: 30 s for the log, and 10 s for what is left
 }
 
 func (o IO) open(c *core) (*blockio.IO, error) {

@@ -15,7 +15,7 @@ const (
 	hungTicks = 7
 
 	// patientWrites: a write may have to wait for the device to flush its cache, so it gets so many times as long as a read.
-	patientWrites = 3
+	patientWrites = 2
 
 	// mostProbeWait is what the wait between two probes grows to, in units of the first one.
 	mostProbeWait = 64

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closeTimeout bounds how long Close waits for a hung device.
+// closeTimeout bounds how long Close waits for a hung device, unless Options says otherwise.
 const closeTimeout = 30 * time.Second
 
 // Options of Open.
@@ -32,9 +32,11 @@ type Options struct {
 	// Lost is told which samples of a segment, with their offsets, are gone because a block could not be written or read back. It is
 	// called without locks, on any goroutine, and must not block for long. Append may still be about to return such a sample's offset. nil is allowed.
 	Lost        func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
-	Deadline    time.Duration // a device that answers no read for so long is put aside, one that answers no write after three times as long; 0: 5 s
+	Deadline    time.Duration // a device that answers no read for so long is put aside, one that answers no write after twice as long; 0: 5 s
 	AsideErrors int           // so many errors within a minute put a device aside; 0: 3
 	ProbeAfter  time.Duration // the wait before the first probe of a device that is aside; 0: 2 s
+	// CloseTimeout is how long Close waits for a device that hangs; 0: 30 s.
+	CloseTimeout time.Duration
 	// SyncEvery is how often what was written is made durable in the background; 0: only by Seal and Close.
 	SyncEvery time.Duration
 
@@ -63,14 +65,15 @@ type Store struct {
 	stop   chan struct{}
 	joined sync.WaitGroup
 
-	devices     []*device
-	asides      signal // a device was put aside
-	probeAfter  time.Duration
-	asideErrors int
-	now         func() time.Time // for the windows of errors and probes
-	probes      sync.WaitGroup
-	stopped     context.Context // ends with Close: the Store's own life, not a call's
-	stopProbes  context.CancelFunc
+	devices      []*device
+	asides       signal // a device was put aside
+	probeAfter   time.Duration
+	asideErrors  int
+	closeTimeout time.Duration
+	now          func() time.Time // for the windows of errors and probes
+	probes       sync.WaitGroup
+	stopped      context.Context // ends with Close: the Store's own life, not a call's
+	stopProbes   context.CancelFunc
 
 	syncMu sync.Mutex // held while syncing
 	slotMu sync.Mutex // held by Begin, Drop and Close; taken before mu; guards outgrown
@@ -104,6 +107,9 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	s.spare = max(s.spare, 2)
 	if s.probeAfter == 0 {
 		s.probeAfter = defaultProbe
+	}
+	if s.closeTimeout = opts.CloseTimeout; s.closeTimeout == 0 {
+		s.closeTimeout = closeTimeout
 	}
 	if s.asideErrors == 0 {
 		s.asideErrors = asideErrors
@@ -209,7 +215,7 @@ func (s *Store) Logfiles() [2]*Logfile {
 
 // Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that
 // still wait for a place are lost. Nobody may use the Store or its Logfiles when it is called or later. The error is that of the first thing that could
-// not be made durable, failed background syncs included. It waits for a hung device for half a minute at most.
+// not be made durable, failed background syncs included. It waits for a hung device until Options.CloseTimeout.
 func (s *Store) Close() error {
 	s.slotMu.Lock()
 	defer s.slotMu.Unlock()
@@ -219,7 +225,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.closeTimeout)
 	defer cancel()
 	var errs []error
 	for _, l := range s.Logfiles() {
