@@ -29,11 +29,14 @@ func (s *Store) probe(d *device) {
 	if s.stopped.Err() != nil {
 		return
 	}
+	if readErr != nil {
+		writeErr = readErr // what can't be read is not worth writing
+	}
 	now := s.now()
-	d.write.probed(now, errors.Join(readErr, writeErr)) // what can't be read is not worth writing
+	d.write.probed(now, writeErr)
 	d.read.probed(now, readErr)
 	if s.updatePlacing(d) {
-		s.log.Info("device stays aside", "dir", d.dir, "err", errors.Join(readErr, writeErr))
+		s.log.Info("device stays aside", "dir", d.dir, "err", writeErr)
 		return
 	}
 	s.log.Warn("device taken back", "dir", d.dir)
