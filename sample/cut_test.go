@@ -22,7 +22,7 @@ func TestSumsCutUnderTheMapping(t *testing.T) {
 	if s.Broken() != nil || s.Known() != n {
 		t.Fatalf("%d known, %v", s.Known(), s.Broken())
 	}
-	if err := os.Truncate(path, sumsData); err != nil {
+	if err := os.Truncate(path, learntData); err != nil {
 		t.Fatal(err)
 	}
 	if sum, known := s.Get(7); known || sum != 0 {

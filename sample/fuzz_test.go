@@ -14,34 +14,34 @@ func FuzzSums(f *testing.F) {
 	golden := parseHex(f, "testdata/sums_v1.hex")
 	f.Add(golden, true)
 	f.Add(golden, false)
-	f.Add(golden[:sumsHeader], true)
-	f.Add(bytes.Repeat([]byte{0xff}, sumsData+3*sumsEntry), true)
+	f.Add(golden[:learntHeader], true)
+	f.Add(bytes.Repeat([]byte{0xff}, learntData+3*sumsFile.entry), true)
 	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
-		if len(b) < sumsHeader {
+		if len(b) < learntHeader {
 			return
 		}
 		b = bytes.Clone(b)
 		if seal {
-			binary.LittleEndian.PutUint64(b[sumsHeader-8:], xxh3.Hash(b[:sumsHeader-8]))
+			binary.LittleEndian.PutUint64(b[learntHeader-8:], xxh3.Hash(b[:learntHeader-8]))
 		}
 		n := int(min(binary.LittleEndian.Uint64(b[16:]), uint64(len(b))))
 		fp := Fingerprint(b[24:40])
-		if err := checkSumsHeader([sumsHeader]byte(b), fp, n, int64(len(b))); err != nil {
+		if err := sumsFile.checkHeader([learntHeader]byte(b), fp, n, int64(len(b))); err != nil {
 			return
 		}
-		if int64(len(b)) != sumsSize(n) {
+		if int64(len(b)) != sumsFile.size(n) {
 			t.Fatalf("%d samples were accepted in %d bytes", n, len(b))
 		}
 		other := fp
 		other[3]++
-		if checkSumsHeader([sumsHeader]byte(b), other, n, int64(len(b))) == nil {
+		if sumsFile.checkHeader([learntHeader]byte(b), other, n, int64(len(b))) == nil {
 			t.Error("sums of another manifest were accepted")
 		}
-		s := &Sums{sums: column[uint64](alignedCopy(b[sumsData : sumsData+8*n])), checks: column[uint32](alignedCopy(b[sumsData+8*n:]))}
+		s := &Sums{sums: column[uint64](alignedCopy(b[learntData : learntData+8*n])), checks: column[uint32](alignedCopy(b[learntData+8*n:]))}
 		known := 0
 		for i := range Index(n) {
 			sum, ok := s.Get(i)
-			if ok && checkOf(sum, i) != binary.LittleEndian.Uint32(b[sumsData+8*n+4*int(i):]) {
+			if ok && checkOf(sum, i) != binary.LittleEndian.Uint32(b[learntData+8*n+4*int(i):]) {
 				t.Errorf("entry %d is believed", i)
 			}
 			if ok {

@@ -142,10 +142,10 @@ func TestGoldenSums(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(bytes.Trim(b[sumsHeader:sumsData], "\x00")) != 0 {
+	if len(bytes.Trim(b[learntHeader:learntData], "\x00")) != 0 {
 		t.Error("padding is not zero")
 	}
-	got := append(b[:sumsHeader:sumsHeader], b[sumsData:]...)
+	got := append(b[:learntHeader:learntHeader], b[learntData:]...)
 	if *update {
 		a := &annotator{rest: got}
 		a.out.WriteString("# Sums of four samples, version 1; the second is unknown. Made by: go test ./sample -run Golden -update\n")

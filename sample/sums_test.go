@@ -72,8 +72,8 @@ func TestSumsReserved(t *testing.T) {
 	if err := syscall.Stat(path, &st); err != nil {
 		t.Fatal(err)
 	}
-	if st.Size != sumsSize(100_000) || st.Blocks*512 < st.Size {
-		t.Errorf("%d bytes with %d reserved, want %d", st.Size, st.Blocks*512, sumsSize(100_000))
+	if st.Size != sumsFile.size(100_000) || st.Blocks*512 < st.Size {
+		t.Errorf("%d bytes with %d reserved, want %d", st.Size, st.Blocks*512, sumsFile.size(100_000))
 	}
 	zeros, err := os.Create(path + ".zeros")
 	if err != nil {
@@ -98,10 +98,10 @@ func TestSumsDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[Index]uint64{0: Sum([]byte("zero")), 2: 0, 3: Sum([]byte("three"))}
-	sums, checks := sumsData, sumsData+4*8
+	sums, checks := learntData, learntData+4*8
 	damage := map[string]func(b []byte){
-		"all entries zero": func(b []byte) { clear(b[sumsData:]) },
-		"all entries ones": func(b []byte) { copy(b[sumsData:], bytes.Repeat([]byte{0xFF}, len(b)-sumsData)) },
+		"all entries zero": func(b []byte) { clear(b[learntData:]) },
+		"all entries ones": func(b []byte) { copy(b[learntData:], bytes.Repeat([]byte{0xFF}, len(b)-learntData)) },
 		"sums lost":        func(b []byte) { clear(b[sums:checks]) },
 		"checks lost":      func(b []byte) { clear(b[checks:]) },
 		"entries 0 and 3 swapped": func(b []byte) {
@@ -114,7 +114,7 @@ func TestSumsDamaged(t *testing.T) {
 		},
 		"another sum": func(b []byte) { binary.LittleEndian.PutUint64(b[sums:], Sum([]byte("other"))) },
 	}
-	for i := sumsData; i < len(good); i++ {
+	for i := learntData; i < len(good); i++ {
 		for bit := range 8 {
 			damage[fmt.Sprintf("byte %d bit %d", i, bit)] = func(b []byte) { b[i] ^= 1 << bit }
 		}
@@ -136,10 +136,10 @@ func TestSumsDamaged(t *testing.T) {
 	if unknown < len(damage)/2 {
 		t.Errorf("%d kinds of damage made only %d entries unknown", len(damage), unknown)
 	}
-	for i := range sumsHeader {
+	for i := range learntHeader {
 		b := bytes.Clone(good)
 		b[i] ^= 0x10
-		if err := checkSumsHeader([sumsHeader]byte(b), fp, 4, int64(len(b))); err == nil {
+		if err := sumsFile.checkHeader([learntHeader]byte(b), fp, 4, int64(len(b))); err == nil {
 			t.Errorf("byte %d of the header flipped: no error", i)
 		}
 	}
@@ -157,7 +157,7 @@ func TestOpenSumsRefuses(t *testing.T) {
 	other[15]++
 	newer := bytes.Clone(good)
 	newer[8] = 2
-	binary.LittleEndian.PutUint64(newer[sumsHeader-8:], xxh3.Hash(newer[:sumsHeader-8]))
+	binary.LittleEndian.PutUint64(newer[learntHeader-8:], xxh3.Hash(newer[:learntHeader-8]))
 	flipped := bytes.Clone(good)
 	flipped[8] = 2
 	tests := []struct {

@@ -1,0 +1,178 @@
+package sample
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+)
+
+// A learnt file holds, beside the manifest, what is found out about each sample while it is read. All are alike, little-endian; n
+// and the fingerprint are the manifest's.
+//
+//	┌──────────────────────────┬─────────────┬──────────────┐
+//	│ header, padded to 4096 B │ a column, n │ check u32[n] │
+//	└──────────────────────────┴─────────────┴──────────────┘
+//
+//	 0  magic        8 bytes: which file it is
+//	 8  version      u32 = 1
+//	12  zero         u32
+//	16  samples      u64 = n
+//	24  fingerprint  16 bytes, of the manifest
+//	40  sum          xxh3-64 of the 40 bytes before
+const (
+	learntVersion = 1
+	learntHeader  = 48
+	learntData    = 4096 // the columns begin at a page, so they are aligned and a torn header page harms no entry
+)
+
+// learntFile is a kind of them.
+type learntFile struct {
+	magic string
+	name  string // in errors
+	entry int    // bytes of an entry, its check included
+}
+
+// learntMap is one that is open.
+type learntMap struct {
+	kind   *learntFile
+	path   string
+	mapped []byte
+	broken *atomic.Pointer[error]
+}
+
+// open maps the file, and creates it if there is none.
+func (k *learntFile) open(path string, fp Fingerprint, n int) (m learntMap, err error) {
+	f, size, err := openRegular(path, os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := replace(path, func(f *os.File) error { return k.create(f, fp, n) }); err != nil {
+			return m, fmt.Errorf("create %s %s: %w", k.name, path, err)
+		}
+		f, size, err = openRegular(path, os.O_RDWR)
+	}
+	if err != nil {
+		return m, fmt.Errorf("open %s: %w", k.name, err)
+	}
+	defer f.Close() // the mapping stays
+	var head [learntHeader]byte
+	if _, err := f.ReadAt(head[:], 0); errors.Is(err, io.EOF) {
+		return m, fmt.Errorf("open %s %s: %w: read header of %d bytes from %d", k.name, path, ErrCorrupt, learntHeader, size)
+	} else if err != nil {
+		return m, fmt.Errorf("open %s %s: read header: %w", k.name, path, err)
+	}
+	if err := k.checkHeader(head, fp, n, size); err != nil {
+		return m, fmt.Errorf("open %s %s: %w", k.name, path, err)
+	}
+	b, err := syscall.Mmap(int(f.Fd()), 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return m, fmt.Errorf("open %s %s: map: %w", k.name, path, err)
+	}
+	return learntMap{kind: k, path: path, mapped: b, broken: new(atomic.Pointer[error])}, nil
+}
+
+func (k *learntFile) size(n int) int64 { return learntData + int64(k.entry)*int64(n) }
+
+func (k *learntFile) encodeHeader(fp Fingerprint, n int) []byte {
+	b := append(make([]byte, 0, learntHeader), k.magic...)
+	b = binary.LittleEndian.AppendUint64(b, learntVersion) // and the zero behind it
+	b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	b = append(b, fp[:]...)
+	return binary.LittleEndian.AppendUint64(b, xxh3.Hash(b))
+}
+
+func (k *learntFile) checkHeader(b [learntHeader]byte, fp Fingerprint, n int, size int64) error {
+	if string(b[:8]) != k.magic {
+		return fmt.Errorf("%w: not a %s file of lcache", ErrCorrupt, k.name)
+	}
+	// Checked before the version, and so at the same place in every later one: a damaged version is no other version.
+	if xxh3.Hash(b[:learntHeader-8]) != binary.LittleEndian.Uint64(b[learntHeader-8:]) {
+		return fmt.Errorf("%w: header does not match its checksum", ErrCorrupt)
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != learntVersion {
+		return fmt.Errorf("%w %d, this lcache reads version %d: use the lcache that wrote it, or remove the file (every sample is then read again)", ErrVersion, v, learntVersion)
+	}
+	if binary.LittleEndian.Uint32(b[12:]) != 0 {
+		return fmt.Errorf("%w: header has bytes that must be zero", ErrCorrupt)
+	}
+	if got := Fingerprint(b[24:40]); got != fp {
+		return fmt.Errorf("%w: they are of %s, the manifest is %s", ErrOtherManifest, got.Short(), fp.Short())
+	}
+	if m := binary.LittleEndian.Uint64(b[16:]); m != uint64(n) || size != k.size(n) {
+		return fmt.Errorf("%w: %d samples in %d bytes, want %d in %d", ErrCorrupt, m, size, n, k.size(n))
+	}
+	return nil
+}
+
+// create reserves all of the file, so that no later store can find the disk full.
+func (k *learntFile) create(f *os.File, fp Fingerprint, n int) error {
+	if n < 0 || uint64(n) > MaxSamples {
+		return fmt.Errorf("%w: %d samples", ErrEntry, n)
+	}
+	err := unix.Fallocate(int(f.Fd()), 0, 0, k.size(n))
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		err = writeZeros(f, k.size(n)) // such file systems reserve what is written
+	}
+	if err != nil {
+		return fmt.Errorf("reserve %d bytes (%d for each of %d samples): %w", k.size(n), k.entry, n, err)
+	}
+	_, err = f.WriteAt(k.encodeHeader(fp, n), 0)
+	return err
+}
+
+func writeZeros(f *os.File, size int64) error {
+	zeros := make([]byte, 1<<20)
+	for at := int64(0); at < size; at += int64(len(zeros)) {
+		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-at)], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// faulted takes what a panic brought: a fault of the mapping is noted, anything else goes on.
+func (m *learntMap) faulted(r any) {
+	if r == nil {
+		return
+	}
+	fault, ok := r.(interface{ Addr() uintptr })
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(m.mapped)))
+	if !ok || fault.Addr() < base || fault.Addr() >= base+uintptr(len(m.mapped)) {
+		panic(r)
+	}
+	err := fmt.Errorf("%s %s: a page can't be read, its samples count as unknown: the disk fails, or the file was cut short (run lcache ingest again)", m.kind.name, m.path)
+	m.broken.CompareAndSwap(nil, &err)
+}
+
+// Broken is nil as long as every page that was touched could be read and written.
+func (m *learntMap) Broken() error {
+	if err := m.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Sync waits until all entries set before are on disk. A sync that fails must not be tried again: what it covered may be lost, and
+// is unknown after a restart.
+func (m *learntMap) Sync() error {
+	if err := unix.Msync(m.mapped, unix.MS_SYNC); err != nil {
+		return fmt.Errorf("sync %s: %w", m.kind.name, err)
+	}
+	return nil
+}
+
+func (m *learntMap) close() error {
+	err := m.Sync()
+	if e := syscall.Munmap(m.mapped); err == nil && e != nil {
+		err = fmt.Errorf("unmap %s: %w", m.kind.name, e)
+	}
+	m.mapped = nil
+	return err
+}
