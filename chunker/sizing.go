@@ -10,6 +10,8 @@ import (
 // Facts are what the sizes follow from. Bytes unless said.
 type Facts struct {
 	Kept         uint64 // padded bytes that the log is to hold when all of the dataset is admitted
+	Packed       bool   // the cache compresses: what is read is unpacked out of scratch memory
+	Stored       uint64 // with Packed: what Kept takes on disk
 	Samples      int    // of the manifest
 	Largest      uint64 // the largest sample, padded
 	Batch        uint64 // the largest chunk, roughly: batch size × mean size, at least the largest sample
@@ -35,6 +37,7 @@ type Sizing struct {
 	Buffers  int    // write buffers of one Logfile: K and those in flight
 	Miss     uint64
 	Side     uint64
+	Scratch  uint64 // for blocks of stored bytes on their way into a slot; 0 without compression
 	Credit   uint64 // L: bytes that clients may hold at once
 	Memory   uint64 // M, all of it
 	Slack    uint64 // arena beyond the samples themselves
@@ -48,7 +51,8 @@ const (
 	usualBlock = 256 << 10 // smaller blocks make reads that a volume limited in operations feels
 	minBlock   = 128 << 10
 	bigSide    = 64 << 20
-	bytesEach  = 28.5 // MetaIndex, a sample
+	inFlight   = 16 << 20 // that one device is given at a time
+	bytesEach  = 28.5     // MetaIndex, a sample
 )
 
 // Size chooses block, segment and slots so that memory and space stay within their limits, or says which number is needed.
@@ -83,7 +87,7 @@ func Size(f Facts) (Sizing, error) {
 func chooseBlock(f Facts) uint64 {
 	d := f.Budget
 	if d == 0 {
-		d = f.Kept
+		d = f.stored()
 	}
 	w := uint64(maxBlock)
 	for 32*w > d/100 && w > usualBlock {
@@ -98,8 +102,8 @@ func chooseBlock(f Facts) uint64 {
 // at computes M for a block size with the least that clients need: one batch a rank.
 func (f Facts) at(w uint64) (Sizing, error) {
 	kept := f.Kept
-	if f.Budget > 0 && f.Budget < kept {
-		kept = f.Budget
+	if f.Budget > 0 && f.Budget < f.stored() {
+		kept = f.Plain(f.Budget)
 	}
 	up := func(n uint64) uint64 { return (n + w - 1) / w * w }
 	s := up(uint64(math.Max(math.Sqrt(float64(kept)*float64(w)), float64(f.Largest))))
@@ -119,7 +123,7 @@ func (f Facts) at(w uint64) (Sizing, error) {
 	z.Segments = int((kept+fill-1)/fill) + 2
 	z.Buffers = z.Segments + 16*f.Devices
 	err := f.space(&z)
-	if z.Room < f.Kept { // only then are there samples that the log does not keep
+	if z.Room < f.stored() { // only then are there samples that the log does not keep
 		step := uint64(max(f.Ranks, 1)) * f.Batch
 		z.Miss = max(min(bigSide, max(8<<20, f.Kept/8)), 2*step, f.SourceRate)
 	}
@@ -142,7 +146,8 @@ func (f Facts) sum(z *Sizing, roomy bool) {
 	// each rank must fit beside it.
 	request := f.Batch + uint64(f.BatchSamples)*12<<10
 	z.Side = max(min(bigSide, max(8<<20, f.Kept/8)), z.Credit+uint64(max(f.Ranks, 1))*request)
-	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Miss + uint64(bytesEach*float64(f.Samples))
+	z.Scratch = f.scratch(z.Block)
+	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Miss + z.Scratch + f.unpacking(z.Block) + uint64(bytesEach*float64(f.Samples))
 }
 
 // credit gives clients what the limit leaves, up to the larger of three batches and 16 MB for each rank: one that the loop holds, one
@@ -164,17 +169,61 @@ func (f Facts) credit(z *Sizing, limit uint64) {
 	}
 }
 
+// stored is what Kept takes on disk.
+func (f Facts) stored() uint64 {
+	if !f.Packed {
+		return f.Kept
+	}
+	return f.Stored
+}
+
+// Plain is the bytes of samples that so many bytes on disk hold.
+func (f Facts) Plain(room uint64) uint64 {
+	if room >= f.stored() {
+		return f.Kept
+	}
+	if !f.Packed {
+		return room
+	}
+	return min(f.Kept, uint64(float64(room)*(float64(f.Kept)/float64(f.Stored))))
+}
+
+// scratch is the memory that the pass reads blocks to before it unpacks their samples: twice what the devices have in flight, so that
+// they are busy meanwhile, and the largest sample, which must lie there as a whole. A small log is read as a whole.
+func (f Facts) scratch(w uint64) uint64 {
+	if !f.Packed {
+		return 0
+	}
+	up := func(n uint64) uint64 { return (n + w - 1) / w * w }
+	return min(up(2*inFlight*uint64(max(f.Devices, 1))), up(f.stored())) + up(f.Largest) + w
+}
+
+// unpacking is the other memory of a cache that compresses: for reads by index what a device has in flight, and the largest sample; and the
+// largest sample again where its pieces are put together, and where it is packed. Samples under a block take little beside it.
+func (f Facts) unpacking(w uint64) uint64 {
+	if !f.Packed {
+		return 0
+	}
+	return f.PackedReads() + 2*f.Largest + 8*w
+}
+
+// PackedReads is the memory for reads by index of a cache that compresses.
+func (f Facts) PackedReads() uint64 {
+	return max(256<<10, min(inFlight, f.stored())) + f.Largest + 8<<10
+}
+
 // space sets slack and arena. With everything admitted the arena is the samples and the slack; with a budget it is the budget
 // less what manifest, sums and journals take.
 func (f Facts) space(z *Sizing) error {
 	w := z.Block
 	most := 2*max(z.Segment, uint64(z.Segments)*w) + 32*w
 	least := f.leastSlack(w)
-	need := (f.Kept+w-1)/w*w + max(least, min(most, f.Kept/99))
+	stored := f.stored()
+	need := (stored+w-1)/w*w + max(least, min(most, stored/99))
 	if f.Budget == 0 || f.Budget >= need+f.Metadata {
-		z.Slack = need - f.Kept
+		z.Slack = need - stored
 		z.Arena = need
-		z.Room = f.Kept
+		z.Room = stored
 		z.Budget = f.Budget
 		if f.Budget == 0 {
 			z.Budget = need + f.Metadata

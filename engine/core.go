@@ -22,6 +22,7 @@ import (
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
+	"lcache/stored"
 )
 
 // core is an open cache directory: what serving, ingesting and verifying have in common.
@@ -32,6 +33,8 @@ type core struct {
 	format    logfile.Format
 	manifest  *sample.Manifest
 	sums      *sample.Sums
+	lengths   *sample.Lengths // nil without compression
+	form      *stored.Form    // nil without compression
 	source    *source.Retrying
 	io        *blockio.IO
 	store     *logfile.Store
@@ -47,6 +50,7 @@ type core struct {
 const (
 	manifestName = "manifest"
 	sumsName     = "sums"
+	lengthsName  = "stored"
 )
 
 // openCore opens what ingest made. On an error everything is closed again.
@@ -177,7 +181,11 @@ func (c *core) openStore(o IO, memory int64) (err error) {
 	if c.io, err = o.open(c); err != nil {
 		return err
 	}
-	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: c.manifest.Sizes(),
+	sizes, err := c.openLengths()
+	if err != nil {
+		return err
+	}
+	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: sizes,
 		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout})
 	if err != nil {
 		return err
@@ -188,6 +196,9 @@ func (c *core) openStore(o IO, memory int64) (err error) {
 	}
 	if c.sizing, err = c.size(uint64(memory)); err != nil {
 		return err
+	}
+	if c.lengths != nil {
+		c.form = stored.New(c.manifest.Sizes(), c.lengths, c.format.Align, c.job.Room)
 	}
 	c.locate()
 	return nil
@@ -260,6 +271,7 @@ func (c *core) close() (err error) {
 	if c.loc != nil {
 		c.loc.Free()
 	}
+	err = errors.Join(err, c.closeLengths())
 	if c.sums != nil {
 		err = errors.Join(err, c.sums.Sync(), c.sums.Close())
 	}
@@ -309,6 +321,10 @@ func (c *core) facts() chunker.Facts {
 	}
 	f.BatchSamples = batch
 	f.Metadata = metadataBytes(c.dirs[0], c.manifest, f.Kept)
+	if c.job.packed() {
+		f.Packed, f.Stored = true, c.job.Stored
+		f.Metadata += lengthBytes * uint64(len(sizes))
+	}
 	return f
 }
 

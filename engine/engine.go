@@ -55,6 +55,7 @@ type Engine struct {
 	pass    *reorder.Pass
 	deliver *deliver.Deliver
 	buffers [2][]byte // registered with io: the write buffers of each slot
+	scratch []byte    // registered with io: what compressed blocks are read to
 
 	wake     chan struct{} // to the mover
 	misses   chan struct{} // to the reader of misses: begin where it says
@@ -138,11 +139,17 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 		e.staging.Close()
 		return fmt.Errorf("register the shared memory: %w", err)
 	}
+	if err := e.makeScratch(); err != nil {
+		e.staging.Close()
+		return err
+	}
 	e.fetcher = fetch.New(fetch.Options{Staging: e.staging, Locations: e.loc, Manifest: e.manifest, Sums: e.sums, Source: e.source,
+		Form: e.form, PackedBytes: int64(e.facts().PackedReads()),
 		Logfile: e.logfile, Recovered: e.wasRecovered, LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, Logger: e.logger})
 	e.ahead = fetch.NewAhead(e.fetcher)
 	e.ahead.Skip = e.missSkipped
 	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.loc, Sums: e.sums, Sizes: e.manifest.Sizes(),
+		Form: e.form, Scratch: e.scratch,
 		Align: e.format.Align, Block: e.format.Block, Workers: max(2, min(4, runtime.GOMAXPROCS(0))), BlockTimeout: e.opts.BlockTimeout, Logger: e.logger})
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.manifest, Logger: e.logger,
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, SkipErrors: e.opts.OnError == "skip",
@@ -184,6 +191,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	err = e.core.close()
+	e.freeScratch()
 	e.staging.Close()
 	return err
 }

@@ -29,8 +29,17 @@ type dataset struct {
 	total int64
 }
 
-// makeDataset writes n files in classes, of sizes that size draws.
+// makeDataset writes n files in classes, of sizes that size draws, with bytes that don't compress.
 func makeDataset(t testing.TB, n int, size func(r *rand.Rand, i int) int) *dataset {
+	t.Helper()
+	return makeDatasetOf(t, n, size, func(r *rand.Rand, _ int, b []byte) {
+		for k := range b {
+			b[k] = byte(r.Uint32())
+		}
+	})
+}
+
+func makeDatasetOf(t testing.TB, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
 	t.Helper()
 	d := &dataset{dir: filepath.Join(t.TempDir(), "source")}
 	r := rand.New(rand.NewPCG(1, uint64(n)))
@@ -41,9 +50,7 @@ func makeDataset(t testing.TB, n int, size func(r *rand.Rand, i int) int) *datas
 		}
 		for i := c * n / classes; i < (c+1)*n/classes; i++ {
 			b := make([]byte, size(r, i))
-			for k := range b {
-				b[k] = byte(r.Uint32())
-			}
+			content(r, i, b)
 			if err := os.WriteFile(filepath.Join(d.dir, fmt.Sprintf("class-%d", c), fmt.Sprintf("%06d.bin", i)), b, 0o644); err != nil {
 				t.Fatal(err)
 			}

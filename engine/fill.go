@@ -11,6 +11,7 @@ import (
 
 	"lcache/logfile"
 	"lcache/sample"
+	"lcache/stored"
 )
 
 // fill lays out the first epoch and reads what the log lacks, in the source's own order.
@@ -49,7 +50,7 @@ func (in *ingest) fill(ctx context.Context) error {
 // left something out.
 func (in *ingest) complete() bool {
 	for i := range in.core.manifest.Len() {
-		if index := sample.Index(i); in.core.keep(index) && i%in.Shares == in.Share && in.core.loc.Get(index) == 0 {
+		if index := sample.Index(i); in.core.keep(index) && i%in.Shares == in.Share && in.core.loc.Get(index) == 0 && !in.core.refuses(index) {
 			return false
 		}
 	}
@@ -184,6 +185,11 @@ func (in *ingest) read(ctx context.Context) error {
 	if err := in.target.WriteTails(ctx); err != nil {
 		return err
 	}
+	if c.lengths != nil { // before the blocks that can't be read without them
+		if err := c.lengths.Sync(); err != nil {
+			return err
+		}
+	}
 	if err := in.target.Seal(ctx); err != nil {
 		return fmt.Errorf("make the log durable: %w", err)
 	}
@@ -209,8 +215,14 @@ func (in *ingest) store1(ctx context.Context, index sample.Index, buf []byte) er
 		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "name", entry.Name)
 	}
 	seg := in.line.Segment[index]
-	off, err := in.target.Append(ctx, int(seg), index, buf)
-	if errors.Is(err, logfile.ErrFull) {
+	off, err := in.append(ctx, int(seg), index, buf)
+	switch {
+	case errors.Is(err, stored.ErrRoom):
+		return nil
+	case errors.Is(err, stored.ErrLength): // what the log holds is not it: it has room in a Logfile without that
+		c.loc.Clear(index, c.loc.Get(index))
+		return nil
+	case errors.Is(err, logfile.ErrFull):
 		in.full.Add(1)
 		return nil
 	}

@@ -33,8 +33,9 @@ type IngestOptions struct {
 	Job            Job
 	Budget, Memory int64 // bytes; 0: the default
 	NoPrefill      bool
-	Jobs           int // reads at once; 0: 16
-	Share, Shares  int // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
+	Compress       string // "auto", "lz4" or "none"; "": as the cache is, a new one without
+	Jobs           int    // reads at once; 0: 16
+	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
 	Relist         bool
 	IO             IO
 	Block          int // bytes; 0: chosen (tests)
@@ -57,7 +58,9 @@ type IngestReport struct {
 	Already       int64     `json:"already"` // samples that were there before
 	Resorted      bool      `json:"resorted"`
 	StoredSamples int       `json:"stored_samples"`
-	StoredBytes   int64     `json:"stored_bytes"`
+	StoredBytes   int64     `json:"stored_bytes"` // that the samples take in the log
+	Compress      string    `json:"compress"`     // "lz4" or "none"
+	Saves         *float64  `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
 	BudgetBytes   int64     `json:"budget_bytes"`
 	ArenaBytes    int64     `json:"arena_bytes"`
 	SlackBytes    int64     `json:"slack_bytes"`
@@ -89,6 +92,9 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 	}
 	if o.Share < 0 || o.Share >= o.Shares {
 		return nil, &UsageError{fmt.Sprintf("--share %d/%d: give i/N with 0 ≤ i < N", o.Share, o.Shares)}
+	}
+	if err := checkCompress(o.Compress); err != nil {
+		return nil, err
 	}
 	in := &ingest{IngestOptions: o, core: &core{logger: o.Logger}, report: &IngestReport{Layout: "log",
 		LayoutReason: "the log is reordered every epoch: large reads in exact order"}}
@@ -122,9 +128,10 @@ func (in *ingest) finish() {
 	for i := range c.manifest.Len() {
 		if c.loc.Get(sample.Index(i)) != 0 {
 			r.StoredSamples++
-			r.StoredBytes += int64(c.manifest.Size(sample.Index(i)))
+			r.StoredBytes += int64(c.storedSize(sample.Index(i)))
 		}
 	}
+	in.reportPacking()
 	z := c.sizing
 	r.BudgetBytes, r.ArenaBytes, r.SlackBytes = int64(z.Budget), int64(z.Arena), int64(z.Slack)
 	r.MetadataBytes = int64(c.facts().Metadata)

@@ -78,6 +78,7 @@ type jobFile struct {
 	Chunk     uint64   `json:"largest_chunk"` // bytes, of the first epoch: what a client must be allowed to hold at least
 	Share     int      `json:"share,omitempty"`
 	Shares    int      `json:"shares,omitempty"`
+	Packing
 }
 
 const jobName = "job.json"

@@ -61,25 +61,26 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if !in.fresh {
-		if in.Budget == 0 || in.Budget == old.Budget {
+		if (in.Budget == 0 || in.Budget == old.Budget) && in.keepsPacking(old.Packing) {
+			c.job.Packing = old.Packing
 			c.job.Budget, c.job.Threshold, c.job.Kept, c.job.KeptBytes = old.Budget, old.Threshold, old.Kept, old.KeptBytes
 		} else {
 			in.fresh = true
 		}
 	}
 	if in.fresh {
-		if err := in.create(); err != nil {
+		if err := in.create(ctx); err != nil {
 			return err
 		}
 	}
-	if err := in.openLog(); err != nil {
+	if err := in.openLog(ctx); err != nil {
 		return err
 	}
 	return writeJob(c.dirs[0], c.job)
 }
 
 // openLog opens sums and store. Damage that the store can't be opened with costs what it held.
-func (in *ingest) openLog() error {
+func (in *ingest) openLog(ctx context.Context) error {
 	c := in.core
 	if err := c.openSums(); err != nil {
 		return err
@@ -89,16 +90,16 @@ func (in *ingest) openLog() error {
 		return err
 	}
 	in.logger().Warn("the log is made anew", "error", err)
-	if err := errors.Join(c.io.Close(), c.sums.Close()); err != nil {
+	if err := errors.Join(c.io.Close(), c.closeLengths(), c.sums.Close()); err != nil {
 		return err
 	}
 	c.io, c.sums, c.store = nil, nil, nil
 	in.fresh = true
 	c.job.Threshold, c.job.Kept, c.job.KeptBytes = 0, 0, 0
-	if err := in.create(); err != nil {
+	if err := in.create(ctx); err != nil {
 		return err
 	}
-	return in.openLog()
+	return in.openLog(ctx)
 }
 
 // measureChunks finds the largest chunk of the first epoch; later ones are much the same.
@@ -167,7 +168,7 @@ func (in *ingest) clear() error {
 	for i, d := range in.core.dirs {
 		names := []string{"FORMAT", "journal-0", "journal-1", "arena"}
 		if i == 0 {
-			names = append([]string{jobName, sumsName}, names...)
+			names = append([]string{jobName, sumsName, lengthsName}, names...)
 		}
 		for _, name := range names {
 			if err := os.Remove(filepath.Join(d, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -179,12 +180,15 @@ func (in *ingest) clear() error {
 }
 
 // create fixes block, budget and admission, and reserves the arena.
-func (in *ingest) create() error {
+func (in *ingest) create(ctx context.Context) error {
 	c := in.core
 	if err := in.clear(); err != nil {
 		return err
 	}
 	c.format = logfile.Format{Align: alignFor(c.manifest)}
+	if err := in.choosePacking(ctx); err != nil {
+		return err
+	}
 	f := c.facts()
 	f.Memory = uint64(in.Memory)
 	f.Block = uint64(in.Block)
@@ -217,7 +221,10 @@ func (in *ingest) create() error {
 	}
 	sizes := c.manifest.Sizes()
 	var bytes uint64
-	c.job.Threshold, bytes = chunker.Admit(c.manifest.NameHashes(), sizes, c.format.Align, z.Room)
+	c.job.Threshold, bytes = chunker.Admit(c.manifest.NameHashes(), sizes, c.format.Align, f.Plain(z.Room))
+	if c.job.packed() {
+		c.job.Room = z.Room
+	}
 	for i := range sizes {
 		if c.keep(sample.Index(i)) {
 			c.job.Kept++

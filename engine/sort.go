@@ -27,7 +27,7 @@ func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Log
 	if closeErr := e.fetcher.Close(ctx); err == nil {
 		err = closeErr
 	}
-	for _, mem := range [][]byte{e.staging.Memory(), e.buffers[0], e.buffers[1]} {
+	for _, mem := range [][]byte{e.staging.Memory(), e.scratch, e.buffers[0], e.buffers[1]} {
 		if len(mem) == 0 {
 			continue
 		}
@@ -35,6 +35,7 @@ func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Log
 			e.logger.Warn("unregister memory", "error", err)
 		}
 	}
+	e.freeScratch()
 	e.staging.Close()
 	return err
 }

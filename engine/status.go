@@ -33,6 +33,7 @@ type CacheStatus struct {
 	SlackBytes  int64          `json:"slack_bytes"`
 	ArenaBytes  int64          `json:"arena_bytes"`
 	BlockBytes  int64          `json:"block_bytes"`
+	Compress    string         `json:"compress"` // "lz4" or "none"
 	Devices     []DeviceStatus `json:"devices"`
 }
 
@@ -172,7 +173,7 @@ func (e *Engine) Status() Status {
 	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.io.Name(), Direct: e.io.Direct(),
 		PageBytes: e.staging.PageBytes(), MemoryBytes: e.memoryBytes(), MemoryLimitBytes: int64(e.sizing.Memory),
 		Cache: CacheStatus{Dirs: e.dirs, BudgetBytes: int64(e.sizing.Budget), UsedBytes: int64(e.store.Used()) * int64(e.format.Block), State: state,
-			SlackBytes: int64(e.sizing.Slack), ArenaBytes: int64(e.sizing.Arena), BlockBytes: int64(e.format.Block), Devices: devices},
+			SlackBytes: int64(e.sizing.Slack), ArenaBytes: int64(e.sizing.Arena), BlockBytes: int64(e.format.Block), Compress: e.job.compress(), Devices: devices},
 		Jobs: []JobStatus{j}}
 }
 
@@ -192,7 +193,7 @@ func (e *Engine) ready() int {
 
 // memoryBytes is the memory that the formula counts, as it is really taken: reserved regions, and tables outside Go's heap.
 func (e *Engine) memoryBytes() int64 {
-	n := e.staging.Bytes() + int64(e.bytesEach()*float64(e.manifest.Len()))
+	n := e.staging.Bytes() + int64(len(e.scratch)) + int64(e.bytesEach()*float64(e.manifest.Len()))
 	for _, l := range e.store.Logfiles() {
 		if l != nil {
 			n += int64(len(l.Buffers()))

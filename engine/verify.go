@@ -89,7 +89,7 @@ func (v *verify) run(ctx context.Context) error {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			var mem, plain []byte
+			var mem, plain, unpacked []byte
 			defer func() {
 				if mem != nil {
 					blockio.Free(mem)
@@ -114,7 +114,10 @@ func (v *verify) run(ctx context.Context) error {
 				if len(plain) < size {
 					plain = make([]byte, size)
 				}
-				if err := v.one(ctx, sample.Index(i), mem, plain[:size]); err != nil {
+				if v.form != nil && len(unpacked) < size {
+					unpacked = make([]byte, size)
+				}
+				if err := v.one(ctx, sample.Index(i), mem, plain[:size], unpacked[:min(size, len(unpacked))]); err != nil {
 					cancel(err)
 					return
 				}
@@ -127,7 +130,7 @@ func (v *verify) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (v *verify) one(ctx context.Context, index sample.Index, mem, plain []byte) error {
+func (v *verify) one(ctx context.Context, index sample.Index, mem, plain, unpacked []byte) error {
 	c := v.core
 	size := c.manifest.Size(index)
 	slot, seg, off, ok := c.loc.Split(c.loc.Get(index))
@@ -144,13 +147,16 @@ func (v *verify) one(ctx context.Context, index sample.Index, mem, plain []byte)
 		v.count(func(r *VerifyReport) { r.InLog++; r.Unknown++ })
 		return nil
 	}
-	data, err := c.logfile(slot).Read(ctx, seg, off, int(size), mem)
+	data, err := c.logfile(slot).Read(ctx, seg, off, c.storedSize(index), mem)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	name, nameErr := c.manifest.Name(index)
 	if nameErr != nil {
 		return nameErr
+	}
+	if err == nil && c.form != nil {
+		data, err = unpacked, c.form.Unpack(index, data, unpacked)
 	}
 	if err != nil || sample.Sum(data) != sum {
 		v.count(func(r *VerifyReport) { r.InLog++; r.Corrupt++; r.bad(name) })

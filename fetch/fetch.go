@@ -20,6 +20,7 @@ import (
 	"lcache/sample"
 	"lcache/source"
 	"lcache/staging"
+	"lcache/stored"
 )
 
 // Options are what a Fetcher works with.
@@ -28,6 +29,8 @@ type Options struct {
 	Locations     *metaindex.Locations
 	Manifest      *sample.Manifest
 	Sums          *sample.Sums
+	Form          *stored.Form // nil: without compression
+	PackedBytes   int64        // with it: memory for stored bytes on their way into side memory; room for the largest sample, at least
 	Source        source.Source
 	Logfile       func(slot int) *logfile.Logfile // nil where the slot is empty
 	Recovered     func(slot int) bool             // a Logfile that this process did not begin: its failures are stale, not corrupt
@@ -50,9 +53,10 @@ type Fetcher struct {
 	Options
 	Stats Stats
 
-	jobs chan struct{} // a token for each read from the source
-	logs chan struct{} // a token for each read by place
-	late sync.WaitGroup
+	jobs   chan struct{} // a token for each read from the source
+	logs   chan struct{} // a token for each read by place
+	packed *packedMemory // nil without compression
+	late   sync.WaitGroup
 }
 
 // ErrNoRoom says that side memory had no room for a request before its deadline.
@@ -76,7 +80,11 @@ func New(o Options) *Fetcher {
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 30 * time.Second
 	}
-	return &Fetcher{Options: o, jobs: make(chan struct{}, o.Jobs), logs: make(chan struct{}, 64)}
+	f := &Fetcher{Options: o, jobs: make(chan struct{}, o.Jobs), logs: make(chan struct{}, 64)}
+	if o.Form != nil {
+		f.packed = newPackedMemory(o.PackedBytes)
+	}
+	return f
 }
 
 // Close waits for late answers, at most until ctx ends.
@@ -85,6 +93,9 @@ func (f *Fetcher) Close(ctx context.Context) error {
 	go func() { f.late.Wait(); close(done) }()
 	select {
 	case <-done:
+		if f.packed != nil {
+			f.packed.close()
+		}
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("a read from %s has not come back: %w", f.Options.Source, ctx.Err())

@@ -30,13 +30,20 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 			return nil, false
 		}
 		n := int(f.Manifest.Size(index))
-		data, err := f.readPlace(ctx, lf, seg, off, n, buf, q)
+		var data []byte
+		var err error
+		if f.Form != nil && f.Form.Packed(index) {
+			data, err = f.readPacked(ctx, lf, seg, off, index, buf[:n:n])
+		} else {
+			data, err = f.readPlace(ctx, lf, seg, off, n, buf, q)
+		}
 		if err == nil && sample.Sum(data) == sum {
 			f.Stats.RandomReads.Add(1)
 			f.Stats.RandomBytes.Add(int64(n))
 			return data, true
 		}
-		if q.has(buf) { // a late answer may still write to it, so nothing else may, wherever the sample is by now
+		var pending *logfile.PendingError
+		if errors.As(err, &pending) || errors.Is(err, errNotAsked) { // a late answer may still write to it, so nothing else may, wherever the sample is by now
 			return nil, false
 		}
 		if errors.Is(err, logfile.ErrAside) { // its place is kept: the device may be taken back

@@ -91,6 +91,26 @@ func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint
 	}
 }
 
+// Counts reports whether a sample begins in a living block, whole or not: then the offsets of those behind it follow from its length. It
+// looks at all of the Logfile.
+func (l *Logfile) Counts(index sample.Index) bool {
+	found := false
+	for seg := range l.segs {
+		sg := &l.segs[seg]
+		sg.mu.Lock()
+		for seq := range sg.blocks {
+			if !sg.blocks[seq].state.alive() {
+				continue
+			}
+			for _, i := range l.arrivals(seg)[sg.blocks[seq].ord:l.endLocked(sg, seq)] {
+				found = found || i == index
+			}
+		}
+		sg.mu.Unlock()
+	}
+	return found
+}
+
 // ReadBlock reads block j of a segment into dst and calls done once: on this goroutine if the bytes are in memory or the block is
 // gone (ErrHole, ErrFreed) or out of reach (ErrAside), else on a goroutine of the engine, which done must not hold up. dst begins at a multiple of 4096 and has
 // the length of a block, or for a shorter last block at least its used length rounded up to 4096; what lies behind

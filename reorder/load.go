@@ -10,19 +10,24 @@ import (
 
 // arrival is one sample of the segment's byte string.
 type arrival struct {
-	off   uint64 // in the slot: blocks are read to the place they have in the string
+	off   uint64 // in the string
+	at    uint64 // in the slot: the same, as blocks are read to the place they have in the string, unless they hold packed samples
 	index sample.Index
 	lost  bool // a block under it could not be read
 	late  bool // because the block did not come in time: don't ask the disk again
 }
 
+// noPlace is the at of an arrival that the slot has no room for.
+const noPlace = ^uint64(0)
+
 type blockState uint8
 
 const (
-	blockPending blockState = iota
+	blockQueued blockState = iota // waits for memory to be read to
+	blockPending
 	blockHere
 	blockFailed
-	blockLate // given up on; its bytes may still land in the slot
+	blockLate // given up on; its bytes may still land in the slot, or where else they were read to
 )
 
 // load is one segment on its way into one slot.
@@ -42,9 +47,11 @@ type load struct {
 
 	mu       sync.Mutex // guards the fields that follow
 	blocks   []blockState
-	pending  int // blocks the kernel owns
-	here     int // blocks [0, here) are decided
-	handed   int // arrivals [0, handed) are in tasks
+	bufs     [][]byte // with compression: what each block is read to, until it is given back
+	returned int      // the memory of blocks [0, returned) is given back
+	pending  int      // blocks that have not come in
+	here     int      // blocks [0, here) are decided
+	handed   int      // arrivals [0, handed) are in tasks
 	finishes []bool
 	popped   int // tasks [0, popped) are done, in order
 	ends     []uint64
@@ -61,13 +68,17 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 		target: target, drain: drain, done: done, open: 1,
 		turn: make(chan struct{}, p.Fetcher.Jobs)}
 	line.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
-		l.arrivals = append(l.arrivals, arrival{off: off, index: index})
+		l.arrivals = append(l.arrivals, arrival{off: off, at: off, index: index})
 		return true
 	})
 	n := line.Log.Blocks(seg)
 	l.blocks = make([]blockState, n)
 	l.pending = n
 	l.room = uint64(n * p.Block)
+	if p.Form != nil {
+		l.bufs = make([][]byte, n)
+		l.place()
+	}
 	missing := l.missing()
 	p.loads.Add(1)
 	l.open++ // the reading
@@ -79,12 +90,27 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 		l.supplyAll(missing)
 		l.close()
 	}()
-	for j := range n {
-		line.Log.ReadBlock(seg, j, l.mem[j*p.Block:(j+1)*p.Block], func(err error) { l.arrived(j, err) })
-	}
-	if n == 0 {
+	switch {
+	case n == 0:
 		l.close()
+	case p.Form != nil:
+		p.loads.Go(l.readPacked)
+	default:
+		for j := range n {
+			l.blocks[j] = blockPending
+		}
+		for j := range n {
+			line.Log.ReadBlock(seg, j, l.mem[j*p.Block:(j+1)*p.Block], func(err error) { l.arrived(j, err) })
+		}
 	}
+}
+
+// stored is how many bytes of the string a sample takes.
+func (l *load) stored(a *arrival) uint64 {
+	if l.p.Form != nil {
+		return uint64(l.p.Form.Length(a.index))
+	}
+	return uint64(l.p.Sizes[a.index])
 }
 
 // missing lists what the segment should hold and the Logfile lacks, in line order. The Logfile is asked and not Locations: a sample
@@ -112,7 +138,7 @@ func (l *load) missing() (missing []sample.Index) {
 
 // routed reports whether the next line needs nothing of a sample any more.
 func (l *load) routed(index sample.Index) bool {
-	if l.target == nil {
+	if l.target == nil || l.p.Form != nil && l.p.Form.Refuses(index) {
 		return true
 	}
 	_, ok := l.target.Router.Route(index)
@@ -164,19 +190,42 @@ func (l *load) arrived(j int, err error) {
 	l.p.progress.Store(time.Now().UnixNano())
 	if l.blocks[j] == blockLate {
 		l.mu.Unlock()
-		l.p.Staging.Unpin(l.slot)
+		l.backAtLast(j)
 		l.p.loads.Done()
 		return
 	}
 	l.blocks[j] = blockHere
 	if err != nil {
 		l.blocks[j] = blockFailed
+		if l.bufs != nil && l.bufs[j] != nil { // nothing of it is used
+			l.p.scratch.give(l.bufs[j])
+			l.bufs[j] = nil
+		}
 	}
 	l.advance()
 	l.mu.Unlock()
 }
 
-// timeout gives up on blocks that have not come, if none came for a while: the slot stays pinned until they do.
+// quarantine keeps the memory of a block that is given up on from being used again before it comes in.
+func (l *load) quarantine() {
+	if l.bufs != nil {
+		l.p.scratch.late(1)
+	} else {
+		l.p.Staging.Pin(l.slot)
+	}
+}
+
+// backAtLast ends the quarantine of block j.
+func (l *load) backAtLast(j int) {
+	if l.bufs != nil {
+		l.p.scratch.late(-1)
+		l.p.scratch.give(l.bufs[j])
+	} else {
+		l.p.Staging.Unpin(l.slot)
+	}
+}
+
+// timeout gives up on blocks that have not come, if none came for a while. Those that are not being read yet have their time before them.
 func (l *load) timeout() {
 	l.mu.Lock()
 	if l.pending == 0 || l.here == len(l.blocks) {
@@ -188,16 +237,24 @@ func (l *load) timeout() {
 		l.mu.Unlock()
 		return
 	}
+	given := 0
 	for j, s := range l.blocks {
 		if s == blockPending {
 			l.blocks[j] = blockLate
 			l.p.Stats.LateBlocks.Add(1)
-			l.p.Staging.Pin(l.slot)
+			l.quarantine()
 			l.p.loads.Add(1)
+			given++
 		}
 	}
 	l.advance()
+	if l.here < len(l.blocks) {
+		l.watch.Reset(l.p.BlockTimeout)
+	}
 	l.mu.Unlock()
+	if given == 0 {
+		return
+	}
 	l.p.Logger.Warn("the disk does not answer; samples are read from the source", "segment", l.seg, "waited", l.p.BlockTimeout)
 }
 
@@ -205,12 +262,12 @@ func (l *load) timeout() {
 // load are queued in order, under its lock: the window's tokens would deadlock otherwise.
 func (l *load) advance() {
 	w := uint64(l.p.Block)
-	for l.here < len(l.blocks) && l.blocks[l.here] != blockPending {
+	for l.here < len(l.blocks) && l.blocks[l.here] > blockPending {
 		l.here++
 		from := l.handed
 		for l.handed < len(l.arrivals) {
 			a := &l.arrivals[l.handed]
-			end := a.off + uint64(l.p.Sizes[a.index])
+			end := a.off + l.stored(a)
 			if end > uint64(l.here)*w && l.here < len(l.blocks) {
 				break
 			}
@@ -252,6 +309,9 @@ func (l *load) finished(t *task) {
 		l.popped++
 	}
 	n := l.popped - first
+	if l.bufs != nil {
+		l.giveBack(int(free))
+	}
 	l.mu.Unlock()
 	if l.target != nil && n > 0 && l.p.ctx.Err() == nil {
 		l.line.Log.FreeBlocks(l.seg, int(free))
@@ -266,6 +326,9 @@ func (l *load) close() {
 	l.mu.Lock()
 	l.open--
 	last := l.open == 0
+	if last && l.bufs != nil {
+		l.giveBack(len(l.bufs))
+	}
 	l.mu.Unlock()
 	if !last {
 		return

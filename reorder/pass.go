@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/staging"
+	"lcache/stored"
 )
 
 // A Line is the layout of one epoch, as the pass needs it, and the Logfile that holds it.
@@ -57,6 +59,8 @@ type Options struct {
 	Locations    *metaindex.Locations
 	Sums         *sample.Sums
 	Sizes        []uint32
+	Form         *stored.Form // nil: without compression
+	Scratch      []byte       // with it: blocks are read there; room for the largest sample and a block, at least
 	Align        int
 	Block        int
 	Workers      int           // that verify and copy
@@ -79,6 +83,11 @@ type Pass struct {
 	Stats Stats
 
 	queue    *queue
+	scratch  *scratch
+	reading  sync.Mutex // held by the load whose blocks are being read to scratch
+	large    sync.Mutex // guards largeBuf
+	largeBuf []byte
+	full     sync.Once
 	progress atomic.Int64 // when a block last came in, of any load: they share the disk's queue
 	wg       sync.WaitGroup
 	loads    sync.WaitGroup
@@ -100,6 +109,9 @@ func New(o Options) *Pass {
 	}
 	p := &Pass{Options: o, queue: newQueue(aheadTasks)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	if p.Form != nil {
+		p.scratch = newScratch(o.Scratch, o.Block, slices.Max(append([]uint32{0}, o.Sizes...)))
+	}
 	for range max(o.Workers, 1) {
 		p.wg.Add(1)
 		go p.work()
@@ -110,6 +122,9 @@ func New(o Options) *Pass {
 // Close ends all loads, at the next sample, and joins the workers. A block that the disk never answers keeps it until ctx ends.
 func (p *Pass) Close(ctx context.Context) error {
 	p.cancel()
+	if p.scratch != nil {
+		p.scratch.close()
+	}
 	done := make(chan struct{})
 	go func() {
 		p.loads.Wait()
@@ -142,6 +157,7 @@ func (t *task) close() {
 
 func (p *Pass) work() {
 	defer p.wg.Done()
+	w := &worker{}
 	for {
 		t, ok := p.queue.take()
 		if !ok {
@@ -151,24 +167,32 @@ func (p *Pass) work() {
 		for i := t.from; i < t.to; i++ {
 			a := &t.load.arrivals[i]
 			if p.ctx.Err() == nil {
-				p.arrive(t, a)
+				p.arrive(t, a, w)
 			}
 		}
 		t.close()
 	}
 }
 
-// arrive verifies one sample where it lies in the slot, publishes it and writes it on.
-func (p *Pass) arrive(t *task, a *arrival) {
+// arrive verifies one sample at its place in the slot, publishes it and writes it on.
+func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 	l := t.load
-	size := p.Sizes[a.index]
+	size := uint64(p.Sizes[a.index])
 	sum, known := p.Sums.Get(a.index)
-	if !a.lost && known {
-		data := l.mem[a.off : a.off+uint64(size)]
-		if sample.Sum(data) == sum {
+	if !a.lost && known && a.at != noPlace {
+		place := l.mem[a.at : a.at+size : a.at+size]
+		data, whole := place, true
+		if p.Form != nil {
+			data, whole = l.unpack(w, a, place)
+		}
+		good := whole && sample.Sum(place) == sum
+		if good {
 			p.Stats.Verified.Add(1)
-			p.publish(l, a.index, a.off, false)
-			p.route(l, a.index, data)
+			p.publish(l, a.index, a.at, false)
+			p.route(l, a.index, data, true)
+		}
+		w.done(p)
+		if good {
 			return
 		}
 	}
@@ -176,12 +200,15 @@ func (p *Pass) arrive(t *task, a *arrival) {
 	t.open.Add(1)
 	l.beside(func() {
 		defer t.close()
-		if !a.late {
-			p.supply(l, a.index, a.off, true, true) // where it should lie: nobody has seen that place, and no transfer to it is under way
-			return
+		switch {
+		case a.at == noPlace:
+			p.supply(l, a.index, 0, false, !a.late)
+		case !a.late:
+			p.supply(l, a.index, a.at, true, true) // where it should lie: nobody has seen that place, and no transfer to it is under way
+		default:
+			off, inSlot := l.reserve(int(size))
+			p.supply(l, a.index, off, inSlot, false)
 		}
-		off, inSlot := l.reserve(int(size))
-		p.supply(l, a.index, off, inSlot, false)
 	})
 }
 
@@ -193,8 +220,9 @@ func (p *Pass) publish(l *load, index sample.Index, off uint64, fromSource bool)
 	}
 }
 
-// route writes a sample on into the next line, and publishes its new place before anything is freed.
-func (p *Pass) route(l *load, index sample.Index, data []byte) {
+// route writes a sample on into the next line, and publishes its new place before anything is freed. data is its bytes, or with packed the
+// ones that the log stored, which are moved as they are.
+func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 	if l.target == nil {
 		return
 	}
@@ -205,19 +233,31 @@ func (p *Pass) route(l *load, index sample.Index, data []byte) {
 	if !ok || !l.target.Router.Claim(index) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.WriteTimeout)
-	off, err := l.target.Log.Append(ctx, int(seg), index, data)
-	cancel()
+	var err error
+	if packed || p.Form == nil {
+		err = p.append(l.target, seg, index, data)
+	} else {
+		err = p.appendPacked(l.target, seg, index, data)
+	}
 	if err == nil {
-		p.Locations.Set(index, p.Locations.At(l.target.Slot, int(seg), off))
 		return
 	}
 	l.target.Router.Unclaim(index)
 	if p.ctx.Err() == nil {
 		p.forget(l, index)
-		p.Stats.Dropped.Add(1)
-		p.Logger.Warn("a sample is not in the next epoch's log and will be read from the source", "sample", index, "error", err)
+		p.dropped(index, err)
 	}
+}
+
+// append adds stored bytes to the next line.
+func (p *Pass) append(t *Target, seg uint32, index sample.Index, data []byte) error {
+	ctx, cancel := context.WithTimeout(p.ctx, p.WriteTimeout)
+	defer cancel()
+	off, err := t.Log.Append(ctx, int(seg), index, data)
+	if err == nil {
+		p.Locations.Set(index, p.Locations.At(t.Slot, int(seg), off))
+	}
+	return err
 }
 
 // supply brings a sample that the segment lacks: from its place in the log, else from the source, to off in the slot, where no
@@ -236,7 +276,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		}
 		if err == nil {
 			p.publish(l, index, off, true)
-			p.route(l, index, dst)
+			p.route(l, index, dst, false)
 		} else {
 			p.skipped(l, index, err)
 		}
@@ -250,7 +290,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 			p.skipped(l, index, err)
 			return
 		}
-		p.route(l, index, data)
+		p.route(l, index, data, false)
 		p.Staging.Drop(x)
 		return
 	}
@@ -265,7 +305,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		copy(dst, data)
 		p.publish(l, index, off, got[0].FromSource)
 	}
-	p.route(l, index, data)
+	p.route(l, index, data, false)
 	for _, x := range extents {
 		p.Staging.Drop(x)
 	}

@@ -27,6 +27,9 @@ var (
 	errCorrupt = errors.New("stored bytes are damaged")
 )
 
+// usual is the size over which samples are packed one at a time.
+const usual = 1 << 20
+
 // largest is the largest sample that is compressed: the format's own limit is a little under 2 GiB.
 const largest = 1 << 30
 
@@ -39,6 +42,7 @@ type Form struct {
 	used    atomic.Uint64 // padded bytes of all samples whose length is known
 	refused atomic.Int64
 	packers chan *packer // as many as there are CPUs: more would only take more memory
+	large   chan *packer // for samples over a block's usual size: one, because its buffer is as large as they are
 }
 
 type packer struct {
@@ -49,7 +53,9 @@ type packer struct {
 // New makes the Form of a dataset. Samples are padded to align bytes in the log, which has room for this many bytes of them; what
 // lengths knows already counts.
 func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64) *Form {
-	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, packers: make(chan *packer, runtime.GOMAXPROCS(0))}
+	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, packers: make(chan *packer, min(8, runtime.GOMAXPROCS(0))),
+		large: make(chan *packer, 1)}
+	f.large <- &packer{}
 	for range cap(f.packers) {
 		f.packers <- &packer{}
 	}
@@ -69,6 +75,9 @@ func (f *Form) Length(i sample.Index) int { return int(f.lengths.Get(i)) }
 
 // Packed reports whether the stored bytes of sample i are other than its own.
 func (f *Form) Packed(i sample.Index) bool { return f.lengths.Get(i) != f.sizes[i] }
+
+// Refuses reports whether sample i is, for all that is known, one of those that the log has no room for.
+func (f *Form) Refuses(i sample.Index) bool { return f.lengths.Get(i) == 0 && f.refused.Load() > 0 }
 
 // Used is how many bytes, padded, the samples with a known length take.
 func (f *Form) Used() uint64 { return f.used.Load() }
@@ -99,13 +108,17 @@ func (p *packer) pack(plain []byte, align uint32) (packed []byte, ok bool) {
 // not if a length is known and another one comes out (ErrLength: other bytes, or another compressor). One sample must not be packed
 // twice at the same time.
 func (f *Form) Pack(ctx context.Context, i sample.Index, plain []byte, put func(stored []byte) error) error {
+	packers := f.packers
+	if len(plain) > usual {
+		packers = f.large
+	}
 	var p *packer
 	select {
-	case p = <-f.packers:
+	case p = <-packers:
 	case <-ctx.Done():
 		return fmt.Errorf("wait to compress sample %d: %w", i, context.Cause(ctx))
 	}
-	defer func() { f.packers <- p }()
+	defer func() { packers <- p }()
 	data, ok := p.pack(plain, f.align)
 	if !ok {
 		data = plain

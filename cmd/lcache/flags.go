@@ -179,6 +179,9 @@ func addCacheFlag(flags *pflag.FlagSet, to *[]string) {
 	flags.Var(dirs{to}, "cache", "the cache's directory, or several on as many SSDs")
 }
 
+// compressions are what --compress may be.
+var compressions = []string{"auto", "lz4", "none"}
+
 // needCache is the check that every command on a cache begins with.
 func needCache(cache []string) error {
 	if len(cache) == 0 {

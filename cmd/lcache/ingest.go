@@ -27,6 +27,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 	f.Var(size{&o.Budget}, "budget", "disk space the cache may take (default: what the dataset needs, if free)")
 	f.Var(size{&o.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
 	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch will")
+	f.Var(&choice{&o.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
 	f.Var(list{&o.Exts}, "ext", "only files that end so, like .jpg,.png")
 	f.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")

@@ -47,7 +47,19 @@ func storedText(r *engine.IngestReport) string {
 	if r.HitRatio < 1 {
 		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, bytesText(r.Bytes), percent(r.HitRatio, 1))
 	}
-	return joined(stored, "lz4 off", "free after: "+bytesText(r.FreeAfter))
+	return joined(stored, compressText(r), "free after: "+bytesText(r.FreeAfter))
+}
+
+// compressText says whether samples are compressed, and what that saves, or would.
+func compressText(r *engine.IngestReport) string {
+	text := "lz4 off"
+	if r.Compress == "lz4" {
+		text = "lz4 on"
+	}
+	if r.Saves != nil {
+		text += " (saves " + percent(*r.Saves, 1) + ")"
+	}
+	return text
 }
 
 func layoutText(layout, reason string) string {

@@ -25,6 +25,10 @@ func TestIngestText(t *testing.T) {
 	changed.Changed = true
 	lazy := whole
 	lazy.ReadBytes, lazy.StoredBytes, lazy.LayoutReason = 0, 0, ""
+	tried, packed := whole, whole
+	little, much := 0.004, 0.29
+	tried.Compress, tried.Saves = "none", &little
+	packed.Compress, packed.Saves, packed.StoredBytes = "lz4", &much, 98e9
 	half := whole
 	half.StoredBytes, half.HitRatio, half.Dirs = 64e9, 0.464, []string{"/a b", "/c"}
 
@@ -78,6 +82,22 @@ next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
   read      nothing yet: the first epoch reads the source, and fills the log
   stored    0 B · lz4 off · free after: 402 GB
   layout    log
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
+`},
+		{"tried", tried, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order
+  stored    138 GB · lz4 off (saves 0.4 %) · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
+`},
+		{"packed", packed, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order
+  stored    98 GB · lz4 on (saves 29 %) · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
 next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},

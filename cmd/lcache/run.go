@@ -89,6 +89,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	addJobFlags(f, &o.ingest.Job)
 	f.Var(size{&o.ingest.Budget}, "budget", "disk space a cache may take (default: what the dataset needs, if free)")
 	f.Var(size{&o.ingest.Memory}, "memory", "memory a server may take (default: the need, at most a quarter)")
+	f.Var(&choice{&o.ingest.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
 	f.Var(list{&o.ingest.Exts}, "ext", "only files that end so, like .jpg,.png")
 	f.BoolVar(&o.ingest.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
 	f.IntVar(&o.ingest.Jobs, "jobs", 0, "files read at once while listing (default: chosen by lcache)")

@@ -1,0 +1,401 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/sample"
+)
+
+// words fills b with what compresses to about a half.
+func words(r *rand.Rand, b []byte) {
+	text := b[:0]
+	for len(text) < len(b) {
+		text = fmt.Appendf(text, "sample %d of segment %d\n", r.IntN(1000), r.IntN(50))
+	}
+	copy(b, text)
+}
+
+func noise(r *rand.Rand, b []byte) {
+	for k := range b {
+		b[k] = byte(r.Uint32())
+	}
+}
+
+// mostlyWords: every fourth sample does not compress.
+func mostlyWords(r *rand.Rand, i int, b []byte) {
+	if i%4 == 1 {
+		noise(r, b)
+		return
+	}
+	words(r, b)
+}
+
+// packedSizes has empty samples, of one byte, around a block, and of several blocks, packed and raw.
+func packedSizes(r *rand.Rand, i int) int {
+	switch i % 40 {
+	case 7:
+		return 0
+	case 13:
+		return 1
+	case 20:
+		return 128<<10 + r.IntN(3) - 1
+	case 26, 33:
+		return 700<<10 + r.IntN(3)
+	}
+	return r.IntN(20_000)
+}
+
+// TestPacked reads epochs of a cache that compresses: everything is exact, nothing is missing, and it takes less room.
+func TestPacked(t *testing.T) {
+	n := 1200
+	if slow || testing.Short() {
+		n = 500
+	}
+	d := makeDatasetOf(t, n, packedSizes, mostlyWords)
+	for _, io := range modes() {
+		for _, world := range []int{1, 3} {
+			for _, budget := range []float64{1, 0.3} {
+				t.Run(fmt.Sprintf("%s,%s/world=%d,budget=%v", io.Engine, io.Direct, world, budget), func(t *testing.T) {
+					d.packedCase(t, io, samplerJob(4, 7, world, world == 1), budget)
+				})
+			}
+		}
+	}
+}
+
+func (d *dataset) packedCase(t *testing.T, io IO, j Job, budget float64) {
+	in := IngestOptions{Job: j, Memory: 100 << 20, IO: io, Compress: "lz4"}
+	if budget < 1 {
+		in.Budget = int64(budget*float64(d.total)) + 6<<20
+	}
+	o, rep := ingested(t, d, in)
+	if rep.Compress != "lz4" || rep.Saves == nil || *rep.Saves < 0.25 || *rep.Saves > 0.75 {
+		t.Errorf("compress is %s, saves %v", rep.Compress, rep.Saves)
+	}
+	o.Patience = 5 * time.Second
+	e := open(t, o)
+	d.readEpochs(t, e, j, 0, j.Epochs)
+	s := e.Status()
+	du := used(t, o.Dirs)
+	closeEngine(t, e)
+	if du > s.Cache.BudgetBytes || du > rep.BudgetBytes {
+		t.Errorf("%d bytes on disk, the budget is %d (%d at ingest)", du, s.Cache.BudgetBytes, rep.BudgetBytes)
+	}
+	js := s.Jobs[0]
+	if js.CorruptSamples != 0 || js.StaleSamples != 0 || js.ReorderDropped != 0 || js.Divergences != 0 {
+		t.Errorf("corrupt %d, stale %d, dropped %d, divergences %d: want none", js.CorruptSamples, js.StaleSamples, js.ReorderDropped, js.Divergences)
+	}
+	if budget == 1 {
+		if js.Misses != 0 || js.SourceReads != 0 {
+			t.Errorf("misses %d, source reads %d: want none with a full budget", js.Misses, js.SourceReads)
+		}
+		if rep.StoredBytes > d.total*3/4 || rep.ArenaBytes > d.total*3/4+(6<<20) {
+			t.Errorf("%d bytes stored, an arena of %d, for %d", rep.StoredBytes, rep.ArenaBytes, d.total)
+		}
+	} else if plain := float64(in.Budget-s.Cache.SlackBytes-rep.MetadataBytes) / float64(d.total); rep.HitRatio < 1.25*plain {
+		t.Errorf("a budget of %.2f keeps %.2f of the bytes: compression should keep more", plain, rep.HitRatio)
+	}
+	if js.RandomReads > int64(len(d.bytes)/10) {
+		t.Errorf("%d samples read by index: the window should bring them", js.RandomReads)
+	}
+	v, err := Verify(context.Background(), VerifyOptions{Dirs: o.Dirs, Against: d.dir, IO: io})
+	if err != nil || v.Corrupt+v.Unknown+v.Different != 0 || v.Good+v.Missing != len(d.bytes) || v.Good < rep.StoredSamples {
+		t.Errorf("verify: %+v, %v", v, err)
+	}
+}
+
+// The first epoch fills the log where nothing was read before, and the source is read once.
+func TestPackedWithoutPrefill(t *testing.T) {
+	d := makeDatasetOf(t, 600, packedSizes, mostlyWords)
+	j := samplerJob(4, 8, 2, false)
+	o, rep := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 100 << 20, NoPrefill: true, Compress: "lz4"})
+	if rep.StoredBytes != 0 || rep.Saves == nil {
+		t.Errorf("%d bytes stored, saves %v", rep.StoredBytes, rep.Saves)
+	}
+	o.Patience = 5 * time.Second
+	e := open(t, o)
+	d.readEpochs(t, e, j, 0, 1)
+	want := e.Status().Jobs[0].SourceBytes
+	if want < d.total {
+		t.Errorf("%d bytes read from the source in the first epoch, the dataset has %d", want, d.total)
+	}
+	d.readEpochs(t, e, j, 1, j.Epochs)
+	s := e.Status().Jobs[0]
+	closeEngine(t, e)
+	if s.SourceBytes > want+d.total/50 || s.ReorderDropped != 0 || s.CorruptSamples != 0 {
+		t.Errorf("source bytes %d after %d, dropped %d, corrupt %d", s.SourceBytes, want, s.ReorderDropped, s.CorruptSamples)
+	}
+	if s.LogReadBytes > 3*d.total*3/4 {
+		t.Errorf("%d bytes read from the log in 3 epochs of %d", s.LogReadBytes, d.total)
+	}
+}
+
+func TestCompressAuto(t *testing.T) {
+	noisy := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return r.IntN(10_000) })
+	wordy := makeDatasetOf(t, 300, func(r *rand.Rand, _ int) int { return r.IntN(10_000) }, mostlyWords)
+	for _, c := range []struct {
+		name, compress string
+		d              *dataset
+		want           string
+		lo, hi         float64
+		measured       bool
+	}{
+		{"noise", "auto", noisy, "none", 0, 0.01, true},
+		{"words", "auto", wordy, "lz4", 0.3, 0.7, true},
+		{"asked for", "lz4", noisy, "lz4", 0, 0.01, true},
+		{"not asked for", "none", wordy, "none", 0, 0, false},
+		{"not said", "", wordy, "none", 0, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := IngestOptions{Job: samplerJob(2, 8, 1, false), Block: 128 << 10, Memory: 64 << 20, Compress: c.compress}
+			o, rep := ingested(t, c.d, in)
+			if rep.Compress != c.want || (rep.Saves != nil) != c.measured {
+				t.Errorf("got %s, saves %v; want %s", rep.Compress, rep.Saves, c.want)
+			}
+			if rep.Saves != nil && (*rep.Saves < c.lo || *rep.Saves > c.hi) {
+				t.Errorf("saves %.3f, want %.2f to %.2f", *rep.Saves, c.lo, c.hi)
+			}
+			_, err := os.Lstat(filepath.Join(o.Dirs[0], lengthsName))
+			if there := err == nil; there != (c.want == "lz4") {
+				t.Errorf("stored lengths are there: %v", there)
+			}
+			e := open(t, o)
+			c.d.readEpochs(t, e, in.Job, 0, 2)
+			if s := e.Status(); s.Cache.Compress != c.want || s.Jobs[0].Misses != 0 {
+				t.Errorf("status says %s, %d misses", s.Cache.Compress, s.Jobs[0].Misses)
+			}
+			closeEngine(t, e)
+			// Once decided it stays, unless the other is asked for: then the log is made anew.
+			in.Dirs, in.Compress = o.Dirs, ""
+			if _, again := ingested(t, c.d, in); again.Compress != c.want || again.ReadBytes != 0 {
+				t.Errorf("again: %s, %d bytes read", again.Compress, again.ReadBytes)
+			}
+			in.Compress = "none"
+			if _, anew := ingested(t, c.d, in); anew.Compress != "none" || (anew.ReadBytes != 0) != (c.want == "lz4") {
+				t.Errorf("anew: %s, %d bytes read", anew.Compress, anew.ReadBytes)
+			}
+		})
+	}
+	var usage *UsageError
+	if _, err := Ingest(context.Background(), IngestOptions{Compress: "zip"}); !errors.As(err, &usage) {
+		t.Errorf("--compress zip: %v, want a usage error", err)
+	}
+}
+
+// copyCache is what a crash at this moment would leave, but for the order in which pages reach the disk.
+func copyCache(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, e.Name()), b, 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPackedCrash takes a copy of the cache in the middle of an ingest, damages the stored lengths in different ways, and goes on
+// from there: whatever is lost, everything is right, and ingest completes it.
+func TestPackedCrash(t *testing.T) {
+	d := makeDatasetOf(t, 500, packedSizes, mostlyWords)
+	j := samplerJob(3, 8, 1, false)
+	in := IngestOptions{Job: j, Source: d.dir, Block: 128 << 10, Memory: 100 << 20, IO: testIO(), Compress: "lz4"}
+	in.Dirs = []string{filepath.Join(t.TempDir(), "cache")}
+	crashed := t.TempDir()
+	var once sync.Once
+	in.Progress = func(p Progress) {
+		if p.Stage == "reading" && p.Done > p.Total/2 {
+			once.Do(func() { copyCache(t, in.Dirs[0], crashed) })
+		}
+	}
+	if _, err := Ingest(context.Background(), in); err != nil {
+		t.Fatal(err)
+	}
+	in.Progress = nil
+	full := t.TempDir()
+	copyCache(t, in.Dirs[0], full)
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, c := range []struct {
+		name   string
+		from   string
+		damage func(b []byte) []byte
+		lossy  bool
+	}{
+		{"as it was", crashed, nil, true},
+		{"a page lost", crashed, func(b []byte) []byte { clear(b[4096:5120]); return b }, true},
+		{"complete", full, nil, false},
+		{"complete, bits flipped", full, func(b []byte) []byte {
+			for range 20 {
+				b[4096+r.IntN(len(b)-4096)] ^= 1 << r.IntN(8)
+			}
+			return b
+		}, true},
+		{"complete, all zero", full, func(b []byte) []byte { clear(b[4096:]); return b }, true},
+		{"complete, header damaged", full, func(b []byte) []byte { b[30] ^= 1; return b }, true},
+		{"complete, cut short", full, func(b []byte) []byte { return b[:len(b)-5] }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			copyCache(t, c.from, dir)
+			path := filepath.Join(dir, lengthsName)
+			if c.damage != nil {
+				b, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, c.damage(b), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := Options{Dirs: []string{dir}, IO: testIO(), Memory: in.Memory, Patience: 5 * time.Second, Logger: testLogger(t)}
+			e := open(t, o)
+			d.readEpochs(t, e, j, 0, 2)
+			s := e.Status().Jobs[0]
+			closeEngine(t, e)
+			if lossy := s.Misses > 0; lossy != c.lossy || s.CorruptSamples > 0 {
+				t.Errorf("%d misses, %d corrupt", s.Misses, s.CorruptSamples)
+			}
+			again := in
+			again.Dirs = o.Dirs
+			rep, err := Ingest(context.Background(), again)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := len(d.bytes) - d.empty(); rep.StoredSamples != want {
+				t.Errorf("%d samples in the log after ingest, want %d", rep.StoredSamples, want)
+			}
+			e = open(t, o)
+			d.readEpochs(t, e, j, 1, 3)
+			if s := e.Status().Jobs[0]; s.Misses != 0 {
+				t.Errorf("%d misses after ingest", s.Misses)
+			}
+			closeEngine(t, e)
+		})
+	}
+}
+
+// TestDrawn: every share draws its own samples, spread over it, and not many more bytes than it may.
+func TestDrawn(t *testing.T) {
+	for _, c := range []struct{ n, share, shares, size, want int }{
+		{0, 0, 1, 10, 0}, {1, 0, 1, 10, 1}, {1, 1, 2, 10, 0}, {10, 0, 1, 10, 10}, {10, 2, 3, 10, 3}, {10_000, 0, 1, 10, 1000}, {10_000, 3, 4, 10, 1000},
+		{10_000, 0, 1, trialBytes / 100, 62}, {10_000, 0, 1, 2 * trialBytes, 1},
+	} {
+		sizes := make([]uint32, c.n)
+		for i := range sizes {
+			sizes[i] = uint32(c.size)
+		}
+		list := drawn(sizes, c.share, c.shares)
+		if len(list) != c.want {
+			t.Errorf("%+v: %d are drawn", c, len(list))
+		}
+		for k, index := range list {
+			if int(index)%c.shares != c.share || k > 0 && index <= list[k-1] || int(index) < (k*c.n/len(list))-c.shares {
+				t.Errorf("%+v: sample %d is drawn as number %d", c, index, k)
+			}
+		}
+	}
+}
+
+// TestPackedRefused draws samples that compress well while the others don't: what exceeds the room is refused, and served from the source.
+func TestPackedRefused(t *testing.T) {
+	const n = 4 * trialSamples
+	tried := map[int]bool{}
+	for _, index := range drawn(make([]uint32, n), 0, 1) {
+		tried[int(index)] = true
+	}
+	d := makeDatasetOf(t, n, func(r *rand.Rand, _ int) int { return 1000 + r.IntN(8000) }, func(r *rand.Rand, i int, b []byte) {
+		if tried[i] {
+			words(r, b)
+		} else {
+			noise(r, b)
+		}
+	})
+	for _, prefill := range []bool{true, false} {
+		t.Run(fmt.Sprintf("prefill=%v", prefill), func(t *testing.T) {
+			j := samplerJob(3, 32, 1, true)
+			o, rep := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 100 << 20, Compress: "auto", NoPrefill: !prefill})
+			o.Patience = 5 * time.Second
+			o.Logger = nil // says once that there is no room
+			e := open(t, o)
+			d.readEpochs(t, e, j, 0, 3)
+			s := e.Status()
+			du := used(t, o.Dirs)
+			closeEngine(t, e)
+			if rep.Compress != "lz4" || du > rep.BudgetBytes {
+				t.Errorf("compress %s, %d bytes on disk, the budget is %d", rep.Compress, du, rep.BudgetBytes)
+			}
+			most := int64(3 * n * 65 / 100)
+			if !prefill { // the first epoch is all misses
+				most += n * 35 / 100
+			}
+			if js := s.Jobs[0]; js.Misses == 0 || js.Misses > most || js.CorruptSamples != 0 {
+				t.Errorf("%d misses, want at most %d, %d corrupt", js.Misses, most, js.CorruptSamples)
+			}
+		})
+	}
+}
+
+// TestPackedChangedInPlace: a file has other bytes, of another stored length, with the same size and time. Once its sum is lost, ingest takes
+// the new ones.
+func TestPackedChangedInPlace(t *testing.T) {
+	d := makeDatasetOf(t, 200, func(r *rand.Rand, _ int) int { return 2000 + r.IntN(8000) }, mostlyWords)
+	j := samplerJob(2, 8, 1, false)
+	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 64 << 20, Compress: "lz4"}
+	o, rep := ingested(t, d, in)
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, i := range []int{2, 3, 150} {
+		words(r, d.bytes[i])
+		clear(d.bytes[i][:500]) // so that there is room
+		path := filepath.Join(d.dir, fmt.Sprintf("class-%d", d.label[i]), fmt.Sprintf("%06d.bin", i))
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, d.bytes[i], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, st.ModTime(), st.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sums, err := sample.OpenManifest(filepath.Join(o.Dirs[0], manifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := sample.OpenSums(filepath.Join(o.Dirs[0], sumsName), sums.Fingerprint(), sums.Len())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []sample.Index{2, 3, 150} {
+		file.Forget(i)
+	}
+	if err := errors.Join(file.Close(), sums.Close()); err != nil {
+		t.Fatal(err)
+	}
+	in.Dirs = o.Dirs
+	_, again := ingested(t, d, in)
+	if again.StoredSamples != rep.StoredSamples {
+		t.Errorf("%d samples in the log, %d before", again.StoredSamples, rep.StoredSamples)
+	}
+	e := open(t, o)
+	d.readEpochs(t, e, j, 0, 2)
+	if s := e.Status().Jobs[0]; s.Misses != 0 || s.CorruptSamples != 0 {
+		t.Errorf("%d misses, %d corrupt", s.Misses, s.CorruptSamples)
+	}
+	closeEngine(t, e)
+}

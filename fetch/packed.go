@@ -1,0 +1,117 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"lcache/logfile"
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// packedMemory lends buffers, aligned to pages, for stored bytes that are unpacked somewhere else. Those that are out, with those that are
+// kept for the next who asks, are within a limit.
+type packedMemory struct {
+	limit int64
+	sem   *semaphore.Weighted // bytes
+
+	mu   sync.Mutex // guards the fields that follow
+	kept [][]byte   // idle ones, of keptBytes each
+}
+
+const (
+	keptBytes = 256 << 10 // most samples fit
+	keptMost  = 16
+)
+
+func newPackedMemory(limit int64) *packedMemory {
+	limit = max(limit, keptBytes)
+	return &packedMemory{limit: limit, sem: semaphore.NewWeighted(limit)}
+}
+
+// take waits for n bytes. A smaller buffer may be longer than asked for.
+func (m *packedMemory) take(ctx context.Context, n int) ([]byte, error) {
+	size := max(n, keptBytes)
+	if int64(size) > m.limit {
+		return nil, fmt.Errorf("%d bytes are more than all of it, %d", size, m.limit)
+	}
+	if err := m.sem.Acquire(ctx, int64(size)); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if size > keptBytes {
+		m.dropLocked()
+	} else if k := len(m.kept); k > 0 {
+		buf := m.kept[k-1]
+		m.kept = m.kept[:k-1]
+		return buf, nil
+	}
+	buf, err := offheap.Make[byte](size)
+	if err != nil {
+		m.sem.Release(int64(size))
+	}
+	return buf, err
+}
+
+func (m *packedMemory) give(buf []byte) {
+	size := int64(len(buf))
+	m.mu.Lock()
+	keep := size == keptBytes && len(m.kept) < keptMost
+	if keep {
+		m.kept = append(m.kept, buf)
+	}
+	m.mu.Unlock()
+	if !keep {
+		offheap.Free(buf)
+	}
+	m.sem.Release(size)
+}
+
+// close gives back what is kept; nothing is lent any more.
+func (m *packedMemory) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropLocked()
+}
+
+func (m *packedMemory) dropLocked() {
+	for _, buf := range m.kept {
+		offheap.Free(buf)
+	}
+	m.kept = nil
+}
+
+// errNotAsked is the error of a read by place for which there was no memory in time: it says nothing about the place.
+var errNotAsked = errors.New("no memory to unpack it in time")
+
+// readPacked is readPlace for a sample that is not stored as it is: its stored bytes are read aside, and unpacked into dst, which has its
+// size. A late answer writes to memory of its own, so dst is free for the next supplier.
+func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, index sample.Index, dst []byte) ([]byte, error) {
+	mine, cancel := context.WithTimeout(ctx, f.LogTimeout)
+	defer cancel()
+	n := f.Form.Length(index)
+	if n == 0 {
+		return nil, fmt.Errorf("sample %d: its stored length is not known: %w", index, logfile.ErrHole)
+	}
+	buf, err := f.packed.take(mine, logfile.Span(off, n))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotAsked, err)
+	}
+	data, err := lf.Read(mine, seg, off, n, buf)
+	var pending *logfile.PendingError
+	if errors.As(err, &pending) {
+		f.Stats.Timeouts.Add(1)
+		f.After(pending.Done, func() { f.packed.give(buf) })
+		return nil, err
+	}
+	defer f.packed.give(buf)
+	if err == nil {
+		err = f.Form.Unpack(index, data, dst)
+	}
+	return dst, err
+}

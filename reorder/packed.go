@@ -1,0 +1,181 @@
+package reorder
+
+import (
+	"context"
+	"errors"
+	"time"
+	"unsafe"
+
+	"lcache/sample"
+	"lcache/stored"
+)
+
+// With compression a segment's byte string holds stored bytes, and its slot plain ones. So its blocks are read to scratch memory, and
+// each sample is unpacked from there to the place that it has in the slot: plain bytes lie there in arrival order, too.
+
+// errNotRead is the state of a block that holds nothing of use, or that the disk is not asked for.
+var errNotRead = errors.New("block is not read")
+
+// place gives the arrivals their places in the slot. A Logfile that a crash has left holes in may hold more samples than there is room for: the
+// last of them have none.
+func (l *load) place() {
+	at := uint64(0)
+	for i := range l.arrivals {
+		a := &l.arrivals[i]
+		size := (uint64(l.p.Sizes[a.index]) + uint64(l.p.Align) - 1) / uint64(l.p.Align) * uint64(l.p.Align)
+		if at+size > uint64(len(l.mem)) {
+			a.at = noPlace
+			continue
+		}
+		a.at = at
+		at += size
+	}
+	l.room = at
+}
+
+// readPacked reads the blocks that samples lie in, as fast as scratch memory comes free. One load at a time does that: two that each
+// hold a part of what their next sample needs would wait for each other.
+func (l *load) readPacked() {
+	l.p.reading.Lock()
+	defer l.p.reading.Unlock()
+	needed := l.needed()
+	hangs := false
+	for j := range l.blocks {
+		if !needed[j] {
+			l.arrived(j, errNotRead)
+			continue
+		}
+		var buf []byte
+		if !hangs {
+			var ok bool
+			buf, ok = l.p.scratch.take()
+			hangs = !ok
+		}
+		if hangs { // of this load nothing more is read: the disk has had its time
+			l.skip(j)
+			continue
+		}
+		l.mu.Lock()
+		l.bufs[j] = buf
+		l.blocks[j] = blockPending
+		l.p.progress.Store(time.Now().UnixNano()) // its time begins now, however long memory was waited for
+		l.mu.Unlock()
+		l.line.Log.ReadBlock(l.seg, j, buf, func(err error) { l.arrived(j, err) })
+	}
+}
+
+// needed marks the blocks that a sample lies in.
+func (l *load) needed() []bool {
+	needed := make([]bool, len(l.blocks))
+	w := uint64(l.p.Block)
+	for i := range l.arrivals {
+		a := &l.arrivals[i]
+		for j := a.off / w; j <= (a.off+l.stored(a)-1)/w && j < uint64(len(needed)); j++ {
+			needed[j] = true
+		}
+	}
+	return needed
+}
+
+// skip gives up on a block before it is read.
+func (l *load) skip(j int) {
+	l.mu.Lock()
+	l.pending--
+	l.blocks[j] = blockLate
+	l.advance()
+	l.mu.Unlock()
+}
+
+// giveBack returns the scratch memory of blocks [l.returned, upto), but of those that may still be written to. l.mu is held.
+func (l *load) giveBack(upto int) {
+	for ; l.returned < upto; l.returned++ {
+		if buf := l.bufs[l.returned]; buf != nil && l.blocks[l.returned] == blockHere {
+			l.bufs[l.returned] = nil
+			l.p.scratch.give(buf)
+		}
+	}
+}
+
+// pieces calls f for each part of a sample's stored bytes, in order. Its blocks are here.
+func (l *load) pieces(a *arrival, f func(part []byte)) {
+	w := uint64(l.p.Block)
+	for off, end := a.off, a.off+l.stored(a); off < end; {
+		stop := min(end, (off/w+1)*w)
+		f(l.bufs[off/w][off%w : off%w+stop-off])
+		off = stop
+	}
+}
+
+// unpack brings a sample to its place in the slot, which has its size, and gives its stored bytes in one piece, until w.done. What it
+// brought is still to be checked.
+func (l *load) unpack(w *worker, a *arrival, place []byte) (data []byte, ok bool) {
+	data = l.whole(w, a, place)
+	if unsafe.SliceData(data) == unsafe.SliceData(place) {
+		return data, true
+	}
+	return data, l.p.Form.Unpack(a.index, data, place) == nil
+}
+
+// whole puts the pieces of a sample together: where it is stored as it is, at its place.
+func (l *load) whole(w *worker, a *arrival, place []byte) (data []byte) {
+	parts := 0
+	l.pieces(a, func(part []byte) { data = part; parts++ })
+	if parts == 1 {
+		return data
+	}
+	data = place
+	if l.p.Form.Packed(a.index) {
+		data = w.room(l.p, int(l.stored(a)))
+	}
+	to := data
+	l.pieces(a, func(part []byte) { to = to[copy(to, part):] })
+	return data
+}
+
+// worker is what one of the goroutines keeps between samples.
+type worker struct {
+	buf    []byte // for the pieces of a sample of at most a block
+	shared bool   // the pass's buffer is lent to it
+}
+
+// room lends n bytes until done. Large samples share one buffer, which is as large as they are.
+func (w *worker) room(p *Pass, n int) []byte {
+	if n <= p.Block {
+		if w.buf == nil {
+			w.buf = make([]byte, p.Block)
+		}
+		return w.buf[:n]
+	}
+	p.large.Lock()
+	w.shared = true
+	if len(p.largeBuf) < n {
+		p.largeBuf = make([]byte, n)
+	}
+	return p.largeBuf[:n]
+}
+
+func (w *worker) done(p *Pass) {
+	if w.shared {
+		w.shared = false
+		p.large.Unlock()
+	}
+}
+
+// appendPacked is append for plain bytes.
+func (p *Pass) appendPacked(t *Target, seg uint32, index sample.Index, plain []byte) error {
+	ctx, cancel := context.WithTimeout(p.ctx, p.WriteTimeout)
+	defer cancel()
+	return p.Form.Pack(ctx, index, plain, func(data []byte) error { return p.append(t, seg, index, data) })
+}
+
+// dropped counts and tells that a sample is not written on. That the log has no room for it is a fact of the dataset, and told once.
+func (p *Pass) dropped(index sample.Index, err error) {
+	p.Stats.Dropped.Add(1)
+	if !errors.Is(err, stored.ErrRoom) {
+		p.Logger.Warn("a sample is not in the next epoch's log and will be read from the source", "sample", index, "error", err)
+		return
+	}
+	p.full.Do(func() {
+		p.Logger.Warn("the data compresses less than expected: samples that the log has no room for are read from the source in every epoch")
+	})
+}
