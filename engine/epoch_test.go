@@ -32,11 +32,7 @@ type dataset struct {
 // makeDataset writes n files in classes, of sizes that size draws, with bytes that don't compress.
 func makeDataset(t testing.TB, n int, size func(r *rand.Rand, i int) int) *dataset {
 	t.Helper()
-	return makeDatasetOf(t, n, size, func(r *rand.Rand, _ int, b []byte) {
-		for k := range b {
-			b[k] = byte(r.Uint32())
-		}
-	})
+	return makeDatasetOf(t, n, size, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
 }
 
 func makeDatasetOf(t testing.TB, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {

@@ -53,7 +53,7 @@ func TestNthFault(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			for n := int64(1 + rand.IntN(step)); ; n += int64(step) {
-				if !d.withFault(t, f, n) || t.Failed() {
+				if !d.withFault(t, f, n, "") || t.Failed() {
 					return
 				}
 			}
@@ -61,8 +61,35 @@ func TestNthFault(t *testing.T) {
 	}
 }
 
+// TestNthFaultPacked is TestNthFault with compression, for the faults that leave other bytes behind or none.
+func TestNthFaultPacked(t *testing.T) {
+	step := 11
+	if os.Getenv("LCACHE_FAULTS") == "all" {
+		step = 1
+	}
+	d := makeDatasetOf(t, 90, func(r *rand.Rand, i int) int {
+		if i%30 == 0 {
+			return 600 << 10
+		}
+		return r.IntN(60_000)
+	}, mostlyWords)
+	for _, f := range faults {
+		switch f.name {
+		case "EIO", "EIO for good", "torn", "misplaced", "bit flip":
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel()
+				for n := int64(1 + rand.IntN(step)); ; n += int64(step) {
+					if !d.withFault(t, f, n, "lz4") || t.Failed() {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
 // withFault is one run; it reports whether the fault happened.
-func (d *dataset) withFault(t *testing.T, f fault, n int64) bool {
+func (d *dataset) withFault(t *testing.T, f fault, n int64, compress string) bool {
 	t.Helper()
 	j := samplerJob(4, 8, 1, true)
 	dir, err := os.MkdirTemp(t.TempDir(), "")
@@ -70,7 +97,10 @@ func (d *dataset) withFault(t *testing.T, f fault, n int64) bool {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	quiet := IngestOptions{Job: j, Source: d.dir, Dirs: []string{dir}, Block: 128 << 10, Memory: 24 << 20, IO: testIO()}
+	quiet := IngestOptions{Job: j, Source: d.dir, Dirs: []string{dir}, Block: 128 << 10, Memory: 24 << 20, IO: testIO(), Compress: compress}
+	if compress != "" {
+		quiet.Memory *= 2
+	}
 	if _, err := Ingest(context.Background(), quiet); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +115,7 @@ func (d *dataset) withFault(t *testing.T, f fault, n int64) bool {
 			return blockio.Fault{}
 		})
 	}
-	o := Options{Dirs: []string{dir}, IO: io, Memory: 24 << 20, Patience: 50 * time.Millisecond, BlockTimeout: time.Second}
+	o := Options{Dirs: []string{dir}, IO: io, Memory: quiet.Memory, Patience: 50 * time.Millisecond, BlockTimeout: time.Second}
 	for half := range 2 {
 		e, err := Open(context.Background(), o)
 		if err != nil {

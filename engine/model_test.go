@@ -70,7 +70,11 @@ type modelClient struct {
 func newModel(t *testing.T, seed uint64) *model {
 	r := rand.New(rand.NewPCG(seed, 1))
 	m := &model{t: t, r: r}
-	m.d = makeDataset(t, 100+r.IntN(900), func(_ *rand.Rand, i int) int {
+	compress, content := "", func(r *rand.Rand, _ int, b []byte) { noise(r, b) }
+	if r.IntN(3) == 0 {
+		compress, content = "lz4", mostlyWords
+	}
+	m.d = makeDatasetOf(t, 100+r.IntN(900), func(_ *rand.Rand, i int) int {
 		switch r.IntN(20) {
 		case 0:
 			return 0
@@ -80,10 +84,10 @@ func newModel(t *testing.T, seed uint64) *model {
 			return r.IntN(400 << 10)
 		}
 		return r.IntN(12_000)
-	})
+	}, content)
 	world := []int{1, 2, 3, 8}[r.IntN(4)]
 	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
-	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: 200 << 20, NoPrefill: r.IntN(3) == 0}
+	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: 200 << 20, NoPrefill: r.IntN(3) == 0, Compress: compress}
 	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20
 	}

@@ -18,6 +18,7 @@ import (
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/staging"
+	"lcache/stored"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,6 +51,8 @@ type spec struct {
 	sizes   []uint32
 	slots   int // 0: 2
 	workers int
+	packed  bool
+	scratch int // with packed: blocks more than the largest sample needs
 	pass    reorder.Options
 	fetch   fetch.Options
 }
@@ -65,18 +68,38 @@ func newBed(t *testing.T, s spec) *bed {
 	if s.slots == 0 {
 		s.slots = 2
 	}
-	b := &bed{t: t, io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: s.sizes, Block: block, Places: blocksOf(s.sizes) + slack, Fetch: s.fetch,
+	b := &bed{t: t, io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: s.sizes, Block: block, Places: s.blocks() + slack, Packed: s.packed, Fetch: s.fetch,
 		Log:     logfile.Options{IO: io, Spare: 4, AsideErrors: 1 << 30, Deadline: time.Hour},
 		Staging: staging.Options{Slots: s.slots, SlotBytes: capacity + block, SideBytes: 1 << 20}})}
 	o := s.pass
 	o.Staging, o.Fetcher, o.Locations, o.Sums, o.Sizes, o.Logger = b.Staging, b.Fetcher, b.Locations, b.Sums, s.sizes, b.Logger
 	o.Align, o.Block, o.Workers = fetchtest.Align, block, s.workers
+	if s.packed {
+		o.Form = b.Form
+		if o.Scratch, err = blockio.Alloc((int(slices.Max(s.sizes)+block-1)/block + 1 + s.scratch) * block); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { blockio.Free(o.Scratch) })
+	}
 	b.pass = reorder.New(o)
 	t.Cleanup(func() {
 		blockio.Inject(io, nil)
 		b.closePass()
 	})
 	return b
+}
+
+// blocks that the samples take in the log.
+func (s spec) blocks() int {
+	if !s.packed {
+		return blocksOf(s.sizes)
+	}
+	total, t := 0, stored.Trial{Align: fetchtest.Align}
+	for i, n := range s.sizes {
+		total += padded(n)
+		t.Add(fetchtest.Content(sample.Index(i), n, i%3 != 0))
+	}
+	return int(t.Stored(uint64(total), len(s.sizes)))/block + 1
 }
 
 func (b *bed) closePass() {

@@ -25,6 +25,7 @@ import (
 	"lcache/sample"
 	"lcache/source"
 	"lcache/staging"
+	"lcache/stored"
 )
 
 // Align is the alignment of samples in segments and slots.
@@ -35,6 +36,7 @@ type Options struct {
 	Sizes   []uint32
 	Log     logfile.Options // IO is the caller's; Sizes, Fingerprint and Lost are filled in
 	Block   int             // 0: 4096
+	Packed  bool            // two of three samples are compressible, and the log holds them so
 	Places  int             // of the arena; 0: twice what the samples take, and 64
 	Staging staging.Options // Samples and Align are filled in; no slots: one of a block
 	Fetch   fetch.Options   // Jobs and timeouts
@@ -48,13 +50,16 @@ type Bed struct {
 	Source    *Source
 	Manifest  *sample.Manifest
 	Sums      *sample.Sums
+	Lengths   *sample.Lengths // with Packed
+	Form      *stored.Form    // with Packed
 	Store     *logfile.Store
 	Locations *metaindex.Locations
 	Staging   *staging.Staging
 	Fetcher   *fetch.Fetcher
 	Logger    *slog.Logger
 
-	t testing.TB
+	t      testing.TB
+	packed bool
 
 	mu        sync.Mutex // guards the fields that follow
 	recovered [2]bool
@@ -65,9 +70,12 @@ type Bed struct {
 func New(t testing.TB, o Options) *Bed {
 	t.Helper()
 	root := t.TempDir()
-	b := &Bed{t: t, Sizes: o.Sizes, Dir: filepath.Join(root, "source"), CacheDir: filepath.Join(root, "cache"), lost: map[sample.Index]int{},
+	b := &Bed{t: t, packed: o.Packed, Sizes: o.Sizes, Dir: filepath.Join(root, "source"), CacheDir: filepath.Join(root, "cache"), lost: map[sample.Index]int{},
 		Logger: slog.New(slog.DiscardHandler)}
 	b.makeSource(filepath.Join(root, "manifest"), filepath.Join(root, "sums"))
+	if o.Packed {
+		b.openForm(filepath.Join(root, "stored"))
+	}
 	b.openStore(o)
 	var err error
 	if b.Locations, err = metaindex.NewLocations(len(o.Sizes), Align); err != nil {
@@ -82,6 +90,9 @@ func New(t testing.TB, o Options) *Bed {
 	}
 	f := o.Fetch
 	f.Staging, f.Locations, f.Manifest, f.Sums, f.Source, f.Logger = b.Staging, b.Locations, b.Manifest, b.Sums, b.Source, b.Logger
+	if f.Form = b.Form; f.PackedBytes == 0 {
+		f.PackedBytes = 16 << 20
+	}
 	f.Logfile = func(slot int) *logfile.Logfile { return b.Store.Logfiles()[slot] }
 	f.Recovered = b.isRecovered
 	b.Fetcher = fetch.New(f)
@@ -120,6 +131,15 @@ func (b *Bed) makeSource(manifest, sums string) {
 	}
 }
 
+func (b *Bed) openForm(path string) {
+	b.t.Helper()
+	var err error
+	if b.Lengths, err = sample.OpenLengths(path, b.Manifest.Fingerprint(), b.Sizes); err != nil {
+		b.t.Fatal(err)
+	}
+	b.Form = stored.New(b.Sizes, b.Lengths, Align, 1<<40)
+}
+
 func (b *Bed) openStore(o Options) {
 	b.t.Helper()
 	if o.Block == 0 {
@@ -136,6 +156,9 @@ func (b *Bed) openStore(o Options) {
 		b.t.Fatal(err)
 	}
 	o.Log.Sizes, o.Log.Fingerprint, o.Log.Lost = b.Sizes, b.Manifest.Fingerprint(), b.noteLost
+	if b.Form != nil {
+		o.Log.Sizes = b.Lengths.All()
+	}
 	var err error
 	if b.Store, err = logfile.Open([]string{b.CacheDir}, o.Log); err != nil {
 		b.t.Fatal(err)
@@ -157,6 +180,11 @@ func (b *Bed) close(o staging.Options) {
 	b.Locations.Free()
 	if err := b.Sums.Close(); err != nil {
 		b.t.Error(err)
+	}
+	if b.Lengths != nil {
+		if err := b.Lengths.Close(); err != nil {
+			b.t.Error(err)
+		}
 	}
 	if err := b.Manifest.Close(); err != nil {
 		b.t.Error(err)
@@ -195,13 +223,20 @@ func (b *Bed) CheckIdle(o staging.Options) {
 func (b *Bed) Name(i sample.Index) string { return fmt.Sprintf("sample-%06d", i) }
 
 // Content is the bytes of a sample.
-func (b *Bed) Content(i sample.Index) []byte {
-	buf := make([]byte, b.Sizes[i]+8)
+func (b *Bed) Content(i sample.Index) []byte { return Content(i, b.Sizes[i], b.packed && i%3 != 0) }
+
+// Content is the bytes of a sample of some size, which may be compressible.
+func Content(i sample.Index, size uint32, words bool) []byte {
+	buf := make([]byte, size+8)
 	r := rand.NewPCG(uint64(i), 17)
 	for k := 0; k+8 <= len(buf); k += 8 {
-		binary.LittleEndian.PutUint64(buf[k:], r.Uint64())
+		v := r.Uint64()
+		if words {
+			v &= 0xff // seven bytes of eight are zero
+		}
+		binary.LittleEndian.PutUint64(buf[k:], v)
 	}
-	return buf[:b.Sizes[i]]
+	return buf[:size]
 }
 
 // Is reports whether data is what sample i must be, and fails the test if not.
@@ -237,12 +272,27 @@ func (b *Bed) Fill(l *logfile.Logfile, seg int, indices ...sample.Index) {
 	b.t.Helper()
 	for _, i := range indices {
 		data := b.Content(i)
-		off, err := l.Append(context.Background(), seg, i, data)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		var off uint64
+		b.stored(i, func(stored []byte) (err error) {
+			off, err = l.Append(context.Background(), seg, i, stored)
+			return err
+		})
 		b.Sums.Set(i, sample.Sum(data))
 		b.Locations.Set(i, b.Locations.At(l.Slot(), seg, off))
+	}
+}
+
+// stored lends f what the log holds of a sample.
+func (b *Bed) stored(i sample.Index, f func(data []byte) error) {
+	b.t.Helper()
+	var err error
+	if b.Form == nil {
+		err = f(b.Content(i))
+	} else {
+		err = b.Form.Pack(context.Background(), i, b.Content(i), f)
+	}
+	if err != nil {
+		b.t.Fatal(err)
 	}
 }
 
@@ -259,7 +309,8 @@ func (b *Bed) Scramble(i sample.Index) (places int) {
 		b.t.Fatal(err)
 	}
 	defer f.Close()
-	content := b.Content(i)
+	var content []byte
+	b.stored(i, func(data []byte) error { content = bytes.Clone(data); return nil })
 	key := content[:min(len(content), 64)]
 	for at := bytes.Index(arena, key); at >= 0; {
 		if _, err := f.WriteAt([]byte{^content[len(key)/2]}, int64(at+len(key)/2)); err != nil {
