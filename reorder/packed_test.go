@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"lcache/blockio"
-	"lcache/fetch"
 	"lcache/reorder"
 	"lcache/sample"
 )
@@ -98,7 +97,7 @@ func TestPackedMissing(t *testing.T) {
 func TestPackedLateBlock(t *testing.T) {
 	const n = 40
 	for nth := range int64(6) {
-		b := newBed(t, spec{sizes: packedSizes(n, 40), workers: 2, slots: 1, packed: true, scratch: 8, pass: reorder.Options{BlockTimeout: soon}, fetch: fetch.Options{LogTimeout: soon}})
+		b := newBed(t, spec{sizes: packedSizes(n, 40), workers: 2, slots: 1, packed: true, scratch: 8, pass: reorder.Options{BlockTimeout: soon}})
 		l := b.filled(0, permutation(n, 40), 40)
 		next, segment := b.line(1, permutation(n, 41))
 		target := b.aim(next, segment)
@@ -130,7 +129,7 @@ func TestPackedLateBlock(t *testing.T) {
 // A disk that does not answer at all ends neither the load nor, once it does, the pass: samples come from the source meanwhile.
 func TestPackedDiskHangs(t *testing.T) {
 	const n = 60
-	b := newBed(t, spec{sizes: packedSizes(n, 44), workers: 2, slots: 1, packed: true, pass: reorder.Options{BlockTimeout: soon}, fetch: fetch.Options{LogTimeout: soon}})
+	b := newBed(t, spec{sizes: packedSizes(n, 44), workers: 2, slots: 1, packed: true, pass: reorder.Options{BlockTimeout: soon}})
 	l := b.filled(0, permutation(n, 44), 44)
 	next, segment := b.line(1, permutation(n, 45))
 	target := b.aim(next, segment)
