@@ -186,7 +186,7 @@ func (c *core) openStore(o IO, memory int64) (err error) {
 		return err
 	}
 	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: sizes,
-		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout})
+		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout})
 	if err != nil {
 		return err
 	}

@@ -185,11 +185,6 @@ func (in *ingest) read(ctx context.Context) error {
 	if err := in.target.WriteTails(ctx); err != nil {
 		return err
 	}
-	if c.lengths != nil { // before the blocks that can't be read without them
-		if err := c.lengths.Sync(); err != nil {
-			return err
-		}
-	}
 	if err := in.target.Seal(ctx); err != nil {
 		return fmt.Errorf("make the log durable: %w", err)
 	}

@@ -184,6 +184,13 @@ func (c *core) closeLengths() error {
 	return l.Close()
 }
 
+func (c *core) syncLengths() error {
+	if c.lengths == nil {
+		return nil
+	}
+	return c.lengths.Sync()
+}
+
 // storedSize is how many bytes a sample that is in the log takes there.
 func (c *core) storedSize(index sample.Index) int {
 	if c.form != nil {

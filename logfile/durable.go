@@ -79,6 +79,9 @@ func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 	defer s.syncMu.Unlock()
 	slots := s.Logfiles()
 	if s.dirty.Swap(false) {
+		if s.before != nil {
+			s.syncFailed(s.before(), slots[0], slots[1])
+		}
 		failed, unfinished := s.syncDevices(ctx)
 		s.syncFailed(failed, slots[0], slots[1])
 		if unfinished != nil { // not failed: a later one does it

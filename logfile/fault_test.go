@@ -260,6 +260,40 @@ func TestWriteHangs(t *testing.T) {
 }
 
 // A sync that fails is reported by every later Seal and by Close, and not tried again.
+// Lengths that are learnt are durable before the records that need them, and that they can't be made so is an error of the Logfile.
+func TestSyncSizes(t *testing.T) {
+	b := newBed(t, 1, 4096, 40, []uint32{4096, 4096})
+	var before, syncs int
+	var fails error
+	b.opts.SyncSizes = func() error {
+		if before++; syncs != before-1 {
+			t.Errorf("lengths synced after the blocks: %d and %d times", before, syncs)
+		}
+		return fails
+	}
+	b.open()
+	l := b.begin(0, 0, 1, 40, 3)
+	blockio.Inject(b.opts.IO, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Buf == nil {
+			syncs++
+		}
+		return blockio.Fault{}
+	})
+	b.append(l, 0, 0)
+	if err := l.Seal(t.Context()); err != nil || before != 1 || syncs != 1 {
+		t.Errorf("seal: %v, lengths synced %d times, the arena %d times", err, before, syncs)
+	}
+	fails = unix.EIO
+	b.append(l, 0, 1)
+	if err := l.Seal(t.Context()); !isErr(err, unix.EIO) {
+		t.Errorf("seal when lengths can't be synced: %v", err)
+	}
+	blockio.Inject(b.opts.IO, nil)
+	if err := b.s.Close(); !isErr(err, unix.EIO) {
+		t.Errorf("close: %v", err)
+	}
+}
+
 func TestSyncFails(t *testing.T) {
 	b := newBed(t, 2, 4096, 40, []uint32{4096, 4096})
 	b.open()

@@ -39,6 +39,9 @@ type Options struct {
 	CloseTimeout time.Duration
 	// SyncEvery is how often what was written is made durable in the background; 0: only by Seal and Close.
 	SyncEvery time.Duration
+	// SyncSizes makes durable what Sizes has, where that is learnt as samples are appended: a record whose samples' lengths are not known is no
+	// use. It is called before records are made durable. nil: Sizes are fixed.
+	SyncSizes func() error
 
 	trace tracer // for crash tests
 }
@@ -52,6 +55,7 @@ type Store struct {
 	sizes  []uint32
 	print  sample.Fingerprint
 	spare  int
+	before func() error // Options.SyncSizes
 	lost   func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
 	trace  tracer
 
@@ -95,7 +99,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, spare: opts.Spare, lost: opts.Lost, trace: opts.trace,
+	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: opts.trace,
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
