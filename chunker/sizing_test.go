@@ -57,6 +57,52 @@ func TestSizeOfTheDesign(t *testing.T) {
 	}
 }
 
+// With compression space follows from stored bytes and memory from plain ones, and what samples are unpacked from comes on top.
+func TestSizePacked(t *testing.T) {
+	plain := imageNet(1 * mib)
+	packed := plain
+	packed.Packed, packed.Stored = true, plain.Kept/10*7
+	z, err := chunker.Size(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := chunker.Size(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if z.Segment != p.Segment || z.Segments != p.Segments || z.Miss != 0 {
+		t.Errorf("%d segments of %d, misses %d; plain %d of %d", z.Segments, z.Segment, z.Miss, p.Segments, p.Segment)
+	}
+	if z.Room != packed.Stored || z.Arena < packed.Stored || float64(z.Arena) > 1.015*float64(packed.Stored) {
+		t.Errorf("an arena of %d with room for %d, for %d stored bytes", z.Arena, z.Room, packed.Stored)
+	}
+	if want := uint64(32*mib + 16*mib + 1*mib); z.Scratch != want || p.Scratch != 0 {
+		t.Errorf("scratch of %d, want %d; %d without compression, want none", z.Scratch, want, p.Scratch)
+	}
+	// Blocks in scratch; for reads by index 16 MiB and the largest sample; that sample where it is put together and where it is packed.
+	if more := z.Memory - p.Memory; more < z.Scratch+4*16*mib || more > z.Scratch+5*16*mib {
+		t.Errorf("%d bytes of memory more than without compression", more)
+	}
+	packed.Budget = 50e9
+	half, err := chunker.Size(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if half.Arena > packed.Budget || half.Miss == 0 {
+		t.Errorf("an arena of %d for a budget of %d, %d for misses", half.Arena, packed.Budget, half.Miss)
+	}
+	if got, want := float64(packed.Plain(half.Room)), float64(half.Room)/0.7; math.Abs(got/want-1) > 0.001 {
+		t.Errorf("%d bytes on disk hold %.0f, want %.0f", half.Room, got, want)
+	}
+	if packed.Plain(packed.Stored) != packed.Kept || plain.Plain(5) != 5 {
+		t.Error("what holds all holds all, and without compression bytes are bytes")
+	}
+	small := chunker.Facts{Kept: 10e6, Packed: true, Stored: 4e6, Samples: 1000, Largest: 1e6, Batch: 1e6, BatchSamples: 10, Ranks: 1, Devices: 1, Block: 128 << 10}
+	if z, err := chunker.Size(small); err != nil || z.Scratch > 7e6 {
+		t.Errorf("scratch of %d for a log of 4 MB, %v", z.Scratch, err)
+	}
+}
+
 // K is an estimate from means; lines of usual sizes must not have more segments than memory was planned for.
 func TestSizeCoversTheCut(t *testing.T) {
 	for seed := range uint64(8) {
