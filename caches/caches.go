@@ -60,7 +60,7 @@ const (
 )
 
 // files are all that lcache makes in a cache. Longer names are what a rename would have replaced.
-var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "sums", "sums.new", "sums.tmp",
+var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "sums", "sums.new", "sums.tmp", "stored", "stored.new",
 	formatName, formatName + ".tmp", "arena", "journal-0", "journal-0.tmp", "journal-1", "journal-1.tmp", "lcache.sock", "serve.log", openName, lockName}
 
 // Look describes dir. The error wraps ErrNotCache if it is there and is no cache.

@@ -95,6 +95,9 @@ func TestPackedLogHangs(t *testing.T) {
 	for _, x := range extents {
 		b.Staging.Drop(x)
 	}
+	if n := b.Fetcher.Stats.Timeouts.Load(); n != 1 {
+		t.Errorf("%d reads were begun: the memory of the first is not free before its answer is in", n)
+	}
 	if used := b.Staging.SideUsed(); used != 0 {
 		t.Errorf("%d bytes of side memory are held for a late answer that does not go there", used)
 	}

@@ -40,7 +40,7 @@ import (
 //	 6? partstarts  u32[n+1]: sample i has the parts [partstarts[i], partstarts[i+1])
 //	 7? parts       {ext u32, size u32}[partstarts[n]]; ext is a place in exts
 //	 8? exts        strings
-//	 9  (stored lengths u32[n]: reserved for samples stored compressed; never in version 1)
+//	 9  (reserved, never in version 1; what samples take in a log that compresses is no fact of the listing: see lengths.go)
 //	10  nameoffs    u64[n+1]: name i is names[nameoffs[i]:nameoffs[i+1]]
 //	11  names       the names' bytes, back to back
 //
@@ -72,13 +72,13 @@ const (
 	secPartStarts
 	secParts
 	secExts
-	secStored // reserved
+	secReserved
 	secNameOffs
 	secNames
 )
 
 var sectionNames = [...]string{secSizes: "sizes", secLabels: "labels", secVersions: "versions", secNameHashes: "name hashes", secClasses: "classes",
-	secPartStarts: "part starts", secParts: "parts", secExts: "extensions", secStored: "stored lengths", secNameOffs: "name offsets", secNames: "names"}
+	secPartStarts: "part starts", secParts: "parts", secExts: "extensions", secReserved: "reserved", secNameOffs: "name offsets", secNames: "names"}
 
 // section is a row of the table.
 type section struct {
@@ -179,7 +179,7 @@ func (h *header) check(length uint64) error {
 	var seen uint32
 	end := uint64(headerSize(len(h.table)))
 	for _, s := range h.table {
-		if s.id == 0 || s.id >= uint32(len(sectionNames)) || s.id == secStored || seen>>s.id != 0 {
+		if s.id == 0 || s.id >= uint32(len(sectionNames)) || s.id == secReserved || seen>>s.id != 0 {
 			return fmt.Errorf("%w: section %d is unknown or out of place", ErrCorrupt, s.id)
 		}
 		seen |= 1 << s.id

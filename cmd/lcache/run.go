@@ -135,7 +135,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 	}
 	o.jobGiven = given("recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param")
 	o.listingGiven = given("ext", "flat")
-	for _, name := range []string{"budget", "memory", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error"} {
+	for _, name := range []string{"budget", "memory", "compress", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error"} {
 		if given(name) {
 			o.serverGiven = append(o.serverGiven, "--"+name)
 		}
