@@ -138,6 +138,28 @@ func TestGoldenSums(t *testing.T) {
 	const golden = "testdata/sums_v1.hex"
 	path := filepath.Join(t.TempDir(), "sums")
 	goldenSums(t, path)
+	checkLearnt(t, path, golden, "Sums of four samples, version 1; the second is unknown.", "sum", 8)
+}
+
+// What a manifest of the same four samples would be stored as.
+func TestGoldenLengths(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stored")
+	l, err := OpenLengths(path, Fingerprint{0: 0x8c, 1: 0x1f, 15: 0xff}, []uint32{100, 5000, 77, 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Set(0, 60)
+	l.Set(2, 77)
+	l.Set(3, 300_000)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkLearnt(t, path, "testdata/stored_v1.hex", "Stored lengths of four samples, version 1; the second is unknown.", "length", 4)
+}
+
+// checkLearnt compares a learnt file of four samples with its golden twin; width is that of its column.
+func checkLearnt(t *testing.T, path, golden, what, column string, width int) {
+	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +170,7 @@ func TestGoldenSums(t *testing.T) {
 	got := append(b[:learntHeader:learntHeader], b[learntData:]...)
 	if *update {
 		a := &annotator{rest: got}
-		a.out.WriteString("# Sums of four samples, version 1; the second is unknown. Made by: go test ./sample -run Golden -update\n")
+		a.out.WriteString("# " + what + " Made by: go test ./sample -run Golden -update\n")
 		a.title("header; zeros up to 4096 are left out here")
 		a.take(8, "magic")
 		a.take(4, "version")
@@ -156,9 +178,9 @@ func TestGoldenSums(t *testing.T) {
 		a.take(8, "samples")
 		a.take(16, "fingerprint of the manifest")
 		a.take(8, "xxh3-64 of the 40 bytes before")
-		a.title("sum")
+		a.title(column)
 		for range 4 {
-			a.take(8, "")
+			a.take(width, "")
 		}
 		a.title("check")
 		for range 4 {
