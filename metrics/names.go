@@ -29,6 +29,7 @@ var names = map[string]about{
 	"cache_slack_bytes":  gauge("Disk space beyond the dataset's, in which the next epoch begins."),
 	"cache_arena_bytes":  gauge("Disk space that is reserved for samples."),
 	"cache_block_bytes":  gauge("Size of a block, the unit of disk I/O."),
+	"cache_compress":     gauge("How samples lie in the log, as a label: lz4 or none."),
 
 	// The job.
 	"source":                     gauge("Where the samples come from, as a label."),
