@@ -165,6 +165,9 @@ func (e *Engine) Status() Status {
 	devices := e.devices()
 	e.mu.Lock()
 	trouble := e.sums.Broken()
+	if trouble == nil && e.lengths != nil {
+		trouble = e.lengths.Broken()
+	}
 	if e.broken != nil {
 		trouble = fmt.Errorf("the next epoch's log can't be begun: %w", e.broken)
 	}

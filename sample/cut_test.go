@@ -44,6 +44,32 @@ func TestSumsCutUnderTheMapping(t *testing.T) {
 	s.Get(n)
 }
 
+// Stored lengths are held in memory: what the log does goes on, and only the next open finds that they are gone.
+func TestLengthsCutUnderTheMapping(t *testing.T) {
+	const n = 10_000
+	path := filepath.Join(t.TempDir(), "lengths")
+	sizes := make([]uint32, n)
+	for i := range sizes {
+		sizes[i] = 100
+	}
+	l, err := OpenLengths(path, Fingerprint{1}, sizes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	l.Set(7, 50)
+	if err := os.Truncate(path, learntData); err != nil {
+		t.Fatal(err)
+	}
+	l.Set(n-1, 60)
+	if got := l.All(); got[7] != 50 || got[n-1] != 60 || l.Get(7) != 50 {
+		t.Errorf("got %d and %d, want 50 and 60", got[7], got[n-1])
+	}
+	if err := l.Broken(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v, want an error that names %s", err, path)
+	}
+}
+
 // A large manifest that is cut short after it was opened still has what was verified; only names come from the file.
 func TestManifestCutAfterOpening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "manifest")

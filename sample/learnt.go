@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -135,6 +136,13 @@ func writeZeros(f *os.File, size int64) error {
 		}
 	}
 	return nil
+}
+
+// guard lets f touch the mapping.
+func (m *learntMap) guard(f func()) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { m.faulted(recover()) }()
+	f()
 }
 
 // faulted takes what a panic brought: a fault of the mapping is noted, anything else goes on.

@@ -2,9 +2,13 @@ package sample
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
+
+	"lcache/offheap"
 )
 
 // The stored lengths are a learnt file, its columns length u32[n] and check u32[n]:
@@ -18,9 +22,13 @@ var lengthsFile = learntFile{magic: "lcachest", name: "stored lengths", entry: 8
 // The offsets of all samples behind one in its block follow from its length. So a length never changes while a log may hold its
 // sample; Forget is for who knows that none does. Set of one sample happens once, before the sample is in the log; other than
 // that Get and Set are safe to call concurrently.
+//
+// They are held in memory, where all that the log does finds them: a page of the file that can't be written, because the disk fails or the
+// file was cut short, costs the next open what it held; Broken says so.
 type Lengths struct {
 	learntMap
-	lengths []uint32
+	lengths []uint32 // outside Go's heap
+	onDisk  []uint32
 	checks  []uint32
 }
 
@@ -34,13 +42,21 @@ func OpenLengths(path string, fp Fingerprint, sizes []uint32) (*Lengths, error) 
 		return nil, err
 	}
 	b := m.mapped[learntData:]
-	l := &Lengths{learntMap: m, lengths: column[uint32](b[:4*n]), checks: column[uint32](b[4*n:])}
-	for i, length := range l.lengths {
-		unused := length == 0 && l.checks[i] == 0 // most of a new file: leave its pages alone
-		if !unused && (length == 0 || length > sizes[i] || l.checks[i] != lengthCheck(length, Index(i))) {
-			l.Forget(Index(i))
-		}
+	l := &Lengths{learntMap: m, onDisk: column[uint32](b[:4*n]), checks: column[uint32](b[4*n:])}
+	if l.lengths, err = offheap.Make[uint32](n); err != nil {
+		return nil, errors.Join(fmt.Errorf("stored lengths of %d samples: %w", n, err), l.close())
 	}
+	l.guard(func() {
+		for i, length := range l.onDisk {
+			switch {
+			case length == 0 && l.checks[i] == 0: // most of a new file: leave its pages alone
+			case length == 0 || length > sizes[i] || l.checks[i] != lengthCheck(length, Index(i)):
+				l.onDisk[i], l.checks[i] = 0, 0
+			default:
+				l.lengths[i] = length
+			}
+		}
+	})
 	return l, nil
 }
 
@@ -57,12 +73,18 @@ func (l *Lengths) Get(i Index) uint32 { return atomic.LoadUint32(&l.lengths[i]) 
 // Set makes the stored length of sample i known: 1 … its size. It reaches the disk some time later, or with Sync.
 func (l *Lengths) Set(i Index, length uint32) {
 	atomic.StoreUint32(&l.lengths[i], length)
-	atomic.StoreUint32(&l.checks[i], lengthCheck(length, i))
+	l.guard(func() {
+		atomic.StoreUint32(&l.onDisk[i], length)
+		atomic.StoreUint32(&l.checks[i], lengthCheck(length, i))
+	})
 }
 
 // Forget makes the stored length of sample i unknown. No log may hold the sample.
 func (l *Lengths) Forget(i Index) {
-	atomic.StoreUint32(&l.checks[i], 0)
+	l.guard(func() {
+		atomic.StoreUint32(&l.checks[i], 0)
+		atomic.StoreUint32(&l.onDisk[i], 0)
+	})
 	atomic.StoreUint32(&l.lengths[i], 0)
 }
 
@@ -72,6 +94,7 @@ func (l *Lengths) All() []uint32 { return l.lengths }
 // Close syncs and unmaps; what All gave is gone.
 func (l *Lengths) Close() error {
 	err := l.close()
-	l.lengths, l.checks = nil, nil
+	offheap.Free(l.lengths)
+	l.lengths, l.onDisk, l.checks = nil, nil, nil
 	return err
 }

@@ -70,17 +70,15 @@ func (s *Sums) Get(i Index) (sum uint64, known bool) {
 
 // Set makes the sum of sample i known. It reaches the disk some time later, or with Sync.
 func (s *Sums) Set(i Index, sum uint64) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { s.faulted(recover()) }()
-	atomic.StoreUint64(&s.sums[i], sum)
-	atomic.StoreUint32(&s.checks[i], checkOf(sum, i))
+	s.guard(func() {
+		atomic.StoreUint64(&s.sums[i], sum)
+		atomic.StoreUint32(&s.checks[i], checkOf(sum, i))
+	})
 }
 
 // Forget makes the sum of sample i unknown.
 func (s *Sums) Forget(i Index) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { s.faulted(recover()) }()
-	atomic.StoreUint32(&s.checks[i], 0)
+	s.guard(func() { atomic.StoreUint32(&s.checks[i], 0) })
 }
 
 // Known counts the samples whose sum is known. It looks at every entry, 12 bytes a sample: ask at start, not once a batch.
