@@ -23,17 +23,23 @@ import (
 
 // A Cache is one directory of a cache. Of a cache over several directories each is one, and only the first knows the source.
 type Cache struct {
-	Dir     string          `json:"dir"`
-	Source  string          `json:"source"` // "": not known here
-	Bytes   int64           `json:"bytes"`  // what its files take on disk
-	LastUse time.Time       `json:"last_use"`
-	Pid     int             `json:"pid"` // of who uses it now; 0: nobody
-	Part    int             `json:"part"`
-	Parts   int             `json:"parts"` // directories that the cache has; Part counts from 0
-	Exts    []string        `json:"-"`
-	Flat    bool            `json:"-"`
+	Dir     string    `json:"dir"`
+	Source  string    `json:"source"` // "": not known here
+	Bytes   int64     `json:"bytes"`  // what its files take on disk
+	LastUse time.Time `json:"last_use"`
+	Pid     int       `json:"pid"` // of who uses it now; 0: nobody
+	Part    int       `json:"part"`
+	Parts   int       `json:"parts"` // directories that the cache has; Part counts from 0
+	Listing `json:"-"`
 	Memory  int64           `json:"-"` // as given to ingest; 0: not given
 	Job     json.RawMessage `json:"-"` // as ingest was given it; nil: not known here
+}
+
+// A Listing is what of a source a cache lists, and as what: the flags of ingest that say so.
+type Listing struct {
+	Exts   []string `json:"exts"`
+	Flat   bool     `json:"flat"`
+	Labels string   `json:"labels"` // a file, absolute
 }
 
 // ErrNotCache says that a directory is not a cache.
@@ -112,17 +118,17 @@ func (c *Cache) readFormat() bool {
 func (c *Cache) readJob() bool {
 	b, err := readSmall(filepath.Join(c.Dir, jobName))
 	var j struct {
-		Schema int             `json:"schema"`
-		Source string          `json:"source"`
-		Exts   []string        `json:"exts"`
-		Flat   bool            `json:"flat"`
+		Schema int    `json:"schema"`
+		Source string `json:"source"`
+		Listing
 		Memory int64           `json:"memory"`
 		Job    json.RawMessage `json:"job"`
 	}
 	if err != nil || json.Unmarshal(b, &j) != nil || j.Schema < 1 || j.Source == "" {
 		return false
 	}
-	c.Source, c.Exts, c.Flat, c.Memory, c.Job = j.Source, j.Exts, j.Flat, j.Memory, j.Job
+	c.Source, c.Memory, c.Job = j.Source, j.Memory, j.Job
+	c.Listing = j.Listing
 	return true
 }
 

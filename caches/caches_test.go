@@ -190,22 +190,22 @@ func TestRemoveLink(t *testing.T) {
 func TestFolder(t *testing.T) {
 	for _, c := range []struct {
 		source string
-		exts   []string
-		flat   bool
+		as     Listing
 		want   string
 	}{
-		{"/data/train", nil, false, "train-198aece3"},
-		{"/data/train", []string{".jpg", ".png"}, false, "train-cabd17d3"},
-		{"/data/train", []string{"jpg"}, true, "train-34cd0918"},
-		{"/data/train", nil, true, "train-413d6274"},
-		{"/", nil, false, "root-8a5edab2"},
-		{"/d/ä b", nil, false, "ä_b-59a74698"},
-		{"/x/f\xff", nil, false, "f_-c9e270a2"},
-		{"s3://bucket/imagenet/train", nil, false, "train-416a9d1d"},
-		{"/x/" + strings.Repeat("n", 100), nil, false, strings.Repeat("n", 80) + "-abcccf57"},
+		{"/data/train", Listing{}, "train-198aece3"},
+		{"/data/train", Listing{Exts: []string{".jpg", ".png"}}, "train-cabd17d3"},
+		{"/data/train", Listing{Exts: []string{"jpg"}, Flat: true}, "train-34cd0918"},
+		{"/data/train", Listing{Flat: true}, "train-413d6274"},
+		{"/data/train", Listing{Flat: true, Labels: "/data/train.csv"}, "train-7bb474a8"},
+		{"/", Listing{}, "root-8a5edab2"},
+		{"/d/ä b", Listing{}, "ä_b-59a74698"},
+		{"/x/f\xff", Listing{}, "f_-c9e270a2"},
+		{"s3://bucket/imagenet/train", Listing{}, "train-416a9d1d"},
+		{"/x/" + strings.Repeat("n", 100), Listing{}, strings.Repeat("n", 80) + "-abcccf57"},
 	} {
-		if got := Folder(c.source, c.exts, c.flat); got != c.want {
-			t.Errorf("%q %v %v: got %s, want %s", c.source, c.exts, c.flat, got, c.want)
+		if got := Folder(c.source, c.as); got != c.want {
+			t.Errorf("%q %+v: got %s, want %s", c.source, c.as, got, c.want)
 		}
 	}
 }

@@ -23,9 +23,9 @@ func DefaultRoot() (root, from string, err error) {
 }
 
 // Folder is the name of a source's folder in a root: <last name of the source>-<8 hex>. The digits stand for the whole source, which
-// must be absolute, and for which of its files are listed, so that sources of one name do not meet. The Python client makes the same
+// must be absolute, and for how it is listed, so that sources of one name do not meet. The Python client makes the same
 // names: tests on both sides hold the same examples.
-func Folder(source string, exts []string, flat bool) string {
+func Folder(source string, l Listing) string {
 	name := strings.TrimRight(source, "/")
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	var clean []rune
@@ -42,11 +42,14 @@ func Folder(source string, exts []string, flat bool) string {
 		clean = []rune("root")
 	}
 	key := source
-	if len(exts) > 0 {
-		key += "\x00--ext=" + strings.Join(exts, ",")
+	if len(l.Exts) > 0 {
+		key += "\x00--ext=" + strings.Join(l.Exts, ",")
 	}
-	if flat {
+	if l.Flat {
 		key += "\x00--flat"
+	}
+	if l.Labels != "" {
+		key += "\x00--labels=" + l.Labels
 	}
 	sum := sha256.Sum256([]byte(key))
 	return string(clean) + "-" + hex.EncodeToString(sum[:4])

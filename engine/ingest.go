@@ -29,6 +29,7 @@ type IngestOptions struct {
 	Source         string
 	Exts           []string
 	Flat           bool
+	Labels         string // a CSV file of name,label; "": the folders' labels
 	Dirs           []string
 	Job            Job
 	Budget, Memory int64 // bytes; 0: the default

@@ -14,7 +14,8 @@ import (
 // within a class come its folders sorted by their whole path (so "a", "a-b", "a/b": not the order of a depth-first walk),
 // and within a folder its files, sorted. Links to folders are followed. Files beside the class folders are left out.
 // As there, a class folder without a file is an error. Other than there, so is what would be left out silently or would
-// fail later: what can't be read, a link to nothing, a loop of links, what is not a regular file.
+// fail later: what can't be read, a link to nothing, a loop of links, what is not a regular file. A file of labels changes the
+// classes and labels and leaves the order as it is; then a top folder without a file is no error.
 func (d *dir) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {
 	classes, folders, err := d.list(ctx, progress)
 	if err != nil {
@@ -38,6 +39,11 @@ func (d *dir) List(ctx context.Context, progress func(samples int)) ([]string, [
 		}
 		entries = append(entries, f.files...)
 		folders[i].files = nil // a listing of many millions should not be held twice
+	}
+	if d.opts.Labels != "" {
+		if classes, err = applyLabels(d.opts.Labels, entries); err != nil {
+			return nil, nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+		}
 	}
 	return classes, entries, nil
 }
@@ -80,6 +86,9 @@ func (d *dir) checkFound(classes []string, folders []folder, total int) error {
 	}
 	if total == 0 {
 		return fmt.Errorf("%w: it holds no file%s", ErrEmpty, of)
+	}
+	if d.opts.Labels != "" {
+		return nil
 	}
 	full := make([]bool, len(classes))
 	for _, f := range folders {

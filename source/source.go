@@ -37,9 +37,10 @@ type Source interface {
 
 // Options of a source.
 type Options struct {
-	Exts []string // keep only files that end so, in any case of ASCII letters ("jpg" and ".jpg" are the same); none: keep all
-	Flat bool     // one sorted list with label 0, whatever folders there are
-	Jobs int      // listing: this many requests side by side; 0: DefaultJobs
+	Exts   []string // keep only files that end so, in any case of ASCII letters ("jpg" and ".jpg" are the same); none: keep all
+	Flat   bool     // one sorted list with label 0, whatever folders there are
+	Labels string   // listing: a CSV file of name,label, which takes the place of the folders' labels; "": none
+	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
 }
 
 // DefaultJobs is how many requests a listing has under way.

@@ -84,6 +84,27 @@ func (d dirs) Set(text string) error {
 	return nil
 }
 
+// file is a flag that names a file, made absolute: what it says is kept in the cache.
+type file struct{ to *string }
+
+func (f file) Type() string { return "FILE" }
+func (f file) String() string {
+	if f.to == nil {
+		return ""
+	}
+	return *f.to
+}
+
+func (f file) Set(text string) (err error) {
+	if text == "" {
+		return fmt.Errorf("names no file")
+	}
+	if *f.to, err = filepath.Abs(text); err != nil {
+		return fmt.Errorf("working directory: %w", err)
+	}
+	return nil
+}
+
 // absoluteSource makes a directory's path independent of where the command was given: the server opens it again, from elsewhere.
 // What has a scheme stays as it is.
 func absoluteSource(source string) (string, error) {
@@ -172,6 +193,13 @@ func addJobFlags(flags *pflag.FlagSet, job *engine.Job) {
 	flags.Var(ranks{&job.Ranks}, "ranks", "the ranks that read here")
 	flags.BoolVar(&job.DropLast, "drop-last", false, "as the recipe's drop_last")
 	flags.Var(params{&job.Params}, "param", "another parameter of the recipe; may be given again")
+}
+
+// addListingFlags gives a command the flags that say what of a source is a sample, and with which label.
+func addListingFlags(flags *pflag.FlagSet, o *engine.IngestOptions) {
+	flags.Var(list{&o.Exts}, "ext", "only files that end so, like .jpg,.png")
+	flags.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
+	flags.Var(file{&o.Labels}, "labels", "a CSV file of name,label: instead of the folders' labels")
 }
 
 // addCacheFlag gives a command its cache.

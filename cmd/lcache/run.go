@@ -90,8 +90,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	f.Var(size{&o.ingest.Budget}, "budget", "disk space a cache may take (default: what the dataset needs, if free)")
 	f.Var(size{&o.ingest.Memory}, "memory", "memory a server may take (default: the need, at most a quarter)")
 	f.Var(&choice{&o.ingest.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
-	f.Var(list{&o.ingest.Exts}, "ext", "only files that end so, like .jpg,.png")
-	f.BoolVar(&o.ingest.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
+	addListingFlags(f, &o.ingest)
 	f.IntVar(&o.ingest.Jobs, "jobs", 0, "files read at once while listing (default: chosen by lcache)")
 	f.BoolVar(&o.ingest.Relist, "relist", false, "look at every directory again, not only at changed ones")
 	addSocketFlags(f, &o.serve, "the `PATH` to listen on, for one source (default: lcache.sock in the cache)")
@@ -134,7 +133,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 		return slices.ContainsFunc(names, f.Changed)
 	}
 	o.jobGiven = given("recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param")
-	o.listingGiven = given("ext", "flat")
+	o.listingGiven = given("ext", "flat", "labels")
 	for _, name := range []string{"budget", "memory", "compress", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error"} {
 		if given(name) {
 			o.serverGiven = append(o.serverGiven, "--"+name)

@@ -14,6 +14,7 @@ from lcache.embedded import folders
         ("/data/train", ["--ext=.jpg,.png"], "train-cabd17d3"),
         ("/data/train", ["--ext=jpg", "--flat"], "train-34cd0918"),
         ("/data/train", ["--flat"], "train-413d6274"),
+        ("/data/train", ["--flat", "--labels=/data/train.csv"], "train-7bb474a8"),
         ("/", [], "root-8a5edab2"),
         ("/d/ä b", [], "ä_b-59a74698"),
         (os.fsdecode(b"/x/f\xff"), [], "f_-c9e270a2"),

@@ -213,6 +213,8 @@ class ImageFolder(Dataset):
         socket: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
+        if options.get("labels") is not None:
+            raise TypeError("the labels of an ImageFolder are its folders: use lcache.torch.Dataset with labels=")
         if socket is None and not os.environ.get("LCACHE_SOCKET"):
             options.setdefault("ext", IMG_EXTENSIONS)
         super().__init__(root, cache=cache, socket=socket, **options)

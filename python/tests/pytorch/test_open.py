@@ -174,3 +174,18 @@ def test_pickle(folder, root):
 )
 def test_place(env, want):
     assert tuple(place(env)) == want
+
+
+def test_labels(folder, root, tmp_path):
+    names = [os.path.relpath(path, folder.root) for path, _ in folder.files]
+    texts = [("odd", "even")[i % 2 == 0] for i in range(len(folder))]
+    table = tmp_path / "labels.csv"
+    table.write_text("name,label\n" + "".join(f"{name},{text}\n" for name, text in sorted(zip(names, texts), reverse=True)))
+    with lcache.open(folder.root, root) as plain, lcache.open(folder.root, root, labels=table) as job:
+        assert job.classes == ["even", "odd"] and job.fingerprint != plain.fingerprint
+        batch = job.get(range(len(folder)))
+        assert [job.classes[label] for label in batch.labels] == texts
+        assert [bytes(view) for view in batch.samples] == folder.contents
+    table.write_text("name,label\n")
+    with pytest.raises(lcache.Error, match=f"{len(folder)} of {len(folder)} samples have no label"):
+        lcache.open(folder.root, root, labels=tmp_path / "again" / ".." / "labels.csv", flat=True)
