@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,8 +67,29 @@ const (
 )
 
 // files are all that lcache makes in a cache. Longer names are what a rename would have replaced.
-var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "sums", "sums.new", "sums.tmp", "stored", "stored.new",
+var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "sums", "sums.new", "sums.next", "sums.next.new", "sums.tmp", "stored", "stored.new",
 	formatName, formatName + ".tmp", "arena", "journal-0", "journal-0.tmp", "journal-1", "journal-1.tmp", "lcache.sock", "serve.log", openName, lockName}
+
+// older is the manifest of a source as it was before a change, by its fingerprint, until the cache is adapted to that.
+var older = regexp.MustCompile(`^manifest-[0-9a-f]{32}$`)
+
+// isOlder names the files that have no fixed name.
+func isOlder(name string) bool { return older.MatchString(name) }
+
+// files are those that lcache may have made in the directory.
+func (c *Cache) files() []string {
+	all := slices.Clone(files)
+	entries, err := os.ReadDir(c.Dir)
+	if err != nil {
+		return all
+	}
+	for _, e := range entries {
+		if isOlder(e.Name()) {
+			all = append(all, e.Name())
+		}
+	}
+	return all
+}
 
 // Look describes dir. The error wraps ErrNotCache if it is there and is no cache.
 func Look(dir string) (Cache, error) {
@@ -81,7 +103,7 @@ func Look(dir string) (Cache, error) {
 	if !c.readJob() && !hasFormat {
 		return c, fmt.Errorf("%s is %w: it has neither %s nor %s", dir, ErrNotCache, jobName, formatName)
 	}
-	for _, name := range files {
+	for _, name := range c.files() {
 		var st unix.Stat_t
 		if unix.Lstat(filepath.Join(dir, name), &st) != nil {
 			continue
@@ -205,7 +227,7 @@ func foreign(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if !slices.Contains(files, e.Name()) || e.IsDir() {
+		if !slices.Contains(files, e.Name()) && !isOlder(e.Name()) || e.IsDir() {
 			names = append(names, e.Name())
 		}
 	}

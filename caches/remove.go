@@ -32,7 +32,7 @@ func Remove(dir string) (c Cache, left []string, err error) {
 	if left, err = foreign(dir); err != nil {
 		return c, nil, fmt.Errorf("remove the cache: %w", err)
 	}
-	for _, name := range files {
+	for _, name := range c.files() {
 		if name == lockName && len(left) > 0 {
 			continue // two processes could then hold locks on two files of one name
 		}

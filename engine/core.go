@@ -159,11 +159,16 @@ func (c *core) openSource(src string, o source.Options) error {
 	return nil
 }
 
-// openSums opens what is known of the samples' bytes. Sums that are damaged, or of an earlier manifest, are forgotten: samples
-// without one are read from the source, and learnt again.
+// openSums opens what is known of the samples' bytes. Sums of an earlier manifest are carried over as far as that is known; those that
+// are damaged are forgotten: samples without one are read from the source, and learnt again.
 func (c *core) openSums() (err error) {
 	path := filepath.Join(c.dirs[0], sumsName)
 	c.sums, err = sample.OpenSums(path, c.manifest.Fingerprint(), c.manifest.Len())
+	if errors.Is(err, sample.ErrOtherManifest) {
+		if carried, carryErr := c.carrySums(path); carried || carryErr != nil {
+			return carryErr
+		}
+	}
 	if !errors.Is(err, sample.ErrCorrupt) && !errors.Is(err, sample.ErrOtherManifest) {
 		return err
 	}
@@ -186,7 +191,7 @@ func (c *core) openStore(o IO, memory int64) (err error) {
 		return err
 	}
 	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: sizes,
-		Fingerprint: c.manifest.Fingerprint(), Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout})
+		Fingerprint: c.manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout})
 	if err != nil {
 		return err
 	}
@@ -259,14 +264,26 @@ func (c *core) closeIO() error {
 
 // close gives everything back in reverse order of opening.
 func (c *core) close() (err error) {
+	err = c.closeStore()
+	if c.source != nil {
+		err = errors.Join(err, c.source.Close())
+	}
+	if c.manifest != nil {
+		err = errors.Join(err, c.manifest.Close())
+	}
+	for _, l := range c.locks {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// closeStore gives back what openSums and openStore took.
+func (c *core) closeStore() (err error) {
 	if c.store != nil {
 		err = c.store.Close()
 	}
 	if c.io != nil {
 		err = errors.Join(err, c.closeIO())
-	}
-	if c.source != nil {
-		err = errors.Join(err, c.source.Close())
 	}
 	if c.loc != nil {
 		c.loc.Free()
@@ -275,12 +292,7 @@ func (c *core) close() (err error) {
 	if c.sums != nil {
 		err = errors.Join(err, c.sums.Sync(), c.sums.Close())
 	}
-	if c.manifest != nil {
-		err = errors.Join(err, c.manifest.Close())
-	}
-	for _, l := range c.locks {
-		err = errors.Join(err, l.Close())
-	}
+	c.store, c.io, c.loc, c.sums = nil, nil, nil, nil
 	return err
 }
 
@@ -325,6 +337,7 @@ func (c *core) facts() chunker.Facts {
 		f.Packed, f.Stored = true, c.job.Stored
 		f.Metadata += lengthBytes * uint64(len(sizes))
 	}
+	f.Metadata += f.Metadata / 16 // the source may grow a little, and the cache with it, within the budget
 	return f
 }
 

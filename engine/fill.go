@@ -79,7 +79,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 			held = l
 		}
 	}
-	if held != nil && !c.ofThisJob(held, order) {
+	if held != nil && (!c.ofThisJob(held, order) || held.Header().Key == order.key && c.leftOlder()) {
 		if err := in.finishOld(ctx); err != nil {
 			return false, err
 		}
@@ -122,6 +122,9 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 // ofThisJob reports whether a Logfile is in the order of one of this job's epochs.
 func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
 	h := l.Header()
+	if l.IsOlder() {
+		return false
+	}
 	if h.Key == first.key {
 		return true
 	}
@@ -130,6 +133,16 @@ func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
 	}
 	o, err := c.schedule.order(int(h.Epoch))
 	return err == nil && o.key == h.Key
+}
+
+// leftOlder reports whether a Logfile of a replaced manifest holds samples still: sorting them was cut off.
+func (c *core) leftOlder() bool {
+	for _, l := range c.store.Logfiles() {
+		if l != nil && l.IsOlder() && !l.Empty() {
+			return true
+		}
+	}
+	return false
 }
 
 // read fills the target from the source.

@@ -46,35 +46,39 @@ type IngestOptions struct {
 
 // IngestReport is what an ingest did and what it made.
 type IngestReport struct {
-	Source        string    `json:"source"`
-	Dirs          []string  `json:"dirs"`
-	Samples       int       `json:"samples"`
-	Classes       int       `json:"classes"`
-	Bytes         int64     `json:"bytes"`
-	Fingerprint   string    `json:"fingerprint"`
-	Changed       bool      `json:"changed"` // the source is not the one that was ingested before
-	ReadBytes     int64     `json:"read_bytes"`
-	ReadSamples   int64     `json:"read_samples"`
-	ReadSeconds   float64   `json:"read_seconds"`
-	Already       int64     `json:"already"` // samples that were there before
-	Resorted      bool      `json:"resorted"`
-	StoredSamples int       `json:"stored_samples"`
-	StoredBytes   int64     `json:"stored_bytes"` // that the samples take in the log
-	Compress      string    `json:"compress"`     // "lz4" or "none"
-	Saves         *float64  `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
-	BudgetBytes   int64     `json:"budget_bytes"`
-	ArenaBytes    int64     `json:"arena_bytes"`
-	SlackBytes    int64     `json:"slack_bytes"`
-	MetadataBytes int64     `json:"metadata_bytes"`
-	FreeAfter     int64     `json:"free_after"`
-	MemoryBytes   int64     `json:"memory_bytes"`
-	Segments      int       `json:"segments"`
-	SegmentBytes  int64     `json:"segment_bytes"`
-	BlockBytes    int64     `json:"block_bytes"`
-	Layout        string    `json:"layout"`
-	LayoutReason  string    `json:"layout_reason"`
-	HitRatio      float64   `json:"hit_ratio"`
-	Defaults      []Default `json:"defaults"`
+	Source         string    `json:"source"`
+	Dirs           []string  `json:"dirs"`
+	Samples        int       `json:"samples"`
+	Classes        int       `json:"classes"`
+	Bytes          int64     `json:"bytes"`
+	Fingerprint    string    `json:"fingerprint"`
+	Changed        bool      `json:"changed"` // the source is not the one that was ingested before; if the cache was adapted to it, by so many samples:
+	AddedSamples   int       `json:"added_samples"`
+	RemovedSamples int       `json:"removed_samples"`
+	ChangedSamples int       `json:"changed_samples"`
+	Anew           bool      `json:"anew"` // the cache could not be adapted, and was made anew
+	ReadBytes      int64     `json:"read_bytes"`
+	ReadSamples    int64     `json:"read_samples"`
+	ReadSeconds    float64   `json:"read_seconds"`
+	Already        int64     `json:"already"` // samples that were there before
+	Resorted       bool      `json:"resorted"`
+	StoredSamples  int       `json:"stored_samples"`
+	StoredBytes    int64     `json:"stored_bytes"` // that the samples take in the log
+	Compress       string    `json:"compress"`     // "lz4" or "none"
+	Saves          *float64  `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
+	BudgetBytes    int64     `json:"budget_bytes"`
+	ArenaBytes     int64     `json:"arena_bytes"`
+	SlackBytes     int64     `json:"slack_bytes"`
+	MetadataBytes  int64     `json:"metadata_bytes"`
+	FreeAfter      int64     `json:"free_after"`
+	MemoryBytes    int64     `json:"memory_bytes"`
+	Segments       int       `json:"segments"`
+	SegmentBytes   int64     `json:"segment_bytes"`
+	BlockBytes     int64     `json:"block_bytes"`
+	Layout         string    `json:"layout"`
+	LayoutReason   string    `json:"layout_reason"`
+	HitRatio       float64   `json:"hit_ratio"`
+	Defaults       []Default `json:"defaults"`
 }
 
 // Ingest makes a cache of a source, or completes or adapts the one that is there: what is stored already is not read again.
@@ -107,6 +111,9 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 		return nil, err
 	}
 	in.finish()
+	if err := in.forgetOlder(); err != nil {
+		return nil, err
+	}
 	return in.report, nil
 }
 

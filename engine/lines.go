@@ -48,6 +48,9 @@ func (c *core) begin(slot int, line *chunker.Line, o *epochOrder, epoch uint32) 
 func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 	h := l.Header()
 	el := &epochLine{epoch: -1, line: &reorder.Line{Log: l, Slot: l.Slot(), Starts: h.Starts}}
+	if l.IsOlder() {
+		return el, nil // the order of its samples may have kept its name, but not their number
+	}
 	order, epoch := (*epochOrder)(nil), -1
 	if e.schedule.replay != nil && e.schedule.exists(int(h.Epoch)) {
 		o, err := e.schedule.order(int(h.Epoch))

@@ -49,7 +49,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if oldErr == nil {
 		in.old = &old
 	}
-	if err := in.list(ctx, oldErr == nil); err != nil {
+	if err := in.list(ctx); err != nil {
 		return err
 	}
 	if c.schedule, err = newSchedule(in.Job, c.manifest.Len()); err != nil {
@@ -60,18 +60,8 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if err := in.measureChunks(); err != nil {
 		return err
 	}
-	if !in.fresh {
-		if (in.Budget == 0 || in.Budget == old.Budget) && in.keepsPacking(old.Packing) {
-			c.job.Packing = old.Packing
-			c.job.Budget, c.job.Threshold, c.job.Kept, c.job.KeptBytes = old.Budget, old.Threshold, old.Kept, old.KeptBytes
-		} else {
-			in.fresh = true
-		}
-	}
-	if in.fresh {
-		if err := in.create(ctx); err != nil {
-			return err
-		}
+	if err := in.space(ctx); err != nil {
+		return err
 	}
 	if err := in.openLog(ctx); err != nil {
 		return err
@@ -121,8 +111,8 @@ func (in *ingest) measureChunks() error {
 	return nil
 }
 
-// list makes the manifest. The one that is there stays if the source is the same.
-func (in *ingest) list(ctx context.Context, resume bool) error {
+// list makes the manifest. The one that is there stays if the source is the same, and the cache is adapted if it is not.
+func (in *ingest) list(ctx context.Context) error {
 	c := in.core
 	in.Progress(Progress{Stage: "listing", Unit: "samples"})
 	classes, entries, err := c.source.List(ctx, func(n int) { in.Progress(Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
@@ -135,36 +125,89 @@ func (in *ingest) list(ctx context.Context, resume bool) error {
 	if err != nil {
 		return err
 	}
-	if resume {
-		m, err := sample.OpenManifest(path)
-		if err == nil && m.Fingerprint() == fp {
-			c.manifest = m
-			return os.Remove(tmp)
+	var old *sample.Manifest
+	if in.old != nil {
+		if old, err = sample.OpenManifest(path); err != nil {
+			in.logger().Warn("the manifest of the last ingest can't be read: the cache is made anew", "error", err)
 		}
-		if err == nil {
-			m.Close()
+	}
+	switch {
+	case old != nil && old.Fingerprint() == fp:
+		c.manifest = old
+		return os.Remove(tmp)
+	case old != nil && in.adaptable():
+		in.report.Changed = true
+		err = in.adapt(ctx, old, tmp)
+	default:
+		if old != nil {
 			in.report.Changed = true
+			old.Close()
 		}
-		in.logger().Info("the source is not the one that was ingested before: the log is made anew", "source", c.source.String())
+		err = in.anew(tmp)
 	}
-	in.fresh = true
-	if err := in.clear(); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	if err := syncDir(c.dirs[0]); err != nil {
+	if err != nil {
 		return err
 	}
 	c.manifest, err = sample.OpenManifest(path)
 	return err
 }
 
+// otherBudget: a cache of another budget is made anew.
+func (in *ingest) otherBudget() bool { return in.Budget != 0 && in.Budget != in.old.Budget }
+
+// adaptable reports whether the log can go on with a changed source. What a compressed one holds can be found only by the lengths
+// of the manifest that it was made for.
+func (in *ingest) adaptable() bool {
+	return !in.otherBudget() && !in.old.packed() && in.keepsPacking(in.old.Packing)
+}
+
+// anew takes a listing as the manifest of a cache that holds nothing.
+func (in *ingest) anew(listed string) error {
+	in.fresh = true
+	if err := in.clear(); err != nil {
+		return err
+	}
+	return in.replaceManifest(listed)
+}
+
+func (in *ingest) replaceManifest(listed string) error {
+	if err := os.Rename(listed, filepath.Join(in.core.dirs[0], manifestName)); err != nil {
+		return err
+	}
+	return syncDir(in.core.dirs[0])
+}
+
+// space fits the cache that is there to what is asked for now, or makes one.
+func (in *ingest) space(ctx context.Context) error {
+	c := in.core
+	if !in.fresh && (in.otherBudget() || !in.keepsPacking(in.old.Packing)) {
+		in.fresh = true
+	}
+	if !in.fresh {
+		c.job.Packing = in.old.Packing
+		c.job.Budget, c.job.Threshold, c.job.Kept, c.job.KeptBytes = in.old.Budget, in.old.Threshold, in.old.Kept, in.old.KeptBytes
+		older, err := c.olderManifests()
+		if err != nil || len(older) == 0 {
+			return err
+		}
+		if err = in.refit(); !errors.Is(err, errAnew) {
+			return err
+		}
+		in.logger().Warn("the cache can't be adapted to the changed source", "reason", err)
+		in.fresh = true
+	}
+	in.report.Anew = in.report.Changed
+	return in.create(ctx)
+}
+
 func (in *ingest) logger() *slog.Logger { return in.IngestOptions.Logger }
 
 // clear removes what an earlier listing made. job.json goes first: without it the directory is no cache that could be served.
 func (in *ingest) clear() error {
+	older, err := in.core.olderManifests()
+	if err != nil {
+		return err
+	}
 	for i, d := range in.core.dirs {
 		names := []string{"FORMAT", "journal-0", "journal-1", "arena"}
 		if i == 0 {
@@ -174,6 +217,11 @@ func (in *ingest) clear() error {
 			if err := os.Remove(filepath.Join(d, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
+		}
+	}
+	for _, path := range older {
+		if err := os.Remove(path); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -219,25 +267,32 @@ func (in *ingest) create(ctx context.Context) error {
 	if _, err := rand.Read(c.format.UUID[:]); err != nil {
 		return err
 	}
-	sizes := c.manifest.Sizes()
-	var bytes uint64
-	c.job.Threshold, bytes = chunker.Admit(c.manifest.NameHashes(), sizes, c.format.Align, f.Plain(z.Room))
+	room := z.Room
 	if c.job.packed() {
-		c.job.Room = z.Room
+		c.job.Room, room = z.Room, f.Plain(z.Room)
 	}
-	for i := range sizes {
-		if c.keep(sample.Index(i)) {
-			c.job.Kept++
-			c.job.KeptBytes += uint64(sizes[i])
-		}
-	}
-	if bytes == 0 && f.Kept > 0 {
+	if bytes := in.admit(room); bytes == 0 && f.Kept > 0 {
 		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", bytesText(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
 	}
 	if err := logfile.Create(c.dirs, c.format); err != nil {
 		return err
 	}
 	return nil
+}
+
+// admit draws what the log keeps, and gives its padded bytes.
+func (in *ingest) admit(room uint64) (bytes uint64) {
+	c := in.core
+	sizes := c.manifest.Sizes()
+	c.job.Threshold, bytes = chunker.Admit(c.manifest.NameHashes(), sizes, c.format.Align, room)
+	c.job.Kept, c.job.KeptBytes = 0, 0
+	for i := range sizes {
+		if c.keep(sample.Index(i)) {
+			c.job.Kept++
+			c.job.KeptBytes += uint64(sizes[i])
+		}
+	}
+	return bytes
 }
 
 func (in *ingest) defaulted(name string, n uint64, from string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +19,12 @@ import (
 	"lcache/sample"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if said := os.Getenv(childEnv); said != "" {
+		os.Exit(child(said))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // small is a job over data that is many times larger than the window, so that what the rules say can be seen.
 func small(t *testing.T, j Job) (*dataset, Options) {

@@ -76,7 +76,7 @@ func (in *ingest) finishOld(ctx context.Context) error {
 		newer = logs[1]
 	}
 	s, err := newSchedule(in.old.Job, c.manifest.Len())
-	if err != nil || s.replay == nil || !s.exists(int(newer.Header().Epoch)) {
+	if err != nil || s.replay == nil || newer.IsOlder() || !s.exists(int(newer.Header().Epoch)) {
 		return nil
 	}
 	order, err := s.order(int(newer.Header().Epoch))

@@ -52,6 +52,8 @@ func (l *Logfile) checkSample(seg int, index sample.Index, n int) error {
 	switch {
 	case seg < 0 || seg >= len(l.segs):
 		return fmt.Errorf("there are %d segments", len(l.segs))
+	case l.IsOlder():
+		return errors.New("the logfile is of an older manifest")
 	case int(index) >= len(l.s.sizes):
 		return fmt.Errorf("the manifest has %d samples", len(l.s.sizes))
 	case n != int(l.s.sizes[index]):

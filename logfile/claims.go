@@ -45,7 +45,7 @@ func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
 		r.freed[rec.segment] = max(r.freed[rec.segment], rec.sequence)
 		return nil
 	}
-	c, err := s.claimOf(rec)
+	c, err := s.claimOf(r, rec)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Store) checkPosition(r *recovery, rec *record) error {
 	return nil
 }
 
-func (s *Store) claimOf(rec *record) (c claim, err error) {
+func (s *Store) claimOf(r *recovery, rec *record) (c claim, err error) {
 	w := uint64(s.format.Block)
 	switch {
 	case uint64(rec.place) >= uint64(s.format.Places):
@@ -111,11 +111,11 @@ func (s *Store) claimOf(rec *record) (c claim, err error) {
 	}
 	end := uint64(rec.first)
 	for i := range int(rec.count) {
-		index := rec.index(i)
-		if int(index) >= len(s.sizes) || s.sizes[index] == 0 || end >= uint64(rec.used) {
+		index, known := r.index(rec, i)
+		if !known || r.to == nil && !s.present(index) || s.size(index) == 0 || end >= uint64(rec.used) {
 			return c, errors.New("samples out of range")
 		}
-		end += s.format.pad(int(s.sizes[index]))
+		end += s.format.pad(int(s.size(index)))
 	}
 	if end < uint64(rec.used) || uint64(rec.used) < w && end != uint64(rec.used) || end > w+1<<32 {
 		return c, errors.New("samples do not fill the block")

@@ -118,9 +118,9 @@ func (l *Logfile) loseLocked(seg, seq int) *lostSamples {
 	lost := &lostSamples{}
 	begin := uint64(seq) * uint64(l.head.Block)
 	add := func(ord uint32, index sample.Index, off uint64) {
-		n := l.s.format.pad(int(l.s.sizes[index]))
+		n := l.s.format.pad(int(l.s.size(index)))
 		unfinished := ord == sg.n-1 && off+n > l.lengthLocked(sg)
-		if off+n > begin && (unfinished || l.wholeLocked(sg, off, n)) {
+		if l.s.present(index) && off+n > begin && (unfinished || l.wholeLocked(sg, off, n)) {
 			lost.indices = append(lost.indices, index)
 			lost.offsets = append(lost.offsets, off)
 		}

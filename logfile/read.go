@@ -36,7 +36,7 @@ func (l *Logfile) samplesLocked(seg, seq int, f func(ord uint32, index sample.In
 	list := l.arrivals(seg)
 	for ord := b.ord; ord < l.endLocked(sg, seq); ord++ {
 		f(ord, list[ord], off)
-		off += l.s.format.pad(int(l.s.sizes[list[ord]]))
+		off += l.s.format.pad(int(l.s.size(list[ord])))
 	}
 }
 
@@ -58,7 +58,7 @@ func (l *Logfile) wholeLocked(sg *segment, off, n uint64) bool {
 }
 
 // Arrivals calls f for each sample of the segment that can be read whole, in the order of the string, until f returns false:
-// its position in the arrival list (positions of lost samples are skipped), its index and its offset. The answer is stable once nobody appends and
+// its position in the arrival list (positions of samples that are lost, or gone from the manifest, are skipped), its index and its offset. The answer is stable once nobody appends and
 // frees. No lock is held while f runs.
 func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint64) bool) {
 	type arrival struct {
@@ -77,7 +77,7 @@ func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint
 		}
 		if sg.blocks[seq].state.alive() {
 			l.samplesLocked(seg, seq, func(ord uint32, index sample.Index, off uint64) {
-				if l.wholeLocked(sg, off, l.s.format.pad(int(l.s.sizes[index]))) {
+				if l.s.present(index) && l.wholeLocked(sg, off, l.s.format.pad(int(l.s.size(index)))) {
 					found = append(found, arrival{ord, index, off})
 				}
 			})

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"lcache/sample"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +24,8 @@ type recovery struct {
 	freed    []uint32  // by segment: blocks before this one are freed
 	end      int64     // where the next record goes
 	rejected int
-	other    error // why the Logfile is not kept, although its generations count
+	other    error          // why the Logfile is not kept, although its generations count
+	to       []sample.Index // of an older manifest's samples: their numbers here
 }
 
 // recover rebuilds both Logfiles and the free list. Two passes over each journal: the first finds the newest record of each block and the newest
@@ -82,9 +85,26 @@ func (s *Store) openJournal(slot int) (r *recovery, err error) {
 	r.begin = int64(headerSize(int(r.head.Segments)))
 	r.other = r.head.check(s.format)
 	if r.other == nil && r.head.Fingerprint != s.print {
-		r.other = fmt.Errorf("it is of manifest %s, this one is %s", r.head.Fingerprint.Short(), s.print.Short())
+		r.to, r.other = s.ofOlder(r.head.Fingerprint)
 	}
 	return r, nil
+}
+
+func (s *Store) ofOlder(print sample.Fingerprint) (to []sample.Index, err error) {
+	var o *Older
+	if s.older != nil {
+		o, err = s.older(print)
+	}
+	if err == nil && o == nil {
+		err = errors.New("nothing is known of that")
+	}
+	if err == nil {
+		to, err = s.translate(o)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("it is of manifest %s, this one is %s: %w", print.Short(), s.print.Short(), err)
+	}
+	return to, nil
 }
 
 func readHeader(f *os.File, seed uint64) (*Header, uint64, error) {
@@ -213,7 +233,7 @@ func (s *Store) fillArrivals(l *Logfile, r *recovery) {
 		sg := &l.segs[seg]
 		list := l.arrivals(seg)[sg.blocks[seq].ord:l.endLocked(sg, seq)]
 		for i := range list {
-			list[i] = rec.index(i)
+			list[i], _ = r.index(rec, i) // claimOf has looked at it
 		}
 		c.filled = true
 	}

@@ -27,8 +27,11 @@ type Options struct {
 	IO          *blockio.IO        // carries out all transfers; it must stay open longer than the Store
 	Logger      *slog.Logger       // nil is silent
 	Sizes       []uint32           // bytes of each sample by index, as the manifest has them; kept, not copied
-	Fingerprint sample.Fingerprint // of that manifest; a Logfile of another one is not opened
-	Spare       int                // write buffers of a Logfile beyond one a segment; 0 means 16 for each directory, 2 is the least
+	Fingerprint sample.Fingerprint // of that manifest; a Logfile of another one is opened only by Older
+	// Older tells of another manifest that a Logfile may be of; an error, or nil, says that nothing is known, and then that Logfile is not
+	// opened. nil is allowed. Called by Open only.
+	Older func(sample.Fingerprint) (*Older, error)
+	Spare int // write buffers of a Logfile beyond one a segment; 0 means 16 for each directory, 2 is the least
 	// Lost is told which samples of a segment, with their offsets, are gone because a block could not be written or read back. It is
 	// called without locks, on any goroutine, and must not block for long. Append may still be about to return such a sample's offset. nil is allowed.
 	Lost        func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
@@ -54,6 +57,8 @@ type Store struct {
 	log    *slog.Logger
 	sizes  []uint32
 	print  sample.Fingerprint
+	older  func(sample.Fingerprint) (*Older, error)
+	gone   []uint32 // sizes of samples that only an older manifest has; their numbers follow those of sizes
 	spare  int
 	before func() error // Options.SyncSizes
 	lost   func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
@@ -99,7 +104,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: opts.trace,
+	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: opts.trace,
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
@@ -165,7 +170,7 @@ func readFormats(dirs []string) (first Format, broken []error, err error) {
 			continue
 		case err != nil:
 			return first, nil, fmt.Errorf("%s: %w", path, err)
-		case i > 0 && f != first:
+		case i > 0 && !sameCache(f, first):
 			return first, nil, fmt.Errorf("%s belongs to another cache than %s: give the directories of one cache", name, dirs[0])
 		case dir != i || of != len(dirs):
 			return first, nil, fmt.Errorf("%s is directory %d of %d, given as %d of %d: give all of them in the order of their creation",
@@ -174,8 +179,14 @@ func readFormats(dirs []string) (first Format, broken []error, err error) {
 		if i == 0 {
 			first = f
 		}
+		first.Places = min(first.Places, f.Places) // a Grow that was cut off
 	}
 	return first, broken, nil
+}
+
+func sameCache(a, b Format) bool {
+	a.Places = b.Places
+	return a == b
 }
 
 // readSmall reads a file that is no link and must not make us read without bound.

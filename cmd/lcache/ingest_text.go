@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"lcache/engine"
 )
 
@@ -23,7 +25,12 @@ func writeIngest(w io.Writer, r *engine.IngestReport) {
 }
 
 func readText(r *engine.IngestReport) string {
+	change := changeText(r)
 	switch {
+	case r.ReadBytes == 0 && change != "" && r.Resorted:
+		return joined("nothing: what the log held is sorted anew", change)
+	case r.ReadBytes == 0 && change != "":
+		return joined("nothing", change)
 	case r.ReadBytes == 0 && r.Resorted:
 		return "nothing: what the log held is sorted anew"
 	case r.ReadBytes == 0 && r.Already > 0:
@@ -31,15 +38,27 @@ func readText(r *engine.IngestReport) string {
 	case r.ReadBytes == 0:
 		return "nothing yet: the first epoch reads the source, and fills the log"
 	}
-	already := ""
+	already := change
 	switch {
-	case r.Changed:
-		already = "the source has changed since the last ingest"
+	case change != "":
 	case r.Already > 0:
 		already = plural(r.Already, "sample was", "samples were") + " there already"
 	}
 	return joined(fmt.Sprintf("%s in %s", bytesText(r.ReadBytes), duration(r.ReadSeconds)), rate(r.ReadBytes, r.ReadSeconds),
 		"once, in source order", already)
+}
+
+// changeText says how the source differs from what was ingested before.
+func changeText(r *engine.IngestReport) string {
+	switch {
+	case !r.Changed:
+		return ""
+	case r.Anew:
+		return "the source has changed since the last ingest: the cache is made anew"
+	case r.AddedSamples+r.RemovedSamples+r.ChangedSamples == 0:
+		return "the same samples with other labels"
+	}
+	return fmt.Sprintf("%s added, %s removed, %s changed", humanize.Comma(int64(r.AddedSamples)), humanize.Comma(int64(r.RemovedSamples)), humanize.Comma(int64(r.ChangedSamples)))
 }
 
 func storedText(r *engine.IngestReport) string {

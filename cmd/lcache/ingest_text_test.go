@@ -22,7 +22,13 @@ func TestIngestText(t *testing.T) {
 	resorted := whole
 	resorted.ReadBytes, resorted.Resorted = 0, true
 	changed := whole
-	changed.Changed = true
+	changed.Changed, changed.Anew = true, true
+	adapted := whole
+	adapted.Changed, adapted.AddedSamples, adapted.ChangedSamples, adapted.ReadBytes, adapted.ReadSeconds = true, 1234, 1, 125e6, 0.5
+	shrunk := adapted
+	shrunk.ReadBytes, shrunk.Resorted, shrunk.AddedSamples, shrunk.ChangedSamples, shrunk.RemovedSamples = 0, true, 0, 0, 2
+	relabelled := whole
+	relabelled.Changed, relabelled.ReadBytes = true, 0
 	lazy := whole
 	lazy.ReadBytes, lazy.StoredBytes, lazy.LayoutReason = 0, 0, ""
 	tried, packed := whole, whole
@@ -71,7 +77,31 @@ next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"changed", changed, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
-  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order · the source has changed since the last ingest
+  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order · the source has changed since the last ingest: the cache is made anew
+  stored    138 GB · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
+`},
+		{"adapted", adapted, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      125 MB in 0.5 s · 250 MB/s · once, in source order · 1,234 added, 0 removed, 1 changed
+  stored    138 GB · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
+`},
+		{"shrunk", shrunk, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      nothing: what the log held is sorted anew · 0 added, 2 removed, 0 changed
+  stored    138 GB · lz4 off · free after: 402 GB
+  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
+  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
+next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
+`},
+		{"relabelled", relabelled, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
+  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
+  read      nothing · the same samples with other labels
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB

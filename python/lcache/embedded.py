@@ -263,7 +263,8 @@ def _ingest(home: Home, lock: _Lock) -> None:
         raise _failed("ingest", home, "\n".join(errors))
     made = json.loads(report)
     if made["changed"]:
-        _print(f"{home.source} is not what it was when the cache was made: the cache is made anew")
+        was = f"{made['added_samples']:,} samples added, {made['removed_samples']:,} removed, {made['changed_samples']:,} changed"
+        _print(f"{home.source} is not what it was when the cache was made: {'the cache is made anew' if made['anew'] else was}")
     if told:
         _print(f"{home.source}: {made['samples']:,} samples")
 

@@ -1,0 +1,140 @@
+package logfile
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"lcache/sample"
+
+	"golang.org/x/sys/unix"
+)
+
+// What may be done to a cache that nobody has open, when its source has changed. The caller holds the directories' locks.
+
+// ReadFormat returns what the cache over dirs was created with.
+func ReadFormat(dirs []string) (Format, error) {
+	f, broken, err := readFormats(dirs)
+	if err == nil {
+		err = errors.Join(broken...) // all of them are needed
+	}
+	return f, err
+}
+
+// Grow gives the arena of a cache more places. The new ones are reserved before any FORMAT names them, and where the FORMATs of several
+// directories differ the smallest number holds: so a Grow that is cut off leaves the cache as it was, and can be repeated. With too little
+// space the error is a *[NoSpaceError], and the cache stays as it was.
+func Grow(dirs []string, places int) error {
+	f, err := ReadFormat(dirs)
+	if err != nil {
+		return fmt.Errorf("grow cache: %w", err)
+	}
+	if places < f.Places {
+		return fmt.Errorf("grow cache: to %d places, it has %d", places, f.Places)
+	}
+	f.Places = places
+	if err := f.check(); err != nil {
+		return fmt.Errorf("grow cache: %w", err)
+	}
+	for i, dir := range dirs {
+		if err := checkSpace(dir, f.arenaSize(i, len(dirs))); err != nil {
+			return fmt.Errorf("grow cache: %w", err)
+		}
+	}
+	for i, dir := range dirs {
+		if err := extend(filepath.Join(dir, arenaName), f.arenaSize(i, len(dirs))); err != nil {
+			return fmt.Errorf("grow cache: %w", err)
+		}
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := tracer(nil).replaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
+			return fmt.Errorf("grow cache: %w", err)
+		}
+	}
+	return nil
+}
+
+// extend is reserve for an arena that holds samples: what is there stays, and where there is no room it goes back to its old length.
+func extend(path string, size int64) (err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	st, err := f.Stat()
+	if err != nil || st.Size() >= size {
+		return err
+	}
+	err = fallocate(f, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		_, err = io.CopyN(io.NewOffsetWriter(f, st.Size()), zeros{}, size-st.Size())
+	}
+	if err != nil {
+		err = fmt.Errorf("reserve %d more bytes for %s: %w", size-st.Size(), path, err)
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			err = &NoSpaceError{Dir: filepath.Dir(path), Need: size}
+		}
+		return errors.Join(err, f.Truncate(st.Size()))
+	}
+	return f.Sync()
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// Reprint makes the Logfiles of one manifest Logfiles of another: that which has the same samples under the same indices, and differs in
+// what is not a journal's business, such as labels. Each journal is replaced as a whole, so one that is cut off leaves Logfiles of both.
+func Reprint(dirs []string, from, to sample.Fingerprint) error {
+	f, err := ReadFormat(dirs)
+	if err != nil {
+		return fmt.Errorf("rename journals: %w", err)
+	}
+	for slot := range 2 {
+		path := filepath.Join(dirs[0], journalPrefix+strconv.Itoa(slot))
+		if err := reprint(path, f.seed(), from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("rename journal %d: %w", slot, err)
+		}
+	}
+	return nil
+}
+
+func reprint(path string, seed uint64, from, to sample.Fingerprint) (err error) {
+	old, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	h, gen, err := readHeader(old, seed)
+	if err != nil || h.Fingerprint != from {
+		return nil // not ours to judge: Open leaves such a journal alone, and says so
+	}
+	h.Fingerprint = to
+	head := encodeHeader(h, gen, seed)
+	f, err := tracer(nil).createBeside(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriterSize(f, 1<<20)
+	w.Write(head) // its error is Flush's
+	st, err := old.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, io.NewSectionReader(old, int64(len(head)), st.Size()-int64(len(head)))); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return tracer(nil).moveInPlace(f, path)
+}
