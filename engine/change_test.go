@@ -119,7 +119,7 @@ func TestChangedSource(t *testing.T) {
 			}
 			want := tt.change(t, d)
 			d.reload(t)
-			o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Memory: 64 << 20, Logger: testLogger(t)})
+			o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
 			if got := (counts{rep.AddedSamples, rep.RemovedSamples, rep.ChangedSamples}); got != tt.want || !rep.Changed || rep.Anew {
 				t.Errorf("said %+v, changed %v, anew %v; want %+v", got, rep.Changed, rep.Anew, tt.want)
 			}
@@ -161,7 +161,7 @@ func TestLabelsAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte(csv.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Memory: 64 << 20, Labels: path})
+	o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Labels: path})
 	if rep.ReadBytes != 0 || rep.Resorted || rep.Anew || rep.Fingerprint == first.Fingerprint || rep.Classes != 0 {
 		t.Errorf("read %d bytes, resorted %v, anew %v, fingerprint %s then %s", rep.ReadBytes, rep.Resorted, rep.Anew, first.Fingerprint, rep.Fingerprint)
 	}
@@ -179,7 +179,7 @@ func TestChangedWithBudget(t *testing.T) {
 		d.write(t, fmt.Sprintf("class-2/new-%d", i), pseudo(i, 20_000))
 	}
 	d.reload(t)
-	o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Memory: 64 << 20, Budget: budget, Logger: testLogger(t)})
+	o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Budget: budget, Logger: testLogger(t)})
 	if rep.Anew || rep.ReadBytes > 9*20_000+100 {
 		t.Errorf("anew %v, %d bytes read", rep.Anew, rep.ReadBytes)
 	}
@@ -224,7 +224,7 @@ func TestManyChanges(t *testing.T) {
 		}
 		d.reload(t)
 		var rep *IngestReport
-		o, rep = ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Memory: 64 << 20, Logger: testLogger(t)})
+		o, rep = ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
 		if rep.Anew || rep.ReadBytes > most {
 			t.Fatalf("round %d: anew %v, read %d bytes, %d are new at most", round, rep.Anew, rep.ReadBytes, most)
 		}

@@ -36,6 +36,7 @@ type core struct {
 	lengths   *sample.Lengths // nil without compression
 	form      *stored.Form    // nil without compression
 	source    *source.Retrying
+	lister    source.Source // the same, without trying again
 	io        *blockio.IO
 	store     *logfile.Store
 	loc       *metaindex.Locations
@@ -51,6 +52,7 @@ const (
 	manifestName = "manifest"
 	sumsName     = "sums"
 	lengthsName  = "stored"
+	listingName  = "listing"
 )
 
 // openCore opens what ingest made. On an error everything is closed again.
@@ -148,15 +150,6 @@ func (c *core) openData() (err error) {
 		return err
 	}
 	return c.openSource(c.job.Source, source.Options{Exts: c.job.Exts, Flat: c.job.Flat})
-}
-
-func (c *core) openSource(src string, o source.Options) error {
-	s, err := source.Open(src, o)
-	if err != nil {
-		return err
-	}
-	c.source = source.NewRetrying(s, source.Retry{})
-	return nil
 }
 
 // openSums opens what is known of the samples' bytes. Sums of an earlier manifest are carried over as far as that is known; those that

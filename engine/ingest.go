@@ -11,6 +11,7 @@ import (
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
+	"lcache/source"
 )
 
 // syncEvery is how often what was written is made durable.
@@ -120,12 +121,13 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 type ingest struct {
 	IngestOptions
 	*core
-	report *IngestReport
-	fresh  bool         // the cache is made anew
-	old    *jobFile     // what it was made for before; nil: nothing
-	full   atomic.Int64 // samples that their segment had no room for
-	line   *chunker.Line
-	target *logfile.Logfile
+	report  *IngestReport
+	fresh   bool            // the cache is made anew
+	old     *jobFile        // what it was made for before; nil: nothing
+	full    atomic.Int64    // samples that their segment had no room for
+	folders []source.Folder // of a new listing
+	line    *chunker.Line
+	target  *logfile.Logfile
 }
 
 func (in *ingest) finish() {

@@ -146,14 +146,18 @@ func writeJob(dir string, j jobFile) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, jobName)
+	return replaceFile(filepath.Join(dir, jobName), sealJob(b))
+}
+
+// replaceFile writes a small file of the cache as a whole or not at all.
+func replaceFile(path string, b []byte) error {
 	tmp := path + ".new"
 	os.Remove(tmp)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(sealJob(b))
+	_, err = f.Write(b)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -166,7 +170,7 @@ func writeJob(dir string, j jobFile) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return syncDir(dir)
+	return syncDir(filepath.Dir(path))
 }
 
 func syncDir(dir string) error {

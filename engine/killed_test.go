@@ -35,7 +35,7 @@ func child(said string) int {
 		fmt.Println(err)
 		return 2
 	}
-	in := IngestOptions{Source: o.Source, Dirs: o.Dirs, Job: o.Job, Memory: o.Memory, IO: IO{Engine: o.Engine, Direct: o.Direct}}
+	in := IngestOptions{Source: o.Source, Dirs: o.Dirs, Job: o.Job, Relist: true, Memory: o.Memory, IO: IO{Engine: o.Engine, Direct: o.Direct}}
 	if _, err := Ingest(context.Background(), in); err != nil {
 		fmt.Println(err)
 		return 1
@@ -98,7 +98,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 				d.serveAnyhow(t, o)
 			}
 		}
-		_, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Memory: 64 << 20, Logger: testLogger(t)})
+		_, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
 		if read += rep.ReadBytes; rep.ReadBytes > fresh+d.total/4 {
 			t.Errorf("round %d: the last of the ingests read %d bytes, %d are new", round, rep.ReadBytes, fresh)
 		}

@@ -66,7 +66,10 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if err := in.openLog(ctx); err != nil {
 		return err
 	}
-	return writeJob(c.dirs[0], c.job)
+	if err := writeJob(c.dirs[0], c.job); err != nil {
+		return err
+	}
+	return in.record()
 }
 
 // openLog opens sums and store. Damage that the store can't be opened with costs what it held.
@@ -109,47 +112,6 @@ func (in *ingest) measureChunks() error {
 	c.job.Chunk = list.Largest()
 	list.Free()
 	return nil
-}
-
-// list makes the manifest. The one that is there stays if the source is the same, and the cache is adapted if it is not.
-func (in *ingest) list(ctx context.Context) error {
-	c := in.core
-	in.Progress(Progress{Stage: "listing", Unit: "samples"})
-	classes, entries, err := c.source.List(ctx, func(n int) { in.Progress(Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(c.dirs[0], manifestName)
-	tmp := path + ".listed"
-	fp, err := sample.WriteManifest(tmp, classes, entries)
-	if err != nil {
-		return err
-	}
-	var old *sample.Manifest
-	if in.old != nil {
-		if old, err = sample.OpenManifest(path); err != nil {
-			in.logger().Warn("the manifest of the last ingest can't be read: the cache is made anew", "error", err)
-		}
-	}
-	switch {
-	case old != nil && old.Fingerprint() == fp:
-		c.manifest = old
-		return os.Remove(tmp)
-	case old != nil && in.adaptable():
-		in.report.Changed = true
-		err = in.adapt(ctx, old, tmp)
-	default:
-		if old != nil {
-			in.report.Changed = true
-			old.Close()
-		}
-		err = in.anew(tmp)
-	}
-	if err != nil {
-		return err
-	}
-	c.manifest, err = sample.OpenManifest(path)
-	return err
 }
 
 // otherBudget: a cache of another budget is made anew.
@@ -211,7 +173,7 @@ func (in *ingest) clear() error {
 	for i, d := range in.core.dirs {
 		names := []string{"FORMAT", "journal-0", "journal-1", "arena"}
 		if i == 0 {
-			names = append([]string{jobName, sumsName, lengthsName}, names...)
+			names = append([]string{jobName, sumsName, lengthsName, listingName}, names...)
 		}
 		for _, name := range names {
 			if err := os.Remove(filepath.Join(d, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

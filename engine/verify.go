@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -80,6 +81,7 @@ func (v *verify) run(ctx context.Context) error {
 			return err
 		}
 		defer v.against.Close()
+		v.against = &watched{Source: v.against, record: filepath.Join(v.core.dirs[0], listingName)}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -54,6 +54,19 @@ func (m *Manifest) Entry(i Index) (Entry, error) {
 	return m.withName(i, name), err
 }
 
+// Entries gives all samples, which take about a hundred bytes each and their names: for a listing that goes on from this one.
+func (m *Manifest) Entries() ([]Entry, error) {
+	entries := make([]Entry, m.Len())
+	names := nameReader{m: m}
+	for i := range entries {
+		var err error
+		if entries[i], err = m.entry(Index(i), &names); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
 func (m *Manifest) entry(i Index, names *nameReader) (Entry, error) {
 	name, err := names.at(i)
 	return m.withName(i, name), err

@@ -17,40 +17,68 @@ import (
 // fail later: what can't be read, a link to nothing, a loop of links, what is not a regular file. A file of labels changes the
 // classes and labels and leaves the order as it is; then a top folder without a file is no error.
 func (d *dir) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {
-	classes, folders, err := d.list(ctx, progress)
+	l, err := d.relist(ctx, nil, progress)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+		return nil, nil, err
+	}
+	return l.Classes, l.Entries, nil
+}
+
+func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int)) (*Listing, error) {
+	before := newEarlier(b)
+	classes, folders, err := d.list(ctx, before, progress)
+	if err != nil {
+		return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
 	}
 	// The order is that of (class, folder's path); a folder's own files are sorted already.
 	slices.SortFunc(folders, func(a, b folder) int {
 		return cmp.Or(cmp.Compare(a.label, b.label), comparePython(a.path, b.path))
 	})
+	if before.same(folders) && d.opts.Labels == "" && !b.Labelled {
+		return &Listing{Folders: b.Folders, Same: true}, nil
+	}
+	if before != nil {
+		if err := before.complete(folders); err != nil {
+			return nil, fmt.Errorf("list source %s again: %w", clip(d.path), err)
+		}
+	}
+	l := &Listing{Classes: classes}
+	if l.Entries, l.Folders, err = d.join(classes, folders); err != nil {
+		return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+	}
+	if d.opts.Labels != "" {
+		if l.Classes, err = applyLabels(d.opts.Labels, l.Entries); err != nil {
+			return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+		}
+	}
+	return l, nil
+}
+
+// join makes one list of the folders' files.
+func (d *dir) join(classes []string, folders []folder) (entries []sample.Entry, listed []Folder, err error) {
 	total := 0
 	for _, f := range folders {
 		total += len(f.files)
 	}
 	if err := d.checkFound(classes, folders, total); err != nil {
-		return nil, nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+		return nil, nil, err
 	}
-	entries := make([]sample.Entry, 0, total)
+	entries, listed = make([]sample.Entry, 0, total), make([]Folder, 0, len(folders))
 	for i, f := range folders {
 		for j := range f.files {
-			f.files[j].Label = f.label
+			f.files[j].Label = max(f.label, 0)
 		}
 		entries = append(entries, f.files...)
+		f.now.Samples = len(f.files)
+		listed = append(listed, f.now)
 		folders[i].files = nil // a listing of many millions should not be held twice
 	}
-	if d.opts.Labels != "" {
-		if classes, err = applyLabels(d.opts.Labels, entries); err != nil {
-			return nil, nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
-		}
-	}
-	return classes, entries, nil
+	return entries, listed, nil
 }
 
 // list finds all folders, in any order.
-func (d *dir) list(ctx context.Context, progress func(int)) (classes []string, folders []folder, err error) {
-	w, ctx := newWalk(ctx, d, progress)
+func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (classes []string, folders []folder, err error) {
+	w, ctx := newWalk(ctx, d, before, progress)
 	top, err := w.scan(ctx, ".", nil)
 	if err != nil {
 		w.group.Wait() // nothing runs any more; it frees the context
@@ -60,16 +88,19 @@ func (d *dir) list(ctx context.Context, progress func(int)) (classes []string, f
 		classes = append(classes, top.subs...)
 		slices.SortFunc(classes, comparePython)
 	}
+	// The source itself comes first. Only one without classes has samples at its top.
+	self := folder{label: topLabel, now: top.now, kept: top.kept}
 	if len(classes) == 0 {
-		// Only a source without classes has samples at its top.
 		if top.problem != nil {
 			w.group.Wait()
 			return nil, nil, top.problem
 		}
-		w.keep(folder{path: "", files: top.files})
+		self.files = top.files
+		w.keep(self)
 		err = w.all(ctx, top.self, top.subs, func(string) int32 { return 0 })
 	} else {
 		w.count(-len(top.files))
+		w.keep(self)
 		labels := make(map[string]int32, len(classes))
 		for i, c := range classes {
 			labels[c] = int32(i)
@@ -78,6 +109,9 @@ func (d *dir) list(ctx context.Context, progress func(int)) (classes []string, f
 	}
 	return classes, w.folders, err
 }
+
+// topLabel sorts the source itself before its folders.
+const topLabel = -1
 
 func (d *dir) checkFound(classes []string, folders []folder, total int) error {
 	of := ""
@@ -92,7 +126,7 @@ func (d *dir) checkFound(classes []string, folders []folder, total int) error {
 	}
 	full := make([]bool, len(classes))
 	for _, f := range folders {
-		if len(classes) > 0 && len(f.files) > 0 {
+		if len(classes) > 0 && f.label >= 0 && len(f.files) > 0 {
 			full[f.label] = true
 		}
 	}

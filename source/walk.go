@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -22,8 +23,10 @@ import (
 // walk finds the folders of a directory and their files, several at a time. A goroutine that finds work hands it to another
 // if one of the jobs is free and does it itself if not, so nothing waits in a queue and nothing waits for a job.
 type walk struct {
-	dir   *dir
-	group *errgroup.Group
+	dir    *dir
+	group  *errgroup.Group
+	before *earlier // nil: nothing was listed before
+	start  time.Time
 
 	mu       sync.Mutex // guards the fields that follow
 	folders  []folder
@@ -36,6 +39,8 @@ type folder struct {
 	label int32
 	path  string // relative to the root, "" for the root itself
 	files []sample.Entry
+	now   Folder
+	kept  *known // it is as it was: files are to be taken from there
 }
 
 // place is a folder on the way down, for finding loops.
@@ -47,6 +52,8 @@ type place struct {
 // scanned is what one folder holds.
 type scanned struct {
 	self    *place
+	now     Folder
+	kept    *known         // of the listing before: files are not given
 	files   []sample.Entry // sorted
 	subs    []string       // folders, by their paths
 	problem error          // of a file that can't be a sample
@@ -56,13 +63,13 @@ type scanned struct {
 const batchSize = 1024
 
 // newWalk also gives the walk's context, which ends with its first error.
-func newWalk(ctx context.Context, d *dir, progress func(int)) (*walk, context.Context) {
+func newWalk(ctx context.Context, d *dir, before *earlier, progress func(int)) (*walk, context.Context) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(d.opts.Jobs)
 	if progress == nil {
 		progress = func(int) {}
 	}
-	return &walk{dir: d, group: group, progress: progress}, ctx
+	return &walk{dir: d, group: group, before: before, start: time.Now(), progress: progress}, ctx
 }
 
 // all walks through these folders and everything below, and waits for the end. It runs as a job itself, so that the first error
@@ -95,7 +102,7 @@ func (w *walk) walk(ctx context.Context, path string, parent *place, label int32
 	if err != nil {
 		return err
 	}
-	w.keep(folder{label: label, path: path, files: s.files})
+	w.keep(folder{label: label, path: path, files: s.files, now: s.now, kept: s.kept})
 	return w.each(s.subs, func(sub string) error { return w.walk(ctx, sub, s.self, label) })
 }
 
@@ -120,12 +127,19 @@ func (w *walk) scan(ctx context.Context, path string, parent *place) (*scanned, 
 	}
 	defer f.Close()
 	s := &scanned{self: &place{parent: parent}}
-	if err := s.self.identify(f); err != nil {
+	prefix, name := path+"/", path
+	if path == "." {
+		prefix, name = "", ""
+	}
+	var st unix.Stat_t
+	if err := s.self.identify(f, &st); err != nil {
 		return nil, fmt.Errorf("folder %s: %w", clip(path), err)
 	}
-	prefix := path + "/"
-	if path == "." {
-		prefix = ""
+	s.now = folderNow(name, &st, w.start)
+	if k, same := w.before.find(s.now); same {
+		s.kept, s.subs = &k, k.subs
+		w.count(k.Samples)
+		return s, ctx.Err()
 	}
 	if err := w.batches(ctx, f, prefix, s); err != nil {
 		return nil, err
@@ -134,9 +148,8 @@ func (w *walk) scan(ctx context.Context, path string, parent *place) (*scanned, 
 	return s, nil
 }
 
-func (p *place) identify(f *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+func (p *place) identify(f *os.File, st *unix.Stat_t) error {
+	if err := unix.Fstat(int(f.Fd()), st); err != nil {
 		return err
 	}
 	p.dev, p.ino = uint64(st.Dev), st.Ino

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"lcache/sample"
+	"lcache/source"
+)
+
+// list makes the manifest. The one that is there stays if the source is the same, and the cache is adapted if it is not. Folders that did
+// not change since the listing before are not looked into, unless a sample turned out to be another one meanwhile.
+func (in *ingest) list(ctx context.Context) error {
+	c := in.core
+	in.Progress(Progress{Stage: "listing", Unit: "samples"})
+	path := filepath.Join(c.dirs[0], manifestName)
+	var old *sample.Manifest
+	var err error
+	if in.old != nil {
+		if old, err = sample.OpenManifest(path); err != nil {
+			in.logger().Warn("the manifest of the last ingest can't be read: the cache is made anew", "error", err)
+		}
+	}
+	listing, err := source.Relist(ctx, c.lister, in.before(old), func(n int) { in.Progress(Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
+	if err == nil && listing.Same {
+		c.manifest = old
+		return nil
+	}
+	tmp := path + ".listed"
+	var fp sample.Fingerprint
+	if err == nil {
+		fp, err = sample.WriteManifest(tmp, listing.Classes, listing.Entries)
+	}
+	switch {
+	case err != nil:
+		if old != nil {
+			old.Close()
+		}
+		return err
+	case old != nil && old.Fingerprint() == fp:
+		c.manifest = old
+		err = os.Remove(tmp)
+	case old != nil && in.adaptable():
+		in.report.Changed = true
+		err = in.adapt(ctx, old, tmp)
+	default:
+		if old != nil {
+			in.report.Changed = true
+			old.Close()
+		}
+		err = in.anew(tmp)
+	}
+	if err == nil && c.manifest == nil {
+		c.manifest, err = sample.OpenManifest(path)
+	}
+	in.folders = listing.Folders
+	return err
+}
+
+// record writes down what the next listing need not look into.
+func (in *ingest) record() error {
+	c := in.core
+	if in.folders == nil {
+		return nil
+	}
+	of := in.listed(c.manifest.Fingerprint(), c.source.String())
+	return replaceFile(filepath.Join(c.dirs[0], listingName), source.EncodeFolders(in.folders, of))
+}
+
+// listed names a listing: what was found, and what was asked for. Labels are not part of it, since they are put on afterwards.
+func (in *ingest) listed(fp sample.Fingerprint, src string) [16]byte {
+	said, err := json.Marshal([]any{fp.String(), src, in.Exts, in.Flat})
+	if err != nil {
+		panic(err) // strings and booleans
+	}
+	return xxh3.Hash128(said).Bytes()
+}
+
+// before is the listing that the manifest is of, if its record can be trusted.
+func (in *ingest) before(old *sample.Manifest) *source.Before {
+	if old == nil || in.Relist {
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(in.core.dirs[0], listingName))
+	if err != nil {
+		return nil
+	}
+	folders, err := source.DecodeFolders(b, in.listed(old.Fingerprint(), in.core.source.String()), old.Len())
+	if err != nil {
+		return nil
+	}
+	return &source.Before{Folders: folders, Entries: old.Entries, Labelled: in.old.Labels != ""}
+}
+
+// watched is a source whose changed samples are remembered: the next listing then looks at every file.
+type watched struct {
+	source.Source
+	record string // of the listing
+	once   sync.Once
+}
+
+func (w *watched) Read(ctx context.Context, e sample.Entry, dst []byte) error {
+	err := w.Source.Read(ctx, e, dst)
+	if errors.Is(err, source.ErrChanged) || errors.Is(err, source.ErrGone) {
+		w.once.Do(func() { os.Remove(w.record) })
+	}
+	return err
+}
+
+// openSource opens the source, to be read through c.source.
+func (c *core) openSource(src string, o source.Options) (err error) {
+	if c.lister, err = source.Open(src, o); err != nil {
+		return err
+	}
+	c.source = source.NewRetrying(&watched{Source: c.lister, record: filepath.Join(c.dirs[0], listingName)}, source.Retry{})
+	return nil
+}

@@ -1,0 +1,80 @@
+package source
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+
+	"lcache/sample"
+)
+
+// The record of a listing, little-endian, for the next one:
+//
+//	 0  magic    "lcachels"
+//	 8  version  u32 = 1
+//	12  folders  u32
+//	16  of       16 bytes: what it is a record of, the caller's choice
+//	32  rows     for each folder: inode u64, mtime i64, ctime i64, samples u32, length u32, path
+//	    sum      xxh3-64 of everything before it
+//
+// It belongs to one machine, and losing it costs one listing. So whatever is wrong with it is answered by listing everything.
+const (
+	recordMagic   = "lcachels"
+	recordVersion = 1
+	recordHead    = 32
+	recordRow     = 32
+	recordSum     = 8
+)
+
+var errRecord = errors.New("not a record of this listing")
+
+// EncodeFolders writes a record. of says what it is a record of.
+func EncodeFolders(folders []Folder, of [16]byte) []byte {
+	le := binary.LittleEndian
+	b := append(make([]byte, 0, recordHead+len(folders)*(recordRow+32)), recordMagic...)
+	b = le.AppendUint32(b, recordVersion)
+	b = le.AppendUint32(b, uint32(len(folders)))
+	b = append(b, of[:]...)
+	for _, f := range folders {
+		b = le.AppendUint64(b, f.Inode)
+		b = le.AppendUint64(b, uint64(f.Modified))
+		b = le.AppendUint64(b, uint64(f.Changed))
+		b = le.AppendUint32(b, uint32(f.Samples))
+		b = le.AppendUint32(b, uint32(len(f.Path)))
+		b = append(b, f.Path...)
+	}
+	return le.AppendUint64(b, xxh3.Hash(b))
+}
+
+// DecodeFolders reads a record of that, of so many samples. An error says that everything is to be listed.
+func DecodeFolders(b []byte, of [16]byte, samples int) ([]Folder, error) {
+	le := binary.LittleEndian
+	if len(b) < recordHead+recordSum || string(b[:8]) != recordMagic || le.Uint32(b[8:]) != recordVersion || [16]byte(b[16:32]) != of {
+		return nil, errRecord
+	}
+	body := b[:len(b)-recordSum]
+	if le.Uint64(b[len(body):]) != xxh3.Hash(body) {
+		return nil, fmt.Errorf("record of a listing: %w", sample.ErrCorrupt)
+	}
+	count, rows := le.Uint32(b[12:]), body[recordHead:]
+	if uint64(count)*recordRow > uint64(len(rows)) {
+		return nil, fmt.Errorf("record of a listing: %w", sample.ErrCorrupt)
+	}
+	folders := make([]Folder, count)
+	for i := range folders {
+		if len(rows) < recordRow || uint64(len(rows)-recordRow) < uint64(le.Uint32(rows[28:])) {
+			return nil, fmt.Errorf("record of a listing: %w", sample.ErrCorrupt)
+		}
+		f := &folders[i]
+		f.Inode, f.Modified, f.Changed, f.Samples = le.Uint64(rows), int64(le.Uint64(rows[8:])), int64(le.Uint64(rows[16:])), int(le.Uint32(rows[24:]))
+		end := recordRow + int(le.Uint32(rows[28:]))
+		f.Path, rows = string(rows[recordRow:end]), rows[end:]
+		samples -= f.Samples
+	}
+	if len(rows) > 0 || samples != 0 {
+		return nil, fmt.Errorf("record of a listing: %w", sample.ErrCorrupt)
+	}
+	return folders, nil
+}

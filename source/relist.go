@@ -1,0 +1,127 @@
+package source
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/sample"
+)
+
+// A Listing is what listing a source gave.
+type Listing struct {
+	Classes []string
+	Entries []sample.Entry
+	Folders []Folder // of a directory; nil for other sources
+	Same    bool     // nothing is known to differ from the listing before, so Classes and Entries are left out
+}
+
+// A Folder is one directory of a listing, in the order of its files among all samples. Its times and its inode change when a name in it
+// comes, goes or is given to another file. They don't when a file in it is written to.
+type Folder struct {
+	Path              string // relative to the source, "" for the source itself
+	Inode             uint64
+	Modified, Changed int64 // mtime and ctime in ns since 1970; 0: it was changed just when it was listed, so they prove nothing
+	Samples           int
+}
+
+// Before is an earlier listing with the same options but for the labels.
+type Before struct {
+	Folders  []Folder
+	Entries  func() ([]sample.Entry, error) // all of them, asked for only if a part is needed
+	Labelled bool                           // its labels were a file's
+}
+
+// Relist lists a source that was listed before, and looks only into folders that changed since; nil lists all. In the others no
+// file is looked at, so one that was written to in its place goes unnoticed until it is read. Sources that can't tell are
+// listed whole. progress is as List's.
+func Relist(ctx context.Context, s Source, before *Before, progress func(samples int)) (*Listing, error) {
+	if d, ok := s.(*dir); ok {
+		return d.relist(ctx, before, progress)
+	}
+	classes, entries, err := s.List(ctx, progress)
+	return &Listing{Classes: classes, Entries: entries}, err
+}
+
+// settled is how old a folder's last change must be: a later one may bear the same time, by the file system's clock.
+var settled = 2 * time.Second
+
+// earlier is what is known of the listing before, by folder.
+type earlier struct {
+	folders map[string]known
+	entries func() ([]sample.Entry, error)
+}
+
+type known struct {
+	Folder
+	from int // its samples are entries[from : from+Samples]
+	subs []string
+}
+
+func newEarlier(b *Before) *earlier {
+	if b == nil {
+		return nil
+	}
+	e := &earlier{folders: make(map[string]known, len(b.Folders)), entries: b.Entries}
+	from := 0
+	subs := map[string][]string{}
+	for _, f := range b.Folders {
+		e.folders[f.Path] = known{Folder: f, from: from}
+		from += f.Samples
+		if f.Path != "" {
+			above := f.Path[:max(0, strings.LastIndexByte(f.Path, '/'))]
+			subs[above] = append(subs[above], f.Path)
+		}
+	}
+	for path, list := range subs {
+		f := e.folders[path]
+		f.subs = list
+		e.folders[path] = f
+	}
+	return e
+}
+
+// find gives what was known of a folder that is the same as then.
+func (e *earlier) find(now Folder) (known, bool) {
+	if e == nil || now.Modified == 0 {
+		return known{}, false
+	}
+	k, ok := e.folders[now.Path]
+	return k, ok && k.Inode == now.Inode && k.Modified == now.Modified && k.Changed == now.Changed
+}
+
+// folderNow is what tells whether a folder has changed. start is when the listing began.
+func folderNow(path string, st *unix.Stat_t, start time.Time) Folder {
+	f := Folder{Path: path, Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
+	if latest := max(f.Modified, f.Changed); latest > start.Add(-settled).UnixNano() {
+		f.Modified, f.Changed = 0, 0
+	}
+	return f
+}
+
+// complete gives the unchanged folders their samples of the listing before.
+func (e *earlier) complete(folders []folder) error {
+	var all []sample.Entry
+	for i := range folders {
+		f := &folders[i]
+		if f.kept == nil || f.kept.Samples == 0 {
+			continue
+		}
+		if all == nil {
+			var err error
+			if all, err = e.entries(); err != nil {
+				return err
+			}
+		}
+		f.files = slices.Clone(all[f.kept.from : f.kept.from+f.kept.Samples])
+	}
+	return nil
+}
+
+// same reports whether every folder is one that was there before, and none of those is missing.
+func (e *earlier) same(folders []folder) bool {
+	return e != nil && len(folders) == len(e.folders) && !slices.ContainsFunc(folders, func(f folder) bool { return f.kept == nil })
+}
