@@ -40,6 +40,7 @@ type Cache struct {
 type Listing struct {
 	Exts   []string `json:"exts"`
 	Flat   bool     `json:"flat"`
+	Group  string   `json:"group"`  // "" or "stem"
 	Labels string   `json:"labels"` // a file, absolute
 }
 

@@ -48,6 +48,9 @@ func Folder(source string, l Listing) string {
 	if l.Flat {
 		key += "\x00--flat"
 	}
+	if l.Group != "" {
+		key += "\x00--group=" + l.Group
+	}
 	if l.Labels != "" {
 		key += "\x00--labels=" + l.Labels
 	}

@@ -234,6 +234,7 @@ type Info struct {
 	Recipe      string   `json:"recipe"`
 	Seed        string   `json:"seed"`
 	Classes     []string `json:"classes"`
+	Parts       bool     `json:"parts"` // samples have parts: ask for them
 	MemoryBytes int64    `json:"memory_bytes"`
 	CreditBytes int64    `json:"credit_bytes"`
 	OnError     string   `json:"on_error"`
@@ -249,7 +250,7 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 	j := e.job.Job
 	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.name(), Source: e.job.Source,
 		Fingerprint: e.manifest.Fingerprint().String(), Samples: e.manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
-		Ranks: e.schedule.local, DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(),
+		Ranks: e.schedule.local, DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(), Parts: e.manifest.HasParts(),
 		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local))), OnError: e.opts.OnError, Features: []string{"report"}}, nil
 }
 
@@ -267,6 +268,18 @@ func (e *Engine) Names(indices []sample.Index) ([]string, error) {
 		names[i] = name
 	}
 	return names, nil
+}
+
+// Parts looks up the parts of samples; nil for one that has none.
+func (e *Engine) Parts(indices []sample.Index) ([][]sample.Part, error) {
+	parts := make([][]sample.Part, len(indices))
+	for i, index := range indices {
+		if int(index) >= e.manifest.Len() {
+			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.manifest.Len())}
+		}
+		parts[i] = e.manifest.Parts(index)
+	}
+	return parts, nil
 }
 
 // Push takes an order from a client: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before

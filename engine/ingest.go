@@ -30,6 +30,7 @@ type IngestOptions struct {
 	Source         string
 	Exts           []string
 	Flat           bool
+	Group          string // source.GroupStem, or "": each file is a sample
 	Labels         string // a CSV file of name,label; "": the folders' labels
 	Dirs           []string
 	Job            Job

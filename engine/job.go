@@ -69,6 +69,7 @@ type jobFile struct {
 	Source    string   `json:"source"`
 	Exts      []string `json:"exts,omitempty"`
 	Flat      bool     `json:"flat,omitempty"`
+	Group     string   `json:"group,omitempty"`
 	Labels    string   `json:"labels,omitempty"`
 	Job       Job      `json:"job"`
 	Budget    int64    `json:"budget"` // as given; 0: what the dataset needs

@@ -23,7 +23,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if c.dirs, err = cleanDirs(in.Dirs); err != nil {
 		return err
 	}
-	if err = c.openSource(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Labels: in.Labels, Jobs: in.Jobs}); err != nil {
+	if err = c.openSource(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Jobs: in.Jobs}); err != nil {
 		return err
 	}
 	for _, d := range c.dirs {
@@ -55,7 +55,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if c.schedule, err = newSchedule(in.Job, c.manifest.Len()); err != nil {
 		return err
 	}
-	c.job = jobFile{Schema: 1, Source: c.source.String(), Exts: in.Exts, Flat: in.Flat, Labels: in.Labels, Job: in.Job, Budget: in.Budget, Memory: in.Memory,
+	c.job = jobFile{Schema: 1, Source: c.source.String(), Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Job: in.Job, Budget: in.Budget, Memory: in.Memory,
 		Share: in.Share, Shares: in.Shares}
 	if err := in.measureChunks(); err != nil {
 		return err

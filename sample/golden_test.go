@@ -205,6 +205,15 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add(small, true)
 	f.Add(small[:headerSize(7)], true)
+	parts, err := os.ReadFile(writeTemp(f, nil, []Entry{
+		{Name: "a/x", Size: 7, Parts: []Part{{Ext: "", Size: 0}, {Ext: "jpg", Size: 4}, {Ext: "seg\n.\xff", Size: 3}}},
+		{Name: "b", Size: 2},
+		{Name: "c", Size: 1, Parts: []Part{{Ext: "jpg", Size: 1}}},
+	}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(parts, true)
 	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
 		if seal {
 			b = bytes.Clone(b)
@@ -223,6 +232,13 @@ func FuzzManifest(f *testing.F) {
 				t.Errorf("name %d has another hash", i)
 			}
 			total += uint64(m.Size(Index(i)))
+			whole := uint64(0)
+			for _, p := range m.Parts(Index(i)) {
+				whole += uint64(p.Size)
+			}
+			if m.Parts(Index(i)) != nil && whole != uint64(m.Size(Index(i))) {
+				t.Errorf("parts of sample %d have %d bytes, it has %d", i, whole, m.Size(Index(i)))
+			}
 		}
 		if total != m.Bytes() {
 			t.Errorf("%d bytes, want %d", m.Bytes(), total)

@@ -89,6 +89,9 @@ func (m *Manifest) Parts(i Index) []Part {
 	return list
 }
 
+// HasParts reports whether some sample has parts.
+func (m *Manifest) HasParts() bool { return m.partStarts != nil }
+
 // Lookup finds the sample of this name. The first call builds an index over the name hashes (4.5 bytes a sample).
 // An error says that a name could not be read, so that nothing is known about this one.
 func (m *Manifest) Lookup(name string) (i Index, found bool, err error) {

@@ -124,6 +124,17 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 		}
 		c.out, err = appendNames(c.out, q.request, names)
 		return 0, err
+	case typeParts:
+		indices, err := decodeList(q.body, "PARTS")
+		if err != nil {
+			return 0, err
+		}
+		parts, err := c.s.engine.Parts(indices)
+		if err != nil {
+			return 0, err
+		}
+		c.out, err = appendParts(c.out, q.request, parts)
+		return 0, err
 	}
 	return 0, broken("type %d is no request of protocol %d", q.kind, protocolVersion)
 }

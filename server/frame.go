@@ -45,12 +45,14 @@ const (
 	typeBye     = 8
 	typeCancel  = 9
 	typeReport  = 10
+	typeParts   = 11
 
 	typeJSON     = 129
 	typeBatch    = 130
 	typeEnd      = 131
 	typeNamesAre = 132
 	typeOK       = 133
+	typePartsAre = 134
 	typeError    = 255
 )
 

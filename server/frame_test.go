@@ -9,11 +9,13 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
 	"lcache/deliver"
 	"lcache/engine"
+	"lcache/sample"
 )
 
 // goldens are the frames of testdata/frames.txt, by name.
@@ -66,6 +68,7 @@ func TestGoldenRequests(t *testing.T) {
 		"push": {typePush, 5, func(b []byte) (any, error) { return decodePush(b) },
 			pushRequest{epoch: 2, rank: 1, first: 0, more: true, batches: [][]uint32{{7, 8}, {}, {9}}, indices: 3}},
 		"names":  {typeNames, 7, func(b []byte) (any, error) { return decodeList(b, "NAMES") }, []uint32{5, 3}},
+		"parts":  {typeParts, 8, func(b []byte) (any, error) { return decodeList(b, "PARTS") }, []uint32{5, 3}},
 		"cancel": {typeCancel, 0, func(b []byte) (any, error) { return decodeList(b, "CANCEL") }, []uint32{2}},
 		"report": {typeReport, 0, func(b []byte) (any, error) { return decodeReport(b) }, engine.Report{Epoch: 3, Rank: 1, LoopWait: 0.5, Loop: 2.25, Decode: 1, Workers: 4}},
 	}
@@ -95,6 +98,10 @@ func TestGoldenAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	parts, err := appendParts(nil, 8, [][]sample.Part{{{Ext: "jpg", Size: 3}, {Ext: "x", Size: 1}}, nil})
+	if err != nil {
+		t.Fatal(err)
+	}
 	object, err := appendJSON(nil, typeJSON, 1, struct{}{})
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +111,7 @@ func TestGoldenAnswers(t *testing.T) {
 		"batch":     appendBatch(nil, 2, batch),
 		"end":       appendEmpty(nil, typeEnd, 2),
 		"names-are": names,
+		"parts-are": parts,
 		"ok":        appendEmpty(nil, typeOK, 5),
 		"error":     appendFailure(nil, 2, failure{"sample", "gone", "a/b.jpg"}),
 	}
@@ -219,6 +227,16 @@ func TestAppendNamesTakesWhatFits(t *testing.T) {
 	if _, err := appendNames(nil, 1, []string{strings.Repeat("n", maxFrame)}); err == nil {
 		t.Error("a name larger than a frame is no error")
 	}
+	var many [][]sample.Part
+	for i := range 300 {
+		many = append(many, []sample.Part{{Ext: strings.Repeat("e", 64<<10-4) + strconv.Itoa(i%280+1000), Size: 1}, {Ext: "", Size: 2}})
+	}
+	if b, err = appendParts(nil, 1, many); err != nil || len(b)-4 > maxFrame || binary.LittleEndian.Uint32(b[headerBytes:]) < 200 {
+		t.Errorf("parts of samples with long extensions: %d in %d bytes, %v", binary.LittleEndian.Uint32(b[headerBytes:]), len(b), err)
+	}
+	if _, err := appendParts(nil, 1, [][]sample.Part{make([]sample.Part, maxFrame/8)}); err == nil {
+		t.Error("a sample of more parts than fit a frame was taken")
+	}
 	if b, err := appendNames(nil, 1, nil); err != nil || len(b) != headerBytes+4 {
 		t.Errorf("no names: %x, %v", b, err)
 	}
@@ -261,7 +279,7 @@ func FuzzDecode(f *testing.F) {
 					again = binary.LittleEndian.AppendUint64(again, l)
 				}
 			}
-		case typeNames, typeCancel:
+		case typeNames, typeCancel, typeParts:
 			var list []uint32
 			if list, err = decodeList(got.body, "it"); err == nil {
 				u32(uint32(len(list)))

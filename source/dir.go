@@ -14,7 +14,7 @@ import (
 )
 
 // dir is a directory as a source. Everything is opened through an os.Root: whatever names and links say, nothing outside is read.
-// A sample's version is its mtime in nanoseconds since 1970.
+// A sample's version is its mtime in nanoseconds since 1970; that of a sample with parts, a hash over theirs.
 type dir struct {
 	path string
 	root *os.Root
@@ -51,49 +51,73 @@ func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("read sample %s: %w", clip(e.Name), err)
 	}
+	if e.Parts == nil {
+		_, err := d.readFile(ctx, e.Name, e.Name, dst, &e.Version)
+		return err
+	}
+	if err := checkParts(e); err != nil {
+		return &SampleError{e.Name, "read", err}
+	}
+	return d.readParts(ctx, e, dst)
+}
+
+// readFile fills dst, which has as many bytes as the file was listed with, and returns the file's version. It is compared with want, if
+// that is known, before and after; else with what it was before. name is the sample's.
+func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want *uint64) (version uint64, err error) {
 	// O_NONBLOCK: a fifo put in the sample's place must not make the open wait for a writer.
-	f, err := d.root.OpenFile(e.Name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := d.root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return &SampleError{e.Name, "open", advise(err)}
+		return 0, &SampleError{name, "open", inPart(name, path, advise(err))}
 	}
 	defer f.Close()
-	if err := checkVersion(f, e); err != nil {
-		return err
+	if version, err = versionOf(f, len(dst), want); err != nil {
+		return 0, &SampleError{name, "read", inPart(name, path, err)}
 	}
 	for off := 0; off < len(dst); off += readChunk {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("read sample %s: %w", clip(e.Name), err)
+			return 0, fmt.Errorf("read sample %s: %w", clip(name), err)
 		}
 		part := dst[off:min(off+readChunk, len(dst))]
 		n, err := f.ReadAt(part, int64(off))
 		if n < len(part) && errors.Is(err, io.EOF) {
-			return &SampleError{e.Name, "read", fmt.Errorf("%w (it ends at %d bytes, had %d)", ErrChanged, off+n, e.Size)}
+			return 0, &SampleError{name, "read", inPart(name, path, fmt.Errorf("%w (it ends at %d bytes, had %d)", ErrChanged, off+n, len(dst)))}
 		}
 		if n < len(part) {
-			return &SampleError{e.Name, "read", advise(err)}
+			return 0, &SampleError{name, "read", inPart(name, path, advise(err))}
 		}
 	}
 	// The open file is one inode, whatever its name leads to by now. So if another file has taken the name since, these are still the
 	// bytes that were listed.
-	return checkVersion(f, e)
+	if _, err = versionOf(f, len(dst), &version); err != nil {
+		return 0, &SampleError{name, "read", inPart(name, path, err)}
+	}
+	return version, nil
 }
 
-// checkVersion holds an open file against what was listed.
-func checkVersion(f *os.File, e sample.Entry) error {
-	fi, err := f.Stat()
-	switch {
-	case err != nil:
-		return &SampleError{e.Name, "stat", cause(err)}
-	case !fi.Mode().IsRegular():
-		err = fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
-	case fi.Size() != int64(e.Size):
-		err = fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, fi.Size(), e.Size)
-	case uint64(fi.ModTime().UnixNano()) != e.Version:
-		err = fmt.Errorf("%w (it was written to)", ErrChanged)
-	default:
-		return nil
+// inPart names the file that an error is about, where that is not the sample's own name.
+func inPart(name, path string, err error) error {
+	if name == path {
+		return err
 	}
-	return &SampleError{e.Name, "read", err}
+	return fmt.Errorf("file %s: %w", clip(path), err)
+}
+
+// versionOf holds an open file against its size and, if that is known, its version.
+func versionOf(f *os.File, size int, want *uint64) (uint64, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return 0, cause(err)
+	}
+	version := uint64(fi.ModTime().UnixNano())
+	switch {
+	case !fi.Mode().IsRegular():
+		return 0, fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
+	case fi.Size() != int64(size):
+		return 0, fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, fi.Size(), size)
+	case want != nil && version != *want:
+		return 0, fmt.Errorf("%w (it was written to)", ErrChanged)
+	}
+	return version, nil
 }
 
 // advise adds to an error of the file system what to do about it.

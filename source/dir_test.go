@@ -83,6 +83,31 @@ func TestDir(t *testing.T) {
 	}
 }
 
+func TestDirParts(t *testing.T) {
+	sourcetest.RunParts(t, func(t *testing.T, files map[string][]byte) (source.Source, sourcetest.Mutator) {
+		tr := newTree(t, files)
+		return tr.open(t, source.Options{Group: source.GroupStem}), tr
+	})
+	tr := newTree(t, files("a.jpg", "a.json", "d/a.jpg", "d/a.txt", "d/b.txt"))
+	for _, tt := range []struct {
+		opts source.Options
+		want string
+	}{
+		{source.Options{Flat: true}, "a=0 d/a=0 d/b=0"},
+		{source.Options{Flat: true, Exts: []string{"jpg"}}, "a=0 d/a=0"},
+		{source.Options{Exts: []string{"txt"}}, "d/a=0 d/b=0"},
+	} {
+		tt.opts.Group = source.GroupStem
+		_, entries, err := tr.open(t, tt.opts).List(t.Context(), nil)
+		if got := names(entries); err != nil || got != tt.want {
+			t.Errorf("%+v: got %s, %v; want %s", tt.opts, got, err, tt.want)
+		}
+	}
+	if _, err := source.Open(tr.dir, source.Options{Group: "folder"}); err == nil || !strings.Contains(err.Error(), "only by stem") {
+		t.Errorf("another way to group: %v", err)
+	}
+}
+
 func names(entries []sample.Entry) string {
 	var list []string
 	for _, e := range entries {

@@ -39,6 +39,7 @@ type Source interface {
 type Options struct {
 	Exts   []string // keep only files that end so, in any case of ASCII letters ("jpg" and ".jpg" are the same); none: keep all
 	Flat   bool     // one sorted list with label 0, whatever folders there are
+	Group  string   // GroupStem, or "": each file is a sample
 	Labels string   // listing: a CSV file of name,label, which takes the place of the folders' labels; "": none
 	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
 }
@@ -88,6 +89,9 @@ func Open(src string, opts Options) (Source, error) {
 		return nil, fmt.Errorf("open source %s: %w", clip(src), err)
 	}
 	opts.Exts = exts
+	if opts.Group != "" && opts.Group != GroupStem {
+		return nil, fmt.Errorf("open source %s: files can't be grouped by %q: only by %s", clip(src), opts.Group, GroupStem)
+	}
 	if opts.Jobs <= 0 {
 		opts.Jobs = DefaultJobs
 	}

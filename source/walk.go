@@ -144,6 +144,14 @@ func (w *walk) scan(ctx context.Context, path string, parent *place) (*scanned, 
 	if err := w.batches(ctx, f, prefix, s); err != nil {
 		return nil, err
 	}
+	if w.dir.opts.Group == GroupStem {
+		n := len(s.files)
+		if s.files, err = group(s.files, len(prefix)); err != nil {
+			return nil, err
+		}
+		w.count(len(s.files) - n)
+		return s, nil
+	}
 	slices.SortFunc(s.files, func(a, b sample.Entry) int { return comparePython(a.Name, b.Name) })
 	return s, nil
 }

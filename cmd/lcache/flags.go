@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/engine"
+	"lcache/source"
 )
 
 // size is a flag of bytes: 512MiB, 4GB, or a bare number.
@@ -80,6 +81,29 @@ func (d dirs) Set(text string) error {
 			return fmt.Errorf("%s is named twice", w)
 		}
 		*d.to = append(*d.to, abs)
+	}
+	return nil
+}
+
+// grouping is a flag of how files make samples: "none" is kept as "".
+type grouping struct{ to *string }
+
+func (g grouping) Type() string { return "none|stem" }
+func (g grouping) String() string {
+	if g.to == nil || *g.to == "" {
+		return "none"
+	}
+	return *g.to
+}
+
+func (g grouping) Set(text string) error {
+	switch text {
+	case "none":
+		*g.to = ""
+	case source.GroupStem:
+		*g.to = text
+	default:
+		return fmt.Errorf("must be none or %s", source.GroupStem)
 	}
 	return nil
 }
@@ -199,6 +223,7 @@ func addJobFlags(flags *pflag.FlagSet, job *engine.Job) {
 func addListingFlags(flags *pflag.FlagSet, o *engine.IngestOptions) {
 	flags.Var(list{&o.Exts}, "ext", "only files that end so, like .jpg,.png")
 	flags.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
+	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")
 	flags.Var(file{&o.Labels}, "labels", "a CSV file of name,label: instead of the folders' labels")
 }
 

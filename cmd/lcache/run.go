@@ -133,7 +133,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 		return slices.ContainsFunc(names, f.Changed)
 	}
 	o.jobGiven = given("recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param")
-	o.listingGiven = given("ext", "flat", "labels")
+	o.listingGiven = given("ext", "flat", "group", "labels")
 	for _, name := range []string{"budget", "memory", "compress", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error"} {
 		if given(name) {
 			o.serverGiven = append(o.serverGiven, "--"+name)

@@ -74,8 +74,8 @@ func (r *runner) fits(a *attachment, s namedSource, c caches.Cache) error {
 	if served := a.began.Jobs[0].Source; served != s.source {
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, served, s.source)
 	}
-	if r.listingGiven && (!slices.Equal(c.Exts, r.ingest.Exts) || c.Flat != r.ingest.Flat || c.Labels != r.ingest.Labels) {
-		return fmt.Errorf("process %d serves %s with other files of the source (--ext, --flat): stop it, or use another --cache", a.pid, c.Dir)
+	if r.listingGiven && (!slices.Equal(c.Exts, r.ingest.Exts) || c.Flat != r.ingest.Flat || c.Group != r.ingest.Group || c.Labels != r.ingest.Labels) {
+		return fmt.Errorf("process %d serves %s with other files of the source (--ext, --flat, --group, --labels): stop it, or use another --cache", a.pid, c.Dir)
 	}
 	return nil
 }

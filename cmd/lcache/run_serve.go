@@ -190,7 +190,7 @@ func (r *runner) home(source string) []string {
 	if c, err := caches.Look(r.roots[0]); err == nil && c.Source != "" {
 		return r.roots
 	}
-	folder := cmp.Or(r.folder, caches.Folder(source, caches.Listing{Exts: r.ingest.Exts, Flat: r.ingest.Flat, Labels: r.ingest.Labels}))
+	folder := cmp.Or(r.folder, caches.Folder(source, caches.Listing{Exts: r.ingest.Exts, Flat: r.ingest.Flat, Group: r.ingest.Group, Labels: r.ingest.Labels}))
 	var dirs []string
 	for _, root := range r.roots {
 		dirs = append(dirs, filepath.Join(root, folder))
@@ -203,7 +203,7 @@ func (r *runner) home(source string) []string {
 func (r *runner) keep(n int, o *engine.IngestOptions) {
 	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source == o.Source {
 		if !r.listingGiven {
-			o.Exts, o.Flat, o.Labels = c.Exts, c.Flat, c.Labels
+			o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
 		}
 		o.Memory = cmp.Or(o.Memory, c.Memory)
 		var job engine.Job

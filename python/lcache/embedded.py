@@ -64,6 +64,7 @@ def open(  # the name is part of the API
     memory: int | str | None = None,
     ext: Iterable[str] = (),
     flat: bool = False,
+    group: str = "none",
     labels: str | os.PathLike[str] | None = None,
     on_error: str | None = None,
     timeout: float = 60.0,
@@ -91,6 +92,7 @@ def open(  # the name is part of the API
         flags += ["--param", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     listing = [f"--ext={','.join(ext)}"] if (ext := tuple(ext)) else []
     listing += ["--flat"] if flat else []
+    listing += [f"--group={group}"] if group != "none" else []
     listing += [f"--labels={os.path.abspath(os.fspath(labels))}"] if labels is not None else []
     common = ("--memory", str(memory)) if memory is not None else ()
     serving = ("--on-error", on_error) if on_error is not None else ()

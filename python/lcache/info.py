@@ -29,6 +29,7 @@ class Info(NamedTuple):
     version: str
     features: list[str]  # beyond the first version of the protocol
     on_error: str = "fail"
+    parts: bool = False  # samples have parts
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> Info:
@@ -45,4 +46,4 @@ class Info(NamedTuple):
 
 _KINDS: dict[str, type] = dict.fromkeys(Info._fields, str)
 _KINDS.update(dict.fromkeys(("pid", "samples", "epochs", "batch_size", "world", "credit_bytes"), int))
-_KINDS.update(drop_last=bool, ranks=list, classes=list, features=list)
+_KINDS.update(drop_last=bool, parts=bool, ranks=list, classes=list, features=list)

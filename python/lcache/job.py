@@ -176,9 +176,10 @@ class Job:
         columns = protocol.read_batch(body, session.memory.size, session.info.samples)
         if wanted is not None and columns.indices != memoryview(wanted) and not (session.info.on_error == "skip" and _is_part(columns.indices, wanted)):
             raise ProtocolError(f"{ticket.what}: the server answered with other indices")
+        split = self._parts if session.info.parts else None
         view = session.take(columns)
         if view is not None:
-            return Batch(columns, Samples(view, columns, session), self._names)
+            return Batch(columns, Samples(view, columns, session), self._names, split)
         if not self._warned:
             self._warned = True
             _log.warning(
@@ -188,7 +189,7 @@ class Job:
             copies = [session.memory.copy(offset, length) for offset, length in zip(columns.offsets, columns.lengths)]
         finally:
             session.end(columns.lease)
-        return Batch(columns, copies, self._names)
+        return Batch(columns, copies, self._names, split)
 
     def names(self, indices: Iterable[int]) -> list[str]:
         """The samples' names: paths below the source. Bytes that are not UTF-8 come as surrogates (os.fsencode gives them back)."""
@@ -201,6 +202,15 @@ class Job:
             body = self._link.call(protocol.NAMES, protocol.names(rest.tobytes()), f"{len(rest)} names", protocol.A_NAMES)
             names += protocol.read_names(body, len(rest))
         return names
+
+    def _parts(self, indices: memoryview, lengths: Sequence[int]) -> list[protocol.Boundaries]:
+        parts: list[protocol.Boundaries] = []
+        while len(parts) < len(indices):
+            rest = slice(len(parts), len(parts) + protocol.PUSH_PIECE)
+            asked = indices[rest]
+            _, body = self._call(protocol.PARTS, protocol.parts(asked.tobytes()), f"the parts of {len(asked)} samples", protocol.A_PARTS)
+            parts += protocol.read_parts(body, lengths[rest])
+        return parts
 
     # Orders and state.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from operator import add
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ from .errors import ProtocolError
 VERSION = 1
 MAX_FRAME = 16 << 20  # of what the length field counts
 
-HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL, REPORT = range(1, 11)
-A_JSON, A_BATCH, A_END, A_NAMES, A_OK = range(129, 134)
+HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL, REPORT, PARTS = range(1, 12)
+A_JSON, A_BATCH, A_END, A_NAMES, A_OK, A_PARTS = range(129, 135)
 A_ERROR = 255
 
 NOWHERE = 0xFFFFFFFF  # each of the three numbers of "no position"
@@ -24,6 +25,7 @@ MAX_BATCH = (MAX_FRAME - 8 - 16) // 20  # samples: the answer's columns have 20 
 PUSH_PIECE = 1 << 20  # indices or batches in one PUSH frame; a third of what fits
 
 HEADER = struct.Struct("<IBBHI")  # length, version, type, flags, request
+_TWO = struct.Struct("<II")
 _THREE = struct.Struct("<III")
 _FOUR = struct.Struct("<IIII")
 _FIVE = struct.Struct("<IIIII")
@@ -77,6 +79,9 @@ def push(epoch: int, rank: int, first: int, more: bool, sizes: bytes, indices: b
 
 def names(indices: bytes) -> bytes:
     return _U32.pack(len(indices) // 4) + indices
+
+
+parts = names  # the same body
 
 
 def report(said: dict[str, float]) -> bytes:
@@ -153,4 +158,40 @@ def read_names(body: bytes, asked: int) -> list[str]:
         start += length
     if start != len(body):
         raise ProtocolError(f"names answer of {len(body)} bytes should have {start}")
+    return result
+
+
+Boundaries = list[tuple[str, int, int]]  # of one sample: (extension, begin, end) of each part, in bytes of the sample
+
+
+def read_parts(body: bytes, lengths: Sequence[int]) -> list[Boundaries]:
+    """What parts samples of these lengths have: [("", 0, length)] for one in one piece. May be fewer than asked, not none."""
+    asked = len(lengths)
+    count, exts = _TWO.unpack_from(body) if len(body) >= 8 else (-1, 0)
+    if not min(asked, 1) <= count <= asked or len(body) < 8 + 4 * count + 4 * exts:
+        raise ProtocolError(f"parts answer of {len(body)} bytes does not hold 1 to {asked} samples")
+    counts = memoryview(body)[8 : 8 + 4 * count].cast("I")
+    at = 8 + 4 * count + 8 * sum(counts)
+    if len(body) < at + 4 * exts:
+        raise ProtocolError(f"parts answer of {len(body)} bytes does not hold the {sum(counts)} parts that it announces")
+    columns = memoryview(body)[8 + 4 * count : at].cast("I")
+    names, start = [], at + 4 * exts
+    for length in memoryview(body)[at:start].cast("I"):
+        names.append(body[start : start + length].decode("utf-8", "surrogateescape"))
+        start += length
+    if start != len(body):
+        raise ProtocolError(f"parts answer of {len(body)} bytes should have {start}")
+    result, at = [], 0
+    for whole, n in zip(lengths, counts):
+        bounds: Boundaries = []
+        end = 0
+        for ext, size in zip(columns[at : at + 2 * n : 2], columns[at + 1 : at + 2 * n : 2]):
+            if ext >= exts:
+                raise ProtocolError(f"parts answer names extension {ext} of {exts}")
+            bounds.append((names[ext], end, end + size))
+            end += size
+        if n and end != whole:
+            raise ProtocolError(f"parts answer has parts of {end} bytes for a sample of {whole}")
+        at += 2 * n
+        result.append(bounds or [("", 0, whole)])
     return result

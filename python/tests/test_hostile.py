@@ -96,6 +96,40 @@ def test_lies_about_names(serve, path, body):
             batch.names
 
 
+def parts(count, exts, *numbers, tail=b""):
+    return struct.pack(f"<{2 + len(numbers)}I", count, exts, *numbers) + tail
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        parts(0, 0),
+        parts(2, 0, 0, 0),  # more than asked
+        parts(1, 0, 1),  # no part where one is announced
+        parts(1, 0xFFFFFFFF, 0),
+        parts(1, 1, 0xFFFFFFFF, 0, 9, 1),
+        parts(1, 1, 1, 1, 16, 1, tail=b"a"),  # extension 1 of 1
+        parts(1, 1, 1, 0, 15, 1, tail=b"a"),  # the sample has 16 bytes
+        parts(1, 1, 1, 0, 17, 1, tail=b"a"),
+        parts(1, 1, 2, 0, 16, 0, 1, 1, tail=b"a"),
+        parts(1, 1, 1, 0, 16, 2, tail=b"a"),
+        parts(1, 1, 1, 0, 16, 1, tail=b"ab"),
+    ],
+)
+def test_lies_about_parts(serve, path, body):
+    class Liar(Server):
+        def answer(self, kind, asked, mine):
+            return (p.A_PARTS, body) if kind == p.PARTS else super().answer(kind, asked, mine)
+
+    serve(Liar, parts=True)
+    with lcache.connect(path, timeout=10) as job:
+        batch = job.get([1])
+        for view in ("samples", "parts"):
+            with pytest.raises(lcache.ProtocolError):
+                getattr(batch, view)
+
+
 @pytest.mark.parametrize("body", [b"", b"nothing", b"[]", b"1", b'"', b"[" * 100000, b"\xff\xfe", b"9" * 10000])
 def test_lies_about_status(serve, path, body):
     class Liar(Server):

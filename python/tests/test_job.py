@@ -3,6 +3,7 @@
 import json
 import logging
 import pickle
+import struct
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from array import array
 import fakeserver
 import pytest
 from conftest import check
-from fakeserver import BATCHES, content, order
+from fakeserver import BATCHES, Server, content, order
 
 import lcache
 from lcache import protocol
@@ -124,6 +125,47 @@ def test_push_order(job, given, sizes):
     flat = [1, 2] if not hasattr(given, "__len__") else [i for b in given for i in b] if given and not isinstance(given[0], int) else list(given)
     job.push_order(1, 0, given)
     assert job.server.pushed[1, 0] == (sizes, flat)
+
+
+class WithParts(Server):
+    """Each sample has an odd number of parts: a first one of a byte, if it has bytes at all, and the rest."""
+
+    def answer(self, kind, body, mine):
+        if kind != protocol.PARTS:
+            return super().answer(kind, body, mine)
+        indices = list(memoryview(body)[4:].cast("I"))[:3]  # fewer than asked
+        lengths = [len(content(i)) for i in indices]
+        counts = [2 if n else 0 for n in lengths]
+        columns = [v for n in lengths if n for v in (0, 1, 1, n - 1)]
+        head = struct.pack(f"<{2 + len(counts) + len(columns) + 2}I", len(indices), 2, *counts, *columns, 3, 2)
+        return protocol.A_PARTS, head + b"cls\xff\n"
+
+
+@pytest.mark.parametrize("credit", [1 << 20, 1])
+def test_parts(serve, path, credit):
+    server = serve(WithParts, parts=True, credit_bytes=credit)
+    with lcache.connect(path, timeout=10) as job:
+        batch = job.get([1, 50, 7, 3, 2, 2, 9])
+        assert [bytes(view) for view in batch.samples] == [content(i)[:1] for i in batch.indices]
+        for i, parts in enumerate(batch.parts):
+            whole = content(batch.indices[i])
+            assert {ext: bytes(view) for ext, view in parts.items()} == ({"cls": whole[:1], "\udcff\n": whole[1:]} if whole else {"": b""})
+            assert list(batch.parts[i]) == list(parts)
+        assert len(batch.parts) == len(batch.samples) == 7
+        assert [bytes(v) for v in batch.samples[1:3]] == [b"", content(7)[:1]]
+        assert bytes(batch.parts[-1]["cls"]) == bytes(batch.samples[-1]) == content(9)[:1]
+        assert sum(kind == protocol.PARTS for kind, _ in server.requests) == 3, "asked once for all, three at a time"
+        kept = batch.parts[0]["\udcff\n"]
+        batch.release()
+        assert bytes(kept) == content(1)[1:]
+        with pytest.raises(lcache.Error, match="released"):
+            batch.parts
+
+
+def test_no_parts(job):
+    batch = job.get([1, 50])
+    assert [{ext: bytes(view) for ext, view in parts.items()} for parts in batch.parts] == [{"": content(1)}, {"": b""}]
+    assert not any(kind == protocol.PARTS for kind, _ in job.server.requests)
 
 
 def test_push_order_in_pieces(job, monkeypatch):

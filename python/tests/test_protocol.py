@@ -37,6 +37,7 @@ def test_requests(frames):
         "push": p.frame(p.PUSH, 5, p.push(2, 1, 0, True, u32(2, 0, 1), u32(7, 8, 9))),
         "status": p.frame(p.STATUS, 6),
         "names": p.frame(p.NAMES, 7, p.names(u32(5, 3))),
+        "parts": p.frame(p.PARTS, 8, p.parts(u32(5, 3))),
         "bye": p.frame(p.BYE, 0),
         "cancel": p.frame(p.CANCEL, 0, p.cancel([2])),
         "report": p.frame(p.REPORT, 0, p.report(dict(epoch=3, rank=1, loop_wait_seconds=0.5, loop_seconds=2.25, decode_seconds=1.0, workers=4))),
@@ -60,6 +61,7 @@ def test_answers(frames):
     assert p.read_lease(body(frames["batch"], p.A_BATCH, 2)) == columns.lease
     assert body(frames["end"], p.A_END, 2) == body(frames["ok"], p.A_OK, 5) == b""
     assert p.read_names(body(frames["names-are"], p.A_NAMES, 7), 2) == ["a", "\udcff/b"]
+    assert p.read_parts(body(frames["parts-are"], p.A_PARTS, 8), [4, 9]) == [[("jpg", 0, 3), ("x", 3, 4)], [("", 0, 9)]]
     assert p.read_error(body(frames["error"], p.A_ERROR, 2)) == ("sample", "gone", "a/b.jpg")
 
 
@@ -70,7 +72,12 @@ def test_batch_is_held_to_its_limits(frames, memory, samples):
 
 
 def test_every_truncation_is_refused(frames):
-    for name, read in (("batch", lambda b: protocol.read_batch(b, 1 << 40, 100)), ("names-are", lambda b: protocol.read_names(b, 2))):
+    readers = {
+        "batch": lambda b: protocol.read_batch(b, 1 << 40, 100),
+        "names-are": lambda b: protocol.read_names(b, 2),
+        "parts-are": lambda b: protocol.read_parts(b, [4, 9]),
+    }
+    for name, read in readers.items():
         whole = frames[name][12:]
         read(whole)
         for n in range(len(whole)):

@@ -38,23 +38,21 @@ def _open(source: Any, cache: Any, options: dict[str, Any]) -> Job:
 
 
 class Sample:
-    """What decode gets beside the bytes; unpacks as (index, name, label, parts). The name is looked up when asked for."""
+    """What decode gets beside the bytes; unpacks as (index, name, label, parts). The name is looked up when asked for.
 
-    __slots__ = ("_batch", "_data", "_at", "index", "label")
+    parts is {extension: bytes}, in the order of the extensions; in a dataset without parts the extension is "".
+    """
 
-    def __init__(self, batch: Any, at: int, data: bytes) -> None:
-        self._batch, self._at, self._data = batch, at, data
+    __slots__ = ("_at", "_batch", "index", "label", "parts")
+
+    def __init__(self, batch: Any, at: int, parts: dict[str, bytes]) -> None:
+        self._batch, self._at, self.parts = batch, at, parts
         self.index: int = batch.indices[at]
         self.label: int = batch.labels[at]
 
     @property
     def name(self) -> str:
         return self._batch.names[self._at]
-
-    @property
-    def parts(self) -> dict[str, bytes]:
-        """{extension: bytes}; a sample of one part has the extension ""."""
-        return {"": self._data}
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.index, self.name, self.label, self.parts))
@@ -67,7 +65,7 @@ class Sample:
 
 
 class Dataset(torch.utils.data.Dataset):
-    """The samples of a source, each made by decode(data: bytes, sample); without decode a sample is (bytes, label).
+    """The samples of a source, each made by decode(data: bytes, sample), where data is the first part and sample.parts has all; without decode a sample is (bytes, label).
 
     The job is lcache.open(source, cache, **options), or the one of a running server at socket. A batch is one request, of
     whichever loader and sampler; copies in workers have connections of their own. It pickles to what it takes to connect again.
@@ -137,8 +135,7 @@ class Dataset(torch.utils.data.Dataset):
         # One of many that are asked for one by one (ConcatDataset): all of them in one request, at the first.
         if self._ahead is None or self._ahead[0] is not batch:
             self._ahead = batch, dict(self._bytes(part, batch.at))
-        raw, i, data = self._ahead[1][index]
-        return self._make(raw, i, data)
+        return self._make(*self._ahead[1][index])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         plain = [int(i) for i in indices[:]]
@@ -152,13 +149,13 @@ class Dataset(torch.utils.data.Dataset):
     def _made(self, indices: list[int], at: tags.At | None) -> list[Any]:
         return [self._make(*entry) for _, entry in self._bytes(indices, at)]
 
-    def _bytes(self, indices: list[int], at: tags.At | None) -> Iterator[tuple[int, tuple[Any, int, bytes]]]:
-        """(index, (batch, position in it, bytes)) of each; no lease is held any more."""
+    def _bytes(self, indices: list[int], at: tags.At | None) -> Iterator[tuple[int, tuple[Any, int, dict[str, bytes]]]]:
+        """(index, (batch, position in it, its parts)) of each; no lease is held any more."""
         for batch in self._batches(indices, at):
-            datas = [bytes(view) for view in batch.samples]
+            copies = [{ext: bytes(view) for ext, view in parts.items()} for parts in batch.parts]
             batch.release()
-            for i, data in enumerate(datas):
-                yield batch.indices[i], (batch, i, data)
+            for i, parts in enumerate(copies):
+                yield batch.indices[i], (batch, i, parts)
 
     def _batches(self, indices: list[int], at: tags.At | None) -> list[Any]:
         try:
@@ -170,20 +167,25 @@ class Dataset(torch.utils.data.Dataset):
             half = len(indices) // 2
             return self._batches(indices[:half], None) + self._batches(indices[half:], None)
 
-    def _make(self, batch: Any, i: int, data: bytes) -> Any:
+    def _make(self, batch: Any, i: int, parts: dict[str, bytes]) -> Any:
         began = time.perf_counter()
         try:
-            return self._decoded(data, batch, i)
+            return self._decoded(parts, batch, i)
         finally:
             self.decode_seconds += time.perf_counter() - began
             if self.decode_seconds >= self._told + _TELL:
                 self.job.report(decode=self.decode_seconds - self._told)
                 self._told = self.decode_seconds
 
-    def _decoded(self, data: bytes, batch: Any, i: int) -> Any:
+    def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
+        data = _first(parts)
         if self.decode is None:
             return data, batch.labels[i]
-        return self.decode(data, Sample(batch, i, data))
+        return self.decode(data, Sample(batch, i, parts))
+
+
+def _first(parts: dict[str, bytes]) -> bytes:
+    return next(iter(parts.values()))
 
 
 def pil(data: bytes) -> Any:
@@ -221,8 +223,8 @@ class ImageFolder(Dataset):
         self.root = os.fspath(root) if root is not None else self.job.source
         self.transform, self.target_transform, self.loader = transform, target_transform, loader
 
-    def _decoded(self, data: bytes, batch: Any, i: int) -> Any:
-        image, target = self.loader(data), batch.labels[i]
+    def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
+        image, target = self.loader(_first(parts)), batch.labels[i]
         if self.transform is not None:
             image = self.transform(image)
         if self.target_transform is not None:

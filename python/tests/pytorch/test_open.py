@@ -189,3 +189,26 @@ def test_labels(folder, root, tmp_path):
     table.write_text("name,label\n")
     with pytest.raises(lcache.Error, match=f"{len(folder)} of {len(folder)} samples have no label"):
         lcache.open(folder.root, root, labels=tmp_path / "again" / ".." / "labels.csv", flat=True)
+
+
+def test_parts(root, tmp_path):
+    import torch.utils.data
+
+    from lcache.torch import Dataset
+
+    for i in range(20):
+        for ext, data in ((".jpg", b"image %d" % i), (".json", b"{%d}" % i)):
+            path = tmp_path / "pairs" / f"c{i % 2}" / f"{i:02d}{ext}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    with_parts = Dataset(tmp_path / "pairs", lambda data, sample: (data, sample.parts, tuple(sample)), cache=root, group="stem")
+    plain = Dataset(tmp_path / "pairs", lambda data, sample: (data, sample.parts, tuple(sample)), cache=root)
+    with with_parts.job, plain.job:
+        assert (len(with_parts), len(plain)) == (20, 40)
+        loaded = [x for batch in torch.utils.data.DataLoader(with_parts, batch_size=8, collate_fn=list) for x in batch]
+        for i, (data, parts, (index, name, label, again)) in enumerate(loaded):
+            number = int(name[3:])
+            assert (index, name, label) == (i, f"c{label}/{number:02d}", number % 2)
+            assert again == parts == {"jpg": b"image %d" % number, "json": b"{%d}" % number} and data == parts["jpg"]
+        data, parts, (_, name, _, _) = plain[1]
+        assert (name, parts) == ("c0/00.json", {"": data}) and data == b"{0}"
