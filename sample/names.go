@@ -138,6 +138,15 @@ func (m *Manifest) Verify() error {
 	return nil
 }
 
+// A Reader reads entries in about ascending order with few reads of the names: for going over a whole manifest. One goroutine at a time.
+type Reader struct{ names nameReader }
+
+// Reader makes one.
+func (m *Manifest) Reader() *Reader { return &Reader{nameReader{m: m}} }
+
+// Entry is as the Manifest's.
+func (r *Reader) Entry(i Index) (Entry, error) { return r.names.m.entry(i, &r.names) }
+
 // nameReader reads names in about ascending order with few reads. One goroutine at a time.
 type nameReader struct {
 	m           *Manifest

@@ -10,14 +10,17 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"lcache/sample"
 )
 
-// dir is a directory as a source. Everything is opened through an os.Root: whatever names and links say, nothing outside is read.
+// dir is a directory as a source. Everything is opened beneath it: whatever names and links say, nothing outside is read.
 // A sample's version is its mtime in nanoseconds since 1970; that of a sample with parts, a hash over theirs.
 type dir struct {
 	path string
 	root *os.Root
+	top  *os.File // the same folder, for openat2
 	opts Options
 }
 
@@ -35,11 +38,15 @@ func openDir(path string, opts Options) (Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open source %s: %w", clip(path), advise(err))
 	}
-	return &dir{path: path, root: root, opts: opts}, nil
+	top, err := root.Open(".")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), advise(err)), root.Close())
+	}
+	return &dir{path: path, root: root, top: top, opts: opts}, nil
 }
 
 func (d *dir) String() string { return d.path }
-func (d *dir) Close() error   { return d.root.Close() }
+func (d *dir) Close() error   { return errors.Join(d.top.Close(), d.root.Close()) }
 
 // readChunk is how much is read between two looks at the context.
 const readChunk = 1 << 20
@@ -64,12 +71,11 @@ func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 // readFile fills dst, which has as many bytes as the file was listed with, and returns the file's version. It is compared with want, if
 // that is known, before and after; else with what it was before. name is the sample's.
 func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want *uint64) (version uint64, err error) {
-	// O_NONBLOCK: a fifo put in the sample's place must not make the open wait for a writer.
-	f, err := d.root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := d.open(path)
 	if err != nil {
 		return 0, &SampleError{name, "open", inPart(name, path, advise(err))}
 	}
-	defer f.Close()
+	defer f.close()
 	if version, err = versionOf(f, len(dst), want); err != nil {
 		return 0, &SampleError{name, "read", inPart(name, path, err)}
 	}
@@ -78,7 +84,7 @@ func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want 
 			return 0, fmt.Errorf("read sample %s: %w", clip(name), err)
 		}
 		part := dst[off:min(off+readChunk, len(dst))]
-		n, err := f.ReadAt(part, int64(off))
+		n, err := f.readAt(part, int64(off))
 		if n < len(part) && errors.Is(err, io.EOF) {
 			return 0, &SampleError{name, "read", inPart(name, path, fmt.Errorf("%w (it ends at %d bytes, had %d)", ErrChanged, off+n, len(dst)))}
 		}
@@ -103,17 +109,17 @@ func inPart(name, path string, err error) error {
 }
 
 // versionOf holds an open file against its size and, if that is known, its version.
-func versionOf(f *os.File, size int, want *uint64) (uint64, error) {
-	fi, err := f.Stat()
+func versionOf(f openFile, size int, want *uint64) (uint64, error) {
+	st, err := f.stat()
 	if err != nil {
-		return 0, cause(err)
+		return 0, err
 	}
-	version := uint64(fi.ModTime().UnixNano())
+	version := uint64(st.Mtim.Nano())
 	switch {
-	case !fi.Mode().IsRegular():
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return 0, fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
-	case fi.Size() != int64(size):
-		return 0, fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, fi.Size(), size)
+	case st.Size != int64(size):
+		return 0, fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, st.Size, size)
 	case want != nil && version != *want:
 		return 0, fmt.Errorf("%w (it was written to)", ErrChanged)
 	}

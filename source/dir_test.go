@@ -83,6 +83,17 @@ func TestDir(t *testing.T) {
 	}
 }
 
+func TestDirWithoutOpenat2(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T, files map[string][]byte) (source.Source, sourcetest.Mutator) {
+		tr := newTree(t, files)
+		s := tr.open(t, source.Options{})
+		if err := source.WithoutOpenat2(s); err != nil {
+			t.Fatal(err)
+		}
+		return s, tr
+	})
+}
+
 func TestDirParts(t *testing.T) {
 	sourcetest.RunParts(t, func(t *testing.T, files map[string][]byte) (source.Source, sourcetest.Mutator) {
 		tr := newTree(t, files)
