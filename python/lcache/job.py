@@ -208,7 +208,7 @@ class Job:
         while len(parts) < len(indices):
             rest = slice(len(parts), len(parts) + protocol.PUSH_PIECE)
             asked = indices[rest]
-            _, body = self._call(protocol.PARTS, protocol.parts(asked.tobytes()), f"the parts of {len(asked)} samples", protocol.A_PARTS)
+            body = self._link.call(protocol.PARTS, protocol.parts(asked.tobytes()), f"the parts of {len(asked)} samples", protocol.A_PARTS)
             parts += protocol.read_parts(body, lengths[rest])
         return parts
 
