@@ -162,6 +162,7 @@ func (in *ingest) settle(ctx context.Context, old *sample.Manifest) (err error) 
 	c.manifest, c.job = old, *in.old
 	defer func() {
 		err = errors.Join(err, c.closeStore())
+		c.store, c.io, c.loc, c.sums = nil, nil, nil, nil
 		c.manifest, c.job = nil, jobFile{}
 	}()
 	if c.schedule, err = newSchedule(c.job.Job, old.Len()); err != nil {

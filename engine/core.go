@@ -285,7 +285,6 @@ func (c *core) closeStore() (err error) {
 	if c.sums != nil {
 		err = errors.Join(err, c.sums.Sync(), c.sums.Close())
 	}
-	c.store, c.io, c.loc, c.sums = nil, nil, nil, nil
 	return err
 }
 
