@@ -160,7 +160,7 @@ func TestAllWritesFail(t *testing.T) {
 }
 
 func TestNthReadFails(t *testing.T) {
-	b := newBed(t, 1, 4096, 40, []uint32{9000, 100, 4096})
+	b := newBed(t, 2, 4096, 40, []uint32{9000, 100, 4096}) // on two devices no block follows another one
 	b.open()
 	defer b.close()
 	l := b.begin(0, 0, 1, 40, 3)

@@ -171,43 +171,14 @@ func (l *Logfile) peek(seg, j int, inMemory func(b *block, mem []byte)) (block, 
 // stale if the blocks were freed meanwhile. Where a device is aside the error is ErrAside. If ctx ends first, or a device is put aside
 // meanwhile, and only then, the error is a *PendingError and buf is not the caller's yet.
 func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []byte) (data []byte, err error) {
-	if n <= 0 || len(buf) < Span(off, n) {
-		return nil, fmt.Errorf("read %d bytes at %d of segment %d: the buffer has %d bytes, want %d", n, off, seg, len(buf), Span(off, n))
-	}
-	w := uint64(l.head.Block)
-	start, end := off&^(unit-1), off+uint64(n)
-	var ops []*blockio.Op
-	var devices []*device
-	for pos := off; pos < end; {
-		j := pos / w
-		stop := min(end, (j+1)*w)
-		x, y := pos-j*w, stop-j*w
-		b, err := l.peek(seg, int(j), func(b *block, mem []byte) {
-			if y <= uint64(len(mem)) {
-				copy(buf[pos-start:], mem[x:y])
-			}
-		})
-		if err == nil && y > uint64(b.used) {
-			err = fmt.Errorf("the block has %d bytes: %w", b.used, ErrHole)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %d bytes at %d of segment %d: block %d: %w", n, off, seg, j, err)
-		}
-		if !b.state.inMemory() {
-			d, at := l.s.where(b.place)
-			if d.read.isAside() {
-				return nil, fmt.Errorf("read %d bytes at %d of segment %d in %s: %w", n, off, seg, d.dir, ErrAside)
-			}
-			x &^= unit - 1
-			devices = append(devices, d)
-			ops = append(ops, &blockio.Op{File: d.arena.Load(), Offset: at + int64(b.at)*unit + int64(x), Buf: buf[j*w+x-start : roundUp(stop)-start]})
-		}
-		pos = stop
+	ops, devices, err := l.plan(seg, off, n, buf)
+	if err != nil {
+		return nil, err
 	}
 	if err := l.s.readAll(ctx, ops, devices); err != nil {
-		return nil, fmt.Errorf("read %d bytes at %d of segment %d: %w", n, off, seg, err)
+		return nil, l.readError(seg, off, n, err)
 	}
-	return buf[off-start:][:n:n], nil
+	return buf[off&(unit-1):][:n:n], nil
 }
 
 // readAll waits for several reads, until ctx ends or one of their devices is put aside.
@@ -215,20 +186,9 @@ func (s *Store) readAll(ctx context.Context, ops []*blockio.Op, devices []*devic
 	if len(ops) == 0 {
 		return nil
 	}
-	var first atomic.Pointer[error]
-	var left atomic.Int32
-	left.Store(int32(len(ops)))
+	var result error
 	settled := make(chan struct{})
-	for _, op := range ops {
-		op.Done = func(_ *blockio.Op, err error) {
-			if err != nil {
-				first.CompareAndSwap(nil, &err)
-			}
-			if left.Add(-1) == 0 {
-				close(settled)
-			}
-		}
-	}
+	s.await(ops, func(err error) { result = err; close(settled) })
 	s.submit(ops...)
 	for waiting := true; waiting; {
 		changed := s.asides.changed()
@@ -247,10 +207,7 @@ func (s *Store) readAll(ctx context.Context, ops []*blockio.Op, devices []*devic
 			return &PendingError{Err: context.Cause(ctx), Done: settled}
 		}
 	}
-	if err := first.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return result
 }
 
 // errGivenUp is the error of transfer when it did not wait for the end.
