@@ -6,16 +6,19 @@ import (
 	"lcache/sample"
 )
 
-// An Extent is a piece of staging that holds one sample outside the slots: a miss read ahead from the source, or a sample
-// asked for by index. It is counted: whoever got it from Alloc or Take holds one reference.
+// An Extent is a piece of staging that holds one sample outside the slots: one read ahead of its need, or one asked for by
+// index. It is counted: whoever got it from Alloc or Take holds one reference. A read that brings several samples at once has an
+// Extent for the whole, and one for each of them (PublishPieces), which ends with its last reference and holds the whole till then.
 type Extent struct {
 	Index sample.Index
-	Buf   []byte // the whole piece, aligned to 4096; the sample is a part of it
-	base  uint64 // of Buf in staging
+	Buf   []byte // the piece; of an Alloc aligned to 4096, and the sample is a part of it
+	base  uint64 // of Buf in staging, if it is from a pool
 	data  uint64 // of the sample in staging, once published
 	refs  int
-	kept  bool // one of refs is the prefetcher's, handed over to the first Take
-	pool  *pool
+	taker *Hold   // that a kept reference went to last
+	kept  int     // so many of refs are the prefetcher's, handed over to the first Takes
+	pool  *pool   // nil for a part of
+	whole *Extent // another one
 }
 
 // Alloc takes n bytes from a pool for one sample; the caller holds the one reference.
@@ -35,27 +38,74 @@ func (s *Staging) Alloc(p Pool, index sample.Index, n int) (*Extent, bool) {
 func (s *Staging) PublishExtent(x *Extent, data []byte, fromSource bool) {
 	s.mu.Lock()
 	x.data = s.OffsetOf(data)
-	x.kept = true
+	x.kept = 1
 	s.extents[x.data] = x
 	s.Publish(x.Index, x.data, fromSource)
 	s.notifyLocked()
 	s.mu.Unlock()
 }
 
+// A Piece is one of the samples that a read has brought to Data, a part of Of.Buf. It is kept for so many Takes.
+type Piece struct {
+	Of         *Extent
+	Index      sample.Index
+	Data       []byte
+	Keep       int // at least 1
+	FromSource bool
+}
+
+// PublishPieces makes each piece's Data the address of its sample, and writes the extents that hold them to out[i]. The caller's
+// references to the wholes stay the caller's.
+func (s *Staging) PublishPieces(pieces []Piece, out []*Extent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range pieces {
+		p := &pieces[i]
+		p.Of.refs++
+		x := &Extent{Index: p.Index, Buf: p.Data, data: s.OffsetOf(p.Data), refs: p.Keep, kept: p.Keep, whole: p.Of}
+		s.extents[x.data] = x
+		s.Publish(x.Index, x.data, p.FromSource)
+		out[i] = x
+	}
+	s.notifyLocked()
+}
+
 // Withdraw takes back an extent that was published and that nobody took: a miss read ahead for a rank that never came.
 func (s *Staging) Withdraw(x *Extent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !x.kept {
+	if x.kept == 0 {
 		return false
 	}
-	x.kept = false
+	x.kept--
 	s.dropLocked(x)
 	return true
 }
 
+// KeepMore keeps a published extent for one Take more. It reports false if the extent is gone by now.
+func (s *Staging) KeepMore(x *Extent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x.refs == 0 || s.closed {
+		return false
+	}
+	x.refs++
+	x.kept++
+	return true
+}
+
+// KeepAtMost withdraws an extent until it is kept for no more than n Takes.
+func (s *Staging) KeepAtMost(x *Extent, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x.kept > n {
+		x.kept--
+		s.dropLocked(x)
+	}
+}
+
 // Kept reports whether a published extent still waits for its first Take.
-func (s *Staging) Kept(x *Extent) bool { s.mu.Lock(); defer s.mu.Unlock(); return x.kept }
+func (s *Staging) Kept(x *Extent) bool { s.mu.Lock(); defer s.mu.Unlock(); return x.kept > 0 }
 
 // Drop ends one reference to an extent.
 func (s *Staging) Drop(x *Extent) {
@@ -64,10 +114,18 @@ func (s *Staging) Drop(x *Extent) {
 	s.mu.Unlock()
 }
 
+// dropLocked ends a reference, and tells who waits for memory if that gave some back.
 func (s *Staging) dropLocked(x *Extent) {
+	if s.unrefLocked(x) {
+		s.notifyLocked()
+	}
+}
+
+// unrefLocked is dropLocked without telling, so that the end of a batch tells once.
+func (s *Staging) unrefLocked(x *Extent) (freed bool) {
 	x.refs--
 	if x.refs > 0 || s.closed {
-		return
+		return false
 	}
 	if s.extents[x.data] == x {
 		delete(s.extents, x.data)
@@ -76,8 +134,11 @@ func (s *Staging) dropLocked(x *Extent) {
 			atomic.CompareAndSwapUint32(&s.addr[x.Index], a, 0)
 		}
 	}
+	if x.whole != nil {
+		return s.unrefLocked(x.whole)
+	}
 	x.pool.release(x.base, uint64(len(x.Buf)))
-	s.notifyLocked()
+	return true
 }
 
 // Share adds a reference to an extent.

@@ -18,7 +18,7 @@ func (h *Hold) Add(x *Extent) { h.extents = append(h.extents, x) }
 // ExtentBytes is how much single memory the Hold keeps.
 func (h *Hold) ExtentBytes() (n int64) {
 	for _, x := range h.extents {
-		n += int64(len(x.Buf))
+		n += int64((len(x.Buf) + pieceAlign - 1) / pieceAlign * pieceAlign)
 	}
 	return n
 }
@@ -85,8 +85,9 @@ func (s *Staging) holdLocked(h *Hold, off uint64) {
 		return
 	}
 	x := s.extents[off]
-	if x.kept {
-		x.kept = false
+	if x.kept > 0 && x.taker != h { // twice in one request is one Take
+		x.kept--
+		x.taker = h
 	} else {
 		x.refs++
 	}
@@ -113,10 +114,11 @@ func (s *Staging) Release(h *Hold) {
 	for _, n := range h.slots {
 		s.slot[n].refs--
 	}
+	freed := len(h.slots) > 0
 	for _, x := range h.extents {
-		s.dropLocked(x)
+		freed = s.unrefLocked(x) || freed
 	}
-	if len(h.slots) > 0 {
+	if freed {
 		s.notifyLocked()
 	}
 	h.slots, h.extents = nil, nil

@@ -81,7 +81,7 @@ type Staging struct {
 // New reserves and seals the memory. Pages are given by the system when they are first touched.
 func New(opts Options) (*Staging, error) {
 	up := func(n int) int { return (n + pieceAlign - 1) / pieceAlign * pieceAlign }
-	opts.SlotBytes, opts.MissBytes, opts.SideBytes = up(opts.SlotBytes), up(opts.MissBytes), up(opts.SideBytes)
+	opts.SlotBytes, opts.MissBytes, opts.SideBytes = up(max(opts.SlotBytes, 1)), up(opts.MissBytes), up(opts.SideBytes)
 	size := opts.Slots*opts.SlotBytes + opts.MissBytes + opts.SideBytes
 	if int64(size)/int64(opts.Align) >= 1<<31-1 {
 		return nil, fmt.Errorf("staging of %d bytes is more than addresses of 31 bits × %d can name: give less --memory", size, opts.Align)
@@ -272,7 +272,7 @@ func (s *Staging) Publish(index sample.Index, off uint64, fromSource bool) {
 // Present reports whether a sample has an address now. By the time the caller looks again it may be gone: Take decides.
 func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s.addr[index]) != 0 }
 
-// MissBytes is the size of the ring for misses: what is larger can never be read ahead.
+// MissBytes is the size of the ring for what is read ahead: what is larger never can be.
 func (s *Staging) MissBytes() int64 { return int64(s.opts.MissBytes) }
 
 // SideBytes is the size of the side memory.
