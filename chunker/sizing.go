@@ -25,6 +25,7 @@ type Facts struct {
 	Block        uint64 // fixed by FORMAT, or 0 to choose
 	SourceRate   uint64 // bytes a second, 0: unknown
 	Segment      uint64 // at least this: a Logfile that was laid out before; 0: free
+	Static       bool   // samples stay where they are: the ring takes the memory that slots take otherwise
 }
 
 // Sizing is the answer: the memory and space formulas of the design, with every term.
@@ -72,6 +73,10 @@ func Size(f Facts) (Sizing, error) {
 		}
 		if limit == 0 || z.Memory <= limit {
 			f.credit(&z, limit)
+			if f.Static {
+				z.Miss += uint64(z.Slots) * z.Slot
+				z.Slots = 0
+			}
 			return z, nil
 		}
 		if f.Block != 0 || w/2 < minBlock {
@@ -126,6 +131,9 @@ func (f Facts) at(w uint64) (Sizing, error) {
 	if z.Room < f.stored() { // only then are there samples that the log does not keep
 		step := uint64(max(f.Ranks, 1)) * f.Batch
 		z.Miss = max(min(bigSide, max(8<<20, f.Kept/8)), 2*step, f.SourceRate)
+	}
+	if f.Static { // two steps, with the pages that a read by place begins and ends with
+		z.Miss = max(z.Miss, 2*uint64(max(f.Ranks, 1))*uint64(f.BatchSamples)*8<<10)
 	}
 	f.sum(&z, false)
 	return z, err

@@ -272,3 +272,25 @@ func TestSizeIsMonotone(t *testing.T) {
 		}
 	}
 }
+
+// Where samples stay as they are the ring has what slots have otherwise, and at least two steps with the pages that each read touches.
+func TestSizeOfTheStaticLayout(t *testing.T) {
+	f := imageNet(1 * mib)
+	log, err := chunker.Size(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Static = true
+	z, err := chunker.Size(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := uint64(2 * f.BatchSamples * 8 << 10)
+	if z.Slots != 0 || z.Miss != uint64(log.Slots)*log.Slot+least || z.Memory != log.Memory+least || z.Segment != log.Segment {
+		t.Errorf("a ring of %d bytes and %d slots in %d bytes of memory; with slots of %d bytes %d in %d", z.Miss, z.Slots, z.Memory, log.Slot, log.Slots, log.Memory)
+	}
+	f.Memory = log.Memory - log.Memory/10
+	if z, err = chunker.Size(f); err == nil && z.Memory > f.Memory {
+		t.Errorf("%d bytes of memory, the limit is %d", z.Memory, f.Memory)
+	}
+}

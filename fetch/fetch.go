@@ -2,8 +2,10 @@
 // by place and then the source, each with a deadline of its own, and hands out only bytes that have the manifest's sum.
 //
 // Many brings samples asked for by index into side memory; Source fills a place that somebody else has reserved; Ahead reads the
-// samples that the log does not keep, in the order in which they will be needed, into the miss ring. A supplier that hangs loses
-// its turn at the deadline, a device that is put aside at once: the buffer stays quarantined until the late answer is in. All methods may be called concurrently.
+// samples that the log does not keep, in the order in which they will be needed, into the miss ring; Reader reads all samples there,
+// where they stay as they were packed: by place, many at once, for each rank in its own order. A supplier that hangs loses its turn at
+// the deadline, a device that is put aside at once: the buffer stays quarantined until the late answer is in. All methods may be called
+// concurrently.
 package fetch
 
 import (
@@ -38,6 +40,8 @@ type Options struct {
 	LogTimeout    time.Duration
 	SourceTimeout time.Duration
 	Logger        *slog.Logger
+	// Keep is given each sample that was read from the source and verified, before it is handed on; data is only lent. Nil: nothing is kept.
+	Keep func(index sample.Index, data []byte)
 }
 
 // Stats only grow.

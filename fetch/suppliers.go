@@ -32,7 +32,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 		n := int(f.Manifest.Size(index))
 		var data []byte
 		var err error
-		if f.Form != nil && f.Form.Packed(index) {
+		if f.isPacked(index) {
 			data, err = f.readPacked(ctx, lf, seg, off, index, buf[:n:n])
 		} else {
 			data, err = f.readPlace(ctx, lf, seg, off, n, buf, q)
@@ -60,6 +60,9 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 	}
 	return nil, false
 }
+
+// isPacked reports whether the log has a sample in other bytes than its own.
+func (f *Fetcher) isPacked(index sample.Index) bool { return f.Form != nil && f.Form.Packed(index) }
 
 func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, n int, buf []byte, q *lateReads) ([]byte, error) {
 	mine, cancel := context.WithTimeout(ctx, f.LogTimeout)
@@ -135,6 +138,9 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 		return nil, &source.SampleError{Name: entry.Name, Op: "check", Err: fmt.Errorf("%w: its bytes differ from the ones ingested, though size and modification time agree; run lcache ingest --relist", source.ErrChanged)}
 	} else if !known {
 		f.Sums.Set(index, sum)
+	}
+	if f.Keep != nil {
+		f.Keep(index, dst)
 	}
 	return nil, nil
 }

@@ -1,0 +1,358 @@
+package fetch_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"lcache/blockio"
+	"lcache/fetch"
+	"lcache/fetch/fetchtest"
+	"lcache/logfile"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// readerBed has samples of 3000 bytes, of which the first logged are on disk, in blocks of 64 KiB; orders are by rank, of one epoch.
+type readerBed struct {
+	*bed
+	t      *testing.T
+	r      *fetch.Reader
+	orders map[int][][]sample.Index
+	idle   atomic.Int64
+}
+
+func newReaderBed(t *testing.T, n, logged, ring int, o fetch.Options, orders map[int][][]sample.Index) *readerBed {
+	t.Helper()
+	io := openIO(t)
+	b := &readerBed{t: t, orders: orders, bed: &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{3000}, n), Block: 64 << 10,
+		Log: logfile.Options{IO: io}, Fetch: o, Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 1 << 20, MissBytes: ring}})}}
+	t.Cleanup(func() { blockio.Inject(io, nil) })
+	l := b.Begin(0, []uint64{0, uint64(n) + 1}, n/16+8)
+	for i := range logged {
+		b.Fill(l, 0, sample.Index(i))
+	}
+	if err := l.WriteTails(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.r = fetch.NewReader(b.Fetcher, fetch.ReaderOptions{Chunk: b.chunk, Idle: func(idle bool) {
+		if idle {
+			b.idle.Add(1)
+		}
+	}})
+	t.Cleanup(b.r.Stop)
+	return b
+}
+
+func (b *readerBed) chunk(rank int, at fetch.Step) ([]sample.Index, fetch.Step, bool) {
+	order := b.orders[rank]
+	if at.Epoch > 0 || at.Batch >= len(order) {
+		return nil, at, false
+	}
+	next := fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
+	if next.Batch == len(order) {
+		next = fetch.Step{Epoch: 1}
+	}
+	return order[at.Batch], next, true
+}
+
+// ask waits for a chunk and returns which of its samples came from the source. What is held is given back, and the reader told, unless
+// keep says otherwise.
+func (b *readerBed) ask(rank, batch int) (fromSource []bool) {
+	b.t.Helper()
+	want := b.orders[rank][batch]
+	at := fetch.Step{Batch: batch}
+	b.r.Asked(rank, at)
+	h, out := &staging.Hold{}, make([]staging.Address, len(want))
+	b.until(func() bool {
+		if b.Staging.Take(h, want, make([]bool, len(want)), make([]bool, len(want)), out) == 0 {
+			return true
+		}
+		for _, i := range want {
+			if reading, queued := b.r.Look(rank, at, i); !reading && !queued && !b.Staging.Present(i) {
+				b.t.Fatalf("rank %d batch %d: sample %d is neither there nor coming", rank, batch, i)
+			}
+		}
+		return false
+	})
+	for k, i := range want {
+		b.Is(i, b.Staging.Slice(out[k].Offset, 3000))
+		fromSource = append(fromSource, out[k].FromSource)
+	}
+	b.Staging.Release(h)
+	b.r.Delivered(rank, at)
+	return fromSource
+}
+
+func (b *readerBed) reads() uint64 { return b.Store.Stats().BlockReads }
+
+// shuffled deals a permutation to chunks of a size.
+func shuffled(n, size int, seed uint64) (order [][]sample.Index) {
+	perm := rand.New(rand.NewPCG(seed, 1)).Perm(n)
+	for chunk := range slices.Chunk(perm, size) {
+		var indices []sample.Index
+		for _, i := range chunk {
+			indices = append(indices, sample.Index(i))
+		}
+		order = append(order, indices)
+	}
+	return order
+}
+
+// Every chunk comes, in order, from the log where it has the sample and from the source where it has not, each sample once, however
+// small the ring is.
+func TestReaderGoesThroughAnEpoch(t *testing.T) {
+	const n, logged = 400, 300
+	for _, ring := range []int{64 << 10, 256 << 10, 8 << 20} {
+		b := newReaderBed(t, n, logged, ring, fetch.Options{Jobs: 3}, map[int][][]sample.Index{0: shuffled(n, 7, 3)})
+		for batch, chunk := range b.orders[0] {
+			for k, src := range b.ask(0, batch) {
+				if src != (chunk[k] >= logged) {
+					t.Errorf("ring of %d: sample %d from the source: %v", ring, chunk[k], src)
+				}
+			}
+		}
+		if got := b.Fetcher.Stats.SourceReads.Load(); got != n-logged {
+			t.Errorf("ring of %d: %d reads from the source, want %d", ring, got, n-logged)
+		}
+		if got := b.reads(); got > logged*3/2 || ring < 8<<20 && got < logged/20 {
+			t.Errorf("ring of %d: %d reads of the log for %d samples", ring, got, logged)
+		}
+		if (b.idle.Load() == 0) != (ring == 8<<20) {
+			t.Errorf("ring of %d: told %d times that it is full", ring, b.idle.Load())
+		}
+		if st := &b.Fetcher.Stats; st.RandomReads.Load()+st.CorruptSamples.Load()+st.Timeouts.Load() != 0 {
+			t.Error("something went another way")
+		}
+	}
+}
+
+// Neighbours that are needed soon are one read; samples that lie further apart are not.
+func TestReaderMergesNeighbours(t *testing.T) {
+	var near, far []sample.Index
+	for i := range sample.Index(20) {
+		near = append(near, (i*7)%20)  // 20 samples in a row, in any order
+		far = append(far, 40+(i%4)*20) // 60 KB apart, and each five times
+	}
+	for _, c := range []struct {
+		name  string
+		chunk []sample.Index
+		want  uint64
+	}{{"near", near, 1}, {"far", far, 4}, {"both", slices.Concat(far, near), 5}} {
+		b := newReaderBed(t, 200, 200, 4<<20, fetch.Options{}, map[int][][]sample.Index{0: {c.chunk}})
+		b.ask(0, 0)
+		if got := b.reads(); got != c.want {
+			t.Errorf("%s: %d reads, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// With replacement a sample is asked for again soon: it is read once for all chunks that are listed, and stays for each of them.
+func TestReaderKeepsForEveryChunk(t *testing.T) {
+	order := [][]sample.Index{{1, 2, 2}, {2, 3}, {3, 1}, {2}, {4, 4, 1}}
+	b := newReaderBed(t, 8, 8, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: order, 1: {{2, 3}, {1}}})
+	b.r.Asked(1, fetch.Step{})
+	for batch := range order {
+		b.ask(0, batch)
+	}
+	b.ask(1, 0)
+	b.ask(1, 1)
+	if got := b.reads(); got > 2 { // one for each rank that began
+		t.Errorf("%d reads of samples that lie side by side, want one for what the first chunks list", got)
+	}
+}
+
+// Workers of one rank don't ask in order, a loop may be broken off and begun elsewhere, and a connection may ask again.
+func TestReaderFollowsItsRank(t *testing.T) {
+	const n = 900
+	order := shuffled(n, 3, 9)
+	b := newReaderBed(t, n, n, 256<<10, fetch.Options{}, map[int][][]sample.Index{0: order})
+	b.ask(0, 0)
+	for batch := 1; batch < 40; batch += 2 {
+		b.ask(0, batch+1)
+		b.ask(0, batch)
+	}
+	before := b.Store.Stats().BlockReadBytes
+	b.ask(0, 250) // far ahead
+	b.ask(0, 251)
+	b.r.Asked(0, fetch.Step{Batch: 250})
+	if reading, queued := b.r.Look(0, fetch.Step{Batch: 250}, order[250][0]); reading || queued {
+		t.Error("what was delivered is called coming: one request for it does not turn the rank back")
+	}
+	b.r.Delivered(0, fetch.Step{Batch: 250})
+	b.ask(0, 252)
+	b.r.Asked(0, fetch.Step{Batch: 10}) // back, and the second request shows that it stays there
+	for batch := 11; batch < 30; batch++ {
+		b.ask(0, batch)
+	}
+	if got := b.Store.Stats().BlockReadBytes - before; got > 3*256<<10+30*3*8192 {
+		t.Errorf("%d bytes read for 22 chunks and two jumps, with a ring of 256 KiB", got)
+	}
+}
+
+// A rank that does not come takes its share of the ring and no more.
+func TestReaderRanksDoNotWait(t *testing.T) {
+	const n = 600
+	b := newReaderBed(t, n, n, 256<<10, fetch.Options{}, map[int][][]sample.Index{0: shuffled(n, 4, 1), 1: shuffled(n, 4, 2)})
+	b.r.Asked(1, fetch.Step{})
+	for batch := range b.orders[0] {
+		b.ask(0, batch)
+	}
+	for batch := range b.orders[1] {
+		b.ask(1, batch)
+	}
+	if got := b.Fetcher.Stats.SourceReads.Load(); got != 0 {
+		t.Errorf("%d reads from the source", got)
+	}
+}
+
+// A place that does not give its bytes is read twice, as by index, and then the source is asked. Its neighbours in the same read are
+// good all the same.
+func TestReaderMeetsDamage(t *testing.T) {
+	for _, how := range []string{"corrupt", "EIO once", "EIO"} {
+		b := newReaderBed(t, 40, 40, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {{1, 2, 3}, {4, 30}}})
+		var reads atomic.Int64
+		want := []bool{false, true, false}
+		switch how {
+		case "corrupt":
+			if b.Scramble(2) != 1 {
+				t.Fatal("the sample is not on disk once")
+			}
+		default:
+			blockio.Inject(b.io, func(_ int64, op *blockio.Op) blockio.Fault {
+				if n := reads.Add(1); how == "EIO" || n == 1 {
+					return blockio.Fault{Err: errBroken}
+				}
+				return blockio.Fault{}
+			})
+			want = slices.Repeat([]bool{how == "EIO"}, 3)
+		}
+		if got := b.ask(0, 0); !slices.Equal(got, want) {
+			t.Errorf("%s: from the source %v, want %v", how, got, want)
+		}
+		blockio.Inject(b.io, nil)
+		b.ask(0, 1)
+		if got := b.Fetcher.Stats.CorruptSamples.Load(); how == "corrupt" && got != 1 || how == "EIO once" && got != 0 {
+			t.Errorf("%s: %d samples count as corrupt", how, got)
+		}
+	}
+}
+
+var errBroken = blockio.ErrClosed // any error will do
+
+// A disk that hangs loses its turn: who waits is told to look elsewhere, and the memory is not used again before the late answer. Stop
+// does not wait for it, Fetcher.Close does.
+func TestReaderMeetsAHungDisk(t *testing.T) {
+	b := newReaderBed(t, 40, 39, 1<<20, fetch.Options{LogTimeout: soon}, map[int][][]sample.Index{0: {{1, 39}, {20}}})
+	release := b.hold(t, func(int64) bool { return true })
+	at := fetch.Step{}
+	b.r.Asked(0, at)
+	b.until(func() bool {
+		reading, queued := b.r.Look(0, at, 1)
+		return !reading && !queued && b.Staging.Present(39)
+	})
+	if b.Fetcher.Stats.Timeouts.Load() == 0 {
+		t.Error("no timeout was counted")
+	}
+	if x, ok := b.Staging.Alloc(staging.Miss, 0, 1<<20-4096); ok {
+		b.Staging.Drop(x)
+		t.Error("memory that the disk may still write to was given back")
+	}
+	b.r.Stop()
+	release()
+}
+
+func TestReaderStopsInTheMiddle(t *testing.T) {
+	const n = 300
+	b := newReaderBed(t, n, n/2, 512<<10, fetch.Options{Jobs: 2}, map[int][][]sample.Index{0: shuffled(n, 5, 4)})
+	release := b.hold(t, func(k int64) bool { return k%3 == 2 })
+	defer release()
+	b.r.Asked(0, fetch.Step{})
+	b.until(func() bool {
+		return slices.ContainsFunc(b.orders[0][0], func(i sample.Index) bool { return b.Staging.Present(i) })
+	})
+	b.r.Stop()
+	for i := range sample.Index(n) {
+		if b.Staging.Present(i) {
+			t.Errorf("sample %d is still there after Stop", i)
+		}
+	}
+}
+
+// What came from the source is offered to be kept, what came from the log is not.
+func TestReaderOffersMisses(t *testing.T) {
+	var mu sync.Mutex
+	kept := map[sample.Index]int{}
+	var b *readerBed
+	o := fetch.Options{Keep: func(i sample.Index, data []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		kept[i]++
+		b.Is(i, data)
+	}}
+	b = newReaderBed(t, 20, 15, 1<<20, o, map[int][][]sample.Index{0: shuffled(20, 4, 4)})
+	for batch := range b.orders[0] {
+		b.ask(0, batch)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for i := range sample.Index(20) {
+		if want := map[bool]int{true: 1}[i >= 15]; kept[i] != want {
+			t.Errorf("sample %d was offered %d times, want %d", i, kept[i], want)
+		}
+	}
+}
+
+// An order that is pushed late, or anew, is what counts.
+func TestReaderIsToldOfOrders(t *testing.T) {
+	b := newReaderBed(t, 60, 60, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {}})
+	var mu sync.Mutex
+	orders := [][]sample.Index(nil)
+	r := fetch.NewReader(b.Fetcher, fetch.ReaderOptions{Chunk: func(rank int, at fetch.Step) ([]sample.Index, fetch.Step, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if at.Batch >= len(orders) {
+			return nil, at, false
+		}
+		return orders[at.Batch], fetch.Step{Batch: at.Batch + 1}, true
+	}})
+	defer r.Stop()
+	push := func(order [][]sample.Index) {
+		mu.Lock()
+		orders = order
+		mu.Unlock()
+		r.Changed(0, 0)
+	}
+	r.Asked(0, fetch.Step{})
+	push([][]sample.Index{{1, 2}, {3}})
+	b.until(func() bool { return b.Staging.Present(1) && b.Staging.Present(2) && b.Staging.Present(3) })
+	if got := r.Ready(0); got != 1 {
+		t.Errorf("%d chunks ready beyond the one asked for, want 1", got)
+	}
+	push([][]sample.Index{{1, 50}, {51}})
+	b.until(func() bool { return b.Staging.Present(50) && b.Staging.Present(51) })
+	if b.Staging.Present(2) || b.Staging.Present(3) {
+		t.Error("what only the order before asked for is still kept")
+	}
+}
+
+// What is larger than the ring is left to who asks for it by index, and holds up nothing.
+func TestReaderPassesOverWhatNeverFits(t *testing.T) {
+	b := newReaderBed(t, 20, 19, 4096, fetch.Options{}, map[int][][]sample.Index{0: {{1}, {0}}}) // sample 1 crosses pages, 0 does not
+	at := fetch.Step{}
+	b.r.Asked(0, at)
+	b.until(func() bool {
+		reading, queued := b.r.Look(0, at, 1)
+		return !reading && !queued
+	})
+	b.r.Delivered(0, at)
+	b.until(func() bool { return b.Staging.Present(0) })
+	if b.Staging.Present(1) || b.Fetcher.Stats.SourceReads.Load() != 0 {
+		t.Error("the sample that never fits was read")
+	}
+}
