@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"lcache/sample"
 )
 
 // A Bench is an engine that is opened to read one epoch for its own sake.
@@ -19,6 +21,7 @@ type Bench struct {
 	Settling bool // the log is not in one epoch's order yet: reading this one puts it there, and is no measurement
 	Samples  int64
 	Bytes    int64 // of the dataset
+	Static   bool  // samples stay where they are: nothing can be reordered
 
 	goal int // the epoch that Settling puts the log in order of
 }
@@ -31,7 +34,10 @@ const benchBatch = 256
 // served is refused.
 func OpenBench(o Options, reorder bool) (*Bench, error) {
 	o = o.withDefaults()
-	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
+	if err := checkLayout(o.Layout); err != nil {
+		return nil, err
+	}
+	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Layout, o.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -65,17 +71,20 @@ func newBench(c *core, o Options) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bench{Engine: e, Samples: int64(c.manifest.Len()), Bytes: int64(c.manifest.Bytes())}, nil
+	return &Bench{Engine: e, Samples: int64(c.manifest.Len()), Bytes: int64(c.manifest.Bytes()), Static: c.isStatic()}, nil
 }
 
 // aimAt chooses the epoch from what the log holds, and makes it the last one, or the last but one.
 func (b *Bench) aimAt(reorder bool) error {
 	e := b.Engine
+	if b.Static {
+		return b.aimStatic(reorder)
+	}
 	e.builders.Wait() // the next epoch is laid out as the cache opens; the mover does nothing before the first request
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cur == nil || e.cur.line.Log.Empty() {
-		return fmt.Errorf("%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", e.dirs[0])
+		return e.holdsNothing()
 	}
 	switch {
 	case e.tgt != nil:
@@ -93,6 +102,27 @@ func (b *Bench) aimAt(reorder bool) error {
 	defer e.schedule.mu.Unlock()
 	e.schedule.job.Epochs = last + 1
 	return nil
+}
+
+// aimStatic takes the first epoch: any is as good as another one.
+func (b *Bench) aimStatic(reorder bool) error {
+	if reorder {
+		return &UsageError{"nothing is reordered in the static layout: give --layout log"}
+	}
+	e := b.Engine
+	for i := range e.manifest.Len() {
+		if e.loc.Get(sample.Index(i)) != 0 {
+			e.schedule.mu.Lock()
+			e.schedule.job.Epochs = 1
+			e.schedule.mu.Unlock()
+			return nil
+		}
+	}
+	return e.holdsNothing()
+}
+
+func (c *core) holdsNothing() error {
+	return fmt.Errorf("%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", c.dirs[0])
 }
 
 // Ranks are those that read here.

@@ -46,6 +46,8 @@ type core struct {
 	recovered [2]atomic.Bool // Logfiles that another process began
 
 	closeTimeout time.Duration // of a device that hangs; 0: the default
+
+	layout, layoutReason string // how it is served
 }
 
 const (
@@ -55,8 +57,8 @@ const (
 	listingName  = "listing"
 )
 
-// openCore opens what ingest made. On an error everything is closed again.
-func openCore(dirs []string, o IO, memory int64, logger *slog.Logger) (c *core, err error) {
+// openCore opens what ingest made, to be served in a layout. On an error everything is closed again.
+func openCore(dirs []string, o IO, memory int64, layout string, logger *slog.Logger) (c *core, err error) {
 	c = &core{logger: logger}
 	defer func() {
 		if err != nil {
@@ -86,6 +88,7 @@ func openCore(dirs []string, o IO, memory int64, logger *slog.Logger) (c *core, 
 	if c.schedule, err = newSchedule(c.job.Job, c.manifest.Len()); err != nil {
 		return c, err
 	}
+	c.layout, c.layoutReason = c.chooseLayout(layout)
 	if memory == 0 {
 		memory = c.job.Memory
 	}
@@ -319,6 +322,7 @@ func (c *core) facts() chunker.Facts {
 		f.Kept += p
 		f.Largest = max(f.Largest, p)
 	}
+	f.Static = c.isStatic()
 	batch := max(c.job.Job.BatchSize, 1)
 	if len(sizes) > 0 {
 		f.Batch = max(f.Largest, c.job.Chunk, uint64(min(batch, len(sizes)))*(f.Kept/uint64(len(sizes))+1))
@@ -332,6 +336,8 @@ func (c *core) facts() chunker.Facts {
 	f.Metadata += f.Metadata / 16 // the source may grow a little, and the cache with it, within the budget
 	return f
 }
+
+func (c *core) isStatic() bool { return c.layout == layoutStatic }
 
 // alignFor: short samples are padded less.
 func alignFor(m *sample.Manifest) int {

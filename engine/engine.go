@@ -32,7 +32,7 @@ type Options struct {
 	Dirs    []string
 	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
 	IO      IO
-	Layout  string // "", "auto" or "log"
+	Layout  string // "" or "auto", "log", "static"
 	OnError string // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
 	Logger  *slog.Logger
 	Version string
@@ -52,6 +52,7 @@ type Engine struct {
 	staging *staging.Staging
 	fetcher *fetch.Fetcher
 	ahead   *fetch.Ahead
+	reader  *fetch.Reader // in the static layout, where ahead and pass have nothing to do; else nil
 	pass    *reorder.Pass
 	deliver *deliver.Deliver
 	buffers [2][]byte // registered with io: the write buffers of each slot
@@ -66,15 +67,14 @@ type Engine struct {
 
 	mu sync.Mutex // guards the fields that follow; never held while calling staging or the store
 	state
-	counts counts
+	counts  counts
+	filling *filling // static: what the log lacks goes there; nil: nowhere. Set once
 }
 
 // Open makes a cache ready to serve. Nothing is read before the first request.
 func Open(ctx context.Context, o Options) (*Engine, error) {
-	switch o.Layout {
-	case "", "auto", "log":
-	default:
-		return nil, &UsageError{fmt.Sprintf("layout %q is not available: auto or log", o.Layout)}
+	if err := checkLayout(o.Layout); err != nil {
+		return nil, err
 	}
 	switch o.OnError {
 	case "", "fail", "skip":
@@ -82,7 +82,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		return nil, &UsageError{fmt.Sprintf("on-error %q: give fail or skip", o.OnError)}
 	}
 	o = o.withDefaults()
-	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Logger)
+	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Layout, o.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	}
 	e.fetcher = fetch.New(fetch.Options{Staging: e.staging, Locations: e.loc, Manifest: e.manifest, Sums: e.sums, Source: e.source,
 		Form: e.form, PackedBytes: int64(e.facts().PackedReads()),
-		Logfile: e.logfile, Recovered: e.wasRecovered, LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, Logger: e.logger})
+		Logfile: e.logfile, Recovered: e.wasRecovered, Keep: e.fill, LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, Logger: e.logger})
 	e.ahead = fetch.NewAhead(e.fetcher)
 	e.ahead.Skip = e.missSkipped
 	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.loc, Sums: e.sums, Sizes: e.manifest.Sizes(),
@@ -158,7 +158,12 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 		e.staging.Close()
 		return err
 	}
-	if err := e.restore(forced, from); err != nil {
+	if e.isStatic() {
+		err = e.restoreStatic()
+	} else {
+		err = e.restore(forced, from)
+	}
+	if err != nil {
 		e.deliver.Close()
 		e.staging.Close()
 		return err
@@ -167,6 +172,9 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 		e.mu.Lock()
 		e.prepare(e.cur.epoch + 1)
 		e.mu.Unlock()
+	}
+	if e.isStatic() {
+		e.reader = e.newReader()
 	}
 	e.mover.Add(2)
 	go e.move()
@@ -182,6 +190,9 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.mover.Wait()
 	e.builders.Wait()
 	e.ahead.Stop()
+	if e.reader != nil {
+		e.reader.Stop()
+	}
 	err := e.pass.Close(ctx)
 	if err == nil {
 		err = e.fetcher.Close(ctx)
@@ -209,8 +220,14 @@ func (e *Engine) Defaults() []Default {
 	if o := e.opts.IO; o.Engine == "" || o.Engine == "auto" {
 		d = append(d, Default{"io", e.io.Name(), e.io.Reason()})
 	}
+	if e.isStatic() && e.opts.Layout != layoutStatic { // log is what everybody expects
+		d = append(d, Default{"layout", e.layout, e.layoutReason})
+	}
 	return d
 }
+
+// Layout is how samples lie on disk: log or static.
+func (e *Engine) Layout() string { return e.layout }
 
 // MemoryFile is the shared memory, read-only, for clients.
 func (e *Engine) MemoryFile() *os.File { return e.staging.File() }
@@ -287,6 +304,9 @@ func (e *Engine) Parts(indices []sample.Index) ([][]sample.Part, error) {
 func (e *Engine) Push(epoch, rank int, batches [][]sample.Index) error {
 	if err := e.schedule.push(epoch, rank, batches, e.manifest.Len()); err != nil {
 		return err
+	}
+	if e.reader != nil {
+		e.reader.Changed(rank, epoch)
 	}
 	e.nudge()
 	return nil

@@ -49,15 +49,17 @@ func TestNthFault(t *testing.T) {
 		}
 		return r.IntN(30_000)
 	})
-	for _, f := range faults {
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			for n := int64(1 + rand.IntN(step)); ; n += int64(step) {
-				if !d.withFault(t, f, n, "") || t.Failed() {
-					return
+	for _, layout := range []string{layoutLog, layoutStatic} {
+		for _, f := range faults {
+			t.Run(layout+", "+f.name, func(t *testing.T) {
+				t.Parallel()
+				for n := int64(1 + rand.IntN(step)); ; n += int64(step) {
+					if !d.withFault(t, layout, f, n, "") || t.Failed() {
+						return
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -79,7 +81,7 @@ func TestNthFaultPacked(t *testing.T) {
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
 				for n := int64(1 + rand.IntN(step)); ; n += int64(step) {
-					if !d.withFault(t, f, n, "lz4") || t.Failed() {
+					if !d.withFault(t, layoutLog, f, n, "lz4") || t.Failed() {
 						return
 					}
 				}
@@ -89,7 +91,7 @@ func TestNthFaultPacked(t *testing.T) {
 }
 
 // withFault is one run; it reports whether the fault happened.
-func (d *dataset) withFault(t *testing.T, f fault, n int64, compress string) bool {
+func (d *dataset) withFault(t *testing.T, layout string, f fault, n int64, compress string) bool {
 	t.Helper()
 	j := samplerJob(4, 8, 1, true)
 	dir, err := os.MkdirTemp(t.TempDir(), "")
@@ -115,7 +117,7 @@ func (d *dataset) withFault(t *testing.T, f fault, n int64, compress string) boo
 			return blockio.Fault{}
 		})
 	}
-	o := Options{Dirs: []string{dir}, IO: io, Memory: quiet.Memory, Patience: 50 * time.Millisecond, BlockTimeout: time.Second}
+	o := Options{Dirs: []string{dir}, IO: io, Memory: quiet.Memory, Layout: layout, Patience: 50 * time.Millisecond, BlockTimeout: time.Second}
 	for half := range 2 {
 		e, err := Open(context.Background(), o)
 		if err != nil {

@@ -59,7 +59,7 @@ func (in *ingest) complete() bool {
 
 // firstOrder is what the first Logfile is laid out for.
 func (in *ingest) firstOrder() (*epochOrder, error) {
-	if in.core.schedule.replay == nil {
+	if in.core.schedule.replay == nil || in.static() {
 		return canonical(in.core.manifest.Len()), nil
 	}
 	return in.core.schedule.order(0)
@@ -79,7 +79,12 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 			held = l
 		}
 	}
-	if held != nil && (!c.ofThisJob(held, order) || held.Header().Key == order.key && c.leftOlder()) {
+	if held != nil && in.static() && in.complete() && !c.leftOlder() {
+		// It is in no order that matters. What lies across blocks may cost two reads, which is less than moving everything.
+		in.target, in.report.Already = held, int64(in.stored())
+		return true, nil
+	}
+	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.leftOlder()) {
 		if err := in.finishOld(ctx); err != nil {
 			return false, err
 		}
@@ -117,6 +122,18 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 	epoch := uint32(0)
 	in.target, err = c.begin(0, in.line, order, epoch)
 	return false, err
+}
+
+// static reports whether samples are to stay where they are packed: then they are packed in the source's order, so that those that cross
+// blocks lie side by side on disk.
+func (in *ingest) static() bool { return in.report.Layout == layoutStatic }
+
+// suits reports whether a Logfile can be gone on with.
+func (in *ingest) suits(l *logfile.Logfile, first *epochOrder) bool {
+	if in.static() {
+		return l.Header().Key == first.key
+	}
+	return in.core.ofThisJob(l, first)
 }
 
 // ofThisJob reports whether a Logfile is in the order of one of this job's epochs.

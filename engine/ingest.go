@@ -37,6 +37,7 @@ type IngestOptions struct {
 	Budget, Memory int64 // bytes; 0: the default
 	NoPrefill      bool
 	Compress       string // "auto", "lz4" or "none"; "": as the cache is, a new one without
+	Layout         string // "" or "auto", "log", "static": how it will be served
 	Jobs           int    // reads at once; 0: 16
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
 	Relist         bool
@@ -103,8 +104,10 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 	if err := checkCompress(o.Compress); err != nil {
 		return nil, err
 	}
-	in := &ingest{IngestOptions: o, core: &core{logger: o.Logger}, report: &IngestReport{Layout: "log",
-		LayoutReason: "the log is reordered every epoch: large reads in exact order"}}
+	if err := checkLayout(o.Layout); err != nil {
+		return nil, err
+	}
+	in := &ingest{IngestOptions: o, core: &core{logger: o.Logger}, report: &IngestReport{}}
 	defer func() { err = errors.Join(err, in.close()) }()
 	if err := in.prepare(ctx); err != nil {
 		return nil, err

@@ -40,8 +40,12 @@ type IO struct {
 }
 
 func (o IO) open(c *core) (*blockio.IO, error) {
+	depth := blockio.DefaultDepth
+	if c.isStatic() {
+		depth = staticDepth
+	}
 	// Each device has a part of its own, so that one that hangs does not keep the others from being asked.
-	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Depth: blockio.DefaultDepth * len(c.dirs), PerFile: blockio.DefaultDepth, Logger: c.logger})
+	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Depth: depth * len(c.dirs), PerFile: depth, Logger: c.logger})
 	if err != nil {
 		return nil, fmt.Errorf("open the I/O engine: %w", err)
 	}
@@ -77,7 +81,8 @@ type jobFile struct {
 	Threshold uint64   `json:"threshold"` // of admission by name hash
 	Kept      int      `json:"kept_samples"`
 	KeptBytes uint64   `json:"kept_bytes"`
-	Chunk     uint64   `json:"largest_chunk"` // bytes, of the first epoch: what a client must be allowed to hold at least
+	Chunk     uint64   `json:"largest_chunk"`    // bytes, of the first epoch: what a client must be allowed to hold at least
+	Layout    string   `json:"layout,omitempty"` // as given; "": auto
 	Share     int      `json:"share,omitempty"`
 	Shares    int      `json:"shares,omitempty"`
 	Packing

@@ -79,11 +79,8 @@ func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 
 // restore takes up the Logfiles that the store recovered: the older is read, the newer is being filled.
 func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
-	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1,
-		forced: forced, from: from}
-	for _, r := range e.schedule.local {
-		e.ranks[r] = &rank{}
-	}
+	e.newState()
+	e.forced, e.from = forced, from
 	var found []*epochLine
 	for slot, l := range e.store.Logfiles() {
 		if l == nil {
@@ -135,6 +132,13 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 		e.reading = max(e.cur.epoch, 0)
 	}
 	return nil
+}
+
+func (e *Engine) newState() {
+	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
+	for _, r := range e.schedule.local {
+		e.ranks[r] = &rank{}
+	}
 }
 
 // register makes a Logfile's write buffers known to the I/O engine. Logfiles of one slot use the same ones, unless a later one

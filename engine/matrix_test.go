@@ -43,7 +43,7 @@ func used(t testing.TB, dirs []string) (n int64) {
 	return n
 }
 
-// TestMatrix reads 4 epochs in every combination of ranks, drop_last, budget and I/O mode, two ranks from two directories: bytes, labels and orders exact, no
+// TestMatrix reads 4 epochs in every combination of ranks, drop_last, budget and I/O mode, two ranks from two directories, some of them in the static layout as well: bytes, labels and orders exact, no
 // misses with a full budget, as many hits as the budget allows with a smaller one, and never more on disk than it.
 func TestMatrix(t *testing.T) {
 	n := 3000
@@ -56,15 +56,18 @@ func TestMatrix(t *testing.T) {
 			for _, drop := range []bool{false, true} {
 				for _, budget := range []float64{1, 0.5, 0.1} {
 					name := fmt.Sprintf("%s,%s/world=%d,drop=%v,budget=%v", io.Engine, io.Direct, world, drop, budget)
-					t.Run(name, func(t *testing.T) { d.matrixCase(t, io, samplerJob(4, 7, world, drop), budget) })
+					t.Run(name, func(t *testing.T) { d.matrixCase(t, io, samplerJob(4, 7, world, drop), budget, layoutLog) })
+					if drop == (budget == 0.5) && (world == 1) == (budget == 1) {
+						t.Run(name+",static", func(t *testing.T) { d.matrixCase(t, io, samplerJob(4, 7, world, drop), budget, layoutStatic) })
+					}
 				}
 			}
 		}
 	}
 }
 
-func (d *dataset) matrixCase(t *testing.T, io IO, j Job, budget float64) {
-	in := IngestOptions{Job: j, Memory: 56 << 20, IO: io}
+func (d *dataset) matrixCase(t *testing.T, io IO, j Job, budget float64, layout string) {
+	in := IngestOptions{Job: j, Memory: 56 << 20, IO: io, Layout: layout}
 	if j.World == 2 {
 		in.Dirs, in.Memory = twoDirs(t), 72<<20
 	}
@@ -103,7 +106,17 @@ func (d *dataset) matrixCase(t *testing.T, io IO, j Job, budget float64) {
 			t.Errorf("hit ratio %.3f, %.3f of the samples are kept", got, kept)
 		}
 	}
-	if mean := js.LogReadBytes / max(js.LogReadOps, 1); js.LogReadOps > 0 && mean < 200<<10 && rep.BlockBytes >= 256<<10 {
+	if js.Layout != layout {
+		t.Errorf("layout %s (%s), want %s", js.Layout, js.LayoutReason, layout)
+	}
+	if layout == layoutStatic {
+		if js.LogWriteBytes != 0 || js.EvictedSegments != 0 {
+			t.Errorf("%d bytes written, %d segments evicted: want samples to stay where they are", js.LogWriteBytes, js.EvictedSegments)
+		}
+		if js.LogReadBytes == 0 {
+			t.Error("nothing was read from the log")
+		}
+	} else if mean := js.LogReadBytes / max(js.LogReadOps, 1); js.LogReadOps > 0 && mean < 200<<10 && rep.BlockBytes >= 256<<10 {
 		t.Errorf("mean log read is %d bytes, want about a block of %d", mean, rep.BlockBytes)
 	}
 	for _, dev := range s.Cache.Devices {

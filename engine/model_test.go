@@ -87,7 +87,8 @@ func newModel(t *testing.T, seed uint64) *model {
 	}, content)
 	world := []int{1, 2, 3, 8}[r.IntN(4)]
 	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
-	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: 200 << 20, NoPrefill: r.IntN(3) == 0, Compress: compress}
+	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: 200 << 20, NoPrefill: r.IntN(3) == 0, Compress: compress,
+		Layout: []string{layoutLog, layoutStatic}[r.IntN(2)]}
 	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20
 	}
@@ -148,6 +149,7 @@ func (m *model) run(ops int) {
 }
 
 func (m *model) start() {
+	m.note("open with layout %q", m.opts.Layout)
 	m.e = open(m.t, m.opts)
 	m.pushed = map[deliver.Position][]sample.Index{}
 	m.clients = nil
@@ -369,6 +371,9 @@ func (m *model) restart() {
 	for rank := range m.at {
 		// What was pushed is gone with the server: begin an epoch that the recipe knows.
 		m.at[rank].Batch = 0
+	}
+	if m.r.IntN(3) == 0 { // samples that stay where they are can be moved on from there, and the reverse
+		m.opts.Layout = []string{layoutLog, layoutStatic}[m.r.IntN(2)]
 	}
 	m.start()
 }

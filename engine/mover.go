@@ -59,6 +59,10 @@ func (e *Engine) move() {
 
 // plan decides the next step. e.mu is held.
 func (e *Engine) plan() action {
+	if e.reader != nil {
+		e.updateReading()
+		return action{}
+	}
 	if !e.begun && e.forced == nil || e.cur == nil || e.broken != nil && e.forced != nil {
 		return action{}
 	}

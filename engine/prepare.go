@@ -56,7 +56,11 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	c.job = jobFile{Schema: 1, Source: c.source.String(), Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Job: in.Job, Budget: in.Budget, Memory: in.Memory,
-		Share: in.Share, Shares: in.Shares}
+		Layout: in.Layout, Share: in.Share, Shares: in.Shares}
+	if in.Layout == "" && in.old != nil {
+		c.job.Layout = in.old.Layout
+	}
+	in.report.Layout, in.report.LayoutReason = c.chooseLayout(in.Layout)
 	if err := in.measureChunks(); err != nil {
 		return err
 	}

@@ -34,6 +34,13 @@ func small(t *testing.T, j Job) (*dataset, Options) {
 	return d, o
 }
 
+// inLayouts runs a test in each layout: what is promised is the same.
+func inLayouts(t *testing.T, test func(t *testing.T, layout string)) {
+	for _, layout := range []string{layoutLog, layoutStatic} {
+		t.Run(layout, func(t *testing.T) { test(t, layout) })
+	}
+}
+
 func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j Job, epoch, rank, start int) {
 	t.Helper()
 	got, err := d.readRank(e, c, epoch, rank, start)
@@ -58,9 +65,12 @@ func noSource(t testing.TB, e *Engine) JobStatus {
 	return s
 }
 
-func TestRanksOneAfterTheOther(t *testing.T) {
+func TestRanksOneAfterTheOther(t *testing.T) { inLayouts(t, testRanksOneAfterTheOther) }
+
+func testRanksOneAfterTheOther(t *testing.T, layout string) {
 	j := samplerJob(3, 16, 2, false)
 	d, o := small(t, j)
+	o.Layout = layout
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
@@ -72,9 +82,12 @@ func TestRanksOneAfterTheOther(t *testing.T) {
 	noSource(t, e)
 }
 
-func TestRankNeverAttaches(t *testing.T) {
+func TestRankNeverAttaches(t *testing.T) { inLayouts(t, testRankNeverAttaches) }
+
+func testRankNeverAttaches(t *testing.T, layout string) {
 	j := samplerJob(3, 16, 2, false)
 	d, o := small(t, j)
+	o.Layout = layout
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
@@ -87,9 +100,12 @@ func TestRankNeverAttaches(t *testing.T) {
 	}
 }
 
-func TestClientHoardsBatches(t *testing.T) {
+func TestClientHoardsBatches(t *testing.T) { inLayouts(t, testClientHoardsBatches) }
+
+func testClientHoardsBatches(t *testing.T, layout string) {
 	j := samplerJob(2, 16, 2, false)
 	d, o := small(t, j)
+	o.Layout = layout
 	o.Timeout = 2 * time.Second
 	e := open(t, o)
 	defer closeEngine(t, e)
@@ -122,9 +138,12 @@ func TestClientHoardsBatches(t *testing.T) {
 	noSource(t, e)
 }
 
-func TestGetAnythingMidEpoch(t *testing.T) {
+func TestGetAnythingMidEpoch(t *testing.T) { inLayouts(t, testGetAnythingMidEpoch) }
+
+func testGetAnythingMidEpoch(t *testing.T, layout string) {
 	j := samplerJob(2, 16, 1, false)
 	d, o := small(t, j)
+	o.Layout = layout
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c, other := attach(t, e), attach(t, e)
@@ -171,9 +190,12 @@ func TestGetAnythingMidEpoch(t *testing.T) {
 	}
 }
 
-func TestBreakAndStart(t *testing.T) {
+func TestBreakAndStart(t *testing.T) { inLayouts(t, testBreakAndStart) }
+
+func testBreakAndStart(t *testing.T, layout string) {
 	j := samplerJob(4, 16, 1, true)
 	d, o := small(t, j)
+	o.Layout = layout
 	e := open(t, o)
 	c := attach(t, e)
 	// Break off the first epoch, begin the second in its middle, restart the server there, and go on.
@@ -205,9 +227,12 @@ func TestBreakAndStart(t *testing.T) {
 	noSource(t, e)
 }
 
-func TestEpochsAnyOrder(t *testing.T) {
+func TestEpochsAnyOrder(t *testing.T) { inLayouts(t, testEpochsAnyOrder) }
+
+func testEpochsAnyOrder(t *testing.T, layout string) {
 	j := samplerJob(12, 16, 2, false)
 	d, o := small(t, j)
+	o.Layout = layout
 	o.LateEpoch = 200 * time.Millisecond
 	e := open(t, o)
 	defer closeEngine(t, e)
@@ -239,10 +264,13 @@ func TestEpochsAnyOrder(t *testing.T) {
 	}
 }
 
-func TestNoPrefillReadsSourceOnce(t *testing.T) {
+func TestNoPrefillReadsSourceOnce(t *testing.T) { inLayouts(t, testNoPrefillReadsSourceOnce) }
+
+func testNoPrefillReadsSourceOnce(t *testing.T, layout string) {
 	j := samplerJob(3, 16, 2, true)
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	o, rep := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	o.Layout = layout
 	if rep.ReadBytes != 0 {
 		t.Errorf("ingest read %d bytes, want none", rep.ReadBytes)
 	}
@@ -258,9 +286,12 @@ func TestNoPrefillReadsSourceOnce(t *testing.T) {
 	}
 }
 
-func TestPushedOrders(t *testing.T) {
+func TestPushedOrders(t *testing.T) { inLayouts(t, testPushedOrders) }
+
+func testPushedOrders(t *testing.T, layout string) {
 	d := makeDataset(t, 900, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	o, _ := ingested(t, d, IngestOptions{Block: 128 << 10, Memory: 24 << 20})
+	o.Layout = layout
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
@@ -436,9 +467,12 @@ func TestTwoServers(t *testing.T) {
 }
 
 // TestWorkersFinishOutOfOrder: an epoch is over when all its batches are delivered, in whatever order a rank's workers ask for them.
-func TestWorkersFinishOutOfOrder(t *testing.T) {
+func TestWorkersFinishOutOfOrder(t *testing.T) { inLayouts(t, testWorkersFinishOutOfOrder) }
+
+func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
 	j := samplerJob(2, 16, 1, false)
 	d, o := small(t, j)
+	o.Layout = layout
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
@@ -468,11 +502,14 @@ func TestWorkersFinishOutOfOrder(t *testing.T) {
 
 // TestReaderOfAnEpochKeepsItsWindow: a log that fits in memory is passed over faster than it is read. The pass once went on to the
 // epochs after the next; the rank then counted as late, and what had been read ahead for it was given up and read again.
-func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) {
+func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) { inLayouts(t, testReaderOfAnEpochKeepsItsWindow) }
+
+func testReaderOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
 	for _, world := range []int{1, 4} {
 		j := samplerJob(6, 16, world, true)
 		d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 		o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: int64(d.total)/10 + 6<<20})
+		o.Layout = layout
 		o.Patience = 5 * time.Second
 		e := open(t, o)
 		clients := make([]*deliver.Client, world)

@@ -126,8 +126,7 @@ func (e *Engine) Status() Status {
 	store := e.store.Stats()
 	held := e.deliver.Held()
 	j := JobStatus{Name: e.name(), Source: e.job.Source, Samples: e.manifest.Len(), DatasetBytes: int64(e.manifest.Bytes()), KeptBytes: int64(e.job.KeptBytes),
-		Recipe: e.job.Job.Recipe, Seed: e.job.Job.Seed, Epochs: e.job.Job.Epochs, Layout: "log",
-		LayoutReason:    "the log is reordered every epoch: large reads in exact order",
+		Recipe: e.job.Job.Recipe, Seed: e.job.Job.Seed, Epochs: e.job.Job.Epochs, Layout: e.layout, LayoutReason: e.layoutReason,
 		ChunksDelivered: e.deliver.Stats.Chunks.Load(), SamplesDelivered: e.deliver.Stats.Samples.Load(), BytesDelivered: e.deliver.Stats.Bytes.Load(),
 		Hits: e.deliver.Stats.Hits.Load(), Misses: e.deliver.Stats.Misses.Load(), SkippedSamples: e.deliver.Stats.Skipped.Load(),
 		SourceBytes: e.fetcher.Stats.SourceBytes.Load(), SourceReads: e.fetcher.Stats.SourceReads.Load(), SourceRetries: e.source.Retries(),
@@ -182,6 +181,9 @@ func (e *Engine) Status() Status {
 
 // ready is how many batches lie loaded before the hindmost rank. e.mu is held.
 func (e *Engine) ready() int {
+	if e.reader != nil {
+		return e.readyStatic()
+	}
 	if e.cur == nil || e.cur.geo == nil || e.job.Job.BatchSize == 0 {
 		return 0
 	}

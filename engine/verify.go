@@ -53,7 +53,7 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	if o.Jobs <= 0 {
 		o.Jobs = 4 * runtime.GOMAXPROCS(0)
 	}
-	c, err := openCore(o.Dirs, o.IO, 0, o.Logger)
+	c, err := openCore(o.Dirs, o.IO, 0, layoutLog, o.Logger)
 	if err != nil {
 		return nil, err
 	}

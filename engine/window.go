@@ -48,13 +48,19 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 	if at.Epoch != r.epoch || r.asked.IsZero() {
 		r.late, r.hungry, r.missFrom = false, false, 0
 	}
+	r.late = r.late && e.reader == nil // there no rank holds up another one
 	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.pid, r.epoch, r.batch, r.indices, r.asked = pid, at.Epoch, at.Batch, indices, time.Now()
 	r.finished = false
 	r.floorOf = 0
 	e.counts.epoch(at.Epoch, at.Rank)
-	e.readMisses(at, again)
+	if e.reader == nil {
+		e.readMisses(at, again)
+	}
 	e.mu.Unlock()
+	if e.reader != nil {
+		e.reader.Asked(at.Rank, step(at))
+	}
 	e.nudge()
 }
 
@@ -97,6 +103,10 @@ func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int)
 
 // coming says what the pass is about to bring (deliver.Window).
 func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
+	if e.reader != nil {
+		e.comingStatic(at, indices, have, coming)
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	first := -1
@@ -148,6 +158,10 @@ func (e *Engine) rankAt(at *deliver.Position) *rank {
 
 // starved makes room for a request that has waited: whoever is behind it is served by index from now on (rule 2).
 func (e *Engine) starved(at *deliver.Position) {
+	if e.reader != nil {
+		e.starvedStatic(at)
+		return
+	}
 	e.mu.Lock()
 	me := e.ranks[at.Rank]
 	moved := false
@@ -211,6 +225,9 @@ func (e *Engine) delivered(at *deliver.Position, d deliver.Delivery) {
 		over = e.deliveredAt(at, d)
 	}
 	e.mu.Unlock()
+	if e.reader != nil && at != nil {
+		e.reader.Delivered(at.Rank, step(at))
+	}
 	e.closeEpochs(over)
 	e.nudge()
 }

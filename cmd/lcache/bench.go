@@ -20,7 +20,8 @@ func newBenchCommand(g *globals) *cobra.Command {
 		Use:   "bench --cache DIR[,DIR…]",
 		Short: "An epoch of this cache beside the device's own limit, in one run",
 		Long: "bench reads an epoch of a cache without writing, and one that is reordered: into nothing (a client in this process),\n" +
-			"and into Python. Before and after each the device is measured with the same direct I/O. It refuses a cache that is\n" +
+			"and into Python. In the static layout nothing is reordered, and the device's limit is that of random reads of a sample's size.\n" +
+			"Before and after each the device is measured with the same direct I/O. It refuses a cache that is\n" +
 			"served. The cache stays usable, but its log moves on by an epoch with each reordering: a job that begins at an\n" +
 			"earlier one sorts it again, or lcache ingest does.",
 		Example: "  lcache bench --cache /nvme/train\n  lcache bench --cache /nvme/train --client python --json",
@@ -30,6 +31,7 @@ func newBenchCommand(g *globals) *cobra.Command {
 	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
 	f.StringVar(&o.python, "python", "python3", "the `PYTHON` to read with")
 	f.StringVar(&o.client, "client", "", "the `DIR` that has the Python package lcache (default: as installed, else ./python)")
+	addLayoutFlag(f, &o.engine.Layout)
 	addIOFlags(f, &o.engine.IO)
 	f.BoolVar(&g.json, "json", false, "the figures as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

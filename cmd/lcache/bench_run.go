@@ -51,6 +51,8 @@ type benchReport struct {
 	Page     int          `json:"page_bytes"`
 	Memory   int64        `json:"memory_bytes"`
 	CPUs     int          `json:"cpus"`
+	Layout   string       `json:"layout"`
+	Unit     int          `json:"device_read_bytes"`   // of one read when the device was measured
 	NoLimit  string       `json:"no_limit,omitempty"`  // why the device was not measured
 	NoPython string       `json:"no_python,omitempty"` // why there is no epoch into Python
 	From     int          `json:"from_epoch"`          // of the log
@@ -92,7 +94,11 @@ func (b *bench) run(ctx context.Context) (r *benchReport, err error) {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	for _, reorder := range []bool{false, true} {
+	reorders := []bool{false, true}
+	if r.Layout == "static" {
+		reorders = reorders[:1]
+	}
+	for _, reorder := range reorders {
 		for _, python := range []bool{false, true} {
 			if python && r.NoPython != "" {
 				continue
@@ -116,6 +122,10 @@ func (b *bench) settle(ctx context.Context, r *benchReport) error {
 		e, err := engine.OpenBench(b.o.engine, false)
 		if err != nil {
 			return err
+		}
+		r.Layout, r.Unit = e.Layout(), 1<<20
+		if e.Static {
+			r.Unit = int((e.Bytes/max(e.Samples, 1)+2*4096-1)/4096) * 4096 // with the pages that a read begins and ends with
 		}
 		r.Samples, r.Bytes, r.From, r.To = e.Samples, e.Bytes, e.Epoch, e.Epoch
 		if e.Settling {
@@ -157,8 +167,11 @@ func (b *bench) openDisks(ctx context.Context) string {
 }
 
 // limit is what all devices give now, side by side, in bytes a second.
-func (b *bench) limit(ctx context.Context, reorder bool) (float64, error) {
+func (b *bench) limit(ctx context.Context, r *benchReport, reorder bool) (float64, error) {
 	streams := []doctor.Stream{{Size: 1 << 20, Depth: 16}}
+	if r.Layout == "static" {
+		streams[0] = doctor.Stream{Size: min(r.Unit, 1<<20), Depth: 64, Random: true}
+	}
 	if reorder {
 		streams = append(streams, doctor.Stream{Size: 1 << 20, Depth: 16, Write: true})
 	}
@@ -182,6 +195,9 @@ func (b *bench) limit(ctx context.Context, reorder bool) (float64, error) {
 	for _, x := range each {
 		sum += x
 	}
+	if r.Layout == "static" && r.Samples > 0 { // of what is read, only the samples' own bytes count
+		sum *= float64(r.Bytes) / float64(r.Samples) / float64(r.Unit)
+	}
 	return sum, err
 }
 
@@ -192,7 +208,7 @@ func (b *bench) epoch(ctx context.Context, r *benchReport, reorder, python bool)
 		e.Into = "Python"
 	}
 	b.stage("device")
-	before, err := b.limit(ctx, reorder)
+	before, err := b.limit(ctx, r, reorder)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +216,7 @@ func (b *bench) epoch(ctx context.Context, r *benchReport, reorder, python bool)
 		return nil, err
 	}
 	b.stage("device")
-	after, err := b.limit(ctx, reorder)
+	after, err := b.limit(ctx, r, reorder)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch will")
 	f.Var(&choice{&o.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
 	addListingFlags(f, &o)
+	addLayoutFlag(f, &o.Layout)
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
 	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")
 	f.BoolVar(&o.Relist, "relist", false, "look at every directory again, not only at changed ones")

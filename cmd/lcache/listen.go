@@ -118,7 +118,8 @@ func listenMetrics(addr string, logger *slog.Logger) (*metrics.Server, error) {
 	return metrics.Listen(addr, logger)
 }
 
+// addLayoutFlag gives a command the choice of how samples lie on disk.
 func addLayoutFlag(flags *pflag.FlagSet, to *string) {
-	*to = "auto"
-	flags.Var(&choice{to, []string{"auto", "log"}}, "layout", "how samples lie on disk: log is reordered every epoch; auto chooses")
+	flags.Var(&choice{to, []string{"auto", "log", "static"}}, "layout",
+		"how samples lie on disk: log is reordered every epoch, static stays as it was packed (default: auto, which chooses by the job)")
 }

@@ -94,7 +94,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	f.IntVar(&o.ingest.Jobs, "jobs", 0, "files read at once while listing (default: chosen by lcache)")
 	f.BoolVar(&o.ingest.Relist, "relist", false, "look at every directory again, not only at changed ones")
 	addSocketFlags(f, &o.serve, "the `PATH` to listen on, for one source (default: lcache.sock in the cache)")
-	addLayoutFlag(f, &o.serve.engine.Layout)
+	addLayoutFlag(f, &o.ingest.Layout)
 	addMetricsFlag(f, &o.serve.metrics)
 	addOnErrorFlag(f, &o.serve.engine.OnError)
 	addIOFlags(f, &o.ingest.IO)
@@ -140,7 +140,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 		}
 	}
 	o.ingest.NoPrefill = true
-	o.serve.engine.IO, o.serve.engine.Memory = o.ingest.IO, o.ingest.Memory
+	o.serve.engine.IO, o.serve.engine.Memory, o.serve.engine.Layout = o.ingest.IO, o.ingest.Memory, o.ingest.Layout
 	if o.facts != "" {
 		var err error
 		if o.disk, err = readDiskRate(o.facts); err != nil {

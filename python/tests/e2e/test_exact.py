@@ -23,6 +23,8 @@ CASES = [
     if m == (w + 2 * d + p) % 4 or os.environ.get("LCACHE_MATRIX") == "full"
 ]
 
+STATIC = [(2, False, None, "uring", "1", "static"), (8, True, 0.5, "pread", "0", "static")]
+
 
 def test_the_oracle_is_torch():
     """The restatement of DistributedSampler gives what torch itself gave when the vectors were recorded."""
@@ -49,13 +51,13 @@ def digest(cache, epoch):
     return h.hexdigest()
 
 
-@pytest.mark.parametrize("world, drop_last, part, io, direct", CASES)
-def test_epochs(prepare, reader, tree, monkeypatch, world, drop_last, part, io, direct):
+@pytest.mark.parametrize("world, drop_last, part, io, direct, layout", [(*c, "log") for c in CASES] + STATIC)
+def test_epochs(prepare, reader, tree, monkeypatch, world, drop_last, part, io, direct, layout):
     monkeypatch.setenv("LCACHE_IO", io)
     monkeypatch.setenv("LCACHE_DIRECT", direct)
     # Beside a real budget the least slack is nothing, beside one of 5 MB it is all.
     budget = int(part * tree.bytes) + (5 << 20) if part else None
-    cache = prepare(tree, world=world, drop_last=drop_last, budget=budget, batch_size=13, epochs=EPOCHS, seed=3)
+    cache = prepare(tree, world=world, drop_last=drop_last, budget=budget, batch_size=13, epochs=EPOCHS, seed=3, extra=["--layout", layout])
     used = [cache.used()]
     cache.start()
     status = cache.status()
@@ -88,10 +90,14 @@ def check_hits(cache, job, part):
         share = (report["stored_samples"] + empty) / len(tree)
         print(f"hits {hits:.3f}, stored samples {share:.3f}, stored bytes {report['stored_bytes'] / tree.bytes:.3f}")
         # Which samples an epoch leaves out or repeats is drawn anew each time.
-        assert abs(hits - share) <= 0.01
+        assert hits >= share - 0.01
+        if job["layout"] == "log":  # where nothing is moved a miss may wait in memory for the next epoch
+            assert hits <= share + 0.01
         # A client at the heels of the reading ahead may ask for a sample that is being read; that is the exception.
         assert job["source_bytes"] <= 1.02 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
-    if job["log_read_bytes"] >= EPOCHS * 32 * report["block_bytes"]:
+    if job["layout"] == "static":
+        assert (job["log_write_bytes"], job["evicted_segments"]) == (0, 0)
+    elif job["log_read_bytes"] >= EPOCHS * 32 * report["block_bytes"]:
         assert job["log_read_bytes"] / job["log_read_ops"] >= 0.95 * report["block_bytes"]
     assert job["random_reads"] <= job["samples_delivered"] / 10
 

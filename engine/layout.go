@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"fmt"
+
+	"lcache/sample"
+)
+
+// The layouts: how samples lie in the log over the epochs.
+const (
+	layoutAuto   = "auto"
+	layoutLog    = "log"    // reordered every epoch
+	layoutStatic = "static" // they stay where they were packed
+)
+
+// checkLayout refuses what is no layout; "" is auto.
+func checkLayout(layout string) error {
+	switch layout {
+	case "", layoutAuto, layoutLog, layoutStatic:
+		return nil
+	}
+	return &UsageError{fmt.Sprintf("layout %q is not one: give auto, log or static", layout)}
+}
+
+// leftOut is the share of the samples that an epoch may leave out before moving them all on is a waste.
+const leftOut = 0.05
+
+// chooseLayout decides how samples lie, and says why in a sentence: what is asked for now, else what ingest was asked for, else by the
+// job.
+func (c *core) chooseLayout(asked string) (layout, reason string) {
+	switch {
+	case asked != "" && asked != layoutAuto:
+		return asked, "as asked for by --layout"
+	case c.job.Layout != "" && c.job.Layout != layoutAuto:
+		return c.job.Layout, "as ingest was asked for by --layout"
+	}
+	if s := c.schedule; s.replay != nil {
+		if world := s.replay.World(); len(s.local) < world {
+			return layoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
+				len(s.local), world)
+		}
+		if n, used, err := c.usedByEpoch(); err == nil && float64(n-used) > leftOut*float64(n) {
+			return layoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
+				100*float64(n-used)/float64(n))
+		}
+	}
+	return layoutLog, "the log is reordered every epoch: large reads in exact order"
+}
+
+// usedByEpoch counts the samples that the first epoch delivers here; later ones are much the same.
+func (c *core) usedByEpoch() (n, used int, err error) {
+	order, err := c.schedule.order(0)
+	if err != nil {
+		return 0, 0, err
+	}
+	n = c.manifest.Len()
+	seen := make([]uint64, (n+63)/64)
+	var indices []sample.Index
+	for _, rank := range order.ranks {
+		for b := range order.Batches(rank) {
+			indices, _ = order.Chunk(rank, b, indices)
+			for _, index := range indices {
+				if bit := uint64(1) << (index % 64); seen[index/64]&bit == 0 {
+					seen[index/64] |= bit
+					used++
+				}
+			}
+		}
+	}
+	return n, used, nil
+}

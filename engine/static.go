@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"lcache/chunker"
+	"lcache/deliver"
+	"lcache/fetch"
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+// In the static layout samples stay where they were packed: no pass, no slots, nothing is moved. A fetch.Reader reads each rank's coming
+// chunks by place into the ring, which has the memory that slots take otherwise. Only what the log should keep and lacks (the first
+// epoch without prefill, a sample that was damaged) is written, once, when the source has been asked for it.
+
+// staticDepth is how many transfers are in flight: an NVMe disk wants more reads at once when they are as small as a sample.
+const staticDepth = 64
+
+// restoreStatic takes the Logfiles as they are.
+func (e *Engine) restoreStatic() error {
+	e.newState()
+	complete := true
+	for i := range e.manifest.Len() {
+		if index := sample.Index(i); e.keep(index) && e.loc.Get(index) == 0 {
+			complete = false
+			break
+		}
+	}
+	var newest *epochLine
+	for _, l := range e.store.Logfiles() {
+		if l == nil || complete || newest != nil && newest.line.Log.Generation() > l.Generation() {
+			continue
+		}
+		el, err := e.identify(l)
+		if err != nil {
+			return err
+		}
+		if el.geo == nil {
+			continue
+		}
+		if newest != nil {
+			newest.geo.Free()
+		}
+		newest = el
+	}
+	if newest == nil {
+		if !complete {
+			e.logger.Info("what the log lacks is read from the source each time: its order is not this job's; ingest completes it")
+		}
+		return nil
+	}
+	if err := e.register(newest.line.Log); err != nil {
+		return err
+	}
+	e.adopt(newest)
+	e.filling = &filling{log: newest.line.Log, segment: newest.geo.Segment, busy: map[sample.Index]struct{}{}}
+	return nil
+}
+
+// filling puts what the log lacks where its geometry has a place for it.
+type filling struct {
+	log     *logfile.Logfile
+	segment []uint32
+
+	mu    sync.Mutex // guards the fields that follow
+	busy  map[sample.Index]struct{}
+	pause time.Time // nothing is tried before
+}
+
+// enter reports whether a sample may be appended now. Each is tried by one at a time.
+func (f *filling) enter(index sample.Index) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, busy := f.busy[index]; busy || time.Now().Before(f.pause) {
+		return false
+	}
+	f.busy[index] = struct{}{}
+	return true
+}
+
+func (f *filling) leave(index sample.Index, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.busy, index)
+	if err != nil && !errors.Is(err, logfile.ErrFull) {
+		f.pause = time.Now().Add(layOutAgain)
+	}
+}
+
+// fill appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up nobody for long: the
+// sample is read from the source once more, another time.
+func (e *Engine) fill(index sample.Index, data []byte) {
+	f := e.filling
+	if f == nil || !e.keep(index) || e.loc.Get(index) != 0 || f.segment[index] == chunker.None || !f.enter(index) {
+		return
+	}
+	limit := e.opts.LogTimeout
+	if limit == 0 {
+		limit = time.Second
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, limit)
+	defer cancel()
+	seg := int(f.segment[index])
+	var err error
+	if e.loc.Get(index) == 0 { // else somebody was quicker
+		var off uint64
+		put := func(stored []byte) (err error) {
+			off, err = f.log.Append(ctx, seg, index, stored)
+			return err
+		}
+		if e.form != nil {
+			err = e.form.Pack(ctx, index, data, put)
+		} else {
+			err = put(data)
+		}
+		if err == nil {
+			e.loc.Set(index, e.loc.At(f.log.Slot(), seg, off))
+		}
+	}
+	f.leave(index, err)
+	if err != nil && !errors.Is(err, logfile.ErrFull) && e.ctx.Err() == nil {
+		e.logger.Warn("the log does not take what it lacks; it is read from the source again", "sample", index, "error", err)
+	}
+}
+
+// newReader makes what reads ahead in the static layout.
+func (e *Engine) newReader() *fetch.Reader {
+	return fetch.NewReader(e.fetcher, fetch.ReaderOptions{Chunk: e.comingChunk, Leased: int64(e.sizing.Credit), Ranks: len(e.schedule.local), Idle: e.noteIdle})
+}
+
+// comingChunk is what a rank asks for at a step, and what comes after that.
+func (e *Engine) comingChunk(rank int, at fetch.Step) (indices []sample.Index, next fetch.Step, ok bool) {
+	if !e.schedule.known(at.Epoch) {
+		return nil, at, false
+	}
+	_, indices, ok, err := e.schedule.chunk(position(at.Epoch, rank, at.Batch))
+	if err != nil {
+		return nil, at, false
+	}
+	next = fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
+	if next.Batch >= e.schedule.batches(at.Epoch, rank) {
+		next = fetch.Step{Epoch: at.Epoch + 1}
+	}
+	return indices, next, ok || next.Epoch > at.Epoch
+}
+
+func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }
+
+// comingStatic says what the reader is about to bring (deliver.Window). A rank that has waited for room in vain is served by index.
+func (e *Engine) comingStatic(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
+	hungry := true
+	if at != nil {
+		e.mu.Lock()
+		r := e.ranks[at.Rank]
+		hungry = r == nil || r.late || r.hungry
+		e.mu.Unlock()
+	}
+	for i, index := range indices {
+		if have[i] {
+			continue
+		}
+		coming[i] = deliver.Gone
+		rank, when := -1, fetch.Step{}
+		if at != nil {
+			rank, when = at.Rank, step(at)
+		}
+		switch reading, queued := e.reader.Look(rank, when, index); {
+		case reading:
+			coming[i] = deliver.Loading
+		case queued && !hungry:
+			coming[i] = deliver.Queued
+		}
+	}
+	if at != nil && hungry {
+		e.reader.Skip(at.Rank, step(at))
+	}
+}
+
+// starvedStatic makes room for a request that has waited (rule 2): what ranks have left behind goes, and this rank waits no longer.
+func (e *Engine) starvedStatic(at *deliver.Position) {
+	e.mu.Lock()
+	if r := e.ranks[at.Rank]; r != nil {
+		r.hungry = true
+	}
+	e.mu.Unlock()
+	e.reader.Starved()
+}
+
+// readyStatic is how many batches lie ready before the hindmost rank.
+func (e *Engine) readyStatic() int {
+	least := -1
+	for n, r := range e.ranks {
+		if r.asked.IsZero() {
+			continue
+		}
+		if ready := e.reader.Ready(n); least < 0 || ready < least {
+			least = ready
+		}
+	}
+	return max(least, 0)
+}

@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// still fails if the static layout was not used, or something was written.
+func still(t *testing.T, e *Engine) JobStatus {
+	t.Helper()
+	s := noSource(t, e)
+	if s.Layout != layoutStatic || s.LayoutReason == "" || s.LogWriteBytes != 0 {
+		t.Errorf("layout %q (%s), %d bytes written: want static, and nothing", s.Layout, s.LayoutReason, s.LogWriteBytes)
+	}
+	return s
+}
+
+// TestLayoutsTakeTurns: any cache can be served in either layout, whatever the other one has left, and the source is not read again.
+func TestLayoutsTakeTurns(t *testing.T) {
+	j := samplerJob(9, 16, 2, false)
+	d, o := small(t, j)
+	half := func(e *Engine, epoch int) {
+		c := attach(t, e)
+		defer c.Disconnected()
+		for b := range 20 { // of 38: the log is left between two orders
+			for rank := range 2 {
+				batch, err := c.Chunk(context.Background(), epoch, rank, b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := d.check(e, batch); err != nil {
+					t.Fatal(err)
+				}
+				c.Release(batch.Lease)
+			}
+		}
+	}
+	at := 0
+	for turn, layout := range []string{layoutStatic, layoutLog, layoutStatic, layoutLog, layoutStatic} {
+		o.Layout = layout
+		e := open(t, o)
+		d.readEpochs(t, e, j, at, at+1)
+		half(e, at+1)
+		if layout == layoutStatic {
+			still(t, e)
+		} else if s := noSource(t, e); s.Layout != layoutLog || s.LogWriteBytes == 0 {
+			t.Errorf("turn %d: layout %s, %d bytes written", turn, s.Layout, s.LogWriteBytes)
+		}
+		at++
+		closeEngine(t, e)
+	}
+}
+
+// TestStaticIngest: packed in the source's order a sample is one read, also where it crosses blocks; and the cache is served so by itself.
+func TestStaticIngest(t *testing.T) {
+	j := samplerJob(4, 16, 1, true)
+	d := makeDataset(t, 600, func(r *rand.Rand, _ int) int { return 40_000 + r.IntN(30_000) })
+	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Layout: layoutStatic, Jobs: 1}
+	o, rep := ingested(t, d, in)
+	if rep.Layout != layoutStatic || rep.ReadBytes != d.total {
+		t.Errorf("layout %s, %d bytes read", rep.Layout, rep.ReadBytes)
+	}
+	e := open(t, o)
+	d.readEpochs(t, e, j, 0, 2)
+	s := still(t, e)
+	// The last block of a segment is written after all others: what crosses into it takes two. And the third epoch is read ahead.
+	if most := int64(2*(592+rep.Segments) + int(e.sizing.Miss)/40_000); s.LogReadOps > most {
+		t.Errorf("%d reads for two epochs of 592 samples in %d segments, want at most %d", s.LogReadOps, rep.Segments, most)
+	}
+	if len(s.EpochsDone) != 2 || s.EpochsDone[1].OrderDigest == nil || s.EpochsDone[1].LogReadBytes == 0 {
+		t.Errorf("%+v", s.EpochsDone)
+	}
+	closeEngine(t, e)
+
+	in.Dirs = o.Dirs
+	if _, rep = ingested(t, d, in); rep.Resorted || rep.ReadBytes != 0 || rep.Already != 600 {
+		t.Errorf("run again: %+v", rep)
+	}
+	in.Job.Seed, in.Layout = "8", "" // another order is nothing to a cache that has none
+	if _, rep = ingested(t, d, in); rep.Resorted || rep.ReadBytes != 0 || rep.Layout != layoutStatic {
+		t.Errorf("with another seed: %+v", rep)
+	}
+	in.Layout = layoutLog
+	if o, rep = ingested(t, d, in); !rep.Resorted || rep.ReadBytes != 0 || rep.Layout != layoutLog {
+		t.Errorf("to be reordered: %+v", rep)
+	}
+	e = open(t, o)
+	d.readEpochs(t, e, in.Job, 0, 2)
+	if s := noSource(t, e); s.Layout != layoutLog || s.LogWriteBytes == 0 {
+		t.Errorf("layout %s, %d bytes written", s.Layout, s.LogWriteBytes)
+	}
+	closeEngine(t, e)
+	in.Layout = layoutStatic
+	if o, rep = ingested(t, d, in); rep.Resorted || rep.ReadBytes != 0 || rep.StoredSamples != 600 {
+		t.Errorf("a log that was reordered, to stay as it is: %+v", rep)
+	}
+	e = open(t, o)
+	defer closeEngine(t, e)
+	d.readEpochs(t, e, in.Job, 2, 4)
+	still(t, e)
+}
+
+// TestStaticFillsTheLogOnce: without prefill the first epoch reads the source and writes; a restart in the middle goes on.
+func TestStaticFillsTheLogOnce(t *testing.T) {
+	j := samplerJob(4, 16, 2, false)
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
+	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Layout: layoutStatic})
+	e := open(t, o)
+	c := attach(t, e)
+	for b := range 20 {
+		for rank := range 2 {
+			batch, err := c.Chunk(context.Background(), 0, rank, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Release(batch.Lease)
+		}
+	}
+	first := e.Status().Jobs[0]
+	closeEngine(t, e)
+	e = open(t, o)
+	d.readEpochs(t, e, j, 0, 2)
+	s := e.Status().Jobs[0]
+	if first.SourceBytes == 0 || first.SourceBytes+s.SourceBytes > d.total*11/10 { // what was on its way when the first server ended
+		t.Errorf("%d and %d bytes read from the source by two servers, the dataset has %d", first.SourceBytes, s.SourceBytes, d.total)
+	}
+	if s.EpochsDone[1].Misses != 0 || s.EpochsDone[1].SourceBytes != 0 {
+		t.Errorf("second epoch: %+v", s.EpochsDone[1])
+	}
+	closeEngine(t, e)
+	e = open(t, o)
+	defer closeEngine(t, e)
+	d.readEpochs(t, e, j, 2, 4)
+	still(t, e)
+}
+
+func TestLayoutIsChosen(t *testing.T) {
+	d := makeDataset(t, 100, func(*rand.Rand, int) int { return 1000 })
+	plain := samplerJob(2, 5, 2, true)
+	part := plain
+	part.Ranks = []int{1}
+	replaced := plain
+	replaced.Recipe, replaced.World, replaced.DropLast = "torch.random_sampler", 1, false
+	replaced.Params = map[string]string{"replacement": "true"}
+	for _, c := range []struct {
+		name          string
+		job           Job
+		ingest, serve string
+		want, why     string
+	}{
+		{"all ranks", plain, "", "", layoutLog, "reordered every epoch"},
+		{"no recipe", Job{}, "", "auto", layoutLog, "reordered every epoch"},
+		{"some ranks", part, "", "", layoutStatic, "1 of 2 ranks"},
+		{"some ranks, asked for", part, "", "log", layoutLog, "as asked for"},
+		{"with replacement", replaced, "", "auto", layoutStatic, "an epoch leaves out"},
+		{"ingest was asked", plain, "static", "auto", layoutStatic, "ingest"},
+		{"serve is asked", plain, "static", "log", layoutLog, "as asked for"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o, _ := ingested(t, d, IngestOptions{Job: c.job, Layout: c.ingest})
+			o.Layout = c.serve
+			e := open(t, o)
+			defer closeEngine(t, e)
+			if s := e.Status().Jobs[0]; s.Layout != c.want || !strings.Contains(s.LayoutReason, c.why) {
+				t.Errorf("%s: %s; want %s because of %q", s.Layout, s.LayoutReason, c.want, c.why)
+			}
+		})
+	}
+	var usage *UsageError
+	if _, err := Open(context.Background(), Options{Dirs: []string{t.TempDir()}, Layout: "heap"}); !errors.As(err, &usage) {
+		t.Errorf("a layout that there is not: %v", err)
+	}
+	if _, err := Ingest(context.Background(), IngestOptions{Source: d.dir, Dirs: []string{t.TempDir()}, Layout: "heap"}); !errors.As(err, &usage) {
+		t.Errorf("ingest, a layout that there is not: %v", err)
+	}
+}
+
+func TestBenchStatic(t *testing.T) {
+	d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })
+	o, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 2, false), Layout: layoutStatic})
+	for range 2 {
+		b := openTestBench(t, o, false)
+		if !b.Static || b.Settling || b.Epoch != 0 {
+			t.Errorf("%+v", b)
+		}
+		readBench(t, d, b, false)
+	}
+	if _, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO}, true); err == nil || !strings.Contains(err.Error(), "static") {
+		t.Errorf("to be reordered: %v", err)
+	}
+	empty, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 2, false), Layout: layoutStatic, NoPrefill: true})
+	if _, err := OpenBench(Options{Dirs: empty.Dirs, IO: empty.IO}, false); err == nil || !strings.Contains(err.Error(), "holds no samples yet") {
+		t.Errorf("an empty log: %v", err)
+	}
+}
