@@ -82,9 +82,16 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 	missing := l.missing()
 	p.loads.Add(1)
 	l.open++ // the reading
+	if p.Form == nil {
+		for j := range n {
+			l.blocks[j] = blockPending
+		}
+	}
 	if n > 0 {
 		l.p.progress.Store(time.Now().UnixNano())
+		l.mu.Lock() // timeout may be called at once
 		l.watch = time.AfterFunc(p.BlockTimeout, l.timeout)
+		l.mu.Unlock()
 	}
 	go func() {
 		l.supplyAll(missing)
@@ -96,9 +103,6 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 	case p.Form != nil:
 		p.loads.Go(l.readPacked)
 	default:
-		for j := range n {
-			l.blocks[j] = blockPending
-		}
 		for j := range n {
 			line.Log.ReadBlock(seg, j, l.mem[j*p.Block:(j+1)*p.Block], func(err error) { l.arrived(j, err) })
 		}
