@@ -43,8 +43,9 @@ func used(t testing.TB, dirs []string) (n int64) {
 	return n
 }
 
-// TestMatrix reads 4 epochs in every combination of ranks, drop_last, budget and I/O mode, two ranks from two directories, some of them in the static layout as well: bytes, labels and orders exact, no
-// misses with a full budget, as many hits as the budget allows with a smaller one, and never more on disk than it.
+// TestMatrix reads 4 epochs in every combination of ranks, drop_last, budget and I/O mode, two ranks from two directories, some of them
+// in the static layout as well: bytes, labels and orders exact, no misses with a full budget, as many hits as the budget allows with a
+// smaller one, and never more on disk than it.
 func TestMatrix(t *testing.T) {
 	n := 3000
 	if slow || testing.Short() {
