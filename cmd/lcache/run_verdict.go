@@ -133,7 +133,7 @@ func judgeSource(f runFacts) runVerdict {
 			"give --budget " + strings.ReplaceAll(bytesText(f.Needed), " ", "") + " or more: all of it then comes from the disk"}
 	case f.Stale > 0:
 		return runVerdict{"source", "by the source" + f.since() + ": " + share + " of the samples came from there",
-			plural(f.Stale, "sample has", "samples have") + " changed since the listing: run it again, which lists anew"}
+			"nothing: a crash had left " + plural(f.Stale, "sample", "samples") + " unfinished in the log, which the source has replaced"}
 	}
 	return runVerdict{"source", "by the source" + f.since() + ": " + share + " of the samples came from there, though the cache keeps all",
 		"look for ! in lcache status while it runs, and run lcache verify --cache " + shellWord(f.Cache)}
@@ -144,7 +144,7 @@ func judgeOrder(f runFacts) runVerdict {
 	v := runVerdict{Stage: "order", Bound: "by the order" + f.since() + ": " + plural(f.Divergences, "request", "requests") + " asked for another one than planned",
 		Change: "run it again without --recipe: the loader's own order is then used as soon as it is known"}
 	if d := f.First; d != nil {
-		v.Bound += fmt.Sprintf(", first at epoch %d rank %d batch %d", d.Epoch, d.Rank, d.Batch)
+		v.Bound += fmt.Sprintf(", first at epoch %d rank %d batch %d sample %d", d.Epoch, d.Rank, d.Batch, d.Position)
 	}
 	if f.Recipe != "" {
 		v.Change = "give the recipe, seed, batch size and world size of the training; it was not " + f.Recipe + " with these flags"
