@@ -103,14 +103,15 @@ const keepEpochs = 1000
 // overEpochs takes out the epochs that every rank seen in them has finished or left. e.mu is held.
 func (e *Engine) overEpochs() (over []*epochCount) {
 	for epoch, ep := range e.counts.open {
+		finished := func(rank int) bool { return ep.whole(rank, e.schedule.batches(epoch, rank)) }
 		done := len(ep.batches) > 0
 		for rank := range ep.batches {
 			r := e.ranks[rank]
-			done = done && (r == nil || r.epoch != epoch || r.finished)
+			done = done && (r == nil || r.seen != epoch || finished(rank))
 		}
 		// A rank that has not begun the epoch yet is still to come, unless it never asked for anything.
-		for _, r := range e.ranks {
-			done = done && (r.asked.IsZero() || r.epoch > epoch || r.epoch == epoch && r.finished || r.epoch < epoch && r.late)
+		for rank, r := range e.ranks {
+			done = done && (r.asked.IsZero() || r.seen > epoch || r.seen == epoch && finished(rank) || r.seen < epoch && r.late)
 		}
 		if done {
 			over = append(over, ep)

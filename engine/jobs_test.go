@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/deliver"
 	"lcache/sample"
 )
 
@@ -130,4 +131,41 @@ func TestTwoServers(t *testing.T) {
 	}
 	closeEngine(t, e)
 	closeEngine(t, open(t, o))
+}
+
+// TestEpochsOfAnotherOrder: a client that asks for other samples than planned, with its positions, ends as many epochs as it reads.
+// Regression: each of its requests once counted as an epoch.
+func TestEpochsOfAnotherOrder(t *testing.T) {
+	j := samplerJob(4, 16, 2, true)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	for epoch := range 3 {
+		for rank := range 2 {
+			c := attach(t, e)
+			for b := range e.schedule.batches(epoch, rank) {
+				indices := make([]sample.Index, j.BatchSize)
+				for i := range indices {
+					indices[i] = sample.Index((epoch + rank + b*j.BatchSize + i) % len(d.bytes))
+				}
+				batch, err := c.Get(context.Background(), indices, &deliver.Position{Epoch: epoch, Rank: rank, Batch: b})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := d.check(e, batch); err != nil {
+					t.Fatal(err)
+				}
+				c.Release(batch.Lease)
+			}
+		}
+	}
+	s := e.Status().Jobs[0]
+	if s.Divergences == 0 || len(s.EpochsDone) > 3 {
+		t.Errorf("%d divergences, %d epochs done, want some and at most 3", s.Divergences, len(s.EpochsDone))
+	}
+	for k, done := range s.EpochsDone {
+		if done.Epoch != k || done.OrderDigest != nil {
+			t.Errorf("epoch %d: %+v, want no digest", k, done)
+		}
+	}
 }

@@ -38,6 +38,7 @@ type rank struct {
 	hungry   bool           // it waited for a slot in vain: it does not wait again before it was served from the window
 	late     bool           // it holds the window no longer: served by index until it is back in it
 	missFrom int            // batches before it are not read ahead any more
+	seen     int            // the epoch of the last request, also of one that differed from the schedule
 	floorOf  uint64         // the line that floor is for
 	floor    int            // the segment that the rank is at
 }

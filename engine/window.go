@@ -51,7 +51,7 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 	r.late = r.late && e.reader == nil // there no rank holds up another one
 	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.pid, r.epoch, r.batch, r.indices, r.asked = pid, at.Epoch, at.Batch, indices, time.Now()
-	r.finished = false
+	r.seen, r.finished = at.Epoch, false
 	r.floorOf = 0
 	e.counts.epoch(at.Epoch, at.Rank)
 	if e.reader == nil {
@@ -85,7 +85,7 @@ func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int)
 	defer e.mu.Unlock()
 	if r := e.ranks[at.Rank]; r != nil {
 		r.late = true
-		r.pid, r.asked = pid, time.Now()
+		r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
 	}
 	e.counts.epoch(at.Epoch, at.Rank).diverged = true
 	if !known {

@@ -40,6 +40,7 @@ type runFacts struct {
 	Kept, Dataset  int64 // bytes that the cache keeps, and that there are
 	Needed         int64 // bytes of budget with which it would keep all
 	Filling        bool  // the only epoch is the one in which the log was filled from the source
+	Single         bool  // the job has one epoch: nothing is written for a next one
 	DiskRate, Disk float64
 	Divergences    int64
 	First          *engine.Divergence
@@ -125,6 +126,8 @@ func (f runFacts) workersWanted() int {
 func judgeSource(f runFacts) runVerdict {
 	share := percent(float64(f.Misses), float64(f.Hits+f.Misses))
 	switch {
+	case f.Filling && f.Single:
+		return runVerdict{"source", "by the source, which a job of one epoch reads once: " + share + " of the samples came from there", "nothing"}
 	case f.Filling:
 		return runVerdict{"source", "by the source, in the one epoch that reads it: " + share + " of the samples came from there", "nothing: the next epoch finds them in the log"}
 	case f.Kept < f.Dataset:
@@ -198,7 +201,8 @@ func factsOf(s engine.Status, ready, disk float64) runFacts {
 	if len(judged) > 1 && judged[0].Misses > 0 {
 		judged, first = judged[1:], judged[1].Epoch
 	}
-	f.Filling = len(judged) == 1 && len(j.EpochsDone) == 1 && j.KeptBytes >= j.DatasetBytes && judged[0].LogWriteBytes > 0
+	f.Filling = len(judged) == 1 && len(j.EpochsDone) == 1 && j.KeptBytes >= j.DatasetBytes && (judged[0].LogWriteBytes > 0 || judged[0].LogReadBytes == 0)
+	f.Single = j.Epochs == 1
 	var moved int64
 	f.Since, f.Reported = first, len(judged) > 0
 	for _, e := range judged {

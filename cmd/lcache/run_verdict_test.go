@@ -49,6 +49,8 @@ func TestJudge(t *testing.T) {
 			"by decoding since epoch 1: lcache had 24 batches ready", "decode takes 71 % of 8 workers on 8 CPUs: less work for each sample"},
 		{"workers that do something else", with(decoding(100, 2*20, 2, 1, 8)), "decode",
 			"by decoding or the loader's workers since epoch 1: lcache had 24 batches ready", "decode takes 20 %: num_workers 2 → 8"},
+		{"a job of one epoch", with(func(f *runFacts) { f.Filling, f.Single, f.Since, f.Kept = true, true, 0, 100e9 }), "source",
+			"by the source, which a job of one epoch reads once: 50 % of the samples came from there", "nothing"},
 		{"the first epoch alone", with(func(f *runFacts) { f.Filling, f.Since, f.Kept = true, 0, 100e9 }), "source",
 			"by the source, in the one epoch that reads it: 50 % of the samples came from there", "nothing: the next epoch finds them in the log"},
 		{"budget", all, "budget",
