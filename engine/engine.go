@@ -151,9 +151,13 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.loc, Sums: e.sums, Sizes: e.manifest.Sizes(),
 		Form: e.form, Scratch: e.scratch,
 		Align: e.format.Align, Block: e.format.Block, Workers: max(2, min(4, runtime.GOMAXPROCS(0))), BlockTimeout: e.opts.BlockTimeout, Logger: e.logger})
+	window := deliver.Window{Chunk: e.chunk, Asked: e.asked, Coming: e.coming, Starved: e.starved, Delivered: e.delivered}
+	if e.isStatic() {
+		window.Coming, window.Starved = e.comingStatic, e.starvedStatic
+	}
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.manifest, Logger: e.logger,
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, SkipErrors: e.opts.OnError == "skip",
-		Window: deliver.Window{Chunk: e.chunk, Asked: e.asked, Coming: e.coming, Starved: e.starved, Delivered: e.delivered}})
+		Window: window})
 	if err != nil {
 		e.staging.Close()
 		return err

@@ -28,7 +28,7 @@ func (in *ingest) fill(ctx context.Context) error {
 		return nil
 	}
 	for try := 0; ; try++ {
-		if err := in.read(ctx); err != nil || in.complete() {
+		if err := in.read(ctx); err != nil || in.core.complete(in.Share, in.Shares) {
 			return err
 		}
 		if try == 2 {
@@ -46,11 +46,11 @@ func (in *ingest) fill(ctx context.Context) error {
 	}
 }
 
-// complete reports whether everything that the log is to keep is in it: a full segment, or a tail without a free place, may have
-// left something out.
-func (in *ingest) complete() bool {
-	for i := range in.core.manifest.Len() {
-		if index := sample.Index(i); in.core.keep(index) && i%in.Shares == in.Share && in.core.loc.Get(index) == 0 && !in.core.refuses(index) {
+// complete reports whether everything that the log is to keep of a part of the source is in it: a full segment, or a tail without a free
+// place, may have left something out.
+func (c *core) complete(share, shares int) bool {
+	for i := share; i < c.manifest.Len(); i += shares {
+		if index := sample.Index(i); c.keep(index) && c.loc.Get(index) == 0 && !c.refuses(index) {
 			return false
 		}
 	}
@@ -79,7 +79,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 			held = l
 		}
 	}
-	if held != nil && in.static() && in.complete() && !c.leftOlder() {
+	if held != nil && in.static() && in.core.complete(in.Share, in.Shares) && !c.leftOlder() {
 		// It is in no order that matters. What lies across blocks may cost two reads, which is less than moving everything.
 		in.target, in.report.Already = held, int64(in.stored())
 		return true, nil

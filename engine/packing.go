@@ -12,6 +12,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/chunker"
+	"lcache/logfile"
 	"lcache/sample"
 	"lcache/stored"
 )
@@ -202,20 +203,25 @@ func (c *core) storedSize(index sample.Index) int {
 // refuses reports whether the log has no room for a sample, because the data compresses less than the part that was tried.
 func (c *core) refuses(index sample.Index) bool { return c.form != nil && c.form.Refuses(index) }
 
-// append stores a sample's bytes in the Logfile that is being filled.
-func (in *ingest) append(ctx context.Context, seg int, index sample.Index, plain []byte) (off uint64, err error) {
-	c := in.core
+// appendTo stores a sample's plain bytes in a Logfile, packed if the cache compresses.
+func (c *core) appendTo(ctx context.Context, l *logfile.Logfile, seg int, index sample.Index, plain []byte) (off uint64, err error) {
 	if c.form == nil {
-		return in.target.Append(ctx, seg, index, plain)
+		return l.Append(ctx, seg, index, plain)
 	}
-	put := func(data []byte) (err error) {
-		off, err = in.target.Append(ctx, seg, index, data)
+	err = c.form.Pack(ctx, index, plain, func(data []byte) (err error) {
+		off, err = l.Append(ctx, seg, index, data)
 		return err
-	}
-	err = c.form.Pack(ctx, index, plain, put)
+	})
+	return off, err
+}
+
+// append stores a sample's bytes in the Logfile that is being filled.
+func (in *ingest) append(ctx context.Context, seg int, index sample.Index, plain []byte) (uint64, error) {
+	c := in.core
+	off, err := c.appendTo(ctx, in.target, seg, index, plain)
 	if errors.Is(err, stored.ErrLength) && !in.inLog(index) {
 		c.form.Forget(index) // its bytes are others now
-		err = c.form.Pack(ctx, index, plain, put)
+		return c.appendTo(ctx, in.target, seg, index, plain)
 	}
 	return off, err
 }

@@ -23,13 +23,7 @@ const staticDepth = 64
 // restoreStatic takes the Logfiles as they are.
 func (e *Engine) restoreStatic() error {
 	e.newState()
-	complete := true
-	for i := range e.manifest.Len() {
-		if index := sample.Index(i); e.keep(index) && e.loc.Get(index) == 0 {
-			complete = false
-			break
-		}
-	}
+	complete := e.complete(0, 1)
 	var newest *epochLine
 	for _, l := range e.store.Logfiles() {
 		if l == nil || complete || newest != nil && newest.line.Log.Generation() > l.Generation() {
@@ -104,20 +98,11 @@ func (e *Engine) fill(index sample.Index, data []byte) {
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
-	seg := int(f.segment[index])
 	var err error
 	if e.loc.Get(index) == 0 { // else somebody was quicker
+		seg := int(f.segment[index])
 		var off uint64
-		put := func(stored []byte) (err error) {
-			off, err = f.log.Append(ctx, seg, index, stored)
-			return err
-		}
-		if e.form != nil {
-			err = e.form.Pack(ctx, index, data, put)
-		} else {
-			err = put(data)
-		}
-		if err == nil {
+		if off, err = e.appendTo(ctx, f.log, seg, index, data); err == nil {
 			e.loc.Set(index, e.loc.At(f.log.Slot(), seg, off))
 		}
 	}

@@ -103,10 +103,6 @@ func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int)
 
 // coming says what the pass is about to bring (deliver.Window).
 func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
-	if e.reader != nil {
-		e.comingStatic(at, indices, have, coming)
-		return
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	first := -1
@@ -158,10 +154,6 @@ func (e *Engine) rankAt(at *deliver.Position) *rank {
 
 // starved makes room for a request that has waited: whoever is behind it is served by index from now on (rule 2).
 func (e *Engine) starved(at *deliver.Position) {
-	if e.reader != nil {
-		e.starvedStatic(at)
-		return
-	}
 	e.mu.Lock()
 	me := e.ranks[at.Rank]
 	moved := false

@@ -212,20 +212,10 @@ func (r *Reader) again(fl *flight) {
 		r.failed(fl) // who needs it asks by index
 		return
 	}
-	var q lateReads
-	data, ok := r.f.fromLog(r.ctx, fl.index, x.Buf, &q)
-	switch {
-	case ok:
-		r.bring(fl, x, data, false)
-	case q.any():
-		r.f.dropLater(x, &q)
-		r.failed(fl)
-	default:
-		r.ask(fl, x)
-	}
+	r.byItself(fl, x)
 }
 
-// fromSource reads a sample that the log does not have into x, beside what else is read.
+// fromSource reads a sample that is not read by place with others into x, beside what else is read.
 func (r *Reader) fromSource(fl *flight, x *staging.Extent) {
 	r.mu.Lock()
 	fl.state = flightReading
@@ -238,26 +228,28 @@ func (r *Reader) fromSource(fl *flight, x *staging.Extent) {
 		return
 	}
 	r.sources.Go(func() {
-		r.single(fl, x)
+		if r.f.isPacked(fl.index) { // the log may have it: it takes memory of its own meanwhile
+			r.byItself(fl, x)
+		} else {
+			r.ask(fl, x)
+		}
 		<-r.slots
 	})
 }
 
-// single reads a sample by itself: one that the log holds compressed takes memory of its own meanwhile, any other is not in the log.
-func (r *Reader) single(fl *flight, x *staging.Extent) {
-	if r.f.isPacked(fl.index) {
-		var q lateReads
-		if data, ok := r.f.fromLog(r.ctx, fl.index, x.Buf, &q); ok {
-			r.bring(fl, x, data, false)
-			return
-		}
-		if q.any() {
-			r.f.dropLater(x, &q)
-			r.failed(fl)
-			return
-		}
+// byItself reads a sample into x: from its place, else from the source.
+func (r *Reader) byItself(fl *flight, x *staging.Extent) {
+	var q lateReads
+	data, ok := r.f.fromLog(r.ctx, fl.index, x.Buf, &q)
+	switch {
+	case ok:
+		r.bring(fl, x, data, false)
+	case q.any():
+		r.f.dropLater(x, &q)
+		r.failed(fl)
+	default:
+		r.ask(fl, x)
 	}
-	r.ask(fl, x)
 }
 
 func (r *Reader) ask(fl *flight, x *staging.Extent) {
@@ -273,7 +265,7 @@ func (r *Reader) ask(fl *flight, x *staging.Extent) {
 	default:
 		r.f.Staging.Drop(x)
 	}
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, context.Canceled) {
 		r.f.Logger.Debug("a sample could not be read ahead", "sample", fl.index, "error", err)
 	}
 	r.failed(fl)

@@ -8,7 +8,8 @@
 // The package knows places and bytes, no orders: which segment a sample belongs to, and when a block is no longer needed,
 // it is told. It does not check samples either: what it returns may be stale or torn after a crash, and the caller
 // believes a sample only if its sum is right. No disk trouble makes Append fail: blocks that can't be written become
-// holes and their samples are reported as lost.
+// holes and their samples are reported as lost. A disk that fails or hangs is put aside, probed, and taken back; meanwhile nothing is
+// written there, and reads from it end at once.
 //
 // All methods may be called concurrently, except where they say otherwise. Appends to one segment queue behind one another.
 package logfile

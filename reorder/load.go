@@ -156,7 +156,7 @@ func (l *load) supplyAll(missing []sample.Index) {
 		wg.Add(1)
 		l.beside(func() {
 			defer wg.Done()
-			off, inSlot := l.reserve(int(l.p.Sizes[index]))
+			off, inSlot := l.reserve(uint64(l.p.Sizes[index]))
 			l.p.supply(l, index, off, inSlot, true)
 			l.p.Staging.Notify()
 		})
@@ -174,17 +174,22 @@ func (l *load) beside(supply func()) {
 }
 
 // reserve takes room in the slot that no block is read to.
-func (l *load) reserve(size int) (uint64, bool) {
-	a := uint64(l.p.Align)
+func (l *load) reserve(size uint64) (uint64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	end := l.room + (uint64(size)+a-1)/a*a
+	end := l.room + l.p.padded(size)
 	if end > uint64(len(l.mem)) {
 		return 0, false
 	}
 	off := l.room
 	l.room = end
 	return off, true
+}
+
+// padded is the room that so many bytes take in a slot.
+func (p *Pass) padded(n uint64) uint64 {
+	a := uint64(p.Align)
+	return (n + a - 1) / a * a
 }
 
 // arrived is called once for each block. It may run on the I/O engine's goroutine: it only hands on.

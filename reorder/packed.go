@@ -22,7 +22,7 @@ func (l *load) place() {
 	at := uint64(0)
 	for i := range l.arrivals {
 		a := &l.arrivals[i]
-		size := (uint64(l.p.Sizes[a.index]) + uint64(l.p.Align) - 1) / uint64(l.p.Align) * uint64(l.p.Align)
+		size := l.p.padded(uint64(l.p.Sizes[a.index]))
 		if at+size > uint64(len(l.mem)) {
 			a.at = noPlace
 			continue

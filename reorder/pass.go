@@ -206,7 +206,7 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 		case !a.late:
 			p.supply(l, a.index, a.at, true, true) // where it should lie: nobody has seen that place, and no transfer to it is under way
 		default:
-			off, inSlot := l.reserve(int(size))
+			off, inSlot := l.reserve(size)
 			p.supply(l, a.index, off, inSlot, false)
 		}
 	})

@@ -1,6 +1,6 @@
 // Package staging is the shared memory that holds a window of the epoch, and the rules of who may touch which part of it.
 //
-// A Staging is one sealed memfd that clients map read-only: slots for segments, a ring for misses that were read ahead, and
+// A Staging is one sealed memfd that clients map read-only: slots for segments, a ring for samples that were read ahead one by one, and
 // side memory for samples asked for by index. One address for each sample says where its verified bytes lie now. Publish sets
 // it, Take hands out addresses together with a Hold, Release ends the Hold, and only memory that nobody holds is used again.
 // So delivered bytes are never written over, whoever produced them: a block of the log, the source, or (later) another node.
