@@ -38,11 +38,11 @@ test: build test-go test-go-pread test-python
 
 test-go:
 	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) ./...
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test -timeout 30m $(RACE) ./...
 
 test-go-pread:
 	@echo "== Go tests: pread, buffered"
-	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test $(IO_PACKAGES)
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test -timeout 30m $(IO_PACKAGES)
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"

@@ -84,7 +84,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 		in.target, in.report.Already = held, int64(in.stored())
 		return true, nil
 	}
-	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.leftOlder()) {
+	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.beside(held)) {
 		if err := in.finishOld(ctx); err != nil {
 			return false, err
 		}
@@ -152,6 +152,17 @@ func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
 	return err == nil && o.key == h.Key
 }
 
+// beside reports whether another Logfile than the newest holds something still: sorting it was cut off. Until that is done its blocks lie in
+// the places that new samples need.
+func (c *core) beside(newest *logfile.Logfile) bool {
+	for _, l := range c.store.Logfiles() {
+		if l != nil && l != newest && !l.Empty() {
+			return true
+		}
+	}
+	return false
+}
+
 // leftOlder reports whether a Logfile of a replaced manifest holds samples still: sorting them was cut off.
 func (c *core) leftOlder() bool {
 	for _, l := range c.store.Logfiles() {
@@ -185,6 +196,8 @@ func (in *ingest) read(ctx context.Context) error {
 	if in.report.ReadSeconds == 0 { // not after a re-sort of its own
 		in.report.Already, in.report.ReadSamples = there, int64(len(todo))
 	}
+	c.store.NoneFreed(true)
+	defer c.store.NoneFreed(false)
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

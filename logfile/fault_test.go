@@ -2,6 +2,7 @@ package logfile
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -157,6 +158,38 @@ func TestAllWritesFail(t *testing.T) {
 	if len(b.losses()) != n {
 		t.Errorf("told of %d samples, want %d", len(b.losses()), n)
 	}
+}
+
+// Who only appends waits in vain for a place: blocks that find none are holes at once, those that wait already too, and it is told.
+func TestNoneFreed(t *testing.T) {
+	const n, places = 8, 4
+	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, n))
+	b.open()
+	l := b.begin(0, 0, 1, n, n)
+	for i := range uint32(places + 1) {
+		b.append(l, 0, i)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := l.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a block without a place was flushed: %v", err)
+	}
+	b.s.NoneFreed(true)
+	for i := uint32(places + 1); i < n; i++ {
+		b.append(l, 0, i)
+	}
+	if err := l.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.losses(); len(got) != n-places || got[places] != 1 || got[n-1] != 1 {
+		t.Errorf("told of %v, want the last %d samples", got, n-places)
+	}
+	b.s.NoneFreed(false)
+	if err := l.FreeBlocks(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	b.books()
+	b.close()
 }
 
 func TestNthReadFails(t *testing.T) {

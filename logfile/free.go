@@ -21,7 +21,7 @@ type freeList struct {
 	turn    int            // the device that is asked first, where several have the same in flight
 	shared  map[uint32]int // places that hold several tails: how many still need them
 	waiting []*flight      // not empty only while no place may be taken
-	ending  bool           // nothing is freed any more
+	still   bool           // nobody frees places: who finds none goes without
 }
 
 // freePlaces are those of one device.
@@ -125,7 +125,7 @@ func (d *freePlaces) popLocked() uint32 {
 // hopelessLocked reports whether who waits for a place may wait for ever. With all devices there, who moves samples frees as many
 // places as it takes; what it frees on a device that is off can't be taken.
 func (l *freeList) hopelessLocked() bool {
-	some := l.ending
+	some := l.still
 	for i := range l.devices {
 		if d := &l.devices[i]; d.off {
 			some = true
@@ -180,11 +180,11 @@ func (l *freeList) turnOff(device int, off bool) (ready []*flight) {
 	return l.dealLocked()
 }
 
-// end says that nothing is freed any more: who waits for a place then goes without. It returns what release does.
-func (l *freeList) end() (ready []*flight) {
+// setStill says whether nobody frees places: who waits for one then goes without. It returns what release does.
+func (l *freeList) setStill(still bool) (ready []*flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ending = true
+	l.still = still
 	return l.dealLocked()
 }
 

@@ -60,6 +60,10 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 	}
 }
 
+// NoneFreed says whether nobody frees places from now on: samples are appended and none are moved. A full block that finds no place is then
+// a hole at once; otherwise it waits for one.
+func (s *Store) NoneFreed(none bool) { s.launch(s.free.setStill(none)...) }
+
 // giveUp ends the flights that wait for a place and match.
 func (s *Store) giveUp(match func(f *flight) bool) {
 	for _, f := range s.free.cancel(match) {

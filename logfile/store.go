@@ -248,7 +248,7 @@ func (s *Store) Close() error {
 			continue
 		}
 		l.end.Do(func() { close(l.done) })
-		s.launch(s.free.end()...)
+		s.launch(s.free.setStill(true)...)
 		errs = append(errs, l.Flush(ctx), l.WriteTails(ctx))
 		l.writeFreed()
 	}
