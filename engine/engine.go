@@ -16,6 +16,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lcache/deliver"
@@ -67,8 +68,9 @@ type Engine struct {
 
 	mu sync.Mutex // guards the fields that follow; never held while calling staging or the store
 	state
-	counts  counts
-	filling *filling // static: what the log lacks goes there; nil: nowhere. Set once
+	counts counts
+
+	filling atomic.Pointer[filling] // where what the log lacks goes; nil: nowhere
 }
 
 // Open makes a cache ready to serve. Nothing is read before the first request.
@@ -172,7 +174,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 		e.staging.Close()
 		return err
 	}
-	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.known(e.cur.epoch+1) {
+	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.whole(e.cur.epoch+1, e.opts.LateEpoch) {
 		e.mu.Lock()
 		e.prepare(e.cur.epoch + 1)
 		e.mu.Unlock()
@@ -306,8 +308,12 @@ func (e *Engine) Parts(indices []sample.Index) ([][]sample.Part, error) {
 // Push takes an order from a client: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
 // begins it is laid out, later it only says what Chunk means.
 func (e *Engine) Push(epoch, rank int, batches [][]sample.Index) error {
-	if err := e.schedule.push(epoch, rank, batches, e.manifest.Len()); err != nil {
+	known, other, err := e.schedule.push(epoch, rank, batches, e.manifest.Len())
+	if err != nil {
 		return err
+	}
+	if !known {
+		e.outdate(epoch, other)
 	}
 	if e.reader != nil {
 		e.reader.Changed(rank, epoch)

@@ -131,6 +131,9 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 		e.segs = make([]segState, e.cur.line.Log.Header().Segments)
 		e.reading = max(e.cur.epoch, 0)
 	}
+	if e.tgt == nil && forced == nil {
+		e.startFilling(e.cur)
+	}
 	return nil
 }
 
@@ -197,7 +200,7 @@ func (e *Engine) aim(el *epochLine) (err error) {
 
 // prepare lays out an epoch beside the pass; the mover is woken when it is done. e.mu is held.
 func (e *Engine) prepare(epoch int) {
-	if e.built[epoch] != nil || e.building[epoch] {
+	if _, building := e.building[epoch]; building || e.built[epoch] != nil {
 		return
 	}
 	e.building[epoch] = true
@@ -215,14 +218,19 @@ func (e *Engine) prepare(epoch int) {
 			geo, err = e.newLine(order, nil)
 		}
 		e.mu.Lock()
+		valid := e.building[epoch]
 		delete(e.building, epoch)
-		if err == nil {
+		switch {
+		case !valid && geo != nil:
+			geo.Free()
+		case !valid:
+		case err == nil:
 			e.built[epoch] = &epochLine{epoch: epoch, order: order, geo: geo}
-		} else {
+		default:
 			e.broken, e.brokenAt = fmt.Errorf("lay out epoch %d: %w", epoch, err), time.Now()
 		}
 		e.mu.Unlock()
-		if err != nil {
+		if valid && err != nil {
 			e.logger.Error("the next epoch can't be laid out; samples stay where they are", "epoch", epoch, "error", err)
 		}
 		e.nudge()

@@ -73,14 +73,16 @@ func (e *Engine) plan() action {
 			if el := e.built[n]; el == nil {
 				e.prepare(n)
 			} else if e.loading == 0 {
+				delete(e.built, n)
+				e.begins = el
 				return action{kind: actBegin, next: el}
 			}
 			return action{}
 		}
-	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.schedule.known(n) {
+	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.schedule.whole(n, e.opts.LateEpoch) {
 		e.prepare(n) // ready before the target is read
 	}
-	windowed := e.cur.epoch >= 0 && e.forced == nil && (e.reading == e.cur.epoch || e.reading+1 == e.cur.epoch)
+	windowed := e.forced == nil && e.inWindow(e.cur.epoch)
 	seg, drain := -1, false
 	if windowed && !e.paused && e.anyInTime() {
 		seg = e.unloaded()
@@ -147,7 +149,7 @@ func (e *Engine) hindmost() int {
 			continue
 		}
 		f := 0
-		if r.at(e.schedule) == e.cur.epoch && !r.finished && r.indices != nil {
+		if r.at(e.schedule) == e.cur.epoch && !r.finished && r.front() != nil {
 			f = e.floor(r, e.cur)
 		}
 		if r.late {
@@ -261,6 +263,7 @@ func (e *Engine) noteOwner(alive map[uint64]bool) func(staging.Segment, int) {
 
 // beginTarget starts the Logfile of the next line. The pass begins anew: nothing was written on so far.
 func (e *Engine) beginTarget(el *epochLine) bool {
+	e.stopFilling()
 	slot := 1 - e.cur.line.Slot
 	l, err := e.begin(slot, el.geo, el.order, uint32(max(el.epoch, 0)))
 	if err == nil {
@@ -272,14 +275,24 @@ func (e *Engine) beginTarget(el *epochLine) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.built, el.epoch)
+	e.begins = nil
 	if err != nil {
 		e.broken, e.brokenAt = err, time.Now()
 		e.logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
+		e.startFilling(e.cur)
 		return true
 	}
 	e.adopt(el)
 	e.tgt = el
+	if el.stale {
+		el.epoch = -1
+	}
+	if e.forced == nil && el.epoch == e.reading {
+		// What the log holds is moved to where it is wanted, at once; what it lacks is read when that is the log that is read.
+		old := e.cur.line
+		e.cur = &epochLine{epoch: -1, line: &reorder.Line{Log: old.Log, Slot: old.Slot, Starts: old.Starts}}
+		e.adopt(e.cur)
+	}
 	clear(e.segs)
 	e.drained = false
 	return true
@@ -297,6 +310,7 @@ func (e *Engine) swap() bool {
 	for _, r := range e.ranks {
 		r.hungry = false
 	}
+	e.startFilling(e.cur)
 	e.mu.Unlock()
 	if err := e.store.Drop(old.line.Slot); err != nil {
 		e.logger.Error("the old log can't be removed", "error", err)

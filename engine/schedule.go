@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -23,7 +24,8 @@ type schedule struct {
 
 	mu     sync.Mutex // guards the fields that follow
 	pushed map[int]map[int][][]sample.Index
-	gone   map[int]bool // epochs whose pushed orders were dropped
+	since  map[int]time.Time // when the first of an epoch's orders was pushed
+	gone   map[int]bool      // epochs whose pushed orders were dropped
 	cache  map[int]*epochOrder
 	recent []int // epochs in cache, oldest first
 	making map[int]chan struct{}
@@ -39,7 +41,7 @@ type epochOrder struct {
 var errUnknownOrder = &deliver.ArgumentError{Reason: "no order is known for this epoch: ingest with --recipe, push one, or ask by index"}
 
 func newSchedule(j Job, n int) (*schedule, error) {
-	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, gone: map[int]bool{}}
+	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, since: map[int]time.Time{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, gone: map[int]bool{}}
 	world := max(j.World, 1)
 	if j.Recipe != "" {
 		if j.BatchSize <= 0 {
@@ -86,6 +88,22 @@ func (s *schedule) known(epoch int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.exists(epoch) && (s.replay != nil || len(s.pushed[epoch]) > 0)
+}
+
+// whole reports whether an epoch's order is known of all ranks here, or of some for so long that the others may not come.
+func (s *schedule) whole(epoch int, patience time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.exists(epoch) || s.replay != nil {
+		return s.exists(epoch)
+	}
+	pushed := s.pushed[epoch]
+	for _, r := range s.local {
+		if pushed[r] == nil {
+			return len(pushed) > 0 && time.Since(s.since[epoch]) > patience
+		}
+	}
+	return true
 }
 
 // keepOrders is how many epochs' orders stay in memory: the one before, the one read, the one written, the one after.
@@ -161,36 +179,62 @@ func (s *schedule) replayed(epoch int) (*epochOrder, error) {
 	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: split}, ranks: s.local, key: h.Sum128().Bytes()}, nil
 }
 
-// push takes a rank's order for an epoch.
-func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) error {
+// push takes a rank's order for an epoch. known says that it is what was said before; other, that it is not.
+func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) (known, other bool, err error) {
 	if !s.exists(epoch) {
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
+		return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
 	}
 	if !s.isLocal(rank) {
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", rank, s.local)}
+		return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", rank, s.local)}
 	}
 	for b, batch := range batches {
 		for _, index := range batch {
 			if int(index) >= n {
-				return &deliver.ArgumentError{Reason: fmt.Sprintf("index %d in batch %d of the pushed order is not in the dataset of %d samples", index, b, n)}
+				return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d in batch %d of the pushed order is not in the dataset of %d samples", index, b, n)}
 			}
 		}
 	}
 	if batches == nil {
 		batches = [][]sample.Index{}
 	}
+	if s.says(epoch, rank, batches) {
+		return true, false, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pushed[epoch] == nil {
-		s.pushed[epoch] = map[int][][]sample.Index{}
+		s.pushed[epoch], s.since[epoch] = map[int][][]sample.Index{}, time.Now()
 	}
+	_, said := s.pushed[epoch][rank]
 	s.pushed[epoch][rank] = batches
 	delete(s.gone, epoch)
 	if _, ok := s.cache[epoch]; ok {
 		delete(s.cache, epoch)
 		s.recent = slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch })
 	}
-	return nil
+	return false, said || s.replay != nil, nil
+}
+
+// says reports whether a rank's order for an epoch is just that already, pushed or by the recipe.
+func (s *schedule) says(epoch, rank int, batches [][]sample.Index) bool {
+	s.mu.Lock()
+	before, said := s.pushed[epoch][rank]
+	gone := s.gone[epoch]
+	s.mu.Unlock()
+	if said || gone || s.replay == nil {
+		return said && slices.EqualFunc(before, batches, slices.Equal)
+	}
+	o, err := s.order(epoch)
+	if err != nil || !slices.Contains(o.ranks, rank) || o.Batches(rank) != len(batches) {
+		return false
+	}
+	var mine []sample.Index
+	for b, batch := range batches {
+		if mine, _ = o.Chunk(rank, b, mine[:0]); !slices.Equal(mine, batch) {
+			return false
+		}
+	}
+	return true
 }
 
 // keepPushed is how many epochs' pushed orders are kept.
@@ -211,6 +255,7 @@ func (s *schedule) forget(over int) {
 		}
 		s.gone[oldest] = true
 		delete(s.pushed, oldest)
+		delete(s.since, oldest)
 	}
 }
 

@@ -17,6 +17,7 @@ type epochLine struct {
 	geo   *chunker.Line   // nil with an unknown order
 	line  *reorder.Line   // nil until it has a Logfile
 	route *reorder.Router // while it is the target
+	stale bool            // its order was changed while it was begun
 }
 
 type segState uint8
@@ -26,30 +27,6 @@ const (
 	segLoading
 	segDone // loaded and, with a target, written on
 )
-
-// A rank is how far one rank has come. Ranks that never attached count as being at the start.
-type rank struct {
-	pid      int
-	epoch    int
-	batch    int  // asked for last
-	finished bool // with epoch: its last batch is delivered
-	asked    time.Time
-	indices  []sample.Index // of that batch
-	hungry   bool           // it waited for a slot in vain: it does not wait again before it was served from the window
-	late     bool           // it holds the window no longer: served by index until it is back in it
-	missFrom int            // batches before it are not read ahead any more
-	seen     int            // the epoch of the last request, also of one that differed from the schedule
-	floorOf  uint64         // the line that floor is for
-	floor    int            // the segment that the rank is at
-}
-
-// at is the epoch that the rank will ask for next.
-func (r *rank) at(s *schedule) int {
-	if r.finished && s.exists(r.epoch+1) {
-		return r.epoch + 1
-	}
-	return r.epoch
-}
 
 // state is the epoch state machine: rule 1 of the design. cur is the older Logfile, which the pass goes over; tgt is being filled,
 // and never changes while cur holds blocks. tgt is nil when nothing is to be written on: in the last epoch, or while the next order
@@ -68,8 +45,9 @@ type state struct {
 	lines    map[uint64]*epochLine // that a slot may hold
 	lineID   uint64
 	built    map[int]*epochLine // prepared for later epochs
-	building map[int]bool
-	broken   error // the next epoch could not be laid out
+	begins   *epochLine         // on its way from built to tgt
+	building map[int]bool       // false: its order was changed meanwhile
+	broken   error              // the next epoch could not be laid out
 	brokenAt time.Time
 
 	matched float64 // share of the last 1,000 samples or so that lay in the window
@@ -100,32 +78,6 @@ func (e *Engine) passed(owner staging.Segment) bool {
 		e.counts.evicted++
 	}
 	return true
-}
-
-// needs reports whether a rank has still to pass a segment.
-func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
-	switch at := r.at(e.schedule); {
-	case at > l.epoch || r.finished && r.epoch == l.epoch:
-		return false
-	case at < l.epoch || r.finished || r.indices == nil:
-		return true
-	}
-	return seg >= e.floor(r, l)
-}
-
-// floor is the segment that a rank's last request begins in.
-func (e *Engine) floor(r *rank, l *epochLine) int {
-	if r.floorOf == l.line.ID {
-		return r.floor
-	}
-	r.floorOf, r.floor = l.line.ID, 0
-	for _, index := range r.indices {
-		if seg := l.geo.Segment[index]; seg != chunker.None {
-			r.floor = int(seg)
-			break
-		}
-	}
-	return r.floor
 }
 
 // members lists the samples of a segment, for withdrawing their addresses.
@@ -175,13 +127,53 @@ func (e *Engine) next() int {
 		return 0
 	}
 	n := e.reading + 1
-	if e.cur.epoch >= 0 && (e.cur.epoch == e.reading || e.cur.epoch == e.reading+1) {
+	switch {
+	case e.inWindow(e.cur.epoch):
 		n = e.cur.epoch + 1
+	case e.sparse() && e.schedule.whole(e.reading, e.opts.LateEpoch):
+		n = e.reading
 	}
-	if n == e.cur.epoch || !e.schedule.known(n) {
+	if n == e.cur.epoch || !e.schedule.whole(n, e.opts.LateEpoch) {
 		return -1
 	}
 	return n
+}
+
+// inWindow reports whether an epoch is the one that is read or the next one.
+func (e *Engine) inWindow(epoch int) bool {
+	return epoch >= 0 && (epoch == e.reading || epoch == e.reading+1)
+}
+
+// sparse reports whether the log that is read holds less than half of what it is to keep: then the epoch that is read is laid out for itself, and
+// read from the source in its order, instead of by index.
+func (e *Engine) sparse() bool {
+	kept := e.job.KeptBytes
+	if bytes := e.manifest.Bytes(); e.job.packed() && bytes > 0 {
+		kept = uint64(float64(kept) * float64(e.job.Stored) / float64(bytes))
+	}
+	return e.cur.line.Log.Held() < kept/2
+}
+
+// outdate notes that what was said of an epoch's order is another thing now. other: a rank had said something else, so that what is laid out
+// goes on as an order that nobody knows; else only what is still to be begun is laid out anew.
+func (e *Engine) outdate(epoch int, other bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.building[epoch]; ok {
+		e.building[epoch] = false
+	}
+	if el := e.built[epoch]; el != nil {
+		delete(e.built, epoch)
+		el.geo.Free()
+	}
+	if other && e.begins != nil && e.begins.epoch == epoch {
+		e.begins.stale = true
+	}
+	for _, el := range []*epochLine{e.cur, e.tgt} {
+		if other && el != nil && el.epoch == epoch {
+			el.epoch = -1
+		}
+	}
 }
 
 // inForcedOrder reports whether a re-sort is over.

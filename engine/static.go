@@ -1,15 +1,8 @@
 package engine
 
 import (
-	"context"
-	"errors"
-	"sync"
-	"time"
-
-	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/fetch"
-	"lcache/logfile"
 	"lcache/sample"
 )
 
@@ -51,65 +44,8 @@ func (e *Engine) restoreStatic() error {
 		return err
 	}
 	e.adopt(newest)
-	e.filling = &filling{log: newest.line.Log, segment: newest.geo.Segment, busy: map[sample.Index]struct{}{}}
+	e.startFilling(newest)
 	return nil
-}
-
-// filling puts what the log lacks where its geometry has a place for it.
-type filling struct {
-	log     *logfile.Logfile
-	segment []uint32
-
-	mu    sync.Mutex // guards the fields that follow
-	busy  map[sample.Index]struct{}
-	pause time.Time // nothing is tried before
-}
-
-// enter reports whether a sample may be appended now. Each is tried by one at a time.
-func (f *filling) enter(index sample.Index) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, busy := f.busy[index]; busy || time.Now().Before(f.pause) {
-		return false
-	}
-	f.busy[index] = struct{}{}
-	return true
-}
-
-func (f *filling) leave(index sample.Index, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.busy, index)
-	if err != nil && !errors.Is(err, logfile.ErrFull) {
-		f.pause = time.Now().Add(layOutAgain)
-	}
-}
-
-// fill appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up nobody for long: the
-// sample is read from the source once more, another time.
-func (e *Engine) fill(index sample.Index, data []byte) {
-	f := e.filling
-	if f == nil || !e.keep(index) || e.loc.Get(index) != 0 || f.segment[index] == chunker.None || !f.enter(index) {
-		return
-	}
-	limit := e.opts.LogTimeout
-	if limit == 0 {
-		limit = time.Second
-	}
-	ctx, cancel := context.WithTimeout(e.ctx, limit)
-	defer cancel()
-	var err error
-	if e.loc.Get(index) == 0 { // else somebody was quicker
-		seg := int(f.segment[index])
-		var off uint64
-		if off, err = e.appendTo(ctx, f.log, seg, index, data); err == nil {
-			e.loc.Set(index, e.loc.At(f.log.Slot(), seg, off))
-		}
-	}
-	f.leave(index, err)
-	if err != nil && !errors.Is(err, logfile.ErrFull) && e.ctx.Err() == nil {
-		e.logger.Warn("the log does not take what it lacks; it is read from the source again", "sample", index, "error", err)
-	}
 }
 
 // newReader makes what reads ahead in the static layout.

@@ -145,7 +145,7 @@ func (e *Engine) Status() Status {
 	j.Segments = len(e.segs)
 	j.ReadyBatches = e.ready()
 	for n, r := range e.ranks {
-		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.batch, LeasedBytes: held[r.pid], Late: r.late})
+		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.position(e.schedule, n, j.Epoch), LeasedBytes: held[r.pid], Late: r.late})
 	}
 	e.counts.reports.fill(&j)
 	// The epoch that is read and the one before it: what bound the first epoch is no news in the tenth.

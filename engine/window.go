@@ -50,9 +50,8 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 	}
 	r.late = r.late && e.reader == nil // there no rank holds up another one
 	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
-	r.pid, r.epoch, r.batch, r.indices, r.asked = pid, at.Epoch, at.Batch, indices, time.Now()
-	r.seen, r.finished = at.Epoch, false
-	r.floorOf = 0
+	r.ask(at.Epoch, at.Batch, indices)
+	r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
 	e.counts.epoch(at.Epoch, at.Rank)
 	if e.reader == nil {
 		e.readMisses(at, again)
@@ -105,44 +104,62 @@ func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int)
 func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	first := -1
+	first, soon := -1, at != nil && e.cur != nil && e.comes(at.Epoch)
 	for i, index := range indices {
 		if have[i] {
 			continue
 		}
 		coming[i] = deliver.Gone
-		if e.cur == nil || e.cur.geo == nil {
+		if e.cur == nil {
 			continue
 		}
-		seg := e.cur.geo.Segment[index]
+		seg, state := e.segmentOf(index)
 		switch {
-		case seg == chunker.None:
+		case !e.keep(index) && e.manifest.Size(index) > 0:
 			if e.ahead.Coming(index) {
 				coming[i] = deliver.Loading
 			} else if r := e.rankAt(at); r != nil {
 				r.missFrom = at.Batch + 1 // this one is read by index now: don't read it ahead as well
 			}
-		case e.segs[seg] == segLoading:
+		case state == segLoading:
 			coming[i] = deliver.Loading
-		case e.segs[seg] == segAbsent && at != nil && at.Epoch == e.cur.epoch:
+		case state == segAbsent && at != nil && at.Epoch == e.cur.epoch:
 			if first < 0 {
 				first = e.unloaded()
 			}
+			// A batch further ahead waits for those before it, if they are in the window.
 			r := e.ranks[at.Rank]
-			if first >= 0 && r != nil && !r.late && !r.hungry && int(seg) >= first && int(seg) < first+e.sizing.Slots {
+			if first >= 0 && r != nil && !r.late && !r.hungry && seg >= first && e.floor(r, e.cur) < first+e.sizing.Slots {
 				coming[i] = deliver.Queued
 				if e.paused {
 					e.paused, e.matched = false, 1
 					e.nudge()
 				}
 			}
-		case at != nil && e.tgt != nil && at.Epoch == e.tgt.epoch:
+		case soon:
 			// The target is about to be read. At an epoch's boundary that takes a moment, which is cheaper than reading by index.
 			if r := e.ranks[at.Rank]; r != nil && !r.hungry {
 				coming[i] = deliver.Queued
 			}
 		}
 	}
+}
+
+// segmentOf is where a sample is in the line that is read, and what the pass has done with that.
+func (e *Engine) segmentOf(index sample.Index) (seg int, state segState) {
+	if e.cur.geo == nil || e.cur.geo.Segment[index] == chunker.None {
+		return -1, segDone
+	}
+	seg = int(e.cur.geo.Segment[index])
+	return seg, e.segs[seg]
+}
+
+// comes reports whether an epoch is being laid out, or is about to be, while the log is in another order.
+func (e *Engine) comes(epoch int) bool {
+	if e.tgt != nil {
+		return epoch == e.tgt.epoch
+	}
+	return e.mayLayOut() && epoch == e.next()
 }
 
 func (e *Engine) rankAt(at *deliver.Position) *rank {
@@ -157,6 +174,10 @@ func (e *Engine) starved(at *deliver.Position) {
 	e.mu.Lock()
 	me := e.ranks[at.Rank]
 	moved := false
+	if me != nil && me.epoch == at.Epoch && me.batch < at.Batch && !me.waits() {
+		me.leave(at.Batch) // the one in front is slower than the window may be, or was left out
+		moved = true
+	}
 	for _, r := range e.ranks {
 		if r != me && !r.late && me != nil && behind(r, me) {
 			r.late = true
@@ -239,6 +260,9 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 	ep.misses += int64(d.Misses)
 	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
 	ep.delivered(at.Rank, at.Batch)
+	if r.epoch == at.Epoch {
+		r.deliver(at.Batch)
+	}
 	if r.epoch == at.Epoch && ep.whole(at.Rank, e.schedule.batches(at.Epoch, at.Rank)) {
 		r.finished = true
 	}

@@ -137,6 +137,9 @@ func (l *Logfile) Buffers() []byte { return l.pool.mem }
 // Empty reports whether it holds no block, on disk or in memory. Then Begin may take its slot.
 func (l *Logfile) Empty() bool { return l.held.Load() == 0 }
 
+// Held is how many bytes its blocks have, on disk or in memory, whole or not.
+func (l *Logfile) Held() uint64 { return uint64(l.held.Load()) * uint64(l.head.Block) }
+
 // Blocks returns the length of a segment's string in blocks, rounded up: lost, freed and unwritten ones included.
 func (l *Logfile) Blocks(seg int) int {
 	sg := &l.segs[seg]

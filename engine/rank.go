@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"time"
+
+	"lcache/chunker"
+	"lcache/sample"
+)
+
+// A rank is how far one rank has come. Ranks that never attached count as being at the start. Its requests need not come in the order of its
+// batches: several workers of one loader ask side by side.
+type rank struct {
+	pid      int
+	epoch    int
+	asked    time.Time // for the last time
+	finished bool      // with epoch: its last batch is delivered
+	hungry   bool      // it waited for a slot in vain: it does not wait again before it was served from the window
+	late     bool      // it holds the window no longer: served by index until it is back in it
+	missFrom int       // batches before it are not read ahead any more
+	seen     int       // the epoch of the last request, also of one that differed from the schedule
+
+	batch int             // the first that is not delivered
+	open  map[int]request // from batch on
+	last  []sample.Index  // the batch before, if it was delivered
+}
+
+// request is a batch that was asked for.
+type request struct {
+	indices   []sample.Index
+	delivered bool
+}
+
+// spread is how many batches of a rank may be under way at once. Who asks further ahead has left the first of them out.
+const spread = 64
+
+// ask notes a request.
+func (r *rank) ask(epoch, batch int, indices []sample.Index) {
+	if epoch != r.epoch || r.finished || r.open == nil {
+		r.batch, r.open, r.last = batch, map[int]request{}, nil
+	}
+	if batch <= r.batch-spread {
+		clear(r.open)
+		r.batch = batch
+	}
+	r.epoch, r.finished = epoch, false
+	r.batch = min(r.batch, batch)
+	r.open[batch] = request{indices: indices}
+	if batch >= r.batch+spread {
+		r.leave(batch)
+	}
+}
+
+// leave gives up what comes before a batch: nobody seems to want it.
+func (r *rank) leave(batch int) {
+	for ; r.batch < batch; r.batch++ {
+		delete(r.open, r.batch)
+	}
+	r.last = nil
+	r.advance()
+}
+
+// deliver notes that a batch was handed out.
+func (r *rank) deliver(batch int) {
+	if q, ok := r.open[batch]; ok {
+		q.delivered = true
+		r.open[batch] = q
+		r.advance()
+	}
+}
+
+// advance moves over what is delivered.
+func (r *rank) advance() {
+	for r.open[r.batch].delivered {
+		r.last = r.open[r.batch].indices
+		delete(r.open, r.batch)
+		r.batch++
+	}
+}
+
+// waits reports whether somebody has asked for the first batch that is not delivered.
+func (r *rank) waits() bool {
+	_, ok := r.open[r.batch]
+	return ok
+}
+
+// front is the samples of the first batch that is not delivered, or of the one before it; nil: it is not known.
+func (r *rank) front() []sample.Index {
+	if r.waits() {
+		return r.open[r.batch].indices
+	}
+	return r.last
+}
+
+// at is the epoch that the rank will ask for next.
+func (r *rank) at(s *schedule) int {
+	if r.finished && s.exists(r.epoch+1) {
+		return r.epoch + 1
+	}
+	return r.epoch
+}
+
+// position is how many batches of an epoch rank n has behind it.
+func (r *rank) position(s *schedule, n, epoch int) int {
+	switch {
+	case r.epoch != epoch || r.asked.IsZero():
+		return 0
+	case r.finished:
+		return s.batches(epoch, n)
+	}
+	return r.batch
+}
+
+// needs reports whether a rank has still to pass a segment.
+func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
+	switch at := r.at(e.schedule); {
+	case at > l.epoch || r.finished && r.epoch == l.epoch:
+		return false
+	case at < l.epoch || r.finished || r.front() == nil:
+		return true
+	}
+	return seg >= e.floor(r, l)
+}
+
+// floor is the segment that the rank's front begins in.
+func (e *Engine) floor(r *rank, l *epochLine) int {
+	for _, index := range r.front() {
+		if seg := l.geo.Segment[index]; seg != chunker.None {
+			return int(seg)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+// unprefilled is a cache without a recipe and without a sample, served: what a client finds that did not ingest.
+func unprefilled(t *testing.T, layout string, world int) (*dataset, *Engine) {
+	t.Helper()
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
+	o, _ := ingested(t, d, IngestOptions{Job: Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	o.Layout = layout
+	e := open(t, o)
+	t.Cleanup(func() { closeEngine(t, e) })
+	return d, e
+}
+
+// drawn is a shuffle in batches of 16, dealt to ranks.
+func (d *dataset) drawn(seed uint64, world int) (byRank [][][]sample.Index) {
+	byRank = make([][][]sample.Index, world)
+	perm := rand.New(rand.NewPCG(seed, 3)).Perm(len(d.bytes))
+	for from := 0; from < len(perm); from += 16 {
+		batch := make([]sample.Index, 0, 16)
+		for _, i := range perm[from:min(from+16, len(perm))] {
+			batch = append(batch, sample.Index(i))
+		}
+		rank := from / 16 % world
+		byRank[rank] = append(byRank[rank], batch)
+	}
+	return byRank
+}
+
+// readPushed reads batches of a rank's epoch, as a map-style dataset does: by index, with the position.
+func (d *dataset) readPushed(t testing.TB, e *Engine, epoch, rank int, batches [][]sample.Index) {
+	t.Helper()
+	c := attach(t, e)
+	defer c.Disconnected()
+	for b, indices := range batches {
+		batch, err := c.Get(context.Background(), indices, &deliver.Position{Epoch: epoch, Rank: rank, Batch: b})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if !slices.Equal(batch.Indices, indices) {
+			t.Errorf("epoch %d rank %d batch %d: other samples than asked for", epoch, rank, b)
+		}
+		if err := d.check(e, batch); err != nil {
+			t.Error(err)
+		}
+		c.Release(batch.Lease)
+	}
+}
+
+func push(t testing.TB, e *Engine, epoch, rank int, batches [][]sample.Index) {
+	t.Helper()
+	if err := e.Push(epoch, rank, batches); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readOnce fails unless each sample was read from the source once.
+func (d *dataset) readOnce(t testing.TB, e *Engine) JobStatus {
+	t.Helper()
+	s := e.Status().Jobs[0]
+	if s.SourceReads != int64(len(d.bytes)) {
+		t.Errorf("%d reads from the source for %d samples", s.SourceReads, len(d.bytes))
+	}
+	return s
+}
+
+// The first epoch whose order is pushed is read from the source in that order, each sample once, though nothing was laid out for it before.
+func TestFirstPushedEpoch(t *testing.T) { inLayouts(t, testFirstPushedEpoch) }
+
+func testFirstPushedEpoch(t *testing.T, layout string) {
+	d, e := unprefilled(t, layout, 1)
+	for epoch := range 3 {
+		push(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
+	}
+	for epoch := range 3 {
+		d.readPushed(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
+	}
+	if s := d.readOnce(t, e); layout == layoutLog && s.RandomReads > 0 {
+		t.Errorf("%d samples read by index, want all from the window", s.RandomReads)
+	}
+}
+
+// Where no order is known what was read from the source is kept, and what is kept is taken into the order that comes at last.
+func TestByIndexFillsTheLog(t *testing.T) { inLayouts(t, testByIndexFillsTheLog) }
+
+func testByIndexFillsTheLog(t *testing.T, layout string) {
+	for _, part := range []float64{0.1, 0.7, 1} {
+		d, e := unprefilled(t, layout, 1)
+		all := d.drawn(9, 1)[0]
+		some := all[:int(part*float64(len(all)))]
+		c := attach(t, e)
+		for range 2 {
+			for _, indices := range some {
+				batch, err := c.Get(context.Background(), indices, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := d.check(e, batch); err != nil {
+					t.Fatal(err)
+				}
+				c.Release(batch.Lease)
+			}
+		}
+		read := 0
+		for _, indices := range some {
+			read += len(indices)
+		}
+		if got := e.Status().Jobs[0].SourceReads; got != int64(read) {
+			t.Errorf("%.1f of all read twice by index: %d reads from the source for %d samples", part, got, read)
+		}
+		for epoch := range 3 {
+			push(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
+		}
+		for epoch := range 3 {
+			d.readPushed(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
+		}
+		s := e.Status().Jobs[0]
+		if limit := int64(len(d.bytes)) * 21 / 20; s.SourceReads > limit {
+			t.Errorf("%.1f of all were there: %d reads from the source for %d samples", part, s.SourceReads, len(d.bytes))
+		}
+		if got := s.EpochsDone[2]; got.Misses > 0 || got.SourceBytes > 0 {
+			t.Errorf("%.1f of all were there: %d misses in the third epoch", part, got.Misses)
+		}
+	}
+}
+
+// A client that begins again with another order is read for as it says now. What was laid out for its first word is moved.
+func TestPushedAnew(t *testing.T) { inLayouts(t, testPushedAnew) }
+
+func testPushedAnew(t *testing.T, layout string) {
+	for _, broken := range []int{0, 1, 40, 75} { // batches of the epoch that was read of the first order
+		d, e := unprefilled(t, layout, 1)
+		for epoch := range 3 {
+			push(t, e, epoch, 0, d.drawn(uint64(10+epoch), 1)[0])
+		}
+		d.readPushed(t, e, 0, 0, d.drawn(10, 1)[0][:broken])
+		const epochs = 5
+		for epoch := range epochs {
+			push(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
+		}
+		for epoch := range epochs {
+			d.readPushed(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
+		}
+		s := e.Status().Jobs[0]
+		if s.Divergences != 0 {
+			t.Errorf("broken off after %d batches: %d divergences", broken, s.Divergences)
+		}
+		last := s.EpochsDone[len(s.EpochsDone)-1]
+		if last.Epoch != epochs-1 || last.Misses > 0 || layout == layoutLog && last.LogReadOps > 400 {
+			t.Errorf("broken off after %d batches: the last epoch had %d misses and took %d reads of the log", broken, last.Misses, last.LogReadOps)
+		}
+	}
+}
+
+// Ranks that say their orders one after the other are laid out together: nobody begins with those of the first alone.
+func TestRanksPushOneAfterTheOther(t *testing.T) {
+	const world = 3
+	d, e := unprefilled(t, layoutLog, world)
+	for rank := range world {
+		for epoch := range 3 {
+			push(t, e, epoch, rank, d.drawn(uint64(epoch), world)[rank])
+		}
+		if rank == 0 { // the others come when it has begun to read
+			d.readPushed(t, e, 0, 0, d.drawn(0, world)[0][:4])
+		}
+	}
+	for epoch := range 3 {
+		var wg sync.WaitGroup
+		for rank := range world {
+			wg.Go(func() { d.readPushed(t, e, epoch, rank, d.drawn(uint64(epoch), world)[rank]) })
+		}
+		wg.Wait()
+	}
+	s := e.Status().Jobs[0]
+	for _, done := range s.EpochsDone[1:] {
+		if done.Misses > 0 {
+			t.Errorf("epoch %d: %d misses", done.Epoch, done.Misses)
+		}
+	}
+	if most := int64(len(d.bytes)) / 4; s.RandomReads > most {
+		t.Errorf("%d samples read by index, want at most %d", s.RandomReads, most)
+	}
+}
+
+// A client that pushes just what the recipe says changes nothing.
+func TestPushedAsTheRecipeSays(t *testing.T) {
+	j := samplerJob(4, 16, 2, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	for epoch := range 4 {
+		var wg sync.WaitGroup
+		for rank := range 2 {
+			var batches [][]sample.Index
+			for order := d.want(t, j, epoch, rank); len(order) > 0; order = order[min(16, len(order)):] {
+				batches = append(batches, order[:min(16, len(order))])
+			}
+			push(t, e, epoch, rank, batches)
+			wg.Go(func() { d.readPushed(t, e, epoch, rank, batches) })
+		}
+		wg.Wait()
+	}
+	if s := noSource(t, e); s.RandomReads > 0 {
+		t.Errorf("%d samples read by index", s.RandomReads)
+	}
+}
