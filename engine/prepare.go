@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"lcache/chunker"
 	"lcache/logfile"
@@ -46,8 +47,12 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if oldErr == nil && old.Source != c.source.String() {
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.dirs[0], old.Source, c.source)
 	}
+	if err := logfile.CheckDirs(c.dirs); err != nil {
+		return err
+	}
 	if oldErr == nil {
 		in.old = &old
+		in.mend()
 	}
 	if err := in.list(ctx); err != nil {
 		return err
@@ -74,6 +79,17 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	return in.record()
+}
+
+// mend repairs what a directory but the first may have lost and others know. What it can't repair is told when the store is opened.
+func (in *ingest) mend() {
+	mended, err := logfile.Mend(in.core.dirs)
+	for _, dir := range mended {
+		in.logger().Warn("a directory's FORMAT was damaged, and is written anew", "dir", dir)
+	}
+	if err != nil && !errors.Is(err, logfile.ErrDamaged) {
+		in.logger().Warn("the directories can't be mended", "error", err)
+	}
 }
 
 // openLog opens sums and store. Damage that the store can't be opened with costs what it held.
@@ -168,21 +184,23 @@ func (in *ingest) space(ctx context.Context) error {
 
 func (in *ingest) logger() *slog.Logger { return in.IngestOptions.Logger }
 
-// clear removes what an earlier listing made. job.json goes first: without it the directory is no cache that could be served.
+// clear removes what an earlier listing made. job.json goes first: without it the directory is no cache that could be served. Directories go from
+// the last to the first: as long as a later one has a FORMAT, the first shows that it is of the same cache.
 func (in *ingest) clear() error {
 	older, err := in.core.olderManifests()
 	if err != nil {
 		return err
 	}
-	for i, d := range in.core.dirs {
-		names := []string{"FORMAT", "journal-0", "journal-1", "arena"}
-		if i == 0 {
-			names = append([]string{jobName, sumsName, lengthsName, listingName}, names...)
+	first := in.core.dirs[0]
+	paths := []string{filepath.Join(first, jobName), filepath.Join(first, sumsName), filepath.Join(first, lengthsName), filepath.Join(first, listingName)}
+	for _, d := range slices.Backward(in.core.dirs) {
+		for _, name := range []string{"FORMAT", "journal-0", "journal-1", "arena"} {
+			paths = append(paths, filepath.Join(d, name))
 		}
-		for _, name := range names {
-			if err := os.Remove(filepath.Join(d, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+	}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	for _, path := range older {

@@ -1,0 +1,75 @@
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// What is asked of a cache's directories before they are written to. The caller holds their locks.
+
+// CheckDirs refuses directories that are not those of one cache, in the order of its creation: what is made in them would destroy another
+// cache. Where FORMAT is missing or damaged nothing is known, and nothing refused; but if only later directories have one, then the first must hold
+// what a Create that was cut off left there.
+func CheckDirs(dirs []string) error {
+	var cache *Format
+	first := 0 // the directory that cache is of
+	for i, dir := range dirs {
+		b, err := readSmall(filepath.Join(dir, formatName))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f, number, of, err := decodeFormat(b)
+		switch {
+		case errors.Is(err, ErrDamaged):
+			continue
+		case err != nil:
+			return fmt.Errorf("%s: %w", dir, err)
+		case cache != nil && !sameCache(f, *cache):
+			return fmt.Errorf("%s belongs to another cache than %s: name another directory, or remove that cache with lcache rm", dir, dirs[first])
+		case number != i || of != len(dirs):
+			return fmt.Errorf("%s is directory %d of %d of a cache, given as %d of %d: give all of them in the order of their creation, name another directory, or remove that cache with lcache rm",
+				dir, number+1, of, i+1, len(dirs))
+		}
+		if cache == nil {
+			cache, first = &f, i
+		}
+	}
+	if cache == nil || first == 0 {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(dirs[0], formatName)); err == nil {
+		return nil // it is damaged
+	}
+	if st, err := os.Lstat(filepath.Join(dirs[0], arenaName)); err == nil && st.Size() == cache.arenaSize(0, len(dirs)) {
+		return nil
+	}
+	return fmt.Errorf("%s belongs to a cache whose first directory is not %s, or was lost: name another directory, or remove what is left of that cache with lcache rm", dirs[first], dirs[0])
+}
+
+// Mend writes FORMAT anew in those directories but the first in which it is damaged beside a whole arena, and gives their names. What lies there
+// is used again: samples prove themselves. A directory without FORMAT is left alone, since its disk may just not be mounted.
+func Mend(dirs []string) (mended []string, err error) {
+	f, broken, err := readFormats(dirs)
+	if err != nil {
+		return nil, err
+	}
+	for i, why := range broken {
+		if !errors.Is(why, ErrDamaged) {
+			continue
+		}
+		if st, err := os.Lstat(filepath.Join(dirs[i], arenaName)); err != nil || st.Size() < f.arenaSize(i, len(dirs)) {
+			continue // what lay there is lost
+		}
+		if err := tracer(nil).replaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
+			return mended, fmt.Errorf("mend %s: %w", dirs[i], err)
+		}
+		mended = append(mended, dirs[i])
+	}
+	return mended, nil
+}
