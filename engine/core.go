@@ -67,7 +67,7 @@ func openCore(dirs []string, o IO, memory int64, layout string, logger *slog.Log
 	}
 	if _, err = os.Stat(filepath.Join(c.dirs[0], jobName)); errors.Is(err, fs.ErrNotExist) {
 		if len(c.dirs) > 1 {
-			return c, fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; run lcache ingest --cache %s --source …",
+			return c, fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
 				c.dirs[0], strings.Join(c.dirs, ","))
 		}
 		return c, fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.dirs[0], c.dirs[0])
@@ -142,7 +142,11 @@ func (c *core) lock(lacking bool) error {
 
 // openData opens what is the same whoever comes: manifest, sums, source.
 func (c *core) openData() (err error) {
-	if c.manifest, err = sample.OpenManifest(filepath.Join(c.dirs[0], manifestName)); err != nil {
+	c.manifest, err = sample.OpenManifest(filepath.Join(c.dirs[0], manifestName))
+	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: run lcache ingest again", err)
+	}
+	if err != nil {
 		return err
 	}
 	if err = c.openSums(); err != nil {

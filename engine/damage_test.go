@@ -3,13 +3,17 @@ package engine
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,85 +21,146 @@ import (
 	"lcache/blockio"
 )
 
-// damageBed is a cache that a clean stop left, to be copied and damaged.
+// damageBed is a cache as it lies on disk, to be copied and damaged.
 type damageBed struct {
 	*dataset
 	job    Job
 	opts   Options
 	ingest IngestOptions
-	files  map[string][]byte
+	files  map[string][]byte // by path below the folder that holds the cache's directories
 }
 
 func newDamageBed(t *testing.T) *damageBed {
 	t.Helper()
-	return damageBedOf(t, 60)
+	b := damageBedOf(t, 60, IngestOptions{})
+	b.take(t)
+	return b
 }
 
-func damageBedOf(t *testing.T, samples int) *damageBed {
+// damageBedOf is the cache after an ingest, of which nothing is taken yet.
+func damageBedOf(t *testing.T, samples int, in IngestOptions) *damageBed {
 	t.Helper()
-	b := &damageBed{job: samplerJob(3, 8, 1, false)}
-	b.dataset = makeDataset(t, samples, func(r *rand.Rand, i int) int {
+	b := &damageBed{job: samplerJob(3, 8, 1, false), ingest: in}
+	b.dataset = makeDatasetOf(t, samples, func(r *rand.Rand, i int) int {
 		if i%20 == 0 {
 			return 150 << 10
 		}
 		return r.IntN(6_000)
-	})
-	b.ingest = IngestOptions{Job: b.job, Source: b.dir, Block: 128 << 10, Memory: 24 << 20, IO: testIO()}
+	}, mostlyWords)
+	b.ingest.Job, b.ingest.Source, b.ingest.Block, b.ingest.Memory, b.ingest.IO = b.job, b.dir, 128<<10, 24<<20, testIO()
 	b.opts, _ = ingested(t, b.dataset, b.ingest)
 	b.opts.Patience = 5 * time.Second
 	b.opts.Logger = nil
-	b.files = map[string][]byte{}
-	for _, e := range list(t, b.opts.Dirs[0]) {
-		data, err := os.ReadFile(filepath.Join(b.opts.Dirs[0], e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.files[e.Name()] = data
+	return b
+}
+
+// reordering is a cache of two directories that compresses, killed when the first block of the next epoch was to be written: with two Logfiles.
+func reordering(t *testing.T) *damageBed {
+	t.Helper()
+	b := damageBedOf(t, 300, IngestOptions{Dirs: twoDirs(t), Compress: lz4Name})
+	o := b.opts
+	var once sync.Once
+	o.IO.Inject = func(io *blockio.IO) {
+		blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+			if op.Write && op.Buf != nil {
+				once.Do(func() { b.take(t) })
+			}
+			return blockio.Fault{}
+		})
+	}
+	e := open(t, o)
+	b.readEpochs(t, e, b.job, 0, 1)
+	closeEngine(t, e)
+	return b
+}
+
+// adapting is a cache whose ingest was killed while it adapted the cache to a changed source: with two manifests.
+func adapting(t *testing.T) *damageBed {
+	t.Helper()
+	b := damageBedOf(t, 60, IngestOptions{})
+	b.write(t, "class-0/000003.bin", pseudo(1, 5_000))
+	b.write(t, "class-1/new.bin", pseudo(2, 5_000))
+	b.remove(t, "class-2/000045.bin")
+	b.reload(t)
+	in := b.ingest
+	in.Dirs, in.Relist = b.opts.Dirs, true
+	in.IO.Inject = func(*blockio.IO) { b.take(t) } // the log is about to be opened through the old manifest
+	if _, err := Ingest(context.Background(), in); err != nil {
+		t.Fatal(err)
 	}
 	return b
+}
+
+// take reads what lies on disk.
+func (b *damageBed) take(t *testing.T) {
+	t.Helper()
+	b.files = map[string][]byte{}
+	for _, dir := range b.opts.Dirs {
+		for _, e := range list(t, dir) {
+			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Error(err)
+			}
+			b.files[filepath.Join(filepath.Base(dir), e.Name())] = data
+		}
+	}
 }
 
 func list(t *testing.T, dir string) []fs.DirEntry {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	return entries
 }
 
-// spoiled writes a copy of the cache with one file as given.
-func (b *damageBed) spoiled(t *testing.T, dir, name string, data []byte) {
+// dirs are the cache's directories below root.
+func (b *damageBed) dirs(root string) (dirs []string) {
+	for _, d := range b.opts.Dirs {
+		dirs = append(dirs, filepath.Join(root, filepath.Base(d)))
+	}
+	return dirs
+}
+
+// first is where a file of the first directory stands in files.
+func (b *damageBed) first(name string) string {
+	return filepath.Join(filepath.Base(b.opts.Dirs[0]), name)
+}
+
+// spoiled writes a copy of the cache with one file as given, and gives how to open it.
+func (b *damageBed) spoiled(t *testing.T, root, name string, data []byte) Options {
 	t.Helper()
-	if err := os.RemoveAll(dir); err != nil {
+	o := b.opts
+	o.Dirs = b.dirs(root)
+	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
+	for _, d := range o.Dirs {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for n, d := range b.files {
 		if n == name {
 			d = data
 		}
-		if err := os.WriteFile(filepath.Join(dir, n), d, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(root, n), d, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return o
 }
 
 // survives holds what damage to a file may do. The server either serves every byte and every order right, or refuses with a line that
-// says what is wrong where; and ingest, run again, always makes it whole without help. It reports whether the server refused.
-func (b *damageBed) survives(t *testing.T, dir, what string) (refused bool) {
+// says what is wrong where and what to do; and ingest, run again, always makes it whole without help. It reports whether the server refused.
+func (b *damageBed) survives(t *testing.T, o Options, what string) (refused bool) {
 	t.Helper()
-	o := b.opts
-	o.Dirs = []string{dir}
 	e, err := Open(context.Background(), o)
-	if err != nil {
-		if !strings.Contains(err.Error(), dir) {
-			t.Errorf("%s: refused without saying where: %v", what, err)
-		}
-	} else {
+	if err == nil {
 		b.right(t, e, what)
+	} else if said := err.Error(); !strings.Contains(said, o.Dirs[0]) || !strings.Contains(strings.ReplaceAll(said, o.Dirs[0], ""), "ingest") {
+		t.Errorf("%s: refused without saying where, or what to do: %v", what, err)
 	}
 	in := b.ingest
 	in.Dirs = o.Dirs
@@ -107,6 +172,9 @@ func (b *damageBed) survives(t *testing.T, dir, what string) (refused bool) {
 	if openErr != nil {
 		t.Errorf("%s: after ingest: %v", what, openErr)
 		return err != nil
+	}
+	if state := whole.Status().Cache.State; state != "normal" {
+		t.Errorf("%s: after ingest the cache is %s", what, state)
 	}
 	b.right(t, whole, what+", after ingest")
 	return err != nil
@@ -130,48 +198,109 @@ func (b *damageBed) right(t *testing.T, e *Engine, what string) {
 
 // headerOf is how many bytes of a file are swept byte by byte.
 func (b *damageBed) headerOf(name string) int {
-	switch name {
+	data := b.files[name]
+	switch base, _, _ := strings.Cut(filepath.Base(name), "-"); base {
 	case "arena", "LOCK":
 		return 0
-	case "sums":
+	case sumsName, lengthsName:
 		return 48
-	case "manifest", "journal-0", "journal-1":
-		return min(len(b.files[name]), 512)
+	case manifestName:
+		return 64 + 40*int(binary.LittleEndian.Uint32(data[12:])) + 8 // its table of sections, and the sum
+	case "journal":
+		return int(binary.LittleEndian.Uint32(data[12:]))
 	}
-	return len(b.files[name])
+	return len(data)
 }
 
-// TestHeadersFlipped flips bytes of FORMAT, job.json and the headers of manifest, sums and journals, one at a time: a single bit, or all of
-// them. By default a draw of them; LCACHE_FAULTS=all takes every bit of every byte.
-func TestHeadersFlipped(t *testing.T) {
-	b := newDamageBed(t)
-	dir := filepath.Join(t.TempDir(), "cache")
-	for name := range b.files {
-		n := b.headerOf(name)
-		swept, refused := 0, 0
-		for i := range n {
-			for class := range 9 {
-				if os.Getenv("LCACHE_FAULTS") != "all" && rand.IntN(9*n/16+1) != 0 {
-					continue
-				}
-				mask := byte(1) << class
-				if class == 8 {
-					mask = 0xff
-				}
-				bad := bytes.Clone(b.files[name])
-				bad[i] ^= mask
-				b.spoiled(t, dir, name, bad)
-				if b.survives(t, dir, fmt.Sprintf("%s byte %d ^ %#x", name, i, mask)) {
-					refused++
-				}
-				if swept++; t.Failed() {
-					return
-				}
+// A flip changes one bit of a byte, or all of them.
+type flip struct {
+	at   int
+	mask byte
+}
+
+// flips are those of a file whose first bytes are its header: of these every bit and every byte, and a draw of the rest. By default a draw of both.
+func flips(header, length int) (list []flip) {
+	masks := []byte{1, 2, 4, 8, 16, 32, 64, 128, 0xff}
+	draw := func(n, from, to int) {
+		for range n {
+			list = append(list, flip{from + rand.IntN(to-from), masks[rand.IntN(len(masks))]})
+		}
+	}
+	all := os.Getenv("LCACHE_FAULTS") == "all"
+	if all {
+		for at := range header {
+			for _, mask := range masks {
+				list = append(list, flip{at, mask})
 			}
 		}
-		if n > 0 {
-			t.Logf("%s: %d values of %d bytes swept, the server refused %d", name, swept, n, refused)
+	} else {
+		draw(4, 0, header)
+	}
+	if header < length && all {
+		draw(100, header, length)
+	} else if header < length {
+		draw(1, header, length)
+	}
+	return list
+}
+
+// TestHeadersFlipped flips bytes of FORMAT, job.json, the record of the listing, and of manifests, journals, sums and stored lengths, one
+// at a time: a single bit, or all of them. By default a draw of them; LCACHE_FAULTS=all takes every bit of every byte of their headers.
+func TestHeadersFlipped(t *testing.T) {
+	t.Run("ingested", func(t *testing.T) {
+		b := damageBedOf(t, 60, IngestOptions{})
+		b.settle(t) // else the record of the listing is not believed
+		in := b.ingest
+		in.Dirs, in.Relist = b.opts.Dirs, true
+		if _, err := Ingest(context.Background(), in); err != nil {
+			t.Fatal(err)
 		}
+		b.take(t)
+		b.sweep(t, "FORMAT", jobName, listingName, manifestName, sumsName, "journal")
+	})
+	t.Run("reordering", func(t *testing.T) {
+		b := reordering(t)
+		if b.files[b.first("journal-0")] == nil || b.files[b.first("journal-1")] == nil {
+			t.Fatalf("there are no two Logfiles: %v", slices.Collect(maps.Keys(b.files)))
+		}
+		b.sweep(t, "FORMAT", lengthsName, "journal")
+	})
+	t.Run("adapting", func(t *testing.T) {
+		adapting(t).sweep(t, manifestName, sumsName, "journal")
+	})
+}
+
+// sweep flips bytes of the files of these kinds.
+func (b *damageBed) sweep(t *testing.T, kinds ...string) {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "copy")
+	left := map[string]bool{}
+	for _, kind := range kinds {
+		left[kind] = true
+	}
+	for name, whole := range b.files {
+		kind, _, _ := strings.Cut(filepath.Base(name), "-")
+		if !slices.Contains(kinds, kind) {
+			continue
+		}
+		delete(left, kind)
+		header := b.headerOf(name)
+		list := flips(header, len(whole))
+		refused := 0
+		for _, f := range list {
+			bad := bytes.Clone(whole)
+			bad[f.at] ^= f.mask
+			if b.survives(t, b.spoiled(t, root, name, bad), fmt.Sprintf("%s byte %d ^ %#x", name, f.at, f.mask)) {
+				refused++
+			}
+			if t.Failed() {
+				return
+			}
+		}
+		t.Logf("%s: %d values swept, of a header of %d bytes and a file of %d; the server refused %d", name, len(list), header, len(whole), refused)
+	}
+	if len(left) > 0 {
+		t.Errorf("no such files in the cache: %v", left)
 	}
 }
 
@@ -179,9 +308,9 @@ func TestHeadersFlipped(t *testing.T) {
 // LCACHE_FAULTS=all takes them all.
 func TestFilesTruncated(t *testing.T) {
 	b := newDamageBed(t)
-	dir := filepath.Join(t.TempDir(), "cache")
+	root := filepath.Join(t.TempDir(), "copy")
 	for name, whole := range b.files {
-		if name == "LOCK" {
+		if filepath.Base(name) == "LOCK" {
 			continue
 		}
 		steps := len(whole)/512 + 1
@@ -190,8 +319,7 @@ func TestFilesTruncated(t *testing.T) {
 			if os.Getenv("LCACHE_FAULTS") != "all" && n > 0 && rand.IntN(steps/8+1) != 0 {
 				continue
 			}
-			b.spoiled(t, dir, name, whole[:n*512])
-			if b.survives(t, dir, fmt.Sprintf("%s cut to %d bytes", name, n*512)) {
+			if b.survives(t, b.spoiled(t, root, name, whole[:n*512]), fmt.Sprintf("%s cut to %d bytes", name, n*512)) {
 				refused++
 			}
 			if swept++; t.Failed() {
@@ -205,13 +333,13 @@ func TestFilesTruncated(t *testing.T) {
 // TestFilesGone removes one file after the other.
 func TestFilesGone(t *testing.T) {
 	b := newDamageBed(t)
-	dir := filepath.Join(t.TempDir(), "cache")
+	root := filepath.Join(t.TempDir(), "copy")
 	for name, whole := range b.files {
-		b.spoiled(t, dir, "", nil)
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		o := b.spoiled(t, root, "", nil)
+		if err := os.Remove(filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
-		b.survives(t, dir, fmt.Sprintf("%s of %d bytes gone", name, len(whole)))
+		b.survives(t, o, fmt.Sprintf("%s of %d bytes gone", name, len(whole)))
 	}
 }
 
@@ -220,7 +348,8 @@ func TestFilesGone(t *testing.T) {
 func TestBlocksDamaged(t *testing.T) {
 	b := newDamageBed(t)
 	const block = 128 << 10
-	arena := b.files["arena"]
+	name := b.first("arena")
+	arena := b.files[name]
 	used := 0 // ingest fills places from the first on
 	for i := 0; i+block <= len(arena) && !bytes.Equal(arena[i:i+block], make([]byte, block)); i += block {
 		used++
@@ -243,14 +372,11 @@ func TestBlocksDamaged(t *testing.T) {
 		damage[fmt.Sprintf("block %d is its neighbour", i)] = func(a []byte) { copy(at(a, i), at(arena, (i+1)%used)) }
 		damage[fmt.Sprintf("half of block %d is its neighbour's", i)] = func(a []byte) { copy(at(a, i)[:block/2], at(arena, (i+1)%used)) }
 	}
-	dir := filepath.Join(t.TempDir(), "cache")
+	root := filepath.Join(t.TempDir(), "copy")
 	for what, do := range damage {
 		bad := bytes.Clone(arena)
 		do(bad)
-		b.spoiled(t, dir, "arena", bad)
-		o := b.opts
-		o.Dirs = []string{dir}
-		e := open(t, o)
+		e := open(t, b.spoiled(t, root, name, bad))
 		c := attach(t, e)
 		for epoch := range 3 { // the third one reads what the first two have put back
 			if _, err := b.readRank(e, c, epoch, 0, 0); err != nil {
@@ -275,7 +401,7 @@ func TestBitsFlippedUnderReads(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_FLIPS")); err == nil {
 		flips = n
 	}
-	b := damageBedOf(t, 600) // so that more of the arena is in use than not
+	b := damageBedOf(t, 600, IngestOptions{}) // so that more of the arena is in use than not
 	b.job.Epochs = 1 << 20
 	b.ingest.Job = b.job
 	b.opts, _ = ingested(t, b.dataset, b.ingest)

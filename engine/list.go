@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,8 +15,9 @@ import (
 	"lcache/source"
 )
 
-// list makes the manifest. The one that is there stays if the source is the same, and the cache is adapted if it is not. Folders that did
-// not change since the listing before are not looked into, unless a sample turned out to be another one meanwhile.
+// list makes the manifest. The one that is there stays if the source is the same, and the cache is adapted if it is not; one that is damaged is
+// written again, and the cache stays if it is of the same source. Folders that did not change since the listing before are not looked into, unless a
+// sample turned out to be another one meanwhile.
 func (in *ingest) list(ctx context.Context) error {
 	c := in.core
 	in.Progress(Progress{Stage: "listing", Unit: "samples"})
@@ -23,8 +25,8 @@ func (in *ingest) list(ctx context.Context) error {
 	var old *sample.Manifest
 	var err error
 	if in.old != nil {
-		if old, err = sample.OpenManifest(path); err != nil {
-			in.logger().Warn("the manifest of the last ingest can't be read: the cache is made anew", "error", err)
+		if old, err = wholeManifest(path); err != nil {
+			in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
 		}
 	}
 	listing, err := source.Relist(ctx, c.lister, in.before(old), func(n int) { in.Progress(Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
@@ -46,6 +48,8 @@ func (in *ingest) list(ctx context.Context) error {
 	case old != nil && old.Fingerprint() == fp:
 		c.manifest = old
 		err = os.Remove(tmp)
+	case old == nil && in.old != nil && in.isOf(fp, len(listing.Entries)):
+		err = in.replaceManifest(tmp)
 	case old != nil && in.adaptable():
 		in.report.Changed = true
 		err = in.adapt(ctx, old, tmp)
@@ -61,6 +65,31 @@ func (in *ingest) list(ctx context.Context) error {
 	}
 	in.folders = listing.Folders
 	return err
+}
+
+// wholeManifest opens a manifest of which every byte is right, names included.
+func wholeManifest(path string) (*sample.Manifest, error) {
+	m, err := sample.OpenManifest(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Verify(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
+	}
+	return m, nil
+}
+
+// isOf reports whether a cache without a manifest is of a listing: its sums say so.
+func (in *ingest) isOf(fp sample.Fingerprint, samples int) bool {
+	path := filepath.Join(in.core.dirs[0], sumsName)
+	if _, err := os.Lstat(path); err != nil {
+		return false
+	}
+	sums, err := sample.OpenSums(path, fp, samples)
+	if err != nil {
+		return false
+	}
+	return sums.Close() == nil
 }
 
 // record writes down what the next listing need not look into.

@@ -14,17 +14,17 @@ import (
 // A job.json with another seed was believed, and the job ran in another order.
 func TestFlippedSeedIsNoticed(t *testing.T) {
 	b := newDamageBed(t)
-	dir := filepath.Join(t.TempDir(), "cache")
-	good := b.files[jobName]
+	root := filepath.Join(t.TempDir(), "copy")
+	good := b.files[b.first(jobName)]
 	bad := bytes.Replace(good, []byte(`"seed": "7"`), []byte(`"seed": "6"`), 1)
 	if bytes.Equal(good, bad) {
 		t.Fatalf("no seed in %s", good)
 	}
-	b.spoiled(t, dir, jobName, bad)
-	if !b.survives(t, dir, "another seed") {
+	o := b.spoiled(t, root, b.first(jobName), bad)
+	if !b.survives(t, o, "another seed") {
 		t.Error("a job.json that was changed is served")
 	}
-	if _, err := readJob(dir); err != nil {
+	if _, err := readJob(o.Dirs[0]); err != nil {
 		t.Errorf("after ingest: %v", err)
 	}
 }
@@ -32,13 +32,12 @@ func TestFlippedSeedIsNoticed(t *testing.T) {
 // A job.json of the first versions has no checksum, and is taken as it is.
 func TestJobWithoutChecksum(t *testing.T) {
 	b := newDamageBed(t)
-	dir := filepath.Join(t.TempDir(), "cache")
-	body, _, found := bytes.Cut(b.files[jobName], []byte(jobChecksum))
+	root := filepath.Join(t.TempDir(), "copy")
+	body, _, found := bytes.Cut(b.files[b.first(jobName)], []byte(jobChecksum))
 	if !found {
-		t.Fatalf("no checksum in %s", b.files[jobName])
+		t.Fatalf("no checksum in %s", b.files[b.first(jobName)])
 	}
-	b.spoiled(t, dir, jobName, append(body, "\n}\n"...))
-	if b.survives(t, dir, "no checksum") {
+	if b.survives(t, b.spoiled(t, root, b.first(jobName), append(body, "\n}\n"...)), "no checksum") {
 		t.Error("refused")
 	}
 }
@@ -46,29 +45,26 @@ func TestJobWithoutChecksum(t *testing.T) {
 // What ingest was told to be run for, it did not mend: it ended with the same error.
 func TestIngestMendsWhatAsksForIngest(t *testing.T) {
 	b := newDamageBed(t)
-	dir := filepath.Join(t.TempDir(), "cache")
+	root := filepath.Join(t.TempDir(), "copy")
 	for name, bad := range map[string][]byte{
 		jobName:  []byte("{"),
 		"FORMAT": bytes.Repeat([]byte{'x'}, 64),
-		"arena":  b.files["arena"][:4096],
+		"arena":  b.files[b.first("arena")][:4096],
 	} {
-		b.spoiled(t, dir, name, bad)
-		o := b.opts
-		o.Dirs = []string{dir}
+		o := b.spoiled(t, root, b.first(name), bad)
 		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "ingest") {
 			t.Errorf("%s: the server says %v, want that ingest is to be run", name, err)
 		}
-		b.survives(t, dir, name)
+		b.survives(t, o, name)
 	}
 }
 
 // Damaged sums kept the server from starting, though all that they cost is a second read of the source.
 func TestSumsAreMadeAnew(t *testing.T) {
 	b := newDamageBed(t)
-	dir := filepath.Join(t.TempDir(), "cache")
-	for what, bad := range map[string][]byte{"empty": nil, "header zero": make([]byte, len(b.files[sumsName])), "cut": b.files[sumsName][:4500]} {
-		b.spoiled(t, dir, sumsName, bad)
-		if b.survives(t, dir, "sums "+what) {
+	root := filepath.Join(t.TempDir(), "copy")
+	for what, bad := range map[string][]byte{"empty": nil, "header zero": make([]byte, len(b.files[b.first(sumsName)])), "cut": b.files[b.first(sumsName)][:4500]} {
+		if b.survives(t, b.spoiled(t, root, b.first(sumsName), bad), "sums "+what) {
 			t.Errorf("sums %s: the server refused", what)
 		}
 	}
@@ -102,5 +98,31 @@ func TestReadErrorsAreNoCorruption(t *testing.T) {
 	}
 	if s.Misses == 0 {
 		t.Error("no misses: the disk did not fail")
+	}
+}
+
+// A damaged manifest cost all that the log held, though the source was the same; and where only a name was damaged, ingest ended with that.
+func TestManifestIsListedAgain(t *testing.T) {
+	b := newDamageBed(t)
+	root := filepath.Join(t.TempDir(), "copy")
+	whole := b.files[b.first(manifestName)]
+	for what, at := range map[string]int{"header": 70, "sizes": 400, "names": len(whole) - 100, "length": -1} {
+		bad := bytes.Clone(whole)
+		if at < 0 {
+			bad = bad[:len(bad)/2]
+		} else {
+			bad[at] ^= 4
+		}
+		o := b.spoiled(t, root, b.first(manifestName), bad)
+		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "run lcache ingest again") {
+			t.Errorf("%s: the server says %v, want that ingest is to be run", what, err)
+		}
+		in := b.ingest
+		in.Dirs = o.Dirs
+		if _, rep := ingested(t, b.dataset, in); rep.ReadBytes != 0 || rep.Anew || rep.Changed {
+			t.Errorf("%s: %d bytes read, anew %v, changed %v; want the log as it was", what, rep.ReadBytes, rep.Anew, rep.Changed)
+		}
+		e := open(t, o)
+		b.right(t, e, what)
 	}
 }

@@ -92,8 +92,8 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []En
 // when they are asked for.
 const heldBytes = 64 << 20
 
-// OpenManifest verifies all of a manifest but the names. One that is not large is read as a whole: the disk may fail later, and
-// a sample can be read from the source only by its name. Errors wrap [ErrCorrupt] or [ErrVersion] where that is the cause.
+// OpenManifest verifies all of a manifest but the names. One that is not large is read and verified as a whole: the disk may fail later,
+// and a sample can be read from the source only by its name. Errors wrap [ErrCorrupt] or [ErrVersion] where that is the cause.
 func OpenManifest(path string) (*Manifest, error) {
 	f, size, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
@@ -140,6 +140,9 @@ func holdManifest(f *os.File, size int) (m *Manifest, err error) {
 		return nil, fmt.Errorf("protect: %w", err)
 	}
 	if m, err = newManifest(h, mem[:h.find(secNameOffs).off], file); err != nil {
+		return nil, err
+	}
+	if err = m.Verify(); err != nil {
 		return nil, err
 	}
 	m.close = func() error { offheap.Free(mem); return nil }
