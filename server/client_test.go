@@ -303,4 +303,6 @@ func works(t testing.TB, s *Server) {
 	c.batch(c.ask(typeGet, getBody(3))).check(t)
 	c.send(typeBye, nil)
 	c.end()
+	c.c.Close()
+	c.memory.Close()
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,19 +22,74 @@ import (
 	"lcache/engine"
 )
 
+// TestQuickConnects: clients that connect and go, having said nothing, half of a HELLO, one whose answer, with a descriptor in it, nobody takes, or
+// garbage. They leave no connection, descriptor or goroutine behind. LCACHE_CONNECTS is how many (1,000).
 func TestQuickConnects(t *testing.T) {
+	connects := 1000
+	if n, err := strconv.Atoi(os.Getenv("LCACHE_CONNECTS")); err == nil {
+		connects = n
+	}
 	s := start(t, testEngine(t, nil), nil)
-	for i := range 1000 {
+	works(t, s)
+	waitAlone(t, s)
+	fds, goroutines := descriptors(t), runtime.NumGoroutine()
+	hello := finish(append(begin(nil, typeHello, 1), `{"protocol":1,"client":"quick"}`...), 0)
+	said := [][]byte{nil, hello[:3], hello, []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")}
+	began, full := time.Now(), 0
+	for i := range connects {
 		c, err := net.Dial("unix", s.Path())
+		for ; errors.Is(err, unix.EAGAIN); c, err = net.Dial("unix", s.Path()) {
+			full++ // more wait to be accepted than the kernel lets; the Python client comes again, too
+			time.Sleep(time.Millisecond)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i%2 == 0 {
-			c.Write([]byte("\x08\x00\x00"))
-		}
+		c.Write(said[i%len(said)]) // may fail, once the server has seen enough
 		c.Close()
 	}
-	works(t, s)
+	works(t, s) // accepted after all of them
+	waitAlone(t, s)
+	took := time.Since(began)
+	if now := descriptors(t); len(now) > len(fds) {
+		t.Errorf("%d descriptors, %d before: %q, %q before", len(now), len(fds), now, fds)
+	}
+	if now := runtime.NumGoroutine(); now > goroutines+2 { // the engine's own may be at work
+		t.Errorf("%d goroutines, %d before", now, goroutines)
+	}
+	t.Logf("%d connects in %v, refused %d times for the while: %d descriptors, %d before; %d goroutines, %d before",
+		connects, took, full, len(descriptors(t)), len(fds), runtime.NumGoroutine(), goroutines)
+}
+
+// waitAlone waits until the server has no connection.
+func waitAlone(t *testing.T, s *Server) {
+	t.Helper()
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		n := len(s.conns)
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d connections whose clients are gone", n)
+		}
+	}
+}
+
+// descriptors are what this process has open.
+func descriptors(t *testing.T) (open []string) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if what, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // but for the one that has listed them
+			open = append(open, what)
+		}
+	}
+	return open
 }
 
 func TestManyClientsAtOnce(t *testing.T) {
