@@ -94,13 +94,14 @@ class Server:
         return self
 
     def stop(self):
-        """The clean end: SIGTERM, exit code 0."""
+        """The clean end: SIGTERM, exit code 0. Returns what the server has said to stderr."""
         if self.process is None:
-            return
+            return ""
         process, self.process = self.process, None
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, f"the server ended with {process.returncode}: {errors}"
+        return errors
 
     def kill(self):
         if self.process is not None:
