@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/blockio"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/stored"
@@ -47,10 +49,11 @@ func (in *ingest) fill(ctx context.Context) error {
 }
 
 // complete reports whether everything that the log is to keep of a part of the source is in it: a full segment, or a tail without a free
-// place, may have left something out.
+// place, may have left something out. What lies there without a sum is of no use.
 func (c *core) complete(share, shares int) bool {
 	for i := share; i < c.manifest.Len(); i += shares {
-		if index := sample.Index(i); c.keep(index) && c.loc.Get(index) == 0 && !c.refuses(index) {
+		index := sample.Index(i)
+		if _, known := c.sums.Get(index); c.keep(index) && !(known && c.loc.Get(index) != 0) && !c.refuses(index) {
 			return false
 		}
 	}
@@ -258,6 +261,10 @@ func (in *ingest) store1(ctx context.Context, entries *sample.Reader, index samp
 	if old, known := c.sums.Get(index); known && old != sum {
 		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "name", entry.Name)
 	}
+	if in.holds(ctx, index, buf) {
+		c.sums.Set(index, sum)
+		return nil
+	}
 	seg := in.line.Segment[index]
 	off, err := in.append(ctx, int(seg), index, buf)
 	switch {
@@ -276,6 +283,30 @@ func (in *ingest) store1(ctx context.Context, entries *sample.Reader, index samp
 	c.sums.Set(index, sum)
 	c.loc.Set(index, c.loc.At(in.target.Slot(), int(seg), off))
 	return nil
+}
+
+// holds reports whether the log has just these bytes of a sample: then only its sum was lost.
+func (in *ingest) holds(ctx context.Context, index sample.Index, plain []byte) bool {
+	c := in.core
+	slot, seg, off, ok := c.loc.Split(c.loc.Get(index))
+	if !ok || c.logfile(slot) == nil {
+		return false
+	}
+	mem, err := blockio.Alloc(logfile.Span(4095, c.storedSize(index)))
+	if err != nil {
+		return false
+	}
+	data, err := c.logfile(slot).Read(ctx, seg, off, c.storedSize(index), mem)
+	var pending *logfile.PendingError
+	if errors.As(err, &pending) {
+		return false // mem is the device's until it answers
+	}
+	defer blockio.Free(mem)
+	if err == nil && c.form != nil {
+		unpacked := make([]byte, len(plain))
+		data, err = unpacked, c.form.Unpack(index, data, unpacked)
+	}
+	return err == nil && bytes.Equal(data, plain)
 }
 
 // stored counts the samples that are in the log.

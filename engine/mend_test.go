@@ -64,10 +64,30 @@ func TestSumsAreMadeAnew(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
 	for what, bad := range map[string][]byte{"empty": nil, "header zero": make([]byte, len(b.files[b.first(sumsName)])), "cut": b.files[b.first(sumsName)][:4500]} {
-		if b.survives(t, b.spoiled(t, root, b.first(sumsName), bad), "sums "+what) {
+		o := b.spoiled(t, root, b.first(sumsName), bad)
+		if b.survives(t, o, "sums "+what) {
 			t.Errorf("sums %s: the server refused", what)
 		}
+		// What the log holds is right, and only its sums were lost: ingest learns them, and does not write it again.
+		in := b.ingest
+		in.Dirs = b.spoiled(t, root, b.first(sumsName), bad).Dirs
+		if _, rep := ingested(t, b.dataset, in); rep.Resorted || rep.ReadSamples != int64(b.kept()) {
+			t.Errorf("sums %s: ingest read %d samples of %d, sorted them: %v", what, rep.ReadSamples, b.kept(), rep.Resorted)
+		}
+		if rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO}); err != nil || rep.Good != rep.Samples {
+			t.Errorf("sums %s: after ingest %+v, %v", what, rep, err)
+		}
 	}
+}
+
+// kept is how many samples a log holds that keeps all: those of no bytes never enter it.
+func (b *damageBed) kept() (n int) {
+	for _, data := range b.bytes {
+		if len(data) > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // A disk that can't be read made every sample count as corrupt, and the status say that it had brought other bytes.

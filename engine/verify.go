@@ -42,7 +42,9 @@ type VerifyReport struct {
 	Bad       []string `json:"bad"` // the first names of corrupt and different samples
 }
 
-// Verify reads every sample of a cache that is not being served and checks its sum; with Against, every byte.
+// Verify reads every sample of a cache that is not being served and checks its sum; with Against, every byte. The sum of a sample that is damaged is
+// forgotten: it is not looked for in the log again, and the next ingest, or the next epoch, reads it from the source. Nothing on disk
+// tells a block that was torn when the machine lost power from one that has rotted since: both count as corrupt.
 func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -149,18 +151,29 @@ func (v *verify) one(ctx context.Context, index sample.Index, mem, plain, unpack
 		v.count(func(r *VerifyReport) { r.InLog++; r.Unknown++ })
 		return nil
 	}
-	data, err := c.logfile(slot).Read(ctx, seg, off, c.storedSize(index), mem)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	var data []byte
+	good, came := false, false
+	for range 2 { // one wrong read is no damage yet
+		stored, err := c.logfile(slot).Read(ctx, seg, off, c.storedSize(index), mem)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		came = came || err == nil
+		if data = stored; err == nil && c.form != nil {
+			data, err = unpacked, c.form.Unpack(index, stored, unpacked)
+		}
+		if good = err == nil && sample.Sum(data) == sum; good {
+			break
+		}
 	}
-	name, nameErr := c.manifest.Name(index)
-	if nameErr != nil {
-		return nameErr
+	name, err := c.manifest.Name(index)
+	if err != nil {
+		return err
 	}
-	if err == nil && c.form != nil {
-		data, err = unpacked, c.form.Unpack(index, data, unpacked)
-	}
-	if err != nil || sample.Sum(data) != sum {
+	if !good {
+		if came { // a disk that can't be read now may be, later
+			c.sums.Forget(index)
+		}
 		v.count(func(r *VerifyReport) { r.InLog++; r.Corrupt++; r.bad(name) })
 		return nil
 	}
