@@ -459,7 +459,7 @@ func flipBit(t *testing.T, path string, direct bool, r *rand.Rand) {
 	}
 }
 
-// Verify counts what is damaged, whatever it came from, and the next ingest puts it right.
+// Verify counts what is damaged, whatever it came from, and the next ingest puts it right; so does an epoch, where the log is reordered.
 func TestVerifyAfterDamage(t *testing.T) {
 	for _, compress := range []string{"none", lz4Name} {
 		for _, layout := range []string{layoutLog, layoutStatic} {
@@ -480,6 +480,14 @@ func TestVerifyAfterDamage(t *testing.T) {
 				first := verified()
 				if again := verified(); first.Corrupt == 0 || again.Corrupt != 0 || again.Unknown != first.Corrupt || again.Good != first.Good {
 					t.Errorf("%+v, and then %+v: want what is damaged to be unknown once it is found", first, again)
+				}
+				if layout == layoutLog {
+					b.right(t, open(t, o), "an epoch")
+					if after := verified(); after.Good != after.Samples {
+						t.Errorf("after an epoch: %+v", after)
+					}
+					o = b.spoiled(t, filepath.Dir(o.Dirs[0]), b.first("arena"), bad)
+					verified()
 				}
 				in := b.ingest
 				in.Dirs = o.Dirs

@@ -70,7 +70,7 @@ func verdict(cache []string, r *engine.VerifyReport) error {
 		return &corruptError{fmt.Errorf("%s not what the source has now: the source changed without a new time or size; run lcache ingest into a new cache",
 			plural(int64(r.Different), "sample is", "samples are"))}
 	case r.Corrupt > 0:
-		return &corruptError{fmt.Errorf("%s damaged in %s: training gets them from the source, and the next ingest reads them again; unless power was lost or a server was killed, look at the disk",
+		return &corruptError{fmt.Errorf("%s damaged in %s: training gets them from the source, and the next ingest or epoch reads them again; unless power was lost or a server was killed, look at the disk",
 			plural(int64(r.Corrupt), "sample is", "samples are"), where)}
 	}
 	return nil
