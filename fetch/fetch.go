@@ -47,7 +47,7 @@ type Options struct {
 // Stats only grow.
 type Stats struct {
 	SourceReads, SourceBytes   atomic.Int64
-	RandomReads, RandomBytes   atomic.Int64
+	RandomReads, RandomBytes   atomic.Int64 // of the log, for a request; what is read ahead is in order
 	CorruptSamples, StaleReads atomic.Int64
 	Timeouts                   atomic.Int64
 }
@@ -228,6 +228,8 @@ func (f *Fetcher) alloc(ctx context.Context, index sample.Index, need int64) (*s
 // one asks the suppliers in order. Where a late read may still write to buf, the source's bytes go to memory of their own.
 func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
 	if data, ok := f.fromLog(ctx, index, buf, &req.lateReads); ok {
+		f.Stats.RandomReads.Add(1)
+		f.Stats.RandomBytes.Add(int64(len(data)))
 		return Got{Data: data}, nil
 	}
 	if err := ctx.Err(); err != nil {

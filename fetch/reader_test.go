@@ -10,7 +10,6 @@ import (
 	"lcache/blockio"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
-	"lcache/logfile"
 	"lcache/sample"
 	"lcache/staging"
 )
@@ -26,9 +25,16 @@ type readerBed struct {
 
 func newReaderBed(t *testing.T, n, logged, ring int, o fetch.Options, orders map[int][][]sample.Index) *readerBed {
 	t.Helper()
+	return newReaderBedOn(t, n, logged, ring, fetchtest.Options{Fetch: o}, orders)
+}
+
+// newReaderBedOn is newReaderBed with a bed of its own kind.
+func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orders map[int][][]sample.Index) *readerBed {
+	t.Helper()
 	io := openIO(t)
-	b := &readerBed{t: t, orders: orders, bed: &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{3000}, n), Block: 64 << 10,
-		Log: logfile.Options{IO: io}, Fetch: o, Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 1 << 20, MissBytes: ring}})}}
+	o.Sizes, o.Block, o.Log.IO = slices.Repeat([]uint32{3000}, n), 64<<10, io
+	o.Staging = staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 1 << 20, MissBytes: ring}
+	b := &readerBed{t: t, orders: orders, bed: &bed{io: io, Bed: fetchtest.New(t, o)}}
 	t.Cleanup(func() { blockio.Inject(io, nil) })
 	l := b.Begin(0, []uint64{0, uint64(n) + 1}, n/16+8)
 	for i := range logged {
@@ -129,6 +135,22 @@ func TestReaderGoesThroughAnEpoch(t *testing.T) {
 		if st := &b.Fetcher.Stats; st.RandomReads.Load()+st.CorruptSamples.Load()+st.Timeouts.Load() != 0 {
 			t.Error("something went another way")
 		}
+	}
+}
+
+// What is read ahead is in order, also where the log has it packed, so that each sample is a read by itself. Regression: it counted as read at random.
+func TestReaderCountsNoPackedSampleAsRandom(t *testing.T) {
+	const n = 60
+	b := newReaderBedOn(t, n, n, 8<<20, fetchtest.Options{Packed: true, Fetch: fetch.Options{PackedBytes: 1 << 20}}, map[int][][]sample.Index{0: shuffled(n, 7, 3)})
+	for batch := range b.orders[0] {
+		for k, src := range b.ask(0, batch) {
+			if src {
+				t.Errorf("batch %d, number %d, came from the source", batch, k)
+			}
+		}
+	}
+	if st := &b.Fetcher.Stats; st.RandomReads.Load()+st.RandomBytes.Load() != 0 {
+		t.Errorf("%d samples of %d bytes count as read at random, want none", st.RandomReads.Load(), st.RandomBytes.Load())
 	}
 }
 

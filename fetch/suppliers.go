@@ -38,8 +38,6 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 			data, err = f.readPlace(ctx, lf, seg, off, n, buf, q)
 		}
 		if err == nil && data != nil && sample.Sum(data) == sum {
-			f.Stats.RandomReads.Add(1)
-			f.Stats.RandomBytes.Add(int64(n))
 			return data, true
 		}
 		var pending *logfile.PendingError
