@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"lcache/blockio"
-	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/stored"
@@ -76,12 +75,8 @@ func (in *ingest) choosePacking(ctx context.Context) error {
 	if want == "auto" && saves < leastSaving {
 		return nil
 	}
+	c.job.Stored = t.Stored(c.facts().Kept, c.manifest.Len())
 	c.job.Compress = lz4Name
-	kept := uint64(0)
-	for _, s := range c.manifest.Sizes() {
-		kept += chunker.Padded(s, c.format.Align)
-	}
-	c.job.Stored = t.Stored(kept, c.manifest.Len())
 	return nil
 }
 
