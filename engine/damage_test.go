@@ -226,7 +226,7 @@ func flips(header, length int) (list []flip) {
 			list = append(list, flip{from + rand.IntN(to-from), masks[rand.IntN(len(masks))]})
 		}
 	}
-	all := os.Getenv("LCACHE_FAULTS") == "all"
+	all := thorough()
 	if all {
 		for at := range header {
 			for _, mask := range masks {

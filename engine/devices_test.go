@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,45 +22,6 @@ func twoDirs(t testing.TB) []string {
 	return []string{filepath.Join(root, "a"), filepath.Join(root, "b")}
 }
 
-// ailing lets one of a cache's devices be in trouble for a while.
-type ailing struct {
-	dir     string
-	fault   func(op *blockio.Op) blockio.Fault
-	ops     atomic.Int64 // of this device
-	faulted atomic.Int64
-
-	mu       sync.Mutex // guards the fields that follow
-	from, to int64      // its operations in trouble: [from, to)
-}
-
-func (a *ailing) inject(io *blockio.IO) {
-	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
-		if filepath.Dir(op.File.Name()) != a.dir {
-			return blockio.Fault{}
-		}
-		n := a.ops.Add(1)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if n < a.from || n >= a.to {
-			return blockio.Fault{}
-		}
-		f := a.fault(op)
-		if f != (blockio.Fault{}) {
-			a.faulted.Add(1)
-		}
-		return f
-	})
-}
-
-// end is the end of the trouble.
-func (a *ailing) end() {
-	a.mu.Lock()
-	a.to = 0
-	a.mu.Unlock()
-}
-
-const forever = 1 << 60
-
 // TestOneOfTwoDevices lets one of two devices get into trouble at its n-th operation, for several n, for good or for a while, in a
 // run over four epochs and a restart. Whatever it is, every byte is right, nothing fails or hangs, and the device's samples come
 // from the source; when it is well again it takes blocks again.
@@ -69,9 +29,6 @@ func TestOneOfTwoDevices(t *testing.T) {
 	step := int64(40) // every n takes minutes: LCACHE_FAULTS=all
 	if slow {
 		step = 120
-	}
-	if os.Getenv("LCACHE_FAULTS") == "all" {
-		step = 1
 	}
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
@@ -100,12 +57,9 @@ func TestOneOfTwoDevices(t *testing.T) {
 		for _, which := range []int{0, 1} {
 			t.Run(c.name+"/"+[]string{"first", "second"}[which], func(t *testing.T) {
 				t.Parallel()
-				for n := 1 + rand.Int64N(step); ; n += step {
-					a := &ailing{from: n, to: n + c.ops, fault: c.fault}
-					if !d.withAiling(t, a, which, c.hangs) || t.Failed() {
-						return
-					}
-				}
+				everyNth(t, step, func(n int64) bool {
+					return d.withAiling(t, &ailing{from: n, to: n + c.ops, fault: c.fault}, which, c.hangs)
+				})
 			})
 		}
 	}
@@ -124,39 +78,14 @@ func (d *dataset) withAiling(t *testing.T, a *ailing, which int, hangs bool) boo
 	dirs := twoDirs(t)
 	defer func() { os.RemoveAll(filepath.Dir(dirs[0])) }()
 	a.dir = dirs[which]
-	j := samplerJob(4, 8, 1, true)
-	in := IngestOptions{Job: j, Source: d.dir, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20, IO: testIO()}
-	if _, err := Ingest(context.Background(), in); err != nil {
-		t.Fatal(err)
-	}
-	io := testIO()
-	io.Inject = a.inject
-	io.Deadline, io.ProbeAfter = 100*time.Millisecond, 5*time.Millisecond
-	o := Options{Dirs: dirs, IO: io, Memory: in.Memory, Patience: 50 * time.Millisecond, BlockTimeout: 200 * time.Millisecond, LogTimeout: 200 * time.Millisecond}
-	for half := range 2 {
-		e, err := Open(context.Background(), o)
-		if err != nil {
-			t.Errorf("operation %d: open: %v", a.from, err)
-			return true
-		}
-		c := attach(t, e)
-		for epoch := 2 * half; epoch < 2*half+2; epoch++ {
-			if _, err := d.readRank(e, c, epoch, 0, 0); err != nil {
-				t.Errorf("operation %d: %v", a.from, err)
-			}
-		}
+	o := Options{BlockTimeout: 200 * time.Millisecond, LogTimeout: 200 * time.Millisecond}
+	o.IO.Deadline, o.IO.ProbeAfter = 100*time.Millisecond, 5*time.Millisecond
+	return d.survives(t, a, IngestOptions{Dirs: dirs, Memory: 28 << 20}, o, func() {
 		if hangs { // nothing of a device that still hangs could be given back
 			a.end()
 			release()
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-		err = e.Close(ctx)
-		cancel()
-		if err != nil && (a.faulted.Load() == 0 || errors.Is(err, context.DeadlineExceeded)) {
-			t.Errorf("operation %d: close: %v", a.from, err)
-		}
-	}
-	return a.faulted.Load() > 0
+	})
 }
 
 // A device that is put aside is asked no more, its samples become misses, and the status says so.

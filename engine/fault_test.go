@@ -2,11 +2,8 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -32,16 +29,22 @@ var faults = []fault{
 	{name: "bit flip", fault: blockio.Fault{Flip: 1 + 8*5000}},
 }
 
+// at is a disk with this trouble at its n-th operation, or from there on.
+func (f fault) at(n int64) *ailing {
+	a := &ailing{fault: func(*blockio.Op) blockio.Fault { return f.fault }, from: n, to: n + 1}
+	if f.persistent {
+		a.to = forever
+	}
+	return a
+}
+
 // TestNthFault lets the n-th operation fail, for n = 1, 2, 3 … until a run is over before it comes to that, through an epoch that
 // reorders, a clean stop, a recovery and the next epochs. Whatever happens on the disk, every byte delivered is right, nothing
 // fails and nothing hangs: the worst is a miss.
 func TestNthFault(t *testing.T) {
-	step := 7 // every n takes minutes: LCACHE_FAULTS=all
+	step := int64(7) // every n takes minutes: LCACHE_FAULTS=all
 	if slow {
 		step = 17
-	}
-	if os.Getenv("LCACHE_FAULTS") == "all" {
-		step = 1
 	}
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
@@ -53,11 +56,7 @@ func TestNthFault(t *testing.T) {
 		for _, f := range faults {
 			t.Run(layout+", "+f.name, func(t *testing.T) {
 				t.Parallel()
-				for n := int64(1 + rand.IntN(step)); ; n += int64(step) {
-					if !d.withFault(t, layout, f, n, "") || t.Failed() {
-						return
-					}
-				}
+				everyNth(t, step, func(n int64) bool { return d.withFault(t, layout, f, n, "") })
 			})
 		}
 	}
@@ -65,10 +64,6 @@ func TestNthFault(t *testing.T) {
 
 // TestNthFaultPacked is TestNthFault with compression, for the faults that leave other bytes behind or none.
 func TestNthFaultPacked(t *testing.T) {
-	step := 29 // TestNthFault is the thorough one
-	if os.Getenv("LCACHE_FAULTS") == "all" {
-		step = 1
-	}
 	d := makeDatasetOf(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
 			return 600 << 10
@@ -80,11 +75,7 @@ func TestNthFaultPacked(t *testing.T) {
 		case "EIO", "EIO for good", "torn", "misplaced", "bit flip":
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				for n := int64(1 + rand.IntN(step)); ; n += int64(step) {
-					if !d.withFault(t, layoutLog, f, n, "lz4") || t.Failed() {
-						return
-					}
-				}
+				everyNth(t, 29, func(n int64) bool { return d.withFault(t, layoutLog, f, n, "lz4") }) // TestNthFault is the thorough one
 			})
 		}
 	}
@@ -93,88 +84,36 @@ func TestNthFaultPacked(t *testing.T) {
 // withFault is one run; it reports whether the fault happened.
 func (d *dataset) withFault(t *testing.T, layout string, f fault, n int64, compress string) bool {
 	t.Helper()
-	j := samplerJob(4, 8, 1, true)
 	dir, err := os.MkdirTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	quiet := IngestOptions{Job: j, Source: d.dir, Dirs: []string{dir}, Block: 128 << 10, Memory: 24 << 20, IO: testIO(), Compress: compress}
+	in := IngestOptions{Dirs: []string{dir}, Memory: 24 << 20, Compress: compress}
 	if compress != "" {
-		quiet.Memory *= 2
+		in.Memory *= 2
 	}
-	if _, err := Ingest(context.Background(), quiet); err != nil {
-		t.Fatal(err)
-	}
-	var ops, hit atomic.Int64
-	io := testIO()
-	io.Inject = func(io *blockio.IO) {
-		blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
-			if k := ops.Add(1); k == n || f.persistent && k > n {
-				hit.Add(1)
-				return f.fault
-			}
-			return blockio.Fault{}
-		})
-	}
-	o := Options{Dirs: []string{dir}, IO: io, Memory: quiet.Memory, Layout: layout, Patience: 50 * time.Millisecond, BlockTimeout: time.Second}
-	for half := range 2 {
-		e, err := Open(context.Background(), o)
-		if err != nil {
-			if half == 0 {
-				t.Fatalf("operation %d: open: %v", n, err)
-			}
-			t.Errorf("operation %d: open again: %v", n, err)
-			return true
-		}
-		c := attach(t, e)
-		for epoch := 2 * half; epoch < 2*half+2; epoch++ {
-			if _, err := d.readRank(e, c, epoch, 0, 0); err != nil {
-				t.Errorf("operation %d: %v", n, err)
-			}
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-		err = e.Close(ctx)
-		cancel()
-		if err != nil && hit.Load() == 0 {
-			t.Errorf("operation %d: close: %v", n, err)
-		}
-		if err != nil && strings.Contains(fmt.Sprint(err), "deadline") {
-			t.Errorf("operation %d: close hung: %v", n, err)
-		}
-	}
-	return hit.Load() > 0
+	return d.survives(t, f.at(n), in, Options{Layout: layout, BlockTimeout: time.Second}, func() {})
 }
 
 // TestIngestNthFault does the same for ingest: it ends with an error that says what failed, or makes a cache that is right; run again
 // without the fault it completes.
 func TestIngestNthFault(t *testing.T) {
-	step := 5
-	if os.Getenv("LCACHE_FAULTS") == "all" {
-		step = 1
-	}
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int { return r.IntN(60_000) })
 	j := samplerJob(1, 8, 1, false)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			for n := int64(1 + rand.IntN(step)); ; n += int64(step) {
+			everyNth(t, 5, func(n int64) bool {
 				dir, err := os.MkdirTemp(t.TempDir(), "")
 				if err != nil {
 					t.Fatal(err)
 				}
-				var ops, hit atomic.Int64
+				defer os.RemoveAll(dir)
+				a := f.at(n)
 				in := IngestOptions{Job: j, Source: d.dir, Dirs: []string{dir}, Block: 128 << 10, Memory: 24 << 20, IO: testIO()}
-				in.IO.Inject = func(io *blockio.IO) {
-					blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
-						if k := ops.Add(1); k == n || f.persistent && k > n {
-							hit.Add(1)
-							return f.fault
-						}
-						return blockio.Fault{}
-					})
-				}
-				if _, err := Ingest(context.Background(), in); err != nil && hit.Load() == 0 {
+				in.IO.Inject = a.inject
+				if _, err := Ingest(context.Background(), in); err != nil && a.faulted.Load() == 0 {
 					t.Fatalf("operation %d: %v", n, err)
 				}
 				in.IO = testIO()
@@ -187,11 +126,8 @@ func TestIngestNthFault(t *testing.T) {
 					t.Errorf("operation %d: %v", n, err)
 				}
 				closeEngine(t, e)
-				os.RemoveAll(dir)
-				if hit.Load() == 0 || t.Failed() {
-					return
-				}
-			}
+				return a.faulted.Load() > 0
+			})
 		})
 	}
 }
