@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"lcache/deliver"
 	"lcache/sample"
 	"lcache/shuffle"
+	"lcache/source"
 )
 
 // dataset is a source on disk, and what every sample must be.
@@ -27,6 +30,8 @@ type dataset struct {
 	bytes [][]byte // by index: canonical order
 	label []int32
 	total int64
+	group string          // how its files make samples
+	parts [][]sample.Part // by index; nil: each file is a sample
 }
 
 // makeDataset writes n files in classes, of sizes that size draws, with bytes that don't compress.
@@ -58,6 +63,32 @@ func makeDatasetOf(t testing.TB, n int, size func(r *rand.Rand, i int) int, cont
 	return d
 }
 
+// inParts are the same samples, each lying in 1 to 3 files, some of them empty.
+func (d *dataset) inParts(t testing.TB) *dataset {
+	t.Helper()
+	g := *d
+	g.dir, g.group = filepath.Join(t.TempDir(), "source"), source.GroupStem
+	r := rand.New(rand.NewPCG(2, uint64(len(d.bytes))))
+	for i, b := range d.bytes {
+		exts := [][]string{{""}, {"jpg"}, {"jpg", "json"}, {"jpg", "json", "seg.png"}}[i%4]
+		var parts []sample.Part
+		for k, ext := range exts {
+			n := len(b)
+			if k < len(exts)-1 {
+				n = r.IntN(n + 1)
+			}
+			name := fmt.Sprintf("class-%d/%06d", d.label[i], i)
+			if ext != "" {
+				name += "." + ext
+			}
+			g.write(t, name, b[:n])
+			parts, b = append(parts, sample.Part{Ext: ext, Size: uint32(n)}), b[n:]
+		}
+		g.parts = append(g.parts, parts)
+	}
+	return &g
+}
+
 func mixedSizes(r *rand.Rand, i int) int {
 	switch i % 50 {
 	case 7:
@@ -75,6 +106,20 @@ func mixedSizes(r *rand.Rand, i int) int {
 // testIO is the mode that the suite runs in.
 func testIO() IO { return IO{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")} }
 
+// drawSeed is what a test draws from: LCACHE_SEED, to replay a run, else the time.
+func drawSeed(t testing.TB) (seed uint64, replay bool) {
+	t.Helper()
+	said := os.Getenv("LCACHE_SEED")
+	if said == "" {
+		return uint64(time.Now().UnixNano()), false
+	}
+	seed, err := strconv.ParseUint(said, 10, 64)
+	if err != nil {
+		t.Fatalf("LCACHE_SEED: %v", err)
+	}
+	return seed, true
+}
+
 func samplerJob(epochs, batch, world int, dropLast bool) Job {
 	return Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: epochs, BatchSize: batch, World: world, DropLast: dropLast}
 }
@@ -82,7 +127,7 @@ func samplerJob(epochs, batch, world int, dropLast bool) Job {
 // ingested makes a cache of d on the working disk and returns its options.
 func ingested(t testing.TB, d *dataset, o IngestOptions) (Options, *IngestReport) {
 	t.Helper()
-	o.Source = d.dir
+	o.Source, o.Group = d.dir, d.group
 	if o.IO.Engine == "" && o.IO.Direct == "" {
 		io := testIO()
 		o.IO.Engine, o.IO.Direct = io.Engine, io.Direct
@@ -123,6 +168,17 @@ func closeEngine(t testing.TB, e *Engine) {
 
 // check compares a batch with the source.
 func (d *dataset) check(e *Engine, b *deliver.Batch) error {
+	if d.parts != nil {
+		parts, err := e.Parts(b.Indices)
+		if err != nil {
+			return err
+		}
+		for i, index := range b.Indices {
+			if !slices.Equal(parts[i], d.parts[index]) {
+				return fmt.Errorf("sample %d: parts %v, want %v", index, parts[i], d.parts[index])
+			}
+		}
+	}
 	for i, index := range b.Indices {
 		got := e.staging.Slice(b.Offsets[i], int(b.Lengths[i]))
 		if !bytes.Equal(got, d.bytes[index]) {
@@ -137,8 +193,14 @@ func (d *dataset) check(e *Engine, b *deliver.Batch) error {
 
 // readRank reads a rank's epoch from a batch on, releasing each batch when the next is there, and returns the order.
 func (d *dataset) readRank(e *Engine, c *deliver.Client, epoch, rank, start int) (order []sample.Index, err error) {
+	return d.readPaced(e, c, epoch, rank, start, func(int) {})
+}
+
+// readPaced is readRank that waits for its turn before each batch.
+func (d *dataset) readPaced(e *Engine, c *deliver.Client, epoch, rank, start int, turn func(batch int)) (order []sample.Index, err error) {
 	var last *deliver.Batch
 	for b := start; ; b++ {
+		turn(b)
 		batch, err := c.Chunk(context.Background(), epoch, rank, b)
 		if errors.Is(err, io.EOF) {
 			break
@@ -188,18 +250,52 @@ func attach(t testing.TB, e *Engine) *deliver.Client {
 	return c
 }
 
+// pace keeps ranks together, as adding up their gradients does: none is more than lead batches before the hindmost. One that runs out of the
+// window is served by index.
+type pace struct {
+	mu    sync.Mutex // guards the field that follows
+	moved *sync.Cond
+	at    []int // by rank
+}
+
+const lead = 4
+
+func newPace(ranks int) *pace {
+	p := &pace{at: make([]int, ranks)}
+	p.moved = sync.NewCond(&p.mu)
+	return p
+}
+
+func (p *pace) turn(rank, batch int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at[rank] = batch
+	p.moved.Broadcast()
+	for batch > slices.Min(p.at)+lead {
+		p.moved.Wait()
+	}
+}
+
+// leave says that nobody is to wait for a rank any more.
+func (p *pace) leave(rank int) {
+	p.mu.Lock()
+	p.at[rank] = math.MaxInt - lead
+	p.mu.Unlock()
+	p.moved.Broadcast()
+}
+
 // readEpochs reads epochs [from, to) with all ranks at once, and checks bytes, labels and orders.
 func (d *dataset) readEpochs(t testing.TB, e *Engine, j Job, from, to int) {
 	t.Helper()
 	for epoch := from; epoch < to; epoch++ {
 		var wg sync.WaitGroup
-		for rank := range max(j.World, 1) {
-			wg.Add(1)
+		p := newPace(max(j.World, 1))
+		for rank := range p.at {
 			c := attach(t, e)
-			go func() {
-				defer wg.Done()
+			wg.Go(func() {
 				defer c.Disconnected()
-				got, err := d.readRank(e, c, epoch, rank, 0)
+				defer p.leave(rank)
+				got, err := d.readPaced(e, c, epoch, rank, 0, func(b int) { p.turn(rank, b) })
 				if err != nil {
 					t.Error(err)
 					return
@@ -207,7 +303,7 @@ func (d *dataset) readEpochs(t testing.TB, e *Engine, j Job, from, to int) {
 				if want := d.want(t, j, epoch, rank); !slices.Equal(got, want) {
 					t.Errorf("epoch %d rank %d: order differs from the recipe's (%d samples, want %d)", epoch, rank, len(got), len(want))
 				}
-			}()
+			})
 		}
 		wg.Wait()
 	}

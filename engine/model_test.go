@@ -36,9 +36,9 @@ func TestModel(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_MODEL_RUNS")); err == nil {
 		runs = n
 	}
-	first := uint64(time.Now().UnixNano())
-	if n, err := strconv.ParseUint(os.Getenv("LCACHE_SEED"), 10, 64); err == nil {
-		first, runs = n, 1
+	first, replay := drawSeed(t)
+	if replay {
+		runs = 1
 	}
 	for i := range runs {
 		seed := first + uint64(i)

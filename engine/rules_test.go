@@ -263,15 +263,26 @@ func testEpochsAnyOrder(t *testing.T, layout string) {
 	}
 }
 
-func TestNoPrefillReadsSourceOnce(t *testing.T) { inLayouts(t, testNoPrefillReadsSourceOnce) }
+// Without prefill the first epoch fills the log where nothing was read before.
+func TestNoPrefillReadsSourceOnce(t *testing.T) {
+	d := makeDatasetOf(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, mostlyWords)
+	for _, compress := range []string{"none", lz4Name} {
+		t.Run(compress, func(t *testing.T) {
+			inLayouts(t, func(t *testing.T, layout string) { d.noPrefillReadsSourceOnce(t, layout, compress) })
+		})
+	}
+}
 
-func testNoPrefillReadsSourceOnce(t *testing.T, layout string) {
+func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string) {
 	j := samplerJob(3, 16, 2, true)
-	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
-	o, rep := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Compress: compress}
+	if compress == lz4Name {
+		in.Memory = 60 << 20
+	}
+	o, rep := ingested(t, d, in)
 	o.Layout = layout
-	if rep.ReadBytes != 0 {
-		t.Errorf("ingest read %d bytes, want none", rep.ReadBytes)
+	if rep.ReadBytes != 0 || rep.StoredBytes != 0 || (rep.Saves != nil) != (compress == lz4Name) {
+		t.Errorf("ingest read %d bytes and stored %d, saves %v; want none", rep.ReadBytes, rep.StoredBytes, rep.Saves)
 	}
 	e := open(t, o)
 	defer closeEngine(t, e)
@@ -280,8 +291,11 @@ func testNoPrefillReadsSourceOnce(t *testing.T, layout string) {
 	if s.SourceBytes != d.total {
 		t.Errorf("%d bytes read from the source in 3 epochs, want each sample once: %d", s.SourceBytes, d.total)
 	}
-	if got := s.EpochsDone[2].Misses; got != 0 {
-		t.Errorf("%d misses in the last epoch, want none", got)
+	if got := s.EpochsDone[2].Misses; got != 0 || s.ReorderDropped != 0 || s.CorruptSamples != 0 {
+		t.Errorf("%d misses in the last epoch, %d dropped, %d corrupt: want none", got, s.ReorderDropped, s.CorruptSamples)
+	}
+	if compress == lz4Name && s.LogReadBytes > 2*d.total*3/4 {
+		t.Errorf("%d bytes read from the log in 2 epochs of %d that lz4 halves", s.LogReadBytes, d.total)
 	}
 }
 
