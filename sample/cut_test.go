@@ -44,6 +44,56 @@ func TestSumsCutUnderTheMapping(t *testing.T) {
 	s.Get(n)
 }
 
+// Where a part of the file is gone, only that part is unknown, however many entries are gone through at once.
+func TestSumsCutInTheMiddle(t *testing.T) {
+	const n, left = 10_000, 1000 // sums of so many are left, and no check, in one; all sums and so many checks in the other
+	dir := t.TempDir()
+	open := func(name string) *Sums {
+		s := openSums(t, filepath.Join(dir, name), Fingerprint{1}, n)
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	mapping := make([]Index, n)
+	for i := range mapping {
+		mapping[i] = n - 1 - Index(i)
+	}
+	whole := open("whole")
+	for i := range Index(n) {
+		whole.Set(i, uint64(i))
+	}
+	page := func(at int) int { return (at + os.Getpagesize() - 1) / os.Getpagesize() * os.Getpagesize() }
+	for _, size := range []int{page(learntData + 8*left), page(learntData + 8*n + 4*left)} {
+		s := open("cut")
+		if n := whole.CopyTo(s, mapping); n != s.Len() {
+			t.Fatalf("%d sums copied", n)
+		}
+		known := max(0, size-learntData-8*n) / 4 // the last page of the file stays whole in memory
+		if err := os.Truncate(s.path, int64(size)); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Known(); got != min(n, known) {
+			t.Errorf("cut to %d bytes: %d sums are known, want %d", size, got, known)
+		}
+		other := open("other")
+		if got := s.CopyTo(other, mapping); got != known || other.Known() != known || s.Broken() == nil || other.Broken() != nil {
+			t.Errorf("cut to %d bytes: %d sums copied, %d arrived, want %d; %v, %v", size, got, other.Known(), known, s.Broken(), other.Broken())
+		}
+		for i := range Index(known) {
+			if sum, ok := other.Get(n - 1 - i); !ok || sum != uint64(n-1-i) {
+				t.Fatalf("cut to %d bytes: sum %d is %d, %v", size, n-1-i, sum, ok)
+			}
+		}
+		if got := whole.CopyTo(s, mapping); got != n || s.Known() != known || whole.Broken() != nil {
+			t.Errorf("into a file that is cut: %d sums copied, %d are known, want %d and %d", got, s.Known(), n, known)
+		}
+		for _, name := range []string{"cut", "other"} {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // Stored lengths are held in memory: what the log does goes on, and only the next open finds that they are gone.
 func TestLengthsCutUnderTheMapping(t *testing.T) {
 	const n = 10_000
@@ -67,35 +117,5 @@ func TestLengthsCutUnderTheMapping(t *testing.T) {
 	}
 	if err := l.Broken(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v, want an error that names %s", err, path)
-	}
-}
-
-// A large manifest that is cut short after it was opened still has what was verified; only names come from the file.
-func TestManifestCutAfterOpening(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "manifest")
-	entries := syntheticEntries(2000)
-	if _, err := WriteManifest(path, []string{"0"}, entries); err != nil {
-		t.Fatal(err)
-	}
-	f, size, err := openRegular(path, os.O_RDONLY)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	m, err := readManifest(f, uint64(size))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	if err := os.Truncate(path, 100); err != nil {
-		t.Fatal(err)
-	}
-	for i, e := range entries {
-		if m.Size(Index(i)) != e.Size || m.Label(Index(i)) != e.Label || m.Version(Index(i)) != e.Version {
-			t.Fatalf("sample %d differs", i)
-		}
-	}
-	if _, err := m.Entry(1999); err == nil {
-		t.Error("a name that is gone was read")
 	}
 }

@@ -138,11 +138,17 @@ func writeZeros(f *os.File, size int64) error {
 	return nil
 }
 
-// guard lets f touch the mapping.
-func (m *learntMap) guard(f func()) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { m.faulted(recover()) }()
+// guard lets f touch the mapping, and reports whether it came to its end.
+func (m *learntMap) guard(f func()) (whole bool) {
+	old := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(old)
+		if !whole { // recover costs something in every call
+			m.faulted(recover())
+		}
+	}()
 	f()
+	return true
 }
 
 // faulted takes what a panic brought: a fault of the mapping is noted, anything else goes on.

@@ -34,12 +34,26 @@ func Remap(old, new *Manifest) ([]Index, error) {
 // CopyTo sets in other the sums that are known here, by a mapping from [Remap], and says how many.
 func (s *Sums) CopyTo(other *Sums, mapping []Index) int {
 	copied := 0
-	for i, j := range mapping {
+	for from := 0; from < len(mapping); from += guarded {
+		part, here, whole := mapping[from:min(from+guarded, len(mapping))], 0, false
+		s.guard(func() {
+			whole = other.guard(func() { here = copySums(s.get, other.set, from, part) })
+		})
+		if !whole {
+			here = copySums(s.Get, other.Set, from, part)
+		}
+		copied += here
+	}
+	return copied
+}
+
+func copySums(get func(Index) (uint64, bool), set func(Index, uint64), from int, mapping []Index) (copied int) {
+	for k, j := range mapping {
 		if j == None {
 			continue
 		}
-		if sum, known := s.Get(Index(i)); known {
-			other.Set(j, sum)
+		if sum, known := get(Index(from + k)); known {
+			set(j, sum)
 			copied++
 		}
 	}

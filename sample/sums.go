@@ -1,11 +1,9 @@
 package sample
 
 import (
-	"encoding/binary"
+	"math/bits"
 	"runtime/debug"
 	"sync/atomic"
-
-	"github.com/zeebo/xxh3"
 )
 
 // The sums file is a learnt file, its columns sum u64[n] and check u32[n]:
@@ -41,22 +39,39 @@ func OpenSums(path string, fp Fingerprint, n int) (*Sums, error) {
 	return &Sums{learntMap: m, sums: column[uint64](b[:8*n]), checks: column[uint32](b[8*n:])}, nil
 }
 
+// checkOf is the low half of xxh3-64 of sum and index, never 0. It is written out for 12 bytes because it is most of what a look-up
+// costs: 8 ns instead of 17 for one in the processor's cache.
 func checkOf(sum uint64, i Index) uint32 {
-	var b [12]byte
-	binary.LittleEndian.PutUint64(b[:], sum)
-	binary.LittleEndian.PutUint32(b[8:], i)
-	return max(1, uint32(xxh3.Hash(b[:])))
+	const ( // of the algorithm: its secret from 24 on and from 40 on, each 8 bytes xor the next 8; and a prime
+		secret24 = 0x6782737bea4239b9
+		secret40 = 0xaf56bc3b0996523a
+		prime    = 0x165667919e3779f9
+	)
+	low := sum ^ secret24
+	high := (sum>>32 | uint64(i)<<32) ^ secret40
+	h, l := bits.Mul64(low, high)
+	h = 12 + bits.ReverseBytes64(low) + high + (h ^ l)
+	h = (h ^ h>>37) * prime
+	return max(1, uint32(h^h>>32))
 }
 
 // Get gives the sum of sample i's bytes, if it is known.
 func (s *Sums) Get(i Index) (sum uint64, known bool) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			s.faulted(r)
+	old, whole := debug.SetPanicOnFault(true), false
+	defer func() { // as guard, without the call
+		debug.SetPanicOnFault(old)
+		if !whole {
+			s.faulted(recover())
 			sum, known = 0, false
 		}
 	}()
+	sum, known = s.get(i)
+	whole = true
+	return sum, known
+}
+
+// get is Get for who guards it.
+func (s *Sums) get(i Index) (sum uint64, known bool) {
 	check := atomic.LoadUint32(&s.checks[i])
 	if check == 0 {
 		return 0, false
@@ -70,10 +85,21 @@ func (s *Sums) Get(i Index) (sum uint64, known bool) {
 
 // Set makes the sum of sample i known. It reaches the disk some time later, or with Sync.
 func (s *Sums) Set(i Index, sum uint64) {
-	s.guard(func() {
-		atomic.StoreUint64(&s.sums[i], sum)
-		atomic.StoreUint32(&s.checks[i], checkOf(sum, i))
-	})
+	old, whole := debug.SetPanicOnFault(true), false
+	defer func() {
+		debug.SetPanicOnFault(old)
+		if !whole {
+			s.faulted(recover())
+		}
+	}()
+	s.set(i, sum)
+	whole = true
+}
+
+// set is Set for who guards it.
+func (s *Sums) set(i Index, sum uint64) {
+	atomic.StoreUint64(&s.sums[i], sum)
+	atomic.StoreUint32(&s.checks[i], checkOf(sum, i))
 }
 
 // Forget makes the sum of sample i unknown.
@@ -81,11 +107,25 @@ func (s *Sums) Forget(i Index) {
 	s.guard(func() { atomic.StoreUint32(&s.checks[i], 0) })
 }
 
+// guarded is how many entries have one guard where all are gone through. If one of them can't be had each is tried by itself.
+const guarded = 1024
+
 // Known counts the samples whose sum is known. It looks at every entry, 12 bytes a sample: ask at start, not once a batch.
 func (s *Sums) Known() int {
 	known := 0
-	for i := range s.checks {
-		if _, ok := s.Get(Index(i)); ok {
+	for from := 0; from < s.Len(); from += guarded {
+		to, here := min(from+guarded, s.Len()), 0
+		if !s.guard(func() { here = count(s.get, from, to) }) {
+			here = count(s.Get, from, to)
+		}
+		known += here
+	}
+	return known
+}
+
+func count(get func(Index) (uint64, bool), from, to int) (known int) {
+	for i := from; i < to; i++ {
+		if _, ok := get(Index(i)); ok {
 			known++
 		}
 	}
