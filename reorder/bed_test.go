@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -167,6 +168,22 @@ func (b *bed) filled(slot int, order []sample.Index, seed uint64) *reorder.Line 
 		b.t.Fatal(err)
 	}
 	return l
+}
+
+// twoLines are a line whose Logfile holds all samples, one that has another order and holds none yet, and the way there.
+func (b *bed) twoLines(seed uint64) (l, next *reorder.Line, target *reorder.Target) {
+	b.t.Helper()
+	l = b.filled(0, permutation(len(b.Sizes), seed), seed)
+	next, segment := b.line(1, permutation(len(b.Sizes), seed+1))
+	return l, next, b.aim(next, segment)
+}
+
+// gate is what holds something back until it is opened, at the end of the test at the latest.
+func gate(t *testing.T) (held chan struct{}, open func()) {
+	held = make(chan struct{})
+	open = sync.OnceFunc(func() { close(held) })
+	t.Cleanup(open)
+	return held, open
 }
 
 func (b *bed) aim(l *reorder.Line, segment []uint32) *reorder.Target {

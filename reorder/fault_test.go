@@ -3,7 +3,6 @@ package reorder_test
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,8 +22,7 @@ func TestEveryReadFails(t *testing.T) {
 	for _, forGood := range []bool{false, true} {
 		for nth := int64(0); ; nth++ {
 			b := newBed(t, spec{sizes: randomSizes(n, 20), workers: 2})
-			l := b.filled(0, permutation(n, 20), 20)
-			next, segment := b.line(1, permutation(n, 21))
+			l, next, target := b.twoLines(20)
 			var bad atomic.Int64 // offset + 1 of the block that can't be read
 			b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
 				if k == nth {
@@ -36,7 +34,7 @@ func TestEveryReadFails(t *testing.T) {
 				}
 				return blockio.Fault{}
 			})
-			b.over(l, b.aim(next, segment), 2)
+			b.over(l, target, 2)
 			blockio.Inject(b.io, nil)
 			b.inLog(1, next.Order)
 			if reads := len(b.Source.Reads()); !forGood && reads > 0 || reads > n/2 {
@@ -49,20 +47,27 @@ func TestEveryReadFails(t *testing.T) {
 	}
 }
 
-// Damage on the disk costs the samples that it hit a read from the source, and is counted for each.
+// Damage on the disk costs the samples that it hit a read from the source, and is counted for each; whether stored bytes still unpack or not.
 func TestDamagedBlock(t *testing.T) {
-	const n = 40
-	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1500}, n), workers: 2})
-	l := b.filled(0, permutation(n, 22), 22)
-	damaged := 0
-	for i := range sample.Index(5) {
-		damaged += b.Scramble(i)
-	}
-	next, segment := b.line(1, permutation(n, 23))
-	b.over(l, b.aim(next, segment), 2)
-	b.inLog(1, next.Order)
-	if got := len(b.Source.Reads()); got != damaged || damaged == 0 || b.Fetcher.Stats.CorruptSamples.Load() != int64(damaged) {
-		t.Errorf("%d samples damaged, %d read from the source, %d counted", damaged, got, b.Fetcher.Stats.CorruptSamples.Load())
+	for _, c := range []struct {
+		s     spec
+		first sample.Index // so many are scrambled
+		least int
+	}{
+		{spec{sizes: slices.Repeat([]uint32{1500}, 40), workers: 2}, 5, 1},
+		{spec{sizes: slices.Repeat([]uint32{5500}, 60), workers: 2, packed: true}, 9, 6},
+	} {
+		b := newBed(t, c.s)
+		l, next, target := b.twoLines(22)
+		damaged := 0
+		for i := range c.first {
+			damaged += b.Scramble(i)
+		}
+		b.over(l, target, 2)
+		b.inLog(1, next.Order)
+		if got := len(b.Source.Reads()); got != damaged || damaged < c.least || b.Fetcher.Stats.CorruptSamples.Load() != int64(damaged) {
+			t.Errorf("packed %v: %d samples damaged, %d read from the source, %d counted", c.s.packed, damaged, got, b.Fetcher.Stats.CorruptSamples.Load())
+		}
 	}
 }
 
@@ -72,11 +77,8 @@ func TestLateBlock(t *testing.T) {
 	const n = 40
 	for nth := range int64(8) {
 		b := newBed(t, spec{sizes: randomSizes(n, 24), workers: 2, slots: 1, pass: reorder.Options{BlockTimeout: soon}})
-		l := b.filled(0, permutation(n, 24), 24)
-		next, segment := b.line(1, permutation(n, 25))
-		held := make(chan struct{})
-		release := sync.OnceFunc(func() { close(held) })
-		t.Cleanup(release)
+		l, _, target := b.twoLines(24)
+		held, release := gate(t)
 		var offset, length atomic.Int64 // of the late block in staging
 		b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
 			if k != nth {
@@ -86,7 +88,7 @@ func TestLateBlock(t *testing.T) {
 			length.Store(int64(len(op.Buf)))
 			return blockio.Fault{Hold: held, Flip: 1 + 8*100} // what comes late is not even right
 		})
-		slot, done := b.load(l, 0, b.aim(next, segment), false)
+		slot, done := b.load(l, 0, target, false)
 		b.wait(done)
 		if length.Load() == 0 {
 			break // fewer blocks than that
@@ -128,13 +130,10 @@ func TestLateBlock(t *testing.T) {
 func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 	const n = 30
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, n), workers: 1, slots: 1, pass: reorder.Options{BlockTimeout: soon}, fetch: fetch.Options{LogTimeout: time.Hour}})
-	l := b.filled(0, permutation(n, 26), 26)
-	next, segment := b.line(1, permutation(n, 27))
-	held := make(chan struct{})
-	release := sync.OnceFunc(func() { close(held) })
-	t.Cleanup(release)
+	l, _, target := b.twoLines(26)
+	held, release := gate(t)
 	b.inject(false, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
-	_, done := b.load(l, 0, b.aim(next, segment), false)
+	_, done := b.load(l, 0, target, false)
 	b.wait(done)
 	release()
 	for _, i := range l.Order[l.Starts[0]:l.Starts[1]] {
@@ -151,15 +150,14 @@ func TestWritesFail(t *testing.T) {
 	lost := 0
 	for nth := int64(0); nth < 40; nth += 6 {
 		b := newBed(t, spec{sizes: randomSizes(n, 28), workers: 3})
-		l := b.filled(0, permutation(n, 28), 28)
-		next, segment := b.line(1, permutation(n, 29))
+		l, next, target := b.twoLines(28)
 		b.inject(true, func(k int64, _ *blockio.Op) blockio.Fault {
 			if k >= nth && k < nth+6 {
 				return blockio.Fault{Err: unix.EIO}
 			}
 			return blockio.Fault{}
 		})
-		b.over(l, b.aim(next, segment), 2)
+		b.over(l, target, 2)
 		if err := next.Log.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -194,12 +192,8 @@ func TestWritesFail(t *testing.T) {
 func TestWritesHang(t *testing.T) {
 	const n = 60
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{3000}, n), workers: 4, slots: 1, pass: reorder.Options{WriteTimeout: time.Millisecond}})
-	l := b.filled(0, permutation(n, 31), 31)
-	next, segment := b.line(1, permutation(n, 32))
-	target := b.aim(next, segment)
-	held := make(chan struct{})
-	release := sync.OnceFunc(func() { close(held) })
-	t.Cleanup(release)
+	l, next, target := b.twoLines(31)
+	held, release := gate(t)
 	b.inject(true, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
 	b.over(l, target, 1)
 	dropped := int64(0)
@@ -225,9 +219,7 @@ func TestSourceHangsInAPass(t *testing.T) {
 	const n = 30
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1000}, n), workers: 2, slots: 1, fetch: fetch.Options{SourceTimeout: 15 * soon, Jobs: 4}})
 	l, _ := b.line(0, permutation(n, 33))
-	held := make(chan struct{})
-	release := sync.OnceFunc(func() { close(held) })
-	t.Cleanup(release)
+	held, release := gate(t)
 	bad := l.Order[2]
 	b.Source.Before(func(_ context.Context, e sample.Entry, dst []byte) error {
 		if e.Name == b.Name(bad) {

@@ -14,44 +14,54 @@ import (
 )
 
 // There and back, in an arena with no more than the least slack: every sample is verified, published and routed exactly once, blocks
-// are freed as it goes, and nothing waits for ever.
+// are freed as it goes, and nothing waits for ever. Stored bytes are moved as they are, and no more scratch than the largest sample needs is
+// enough.
 func TestPassInATightArena(t *testing.T) {
-	const n = 150
 	for seed := range uint64(16) {
-		workers, slots := 1+int(seed)%8, 1+int(seed)%2
-		b := newBed(t, spec{sizes: randomSizes(n, seed), workers: workers, slots: slots})
-		l := b.filled(0, permutation(n, seed), seed)
-		for epoch := range uint64(3) {
-			order := permutation(n, 100*seed+epoch)
-			next, segment := b.line(1-l.Slot, order)
-			b.over(l, b.aim(next, segment), slots)
-			if !l.Log.Empty() {
-				t.Errorf("seed %d: the old Logfile still holds blocks", seed)
-			}
-			if got := b.pass.Stats.Verified.Load(); got != n*int64(epoch+1) {
-				t.Errorf("seed %d: %d samples verified after epoch %d, want each once", seed, got, epoch)
-			}
-			if err := b.Store.Drop(l.Slot); err != nil {
-				t.Fatal(err)
-			}
-			l = next
+		s := spec{sizes: randomSizes(150, seed), workers: 1 + int(seed)%8, slots: 1 + int(seed)%2}
+		s.passes(t, seed, blocksOf(s.sizes))
+	}
+	for seed := range uint64(8) {
+		s := spec{sizes: packedSizes(120, seed), workers: 1 + int(seed)%4, slots: 1 + int(seed)%2, packed: true, scratch: int(seed) % 3 * 4}
+		s.passes(t, seed, blocksOf(s.sizes)*3/4)
+	}
+}
+
+// passes goes there, back and there again; at the end at most so many places are used.
+func (s spec) passes(t *testing.T, seed uint64, most int) {
+	t.Helper()
+	n := len(s.sizes)
+	b := newBed(t, s)
+	l := b.filled(0, permutation(n, seed), seed)
+	for epoch := range uint64(3) {
+		next, segment := b.line(1-l.Slot, permutation(n, 100*seed+epoch))
+		b.over(l, b.aim(next, segment), s.slots)
+		if !l.Log.Empty() {
+			t.Errorf("seed %d, packed %v: the old Logfile still holds blocks", seed, s.packed)
 		}
-		b.inLog(l.Slot, l.Order)
-		st := &b.pass.Stats
-		if len(b.Source.Reads()) != 0 || st.Dropped.Load()+st.LateBlocks.Load()+st.Supplied.Load() != 0 || len(b.Lost()) != 0 {
-			t.Errorf("seed %d: source %v, dropped %d, late %d, supplied %d, lost %v", seed, b.Source.Reads(), st.Dropped.Load(), st.LateBlocks.Load(), st.Supplied.Load(), b.Lost())
+		if got := b.pass.Stats.Verified.Load(); got != int64(n)*int64(epoch+1) {
+			t.Errorf("seed %d, packed %v: %d samples verified after epoch %d, want each once", seed, s.packed, got, epoch)
 		}
-		if used := b.Store.Used(); used > blocksOf(b.Sizes) {
-			t.Errorf("seed %d: %d places are used for %d blocks of samples", seed, used, blocksOf(b.Sizes))
+		if err := b.Store.Drop(l.Slot); err != nil {
+			t.Fatal(err)
 		}
-		arrivals := map[sample.Index]int{}
-		for seg := range len(l.Starts) - 1 {
-			l.Log.Arrivals(seg, func(_ int, i sample.Index, _ uint64) bool { arrivals[i]++; return true })
-		}
-		for i := range sample.Index(n) {
-			if arrivals[i] != 1 {
-				t.Errorf("seed %d: sample %d is %d times in the log", seed, i, arrivals[i])
-			}
+		l = next
+	}
+	b.inLog(l.Slot, l.Order)
+	st := &b.pass.Stats
+	if len(b.Source.Reads()) != 0 || st.Dropped.Load()+st.LateBlocks.Load()+st.Supplied.Load() != 0 || len(b.Lost()) != 0 {
+		t.Errorf("seed %d, packed %v: source %v, dropped %d, late %d, supplied %d, lost %v", seed, s.packed, b.Source.Reads(), st.Dropped.Load(), st.LateBlocks.Load(), st.Supplied.Load(), b.Lost())
+	}
+	if used := b.Store.Used(); used > most {
+		t.Errorf("seed %d, packed %v: %d places are used, want at most %d for %d blocks of plain samples", seed, s.packed, used, most, blocksOf(s.sizes))
+	}
+	arrivals := map[sample.Index]int{}
+	for seg := range len(l.Starts) - 1 {
+		l.Log.Arrivals(seg, func(_ int, i sample.Index, _ uint64) bool { arrivals[i]++; return true })
+	}
+	for i := range sample.Index(n) {
+		if arrivals[i] != 1 {
+			t.Errorf("seed %d, packed %v: sample %d is %d times in the log", seed, s.packed, i, arrivals[i])
 		}
 	}
 }
@@ -85,27 +95,40 @@ func TestForeignLine(t *testing.T) {
 	}
 }
 
-// What a segment should hold and lacks comes from the source, and is written on like the rest.
+// What a segment should hold and lacks comes from the source, and is written on like the rest; packed, where the log is.
 func TestMissingSamplesAreSupplied(t *testing.T) {
-	const n = 80
-	b := newBed(t, spec{sizes: randomSizes(n, 6), workers: 3})
-	order := permutation(n, 6)
-	l, segment := b.line(0, order)
-	for k, i := range order {
-		if k%3 > 0 {
-			b.Fill(l.Log, int(segment[i]), i)
+	for _, c := range []struct {
+		s     spec
+		every int // of the samples, one is missing
+		slots int // used at a time
+		most  int // places
+	}{
+		{spec{sizes: randomSizes(80, 6), workers: 3}, 3, 2, blocksOf(randomSizes(80, 6))},
+		{spec{sizes: packedSizes(60, 36), workers: 2, packed: true}, 2, 1, blocksOf(packedSizes(60, 36)) * 3 / 4},
+	} {
+		n := len(c.s.sizes)
+		b := newBed(t, c.s)
+		order := permutation(n, 6)
+		l, segment := b.line(0, order)
+		for k, i := range order {
+			if k%c.every > 0 {
+				b.Fill(l.Log, int(segment[i]), i)
+			}
 		}
-	}
-	next, segment := b.line(1, permutation(n, 7))
-	b.over(l, b.aim(next, segment), 2)
-	b.inLog(1, next.Order)
-	for k, i := range order {
-		if got := b.Source.Reads()[b.Name(i)]; (got == 1) != (k%3 == 0) || got > 1 {
-			t.Errorf("sample %d was read %d times from the source", i, got)
+		next, segment := b.line(1, permutation(n, 7))
+		b.over(l, b.aim(next, segment), c.slots)
+		b.inLog(1, next.Order)
+		for k, i := range order {
+			if got := b.Source.Reads()[b.Name(i)]; (got == 1) != (k%c.every == 0) || got > 1 {
+				t.Errorf("packed %v: sample %d was read %d times from the source", c.s.packed, i, got)
+			}
 		}
-	}
-	if got := b.pass.Stats.Supplied.Load(); got != (n+2)/3 {
-		t.Errorf("%d samples supplied, want %d", got, (n+2)/3)
+		if got := b.pass.Stats.Supplied.Load(); got != int64((n+c.every-1)/c.every) {
+			t.Errorf("packed %v: %d samples supplied, want each %d-th of %d", c.s.packed, got, c.every, n)
+		}
+		if used := b.Store.Used(); used > c.most {
+			t.Errorf("packed %v: %d places are used, want at most %d", c.s.packed, used, c.most)
+		}
 	}
 }
 
@@ -209,9 +232,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 	const n = 120
 	for at := int64(0); at < 30; at += 4 {
 		b := newBed(t, spec{sizes: randomSizes(n, 16), workers: 4})
-		l := b.filled(0, permutation(n, 16), 16)
-		next, segment := b.line(1, permutation(n, 17))
-		target := b.aim(next, segment)
+		l, _, target := b.twoLines(16)
 		_, first := b.load(l, 0, target, false)
 		_, second := b.load(l, 1, target, false)
 		for b.pass.Stats.Verified.Load() < at && (!isDone(first) || !isDone(second)) {
