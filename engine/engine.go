@@ -306,14 +306,14 @@ func (e *Engine) Parts(indices []sample.Index) ([][]sample.Part, error) {
 }
 
 // Push takes an order from a client: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
-// begins it is laid out, later it only says what Chunk means.
+// begins it is laid out, later it only says what Chunk means. A rank may take back what it said by another order for the same epoch.
 func (e *Engine) Push(epoch, rank int, batches [][]sample.Index) error {
-	known, other, err := e.schedule.push(epoch, rank, batches, e.manifest.Len())
+	changed, replaced, err := e.schedule.push(epoch, rank, batches, e.manifest.Len())
 	if err != nil {
 		return err
 	}
-	if !known {
-		e.outdate(epoch, other)
+	if changed {
+		e.reordered(epoch, replaced)
 	}
 	if e.reader != nil {
 		e.reader.Changed(rank, epoch)

@@ -200,7 +200,7 @@ func (e *Engine) aim(el *epochLine) (err error) {
 
 // prepare lays out an epoch beside the pass; the mover is woken when it is done. e.mu is held.
 func (e *Engine) prepare(epoch int) {
-	if _, building := e.building[epoch]; building || e.built[epoch] != nil {
+	if e.built[epoch] != nil || e.building[epoch] {
 		return
 	}
 	e.building[epoch] = true
@@ -218,19 +218,17 @@ func (e *Engine) prepare(epoch int) {
 			geo, err = e.newLine(order, nil)
 		}
 		e.mu.Lock()
-		valid := e.building[epoch]
 		delete(e.building, epoch)
 		switch {
-		case !valid && geo != nil:
+		case err == nil && order != forced && !e.schedule.current(epoch, order):
 			geo.Free()
-		case !valid:
 		case err == nil:
 			e.built[epoch] = &epochLine{epoch: epoch, order: order, geo: geo}
 		default:
 			e.broken, e.brokenAt = fmt.Errorf("lay out epoch %d: %w", epoch, err), time.Now()
 		}
 		e.mu.Unlock()
-		if valid && err != nil {
+		if err != nil {
 			e.logger.Error("the next epoch can't be laid out; samples stay where they are", "epoch", epoch, "error", err)
 		}
 		e.nudge()

@@ -25,6 +25,7 @@ type schedule struct {
 	mu     sync.Mutex // guards the fields that follow
 	pushed map[int]map[int][][]sample.Index
 	since  map[int]time.Time // when the first of an epoch's orders was pushed
+	told   map[int]int       // by epoch: how often a push changed its order
 	gone   map[int]bool      // epochs whose pushed orders were dropped
 	cache  map[int]*epochOrder
 	recent []int // epochs in cache, oldest first
@@ -35,13 +36,14 @@ type epochOrder struct {
 	*chunker.Chunks
 	ranks []int // that the order covers
 	key   [16]byte
+	told  int // the schedule's, of its epoch, when it was made
 }
 
 // errUnknownOrder: nobody has said yet what this epoch's order is.
 var errUnknownOrder = &deliver.ArgumentError{Reason: "no order is known for this epoch: ingest with --recipe, push one, or ask by index"}
 
 func newSchedule(j Job, n int) (*schedule, error) {
-	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, since: map[int]time.Time{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, gone: map[int]bool{}}
+	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, since: map[int]time.Time{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, told: map[int]int{}, gone: map[int]bool{}}
 	world := max(j.World, 1)
 	if j.Recipe != "" {
 		if j.BatchSize <= 0 {
@@ -128,7 +130,7 @@ func (s *schedule) order(epoch int) (*epochOrder, error) {
 		}
 		done := make(chan struct{})
 		s.making[epoch] = done
-		pushed := s.pushed[epoch]
+		pushed, told := s.pushed[epoch], s.told[epoch]
 		complete := len(pushed) > 0
 		for _, r := range s.local {
 			complete = complete && (pushed[r] != nil || s.replay == nil)
@@ -150,7 +152,9 @@ func (s *schedule) order(epoch int) (*epochOrder, error) {
 		}
 		s.mu.Lock()
 		delete(s.making, epoch)
-		if err == nil {
+		again := s.told[epoch] != told
+		if err == nil && !again {
+			o.told = told
 			s.cache[epoch] = o
 			s.recent = append(s.recent, epoch)
 			if len(s.recent) > keepOrders {
@@ -160,8 +164,17 @@ func (s *schedule) order(epoch int) (*epochOrder, error) {
 		}
 		s.mu.Unlock()
 		close(done)
-		return o, err
+		if !again {
+			return o, err
+		}
 	}
+}
+
+// current reports whether an order is still what its epoch's is.
+func (s *schedule) current(epoch int, o *epochOrder) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return o.told == s.told[epoch]
 }
 
 func (s *schedule) replayed(epoch int) (*epochOrder, error) {
@@ -179,8 +192,9 @@ func (s *schedule) replayed(epoch int) (*epochOrder, error) {
 	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: split}, ranks: s.local, key: h.Sum128().Bytes()}, nil
 }
 
-// push takes a rank's order for an epoch. known says that it is what was said before; other, that it is not.
-func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) (known, other bool, err error) {
+// push takes a rank's order for an epoch. changed: the epoch's order is another one with it; replaced: because the rank, or the recipe, said
+// another one before.
+func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) (changed, replaced bool, err error) {
 	if !s.exists(epoch) {
 		return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
 	}
@@ -198,7 +212,7 @@ func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) (known
 		batches = [][]sample.Index{}
 	}
 	if s.says(epoch, rank, batches) {
-		return true, false, nil
+		return false, false, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,11 +222,12 @@ func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) (known
 	_, said := s.pushed[epoch][rank]
 	s.pushed[epoch][rank] = batches
 	delete(s.gone, epoch)
+	s.told[epoch]++
 	if _, ok := s.cache[epoch]; ok {
 		delete(s.cache, epoch)
 		s.recent = slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch })
 	}
-	return false, said || s.replay != nil, nil
+	return true, said || s.replay != nil, nil
 }
 
 // says reports whether a rank's order for an epoch is just that already, pushed or by the recipe.

@@ -154,25 +154,29 @@ func (e *Engine) sparse() bool {
 	return e.cur.line.Log.Held() < kept/2
 }
 
-// outdate notes that what was said of an epoch's order is another thing now. other: a rank had said something else, so that what is laid out
-// goes on as an order that nobody knows; else only what is still to be begun is laid out anew.
-func (e *Engine) outdate(epoch int, other bool) {
+// reordered: an epoch's order is another one than it was. What has no Logfile yet is laid out anew. Where a rank has taken back what it said, a
+// Logfile in the old order is in nobody's, and is sorted again; where one more rank has spoken it is still good for the others.
+func (e *Engine) reordered(epoch int, replaced bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, ok := e.building[epoch]; ok {
-		e.building[epoch] = false
-	}
 	if el := e.built[epoch]; el != nil {
 		delete(e.built, epoch)
 		el.geo.Free()
 	}
-	if other && e.begins != nil && e.begins.epoch == epoch {
+	if !replaced {
+		return
+	}
+	if e.begins != nil && e.begins.epoch == epoch {
 		e.begins.stale = true
 	}
-	for _, el := range []*epochLine{e.cur, e.tgt} {
-		if other && el != nil && el.epoch == epoch {
+	for _, el := range e.lines {
+		if el.epoch == epoch {
 			el.epoch = -1
 		}
+	}
+	if e.missing.epoch >= epoch { // what is read ahead is listed by the old order
+		e.missing.turn++
+		e.missing.epoch, e.missing.blocked = -2, false
 	}
 }
 

@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+// shuffled are epochs of batches of 16, each of all the samples that a rank of a world has.
+func shuffled(seed uint64, samples, epochs, world, rank int) [][][]sample.Index {
+	r := rand.New(rand.NewPCG(seed, 5))
+	orders := make([][][]sample.Index, epochs)
+	for epoch := range orders {
+		var own []sample.Index
+		for i, index := range r.Perm(samples) {
+			if i%world == rank {
+				own = append(own, sample.Index(index))
+			}
+		}
+		orders[epoch] = slices.Collect(slices.Chunk(own, 16))
+	}
+	return orders
+}
+
+// unordered is a cache without a recipe, its data many times larger than the window.
+func unordered(t *testing.T, layout string) (*dataset, Options) {
+	t.Helper()
+	d := makeDataset(t, 900, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	o, _ := ingested(t, d, IngestOptions{Block: 128 << 10, Memory: 24 << 20})
+	o.Layout = layout
+	return d, o
+}
+
+func (d *dataset) push(t *testing.T, e *Engine, rank, from, to int, orders [][][]sample.Index) {
+	t.Helper()
+	for epoch := from; epoch < to; epoch++ {
+		if err := e.Push(epoch, rank, orders[epoch]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// readPushed reads a rank's epoch and returns how many of its samples were read by index.
+func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, rank int, orders [][][]sample.Index) int {
+	t.Helper()
+	before := e.Status().Jobs[0].RandomReads
+	got, err := d.readRank(e, c, epoch, rank, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, slices.Concat(orders[epoch]...)) {
+		t.Fatalf("epoch %d rank %d: order differs from the one pushed", epoch, rank)
+	}
+	return int(e.Status().Jobs[0].RandomReads - before)
+}
+
+// TestPushedAgain: a client that begins anew, with orders of its own for epochs that another has read or announced (a loader that was made
+// again in a notebook), has its order laid out from its second epoch on.
+func TestPushedAgain(t *testing.T) {
+	for _, c := range []struct {
+		name, layout string
+		epochs, part int // that are read in the first orders: whole ones, and batches of the next
+	}{
+		{"log", layoutLog, 1, 0}, {"log, broken off", layoutLog, 1, 20}, {"log, later", layoutLog, 3, 0}, {"static", layoutStatic, 1, 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, o := unordered(t, c.layout)
+			e := open(t, o)
+			defer closeEngine(t, e)
+			client := attach(t, e)
+			first := shuffled(1, len(d.bytes), c.epochs+3, 1, 0)
+			for epoch := range c.epochs {
+				d.push(t, e, 0, epoch, epoch+3, first)
+				d.readPushed(t, e, client, epoch, 0, first)
+			}
+			for batch := range c.part {
+				b, err := client.Chunk(context.Background(), c.epochs, 0, batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				client.Release(b.Lease)
+			}
+			second := shuffled(2, len(d.bytes), 6, 1, 0)
+			for epoch := range 3 {
+				d.push(t, e, 0, epoch, epoch+3, second)
+				byIndex := d.readPushed(t, e, client, epoch, 0, second)
+				if epoch > 0 && byIndex > len(d.bytes)/4 {
+					t.Errorf("epoch %d in another order: %d of %d samples read by index, want hardly any: the order was pushed an epoch before", epoch, byIndex, len(d.bytes))
+				}
+			}
+			if s := noSource(t, e); s.Divergences != 0 {
+				t.Errorf("%d divergences", s.Divergences)
+			}
+		})
+	}
+}
+
+// TestRankPushesLater: what is laid out for the ranks that have spoken is laid out anew with one more, as long as it is not begun.
+func TestRankPushesLater(t *testing.T) {
+	d, o := unordered(t, layoutLog)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	laidOut := func(ranks ...int) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; e.nudge() {
+			e.mu.Lock()
+			el := e.built[2]
+			found := el != nil && slices.Equal(el.order.ranks, ranks)
+			e.mu.Unlock()
+			if found {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("epoch 2 is not laid out for ranks %v", ranks)
+			}
+		}
+	}
+	orders := [][][][]sample.Index{shuffled(1, len(d.bytes), 3, 2, 0), shuffled(1, len(d.bytes), 3, 2, 1)}
+	d.push(t, e, 0, 0, 3, orders[0])
+	c := attach(t, e)
+	b, err := c.Chunk(context.Background(), 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Release(b.Lease)
+	laidOut(0)
+	d.push(t, e, 0, 0, 3, orders[0]) // the same again changes nothing
+	laidOut(0)
+	d.push(t, e, 1, 0, 3, orders[1])
+	laidOut(0, 1)
+	d.readPushed(t, e, c, 0, 0, orders[0])
+	d.readPushed(t, e, c, 0, 1, orders[1])
+	noSource(t, e)
+}
