@@ -37,12 +37,12 @@ class Link:
         # Orders pushed and not read to their end, by (epoch, rank): another server needs them again.
         self.pushed: dict[tuple[int, int], tuple[array[int], array[int]]] = {}
         self._known: Info | None = None
-        self._closed = False
+        self.closed = False
         self._connecting = threading.Lock()
         _links.add(self)
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         if self.session is not None:
             self.session.close()
 
@@ -66,7 +66,7 @@ class Link:
     def early(self, ticket: Ticket) -> None:
         """Sends a request ahead of its need, if that can be done at once; else finish does."""
         session = self.session
-        if session is not None and session.usable and not self._closed:
+        if session is not None and session.usable and not self.closed:
             try:
                 session.send(ticket, self.deadline())
             except Broken:
@@ -75,7 +75,7 @@ class Link:
     def tell(self, kind: int, body: bytes) -> None:
         """Sends what has no answer and may get lost, if that can be done at once."""
         session = self.session
-        if session is not None and session.usable and not self._closed:
+        if session is not None and session.usable and not self.closed:
             session.tell(kind, body)
 
     def finish(self, ticket: Ticket) -> tuple[int, bytes]:
@@ -106,14 +106,14 @@ class Link:
     def attach(self, deadline: float, what: str = "the server", patient: bool = True) -> Session:
         """The session, connected: again if need be, with growing pauses until the deadline."""
         session = self.session
-        if session is not None and session.usable and not self._closed:
+        if session is not None and session.usable and not self.closed:
             return session
         if not self._connecting.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise TimeoutError(f"waited {self.timeout:g} s for {what} while another thread reconnects to {self.path}")
         try:
             pause = 0.01
             while True:
-                if self._closed:
+                if self.closed:
                     raise Error("the job is closed")
                 session = self.session
                 if session is not None and session.usable:

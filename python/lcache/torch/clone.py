@@ -17,6 +17,11 @@ import torch
 import torch.utils.data
 from torch.utils.data import Sampler
 
+from ..errors import Error
+
+
+ENDLESS = 1 << 24  # batches of a sampler without a length
+
 
 class Generators:
     """The generators of its own that a sampler draws from, in a fixed order, and their states."""
@@ -70,6 +75,18 @@ def clone(sampler: Any) -> Any:
         if hasattr(value, "silent"):
             value.silent = True  # a copy of one of ours follows nothing
     return twin
+
+
+def bounded(batches: Any) -> Iterator[list[int]]:
+    """A copy's batches; an error if there are far more than it should have."""
+    try:
+        limit = 2 * len(batches) + 16
+    except (TypeError, NotImplementedError):
+        limit = ENDLESS
+    for count, batch in enumerate(batches):
+        if count > limit:
+            raise Error(f"the sampler goes on after {limit} batches")
+        yield batch
 
 
 @contextlib.contextmanager

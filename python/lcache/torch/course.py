@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ import torch.distributed
 
 from ..errors import Error
 from . import split
-from .clone import Generators, clone, quiet
+from .clone import Generators, bounded, clone, quiet
 from .publish import Publisher
 from .route import Route, dataset_of
 from .states import States
@@ -25,7 +26,6 @@ from .states import States
 _log = logging.getLogger("lcache")
 
 AHEAD = 2  # epochs foreseen beyond the one that begins: what is written while it is read, and the one after that
-ENDLESS = 1 << 24  # batches of a sampler without a length
 
 class Resume(NamedTuple):
     """Where to go on: `before` samples of the global order, and then `consumed` batches of batch_size on each of `world` ranks, are done."""
@@ -38,10 +38,27 @@ class Resume(NamedTuple):
     digest: str | None
 
 
+class Once:
+    """Logs a message of each kind once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, key: str, message: str, level: int = logging.WARNING) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            _log.log(level, message)
+
+
 class Course:
-    def __init__(self, subject: Any) -> None:
-        self.subject = subject
-        self.limit = ENDLESS
+    # Nothing that a course consists of refers to it, and it refers weakly to a subject that holds it: so a loader that is dropped is gone at
+    # once, and with it its say in the order.
+
+    def __init__(self, subject: Any, held: bool = False) -> None:
+        """held: the subject holds this course."""
+        self._held = held
+        self._subject: Callable[[], Any] = weakref.ref(subject) if held else lambda: subject
+        self.once = Once()
         self.route: Route | None = None
         self.epoch = -1  # that is being read, or was last
         self.skipped = 0  # batches of it that were done before a resume
@@ -54,17 +71,21 @@ class Course:
         self._seen: int | None = None  # the sampler's own epoch at the last beginning
         self._stuck = False
         self._noted: tuple[int, str] | None = None  # the digest of an epoch that can't be told later
-        self._said: set[str] = set()
-        self._states = States(subject, self._bounded)
+        self._states = States(self._subject)
         self._publisher: Publisher | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Course:
-        return Course(memo.get(id(self.subject)))
+        twin = memo.get(id(self.subject))
+        return Course(twin, self._held and twin is not None)
 
     def __reduce__(self) -> Any:
-        return Course, (self.subject,)
+        return Course, (self.subject, self._held)
 
     # What others ask and say.
+
+    @property
+    def subject(self) -> Any:
+        return self._subject()
 
     def bind(self, dataset: Any, generator: Any = None) -> None:
         """The dataset that the batches are for, and the generator that the loader draws its base seed from."""
@@ -148,23 +169,24 @@ class Course:
 
     def iterate(self) -> Iterator[list[int]]:
         """The subject's batches, tagged. Like those of any sampler they are drawn when they are asked for."""
-        generators = Generators(self.subject)
+        subject = self.subject  # which stays as long as its batches are asked for
+        generators = Generators(subject)
         self._states.iterated(generators)
-        return self._epoch(generators)
+        return self._epoch(subject, generators)
 
-    def _epoch(self, generators: Generators) -> Iterator[list[int]]:
+    def _epoch(self, subject: Any, generators: Generators) -> Iterator[list[int]]:
         self._begin(generators)
         number, (_, rank) = self.epoch, self.place
         expected = self._foresee(generators)
         batches, skip = self._rest(number)
         if batches is not None:
             expected[number] = batches
-        real = iter(self.subject_batches()) if batches is None else iter(batches)
+        real = batches if batches is not None else subject.batches() if hasattr(subject, "batches") else subject
         if self._publisher is not None:
             self._publisher.begin(expected, number, rank)
         foreseen = expected.get(number)
         self.exact = None if foreseen is None else True
-        track = bool(len(generators)) and split.epoch_holder(self.subject) is None
+        track = bool(len(generators)) and split.epoch_holder(subject) is None
         count = 0
         for count, batch in enumerate(real, 1):
             if foreseen is not None and self.exact and (count > len(foreseen) or batch != foreseen[count - 1]):
@@ -178,9 +200,6 @@ class Course:
         if foreseen is not None and self.exact and count < len(foreseen):
             self._diverged(number, count, [], foreseen)
         self.complete = True
-
-    def subject_batches(self) -> Any:
-        return self.subject.batches() if hasattr(self.subject, "batches") else self.subject
 
     def _begin(self, generators: Generators) -> None:
         """Decides the epoch's number and sets the sampler's generators to its beginning."""
@@ -207,17 +226,6 @@ class Course:
         elif len(generators):
             self._states.put(generators, epoch, epoch == self.epoch)
 
-    def _bounded(self, batches: Any) -> Iterator[list[int]]:
-        """A copy's batches; an error if there are far more than it should have."""
-        try:
-            limit = 2 * len(self.subject) + 16
-        except (TypeError, NotImplementedError):
-            limit = self.limit
-        for count, batch in enumerate(batches):
-            if count > limit:
-                raise Error(f"the sampler goes on after {limit} batches")
-            yield batch
-
     def _foresee(self, generators: Generators) -> dict[int, list[list[int]]]:
         """The batches of this epoch and of the next ones, as far as they follow from the sampler's own state."""
         foreseen: dict[int, list[list[int]]] = {}
@@ -235,7 +243,7 @@ class Course:
                 for ahead in range(1 + AHEAD):
                     if holder is not None:
                         holder.set_epoch(at if self._stuck else at + ahead)
-                    batches = list(self._bounded(twin))
+                    batches = list(bounded(twin))
                     if ahead and guard.drawn():
                         break
                     foreseen[self.epoch + ahead] = batches
@@ -285,8 +293,3 @@ class Course:
         at = next((i for i, (a, b) in enumerate(itertools.zip_longest(got, want)) if a != b), 0)
         self.once("diverged", f"the order differs from what a copy of the sampler said, first in epoch {epoch} batch {number} position {at} "
                    f"({len(got)} samples, {len(want)} foreseen): the sampler draws from something that others draw from, too, or changes while it is read; this costs speed only")
-
-    def once(self, key: str, message: str, level: int = logging.WARNING) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            _log.log(level, message)

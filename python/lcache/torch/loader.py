@@ -28,7 +28,7 @@ class _Watched:
         if hasattr(self.batch_sampler, "course"):
             self.batch_sampler.course.check_world()
         loop = _Loop(self, self._lcache_above.__iter__(self))
-        self.__dict__["_lcache_loop"] = loop
+        self.__dict__["_lcache_progress"] = loop.progress
         return loop
 
     def set_epoch(self, epoch: int) -> None:
@@ -40,11 +40,11 @@ class _Watched:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training loop is, as JSON: what it got counts, not what was prefetched. Between epochs: the beginning of the next one."""
-        course, loop = self._course, self.__dict__.get("_lcache_loop")
+        course, progress = self._course, self.__dict__.get("_lcache_progress")
         world, _ = course.place
         epoch, consumed, before = course.next_epoch, 0, 0
-        if loop is not None and loop.begun and not loop.over and course._asked is None:
-            epoch, consumed, before = course.epoch, course.skipped + loop.count, course.before
+        if progress is not None and progress.count and not progress.over and course._asked is None:
+            epoch, consumed, before = course.epoch, course.skipped + progress.count, course.before
         elif course._resume is not None and course._resume.epoch == epoch:
             at = course._resume
             return self._state(at.epoch, at.consumed, at.world, at.batch_size, at.before, at.digest)
@@ -68,7 +68,7 @@ class _Watched:
             course.reseed(state["seed"])
         elif state["seed"] != course.seed():
             raise Error(f"the loader's state has seed {state['seed']}, this loader {course.seed()}: give it the same")
-        self.__dict__.pop("_lcache_loop", None)
+        self.__dict__.pop("_lcache_progress", None)
         course.resume(Resume(state["epoch"], state["consumed"], state["world"], state["batch_size"] or 0, state.get("before", 0), state["order_digest"]))
 
     @property
@@ -84,16 +84,21 @@ class _Watched:
         return "+".join(found) if found else None
 
 
+class _Progress:
+    """How far a training loop is. The loader keeps it, and not the loop itself, which may refer to the loader."""
+
+    def __init__(self) -> None:
+        self.count = 0  # batches that it got
+        self.over = False
+
+
 class _Loop:
     """An iterator over a loader that counts what the training loop gets, and how long it waited for it."""
 
     def __init__(self, loader: Any, inner: Iterator[Any]) -> None:
         self._inner = inner
-        self._course = getattr(loader.batch_sampler, "course", None)
-        self.count = 0
-        self.begun = False  # the batch sampler has begun this epoch
-        self.over = False
-        self._report = Report(self._course, loader)
+        self.progress = _Progress()
+        self._report = Report(getattr(loader.batch_sampler, "course", None), loader)
 
     def __iter__(self) -> _Loop:
         return self
@@ -103,12 +108,11 @@ class _Loop:
         try:
             batch = next(self._inner)
         except StopIteration:
-            if not self.over:
-                self.over = True
+            if not self.progress.over:
+                self.progress.over = True
                 self._report.end(asked)
             raise
-        self.begun = True
-        self.count += 1
+        self.progress.count += 1
         self._report.got(asked, time.perf_counter())
         return batch
 

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ArgumentError
+from .claim import Claim
 from .route import Route
 from .tags import TaggedBatch
 
 Order = dict  # epoch → list of batches
-
-# Who says the order of a server's rank: the first loader that reads, for as long as it lives. Others are served by index.
-_owners: weakref.WeakValueDictionary[tuple[str, int], Publisher] = weakref.WeakValueDictionary()
 
 
 class Publisher:
@@ -27,11 +25,13 @@ class Publisher:
         self._trial = _Trial() if route.guessed else None
         self._known: dict[int, list[list[int]]] = {}  # what the servers know
         self._coming: tuple[Order, int, int] | None = None  # what they are told when the trial has gone well
+        self._claim = Claim()
         self._ours = False
 
     def begin(self, expected: Order, epoch: int, rank: int) -> None:
         """An epoch begins; expected: the batches of this one and of the next ones, as far as they are known."""
         self._ours, self._coming = False, None
+        self._claim.begin()
         if self._trial is None:
             self._push(expected, epoch, rank)
         elif self._trial.ended or not self._trial.begin():
@@ -41,6 +41,7 @@ class Publisher:
 
     def batch(self, batch: Any, at: tuple[int, int, int]) -> Any:
         """The batch with its place, if this course says the order of its rank."""
+        self._claim.yielded()
         if not isinstance(batch, list):
             return batch
         if self._coming is not None:
@@ -50,7 +51,7 @@ class Publisher:
                 self._push(expected, epoch, rank)
             else:
                 return self._tagged(batch, None, self._trial.path if at[2] == 0 else None)
-        return self._tagged(batch, at) if self._ours else batch
+        return self._tagged(batch, at) if self._ours and self._claim.holds else batch
 
     def _tagged(self, batch: Any, at: Any, trial: str | None = None) -> Any:
         if self.route.direct:
@@ -69,9 +70,16 @@ class Publisher:
 
     def _push(self, expected: Order, current: int, rank: int) -> None:
         """Pushes what the servers do not know yet."""
-        for leaf in self.route.leaves:
-            if _owners.setdefault((leaf.job._link.path, rank), self) is not self:
-                return
+        if not expected:
+            return
+        held = self._claim.holds
+        samples = max(sum(map(len, batches)) for batches in expected.values())
+        if not self._claim.take([leaf.job for leaf in self.route.leaves], rank, samples):
+            self._once("index", f"another loader over this dataset says the order of rank {rank}: this one is served by index, which costs speed. If it takes the place of "
+                       "the other one, it says the order from its next epoch on; if both are used, give one of them a dataset with a cache of its own", logging.INFO)
+            return
+        if not held:
+            self._known = {}
         for epoch, batches in expected.items():
             if self._known.get(epoch) == batches:
                 continue
@@ -90,7 +98,7 @@ class Publisher:
             del self._known[epoch]
         for leaf in self.route.leaves:
             leaf.job._forget(current, rank)
-        self._ours = bool(expected)
+        self._ours = True
 
 
 class _Trial:

@@ -23,7 +23,7 @@ class BatchSampler(torch.utils.data.BatchSampler):
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool, dataset: Any = None) -> None:
         super().__init__(sampler, batch_size, drop_last)
         self.silent = False  # somebody around it follows it
-        self.course = Course(self)
+        self.course = Course(self, held=True)
         self._shard: Any = None  # accelerate's, that deals what this yields to the ranks
         if dataset is not None:
             self.course.bind(dataset)

@@ -7,18 +7,17 @@ meanwhile. Between two epochs a DataLoader may have drawn its base seed from one
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .clone import Generators, base_seed, clone, quiet, same
+from .clone import Generators, base_seed, bounded, clone, quiet, same
 
 
 class States:
-    def __init__(self, subject: Any, batches: Callable[[Any], Iterable[Any]]) -> None:
-        """batches(copy) are those of a copy of the subject, and end."""
-        self._subject, self._batches = subject, batches
+    def __init__(self, subject: Callable[[], Any]) -> None:
+        self._subject = subject
         self._base: list[bool] = []  # which generators the loader draws its base seed from
         self._chain: dict[int, list[Any]] = {}  # the states when each epoch's first batch is drawn
         self._left: list[Any] | None = None  # as the last epoch left them, or as they were found
@@ -27,7 +26,7 @@ class States:
 
     def bind(self, generator: Any) -> None:
         """The generator that the loader draws its base seed from."""
-        self._base = [g is generator for g in Generators(self._subject)]
+        self._base = [g is generator for g in Generators(self._subject())]
 
     def reset(self) -> None:
         """The generators were set to something else."""
@@ -78,11 +77,11 @@ class States:
         at = max((e for e in self._chain if e <= number), default=min(self._chain))
         if at < number:
             with quiet():
-                twin = clone(self._subject)
+                twin = clone(self._subject())
                 generators = Generators(twin)
                 generators.restore(self._chain[at])
                 for e in range(at, number):
-                    for _ in self._batches(twin):
+                    for _ in bounded(twin):
                         pass
                     self.foresaw(e + 1, generators)
         for e in [e for e in self._chain if 0 < e < number - 1]:
@@ -110,7 +109,7 @@ class States:
         assert self._left is not None
         try:
             with quiet():
-                twins = Generators(clone(self._subject))
+                twins = Generators(clone(self._subject()))
         except Exception:
             return None
         twins.restore(self._left)

@@ -328,10 +328,10 @@ class Endless(data.Sampler):
             yield 7
 
 
-def test_endless_sampler(folder, root, caplog):
+def test_endless_sampler(folder, root, caplog, monkeypatch):
+    monkeypatch.setattr("lcache.torch.clone.ENDLESS", 1000)
     ours = lt.Dataset(folder.root, index, cache=root)
     batches = lt.BatchSampler(Endless(), 4, False, dataset=ours)
-    batches.course.limit = 1000
     iterator = iter(data.DataLoader(ours, batch_sampler=batches))
     assert next(iterator).tolist() == [7] * 4
     assert "can't be foreseen" in caplog.text
