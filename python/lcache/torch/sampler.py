@@ -44,9 +44,9 @@ class BatchSampler(torch.utils.data.BatchSampler):
         world = shard.num_processes
         for batch in self.course.iterate():
             if shard.split_batches:
-                yield split.Whole(batch, world)
+                yield split.Whole(batch, shard.batch_size)
             else:
-                yield from [batch] * world  # it takes one of every world batches
+                yield from [batch] * world  # it takes one of every world batches, and a short one that is the last
 
     def batches(self) -> Iterator[list[int]]:
         """The batches as torch's class yields them."""

@@ -35,20 +35,20 @@ def dealer(sampler: Any, frame: Any) -> Any:
     found = frame.f_locals.get("self")
     if found is None or getattr(found, "batch_sampler", None) is not sampler or not isinstance(getattr(found, "split_batches", None), bool):
         return None
-    if found.batch_size is None or not found.even_batches:
-        return None  # ranks whose last batches differ; then all ranks share the order of one
-    return found if found.num_processes > 1 else None
+    return found if found.batch_size is not None and found.num_processes > 1 else None
 
 
-class Whole(list):
-    """A batch of all ranks' together, of which any rank's part is the batch it was made of."""
+class Whole:
+    """A full batch of all ranks' together, for what cuts a rank's part out of it: that is the part it was made of, which may be a short one."""
 
-    def __init__(self, part: Any, world: int) -> None:
-        super().__init__(part * world)
-        self._part = part
+    def __init__(self, part: Any, size: int) -> None:
+        self._part, self._size = part, size
 
-    def __getitem__(self, i: Any) -> Any:
-        return self._part if isinstance(i, slice) else super().__getitem__(i)
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> Any:
+        return self._part
 
 
 def epoch_holder(sampler: Any) -> Any:

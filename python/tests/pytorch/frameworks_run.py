@@ -23,10 +23,10 @@ def index(_, sample):
     return sample.index
 
 
-def loader(dataset, **more):
+def loader(dataset, size=SIZE, **more):
     """A user's loader: lcache's over lcache's dataset, torch's over any other."""
     kind = lt.DataLoader if isinstance(dataset, lt.Dataset) else data.DataLoader
-    return kind(dataset, SIZE, **more)
+    return kind(dataset, size, **more)
 
 
 def plain_torch(dataset):
@@ -39,14 +39,15 @@ def plain_torch(dataset):
     return epochs
 
 
-def accelerate_(seedable=False, watched=False, split=False):
+def accelerate_(seedable=False, watched=False, split=False, even=True):
     def run(dataset):
         from accelerate import Accelerator, DataLoaderConfiguration
 
         torch.manual_seed(SEED)
-        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=seedable, split_batches=split))
+        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=seedable, split_batches=split, even_batches=even))
         # Each process drops its own base seeds; the order comes from rank 0's generator.
-        batches = accelerator.prepare(loader(dataset, shuffle=True, generator=torch.Generator().manual_seed(SEED)))
+        size = SIZE if even else SIZE + 6  # whose last batch is short, and which is one too many
+        batches = accelerator.prepare(loader(dataset, size, shuffle=True, generator=torch.Generator().manual_seed(SEED)))
         if watched and isinstance(dataset, lt.Dataset):
             batches = lt.watch(batches)
         return [[batch.tolist() for batch in batches] for _ in range(EPOCHS)]
@@ -92,6 +93,8 @@ FRAMEWORKS = {
     "accelerate, seedable": accelerate_(seedable=True),
     "accelerate, watched": accelerate_(seedable=True, watched=True),
     "accelerate, split": accelerate_(split=True),
+    "accelerate, uneven": accelerate_(even=False),
+    "accelerate, uneven split": accelerate_(even=False, split=True),
     "lightning": lightning,
 }
 
