@@ -2,8 +2,6 @@
 
 import os
 import signal
-import socket
-import subprocess
 import time
 
 import pytest
@@ -37,19 +35,6 @@ def servers(root):
         if b"serve" in words and any(word.startswith(os.fsencode(root) + b"/") for word in words):
             found.append(int(pid))
     return found
-
-
-def start(command, env):
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **env})
-
-
-def start_ranks(command, world):
-    """A process for each rank, with the variables that torchrun sets; its own process would take as long to start as a rank."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    place = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [start(command, {k: str(v) for k, v in {**place, "RANK": rank, "LOCAL_RANK": rank}.items()}) for rank in range(world)]
 
 
 @pytest.fixture

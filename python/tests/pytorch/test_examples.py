@@ -5,13 +5,13 @@ import os
 import random
 import re
 import shutil
-import sys
 import wave
 
 import pictures
 import pytest
 import realserver
-from embedded_servers import folder, root, start, start_ranks  # noqa: F401
+from embedded_servers import folder, root  # noqa: F401
+from forked import Program, start_ranks
 
 EXAMPLES = os.path.join(realserver.ROOT, "examples")
 
@@ -25,8 +25,8 @@ def needs(*modules):
 
 def run(script, *arguments, ranks=1):
     """The example's output and errors; of several ranks, started as torchrun starts them but without its process, all together."""
-    command = [sys.executable, os.path.join(EXAMPLES, script), *map(str, arguments)]
-    running = start_ranks(command, ranks) if ranks > 1 else [start(command, {})]
+    script = os.path.join(EXAMPLES, script)
+    running = start_ranks(ranks, script, *arguments) if ranks > 1 else [Program(script, *arguments)]
     said = [process.communicate(timeout=200) for process in running]
     assert [process.returncode for process in running] == [0] * ranks, said[0][1][-3000:]
     return "".join(out for out, _ in said), "".join(err for _, err in said)

@@ -3,10 +3,10 @@
 import importlib.util
 import json
 import os
-import sys
 
 import pytest
-from embedded_servers import folder, root, start_ranks  # noqa: F401
+from embedded_servers import folder, root  # noqa: F401
+from forked import start_ranks
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch").origin is None:
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -19,8 +19,7 @@ NEEDS = {"torch": "torch", **dict.fromkeys(ACCELERATE, "accelerate"), "lightning
 @pytest.mark.parametrize("world", [1, 2])
 def test_frameworks(folder, root, tmp_path, world):
     names = [name for name, needs in NEEDS.items() if importlib.util.find_spec(needs)]
-    command = [sys.executable, os.path.join(HERE, "frameworks_run.py"), folder.root, root, str(tmp_path / "out"), *names]
-    running = start_ranks(command, world)
+    running = start_ranks(world, os.path.join(HERE, "frameworks_run.py"), folder.root, root, tmp_path / "out", *names)
     errors = [process.communicate(timeout=300)[1] for process in running]
     assert [process.returncode for process in running] == [0] * world, errors[0][-3000:]
     results = [json.loads((tmp_path / f"out-{rank}").read_text()) for rank in range(world)]
@@ -38,6 +37,6 @@ def test_frameworks(folder, root, tmp_path, world):
     for said in errors:
         warned = "each of them reads all samples: give the loader a DistributedSampler"
         assert said.count(warned) == said.partition("without a sampler")[2].count(warned) == (world > 1)
-    skipped = sorted({needs for needs in NEEDS.values() if not importlib.util.find_spec(needs)})
-    if skipped:
-        pytest.skip(f"{', '.join(skipped)}: not installed; the others are right")
+    not_there = sorted({needs for needs in NEEDS.values() if not importlib.util.find_spec(needs)})
+    if not_there:
+        pytest.skip(f"{', '.join(not_there)}: not installed; the others are right")
