@@ -53,6 +53,20 @@ class Generators:
         return next((g.initial_seed() for g in self._found if isinstance(g, torch.Generator)), None)
 
 
+class Seeded(torch.Generator):
+    """torch's generator, which a loader can take along into a process that is spawned: torch hands on a generator's state in shared
+    memory that is gone before that process has begun."""
+
+    def __reduce__(self) -> Any:
+        return _with_state, (bytes(self.get_state().tolist()),)
+
+
+def _with_state(state: bytes) -> Seeded:
+    generator = Seeded()
+    generator.set_state(torch.tensor(list(state), dtype=torch.uint8))
+    return generator
+
+
 def base_seed(generator: torch.Generator) -> None:
     """What a DataLoader draws from its generator at the start of every epoch."""
     torch.empty((), dtype=torch.int64).random_(generator=generator)

@@ -10,6 +10,7 @@ import torch
 import torch.utils.data
 
 from ..errors import Error
+from .clone import Seeded
 from .course import Course, Resume
 from .report import Report
 from .route import Route
@@ -184,7 +185,7 @@ class DataLoader(_Watched, torch.utils.data.DataLoader):
         if generator is None and (seed is not None or shuffle):
             drawn = seed is None
             number = int(torch.empty((), dtype=torch.int64).random_().item()) if seed is None else seed
-            generator = torch.Generator().manual_seed(number)
+            generator = Seeded().manual_seed(number)
         super().__init__(
             dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout, worker_init_fn,
             multiprocessing_context, generator, **more,

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from embedded_servers import folder, root  # noqa: F401
-from forked import start_ranks
+from forked import Program, start_ranks
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch").origin is None:
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -40,3 +40,17 @@ def test_frameworks(folder, root, tmp_path, world):
     not_there = sorted({needs for needs in NEEDS.values() if not importlib.util.find_spec(needs)})
     if not_there:
         pytest.skip(f"{', '.join(not_there)}: not installed; the others are right")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
+def test_lightning_spawns(folder, root, tmp_path):
+    """ddp_spawn: the dataset and the loader are pickled into two processes, which read every index once an epoch, in torch's order."""
+    program = Program(os.path.join(HERE, "spawn_run.py"), folder.root, root, tmp_path / "out")
+    _, errors = program.communicate(300)
+    assert program.returncode == 0, errors[-3000:]
+    ranks = [json.loads((tmp_path / f"out-{rank}").read_text()) for rank in range(2)]
+    for epoch in range(3):
+        assert all(ours == plain for rank in ranks for ours, plain in rank["seen"][epoch]), f"epoch {epoch}: other batches than without lcache"
+        assert sorted(i for rank in ranks for ours, _ in rank["seen"][epoch] for i in ours) == list(range(len(folder)))
+    status = ranks[0]["status"]
+    assert [r["rank"] for r in status["ranks"] if r["pid"]] == [0, 1] and status["divergences"] == 0
