@@ -1,6 +1,9 @@
 // Package engine is the state machine of a dataset's job: which epoch's Logfile is being read, which one is being filled, which
 // segment comes next, and when the two change roles. It wires the other packages together and moves no bytes itself.
 //
+// In the log layout one mover takes the pass over segments and lets both Logfiles take turns; in the static layout, where samples stay where they
+// were packed, there is neither, and a reader ahead of each rank brings its coming chunks by place.
+//
 // Ingest makes a cache: it lists the source, fixes the geometry, and fills the Logfile of the first epoch. Open serves one: an
 // Engine owns everything that belongs to it, its goroutines included, and Close ends them in order. Verify checks one. Core is
 // what all three have in common. An Engine's methods may be called concurrently.
