@@ -55,9 +55,7 @@ func (d *dataset) remove(t testing.TB, name string) {
 func pseudo(seed, n int) []byte {
 	r := rand.New(rand.NewPCG(uint64(seed), 3))
 	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
+	noise(r, b)
 	return b
 }
 

@@ -316,7 +316,7 @@ func TestFilesTruncated(t *testing.T) {
 		steps := len(whole)/512 + 1
 		swept, refused := 0, 0
 		for n := range steps {
-			if os.Getenv("LCACHE_FAULTS") != "all" && n > 0 && rand.IntN(steps/8+1) != 0 {
+			if !thorough() && n > 0 && rand.IntN(steps/8+1) != 0 {
 				continue
 			}
 			if b.survives(t, b.spoiled(t, root, name, whole[:n*512]), fmt.Sprintf("%s cut to %d bytes", name, n*512)) {

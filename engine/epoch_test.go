@@ -42,7 +42,12 @@ func makeDataset(t testing.TB, n int, size func(r *rand.Rand, i int) int) *datas
 
 func makeDatasetOf(t testing.TB, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
 	t.Helper()
-	d := &dataset{dir: filepath.Join(t.TempDir(), "source")}
+	return makeDatasetIn(t, filepath.Join(t.TempDir(), "source"), n, size, content)
+}
+
+func makeDatasetIn(t testing.TB, dir string, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
+	t.Helper()
+	d := &dataset{dir: dir}
 	r := rand.New(rand.NewPCG(1, uint64(n)))
 	const classes = 3
 	for c := range classes {

@@ -77,6 +77,10 @@ func TestKilledWhileAdapting(t *testing.T) {
 	d := makeDataset(t, 1200, mixedSizes)
 	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 64 << 20})
 	in := childOptions{d.dir, o.Dirs, j, 64 << 20, testIO().Engine, testIO().Direct}
+	each := 12 // kills
+	if slow {
+		each = 5
+	}
 	kills, finished, read := 0, 0, int64(0)
 	for round := range 3 {
 		fresh := int64(0)
@@ -87,7 +91,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 			os.Remove(filepath.Join(d.dir, fmt.Sprintf("class-2/%06d.bin", 850+i*7+round)))
 		}
 		d.reload(t)
-		for done := false; !done && kills < 12*(round+1); {
+		for done := false; !done && kills < each*(round+1); {
 			done = killedIngest(t, in, time.Duration(r.IntN(300))*time.Millisecond)
 			if done {
 				finished++

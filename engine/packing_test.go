@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +25,12 @@ func words(r *rand.Rand, b []byte) {
 	copy(b, text)
 }
 
+// noise fills b with what does not compress.
 func noise(r *rand.Rand, b []byte) {
+	for len(b) >= 8 {
+		binary.LittleEndian.PutUint64(b, r.Uint64())
+		b = b[8:]
+	}
 	for k := range b {
 		b[k] = byte(r.Uint32())
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -22,13 +23,33 @@ func TestMain(m *testing.M) {
 	if said := os.Getenv(childEnv); said != "" {
 		os.Exit(child(said))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := os.RemoveAll(shared.dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(code)
+	}))
 }
 
-// small is a job over data that is many times larger than the window, so that what the rules say can be seen.
+// shared is the dataset of all tests that only read it.
+var shared struct {
+	once sync.Once
+	dir  string
+	*dataset
+}
+
+// small is a job over data that is many times larger than the window, so that what the rules say can be seen. Its source is not to be
+// changed.
 func small(t *testing.T, j Job) (*dataset, Options) {
 	t.Helper()
-	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	shared.once.Do(func() {
+		var err error
+		if shared.dir, err = os.MkdirTemp("", "lcache-engine-*"); err != nil {
+			t.Fatal(err)
+		}
+		shared.dataset = makeDatasetIn(t, shared.dir, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	})
+	d := shared.dataset
 	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
 	return d, o
 }
@@ -394,12 +415,14 @@ func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
 
 // TestReaderOfAnEpochKeepsItsWindow: a log that fits in memory is passed over faster than it is read. The pass once went on to the
 // epochs after the next; the rank then counted as late, and what had been read ahead for it was given up and read again.
-func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) { inLayouts(t, testReaderOfAnEpochKeepsItsWindow) }
+func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) {
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
+	inLayouts(t, d.readerOfAnEpochKeepsItsWindow)
+}
 
-func testReaderOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
+func (d *dataset) readerOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
 	for _, world := range []int{1, 4} {
 		j := samplerJob(6, 16, world, true)
-		d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 		o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: int64(d.total)/10 + 6<<20})
 		o.Layout = layout
 		o.Patience = 5 * time.Second
