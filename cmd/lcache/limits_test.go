@@ -22,6 +22,7 @@ func TestRefusalNamesEnough(t *testing.T) {
 	} {
 		for _, flag := range []string{"budget", "memory"} {
 			t.Run(flag+"/"+c.name, func(t *testing.T) {
+				t.Parallel()
 				dir := diskDir(t)
 				for i, n := range c.sizes {
 					if err := patterned(filepath.Join(dir, "data", "a", fmt.Sprint(i)), fmt.Sprint(n)); err != nil {

@@ -160,6 +160,7 @@ func TestOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: can't start a process of another user")
 	}
+	t.Parallel()
 	const nobody, team, own = 65534, 54321, 54322
 	s := newScript(t)
 	s.ingested()

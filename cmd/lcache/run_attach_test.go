@@ -53,6 +53,7 @@ func TestAttachedSummary(t *testing.T) {
 
 // TestServerGone: when the server ends before the command does, the run says so, and the command's exit code stays.
 func TestServerGone(t *testing.T) {
+	t.Parallel()
 	s := newScript(t)
 	s.ingested()
 	s.start("serve", s.lcache("serve", "--cache", "cache", "--quiet"))
@@ -96,6 +97,7 @@ func TestServerStays(t *testing.T) {
 
 // TestInUse: a cache that a process has which is no server is refused, with the process.
 func TestInUse(t *testing.T) {
+	t.Parallel()
 	s := newScript(t)
 	s.ingested()
 	lock, err := syscall.Open(filepath.Join(s.work, "cache", "LOCK"), syscall.O_RDWR, 0)

@@ -125,6 +125,7 @@ func TestSignalsPassed(t *testing.T) {
 
 // TestSeenBesideRun: the server inside a run is one like any other to status, ls and rm.
 func TestSeenBesideRun(t *testing.T) {
+	t.Parallel()
 	dir := diskDir(t)
 	b := startRun(t, dir, append([]string{os.Args[0], "run", "--source", "data"}, thisCommand...)...)
 	b.line(t)

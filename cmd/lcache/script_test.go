@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(beCommand())
 	}
 	if os.Getenv("LCACHE_TEST_AS_LCACHE") == "1" {
+		limitTime /= 20
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
