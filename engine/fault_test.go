@@ -64,6 +64,10 @@ func TestNthFault(t *testing.T) {
 
 // TestNthFaultPacked is TestNthFault with compression, for the faults that leave other bytes behind or none.
 func TestNthFaultPacked(t *testing.T) {
+	step := int64(29) // TestNthFault is the thorough one
+	if slow {
+		step = 59
+	}
 	d := makeDatasetOf(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
 			return 600 << 10
@@ -75,7 +79,7 @@ func TestNthFaultPacked(t *testing.T) {
 		case "EIO", "EIO for good", "torn", "misplaced", "bit flip":
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				everyNth(t, 29, func(n int64) bool { return d.withFault(t, layoutLog, f, n, "lz4") }) // TestNthFault is the thorough one
+				everyNth(t, step, func(n int64) bool { return d.withFault(t, layoutLog, f, n, "lz4") })
 			})
 		}
 	}

@@ -72,8 +72,8 @@ var (
 	matrixBudgets  = []float64{1, 0.5, 0.1}
 )
 
-// matrixCases are all cases if LCACHE_MATRIX=all; else both ends of each kind of layout, compression and samples, and what it takes for any two
-// values to meet.
+// matrixCases are all cases if LCACHE_MATRIX=all; else what it takes for any two values to meet, beside both ends of each kind of layout,
+// compression and samples. With the race detector, to which the ends say nothing new, without these.
 func matrixCases(t *testing.T) (list []matrixCase) {
 	ios := modes()
 	sizes := []int{len(matrixLayouts), len(matrixCompress), len(matrixParts), len(ios), len(matrixWorlds), len(matrixDrop), len(matrixBudgets)}
@@ -81,7 +81,11 @@ func matrixCases(t *testing.T) (list []matrixCase) {
 	if os.Getenv("LCACHE_MATRIX") == "all" {
 		rows = product(sizes)
 	} else {
-		for _, kind := range product(sizes[:3]) {
+		kinds := product(sizes[:3])
+		if slow {
+			kinds = nil
+		}
+		for _, kind := range kinds {
 			least, most := slices.Clone(kind), kind
 			for _, n := range sizes[3:] {
 				least, most = append(least, 0), append(most, n-1)
