@@ -13,6 +13,8 @@ import realserver
 from embedded_servers import folder, root  # noqa: F401
 from forked import Program, start_ranks
 
+pytestmark = pytest.mark.xdist_group("forked")  # what forked.py imports is imported once
+
 EXAMPLES = os.path.join(realserver.ROOT, "examples")
 
 

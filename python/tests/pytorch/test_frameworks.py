@@ -11,6 +11,8 @@ from forked import Program, start_ranks
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch").origin is None:
     pytest.skip("torch is not installed", allow_module_level=True)
 
+pytestmark = pytest.mark.xdist_group("forked")  # what forked.py imports is imported once
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ACCELERATE = ["accelerate" + how for how in ("", ", seedable", ", watched", ", split", ", uneven", ", uneven split")]
 NEEDS = {"torch": "torch", **dict.fromkeys(ACCELERATE, "accelerate"), "lightning": "lightning"}
