@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"runtime"
+	"testing"
+
+	"lcache/sample"
+)
+
+// TestPushedWhileItIsMade: an order that is pushed while the epoch's order is being made counts, for whoever asks then and later.
+func TestPushedWhileItIsMade(t *testing.T) {
+	const n = 1 << 17
+	s, err := newSchedule(Job{}, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders := [2][][]sample.Index{}
+	for i := range sample.Index(n) {
+		orders[0] = append(orders[0], []sample.Index{i})
+		orders[1] = append(orders[1], []sample.Index{n - 1 - i})
+	}
+	if _, _, err := s.push(0, 0, orders[0], n); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan sample.Index)
+	go func() {
+		o, err := s.order(0)
+		if err != nil {
+			t.Error(err)
+			close(asked)
+			return
+		}
+		asked <- o.Global[0]
+	}()
+	for making := false; !making; runtime.Gosched() {
+		s.mu.Lock()
+		making = s.making[0] != nil || s.cache[0] != nil
+		s.mu.Unlock()
+	}
+	if _, _, err := s.push(0, 0, orders[1], n); err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.order(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := <-asked; o.Global[0] != n-1 {
+		t.Errorf("the order begins with %d, want %d as it was pushed last; who asked before got one that begins with %d", o.Global[0], n-1, first)
+	}
+}
