@@ -59,6 +59,7 @@ def _run(script, arguments, env, *outputs):
     os.environ.update(env)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(env["OMP_NUM_THREADS"]))
+    multiprocessing.set_start_method(None, force=True)  # processes of its own are started as by default, not as this one was
     sys.argv = [script, *arguments]
     sys.path.insert(0, os.path.dirname(script))
     runpy.run_path(script, run_name="__main__")
