@@ -105,9 +105,14 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 	if held != nil {
 		in.target = held
 		if held.Header().Key != order.key {
-			// The job has run on: its log is in use as it is, the pass brings what is missing.
-			in.report.Already = int64(in.stored())
-			return true, nil
+			// The job has run on: its log is in use as it is.
+			if in.NoPrefill || c.complete(in.Share, in.Shares) {
+				in.report.Already = int64(in.stored())
+				return true, nil
+			}
+			if order, err = c.schedule.order(int(held.Header().Epoch)); err != nil {
+				return false, err
+			}
 		}
 		in.line, err = c.newLine(order, held)
 		return false, err

@@ -127,7 +127,12 @@ func testByIndexFillsTheLog(t *testing.T, layout string) {
 			d.readAsked(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
 		}
 		s := e.Status().Jobs[0]
-		if limit := int64(len(d.bytes)) * 21 / 20; s.SourceReads > limit {
+		// Most of it stays where it is while the first epoch is read, by index, and the pass brings what is missing for the second.
+		limit := int64(len(d.bytes)) * 21 / 20
+		if part > 0.5 {
+			limit = int64(2*len(d.bytes) - read)
+		}
+		if s.SourceReads > limit {
 			t.Errorf("%.1f of all were there: %d reads from the source for %d samples", part, s.SourceReads, len(d.bytes))
 		}
 		if got := s.EpochsDone[2]; got.Misses > 0 || got.SourceBytes > 0 {
