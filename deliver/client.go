@@ -123,6 +123,18 @@ func (d *Deliver) Held() map[int]int64 {
 	return held
 }
 
+// Attached reports whether a process has an open connection.
+func (d *Deliver) Attached(pid int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.clients {
+		if c.Pid == pid && c.conns > 0 && !c.dead {
+			return true
+		}
+	}
+	return false
+}
+
 func (d *Deliver) mostHeld() (pid int, bytes int64) {
 	for p, n := range d.Held() {
 		if n > bytes {

@@ -138,7 +138,7 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 }
 
 func (e *Engine) newState() {
-	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
+	e.state = state{ranks: map[int]*rank{}, owners: map[int]int{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
 	for _, r := range e.schedule.local {
 		e.ranks[r] = &rank{}
 	}

@@ -310,7 +310,7 @@ func (m *model) push() {
 		if len(batches) == 0 {
 			continue
 		}
-		if err := m.e.Push(epoch, rank, batches); err != nil {
+		if err := m.e.Push(os.Getpid(), epoch, rank, batches); err != nil {
 			m.fail("push: %v", err)
 		}
 		for at := range m.pushed {

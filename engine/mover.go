@@ -309,6 +309,9 @@ func (e *Engine) swap() bool {
 	e.drained = false
 	for _, r := range e.ranks {
 		r.hungry = false
+		if r.at(e.schedule) == e.cur.epoch {
+			r.late = false // it was late for what was read before
+		}
 	}
 	e.startFilling(e.cur)
 	e.mu.Unlock()

@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 
 	"lcache/chunker"
+	"lcache/deliver"
 	"lcache/sample"
 )
 
@@ -110,12 +113,33 @@ func (r *rank) position(s *schedule, n, epoch int) int {
 	return r.batch
 }
 
-// needs reports whether a rank has still to pass a segment.
+// own makes a process the one that says the order of a rank, unless another one is reading it, in an order that it pushed or in the recipe's.
+func (e *Engine) own(pid, rank int) error {
+	e.mu.Lock()
+	owner, busy := e.owners[rank], false
+	if r := e.ranks[rank]; r != nil {
+		busy = time.Since(r.asked) < e.opts.LateEpoch
+		owner = cmp.Or(owner, r.pid)
+	}
+	e.mu.Unlock()
+	if busy && owner != pid && e.deliver.Attached(owner) {
+		return &deliver.ArgumentError{Reason: fmt.Sprintf("process %d reads rank %d in an order of its own: the log keeps that, and other processes are served by index", owner, rank)}
+	}
+	e.mu.Lock()
+	e.owners[rank] = pid
+	e.mu.Unlock()
+	return nil
+}
+
+// needs reports whether a rank has still to pass a segment. An epoch that the log has left behind, for an earlier one, is laid out anew when a rank
+// comes to it.
 func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
 	switch at := r.at(e.schedule); {
 	case at > l.epoch || r.finished && r.epoch == l.epoch:
 		return false
-	case at < l.epoch || r.finished || r.front() == nil:
+	case at < l.epoch:
+		return l == e.cur || l == e.tgt
+	case r.finished || r.front() == nil:
 		return true
 	}
 	return seg >= e.floor(r, l)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func unordered(t *testing.T, layout string) (*dataset, Options) {
 func (d *dataset) push(t *testing.T, e *Engine, rank, from, to int, orders [][][]sample.Index) {
 	t.Helper()
 	for epoch := from; epoch < to; epoch++ {
-		if err := e.Push(epoch, rank, orders[epoch]); err != nil {
+		if err := e.Push(os.Getpid(), epoch, rank, orders[epoch]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,6 +42,7 @@ type state struct {
 	from     *logfile.Logfile // leaving this one, even if it has that order; nil: any
 	reading  int
 	ranks    map[int]*rank
+	owners   map[int]int           // by rank: the process that pushed its order last
 	lines    map[uint64]*epochLine // that a slot may hold
 	lineID   uint64
 	built    map[int]*epochLine // prepared for later epochs

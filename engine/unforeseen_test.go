@@ -2,8 +2,13 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,7 +66,7 @@ func (d *dataset) readAsked(t testing.TB, e *Engine, epoch, rank int, batches []
 
 func push(t testing.TB, e *Engine, epoch, rank int, batches [][]sample.Index) {
 	t.Helper()
-	if err := e.Push(epoch, rank, batches); err != nil {
+	if err := e.Push(os.Getpid(), epoch, rank, batches); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -219,5 +224,42 @@ func TestPushedAsTheRecipeSays(t *testing.T) {
 	}
 	if s := noSource(t, e); s.RandomReads > 0 {
 		t.Errorf("%d samples read by index", s.RandomReads)
+	}
+}
+
+// While one process reads a rank in its order another one's is refused, until the first has been silent for as long as a late rank.
+func TestFirstJobOwnsTheOrder(t *testing.T) {
+	d, e := unprefilled(t, layoutLog, 1)
+	other := exec.Command("sleep", "60")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { other.Process.Kill(); other.Wait() }()
+	mine, theirs := d.drawn(1, 1)[0], d.drawn(2, 1)[0]
+	c, _, err := e.Attach(other.Process.Pid, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attach(t, e)
+	push(t, e, 0, 0, mine)
+	d.readAsked(t, e, 0, 0, mine[:5])
+	refused := new(deliver.ArgumentError)
+	if err := e.Push(other.Process.Pid, 1, 0, theirs); !errors.As(err, &refused) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Errorf("another order under a running job gave %v, want a refusal that names process %d", err, os.Getpid())
+	}
+	batch, err := c.Get(context.Background(), theirs[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Release(batch.Lease)
+	d.readAsked(t, e, 0, 0, mine)
+	if s := e.Status().Jobs[0]; s.Divergences != 0 || s.EpochsDone[0].Misses > int64(len(d.bytes)) {
+		t.Errorf("%d divergences", s.Divergences)
+	}
+	e.mu.Lock()
+	e.ranks[0].asked = time.Now().Add(-time.Minute)
+	e.mu.Unlock()
+	if err := e.Push(other.Process.Pid, 1, 0, theirs); err != nil {
+		t.Errorf("another order when nobody reads: %v", err)
 	}
 }
