@@ -66,8 +66,6 @@ def test_target_transform_and_loader(photos, root):
 def test_same_as_torchvision(photos, root, transform, expected, method, workers, persistent):
     if persistent and not workers:
         pytest.skip("no workers, none to persist")
-    if method == "spawn" and not persistent:
-        pytest.skip("starting workers anew is what forkserver does, too; to spawn one takes seconds")
     if method == "forkserver":
         torch.multiprocessing.get_context(method).set_forkserver_preload(["torch", "lcache.torch", "torchvision"])
     ours = lt.ImageFolder(photos, transform, cache=root)
@@ -89,11 +87,13 @@ def test_same_as_torchvision(photos, root, transform, expected, method, workers,
 
 
 def test_plain_torch_loader(photos, root, transform, expected):
-    """Without anything of ours but the dataset."""
-    loader = torch.utils.data.DataLoader(
-        lt.ImageFolder(photos, transform, cache=root), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(11), num_workers=2
-    )
+    """Without anything of ours but the dataset: right, and the source is read once."""
+    ours = lt.ImageFolder(photos, transform, cache=root)
+    loader = torch.utils.data.DataLoader(ours, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(11), num_workers=2)
     same(list(loader), expected[0])
+    list(loader)
+    status = ours.job.stats()["jobs"][0]
+    assert (status["source_reads"], status["hits"]) == (len(ours), len(ours))
 
 
 def test_default_seed(photos, root, transform):
