@@ -87,7 +87,8 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 		in.target, in.report.Already = held, int64(in.stored())
 		return true, nil
 	}
-	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.beside(held)) {
+	// A sort that was cut off is ended first: until then what it left behind lies in the places that new samples need.
+	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.otherHolds(held.Slot())) {
 		if err := in.finishOld(ctx); err != nil {
 			return false, err
 		}
@@ -158,17 +159,6 @@ func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
 	}
 	o, err := c.schedule.order(int(h.Epoch))
 	return err == nil && o.key == h.Key
-}
-
-// beside reports whether another Logfile than the newest holds something still: sorting it was cut off. Until that is done its blocks lie in
-// the places that new samples need.
-func (c *core) beside(newest *logfile.Logfile) bool {
-	for _, l := range c.store.Logfiles() {
-		if l != nil && l != newest && !l.Empty() {
-			return true
-		}
-	}
-	return false
 }
 
 // leftOlder reports whether a Logfile of a replaced manifest holds samples still: sorting them was cut off.

@@ -164,8 +164,9 @@ func (e *Engine) register(l *logfile.Logfile) error {
 	return e.io.Register(want)
 }
 
-func (e *Engine) otherHolds(slot int) bool {
-	other := e.store.Logfiles()[1-slot]
+// otherHolds reports whether the Logfile in the other slot holds something.
+func (c *core) otherHolds(slot int) bool {
+	other := c.store.Logfiles()[1-slot]
 	return other != nil && !other.Empty()
 }
 

@@ -47,8 +47,8 @@ type state struct {
 	lineID   uint64
 	built    map[int]*epochLine // prepared for later epochs
 	begins   *epochLine         // on its way from built to tgt
-	building map[int]bool       // false: its order was changed meanwhile
-	broken   error              // the next epoch could not be laid out
+	building map[int]bool
+	broken   error // the next epoch could not be laid out
 	brokenAt time.Time
 
 	matched float64 // share of the last 1,000 samples or so that lay in the window

@@ -115,7 +115,7 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 		}
 		seg, state := e.segmentOf(index)
 		switch {
-		case !e.keep(index) && e.manifest.Size(index) > 0:
+		case seg < 0 && (e.cur.geo != nil || !e.keep(index)): // the log does not keep it
 			if e.ahead.Coming(index) {
 				coming[i] = deliver.Loading
 			} else if r := e.rankAt(at); r != nil {
