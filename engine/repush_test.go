@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -40,9 +39,7 @@ func unordered(t *testing.T, layout string) (*dataset, Options) {
 func (d *dataset) push(t *testing.T, e *Engine, rank, from, to int, orders [][][]sample.Index) {
 	t.Helper()
 	for epoch := from; epoch < to; epoch++ {
-		if err := e.Push(os.Getpid(), epoch, rank, orders[epoch]); err != nil {
-			t.Fatal(err)
-		}
+		push(t, e, epoch, rank, orders[epoch])
 	}
 }
 

@@ -28,17 +28,10 @@ func unprefilled(t *testing.T, layout string, world int) (*dataset, *Engine) {
 	return d, e
 }
 
-// drawn is a shuffle in batches of 16, dealt to ranks.
+// drawn is a shuffle in batches of 16, by rank.
 func (d *dataset) drawn(seed uint64, world int) (byRank [][][]sample.Index) {
-	byRank = make([][][]sample.Index, world)
-	perm := rand.New(rand.NewPCG(seed, 3)).Perm(len(d.bytes))
-	for from := 0; from < len(perm); from += 16 {
-		batch := make([]sample.Index, 0, 16)
-		for _, i := range perm[from:min(from+16, len(perm))] {
-			batch = append(batch, sample.Index(i))
-		}
-		rank := from / 16 % world
-		byRank[rank] = append(byRank[rank], batch)
+	for rank := range world {
+		byRank = append(byRank, shuffled(seed, len(d.bytes), 1, world, rank)[0])
 	}
 	return byRank
 }
