@@ -2,15 +2,18 @@
 
 A finalizer may run in any thread at any bytecode, also in one that holds the lock. So whatever ends (an anchor, the wish for an answer,
 the session) is only noted, in deques and flags, and is settled by whoever gets the lock without waiting for it: the
-finalizer itself, or the one that holds it, who looks again after letting go.
+finalizer itself, or the one that holds it, who looks again after letting go. At the interpreter's end nothing is settled any more: modules
+may be half gone, and leases end with their process.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 
 from . import protocol
 from .connection import Broken, Connection
@@ -216,7 +219,9 @@ class Session:
         self._new_lock()
         self._connection.close()
 
-    def _settle(self) -> None:
+    def _settle(self, leaving: Callable[[], bool] = sys.is_finalizing) -> None:
+        if leaving():
+            return
         while self._ended or self._dropped or self._told or (self._closing and not (self._gave_up and (self._live or self._over))):
             if self.foreign or not self._lock.acquire(False):
                 return
