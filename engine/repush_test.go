@@ -27,10 +27,10 @@ func shuffled(seed uint64, samples, epochs, world, rank int) [][][]sample.Index 
 	return orders
 }
 
-// unordered is a cache without a recipe, its data many times larger than the window.
-func unordered(t *testing.T, layout string) (*dataset, Options) {
+// unordered is a cache without a recipe, with a window of less than 24 MiB.
+func unordered(t *testing.T, layout string, samples int) (*dataset, Options) {
 	t.Helper()
-	d := makeDataset(t, 900, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	d := makeDataset(t, samples, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	o, _ := ingested(t, d, IngestOptions{Block: 128 << 10, Memory: 24 << 20})
 	o.Layout, o.Patience = layout, 20*time.Second // a slow machine is no reason to read by index here
 	return d, o
@@ -67,7 +67,7 @@ func TestPushedAgain(t *testing.T) {
 		{"log", layoutLog, 1, 0}, {"log, broken off", layoutLog, 1, 20}, {"log, later", layoutLog, 3, 0}, {"static", layoutStatic, 1, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d, o := unordered(t, c.layout)
+			d, o := unordered(t, c.layout, 900)
 			e := open(t, o)
 			defer closeEngine(t, e)
 			client := attach(t, e)
@@ -100,7 +100,7 @@ func TestPushedAgain(t *testing.T) {
 
 // TestRankPushesLater: what is laid out for the ranks that have spoken is laid out anew with one more, as long as it is not begun.
 func TestRankPushesLater(t *testing.T) {
-	d, o := unordered(t, layoutLog)
+	d, o := unordered(t, layoutLog, 4000) // half of it is more than the window: epoch 2 is not begun while epoch 0 is read
 	e := open(t, o)
 	defer closeEngine(t, e)
 	laidOut := func(ranks ...int) {
