@@ -2,7 +2,9 @@ package caches
 
 import (
 	"fmt"
+	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,12 +36,55 @@ var fileSystems = map[uint32]struct {
 	unix.TMPFS_MAGIC: {"tmpfs", RAM}, unix.RAMFS_MAGIC: {"ramfs", RAM}, unix.HUGETLBFS_MAGIC: {"hugetlbfs", RAM},
 }
 
-// FileSystem is what a Statfs_t's Type means. One that is not known is named by its number.
-func FileSystem(magic int64) (name string, nature Nature) {
+// overFUSE are the file systems over a network that a process serves, by their names in a list of mounts (which begin with "fuse.").
+var overFUSE = map[string]bool{
+	"sshfs": true, "glusterfs": true, "ceph-fuse": true, "juicefs": true, "gcsfuse": true, "s3fs": true, "goofys": true, "geesefs": true,
+	"rclone": true, "blobfuse": true, "blobfuse2": true, "seaweedfs": true, "mfs": true, "moosefs": true, "lizardfs": true, "saunafs": true,
+	"alluxio-fuse": true, "davfs": true, "curlftpfs": true, "quobyte": true, "cvmfs2": true, "orangefs": true, "hdfs": true, "fuse_dfs": true,
+}
+
+// FileSystem is what the file system of a directory is. One that is not known is named by its number.
+func FileSystem(dir string) (name string, nature Nature, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return "unknown", Unknown, err
+	}
+	name, nature = byNumber(int64(st.Type))
+	if nature == User {
+		name, nature = byMount(name, nature, mountType(dir))
+	}
+	return name, nature, nil
+}
+
+// byNumber is what a Statfs_t's Type means.
+func byNumber(magic int64) (name string, nature Nature) {
 	if fs, ok := fileSystems[uint32(magic)]; ok { // the kernel's number is signed on some machines
 		return fs.name, fs.nature
 	}
 	return fmt.Sprintf("%#x", uint32(magic)), Unknown
+}
+
+// byMount tells those of one number apart by the type that the list of mounts gives.
+func byMount(name string, nature Nature, mounted string) (string, Nature) {
+	if served, ok := strings.CutPrefix(mounted, "fuse."); ok && overFUSE[served] {
+		return served, Network
+	}
+	return name, nature
+}
+
+// mountType is the type of the mount that a directory is on; empty if that is not told.
+func mountType(dir string) (mounted string) {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return ""
+	}
+	_, _ = mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { // without /proc nothing is told
+		if m.Major == int(unix.Major(st.Dev)) && m.Minor == int(unix.Minor(st.Dev)) {
+			mounted = m.FSType
+		}
+		return true, mounted != ""
+	})
+	return mounted
 }
 
 // Floor is what a cache leaves free of a file system by default; both are in bytes.

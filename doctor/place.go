@@ -40,7 +40,7 @@ func lookAtPlace(root fs.FS, dir string) Place {
 		p.Kind, p.Nature, p.NoWrite = "unknown", caches.Unknown, err.Error()
 		return p
 	}
-	p.Kind, p.Nature = caches.FileSystem(int64(st.Type))
+	p.Kind, p.Nature, _ = caches.FileSystem(p.Seen) // what can't be looked at was told above
 	p.Size, p.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
 	p.Floor = caches.Floor(p.Size)
 	var of unix.Stat_t

@@ -78,8 +78,7 @@ func Read(ctx context.Context, o ReadOptions) (*Reading, error) {
 	for _, e := range entries {
 		r.Bytes += int64(e.Size)
 	}
-	place := statfsOf(name)
-	r.Kind, r.Nature = place.Kind, place.Nature
+	r.Kind, r.Nature, _ = caches.FileSystem(name)
 	rand.Shuffle(len(entries), func(i, k int) { entries[i], entries[k] = entries[k], entries[i] })
 	each := (o.Time - time.Since(began)) / 2
 	var next atomic.Int64
@@ -112,15 +111,6 @@ func list(ctx context.Context, o ReadOptions) (entries []sample.Entry, name stri
 		return nil, "", fmt.Errorf("%s has too many files to list in %v: give one of its folders", src, o.Time/2)
 	}
 	return entries, src.String(), err
-}
-
-func statfsOf(path string) (p Place) {
-	p.Kind, p.Nature = "unknown", caches.Unknown
-	var st unix.Statfs_t
-	if unix.Statfs(path, &st) == nil {
-		p.Kind, p.Nature = caches.FileSystem(int64(st.Type))
-	}
-	return p
 }
 
 // readFiles lets readers read whole files, each the next one of all, for a time.

@@ -2,10 +2,13 @@ package engine
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"lcache/caches"
 )
 
 // Where temporary folders are in memory, tests may use them all the same.
@@ -31,25 +34,45 @@ func TestRefuseMemory(t *testing.T) {
 	}
 }
 
-// TestRefuseNetwork: refused by the number that the kernel gives, signed or not; what is only slow is not.
+// What is only slow is not refused.
 func TestRefuseNetwork(t *testing.T) {
-	for _, c := range []struct {
-		magic int64
-		want  string
-	}{
-		{unix.NFS_SUPER_MAGIC, "network file system (nfs)"},
-		{-0xacb2be, "network file system (cifs)"},
-		{0x0bd00bd0, "network file system (lustre)"},
-		{0x19830326, "network file system (beegfs)"},
-		{unix.EXT4_SUPER_MAGIC, ""},
-		{unix.OVERLAYFS_SUPER_MAGIC, ""},
-		{unix.FUSE_SUPER_MAGIC, ""},
-		{unix.V9FS_MAGIC, ""}, // the root of some sandboxes
-		{0x1234, ""},
-	} {
-		err := refuseKind("/cache", c.magic)
-		if want := "/cache is on a " + c.want + ": a cache belongs on a local SSD; give another --cache"; c.want != "" && (err == nil || err.Error() != want) || c.want == "" && err != nil {
-			t.Errorf("%#x: got %v, want %q", c.magic, err, c.want)
+	want := "/cache is on a network file system (nfs): a cache belongs on a local SSD; give another --cache"
+	if err := refuseKind("/cache", "nfs", caches.Network); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	for _, nature := range []caches.Nature{caches.Local, caches.Copying, caches.Layered, caches.User, caches.Unknown} {
+		if err := refuseKind("/cache", "any", nature); err != nil {
+			t.Errorf("%s: %v", nature, err)
 		}
+	}
+}
+
+// A cache is inside its source whatever links lead there, and whether its directory is there yet or not.
+func TestRefuseInside(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"data/classes", "data-too"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"linked": "data", "data/out": "../data-too"} {
+		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		cache, source string
+		refused       bool
+	}{
+		{"data", "data", true}, {"data/classes", "data", true}, {"data/new/cache", "data", true}, {"linked/cache", "data", true}, {"data/cache", "linked", true},
+		{"data-too", "data", false}, {"cache", "data", false}, {"data/cache", "data/classes", false}, {"data/out/cache", "data", false}, {"cache", "s3://bucket", false},
+	} {
+		err := refuseInside(filepath.Join(root, c.cache), filepath.Join(root, c.source))
+		if got := err != nil; got != c.refused {
+			t.Errorf("cache %s of %s: %v", c.cache, c.source, err)
+		}
+	}
+	if err := refuseInside("/cache", "/"); err == nil {
+		t.Error("everything is inside the root")
 	}
 }

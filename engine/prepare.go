@@ -28,6 +28,9 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	for _, d := range c.dirs {
+		if err := refuseInside(d, c.source.String()); err != nil {
+			return err
+		}
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the cache directory: %w", err)
 		}

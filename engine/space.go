@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -35,17 +36,33 @@ func freeSpace(dir string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// refuseFileSystem keeps caches off file systems where they make no sense. LCACHE_TMPFS=1 allows memory, for tests.
-func refuseFileSystem(dir string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", dir, err)
+// refuseInside keeps a cache out of its own source, which would list the cache's files as samples.
+func refuseInside(dir, source string) error {
+	src, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return nil // it is no directory
 	}
-	return refuseKind(dir, int64(st.Type))
+	there := dir // the part of dir that is there
+	real, err := filepath.EvalSymlinks(there)
+	for ; err != nil && there != filepath.Dir(there); real, err = filepath.EvalSymlinks(there) {
+		there = filepath.Dir(there)
+	}
+	if rel, err := filepath.Rel(src, filepath.Join(real, dir[len(there):])); err != nil || !filepath.IsLocal(rel) {
+		return nil
+	}
+	return fmt.Errorf("the cache %s is inside its source %s, which would list it as samples: give another --cache", dir, source)
 }
 
-func refuseKind(dir string, magic int64) error {
-	name, nature := caches.FileSystem(magic)
+// refuseFileSystem keeps caches off file systems where they make no sense. LCACHE_TMPFS=1 allows memory, for tests.
+func refuseFileSystem(dir string) error {
+	name, nature, err := caches.FileSystem(dir)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", dir, err)
+	}
+	return refuseKind(dir, name, nature)
+}
+
+func refuseKind(dir, name string, nature caches.Nature) error {
 	switch {
 	case nature == caches.Network:
 		return fmt.Errorf("%s is on a network file system (%s): a cache belongs on a local SSD; give another --cache", dir, name)
