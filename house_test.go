@@ -41,13 +41,14 @@ var mayImport = map[string][]string{
 	"server":     {"deliver", "engine", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
+	"cores":      nil,
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
 	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"offheap"}
+var everywhere = []string{"offheap", "cores"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}

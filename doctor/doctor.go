@@ -14,9 +14,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"runtime"
 	"slices"
 	"time"
+
+	"lcache/cores"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,7 +54,7 @@ func Look(ctx context.Context, o Options) (*Facts, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	root := os.DirFS("/")
-	f := &Facts{When: time.Now().Round(time.Second), Kernel: kernel(), CPUs: runtime.GOMAXPROCS(0)}
+	f := &Facts{When: time.Now().Round(time.Second), Kernel: kernel(), CPUs: cores.N}
 	o.Progress("kernel and memory")
 	f.Ring = lookAtRing(root, o)
 	f.Locked = lookAtLocked(root)

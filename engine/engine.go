@@ -17,11 +17,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"lcache/cores"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/logfile"
@@ -155,7 +155,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	e.ahead.Skip = e.missSkipped
 	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.loc, Sums: e.sums, Sizes: e.manifest.Sizes(),
 		Form: e.form, Scratch: e.scratch,
-		Align: e.format.Align, Block: e.format.Block, Workers: max(2, min(4, runtime.GOMAXPROCS(0))), BlockTimeout: e.opts.BlockTimeout, Logger: e.logger})
+		Align: e.format.Align, Block: e.format.Block, Workers: max(2, min(4, cores.N)), BlockTimeout: e.opts.BlockTimeout, Logger: e.logger})
 	window := deliver.Window{Chunk: e.chunk, Asked: e.asked, Coming: e.coming, Starved: e.starved, Delivered: e.delivered}
 	if e.isStatic() {
 		window.Coming, window.Starved = e.comingStatic, e.starvedStatic
@@ -203,8 +203,8 @@ func (e *Engine) Close(ctx context.Context) error {
 		e.reader.Stop()
 	}
 	err := e.pass.Close(ctx)
-	if err == nil {
-		err = e.fetcher.Close(ctx)
+	if fetchErr := e.fetcher.Close(ctx); err == nil {
+		err = fetchErr
 	}
 	if err != nil {
 		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.

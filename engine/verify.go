@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"lcache/blockio"
+	"lcache/cores"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"
@@ -53,7 +53,7 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 		o.Progress = func(Progress) {}
 	}
 	if o.Jobs <= 0 {
-		o.Jobs = 4 * runtime.GOMAXPROCS(0)
+		o.Jobs = 4 * cores.N
 	}
 	c, err := openCore(o.Dirs, o.IO, 0, layoutLog, o.Logger)
 	if err != nil {

@@ -57,10 +57,13 @@ type Fetcher struct {
 	Options
 	Stats Stats
 
-	jobs   chan struct{} // a token for each read from the source
-	logs   chan struct{} // a token for each read by place
-	packed *packedMemory // nil without compression
-	late   sync.WaitGroup
+	reads   chan *read    // from the source, to a reader that is idle
+	readers atomic.Int64  // at most Jobs, but for the moment of asking
+	leave   func()        // closes left
+	left    chan struct{} // closed when readers are to end
+	logs    chan struct{} // a token for each read by place
+	packed  *packedMemory // nil without compression
+	late    sync.WaitGroup
 }
 
 // ErrNoRoom says that side memory had no room for a request before its deadline.
@@ -84,15 +87,17 @@ func New(o Options) *Fetcher {
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 30 * time.Second
 	}
-	f := &Fetcher{Options: o, jobs: make(chan struct{}, o.Jobs), logs: make(chan struct{}, 64)}
+	f := &Fetcher{Options: o, reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64)}
+	f.leave = sync.OnceFunc(func() { close(f.left) })
 	if o.Form != nil {
 		f.packed = newPackedMemory(o.PackedBytes)
 	}
 	return f
 }
 
-// Close waits for late answers, at most until ctx ends.
+// Close ends idle readers and waits for late answers, at most until ctx ends.
 func (f *Fetcher) Close(ctx context.Context) error {
+	f.leave()
 	done := make(chan struct{})
 	go func() { f.late.Wait(); close(done) }()
 	select {

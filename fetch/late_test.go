@@ -183,6 +183,36 @@ func TestSourceDeadlineCoversTheWaitForAJob(t *testing.T) {
 	close(hung)
 }
 
+// As many samples are read at once as there are jobs, and never more; whoever comes too early gets a reader in the end.
+func TestSourceJobs(t *testing.T) {
+	const n, jobs = 60, 3
+	b, _ := newBed(t, n, 0, fetch.Options{Jobs: jobs})
+	var reading atomic.Int64
+	var once sync.Once
+	all := make(chan struct{})
+	b.Source.Before(func(context.Context, sample.Entry, []byte) error {
+		defer reading.Add(-1)
+		switch k := reading.Add(1); {
+		case k == jobs:
+			once.Do(func() { close(all) })
+		case k > jobs:
+			t.Errorf("%d samples are read at once", k)
+		}
+		<-all
+		return nil
+	})
+	var wg sync.WaitGroup
+	for i := range sample.Index(n) {
+		wg.Go(func() {
+			data := make([]byte, 3000)
+			if _, err := b.Fetcher.Source(context.Background(), i, data); err != nil || !b.Is(i, data) {
+				t.Errorf("sample %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // While a device is aside the source is used; when it answers again, so does the log.
 func TestLogAnswersAgain(t *testing.T) {
 	b, _ := newBedOn(t, 8, 6, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: soon, ProbeAfter: time.Millisecond})

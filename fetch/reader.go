@@ -2,10 +2,10 @@ package fetch
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 
+	"lcache/cores"
 	"lcache/sample"
 	"lcache/staging"
 )
@@ -117,7 +117,7 @@ func NewReader(f *Fetcher, o ReaderOptions) *Reader {
 	r.landing = sync.NewCond(&r.mu)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.listing.Go(r.list)
-	for range max(2, min(4, runtime.GOMAXPROCS(0))) {
+	for range max(2, min(4, cores.N)) {
 		r.workers.Go(r.verify)
 	}
 	return r

@@ -100,34 +100,23 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.SourceTimeout)
-	select {
-	case f.jobs <- struct{}{}:
-	case <-ctx.Done():
+	r := &read{ctx: ctx, cancel: cancel, entry: entry, dst: dst, done: make(chan struct{})}
+	if err := f.start(r); err != nil {
 		cancel()
-		return nil, f.waited(index, f.Options.Source.String(), ctx.Err())
+		return nil, f.waited(index, f.Options.Source.String(), err)
 	}
-	done := make(chan struct{})
-	var readErr error
-	f.late.Add(1)
-	go func() {
-		defer f.late.Done()
-		defer cancel()
-		readErr = f.Options.Source.Read(ctx, entry, dst)
-		<-f.jobs
-		close(done)
-	}()
 	select {
-	case <-done:
+	case <-r.done:
 	case <-ctx.Done():
 		select {
-		case <-done: // a source that honours ctx is back at once
+		case <-r.done: // a source that honours ctx is back at once
 		case <-time.After(50 * time.Millisecond):
 			f.Stats.Timeouts.Add(1)
-			return done, f.waited(index, f.Options.Source.String(), ctx.Err())
+			return r.done, f.waited(index, f.Options.Source.String(), ctx.Err())
 		}
 	}
-	if readErr != nil {
-		return nil, readErr
+	if r.err != nil {
+		return nil, r.err
 	}
 	f.Stats.SourceReads.Add(1)
 	f.Stats.SourceBytes.Add(int64(len(dst)))
@@ -141,6 +130,53 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 		f.Keep(index, dst)
 	}
 	return nil, nil
+}
+
+// read is one read from the source, which may outlast the wait for it.
+type read struct {
+	ctx    context.Context // of this read alone
+	cancel context.CancelFunc
+	entry  sample.Entry
+	dst    []byte
+	err    error
+	done   chan struct{} // closed when err is set and dst is no longer written to
+}
+
+// start gives a read to a reader: one that is idle, a new one while there are fewer than Jobs, else the first that becomes idle.
+// They stay until Close: to make a goroutine for each read, and to let its stack grow, costs a tenth of what a small sample does in all.
+func (f *Fetcher) start(r *read) error {
+	select {
+	case f.reads <- r:
+		return nil
+	default:
+	}
+	if f.readers.Add(1) <= int64(f.Jobs) {
+		f.late.Add(1)
+		go f.readOn(r)
+		return nil
+	}
+	f.readers.Add(-1)
+	select {
+	case f.reads <- r:
+		return nil
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
+}
+
+// readOn carries out a read, and then those that come while it is idle.
+func (f *Fetcher) readOn(r *read) {
+	defer f.late.Done()
+	for {
+		r.err = f.Options.Source.Read(r.ctx, r.entry, r.dst)
+		close(r.done)
+		r.cancel()
+		select {
+		case r = <-f.reads:
+		case <-f.left:
+			return
+		}
+	}
 }
 
 func (f *Fetcher) waited(index sample.Index, on string, err error) error {

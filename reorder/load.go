@@ -2,6 +2,7 @@ package reorder
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lcache/sample"
@@ -149,22 +150,25 @@ func (l *load) routed(index sample.Index) bool {
 	return !ok
 }
 
-// supplyAll brings the missing samples.
+// supplyAll brings the missing samples, as many at a time as the source is read with.
 func (l *load) supplyAll(missing []sample.Index) {
 	var wg sync.WaitGroup
-	for _, index := range missing {
-		wg.Add(1)
-		l.beside(func() {
-			defer wg.Done()
-			off, inSlot := l.reserve(uint64(l.p.Sizes[index]))
-			l.p.supply(l, index, off, inSlot, true)
-			l.p.Staging.Notify()
+	var next atomic.Int64
+	for range min(len(missing), cap(l.turn)) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(missing)); i = next.Add(1) - 1 {
+				l.turn <- struct{}{}
+				off, inSlot := l.reserve(uint64(l.p.Sizes[missing[i]]))
+				l.p.supply(l, missing[i], off, inSlot, true)
+				<-l.turn
+				l.p.Staging.Notify()
+			}
 		})
 	}
 	wg.Wait()
 }
 
-// beside supplies a sample in a goroutine of its own, as many at a time as the source is read with.
+// beside supplies a sample in a goroutine of its own, in its turn.
 func (l *load) beside(supply func()) {
 	l.turn <- struct{}{}
 	go func() {

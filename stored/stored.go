@@ -12,11 +12,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 
 	"github.com/pierrec/lz4/v4"
 
+	"lcache/cores"
 	"lcache/sample"
 )
 
@@ -53,7 +53,7 @@ type packer struct {
 // New makes the Form of a dataset. Samples are padded to align bytes in the log, which has room for this many bytes of them; what
 // lengths knows already counts.
 func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64) *Form {
-	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, packers: make(chan *packer, min(8, runtime.GOMAXPROCS(0))),
+	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, packers: make(chan *packer, min(8, cores.N)),
 		large: make(chan *packer, 1)}
 	f.large <- &packer{}
 	for range cap(f.packers) {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"lcache/cores"
 	"lcache/doctor"
 	"lcache/engine"
 	"lcache/server"
@@ -79,7 +79,7 @@ type benchEpoch struct {
 }
 
 func (b *bench) run(ctx context.Context) (r *benchReport, err error) {
-	r = &benchReport{Dirs: b.o.engine.Dirs, CPUs: runtime.GOMAXPROCS(0)}
+	r = &benchReport{Dirs: b.o.engine.Dirs, CPUs: cores.N}
 	if err := b.settle(ctx, r); err != nil {
 		return nil, err
 	}

@@ -7,17 +7,11 @@ package main
 
 import (
 	"os"
-	"runtime"
+
+	"lcache/cores"
 )
 
-// waiting is how many threads more than the cores may run Go code. A goroutine that waits in a file read keeps its turn until the
-// runtime's monitor takes it away, up to 10 ms later. Without spare turns a few slow files, of the 16 that are read at once, hold
-// up all others and delivery with them.
-const waiting = 8
-
 func main() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
-	}
+	cores.Spare()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

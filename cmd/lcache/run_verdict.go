@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"runtime"
 	"strings"
 
+	"lcache/cores"
 	"lcache/engine"
 )
 
@@ -188,7 +188,7 @@ func factsOf(s engine.Status, ready, disk float64) runFacts {
 	}
 	j := s.Jobs[0]
 	f.Samples, f.Ready, f.Recipe, f.Source = j.SamplesDelivered, ready, j.Recipe, j.Source
-	f.Loop, f.LoopWait, f.Decode, f.Workers, f.CPUs = j.LoopSeconds, j.LoopWaitSeconds, j.DecodeSeconds, j.LoopWorkers, runtime.NumCPU()
+	f.Loop, f.LoopWait, f.Decode, f.Workers, f.CPUs = j.LoopSeconds, j.LoopWaitSeconds, j.DecodeSeconds, j.LoopWorkers, cores.N
 	for _, r := range j.Ranks {
 		if r.LoopWaitSeconds != nil {
 			f.Loops++

@@ -1,0 +1,20 @@
+package cores
+
+import (
+	"runtime"
+	"testing"
+)
+
+func TestSpare(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	t.Setenv("GOMAXPROCS", "3")
+	before := runtime.GOMAXPROCS(0)
+	if Spare(); runtime.GOMAXPROCS(0) != before {
+		t.Errorf("%d turns, %d were asked for by the environment", runtime.GOMAXPROCS(0), before)
+	}
+	t.Setenv("GOMAXPROCS", "")
+	n := N
+	if Spare(); runtime.GOMAXPROCS(0) != n+waiting || N != n {
+		t.Errorf("%d turns for %d cores", runtime.GOMAXPROCS(0), n)
+	}
+}
