@@ -89,6 +89,10 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 	}
 	// A sort that was cut off is ended first: until then what it left behind lies in the places that new samples need.
 	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.otherHolds(held.Slot())) {
+		if in.waits() {
+			in.report.Already = int64(in.stored())
+			return true, nil
+		}
 		if err := in.finishOld(ctx); err != nil {
 			return false, err
 		}
@@ -131,6 +135,13 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 	epoch := uint32(0)
 	in.target, err = c.begin(0, in.line, order, epoch)
 	return false, err
+}
+
+// waits reports whether the log stays as it is until a client says the order, which without a recipe is theirs to say: it may be the one that
+// the log is in. Nothing is read now, so nothing needs the places that a sort which was cut off still holds.
+func (in *ingest) waits() bool {
+	c := in.core
+	return c.schedule.replay == nil && !in.static() && !c.leftOlder() && (in.NoPrefill || c.complete(in.Share, in.Shares))
 }
 
 // static reports whether samples are to stay where they are packed: then they are packed in the source's order, so that those that cross

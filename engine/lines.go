@@ -52,7 +52,7 @@ func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 		return el, nil // the order of its samples may have kept its name, but not their number
 	}
 	order, epoch := (*epochOrder)(nil), -1
-	if e.schedule.replay != nil && e.schedule.exists(int(h.Epoch)) {
+	if e.schedule.whole(int(h.Epoch), e.opts.LateEpoch) {
 		o, err := e.schedule.order(int(h.Epoch))
 		if err != nil {
 			return nil, err
@@ -110,14 +110,12 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 			found[0], found[1] = found[1], found[0]
 		}
 		if found[1].geo == nil {
-			// The newer is for an order that nobody knows any more: it can't be completed. What only it has is read again.
-			e.logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
-			e.forgetSlot(found[1].line.Slot)
-			if err := e.store.Drop(found[1].line.Slot); err != nil {
-				return err
+			e.stray, found = found[1], found[:1]
+			if forced != nil || e.schedule.replay != nil {
+				if err := e.dropStray(); err != nil {
+					return err
+				}
 			}
-			delete(e.lines, found[1].line.ID)
-			found = found[:1]
 		}
 	}
 	if len(found) == 2 {
@@ -131,7 +129,7 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 		e.segs = make([]segState, e.cur.line.Log.Header().Segments)
 		e.reading = max(e.cur.epoch, 0)
 	}
-	if e.tgt == nil && forced == nil {
+	if e.tgt == nil && e.stray == nil && forced == nil {
 		e.startFilling(e.cur)
 	}
 	return nil
@@ -243,7 +241,7 @@ func (e *Engine) retire() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, el := range e.lines {
-		if el != e.cur && el != e.tgt && !alive[id] {
+		if el != e.cur && el != e.tgt && el != e.stray && !alive[id] {
 			delete(e.lines, id)
 			if el.geo != nil {
 				el.geo.Free()

@@ -23,7 +23,8 @@ import (
 )
 
 // TestModel drives the engine with random operations from a seed, and compares every answer with the source: batches of several
-// ranks in any epoch, requests by index, pushed orders, clients that leave, restarts with other memory, and damage to the arena.
+// ranks in any epoch, requests by index, pushed orders, jobs without a recipe whose orders are told again after each restart, clients
+// that leave, restarts in another layout, and damage to the arena.
 // LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
 func TestModel(t *testing.T) {
 	ops, runs := 400, 6
@@ -58,6 +59,8 @@ type model struct {
 	replay  *shuffle.Replay
 	at      []deliver.Position // by rank: where it is
 	pushed  map[deliver.Position][]sample.Index
+	again   *IngestOptions  // without a recipe: what may be done before a restart, as each opening by a client does
+	told    map[[2]int]bool // without a recipe: epochs and ranks whose orders this server has heard
 	log     []string
 	damaged bool
 }
@@ -87,12 +90,17 @@ func newModel(t *testing.T, seed uint64) *model {
 	}, content)
 	world := []int{1, 2, 3, 8}[r.IntN(4)]
 	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
-	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: 200 << 20, NoPrefill: r.IntN(3) == 0, Compress: compress,
+	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: []int64{200 << 20, 0}[r.IntN(2)], NoPrefill: r.IntN(3) == 0, Compress: compress,
 		Layout: []string{layoutLog, layoutStatic}[r.IntN(2)]}
 	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20
 	}
+	if r.IntN(3) == 0 {
+		in.Job = Job{World: world}
+		m.again = &in
+	}
 	m.opts, _ = ingested(t, m.d, in)
+	in.Dirs, in.NoPrefill = m.opts.Dirs, true
 	m.opts.Patience = time.Duration(1+r.IntN(50)) * time.Millisecond
 	m.opts.LateEpoch = time.Duration(50+r.IntN(500)) * time.Millisecond
 	m.opts.Timeout = 20 * time.Second
@@ -151,7 +159,7 @@ func (m *model) run(ops int) {
 func (m *model) start() {
 	m.note("open with layout %q", m.opts.Layout)
 	m.e = open(m.t, m.opts)
-	m.pushed = map[deliver.Position][]sample.Index{}
+	m.pushed, m.told = map[deliver.Position][]sample.Index{}, map[[2]int]bool{}
 	m.clients = nil
 	for range 1 + m.r.IntN(3) {
 		m.clients = append(m.clients, &modelClient{c: attach(m.t, m.e)})
@@ -201,6 +209,9 @@ func (m *model) batch() {
 		return
 	}
 	mc := m.client()
+	if m.again != nil {
+		m.tell(at.Epoch)
+	}
 	m.note("chunk %+v", at)
 	b, err := mc.c.Chunk(context.Background(), at.Epoch, at.Rank, at.Batch)
 	if errors.Is(err, io.EOF) {
@@ -218,6 +229,26 @@ func (m *model) batch() {
 	}
 	m.keep(mc, b)
 	m.at[rank].Batch++
+}
+
+// tell says the orders that the model replays of an epoch, and maybe of the next, as far as nobody has said others.
+func (m *model) tell(epoch int) {
+	for epoch := epoch; epoch < min(epoch+1+m.r.IntN(2), m.job.Epochs); epoch++ {
+		for rank := range m.at {
+			if m.told[[2]int{epoch, rank}] {
+				continue
+			}
+			order, err := m.replay.Rank(epoch, rank, nil)
+			if err != nil {
+				m.fail("replay: %v", err)
+			}
+			m.note("tell epoch %d rank %d", epoch, rank)
+			if err := m.e.Push(os.Getpid(), epoch, rank, slices.Collect(slices.Chunk(order, m.job.BatchSize))); err != nil {
+				m.fail("push: %v", err)
+			}
+			m.told[[2]int{epoch, rank}] = true
+		}
+	}
 }
 
 func (m *model) hasPush(epoch, rank int) bool {
@@ -313,6 +344,7 @@ func (m *model) push() {
 		if err := m.e.Push(os.Getpid(), epoch, rank, batches); err != nil {
 			m.fail("push: %v", err)
 		}
+		m.told[[2]int{epoch, rank}] = true
 		for at := range m.pushed {
 			if at.Epoch == epoch && at.Rank == rank {
 				delete(m.pushed, at)
@@ -374,6 +406,10 @@ func (m *model) restart() {
 	}
 	if m.r.IntN(3) == 0 { // samples that stay where they are can be moved on from there, and the reverse
 		m.opts.Layout = []string{layoutLog, layoutStatic}[m.r.IntN(2)]
+	}
+	if m.again != nil && m.r.IntN(2) == 0 {
+		m.note("ingest")
+		ingested(m.t, m.d, *m.again)
 	}
 	m.start()
 }

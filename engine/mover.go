@@ -15,6 +15,8 @@ type actionKind uint8
 const (
 	actWait actionKind = iota
 	actLoad
+	actRecognize
+	actJoin
 	actBegin
 	actSwap
 )
@@ -40,6 +42,10 @@ func (e *Engine) move() {
 		switch act.kind {
 		case actLoad:
 			moved = e.load(act)
+		case actRecognize:
+			moved = e.recognize(act.next)
+		case actJoin:
+			moved = e.joinStray()
 		case actBegin:
 			moved = e.beginTarget(act.next)
 		case actSwap:
@@ -68,7 +74,16 @@ func (e *Engine) plan() action {
 	}
 	e.updateReading()
 	if e.tgt == nil {
+		if el := e.unrecognized(); el != nil {
+			return action{kind: actRecognize, next: el}
+		}
 		if n := e.next(); n >= 0 && e.mayLayOut() {
+			if e.stray != nil && e.loading > 0 {
+				return action{}
+			}
+			if e.stray != nil {
+				return action{kind: actJoin}
+			}
 			// Loading without a target would have to be done again; a layout takes a second at 14 M samples, the first time.
 			if el := e.built[n]; el == nil {
 				e.prepare(n)

@@ -108,6 +108,13 @@ func (s *schedule) whole(epoch int, patience time.Duration) bool {
 	return true
 }
 
+// times is how often pushes have changed an epoch's order.
+func (s *schedule) times(epoch int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told[epoch]
+}
+
 // keepOrders is how many epochs' orders stay in memory: the one before, the one read, the one written, the one after.
 const keepOrders = 4
 

@@ -18,6 +18,7 @@ type epochLine struct {
 	line  *reorder.Line   // nil until it has a Logfile
 	route *reorder.Router // while it is the target
 	stale bool            // its order was changed while it was begun
+	tried int             // how often its epoch's order had been said when it was last compared with this Logfile
 }
 
 type segState uint8
@@ -33,6 +34,7 @@ const (
 // is not known; then cur stays as it is.
 type state struct {
 	cur, tgt *epochLine
+	stray    *epochLine // recovered beside cur, while there is no tgt: it was being filled for an order that nobody has said yet
 	segs     []segState // of cur
 	loading  int
 	drained  bool // the pass goes on undelivered

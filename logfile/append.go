@@ -83,6 +83,16 @@ func (l *Logfile) room(seg int, need uint64) (uint64, error) {
 	return off, nil
 }
 
+// Room is how many samples a segment can still take at most, and how many bytes of them.
+func (l *Logfile) Room(seg int) (samples int, bytes uint64) {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	samples = int(l.head.Starts[seg+1]-l.head.Starts[seg]) - int(sg.n)
+	bytes = uint64(max(int(l.head.SegmentBlocks)-len(sg.blocks), 0)) * uint64(l.head.Block)
+	return samples, bytes
+}
+
 // lastLocked returns nil while the segment has no block.
 func (sg *segment) lastLocked() *block {
 	if len(sg.blocks) == 0 {

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"lcache/sample"
+)
+
+// brokenOff is a cache without a recipe whose server was stopped in the middle of epoch 2 of the orders given, with the log half sorted
+// for epoch 3.
+func brokenOff(t *testing.T, compress string, orders [][][]sample.Index, content func(*rand.Rand, int, []byte)) (*dataset, IngestOptions, Options) {
+	t.Helper()
+	d := makeDatasetOf(t, brokenOffSamples, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) }, content)
+	in := IngestOptions{Block: 128 << 10, Memory: 24 << 20, Compress: compress}
+	if compress != "" {
+		in.Memory = 64 << 20
+	}
+	o, _ := ingested(t, d, in)
+	in.Dirs = o.Dirs
+	o.Layout, o.Patience = layoutLog, 20*time.Second // a slow machine is no reason to read by index here
+	e := open(t, o)
+	c := attach(t, e)
+	d.push(t, e, 0, 0, 4, orders)
+	for epoch := range 2 {
+		d.readPushed(t, e, c, epoch, 0, orders)
+	}
+	for batch := range len(orders[2]) / 2 {
+		b, err := c.Chunk(context.Background(), 2, 0, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release(b.Lease)
+	}
+	closeEngine(t, e)
+	return d, in, o
+}
+
+const brokenOffSamples = 2000
+
+// TestResumed: a job without a recipe that goes on after a restart says the orders that it was in, and finds its log laid out for them: the source
+// is not read, and hardly anything by index. Regression: the ingest before it sorted the whole log into the source's own order, and what only the
+// newer Logfile held was read from the source again.
+func TestResumed(t *testing.T) {
+	orders := shuffled(1, brokenOffSamples, 5, 1, 0)
+	d, in, o := brokenOff(t, "", orders, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	in.NoPrefill = true
+	if _, rep := ingested(t, d, in); rep.Resorted {
+		t.Error("ingest has sorted a log whose order is the client's to say")
+	}
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	d.push(t, e, 0, 2, 5, orders)
+	half := len(orders[2]) / 2
+	got, err := d.readRank(e, c, 2, 0, half)
+	if err != nil || !slices.Equal(got, slices.Concat(orders[2][half:]...)) {
+		t.Fatalf("the rest of epoch 2 is in another order than the one pushed: %v", err)
+	}
+	for epoch := 3; epoch < 5; epoch++ {
+		d.readPushed(t, e, c, epoch, 0, orders)
+	}
+	if s := noSource(t, e); s.RandomReads > int64(len(d.bytes)/4) {
+		t.Errorf("%d of %d samples read by index: the log was laid out for them", s.RandomReads, len(d.bytes))
+	}
+}
+
+// TestBegunAnew: a job that begins again from epoch 0, in other orders, after another was broken off in the middle of an epoch, finds all that the two
+// Logfiles hold, and has its order laid out before long.
+func TestBegunAnew(t *testing.T) {
+	for _, compress := range []string{"", "lz4"} {
+		t.Run("compress="+compress, func(t *testing.T) {
+			d, in, o := brokenOff(t, compress, shuffled(1, brokenOffSamples, 4, 1, 0), mostlyWords)
+			in.NoPrefill = true
+			ingested(t, d, in)
+			e := open(t, o)
+			defer closeEngine(t, e)
+			c := attach(t, e)
+			orders := shuffled(2, brokenOffSamples, 6, 1, 0)
+			byIndex := 0
+			for epoch := range 4 {
+				d.push(t, e, 0, epoch, epoch+2, orders)
+				byIndex = d.readPushed(t, e, c, epoch, 0, orders)
+			}
+			if byIndex > len(d.bytes)/4 {
+				t.Errorf("in the fourth epoch %d of %d samples are read by index, want hardly any", byIndex, len(d.bytes))
+			}
+			// Samples of other sizes than a segment was laid out for may find no room in any.
+			if s := e.Status().Jobs[0]; s.SourceReads > int64(len(d.bytes)/50) || s.ReorderDropped != 0 || s.CorruptSamples != 0 {
+				t.Errorf("%d reads from the source, %d dropped, %d corrupt: want next to none", s.SourceReads, s.ReorderDropped, s.CorruptSamples)
+			}
+			t.Logf("%d samples were read from the source again", e.Status().Jobs[0].SourceReads)
+		})
+	}
+}
