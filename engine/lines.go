@@ -111,11 +111,6 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 		}
 		if found[1].geo == nil {
 			e.stray, found = found[1], found[:1]
-			if forced != nil || e.schedule.replay != nil {
-				if err := e.dropStray(); err != nil {
-					return err
-				}
-			}
 		}
 	}
 	if len(found) == 2 {
@@ -128,6 +123,11 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 		e.cur = found[0]
 		e.segs = make([]segState, e.cur.line.Log.Header().Segments)
 		e.reading = max(e.cur.epoch, 0)
+	}
+	if e.stray != nil && forced != nil && e.inForcedOrder() { // to join them would undo the order
+		if err := e.dropStray(); err != nil {
+			return err
+		}
 	}
 	if e.tgt == nil && e.stray == nil && forced == nil {
 		e.startFilling(e.cur)

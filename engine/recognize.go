@@ -11,11 +11,12 @@ import (
 )
 
 // A server without a recipe learns its orders from clients, and after a restart none has spoken yet. The Logfiles that it finds are
-// nameless until one does: a job that is resumed says the order that it was in, and goes on in a log that is laid out for it.
+// nameless until one does: a job that is resumed says the order that it was in, and goes on in a log that is laid out for it. Where the
+// newer of two stays nameless, because another job has begun, they are made one, so that the next order can be laid out in the other slot.
 
 // unrecognized is a Logfile that may be in an order which is known by now; nil: there is none. e.mu is held.
 func (e *Engine) unrecognized() *epochLine {
-	if e.forced != nil || e.schedule.replay != nil || e.tgt != nil || e.loading > 0 {
+	if e.forced != nil || e.tgt != nil || e.loading > 0 {
 		return nil
 	}
 	for _, el := range []*epochLine{e.cur, e.stray} {
@@ -94,10 +95,13 @@ const worthJoining = 0.1
 func (e *Engine) joinStray() bool {
 	el := e.stray
 	old, log := e.cur.line.Log, el.line.Log
-	if float64(log.Held()) >= worthJoining*float64(log.Held()+old.Held()) {
+	if !log.IsOlder() && float64(log.Held()) >= worthJoining*float64(log.Held()+old.Held()) {
 		geo, err := e.joined(el.line, e.cur.line)
 		if err == nil {
 			known := &epochLine{epoch: -1, geo: geo, line: &reorder.Line{Log: log, Slot: el.line.Slot, Order: geo.Order, Starts: geo.Starts}}
+			if e.forced != nil {
+				known.line.Order = nil // what it lacks is ingest's to read
+			}
 			if err = e.aim(known); err == nil {
 				e.fillOn(known)
 				return true

@@ -96,3 +96,19 @@ func TestBegunAnew(t *testing.T) {
 		})
 	}
 }
+
+// TestIngestedAfterBrokenOff: an ingest that knows the order sorts what both Logfiles hold into it, and reads next to nothing.
+func TestIngestedAfterBrokenOff(t *testing.T) {
+	d, in, o := brokenOff(t, "", shuffled(1, brokenOffSamples, 4, 1, 0), func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	in.Job = samplerJob(2, 16, 1, false)
+	_, rep := ingested(t, d, in)
+	if rep.ReadSamples > int64(len(d.bytes)/50) || rep.StoredSamples != len(d.bytes) || !rep.Resorted {
+		t.Errorf("%d of %d samples were read from the source, %d are stored; re-sorted: %v", rep.ReadSamples, len(d.bytes), rep.StoredSamples, rep.Resorted)
+	}
+	e := open(t, o)
+	defer closeEngine(t, e)
+	d.readEpochs(t, e, in.Job, 0, 2)
+	if s := noSource(t, e); s.RandomReads > int64(len(d.bytes)/4) {
+		t.Errorf("%d samples read by index", s.RandomReads)
+	}
+}
