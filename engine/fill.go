@@ -90,7 +90,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 	// A sort that was cut off is ended first: until then what it left behind lies in the places that new samples need.
 	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.otherHolds(held.Slot())) {
 		if in.waits() {
-			in.report.Already = int64(in.stored())
+			in.target, in.report.Already = held, int64(in.stored())
 			return true, nil
 		}
 		if err := in.finishOld(ctx); err != nil {

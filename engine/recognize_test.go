@@ -48,8 +48,8 @@ func TestResumed(t *testing.T) {
 	orders := shuffled(1, brokenOffSamples, 5, 1, 0)
 	d, in, o := brokenOff(t, "", orders, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
 	in.NoPrefill = true
-	if _, rep := ingested(t, d, in); rep.Resorted {
-		t.Error("ingest has sorted a log whose order is the client's to say")
+	if _, rep := ingested(t, d, in); rep.Resorted || rep.Already != brokenOffSamples || rep.Segments == 0 {
+		t.Errorf("ingest has sorted a log whose order is the client's to say, or says so: %+v", rep)
 	}
 	e := open(t, o)
 	defer closeEngine(t, e)
