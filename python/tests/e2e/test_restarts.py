@@ -3,7 +3,9 @@
 LCACHE_KILLS is how often each is killed (12), LCACHE_SEED says where.
 """
 
+import itertools
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -12,6 +14,8 @@ import time
 import pytest
 import realserver
 from processes import DEADLINE, read_in_processes
+
+import lcache
 
 KILLS = int(os.environ.get("LCACHE_KILLS", "12"))
 
@@ -158,6 +162,47 @@ def test_kills_of_the_server(prepare, reader, small, draw, part):
     cache.stop()
     report = cache.verify()
     assert (report["corrupt"], report["different"]) == (0, 0)
+
+
+def test_kills_without_a_recipe(small, disk, monkeypatch, draw):
+    """A job that says its orders itself, from a server of its own that is killed anywhere. The next job goes on where it was, or begins anew in
+    other orders; each finds the log in an order that nobody has said yet, or two Logfiles of a pass that was broken off."""
+    monkeypatch.setenv("LCACHE_BIN", realserver.BINARY)
+    monkeypatch.setenv("LCACHE_LINGER", "20")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", disk)
+    size, steps = 8, -(-len(small) // 8)
+    seed = epoch = at = reads = 0
+
+    def order(epoch):
+        indices = list(range(len(small)))
+        random.Random(f"{seed} {epoch}").shuffle(indices)
+        return [indices[i : i + size] for i in range(0, len(indices), size)]
+
+    for kill in range(KILLS // 2):
+        with lcache.open(small.root, os.path.join(disk, "caches")) as job:
+            for e in (epoch, epoch + 1):
+                job.push_order(e, 0, order(e))
+            for _ in range(draw.randrange(1, steps)):
+                if at == steps:
+                    epoch, at = epoch + 1, 0
+                    job.push_order(epoch + 1, 0, order(epoch + 1))
+                (batch,) = itertools.islice(job.epoch(epoch, start=at), 1)
+                assert list(batch.indices) == order(epoch)[at], f"kill {kill}, epoch {epoch} batch {at}"
+                for i, sample in zip(batch.indices, batch.samples):
+                    assert sample == small.contents[i], f"kill {kill}, epoch {epoch} batch {at}: sample {i}"
+                at += 1
+            now = job.stats()["jobs"][0]
+            assert (now["corrupt_samples"], now["divergences"]) == (0, 0)
+            reads += now["source_reads"]
+            pid = job.pid
+            del batch, sample
+        time.sleep(draw.uniform(0, 0.05))
+        os.kill(pid, signal.SIGKILL)
+        while os.path.exists(f"/proc/{pid}"):
+            time.sleep(0.01)
+        if draw.randrange(4) == 0:
+            seed, epoch, at = seed + 1, 0, 0
+    print(f"{KILLS // 2} kills, {reads} samples read from the source, of {len(small)}")
 
 
 def test_kills_of_recovery(prepare, small, draw):
