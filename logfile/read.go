@@ -111,6 +111,18 @@ func (l *Logfile) Counts(index sample.Index) bool {
 	return found
 }
 
+// Gone is how many blocks at the beginning of a segment's string are lost or freed. It only grows.
+func (l *Logfile) Gone(seg int) int {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	n := 0
+	for n < len(sg.blocks) && !sg.blocks[n].state.alive() {
+		n++
+	}
+	return n
+}
+
 // ReadBlock reads block j of a segment into dst and calls done once: on this goroutine if the bytes are in memory or the block is
 // gone (ErrHole, ErrFreed) or out of reach (ErrAside), else on a goroutine of the engine, which done must not hold up. dst begins at a multiple of 4096 and has
 // the length of a block, or for a shorter last block at least its used length rounded up to 4096; what lies behind

@@ -56,8 +56,10 @@ type load struct {
 	finishes []bool
 	popped   int // tasks [0, popped) are done, in order
 	ends     []uint64
-	open     int // tasks, supplies and the reading itself, not yet done
-	room     uint64
+	open     int    // tasks, supplies and the reading itself, not yet done
+	room     uint64 // of the slot, from here on no block is read to; nor are they to [used, front), because they are gone
+	used     uint64
+	front    uint64
 	watch    *time.Timer
 }
 
@@ -79,6 +81,12 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 	if p.Form != nil {
 		l.bufs = make([][]byte, n)
 		l.place()
+	} else {
+		gone := uint64(line.Log.Gone(seg))
+		if len(l.arrivals) > 0 { // which may have been lost since they were listed
+			gone = min(gone, l.arrivals[0].off/uint64(p.Block))
+		}
+		l.front = gone * uint64(p.Block)
 	}
 	missing := l.missing()
 	p.loads.Add(1)
@@ -181,6 +189,10 @@ func (l *load) beside(supply func()) {
 func (l *load) reserve(size uint64) (uint64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if off := l.used; off+l.p.padded(size) <= l.front {
+		l.used += l.p.padded(size)
+		return off, true
+	}
 	end := l.room + l.p.padded(size)
 	if end > uint64(len(l.mem)) {
 		return 0, false
