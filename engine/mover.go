@@ -322,6 +322,7 @@ func (e *Engine) swap() bool {
 	e.cur.route = nil
 	e.segs = make([]segState, e.cur.geo.Segments())
 	e.drained = false
+	e.paused, e.matched = false, 1 // how the old log fitted says nothing of this one, and who waits for it does not ask again
 	for _, r := range e.ranks {
 		r.hungry = false
 		if r.at(e.schedule) == e.cur.epoch {

@@ -62,6 +62,7 @@ func (e *Engine) readOn(known *epochLine) {
 	e.adopt(known)
 	e.cur = known
 	e.segs = make([]segState, known.geo.Segments())
+	e.paused, e.matched = false, 1
 	for _, r := range e.ranks {
 		if r.at(e.schedule) == known.epoch {
 			r.late, r.hungry = false, false // it was late for a log whose order was not known

@@ -83,7 +83,7 @@ func TestBegunAnew(t *testing.T) {
 			byIndex := 0
 			for epoch := range 4 {
 				d.push(t, e, 0, epoch, epoch+2, orders)
-				byIndex = d.readPushed(t, e, c, epoch, 0, orders)
+				byIndex, _ = d.readPushed(t, e, c, epoch, 0, orders)
 			}
 			if byIndex > len(d.bytes)/4 {
 				t.Errorf("in the fourth epoch %d of %d samples are read by index, want hardly any", byIndex, len(d.bytes))
