@@ -17,9 +17,9 @@ import (
 	"slices"
 	"time"
 
-	"lcache/cores"
-
 	"golang.org/x/sys/unix"
+
+	"lcache/cores"
 )
 
 // Options of Look.

@@ -194,6 +194,18 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 // Close ends the requests, the pass and the mover, makes what is in memory durable, and gives everything back, in that order. The
 // error is the first that concerns the log; ctx bounds the wait for a disk or source that does not answer.
 func (e *Engine) Close(ctx context.Context) error {
+	if err := e.halt(ctx); err != nil {
+		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.
+		return errors.Join(err, e.store.Close())
+	}
+	err := e.core.close()
+	e.freeScratch()
+	e.staging.Close()
+	return err
+}
+
+// halt ends all that reads and moves. After an error somebody may still write into staging.
+func (e *Engine) halt(ctx context.Context) error {
 	e.deliver.Close()
 	e.cancel()
 	e.mover.Wait()
@@ -206,13 +218,6 @@ func (e *Engine) Close(ctx context.Context) error {
 	if fetchErr := e.fetcher.Close(ctx); err == nil {
 		err = fetchErr
 	}
-	if err != nil {
-		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.
-		return errors.Join(err, e.store.Close())
-	}
-	err = e.core.close()
-	e.freeScratch()
-	e.staging.Close()
 	return err
 }
 

@@ -78,10 +78,10 @@ func (e *Engine) plan() action {
 			return action{kind: actRecognize, next: el}
 		}
 		if n := e.next(); n >= 0 && e.mayLayOut() {
-			if e.stray != nil && e.loading > 0 {
-				return action{}
-			}
 			if e.stray != nil {
+				if e.loading > 0 {
+					return action{}
+				}
 				return action{kind: actJoin}
 			}
 			// Loading without a target would have to be done again; a layout takes a second at 14 M samples, the first time.
@@ -297,8 +297,7 @@ func (e *Engine) beginTarget(el *epochLine) bool {
 		e.startFilling(e.cur)
 		return true
 	}
-	e.adopt(el)
-	e.tgt = el
+	e.fillInto(el)
 	if el.stale {
 		el.epoch = -1
 	}
@@ -308,28 +307,43 @@ func (e *Engine) beginTarget(el *epochLine) bool {
 		e.cur = &epochLine{epoch: -1, line: &reorder.Line{Log: old.Log, Slot: old.Slot, Starts: old.Starts}}
 		e.adopt(e.cur)
 	}
+	return true
+}
+
+// fillInto makes a line the target; the pass begins anew. e.mu is held.
+func (e *Engine) fillInto(el *epochLine) {
+	e.adopt(el)
+	e.tgt = el
 	clear(e.segs)
 	e.drained = false
-	return true
+}
+
+// readFrom makes a line, whose order is known, the log that is read. e.mu is held.
+func (e *Engine) readFrom(el *epochLine) {
+	e.cur = el
+	e.segs = make([]segState, el.geo.Segments())
+	e.drained = false
+	e.paused, e.matched = false, 1 // how the old log fitted says nothing of this one, and who waits for it does not ask again
+	for _, r := range e.ranks {
+		r.hungry = false
+		if r.at(e.schedule) == el.epoch {
+			r.late = false // it was late for what was read before
+		}
+	}
+	if e.stray == nil {
+		e.startFilling(el)
+	}
 }
 
 // swap makes the target the log that is read. The old one holds nothing any more.
 func (e *Engine) swap() bool {
 	e.mu.Lock()
 	old := e.cur
-	e.cur, e.tgt = e.tgt, nil
-	e.cur.route.Free()
-	e.cur.route = nil
-	e.segs = make([]segState, e.cur.geo.Segments())
-	e.drained = false
-	e.paused, e.matched = false, 1 // how the old log fitted says nothing of this one, and who waits for it does not ask again
-	for _, r := range e.ranks {
-		r.hungry = false
-		if r.at(e.schedule) == e.cur.epoch {
-			r.late = false // it was late for what was read before
-		}
-	}
-	e.startFilling(e.cur)
+	el := e.tgt
+	e.tgt = nil
+	el.route.Free()
+	el.route = nil
+	e.readFrom(el)
 	e.mu.Unlock()
 	if err := e.store.Drop(old.line.Slot); err != nil {
 		e.logger.Error("the old log can't be removed", "error", err)

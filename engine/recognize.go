@@ -42,35 +42,25 @@ func (e *Engine) recognize(el *epochLine) bool {
 		e.logger.Error("a log that was recovered can't be laid out", "error", err)
 	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	el.tried = tried
-	e.mu.Unlock()
 	switch {
 	case err != nil || known.geo == nil:
 	case el == e.stray:
-		e.fillOn(known)
+		e.fillStray(known)
 	default:
-		e.readOn(known)
+		delete(e.lines, el.line.ID)
+		e.adopt(known)
+		e.readFrom(known)
 	}
 	return true
 }
 
-// readOn makes the Logfile that is read one in a known order.
-func (e *Engine) readOn(known *epochLine) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.lines, e.cur.line.ID)
-	e.adopt(known)
-	e.cur = known
-	e.segs = make([]segState, known.geo.Segments())
-	e.paused, e.matched = false, 1
-	for _, r := range e.ranks {
-		if r.at(e.schedule) == known.epoch {
-			r.late, r.hungry = false, false // it was late for a log whose order was not known
-		}
-	}
-	if e.stray == nil {
-		e.startFilling(e.cur)
-	}
+// fillStray makes the stray the target, in a layout that is known now. e.mu is held.
+func (e *Engine) fillStray(known *epochLine) {
+	delete(e.lines, e.stray.line.ID)
+	e.stray = nil
+	e.fillInto(known)
 }
 
 // dropStray gives up a Logfile whose order nobody has said: what only it holds is read from the source again.
@@ -104,7 +94,9 @@ func (e *Engine) joinStray() bool {
 				known.line.Order = nil // what it lacks is ingest's to read
 			}
 			if err = e.aim(known); err == nil {
-				e.fillOn(known)
+				e.mu.Lock()
+				e.fillStray(known)
+				e.mu.Unlock()
 				return true
 			}
 			geo.Free()
@@ -118,17 +110,6 @@ func (e *Engine) joinStray() bool {
 		e.logger.Error("a log that nobody wants can't be removed; samples stay where they are", "error", err)
 	}
 	return true
-}
-
-// fillOn makes the stray the target, in a layout that is known now.
-func (e *Engine) fillOn(known *epochLine) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.lines, e.stray.line.ID)
-	e.adopt(known)
-	e.tgt, e.stray = known, nil
-	e.drained = false
-	clear(e.segs)
 }
 
 // joined lays out, behind what each segment of a Logfile holds, what another Logfile holds. Nothing of it is delivered in order.
@@ -168,7 +149,7 @@ func (e *Engine) joined(into, from *reorder.Line) (geo *chunker.Line, err error)
 				return true
 			}
 			var seg int
-			if seg, rooms = firstFit(rooms, chunker.Padded(e.storedSize(index), int(h.Align))); seg >= 0 {
+			if seg, rooms = firstFit(rooms, chunker.Padded(uint32(e.storedSize(index)), int(h.Align))); seg >= 0 {
 				put(index, seg)
 			}
 			return true
@@ -215,12 +196,4 @@ func firstFit(rooms []room, bytes uint64) (seg int, rest []room) {
 		}
 	}
 	return -1, rooms
-}
-
-// storedSize is how many bytes a sample takes in the log.
-func (e *Engine) storedSize(index sample.Index) uint32 {
-	if e.form != nil {
-		return uint32(e.form.Length(index))
-	}
-	return e.manifest.Size(index)
 }

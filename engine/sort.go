@@ -16,16 +16,8 @@ func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Log
 		return err
 	}
 	err = e.sorted(ctx)
-	e.deliver.Close()
-	e.cancel()
-	e.mover.Wait()
-	e.builders.Wait()
-	e.ahead.Stop()
-	if closeErr := e.pass.Close(ctx); err == nil {
-		err = closeErr
-	}
-	if closeErr := e.fetcher.Close(ctx); err == nil {
-		err = closeErr
+	if haltErr := e.halt(ctx); err == nil {
+		err = haltErr
 	}
 	for _, mem := range [][]byte{e.staging.Memory(), e.scratch, e.buffers[0], e.buffers[1]} {
 		if len(mem) == 0 {

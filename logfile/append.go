@@ -69,16 +69,12 @@ func (l *Logfile) room(seg int, need uint64) (uint64, error) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
 	defer sg.mu.Unlock()
-	w := uint64(l.head.Block)
-	off := uint64(len(sg.blocks)) * w
-	if b := sg.lastLocked(); b != nil && b.state == stateOpen {
-		off = l.lengthLocked(sg)
+	off, samples, bytes := l.roomLocked(seg)
+	if need > bytes {
+		return 0, fmt.Errorf("%w: %d bytes at %d of %d", ErrFull, need, off, off+bytes)
 	}
-	if limit := uint64(l.head.SegmentBlocks) * w; off+need > limit {
-		return 0, fmt.Errorf("%w: %d bytes at %d of %d", ErrFull, need, off, limit)
-	}
-	if limit := l.head.Starts[seg+1] - l.head.Starts[seg]; uint64(sg.n) >= limit {
-		return 0, fmt.Errorf("%w: it has its %d samples", ErrFull, limit)
+	if samples == 0 {
+		return 0, fmt.Errorf("%w: it has its %d samples", ErrFull, sg.n)
 	}
 	return off, nil
 }
@@ -88,9 +84,21 @@ func (l *Logfile) Room(seg int) (samples int, bytes uint64) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
 	defer sg.mu.Unlock()
-	samples = int(l.head.Starts[seg+1]-l.head.Starts[seg]) - int(sg.n)
-	bytes = uint64(max(int(l.head.SegmentBlocks)-len(sg.blocks), 0)) * uint64(l.head.Block)
+	_, samples, bytes = l.roomLocked(seg)
 	return samples, bytes
+}
+
+// roomLocked returns where the next sample goes, and what the segment takes from there on.
+func (l *Logfile) roomLocked(seg int) (off uint64, samples int, bytes uint64) {
+	sg := &l.segs[seg]
+	w := uint64(l.head.Block)
+	off = uint64(len(sg.blocks)) * w
+	if b := sg.lastLocked(); b != nil && b.state == stateOpen {
+		off = l.lengthLocked(sg)
+	}
+	bytes = max(uint64(l.head.SegmentBlocks)*w, off) - off
+	samples = max(int(l.head.Starts[seg+1]-l.head.Starts[seg])-int(sg.n), 0)
+	return off, samples, bytes
 }
 
 // lastLocked returns nil while the segment has no block.
