@@ -140,12 +140,13 @@ func TestDeviceFailsAndComesBack(t *testing.T) {
 	b.fill(l, 0, 10)
 	b.flush(l)
 	b.wantStates(DeviceNormal, DeviceNormal)
+	most := b.s.Devices()[1].Blocks + 4 // all write buffers
 	k.fail(1, unix.EIO)
 	b.fill(l, 10, 40)
 	b.flush(l)
 	b.wantStates(DeviceNormal, DeviceReadOnly)
 	d := b.s.Devices()[1]
-	if most := uint64(5 + 4); d.Blocks > most || d.Errors < asideErrors || !strings.Contains(d.LastError, "input/output error") {
+	if d.Blocks > most || d.Errors < asideErrors || !strings.Contains(d.LastError, "input/output error") {
 		t.Errorf("%+v: want at most %d blocks dealt to it", d, most)
 	}
 	for range 3 { // reading fails, too
@@ -218,8 +219,9 @@ func TestSlowDeviceHoldsUpNobody(t *testing.T) {
 	l := b.begin(0, 0, 1, 4*n, n)
 	b.fill(l, 0, n) // returns although nothing of what the slow one has comes back
 	k.await(n)
-	if d := b.s.Devices(); d[1].Blocks != 2 || d[0].Blocks != n-2 {
-		t.Errorf("%d blocks to the slow device, %d to the other: want 2, half of the write buffers, and %d", d[1].Blocks, d[0].Blocks, n-2)
+	// It gets the second block in turn, and another one if there are two on the other at some time.
+	if d := b.s.Devices(); d[1].Blocks < 1 || d[1].Blocks > 2 || d[0].Blocks+d[1].Blocks != n {
+		t.Errorf("%d blocks to the slow device, %d to the other: want 1 or 2, half of the write buffers, and the rest", d[1].Blocks, d[0].Blocks)
 	}
 	b.wantStates(DeviceNormal, DeviceNormal)
 	release()
