@@ -97,7 +97,7 @@ func (e *Engine) plan() action {
 	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.schedule.whole(n, e.opts.LateEpoch) {
 		e.prepare(n) // ready before the target is read
 	}
-	windowed := e.forced == nil && e.inWindow(e.cur.epoch)
+	windowed := e.forced == nil && e.inWindow(e.cur.epoch) && !e.goesBack()
 	seg, drain := -1, false
 	if windowed && !e.paused && e.anyInTime() {
 		seg = e.unloaded()
@@ -107,7 +107,7 @@ func (e *Engine) plan() action {
 	}
 	switch {
 	case seg < 0 && e.tgt != nil && e.loading == 0 && e.left() < 0:
-		if e.forced == nil && e.cur.epoch == e.reading+1 {
+		if windowed && e.cur.epoch == e.reading+1 {
 			return action{} // the window would lose the epoch that is read: a log that fits in memory is passed over at once
 		}
 		return action{kind: actSwap}

@@ -138,7 +138,7 @@ func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
 	case at > l.epoch || r.finished && r.epoch == l.epoch:
 		return false
 	case at < l.epoch:
-		return l == e.cur || l == e.tgt
+		return l == e.tgt || l == e.cur && !e.goesBack()
 	case r.finished || r.front() == nil:
 		return true
 	}

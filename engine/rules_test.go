@@ -284,6 +284,64 @@ func testEpochsAnyOrder(t *testing.T, layout string) {
 	}
 }
 
+// TestBackAndOn: a job goes back behind what the log is laid out for, and comes to the next epoch before that is laid out. The pass once kept
+// what it had loaded for the later epoch, and so could not go on to the one that was waited for until the request lost its patience.
+func TestBackAndOn(t *testing.T) {
+	j := samplerJob(3, 16, 1, false)
+	d, o := small(t, j)
+	o.Patience = 10 * time.Second
+	hold := make(chan struct{})
+	disk := &ailing{fault: func(op *blockio.Op) (f blockio.Fault) {
+		if op.Write {
+			f.Hold = hold
+		}
+		return f
+	}}
+	o.IO.Inject = disk.inject
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	await := func(what string, reached func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; e.nudge() {
+			e.mu.Lock()
+			done := reached()
+			e.mu.Unlock()
+			if done {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("waited 20 s for %s", what)
+				return
+			}
+		}
+	}
+	for epoch := range 2 {
+		d.readOne(t, e, c, j, epoch, 0, 0)
+	}
+	await("some of epoch 2 to be read ahead", func() bool { return e.cur.epoch == 2 && e.unloaded() > 0 })
+	disk.mu.Lock()
+	disk.from, disk.to = 0, forever
+	disk.mu.Unlock()
+	if b, err := c.Chunk(context.Background(), 0, 0, 0); err != nil {
+		t.Fatal(err)
+	} else {
+		c.Release(b.Lease)
+	}
+	await("epoch 1 to be laid out anew", func() bool { return e.tgt != nil && e.tgt.epoch == 1 })
+	before := e.Status().Jobs[0].RandomReads
+	go func() {
+		await("a request of epoch 1", func() bool { return e.ranks[0].epoch == 1 })
+		disk.end()
+		close(hold)
+	}()
+	d.readOne(t, e, c, j, 1, 0, 0)
+	if byIndex := int(e.Status().Jobs[0].RandomReads - before); byIndex > len(d.bytes)/4 {
+		t.Errorf("%d of %d samples read by index, want hardly any", byIndex, len(d.bytes))
+	}
+	noSource(t, e)
+}
+
 // Without prefill the first epoch fills the log where nothing was read before.
 func TestNoPrefillReadsSourceOnce(t *testing.T) {
 	d := makeDatasetOf(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, mostlyWords)

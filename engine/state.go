@@ -147,6 +147,12 @@ func (e *Engine) inWindow(epoch int) bool {
 	return epoch >= 0 && (epoch == e.reading || epoch == e.reading+1)
 }
 
+// goesBack reports whether the log is on its way from a later epoch to the one that is read, because a job began anew: nobody wants what is
+// loaded before it is there.
+func (e *Engine) goesBack() bool {
+	return e.tgt != nil && e.tgt.epoch == e.reading && e.cur.epoch > e.reading
+}
+
 // sparse reports whether the log that is read holds less than half of what it is to keep: then the epoch that is read is laid out for itself, and
 // read from the source in its order, instead of by index.
 func (e *Engine) sparse() bool {

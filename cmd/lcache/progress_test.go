@@ -2,11 +2,12 @@ package main
 
 import (
 	"bytes"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"go.uber.org/goleak"
 
 	"lcache/engine"
 )
@@ -51,7 +52,7 @@ func TestProgressPaces(t *testing.T) {
 }
 
 func TestProgressBar(t *testing.T) {
-	goroutines := runtime.NumGoroutine()
+	others := goleak.IgnoreCurrent()
 	var out bytes.Buffer
 	p := &progress{mode: "bar", out: &out, now: time.Now}
 	p.update(engine.Progress{Stage: "listing", Done: 5, Unit: "samples"})
@@ -62,9 +63,7 @@ func TestProgressBar(t *testing.T) {
 	p.update(engine.Progress{Stage: "reading", Done: 100, Total: 120, Unit: "bytes"}) // the total may grow
 	p.done()
 	p.done()
-	if n := runtime.NumGoroutine(); n != goroutines {
-		t.Errorf("%d goroutines, %d before: somebody still draws", n, goroutines)
-	}
+	goleak.VerifyNone(t, others) // nobody still draws
 	for _, want := range []string{"listing", "reading", "50 %", "level=WARN\n"} {
 		if !strings.Contains(strings.ReplaceAll(out.String(), "%", " %"), want) {
 			t.Errorf("%q is not in %q", want, out.String())
