@@ -199,6 +199,7 @@ func TestNthReadFails(t *testing.T) {
 	l := b.begin(0, 0, 1, 40, 3)
 	for i := range uint32(3) {
 		b.append(l, 0, i)
+		b.flush(l) // so that each block is dealt to the next device
 	}
 	if err := l.WriteTails(t.Context()); err != nil {
 		t.Fatal(err)

@@ -81,6 +81,7 @@ func TestReadManyFails(t *testing.T) {
 	var offs []uint64
 	for i := range uint32(3) {
 		offs = append(offs, b.append(l, 0, i))
+		b.flush(l) // so that each block is dealt to the next device
 	}
 	if err := l.WriteTails(t.Context()); err != nil {
 		t.Fatal(err)
