@@ -177,7 +177,7 @@ func (e *Engine) forgetSlot(slot int) {
 	}
 }
 
-// adopt numbers a line that has a Logfile.
+// adopt numbers a line that has a Logfile, or a pass over it that begins anew. e.mu is held.
 func (e *Engine) adopt(el *epochLine) {
 	e.lineID++
 	el.line.ID = e.lineID
@@ -240,12 +240,17 @@ func (e *Engine) retire() {
 	e.staging.Holders(e.noteOwner(alive))
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	used := map[*epochLine]bool{e.cur: true, e.tgt: true, e.stray: true}
 	for id, el := range e.lines {
-		if el != e.cur && el != e.tgt && el != e.stray && !alive[id] {
-			delete(e.lines, id)
-			if el.geo != nil {
-				el.geo.Free()
-			}
+		used[el] = used[el] || alive[id]
+	}
+	for id, el := range e.lines {
+		if alive[id] || used[el] && id == el.line.ID {
+			continue
+		}
+		delete(e.lines, id)
+		if !used[el] && id == el.line.ID && el.geo != nil {
+			el.geo.Free()
 		}
 	}
 	for epoch, el := range e.built {

@@ -31,6 +31,21 @@ func TestModel(t *testing.T) {
 	if slow {
 		runs = 3
 	}
+	eachModel(t, ops, runs, (*model).run)
+}
+
+// TestNobodyWaits: where ranks go in step and hold nothing back, no request waits until it has lost its patience, whatever came before: jumps to
+// other epochs and back, orders pushed anew, restarts in another layout.
+func TestNobodyWaits(t *testing.T) {
+	ops, runs := 150, 6
+	if slow {
+		runs = 3
+	}
+	eachModel(t, ops, runs, (*model).runInStep)
+}
+
+// eachModel runs some models.
+func eachModel(t *testing.T, ops, runs int, run func(m *model, ops int)) {
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_MODEL_OPS")); err == nil {
 		ops = n
 	}
@@ -43,7 +58,7 @@ func TestModel(t *testing.T) {
 	}
 	for i := range runs {
 		seed := first + uint64(i)
-		t.Run(fmt.Sprintf("LCACHE_SEED=%d", seed), func(t *testing.T) { newModel(t, seed).run(ops) })
+		t.Run(fmt.Sprintf("LCACHE_SEED=%d", seed), func(t *testing.T) { run(newModel(t, seed), ops) })
 	}
 }
 
@@ -135,7 +150,7 @@ func (m *model) run(ops int) {
 	for range ops {
 		switch p := m.r.IntN(100); {
 		case p < 62:
-			m.batch()
+			m.batch(m.r.IntN(len(m.at)))
 		case p < 78:
 			m.get()
 		case p < 86:
@@ -153,6 +168,52 @@ func (m *model) run(ops int) {
 		}
 	}
 	m.checkHeld()
+	m.stop()
+}
+
+// runInStep lets one client read all ranks, a batch of each in turn.
+func (m *model) runInStep(ops int) {
+	m.opts.Patience, m.opts.LateEpoch, m.opts.Timeout = 20*time.Second, 20*time.Second, time.Minute
+	waits := func(ask func()) {
+		began := time.Now()
+		ask()
+		m.checkHeld()
+		if took := time.Since(began); took > 10*time.Second {
+			m.fail("it waited %v", took)
+		}
+	}
+	m.start()
+	for range ops {
+		switch p := m.r.IntN(100); {
+		case p < 75:
+			steps := 1 + m.r.IntN(8)
+			if p < 20 {
+				steps = 60
+			}
+			for range steps {
+				for rank := range m.at {
+					waits(func() { m.batch(rank) })
+				}
+			}
+		case p < 82:
+			waits(m.get)
+		case p < 90:
+			at := deliver.Position{Epoch: m.r.IntN(m.job.Epochs)}
+			if at.Epoch != m.at[0].Epoch { // what is left out of an epoch may still be asked for
+				at.Batch = m.r.IntN(5)
+			}
+			m.note("jump to epoch %d", at.Epoch)
+			for rank := range m.at {
+				m.at[rank].Epoch, m.at[rank].Batch = at.Epoch, at.Batch
+			}
+		case p < 95:
+			m.push()
+		case p < 97:
+			m.leave()
+		default:
+			m.restart()
+		}
+	}
 	m.stop()
 }
 
@@ -197,8 +258,8 @@ func (m *model) want(at deliver.Position) []sample.Index {
 	return order[from:min(from+m.job.BatchSize, len(order))]
 }
 
-func (m *model) batch() {
-	rank := m.r.IntN(len(m.at))
+// batch asks for a rank's next batch.
+func (m *model) batch(rank int) {
 	at := m.at[rank]
 	if at.Epoch >= m.job.Epochs {
 		m.at[rank].Epoch, m.at[rank].Batch = 0, 0

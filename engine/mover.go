@@ -33,11 +33,15 @@ func (e *Engine) move() {
 	defer e.mover.Done()
 	tick := time.NewTicker(e.opts.LateEpoch / 10)
 	defer tick.Stop()
-	for e.ctx.Err() == nil {
+	for last := (outlook{}); e.ctx.Err() == nil; {
 		changed := e.staging.Changed()
 		e.mu.Lock()
-		act := e.plan()
+		act, now := e.plan(), e.outlook()
 		e.mu.Unlock()
+		if now != last {
+			last = now
+			e.staging.Notify() // who waits for what does not come any more looks again
+		}
 		moved := false
 		switch act.kind {
 		case actLoad:
@@ -61,6 +65,22 @@ func (e *Engine) move() {
 		case <-e.ctx.Done():
 		}
 	}
+}
+
+// outlook is what a request that waits for the pass counts on.
+type outlook struct{ reading, next int }
+
+// outlook is what the pass is about to bring. e.mu is held.
+func (e *Engine) outlook() outlook {
+	o := outlook{e.reading, -1}
+	switch {
+	case e.cur == nil:
+	case e.tgt != nil:
+		o.next = e.tgt.epoch
+	case e.mayLayOut():
+		o.next = e.next()
+	}
+	return o
 }
 
 // plan decides the next step. e.mu is held.
@@ -314,6 +334,9 @@ func (e *Engine) beginTarget(el *epochLine) bool {
 func (e *Engine) fillInto(el *epochLine) {
 	e.adopt(el)
 	e.tgt = el
+	again := *e.cur.line
+	e.cur.line = &again
+	e.adopt(e.cur)
 	clear(e.segs)
 	e.drained = false
 }

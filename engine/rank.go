@@ -19,6 +19,7 @@ type rank struct {
 	finished bool      // with epoch: its last batch is delivered
 	hungry   bool      // it waited for a slot in vain: it does not wait again before it was served from the window
 	late     bool      // it holds the window no longer: served by index until it is back in it
+	diverged bool      // its last request was not what its position asks for
 	missFrom int       // batches before it are not read ahead any more
 	seen     int       // the epoch of the last request, also of one that differed from the schedule
 
@@ -132,7 +133,7 @@ func (e *Engine) own(pid, rank int) error {
 }
 
 // needs reports whether a rank has still to pass a segment. An epoch that the log has left behind, for an earlier one, is laid out anew when a rank
-// comes to it.
+// comes to it; what lies further ahead of a rank than the window reaches, because it went back, is read again if it was not moved.
 func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
 	switch at := r.at(e.schedule); {
 	case at > l.epoch || r.finished && r.epoch == l.epoch:
@@ -142,7 +143,8 @@ func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
 	case r.finished || r.front() == nil:
 		return true
 	}
-	return seg >= e.floor(r, l)
+	floor := e.floor(r, l)
+	return seg >= floor && (e.tgt != nil || l != e.cur || seg < floor+e.sizing.Slots)
 }
 
 // floor is the segment that the rank's front begins in.

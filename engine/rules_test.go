@@ -360,6 +360,7 @@ func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string
 	}
 	o, rep := ingested(t, d, in)
 	o.Layout = layout
+	o.Patience, o.LogTimeout = 20*time.Second, 20*time.Second // a slow machine is no reason to ask the source again
 	if rep.ReadBytes != 0 || rep.StoredBytes != 0 || (rep.Saves != nil) != (compress == lz4Name) {
 		t.Errorf("ingest read %d bytes and stored %d, saves %v; want none", rep.ReadBytes, rep.StoredBytes, rep.Saves)
 	}

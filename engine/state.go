@@ -64,7 +64,7 @@ func (e *Engine) passed(owner staging.Segment) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lines[owner.Line]
-	if l == nil || l.epoch < 0 || l.geo == nil || l.geo.Starts[owner.Segment] >= uint64(l.geo.Used) {
+	if l == nil || l.epoch < 0 || l.geo == nil || l.geo.Starts[owner.Segment] >= uint64(l.geo.Used) || e.superseded(l, owner.Line) {
 		return true
 	}
 	held := false
@@ -81,6 +81,13 @@ func (e *Engine) passed(owner staging.Segment) bool {
 		e.counts.evicted++
 	}
 	return true
+}
+
+// superseded reports whether what a slot holds under a line's number comes again: in a later pass over its Logfile, or from one that was laid out
+// for the same epoch since. Kept as well it could take all slots. e.mu is held.
+func (e *Engine) superseded(l *epochLine, id uint64) bool {
+	again := func(by *epochLine) bool { return by != nil && by != l && by.epoch == l.epoch }
+	return id != l.line.ID || l != e.cur && l != e.tgt && (again(e.cur) || again(e.tgt))
 }
 
 // members lists the samples of a segment, for withdrawing their addresses.

@@ -49,6 +49,7 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 		r.late, r.hungry, r.missFrom = false, false, 0
 	}
 	r.late = r.late && e.reader == nil // there no rank holds up another one
+	r.diverged = false
 	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.ask(at.Epoch, at.Batch, indices)
 	r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
@@ -83,7 +84,7 @@ func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if r := e.ranks[at.Rank]; r != nil {
-		r.late = true
+		r.late, r.diverged = true, true
 		r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
 	}
 	e.counts.epoch(at.Epoch, at.Rank).diverged = true
@@ -104,6 +105,9 @@ func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int)
 func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if r := e.rankAt(at); r != nil && r.diverged {
+		at = nil // nothing is on its way to it
+	}
 	first, soon := -1, at != nil && e.cur != nil && e.comes(at.Epoch)
 	for i, index := range indices {
 		if have[i] {
@@ -155,12 +159,7 @@ func (e *Engine) segmentOf(index sample.Index) (seg int, state segState) {
 }
 
 // comes reports whether an epoch is being laid out, or is about to be, while the log is in another order.
-func (e *Engine) comes(epoch int) bool {
-	if e.tgt != nil {
-		return epoch == e.tgt.epoch
-	}
-	return e.mayLayOut() && epoch == e.next()
-}
+func (e *Engine) comes(epoch int) bool { return epoch == e.outlook().next }
 
 func (e *Engine) rankAt(at *deliver.Position) *rank {
 	if at == nil {

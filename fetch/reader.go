@@ -75,6 +75,7 @@ type chunk struct {
 	flights []*flight
 	left    int // of flights, not ready
 	bytes   int64
+	asked   bool
 }
 
 // holds reports whether something was read for it already.
@@ -166,7 +167,7 @@ func (r *Reader) Asked(rank int, at Step) {
 	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return k.at == at })
 	switch {
 	case i >= 0:
-		c.strays = 0
+		c.strays, c.chunks[i].asked = 0, true
 		for ; i > lagging; i-- {
 			r.pass(c, 0)
 		}
@@ -287,8 +288,8 @@ func (r *Reader) makeRoom() {
 	}
 }
 
-// squeeze takes back a chunk that is needed later than one that is asked for now and has no room. A read of several samples may take
-// more memory than is counted for each. r.mu is held.
+// squeeze takes back a chunk for one that is asked for now and has no room: one that is needed later (a read of several samples may take more
+// memory than is counted for each), or one of an epoch that its rank has left. r.mu is held.
 func (r *Reader) squeeze(needy []*flight) bool {
 	urgent := slices.ContainsFunc(needy, func(fl *flight) bool {
 		return slices.ContainsFunc(fl.chunks, func(k *chunk) bool { return !k.of.asked.before(k.at) })
@@ -298,6 +299,9 @@ func (r *Reader) squeeze(needy []*flight) bool {
 	}
 	var most *course
 	for _, c := range r.ranks {
+		if r.letGo(c) {
+			return true
+		}
 		if n := len(c.chunks); n > 0 && c.asked.before(c.chunks[n-1].at) && c.chunks[n-1].holds() && (most == nil || c.bytes > most.bytes) {
 			most = c
 		}
@@ -307,6 +311,15 @@ func (r *Reader) squeeze(needy []*flight) bool {
 	}
 	r.unlist(most)
 	return true
+}
+
+// letGo takes back the first chunk of an epoch that a rank has left without asking for it. r.mu is held.
+func (r *Reader) letGo(c *course) bool {
+	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return !k.asked && k.at.Epoch < c.asked.Epoch })
+	if i >= 0 {
+		r.pass(c, i)
+	}
+	return i >= 0
 }
 
 // share is how many bytes of the ring are read ahead into for each rank.

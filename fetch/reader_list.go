@@ -86,6 +86,8 @@ func (r *Reader) collect() (burst []*flight, full bool) {
 func (r *Reader) hungriest() (best *course, full bool) {
 	share := r.share()
 	for _, c := range r.ranks {
+		for c.bytes >= share && !c.asked.before(c.next) && r.letGo(c) { // it waits for what is not listed yet
+		}
 		switch {
 		case c.blocked || r.ctx.Err() != nil:
 		case len(c.chunks) > 0 && c.bytes >= share:
