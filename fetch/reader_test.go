@@ -14,12 +14,13 @@ import (
 	"lcache/staging"
 )
 
-// readerBed has samples of 3000 bytes, of which the first logged are on disk, in blocks of 64 KiB; orders are by rank, of one epoch.
+// readerBed has samples of 3000 bytes, of which the first logged are on disk, in blocks of 64 KiB; orders are by rank, of each epoch.
 type readerBed struct {
 	*bed
 	t      *testing.T
 	r      *fetch.Reader
 	orders map[int][][]sample.Index
+	epochs atomic.Int64 // beyond the first
 	idle   atomic.Int64
 }
 
@@ -57,22 +58,25 @@ func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orde
 
 func (b *readerBed) chunk(rank int, at fetch.Step) ([]sample.Index, fetch.Step, bool) {
 	order := b.orders[rank]
-	if at.Epoch > 0 || at.Batch >= len(order) {
+	if at.Epoch > int(b.epochs.Load()) || at.Batch >= len(order) {
 		return nil, at, false
 	}
 	next := fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
 	if next.Batch == len(order) {
-		next = fetch.Step{Epoch: 1}
+		next = fetch.Step{Epoch: at.Epoch + 1}
 	}
 	return order[at.Batch], next, true
 }
 
-// ask waits for a chunk and returns which of its samples came from the source. What is held is given back, and the reader told, unless
-// keep says otherwise.
+// ask waits for a chunk of the first epoch and returns which of its samples came from the source. What is held is given back, and the reader told.
 func (b *readerBed) ask(rank, batch int) (fromSource []bool) {
 	b.t.Helper()
-	want := b.orders[rank][batch]
-	at := fetch.Step{Batch: batch}
+	return b.askAt(rank, fetch.Step{Batch: batch})
+}
+
+func (b *readerBed) askAt(rank int, at fetch.Step) (fromSource []bool) {
+	b.t.Helper()
+	want := b.orders[rank][at.Batch]
 	b.r.Asked(rank, at)
 	h, out := &staging.Hold{}, make([]staging.Address, len(want))
 	b.until(func() bool {
@@ -81,7 +85,7 @@ func (b *readerBed) ask(rank, batch int) (fromSource []bool) {
 		}
 		for _, i := range want {
 			if reading, queued := b.r.Look(rank, at, i); !reading && !queued && !b.Staging.Present(i) {
-				b.t.Fatalf("rank %d batch %d: sample %d is neither there nor coming", rank, batch, i)
+				b.t.Fatalf("rank %d at %v: sample %d is neither there nor coming", rank, at, i)
 			}
 		}
 		return false
@@ -214,6 +218,24 @@ func TestReaderFollowsItsRank(t *testing.T) {
 	}
 	if got := b.Store.Stats().BlockReadBytes - before; got > 3*256<<10+30*3*8192 {
 		t.Errorf("%d bytes read for 22 chunks and two jumps, with a ring of 256 KiB", got)
+	}
+}
+
+// A loop may be broken off and begun in the next epoch, of which the first chunks are listed: what is left of the one before holds its rank's whole
+// share of the ring.
+func TestReaderLeavesAnEpoch(t *testing.T) {
+	const n = 32
+	b := newReaderBed(t, n, n, 64<<10, fetch.Options{}, map[int][][]sample.Index{0: shuffled(n, 2, 3)})
+	b.epochs.Store(1)
+	for batch := range 14 {
+		b.ask(0, batch)
+	}
+	b.until(func() bool { return b.r.Ready(0) > 2 }) // more than the rest of the epoch
+	for batch := 2; batch < 16; batch++ {
+		b.askAt(0, fetch.Step{Epoch: 1, Batch: batch})
+	}
+	if got := b.Fetcher.Stats.SourceReads.Load(); got != 0 {
+		t.Errorf("%d reads from the source", got)
 	}
 }
 
