@@ -177,7 +177,7 @@ func (e *Engine) forgetSlot(slot int) {
 	}
 }
 
-// adopt numbers a line that has a Logfile, or a pass over it that begins anew. e.mu is held.
+// adopt numbers a line that has a Logfile, or whose pass begins anew.
 func (e *Engine) adopt(el *epochLine) {
 	e.lineID++
 	el.line.ID = e.lineID

@@ -330,7 +330,7 @@ func (e *Engine) beginTarget(el *epochLine) bool {
 	return true
 }
 
-// fillInto makes a line the target; the pass begins anew. e.mu is held.
+// fillInto makes a line the target; the pass begins anew, with a number of its own. e.mu is held.
 func (e *Engine) fillInto(el *epochLine) {
 	e.adopt(el)
 	e.tgt = el
