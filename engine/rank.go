@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"time"
 
 	"lcache/chunker"
@@ -24,8 +25,9 @@ type rank struct {
 	seen     int       // the epoch of the last request, also of one that differed from the schedule
 
 	batch int             // the first that is not delivered
-	open  map[int]request // from batch on
+	open  map[int]request // from batch on, and some delivered ones before it: a worker may be the first to ask, and not have the first batch
 	last  []sample.Index  // the batch before, if it was delivered
+	again int             // requests in a row for what was delivered
 }
 
 // request is a batch that was asked for.
@@ -48,6 +50,11 @@ func (r *rank) ask(epoch, batch int, indices []sample.Index) {
 	}
 	r.epoch, r.finished = epoch, false
 	r.batch = min(r.batch, batch)
+	if !r.open[batch].delivered {
+		r.again = 0
+	} else if r.again++; r.again > 1 { // no lost answer: it has gone back, and comes to those behind it again
+		maps.DeleteFunc(r.open, func(b int, q request) bool { return b > batch && q.delivered })
+	}
 	r.open[batch] = request{indices: indices}
 	if batch >= r.batch+spread {
 		r.leave(batch)
@@ -76,7 +83,7 @@ func (r *rank) deliver(batch int) {
 func (r *rank) advance() {
 	for r.open[r.batch].delivered {
 		r.last = r.open[r.batch].indices
-		delete(r.open, r.batch)
+		delete(r.open, r.batch-spread)
 		r.batch++
 	}
 }

@@ -438,13 +438,15 @@ func TestLateBlock(t *testing.T) {
 	d.readOne(t, e, c, j, 1, 0, 0)
 }
 
-// TestWorkersFinishOutOfOrder: an epoch is over when all its batches are delivered, in whatever order a rank's workers ask for them.
+// TestWorkersFinishOutOfOrder: an epoch is over when all its batches are delivered, in whatever order a rank's workers ask for them. A first batch
+// that was asked for after the second had been delivered once held the window at the second, for as long as requests have patience.
 func TestWorkersFinishOutOfOrder(t *testing.T) { inLayouts(t, testWorkersFinishOutOfOrder) }
 
 func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
 	j := samplerJob(2, 16, 1, false)
 	d, o := small(t, j)
 	o.Layout = layout
+	o.Patience = 20 * time.Second
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
@@ -466,7 +468,11 @@ func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
 		}
 	}
 	d.readOne(t, e, c, j, 1, 0, 0)
-	done := e.Status().Jobs[0].EpochsDone
+	s := e.Status().Jobs[0]
+	if s.StallSeconds > 10 {
+		t.Errorf("requests waited %.0f s: somebody lost patience", s.StallSeconds)
+	}
+	done := s.EpochsDone
 	if len(done) != 2 || done[0].Hits != int64(len(d.bytes)) {
 		t.Errorf("epochs done: %+v, want two, each of %d samples", done, len(d.bytes))
 	}
