@@ -98,7 +98,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 				finished++
 			} else {
 				kills++
-				died += 28 * 128 << 10
+				died += (16 + 12) * 128 << 10 // the spare ones, and one for each segment
 			}
 			if r.IntN(3) == 0 {
 				d.serveAnyhow(t, o)

@@ -97,7 +97,7 @@ func (e *Engine) plan() action {
 		if el := e.unrecognized(); el != nil {
 			return action{kind: actRecognize, next: el}
 		}
-		if n := e.next(); n >= 0 && e.mayLayOut() {
+		if n := e.outlook().next; n >= 0 {
 			if e.stray != nil {
 				if e.loading > 0 {
 					return action{}

@@ -72,6 +72,18 @@ func (e *Engine) laysOut(epoch int) bool {
 	return e.reader != nil || !e.schedule.whole(epoch, time.Hour) || e.cur.epoch == epoch || e.tgt != nil && e.tgt.epoch == epoch
 }
 
+// reaches gives the mover turns, for 20 s, until something is so, and reports whether it is. is is called with e.mu held.
+func (e *Engine) reaches(is func() bool) bool {
+	for deadline := time.Now().Add(20 * time.Second); ; e.nudge() {
+		e.mu.Lock()
+		so := is()
+		e.mu.Unlock()
+		if so || time.Now().After(deadline) {
+			return so
+		}
+	}
+}
+
 // TestPushedAgain: a client that begins anew, with orders of its own for epochs that another has read or announced (a loader that was made
 // again in a notebook), has its order laid out from its second epoch on.
 func TestPushedAgain(t *testing.T) {
@@ -128,17 +140,8 @@ func TestRankPushesLater(t *testing.T) {
 	defer closeEngine(t, e)
 	laidOut := func(ranks ...int) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; e.nudge() {
-			e.mu.Lock()
-			el := e.built[2]
-			found := el != nil && slices.Equal(el.order.ranks, ranks)
-			e.mu.Unlock()
-			if found {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("epoch 2 is not laid out for ranks %v", ranks)
-			}
+		if !e.reaches(func() bool { el := e.built[2]; return el != nil && slices.Equal(el.order.ranks, ranks) }) {
+			t.Fatalf("epoch 2 is not laid out for ranks %v", ranks)
 		}
 	}
 	orders := [][][][]sample.Index{shuffled(1, len(d.bytes), 3, 2, 0), shuffled(1, len(d.bytes), 3, 2, 1)}

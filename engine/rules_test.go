@@ -301,19 +301,9 @@ func TestBackAndOn(t *testing.T) {
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
-	await := func(what string, reached func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; e.nudge() {
-			e.mu.Lock()
-			done := reached()
-			e.mu.Unlock()
-			if done {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Errorf("waited 20 s for %s", what)
-				return
-			}
+	await := func(what string, is func() bool) {
+		if !e.reaches(is) {
+			t.Errorf("waited in vain for %s", what)
 		}
 	}
 	for epoch := range 2 {

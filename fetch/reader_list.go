@@ -82,11 +82,12 @@ func (r *Reader) collect() (burst []*flight, full bool) {
 	return burst, false
 }
 
-// hungriest is the rank to list for: one that has not used up its share, and holds the least. r.mu is held.
+// hungriest is the rank to list for: one that has not used up its share, and holds the least. A rank that has, and waits, gives up what it has
+// left behind first. r.mu is held.
 func (r *Reader) hungriest() (best *course, full bool) {
 	share := r.share()
 	for _, c := range r.ranks {
-		for c.bytes >= share && !c.asked.before(c.next) && r.letGo(c) { // it waits for what is not listed yet
+		for c.bytes >= share && !c.asked.before(c.next) && r.letGo(c) { // what it asks for is not listed yet
 		}
 		switch {
 		case c.blocked || r.ctx.Err() != nil:
