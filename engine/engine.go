@@ -10,6 +10,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -270,6 +271,19 @@ type Info struct {
 	CreditBytes int64    `json:"credit_bytes"`
 	OnError     string   `json:"on_error"`
 	Features    []string `json:"features"` // what this server understands beyond the first version of the protocol
+
+	Params  map[string]string `json:"params"`
+	Listing Listing           `json:"listing"`
+}
+
+// Listing is what the server's manifest lists, so that a client can tell whether it is what its program names.
+type Listing struct {
+	Identity   string        `json:"identity"` // of the source: source.Identity
+	Exts       []string      `json:"ext"`      // as --ext; empty: all files
+	Flat       bool          `json:"flat"`
+	Group      string        `json:"group"`      // "none" or "stem"
+	Labels     string        `json:"labels"`     // a file; "": the folders' labels
+	Extensions source.Counts `json:"extensions"` // of the files listed; null: not counted
 }
 
 // Attach begins or resumes a session for a process.
@@ -282,7 +296,17 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.name(), Source: e.job.Source,
 		Fingerprint: e.manifest.Fingerprint().String(), Samples: e.manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
 		Ranks: e.schedule.local, DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(), Parts: e.manifest.HasParts(),
-		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local))), OnError: e.opts.OnError, Features: []string{"report"}}, nil
+		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local))), OnError: e.opts.OnError, Features: []string{"report"},
+		Params: j.Params, Listing: e.listing()}, nil
+}
+
+func (e *Engine) listing() Listing {
+	j := e.job
+	l := Listing{Identity: e.source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels}
+	if j.Counted != nil {
+		l.Extensions = j.Counted.Files
+	}
+	return l
 }
 
 // Names looks up the names of samples.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
+	"lcache/source"
 )
 
 // A Job is what a training run will ask for. Without a Recipe the source is stored in canonical order, and orders come from clients.
@@ -85,7 +86,14 @@ type jobFile struct {
 	Layout    string   `json:"layout,omitempty"` // as given; "": auto
 	Share     int      `json:"share,omitempty"`
 	Shares    int      `json:"shares,omitempty"`
+	Counted   *counted `json:"extensions,omitempty"`
 	Packing
+}
+
+// counted says how many files of a manifest have each extension, so that a client's filter which removes nothing can be told from one that does.
+type counted struct {
+	Fingerprint string        `json:"fingerprint"` // of the manifest
+	Files       source.Counts `json:"files"`       // nil: too many extensions
 }
 
 const jobName = "job.json"

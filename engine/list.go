@@ -92,6 +92,25 @@ func (in *ingest) isOf(fp sample.Fingerprint, samples int) bool {
 	return sums.Close() == nil
 }
 
+// count counts the extensions of the manifest's files, unless the last ingest has counted those of the same manifest.
+func (in *ingest) count() (*counted, error) {
+	m := in.core.manifest
+	n := &counted{Fingerprint: m.Fingerprint().String(), Files: source.Counts{}}
+	if in.old != nil && in.old.Counted != nil && in.old.Counted.Fingerprint == n.Fingerprint {
+		return in.old.Counted, nil
+	}
+	err := m.EachName(func(i sample.Index, name string) bool {
+		for _, file := range source.Files(sample.Entry{Name: name, Parts: m.Parts(i)}) {
+			n.Files[source.Extension(file)]++
+		}
+		return len(n.Files) <= source.MostExtensions
+	})
+	if len(n.Files) > source.MostExtensions {
+		n.Files = nil
+	}
+	return n, err
+}
+
 // record writes down what the next listing need not look into.
 func (in *ingest) record() error {
 	c := in.core

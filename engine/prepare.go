@@ -47,7 +47,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	} else if oldErr != nil && !errors.Is(oldErr, fs.ErrNotExist) {
 		return oldErr
 	}
-	if oldErr == nil && old.Source != c.source.String() {
+	if oldErr == nil && !source.Same(old.Source, c.source.String()) {
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.dirs[0], old.Source, c.source)
 	}
 	if err := logfile.CheckDirs(c.dirs); err != nil {
@@ -65,6 +65,9 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	}
 	c.job = jobFile{Schema: 1, Source: c.source.String(), Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Job: in.Job, Budget: in.Budget, Memory: in.Memory,
 		Layout: in.Layout, Share: in.Share, Shares: in.Shares}
+	if c.job.Counted, err = in.count(); err != nil {
+		return err
+	}
 	if in.Layout == "" && in.old != nil {
 		c.job.Layout = in.old.Layout
 	}

@@ -67,6 +67,21 @@ func (m *Manifest) Entries() ([]Entry, error) {
 	return entries, nil
 }
 
+// EachName calls yield with every sample's name, in order, until it returns false. It holds a few names in memory at a time.
+func (m *Manifest) EachName(yield func(i Index, name string) bool) error {
+	names := nameReader{m: m}
+	for i := range m.sizes {
+		name, err := names.at(Index(i))
+		if err != nil {
+			return err
+		}
+		if !yield(Index(i), name) {
+			return nil
+		}
+	}
+	return nil
+}
+
 func (m *Manifest) entry(i Index, names *nameReader) (Entry, error) {
 	name, err := names.at(i)
 	return m.withName(i, name), err

@@ -19,6 +19,7 @@ import (
 // A sample's version is its mtime in nanoseconds since 1970; that of a sample with parts, a hash over theirs.
 type dir struct {
 	path string
+	id   string
 	root *os.Root
 	top  *os.File // the same folder, for openat2
 	opts Options
@@ -39,14 +40,18 @@ func openDir(path string, opts Options) (Source, error) {
 		return nil, fmt.Errorf("open source %s: %w", clip(path), advise(err))
 	}
 	top, err := root.Open(".")
+	if err == nil {
+		fi, err = top.Stat() // of what is open: the name may lead elsewhere by now
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), advise(err)), root.Close())
 	}
-	return &dir{path: path, root: root, top: top, opts: opts}, nil
+	return &dir{path: path, id: identityOf(path, fi), root: root, top: top, opts: opts}, nil
 }
 
-func (d *dir) String() string { return d.path }
-func (d *dir) Close() error   { return errors.Join(d.top.Close(), d.root.Close()) }
+func (d *dir) String() string   { return d.path }
+func (d *dir) Identity() string { return d.id }
+func (d *dir) Close() error     { return errors.Join(d.top.Close(), d.root.Close()) }
 
 // readChunk is how much is read between two looks at the context.
 const readChunk = 1 << 20

@@ -42,6 +42,18 @@ func partName(stem, ext string) string {
 	return stem + "." + ext
 }
 
+// Files names the files that a sample's bytes come from.
+func Files(e sample.Entry) []string {
+	if e.Parts == nil {
+		return []string{e.Name}
+	}
+	names := make([]string, len(e.Parts))
+	for i, p := range e.Parts {
+		names[i] = partName(e.Name, p.Ext)
+	}
+	return names
+}
+
 // group makes samples of one folder's files, which it sorts.
 func group(files []sample.Entry, prefix int) ([]sample.Entry, error) {
 	type file struct {

@@ -22,6 +22,9 @@ type Source interface {
 	// String is the source as the user wrote it, cleaned.
 	String() string
 
+	// Identity tells sources apart, as the function of that name does. It is that of the source that was opened, whatever has its name by now.
+	Identity() string
+
 	// List gives all samples in canonical order, and the names of their labels 0, 1, … (none if the source has no classes).
 	// progress, if not nil, is told from time to time how many samples were found so far; its calls do not overlap.
 	// A listing is complete or an error: a sample that can't be listed is never left out silently, since all indices behind it would shift.
