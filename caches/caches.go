@@ -32,8 +32,9 @@ type Cache struct {
 	Part    int       `json:"part"`
 	Parts   int       `json:"parts"` // directories that the cache has; Part counts from 0
 	Listing `json:"-"`
-	Memory  int64           `json:"-"` // as given to ingest; 0: not given
-	Job     json.RawMessage `json:"-"` // as ingest was given it; nil: not known here
+	Files   map[string]int64 `json:"-"` // how many have each extension; nil: not known here
+	Memory  int64            `json:"-"` // as given to ingest; 0: not given
+	Job     json.RawMessage  `json:"-"` // as ingest was given it; nil: not known here
 }
 
 // A Listing is what of a source a cache lists, and as what: the flags of ingest that say so.
@@ -144,6 +145,9 @@ func (c *Cache) readJob() bool {
 		Schema int    `json:"schema"`
 		Source string `json:"source"`
 		Listing
+		Extensions struct {
+			Files map[string]int64 `json:"files"`
+		} `json:"extensions"`
 		Memory int64           `json:"memory"`
 		Job    json.RawMessage `json:"job"`
 	}
@@ -151,7 +155,7 @@ func (c *Cache) readJob() bool {
 		return false
 	}
 	c.Source, c.Memory, c.Job = j.Source, j.Memory, j.Job
-	c.Listing = j.Listing
+	c.Listing, c.Files = j.Listing, j.Extensions.Files
 	return true
 }
 

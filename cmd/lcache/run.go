@@ -187,6 +187,9 @@ func (s sources) Set(text string) (err error) {
 	if n.source, err = absoluteSource(n.source); err != nil {
 		return err
 	}
+	if v := environmentName(n.name); n.name != "" && slices.Contains([]string{envName("socket-mode"), envName("socket-group")}, v) {
+		return fmt.Errorf("%s would hold the socket of a source of that name, and is a flag: give another name", v)
+	}
 	*s.to = append(*s.to, n)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"lcache/caches"
 	"lcache/engine"
+	"lcache/source"
 )
 
 // attachment is a server of another process that a run uses. The connection is held until COMMAND has ended, so that a server which ends
@@ -36,7 +37,8 @@ func (r *runner) attach(s namedSource, dirs []string, bar *progress) (*serving, 
 	if a == nil {
 		return nil, nil // an ingest, perhaps, which is then named as the one who has the cache
 	}
-	if err := r.fits(a, s, c); err != nil {
+	c.Source = a.began.Jobs[0].Source
+	if err := r.isOf(c, s.source); err != nil {
 		a.client.close()
 		return nil, err
 	}
@@ -69,13 +71,23 @@ func findServer(pid int, dirs []string) *attachment {
 	return nil
 }
 
-// fits refuses a server that serves something else than was asked for.
-func (r *runner) fits(a *attachment, s namedSource, c caches.Cache) error {
-	if served := a.began.Jobs[0].Source; served != s.source {
-		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, served, s.source)
+// isOf refuses a cache of another source, or of other files of it.
+func (r *runner) isOf(c caches.Cache, src string) error {
+	if !source.Same(c.Source, src) {
+		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, c.Source, src)
 	}
-	if r.listingGiven && (!slices.Equal(c.Exts, r.ingest.Exts) || c.Flat != r.ingest.Flat || c.Group != r.ingest.Group || c.Labels != r.ingest.Labels) {
-		return fmt.Errorf("process %d serves %s with other files of the source (--ext, --flat, --group, --labels): stop it, or use another --cache", a.pid, c.Dir)
+	return r.listedAs(c)
+}
+
+// listedAs refuses a cache that lists other files of its source than the flags say, if they say any.
+func (r *runner) listedAs(c caches.Cache) error {
+	if !r.listingGiven {
+		return nil
+	}
+	asked := source.Options{Exts: r.ingest.Exts, Flat: r.ingest.Flat, Group: r.ingest.Group, Labels: r.ingest.Labels}
+	made := source.Options{Exts: c.Exts, Flat: c.Flat, Group: c.Group, Labels: c.Labels}
+	if differ := asked.Difference(made, c.Files); differ != "" {
+		return fmt.Errorf("%s lists other files of %s than you ask for (%s): leave out these flags, or use another --cache", c.Dir, c.Source, differ)
 	}
 	return nil
 }

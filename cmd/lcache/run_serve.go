@@ -123,6 +123,11 @@ func (r *runner) openSource(ctx context.Context, n int, s namedSource, bar *prog
 		return err
 	}
 	dirs := r.home(s.source)
+	if c, err := caches.Look(dirs[0]); err == nil && c.Source != "" {
+		if err := r.isOf(c, s.source); err != nil {
+			return err
+		}
+	}
 	switch attached, err := r.attach(s, dirs, bar); {
 	case err != nil:
 		return err
@@ -201,10 +206,8 @@ func (r *runner) home(source string) []string {
 // keep lets a cache that is there be what it was made for, where nothing else was said, and gives sources after the first an order
 // of their own.
 func (r *runner) keep(n int, o *engine.IngestOptions) {
-	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source == o.Source {
-		if !r.listingGiven {
-			o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
-		}
+	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
+		o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
 		o.Memory = cmp.Or(o.Memory, c.Memory)
 		var job engine.Job
 		if !r.jobGiven && json.Unmarshal(c.Job, &job) == nil {

@@ -161,11 +161,11 @@ func clock(seconds float64) string {
 // exactText says how right it was: the order first, then the bytes.
 func exactText(s engine.Status) string {
 	if len(s.Jobs) == 0 {
-		return "nothing was asked for"
+		return "nothing was asked for: this server was not used"
 	}
 	j := s.Jobs[0]
 	if j.SamplesDelivered == 0 {
-		return "nothing was asked for"
+		return "nothing was asked for: this server was not used"
 	}
 	known := 0
 	for _, e := range j.EpochsDone {

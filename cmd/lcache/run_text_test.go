@@ -29,9 +29,9 @@ exact   order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
 bound   by the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
 change  nothing
 `
-	const second = `exact   nothing was asked for
+	const second = `exact   nothing was asked for: this server was not used
 bound   by nothing of lcache: no sample was asked for
-change  read through it: lcache.connect() in Python, or lcache.torch
+change  read through it: lcache.connect() in Python, or lcache.torch with this source
 `
 	done := commandDone{name: "train.py", seconds: 46*60 + 12}
 	lossy := sourceSum{Exact: exactText(engine.Status{}), Verdict: judge(runFacts{}), ofRun: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
@@ -72,7 +72,7 @@ func TestExactText(t *testing.T) {
 		job  engine.JobStatus
 		want string
 	}{
-		{engine.JobStatus{}, "nothing was asked for"},
+		{engine.JobStatus{}, "nothing was asked for: this server was not used"},
 		{engine.JobStatus{SamplesDelivered: 1}, "no epoch came to its end · every byte verified · 0 corrupt"},
 		{engine.JobStatus{SamplesDelivered: 1, Recipe: "numpy.default_rng", EpochsDone: []engine.EpochDone{known}}, "order as numpy's, 1 of 1 epoch · every byte verified · 0 corrupt"},
 		{engine.JobStatus{SamplesDelivered: 1, EpochsDone: []engine.EpochDone{known, one}}, "order as the loader's own, 1 of 2 epochs · every byte verified · 0 corrupt"},

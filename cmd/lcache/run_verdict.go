@@ -60,7 +60,7 @@ type runVerdict struct {
 // judge asks the questions in the contract's order; the first that is answered with yes ends it.
 func judge(f runFacts) runVerdict {
 	if f.Samples == 0 {
-		return runVerdict{"unknown", "by nothing of lcache: no sample was asked for", "read through it: lcache.connect() in Python, or lcache.torch"}
+		return runVerdict{"unknown", "by nothing of lcache: no sample was asked for", "read through it: lcache.connect() in Python, or lcache.torch with this source"}
 	}
 	if f.Epochs == 0 || f.Seconds <= 0 {
 		return runVerdict{"unknown", "not known: no epoch came to its end", "nothing"}

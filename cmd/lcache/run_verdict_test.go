@@ -31,7 +31,7 @@ func TestJudge(t *testing.T) {
 		stage, bound, change string
 	}{
 		{"nothing was asked for", with(func(f *runFacts) { f.Samples = 0 }), "unknown",
-			"by nothing of lcache: no sample was asked for", "read through it: lcache.connect() in Python, or lcache.torch"},
+			"by nothing of lcache: no sample was asked for", "read through it: lcache.connect() in Python, or lcache.torch with this source"},
 		{"no epoch", with(func(f *runFacts) { f.Epochs, f.Seconds = 0, 0 }), "unknown", "not known: no epoch came to its end", "nothing"},
 		{"not the data", with(func(f *runFacts) { f.Wait, f.Ready = 1.9, 24 }), "loop",
 			"by the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster", "nothing"},
