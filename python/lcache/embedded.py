@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import select
@@ -21,9 +22,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .connection import Broken, Connection
-from .errors import ConnectionError, Error, TimeoutError
+from .errors import ArgumentError, ConnectionError, Error, TimeoutError
 from .job import Job
+from .match import Listing, Made, difference
+from .offers import at, check, offered, sockets
+from .replay import Options, beside
+from .replay import params as as_text
 from .world import place
+
+_log = logging.getLogger("lcache")
 
 _BUSY = re.compile(r"in use by process (\d+)")
 _POLL = 0.1  # seconds between looks at a lock that another process holds
@@ -58,7 +65,7 @@ def open(  # the name is part of the API
     batch_size: int | None = None,
     world_size: int | None = None,
     rank: int | None = None,
-    drop_last: bool = False,
+    drop_last: bool | None = None,
     params: Mapping[str, Any] | None = None,
     budget: int | str | None = None,
     memory: int | str | None = None,
@@ -67,54 +74,117 @@ def open(  # the name is part of the API
     group: str = "none",
     labels: str | os.PathLike[str] | None = None,
     on_error: str | None = None,
+    socket: str | os.PathLike[str] | None = None,
     timeout: float = 60.0,
+    _sized_for: int | None = None,
 ) -> Job:
     """A Job over a source, with a server of its own if none runs for it yet.
 
-    cache is a root (or several, on as many SSDs) with a folder for each dataset; default: $LCACHE_CACHE, else lcache in the user's cache
-    folder. The other arguments are the flags of `lcache ingest`; a server that runs already keeps what it was started with. world_size
-    and rank come from torchrun's or Slurm's variables if not given. on_error is "fail" (a sample that can't be read is a SampleError,
-    the default) or "skip" (it is left out of its batch, which is shorter then). timeout is the deadline of every later wait, in seconds.
+    A server that the environment offers ($LCACHE_SOCKET, $LCACHE_SOCKET_<NAME>, as `lcache run` sets them) is used if it has just this source,
+    listed in this way; the one at socket must have it. Else there is a server of the source's own. cache is that source's cache, or a root (or several,
+    on as many SSDs) with a folder for each dataset; default: $LCACHE_CACHE, else lcache in the user's cache folder.
+
+    The other arguments are the flags of `lcache ingest`. If a server runs already and has another order (recipe, seed, batch_size, drop_last,
+    params), this job has its own all the same, which is pushed; what can't be had is an error that names both values. budget and memory stay
+    those of that server. world_size and rank come from torchrun's or Slurm's variables if not given. on_error is "fail" (a sample that can't be read is a
+    SampleError, the default) or "skip" (it is left out of its batch, which is shorter then). timeout is the deadline of every later wait, in seconds.
     """
     here = place()
-    world = here.world if world_size is None else world_size
-    flags = [] if recipe is None else ["--recipe", recipe]
-    if recipe is not None or world > 1:  # also without a recipe each rank pushes an order, and takes a share of the memory
-        flags += ["--world-size", str(world)]
-        if world == here.world and len(here.ranks) < world:
-            flags += ["--ranks", ",".join(map(str, here.ranks))]
-    for name, value in (("--seed", seed), ("--epochs", epochs), ("--batch-size", batch_size), ("--budget", budget)):
-        if value is not None:
-            flags += [name, str(value)]
-    if drop_last:
-        flags.append("--drop-last")
-    for key, value in (params or {}).items():
-        flags += ["--param", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-    listing = [f"--ext={','.join(ext)}"] if (ext := tuple(ext)) else []
-    listing += ["--flat"] if flat else []
-    listing += [f"--group={group}"] if group != "none" else []
-    listing += [f"--labels={os.path.abspath(os.fspath(labels))}"] if labels is not None else []
-    common = ("--memory", str(memory)) if memory is not None else ()
-    serving = ("--on-error", on_error) if on_error is not None else ()
-    where = os.fspath(source)
-    if "://" not in where and not where.startswith("tar:"):
-        where = os.path.abspath(where)
-    home = Home(where, folders(where, cache, listing), (*listing, *flags, *common), (*common, *serving), timeout)
-    ensure(home)
-    job = Job(home.socket, timeout, home, here.rank if rank is None else rank)
-    job._link.attach(job._link.deadline())
+    named = Listing.of(source, ext, flat, group, labels)
+    options = Options(recipe, seed, epochs, batch_size, world_size, drop_last, as_text(params), on_error)
+    rank, world = here.rank if rank is None else rank, here.world if world_size is None else world_size
+    job = at(socket, named, timeout, rank) if socket is not None else offered(named, timeout, rank)
+    if job is None:
+        made = _cache_of(named, cache)
+        if made is not None:
+            named, options = made.listing, made.merged(options)
+            memory = memory if memory is not None else made.memory
+        flags = (options if options.batch_size is not None else options._replace(batch_size=_sized_for)).flags()
+        if options.recipe is not None or world > 1:  # also without a recipe each rank pushes an order, and takes a share of the memory
+            flags += ["--world-size", str(world)]
+            if world == here.world and len(here.ranks) < world:
+                flags += ["--ranks", ",".join(map(str, here.ranks))]
+        flags += ["--budget", str(budget)] if budget is not None else []
+        common = ("--memory", str(memory)) if memory is not None else ()
+        serving = ("--on-error", on_error) if on_error is not None else ()
+        dirs = made.dirs if made is not None else folders(named.source, cache, named.flags())
+        home = Home(named.source, dirs, (*named.flags(), *flags, *common), (*common, *serving), timeout)
+        started = ensure(home)
+        job = Job(home.socket, timeout, home, rank)
+        job._link.attach(job._link.deadline())
+        check(named, job)
+        if on_error is None:
+            options = options._replace(on_error="fail")
+    else:
+        started = False
+    try:
+        job._named, job._replay = options, beside(options, job._link.info, world, binary)
+    except BaseException:
+        job.close()
+        raise
+    if not started and (budget, memory) != (None, None):
+        _log.info("budget and memory are those that the server (pid %d) was started with", job.pid)
     return job
 
 
 def folders(source: str, cache: Any = None, listing: Sequence[str] = ()) -> tuple[str, ...]:
     """The cache's folders, one in each root: <last name of the source>-<8 hex>. The digits stand for the source's whole path and for
     what of it is listed, so that sources of one name do not meet."""
+    name = re.sub(r"[^\w.-]", "_", os.path.basename(source.rstrip("/")))[:80] or "root"
+    digits = hashlib.sha256("\0".join([source, *listing]).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return tuple(os.path.join(root, f"{name}-{digits}") for root in _roots(cache))
+
+
+def _roots(cache: Any) -> tuple[str, ...]:
     roots = cache if cache is not None else os.environ.get("LCACHE_CACHE") or os.path.join(_cache_home(), "lcache")
     if isinstance(roots, (str, os.PathLike)):
         roots = os.fspath(roots).split(",")
-    name = re.sub(r"[^\w.-]", "_", os.path.basename(source.rstrip("/")))[:80] or "root"
-    digits = hashlib.sha256("\0".join([source, *listing]).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return tuple(os.path.abspath(os.path.join(os.fspath(root), f"{name}-{digits}")) for root in roots)
+    return tuple(os.path.abspath(os.fspath(root)) for root in roots)
+
+
+class _Cache(NamedTuple):
+    """A directory (or several) that is a cache of the source itself, and not a root of caches: it stays what it was made for."""
+
+    dirs: tuple[str, ...]
+    listing: Listing
+    job: Mapping[str, Any]
+    memory: int | None
+
+    def merged(self, said: Options) -> Options:
+        """What it was made for, where the program says nothing else; a recipe that is said says all of the order."""
+        if said.recipe is not None or not self.job.get("recipe"):
+            return said
+        kept = Options(**{name: self.job.get(name) for name in ("recipe", "seed", "epochs", "batch_size", "drop_last", "params")})
+        return Options(*(mine if mine is not None else theirs for mine, theirs in zip(said, kept)))
+
+
+def _cache_of(named: Listing, cache: Any) -> _Cache | None:
+    """The cache that `cache` is itself; None if it is a root. ArgumentError if it is a cache of something else."""
+    dirs = _roots(cache)
+    job = _job_file(dirs[0])
+    if job is None:
+        return _Cache(dirs, named, {}, None) if os.path.lexists(os.path.join(dirs[0], "FORMAT")) else None
+    made = Made.on_disk(job)
+    differs = difference(named, made)
+    if differs:
+        what = made.listing.source if differs == "the source" else f"{made.listing.source}, listed with {differs}"
+        raise ArgumentError(f"{dirs[0]} is the cache of {what}; the program names {named.source}: give another cache=")
+    kept = job.get("job")
+    return _Cache(dirs, made.listing._replace(source=named.source), kept if isinstance(kept, dict) else {}, job.get("memory") or None)
+
+
+def _job_file(folder: str) -> dict[str, Any] | None:
+    """What a cache says that it was made for; None if there is none, or it is damaged."""
+    try:
+        fd = os.open(os.path.join(folder, "job.json"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as f:
+        try:
+            said = json.loads(f.read(16 << 20))
+        except ValueError:
+            return None
+    return said if isinstance(said, dict) and said.get("source") else None
 
 
 def _cache_home() -> str:
@@ -122,10 +192,10 @@ def _cache_home() -> str:
     return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache")
 
 
-def ensure(home: Home, relist: bool = True) -> None:
-    """Returns when a server listens at home.socket."""
+def ensure(home: Home, relist: bool = True) -> bool:
+    """Returns when a server listens at home.socket: whether this process has started it."""
     if _listens(home.socket):
-        return
+        return False
     os.makedirs(home.dirs[0], mode=0o700, exist_ok=True)
     with _Lock(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
         deadline = time.monotonic() + home.timeout
@@ -135,13 +205,14 @@ def ensure(home: Home, relist: bool = True) -> None:
                     _ingest(home, lock)
                 lock.say("starting the server")
                 _serve(home)
-                return
+                return True
             except _Busy as busy:
                 # A server that is just ending, or one that was started by hand on another socket: only the first goes away.
                 if time.monotonic() > deadline:
                     raise ConnectionError(f"{busy}: that server does not listen at {home.socket}; connect to its own socket, or stop it") from None
                 lock.say(f"waiting for pid {busy.pid} to end")
                 time.sleep(_POLL)
+    return False
 
 
 class _Busy(Error):
@@ -219,7 +290,8 @@ def binary() -> str:
 
 def _environment() -> dict[str, str]:
     """Ours, without what names another cache: everything that matters here is given as a flag."""
-    return {k: v for k, v in os.environ.items() if k not in ("LCACHE_SOCKET", "LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_QUIET", "LCACHE_EXIT_IDLE")}
+    dropped = {"LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_QUIET", "LCACHE_EXIT_IDLE", *sockets()}
+    return {k: v for k, v in os.environ.items() if k not in dropped}
 
 
 def _start(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:

@@ -13,6 +13,7 @@ from .batch import Batch, Samples
 from .errors import ArgumentError, Error, ProtocolError
 from .link import Link, expect
 from .orders import column, numbers, pieces
+from .replay import Options, Replay
 from .session import Ticket
 
 if TYPE_CHECKING:
@@ -34,10 +35,15 @@ def connect(path: str | os.PathLike[str] | None = None, timeout: float = 60.0) -
 class Job:
     """One job of a server. Threads may share it; a forked child and an unpickled copy get a session of their own."""
 
-    def __init__(self, path: str, timeout: float = 60.0, home: Home | None = None, rank: int = 0) -> None:
-        """Connects when first used; connect() does at once. home can start the server again."""
+    def __init__(
+        self, path: str, timeout: float = 60.0, home: Home | None = None, rank: int = 0, named: Options | None = None, replay: Replay | None = None
+    ) -> None:
+        """Connects when first used; connect() does at once. home can start the server again. named is what the program said of its order;
+        replay gives that order where the server has another one."""
         self._link = Link(path, timeout, home)
         self._rank = rank
+        self._named = named or Options()
+        self._replay = replay
         self._warned = False
 
     def __enter__(self) -> Job:
@@ -52,7 +58,7 @@ class Job:
             link.close()
 
     def __reduce__(self) -> Any:
-        return Job, (self._link.path, self._link.timeout, self._link.home, self._rank)
+        return Job, (self._link.path, self._link.timeout, self._link.home, self._rank, self._named, self._replay)
 
     def __repr__(self) -> str:
         return f"<lcache.Job at {self._link.path}>"
@@ -70,11 +76,11 @@ class Job:
     @property
     def epochs(self) -> int:
         """0 if unknown."""
-        return self._link.info.epochs
+        return self._named.epochs or self._link.info.epochs
 
     @property
     def batch_size(self) -> int:
-        return self._link.info.batch_size
+        return self._named.batch_size or self._link.info.batch_size
 
     @property
     def classes(self) -> list[str]:
@@ -108,16 +114,16 @@ class Job:
 
     @property
     def drop_last(self) -> bool:
-        return self._link.info.drop_last
+        return (self._replay or self._link.info).drop_last
 
     @property
     def recipe(self) -> str:
-        return self._link.info.recipe
+        return (self._replay or self._link.info).recipe
 
     @property
     def seed(self) -> str:
         """As text; not every seed fits an int64."""
-        return self._link.info.seed
+        return (self._replay or self._link.info).seed
 
     @property
     def on_error(self) -> str:
@@ -134,6 +140,7 @@ class Job:
     def epoch(self, epoch: int, rank: int | None = None, start: int = 0) -> Iterator[Batch]:
         """The batches of one rank (default: job.rank) in exact order, from batch `start` on. The next one is asked for before one is handed out."""
         rank = self._rank if rank is None else rank
+        self._push_replayed(epoch, rank)
         forks = self._link.forks
         coming: Ticket | None = None
         try:
@@ -163,6 +170,19 @@ class Job:
         ticket = Ticket(protocol.GET, protocol.get(wanted.tobytes(), where), f"{len(wanted)} samples by index")
         kind, body = self._link.finish(ticket)
         return self._batch(ticket, kind, body, wanted)
+
+    def _push_replayed(self, epoch: int, rank: int) -> None:
+        """Pushes what an epoch and the next one are, where the program's order is not the server's."""
+        if self._replay is None:
+            return
+        for number in (epoch, epoch + 1):
+            if (number, rank) in self._link.pushed or number > epoch and 0 < self.epochs <= number:
+                continue
+            try:
+                self.push_order(number, rank, self._replay.order(self.samples, number, rank))
+            except ArgumentError as e:
+                if number == epoch:
+                    raise ArgumentError(f"this program asks for {self._replay.differs}, and the server (pid {self.pid}) does not take another order: {e}") from None
 
     def _chunk(self, epoch: int, rank: int, number: int) -> Ticket:
         what = f"epoch {epoch} rank {rank} batch {number}"

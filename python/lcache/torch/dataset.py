@@ -26,11 +26,11 @@ _LIKELY = (256, 32, None)
 
 
 def _open(source: Any, cache: Any, options: dict[str, Any]) -> Job:
-    if "batch_size" in options:
+    if options.get("batch_size") is not None:
         return open_job(source, cache, **options)
     for size in _LIKELY:
         try:
-            return open_job(source, cache, batch_size=size, **options)
+            return open_job(source, cache, _sized_for=size, **options)
         except Error as e:
             if size is None or "memory" not in str(e):
                 raise  # only batches of large samples are worth another try: they may need more memory than there is
@@ -67,8 +67,8 @@ class Sample:
 class Dataset(torch.utils.data.Dataset):
     """The samples of a source, each made by decode(data: bytes, sample), where data is the first part and sample.parts has all; without decode a sample is (bytes, label).
 
-    The job is lcache.open(source, cache, **options), or the one of a running server at socket. A batch is one request, of
-    whichever loader and sampler; copies in workers have connections of their own. It pickles to what it takes to connect again.
+    The job is lcache.open(source, cache, socket=socket, **options); without a source, the one of the server at socket or $LCACHE_SOCKET. A batch is one
+    request, of whichever loader and sampler; copies in workers have connections of their own. It pickles to what it takes to connect again.
     """
 
     def __init__(
@@ -82,8 +82,10 @@ class Dataset(torch.utils.data.Dataset):
         **options: Any,
     ) -> None:
         if job is None:
-            if source is not None and socket is None and not os.environ.get("LCACHE_SOCKET"):
-                job = _open(source, cache, options)
+            if source is not None:
+                job = _open(source, cache, {**options, "socket": socket})
+            elif options.keys() - {"timeout"}:
+                raise ArgumentError(f"{', '.join(sorted(options.keys() - {'timeout'}))}: of use only with a source, and none is given")
             else:
                 job = connect(socket, **options)
         if job.on_error != "fail":
@@ -217,7 +219,7 @@ class ImageFolder(Dataset):
     ) -> None:
         if options.get("labels") is not None:
             raise TypeError("the labels of an ImageFolder are its folders: use lcache.torch.Dataset with labels=")
-        if socket is None and not os.environ.get("LCACHE_SOCKET"):
+        if root is not None:
             options.setdefault("ext", IMG_EXTENSIONS)
         super().__init__(root, cache=cache, socket=socket, **options)
         self.root = os.fspath(root) if root is not None else self.job.source

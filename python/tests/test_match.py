@@ -1,0 +1,93 @@
+"""When two listings of a source are the same: the cases that the Go side's rule runs, too."""
+
+import json
+import os
+
+import pytest
+
+from lcache.errors import ArgumentError
+from lcache.info import Info
+from lcache.match import Listing, Made, difference, identity
+from lcache.offers import sockets
+from lcache.replay import Options, beside
+
+with open(os.path.join(os.path.dirname(__file__), "../../testdata/listings.json")) as f:
+    CASES = json.load(f)["cases"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["why"] for case in CASES])
+def test_difference(case, tmp_path):
+    named = Listing.of(tmp_path, **case["named"])
+    said = {**case["made"], "identity": identity(str(tmp_path)), "extensions": case["files"]}
+    assert (difference(named, Made.by_server("/another/name", said)) == "") == case["same"]
+    job = {**case["made"], "exts": case["made"].get("ext"), "source": str(tmp_path), "extensions": {"files": case["files"]}}
+    assert (difference(named, Made.on_disk(job)) == "") == case["same"]
+
+
+def test_sources(tmp_path):
+    for name in "a", "b":
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("a")
+    a = Made.by_server("/mnt/a", {"identity": identity(str(tmp_path / "a"))})
+    assert difference(Listing.of(tmp_path / "a"), a) == difference(Listing.of(tmp_path / "link"), a) == ""
+    assert difference(Listing.of(tmp_path / "b"), a) == difference(Listing.of(tmp_path / "gone"), a) == "the source"
+    # A name that leads to another directory by now.
+    assert difference(Listing.of(tmp_path / "a"), Made.by_server(str(tmp_path / "a"), {"identity": "1:2"})) == "the source"
+    s3 = Made.by_server("s3://bucket/a", {"identity": "s3://bucket/a"})
+    assert difference(Listing.of("s3://bucket/a"), s3) == "" and difference(Listing.of("s3://bucket/b"), s3) == "the source"
+
+
+def test_links():
+    here = {"identity": identity("/"), "outside_links": 3}
+    assert difference(Listing.of("/", follow_links=False), Made.by_server("/", here)) == "follow_links, by which 3 samples were found outside the source"
+    assert difference(Listing.of("/"), Made.by_server("/", here)) == ""
+
+
+def test_sockets_of_the_environment():
+    env = {"LCACHE_SOCKET_VAL": "/v", "LCACHE_SOCKET": "/t", "LCACHE_SOCKET_TRAIN": "/t", "LCACHE_SOCKET_MODE": "0660", "LCACHE_SOCKET_GROUP": "ml",
+           "LCACHE_SOCKET_NONE": "", "LCACHE_SOCKETS": "/no"}
+    assert sockets(env) == {"LCACHE_SOCKET": "/t", "LCACHE_SOCKET_VAL": "/v"}
+
+
+def info(**more):
+    said = {"pid": 4711, "server": "s", "token": "t", "name": "n", "source": "/data", "fingerprint": "f", "samples": 100, "epochs": 0, "batch_size": 8, "world": 1, "ranks": [0],
+            "drop_last": False, "recipe": "torch.randperm", "seed": "0", "classes": None, "credit_bytes": 1, "version": "1", "features": [], "params": None, "listing": None}
+    return Info.of({**said, **more})
+
+
+@pytest.mark.parametrize(
+    "named, server, differs",
+    [
+        (Options(), {}, None),
+        (Options(recipe="torch.randperm", seed=0, batch_size=8), {}, None),
+        (Options(recipe="torch.randperm", seed=1), {}, "seed='1', where it has '0'"),
+        (Options(seed=1), {}, "seed='1', where it has '0'"),
+        (Options(seed=1), {"recipe": ""}, None),
+        (Options(batch_size=4), {}, "batch_size=4, where it has 8"),
+        (Options(batch_size=4), {"recipe": ""}, None),
+        (Options(drop_last=True), {}, "drop_last=True, where it has False"),
+        (Options(recipe="torch.randperm", seed=0), {"drop_last": True}, "drop_last=False, where it has True"),
+        (Options(), {"drop_last": True, "params": {"a": "1"}}, None),
+        (Options(recipe="x", seed=0, params={"n": "2"}), {"recipe": ""}, "recipe='x', where it has '', seed='0', where it has '', params={'n': '2'}, where it has {}"),
+    ],
+)
+def test_an_order_of_its_own(named, server, differs):
+    server = {"seed": "" if server.get("recipe") == "" else "0", **server}
+    replay = beside(named, info(**server), 1, lambda: "lcache")
+    assert (replay and replay.differs) == differs
+
+
+@pytest.mark.parametrize(
+    "named, server, world, message",
+    [
+        (Options(on_error="fail"), {"on_error": "skip"}, 1, "on_error='fail'.* has on_error='skip'"),
+        (Options(recipe="torch.randperm"), {}, 4, "world_size=4.* has world_size=1"),
+        (Options(world_size=4), {}, 4, "world_size=4.* has world_size=1"),
+        (Options(epochs=90), {"epochs": 3}, 1, "epochs=90.* has epochs=3"),
+        (Options(recipe="x", seed=1), {"batch_size": 0}, 1, "needs a batch_size"),
+        (Options(params={"split_batches": "true"}), {}, 1, "split_batches"),
+    ],
+)
+def test_what_can_not_be_had(named, server, world, message):
+    with pytest.raises(ArgumentError, match=message):
+        beside(named, info(**server), world, lambda: "lcache")
