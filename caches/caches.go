@@ -43,6 +43,12 @@ type Listing struct {
 	Flat   bool     `json:"flat"`
 	Group  string   `json:"group"`  // "" or "stem"
 	Labels string   `json:"labels"` // a file, absolute
+
+	// The rule about links, and how many samples are reached through one that leaves the source. Two rules never make two datasets:
+	// they give the same listing, or one of them is an error. So the name of a cache's folder does not depend on them.
+	FollowLinks  bool `json:"follow_links"`
+	FollowGiven  bool `json:"follow_links_given"` // the user said so
+	OutsideLinks int  `json:"outside_links"`
 }
 
 // ErrNotCache says that a directory is not a cache.

@@ -152,7 +152,7 @@ func (c *core) openData() (err error) {
 	if err = c.openSums(); err != nil {
 		return err
 	}
-	return c.openSource(c.job.Source, source.Options{Exts: c.job.Exts, Flat: c.job.Flat, Group: c.job.Group})
+	return c.openSource(c.job.Source, c.job.sourceOptions())
 }
 
 // openSums opens what is known of the samples' bytes. Sums of an earlier manifest are carried over as far as that is known; those that

@@ -38,9 +38,12 @@ type Options struct {
 	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
 	IO      IO
 	Layout  string // "" or "auto", "log", "static"
+	Shared  bool   // users other than this process's may connect
 	OnError string // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
 	Logger  *slog.Logger
 	Version string
+
+	FollowLinks *bool // whether what was listed through links that leave the source is served; nil: yes, but not if Shared
 
 	// For tests: how long things may take before they count as late. Zero: the defaults of each package.
 	Patience, Timeout, BlockTimeout, LogTimeout, SourceTimeout time.Duration
@@ -91,6 +94,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Layout, o.Logger)
 	if err != nil {
 		return nil, err
+	}
+	if err := c.checkLinks(o); err != nil {
+		return nil, errors.Join(err, c.close())
 	}
 	if o.Source != nil {
 		c.source.Source = o.Source(c.source.Source)
@@ -284,6 +290,9 @@ type Listing struct {
 	Group      string        `json:"group"`      // "none" or "stem"
 	Labels     string        `json:"labels"`     // a file; "": the folders' labels
 	Extensions source.Counts `json:"extensions"` // of the files listed; null: not counted
+
+	FollowLinks  bool `json:"follow_links"`
+	OutsideLinks int  `json:"outside_links"` // samples that are reached through links that leave the source
 }
 
 // Attach begins or resumes a session for a process.
@@ -302,7 +311,8 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 
 func (e *Engine) listing() Listing {
 	j := e.job
-	l := Listing{Identity: e.source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels}
+	l := Listing{Identity: e.source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels,
+		FollowLinks: j.FollowLinks, OutsideLinks: j.OutsideLinks}
 	if j.Counted != nil {
 		l.Extensions = j.Counted.Files
 	}

@@ -32,6 +32,7 @@ type IngestOptions struct {
 	Flat           bool
 	Group          string // source.GroupStem, or "": each file is a sample
 	Labels         string // a CSV file of name,label; "": the folders' labels
+	FollowLinks    *bool  // whether links that leave the source are followed; nil: they are, but not for other users
 	Dirs           []string
 	Job            Job
 	Budget, Memory int64 // bytes; 0: the default
@@ -130,6 +131,7 @@ type ingest struct {
 	old     *jobFile        // what it was made for before; nil: nothing
 	full    atomic.Int64    // samples that their segment had no room for
 	folders []source.Folder // of a new listing
+	outside int             // samples that are reached through links that leave the source
 	line    *chunker.Line
 	target  *logfile.Logfile
 }

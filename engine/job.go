@@ -70,12 +70,13 @@ type Default struct {
 
 // jobFile is job.json: what a cache was made for. It is written last in ingest's preparation, atomically.
 type jobFile struct {
-	Schema    int      `json:"schema"`
-	Source    string   `json:"source"`
-	Exts      []string `json:"exts,omitempty"`
-	Flat      bool     `json:"flat,omitempty"`
-	Group     string   `json:"group,omitempty"`
-	Labels    string   `json:"labels,omitempty"`
+	Schema int      `json:"schema"`
+	Source string   `json:"source"`
+	Exts   []string `json:"exts,omitempty"`
+	Flat   bool     `json:"flat,omitempty"`
+	Group  string   `json:"group,omitempty"`
+	Labels string   `json:"labels,omitempty"`
+	linkFacts
 	Job       Job      `json:"job"`
 	Budget    int64    `json:"budget"` // as given; 0: what the dataset needs
 	Memory    int64    `json:"memory"`

@@ -123,7 +123,7 @@ func (in *ingest) record() error {
 
 // listed names a listing: what was found, and what was asked for. Labels are not part of it, since they are put on afterwards.
 func (in *ingest) listed(fp sample.Fingerprint, src string) [16]byte {
-	said, err := json.Marshal([]any{fp.String(), src, in.Exts, in.Flat, in.Group})
+	said, err := json.Marshal([]any{fp.String(), src, in.Exts, in.Flat, in.Group, in.follows()})
 	if err != nil {
 		panic(err) // strings and a boolean
 	}

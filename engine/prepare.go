@@ -24,7 +24,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if c.dirs, err = cleanDirs(in.Dirs); err != nil {
 		return err
 	}
-	if err = c.openSource(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Jobs: in.Jobs}); err != nil {
+	if err = c.openSource(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Jobs: in.Jobs, NoFollowLinks: !in.follows()}); err != nil {
 		return err
 	}
 	for _, d := range c.dirs {
@@ -64,7 +64,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	c.job = jobFile{Schema: 1, Source: c.source.String(), Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Job: in.Job, Budget: in.Budget, Memory: in.Memory,
-		Layout: in.Layout, Share: in.Share, Shares: in.Shares}
+		Layout: in.Layout, Share: in.Share, Shares: in.Shares, linkFacts: in.linkFacts()}
 	if c.job.Counted, err = in.count(); err != nil {
 		return err
 	}

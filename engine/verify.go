@@ -79,7 +79,7 @@ func (v *verify) run(ctx context.Context) error {
 	start := time.Now()
 	if v.Against != "" {
 		var err error
-		if v.against, err = source.Open(v.Against, source.Options{Exts: v.core.job.Exts, Flat: v.core.job.Flat, Group: v.core.job.Group}); err != nil {
+		if v.against, err = source.Open(v.Against, v.core.job.sourceOptions()); err != nil {
 			return err
 		}
 		defer v.against.Close()

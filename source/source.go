@@ -45,6 +45,8 @@ type Options struct {
 	Group  string   // GroupStem, or "": each file is a sample
 	Labels string   // listing: a CSV file of name,label, which takes the place of the folders' labels; "": none
 	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
+
+	NoFollowLinks bool // nothing outside the source is read: a link that leaves it is an error
 }
 
 // DefaultJobs is how many requests a listing has under way.

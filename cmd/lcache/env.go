@@ -15,11 +15,13 @@ func envName(flag string) string {
 }
 
 // fromEnvironment gives every flag that the command line left alone its variable's value. An empty variable counts as unset,
-// because that is how a shell script switches one off.
+// because that is how a shell script switches one off. A flag whose contrary was typed counts as said.
 func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var first error
+	typed := map[string]bool{}
+	flags.Visit(func(f *pflag.Flag) { typed[f.Name] = true })
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || f.Name == "version" || first != nil {
+		if typed[opposite(f.Name)] || f.Changed || f.Name == "help" || f.Name == "version" || first != nil {
 			return
 		}
 		value, ok := lookup(envName(f.Name))
@@ -33,6 +35,14 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 		f.Changed = true
 	})
 	return first
+}
+
+// opposite is the flag that says the contrary, if there is one.
+func opposite(flag string) string {
+	if without, found := strings.CutPrefix(flag, "no-"); found {
+		return without
+	}
+	return "no-" + flag
 }
 
 // addOnErrorFlag gives a command the choice what becomes of a sample that can't be had.

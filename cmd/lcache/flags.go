@@ -225,6 +225,9 @@ func addListingFlags(flags *pflag.FlagSet, o *engine.IngestOptions) {
 	flags.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")
 	flags.Var(file{&o.Labels}, "labels", "a CSV file of name,label: instead of the folders' labels")
+	addLinkFlags(flags, &o.FollowLinks,
+		"follow links that leave the source, also where other users may connect (followed by default where they may not)",
+		"follow no link that leaves the source: one is an error")
 }
 
 // addCacheFlag gives a command its cache.

@@ -141,6 +141,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 	}
 	o.ingest.NoPrefill = true
 	o.serve.engine.IO, o.serve.engine.Memory, o.serve.engine.Layout = o.ingest.IO, o.ingest.Memory, o.ingest.Layout
+	o.serve.engine.FollowLinks = o.ingest.FollowLinks
 	if o.facts != "" {
 		var err error
 		if o.disk, err = readDiskRate(o.facts); err != nil {

@@ -208,6 +208,9 @@ func (r *runner) home(source string) []string {
 func (r *runner) keep(n int, o *engine.IngestOptions) {
 	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
 		o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
+		if o.FollowLinks == nil && c.FollowGiven == c.FollowLinks { // one of the two flags was given then
+			o.FollowLinks = &c.FollowLinks
+		}
 		o.Memory = cmp.Or(o.Memory, c.Memory)
 		var job engine.Job
 		if !r.jobGiven && json.Unmarshal(c.Job, &job) == nil {

@@ -45,6 +45,9 @@ func newServeCommand(g *globals) *cobra.Command {
 	addLayoutFlag(f, &o.engine.Layout)
 	addMetricsFlag(f, &o.metrics)
 	addOnErrorFlag(f, &o.engine.OnError)
+	addLinkFlags(f, &o.engine.FollowLinks,
+		"serve what was listed through links that leave the source, also where other users may connect",
+		"serve nothing that is reached through a link that leaves the source")
 	addIOFlags(f, &o.engine.IO)
 	f.BoolVar(&g.json, "json", false, "the line that says where it serves as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

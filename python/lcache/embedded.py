@@ -73,6 +73,7 @@ def open(  # the name is part of the API
     flat: bool = False,
     group: str = "none",
     labels: str | os.PathLike[str] | None = None,
+    follow_links: bool | None = None,
     on_error: str | None = None,
     socket: str | os.PathLike[str] | None = None,
     timeout: float = 60.0,
@@ -86,11 +87,12 @@ def open(  # the name is part of the API
 
     The other arguments are the flags of `lcache ingest`. If a server runs already and has another order (recipe, seed, batch_size, drop_last,
     params), this job has its own all the same, which is pushed; what can't be had is an error that names both values. budget and memory stay
-    those of that server. world_size and rank come from torchrun's or Slurm's variables if not given. on_error is "fail" (a sample that can't be read is a
+    those of that server. world_size and rank come from torchrun's or Slurm's variables if not given. follow_links is False if no link that
+    leaves the source is to be followed; such links are by default. on_error is "fail" (a sample that can't be read is a
     SampleError, the default) or "skip" (it is left out of its batch, which is shorter then). timeout is the deadline of every later wait, in seconds.
     """
     here = place()
-    named = Listing.of(source, ext, flat, group, labels)
+    named = Listing.of(source, ext, flat, group, labels, follow_links)
     options = Options(recipe, seed, epochs, batch_size, world_size, drop_last, as_text(params), on_error)
     rank, world = here.rank if rank is None else rank, here.world if world_size is None else world_size
     job = at(socket, named, timeout, rank) if socket is not None else offered(named, timeout, rank)
@@ -108,7 +110,7 @@ def open(  # the name is part of the API
         common = ("--memory", str(memory)) if memory is not None else ()
         serving = ("--on-error", on_error) if on_error is not None else ()
         dirs = made.dirs if made is not None else folders(named.source, cache, named.flags())
-        home = Home(named.source, dirs, (*named.flags(), *flags, *common), (*common, *serving), timeout)
+        home = Home(named.source, dirs, (*named.flags(), *named.link_flags(), *flags, *common), (*common, *named.link_flags(), *serving), timeout)
         started = ensure(home)
         job = Job(home.socket, timeout, home, rank)
         job._link.attach(job._link.deadline())
@@ -170,7 +172,9 @@ def _cache_of(named: Listing, cache: Any) -> _Cache | None:
         what = made.listing.source if differs == "the source" else f"{made.listing.source}, listed with {differs}"
         raise ArgumentError(f"{dirs[0]} is the cache of {what}; the program names {named.source}: give another cache=")
     kept = job.get("job")
-    return _Cache(dirs, made.listing._replace(source=named.source), kept if isinstance(kept, dict) else {}, job.get("memory") or None)
+    follow = made.listing.follow_links if made.listing.follow_links is False or job.get("follow_links_given") else None
+    listing = made.listing._replace(source=named.source, follow_links=follow if named.follow_links is None else named.follow_links)
+    return _Cache(dirs, listing, kept if isinstance(kept, dict) else {}, job.get("memory") or None)
 
 
 def _job_file(folder: str) -> dict[str, Any] | None:

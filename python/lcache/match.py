@@ -31,6 +31,11 @@ class Listing(NamedTuple):
             where = os.path.abspath(where)
         return cls(where, tuple(ext), bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links)
 
+    def link_flags(self) -> list[str]:
+        """Of `lcache ingest` and `lcache serve`. They are no part of flags(), and so not of a cache's name: the rule changes no listing, it can
+        only be an error."""
+        return [] if self.follow_links is None else ["--follow-links" if self.follow_links else "--no-follow-links"]
+
     def flags(self) -> list[str]:
         """Of `lcache ingest`."""
         flags = [f"--ext={','.join(self.ext)}"] if self.ext else []
