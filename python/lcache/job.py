@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import protocol
@@ -141,24 +142,51 @@ class Job:
         """The batches of one rank (default: job.rank) in exact order, from batch `start` on. The next one is asked for before one is handed out."""
         rank = self._rank if rank is None else rank
         self._push_replayed(epoch, rank)
-        forks = self._link.forks
-        coming: Ticket | None = None
+        forks, mine = self._link.forks, self._link.orders.get((epoch, rank))
+        ask = self._chunks(epoch, rank) if mine is None else self._positions(epoch, rank, mine)
+        coming: tuple[Ticket, array[int] | None] | None = None
         try:
             for number in range(start, protocol.NOWHERE):
                 if forks != self._link.forks:
                     raise Error("this iterator belongs to the parent process: begin a new one here with job.epoch()")
-                asked, coming = coming or self._chunk(epoch, rank, number), None
-                kind, body = self._link.finish(asked)
-                if kind == protocol.A_END:
+                asked, coming = coming or ask(number), None
+                if asked is not None:
+                    ticket, wanted = asked
+                    kind, body = self._link.finish(ticket)
+                if asked is None or kind == protocol.A_END:
                     self._forget(epoch + 1, rank)
                     return
                 self._forget(epoch, rank)
-                coming = self._chunk(epoch, rank, number + 1)
-                self._link.early(coming)
-                yield self._batch(asked, kind, body)  # no name is bound to it, so that only the caller holds it
+                coming = ask(number + 1)
+                if coming is not None:
+                    self._link.early(coming[0])
+                yield self._batch(ticket, kind, body, wanted)  # no name is bound to it, so that only the caller holds it
         finally:
-            if coming is not None and coming.session is not None:
-                coming.session.drop(coming)
+            if coming is not None and coming[0].session is not None:
+                coming[0].session.drop(coming[0])
+
+    def _chunks(self, epoch: int, rank: int) -> Callable[[int], tuple[Ticket, None]]:
+        """Requests for the batches of the server's order, by number."""
+
+        def ask(number: int) -> tuple[Ticket, None]:
+            return Ticket(protocol.CHUNK, protocol.chunk(*numbers(epoch, rank, number)), f"epoch {epoch} rank {rank} batch {number}"), None
+
+        return ask
+
+    def _positions(self, epoch: int, rank: int, order: tuple[array[int], array[int]]) -> Callable[[int], tuple[Ticket, array[int]] | None]:
+        """Requests for the batches of an order that this job pushed, by number; None behind the last one. They name their samples, since other
+        jobs may push other orders to the same server."""
+        sizes, flat = order
+        ends = array("Q", itertools.accumulate(sizes))
+
+        def ask(number: int) -> tuple[Ticket, array[int]] | None:
+            if number >= len(sizes):
+                return None
+            wanted = flat[ends[number] - sizes[number] : ends[number]]
+            where = numbers(epoch, rank, number)
+            return Ticket(protocol.GET, protocol.get(wanted.tobytes(), where), f"epoch {epoch} rank {rank} batch {number}"), wanted
+
+        return ask
 
     def get(self, indices: Iterable[int], at: tuple[int, int, int] | None = None) -> Batch:
         """Any samples, at any time. at=(epoch, rank, batch) says where in the schedule they belong; only speed depends on it. From a server
@@ -183,10 +211,6 @@ class Job:
             except ArgumentError as e:
                 if number == epoch:
                     raise ArgumentError(f"this program asks for {self._replay.differs}, and the server (pid {self.pid}) does not take another order: {e}") from None
-
-    def _chunk(self, epoch: int, rank: int, number: int) -> Ticket:
-        what = f"epoch {epoch} rank {rank} batch {number}"
-        return Ticket(protocol.CHUNK, protocol.chunk(*numbers(epoch, rank, number)), what)
 
     def _batch(self, ticket: Ticket, kind: int, body: bytes, wanted: array[int] | None = None) -> Batch:
         session = ticket.session
@@ -255,7 +279,7 @@ class Job:
         for ticket in pieces(epoch, rank, sizes, flat):
             kind, _ = self._link.finish(ticket)
             expect(ticket, kind, protocol.A_OK)
-        self._link.pushed[epoch, rank] = sizes, flat
+        self._link.pushed[epoch, rank] = self._link.orders[epoch, rank] = sizes, flat
 
     def stats(self) -> dict[str, Any]:
         """The server's status document."""
@@ -276,10 +300,10 @@ class Job:
         self._link.tell(protocol.REPORT, protocol.report(said))
 
     def _forget(self, epoch: int, rank: int) -> None:
-        """Orders of this rank before epoch are done."""
-        if self._link.pushed:
-            for key in [key for key in self._link.pushed if key[1] == rank and key[0] < epoch]:
-                self._link.pushed.pop(key, None)
+        """Orders of this rank before epoch are done. The last of them may be read once more."""
+        for orders, done in ((self._link.pushed, epoch), (self._link.orders, epoch - 1)):
+            for key in [key for key in orders if key[1] == rank and key[0] < done]:
+                orders.pop(key, None)
 
 
 def _is_part(got: memoryview, wanted: array[int]) -> bool:

@@ -36,6 +36,7 @@ class Link:
         self.forks = 0  # that this process is away from the one that made it
         # Orders pushed and not read to their end, by (epoch, rank): another server needs them again.
         self.pushed: dict[tuple[int, int], tuple[array[int], array[int]]] = {}
+        self.orders = dict(self.pushed)  # the same, to be read by; a forked child keeps them, and does not push them
         self._known: Info | None = None
         self.closed = False
         self._connecting = threading.Lock()

@@ -127,6 +127,22 @@ def test_push_order(job, given, sizes):
     assert job.server.pushed[1, 0] == (sizes, flat)
 
 
+def test_a_pushed_order_is_read_as_it_was_pushed(job):
+    """By its samples and from any batch on, whatever other jobs of the server push; the other epochs are the server's."""
+    batches = [[5, 3, 9], [2], [7, 7]]
+    job.push_order(1, 0, batches)
+    assert [list(batch.indices) for batch in job.epoch(1)] == batches
+    job.push_order(2, 0, batches)
+    read = job.epoch(2, start=1)
+    check(next(read), [2])
+    job.push_order(2, 0, [[1]])
+    assert [list(batch.indices) for batch in read] == [[7, 7]], "an epoch that is begun stays what it was"
+    assert [list(batch.indices) for batch in job.epoch(2)] == [[1]]
+    job.push_order(3, 0, [])
+    assert list(job.epoch(3)) == []
+    check(next(job.epoch(4)), order(4, 0, 0))
+
+
 class WithParts(Server):
     """Each sample has an odd number of parts: a first one of a byte, if it has bytes at all, and the rest."""
 

@@ -58,7 +58,7 @@ def test_server_restarts(serve, path):
     job = lcache.connect(path, timeout=10)
     job.push_order(0, 0, [1, 2, 3])
     job.push_order(7, 1, [[4], [5, 6]])
-    job.push_order(7, 0, [4, 5])
+    job.push_order(8, 0, [4, 5])
     held = job.get([1, 2, 3])
     second = None
     for number, batch in enumerate(job.epoch(7)):
@@ -68,7 +68,7 @@ def test_server_restarts(serve, path):
             second = serve()
     assert number == BATCHES - 1
     assert first.accepted == 1
-    assert set(second.pushed) == {(7, 1), (7, 0)}, "epoch 0 is done"
+    assert set(second.pushed) == {(7, 1), (8, 0)}, "epoch 0 is done"
     assert second.pushed[7, 1] == ([1, 2], [4, 5, 6])
     check(held, [1, 2, 3])
     del held, batch
