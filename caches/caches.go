@@ -207,16 +207,16 @@ func pidIn(f *os.File) int {
 	return pid
 }
 
-// List describes root if it is a cache, and else the caches in it, by name.
+// List describes root if it is a cache, and the caches in it, by name.
 func List(root string) ([]Cache, error) {
+	var found []Cache
 	if c, err := Look(root); err == nil {
-		return []Cache{c}, nil
+		found = append(found, c)
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return nil, fmt.Errorf("list caches: %w", err)
+		return found, fmt.Errorf("list caches: %w", err)
 	}
-	var found []Cache
 	for _, e := range entries {
 		c, err := Look(filepath.Join(root, e.Name()))
 		if errors.Is(err, ErrNotCache) || errors.Is(err, fs.ErrNotExist) {
@@ -228,6 +228,23 @@ func List(root string) ([]Cache, error) {
 		found = append(found, c)
 	}
 	return found, nil
+}
+
+// Within names the caches in a directory that is none itself, for a message to a user who gave the root; "" if there is none.
+func Within(root string) string {
+	found, err := List(root)
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	const most = 5
+	var names []string
+	for _, c := range found[:min(most, len(found))] {
+		names = append(names, c.Dir)
+	}
+	if len(found) > most {
+		names = append(names, fmt.Sprintf("%d more", len(found)-most))
+	}
+	return strings.Join(names, ", ")
 }
 
 // foreign lists what lies in dir and is not lcache's.

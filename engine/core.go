@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/caches"
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/metaindex"
@@ -69,6 +70,9 @@ func openCore(dirs []string, o IO, memory int64, layout string, logger *slog.Log
 		if len(c.dirs) > 1 {
 			return c, fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
 				c.dirs[0], strings.Join(c.dirs, ","))
+		}
+		if within := caches.Within(c.dirs[0]); within != "" {
+			return c, fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.dirs[0], within)
 		}
 		return c, fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.dirs[0], c.dirs[0])
 	}

@@ -56,6 +56,8 @@ func removeCache(cache []string) (done []removed, err error) {
 	for _, dir := range cache {
 		c, err := caches.Look(dir)
 		switch {
+		case errors.Is(err, caches.ErrNotCache) && caches.Within(dir) != "":
+			return nil, fmt.Errorf("%s is not a cache, it holds caches: give one of %s; nothing was removed", dir, caches.Within(dir))
 		case errors.Is(err, caches.ErrNotCache):
 			return nil, fmt.Errorf("%w; nothing was removed", err)
 		case err != nil:
@@ -85,7 +87,9 @@ func writeRemoved(w io.Writer, done []removed) {
 			of = "cache of " + oneLine(r.Source)
 		}
 		fmt.Fprintf(w, "removed %s\n", joined(r.Dir, of, bytesText(r.Bytes)))
-		if len(r.Left) > 0 {
+		if within := caches.Within(r.Dir); within != "" {
+			fmt.Fprintf(w, "  the directory stays, other caches lie in it: %s\n", oneLine(within))
+		} else if len(r.Left) > 0 {
 			fmt.Fprintf(w, "  the directory stays, lcache did not make what is in it: %s\n", oneLine(strings.Join(r.Left, ", ")))
 		}
 		parts = max(parts, r.Parts)
