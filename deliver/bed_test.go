@@ -67,7 +67,7 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	return b
 }
 
-func (b *bed) chunk(at deliver.Position) ([]sample.Index, error) {
+func (b *bed) chunk(_ string, at deliver.Position) ([]sample.Index, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c, ok := b.chunks[at]; ok {

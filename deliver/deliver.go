@@ -34,8 +34,8 @@ const (
 
 // Window is what the engine knows and deliver asks. at is nil for a request without a position.
 type Window struct {
-	// Chunk is the content of a chunk; io.EOF past the end of a rank's epoch.
-	Chunk func(at Position) ([]sample.Index, error)
+	// Chunk is what a position means to a session; io.EOF past the end of a rank's epoch.
+	Chunk func(session string, at Position) ([]sample.Index, error)
 	// Asked is told of a request before it is served, with the process that asks.
 	Asked func(at *Position, indices []sample.Index, pid int)
 	// Coming fills coming[i] for the samples that are not there yet.
@@ -164,7 +164,7 @@ func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, err
 	}
 	defer leave()
 	at := Position{epoch, rank, batch}
-	indices, err := c.d.Window.Chunk(at)
+	indices, err := c.d.Window.Chunk(c.Token, at)
 	if err != nil {
 		return nil, err
 	}

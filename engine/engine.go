@@ -349,12 +349,13 @@ func (e *Engine) Parts(indices []sample.Index) ([][]sample.Part, error) {
 
 // Push takes an order from a client: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
 // begins it is laid out, later it only says what Chunk means. A rank may take back what it said by another order for the same epoch.
-// While a process reads a rank in its own order, another one's is refused: the first job owns the log.
-func (e *Engine) Push(pid, epoch, rank int, batches [][]sample.Index) error {
+// While a process reads a rank in its own order, another one's is refused: the first job owns the log. Where there is a recipe the order holds
+// for the session's own positions; those of other sessions mean the recipe's.
+func (e *Engine) Push(pid int, session string, epoch, rank int, batches [][]sample.Index) error {
 	if err := e.own(pid, rank); err != nil {
 		return err
 	}
-	changed, replaced, err := e.schedule.push(epoch, rank, batches, e.manifest.Len())
+	changed, replaced, err := e.schedule.push(session, epoch, rank, batches, e.manifest.Len())
 	if err != nil {
 		return err
 	}

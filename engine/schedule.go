@@ -30,7 +30,14 @@ type schedule struct {
 	cache  map[int]*epochOrder
 	recent []int // epochs in cache, oldest first
 	making map[int]chan struct{}
+	pusher map[rankEpoch]string // the session whose order counts for a rank and epoch, where there is a recipe, too
+
+	recipeMu    sync.Mutex // guards the fields that follow, also while the order is made
+	recipe      *epochOrder
+	recipeEpoch int
 }
+
+type rankEpoch struct{ rank, epoch int }
 
 type epochOrder struct {
 	*chunker.Chunks
@@ -43,7 +50,7 @@ type epochOrder struct {
 var errUnknownOrder = &deliver.ArgumentError{Reason: "no order is known for this epoch: ingest with --recipe, push one, or ask by index"}
 
 func newSchedule(j Job, n int) (*schedule, error) {
-	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, since: map[int]time.Time{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, told: map[int]int{}, gone: map[int]bool{}}
+	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, since: map[int]time.Time{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, told: map[int]int{}, gone: map[int]bool{}, pusher: map[rankEpoch]string{}}
 	world := max(j.World, 1)
 	if j.Recipe != "" {
 		if j.BatchSize <= 0 {
@@ -199,9 +206,9 @@ func (s *schedule) replayed(epoch int) (*epochOrder, error) {
 	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: split}, ranks: s.local, key: h.Sum128().Bytes()}, nil
 }
 
-// push takes a rank's order for an epoch. changed: the epoch's order is another one with it; replaced: because the rank, or the recipe, said
+// push takes a rank's order for an epoch from a session; from "" it is for all of them. changed: the epoch's order is another one with it; replaced: because the rank, or the recipe, said
 // another one before.
-func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) (changed, replaced bool, err error) {
+func (s *schedule) push(session string, epoch, rank int, batches [][]sample.Index, n int) (changed, replaced bool, err error) {
 	if !s.exists(epoch) {
 		return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
 	}
@@ -218,11 +225,15 @@ func (s *schedule) push(epoch, rank int, batches [][]sample.Index, n int) (chang
 	if batches == nil {
 		batches = [][]sample.Index{}
 	}
-	if s.says(epoch, rank, batches) {
-		return false, false, nil
-	}
+	same := s.says(epoch, rank, batches)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.replay != nil && (!same || s.pushed[epoch][rank] != nil) {
+		s.pusher[rankEpoch{rank, epoch}] = session
+	}
+	if same {
+		return false, false, nil
+	}
 	if s.pushed[epoch] == nil {
 		s.pushed[epoch], s.since[epoch] = map[int][][]sample.Index{}, time.Now()
 	}
@@ -305,6 +316,37 @@ func (s *schedule) chunk(at deliver.Position) (*epochOrder, []sample.Index, bool
 	}
 	indices, ok := o.Chunk(at.Rank, at.Batch, nil)
 	return o, indices, ok, nil
+}
+
+// meant is what a session asks for by a position alone: the order that it pushed itself, else the recipe's, which no other job's push changes.
+// Without a recipe it is the order that any session pushed.
+func (s *schedule) meant(session string, at deliver.Position) ([]sample.Index, bool, error) {
+	s.mu.Lock()
+	pusher, pushed := s.pusher[rankEpoch{at.Rank, at.Epoch}]
+	s.mu.Unlock()
+	if !pushed || pusher == session || pusher == "" {
+		_, indices, ok, err := s.chunk(at)
+		return indices, ok, err
+	}
+	o, err := s.ofRecipe(at.Epoch)
+	if err != nil {
+		return nil, false, err
+	}
+	indices, ok := o.Chunk(at.Rank, at.Batch, nil)
+	return indices, ok, nil
+}
+
+// ofRecipe is an epoch's order as the recipe has it, whatever was pushed. One is kept.
+func (s *schedule) ofRecipe(epoch int) (o *epochOrder, err error) {
+	s.recipeMu.Lock()
+	defer s.recipeMu.Unlock()
+	if s.recipe == nil || s.recipeEpoch != epoch {
+		if o, err = s.replayed(epoch); err != nil {
+			return nil, err
+		}
+		s.recipe, s.recipeEpoch = o, epoch
+	}
+	return s.recipe, nil
 }
 
 // batches is how many chunks a rank has in an epoch.

@@ -19,7 +19,7 @@ func TestPushedWhileItIsMade(t *testing.T) {
 		orders[0] = append(orders[0], []sample.Index{i})
 		orders[1] = append(orders[1], []sample.Index{n - 1 - i})
 	}
-	if _, _, err := s.push(0, 0, orders[0], n); err != nil {
+	if _, _, err := s.push("", 0, 0, orders[0], n); err != nil {
 		t.Fatal(err)
 	}
 	asked := make(chan sample.Index)
@@ -37,7 +37,7 @@ func TestPushedWhileItIsMade(t *testing.T) {
 		making = s.making[0] != nil || s.cache[0] != nil
 		s.mu.Unlock()
 	}
-	if _, _, err := s.push(0, 0, orders[1], n); err != nil {
+	if _, _, err := s.push("", 0, 0, orders[1], n); err != nil {
 		t.Fatal(err)
 	}
 	o, err := s.order(0)

@@ -11,15 +11,15 @@ import (
 	"lcache/sample"
 )
 
-// chunk is what a position asks for (deliver.Window).
-func (e *Engine) chunk(at deliver.Position) ([]sample.Index, error) {
+// chunk is what a session asks for by a position (deliver.Window).
+func (e *Engine) chunk(session string, at deliver.Position) ([]sample.Index, error) {
 	if !e.schedule.isLocal(at.Rank) {
 		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", at.Rank, e.schedule.local)}
 	}
 	if at.Batch < 0 {
 		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("batch %d: batches are counted from 0", at.Batch)}
 	}
-	_, indices, ok, err := e.schedule.chunk(at)
+	indices, ok, err := e.schedule.meant(session, at)
 	if err != nil {
 		return nil, err
 	}

@@ -177,5 +177,5 @@ func (c *conn) pushed(body []byte) error {
 		batches = [][]sample.Index{}
 	}
 	c.pushBatches, c.pushIndices = nil, 0
-	return c.s.engine.Push(c.client.Pid, p.epoch, p.rank, batches)
+	return c.s.engine.Push(c.client.Pid, c.client.Token, p.epoch, p.rank, batches)
 }

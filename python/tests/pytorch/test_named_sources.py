@@ -165,6 +165,11 @@ def test_another_seed_within_the_linger(folder, root):
         assert [indices(job, e) for e in range(2)] == [realserver.distributed_sampler(n, 1, e, 1, 0) for e in range(2)]
         with copy:
             assert (copy.seed, copy._replay) == ("1", job._replay)
+    with lcache.open(folder.root, root, seed=0, **ORDER) as first, lcache.open(folder.root, root, seed=2, **ORDER) as second:
+        assert (first.pid, first._replay, second.pid) == (pid, None, pid)
+        both = [(list(a.indices), list(b.indices)) for a, b in zip(first.epoch(0), second.epoch(0))]
+        for seed, read in zip((0, 2), zip(*both)):
+            assert sum(read, []) == realserver.distributed_sampler(n, seed, 0, 1, 0), f"seed {seed} beside another one"
     with lcache.open(folder.root, root, seed=0, **{**ORDER, "batch_size": 5, "epochs": 1}) as job:
         assert (job.pid, job.batch_size, job.epochs) == (pid, 5, 1)
         batches = [list(batch.indices) for batch in job.epoch(0)]

@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+// TestPushIsTheSessionsOwn: where there is a recipe, an order that one session pushes is no other session's, whoever asks first.
+func TestPushIsTheSessionsOwn(t *testing.T) {
+	j := samplerJob(3, 16, 1, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	mine, other, recipe := attach(t, e), attach(t, e), attach(t, e)
+	want := map[int][]sample.Index{}
+	for epoch := range 2 {
+		order, err := e.schedule.replay.Rank(epoch, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[epoch] = order
+	}
+	pushed := slices.Clone(want[0])
+	slices.Reverse(pushed)
+	read := func(who string, c *deliver.Client, epoch int, want []sample.Index) {
+		t.Helper()
+		if got, err := d.readRank(e, c, epoch, 0, 0); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s, epoch %d: other samples than its order has, %v", who, epoch, err)
+		}
+	}
+	if err := e.Push(os.Getpid(), mine.Token, 0, 0, slices.Collect(slices.Chunk(pushed, 16))); err != nil {
+		t.Fatal(err)
+	}
+	read("the recipe's session", recipe, 0, want[0])
+	read("the session that pushed", mine, 0, pushed)
+	read("the recipe's session again", recipe, 0, want[0])
+	read("the recipe's session", recipe, 1, want[1])
+	if err := e.Push(os.Getpid(), other.Token, 0, 0, slices.Collect(slices.Chunk(want[0], 16))); err != nil {
+		t.Fatal(err)
+	}
+	read("the recipe's session", recipe, 0, want[0])
+	read("a session that pushed what the recipe says", other, 0, want[0])
+}
