@@ -141,7 +141,7 @@ def _roots(cache: Any) -> tuple[str, ...]:
     roots = cache if cache is not None else os.environ.get("LCACHE_CACHE") or os.path.join(_cache_home(), "lcache")
     if isinstance(roots, (str, os.PathLike)):
         roots = os.fspath(roots).split(",")
-    return tuple(os.path.abspath(os.fspath(root)) for root in roots)
+    return tuple(os.path.abspath(os.path.expanduser(os.fspath(root))) for root in roots)
 
 
 class _Cache(NamedTuple):
@@ -293,8 +293,8 @@ def binary() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what names another cache: everything that matters here is given as a flag."""
-    dropped = {"LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_QUIET", "LCACHE_EXIT_IDLE", *sockets()}
+    """Ours, without what names another cache, or other files of the source: everything that matters here is given as a flag."""
+    dropped = {"LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_QUIET", "LCACHE_EXIT_IDLE", *sockets()}
     return {k: v for k, v in os.environ.items() if k not in dropped}
 
 

@@ -28,7 +28,7 @@ class Listing(NamedTuple):
         """What a program's arguments mean."""
         where = os.fspath(source)
         if not is_url(where):
-            where = os.path.abspath(where)
+            where = os.path.abspath(os.path.expanduser(where))
         return cls(where, tuple(ext), bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links)
 
     def link_flags(self) -> list[str]:

@@ -52,12 +52,13 @@ def at(path: str | os.PathLike[str], named: Listing, timeout: float, rank: int) 
 
 
 def check(named: Listing, job: Job) -> None:
-    """ArgumentError if the server of a source's own cache has something else: the source may have been replaced."""
+    """ArgumentError if the server of a source's own cache has something else: the source may have been replaced since it was started."""
     differs = _differs(named, job)
     if differs:
         pid, what = job.pid, _what(job, differs)
         job.close()
-        raise ArgumentError(f"the server (pid {pid}) of this cache is of {what}; the program names {named.source}, which is another directory by now: end that server first, or give another cache=")
+        other = ", which is another directory by now" if differs == "the source" else ""
+        raise ArgumentError(f"the server (pid {pid}) of this cache is of {what}; the program names {named.source}{other}: end that server first, or give another cache=")
 
 
 def sockets(env: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -222,7 +222,7 @@ class ImageFolder(Dataset):
         if root is not None:
             options.setdefault("ext", IMG_EXTENSIONS)
         super().__init__(root, cache=cache, socket=socket, **options)
-        self.root = os.fspath(root) if root is not None else self.job.source
+        self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
         self.transform, self.target_transform, self.loader = transform, target_transform, loader
 
     def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:

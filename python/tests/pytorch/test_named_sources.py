@@ -115,6 +115,16 @@ def test_sources_with_names(pictures, root):
         assert [s["status"]["jobs"][0]["samples_delivered"] for s in of_run] == [40 * (count == 40), 41 * (count == 41)]
 
 
+def test_names_and_flags_of_the_environment(folder, root, monkeypatch):
+    """~ is the user's home, as torchvision has it; a variable that lcache run's flags come from does not change what a program names."""
+    monkeypatch.setenv("HOME", os.path.dirname(folder.root))
+    monkeypatch.setenv("LCACHE_EXT", ".jpg")
+    monkeypatch.setenv("LCACHE_FLAT", "1")
+    data = ImageFolder("~/train", loader=bytes, cache=root, ext=[".bin"])
+    with data.job:
+        assert data.job.source == folder.root and data[0] == (folder.contents[0], folder.labels[0]) and data.samples[0] == folder.files[0]
+
+
 def test_a_dead_socket(folder, root, monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("LCACHE_SOCKET", str(tmp_path / "gone.sock"))
     with lcache.open(folder.root, root) as job:
