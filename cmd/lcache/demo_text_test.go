@@ -19,7 +19,7 @@ func exampleDemo() *demoResult {
 	}
 	return &demoResult{Epochs: 2, World: 2,
 		Full: demoPass{Ingest: ingest(110e6, 8e6), Epochs: []demoEpoch{epoch(0, 0), epoch(1, 0)}},
-		Half: demoPass{Ingest: ingest(50e6, 6e6), Epochs: []demoEpoch{epoch(0, 56e6), epoch(1, 56e6)}},
+		Half: &demoPass{Ingest: ingest(50e6, 6e6), Epochs: []demoEpoch{epoch(0, 56e6), epoch(1, 56e6)}},
 	}
 }
 
@@ -28,10 +28,23 @@ func TestDemoText(t *testing.T) {
 	var b bytes.Buffer
 	writeDemoHead(&b, demoOptions{source: "/usr/local/go/src", world: 2, batch: 64}, r.Full.Ingest)
 	writePass(&b, "all of it on the SSD", &r.Full)
-	writePass(&b, "with half of the space", &r.Half)
+	writePass(&b, "with half of the space", r.Half)
 	writeFindings(&b, r)
 	same(t, b.String(), demoGolden)
 	if failed := r.failed(); len(failed) != 0 {
+		t.Errorf("failed: %v", failed)
+	}
+}
+
+// TestDemoSmall: a source that is too small to be halved is judged by the first pass alone.
+func TestDemoSmall(t *testing.T) {
+	r := exampleDemo()
+	r.Half = nil
+	if failed := r.failed(); len(failed) != 0 || len(r.checks()) != 3 {
+		t.Errorf("failed: %v of %d checks", failed, len(r.checks()))
+	}
+	r.Full.Wrongs = 1
+	if failed := r.failed(); len(failed) != 1 {
 		t.Errorf("failed: %v", failed)
 	}
 }
