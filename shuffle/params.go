@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lcache/spelling"
 )
 
 // Param describes one parameter of a recipe.
@@ -71,7 +73,11 @@ func (e *UsageError) Error() string {
 	}
 	b.WriteString(e.Problem)
 	if len(e.Params) > 0 {
-		fmt.Fprintf(&b, "; its parameters: %s", strings.Join(e.Params, ", "))
+		between := "; its parameters: "
+		if strings.HasSuffix(e.Problem, "?") {
+			between = " Its parameters: "
+		}
+		b.WriteString(between + strings.Join(e.Params, ", "))
 	}
 	return b.String()
 }
@@ -139,7 +145,11 @@ func (r *Recipe) read(spec Spec) (*args, error) {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		return nil, r.usage("no parameter %s", strings.Join(names, ", "))
+		e := r.usage("no parameter %s", strings.Join(names, ", "))
+		if near := spelling.Nearest(names[0], e.Params); near != "" {
+			e.Problem += ": did you mean " + near + "?"
+		}
+		return nil, e
 	}
 	a.n, a.batch, a.world = a.int(paramSamples), a.int(paramBatch), max(1, a.int(paramWorld))
 	return a, nil

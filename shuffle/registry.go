@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"lcache/spelling"
 )
 
 // Recipe describes one way in which a framework makes the order of an epoch. What the command line lists, what
@@ -50,6 +52,9 @@ func Lookup(name string) (*Recipe, error) {
 	}
 	if name == "" {
 		return nil, &UsageError{Problem: "no recipe is named; there are " + strings.Join(names, ", ")}
+	}
+	if near := spelling.Nearest(name, names); near != "" {
+		return nil, &UsageError{Problem: "there is no recipe " + clip(name) + ": did you mean " + near + "? There are " + strings.Join(names, ", ")}
 	}
 	return nil, &UsageError{Problem: "there is no recipe " + clip(name) + "; there are " + strings.Join(names, ", ")}
 }

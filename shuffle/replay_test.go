@@ -388,6 +388,9 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		{Spec{}, "no recipe is named"},
 		{Spec{Recipe: "torch.nosuch"}, "there is no recipe torch.nosuch; there are accelerate.batch_sampler_shard, "},
+		{Spec{Recipe: "torch.randprem"}, "there is no recipe torch.randprem: did you mean torch.randperm? There are accelerate.batch_sampler_shard, "},
+		{Spec{Recipe: "DistributedSampler"}, "did you mean torch.distributed_sampler? There are "},
+		{Spec{Recipe: "torch.distributed_sampler", Samples: 3, Params: param("shufle", "true")}, "no parameter shufle: did you mean shuffle? Its parameters: n, seed"},
 		{Spec{Recipe: "tf.data.shuffle"}, "push_order"},
 		{Spec{Recipe: int64Recipe, Samples: 1, Seed: "1"}, "not an order"},
 		{Spec{Recipe: "torch.randperm", Samples: 3}, "seed is missing"},

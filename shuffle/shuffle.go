@@ -60,6 +60,19 @@ type Replay struct {
 	wholeEpoch int // -1: none
 }
 
+// Check finds what is wrong with a spec whose number of samples is not known yet: an unknown recipe, a parameter that is unknown,
+// missing or malformed. What passes may still be refused by New. Its error is a *UsageError.
+func Check(spec Spec) error {
+	recipe, err := Lookup(spec.Recipe)
+	if err != nil {
+		return err
+	}
+	if _, err := recipe.read(spec); err != nil {
+		return err
+	}
+	return nil
+}
+
 // New checks spec and makes it ready. Whatever is wrong with spec is a *UsageError.
 func New(spec Spec) (*Replay, error) {
 	recipe, err := Lookup(spec.Recipe)

@@ -1,0 +1,67 @@
+// Package spelling finds what a mistyped word was meant to be, so that an error can name it.
+//
+// Functions keep no state and may be called concurrently.
+package spelling
+
+import "strings"
+
+// shortest is the least number of letters that can stand for a longer name by being its beginning.
+const shortest = 3
+
+// Nearest returns the name that is most like word, or "" if none is alike. Names are alike if they differ in case and separators alone,
+// if word is the end of a dotted name or the beginning of just one name, or if at most a third of word's letters are wrong, left out,
+// added or swapped with a neighbour. Of equally near names it returns the first.
+func Nearest(word string, names []string) string {
+	plain := plainly(word)
+	if plain == "" {
+		return ""
+	}
+	var begins []string
+	best, least := "", len(plain)/3+1
+	for _, name := range names {
+		p := plainly(name)
+		if p == plain || strings.Contains(name, ".") && plainly(name[strings.LastIndexByte(name, '.'):]) == plain {
+			return name
+		}
+		if len(plain) >= shortest && strings.HasPrefix(p, plain) {
+			begins = append(begins, name)
+		}
+		if d := distance(plain, p, least); d < least {
+			best, least = name, d
+		}
+	}
+	if len(begins) == 1 {
+		return begins[0]
+	}
+	return best
+}
+
+var separators = strings.NewReplacer("-", "", "_", "", ".", "")
+
+func plainly(name string) string { return separators.Replace(strings.ToLower(name)) }
+
+// distance counts the letters to change, add, leave out, or swap with a neighbour that make b of a. It gives up at limit.
+func distance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := last[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(change, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return min(last[len(b)], limit)
+}
