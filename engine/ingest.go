@@ -108,6 +108,9 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 	if err := checkLayout(o.Layout); err != nil {
 		return nil, err
 	}
+	if err := o.Job.check(); err != nil {
+		return nil, err
+	}
 	in := &ingest{IngestOptions: o, core: &core{logger: o.Logger}, report: &IngestReport{}}
 	defer func() { err = errors.Join(err, in.close()) }()
 	if err := in.prepare(ctx); err != nil {

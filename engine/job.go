@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
+	"lcache/shuffle"
 	"lcache/source"
 )
 
@@ -27,6 +28,28 @@ type Job struct {
 	Ranks     []int             `json:"ranks"` // nil: all
 	DropLast  bool              `json:"drop_last"`
 	Params    map[string]string `json:"params,omitempty"`
+}
+
+// check finds what is wrong with a job, whatever dataset it is for: it comes before the listing, which may take minutes.
+func (j Job) check() error {
+	if j.Epochs < 0 {
+		return &UsageError{fmt.Sprintf("--epochs %d: give 0 (unknown) or more", j.Epochs)}
+	}
+	if j.Recipe == "" {
+		return nil
+	}
+	if err := shuffle.Check(j.spec(0)); err != nil {
+		return err
+	}
+	if j.BatchSize == 0 {
+		return &UsageError{fmt.Sprintf("recipe %s needs a batch size too: add --batch-size B, the samples in one batch of one rank, as your DataLoader has it", j.Recipe)}
+	}
+	return nil
+}
+
+// spec is what the recipe is replayed from, over n samples.
+func (j Job) spec(n int) shuffle.Spec {
+	return shuffle.Spec{Recipe: j.Recipe, Samples: n, Seed: j.Seed, BatchSize: j.BatchSize, World: j.World, DropLast: j.DropLast, Params: j.Params}
 }
 
 // IO chooses the engine ("auto", "uring" or "pread") and whether the page cache is bypassed ("auto", "on" or "off").

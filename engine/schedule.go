@@ -52,19 +52,15 @@ var errUnknownOrder = &deliver.ArgumentError{Reason: "no order is known for this
 func newSchedule(j Job, n int) (*schedule, error) {
 	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, since: map[int]time.Time{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, told: map[int]int{}, gone: map[int]bool{}, pusher: map[rankEpoch]string{}}
 	world := max(j.World, 1)
+	if err := j.check(); err != nil {
+		return nil, err
+	}
 	if j.Recipe != "" {
-		if j.BatchSize <= 0 {
-			return nil, &UsageError{"a recipe needs --batch-size: chunks are what one batch asks for"}
-		}
 		var err error
-		s.replay, err = shuffle.New(shuffle.Spec{Recipe: j.Recipe, Samples: n, Seed: j.Seed, BatchSize: j.BatchSize, World: j.World, DropLast: j.DropLast, Params: j.Params})
-		if err != nil {
+		if s.replay, err = shuffle.New(j.spec(n)); err != nil {
 			return nil, err
 		}
 		world = max(world, s.replay.World())
-	}
-	if j.Epochs < 0 {
-		return nil, &UsageError{fmt.Sprintf("--epochs %d: give 0 (unknown) or more", j.Epochs)}
 	}
 	s.local = slices.Clone(j.Ranks)
 	if s.local == nil {
@@ -90,6 +86,11 @@ func (s *schedule) exists(epoch int) bool {
 // isLocal reports whether a rank is served here. Without a recipe every rank that pushes is.
 func (s *schedule) isLocal(rank int) bool {
 	return slices.Contains(s.local, rank) || s.replay == nil && rank >= 0
+}
+
+// notServed is the error for a rank that the job does not have here. Most often the job was made without its world size.
+func notServed(rank int, served []int) error {
+	return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here, only %v: the job was made with another --world-size or --ranks than the training has", rank, served)}
 }
 
 // known reports whether an epoch's order could be made now.
@@ -213,7 +214,7 @@ func (s *schedule) push(session string, epoch, rank int, batches [][]sample.Inde
 		return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
 	}
 	if !s.isLocal(rank) {
-		return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", rank, s.local)}
+		return false, false, notServed(rank, s.local)
 	}
 	for b, batch := range batches {
 		for _, index := range batch {
@@ -312,7 +313,7 @@ func (s *schedule) chunk(at deliver.Position) (*epochOrder, []sample.Index, bool
 		return nil, nil, false, err
 	}
 	if !slices.Contains(o.ranks, at.Rank) {
-		return nil, nil, false, &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", at.Rank, o.ranks)}
+		return nil, nil, false, notServed(at.Rank, o.ranks)
 	}
 	indices, ok := o.Chunk(at.Rank, at.Batch, nil)
 	return o, indices, ok, nil

@@ -14,7 +14,7 @@ import (
 // chunk is what a session asks for by a position (deliver.Window).
 func (e *Engine) chunk(session string, at deliver.Position) ([]sample.Index, error) {
 	if !e.schedule.isLocal(at.Rank) {
-		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not served here: %v are", at.Rank, e.schedule.local)}
+		return nil, notServed(at.Rank, e.schedule.local)
 	}
 	if at.Batch < 0 {
 		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("batch %d: batches are counted from 0", at.Batch)}
