@@ -36,6 +36,18 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
+// Slip returns the name that word misses by one slip of the keyboard: a letter changed, left out, added, or swapped with its neighbour, or other
+// separators. It returns "" if there is none, and for words of fewer letters than four, which are near to too much.
+func Slip(word string, names []string) string {
+	plain := plainly(word)
+	for _, name := range names {
+		if p := plainly(name); p == plain || len(plain) > shortest && distance(plain, p, 2) == 1 {
+			return name
+		}
+	}
+	return ""
+}
+
 var separators = strings.NewReplacer("-", "", "_", "", ".", "")
 
 func plainly(name string) string { return separators.Replace(strings.ToLower(name)) }

@@ -37,6 +37,17 @@ func TestNearest(t *testing.T) {
 	}
 }
 
+func TestSlip(t *testing.T) {
+	names := []string{"MEMORY", "IO", "FACTS", "BATCH_SIZE"}
+	for word, want := range map[string]string{
+		"MEMROY": "MEMORY", "MEMOR": "MEMORY", "MEMORYS": "MEMORY", "BATCHSIZE": "BATCH_SIZE", "MEMO": "", "IOX": "", "FAULTS": "", "HOME": "", "": "",
+	} {
+		if got := Slip(word, names); got != want {
+			t.Errorf("%q: got %q, want %q", word, got, want)
+		}
+	}
+}
+
 func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

@@ -18,7 +18,7 @@ func newBenchCommand(g *globals) *cobra.Command {
 	o := benchOptions{}
 	cmd := &cobra.Command{
 		Use:   "bench --cache DIR[,DIR…]",
-		Short: "An epoch of this cache beside the device's own limit, in one run",
+		Short: "Time an epoch of a cache beside the device's own limit",
 		Long: "bench reads an epoch of a cache without writing, and one that is reordered: into nothing (a client in this process),\n" +
 			"and into Python. In the static layout nothing is reordered, and the device's limit is that of random reads of a sample's size.\n" +
 			"Before and after each the device is measured with the same direct I/O. It refuses a cache that is\n" +

@@ -14,7 +14,7 @@ var shells = []string{"bash", "fish", "powershell", "zsh"}
 func newCompletionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|fish|powershell|zsh",
-		Short: "Print a script that completes commands and flags in a shell",
+		Short: "Print a script that lets a shell complete commands and flags",
 		Long:  "completion prints a script for your shell, which then completes commands, flags, recipes and the values of flags.",
 		Example: "  source <(lcache completion bash)\n" +
 			"  lcache completion zsh > \"${fpath[1]}/_lcache\"\n" +
@@ -46,8 +46,10 @@ func newCompletionCommand() *cobra.Command {
 // newHelpCommand is cobra's, but for a word that is no command, which is an error.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Help about a command",
+		Use:     "help [COMMAND]",
+		Short:   "Say more about a command",
+		Long:    "help COMMAND prints what lcache COMMAND --help prints.",
+		Example: "  lcache help run",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (words []string, _ cobra.ShellCompDirective) {
 			for _, c := range cmd.Root().Commands() {
 				if len(args) == 0 && c.IsAvailableCommand() {

@@ -25,7 +25,7 @@ func newDemoCommand(g *globals) *cobra.Command {
 	o := demoOptions{epochs: 4, world: 2, batch: 64}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "The whole job on real files, checked byte for byte, with a table at the end",
+		Short: "Do the whole job on real files, check every byte, and show a table",
 		Long: "demo ingests a folder of real files (the source of the Go toolchain), serves it, and reads it for some epochs\n" +
 			"in fully shuffled order from Python, as several ranks. Every sample is compared with its file, and the order\n" +
 			"with that of torch's DistributedSampler, worked out anew in Python. Then all again with half of the space.\n" +

@@ -25,7 +25,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	var io engine.IO
 	cmd := &cobra.Command{
 		Use:   "doctor [--cache DIR[,DIR…]] [--source SRC]",
-		Short: "Look at this machine: each line is good, or says what to do",
+		Short: "Say what this machine gives to a cache, and whether one is worth it",
 		Long: "doctor looks at the kernel, at memory, and at the directory that a cache is or will be in, and measures the device\n" +
 			"below it for up to 20 s: with a file of at most 1 GiB or 5 % of what is free, which has no name while it is used and\n" +
 			"is gone afterwards. With --source it also reads your own files for 30 s, as one reader does and as 32 do, and says\n" +

@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"lcache/engine"
+	"lcache/spelling"
 )
 
 // envName is the variable that stands for a flag: --batch-size is LCACHE_BATCH_SIZE.
@@ -43,6 +46,40 @@ func opposite(flag string) string {
 		return without
 	}
 	return "no-" + flag
+}
+
+// withoutFlag are variables that stand for no flag, of this program and of the Python client.
+var withoutFlag = []string{"LCACHE_DIRECT", "LCACHE_BIN", "LCACHE_LINGER", "LCACHE_CLIENT_ONLY"}
+
+// misspeltVariables has a line for each variable that misses one of lcache's by a slip of the keyboard. Any other name that begins with
+// LCACHE_ may be somebody's own.
+func misspeltVariables(root *cobra.Command, env []string) (lines []string) {
+	const prefix = "LCACHE_"
+	var known []string
+	add := func(f *pflag.Flag) {
+		if f.Name != "help" && f.Name != "version" {
+			known = append(known, strings.TrimPrefix(envName(f.Name), prefix))
+		}
+	}
+	root.PersistentFlags().VisitAll(add)
+	for _, cmd := range root.Commands() {
+		cmd.LocalFlags().VisitAll(add)
+	}
+	for _, name := range withoutFlag {
+		known = append(known, strings.TrimPrefix(name, prefix))
+	}
+	socket := strings.TrimPrefix(envName("socket"), prefix) + "_" // LCACHE_SOCKET_<NAME> of lcache run: any name
+	for _, variable := range env {
+		name, _, _ := strings.Cut(variable, "=")
+		name, ours := strings.CutPrefix(name, prefix)
+		if !ours || slices.Contains(known, name) || strings.HasPrefix(name, socket) {
+			continue
+		}
+		if near := spelling.Slip(name, known); near != "" {
+			lines = append(lines, fmt.Sprintf("%s%s is not known: did you mean %s%s?", prefix, oneLine(name), prefix, near))
+		}
+	}
+	return lines
 }
 
 // addOnErrorFlag gives a command the choice what becomes of a sample that can't be had.

@@ -212,7 +212,7 @@ func addJobFlags(flags *pflag.FlagSet, job *engine.Job) {
 	flags.StringVar(&job.Recipe, "recipe", "", "`NAME` of the shuffle: see lcache order --list (default: as the source lists it)")
 	flags.StringVar(&job.Seed, "seed", "", "the shuffle's seed `S` (default: the recipe's)")
 	flags.IntVar(&job.Epochs, "epochs", 0, "how many epochs there will be; 0: unknown")
-	flags.IntVar(&job.BatchSize, "batch-size", 0, "samples in one mini-batch of one rank (default: the recipe's)")
+	flags.IntVar(&job.BatchSize, "batch-size", 0, "samples in one batch of one rank, as the DataLoader has it; a recipe needs it")
 	flags.IntVar(&job.World, "world-size", 0, "ranks in all (default 1)")
 	flags.Var(ranks{&job.Ranks}, "ranks", "the ranks that read here")
 	flags.BoolVar(&job.DropLast, "drop-last", false, "as the recipe's drop_last")

@@ -11,8 +11,9 @@ import (
 func newIngestCommand(g *globals) *cobra.Command {
 	var o engine.IngestOptions
 	cmd := &cobra.Command{
-		Use:   "ingest --source SRC --cache DIR[,DIR…]",
-		Short: "List a source, reserve the space, and fill the log of the first epoch",
+		Use:        "ingest --source SRC --cache DIR[,DIR…]",
+		Short:      "Make a cache and fill it before training",
+		SuggestFor: []string{"import", "fill", "prefill", "warm", "create"},
 		Long: "ingest lists the source once, writes the manifest, works out the sizes, reserves the space on disk, and reads\n" +
 			"the source, in its own order, into the log of the first epoch. Run again it goes on where it stopped; of a\n" +
 			"source that changed it reads only what changed.",

@@ -19,8 +19,9 @@ import (
 
 func newListCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "ls [ROOT]",
-		Short: "List caches: source, bytes on disk, last use, process",
+		Use:        "ls [ROOT]",
+		Short:      "List caches: source, bytes on disk, last use, process",
+		SuggestFor: []string{"list", "caches"},
 		Long: "ls lists the caches in a folder; without one, those in the folder where lcache run puts them, and wherever else\n" +
 			"this user's servers have one. Nothing is opened: ls works beside servers, and shows what is damaged too.",
 		Example: "  lcache ls\n  lcache ls /nvme/lcache\n  lcache ls --json | jq -r '.caches[] | select(.pid == 0) | .dir'",

@@ -35,7 +35,7 @@ func newOrderCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "order --recipe NAME --samples N --epoch E | order --list",
-		Short: "Print the order in which an epoch will read the dataset",
+		Short: "Print the order in which an epoch reads, or the shuffles that are known",
 		Long: "order replays a framework's shuffle and prints the indices of one epoch: one a line, as little-endian uint32, or\n" +
 			"as JSON. With --rank it prints what that rank reads, batches one after the other; without, the epoch's order over\n" +
 			"all ranks. No cache and no server is needed. --list names every recipe with its parameters.",

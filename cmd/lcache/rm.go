@@ -13,8 +13,9 @@ import (
 
 func newRemoveCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rm DIR[,DIR…]",
-		Short: "Remove a cache that nobody uses",
+		Use:        "rm DIR[,DIR…]",
+		Short:      "Remove a cache that nobody uses",
+		SuggestFor: []string{"remove", "delete", "clean", "purge"},
 		Long: "rm removes the files that lcache made in a directory, and then the directory. It refuses a cache that a process\n" +
 			"uses, and a directory that is not a cache. Files of others in it stay, and the directory with them. The source is\n" +
 			"never touched.",

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +21,7 @@ import (
 
 	"lcache/engine"
 	"lcache/shuffle"
+	"lcache/spelling"
 )
 
 // What a process of lcache ends with.
@@ -122,13 +125,25 @@ func oneLine(s string) string {
 	return b.String()
 }
 
+// Groups of commands, in the order in which the root's help shows them.
+const (
+	groupTrain   = "train"
+	groupCaches  = "caches"
+	groupMeasure = "measure"
+	groupRest    = "rest"
+)
+
+func init() { cobra.EnableCommandSorting = false } // commands stand in the order of newRootCommand: run is the first
+
 func newRootCommand(g *globals) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "lcache",
+		Use:   "lcache COMMAND",
 		Short: "Training data at the speed of sequential reads, in exactly the order you shuffled",
 		Long: "lcache keeps a dataset on local SSDs in the order in which training will read it, and rewrites that order\n" +
 			"for the next epoch while the current one is being read. Python gets the samples without a copy.",
-		Example:       "  lcache ingest --source /data/train --cache /nvme/train --recipe torch.distributed_sampler --epochs 90\n  lcache serve --cache /nvme/train",
+		Example: "  lcache run --source /data/train -- python train.py\n" +
+			"  lcache doctor --source /data/train\n" +
+			"  lcache run --help",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs, // so that an unknown command comes to RunE, as a usage error
@@ -138,15 +153,28 @@ func newRootCommand(g *globals) *cobra.Command {
 			}
 			return unknownCommand(cmd, args[0])
 		},
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags(), os.LookupEnv) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+				return err
+			}
+			if !g.quiet {
+				for _, line := range misspeltVariables(cmd.Root(), os.Environ()) {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), line)
+				}
+			}
+			return nil
+		},
+		DisableFlagsInUseLine: true,
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.DisableDefaultCmd = true // ours is stricter
 	root.SetHelpCommand(newHelpCommand())
+	root.SetHelpCommandGroupID(groupRest)
 	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how progress is shown on stderr: auto, plain, json or none")
 	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "neither progress nor remarks, only errors")
-	root.AddCommand(newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g), newOrderCommand(), newVerifyCommand(g),
-		newListCommand(g), newRemoveCommand(g), newDemoCommand(g), newDoctorCommand(g), newBenchCommand(g), newCompletionCommand())
+	addGroup(root, groupTrain, "Train:", newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g))
+	addGroup(root, groupCaches, "Look after caches:", newListCommand(g), newVerifyCommand(g), newRemoveCommand(g))
+	addGroup(root, groupMeasure, "Measure this machine:", newDoctorCommand(g), newBenchCommand(g))
+	addGroup(root, groupRest, "Try it, and the rest:", newDemoCommand(g), newOrderCommand(), newCompletionCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		cmd.Version = versionText()
 		cmd.Flags().SortFlags = false
@@ -161,9 +189,21 @@ func newRootCommand(g *globals) *cobra.Command {
 		}
 	}
 	root.SetVersionTemplate("lcache {{.Version}}\n")
-	root.SetUsageTemplate(root.UsageTemplate() + usageFooter)
+	root.SetUsageTemplate(usageText.Replace(root.UsageTemplate()) + usageFooter)
 	return root
 }
+
+// addGroup adds commands that the root's help shows together, under a title.
+func addGroup(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, cmd := range cmds {
+		cmd.GroupID = id
+	}
+	root.AddCommand(cmds...)
+}
+
+// usageText puts our words for cobra's, which has a second usage line and a lower-case [command].
+var usageText = strings.NewReplacer("{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", "{{.CommandPath}} [command] --help", "{{.CommandPath}} COMMAND --help")
 
 const defaultExitCodes = `  0  done
   1  an error: one line on stderr says what failed, on what, and what to do
@@ -185,10 +225,24 @@ func unknownCommand(root *cobra.Command, word string) error {
 	if word == "version" {
 		advice = "did you mean --version?"
 	}
-	if near := root.SuggestionsFor(word); len(near) > 0 {
-		advice = fmt.Sprintf("did you mean %s?", strings.Join(near, " or "))
+	if near := nearestCommand(root, word); near != "" {
+		advice = fmt.Sprintf("did you mean %s?", near)
+	} else if _, err := exec.LookPath(word); err == nil {
+		advice = fmt.Sprintf("to run a program beside a cache say lcache run --source DIR -- %s …", word)
 	}
 	return usagef("no command %q: %s", word, advice)
+}
+
+// nearestCommand is the command that a word was meant to be: its other name, or nearly its own; or "".
+func nearestCommand(root *cobra.Command, word string) string {
+	var names []string
+	for _, cmd := range root.Commands() {
+		if slices.ContainsFunc(cmd.SuggestFor, func(name string) bool { return strings.EqualFold(name, word) }) {
+			return cmd.Name()
+		}
+		names = append(names, cmd.Name())
+	}
+	return spelling.Nearest(word, names)
 }
 
 // flagError says which flag is wrong and how it should be, in the form that variables' errors have.
@@ -196,7 +250,35 @@ func flagError(cmd *cobra.Command, err error) error {
 	if bad := new(pflag.InvalidValueError); errors.As(err, &bad) {
 		return usagef("--%s %s: %w", bad.GetFlag().Name, bad.GetValue(), plainly(bad.Unwrap()))
 	}
+	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
+		return unknownFlag(cmd, unknown)
+	}
 	return usagef("%w: see %s --help", err, cmd.CommandPath())
+}
+
+// unknownFlag names the flag that was meant, or the commands that have this one.
+func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
+	typed := "--" + unknown.GetSpecifiedName()
+	if letters := unknown.GetSpecifiedShortnames(); letters != "" {
+		typed = "-" + letters // -source is read as letters, and meant as --source
+	}
+	typed, _, _ = strings.Cut(typed, "=")
+	word := strings.TrimLeft(typed, "-")
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := spelling.Nearest(word, names); near != "" {
+		return usagef("unknown flag %s: did you mean --%s?", typed, near)
+	}
+	var others []string
+	for _, other := range cmd.Root().Commands() {
+		if other != cmd && other.Flags().Lookup(word) != nil {
+			others = append(others, other.CommandPath())
+		}
+	}
+	if len(others) > 0 {
+		return usagef("unknown flag %s: it is one of %s, not of %s: see %s --help", typed, strings.Join(others, " and "), cmd.CommandPath(), cmd.CommandPath())
+	}
+	return usagef("unknown flag %s: see %s --help", typed, cmd.CommandPath())
 }
 
 // plainly replaces what strconv says by what a person can use.

@@ -59,8 +59,9 @@ type namedSource struct {
 func newRunCommand(g *globals) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run --source [NAME=]SRC… [flags] -- COMMAND…",
-		Short: "List a source, serve it, run a training command beside it, and sum up",
+		Use:        "run --source [NAME=]SRC… [flags] -- COMMAND…",
+		Short:      "Run a training command with its dataset served from a cache, and sum up",
+		SuggestFor: []string{"train", "start", "exec"},
 		Long: "run is the front door: it lists the source, makes or finds its cache, serves it in this process, and runs COMMAND\n" +
 			"with LCACHE_SOCKET set. Training starts after the listing; the first epoch reads the source, and fills the log.\n" +
 			"Signals are passed on to COMMAND, which decides what they mean; when it ends, lcache sums up what it saw (not with\n" +
@@ -72,7 +73,7 @@ func newRunCommand(g *globals) *cobra.Command {
 			"A cache that a server has already is used through that server, which keeps its own job and goes on when COMMAND ends.",
 		Example: "  lcache run --source /data/train -- python train.py\n" +
 			"  lcache run --source train=/data/train --source val=/data/val --cache /nvme/lcache \\\n" +
-			"    --recipe torch.distributed_sampler --epochs 90 --batch-size 256 -- torchrun --nproc-per-node 8 train.py\n" +
+			"    --recipe torch.distributed_sampler --epochs 90 --batch-size 256 --world-size 8 -- torchrun --nproc-per-node 8 train.py\n" +
 			"  lcache run --cache /nvme/lcache/train-198aece3 -- python train.py",
 		Args: cobra.ArbitraryArgs,
 		Annotations: map[string]string{exitCodesNote: "  N      what COMMAND ended with\n" +

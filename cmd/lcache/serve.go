@@ -30,8 +30,9 @@ type serveOptions struct {
 func newServeCommand(g *globals) *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
-		Use:   "serve --cache DIR[,DIR…]",
-		Short: "Serve a cache to the training processes of this machine",
+		Use:        "serve --cache DIR[,DIR…]",
+		Short:      "Serve a cache to the training processes of this machine, until stopped",
+		SuggestFor: []string{"server", "daemon"},
 		Long: "serve opens a cache that ingest made and serves it on a unix socket, in the order of the job. It runs until\n" +
 			"SIGTERM or SIGINT, which stop it cleanly (exit code 0); a second signal ends it at once, which loses no data.\n" +
 			"With --exit-idle it also ends by itself, cleanly, when no client was there for that long.",

@@ -31,8 +31,9 @@ type statusOptions struct {
 func newStatusCommand(g *globals) *cobra.Command {
 	o := statusOptions{look: lookTime, every: watchTime}
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show what the servers of this user are doing",
+		Use:        "status",
+		Short:      "Show what your servers are doing: epoch, speed, who waits for whom",
+		SuggestFor: []string{"ps", "top", "info"},
 		Long: "status asks a running server how its job goes: epoch, speed, who waits for whom. Without --socket it shows\n" +
 			"all servers of this user. Lines that begin with ! need a person.",
 		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .jobs[0].hits",

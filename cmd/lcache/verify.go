@@ -13,8 +13,9 @@ import (
 func newVerifyCommand(g *globals) *cobra.Command {
 	var o engine.VerifyOptions
 	cmd := &cobra.Command{
-		Use:   "verify --cache DIR[,DIR…]",
-		Short: "Check every stored sample's sum; with --against, every byte",
+		Use:        "verify --cache DIR[,DIR…]",
+		Short:      "Check every stored sample's sum; with --against, every byte",
+		SuggestFor: []string{"check", "fsck", "scrub"},
 		Long: "verify reads all samples that a cache holds and compares each with the sum that its bytes had when they were\n" +
 			"read from the source. With --against it reads the source too and compares the bytes: that also finds files\n" +
 			"that were edited and kept their size and time. It refuses while a server has the cache.",
