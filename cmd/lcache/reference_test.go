@@ -36,8 +36,10 @@ func TestReference(t *testing.T) {
 
 // TestReferenceWhole: every command has what its page needs, and none begins a line that Markdown would take for something else.
 func TestReferenceWhole(t *testing.T) {
-	root := newRootCommand(&globals{progress: "auto"})
-	for _, cmd := range root.Commands() {
+	for _, cmd := range everyCommand()[1:] {
+		if cmd.GroupID == "" {
+			t.Errorf("%s: in no group of the root's help", cmd.Name())
+		}
 		if cmd.Short == "" || cmd.Long == "" || cmd.Example == "" {
 			t.Errorf("%s: needs a short text, a long one and an example", cmd.Name())
 		}
@@ -57,33 +59,25 @@ func TestReferenceWhole(t *testing.T) {
 	}
 }
 
-// TestExamples: what a command's help shows is a command line that it takes.
-func TestExamples(t *testing.T) {
-	root := newRootCommand(&globals{progress: "auto"})
-	for _, cmd := range append(root.Commands(), root) {
-		lines := strings.Split(strings.ReplaceAll(cmd.Example, "\\\n", " "), "\n")
-		for _, line := range lines {
-			line, _, _ = strings.Cut(line, " | ") // to jq
-			line, _, _ = strings.Cut(line, " > ")
-			line = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(line), "source <("), ")")
-			words := strings.Fields(line)
-			for len(words) > 0 && strings.HasPrefix(words[0], "LCACHE_") {
-				words = words[1:]
+// TestHelp: every command's help has an example and the exit codes, and that of lcache itself begins with run.
+func TestHelp(t *testing.T) {
+	for _, cmd := range everyCommand() {
+		var out, errs bytes.Buffer
+		words := append(strings.Fields(cmd.CommandPath())[1:], "--help")
+		if code := run(words, &out, &errs); code != exitDone || errs.Len() > 0 {
+			t.Errorf("%v: ended with %d: %s", words, code, errs.String())
+		}
+		for _, part := range []string{"\nUsage:\n  lcache", "\nExamples:\n  ", "\nExit codes:\n  "} {
+			if !strings.Contains(out.String(), part) {
+				t.Errorf("%v: no %q in\n%s", words, part, out.String())
 			}
-			if len(words) == 0 || words[0] != "lcache" {
-				t.Errorf("%s: %q is no command of lcache", cmd.Name(), line)
-				continue
-			}
-			found, rest, err := newRootCommand(&globals{progress: "auto"}).Find(words[1:])
-			if err == nil {
-				err = found.ParseFlags(rest)
-			}
-			if err == nil {
-				err = found.ValidateArgs(found.Flags().Args())
-			}
-			if err != nil || found.Name() == "lcache" {
-				t.Errorf("%s: %q: %v", cmd.Name(), line, err)
-			}
+		}
+	}
+	var out, errs bytes.Buffer
+	run([]string{"--help"}, &out, &errs)
+	for _, part := range []string{"\nExamples:\n  lcache run ", "\n\nTrain:\n  run  "} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("no %q in\n%s", part, out.String())
 		}
 	}
 }

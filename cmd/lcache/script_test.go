@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("LCACHE_TEST_AS_COMMAND") == "1" {
 		os.Exit(beCommand())
 	}
-	if os.Getenv("LCACHE_TEST_AS_LCACHE") == "1" {
+	if os.Getenv("LCACHE_TEST_AS_LCACHE") == "1" || filepath.Base(os.Args[0]) == "lcache" {
 		limitTime /= 20
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
