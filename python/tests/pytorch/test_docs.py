@@ -1,4 +1,4 @@
-"""What docs/pytorch.md shows runs as it stands there, but for the paths and the number of workers."""
+"""What docs/pytorch.md and README.md show of PyTorch runs as it stands there, but for the paths and the number of workers."""
 
 import os
 import re
@@ -16,12 +16,13 @@ for needed in ("torch", "torchvision"):
 import torchvision  # noqa: E402
 
 PAGE = os.path.join(realserver.ROOT, "docs", "pytorch.md")
+README = os.path.join(realserver.ROOT, "README.md")
 EPOCHS = 3
 
 
-def blocks():
-    with open(PAGE) as f:
-        return re.findall(r"^```python\n(.*?)^```$", f.read(), re.M | re.S)
+def blocks(page=PAGE, language="python"):
+    with open(page) as f:
+        return re.findall(rf"^```{language}\n(.*?)^```$", f.read(), re.M | re.S)
 
 
 def test_every_block_runs(root, tmp_path):
@@ -38,3 +39,21 @@ def test_every_block_runs(root, tmp_path):
     course = known["loader"].batch_sampler.course
     assert (course.epoch, course.complete, course.exact) == (EPOCHS - 1, True, True)
     assert known["loader"].seed == 0 and known["dataset"].job.stats()["jobs"][0]["samples_delivered"] == EPOCHS * 40
+
+
+def test_two_changed_lines(root, tmp_path, monkeypatch):
+    """README's diff: both sides run, and have the same images."""
+    photos = pictures.make(str(tmp_path / "train"), count=40, side=4)
+    monkeypatch.setenv("LCACHE_CACHE", root)
+    (diff,) = blocks(README, "diff")
+    read = {}
+    for side in "-+":
+        code = "".join(line[1:] + "\n" for line in diff.splitlines() if line[0] in (" ", side))
+        for shown, ours in {"/data/train": photos, "num_workers=8": "num_workers=0", "batch_size=256": "batch_size=8"}.items():
+            assert shown in code
+            code = code.replace(shown, ours)
+        known = {"transform": torchvision.transforms.ToTensor()}
+        exec(compile(code, README, "exec"), known)
+        read[side] = [(image.sum().item(), label) for image, label in known["loader"].dataset]
+        assert sum(len(labels) for _, labels in known["loader"]) == 40
+    assert read["-"] == read["+"]

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// block is a fenced block of a page.
+type block struct {
+	page, info, text string
+	line             int
+}
+
+// language is the first word of what stands behind the fence; a reason not to run the block may follow: ```sh not-run: REASON
+func (b block) language() string { return strings.Fields(b.info + " ")[0] }
+
+func (b block) notRun() (reason string, marked bool) {
+	_, reason, marked = strings.Cut(b.info, " not-run:")
+	return strings.TrimSpace(reason), marked
+}
+
+// blocksOf returns the blocks of a page, and the text between them.
+func blocksOf(t *testing.T, page string) (blocks []block, prose string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now *block
+	for i, line := range strings.Split(string(text), "\n") {
+		info, fence := strings.CutPrefix(line, "```")
+		switch {
+		case fence && now == nil:
+			now = &block{page: page, info: info, line: i + 1}
+		case fence:
+			blocks, now = append(blocks, *now), nil
+		case now != nil:
+			now.text += line + "\n"
+		default:
+			prose += line + "\n"
+		}
+	}
+	if now != nil {
+		t.Errorf("%s:%d: a fence is not closed", page, now.line)
+	}
+	return blocks, prose
+}
+
+func pages(t *testing.T) (found []string) {
+	t.Helper()
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/adr/*.md"} {
+		paths, err := filepath.Glob(filepath.Join("../..", pattern))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no %s: %v", pattern, err)
+		}
+		for _, path := range paths {
+			page, _ := filepath.Rel("../..", path)
+			found = append(found, page)
+		}
+	}
+	return found
+}
+
+// elsewhere says which test runs the blocks of a page in a language that this one does not.
+var elsewhere = map[string]string{
+	"docs/getting-started.md sh":     "python/tests/pytorch/test_getting_started.py",
+	"docs/getting-started.md python": "python/tests/pytorch/test_getting_started.py",
+	"docs/getting-started.md text":   "python/tests/pytorch/test_getting_started.py",
+	"docs/pytorch.md python":         "python/tests/pytorch/test_docs.py",
+	"README.md diff":                 "python/tests/pytorch/test_docs.py",
+}
+
+// blocksNotRun is how many blocks of all pages are marked as such. A new one has to be counted here, so that it is nobody's oversight.
+const blocksNotRun = 3
+
+// TestPages: what the pages show is run, or marked with the reason why it is not.
+func TestPages(t *testing.T) {
+	notRun := 0
+	var used []string
+	for _, page := range pages(t) {
+		if page == "docs/reference.md" {
+			continue // made from the commands, whose examples TestExamples runs
+		}
+		blocks, prose := blocksOf(t, page)
+		if shown := regexp.MustCompile(`(?m)^ {4}(\$ |lcache |python|pip |make |go |echo |sudo |sysctl |import ).*`).FindString(prose); shown != "" {
+			t.Errorf("%s: %q stands outside of a fenced block: nothing would run it", page, strings.TrimSpace(shown))
+		}
+		for _, b := range blocks {
+			if reason, marked := b.notRun(); marked {
+				if notRun++; reason == "" {
+					t.Errorf("%s:%d: say why this is not run: ```sh not-run: REASON", page, b.line)
+				}
+				continue
+			}
+			if test, ok := elsewhere[page+" "+b.language()]; ok {
+				used = append(used, page+" "+b.language())
+				if code, err := os.ReadFile(filepath.Join("../..", test)); err != nil || !strings.Contains(string(code), filepath.Base(page)) {
+					t.Errorf("%s:%d: %s does not run it (%v)", page, b.line, test, err)
+				}
+				continue
+			}
+			switch b.language() {
+			case "sh", "python":
+				t.Run(strings.ReplaceAll(page, "/", "-"), func(t *testing.T) {
+					t.Parallel()
+					runBlock(t, b)
+				})
+			case "json":
+				if !json.Valid([]byte(b.text)) {
+					t.Errorf("%s:%d: not JSON", page, b.line)
+				}
+			case "text":
+			default:
+				t.Errorf("%s:%d: a block of %q: say what it is, sh, python, json or text", page, b.line, b.info)
+			}
+		}
+	}
+	if notRun != blocksNotRun {
+		t.Errorf("%d blocks are marked as not run, want %d: see blocksNotRun", notRun, blocksNotRun)
+	}
+	for key := range elsewhere {
+		if !slices.Contains(used, key) {
+			t.Errorf("%s: there is no such block", key)
+		}
+	}
+}
+
+func runBlock(t *testing.T, b block) {
+	s := newStage(t)
+	if b.language() == "python" {
+		writeFile(t, filepath.Join(filepath.Dir(s.root), "work", "block.py"), b.text)
+		s.run("lcache run --quiet --source /data/train --recipe torch.distributed_sampler --batch-size 32 --epochs 2 -- python block.py")
+		return
+	}
+	// A port that is free, and a group that this machine has.
+	names := strings.NewReplacer("--metrics :9400", "--metrics 127.0.0.1:0", "--socket-group ml", "--socket-group "+otherGroup(t))
+	for _, line := range commandLines(b.text) {
+		s.run(names.Replace(line))
+	}
+}
+
+// otherGroup is a group that this process may give a socket to.
+func otherGroup(t *testing.T) string {
+	t.Helper()
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if me.Gid == "0" {
+		return "1"
+	}
+	return me.Gid
+}
