@@ -239,7 +239,7 @@ func readDiskRate(path string) (float64, error) {
 		return 0, fmt.Errorf("read the facts: %w", err)
 	}
 	if err := json.Unmarshal(text, &report); err != nil {
-		return 0, fmt.Errorf("read the facts in %s: %w; make them anew with lcache doctor --save", path, err)
+		return 0, fmt.Errorf("read the facts in %s: %w; make them again with lcache doctor --cache DIR --save FILE", path, err)
 	}
 	rate := 0.0
 	seen := map[[3]float64]bool{} // directories on one device have its figures to the last digit
@@ -252,7 +252,7 @@ func readDiskRate(path string) (float64, error) {
 		}
 	}
 	if rate <= 0 {
-		return 0, fmt.Errorf("%s says nothing of a disk: make it anew with lcache doctor --cache DIR --save", path)
+		return 0, fmt.Errorf("%s says nothing of a disk: make it again with lcache doctor --cache DIR --save FILE", path)
 	}
 	return rate, nil
 }

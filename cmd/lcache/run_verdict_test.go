@@ -158,7 +158,7 @@ func TestReadDiskRate(t *testing.T) {
 	if rate, err := readDiskRate(filepath.Join(dir, "two.json")); err != nil || rate != 600e6 {
 		t.Errorf("got %v, %v", rate, err)
 	}
-	for name, want := range map[string]string{"none.json": "says nothing of a disk", "text": "make them anew with lcache doctor --save", "missing": "read the facts: open "} {
+	for name, want := range map[string]string{"none.json": "says nothing of a disk", "text": "make them again with lcache doctor --cache DIR --save FILE", "missing": "read the facts: open "} {
 		if _, err := readDiskRate(filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", name, err)
 		}
