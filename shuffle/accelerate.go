@@ -60,7 +60,7 @@ func (a *args) seedable() (orderer, error) {
 	case a.given(paramSeed):
 		return a.epochSeeded(new(big.Int).Mod(a.big(paramSeed), mod64), true, release), nil
 	}
-	return nil, a.recipe.usage("%s is missing: give a seed or a data_seed", paramSeed)
+	return nil, a.recipe.usage("%s is missing: give --seed S, or --param data_seed=S", paramSeed)
 }
 
 func buildSeedable(a *args) (*plan, error) {

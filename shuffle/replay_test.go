@@ -435,7 +435,7 @@ func TestUsageErrors(t *testing.T) {
 		{Spec{Recipe: "torch.random_split", Samples: 5, Seed: "1", Params: param("lengths", "[0.5,0.6]")}, "fractions"},
 		{Spec{Recipe: "torch.distributed_sampler", Samples: 1, World: 8, Params: param("semantics", "torch1.6-1.7")}, "cannot pad"},
 		{Spec{Recipe: "torch.distributed_sampler", Samples: 1, Seed: "1", Params: param("semantics", "torch<=1.5")}, "neither seed"},
-		{Spec{Recipe: "accelerate.seedable_random_sampler", Samples: 5}, "seed or a data_seed"},
+		{Spec{Recipe: "accelerate.seedable_random_sampler", Samples: 5}, "--seed S, or --param data_seed=S"},
 		{Spec{Recipe: "accelerate.batch_sampler_shard", Samples: 5, Seed: "1"}, "batch_size is missing"},
 		{Spec{Recipe: "accelerate.batch_sampler_shard", Samples: 5, Seed: "1", BatchSize: 3, World: 2, Params: param("split_batches", "true")}, "multiple"},
 		{Spec{Recipe: "accelerate.batch_sampler_shard", Samples: 5, Seed: "1", BatchSize: 1 << 30, World: 2}, "padding"},

@@ -20,7 +20,7 @@ func (a *args) generator() (torchGen, error) {
 		return g, nil
 	}
 	if !a.given(paramSeed) {
-		return torchGen{}, a.recipe.usage("%s is missing: give a seed, or a generator's saved state (--param state=FILE)", paramSeed)
+		return torchGen{}, a.recipe.usage("%s is missing: give --seed S, or a generator's saved state (--param state=FILE)", paramSeed)
 	}
 	seed, err := a.torchSeed(a.big(paramSeed))
 	return manualSeed(seed), err
