@@ -35,6 +35,14 @@ func (j Job) check() error {
 	if j.Epochs < 0 {
 		return &UsageError{fmt.Sprintf("--epochs %d: give 0 (unknown) or more", j.Epochs)}
 	}
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{{"batch-size", j.BatchSize}, {"world-size", j.World}} {
+		if n.value < 0 {
+			return &UsageError{fmt.Sprintf("--%s %d: give 1 or more, or leave it out", n.flag, n.value)}
+		}
+	}
 	if j.Recipe == "" {
 		return nil
 	}

@@ -47,7 +47,7 @@ type epochOrder struct {
 }
 
 // errUnknownOrder: nobody has said yet what this epoch's order is.
-var errUnknownOrder = &deliver.ArgumentError{Reason: "no order is known for this epoch: ingest with --recipe, push one, or ask by index"}
+var errUnknownOrder = &deliver.ArgumentError{Reason: "no order is known for this epoch: give the job a recipe and a batch size (--recipe and --batch-size of lcache run and lcache ingest, or of lcache.open), push one (job.push_order), or ask by index (job.get)"}
 
 func newSchedule(j Job, n int) (*schedule, error) {
 	s := &schedule{job: j, n: n, pushed: map[int]map[int][][]sample.Index{}, since: map[int]time.Time{}, cache: map[int]*epochOrder{}, making: map[int]chan struct{}{}, told: map[int]int{}, gone: map[int]bool{}, pusher: map[rankEpoch]string{}}
@@ -72,7 +72,7 @@ func newSchedule(j Job, n int) (*schedule, error) {
 	s.local = slices.Compact(s.local)
 	for _, r := range s.local {
 		if r < 0 || r >= world {
-			return nil, &UsageError{fmt.Sprintf("rank %d does not exist in a world of %d: give --ranks 0…%d and --world-size", r, world, world-1)}
+			return nil, &UsageError{fmt.Sprintf("rank %d does not exist in a world of %d: give --world-size %d or more, or ranks below %d", r, world, r+1, world)}
 		}
 	}
 	return s, nil
