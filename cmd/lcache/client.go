@@ -43,7 +43,10 @@ type client struct {
 // dial connects and introduces itself.
 func dial(path string) (*client, error) {
 	conn, err := dialLong(path)
+	info, statErr := os.Stat(path)
 	switch {
+	case err != nil && statErr == nil && info.IsDir():
+		return nil, fmt.Errorf("%s is a directory: name the socket in it, %s", path, socketOf([]string{path}))
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("no server at %s: start one with lcache serve --cache DIR", path)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -219,6 +219,20 @@ func addJobFlags(flags *pflag.FlagSet, job *engine.Job) {
 	flags.Var(params{&job.Params}, "param", "another parameter of the recipe; may be given again")
 }
 
+// withoutRecipe names the flags that were given and are the recipe's alone.
+func withoutRecipe(flags *pflag.FlagSet, job engine.Job) string {
+	var given []string
+	for _, name := range []string{"seed", "drop-last", "param"} {
+		if job.Recipe == "" && flags.Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(given) == 0 {
+		return ""
+	}
+	return "! no effect without --recipe: " + strings.Join(given, ", ")
+}
+
 // addListingFlags gives a command the flags that say what of a source is a sample, and with which label.
 func addListingFlags(flags *pflag.FlagSet, o *engine.IngestOptions) {
 	flags.Var(list{&o.Exts}, "ext", "only files that end so, like .jpg,.png")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,9 @@ func newIngestCommand(g *globals) *cobra.Command {
 		var err error
 		if o.Source, err = absoluteSource(typed); err != nil {
 			return err
+		}
+		if remark := withoutRecipe(cmd.Flags(), o.Job); remark != "" && !g.quiet {
+			fmt.Fprintln(cmd.ErrOrStderr(), remark)
 		}
 		bar := newProgress(g, cmd.ErrOrStderr())
 		defer bar.done()

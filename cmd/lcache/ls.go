@@ -121,6 +121,11 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		rows = append(rows, []string{oneLine(shownIn(l.Roots, c.Dir)), source, fmt.Sprintf("%*s", width, bytesText(c.Bytes)), used, pid})
 	}
 	table(w, "", rows)
+	if slices.ContainsFunc(l.Caches, func(c caches.Cache) bool {
+		return !slices.ContainsFunc(l.Roots, func(root string) bool { return c.Dir == root || strings.HasPrefix(c.Dir, root+"/") })
+	}) {
+		where += " and elsewhere" // a server has it
+	}
 	fmt.Fprintf(w, "%s · %s in %s\n", plural(int64(len(l.Caches)), "cache", "caches"), bytesText(total), where)
 }
 

@@ -21,7 +21,7 @@ train-8c1f02aa  /data/imagenet/train                    138 GB  now           47
 val-00c1aa17    /data/imagenet/val                      6.7 GB  3 h ago       –
 half            not known: its ingest was not finished   12 MB  100 days ago  –
 /mnt/other      /data/a\x1b[2Jb                          400 B  1 min ago     –
-4 caches · 145 GB in /nvme/lcache
+4 caches · 145 GB in /nvme/lcache and elsewhere
 `
 	var out bytes.Buffer
 	writeList(&out, l, now)

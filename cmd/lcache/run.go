@@ -47,6 +47,7 @@ type runOptions struct {
 	command []string
 
 	jobGiven, listingGiven bool     // by a flag or a variable
+	withoutRecipe          string   // a remark on flags that have no effect; "": none
 	serverGiven            []string // flags and variables that a server which runs already has its own of
 }
 
@@ -134,6 +135,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) error {
 		return slices.ContainsFunc(names, f.Changed)
 	}
 	o.jobGiven = given("recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param")
+	o.withoutRecipe = withoutRecipe(f, o.ingest.Job)
 	o.listingGiven = given("ext", "flat", "group", "labels")
 	for _, name := range []string{"budget", "memory", "compress", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error"} {
 		if given(name) {

@@ -30,12 +30,19 @@ type commandDone struct {
 // lookUp finds COMMAND before anything else is done: who mistyped it need not wait for a listing.
 func lookUp(name string) (string, error) {
 	path, err := exec.LookPath(name)
+	info, statErr := os.Stat(name)
 	switch {
+	case err != nil && statErr == nil && info.IsDir():
+		code := exitNotExecutable
+		if errors.Is(err, exec.ErrNotFound) {
+			code = exitNotFound
+		}
+		return "", &endedWith{code, fmt.Errorf("%s is a directory, not a command: to cache it say lcache run --source %s -- COMMAND", name, shellWord(name))}
 	case err == nil, errors.Is(err, exec.ErrDot): // somebody put the working directory on PATH, and means it
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		advice := "give its path, or put it on PATH"
-		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+		if statErr == nil && info.Mode().IsRegular() {
 			advice = "name what runs it, like python " + name + ", or say ./" + name
 		}
 		return "", &endedWith{exitNotFound, fmt.Errorf("no command %s: %s", name, advice)}

@@ -176,6 +176,9 @@ func (r *runner) serveSource(ctx context.Context, n int, s namedSource, dirs []s
 	}()
 	r.remark(bar, func(w io.Writer) {
 		fmt.Fprintln(w, servedText(s, "serving", report.Dirs, report.Samples, report.Bytes))
+		if n == 0 && r.withoutRecipe != "" {
+			fmt.Fprintln(w, r.withoutRecipe)
+		}
 		defaults := report.Defaults
 		for _, d := range sv.engine.Defaults() {
 			if !slices.ContainsFunc(defaults, func(other engine.Default) bool { return other.Name == d.Name }) && !(d.Name == "budget" && o.Budget > 0) {

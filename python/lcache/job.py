@@ -27,7 +27,9 @@ def connect(path: str | os.PathLike[str] | None = None, timeout: float = 60.0) -
     """Connects to the server at path (default: $LCACHE_SOCKET). timeout is the deadline in seconds of every later wait, reconnecting included."""
     where = os.fspath(path) if path is not None else os.environ.get("LCACHE_SOCKET", "")
     if not where:
-        raise ArgumentError("no socket: give a path, or set LCACHE_SOCKET")
+        raise ArgumentError("no socket: give a path or set LCACHE_SOCKET, as lcache run does; lcache.open(DIR) starts a server by itself")
+    if os.path.isdir(where):
+        raise ArgumentError(f"{where} is a directory: give the socket in it, {os.path.join(where, 'lcache.sock')}")
     job = Job(where, timeout)
     job._link.attach(job._link.deadline(), patient=False)
     return job

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import pickle
 import struct
 import subprocess
@@ -273,6 +274,8 @@ def test_no_socket_given(monkeypatch, serve, path):
     monkeypatch.delenv("LCACHE_SOCKET", raising=False)
     with pytest.raises(lcache.Error, match="LCACHE_SOCKET"):
         lcache.connect()
+    with pytest.raises(lcache.ArgumentError, match=f"is a directory: give the socket in it, .*{os.path.basename(os.path.dirname(path))}/lcache.sock"):
+        lcache.connect(os.path.dirname(path))
     serve()
     monkeypatch.setenv("LCACHE_SOCKET", path)
     with lcache.connect() as job:
