@@ -30,7 +30,7 @@ func hintsOfGo(t *testing.T) (hints []hint) {
 	t.Helper()
 	files := token.NewFileSet()
 	walk(t, ".go", func(path string) {
-		if strings.HasSuffix(path, "_test.go") {
+		if strings.HasSuffix(path, "_test.go") || isTest(path) {
 			return
 		}
 		f, err := parser.ParseFile(files, path, nil, 0)
@@ -72,11 +72,14 @@ func textOf(e ast.Expr) (text string, literal bool) {
 	return unknown, false
 }
 
+func isTest(path string) bool { return strings.Contains(path, "/tests/") || strings.Contains(path, "/testdata/") }
+
+// walk visits the project's own files whose names end in some way.
 func walk(t *testing.T, suffix string, visit func(path string)) {
 	t.Helper()
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		name := d.Name()
-		if err == nil && d.IsDir() && (strings.HasPrefix(name, ".") && len(name) > 2 || name == "testdata" || name == "tests" || name == "build") {
+		if err == nil && d.IsDir() && (strings.HasPrefix(name, ".") && len(name) > 2 || name == "build") {
 			return filepath.SkipDir
 		}
 		if err == nil && strings.HasSuffix(name, suffix) {
@@ -93,6 +96,9 @@ func walk(t *testing.T, suffix string, visit func(path string)) {
 func hintsOfPython(t *testing.T) (hints []hint) {
 	t.Helper()
 	walk(t, ".py", func(path string) {
+		if isTest(path) {
+			return
+		}
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
