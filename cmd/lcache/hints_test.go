@@ -72,7 +72,9 @@ func textOf(e ast.Expr) (text string, literal bool) {
 	return unknown, false
 }
 
-func isTest(path string) bool { return strings.Contains(path, "/tests/") || strings.Contains(path, "/testdata/") }
+func isTest(path string) bool {
+	return strings.Contains(path, "/tests/") || strings.Contains(path, "/testdata/")
+}
 
 // walk visits the project's own files whose names end in some way.
 func walk(t *testing.T, suffix string, visit func(path string)) {
