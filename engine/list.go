@@ -30,6 +30,9 @@ func (in *ingest) list(ctx context.Context) error {
 		}
 	}
 	listing, err := source.Relist(ctx, c.lister, in.before(old), func(n int) { in.Progress(Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
+	if err == nil {
+		in.outside = listing.Outside
+	}
 	if err == nil && listing.Same {
 		c.manifest = old
 		return nil

@@ -15,14 +15,17 @@ import (
 	"lcache/sample"
 )
 
-// dir is a directory as a source. Everything is opened beneath it: whatever names and links say, nothing outside is read.
-// A sample's version is its mtime in nanoseconds since 1970; that of a sample with parts, a hash over theirs.
+// dir is a directory as a source. Names never lead out of it. Links do, unless they must not: then nothing outside is read, whatever they
+// say. A sample's version is its mtime in nanoseconds since 1970; where a link leads to it, a hash of that and of which file it is; that of
+// a sample with parts, a hash over theirs.
 type dir struct {
-	path string
-	id   string
-	root *os.Root
-	top  *os.File // the same folder, for openat2
-	opts Options
+	path    string
+	id      string
+	root    *os.Root
+	top     *os.File // the same folder
+	dev     uint64   // its device
+	opts    Options
+	openat2 func(dirfd int, path string, how *unix.OpenHow) (fd int, err error)
 }
 
 func openDir(path string, opts Options) (Source, error) {
@@ -40,13 +43,16 @@ func openDir(path string, opts Options) (Source, error) {
 		return nil, fmt.Errorf("open source %s: %w", clip(path), advise(err))
 	}
 	top, err := root.Open(".")
-	if err == nil {
-		fi, err = top.Stat() // of what is open: the name may lead elsewhere by now
-	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), advise(err)), root.Close())
 	}
-	return &dir{path: path, id: identityOf(path, fi), root: root, top: top, opts: opts}, nil
+	d := &dir{path: path, root: root, top: top, opts: opts, openat2: unix.Openat2}
+	st, err := openFile{fd: int(top.Fd())}.stat() // of what is open: the name may lead elsewhere by now
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), err), d.Close())
+	}
+	d.dev, d.id = uint64(st.Dev), identityOf(uint64(st.Dev), st.Ino)
+	return d, nil
 }
 
 func (d *dir) String() string   { return d.path }
@@ -76,12 +82,12 @@ func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 // readFile fills dst, which has as many bytes as the file was listed with, and returns the file's version. It is compared with want, if
 // that is known, before and after; else with what it was before. name is the sample's.
 func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want *uint64) (version uint64, err error) {
-	f, err := d.open(path)
+	f, err := d.open(path, asSample)
 	if err != nil {
 		return 0, &SampleError{name, "open", inPart(name, path, advise(err))}
 	}
 	defer f.close()
-	if version, err = versionOf(f, len(dst), want); err != nil {
+	if version, err = d.versionOf(f, len(dst), want); err != nil {
 		return 0, &SampleError{name, "read", inPart(name, path, err)}
 	}
 	for off := 0; off < len(dst); off += readChunk {
@@ -99,7 +105,7 @@ func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want 
 	}
 	// The open file is one inode, whatever its name leads to by now. So if another file has taken the name since, these are still the
 	// bytes that were listed.
-	if _, err = versionOf(f, len(dst), &version); err != nil {
+	if _, err = d.versionOf(f, len(dst), &version); err != nil {
 		return 0, &SampleError{name, "read", inPart(name, path, err)}
 	}
 	return version, nil
@@ -114,19 +120,19 @@ func inPart(name, path string, err error) error {
 }
 
 // versionOf holds an open file against its size and, if that is known, its version.
-func versionOf(f openFile, size int, want *uint64) (uint64, error) {
+func (d *dir) versionOf(f openFile, size int, want *uint64) (uint64, error) {
 	st, err := f.stat()
 	if err != nil {
 		return 0, err
 	}
-	version := uint64(st.Mtim.Nano())
+	version := d.version(&st, f.linked)
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return 0, fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
 	case st.Size != int64(size):
 		return 0, fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, st.Size, size)
 	case want != nil && version != *want:
-		return 0, fmt.Errorf("%w (it was written to)", ErrChanged)
+		return 0, fmt.Errorf("%w (it was written to, or its link leads to another file)", ErrChanged)
 	}
 	return version, nil
 }
@@ -146,7 +152,7 @@ func advise(err error) error {
 	return cause(err)
 }
 
-var errOutside = errors.New("its link leaves the source (or is absolute), and nothing outside is read: put the file itself there, or give the folder that holds both")
+var errOutside = errors.New("its link leaves the source (or is absolute), and nothing outside is read: put the file itself there, or leave out --no-follow-links")
 
 // escapes is the error by which an os.Root says that a path leaves it. The os package does not export it, so it is asked for.
 var escapes = sync.OnceValue(func() error {

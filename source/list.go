@@ -12,7 +12,7 @@ import (
 
 // List gives the order of torchvision's ImageFolder: the folders at the top are the classes, sorted as Python sorts them;
 // within a class come its folders sorted by their whole path (so "a", "a-b", "a/b": not the order of a depth-first walk),
-// and within a folder its files, sorted. Links to folders are followed. Files beside the class folders are left out.
+// and within a folder its files, sorted. Links are followed, to folders and to files. Files beside the class folders are left out.
 // As there, a class folder without a file is an error. Other than there, so is what would be left out silently or would
 // fail later: what can't be read, a link to nothing, a loop of links, what is not a regular file. A file of labels changes the
 // classes and labels and leaves the order as it is; then a top folder without a file is no error.
@@ -34,8 +34,14 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 	slices.SortFunc(folders, func(a, b folder) int {
 		return cmp.Or(cmp.Compare(a.label, b.label), comparePython(a.path, b.path))
 	})
-	if before.same(folders) && d.opts.Labels == "" && !b.Labelled {
-		return &Listing{Folders: b.Folders, Same: true}, nil
+	if before != nil && d.opts.Labels == "" && !b.Labelled {
+		same, err := before.same(folders)
+		if err != nil {
+			return nil, fmt.Errorf("list source %s again: %w", clip(d.path), err)
+		}
+		if same {
+			return &Listing{Folders: b.Folders, Outside: countOutside(b.Folders), Same: true}, nil
+		}
 	}
 	if before != nil {
 		if err := before.complete(folders); err != nil {
@@ -46,6 +52,7 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 	if l.Entries, l.Folders, err = d.join(classes, folders); err != nil {
 		return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
 	}
+	l.Outside = countOutside(l.Folders)
 	if d.opts.Labels != "" {
 		if l.Classes, err = applyLabels(d.opts.Labels, l.Entries); err != nil {
 			return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
@@ -79,13 +86,15 @@ func (d *dir) join(classes []string, folders []folder) (entries []sample.Entry, 
 // list finds all folders, in any order.
 func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (classes []string, folders []folder, err error) {
 	w, ctx := newWalk(ctx, d, before, progress)
-	top, err := w.scan(ctx, ".", nil)
+	top, err := w.scan(ctx, sub{path: "."}, nil)
 	if err != nil {
 		w.group.Wait() // nothing runs any more; it frees the context
 		return nil, nil, err
 	}
 	if !d.opts.Flat {
-		classes = append(classes, top.subs...)
+		for _, s := range top.subs {
+			classes = append(classes, s.path)
+		}
 		slices.SortFunc(classes, comparePython)
 	}
 	// The source itself comes first. Only one without classes has samples at its top.
@@ -100,12 +109,13 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 		err = w.all(ctx, top.self, top.subs, func(string) int32 { return 0 })
 	} else {
 		w.count(-len(top.files))
+		self.now.Outside = 0 // files beside the classes are no samples
 		w.keep(self)
 		labels := make(map[string]int32, len(classes))
 		for i, c := range classes {
 			labels[c] = int32(i)
 		}
-		err = w.all(ctx, top.self, classes, func(class string) int32 { return labels[class] })
+		err = w.all(ctx, top.self, top.subs, func(class string) int32 { return labels[class] })
 	}
 	return classes, w.folders, err
 }

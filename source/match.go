@@ -2,12 +2,12 @@ package source
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Identity tells sources apart: two SRC of one identity are the same source, whatever they are called. A directory's is its device and
@@ -16,20 +16,14 @@ func Identity(src string) (string, error) {
 	if strings.Contains(src, "://") || strings.HasPrefix(src, "tar:") {
 		return src, nil
 	}
-	info, err := os.Stat(src)
-	if err != nil {
-		return "", fmt.Errorf("look at source %s: %w", clip(src), cause(err))
+	var st unix.Stat_t
+	if err := unix.Stat(src, &st); err != nil {
+		return "", fmt.Errorf("look at source %s: %w", clip(src), err)
 	}
-	return identityOf(src, info), nil
+	return identityOf(uint64(st.Dev), st.Ino), nil
 }
 
-func identityOf(path string, info fs.FileInfo) string {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return filepath.Clean(path)
-	}
-	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
-}
+func identityOf(dev, ino uint64) string { return fmt.Sprintf("%d:%d", dev, ino) }
 
 // Same reports whether two SRC are the same source. One that can't be looked at is the same as one of its own name alone.
 func Same(a, b string) bool {

@@ -4,30 +4,127 @@ import (
 	"errors"
 	"io"
 	"os"
-	"syscall"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // openFile is a file of the source, open for reading. Where samples are small most of their cost is system calls, so it is a bare
-// descriptor, found by one openat2 beneath the source. Where that fails, for whatever reason, an os.Root has the last word: it does the
-// same by several calls on any kernel, and under any seccomp profile.
+// descriptor, found by one openat2 if no link lies on the way. Where that fails, for whatever reason, the way is gone name by name,
+// which works on any kernel, under any seccomp profile, and for paths of any length.
 type openFile struct {
-	fd   int
-	slow *os.File // owns fd; nil: fd is ours
+	fd     int
+	linked bool     // a link lies on the way
+	slow   *os.File // owns fd; nil: fd is ours
 }
 
-// open never waits: O_NONBLOCK, because a fifo put in a sample's place must not make it wait for a writer.
-func (d *dir) open(path string) (openFile, error) {
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
-	if fd, err := unix.Openat2(int(d.top.Fd()), path, &how); err == nil {
+// What is opened never waits: O_NONBLOCK, because a fifo put in a sample's place must not make a read wait for a writer. O_DIRECTORY
+// refuses one before it is opened.
+const (
+	asSample = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
+	asFolder = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+	asName   = unix.O_PATH | unix.O_CLOEXEC
+)
+
+// beneath is how openat2 stays in the source. Links that name an open file of a process, in /proc, count as leaving it.
+const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
+
+func (d *dir) open(path string, flags int) (openFile, error) {
+	how := unix.OpenHow{Flags: uint64(flags), Resolve: beneath | unix.RESOLVE_NO_SYMLINKS}
+	fd, err := d.openat2(int(d.top.Fd()), path, &how)
+	if err == nil {
 		return openFile{fd: fd}, nil
 	}
-	f, err := d.root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) && !isOdd(path) {
+		if how.Resolve = beneath; d.opts.NoFollowLinks {
+			fd, err = d.openat2(int(d.top.Fd()), path, &how)
+		} else {
+			fd, err = unix.Openat(int(d.top.Fd()), path, flags, 0)
+		}
+		if err == nil {
+			return openFile{fd: fd, linked: true}, nil
+		}
+	}
+	return d.openByName(path, flags)
+}
+
+// openByName opens one name of the path after the other, and none of them through a link unless links may leave the source. Where they
+// may not, an os.Root has the last word about a path with a link in it.
+func (d *dir) openByName(path string, flags int) (openFile, error) {
+	if isOdd(path) {
+		return d.openBeneath(path, flags)
+	}
+	at, linked, last := int(d.top.Fd()), false, false
+	for rest := path; !last; {
+		var name string
+		var more bool
+		name, rest, more = strings.Cut(rest, "/")
+		last = !more
+		how := unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+		if last {
+			how = flags
+		}
+		fd, err := openat(at, name, how|unix.O_NOFOLLOW)
+		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) { // a link, or the error of the second try
+			if d.opts.NoFollowLinks {
+				d.leave(at)
+				return d.openBeneath(path, flags)
+			}
+			linked = true
+			fd, err = openat(at, name, how)
+		}
+		d.leave(at)
+		if err != nil {
+			return openFile{}, err
+		}
+		at = fd
+	}
+	return openFile{fd: at, linked: linked}, nil
+}
+
+// leave closes a folder on the way, which is not the source itself.
+func (d *dir) leave(fd int) {
+	if fd != int(d.top.Fd()) {
+		unix.Close(fd)
+	}
+}
+
+// openBeneath opens what has a link on the way, or can't be opened, in the source alone.
+func (d *dir) openBeneath(path string, flags int) (openFile, error) {
+	f, err := d.root.OpenFile(path, flags, 0)
 	if err != nil {
 		return openFile{}, err
 	}
-	return openFile{fd: int(f.Fd()), slow: f}, nil
+	return openFile{fd: int(f.Fd()), linked: true, slow: f}, nil
+}
+
+// isOdd finds names that no listing gives, and that could lead upward.
+func isOdd(path string) bool {
+	if path == "." {
+		return false
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" || name == "." || name == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+func openat(at int, name string, flags int) (fd int, err error) {
+	for {
+		if fd, err = unix.Openat(at, name, flags, 0); !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// file gives the descriptor to an os.File.
+func (f openFile) file(path string) *os.File {
+	if f.slow != nil {
+		return f.slow
+	}
+	return os.NewFile(uintptr(f.fd), path)
 }
 
 func (f openFile) close() {

@@ -13,18 +13,18 @@ import (
 // The record of a listing, little-endian, for the next one:
 //
 //	 0  magic    "lcachels"
-//	 8  version  u32 = 1
+//	 8  version  u32 = 2
 //	12  folders  u32
 //	16  of       16 bytes: what it is a record of, the caller's choice
-//	32  rows     for each folder: inode u64, mtime i64, ctime i64, samples u32, length u32, path
+//	32  rows     for each folder: device u64, inode u64, mtime i64, ctime i64, samples u32, outside u32, links u32, reach u32, length u32, path
 //	    sum      xxh3-64 of everything before it
 //
 // It belongs to one machine, and losing it costs one listing. So whatever is wrong with it is answered by listing everything.
 const (
 	recordMagic   = "lcachels"
-	recordVersion = 1
+	recordVersion = 2
 	recordHead    = 32
-	recordRow     = 32
+	recordRow     = 52
 	recordSum     = 8
 )
 
@@ -38,10 +38,13 @@ func EncodeFolders(folders []Folder, of [16]byte) []byte {
 	b = le.AppendUint32(b, uint32(len(folders)))
 	b = append(b, of[:]...)
 	for _, f := range folders {
+		b = le.AppendUint64(b, f.Device)
 		b = le.AppendUint64(b, f.Inode)
 		b = le.AppendUint64(b, uint64(f.Modified))
 		b = le.AppendUint64(b, uint64(f.Changed))
-		b = le.AppendUint32(b, uint32(f.Samples))
+		for _, n := range []int{f.Samples, f.Outside, f.Links, int(f.Reach)} {
+			b = le.AppendUint32(b, uint32(n))
+		}
 		b = le.AppendUint32(b, uint32(len(f.Path)))
 		b = append(b, f.Path...)
 	}
@@ -64,12 +67,13 @@ func DecodeFolders(b []byte, of [16]byte, samples int) ([]Folder, error) {
 	}
 	folders := make([]Folder, count)
 	for i := range folders {
-		if len(rows) < recordRow || uint64(len(rows)-recordRow) < uint64(le.Uint32(rows[28:])) {
+		if len(rows) < recordRow || uint64(len(rows)-recordRow) < uint64(le.Uint32(rows[48:])) || le.Uint32(rows[44:]) > uint32(Outside) {
 			return nil, fmt.Errorf("record of a listing: %w", sample.ErrCorrupt)
 		}
 		f := &folders[i]
-		f.Inode, f.Modified, f.Changed, f.Samples = le.Uint64(rows), int64(le.Uint64(rows[8:])), int64(le.Uint64(rows[16:])), int(le.Uint32(rows[24:]))
-		end := recordRow + int(le.Uint32(rows[28:]))
+		f.Device, f.Inode, f.Modified, f.Changed = le.Uint64(rows), le.Uint64(rows[8:]), int64(le.Uint64(rows[16:])), int64(le.Uint64(rows[24:]))
+		f.Samples, f.Outside, f.Links, f.Reach = int(le.Uint32(rows[32:])), int(le.Uint32(rows[36:])), int(le.Uint32(rows[40:])), Reach(le.Uint32(rows[44:]))
+		end := recordRow + int(le.Uint32(rows[48:]))
 		f.Path, rows = string(rows[recordRow:end]), rows[end:]
 		samples -= f.Samples
 	}

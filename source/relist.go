@@ -16,6 +16,7 @@ type Listing struct {
 	Classes []string
 	Entries []sample.Entry
 	Folders []Folder // of a directory; nil for other sources
+	Outside int      // samples that are reached through a link that leaves the source
 	Same    bool     // nothing is known to differ from the listing before, so Classes and Entries are left out
 }
 
@@ -23,9 +24,12 @@ type Listing struct {
 // comes, goes or is given to another file. They don't when a file in it is written to.
 type Folder struct {
 	Path              string // relative to the source, "" for the source itself
-	Inode             uint64
-	Modified, Changed int64 // mtime and ctime in ns since 1970; 0: it was changed just when it was listed, so they prove nothing
+	Device, Inode     uint64 // device 0: the source's own
+	Modified, Changed int64  // mtime and ctime in ns since 1970; 0: it was changed just when it was listed, so they prove nothing
+	Reach             Reach
+	Links             int // names in it that are links
 	Samples           int
+	Outside           int // of the samples
 }
 
 // Before is an earlier listing with the same options but for the labels.
@@ -35,8 +39,9 @@ type Before struct {
 	Labelled bool                           // its labels were a file's
 }
 
-// Relist lists a source that was listed before, and looks only into folders that changed since; nil lists all. In the others no
-// file is looked at, so one that was written to in its place goes unnoticed until it is read. Sources that can't tell are
+// Relist lists a source that was listed before, and looks only into folders that changed since, and into those that have links: what a
+// link leads to can change while its folder does not. nil lists all. In the others no file is looked at, so one that was written to in
+// its place goes unnoticed until it is read. Sources that can't tell are
 // listed whole. progress is as List's.
 func Relist(ctx context.Context, s Source, before *Before, progress func(samples int)) (*Listing, error) {
 	if d, ok := s.(*dir); ok {
@@ -84,13 +89,19 @@ func newEarlier(b *Before) *earlier {
 	return e
 }
 
-// find gives what was known of a folder that is the same as then.
+// find gives what was known of a folder that need not be looked into.
 func (e *earlier) find(now Folder) (known, bool) {
+	k, same := e.match(now)
+	return k, same && k.Links == 0
+}
+
+// match gives what was known of a folder that is itself the same as then.
+func (e *earlier) match(now Folder) (known, bool) {
 	if e == nil || now.Modified == 0 {
 		return known{}, false
 	}
 	k, ok := e.folders[now.Path]
-	return k, ok && k.Inode == now.Inode && k.Modified == now.Modified && k.Changed == now.Changed
+	return k, ok && k.Device == now.Device && k.Inode == now.Inode && k.Modified == now.Modified && k.Changed == now.Changed && k.Reach == now.Reach
 }
 
 // folderNow is what tells whether a folder has changed. start is when the listing began.
@@ -121,7 +132,37 @@ func (e *earlier) complete(folders []folder) error {
 	return nil
 }
 
-// same reports whether every folder is one that was there before, and none of those is missing.
-func (e *earlier) same(folders []folder) bool {
-	return e != nil && len(folders) == len(e.folders) && !slices.ContainsFunc(folders, func(f folder) bool { return f.kept == nil })
+// same reports whether every folder is one that was there before, with the samples that it had, and none of those is missing.
+func (e *earlier) same(folders []folder) (bool, error) {
+	if len(folders) != len(e.folders) {
+		return false, nil
+	}
+	var looked []folder // into, and samples found
+	for _, f := range folders {
+		if f.kept != nil {
+			continue
+		}
+		k, same := e.match(f.now)
+		if !same || len(f.files) != k.Samples || f.now.Outside != k.Outside || f.now.Links != k.Links {
+			return false, nil
+		}
+		if f.kept = &k; k.Samples > 0 {
+			looked = append(looked, f)
+		}
+	}
+	if looked == nil {
+		return true, nil
+	}
+	all, err := e.entries()
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(looked, func(f folder) bool { return !sameFiles(f.files, all[f.kept.from:f.kept.from+f.kept.Samples]) }), nil
+}
+
+func countOutside(folders []Folder) (n int) {
+	for _, f := range folders {
+		n += f.Outside
+	}
+	return n
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,6 +32,8 @@ type walk struct {
 	folders  []folder
 	found    int
 	progress func(int)
+
+	dangling dangling
 }
 
 // folder is one directory's samples, sorted.
@@ -43,20 +45,24 @@ type folder struct {
 	kept  *known // it is as it was: files are to be taken from there
 }
 
-// place is a folder on the way down, for finding loops.
-type place struct {
-	parent   *place
-	dev, ino uint64
-}
-
 // scanned is what one folder holds.
 type scanned struct {
 	self    *place
 	now     Folder
 	kept    *known         // of the listing before: files are not given
 	files   []sample.Entry // sorted
-	subs    []string       // folders, by their paths
-	problem error          // of a file that can't be a sample
+	subs    []sub
+	problem error           // of a file that can't be a sample
+	links   int             // how many names are links
+	outside int             // files that lie outside the source; where they are grouped:
+	stems   map[string]bool // the stems of those files
+}
+
+// sub is a folder in another one.
+type sub struct {
+	path  string
+	reach Reach
+	link  bool // by a link, here
 }
 
 // batchSize names are looked at one after the other; a larger folder is shared among the jobs.
@@ -74,36 +80,39 @@ func newWalk(ctx context.Context, d *dir, before *earlier, progress func(int)) (
 
 // all walks through these folders and everything below, and waits for the end. It runs as a job itself, so that the first error
 // anywhere is the one that is returned, and ends the others.
-func (w *walk) all(ctx context.Context, parent *place, paths []string, label func(path string) int32) error {
+func (w *walk) all(ctx context.Context, parent *place, subs []sub, label func(path string) int32) error {
 	w.group.Go(func() error {
-		return w.each(paths, func(path string) error { return w.walk(ctx, path, parent, label(path)) })
+		return w.each(subs, func(s sub) error { return w.walk(ctx, s, parent, label(s.path)) })
 	})
-	return w.group.Wait()
+	if err := w.group.Wait(); err != nil {
+		return err
+	}
+	return w.dangling.err(w.dir.path)
 }
 
-// each calls do for every path, here or in another job.
-func (w *walk) each(paths []string, do func(path string) error) error {
-	for _, path := range paths {
-		if w.group.TryGo(func() error { return do(path) }) {
+// each calls do for every folder, here or in another job.
+func (w *walk) each(subs []sub, do func(sub) error) error {
+	for _, s := range subs {
+		if w.group.TryGo(func() error { return do(s) }) {
 			continue
 		}
-		if err := do(path); err != nil {
+		if err := do(s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *walk) walk(ctx context.Context, path string, parent *place, label int32) error {
-	s, err := w.scan(ctx, path, parent)
+func (w *walk) walk(ctx context.Context, at sub, parent *place, label int32) error {
+	s, err := w.scan(ctx, at, parent)
 	if err == nil {
 		err = s.problem
 	}
 	if err != nil {
 		return err
 	}
-	w.keep(folder{label: label, path: path, files: s.files, now: s.now, kept: s.kept})
-	return w.each(s.subs, func(sub string) error { return w.walk(ctx, sub, s.self, label) })
+	w.keep(folder{label: label, path: at.path, files: s.files, now: s.now, kept: s.kept})
+	return w.each(s.subs, func(sub sub) error { return w.walk(ctx, sub, s.self, label) })
 }
 
 func (w *walk) keep(f folder) {
@@ -120,24 +129,39 @@ func (w *walk) count(n int) {
 }
 
 // scan reads one folder, "." for the root.
-func (w *walk) scan(ctx context.Context, path string, parent *place) (*scanned, error) {
-	f, err := w.dir.root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func (w *walk) scan(ctx context.Context, at sub, parent *place) (*scanned, error) {
+	path := at.path
+	of, err := w.dir.open(path, asFolder)
 	if err != nil {
 		return nil, fmt.Errorf("open folder %s: %w", clip(path), adviseList(err))
 	}
+	f := of.file(path)
 	defer f.Close()
-	s := &scanned{self: &place{parent: parent}}
+	st, err := of.stat()
+	if err != nil {
+		return nil, fmt.Errorf("folder %s: %w", clip(path), err)
+	}
+	s := &scanned{self: &place{parent: parent, reach: at.reach, path: path}}
+	switch {
+	case at.link:
+		s.self.link = path
+	case parent != nil:
+		s.self.link = parent.link
+	}
+	if err := s.self.identify(&st); err != nil {
+		return nil, err
+	}
 	prefix, name := path+"/", path
 	if path == "." {
 		prefix, name = "", ""
 	}
-	var st unix.Stat_t
-	if err := s.self.identify(f, &st); err != nil {
-		return nil, fmt.Errorf("folder %s: %w", clip(path), err)
-	}
 	s.now = folderNow(name, &st, w.start)
+	s.now.Device, s.now.Reach = w.dir.device(uint64(st.Dev)), at.reach
 	if k, same := w.before.find(s.now); same {
-		s.kept, s.subs = &k, k.subs
+		s.kept, s.now.Outside = &k, k.Outside
+		for _, path := range k.subs {
+			s.subs = append(s.subs, sub{path: path, reach: at.reach})
+		}
 		w.count(k.Samples)
 		return s, ctx.Err()
 	}
@@ -150,23 +174,11 @@ func (w *walk) scan(ctx context.Context, path string, parent *place) (*scanned, 
 			return nil, err
 		}
 		w.count(len(s.files) - n)
-		return s, nil
+	} else {
+		slices.SortFunc(s.files, func(a, b sample.Entry) int { return comparePython(a.Name, b.Name) })
 	}
-	slices.SortFunc(s.files, func(a, b sample.Entry) int { return comparePython(a.Name, b.Name) })
+	s.now.Links, s.now.Outside = s.links, s.countOutside()
 	return s, nil
-}
-
-func (p *place) identify(f *os.File, st *unix.Stat_t) error {
-	if err := unix.Fstat(int(f.Fd()), st); err != nil {
-		return err
-	}
-	p.dev, p.ino = uint64(st.Dev), st.Ino
-	for up := p.parent; up != nil; up = up.parent {
-		if up.dev == p.dev && up.ino == p.ino {
-			return errors.New("it leads back to a folder above it, a loop: remove the link")
-		}
-	}
-	return nil
 }
 
 // batches reads the names of an open folder and looks at them, batch by batch, in as many jobs as are free.
@@ -178,7 +190,7 @@ func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanne
 	)
 	look := func(names []string) error {
 		defer wg.Done()
-		part, err := w.look(ctx, f, prefix, names)
+		part, err := w.look(ctx, f, prefix, s.self.reach, names)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -188,6 +200,12 @@ func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanne
 			return err
 		}
 		s.files, s.subs = append(s.files, part.files...), append(s.subs, part.subs...)
+		s.links, s.outside = s.links+part.links, s.outside+part.outside
+		if s.stems == nil {
+			s.stems = part.stems
+		} else {
+			maps.Copy(s.stems, part.stems)
+		}
 		if s.problem == nil {
 			s.problem = part.problem
 		}
@@ -215,8 +233,8 @@ func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanne
 	return ctx.Err() // an empty folder too ends a walk that was cancelled
 }
 
-// look finds out what these names in an open folder are.
-func (w *walk) look(ctx context.Context, f *os.File, prefix string, names []string) (scanned, error) {
+// look finds out what these names in an open folder are, which itself is reached so.
+func (w *walk) look(ctx context.Context, f *os.File, prefix string, reach Reach, names []string) (scanned, error) {
 	var s scanned
 	s.files = make([]sample.Entry, 0, len(names))
 	for _, name := range names {
@@ -224,8 +242,15 @@ func (w *walk) look(ctx context.Context, f *os.File, prefix string, names []stri
 			return s, err
 		}
 		kept := hasExt(name, w.dir.opts.Exts)
-		k, err := w.lookAt(f, prefix, name)
+		k, err := w.lookAt(f, prefix, name, reach)
+		if k.link {
+			s.links++
+		}
 		switch {
+		case errors.Is(err, errDangling):
+			if w.matters(name) {
+				w.dangling.add(prefix + name)
+			}
 		case errors.Is(err, errOutside):
 			// Whether it is a folder, which would be a class, can't be known.
 			return s, &SampleError{prefix + name, "list", err}
@@ -234,9 +259,12 @@ func (w *walk) look(ctx context.Context, f *os.File, prefix string, names []stri
 				s.problem = &SampleError{prefix + name, "list", err}
 			}
 		case k.folder:
-			s.subs = append(s.subs, prefix+name)
+			s.subs = append(s.subs, sub{prefix + name, k.reach, k.link})
 		case kept:
 			s.files = append(s.files, sample.Entry{Name: name, Size: k.size, Version: k.version})
+			if k.reach == Outside && reach != Outside {
+				s.noteOutside(w, prefix+name, len(prefix))
+			}
 		}
 	}
 	joinNames(prefix, s.files)
@@ -262,12 +290,14 @@ func joinNames(prefix string, files []sample.Entry) {
 // kind is what a name stands for.
 type kind struct {
 	folder  bool
+	link    bool
+	reach   Reach
 	size    uint32
 	version uint64
 }
 
-// lookAt never leaves the folder: what is not a link is looked at through the open folder, a link through the root.
-func (w *walk) lookAt(f *os.File, prefix, name string) (kind, error) {
+// lookAt opens nothing: what is there may be a fifo or a device.
+func (w *walk) lookAt(f *os.File, prefix, name string, folder Reach) (kind, error) {
 	if len(prefix)+len(name) > sample.MaxName {
 		return kind{}, fmt.Errorf("its path has %d bytes, at most %d: shorten it", len(prefix)+len(name), sample.MaxName)
 	}
@@ -276,31 +306,25 @@ func (w *walk) lookAt(f *os.File, prefix, name string) (kind, error) {
 	if err != nil {
 		return kind{}, adviseList(err)
 	}
-	mode, size, mtime := st.Mode&unix.S_IFMT, st.Size, st.Mtim.Nano()
-	if mode == unix.S_IFLNK {
-		fi, err := w.dir.root.Stat(prefix + name)
-		if err != nil {
-			return kind{}, linkError(err)
+	k := kind{reach: folder}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		k.link = true
+		if err := w.dir.statLink(int(f.Fd()), prefix+name, name, &st); err != nil {
+			return k, err
 		}
-		target := fi.Sys().(*syscall.Stat_t)
-		mode, size, mtime = target.Mode&unix.S_IFMT, target.Size, target.Mtim.Nano()
+		k.reach = w.dir.reach(folder, prefix+name)
 	}
 	switch {
-	case mode == unix.S_IFDIR:
-		return kind{folder: true}, nil
-	case mode != unix.S_IFREG:
-		return kind{}, errors.New("it is no regular file: remove it, or keep only some extensions")
-	case size > math.MaxUint32:
-		return kind{}, fmt.Errorf("it has %d bytes, and a sample must have less than 4 GiB: split it", size)
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		k.folder = true
+		return k, nil
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return k, errors.New("it is no regular file: remove it, or keep only some extensions")
+	case st.Size > math.MaxUint32:
+		return k, fmt.Errorf("it has %d bytes, and a sample must have less than 4 GiB: split it", st.Size)
 	}
-	return kind{size: uint32(size), version: uint64(mtime)}, nil
-}
-
-func linkError(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("it is a link to nothing: repair or remove it")
-	}
-	return advise(err)
+	k.size, k.version = uint32(st.Size), w.dir.version(&st, k.reach != Directly)
+	return k, nil
 }
 
 func adviseList(err error) error {

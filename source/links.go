@@ -1,0 +1,201 @@
+package source
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+
+	"lcache/sample"
+)
+
+// A source's links are followed, as torchvision follows them, whether to files or to folders. A link can be set to another file of the
+// same size and time, or what it leads to can be another one while the link stays as it is. So the version of a sample that is reached
+// through a link stands for the file itself, its device and inode, and a folder that has links is looked at in every listing.
+
+// Reach is how a folder or a sample is come by.
+type Reach uint8
+
+const (
+	Directly Reach = iota
+	Linked         // through a link
+	Outside        // through a link that leaves the source
+)
+
+// version is what a sample's file is known by, beside its size: the time of its last change, and for what is reached through a link the
+// file itself. The source's own device counts as 0, because a device may have another number when the machine is started again.
+func (d *dir) version(st *unix.Stat_t, linked bool) uint64 {
+	if !linked {
+		return uint64(st.Mtim.Nano())
+	}
+	var b [24]byte
+	binary.LittleEndian.PutUint64(b[0:], d.device(uint64(st.Dev)))
+	binary.LittleEndian.PutUint64(b[8:], st.Ino)
+	binary.LittleEndian.PutUint64(b[16:], uint64(st.Mtim.Nano()))
+	return xxh3.Hash(b[:])
+}
+
+func (d *dir) device(dev uint64) uint64 {
+	if dev == d.dev {
+		return 0
+	}
+	return dev
+}
+
+// statLink looks at what a link in an open folder leads to.
+func (d *dir) statLink(folder int, path, name string, st *unix.Stat_t) error {
+	if d.opts.NoFollowLinks {
+		fi, err := d.root.Stat(path)
+		if err != nil {
+			return linkError(err)
+		}
+		t := fi.Sys().(*syscall.Stat_t)
+		*st = unix.Stat_t{Dev: t.Dev, Ino: t.Ino, Mode: t.Mode, Size: t.Size, Mtim: unix.Timespec(t.Mtim)}
+		return nil
+	}
+	for {
+		if err := unix.Fstatat(folder, name, st, 0); !errors.Is(err, unix.EINTR) {
+			return linkError(err)
+		}
+	}
+}
+
+// errDangling is the error of a link that leads to nothing. Those of a whole listing are told together.
+var errDangling = errors.New("it leads to nothing")
+
+func linkError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP):
+		return errDangling
+	}
+	return advise(err)
+}
+
+// reach tells whether a link leaves the source. folder is how the folder with the link is reached.
+func (d *dir) reach(folder Reach, path string) Reach {
+	if folder == Outside || d.opts.NoFollowLinks {
+		return max(folder, Linked)
+	}
+	how := unix.OpenHow{Flags: asName, Resolve: beneath}
+	fd, err := d.openat2(int(d.top.Fd()), path, &how)
+	switch {
+	case err == nil:
+		unix.Close(fd)
+		return Linked
+	case errors.Is(err, unix.EXDEV):
+		return Outside
+	}
+	if _, err := d.root.Stat(path); err != nil {
+		return Outside
+	}
+	return Linked
+}
+
+// place is a folder on the way down, for finding loops.
+type place struct {
+	parent   *place
+	dev, ino uint64
+	reach    Reach
+	path     string
+	link     string // the last link on the way here; "": none
+}
+
+// identify finds loops: a folder that holds itself. The same folder reached by two ways is none.
+func (p *place) identify(st *unix.Stat_t) error {
+	p.dev, p.ino = uint64(st.Dev), st.Ino
+	for up := p.parent; up != nil; up = up.parent {
+		if up.dev == p.dev && up.ino == p.ino {
+			above := clip(up.path)
+			if up.parent == nil {
+				above = "the source"
+			}
+			if p.link == "" {
+				return fmt.Errorf("folder %s is %s again, which holds it, a loop: unmount it", clip(p.path), above)
+			}
+			return fmt.Errorf("link %s makes a loop: through it folder %s is %s again, which holds the link: remove the link", clip(p.link), clip(p.path), above)
+		}
+	}
+	return nil
+}
+
+// dangling are the links of a listing that lead to nothing.
+type dangling struct {
+	mu    sync.Mutex // guards the fields that follow
+	count int
+	first []string // a few, sorted
+}
+
+const danglingShown = 3
+
+func (l *dangling) add(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count++
+	i, _ := slices.BinarySearchFunc(l.first, path, comparePython)
+	if i == danglingShown {
+		return
+	}
+	l.first = slices.Insert(l.first, i, path)
+	l.first = l.first[:min(len(l.first), danglingShown)]
+}
+
+func (l *dangling) err(source string) error {
+	if l.count == 0 {
+		return nil
+	}
+	names := make([]string, len(l.first))
+	for i, name := range l.first {
+		names[i] = clip(name)
+	}
+	what, their, links := "link "+names[0]+" leads to nothing", "its target", "link"
+	if l.count > 1 {
+		what, their, links = fmt.Sprintf("%d links lead to nothing: %s%s", l.count, strings.Join(names, ", "), andMore(l.count-len(names))), "their targets", "links"
+	}
+	return fmt.Errorf("%s: bring back %s (mount the disk, git annex get, dvc pull), or remove the %s; find -L %s -type l lists such links", what, their, links, clip(source))
+}
+
+// matters tells whether a link to nothing could have been a sample, or a folder of samples: of a name with another extension than
+// those that are kept it is known that it was no sample, and taken that it was no folder.
+func (w *walk) matters(name string) bool {
+	return hasExt(name, w.dir.opts.Exts) || !strings.Contains(name, ".")
+}
+
+// countOutside counts, of one folder's samples, those that are reached through a link that leaves the source.
+func (s *scanned) countOutside() int {
+	switch {
+	case s.self.reach == Outside:
+		return len(s.files)
+	case s.stems != nil:
+		return len(s.stems)
+	}
+	return s.outside
+}
+
+// noteOutside remembers a file that lies outside.
+func (s *scanned) noteOutside(w *walk, path string, prefix int) {
+	if w.dir.opts.Group != GroupStem {
+		s.outside++
+		return
+	}
+	if s.stems == nil {
+		s.stems = map[string]bool{}
+	}
+	stem, _ := splitStem(path, prefix)
+	s.stems[stem] = true
+}
+
+// sameFiles reports whether a folder that was looked at has the samples that it had.
+func sameFiles(now, then []sample.Entry) bool {
+	return slices.EqualFunc(now, then, func(a, b sample.Entry) bool {
+		return a.Name == b.Name && a.Size == b.Size && a.Version == b.Version && slices.Equal(a.Parts, b.Parts)
+	})
+}
