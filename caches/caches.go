@@ -30,7 +30,8 @@ type Cache struct {
 	LastUse time.Time `json:"last_use"`
 	Pid     int       `json:"pid"` // of who uses it now; 0: nobody
 	Part    int       `json:"part"`
-	Parts   int       `json:"parts"` // directories that the cache has; Part counts from 0
+	Parts   int       `json:"parts"`          // directories that the cache has; Part counts from 0
+	Link    string    `json:"link,omitempty"` // Dir is a link to this directory, and not used as a cache
 	Listing `json:"-"`
 	Files   map[string]int64 `json:"-"` // how many have each extension; nil: not known here
 	Memory  int64            `json:"-"` // as given to ingest; 0: not given
@@ -99,7 +100,8 @@ func (c *Cache) files() []string {
 	return all
 }
 
-// Look describes dir. The error wraps ErrNotCache if it is there and is no cache.
+// Look describes dir. The error wraps ErrNotCache if it is there and is no cache, and is a *LinkError beside the description if it is a link
+// to one.
 func Look(dir string) (Cache, error) {
 	c := Cache{Dir: dir, Parts: 1}
 	if info, err := os.Stat(dir); err != nil {
@@ -128,7 +130,7 @@ func Look(dir string) (Cache, error) {
 	if c.Pid != 0 {
 		c.LastUse = time.Now()
 	}
-	return c, nil
+	return c, CheckLink(dir)
 }
 
 // readFormat looks only at what every version of the file begins with, and at the number of directories, which none has moved.
@@ -210,8 +212,11 @@ func pidIn(f *os.File) int {
 // List describes root if it is a cache, and the caches in it, by name.
 func List(root string) ([]Cache, error) {
 	var found []Cache
+	var link *LinkError
 	if c, err := Look(root); err == nil {
 		found = append(found, c)
+	} else if errors.As(err, &link) {
+		return nil, err
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -221,6 +226,9 @@ func List(root string) ([]Cache, error) {
 		c, err := Look(filepath.Join(root, e.Name()))
 		if errors.Is(err, ErrNotCache) || errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if errors.As(err, &link) {
+			c, err = Cache{Dir: c.Dir, LastUse: c.LastUse, Parts: c.Parts, Part: c.Part, Link: link.Target}, nil
 		}
 		if err != nil {
 			return nil, err

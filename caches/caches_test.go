@@ -181,8 +181,40 @@ func TestRemoveLink(t *testing.T) {
 	if err := os.Symlink("c", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Remove(filepath.Join(dir, "link")); err == nil || !strings.HasSuffix(err.Error(), "is a link: give the directory that it points at") {
+	if _, _, err := Remove(filepath.Join(dir, "link")); err == nil || !strings.HasSuffix(err.Error(), "/link is a link: give the directory that it leads to, "+dir+"/c") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestLink: a cache is not used through a link, whatever is above it.
+func TestLink(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "root/c/job.json", job, "other/x", "")
+	for link, target := range map[string]string{"link": "root/c", "up": "root", "root/more": "c", "root/else": "../other", "nothing": "no"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wrong *LinkError
+	for _, name := range []string{"link", "link/", "up/more", "root/../link", "nothing", "nothing/"} {
+		if err := CheckLink(dir + "/" + name); !errors.As(err, &wrong) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"root/c", "up/c", "up/c/", "new", "up/new", "root/c/."} {
+		if err := CheckLink(dir + "/" + name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if c, err := Look(dir + "/link"); !errors.As(err, &wrong) || wrong.Target != dir+"/root/c" || c.Source == "" {
+		t.Errorf("Look: %+v, %v", c, err)
+	}
+	if _, err := List(dir + "/link"); !errors.As(err, &wrong) {
+		t.Errorf("List of a link to a cache: %v", err)
+	}
+	found, err := List(dir + "/up")
+	if err != nil || len(found) != 2 || found[0].Link != "" || found[1].Link != dir+"/root/c" || found[1].Source != "" {
+		t.Errorf("List: %+v, %v", found, err)
 	}
 }
 

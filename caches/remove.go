@@ -16,11 +16,6 @@ func Remove(dir string) (c Cache, left []string, err error) {
 	if c, err = Look(dir); err != nil {
 		return c, nil, err
 	}
-	if info, err := os.Lstat(dir); err != nil {
-		return c, nil, fmt.Errorf("look at the cache: %w", err)
-	} else if !info.IsDir() {
-		return c, nil, fmt.Errorf("%s is a link: give the directory that it points at", dir)
-	}
 	// Whoever serves, ingests or verifies holds the first; a Python process that is about to, the second.
 	for _, name := range []string{lockName, openName} {
 		release, err := lock(dir, name)

@@ -110,6 +110,9 @@ func cleanDirs(dirs []string) ([]string, error) {
 		if seen[abs] {
 			return nil, &UsageError{fmt.Sprintf("cache directory %s is given twice", d)}
 		}
+		if err := caches.CheckLink(abs); err != nil {
+			return nil, err
+		}
 		seen[abs] = true
 		clean[i] = abs
 	}

@@ -90,12 +90,15 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	default:
 		return nil, &UsageError{fmt.Sprintf("on-error %q: give fail or skip", o.OnError)}
 	}
+	if err := checkLinksEarly(o); err != nil {
+		return nil, err
+	}
 	o = o.withDefaults()
 	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Layout, o.Logger)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkLinks(o); err != nil {
+	if err := c.holdToLinks(o); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	if o.Source != nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"lcache/source"
@@ -26,25 +27,50 @@ func (j *jobFile) sourceOptions() source.Options {
 }
 
 // checkLinks refuses to serve what is reached through links that leave the source to other users, unless the user said that they may
-// have it: such a link can lead to whatever this process may read. Where nothing outside may be read, reads are held to that.
-func (c *core) checkLinks(o Options) error {
-	allowed := !o.Shared || c.job.FollowGiven
+// have it: such a link can lead to whatever this process may read. beneath says that reads must not leave the source.
+func (j *jobFile) checkLinks(o Options) (beneath bool, err error) {
+	allowed := !o.Shared || j.FollowGiven
 	if o.FollowLinks != nil {
 		allowed = *o.FollowLinks
 	}
-	switch n := c.job.OutsideLinks; {
-	case allowed || !c.job.FollowLinks:
-		return nil
-	case n > 0 && o.FollowLinks != nil:
-		return fmt.Errorf("%d samples of %s are reached through links that leave it: leave out --no-follow-links, or list the source without them: lcache ingest --no-follow-links", n, c.job.Source)
-	case n > 0:
-		return fmt.Errorf("%d samples of %s are reached through links that leave it, and other users may connect (--socket-group, --socket-mode): give --follow-links if they may have those too, or put the files themselves into the source",
-			n, c.job.Source)
+	switch n := j.OutsideLinks; {
+	case !j.FollowLinks:
+		return true, nil
+	case allowed:
+		return false, nil
+	case n == 0:
+		return true, nil
+	case o.FollowLinks != nil:
+		return true, fmt.Errorf("%d samples of %s are reached through links that leave it: leave out --no-follow-links, or put the files themselves into the source", n, j.Source)
+	default:
+		return true, fmt.Errorf("%d samples of %s are reached through links that leave it, and other users may connect (--socket-group, --socket-mode): give --follow-links if they may have those too, or put the files themselves into the source",
+			n, j.Source)
 	}
-	c.job.FollowLinks = false
-	err := c.source.Close()
-	if c.source = nil; err != nil {
+}
+
+// checkLinksEarly is checkLinks before anything is opened. What can't be read is told when it is opened.
+func checkLinksEarly(o Options) error {
+	dirs, err := cleanDirs(o.Dirs)
+	if err != nil {
 		return err
 	}
-	return c.openSource(c.job.Source, c.job.sourceOptions())
+	j, err := readJob(dirs[0])
+	if err != nil {
+		return nil
+	}
+	_, err = j.checkLinks(o)
+	return err
+}
+
+// holdToLinks opens the source again if reads must not leave it.
+func (c *core) holdToLinks(o Options) error {
+	beneath, err := c.job.checkLinks(o)
+	if err != nil || beneath == !c.job.FollowLinks {
+		return err
+	}
+	err = c.source.Close()
+	c.source = nil
+	so := c.job.sourceOptions()
+	so.NoFollowLinks = true
+	return errors.Join(err, c.openSource(c.job.Source, so))
 }

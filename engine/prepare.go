@@ -24,7 +24,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if c.dirs, err = cleanDirs(in.Dirs); err != nil {
 		return err
 	}
-	if err = c.openSource(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Jobs: in.Jobs, NoFollowLinks: !in.follows()}); err != nil {
+	if err = c.openSource(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Jobs: in.Jobs, NoFollowLinks: !in.follows(), Apart: c.dirs}); err != nil {
 		return err
 	}
 	for _, d := range c.dirs {

@@ -26,6 +26,7 @@ type walk struct {
 	dir    *dir
 	group  *errgroup.Group
 	before *earlier // nil: nothing was listed before
+	apart  []unix.Stat_t
 	start  time.Time
 
 	mu       sync.Mutex // guards the fields that follow
@@ -75,7 +76,18 @@ func newWalk(ctx context.Context, d *dir, before *earlier, progress func(int)) (
 	if progress == nil {
 		progress = func(int) {}
 	}
-	return &walk{dir: d, group: group, before: before, start: time.Now(), progress: progress}, ctx
+	w := &walk{dir: d, group: group, before: before, start: time.Now(), progress: progress}
+	for _, path := range d.opts.Apart {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) == nil {
+			w.apart = append(w.apart, st)
+		}
+	}
+	return w, ctx
+}
+
+func (w *walk) isApart(st *unix.Stat_t) bool {
+	return slices.ContainsFunc(w.apart, func(a unix.Stat_t) bool { return a.Dev == st.Dev && a.Ino == st.Ino })
 }
 
 // all walks through these folders and everything below, and waits for the end. It runs as a job itself, so that the first error
@@ -150,6 +162,9 @@ func (w *walk) scan(ctx context.Context, at sub, parent *place) (*scanned, error
 	}
 	if err := s.self.identify(&st); err != nil {
 		return nil, err
+	}
+	if w.isApart(&st) {
+		return nil, fmt.Errorf("folder %s is the cache itself, which would be listed as samples: give another --cache, or remove the link %s", clip(path), clip(s.self.link))
 	}
 	prefix, name := path+"/", path
 	if path == "." {

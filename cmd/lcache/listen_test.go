@@ -96,8 +96,6 @@ func TestServeMetrics(t *testing.T) {
 func TestRunMetrics(t *testing.T) {
 	s := newScript(t)
 	s.ingested()
-	s.start("serve", s.lcache("serve", "--cache", "cache", "--quiet"))
-	defer s.end("serve", "stop")
 	var logs bytes.Buffer
 	r := &runner{globals: &globals{progress: "none"}, out: t.Output(), logs: &logs, version: "test"}
 	r.sources = []namedSource{{"train", filepath.Join(s.work, "data")}, {"val", filepath.Join(s.work, "data", "a")}}
@@ -108,9 +106,12 @@ func TestRunMetrics(t *testing.T) {
 	if err := os.Mkdir(r.roots[0], 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(s.work, "cache"), r.home(r.sources[0].source)[0]); err != nil {
+	home := r.home(r.sources[0].source)[0]
+	if err := os.Rename(filepath.Join(s.work, "cache"), home); err != nil {
 		t.Fatal(err)
 	}
+	s.start("serve", s.lcache("serve", "--cache", home, "--quiet"))
+	defer s.end("serve", "stop")
 	if err := r.prepare(context.Background()); err != nil {
 		t.Fatal(err)
 	}

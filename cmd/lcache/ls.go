@@ -110,6 +110,8 @@ func writeList(w io.Writer, l listing, now time.Time) {
 	for _, c := range l.Caches {
 		source, used, pid := oneLine(c.Source), ago(now.Sub(c.LastUse)), "–"
 		switch {
+		case c.Link != "":
+			source, used = "not used: it is a link to "+oneLine(c.Link), "–"
 		case c.Source == "" && c.Parts > 1:
 			source = fmt.Sprintf("part %d of %d of a cache", c.Part+1, c.Parts)
 		case c.Source == "":

@@ -38,7 +38,11 @@ func (r *runner) attach(s namedSource, dirs []string, bar *progress) (*serving, 
 		return nil, nil // an ingest, perhaps, which is then named as the one who has the cache
 	}
 	c.Source = a.began.Jobs[0].Source
-	if err := r.isOf(c, s.source); err != nil {
+	err = r.isOf(c, s.source)
+	if follow := r.ingest.FollowLinks; err == nil && follow != nil && !*follow && c.OutsideLinks > 0 {
+		err = fmt.Errorf("process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir, plural(int64(c.OutsideLinks), "sample", "samples"))
+	}
+	if err != nil {
 		a.client.close()
 		return nil, err
 	}

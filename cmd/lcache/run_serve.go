@@ -195,7 +195,9 @@ func (r *runner) serveSource(ctx context.Context, n int, s namedSource, dirs []s
 
 // home is where the cache of a source lies: a folder in each root. A root that is a cache itself is meant as that.
 func (r *runner) home(source string) []string {
-	if c, err := caches.Look(r.roots[0]); err == nil && c.Source != "" {
+	c, err := caches.Look(r.roots[0])
+	var link *caches.LinkError
+	if (err == nil || errors.As(err, &link)) && c.Source != "" { // a link to one is refused when it is opened
 		return r.roots
 	}
 	folder := cmp.Or(r.folder, caches.Folder(source, caches.Listing{Exts: r.ingest.Exts, Flat: r.ingest.Flat, Group: r.ingest.Group, Labels: r.ingest.Labels}))

@@ -109,7 +109,7 @@ func (s *script) step(path string, lines []string, i int) int {
 	case verb == "dir":
 		err = os.MkdirAll(file, 0o755)
 	case verb == "link":
-		err = os.Symlink(text, file)
+		err = os.Symlink(strings.ReplaceAll(text, "$WORK", s.work), file)
 	case verb == "remove":
 		err = os.RemoveAll(file)
 	case verb == "damage":

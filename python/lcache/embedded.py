@@ -198,6 +198,9 @@ def _cache_home() -> str:
 
 def ensure(home: Home, relist: bool = True) -> bool:
     """Returns when a server listens at home.socket: whether this process has started it."""
+    for folder in home.dirs:
+        if os.path.islink(folder):
+            raise Error(f"{folder} is a link: move the cache itself there, or give cache= the folder above {os.path.realpath(folder)}")
     if _listens(home.socket):
         return False
     os.makedirs(home.dirs[0], mode=0o700, exist_ok=True)

@@ -1,0 +1,35 @@
+package caches
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A LinkError says that a cache's directory is a symbolic link. Folders above it may be links: only the directory itself must not be
+// one, as the files in it must not.
+type LinkError struct {
+	Dir    string
+	Target string // where the link leads; "": nowhere
+}
+
+func (e *LinkError) Error() string {
+	if e.Target == "" {
+		return e.Dir + " is a link to nothing: remove it, or give another --cache"
+	}
+	return fmt.Sprintf("%s is a link: give the directory that it leads to, %s", e.Dir, e.Target)
+}
+
+// CheckLink refuses a directory that is a link, with a *LinkError. One that is not there is none.
+func CheckLink(dir string) error {
+	dir = filepath.Clean(dir) // with a slash behind it a link is its target
+	if info, err := os.Lstat(dir); err != nil || info.Mode().Type() != fs.ModeSymlink {
+		return nil
+	}
+	target, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		target = ""
+	}
+	return &LinkError{dir, target}
+}
