@@ -61,7 +61,7 @@ type Entry struct {
 	Name    string // a key relative to the source's root, "/" between its elements; opaque bytes, unique, 1 to MaxName of them
 	Size    uint32 // bytes; a sample of 4 GiB or more can't be kept
 	Label   int32  // index of the class, or the user's own number
-	Version uint64 // the source's own identity of this content: mtime in ns for a directory, a hash of the ETag for an object store
+	Version uint64 // the source's own identity of this content: mtime in ns for a directory (through a link, a hash of that and of which file it is), a hash of the ETag for an object store
 	Parts   []Part // nil: the sample is one part. Else the parts in the order in which their bytes follow each other, Size in all
 }
 

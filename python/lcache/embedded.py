@@ -200,7 +200,7 @@ def ensure(home: Home, relist: bool = True) -> bool:
     """Returns when a server listens at home.socket: whether this process has started it."""
     for folder in home.dirs:
         if os.path.islink(folder):
-            raise Error(f"{folder} is a link: move the cache itself there, or give cache= the folder above {os.path.realpath(folder)}")
+            raise Error(f"{folder} is a link to {os.path.realpath(folder)}, and a cache is not used through a link: give its own folder's root as cache=")
     if _listens(home.socket):
         return False
     os.makedirs(home.dirs[0], mode=0o700, exist_ok=True)
