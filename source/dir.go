@@ -25,6 +25,7 @@ type dir struct {
 	top     *os.File // the same folder
 	dev     uint64   // its device
 	opts    Options
+	inodes  sync.Map // of devices: whether they number their files for good
 	openat2 func(dirfd int, path string, how *unix.OpenHow) (fd int, err error)
 }
 
@@ -125,7 +126,7 @@ func (d *dir) versionOf(f openFile, size int, want *uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	version := d.version(&st, f.linked)
+	version := d.version(&st, f.linked, func(fs *unix.Statfs_t) error { return unix.Fstatfs(f.fd, fs) })
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return 0, fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)

@@ -31,15 +31,35 @@ const (
 
 // version is what a sample's file is known by, beside its size: the time of its last change, and for what is reached through a link the
 // file itself. The source's own device counts as 0, because a device may have another number when the machine is started again.
-func (d *dir) version(st *unix.Stat_t, linked bool) uint64 {
+// statfs asks for the file system that it is on, which is done once a device.
+func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) error) uint64 {
 	if !linked {
 		return uint64(st.Mtim.Nano())
 	}
 	var b [24]byte
 	binary.LittleEndian.PutUint64(b[0:], d.device(uint64(st.Dev)))
-	binary.LittleEndian.PutUint64(b[8:], st.Ino)
+	if d.hasInodes(uint64(st.Dev), statfs) {
+		binary.LittleEndian.PutUint64(b[8:], st.Ino)
+	}
 	binary.LittleEndian.PutUint64(b[16:], uint64(st.Mtim.Nano()))
 	return xxh3.Hash(b[:])
+}
+
+// numbering are the file systems that number a file again when the kernel has forgotten it: there an inode proves nothing, and a sample
+// would seem to be another one in the middle of training.
+var numbering = []int64{unix.FUSE_SUPER_MAGIC, unix.MSDOS_SUPER_MAGIC, unix.EXFAT_SUPER_MAGIC}
+
+func (d *dir) hasInodes(dev uint64, statfs func(*unix.Statfs_t) error) bool {
+	if has, known := d.inodes.Load(dev); known {
+		return has.(bool)
+	}
+	var st unix.Statfs_t
+	if statfs(&st) != nil {
+		return true
+	}
+	has := !slices.Contains(numbering, int64(st.Type))
+	d.inodes.Store(dev, has)
+	return has
 }
 
 func (d *dir) device(dev uint64) uint64 {

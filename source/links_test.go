@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"lcache/sample"
 	"lcache/source"
 	"lcache/source/sourcetest"
@@ -227,6 +229,32 @@ func TestLinksVersion(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestLinksNumbering: where inodes prove nothing a sample is the same for as long as its size and time are.
+func TestLinksNumbering(t *testing.T) {
+	in, out := versions(t)
+	var st unix.Statfs_t
+	if err := unix.Statfs(out.dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	defer source.SetNumbering(source.SetNumbering([]int64{int64(st.Type)}))
+	s := in.open(t, source.Options{})
+	first := listed(t, s)
+	relink(t, out, "v2", "now")
+	relink(t, in, out.path("v2/x"), "a/file")
+	for i, e := range listed(t, s) {
+		if err := s.Read(t.Context(), first[i], make([]byte, e.Size)); err != nil || e.Version != first[i].Version {
+			t.Errorf("%q: version %d, %d before; %v", e.Name, e.Version, first[i].Version, err)
+		}
+	}
+	relink(t, in, out.path("later"), "a/file")
+	if err := out.Write("later", []byte("v1")); err != nil {
+		t.Fatal(err)
+	}
+	if again := listed(t, s); again[1].Name != "a/file" || again[1].Version == first[1].Version {
+		t.Errorf("another time: %v, %v before", again[1], first[1])
 	}
 }
 

@@ -338,7 +338,7 @@ func (w *walk) lookAt(f *os.File, prefix, name string, folder Reach) (kind, erro
 	case st.Size > math.MaxUint32:
 		return k, fmt.Errorf("it has %d bytes, and a sample must have less than 4 GiB: split it", st.Size)
 	}
-	k.size, k.version = uint32(st.Size), w.dir.version(&st, k.reach != Directly)
+	k.size, k.version = uint32(st.Size), w.dir.version(&st, k.reach != Directly, func(fs *unix.Statfs_t) error { return unix.Statfs(w.dir.path+"/"+prefix+name, fs) })
 	return k, nil
 }
 
