@@ -30,7 +30,7 @@ func addSocketFlags(flags *pflag.FlagSet, o *serveOptions, usage string) {
 
 // finishSocket completes what the flags said about the socket: a group that can't come in is a mistake.
 func (o *serveOptions) finishSocket(modeGiven bool) error {
-	o.engine.Shared = o.group.name != "" || o.server.Mode&^ownMode != 0
+	o.engine.Shared = o.group.name != "" || o.server.Mode&0o077 != 0
 	if o.group.name == "" {
 		return nil
 	}
