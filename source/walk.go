@@ -26,15 +26,15 @@ type walk struct {
 	dir    *dir
 	group  *errgroup.Group
 	before *earlier // nil: nothing was listed before
-	apart  []unix.Stat_t
+	apart  []unix.Stat_t // folders that must not be listed
 	start  time.Time
+
+	dangling dangling
 
 	mu       sync.Mutex // guards the fields that follow
 	folders  []folder
 	found    int
 	progress func(int)
-
-	dangling dangling
 }
 
 // folder is one directory's samples, sorted.
