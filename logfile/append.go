@@ -50,6 +50,8 @@ func (l *Logfile) Append(ctx context.Context, seg int, index sample.Index, data 
 
 func (l *Logfile) checkSample(seg int, index sample.Index, n int) error {
 	switch {
+	case l.s.readOnly:
+		return ErrReadOnly
 	case seg < 0 || seg >= len(l.segs):
 		return fmt.Errorf("there are %d segments", len(l.segs))
 	case l.IsOlder():

@@ -19,6 +19,8 @@ var (
 	ErrHole   = errors.New("block could not be kept")      // a read: it was never written, or is lost
 	ErrFreed  = errors.New("block is freed")               // a read: FreeBlocks was called for it
 	ErrClosed = errors.New("logfile is closed or dropped") // any call after Close or Drop has begun
+
+	ErrReadOnly = errors.New("the cache was opened to be read only") // Begin, Drop, Append
 )
 
 // Logfile is the log of one epoch: segments, each a string of bytes that grows by Append and is read by block or by place.

@@ -44,7 +44,10 @@ func (s *Store) probe(d *device) {
 
 // tryFile asks both directions of a file.
 func (s *Store) tryFile(d *device, file *blockio.File) (readErr, writeErr error) {
-	place, free := s.free.tryTakeOn(d.number)
+	place, free := uint32(0), false
+	if !s.readOnly {
+		place, free = s.free.tryTakeOn(d.number)
+	}
 	if !free {
 		place = uint32(d.number) // its first: to be read only
 	}

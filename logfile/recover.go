@@ -66,11 +66,18 @@ func (s *Store) recover() error {
 
 // openJournal returns nil and no error if there is none.
 func (s *Store) openJournal(slot int) (r *recovery, err error) {
-	r = &recovery{slot: slot, writable: true}
+	r = &recovery{slot: slot, writable: !s.readOnly}
 	path := s.journalPath(slot)
-	r.f, err = os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	mode := os.O_RDWR
+	if s.readOnly {
+		mode = os.O_RDONLY
+	}
+	r.f, err = os.OpenFile(path, mode|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if err != nil && s.readOnly {
+		return nil, err
 	}
 	if err != nil {
 		if r.f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {

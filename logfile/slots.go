@@ -16,6 +16,9 @@ func (s *Store) Begin(slot int, h Header, starts []uint64) (*Logfile, error) {
 	if slot != 0 && slot != 1 {
 		return nil, fmt.Errorf("begin logfile: there is no slot %d", slot)
 	}
+	if s.readOnly {
+		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, ErrReadOnly)
+	}
 	h.Starts = starts
 	if h.Block == 0 && h.Align == 0 {
 		h.Block, h.Align = uint32(s.format.Block), uint32(s.format.Align)
@@ -106,6 +109,9 @@ func (s *Store) isClosed() bool {
 func (s *Store) Drop(slot int) error {
 	if slot != 0 && slot != 1 {
 		return fmt.Errorf("drop logfile: there is no slot %d", slot)
+	}
+	if s.readOnly {
+		return fmt.Errorf("drop logfile in slot %d: %w", slot, ErrReadOnly)
 	}
 	s.slotMu.Lock()
 	defer s.slotMu.Unlock()

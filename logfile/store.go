@@ -45,6 +45,9 @@ type Options struct {
 	// SyncSizes makes durable what Sizes has, where that is learnt as samples are appended: a record whose samples' lengths are not known is no
 	// use. It is called before records are made durable. nil: Sizes are fixed.
 	SyncSizes func() error
+	// ReadOnly keeps every file as it is: recovery leaves a torn journal alone, Begin, Drop and Append are refused with ErrReadOnly, a
+	// probe only reads, and Close writes nothing.
+	ReadOnly bool
 
 	trace tracer // for crash tests
 }
@@ -63,6 +66,8 @@ type Store struct {
 	before func() error // Options.SyncSizes
 	lost   func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
 	trace  tracer
+
+	readOnly bool
 
 	free      *freeList
 	gen       atomic.Uint64 // the last one given
@@ -104,7 +109,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: opts.trace,
+	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: opts.trace, readOnly: opts.ReadOnly,
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
@@ -250,7 +255,9 @@ func (s *Store) Close() error {
 		l.end.Do(func() { close(l.done) })
 		s.launch(s.free.setStill(true)...)
 		errs = append(errs, l.Flush(ctx), l.WriteTails(ctx))
-		l.writeFreed()
+		if !s.readOnly {
+			l.writeFreed()
+		}
 	}
 	s.stopProbes()
 	errs = append(errs, s.transfers.wait(ctx))

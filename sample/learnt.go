@@ -50,10 +50,15 @@ type learntMap struct {
 	broken *atomic.Pointer[error]
 }
 
-// open maps the file, and creates it if there is none.
-func (k *learntFile) open(path string, fp Fingerprint, n int) (m learntMap, err error) {
-	f, size, err := openRegular(path, os.O_RDWR)
-	if errors.Is(err, fs.ErrNotExist) {
+// open maps the file, and creates it if there is none. With private the file is neither created nor changed: what is set stays in
+// memory, and a file that is not there is fs.ErrNotExist.
+func (k *learntFile) open(path string, fp Fingerprint, n int, private bool) (m learntMap, err error) {
+	mode, mapping := os.O_RDWR, syscall.MAP_SHARED
+	if private {
+		mode, mapping = os.O_RDONLY, syscall.MAP_PRIVATE
+	}
+	f, size, err := openRegular(path, mode)
+	if errors.Is(err, fs.ErrNotExist) && !private {
 		if err := replace(path, func(f *os.File) error { return k.create(f, fp, n) }); err != nil {
 			return m, fmt.Errorf("create %s %s: %w", k.name, path, err)
 		}
@@ -72,11 +77,23 @@ func (k *learntFile) open(path string, fp Fingerprint, n int) (m learntMap, err 
 	if err := k.checkHeader(head, fp, n, size); err != nil {
 		return m, fmt.Errorf("open %s %s: %w", k.name, path, err)
 	}
-	b, err := syscall.Mmap(int(f.Fd()), 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	b, err := syscall.Mmap(int(f.Fd()), 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, mapping)
 	if err != nil {
 		return m, fmt.Errorf("open %s %s: map: %w", k.name, path, err)
 	}
 	return learntMap{kind: k, path: path, mapped: b, broken: new(atomic.Pointer[error])}, nil
+}
+
+// blank is one without a file, in which nothing is known yet.
+func (k *learntFile) blank(n int) (m learntMap, err error) {
+	if n < 0 || uint64(n) > MaxSamples {
+		return m, fmt.Errorf("%w: %d samples", ErrEntry, n)
+	}
+	b, err := syscall.Mmap(-1, 0, int(k.size(n)), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		return m, fmt.Errorf("%s of %d samples: map: %w", k.name, n, err)
+	}
+	return learntMap{kind: k, mapped: b, broken: new(atomic.Pointer[error])}, nil
 }
 
 func (k *learntFile) size(n int) int64 { return learntData + int64(k.entry)*int64(n) }

@@ -36,11 +36,28 @@ type Lengths struct {
 // is none. Errors are as those of [OpenSums]. Entries that don't prove themselves, or are longer than their sample, are
 // forgotten.
 func OpenLengths(path string, fp Fingerprint, sizes []uint32) (*Lengths, error) {
-	n := len(sizes)
-	m, err := lengthsFile.open(path, fp, n)
+	m, err := lengthsFile.open(path, fp, len(sizes), false)
+	return newLengths(m, sizes, err)
+}
+
+// ReadLengths is OpenLengths for callers that must not change the file: what is set or forgotten stays in memory, and a file that is not there is
+// fs.ErrNotExist.
+func ReadLengths(path string, fp Fingerprint, sizes []uint32) (*Lengths, error) {
+	m, err := lengthsFile.open(path, fp, len(sizes), true)
+	return newLengths(m, sizes, err)
+}
+
+// BlankLengths are stored lengths in memory alone, none of them known.
+func BlankLengths(sizes []uint32) (*Lengths, error) {
+	m, err := lengthsFile.blank(len(sizes))
+	return newLengths(m, sizes, err)
+}
+
+func newLengths(m learntMap, sizes []uint32, err error) (*Lengths, error) {
 	if err != nil {
 		return nil, err
 	}
+	n := len(sizes)
 	b := m.mapped[learntData:]
 	l := &Lengths{learntMap: m, onDisk: column[uint32](b[:4*n]), checks: column[uint32](b[4*n:])}
 	if l.lengths, err = offheap.Make[uint32](n); err != nil {

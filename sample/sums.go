@@ -31,7 +31,24 @@ type Sums struct {
 // space reserved: a store into a mapped file for which the disk has no room kills the process. Sums of another manifest are
 // [ErrOtherManifest]; a damaged header is [ErrCorrupt], and then the file may be removed, which costs time only.
 func OpenSums(path string, fp Fingerprint, n int) (*Sums, error) {
-	m, err := sumsFile.open(path, fp, n)
+	m, err := sumsFile.open(path, fp, n, false)
+	return newSums(m, n, err)
+}
+
+// ReadSums is OpenSums for callers that must not change the file: what is set or forgotten stays in memory, and a file that is not there is
+// fs.ErrNotExist.
+func ReadSums(path string, fp Fingerprint, n int) (*Sums, error) {
+	m, err := sumsFile.open(path, fp, n, true)
+	return newSums(m, n, err)
+}
+
+// BlankSums are sums in memory alone, none of them known.
+func BlankSums(n int) (*Sums, error) {
+	m, err := sumsFile.blank(n)
+	return newSums(m, n, err)
+}
+
+func newSums(m learntMap, n int, err error) (*Sums, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -249,6 +250,39 @@ func TestRemap(t *testing.T) {
 	for i, j := range mapping {
 		if int(j) != len(entries)-1-i {
 			t.Fatalf("sample %d is mapped to %d, want %d", i, j, len(entries)-1-i)
+		}
+	}
+}
+
+// What is set or forgotten in a file that is only read stays in memory, and no file is made.
+func TestReadSumsLeavesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sums")
+	if _, err := ReadSums(path, Fingerprint{1}, 3); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("a file that is not there: %v", err)
+	}
+	s, err := OpenSums(path, Fingerprint{1}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Set(0, 7)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s, err := ReadSums(path, Fingerprint{1}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum, known := s.Get(0); !known || sum != 7 || s.Known() != 1 {
+			t.Errorf("sample 0: %d, %v; %d are known", sum, known, s.Known())
+		}
+		s.Forget(0)
+		s.Set(1, 8)
+		if sum, known := s.Get(1); !known || sum != 8 || s.Known() != 1 {
+			t.Errorf("after a change in memory: %d, %v; %d are known", sum, known, s.Known())
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
