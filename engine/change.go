@@ -76,15 +76,18 @@ func (c *core) carrySums(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	carry := c.carryFrom
+	if c.readOnly {
+		carry = c.readFrom
+	}
 	for _, older := range paths {
 		m, err := sample.OpenManifest(older)
 		if err != nil {
 			continue
 		}
-		err = errors.Join(c.carryFrom(path, m), m.Close())
+		err = errors.Join(carry(path, m), m.Close())
 		if err == nil {
-			c.sums, err = sample.OpenSums(path, c.manifest.Fingerprint(), c.manifest.Len())
-			return true, err
+			return true, nil
 		}
 		if !errors.Is(err, sample.ErrOtherManifest) && !errors.Is(err, sample.ErrCorrupt) {
 			return false, err
@@ -93,7 +96,7 @@ func (c *core) carrySums(path string) (bool, error) {
 	return false, nil
 }
 
-// carryFrom replaces the sums of a replaced manifest.
+// carryFrom replaces the sums of a replaced manifest, and opens the new ones.
 func (c *core) carryFrom(path string, from *sample.Manifest) (err error) {
 	old, err := sample.OpenSums(path, from.Fingerprint(), from.Len())
 	if err != nil {
@@ -119,7 +122,11 @@ func (c *core) carryFrom(path string, from *sample.Manifest) (err error) {
 	if err := os.Rename(next, path); err != nil {
 		return err
 	}
-	return syncDir(c.dirs[0])
+	if err := syncDir(c.dirs[0]); err != nil {
+		return err
+	}
+	c.sums, err = sample.OpenSums(path, c.manifest.Fingerprint(), c.manifest.Len())
+	return err
 }
 
 // adapt puts a new listing, at path, in the place of the manifest that is there, which is closed.

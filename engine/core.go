@@ -43,6 +43,8 @@ type core struct {
 	recovered [2]atomic.Bool // Logfiles that another process began
 
 	closeTimeout time.Duration // of a device that hangs; 0: the default
+	readOnly     bool          // no file is changed but the lock files
+	asideErrors  int           // within a minute put a device aside; 0: the default
 
 	layout, layoutReason string // how it is served
 }
@@ -55,45 +57,50 @@ const (
 )
 
 // openCore opens what ingest made, to be served in a layout. On an error everything is closed again.
-func openCore(dirs []string, o IO, memory int64, layout string, logger *slog.Logger) (c *core, err error) {
-	c = &core{logger: logger}
+func openCore(dirs []string, o IO, memory int64, layout string, logger *slog.Logger) (*core, error) {
+	c := &core{logger: logger}
+	if err := c.open(dirs, o, memory, layout); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *core) open(dirs []string, o IO, memory int64, layout string) (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
-			c = nil
 		}
 	}()
 	if c.dirs, err = cleanDirs(dirs); err != nil {
-		return c, err
+		return err
 	}
 	if _, err = os.Stat(filepath.Join(c.dirs[0], jobName)); errors.Is(err, fs.ErrNotExist) {
 		if len(c.dirs) > 1 {
-			return c, fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
+			return fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
 				c.dirs[0], strings.Join(c.dirs, ","))
 		}
 		if within := caches.Within(c.dirs[0]); within != "" {
-			return c, fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.dirs[0], within)
+			return fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.dirs[0], within)
 		}
-		return c, fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.dirs[0], c.dirs[0])
+		return fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.dirs[0], c.dirs[0])
 	}
 	if err = c.lock(true); err != nil {
-		return c, err
+		return err
 	}
 	if c.job, err = readJob(c.dirs[0]); err != nil {
-		return c, err
+		return err
 	}
 	if err = c.openData(); err != nil {
-		return c, err
+		return err
 	}
 	if c.schedule, err = newSchedule(c.job.Job, c.manifest.Len()); err != nil {
-		return c, err
+		return err
 	}
 	c.layout, c.layoutReason = c.chooseLayout(layout)
 	if memory == 0 {
 		memory = c.job.Memory
 	}
-	err = c.openStore(o, memory)
-	return c, err
+	return c.openStore(o, memory)
 }
 
 func cleanDirs(dirs []string) ([]string, error) {
@@ -166,6 +173,9 @@ func (c *core) openData() (err error) {
 // are damaged are forgotten: samples without one are read from the source, and learnt again.
 func (c *core) openSums() (err error) {
 	path := filepath.Join(c.dirs[0], sumsName)
+	if c.readOnly {
+		return c.readSums(path)
+	}
 	c.sums, err = sample.OpenSums(path, c.manifest.Fingerprint(), c.manifest.Len())
 	if errors.Is(err, sample.ErrOtherManifest) {
 		if carried, carryErr := c.carrySums(path); carried || carryErr != nil {
@@ -194,7 +204,7 @@ func (c *core) openStore(o IO, memory int64) (err error) {
 		return err
 	}
 	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: sizes,
-		Fingerprint: c.manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout})
+		Fingerprint: c.manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout, ReadOnly: c.readOnly, AsideErrors: c.asideErrors})
 	if err != nil {
 		return err
 	}

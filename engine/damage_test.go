@@ -28,6 +28,7 @@ type damageBed struct {
 	opts   Options
 	ingest IngestOptions
 	files  map[string][]byte // by path below the folder that holds the cache's directories
+	before []byte            // the sums before the cache was adapted
 }
 
 func newDamageBed(t *testing.T) *damageBed {
@@ -82,6 +83,8 @@ func adapting(t *testing.T) *damageBed {
 	b.write(t, "class-1/new.bin", pseudo(2, 5_000))
 	b.remove(t, "class-2/000045.bin")
 	b.reload(t)
+	b.take(t)
+	b.before = b.files[b.first(sumsName)]
 	in := b.ingest
 	in.Dirs, in.Relist = b.opts.Dirs, true
 	in.IO.Inject = func(*blockio.IO) { b.take(t) } // the log is about to be opened through the old manifest
@@ -459,7 +462,8 @@ func flipBit(t *testing.T, path string, direct bool, r *rand.Rand) {
 	}
 }
 
-// Verify counts what is damaged, whatever it came from, and the next ingest puts it right; so does an epoch, where the log is reordered.
+// Verify counts what is damaged, whatever it came from; with Repair the next ingest puts it right, and so does an epoch, where the log is
+// reordered.
 func TestVerifyAfterDamage(t *testing.T) {
 	for _, compress := range []string{"none", lz4Name} {
 		for _, layout := range []string{layoutLog, layoutStatic} {
@@ -469,6 +473,14 @@ func TestVerifyAfterDamage(t *testing.T) {
 				bad := bytes.Clone(b.files[b.first("arena")])
 				clear(bad[128<<10 : 256<<10]) // as a power cut leaves a block whose record was durable before its bytes were
 				o := b.spoiled(t, filepath.Join(t.TempDir(), "copy"), b.first("arena"), bad)
+				repaired := func() *VerifyReport {
+					t.Helper()
+					rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO, Repair: true})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return rep
+				}
 				verified := func() *VerifyReport {
 					t.Helper()
 					rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO})
@@ -477,9 +489,9 @@ func TestVerifyAfterDamage(t *testing.T) {
 					}
 					return rep
 				}
-				first := verified()
-				if again := verified(); first.Corrupt == 0 || again.Corrupt != 0 || again.Unknown != first.Corrupt || again.Good != first.Good {
-					t.Errorf("%+v, and then %+v: want what is damaged to be unknown once it is found", first, again)
+				first := repaired()
+				if again := verified(); first.Corrupt == 0 || first.Forgotten != first.Corrupt || again.Corrupt != 0 || again.Unknown != first.Corrupt || again.Good != first.Good {
+					t.Errorf("%+v, and then %+v: want what is damaged to be unknown once it is repaired", first, again)
 				}
 				if layout == layoutLog {
 					b.right(t, open(t, o), "an epoch")
@@ -487,7 +499,7 @@ func TestVerifyAfterDamage(t *testing.T) {
 						t.Errorf("after an epoch: %+v", after)
 					}
 					o = b.spoiled(t, filepath.Dir(o.Dirs[0]), b.first("arena"), bad)
-					verified()
+					repaired()
 				}
 				in := b.ingest
 				in.Dirs = o.Dirs

@@ -157,6 +157,9 @@ func (c *core) openLengths() ([]uint32, error) {
 		return nil, fmt.Errorf("%s is compressed with %q, this lcache knows lz4: use the lcache that made the cache, or ingest again", c.dirs[0], c.job.Compress)
 	}
 	path := filepath.Join(c.dirs[0], lengthsName)
+	if c.readOnly {
+		return c.readLengths(path)
+	}
 	var err error
 	c.lengths, err = sample.OpenLengths(path, c.manifest.Fingerprint(), c.manifest.Sizes())
 	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,29 +23,37 @@ import (
 type VerifyOptions struct {
 	Dirs     []string
 	Against  string // a source, to compare every byte with; "": sums only
+	Repair   bool   // forget the sums of what is damaged, so that it is read again
 	IO       IO
 	Jobs     int
 	Logger   *slog.Logger
 	Progress func(Progress)
 }
 
-// VerifyReport counts samples.
+// VerifyReport counts samples. Each is one of Good, Corrupt, Unreadable, Unknown and Missing.
 type VerifyReport struct {
-	Samples   int      `json:"samples"`
-	InLog     int      `json:"in_log"`
-	Good      int      `json:"good"`
-	Corrupt   int      `json:"corrupt"`   // in the log, with bytes that don't have the manifest's sum
-	Unknown   int      `json:"unknown"`   // in the log, but their sum is not known: never delivered from there
-	Missing   int      `json:"missing"`   // not in the log: read from the source when asked for
-	Different int      `json:"different"` // good, but the source has other bytes now
-	Bytes     int64    `json:"bytes"`
-	Seconds   float64  `json:"seconds"`
-	Bad       []string `json:"bad"` // the first names of corrupt and different samples
+	Samples    int      `json:"samples"`
+	InLog      int      `json:"in_log"`
+	Good       int      `json:"good"`
+	Corrupt    int      `json:"corrupt"`    // in the log, with bytes that don't have the manifest's sum
+	Unreadable int      `json:"unreadable"` // in the log, but no bytes came: nothing is known of them
+	Unknown    int      `json:"unknown"`    // in the log, but their sum is not known: never delivered from there
+	Missing    int      `json:"missing"`    // not in the log: read from the source when asked for
+	Different  int      `json:"different"`  // good, but the source has other bytes now
+	Uncompared int      `json:"uncompared"` // good, but the source could not be read
+	Forgotten  int      `json:"forgotten"`  // corrupt ones whose sum is no longer known, because of Repair
+	Bytes      int64    `json:"bytes"`
+	Seconds    float64  `json:"seconds"`
+	Bad        []string `json:"bad"`    // the first names of corrupt and different samples
+	Errors     []string `json:"errors"` // what was wrong with the first unreadable and uncompared ones: name and cause
 }
 
-// Verify reads every sample of a cache that is not being served and checks its sum; with Against, every byte. The sum of a sample that is damaged is
-// forgotten: it is not looked for in the log again, and the next ingest, or the next epoch, reads it from the source. Nothing on disk
-// tells a block that was torn when the machine lost power from one that has rotted since: both count as corrupt.
+// Verify reads every sample of a cache that is not being served and checks its sum; with Against, every byte. No file of the cache is changed,
+// unless Repair is set: then, at the end, the sums of samples that are damaged are forgotten. Such a sample is not looked for in the log
+// again, and the next ingest, or the next epoch, reads it from the source. Nothing on disk tells a block that was torn when the machine lost
+// power from one that has rotted since: both count as corrupt.
+//
+// An error without a report says that not all was looked at, and nothing was forgotten.
 func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -55,24 +64,36 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	if o.Jobs <= 0 {
 		o.Jobs = 4 * cores.N
 	}
-	c, err := openCore(o.Dirs, o.IO, 0, layoutLog, o.Logger)
-	if err != nil {
+	c := &core{logger: o.Logger, readOnly: !o.Repair, asideErrors: verifyErrors}
+	if err := c.open(o.Dirs, o.IO, 0, layoutLog); err != nil {
 		return nil, err
 	}
 	v := &verify{VerifyOptions: o, core: c, report: &VerifyReport{Samples: c.manifest.Len()}}
-	err = v.run(ctx)
-	if closeErr := c.close(); err == nil {
-		err = closeErr
+	v.bad.lines, v.failed.lines = []string{}, []string{}
+	if err := v.run(ctx); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	v.forget()
+	err := c.close()
+	if err != nil && !o.Repair { // nothing was written, so nothing is lost: a device that does not answer is in the report
+		o.Logger.Warn("the cache was not closed cleanly", "error", err)
+		err = nil
 	}
 	return v.report, err
 }
+
+// verifyErrors put a device aside, so many within a minute: one with a few bad sectors is read to its end.
+const verifyErrors = 1 << 16
 
 type verify struct {
 	VerifyOptions
 	*core
 	against source.Source
+	mu      sync.Mutex // guards the fields that follow
 	report  *VerifyReport
-	mu      sync.Mutex // guards report
+	corrupt []sample.Index
+	bad     told // of the corrupt and different ones
+	failed  told // of those that could not be read
 }
 
 func (v *verify) run(ctx context.Context) error {
@@ -83,58 +104,66 @@ func (v *verify) run(ctx context.Context) error {
 			return err
 		}
 		defer v.against.Close()
-		v.against = &watched{Source: v.against, record: filepath.Join(v.core.dirs[0], listingName)}
+		if v.Repair {
+			v.against = &watched{Source: v.against, record: filepath.Join(v.core.dirs[0], listingName)}
+		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range v.Jobs {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			var mem, plain, unpacked []byte
-			defer func() {
-				if mem != nil {
-					blockio.Free(mem)
-				}
-			}()
+		wg.Go(func() {
+			r := verifier{verify: v}
+			defer r.free()
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= v.core.manifest.Len() {
 					return
 				}
-				size := int(v.core.manifest.Size(sample.Index(i)))
-				if need := logfile.Span(4095, size); len(mem) < need {
-					if mem != nil {
-						blockio.Free(mem)
-					}
-					var err error
-					if mem, err = blockio.Alloc(need); err != nil {
-						cancel(err)
-						return
-					}
-				}
-				if len(plain) < size {
-					plain = make([]byte, size)
-				}
-				if v.form != nil && len(unpacked) < size {
-					unpacked = make([]byte, size)
-				}
-				if err := v.one(ctx, sample.Index(i), mem, plain[:size], unpacked[:min(size, len(unpacked))]); err != nil {
+				if err := r.one(ctx, sample.Index(i)); err != nil {
 					cancel(err)
 					return
 				}
 				v.Progress(Progress{Stage: "verifying", Done: int64(i + 1), Total: int64(v.core.manifest.Len()), Unit: "samples"})
 			}
-		}()
+		})
 	}
 	wg.Wait()
-	v.report.Seconds = time.Since(start).Seconds()
+	v.report.Seconds, v.report.Bad, v.report.Errors = time.Since(start).Seconds(), v.bad.lines, v.failed.lines
+	if err := v.core.sums.Broken(); err != nil {
+		v.core.logger.Warn("some sums can't be read", "error", err)
+	}
 	return context.Cause(ctx)
 }
 
-func (v *verify) one(ctx context.Context, index sample.Index, mem, plain, unpacked []byte) error {
+// forget makes what is damaged unknown, with Repair.
+func (v *verify) forget() {
+	if !v.Repair {
+		return
+	}
+	for _, index := range v.corrupt {
+		v.core.sums.Forget(index)
+	}
+	v.report.Forgotten = len(v.corrupt)
+}
+
+// verifier is one goroutine's memory.
+type verifier struct {
+	*verify
+	mem             []byte // for reads of the log, aligned; nil: there is none, or the last one is the device's still
+	plain, unpacked []byte
+}
+
+func (v *verifier) free() {
+	if v.mem != nil {
+		blockio.Free(v.mem)
+		v.mem = nil
+	}
+}
+
+// one looks at a sample. The error is one of the whole run.
+func (v *verifier) one(ctx context.Context, index sample.Index) error {
 	c := v.core
 	size := c.manifest.Size(index)
 	slot, seg, off, ok := c.loc.Split(c.loc.Get(index))
@@ -151,58 +180,110 @@ func (v *verify) one(ctx context.Context, index sample.Index, mem, plain, unpack
 		v.count(func(r *VerifyReport) { r.InLog++; r.Unknown++ })
 		return nil
 	}
-	var data []byte
-	good, came := false, false
-	for range 2 { // one wrong read is no damage yet
-		stored, err := c.logfile(slot).Read(ctx, seg, off, c.storedSize(index), mem)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		came = came || err == nil
-		if data = stored; err == nil && c.form != nil {
-			data, err = unpacked, c.form.Unpack(index, stored, unpacked)
-		}
-		if good = err == nil && sample.Sum(data) == sum; good {
-			break
-		}
-	}
 	name, err := c.manifest.Name(index)
 	if err != nil {
 		return err
 	}
-	if !good {
-		if came { // a disk that can't be read now may be, later
-			c.sums.Forget(index)
+	var data []byte
+	good := false
+	for range 2 { // one wrong read is no damage yet
+		if data, err = v.read(ctx, c.logfile(slot), seg, off, index); ctx.Err() != nil {
+			return ctx.Err()
 		}
-		v.count(func(r *VerifyReport) { r.InLog++; r.Corrupt++; r.bad(name) })
+		if good = err == nil && sample.Sum(data) == sum; good || errors.Is(err, logfile.ErrAside) {
+			break
+		}
+	}
+	switch {
+	case err != nil && !errors.Is(err, errUnpack):
+		v.count(func(r *VerifyReport) { r.InLog++; r.Unreadable++; v.failed.add(index, failure(name, err)) })
+		return nil
+	case !good:
+		v.count(func(r *VerifyReport) {
+			r.InLog++
+			r.Corrupt++
+			v.bad.add(index, name)
+			v.corrupt = append(v.corrupt, index)
+		})
 		return nil
 	}
-	different := false
-	if v.against != nil {
-		entry, err := c.manifest.Entry(index)
-		if err != nil {
-			return err
-		}
-		if err := v.against.Read(ctx, entry, plain); err != nil {
-			var se *source.SampleError
-			if !errors.As(err, &se) {
-				return fmt.Errorf("compare %q: %w", name, err)
-			}
-			different = true
-		} else {
-			different = !bytes.Equal(data, plain)
-		}
+	different, err := v.compare(ctx, index, data)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	v.count(func(r *VerifyReport) {
 		r.InLog++
 		r.Good++
 		r.Bytes += int64(size)
-		if different {
+		switch {
+		case err != nil:
+			r.Uncompared++
+			v.failed.add(index, failure(name, err))
+		case different:
 			r.Different++
-			r.bad(name)
+			v.bad.add(index, name)
 		}
 	})
 	return nil
+}
+
+// errUnpack says that the log's bytes came, and are no packed sample.
+var errUnpack = errors.New("what is stored can't be unpacked")
+
+// read gives a sample's plain bytes as the log has them; they are valid until the next call.
+func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off uint64, index sample.Index) ([]byte, error) {
+	c := v.core
+	n := c.storedSize(index)
+	if need := logfile.Span(off, n); len(v.mem) < need {
+		v.free()
+		var err error
+		if v.mem, err = blockio.Alloc(need); err != nil {
+			return nil, err
+		}
+	}
+	stored, err := l.Read(ctx, seg, off, n, v.mem)
+	if pending := new(logfile.PendingError); errors.As(err, &pending) {
+		mem := v.mem
+		v.mem = nil
+		go func() { // a device that never answers keeps it until the process ends
+			<-pending.Done
+			blockio.Free(mem)
+		}()
+	}
+	if err != nil || c.form == nil {
+		return stored, err
+	}
+	v.unpacked = sized(v.unpacked, int(c.manifest.Size(index)))
+	if err := c.form.Unpack(index, stored, v.unpacked); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnpack, err)
+	}
+	return v.unpacked, nil
+}
+
+// compare reports whether the source has other bytes, if there is one to compare with. What it has no longer, or has changed, is different;
+// what it can't be read is an error.
+func (v *verifier) compare(ctx context.Context, index sample.Index, data []byte) (different bool, err error) {
+	if v.against == nil {
+		return false, nil
+	}
+	entry, err := v.core.manifest.Entry(index)
+	if err != nil {
+		return false, err
+	}
+	v.plain = sized(v.plain, len(data))
+	err = v.against.Read(ctx, entry, v.plain)
+	if errors.Is(err, source.ErrChanged) || errors.Is(err, source.ErrGone) {
+		return true, nil
+	}
+	return err == nil && !bytes.Equal(data, v.plain), err
+}
+
+// sized gives n bytes, in the same memory if it has them.
+func sized(mem []byte, n int) []byte {
+	if cap(mem) < n {
+		return make([]byte, n)
+	}
+	return mem[:n]
 }
 
 func (v *verify) count(f func(*VerifyReport)) {
@@ -211,8 +292,25 @@ func (v *verify) count(f func(*VerifyReport)) {
 	v.mu.Unlock()
 }
 
-func (r *VerifyReport) bad(name string) {
-	if len(r.Bad) < 20 {
-		r.Bad = append(r.Bad, name)
+// mostTold is how many samples a report names of each kind.
+const mostTold = 20
+
+// told is what is said of the first samples of a kind, in the order of their indices: the same in every run.
+type told struct {
+	indices []sample.Index
+	lines   []string
+}
+
+func (t *told) add(index sample.Index, line string) {
+	at, _ := slices.BinarySearch(t.indices, index)
+	if at == mostTold {
+		return
+	}
+	t.indices = slices.Insert(t.indices, at, index)
+	t.lines = slices.Insert(t.lines, at, line)
+	if len(t.lines) > mostTold {
+		t.indices, t.lines = t.indices[:mostTold], t.lines[:mostTold]
 	}
 }
+
+func failure(name string, err error) string { return fmt.Sprintf("%s: %v", name, err) }

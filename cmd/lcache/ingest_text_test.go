@@ -153,6 +153,13 @@ func TestVerifyText(t *testing.T) {
 	bad := good
 	bad.Good, bad.Corrupt, bad.Different = 11376, 2, 2
 	bad.Bad = []string{"a/b.jpg", "a/\nc.jpg", "d"}
+	repaired := good
+	repaired.Good, repaired.Corrupt, repaired.Forgotten, repaired.Bad = 11378, 2, 2, []string{"a/b.jpg", "a/c.jpg"}
+	unreadable := good
+	unreadable.Good, unreadable.Unreadable, unreadable.Uncompared = 11350, 30, 1
+	unreadable.Errors = []string{"a/b.jpg: read 9 bytes at 0 of segment 0: input/output error"}
+	both := good
+	both.Good, both.Corrupt, both.Unreadable, both.Bad, both.Errors = 11349, 1, 30, []string{"d"}, []string{"a/b.jpg: input/output error"}
 	for _, c := range []struct {
 		name    string
 		report  engine.VerifyReport
@@ -173,6 +180,27 @@ func TestVerifyText(t *testing.T) {
 ! d
 ! and 1 more
 `, exitCorrupt},
+		{"repaired", repaired, "", `verify /nvme/train                                      CORRUPT
+  11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
+  sums     11,378 good · 2 corrupt · 0 unknown · 4 not in the log, served from the source
+  repair   2 forgotten: the next ingest or epoch reads them from the source
+! a/b.jpg
+! a/c.jpg
+`, exitCorrupt},
+		{"unreadable", unreadable, "/data/train", `verify /nvme/train                                      UNREADABLE
+  11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
+  sums     11,350 good · 0 corrupt · 30 unreadable · 0 unknown · 4 not in the log, served from the source
+  against  /data/train: 0 different · 1 unreadable
+! a/b.jpg: read 9 bytes at 0 of segment 0: input/output error
+! and 30 more
+`, exitError},
+		{"both", both, "", `verify /nvme/train                                      CORRUPT
+  11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
+  sums     11,349 good · 1 corrupt · 30 unreadable · 0 unknown · 4 not in the log, served from the source
+! d
+! a/b.jpg: input/output error
+! and 29 more
+`, exitCorrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -180,7 +208,7 @@ func TestVerifyText(t *testing.T) {
 			writeVerify(&b, cache, c.against, &c.report)
 			same(t, b.String(), c.want)
 			exit := exitDone
-			if err := verdict(cache, &c.report); err != nil {
+			if err := verdict(cache, c.against, &c.report); err != nil {
 				exit = exitCode(err)
 			}
 			if exit != c.exit {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -18,12 +19,17 @@ func newVerifyCommand(g *globals) *cobra.Command {
 		SuggestFor: []string{"check", "fsck", "scrub"},
 		Long: "verify reads all samples that a cache holds and compares each with the sum that its bytes had when they were\n" +
 			"read from the source. With --against it reads the source too and compares the bytes: that also finds files\n" +
-			"that were edited and kept their size and time. It refuses while a server has the cache.",
-		Example: "  lcache verify --cache /nvme/train\n  lcache verify --cache /nvme/train --against /data/train",
+			"that were edited and kept their size and time. It refuses while a server has the cache.\n\n" +
+			"verify changes nothing, so that it finds the same again. With --repair it forgets the sums of the samples that are\n" +
+			"damaged: the next ingest or epoch reads those from the source.\n\n" +
+			"Exit code 3 says that bytes are wrong. Bytes that could not be read are an error of their own, with exit code 1:\n" +
+			"nothing is known of them.",
+		Example: "  lcache verify --cache /nvme/train\n  lcache verify --cache /nvme/train --against /data/train\n  lcache verify --cache /nvme/train --repair",
 	}
 	f := cmd.Flags()
 	addCacheFlag(f, &o.Dirs)
 	f.StringVar(&o.Against, "against", "", "the source `SRC`, to compare every byte with")
+	f.BoolVar(&o.Repair, "repair", false, "forget what is damaged, so that it is read from the source again")
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
 	addIOFlags(f, &o.IO)
 	f.BoolVar(&g.json, "json", false, "the report as JSON")
@@ -47,32 +53,53 @@ func newVerifyCommand(g *globals) *cobra.Command {
 		o.Logger = newLogger(g, bar, slog.LevelWarn)
 		report, err := engine.Verify(cmd.Context(), o)
 		bar.done()
-		if err != nil {
+		if report == nil {
 			return err
 		}
 		if g.json {
-			err = writeJSON(cmd.OutOrStdout(), report)
+			err = errors.Join(err, writeJSON(cmd.OutOrStdout(), report))
 		} else {
 			writeVerify(cmd.OutOrStdout(), o.Dirs, typed, report)
 		}
 		if err != nil {
 			return err
 		}
-		return verdict(o.Dirs, report)
+		return verdict(o.Dirs, typed, report)
 	}
 	return cmd
 }
 
-// verdict turns a report into what the process ends with.
-func verdict(cache []string, r *engine.VerifyReport) error {
-	where := shellWord(strings.Join(cache, ","))
+// verdict turns a report into what the process ends with. Wrong bytes come first: of what could not be read nothing is known.
+func verdict(cache []string, against string, r *engine.VerifyReport) error {
+	where := strings.Join(cache, ",")
+	unread := couldNotRead(where, against, r)
+	var wrong error
 	switch {
 	case r.Different > 0:
-		return &corruptError{fmt.Errorf("%s not what the source has now: the source changed without a new time or size; run lcache ingest into a new cache",
-			plural(int64(r.Different), "sample is", "samples are"))}
+		wrong = fmt.Errorf("%s not what the source has now: the source changed without a new time or size; run lcache ingest into a new cache",
+			plural(int64(r.Different), "sample is", "samples are"))
+	case r.Forgotten > 0:
+		wrong = fmt.Errorf("%s damaged in %s and forgotten: the next ingest or epoch reads them from the source; unless power was lost or a server was killed, look at the disk",
+			plural(int64(r.Forgotten), "sample was", "samples were"), shellWord(where))
 	case r.Corrupt > 0:
-		return &corruptError{fmt.Errorf("%s damaged in %s: training gets them from the source, and the next ingest or epoch reads them again; unless power was lost or a server was killed, look at the disk",
-			plural(int64(r.Corrupt), "sample is", "samples are"), where)}
+		wrong = fmt.Errorf("%s damaged in %s: training gets them from the source; lcache verify --cache %s --repair lets the next ingest read them again; unless power was lost or a server was killed, look at the disk",
+			plural(int64(r.Corrupt), "sample is", "samples are"), shellWord(where), shellWord(where))
+	default:
+		return unread
 	}
-	return nil
+	return &corruptError{errors.Join(wrong, unread)}
+}
+
+// couldNotRead is nil if everything was read.
+func couldNotRead(where, against string, r *engine.VerifyReport) error {
+	var log, src error
+	if r.Unreadable > 0 {
+		log = fmt.Errorf("%s could not be read from %s: nothing is known of their bytes; look at the disk, then verify again",
+			plural(int64(r.Unreadable), "sample", "samples"), shellWord(where))
+	}
+	if r.Uncompared > 0 {
+		src = fmt.Errorf("%s could not be read from %s: they were not compared; look at the source, then verify again",
+			plural(int64(r.Uncompared), "sample", "samples"), shellWord(against))
+	}
+	return errors.Join(log, src)
 }

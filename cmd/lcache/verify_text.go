@@ -11,8 +11,11 @@ import (
 // writeVerify prints what was compared and what differed, with the first names of what did.
 func writeVerify(w io.Writer, cache []string, against string, r *engine.VerifyReport) {
 	state := "good"
-	if wrong(r) > 0 {
+	switch {
+	case wrong(r) > 0:
 		state = "CORRUPT"
+	case unread(r) > 0:
+		state = "UNREADABLE"
 	}
 	fmt.Fprintln(w, headline("verify "+strings.Join(cache, ","), state))
 	fmt.Fprintln(w, "  "+joined(plural(int64(r.Samples), "sample", "samples"), count(int64(r.InLog))+" in the log",
@@ -21,17 +24,37 @@ func writeVerify(w io.Writer, cache []string, against string, r *engine.VerifyRe
 	if r.Missing > 0 {
 		missing = count(int64(r.Missing)) + " not in the log, served from the source"
 	}
-	fmt.Fprintln(w, "  sums     "+joined(count(int64(r.Good))+" good", count(int64(r.Corrupt))+" corrupt", count(int64(r.Unknown))+" unknown", missing))
+	fmt.Fprintln(w, "  sums     "+joined(count(int64(r.Good))+" good", count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), count(int64(r.Unknown))+" unknown", missing))
 	if against != "" {
-		fmt.Fprintf(w, "  against  %s: %s different\n", against, count(int64(r.Different)))
+		fmt.Fprintf(w, "  against  %s: %s\n", against, joined(count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
 	}
-	for _, name := range r.Bad {
-		fmt.Fprintf(w, "! %s\n", oneLine(name))
+	if r.Forgotten > 0 {
+		fmt.Fprintf(w, "  repair   %s forgotten: the next ingest or epoch reads them from the source\n", count(int64(r.Forgotten)))
 	}
-	if more := wrong(r) - len(r.Bad); more > 0 && len(r.Bad) > 0 {
+	tell(w, r.Bad, wrong(r))
+	tell(w, r.Errors, unread(r))
+}
+
+// tell prints the first of n samples, a line each, and how many more there are.
+func tell(w io.Writer, first []string, n int) {
+	for _, line := range first {
+		fmt.Fprintf(w, "! %s\n", oneLine(line))
+	}
+	if more := n - len(first); more > 0 && len(first) > 0 {
 		fmt.Fprintf(w, "! and %s more\n", count(int64(more)))
 	}
 }
 
 // wrong is how many samples are not what they should be.
 func wrong(r *engine.VerifyReport) int { return r.Corrupt + r.Different }
+
+// unread is how many samples there is no verdict on.
+func unread(r *engine.VerifyReport) int { return r.Unreadable + r.Uncompared }
+
+// some is a count of what there usually is none of: then it is "".
+func some(n int, what string) string {
+	if n == 0 {
+		return ""
+	}
+	return count(int64(n)) + " " + what
+}
