@@ -305,7 +305,8 @@ func (in *ingest) holds(ctx context.Context, index sample.Index, plain []byte) b
 	data, err := c.logfile(slot).Read(ctx, seg, off, c.storedSize(index), mem)
 	var pending *logfile.PendingError
 	if errors.As(err, &pending) {
-		return false // mem is the device's until it answers
+		freeAfter(pending, mem)
+		return false
 	}
 	defer blockio.Free(mem)
 	if err == nil && c.form != nil {

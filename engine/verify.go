@@ -243,12 +243,8 @@ func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off ui
 	}
 	stored, err := l.Read(ctx, seg, off, n, v.mem)
 	if pending := new(logfile.PendingError); errors.As(err, &pending) {
-		mem := v.mem
+		freeAfter(pending, v.mem)
 		v.mem = nil
-		go func() { // a device that never answers keeps it until the process ends
-			<-pending.Done
-			blockio.Free(mem)
-		}()
 	}
 	if err != nil || c.form == nil {
 		return stored, err
@@ -258,6 +254,15 @@ func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off ui
 		return nil, fmt.Errorf("%w: %w", errUnpack, err)
 	}
 	return v.unpacked, nil
+}
+
+// freeAfter unmaps the buffer of a read that nobody waits for, once the device is done with it. One that never answers keeps it until the
+// process ends.
+func freeAfter(pending *logfile.PendingError, mem []byte) {
+	go func() {
+		<-pending.Done
+		blockio.Free(mem)
+	}()
 }
 
 // compare reports whether the source has other bytes, if there is one to compare with. What it has no longer, or has changed, is different;
