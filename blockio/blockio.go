@@ -45,6 +45,7 @@ type IO struct {
 	log    *slog.Logger
 
 	inject atomic.Pointer[injector]
+	plain  atomic.Pointer[plainInjector]
 
 	mu     sync.Mutex // guards reason
 	reason string

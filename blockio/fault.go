@@ -36,6 +36,34 @@ func Inject(io *IO, f func(n int64, op *Op) Fault) {
 	io.inject.Store(&injector{decide: f})
 }
 
+type plainInjector struct {
+	decide func(n int64, path, step string) Fault
+	n      atomic.Int64
+}
+
+// InjectPlain is Inject for files that are changed without this package, as journals are: f is called before each step, with the file's path
+// and what is done ("write", "truncate", "sync", "create", "rename", "remove"). Of its Fault only Err and Hold count. A nil f ends it.
+func InjectPlain(io *IO, f func(n int64, path, step string) Fault) {
+	if f == nil {
+		io.plain.Store(nil)
+		return
+	}
+	io.plain.Store(&plainInjector{decide: f})
+}
+
+// Plain is called before such a step. An error says that the step has failed; it is nil unless a test injects faults.
+func (io *IO) Plain(path, step string) error {
+	i := io.plain.Load()
+	if i == nil {
+		return nil
+	}
+	f := i.decide(i.n.Add(1)-1, path, step)
+	if f.Hold != nil {
+		<-f.Hold
+	}
+	return f.Err
+}
+
 func (i *injector) apply(op *Op) {
 	f := i.decide(i.n.Add(1)-1, op)
 	if f == (Fault{}) {

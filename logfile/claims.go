@@ -76,8 +76,11 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 		r.end = (st.Size() + 7) &^ 7
 	case st.Size() > sc.end && r.writable && r.other == nil:
 		s.log.Info("journal: torn end cut off", "slot", r.slot, "bytes", st.Size()-sc.end)
-		s.trace.tell(change{kind: changeTruncate, path: s.journalPath(r.slot), off: sc.end})
-		if err := r.f.Truncate(sc.end); err != nil {
+		err := s.trace.tell(change{kind: changeTruncate, path: s.journalPath(r.slot), off: sc.end})
+		if err == nil {
+			err = r.f.Truncate(sc.end)
+		}
+		if err != nil {
 			s.log.Warn("journal: cut off torn end", "slot", r.slot, "err", err)
 		}
 	}

@@ -148,17 +148,30 @@ func (t tracer) replaceFile(path string, b []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	t.tell(change{kind: changeWrite, path: f.Name(), data: b})
-	if _, err := f.Write(b); err != nil {
-		return fmt.Errorf("write %s: %w", f.Name(), err)
+	if err := t.write(f, b); err != nil {
+		return err
 	}
 	return t.moveInPlace(f, path)
 }
 
 // createBeside opens path.tmp, empty, for what will be moved to path.
 func (t tracer) createBeside(path string) (*os.File, error) {
-	t.tell(change{kind: changeCreate, path: path + ".tmp"})
+	if err := t.tell(change{kind: changeCreate, path: path + ".tmp"}); err != nil {
+		return nil, fmt.Errorf("create %s.tmp: %w", path, err)
+	}
 	return os.OpenFile(path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+}
+
+// write writes a new file's first bytes.
+func (t tracer) write(f *os.File, b []byte) error {
+	err := t.tell(change{kind: changeWrite, path: f.Name(), data: b})
+	if err == nil {
+		_, err = f.Write(b)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", f.Name(), err)
+	}
+	return nil
 }
 
 // moveInPlace makes the contents of f durable, then its name.
@@ -166,7 +179,9 @@ func (t tracer) moveInPlace(f *os.File, path string) error {
 	if err := t.sync(f); err != nil {
 		return fmt.Errorf("sync %s: %w", f.Name(), err)
 	}
-	t.tell(change{kind: changeRename, path: f.Name(), to: path})
+	if err := t.tell(change{kind: changeRename, path: f.Name(), to: path}); err != nil {
+		return fmt.Errorf("rename %s: %w", f.Name(), err)
+	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
@@ -174,20 +189,26 @@ func (t tracer) moveInPlace(f *os.File, path string) error {
 }
 
 func (t tracer) sync(f *os.File) error {
-	err := f.Sync()
+	err := t.tell(change{kind: changeSyncing, path: f.Name()})
 	if err == nil {
-		t.tell(change{kind: changeSync, path: f.Name()})
+		err = f.Sync()
+	}
+	if err == nil {
+		err = t.tell(change{kind: changeSync, path: f.Name()})
 	}
 	return err
 }
 
 func (t tracer) syncDir(dir string) error {
+	if err := t.tell(change{kind: changeSyncing, path: dir}); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	if err = errors.Join(d.Sync(), d.Close()); err == nil {
-		t.tell(change{kind: changeSyncDir, path: dir})
+		err = t.tell(change{kind: changeSyncDir, path: dir})
 	}
 	return err
 }

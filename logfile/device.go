@@ -110,7 +110,7 @@ func (d *device) sync(ctx context.Context) error {
 		case <-d.write.left():
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("sync %s: %w", file.Name(), context.Cause(ctx))
+			return &HungError{What: "fdatasync of " + file.Name(), Err: context.Cause(ctx)}
 		}
 	}
 }

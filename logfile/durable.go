@@ -36,12 +36,17 @@ func (s *Store) writeJournals() {
 	}
 }
 
+// flushJournals leaves a write that hangs to itself when the Store stops.
 func (s *Store) flushJournals() {
 	for _, l := range s.Logfiles() {
-		if l != nil {
+		if l == nil {
+			continue
+		}
+		_ = within(s.stopped, "write of "+l.journal.path, func() error {
 			n, err := l.journal.flush()
 			s.journalWritten(n, err)
-		}
+			return nil
+		})
 	}
 }
 
@@ -71,27 +76,18 @@ func (s *Store) syncJournals(every time.Duration) {
 
 // syncAll makes durable what was written until now: first the blocks, then the records that point to them. It returns what has failed for l,
 // now or earlier. A failed sync is never tried again, since the kernel may have dropped what it covered, and would
-// say nothing the second time.
+// say nothing the second time. One that ctx did not wait for goes on by itself, and a later one covers what it may not have.
 //
 // What lies on a device that is aside is not vouched for: it is believed by its sums alone, as everything is.
 func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
-	s.syncMu.Lock()
-	defer s.syncMu.Unlock()
-	slots := s.Logfiles()
+	if err := s.syncTurn.take(ctx); err != nil {
+		return &HungError{What: "another sync", Err: err}
+	}
+	defer s.syncTurn.give()
 	if s.dirty.Swap(false) {
-		if s.before != nil {
-			s.syncFailed(s.before(), slots[0], slots[1])
-		}
-		failed, unfinished := s.syncDevices(ctx)
-		s.syncFailed(failed, slots[0], slots[1])
-		if unfinished != nil { // not failed: a later one does it
+		if err := s.syncOnce(ctx); err != nil {
 			s.dirty.Store(true)
-			return unfinished
-		}
-		for _, l := range slots {
-			if l != nil {
-				s.syncFailed(l.journal.sync(), l)
-			}
+			return err
 		}
 	}
 	if l == nil {
@@ -99,6 +95,38 @@ func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 	}
 	if err := l.journal.failure(); err != nil {
 		return fmt.Errorf("not all of the logfile in slot %d is durable: %w", l.slot, err)
+	}
+	return nil
+}
+
+// syncOnce returns an error only for what ctx did not wait for; what fails is noted with the Logfiles that it concerns.
+func (s *Store) syncOnce(ctx context.Context) error {
+	slots := s.Logfiles()
+	if s.before != nil {
+		err := within(ctx, "sync of stored lengths", func() error {
+			s.syncFailed(s.before(), slots[0], slots[1])
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	failed, unfinished := s.syncDevices(ctx)
+	s.syncFailed(failed, slots[0], slots[1])
+	if unfinished != nil { // not failed: a later one does it
+		return unfinished
+	}
+	for _, l := range slots {
+		if l == nil {
+			continue
+		}
+		err := within(ctx, "fdatasync of "+l.journal.path, func() error {
+			s.syncFailed(l.journal.sync(), l)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

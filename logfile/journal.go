@@ -31,7 +31,8 @@ type journal struct {
 	batch    []byte     // written by the last flush; its memory becomes pending again
 	unsynced bool       // written since the last sync
 
-	broken atomic.Pointer[error] // the first sync, of arena or journal, that failed
+	broken  atomic.Pointer[error] // the first sync, of arena or journal, that failed
+	dropped atomic.Bool           // its Logfile is: what it says is of no use
 }
 
 // add queues a record.
@@ -59,8 +60,11 @@ func (j *journal) flushLocked() (int, error) {
 	if len(batch) == 0 || j.f == nil {
 		return 0, nil
 	}
-	j.trace.tell(change{kind: changeWrite, path: j.path, off: j.off, data: batch})
-	if _, err := j.f.WriteAt(batch, j.off); err != nil {
+	err := j.trace.tell(change{kind: changeWrite, path: j.path, off: j.off, data: batch})
+	if err == nil {
+		_, err = j.f.WriteAt(batch, j.off)
+	}
+	if err != nil {
 		j.mu.Lock()
 		j.pending, j.batch = append(batch, j.pending...), nil
 		j.mu.Unlock()
@@ -80,14 +84,20 @@ func (j *journal) sync() error {
 	j.wmu.Lock()
 	defer j.wmu.Unlock()
 	_, err := j.flushLocked()
-	if !j.unsynced {
+	if !j.unsynced || j.f == nil { // closed after the caller had looked
 		return err
 	}
 	j.unsynced = false
-	if syncErr := fdatasync(j.f); syncErr != nil {
+	syncErr := j.trace.tell(change{kind: changeSyncing, path: j.path})
+	if syncErr == nil {
+		syncErr = fdatasync(j.f)
+	}
+	if syncErr == nil {
+		syncErr = j.trace.tell(change{kind: changeSync, path: j.path})
+	}
+	if syncErr != nil && !j.dropped.Load() {
 		return errors.Join(err, fmt.Errorf("fdatasync %s: %w", j.path, syncErr))
 	}
-	j.trace.tell(change{kind: changeSync, path: j.path})
 	return err
 }
 
@@ -110,9 +120,21 @@ func (j *journal) failure() error {
 	return nil
 }
 
+// close does not wait for a write or a sync under way, which may hang: the file is closed behind it.
 func (j *journal) close() error {
-	j.wmu.Lock()
+	if !j.wmu.TryLock() {
+		go func() {
+			j.wmu.Lock()
+			defer j.wmu.Unlock()
+			_ = j.closeLocked() // the data's errors came from the sync
+		}()
+		return nil
+	}
 	defer j.wmu.Unlock()
+	return j.closeLocked()
+}
+
+func (j *journal) closeLocked() error {
 	if j.f == nil {
 		return nil
 	}
@@ -130,9 +152,7 @@ func beginJournal(path string, h *Header, gen, seed uint64, expect int64, trace 
 	head := encodeHeader(h, gen, seed)
 	// Reserved now, so that a disk that others fill later does not cost us the records. Where that is not possible, so be it.
 	_ = fallocate(f, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+expect)
-	trace.tell(change{kind: changeWrite, path: f.Name(), data: head})
-	_, err = f.Write(head)
-	if err == nil {
+	if err = trace.write(f, head); err == nil {
 		err = trace.moveInPlace(f, path)
 	}
 	if err != nil {

@@ -93,6 +93,6 @@ func (g *gauge) wait(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for %d transfers in flight: %w", n, context.Cause(ctx))
+		return &HungError{What: fmt.Sprintf("each of %d transfers in flight", n), Err: context.Cause(ctx)}
 	}
 }

@@ -124,7 +124,7 @@ func (s *Store) waitProbes(ctx context.Context) error {
 	case <-over:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for a probe of a device: %w", context.Cause(ctx))
+		return &HungError{What: "a probe of a device", Err: context.Cause(ctx)}
 	}
 }
 

@@ -1,6 +1,7 @@
 package logfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -26,8 +27,8 @@ func (s *Store) Begin(slot int, h Header, starts []uint64) (*Logfile, error) {
 	if err := h.check(s.format); err != nil {
 		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, err)
 	}
-	s.slotMu.Lock()
-	defer s.slotMu.Unlock()
+	_ = s.slotTurn.take(context.Background())
+	defer s.slotTurn.give()
 	old := s.Logfiles()[slot]
 	switch {
 	case s.isClosed():
@@ -113,16 +114,19 @@ func (s *Store) Drop(slot int) error {
 	if s.readOnly {
 		return fmt.Errorf("drop logfile in slot %d: %w", slot, ErrReadOnly)
 	}
-	s.slotMu.Lock()
-	defer s.slotMu.Unlock()
+	_ = s.slotTurn.take(context.Background())
+	defer s.slotTurn.give()
 	l := s.Logfiles()[slot]
 	if l == nil || s.isClosed() {
 		return nil
 	}
 	s.setSlot(slot, nil)
 	err := s.dispose(l)
-	s.trace.tell(change{kind: changeRemove, path: s.journalPath(slot)})
-	err = errors.Join(err, ignoreMissing(os.Remove(s.journalPath(slot))))
+	removed := s.trace.tell(change{kind: changeRemove, path: s.journalPath(slot)})
+	if removed == nil {
+		removed = ignoreMissing(os.Remove(s.journalPath(slot)))
+	}
+	err = errors.Join(err, removed)
 	if err == nil {
 		err = s.trace.syncDir(s.dirs[0])
 	}
@@ -141,6 +145,7 @@ func (s *Store) dispose(l *Logfile) error {
 		l.freeUpTo(seg, l.Blocks(seg))
 		sg.leave()
 	}
+	l.journal.dropped.Store(true)
 	// Now no block is alive, and only with a living block the arrival lists are touched.
 	return errors.Join(l.journal.close(), unmapIndices(l.arr))
 }

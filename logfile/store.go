@@ -89,8 +89,8 @@ type Store struct {
 	stopped      context.Context // ends with Close: the Store's own life, not a call's
 	stopProbes   context.CancelFunc
 
-	syncMu sync.Mutex // held while syncing
-	slotMu sync.Mutex // held by Begin, Drop and Close; taken before mu; guards outgrown
+	syncTurn turn // held while syncing
+	slotTurn turn // held by Begin, Drop and Close; taken before mu; guards outgrown
 
 	outgrown []*pool // write buffers to be freed when they are idle
 
@@ -109,8 +109,8 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: opts.trace, readOnly: opts.ReadOnly,
-		kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
+	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: opts.trace.withFaults(opts.IO), readOnly: opts.ReadOnly,
+		syncTurn: newTurn(), slotTurn: newTurn(), kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -235,18 +235,24 @@ func (s *Store) Logfiles() [2]*Logfile {
 
 // Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that
 // still wait for a place are lost. Nobody may use the Store or its Logfiles when it is called or later. The error is that of the first thing that could
-// not be made durable, failed background syncs included. It waits for a hung device until Options.CloseTimeout.
+// not be made durable, failed background syncs included. It waits for what hangs until Options.CloseTimeout; then the error is a [*HungError].
+// Only a Begin or a Drop that hangs may be under way when it is called.
 func (s *Store) Close() error {
-	s.slotMu.Lock()
-	defer s.slotMu.Unlock()
-	if s.isClosed() {
-		return nil
-	}
 	s.mu.Lock()
+	again := s.closed
 	s.closed = true
 	s.mu.Unlock()
+	if again {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.closeTimeout)
 	defer cancel()
+	if err := s.slotTurn.take(ctx); err != nil { // its Logfile is neither there nor gone: leave all as it is
+		s.stopProbes()
+		close(s.stop)
+		return fmt.Errorf("close cache: %w", &HungError{What: "beginning or dropping a Logfile in " + s.dirs[0], Err: err})
+	}
+	defer s.slotTurn.give()
 	var errs []error
 	for _, l := range s.Logfiles() {
 		if l == nil {
@@ -262,7 +268,7 @@ func (s *Store) Close() error {
 	s.stopProbes()
 	errs = append(errs, s.transfers.wait(ctx))
 	close(s.stop)
-	s.joined.Wait()
+	s.joined.Wait() // they leave to itself what hangs
 	errs = append(errs, s.waitProbes(ctx))
 	for _, l := range s.Logfiles() {
 		if l != nil {

@@ -1,5 +1,7 @@
 package logfile
 
+import "lcache/blockio"
+
 // A change is one step towards the disk that a Store takes outside its arenas: those pass through blockio, which has a seam of its own.
 type change struct {
 	kind changeKind
@@ -15,18 +17,36 @@ const (
 	changeCreate changeKind = iota // an empty file, also over an old one
 	changeWrite
 	changeTruncate
-	changeSync
+	changeSyncing // of a file or a directory, before it is tried
+	changeSync    // when it has succeeded
 	changeRename
 	changeRemove
 	changeSyncDir
 )
 
-// tracer is told of each change just before it is made, and of a sync when it has succeeded. Crash tests build from that what may be
-// on disk at any moment; nil, as always else, tells nobody.
-type tracer func(c change)
+// steps are what faults are injected by, see [blockio.InjectPlain].
+var steps = map[changeKind]string{changeCreate: "create", changeWrite: "write", changeTruncate: "truncate", changeSyncing: "sync",
+	changeRename: "rename", changeRemove: "remove"}
 
-func (t tracer) tell(c change) {
-	if t != nil {
-		t(c)
+// tracer is told of each change just before it is made, and of a sync also when it has succeeded. An error is the change's: it is not made.
+// Crash tests build from that what may be on disk at any moment; nil tells nobody.
+type tracer func(c change) error
+
+func (t tracer) tell(c change) error {
+	if t == nil {
+		return nil
+	}
+	return t(c)
+}
+
+// withFaults asks the engine's injected faults first.
+func (t tracer) withFaults(io *blockio.IO) tracer {
+	return func(c change) error {
+		if step := steps[c.kind]; step != "" {
+			if err := io.Plain(c.path, step); err != nil {
+				return err
+			}
+		}
+		return t.tell(c)
 	}
 }

@@ -1,0 +1,53 @@
+package logfile
+
+import (
+	"context"
+	"fmt"
+)
+
+// HungError says what a file or device of the cache did not finish in time. It may do so later: until the process ends nothing that the Store was
+// given may be unmapped, and the directories' locks are kept.
+type HungError struct {
+	What string // "fdatasync of /cache/journal-0"
+	Err  error  // why the wait ended
+}
+
+func (e *HungError) Error() string {
+	return fmt.Sprintf("%s does not end (%v): what was written since the last sync may be lost, and is read from the source again then; look at the disk (dmesg)", e.What, e.Err)
+}
+
+func (e *HungError) Unwrap() error { return e.Err }
+
+// within runs f on a goroutine of its own and waits for it until ctx ends; the error is a *HungError then, and f goes on by itself. A system
+// call that waits for a disk can't be called off.
+func within(ctx context.Context, what string, f func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return &HungError{What: what, Err: context.Cause(ctx)}
+	}
+}
+
+// turn is a lock that can be waited for until a context ends.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t turn) give() { <-t }
