@@ -92,8 +92,13 @@ func (b *bed) open() *Store {
 // close checks the books, and that a clean stop is clean.
 func (b *bed) close() {
 	b.t.Helper()
+	b.s.NoneFreed(true) // as Close does: what waits for a place would wait for ever
+	b.books()
 	if err := b.s.Close(); err != nil {
 		b.t.Errorf("close: %v", err)
+	}
+	if n := len(b.s.outgrown); n > 0 {
+		b.t.Errorf("buffers of %d pools did not come back", n)
 	}
 }
 
@@ -227,7 +232,7 @@ func (b *bed) books() {
 			for _, e := range sg.blocks {
 				if e.state == stateDisk {
 					holders[e.place]++
-					tails[e.place] = int(e.used) < b.format.Block
+					tails[e.place] = int(e.used) < b.s.format.Block
 				}
 			}
 			if sg.old != noPlace {
@@ -241,15 +246,15 @@ func (b *bed) books() {
 			b.t.Errorf("place %d is held %d times", place, n)
 		}
 	}
-	if b.s.Free()+len(holders) != b.format.Places {
-		b.t.Errorf("%d places free, %d held, of %d", b.s.Free(), len(holders), b.format.Places)
+	if b.s.Free()+len(holders) != b.s.format.Places {
+		b.t.Errorf("%d places free, %d held, of %d", b.s.Free(), len(holders), b.s.format.Places)
 	}
 	seen := map[uint32]bool{}
 	for k := range b.s.free.devices {
 		d := &b.s.free.devices[k]
 		for i := range d.n {
 			p := d.ring[(d.head+i)%len(d.ring)]
-			if seen[p] || holders[p] > 0 || int(p)%len(b.dirs) != k {
+			if seen[p] || holders[p] > 0 || int(p)%len(b.s.devices) != k {
 				b.t.Errorf("place %d is free twice, or free and held, or of another device than %d", p, k)
 			}
 			seen[p] = true
