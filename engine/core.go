@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -275,9 +276,13 @@ func (c *core) closeIO() error {
 	}
 }
 
-// close gives everything back in reverse order of opening.
+// close gives everything back in reverse order of opening. While a file of the cache hangs what the log uses stays mapped, and the
+// directories locked: the kernel takes both back when the process ends.
 func (c *core) close() (err error) {
 	err = c.closeStore()
+	if late := new(logfile.HungError); errors.As(err, &late) {
+		return err
+	}
 	if c.source != nil {
 		err = errors.Join(err, c.source.Close())
 	}
@@ -298,12 +303,26 @@ func (c *core) closeStore() (err error) {
 	if c.io != nil {
 		err = errors.Join(err, c.closeIO())
 	}
+	if late := new(logfile.HungError); errors.As(err, &late) {
+		return err
+	}
 	if c.loc != nil {
 		c.loc.Free()
 	}
-	err = errors.Join(err, c.closeLengths())
-	if c.sums != nil {
-		err = errors.Join(err, c.sums.Sync(), c.sums.Close())
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.closeTimeout, 30*time.Second))
+	defer cancel()
+	lengths, sums := c.closeLengths, c.closeSums
+	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.dirs[0], func() error { return errors.Join(lengths(), sums()) }))
+}
+
+func (c *core) closeSums() error {
+	if c.sums == nil {
+		return nil
 	}
-	return err
+	if c.io != nil {
+		if err := c.io.Plain(filepath.Join(c.dirs[0], sumsName), "sync"); err != nil {
+			return err
+		}
+	}
+	return errors.Join(c.sums.Sync(), c.sums.Close())
 }

@@ -202,7 +202,8 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 }
 
 // Close ends the requests, the pass and the mover, makes what is in memory durable, and gives everything back, in that order. The
-// error is the first that concerns the log; ctx bounds the wait for a disk or source that does not answer.
+// error is the first that concerns the log; ctx bounds the wait for a disk or source that does not answer. With a [*logfile.HungError] the
+// memory stays mapped and the cache locked until the process ends.
 func (e *Engine) Close(ctx context.Context) error {
 	if err := e.halt(ctx); err != nil {
 		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.
@@ -218,13 +219,19 @@ func (e *Engine) Close(ctx context.Context) error {
 func (e *Engine) halt(ctx context.Context) error {
 	e.deliver.Close()
 	e.cancel()
-	e.mover.Wait()
-	e.builders.Wait()
-	e.ahead.Stop()
-	if e.reader != nil {
-		e.reader.Stop()
+	err := logfile.Within(ctx, "what the mover does in "+e.dirs[0], func() error {
+		e.mover.Wait()
+		e.builders.Wait()
+		e.ahead.Stop()
+		if e.reader != nil {
+			e.reader.Stop()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	err := e.pass.Close(ctx)
+	err = e.pass.Close(ctx)
 	if fetchErr := e.fetcher.Close(ctx); err == nil {
 		err = fetchErr
 	}

@@ -2,11 +2,15 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"lcache/logfile"
 )
+
+// sortStop is how long an offline sort that has ended, or was interrupted, waits for its transfers.
+const sortStop = 30 * time.Second
 
 // sort re-sorts what the log holds into another order, offline: the pass and the mover of a server, with nobody to deliver to.
 // Nothing is read from the source. from is a Logfile to leave even if it has that order, because it has no room any more; nil: any.
@@ -16,8 +20,10 @@ func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Log
 		return err
 	}
 	err = e.sorted(ctx)
-	if haltErr := e.halt(ctx); err == nil {
-		err = haltErr
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), sortStop)
+	defer cancel()
+	if haltErr := e.halt(stop); haltErr != nil { // somebody may still write into what is freed below
+		return errors.Join(err, haltErr)
 	}
 	for _, mem := range [][]byte{e.staging.Memory(), e.scratch, e.buffers[0], e.buffers[1]} {
 		if len(mem) == 0 {

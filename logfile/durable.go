@@ -42,7 +42,7 @@ func (s *Store) flushJournals() {
 		if l == nil {
 			continue
 		}
-		_ = within(s.stopped, "write of "+l.journal.path, func() error {
+		_ = Within(s.stopped, "write of "+l.journal.path, func() error {
 			n, err := l.journal.flush()
 			s.journalWritten(n, err)
 			return nil
@@ -103,7 +103,7 @@ func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 func (s *Store) syncOnce(ctx context.Context) error {
 	slots := s.Logfiles()
 	if s.before != nil {
-		err := within(ctx, "sync of stored lengths", func() error {
+		err := Within(ctx, "sync of stored lengths", func() error {
 			s.syncFailed(s.before(), slots[0], slots[1])
 			return nil
 		})
@@ -120,7 +120,7 @@ func (s *Store) syncOnce(ctx context.Context) error {
 		if l == nil {
 			continue
 		}
-		err := within(ctx, "fdatasync of "+l.journal.path, func() error {
+		err := Within(ctx, "fdatasync of "+l.journal.path, func() error {
 			s.syncFailed(l.journal.sync(), l)
 			return nil
 		})

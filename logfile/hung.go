@@ -18,9 +18,9 @@ func (e *HungError) Error() string {
 
 func (e *HungError) Unwrap() error { return e.Err }
 
-// within runs f on a goroutine of its own and waits for it until ctx ends; the error is a *HungError then, and f goes on by itself. A system
+// Within runs f on a goroutine of its own and waits for it until ctx ends; the error is a *HungError then, and f goes on by itself. A system
 // call that waits for a disk can't be called off.
-func within(ctx context.Context, what string, f func() error) error {
+func Within(ctx context.Context, what string, f func() error) error {
 	result := make(chan error, 1)
 	go func() { result <- f() }()
 	select {
