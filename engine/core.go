@@ -309,6 +309,9 @@ func (c *core) closeStore() (err error) {
 	if c.loc != nil {
 		c.loc.Free()
 	}
+	if c.lengths == nil && c.sums == nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.closeTimeout, 30*time.Second))
 	defer cancel()
 	lengths, sums := c.closeLengths, c.closeSums
