@@ -231,3 +231,37 @@ func TestLogAnswersAgain(t *testing.T) {
 		t.Error("a device that was aside cost samples their places")
 	}
 }
+
+// Regression: a request waited without a deadline for its turn to read the log, behind reads that hung.
+func TestTurnAtTheLogHasADeadline(t *testing.T) {
+	const turns, n = 64, 300
+	b, _ := newBedOn(t, n, n, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: time.Hour})
+	var one []sample.Index // that don't cross blocks, so that each is one transfer
+	for i := sample.Index(0); len(one) < turns+1; i++ {
+		if _, _, off, _ := b.Locations.Split(b.Locations.Get(i)); off/4096 == (off+2999)/4096 {
+			one = append(one, i)
+		}
+	}
+	hung := make(chan struct{}, n)
+	release := b.hold(t, func(int64) bool { hung <- struct{}{}; return true })
+	ctx, giveUp := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() {
+		_, _, err := b.Fetcher.Many(ctx, one[:turns])
+		first <- err
+	}()
+	for range turns {
+		<-hung
+	}
+	late, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if _, _, err := b.Fetcher.Many(late, one[turns:]); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the deadline", err)
+	}
+	giveUp()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	release()
+	b.untilUnused()
+}

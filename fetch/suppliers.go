@@ -15,7 +15,11 @@ import (
 // fromLog reads a sample by its place. A sum that does not match is looked up again: only an unchanged place is corruption, and
 // that is believed after a second read.
 func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q *lateReads) ([]byte, bool) {
-	f.logs <- struct{}{}
+	select {
+	case f.logs <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false
+	}
 	defer func() { <-f.logs }()
 	failed := 0
 	for ctx.Err() == nil {
