@@ -38,6 +38,7 @@ type Sizing struct {
 	Buffers  int    // write buffers of one Logfile: K and those in flight
 	Miss     uint64
 	Side     uint64
+	Spare    uint64 // for requests that leases leave no room for in Side: the largest sample, at least
 	Scratch  uint64 // for blocks of stored bytes on their way into a slot; 0 without compression
 	Credit   uint64 // L: bytes that clients may hold at once
 	Memory   uint64 // M, all of it
@@ -52,6 +53,7 @@ const (
 	usualBlock = 256 << 10 // smaller blocks make reads that a volume limited in operations feels
 	minBlock   = 128 << 10
 	bigSide    = 64 << 20
+	leastSpare = 1 << 20 // so that small samples are lent many at once
 	inFlight   = 16 << 20 // that one device is given at a time
 	bytesEach  = 28.5     // MetaIndex, a sample
 )
@@ -154,8 +156,9 @@ func (f Facts) sum(z *Sizing, roomy bool) {
 	// each rank must fit beside it.
 	request := f.Batch + uint64(f.BatchSamples)*12<<10
 	z.Side = max(min(bigSide, max(8<<20, f.Kept/8)), z.Credit+uint64(max(f.Ranks, 1))*request)
+	z.Spare = max(leastSpare, f.Largest+8<<10)
 	z.Scratch = f.scratch(z.Block)
-	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Miss + z.Scratch + f.unpacking(z.Block) + uint64(bytesEach*float64(f.Samples))
+	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Spare + z.Miss + z.Scratch + f.unpacking(z.Block) + uint64(bytesEach*float64(f.Samples))
 }
 
 // credit gives clients what the limit leaves, up to the larger of three batches and 16 MB for each rank: one that the loop holds, one

@@ -30,13 +30,15 @@ const (
 // bed is a Deliver over a small cache, with a window that the test moves by hand.
 type bed struct {
 	*fetchtest.Bed
-	t *testing.T
-	d *deliver.Deliver
+	t  *testing.T
+	d  *deliver.Deliver
+	io *blockio.IO
 
 	mu        sync.Mutex // guards the fields that follow
 	chunks    map[deliver.Position][]sample.Index
 	coming    map[sample.Index]deliver.Coming // others are Gone
 	asked     []int                           // pids
+	looks     map[sample.Index]int            // how often Coming was asked, by the first sample of the request
 	delivered []deliver.Delivery
 	starved   func(n int) // called at the n-th starvation
 	starves   int
@@ -52,9 +54,10 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { disk.Close() })
-	b := &bed{t: t, chunks: map[deliver.Position][]sample.Index{}, coming: map[sample.Index]deliver.Coming{}}
+	b := &bed{t: t, looks: map[sample.Index]int{}, chunks: map[deliver.Position][]sample.Index{}, coming: map[sample.Index]deliver.Coming{}}
 	b.Bed = fetchtest.New(t, fetchtest.Options{Sizes: sizes, Log: logfile.Options{IO: disk}, Fetch: fetch.Options{SourceTimeout: time.Hour},
-		Staging: staging.Options{Slots: 2, SlotBytes: slotSize, SideBytes: 1 << 17}})
+		Staging: staging.Options{Slots: 2, SlotBytes: slotSize, SideBytes: 1 << 17, SpareBytes: 1 << 14}})
+	b.io = disk
 	o.Staging, o.Fetcher, o.Manifest = b.Staging, b.Fetcher, b.Manifest
 	if o.Logger == nil {
 		o.Logger = b.Logger
@@ -85,6 +88,7 @@ func (b *bed) noteAsked(_ *deliver.Position, _ []sample.Index, pid int) {
 func (b *bed) whatComes(_ *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.looks[indices[0]]++
 	for i, index := range indices {
 		if !have[i] {
 			coming[i] = b.coming[index]

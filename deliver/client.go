@@ -3,6 +3,7 @@ package deliver
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 
 	"lcache/staging"
 )
@@ -14,15 +15,20 @@ type Client struct {
 	d     *Deliver
 
 	// Guarded by d.mu.
-	leases map[uint64]*lease
-	held   int64
-	conns  int
-	dead   bool
+	leases  map[uint64]*lease
+	loans   map[uint64]*loan
+	held    int64
+	side    int64 // of it, in side memory
+	conns   int
+	dead    bool
+	copies  bool // it takes loans
+	cramped bool // it waited for room in vain, and does not wait again before it got some
 }
 
 type lease struct {
 	hold  staging.Hold
 	bytes int64
+	side  int64
 }
 
 // Attach begins a session for a process, or goes on with the one that the token names, if it is that process's.
@@ -40,7 +46,7 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
 	}
-	c := &Client{Pid: pid, Token: hex.EncodeToString(random[:]), d: d, leases: map[uint64]*lease{}, conns: 1}
+	c := &Client{Pid: pid, Token: hex.EncodeToString(random[:]), d: d, leases: map[uint64]*lease{}, loans: map[uint64]*loan{}, conns: 1}
 	if err := d.watch.add(c); err != nil {
 		return nil, err
 	}
@@ -50,7 +56,7 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 
 // lease puts a batch under a lease of its own; false if the process is gone or the server stops.
 func (c *Client) lease(b *Batch, hold *staging.Hold) bool {
-	l := &lease{hold: *hold, bytes: b.Pinned}
+	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.Staging.SideBytesOf(hold)}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	if c.d.closed || c.dead {
@@ -60,6 +66,7 @@ func (c *Client) lease(b *Batch, hold *staging.Hold) bool {
 	b.Lease = c.d.nextLease
 	c.leases[b.Lease] = l
 	c.held += l.bytes
+	c.side += l.side
 	return true
 }
 
@@ -71,6 +78,7 @@ func (c *Client) Release(leases ...uint64) {
 		if l := c.leases[id]; l != nil {
 			delete(c.leases, id)
 			c.held -= l.bytes
+			c.side -= l.side
 			ended = append(ended, l)
 		}
 	}
@@ -85,11 +93,14 @@ func (c *Client) Disconnected() {
 	c.d.mu.Lock()
 	c.conns--
 	over := c.conns == 0 && len(c.leases) == 0 && !c.dead
+	var loans []*loan
 	if over {
 		c.dead = true
 		delete(c.d.clients, c.Token)
+		loans = c.takeLoans()
 	}
 	c.d.mu.Unlock()
+	c.d.giveBack(loans)
 	if over {
 		c.d.watch.remove(c)
 	}
@@ -104,9 +115,10 @@ func (d *Deliver) gone(c *Client) {
 	}
 	c.dead = true
 	delete(d.clients, c.Token)
-	leases := c.leases
-	c.leases, c.held = nil, 0
+	leases, loans := c.leases, c.takeLoans()
+	c.leases, c.held, c.side = nil, 0, 0
 	d.mu.Unlock()
+	d.giveBack(loans)
 	for _, l := range leases {
 		d.Staging.Release(&l.hold)
 	}
@@ -135,13 +147,24 @@ func (d *Deliver) Attached(pid int) bool {
 	return false
 }
 
-func (d *Deliver) mostHeld() (pid int, bytes int64) {
-	for p, n := range d.Held() {
-		if n > bytes {
-			pid, bytes = p, n
+// holder says which process holds most of the side memory.
+func (d *Deliver) holder() string {
+	held := map[int]int64{}
+	d.mu.Lock()
+	for _, c := range d.clients {
+		held[c.Pid] += c.side
+	}
+	d.mu.Unlock()
+	pid, most := 0, int64(0)
+	for p, n := range held {
+		if n > most {
+			pid, most = p, n
 		}
 	}
-	return pid, bytes
+	if most == 0 {
+		return "no process holds any of it: other requests, or reads that the disk has not answered, do"
+	}
+	return fmt.Sprintf("process %d holds %d bytes of it in batches that it has not released", pid, most)
 }
 
 // Connected reports whether any client is attached.

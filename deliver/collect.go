@@ -2,8 +2,10 @@ package deliver
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"lcache/fetch"
 	"lcache/sample"
 	"lcache/staging"
 )
@@ -20,56 +22,88 @@ type collected struct {
 	hold    staging.Hold
 	fetched int    // brought by index
 	skipped []bool // can't be had and are left out; nil: none
+
+	stalled  bool
+	starved  int              // how often it was said that no slot is free
+	slow     <-chan time.Time // what is being read by then is no longer waited for
+	hopeless bool             // that time has come
+	all      bool             // room is asked for as if nothing were in staging
 }
 
-// collect takes what is in staging, fetches what is not on its way, and waits for the rest: for a slot only as long as patience
+// makeRoom waits for need bytes of memory in one piece, for a request that holds nothing.
+type makeRoom func(ctx context.Context, need int64) (*staging.Extent, error)
+
+func (d *Deliver) newCollected(indices []sample.Index) *collected {
+	r := &collected{indices: indices, have: make([]bool, len(indices)), there: make([]bool, len(indices)), addr: make([]staging.Address, len(indices))}
+	d.reset(r)
+	return r
+}
+
+// reset gives back what a request holds.
+func (d *Deliver) reset(r *collected) {
+	d.Staging.Release(&r.hold)
+	r.skipped, r.fetched = nil, 0
+	for i, index := range r.indices {
+		r.have[i] = d.Manifest.Size(index) == 0 // nothing to bring: always a hit
+	}
+}
+
+// collect holds all samples of a request. First it waits for what the pass brings, then for room for all that is absent, and holds
+// nothing until it has that: then only the disk and the source are between it and its end. After an error it holds nothing.
+func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room makeRoom) error {
+	defer func() {
+		if r.stalled {
+			d.Stats.Stall.Leave()
+		}
+	}()
+	for {
+		whole, err := d.await(ctx, r, at)
+		if whole || err != nil {
+			return err
+		}
+		again, err := d.fetch(ctx, r, room)
+		if !again && err == nil {
+			return nil
+		}
+		d.reset(r)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// await returns when all samples can be held, and are, or when waiting brings no more of them: for a slot only as long as patience
 // lasts, so that no wait depends on another rank's progress, and for what is being read for a third of the request's time: a disk
-// that hangs may hold up the pass, but the log's other places and the source can still be asked.
-func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error {
+// that hangs may hold up the pass, but the log's other places and the source can still be asked. Nothing is held meanwhile.
+func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole bool, err error) {
 	coming := make([]Coming, len(r.indices))
 	var patience *time.Timer
 	var hungry <-chan time.Time
-	var slow <-chan time.Time
-	starved := 0
-	stalled, hopeless := false, false
 	defer func() {
 		if patience != nil {
 			patience.Stop()
-		}
-		if stalled {
-			d.Stats.Stall.Leave()
 		}
 	}()
 	for {
 		changed := d.Staging.Changed()
 		if d.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
-			return nil
+			return true, nil
 		}
-		if !stalled {
-			stalled = true
+		if !r.stalled {
+			r.stalled = true
 			d.Stats.Stall.Enter()
-			slow = time.After(d.Timeout / 3)
+			r.slow = time.After(d.Timeout / 3)
 		}
 		d.Window.Coming(at, r.indices, r.there, coming)
-		var now []int
-		queued := false
+		loading, queued := false, false
 		for i := range r.indices {
-			switch {
-			case r.there[i]:
-			case coming[i] == Gone || coming[i] == Queued && starved > mostPatience || coming[i] == Loading && hopeless:
-				now = append(now, i)
-			case coming[i] == Queued:
-				queued = true
+			if !r.there[i] {
+				loading = loading || coming[i] == Loading && !r.hopeless
+				queued = queued || coming[i] == Queued && r.starved <= mostPatience
 			}
 		}
-		if len(now) > 0 {
-			if d.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
-				return nil
-			}
-			if err := d.fetch(ctx, r, now); err != nil { // less what came between the two looks
-				return err
-			}
-			continue
+		if !loading && !queued {
+			return false, ctx.Err()
 		}
 		if queued && hungry == nil {
 			patience = time.NewTimer(d.Patience)
@@ -79,40 +113,51 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position) error
 		case <-changed:
 		case <-hungry:
 			if queued { // and not meanwhile being read
-				starved++
+				r.starved++
 				d.Window.Starved(at)
 			}
 			patience.Reset(d.Patience)
-		case <-slow:
-			hopeless = true
+		case <-r.slow:
+			r.hopeless = true
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }
 
-// fetch brings samples by index into side memory.
-func (d *Deliver) fetch(ctx context.Context, r *collected, which []int) error {
-	var want []sample.Index
-	var at []int
-	for _, i := range which {
-		if !r.there[i] {
-			want, at = append(want, r.indices[i]), append(at, i)
-		}
-	}
-	if len(want) == 0 {
-		return nil
-	}
-	extents, got, err := d.Fetcher.Some(ctx, want)
+// fetch holds what is in staging and brings the rest by index, into room that it has reserved for all of it before. again says that
+// this was too little, and the request has to begin again.
+func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again bool, err error) {
+	want, _ := r.absent()
+	x, err := room(ctx, d.Fetcher.Need(want))
 	if err != nil {
-		return err
+		return false, err
 	}
+	if d.Staging.TakeSome(&r.hold, r.indices, r.have, r.there, r.addr) == 0 { // it came while there was no room
+		d.Staging.Drop(x)
+		return false, nil
+	}
+	r.all = false
+	want, at := r.absent()
+	need := d.Fetcher.Need(want)
+	if need > int64(len(x.Buf)) { // something went while there was no room
+		r.all = true
+		d.Staging.Drop(x)
+		return true, nil
+	}
+	d.Staging.Shrink(x, int(need))
+	extents, got := d.Fetcher.Into(ctx, x, want)
 	for _, x := range extents {
 		r.hold.Add(x)
 	}
 	for k, i := range at {
-		if err := got[k].Err; err != nil && !d.skip(r, i, err) {
-			return err
+		err := got[k].Err
+		if errors.Is(err, fetch.ErrNoRoom) { // the disk owns the room of a sample: the pass, which may wait for it as well, is not asked again
+			r.hopeless, r.starved = true, mostPatience+1
+			return true, ctx.Err()
+		}
+		if err != nil && !d.skip(r, i, err) {
+			return false, err
 		}
 		r.have[i] = true
 		if r.isSkipped(i) {
@@ -121,5 +166,15 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, which []int) error {
 		r.addr[i] = staging.Address{Offset: d.Staging.OffsetOf(got[k].Data), FromSource: got[k].FromSource}
 	}
 	r.fetched += len(want)
-	return nil
+	return false, nil
+}
+
+// absent lists the samples that are not in staging, and their positions; with r.all those that are not held.
+func (r *collected) absent() (want []sample.Index, at []int) {
+	for i, index := range r.indices {
+		if !r.have[i] && (r.all || !r.there[i]) {
+			want, at = append(want, index), append(at, i)
+		}
+	}
+	return want, at
 }

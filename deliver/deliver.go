@@ -48,7 +48,10 @@ type Window struct {
 
 // A Delivery counts the samples of one answer: InWindow lay in staging or came there while the request waited, Misses came from
 // the source, and Skipped were asked for beside them and can't be had.
-type Delivery struct{ Samples, InWindow, Misses, Skipped int }
+type Delivery struct {
+	Samples, InWindow, Misses, Skipped int
+	Part                               bool // more of the same chunk is to follow
+}
 
 // Options are what a Deliver works with.
 type Options struct {
@@ -57,7 +60,8 @@ type Options struct {
 	Manifest *sample.Manifest
 	Window   Window
 	Timeout  time.Duration // of a request, 60 s
-	Patience time.Duration // that a scheduled request waits for a slot, 1 s
+	Patience time.Duration // that a scheduled request waits for a slot, and one of a client that copies for room, 1 s
+	LoanTime time.Duration // that memory is lent for, 1 s
 	Logger   *slog.Logger
 	// SkipErrors leaves samples that can't be had out of their answers, which are shorter then, instead of ending the request. Each is
 	// counted, and logged once.
@@ -81,6 +85,14 @@ type Batch struct {
 	Lengths []uint32
 	Indices []uint32
 	Labels  []int32
+}
+
+// bytes are the samples' own.
+func (b *Batch) bytes() (n int64) {
+	for _, length := range b.Lengths {
+		n += int64(length)
+	}
+	return n
 }
 
 // ErrClosing is the answer once the server stops.
@@ -126,6 +138,9 @@ func New(o Options) (*Deliver, error) {
 	if o.Patience == 0 {
 		o.Patience = time.Second
 	}
+	if o.LoanTime == 0 {
+		o.LoanTime = time.Second
+	}
 	d := &Deliver{Options: o, clients: map[string]*Client{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	var err error
@@ -140,6 +155,7 @@ func (d *Deliver) Close() {
 	d.mu.Unlock()
 	d.cancel()
 	d.requests.Wait()
+	d.endLoans()
 	d.watch.close()
 }
 
@@ -178,23 +194,27 @@ func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) 
 		return nil, err
 	}
 	defer leave()
-	for i, index := range indices {
-		if int(index) >= c.d.Manifest.Len() {
-			return nil, &ArgumentError{fmt.Sprintf("index %d at position %d is not in the dataset of %d samples", index, i, c.d.Manifest.Len())}
-		}
+	if err := c.d.known(indices); err != nil {
+		return nil, err
 	}
 	return c.serve(ctx, indices, at)
+}
+
+// known refuses indices that the dataset does not have.
+func (d *Deliver) known(indices []sample.Index) error {
+	for i, index := range indices {
+		if int(index) >= d.Manifest.Len() {
+			return &ArgumentError{fmt.Sprintf("index %d at position %d is not in the dataset of %d samples", index, i, d.Manifest.Len())}
+		}
+	}
+	return nil
 }
 
 func (c *Client) serve(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
 	d := c.d
 	d.Window.Asked(at, indices, c.Pid)
-	r := &collected{indices: indices, have: make([]bool, len(indices)), there: make([]bool, len(indices)), addr: make([]staging.Address, len(indices))}
-	for i, index := range indices {
-		r.have[i] = d.Manifest.Size(index) == 0 // nothing to bring: always a hit
-	}
-	if err := d.collect(ctx, r, at); err != nil {
-		d.Staging.Release(&r.hold)
+	r := d.newCollected(indices)
+	if err := d.collect(ctx, r, at, c.room); err != nil {
 		return nil, d.explain(ctx, err, at)
 	}
 	b := d.columns(r)
@@ -202,9 +222,31 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, at *Position
 		d.Staging.Release(&r.hold)
 		return nil, ErrClosing
 	}
-	misses := d.count(r, b)
-	d.Window.Delivered(at, Delivery{Samples: len(b.Indices), InWindow: len(indices) - r.fetched, Misses: misses, Skipped: len(indices) - len(b.Indices)})
+	d.delivered(at, d.delivery(r, b, len(indices)), b.bytes())
 	return b, nil
+}
+
+// delivery counts an answer that asked samples were requested for.
+func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
+	n := Delivery{Samples: len(b.Indices), InWindow: asked - r.fetched, Skipped: asked - len(b.Indices)}
+	for i := range b.Indices {
+		if r.addr[i].FromSource {
+			n.Misses++
+		}
+	}
+	return n
+}
+
+// delivered counts what was handed out, and tells the window.
+func (d *Deliver) delivered(at *Position, n Delivery, bytes int64) {
+	if !n.Part {
+		d.Stats.Chunks.Add(1)
+	}
+	d.Stats.Samples.Add(int64(n.Samples))
+	d.Stats.Bytes.Add(bytes)
+	d.Stats.Misses.Add(int64(n.Misses))
+	d.Stats.Hits.Add(int64(n.Samples - n.Misses))
+	d.Window.Delivered(at, n)
 }
 
 func (d *Deliver) columns(r *collected) *Batch {
@@ -215,26 +257,9 @@ func (d *Deliver) columns(r *collected) *Batch {
 		b.Offsets[i] = r.addr[i].Offset
 		b.Lengths[i] = d.Manifest.Size(index)
 		b.Labels[i] = d.Manifest.Label(index)
-		b.Pinned += int64(b.Lengths[i])
 	}
-	b.Pinned = max(b.Pinned, r.hold.ExtentBytes())
+	b.Pinned = max(b.bytes(), r.hold.ExtentBytes())
 	return b
-}
-
-func (d *Deliver) count(r *collected, b *Batch) (misses int) {
-	bytes := int64(0)
-	for i := range r.indices {
-		bytes += int64(b.Lengths[i])
-		if r.addr[i].FromSource {
-			misses++
-		}
-	}
-	d.Stats.Chunks.Add(1)
-	d.Stats.Samples.Add(int64(len(r.indices)))
-	d.Stats.Bytes.Add(bytes)
-	d.Stats.Misses.Add(int64(misses))
-	d.Stats.Hits.Add(int64(len(r.indices) - misses))
-	return misses
 }
 
 // explain turns what ended a request into an error that says what it waited for.
@@ -243,12 +268,14 @@ func (d *Deliver) explain(ctx context.Context, err error, at *Position) error {
 		return ErrClosing
 	}
 	var large *fetch.TooLargeError
+	var noRoom *RoomError
 	switch {
+	case errors.As(err, &noRoom):
+		return err
 	case errors.As(err, &large):
 		return &ArgumentError{large.Error()}
-	case errors.Is(err, fetch.ErrNoRoom):
-		pid, held := d.mostHeld()
-		return &TimeoutError{d.Timeout, fmt.Sprintf("room in side memory: %v; process %d holds %d bytes of batches that it has not released", err, pid, held)}
+	case errors.Is(err, fetch.ErrNoRoom) && !errors.Is(err, context.Canceled):
+		return &TimeoutError{d.Timeout, fmt.Sprintf("room in side memory: %v; %s", err, d.holder())}
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
 		what := "samples by index"
 		if at != nil {

@@ -46,9 +46,9 @@ type Options struct {
 	FollowLinks *bool // whether what was listed through links that leave the source is served; nil: yes, but not if Shared
 
 	// For tests: how long things may take before they count as late. Zero: the defaults of each package.
-	Patience, Timeout, BlockTimeout, LogTimeout, SourceTimeout time.Duration
-	LateEpoch                                                  time.Duration                     // rule 1's 10 s
-	Source                                                     func(source.Source) source.Source // what to read from instead
+	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration
+	LateEpoch                                                            time.Duration                     // rule 1's 10 s
+	Source                                                               func(source.Source) source.Source // what to read from instead
 }
 
 // An Engine serves one cache.
@@ -146,7 +146,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	var err error
 	z := e.sizing
 	e.staging, err = staging.New(staging.Options{Samples: e.manifest.Len(), Align: e.format.Align, Slots: z.Slots,
-		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: int(z.Side)})
+		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: int(z.Side), SpareBytes: int(z.Spare)})
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 		window.Coming, window.Starved = e.comingStatic, e.starvedStatic
 	}
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.manifest, Logger: e.logger,
-		Patience: e.opts.Patience, Timeout: e.opts.Timeout, SkipErrors: e.opts.OnError == "skip",
+		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
 		Window: window})
 	if err != nil {
 		e.staging.Close()

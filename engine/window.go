@@ -237,7 +237,7 @@ func (e *Engine) delivered(at *deliver.Position, d deliver.Delivery) {
 		over = e.deliveredAt(at, d)
 	}
 	e.mu.Unlock()
-	if e.reader != nil && at != nil {
+	if e.reader != nil && at != nil && !d.Part {
 		e.reader.Delivered(at.Rank, step(at))
 	}
 	e.closeEpochs(over)
@@ -258,6 +258,9 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
 	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
+	if d.Part {
+		return nil
+	}
 	ep.delivered(at.Rank, at.Batch)
 	if r.epoch == at.Epoch {
 		r.deliver(at.Batch)

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
@@ -57,23 +59,14 @@ type Fetcher struct {
 	Options
 	Stats Stats
 
-	reads   chan *read    // from the source, to a reader that is idle
-	readers atomic.Int64  // at most Jobs, but for the moment of asking
-	leave   func()        // closes left
-	left    chan struct{} // closed when readers are to end
-	logs    chan struct{} // a token for each read by place
-	packed  *packedMemory // nil without compression
+	reads   chan *read                           // from the source, to a reader that is idle
+	readers atomic.Int64                         // at most Jobs, but for the moment of asking
+	leave   func()                               // closes left
+	left    chan struct{}                        // closed when readers are to end
+	logs    chan struct{}                        // a token for each read by place
+	packed  *packedMemory                        // nil without compression
+	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool: first come, first served
 	late    sync.WaitGroup
-}
-
-// ErrNoRoom says that side memory had no room for a request before its deadline.
-var ErrNoRoom = errors.New("side memory is full")
-
-// TooLargeError says that a request can never be served, and how large one may be.
-type TooLargeError struct{ Need, Limit int64 }
-
-func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("request of %d bytes is larger than side memory (%d): ask for fewer samples at once, or give the server more --memory", e.Need, e.Limit)
 }
 
 // New makes a Fetcher. It owns no goroutine until it is asked for something.
@@ -87,7 +80,8 @@ func New(o Options) *Fetcher {
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 30 * time.Second
 	}
-	f := &Fetcher{Options: o, reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64)}
+	f := &Fetcher{Options: o, reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
+		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1)}}
 	f.leave = sync.OnceFunc(func() { close(f.left) })
 	if o.Form != nil {
 		f.packed = newPackedMemory(o.PackedBytes)
@@ -111,38 +105,28 @@ func (f *Fetcher) Close(ctx context.Context) error {
 	}
 }
 
-// Got is one sample that Many or Some brought.
+// Got is one sample that Many or Into brought.
 type Got struct {
 	Data       []byte
 	FromSource bool
-	Err        error // of Some: why there is no Data
+	Err        error // of Into: why there is no Data
 }
 
-// room is what a sample may take in side memory: aligned reads bring up to a page more at each end.
-func room(size uint32) int { return logfile.Span(4095, int(size)) }
-
-// Need is the side memory that a request for these samples takes.
-func (f *Fetcher) Need(indices []sample.Index) (n int64) {
-	for _, i := range indices {
-		n += int64(room(f.Manifest.Size(i)))
-	}
-	return n
-}
-
-// request is one call of Many: the extents that its samples lie in, and the late reads that may still write to them.
+// request is one call of Into: the extents that its samples lie in, and the late reads that may still write to them.
 type request struct {
 	lateReads
 	extentsMu sync.Mutex
 	extents   []*staging.Extent
 }
 
-// Many brings samples into side memory; of each extent returned the caller gets a reference. None of the samples is empty. If
-// one cannot be had at all the error names it and nothing is kept.
+// Many brings samples into memory that it finds; of each extent returned the caller gets a reference. None of the samples is empty. If
+// one cannot be had at all the error names it and nothing is kept. For one sample it does not wait for clients.
 func (f *Fetcher) Many(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
-	extents, got, err := f.Some(ctx, indices)
+	x, err := f.oneRoom(ctx, f.Need(indices))
 	if err != nil {
 		return nil, nil, err
 	}
+	extents, got := f.Into(ctx, x, indices)
 	for _, g := range got {
 		if g.Err != nil {
 			for _, x := range extents {
@@ -160,12 +144,10 @@ func Unavailable(err error) bool {
 	return errors.As(err, &named) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
-// Some is Many for a caller that can do without some of the samples: each has an error of its own.
-func (f *Fetcher) Some(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
-	x, err := f.alloc(ctx, indices[0], f.Need(indices))
-	if err != nil {
-		return nil, nil, err
-	}
+// Into brings samples into x, which has the room that they need. It takes over the caller's reference to x, and gives one to each extent
+// returned, x among them. Each sample has an error of its own; ErrNoRoom says that the disk may still write to the sample's room and there
+// is no other now, so that the caller must give back what it holds and begin again.
+func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.Index) ([]*staging.Extent, []Got) {
 	req := &request{extents: []*staging.Extent{x}}
 	got := make([]Got, len(indices))
 	var wg sync.WaitGroup
@@ -189,14 +171,14 @@ func (f *Fetcher) Some(ctx context.Context, indices []sample.Index) ([]*staging.
 			f.dropLater(x, &req.lateReads)
 		}
 	}
-	return req.extents, got, nil
+	return req.extents, got
 }
 
 // Aside brings one sample from the source into side memory, without asking the log: it is known not to answer. The caller gets a
 // reference to the extent.
 func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Extent, []byte, error) {
 	size := f.Manifest.Size(index)
-	x, err := f.alloc(ctx, index, int64(size))
+	x, err := f.oneRoom(ctx, int64(size))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -213,23 +195,6 @@ func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Exten
 	return nil, nil, err
 }
 
-func (f *Fetcher) alloc(ctx context.Context, index sample.Index, need int64) (*staging.Extent, error) {
-	if limit := f.Staging.SideBytes(); need > limit {
-		return nil, &TooLargeError{Need: need, Limit: limit}
-	}
-	for {
-		changed := f.Staging.Changed()
-		if x, ok := f.Staging.Alloc(staging.Side, index, int(need)); ok {
-			return x, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %d bytes of %d are taken and %d more are needed: %w", ErrNoRoom, f.Staging.SideUsed(), f.Staging.SideBytes(), need, ctx.Err())
-		}
-	}
-}
-
 // one asks the suppliers in order. Where a late read may still write to buf, the source's bytes go to memory of their own.
 func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
 	if data, ok := f.fromLog(ctx, index, buf, &req.lateReads); ok {
@@ -242,9 +207,9 @@ func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *
 	}
 	size := f.Manifest.Size(index)
 	if req.has(buf) {
-		x, err := f.alloc(ctx, index, int64(size))
-		if err != nil {
-			return Got{}, err
+		x, ok := f.Staging.Alloc(staging.Side, index, int(size))
+		if !ok { // waiting for it would be holding one room and waiting for another
+			return Got{}, ErrNoRoom
 		}
 		req.extentsMu.Lock()
 		req.extents = append(req.extents, x)

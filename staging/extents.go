@@ -33,6 +33,19 @@ func (s *Staging) Alloc(p Pool, index sample.Index, n int) (*Extent, bool) {
 	return &Extent{Index: index, Buf: s.mem.data[off:end:end], base: off, refs: 1, pool: s.pools[p]}, true
 }
 
+// Shrink gives back what lies behind the first n bytes of an extent that the caller alone refers to.
+func (s *Staging) Shrink(x *Extent, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = (n + pieceAlign - 1) / pieceAlign * pieceAlign
+	if n <= 0 || n >= len(x.Buf) || s.closed {
+		return
+	}
+	x.pool.release(x.base+uint64(n), uint64(len(x.Buf)-n))
+	x.Buf = x.Buf[:n:n]
+	s.notifyLocked()
+}
+
 // PublishExtent makes data, a part of x.Buf, the address of x's sample, and leaves the caller's reference with the sample
 // itself: the first Take gets it.
 func (s *Staging) PublishExtent(x *Extent, data []byte, fromSource bool) {

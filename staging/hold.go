@@ -23,6 +23,16 @@ func (h *Hold) ExtentBytes() (n int64) {
 	return n
 }
 
+// SideBytesOf is how much of the side memory a Hold keeps.
+func (s *Staging) SideBytesOf(h *Hold) (n int64) {
+	for _, x := range h.extents {
+		if x.pool == s.pools[Side] {
+			n += int64(len(x.Buf))
+		}
+	}
+	return n
+}
+
 // An Address is where a sample lies: its offset in the shared memory, and whether the source had to be asked.
 type Address struct {
 	Offset     uint64
@@ -35,6 +45,24 @@ type Address struct {
 func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []Address) (absent int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if absent = s.lookAllLocked(want, have, there, out); absent > 0 {
+		return absent
+	}
+	s.takeLocked(h, want, have, there, out)
+	return 0
+}
+
+// TakeSome is Take for a caller that waits for nothing more: it holds the samples that have an address, and returns how many have none.
+func (s *Staging) TakeSome(h *Hold, want []sample.Index, have, there []bool, out []Address) (absent int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	absent = s.lookAllLocked(want, have, there, out)
+	s.takeLocked(h, want, have, there, out)
+	return absent
+}
+
+// lookAllLocked writes the addresses of the samples for which have[i] is false, and returns how many of them have none.
+func (s *Staging) lookAllLocked(want []sample.Index, have, there []bool, out []Address) (absent int) {
 	for i, index := range want {
 		there[i] = have[i]
 		if !have[i] {
@@ -43,21 +71,23 @@ func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []A
 			}
 		}
 	}
-	if absent > 0 {
-		return absent
-	}
+	return absent
+}
+
+// takeLocked holds the samples that are there and not held.
+func (s *Staging) takeLocked(h *Hold, want []sample.Index, have, there []bool, out []Address) {
 	for i := range want {
-		if !have[i] {
-			s.holdLocked(h, out[i].Offset)
-			have[i] = true
-			if out[i].FromSource {
-				// Only the first delivery waited for the source: from now on the sample comes from memory.
-				a := uint32(out[i].Offset/uint64(s.opts.Align)+1) << 1
-				atomic.CompareAndSwapUint32(&s.addr[want[i]], a|1, a)
-			}
+		if have[i] || !there[i] {
+			continue
+		}
+		s.holdLocked(h, out[i].Offset)
+		have[i] = true
+		if out[i].FromSource {
+			// Only the first delivery waited for the source: from now on the sample comes from memory.
+			a := uint32(out[i].Offset/uint64(s.opts.Align)+1) << 1
+			atomic.CompareAndSwapUint32(&s.addr[want[i]], a|1, a)
 		}
 	}
-	return 0
 }
 
 // lookLocked is a sample's address, if what lies there is alive.

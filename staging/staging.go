@@ -1,7 +1,7 @@
 // Package staging is the shared memory that holds a window of the epoch, and the rules of who may touch which part of it.
 //
-// A Staging is one sealed memfd that clients map read-only: slots for segments, a ring for samples that were read ahead one by one, and
-// side memory for samples asked for by index. One address for each sample says where its verified bytes lie now. Publish sets
+// A Staging is one sealed memfd that clients map read-only: slots for segments, a ring for samples that were read ahead one by one,
+// side memory for samples asked for by index, and a spare part that is only lent. One address for each sample says where its verified bytes lie now. Publish sets
 // it, Take hands out addresses together with a Hold, Release ends the Hold, and only memory that nobody holds is used again.
 // So delivered bytes are never written over, whoever produced them: a block of the log, the source, or (later) another node.
 //
@@ -21,20 +21,22 @@ import (
 
 // Options say how large each part is, in bytes. Slots and the other parts are rounded up to 4096.
 type Options struct {
-	Samples   int // of the manifest: the length of the address table
-	Align     int // of samples in slots (FORMAT): 8 or 64
-	Slots     int
-	SlotBytes int
-	MissBytes int // the ring for misses read ahead
-	SideBytes int // for requests by index
+	Samples    int // of the manifest: the length of the address table
+	Align      int // of samples in slots (FORMAT): 8 or 64
+	Slots      int
+	SlotBytes  int
+	MissBytes  int // the ring for misses read ahead
+	SideBytes  int // for requests by index
+	SpareBytes int // for requests by index that side memory has no room for
 }
 
-// Pool chooses between the two parts that hold single samples.
+// Pool chooses between the parts that hold single samples.
 type Pool int
 
 const (
 	Miss Pool = iota
 	Side
+	Spare // what lies here is lent for a moment, never leased
 )
 
 type slotState uint8
@@ -72,7 +74,7 @@ type Staging struct {
 
 	mu      sync.Mutex // guards the fields that follow
 	slot    []slot
-	pools   [2]*pool
+	pools   [3]*pool
 	extents map[uint64]*Extent // by the offset of the sample in staging
 	changed chan struct{}
 	closed  bool
@@ -81,8 +83,8 @@ type Staging struct {
 // New reserves and seals the memory. Pages are given by the system when they are first touched.
 func New(opts Options) (*Staging, error) {
 	up := func(n int) int { return (n + pieceAlign - 1) / pieceAlign * pieceAlign }
-	opts.SlotBytes, opts.MissBytes, opts.SideBytes = up(max(opts.SlotBytes, 1)), up(opts.MissBytes), up(opts.SideBytes)
-	size := opts.Slots*opts.SlotBytes + opts.MissBytes + opts.SideBytes
+	opts.SlotBytes, opts.MissBytes, opts.SideBytes, opts.SpareBytes = up(max(opts.SlotBytes, 1)), up(opts.MissBytes), up(opts.SideBytes), up(opts.SpareBytes)
+	size := opts.Slots*opts.SlotBytes + opts.MissBytes + opts.SideBytes + opts.SpareBytes
 	if int64(size)/int64(opts.Align) >= 1<<31-1 {
 		return nil, fmt.Errorf("staging of %d bytes is more than addresses of 31 bits × %d can name: give less --memory", size, opts.Align)
 	}
@@ -100,6 +102,7 @@ func New(opts Options) (*Staging, error) {
 	base := uint64(opts.Slots * opts.SlotBytes)
 	s.pools[Miss] = newPool(base, uint64(opts.MissBytes))
 	s.pools[Side] = newPool(base+uint64(opts.MissBytes), uint64(opts.SideBytes))
+	s.pools[Spare] = newPool(base+uint64(opts.MissBytes+opts.SideBytes), uint64(opts.SpareBytes))
 	return s, nil
 }
 
@@ -277,6 +280,9 @@ func (s *Staging) MissBytes() int64 { return int64(s.opts.MissBytes) }
 
 // SideBytes is the size of the side memory.
 func (s *Staging) SideBytes() int64 { return int64(s.opts.SideBytes) }
+
+// SpareBytes is the size of the spare part.
+func (s *Staging) SpareBytes() int64 { return int64(s.opts.SpareBytes) }
 
 // SideUsed is how many bytes of the side memory are taken.
 func (s *Staging) SideUsed() int64 {

@@ -206,7 +206,7 @@ func (b *Bed) CheckIdle(o staging.Options) {
 	b.Staging.Holders(func(owner staging.Segment, refs int) {
 		b.t.Errorf("the slot of %+v can't be taken back: held %d times", owner, refs)
 	})
-	for pool, n := range map[staging.Pool]int{staging.Miss: o.MissBytes, staging.Side: o.SideBytes} {
+	for pool, n := range map[staging.Pool]int{staging.Miss: o.MissBytes, staging.Side: o.SideBytes, staging.Spare: o.SpareBytes} {
 		if n == 0 {
 			continue
 		}

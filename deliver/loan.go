@@ -1,0 +1,187 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lcache/fetch"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// A loan is the part of a request that a client copies at once. Unlike a lease it ends by itself, so that nobody waits for a client
+// that has stopped: what was copied counts only if Copied says that the bytes were still there.
+//
+// Loans are how a request is answered that leases leave no room for. Their samples are brought into the spare part of side memory,
+// which has room for the largest sample and which no lease may take.
+type loan struct {
+	hold  staging.Hold
+	at    *Position
+	count Delivery
+	bytes int64
+	timer *time.Timer
+}
+
+// A Loan is a part of an answer. Batch.Lease is its number.
+type Loan struct {
+	*Batch
+	Next  int // position in the request of what comes after this part
+	Total int // samples of the request
+}
+
+// A RoomError is the answer to a client that copies, when leases leave no room for its request: it asks for loans.
+type RoomError struct{ For string }
+
+func (e *RoomError) Error() string { return e.For }
+
+// Copies says that the process behind this session takes loans.
+func (c *Client) Copies() {
+	c.d.mu.Lock()
+	c.copies = true
+	c.d.mu.Unlock()
+}
+
+// room waits for side memory that is to be leased: a client that copies waits only as long as patience lasts.
+func (c *Client) room(ctx context.Context, need int64) (*staging.Extent, error) {
+	d := c.d
+	d.mu.Lock()
+	copies, patience := c.copies, d.Patience
+	if c.cramped {
+		patience = 0
+	}
+	d.mu.Unlock()
+	if !copies {
+		return d.Fetcher.Room(ctx, need)
+	}
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	x, err := d.Fetcher.Room(soon, need)
+	full := errors.Is(err, fetch.ErrNoRoom)
+	d.mu.Lock()
+	c.cramped = full
+	d.mu.Unlock()
+	if full && ctx.Err() == nil {
+		return nil, &RoomError{fmt.Sprintf("%v; %s", err, d.holder())}
+	}
+	return x, err
+}
+
+// LendChunk is Lend for a chunk of an epoch; io.EOF means that the rank has no such batch.
+func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*Loan, error) {
+	ctx, leave, err := c.d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	at := Position{epoch, rank, batch}
+	indices, err := c.d.Window.Chunk(at)
+	if err != nil {
+		return nil, err
+	}
+	return c.lendPart(ctx, indices, from, &at)
+}
+
+// Lend delivers the samples of a request from a position on, as many as the spare part has room for, and at least one. The client copies
+// them and then asks Copied.
+func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {
+	ctx, leave, err := c.d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := c.d.known(indices); err != nil {
+		return nil, err
+	}
+	return c.lendPart(ctx, indices, from, at)
+}
+
+func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {
+	d := c.d
+	if from > len(indices) {
+		return nil, &ArgumentError{fmt.Sprintf("position %d of a request for %d samples", from, len(indices))}
+	}
+	n := d.Fetcher.Fitting(indices[from:])
+	if n == 0 && from < len(indices) {
+		size := d.Fetcher.Need(indices[from : from+1])
+		return nil, &ArgumentError{(&fetch.TooLargeError{Need: size, Limit: d.Staging.SpareBytes()}).Error()}
+	}
+	part := indices[from : from+n]
+	r := d.newCollected(part)
+	if err := d.collect(ctx, r, at, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.Fetcher.SpareRoom(ctx) }); err != nil {
+		return nil, d.explain(ctx, err, at)
+	}
+	b := d.columns(r)
+	l := &loan{hold: r.hold, at: at, count: d.delivery(r, b, n), bytes: b.bytes()}
+	l.count.Part = from+n < len(indices)
+	if !c.lend(b, l) {
+		d.Staging.Release(&r.hold)
+		return nil, ErrClosing
+	}
+	return &Loan{Batch: b, Next: from + n, Total: len(indices)}, nil
+}
+
+// lend begins a loan; false if the process is gone or the server stops.
+func (c *Client) lend(b *Batch, l *loan) bool {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.d.closed || c.dead {
+		return false
+	}
+	c.d.nextLease++
+	number := c.d.nextLease
+	b.Lease = number
+	c.loans[number] = l
+	l.timer = time.AfterFunc(c.d.LoanTime, func() { c.endLoan(number) })
+	return true
+}
+
+// Copied ends a loan, and reports whether it had lasted until now: then what was copied meanwhile is right, and counts as delivered.
+func (c *Client) Copied(number uint64) bool {
+	l := c.endLoan(number)
+	if l == nil {
+		return false
+	}
+	c.d.delivered(l.at, l.count, l.bytes)
+	return true
+}
+
+// endLoan gives back what was lent; nil if that was done before.
+func (c *Client) endLoan(number uint64) *loan {
+	c.d.mu.Lock()
+	l := c.loans[number]
+	delete(c.loans, number)
+	c.d.mu.Unlock()
+	if l != nil {
+		c.d.giveBack([]*loan{l})
+	}
+	return l
+}
+
+// takeLoans ends all loans of a session, for giveBack. d.mu is held.
+func (c *Client) takeLoans() (loans []*loan) {
+	for _, l := range c.loans {
+		loans = append(loans, l)
+	}
+	clear(c.loans)
+	return loans
+}
+
+func (d *Deliver) giveBack(loans []*loan) {
+	for _, l := range loans {
+		l.timer.Stop()
+		d.Staging.Release(&l.hold)
+	}
+}
+
+// endLoans gives back what is lent when the server stops.
+func (d *Deliver) endLoans() {
+	d.mu.Lock()
+	var loans []*loan
+	for _, c := range d.clients {
+		loans = append(loans, c.takeLoans()...)
+	}
+	d.mu.Unlock()
+	d.giveBack(loans)
+}

@@ -1,0 +1,107 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lcache/logfile"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// ErrNoRoom says that side memory had no room for a request before its deadline.
+var ErrNoRoom = errors.New("side memory is full")
+
+// TooLargeError says that a request can never be served, and how large one may be.
+type TooLargeError struct{ Need, Limit int64 }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("request of %d bytes is larger than side memory (%d): ask for fewer samples at once, or give the server more --memory", e.Need, e.Limit)
+}
+
+// room is what a sample may take in side memory: aligned reads bring up to a page more at each end.
+func room(size uint32) int { return logfile.Span(4095, int(size)) }
+
+// Need is the side memory that a request for these samples takes.
+func (f *Fetcher) Need(indices []sample.Index) (n int64) {
+	for _, i := range indices {
+		n += int64(room(f.Manifest.Size(i)))
+	}
+	return n
+}
+
+// Fitting is how many of the first samples the spare part has room for.
+func (f *Fetcher) Fitting(indices []sample.Index) (n int) {
+	left := f.Staging.SpareBytes()
+	for _, i := range indices {
+		if size := f.Manifest.Size(i); size > 0 {
+			left -= int64(room(size))
+		}
+		if left < 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// Room waits for side memory: need bytes in one piece. Callers get it in the order in which they came, so that a large request is not
+// passed by small ones for ever; they must hold nothing meanwhile that others wait for. The caller gets a reference to the extent.
+func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error) {
+	if limit := f.Staging.SideBytes(); need > limit {
+		return nil, &TooLargeError{Need: need, Limit: limit}
+	}
+	x, err := f.inTurn(ctx, staging.Side, need)
+	if err != nil {
+		err = fmt.Errorf("%w: %d bytes of %d are taken and %d in one piece are needed: %w", ErrNoRoom, f.Staging.SideUsed(), f.Staging.SideBytes(), need, err)
+	}
+	return x, err
+}
+
+// SpareRoom waits for the spare part of side memory. No client holds it for long, so every caller gets it, in the order in which they came.
+func (f *Fetcher) SpareRoom(ctx context.Context) (*staging.Extent, error) {
+	x, err := f.inTurn(ctx, staging.Spare, f.Staging.SpareBytes())
+	if err != nil {
+		err = fmt.Errorf("%w: others use the spare part: %w", ErrNoRoom, err)
+	}
+	return x, err
+}
+
+// inTurn waits until a pool has n bytes and all earlier callers have theirs.
+func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*staging.Extent, error) {
+	turn := f.turns[pool]
+	if !turn.TryAcquire(1) {
+		if err := turn.Acquire(ctx, 1); err != nil {
+			return nil, err
+		}
+	}
+	defer turn.Release(1)
+	for {
+		changed := f.Staging.Changed()
+		if x, ok := f.Staging.Alloc(pool, sample.None, int(n)); ok {
+			return x, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// oneRoom is Room for a caller that others may wait for, like the pass: for one sample, without waiting for clients to give back what they
+// hold.
+func (f *Fetcher) oneRoom(ctx context.Context, n int64) (*staging.Extent, error) {
+	if turn := f.turns[staging.Side]; turn.TryAcquire(1) {
+		x, ok := f.Staging.Alloc(staging.Side, sample.None, int(n))
+		turn.Release(1)
+		if ok {
+			return x, nil
+		}
+	}
+	if n > f.Staging.SpareBytes() {
+		return f.Room(ctx, n)
+	}
+	return f.SpareRoom(ctx)
+}
