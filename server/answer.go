@@ -12,6 +12,9 @@ import (
 // errCancelled is what a request ends with that a CANCEL named.
 var errCancelled = errors.New("the client cancelled this request")
 
+// errLate is the answer to a COPIED whose loan had ended before.
+var errLate = errors.New("the loan had ended before its bytes were copied: ask for them again")
+
 // handle answers one request.
 func (c *conn) handle(ctx context.Context, q *request) {
 	ctx, stop := context.WithCancel(ctx)
@@ -101,6 +104,14 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 		}
 		batch, err := c.client.Get(ctx, p.indices, p.at)
 		return c.batch(q, batch, err)
+	case typeLend:
+		return 0, c.lend(ctx, q)
+	case typeCopied:
+		if !q.copied {
+			return 0, errLate
+		}
+		c.out = appendEmpty(c.out, typeOK, q.request)
+		return 0, nil
 	case typePush:
 		if err := c.pushed(q.body); err != nil {
 			return 0, err
@@ -137,6 +148,34 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 		return 0, err
 	}
 	return 0, broken("type %d is no request of protocol %d", q.kind, protocolVersion)
+}
+
+// lend puts a part of another request's answer into c.out.
+func (c *conn) lend(ctx context.Context, q *request) error {
+	p, err := decodeLend(q.body)
+	if err != nil {
+		return err
+	}
+	if len(p.get.indices) > maxBatch {
+		return argument("get %d samples: at most %d fit an answer", len(p.get.indices), maxBatch)
+	}
+	var loan *deliver.Loan
+	if p.kind == typeChunk {
+		loan, err = c.client.LendChunk(ctx, p.chunk.epoch, p.chunk.rank, p.chunk.batch, p.from)
+	} else {
+		loan, err = c.client.Lend(ctx, p.get.indices, p.from, p.get.at)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		c.out = appendEmpty(c.out, typeEnd, q.request)
+		return nil
+	case err != nil:
+		return err
+	case len(loan.Indices) > maxBatch:
+		return argument("lend %d samples: at most %d fit an answer", len(loan.Indices), maxBatch)
+	}
+	c.out = appendLoan(c.out, q.request, loan)
+	return nil
 }
 
 func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error) {

@@ -117,10 +117,10 @@ func dial(t testing.TB, path string) *client {
 }
 
 // attach connects and says HELLO.
-func attach(t testing.TB, s *Server, token string) *client {
+func attach(t testing.TB, s *Server, token string, features ...string) *client {
 	t.Helper()
 	c := dial(t, s.Path())
-	said, err := json.Marshal(hello{Protocol: protocolVersion, Client: "test", Token: token})
+	said, err := json.Marshal(hello{Protocol: protocolVersion, Client: "test", Token: token, Features: features})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,8 +258,14 @@ func (c *client) batch(f frame) batch {
 	if len(f.body) != batchHead+20*int(n) {
 		c.t.Fatalf("a BATCH of %d samples has %d bytes", n, len(f.body))
 	}
-	b := batch{lease: binary.LittleEndian.Uint64(f.body)}
-	r := body{b: f.body[batchHead:]}
+	return c.columns(binary.LittleEndian.Uint64(f.body), f.body[batchHead:], n)
+}
+
+// columns decodes what follows the head of a BATCH or LOAN.
+func (c *client) columns(lease uint64, columns []byte, n uint32) batch {
+	c.t.Helper()
+	b := batch{lease: lease}
+	r := body{b: columns}
 	offsets, lengths := r.column(2*uint64(n)), r.column(uint64(n))
 	b.indices = r.column(uint64(n))
 	for i := range lengths {

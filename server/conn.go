@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ type request struct {
 	frame
 	cancelled bool               // by a CANCEL
 	stop      context.CancelFunc // while it is being answered
+	copied    bool               // of a COPIED: the loan had lasted
 }
 
 func newConn(s *Server, c *net.UnixConn) *conn {
@@ -142,6 +144,9 @@ func (c *conn) welcome() error {
 		client.Disconnected()
 		return fmt.Errorf("answer HELLO of process %d: %w", pid, err)
 	}
+	if slices.Contains(said.Features, "lend") {
+		client.Copies()
+	}
 	c.client = client
 	c.s.opts.Logger.Debug("client attached", "pid", pid, "client", said.Client, "resumed", said.Token == info.Token)
 	return nil
@@ -177,6 +182,8 @@ func (c *conn) read() error {
 			err = c.cancel(f.body)
 		case typeReport:
 			err = c.report(f.body)
+		case typeCopied:
+			err = c.copied(&request{frame: f})
 		case typeBye:
 			c.mu.Lock()
 			c.bye = true
@@ -204,6 +211,16 @@ func (c *conn) enqueue(q *request) error {
 	c.bytes += len(q.body)
 	c.queue <- q // has room for all that may be open
 	return nil
+}
+
+// copied ends a loan as soon as that is said: a request that is being answered may wait for the memory. Only the answer has its turn.
+func (c *conn) copied(q *request) error {
+	loan, err := decodeCopied(q.body)
+	if err != nil {
+		return err
+	}
+	q.copied = c.client.Copied(loan)
+	return c.enqueue(q)
 }
 
 func (c *conn) release(body []byte) error {

@@ -20,6 +20,7 @@ func failureOf(err error) failure {
 		deny  *deniedError
 		wrong *deliver.ArgumentError
 		late  *deliver.TimeoutError
+		full  *deliver.RoomError
 		named interface{ SampleName() string } // source.SampleError: which sample it was
 	)
 	switch {
@@ -33,6 +34,10 @@ func failureOf(err error) failure {
 		f.Kind = "cancelled"
 	case errors.As(err, &wrong):
 		f.Kind = "argument"
+	case errors.As(err, &full):
+		f.Kind = "room"
+	case errors.Is(err, errLate):
+		f.Kind = "late"
 	case errors.As(err, &late):
 		f.Kind = "timeout"
 	case errors.As(err, &named):

@@ -18,6 +18,8 @@ func TestFailureOf(t *testing.T) {
 		{lost, "sample", "a/b.jpg"},
 		{fmt.Errorf("batch: %w", lost), "sample", "a/b.jpg"},
 		{&deliver.TimeoutError{For: "a disk"}, "timeout", ""},
+		{&deliver.RoomError{For: "room"}, "room", ""},
+		{errLate, "late", ""},
 		{&deliver.ArgumentError{Reason: "index 9"}, "argument", ""},
 		{deliver.ErrClosing, "closing", ""},
 		{context.Canceled, "cancelled", ""},

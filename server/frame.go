@@ -26,11 +26,12 @@ const (
 	headerBytes     = 12
 	maxFrame        = 16 << 20 // of what length counts: 8 + the body
 	maxHello        = 64 << 10
-	batchHead       = 16                              // of a BATCH body: lease, count, pinned
-	maxBatch        = (maxFrame - 8 - batchHead) / 20 // samples: 20 bytes in a BATCH's columns for each
-	maxPushed       = 64 << 20                        // indices in one order, over all its pieces
-	readStep        = 256 << 10                       // bytes allocated ahead of those that came
-	nowhere         = 0xffffffff                      // each of the three numbers of "no position"
+	batchHead       = 16                             // of a BATCH body: lease, count, pinned
+	loanHead        = 20                             // of a LOAN body: loan, count, next, total
+	maxBatch        = (maxFrame - 8 - loanHead) / 20 // samples: 20 bytes in a BATCH's columns for each
+	maxPushed       = 64 << 20                       // indices in one order, over all its pieces
+	readStep        = 256 << 10                      // bytes allocated ahead of those that came
+	nowhere         = 0xffffffff                     // each of the three numbers of "no position"
 )
 
 // Types of requests and answers.
@@ -46,6 +47,8 @@ const (
 	typeCancel  = 9
 	typeReport  = 10
 	typeParts   = 11
+	typeLend    = 12
+	typeCopied  = 13
 
 	typeJSON     = 129
 	typeBatch    = 130
@@ -53,6 +56,7 @@ const (
 	typeNamesAre = 132
 	typeOK       = 133
 	typePartsAre = 134
+	typeLoan     = 135
 	typeError    = 255
 )
 
@@ -122,6 +126,8 @@ type hello struct {
 	Protocol int    `json:"protocol"`
 	Client   string `json:"client"`
 	Token    string `json:"token"`
+	// Features are what the client understands beyond the first version.
+	Features []string `json:"features"`
 }
 
 // failure is the body of ERROR. Kind and message are frozen for all versions.
@@ -156,6 +162,18 @@ func appendBatch(b []byte, request uint32, batch *deliver.Batch) []byte {
 	b = binary.LittleEndian.AppendUint64(b, batch.Lease)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(batch.Indices)))
 	b = binary.LittleEndian.AppendUint32(b, pinned(batch))
+	return finish(appendColumns(b, batch), at)
+}
+
+func appendLoan(b []byte, request uint32, loan *deliver.Loan) []byte {
+	at := len(b)
+	b = begin(b, typeLoan, request)
+	b = binary.LittleEndian.AppendUint64(b, loan.Lease)
+	b = appendColumn(b, []uint32{uint32(len(loan.Indices)), uint32(loan.Next), uint32(loan.Total)})
+	return finish(appendColumns(b, loan.Batch), at)
+}
+
+func appendColumns(b []byte, batch *deliver.Batch) []byte {
 	for _, v := range batch.Offsets {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
@@ -164,7 +182,7 @@ func appendBatch(b []byte, request uint32, batch *deliver.Batch) []byte {
 	for _, v := range batch.Labels {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
-	return finish(b, at)
+	return b
 }
 
 // pinned is how much shared memory a batch's lease keeps from other use, in KiB rounded up.

@@ -67,10 +67,13 @@ func TestGoldenRequests(t *testing.T) {
 		"release":     {typeRelease, 0, func(b []byte) (any, error) { return decodeRelease(b) }, []uint64{1, 1<<63 - 1}},
 		"push": {typePush, 5, func(b []byte) (any, error) { return decodePush(b) },
 			pushRequest{epoch: 2, rank: 1, first: 0, more: true, batches: [][]uint32{{7, 8}, {}, {9}}, indices: 3}},
-		"names":  {typeNames, 7, func(b []byte) (any, error) { return decodeList(b, "NAMES") }, []uint32{5, 3}},
-		"parts":  {typeParts, 8, func(b []byte) (any, error) { return decodeList(b, "PARTS") }, []uint32{5, 3}},
-		"cancel": {typeCancel, 0, func(b []byte) (any, error) { return decodeList(b, "CANCEL") }, []uint32{2}},
-		"report": {typeReport, 0, func(b []byte) (any, error) { return decodeReport(b) }, engine.Report{Epoch: 3, Rank: 1, LoopWait: 0.5, Loop: 2.25, Decode: 1, Workers: 4}},
+		"lend-chunk": {typeLend, 9, func(b []byte) (any, error) { return decodeLend(b) }, lendRequest{kind: typeChunk, from: 64, chunk: chunkRequest{3, 1, 17}}},
+		"lend-get":   {typeLend, 10, func(b []byte) (any, error) { return decodeLend(b) }, lendRequest{kind: typeGet, from: 1, get: getRequest{&position, []uint32{5, 3}}}},
+		"copied":     {typeCopied, 11, func(b []byte) (any, error) { return decodeCopied(b) }, uint64(1<<63 + 7)},
+		"names":      {typeNames, 7, func(b []byte) (any, error) { return decodeList(b, "NAMES") }, []uint32{5, 3}},
+		"parts":      {typeParts, 8, func(b []byte) (any, error) { return decodeList(b, "PARTS") }, []uint32{5, 3}},
+		"cancel":     {typeCancel, 0, func(b []byte) (any, error) { return decodeList(b, "CANCEL") }, []uint32{2}},
+		"report":     {typeReport, 0, func(b []byte) (any, error) { return decodeReport(b) }, engine.Report{Epoch: 3, Rank: 1, LoopWait: 0.5, Loop: 2.25, Decode: 1, Workers: 4}},
 	}
 	frames := goldens(t)
 	for name, tt := range tests {
@@ -109,6 +112,7 @@ func TestGoldenAnswers(t *testing.T) {
 	got := map[string][]byte{
 		"json":      object,
 		"batch":     appendBatch(nil, 2, batch),
+		"loan":      appendLoan(nil, 9, &deliver.Loan{Batch: batch, Next: 66, Total: 256}),
 		"end":       appendEmpty(nil, typeEnd, 2),
 		"names-are": names,
 		"parts-are": parts,
@@ -278,6 +282,26 @@ func FuzzDecode(f *testing.F) {
 				for _, l := range leases {
 					again = binary.LittleEndian.AppendUint64(again, l)
 				}
+			}
+		case typeLend:
+			var q lendRequest
+			if q, err = decodeLend(got.body); err == nil {
+				u32(uint32(q.kind), uint32(q.from))
+				if q.kind == typeChunk {
+					u32(uint32(q.chunk.epoch), uint32(q.chunk.rank), uint32(q.chunk.batch))
+					break
+				}
+				at := &deliver.Position{Epoch: nowhere, Rank: nowhere, Batch: nowhere}
+				if q.get.at != nil {
+					at = q.get.at
+				}
+				u32(uint32(at.Epoch), uint32(at.Rank), uint32(at.Batch), uint32(len(q.get.indices)))
+				u32(q.get.indices...)
+			}
+		case typeCopied:
+			var loan uint64
+			if loan, err = decodeCopied(got.body); err == nil {
+				again = binary.LittleEndian.AppendUint64(again, loan)
 			}
 		case typeNames, typeCancel, typeParts:
 			var list []uint32

@@ -119,6 +119,43 @@ func decodePush(b []byte) (pushRequest, error) {
 	return q, nil
 }
 
+// lendRequest asks for the samples of a CHUNK or GET from a position on.
+type lendRequest struct {
+	kind  uint8
+	from  int
+	chunk chunkRequest
+	get   getRequest
+}
+
+func decodeLend(b []byte) (lendRequest, error) {
+	r := body{b: b}
+	kind, from := r.u32(), int(r.u32())
+	q := lendRequest{from: from}
+	var err error
+	switch {
+	case r.bad:
+		err = broken("LEND does not hold what it announces")
+	case kind == typeChunk:
+		q.kind = typeChunk
+		q.chunk, err = decodeChunk(r.b)
+	case kind == typeGet:
+		q.kind = typeGet
+		q.get, err = decodeGet(r.b)
+	default:
+		err = broken("LEND for a request of type %d: it is for CHUNK and GET", kind)
+	}
+	return q, err
+}
+
+func decodeCopied(b []byte) (uint64, error) {
+	r := body{b: b}
+	half := r.column(2)
+	if err := r.end("COPIED"); err != nil {
+		return 0, err
+	}
+	return uint64(half[0]) | uint64(half[1])<<32, nil
+}
+
 // mostSeconds is more than a report can be about.
 const mostSeconds = 1e7
 
