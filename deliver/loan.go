@@ -76,7 +76,7 @@ func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*
 	}
 	defer leave()
 	at := Position{epoch, rank, batch}
-	indices, err := c.d.Window.Chunk(at)
+	indices, err := c.d.Window.Chunk(c.Token, at)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ from .errors import ArgumentError, Error, ProtocolError
 from .link import Link, expect
 from .orders import column, numbers, pieces
 from .replay import Options, Replay
-from .session import Ticket
+from .session import LoanOver, NoRoom, Session, Ticket
 
 if TYPE_CHECKING:
     from .embedded import Home
@@ -152,17 +152,22 @@ class Job:
                 if forks != self._link.forks:
                     raise Error("this iterator belongs to the parent process: begin a new one here with job.epoch()")
                 asked, coming = coming or ask(number), None
+                copies: list[Any] = []
                 if asked is not None:
                     ticket, wanted = asked
-                    kind, body = self._link.finish(ticket)
-                if asked is None or kind == protocol.A_END:
+                    try:
+                        kind, body = self._link.finish(ticket)
+                    except NoRoom:
+                        kind, body = protocol.A_BATCH, b""
+                        copies.append(self._copied(ticket, wanted))
+                if asked is None or kind == protocol.A_END or copies == [None]:
                     self._forget(epoch + 1, rank)
                     return
                 self._forget(epoch, rank)
                 coming = ask(number + 1)
                 if coming is not None:
                     self._link.early(coming[0])
-                yield self._batch(ticket, kind, body, wanted)  # no name is bound to it, so that only the caller holds it
+                yield copies.pop() if copies else self._batch(ticket, kind, body, wanted)  # no name is bound to it, so that only the caller holds it
         finally:
             if coming is not None and coming[0].session is not None:
                 coming[0].session.drop(coming[0])
@@ -198,7 +203,13 @@ class Job:
             raise ArgumentError(f"get {len(wanted)} indices: at most {protocol.MAX_BATCH} at once")
         where = (protocol.NOWHERE,) * 3 if at is None else numbers(*at)
         ticket = Ticket(protocol.GET, protocol.get(wanted.tobytes(), where), f"{len(wanted)} samples by index")
-        kind, body = self._link.finish(ticket)
+        try:
+            kind, body = self._link.finish(ticket)
+        except NoRoom:
+            copy = self._copied(ticket, wanted)
+            if copy is None:
+                raise ProtocolError(f"{ticket.what}: the server's answer is an epoch's end") from None
+            return copy
         return self._batch(ticket, kind, body, wanted)
 
     def _push_replayed(self, epoch: int, rank: int) -> None:
@@ -220,22 +231,63 @@ class Job:
         if kind != protocol.A_BATCH:
             raise ProtocolError(f"{ticket.what}: the server's answer has type {kind}")
         columns = protocol.read_batch(body, session.memory.size, session.info.samples)
-        if wanted is not None and columns.indices != memoryview(wanted) and not (session.info.on_error == "skip" and _is_part(columns.indices, wanted)):
-            raise ProtocolError(f"{ticket.what}: the server answered with other indices")
+        _check(ticket, columns, wanted)
         split = self._parts if session.info.parts else None
         view = session.take(columns)
         if view is not None:
             return Batch(columns, Samples(view, columns, session), self._names, split)
-        if not self._warned:
-            self._warned = True
-            _log.warning(
-                "batches that are kept hold more than the %d bytes of shared memory this process may: further ones are copied", session.info.credit_bytes
-            )
+        self._warn(f"batches that are kept hold more than the {session.info.credit_bytes} bytes of shared memory this process may: further ones are copied")
         try:
-            copies = [session.memory.copy(offset, length) for offset, length in zip(columns.offsets, columns.lengths)]
+            copies = session.copies(columns)
         finally:
             session.end(columns.lease)
         return Batch(columns, copies, self._names, split)
+
+    def _copied(self, ticket: Ticket, wanted: array[int] | None = None) -> Batch | None:
+        """A request's samples as private copies, where leases leave no room for them: the server lends them in parts, each for a moment. None at an
+        epoch's end."""
+        self._warn("batches that are kept, here or in other processes, hold the server's shared memory: batches that it has no room for are copied")
+        deadline = self._link.deadline()
+        copies: list[memoryview] = []
+        lengths: list[int] = []
+        indices, labels = array("I"), array("i")
+        after, total = 0, -1
+        while after != total:
+            part = Ticket(protocol.LEND, protocol.lend(ticket.kind, after, ticket.body), ticket.what)
+            kind, body = self._link.finish(part, deadline)
+            session = part.session
+            assert session is not None
+            if kind == protocol.A_END:
+                return None
+            expect(part, kind, protocol.A_LOAN)
+            columns, end, all = protocol.read_loan(body, after, session.memory.size, session.info.samples)
+            if total not in (-1, all) or (end - after != len(columns.lengths) and session.info.on_error != "skip"):
+                raise ProtocolError(f"{ticket.what}: the server lent {len(columns.lengths)} samples from {after} to {end} of {all}, of {total} before")
+            views = session.copies(columns)
+            if not self._confirmed(part, columns, deadline):
+                continue
+            copies += views
+            lengths += columns.lengths
+            indices.frombytes(columns.indices.tobytes())
+            labels.frombytes(columns.labels.tobytes())
+            after, total = end, all
+        columns = protocol.Columns(0, 0, (), tuple(lengths), memoryview(indices), memoryview(labels))
+        _check(ticket, columns, wanted, session)
+        return Batch(columns, copies, self._names, self._parts if session.info.parts else None)
+
+    def _confirmed(self, part: Ticket, columns: protocol.Columns, deadline: float) -> bool:
+        """Whether a loan had lasted until its bytes were copied. Another run of the server knows nothing of it."""
+        done = Ticket(protocol.COPIED, protocol.copied(columns.lease), part.what)
+        try:
+            expect(done, self._link.finish(done, deadline)[0], protocol.A_OK)
+        except LoanOver:
+            return False
+        return done.session is part.session
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(text)
 
     def names(self, indices: Iterable[int]) -> list[str]:
         """The samples' names: paths below the source. Bytes that are not UTF-8 come as surrogates (os.fsencode gives them back)."""
@@ -306,6 +358,14 @@ class Job:
         for orders, done in ((self._link.pushed, epoch), (self._link.orders, epoch - 1)):
             for key in [key for key in orders if key[1] == rank and key[0] < done]:
                 orders.pop(key, None)
+
+
+def _check(ticket: Ticket, columns: protocol.Columns, wanted: array[int] | None, session: Session | None = None) -> None:
+    """That the server answered what was asked; one that skips may leave some out."""
+    session = session or ticket.session
+    assert session is not None
+    if wanted is not None and columns.indices != memoryview(wanted) and not (session.info.on_error == "skip" and _is_part(columns.indices, wanted)):
+        raise ProtocolError(f"{ticket.what}: the server answered with other indices")
 
 
 def _is_part(got: memoryview, wanted: array[int]) -> bool:

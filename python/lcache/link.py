@@ -79,9 +79,9 @@ class Link:
         if session is not None and session.usable and not self.closed:
             session.tell(kind, body)
 
-    def finish(self, ticket: Ticket) -> tuple[int, bytes]:
+    def finish(self, ticket: Ticket, deadline: float | None = None) -> tuple[int, bytes]:
         """The answer. Sends the request if it was not, and again after a broken connection: every request may be repeated."""
-        deadline, pause = self.deadline(), 0.0
+        deadline, pause = self.deadline() if deadline is None else deadline, 0.0
         try:
             while True:
                 try:

@@ -16,12 +16,12 @@ from .errors import ProtocolError
 VERSION = 1
 MAX_FRAME = 16 << 20  # of what the length field counts
 
-HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL, REPORT, PARTS = range(1, 12)
-A_JSON, A_BATCH, A_END, A_NAMES, A_OK, A_PARTS = range(129, 135)
+HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL, REPORT, PARTS, LEND, COPIED = range(1, 14)
+A_JSON, A_BATCH, A_END, A_NAMES, A_OK, A_PARTS, A_LOAN = range(129, 136)
 A_ERROR = 255
 
 NOWHERE = 0xFFFFFFFF  # each of the three numbers of "no position"
-MAX_BATCH = (MAX_FRAME - 8 - 16) // 20  # samples: the answer's columns have 20 bytes for each
+MAX_BATCH = (MAX_FRAME - 8 - 20) // 20  # samples: the answer's columns have 20 bytes for each
 PUSH_PIECE = 1 << 20  # indices or batches in one PUSH frame; a third of what fits
 
 HEADER = struct.Struct("<IBBHI")  # length, version, type, flags, request
@@ -30,6 +30,8 @@ _THREE = struct.Struct("<III")
 _FOUR = struct.Struct("<IIII")
 _FIVE = struct.Struct("<IIIII")
 _BATCH = struct.Struct("<QII")
+_LOAN = struct.Struct("<QIII")
+_U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
 
 
@@ -50,7 +52,7 @@ def frame(kind: int, request: int, body: bytes = b"") -> bytes:
 
 
 def hello(client: str, token: str | None) -> bytes:
-    said: dict[str, Any] = {"protocol": VERSION, "client": client}
+    said: dict[str, Any] = {"protocol": VERSION, "client": client, "features": ["lend"]}
     if token:
         said["token"] = token
     return json.dumps(said).encode()
@@ -82,6 +84,15 @@ def names(indices: bytes) -> bytes:
 
 
 parts = names  # the same body
+
+
+def lend(kind: int, first: int, body: bytes) -> bytes:
+    """For the samples of a CHUNK or GET of that body, from position first on."""
+    return _TWO.pack(kind, first) + body
+
+
+def copied(loan: int) -> bytes:
+    return _U64.pack(loan)
 
 
 def report(said: dict[str, float]) -> bytes:
@@ -127,13 +138,28 @@ def read_batch(body: bytes, memory_bytes: int, samples: int) -> Columns:
     if len(body) < _BATCH.size:
         raise ProtocolError(f"batch answer of {len(body)} bytes is shorter than its head")
     lease, count, kib = _BATCH.unpack_from(body)
-    if len(body) != _BATCH.size + 20 * count:
+    return _columns(body, _BATCH.size, lease, count, kib << 10, memory_bytes, samples)
+
+
+def read_loan(body: bytes, first: int, memory_bytes: int, samples: int) -> tuple[Columns, int, int]:
+    """The columns of a LOAN from position first of a request on, the position after it, and how many samples were asked for."""
+    if len(body) < _LOAN.size:
+        raise ProtocolError(f"loan answer of {len(body)} bytes is shorter than its head")
+    loan, count, after, total = _LOAN.unpack_from(body)
+    if not first + min(count, 1) <= after <= total <= MAX_BATCH or count > after - first or after == first < total:
+        raise ProtocolError(f"loan answer of {count} samples goes from position {first} to {after} of {total}")
+    return _columns(body, _LOAN.size, loan, count, 0, memory_bytes, samples), after, total
+
+
+def _columns(body: bytes, at: int, lease: int, count: int, pinned: int, memory_bytes: int, samples: int) -> Columns:
+    """The columns that begin at `at`."""
+    if len(body) != at + 20 * count:
         raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples")
     # Offsets and lengths are read more than once and by us: a tuple is the fastest to make and to read. The other two are the caller's.
-    offsets = struct.unpack_from(f"<{count}Q", body, _BATCH.size)
-    lengths = struct.unpack_from(f"<{count}I", body, _BATCH.size + 8 * count)
-    view = memoryview(body)[_BATCH.size + 12 * count :]
-    columns = Columns(lease, max(kib << 10, sum(lengths)), offsets, lengths, view[: 4 * count].cast("I"), view[4 * count :].cast("i"))
+    offsets = struct.unpack_from(f"<{count}Q", body, at)
+    lengths = struct.unpack_from(f"<{count}I", body, at + 8 * count)
+    view = memoryview(body)[at + 12 * count :]
+    columns = Columns(lease, max(pinned, sum(lengths)), offsets, lengths, view[: 4 * count].cast("I"), view[4 * count :].cast("i"))
     if count:
         # Python's integers don't wrap, so a sum beyond 2^64 is found too. The first test is the cheaper one and nearly always enough.
         if max(offsets) + max(lengths) > memory_bytes:

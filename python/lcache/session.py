@@ -31,6 +31,14 @@ class Late(Exception):
     """A wait reached its deadline. Internal: the caller knows what it waited for."""
 
 
+class NoRoom(TimeoutError):
+    """Leases leave no room for the request's samples, but the server lends them in parts. Internal: the caller copies them."""
+
+
+class LoanOver(Error):
+    """The server needed the memory before its bytes were copied. Internal: the caller asks for them again."""
+
+
 class Ticket:
     """A request, so that it can be sent again over another connection; `what` is for messages."""
 
@@ -172,6 +180,16 @@ class Session:
         finally:
             self._settle()
 
+    def copies(self, columns: protocol.Columns) -> list[memoryview]:
+        """Private copies of the samples. Under the lock, so that another thread's close() does not unmap them meanwhile."""
+        try:
+            with self._lock:
+                if self._over:
+                    raise Error("the job is closed")
+                return [self.memory.copy(offset, length) for offset, length in zip(columns.offsets, columns.lengths)]
+        finally:
+            self._settle()
+
     def end(self, lease: int, size: int | None = None) -> None:
         """Ends a lease; safe in finalizers."""
         if not self.foreign:
@@ -290,5 +308,5 @@ def error_of(body: bytes, what: str) -> Exception:
         return SampleError(text, sample, message)
     if kind == "closing":
         return Broken(text)
-    kinds = {"timeout": TimeoutError, "argument": ArgumentError, "protocol": ProtocolError, "denied": ConnectionError}
+    kinds = {"timeout": TimeoutError, "argument": ArgumentError, "protocol": ProtocolError, "denied": ConnectionError, "room": NoRoom, "late": LoanOver}
     return kinds.get(kind, Error)(text)

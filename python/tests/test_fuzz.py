@@ -91,6 +91,27 @@ def batch(rng):
     return p.A_BATCH, body, read, (lease, max(kib << 10, sum(lengths)), offsets, lengths, indices, labels)
 
 
+def loan(rng):
+    _, columns, _, (_, _, *want) = batch(rng)
+    n = len(want[0])
+    first, number = rng.randrange(100), rng.randrange(1 << 64)
+    after = first + max(n, 1)
+    total = after + rng.randrange(100)
+
+    def read(body):
+        c, end, all = p.read_loan(body, first, MEMORY, SAMPLES)
+        assert len(c.offsets) == len(c.lengths) == len(c.indices) == len(c.labels) == (len(body) - 20) // 20
+        assert all_within(c) and first <= end <= all <= p.MAX_BATCH and len(c.lengths) <= end - first and (end > first or end == all)
+        return c.lease, end, all, list(c.offsets), list(c.lengths), list(c.indices), list(c.labels)
+
+    return p.A_LOAN, struct.pack("<QIII", number, n, after, total) + columns[16:], read, (number, after, total, *want)
+
+
+def all_within(columns):
+    inside = all(offset + length <= MEMORY for offset, length in zip(columns.offsets, columns.lengths))
+    return inside and all(index < SAMPLES for index in columns.indices)
+
+
 def names(rng):
     said = [word(rng) for _ in range(rng.randrange(1, 9))]
     asked = len(said) + rng.randrange(3)
@@ -153,7 +174,7 @@ def error(rng):
     return p.A_ERROR, json.dumps(said).encode(), read, (kind, said["message"], said.get("sample"))
 
 
-ANSWERS = (batch, names, parts, hello, error)
+ANSWERS = (batch, loan, names, parts, hello, error)
 
 
 def test_decoder():

@@ -38,6 +38,9 @@ def test_requests(frames):
         "status": p.frame(p.STATUS, 6),
         "names": p.frame(p.NAMES, 7, p.names(u32(5, 3))),
         "parts": p.frame(p.PARTS, 8, p.parts(u32(5, 3))),
+        "lend-chunk": p.frame(p.LEND, 9, p.lend(p.CHUNK, 64, p.chunk(3, 1, 17))),
+        "lend-get": p.frame(p.LEND, 10, p.lend(p.GET, 1, p.get(u32(5, 3), (3, 1, 17)))),
+        "copied": p.frame(p.COPIED, 11, p.copied((1 << 63) + 7)),
         "bye": p.frame(p.BYE, 0),
         "cancel": p.frame(p.CANCEL, 0, p.cancel([2])),
         "report": p.frame(p.REPORT, 0, p.report(dict(epoch=3, rank=1, loop_wait_seconds=0.5, loop_seconds=2.25, decode_seconds=1.0, workers=4))),
@@ -59,6 +62,9 @@ def test_answers(frames):
     assert columns.pinned == 1024
     assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
     assert p.read_lease(body(frames["batch"], p.A_BATCH, 2)) == columns.lease
+    columns, after, total = p.read_loan(body(frames["loan"], p.A_LOAN, 9), 64, 1 << 32, 10)
+    assert (columns.lease, after, total) == ((1 << 63) + 7, 66, 256)
+    assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
     assert body(frames["end"], p.A_END, 2) == body(frames["ok"], p.A_OK, 5) == b""
     assert p.read_names(body(frames["names-are"], p.A_NAMES, 7), 2) == ["a", "\udcff/b"]
     assert p.read_parts(body(frames["parts-are"], p.A_PARTS, 8), [4, 9]) == [[("jpg", 0, 3), ("x", 3, 4)], [("", 0, 9)]]
@@ -73,6 +79,7 @@ def test_batch_is_held_to_its_limits(frames, memory, samples):
 
 def test_every_truncation_is_refused(frames):
     readers = {
+        "loan": lambda b: protocol.read_loan(b, 64, 1 << 40, 100),
         "batch": lambda b: protocol.read_batch(b, 1 << 40, 100),
         "names-are": lambda b: protocol.read_names(b, 2),
         "parts-are": lambda b: protocol.read_parts(b, [4, 9]),
