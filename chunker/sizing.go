@@ -153,10 +153,10 @@ func (f Facts) sum(z *Sizing, roomy bool) {
 		z.Slots = max(2+int((z.Credit+z.Slot/2)/z.Slot), least)
 	}
 	// Whatever clients hold may have come by index, where each sample takes its pages whole and one more at each end; one request of
-	// each rank must fit beside it.
+	// each rank must fit beside it, and the spare part that no lease may take.
 	request := f.Batch + uint64(f.BatchSamples)*12<<10
-	z.Side = max(min(bigSide, max(8<<20, f.Kept/8)), z.Credit+uint64(max(f.Ranks, 1))*request)
 	z.Spare = max(leastSpare, f.Largest+8<<10)
+	z.Side = max(min(bigSide, max(8<<20, f.Kept/8)), z.Credit+uint64(max(f.Ranks, 1))*request+z.Spare) - z.Spare
 	z.Scratch = f.scratch(z.Block)
 	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Spare + z.Miss + z.Scratch + f.unpacking(z.Block) + uint64(bytesEach*float64(f.Samples))
 }

@@ -226,10 +226,12 @@ func checkSizing(t *testing.T, seed uint64, f chunker.Facts, z chunker.Sizing) {
 		bad("memory over its limit")
 	case z.Slots < least:
 		bad("too few slots")
-	case z.Memory < uint64(z.Slots)*z.Slot+uint64(2*z.Segments)*z.Block+z.Side+z.Miss:
+	case z.Memory < uint64(z.Slots)*z.Slot+uint64(2*z.Segments)*z.Block+z.Side+z.Spare+z.Miss:
 		bad("memory does not cover its terms")
 	case z.Segment < f.Largest || z.Segment%z.Block != 0 || z.Slot < z.Segment+z.Block:
 		bad("a segment that does not hold the largest sample in whole blocks")
+	case z.Spare < f.Largest+8190 || z.Side < z.Credit+f.Batch:
+		bad("no room for the largest sample beside what clients hold")
 	case z.Block < 128<<10 || z.Block > mib || z.Block&(z.Block-1) != 0 || f.Block != 0 && z.Block != f.Block:
 		bad("a block out of range")
 	case f.Budget > 0 && z.Arena+f.Metadata > f.Budget || z.Arena+f.Metadata > z.Budget:
