@@ -4,6 +4,26 @@
 // A Client is one session of one process. What it was given it holds by leases, which end by Release or with the process, never
 // with a connection alone. The Window, which the engine supplies, says what an epoch's chunks are and what is on its way; deliver
 // itself knows nothing of Logfiles or of the order in which they are read. All methods may be called concurrently.
+//
+// # What waits for what
+//
+// Leases may hold all slots, all of the ring and all side memory, for as long as processes live. The pass and what reads ahead wait for
+// that; a request waits for it until its patience is over, and then its samples are lent in parts. What else is waited for has an order: a
+// goroutine that holds one thing waits only for things further down, so that no circle can close.
+//
+//  1. The window: what the pass or a reader brings. A request that waits for it holds nothing.
+//  2. A slot, for the pass; a piece of the ring, for what reads ahead.
+//  3. Tokens of the pass for blocks on their way, and scratch memory for stored bytes, which one load at a time takes.
+//  4. Side memory: all that a request needs, in one piece and in the order of arrival; or the spare part, in the order of arrival, which
+//     comes back by itself. The pass takes side memory that is free, else the spare part. Nobody waits for a second piece: where the disk
+//     still owns the first one, the request gives back all and begins again.
+//  5. A turn to read the log, or one of the reads of the source.
+//  6. Memory for stored bytes that are unpacked into side memory or the ring.
+//  7. Write buffers of the log and places of its arena. The tokens of 3 bound how many places are taken before the oldest is given back.
+//  8. The disk and the source, each read and append with a deadline.
+//
+// Mutexes are not held while any of these is waited for, with three exceptions, each about something on its way into the log: the loads' turn
+// at scratch memory, the pass's buffer for large samples, and a segment's lock. What their holders wait for is further down.
 package deliver
 
 import (

@@ -19,7 +19,6 @@ import (
 	"lcache/staging"
 )
 
-
 // copied asks for a request's loans until it has all, as a client does that was told that there is no room.
 func (b *bed) copied(c *deliver.Client, indices ...sample.Index) error {
 	var got []sample.Index

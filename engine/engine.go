@@ -49,6 +49,7 @@ type Options struct {
 	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration
 	LateEpoch                                                            time.Duration                     // rule 1's 10 s
 	Source                                                               func(source.Source) source.Source // what to read from instead
+	Side                                                                 int                               // bytes of side memory instead of the formula's
 }
 
 // An Engine serves one cache.
@@ -146,7 +147,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 	var err error
 	z := e.sizing
 	e.staging, err = staging.New(staging.Options{Samples: e.manifest.Len(), Align: e.format.Align, Slots: z.Slots,
-		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: int(z.Side), SpareBytes: int(z.Spare)})
+		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(e.opts.Side, int(z.Side)), SpareBytes: int(z.Spare)})
 	if err != nil {
 		return err
 	}

@@ -250,7 +250,7 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 	if r == nil {
 		return nil
 	}
-	if d.InWindow == d.Samples {
+	if d.InWindow == d.Samples && !d.Part {
 		r.hungry = false
 		r.late = r.late && (e.cur == nil || at.Epoch != e.cur.epoch)
 	}
