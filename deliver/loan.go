@@ -43,11 +43,16 @@ func (c *Client) Copies() {
 	c.d.mu.Unlock()
 }
 
-// room waits for side memory that is to be leased: a client that copies waits only as long as patience lasts.
+// room waits for side memory that is to be leased. A client that copies waits for other requests to end for a third of its time at most, and
+// for leases only about as long as copying takes.
 func (c *Client) room(ctx context.Context, need int64) (*staging.Extent, error) {
 	d := c.d
+	if x, ok := d.Fetcher.TryRoom(need); ok {
+		c.setCramped(false)
+		return x, nil
+	}
 	d.mu.Lock()
-	copies, patience := c.copies, d.Patience
+	copies, patience := c.copies, d.Patience/8
 	if c.cramped {
 		patience = 0
 	}
@@ -55,17 +60,49 @@ func (c *Client) room(ctx context.Context, need int64) (*staging.Extent, error) 
 	if !copies {
 		return d.Fetcher.Room(ctx, need)
 	}
-	soon, cancel := context.WithTimeout(ctx, patience)
+	soon, cancel := context.WithTimeout(ctx, d.Timeout/3)
 	defer cancel()
+	go func() {
+		for look := time.NewTimer(patience); ; look.Reset(d.Patience / 8) {
+			select {
+			case <-look.C:
+				if !d.leavesRoom(need) {
+					cancel()
+				}
+			case <-soon.Done():
+				look.Stop()
+				return
+			}
+		}
+	}()
 	x, err := d.Fetcher.Room(soon, need)
 	full := errors.Is(err, fetch.ErrNoRoom)
-	d.mu.Lock()
-	c.cramped = full
-	d.mu.Unlock()
+	c.setCramped(full)
 	if full && ctx.Err() == nil {
-		return nil, &RoomError{fmt.Sprintf("%v; %s", err, d.holder())}
+		return nil, &RoomError{fmt.Sprintf("%d bytes of side memory are needed; %s", need, d.holder())}
 	}
 	return x, err
+}
+
+func (c *Client) setCramped(yes bool) {
+	c.d.mu.Lock()
+	c.cramped = yes
+	c.d.mu.Unlock()
+}
+
+// leavesRoom reports whether leases leave so much side memory in one piece.
+func (d *Deliver) leavesRoom(need int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var holds []*staging.Hold
+	for _, c := range d.clients {
+		for _, l := range c.leases {
+			if l.side > 0 {
+				holds = append(holds, &l.hold)
+			}
+		}
+	}
+	return d.Staging.LeavesRoom(holds, need)
 }
 
 // LendChunk is Lend for a chunk of an epoch; io.EOF means that the rank has no such batch.

@@ -306,3 +306,48 @@ func TestLogHangsWhereRoomIsScarce(t *testing.T) {
 	releaseAll(c)
 	b.untilFree()
 }
+
+// Other requests give their room back soon: a client that copies waits for them longer than for leases, and is given a lease.
+func TestRequestsAreWaitedFor(t *testing.T) {
+	b := newBed(t, deliver.Options{Patience: time.Millisecond})
+	c, holder := b.attach(os.Getpid()), b.attach(os.Getpid())
+	c.Copies()
+	lease := b.get(holder, 5) // it leaves room for what is asked for, as soon as the other is gone
+	x, ok := b.Staging.Alloc(staging.Side, 0, 1<<17-8192)
+	if !ok {
+		t.Fatal("no room to begin with")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.get(c, 7, 7)
+	}()
+	time.Sleep(soon) // many times its patience with leases
+	b.Staging.Drop(x)
+	<-done
+	holder.Release(lease.Lease)
+	releaseAll(c)
+	b.untilFree()
+}
+
+// Leases may leave room enough, but not in one piece: that is not waited for.
+func TestLeasesLieInTheWay(t *testing.T) {
+	b := newBed(t, deliver.Options{Patience: time.Millisecond})
+	c, holder := b.attach(os.Getpid()), b.attach(os.Getpid())
+	c.Copies()
+	b.fill(holder)
+	for n := uint64(1); n <= 16; n += 2 {
+		holder.Release(n)
+	}
+	var full *deliver.RoomError
+	if _, err := c.Get(t.Context(), []sample.Index{7}, nil); !errors.As(err, &full) {
+		t.Errorf("half of the room is free, in pieces that are too small: %v", err)
+	}
+	if err := b.copied(c, 7); err != nil {
+		t.Error(err)
+	}
+	b.get(c, 5)
+	releaseAll(holder)
+	releaseAll(c)
+	b.untilFree()
+}

@@ -59,6 +59,16 @@ func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error)
 	return x, err
 }
 
+// TryRoom is Room for a caller that does not wait: it passes nobody who does.
+func (f *Fetcher) TryRoom(need int64) (*staging.Extent, bool) {
+	turn := f.turns[staging.Side]
+	if !turn.TryAcquire(1) {
+		return nil, false
+	}
+	defer turn.Release(1)
+	return f.Staging.Alloc(staging.Side, sample.None, int(need))
+}
+
 // SpareRoom waits for the spare part of side memory. No client holds it for long, so every caller gets it, in the order in which they came.
 func (f *Fetcher) SpareRoom(ctx context.Context) (*staging.Extent, error) {
 	x, err := f.inTurn(ctx, staging.Spare, f.Staging.SpareBytes())
@@ -93,12 +103,8 @@ func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*stag
 // oneRoom is Room for a caller that others may wait for, like the pass: for one sample, without waiting for clients to give back what they
 // hold.
 func (f *Fetcher) oneRoom(ctx context.Context, n int64) (*staging.Extent, error) {
-	if turn := f.turns[staging.Side]; turn.TryAcquire(1) {
-		x, ok := f.Staging.Alloc(staging.Side, sample.None, int(n))
-		turn.Release(1)
-		if ok {
-			return x, nil
-		}
+	if x, ok := f.TryRoom(n); ok {
+		return x, nil
 	}
 	if n > f.Staging.SpareBytes() {
 		return f.Room(ctx, n)

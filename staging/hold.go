@@ -1,6 +1,8 @@
 package staging
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 
 	"lcache/sample"
@@ -31,6 +33,28 @@ func (s *Staging) SideBytesOf(h *Hold) (n int64) {
 		}
 	}
 	return n
+}
+
+// LeavesRoom reports whether n bytes of side memory would lie free in one piece, if nothing else than these Holds kept some of it.
+func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
+	var taken []span
+	for _, h := range holds {
+		for _, x := range h.extents {
+			if x.pool == s.pools[Side] {
+				taken = append(taken, span{x.base, uint64(len(x.Buf))})
+			}
+		}
+	}
+	slices.SortFunc(taken, func(a, b span) int { return cmp.Compare(a.off, b.off) })
+	at := uint64(s.opts.Slots*s.opts.SlotBytes + s.opts.MissBytes)
+	taken = append(taken, span{off: at + uint64(s.opts.SideBytes)})
+	for _, t := range taken {
+		if t.off >= at+uint64(n) {
+			return true
+		}
+		at = t.off + t.size
+	}
+	return false
 }
 
 // An Address is where a sample lies: its offset in the shared memory, and whether the source had to be asked.

@@ -43,7 +43,7 @@ def test_readers_beside_a_job(serve, pictures):
                 cache.check(job.get(indices), indices)
                 answered(began)
 
-    together((worker, 0), (worker, 1), *((stranger, k) for k in range(6)))
+    together((worker, 0), (worker, 1), *((stranger, k) for k in range(8)))
     assert cache.job()["divergences"] == 0
 
 
