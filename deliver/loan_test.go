@@ -252,7 +252,7 @@ func TestLoansOfAChunk(t *testing.T) {
 	}
 }
 
-// Who waits for room is told who holds it, or that no process does.
+// A request that found no room in time says which process holds it, or that none does.
 func TestWhoHoldsTheRoom(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 5 * soon})
 	c := b.attach(os.Getpid())

@@ -59,7 +59,7 @@ func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error)
 	return x, err
 }
 
-// TryRoom is Room for a caller that does not wait: it passes nobody who does.
+// TryRoom is Room for a caller that does not wait. It passes no caller that waits.
 func (f *Fetcher) TryRoom(need int64) (*staging.Extent, bool) {
 	turn := f.turns[staging.Side]
 	if !turn.TryAcquire(1) {
