@@ -7,6 +7,7 @@ package offheap
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,12 @@ import (
 type Number interface {
 	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64
 }
+
+// mapped is what Make gave and Free has not taken back, in bytes.
+var mapped atomic.Int64
+
+// Mapped is how many bytes of all arrays are not freed yet. Tests compare it before and after: an owner that ends gives everything back.
+func Mapped() int64 { return mapped.Load() }
 
 // Make returns n zeroed numbers outside the Go heap. Pages are taken from the system when they are first written.
 func Make[T Number](n int) ([]T, error) {
@@ -28,6 +35,7 @@ func Make[T Number](n int) ([]T, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of memory: %w", bytes, err)
 	}
+	mapped.Add(int64(bytes))
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n), nil
 }
 
@@ -39,5 +47,7 @@ func Free[T Number](s []T) {
 	s = s[:cap(s)]
 	bytes := len(s) * int(unsafe.Sizeof(s[0]))
 	// x/sys keeps a table of what it mapped, keyed by the slice's last byte; the same bytes are the key here.
-	_ = unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), bytes))
+	if unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), bytes)) == nil {
+		mapped.Add(-int64(bytes))
+	}
 }

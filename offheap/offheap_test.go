@@ -29,8 +29,32 @@ func TestMakeFree(t *testing.T) {
 	Free[uint64](nil)
 }
 
-// mapped is the process's virtual memory in pages.
-func mapped(t *testing.T) int {
+// Mapped counts every array until it is freed, also by a part of it that begins where it does.
+func TestMapped(t *testing.T) {
+	before := Mapped()
+	a, err := Make[uint32](1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Make[byte](7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := Mapped() - before; n != 4007 {
+		t.Errorf("%d bytes are mapped, want 4007", n)
+	}
+	Free(a[:3])
+	if n := Mapped() - before; n != 7 {
+		t.Errorf("%d bytes are mapped after the first is freed, want 7", n)
+	}
+	Free(b)
+	if n := Mapped() - before; n != 0 {
+		t.Errorf("%d bytes are mapped after both are freed", n)
+	}
+}
+
+// pages is the process's virtual memory in pages.
+func pages(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -48,7 +72,7 @@ func TestMemoryIsOutsideTheHeapAndComesBack(t *testing.T) {
 	const n = 64 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	pages := mapped(t)
+	had := pages(t)
 	s, err := Make[uint64](n)
 	if err != nil {
 		t.Fatal(err)
@@ -57,12 +81,12 @@ func TestMemoryIsOutsideTheHeapAndComesBack(t *testing.T) {
 	if grown := after.HeapAlloc - before.HeapAlloc; after.HeapAlloc > before.HeapAlloc && grown > 1<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
-	grown := (mapped(t) - pages) * os.Getpagesize()
+	grown := (pages(t) - had) * os.Getpagesize()
 	if grown < n*8 {
 		t.Errorf("%d bytes were mapped for %d", grown, n*8)
 	}
 	Free(s[:0])
-	if left := (mapped(t) - pages) * os.Getpagesize(); left > n*8/2 {
+	if left := (pages(t) - had) * os.Getpagesize(); left > n*8/2 {
 		t.Errorf("%d bytes are still mapped", left)
 	}
 }
