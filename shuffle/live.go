@@ -1,5 +1,7 @@
 package shuffle
 
+import "sync/atomic"
+
 // stream is a live object of the framework (a sampler, a loader, a generator) that stands before its next
 // epoch and carries its state from one to the next.
 type stream interface {
@@ -18,6 +20,8 @@ type live struct {
 	last  stream // before epoch at-1; nil: none
 	ahead stream // before epoch at; nil: none
 	at    int
+
+	stopped *atomic.Bool // the replay's; nil: never
 }
 
 func (l *live) order(epoch int, dst []uint32) ([]uint32, error) {
@@ -29,6 +33,10 @@ func (l *live) order(epoch int, dst []uint32) ([]uint32, error) {
 		l.ahead, l.at = l.first.clone(), 0
 	}
 	for ; l.at < epoch; l.at++ {
+		if l.stopped != nil && l.stopped.Load() {
+			l.ahead, l.last = nil, nil
+			return dst, errStopped
+		}
 		l.ahead.skip()
 	}
 	l.last = l.ahead.clone()

@@ -1,6 +1,9 @@
 package shuffle
 
-import "math/bits"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // words is a generator of 32-bit words that can be looked at before they are drawn, so that a loop over many
 // of them needs no call for each.
@@ -139,6 +142,8 @@ type cumulative struct {
 	w  words
 	x  []uint32 // the order of epoch at-1
 	at int
+
+	stopped *atomic.Bool // the replay's; nil: never
 }
 
 func (c *cumulative) order(epoch int, dst []uint32) ([]uint32, error) {
@@ -147,6 +152,9 @@ func (c *cumulative) order(epoch int, dst []uint32) ([]uint32, error) {
 		iota32(c.x)
 	}
 	for ; c.at <= epoch; c.at++ {
+		if c.stopped != nil && c.stopped.Load() {
+			return dst, errStopped
+		}
 		c.h.shuffle(c.w, c.x)
 	}
 	dst = resize(dst, c.n)

@@ -310,6 +310,35 @@ func TestRankMemory(t *testing.T) {
 	}
 }
 
+// Stop ends draws that would take minutes; what needs none is made all the same.
+func TestStop(t *testing.T) {
+	for name, sequential := range map[string]bool{"torch.random_sampler": true, "numpy.random_state": true, "torch.distributed_sampler": false} {
+		spec := Spec{Recipe: name, Samples: 1000, Seed: "1", BatchSize: 10}
+		if name == "numpy.random_state" {
+			spec.Params = map[string]string{"op": inPlace}
+		}
+		r, err := New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Sequential() != sequential {
+			t.Errorf("%s: Sequential is %v", name, r.Sequential())
+		}
+		ended := make(chan error)
+		go func() {
+			_, err := r.Global(maxEpoch, nil)
+			ended <- err
+		}()
+		r.Stop()
+		if err := <-ended; sequential != errors.Is(err, errStopped) {
+			t.Errorf("%s: a far epoch gave %v", name, err)
+		}
+		if _, err := r.Global(2, nil); sequential != errors.Is(err, errStopped) {
+			t.Errorf("%s: after Stop epoch 2 gave %v", name, err)
+		}
+	}
+}
+
 func TestConcurrentUse(t *testing.T) {
 	for _, recipe := range []string{"torch.distributed_sampler", "torch.randperm"} {
 		spec := Spec{Recipe: recipe, Samples: 1000, Seed: "3"}

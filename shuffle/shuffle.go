@@ -9,9 +9,11 @@
 package shuffle
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Spec names a recipe and its parameters, as the command line gives them. A field at its zero value is left to
@@ -53,6 +55,8 @@ type Replay struct {
 	world  int
 	plan   *plan
 
+	stopped atomic.Bool
+
 	// mu guards the fields that follow, and plan.epochs.
 	mu sync.Mutex
 	// whole is the global order of wholeEpoch, kept for ranks that are only a part of it.
@@ -90,7 +94,14 @@ func New(spec Spec) (*Replay, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Replay{recipe: recipe.Name, key: a.key(), n: a.n, world: a.world, plan: p, wholeEpoch: -1}, nil
+	r := &Replay{recipe: recipe.Name, key: a.key(), n: a.n, world: a.world, plan: p, wholeEpoch: -1}
+	switch o := p.epochs.(type) {
+	case *live:
+		o.stopped = &r.stopped
+	case *cumulative:
+		o.stopped = &r.stopped
+	}
+	return r, nil
 }
 
 // key is the canonical text of recipe and parameters, defaults filled in.
@@ -112,6 +123,21 @@ func (r *Replay) Key() string { return r.key }
 // Permutation tells whether the global order of every epoch is a permutation of 0..n-1. The split may still
 // pad it, repeat positions or leave some out.
 func (r *Replay) Permutation() bool { return r.plan.permutation }
+
+// Sequential reports whether each epoch goes on from the one before, so that the order of a later one is made by drawing all those before it.
+func (r *Replay) Sequential() bool {
+	switch r.plan.epochs.(type) {
+	case *live, *cumulative:
+		return true
+	}
+	return false
+}
+
+// errStopped is what Global and Rank return after Stop.
+var errStopped = errors.New("stopped while the epochs before were drawn")
+
+// Stop ends the draws of earlier epochs, which may take long: calls that make them return an error, and so do later calls that would begin them.
+func (r *Replay) Stop() { r.stopped.Store(true) }
 
 // World is the number of ranks that the global order is split over.
 func (r *Replay) World() int { return r.world }
@@ -193,11 +219,8 @@ func (r *Replay) checkEpoch(epoch int) error {
 	if epoch < 0 {
 		return &UsageError{Recipe: r.recipe, Problem: fmt.Sprintf("epoch is %d; epochs count from 0", epoch)}
 	}
-	switch r.plan.epochs.(type) {
-	case *live, *cumulative:
-		if epoch > maxEpoch {
-			return &UsageError{Recipe: r.recipe, Problem: fmt.Sprintf("epoch is %d; here every earlier one has to be drawn, and the limit is %d", epoch, maxEpoch)}
-		}
+	if r.Sequential() && epoch > maxEpoch {
+		return &UsageError{Recipe: r.recipe, Problem: fmt.Sprintf("epoch is %d; here every earlier one has to be drawn, and the limit is %d", epoch, maxEpoch)}
 	}
 	return nil
 }
