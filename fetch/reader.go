@@ -17,6 +17,11 @@ func (s Step) before(t Step) bool {
 	return s.Epoch < t.Epoch || s.Epoch == t.Epoch && s.Batch < t.Batch
 }
 
+// near reports whether a later step is at most leap chunks ahead, counted from its epoch's first where that is the next one.
+func (s Step) near(t Step) bool {
+	return t.Epoch == s.Epoch && t.Batch-s.Batch <= leap || t.Epoch == s.Epoch+1 && t.Batch <= leap
+}
+
 // ReaderOptions are what a Reader asks of its owner. No lock of the Reader is held meanwhile.
 type ReaderOptions struct {
 	// Chunk is what a rank asks for at a step, and the step after it. ok is false while nobody knows: past the job's end, or before
@@ -62,7 +67,7 @@ type course struct {
 	next    Step          // to be listed
 	blocked bool          // nobody knows what that is
 	chunks  []*chunk      // listed and not passed, in order
-	done    map[Step]bool // not listed and not to be: brought by index meanwhile
+	done    map[Step]bool // not listed and not to be: brought by index meanwhile; near to next
 	strays  int           // requests in a row for what is passed
 	asked   Step
 	bytes   int64 // of chunks
@@ -251,7 +256,7 @@ func (r *Reader) over(rank int, at Step, whole bool) {
 			}
 			return queued
 		})
-	case !at.before(c.next):
+	case !at.before(c.next) && c.next.near(at): // else nobody comes to it before a jump
 		c.done[at] = true
 	}
 }
