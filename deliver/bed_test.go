@@ -70,7 +70,7 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	return b
 }
 
-func (b *bed) chunk(_ string, at deliver.Position) ([]sample.Index, error) {
+func (b *bed) chunk(_ context.Context, _ string, at deliver.Position) ([]sample.Index, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c, ok := b.chunks[at]; ok {
@@ -79,16 +79,21 @@ func (b *bed) chunk(_ string, at deliver.Position) ([]sample.Index, error) {
 	return nil, io.EOF
 }
 
-func (b *bed) noteAsked(_ *deliver.Position, _ []sample.Index, pid int) {
+func (b *bed) noteAsked(_ context.Context, at *deliver.Position, _ []sample.Index, pid int) *deliver.Position {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked = append(b.asked, pid)
+	if at != nil && b.wrong(*at) {
+		return nil
+	}
+	return at
 }
 
-func (b *bed) whatComes(_ *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
+func (b *bed) whatComes(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looks[indices[0]]++
+	b.looked(at)
 	for i, index := range indices {
 		if !have[i] {
 			coming[i] = b.coming[index]
@@ -106,10 +111,21 @@ func (b *bed) noteStarved(*deliver.Position) {
 	}
 }
 
-func (b *bed) noteDelivered(_ *deliver.Position, d deliver.Delivery) {
+func (b *bed) noteDelivered(at *deliver.Position, d deliver.Delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.looked(at)
 	b.delivered = append(b.delivered, d)
+}
+
+// wrong reports whether a position is one that the schedule does not have.
+func (b *bed) wrong(at deliver.Position) bool { return at.Epoch >= 1000 }
+
+// looked fails if somebody is told of a position that is not believed. b.mu is held.
+func (b *bed) looked(at *deliver.Position) {
+	if at != nil && b.wrong(*at) {
+		b.t.Errorf("%+v is not believed, and was handed on", *at)
+	}
 }
 
 func (b *bed) set(i sample.Index, c deliver.Coming) {

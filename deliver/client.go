@@ -31,6 +31,13 @@ type lease struct {
 	side  int64
 }
 
+// leastLeases is how many batches any session may hold; mostLeft how many sessions of one process wait without a connection for its end, because it has not
+// released their batches.
+const (
+	leastLeases = 1 << 16
+	mostLeft    = 1024
+)
+
 // Attach begins a session for a process, or goes on with the one that the token names, if it is that process's.
 func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	d.mu.Lock()
@@ -41,6 +48,15 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	if c := d.clients[token]; c != nil && c.Pid == pid && !c.dead {
 		c.conns++
 		return c, nil
+	}
+	left := 0
+	for _, c := range d.clients {
+		if c.Pid == pid && c.conns == 0 {
+			left++
+		}
+	}
+	if left >= mostLeft {
+		return nil, &ArgumentError{fmt.Sprintf("process %d has closed %d connections with batches that it has not released: it has to end first", pid, left)}
 	}
 	var random [16]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -54,20 +70,32 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	return c, nil
 }
 
-// lease puts a batch under a lease of its own; false if the process is gone or the server stops.
-func (c *Client) lease(b *Batch, hold *staging.Hold) bool {
+// lease puts a batch under a lease of its own, unless the process is gone or the server stops. A session has as many as its shared memory has KiB, which
+// is the least that a lease with bytes counts: those without take memory of the server's own.
+func (c *Client) lease(b *Batch, hold *staging.Hold) error {
 	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.Staging.SideBytesOf(hold)}
+	most := max(leastLeases, int(c.d.Staging.Bytes()>>10))
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	if c.d.closed || c.dead {
-		return false
+	switch {
+	case c.d.closed || c.dead:
+		return ErrClosing
+	case len(c.leases) >= most:
+		return &ArgumentError{fmt.Sprintf("process %d holds %d batches that it has not released: no session may hold more", c.Pid, most)}
 	}
 	c.d.nextLease++
 	b.Lease = c.d.nextLease
 	c.leases[b.Lease] = l
 	c.held += l.bytes
 	c.side += l.side
-	return true
+	return nil
+}
+
+// Holds reports whether a lease is this session's and has not ended.
+func (c *Client) Holds(lease uint64) bool {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return c.leases[lease] != nil
 }
 
 // Release ends leases; numbers that are not this session's are ignored.

@@ -3,10 +3,12 @@ package deliver_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 
@@ -249,5 +251,29 @@ func TestConcurrentClients(t *testing.T) {
 	b.untilFree()
 	if b.d.Connected() != 0 || len(b.d.Held()) != 0 {
 		t.Errorf("%d sessions, %v held", b.d.Connected(), b.d.Held())
+	}
+}
+
+// Batches without a byte take nothing of the shared memory; a session may not hold them without end all the same.
+func TestLeasesHaveALimit(t *testing.T) {
+	b := newBed(t, deliver.Options{})
+	c := b.attach(os.Getpid())
+	const most = 1 << 16
+	for range most {
+		if _, err := c.Get(t.Context(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var bad *deliver.ArgumentError
+	if _, err := c.Get(t.Context(), []sample.Index{7}, nil); !errors.As(err, &bad) || !strings.Contains(err.Error(), fmt.Sprintf("holds %d batches", most)) {
+		t.Errorf("one more gave %v, want a refusal that says what is held", err)
+	}
+	if n := b.Staging.SideUsed(); n != 0 {
+		t.Errorf("%d bytes of side memory are taken by a request that was refused", n)
+	}
+	c.Release(1)
+	c.Release(b.get(c, 7).Lease)
+	for lease := range uint64(most + 10) {
+		c.Release(lease)
 	}
 }

@@ -55,9 +55,10 @@ const (
 // Window is what the engine knows and deliver asks. at is nil for a request without a position.
 type Window struct {
 	// Chunk is what a position means to a session; io.EOF past the end of a rank's epoch.
-	Chunk func(session string, at Position) ([]sample.Index, error)
-	// Asked is told of a request before it is served, with the process that asks.
-	Asked func(at *Position, indices []sample.Index, pid int)
+	Chunk func(ctx context.Context, session string, at Position) ([]sample.Index, error)
+	// Asked is told of a request before it is served, with the process that asks. It returns the position that is believed: at, or nil where the
+	// schedule has none like it.
+	Asked func(ctx context.Context, at *Position, indices []sample.Index, pid int) *Position
 	// Coming fills coming[i] for the samples that are not there yet.
 	Coming func(at *Position, indices []sample.Index, have []bool, coming []Coming)
 	// Starved is told that a scheduled request has waited for a slot; it makes room if it can.
@@ -200,9 +201,9 @@ func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, err
 	}
 	defer leave()
 	at := Position{epoch, rank, batch}
-	indices, err := c.d.Window.Chunk(c.Token, at)
+	indices, err := c.d.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
-		return nil, err
+		return nil, c.d.explain(ctx, err, &at)
 	}
 	return c.serve(ctx, indices, &at)
 }
@@ -230,17 +231,17 @@ func (d *Deliver) known(indices []sample.Index) error {
 	return nil
 }
 
-func (c *Client) serve(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
+func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Position) (*Batch, error) {
 	d := c.d
-	d.Window.Asked(at, indices, c.Pid)
+	at := d.Window.Asked(ctx, said, indices, c.Pid)
 	r := d.newCollected(indices)
 	if err := d.collect(ctx, r, at, c.room); err != nil {
-		return nil, d.explain(ctx, err, at)
+		return nil, d.explain(ctx, err, said)
 	}
 	b := d.columns(r)
-	if !c.lease(b, &r.hold) {
+	if err := c.lease(b, &r.hold); err != nil {
 		d.Staging.Release(&r.hold)
-		return nil, ErrClosing
+		return nil, err
 	}
 	d.delivered(at, d.delivery(r, b, len(indices)), b.bytes())
 	return b, nil

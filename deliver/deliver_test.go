@@ -77,6 +77,23 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// A position that is not believed counts as none, for a request that is served at once and for one that has to be looked up.
+func TestPositionsThatAreNotBelieved(t *testing.T) {
+	b := newBed(t, deliver.Options{})
+	b.bring(0)
+	c := b.attach(os.Getpid())
+	for _, index := range []sample.Index{0, 7} {
+		batch, err := c.Get(t.Context(), []sample.Index{index}, &deliver.Position{Epoch: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release(batch.Lease)
+	}
+	if len(b.delivered) != 2 {
+		t.Errorf("the window was told of %d answers, want 2", len(b.delivered))
+	}
+}
+
 // What is being read is waited for; nothing of it is fetched, and nothing is held meanwhile.
 func TestWaitsForWhatIsBeingRead(t *testing.T) {
 	b := newBed(t, deliver.Options{})

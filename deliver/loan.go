@@ -113,7 +113,7 @@ func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*
 	}
 	defer leave()
 	at := Position{epoch, rank, batch}
-	indices, err := c.d.Window.Chunk(c.Token, at)
+	indices, err := c.d.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at 
 	if err := c.d.known(indices); err != nil {
 		return nil, err
 	}
-	return c.lendPart(ctx, indices, from, at)
+	return c.lendPart(ctx, indices, from, c.d.Window.Asked(ctx, at, indices, c.Pid))
 }
 
 func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {

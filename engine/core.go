@@ -279,6 +279,9 @@ func (c *core) closeIO() error {
 // close gives everything back in reverse order of opening. While a file of the cache hangs what the log uses stays mapped, and the
 // directories locked: the kernel takes both back when the process ends.
 func (c *core) close() (err error) {
+	if c.schedule != nil {
+		c.schedule.stop()
+	}
 	err = c.closeStore()
 	if late := new(logfile.HungError); errors.As(err, &late) {
 		return err

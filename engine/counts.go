@@ -14,6 +14,7 @@ type counts struct {
 	divergences     int64
 	firstDivergence *Divergence
 	consumerWait    time.Duration
+	asked           int64 // requests with a position
 	open            map[int]*epochCount
 	closed          map[int]*epochCount // the last ones over: a rank that comes late still belongs to them
 	done            []EpochDone
@@ -37,6 +38,7 @@ type epochCount struct {
 	batches      map[int][]uint64 // by rank: a bit for each batch delivered
 	parts        map[int]part     // by rank
 	diverged     bool
+	asked        int64 // the last request of it
 }
 
 // totals are the counters that an epoch's share is the difference of.
@@ -49,12 +51,16 @@ type totals struct {
 	loop                      loopTotals
 }
 
+// mostOpen is how many epochs are counted at once: ranks are in two or three. Clients choose their numbers.
+const mostOpen = 8
+
 // epoch is the epoch that a rank is in: the open one; or the closed one, opened again for a rank that was not in it yet; or a new one.
-func (c *counts) epoch(epoch, rank int) *epochCount {
+// over are those that are closed for it, because nobody has asked for anything of them for the longest time.
+func (c *counts) epoch(epoch, rank int) (ep *epochCount, over []*epochCount) {
 	if c.open == nil {
 		c.open, c.closed = map[int]*epochCount{}, map[int]*epochCount{}
 	}
-	ep := c.open[epoch]
+	ep = c.open[epoch]
 	if ep == nil {
 		if late := c.closed[epoch]; late != nil && late.batches[rank] == nil {
 			ep = late
@@ -65,14 +71,35 @@ func (c *counts) epoch(epoch, rank int) *epochCount {
 		ep = &epochCount{epoch: epoch, began: time.Now(), batches: map[int][]uint64{}, parts: map[int]part{}}
 		c.open[epoch] = ep
 	}
-	return ep
+	c.asked++
+	ep.asked = c.asked
+	for len(c.open) > mostOpen {
+		oldest := ep
+		for _, other := range c.open {
+			if other.asked < oldest.asked {
+				oldest = other
+			}
+		}
+		delete(c.open, oldest.epoch)
+		over = append(over, oldest)
+	}
+	return ep, over
 }
 
 // part is how much of its epoch a rank has got.
 type part struct{ first, count int }
 
-func (ep *epochCount) delivered(rank, batch int) {
+// delivered notes a batch, one of so many of its rank.
+func (ep *epochCount) delivered(rank, batch, batches int) {
 	bits := ep.batches[rank]
+	if bits == nil {
+		bits = make([]uint64, 0, (batches+63)/64)
+		ep.batches[rank] = bits
+	}
+	if batch >= batches { // its order is not known, or was dropped meanwhile
+		ep.diverged = true
+		return
+	}
 	for len(bits) <= batch/64 {
 		bits = append(bits, 0)
 	}
@@ -164,6 +191,15 @@ func (c *counts) addDone(ep *epochCount, d EpochDone) {
 	}
 	c.closed[ep.epoch] = ep
 	delete(c.closed, ep.epoch-keepClosed)
+	for len(c.closed) > 2*keepClosed {
+		furthest := ep.epoch
+		for other := range c.closed {
+			if distance(other, ep.epoch) > distance(furthest, ep.epoch) {
+				furthest = other
+			}
+		}
+		delete(c.closed, furthest)
+	}
 }
 
 // digest is the SHA-256 of the epoch's delivered indices, rank by rank, as little-endian u32; nil where no order is known.
@@ -176,12 +212,16 @@ func (e *Engine) digest(ep *epochCount) *string {
 	slices.Sort(ranks)
 	var buf []byte
 	for _, r := range ranks {
+		chunk, err := e.schedule.chunks(e.ctx, ep.epoch, r)
+		if err != nil {
+			return nil
+		}
 		for b := range len(ep.batches[r]) * 64 {
 			if ep.batches[r][b/64]&(1<<(b%64)) == 0 {
 				continue
 			}
-			_, indices, ok, err := e.schedule.chunk(position(ep.epoch, r, b))
-			if err != nil || !ok {
+			indices, ok := chunk(b)
+			if !ok {
 				return nil
 			}
 			buf = buf[:0]

@@ -48,6 +48,7 @@ type Options struct {
 	// For tests: how long things may take before they count as late. Zero: the defaults of each package.
 	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration
 	LateEpoch                                                            time.Duration                     // rule 1's 10 s
+	PushBytes                                                            int64                             // that pushed orders may take; 0: by the dataset and the machine
 	Source                                                               func(source.Source) source.Source // what to read from instead
 	Side                                                                 int                               // bytes of side memory instead of the formula's
 }
@@ -134,6 +135,9 @@ func newEngine(c *core, o Options, forced *epochOrder, from *logfile.Logfile) (*
 		return nil, err
 	}
 	e.server = hex.EncodeToString(random[:])
+	if o.PushBytes > 0 {
+		c.schedule.limit = o.PushBytes
+	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.assemble(forced, from); err != nil {
 		e.cancel()
@@ -330,10 +334,9 @@ func (e *Engine) listing() Listing {
 	return l
 }
 
-// Names looks up the names of samples.
-func (e *Engine) Names(indices []sample.Index) ([]string, error) {
-	names := make([]string, len(indices))
-	for i, index := range indices {
+// Names looks up the names of samples: the first ones, as many as take about room bytes in an answer, and at least one.
+func (e *Engine) Names(indices []sample.Index, room int) (names []string, err error) {
+	for _, index := range indices {
 		if int(index) >= e.manifest.Len() {
 			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.manifest.Len())}
 		}
@@ -341,32 +344,42 @@ func (e *Engine) Names(indices []sample.Index) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		names[i] = name
+		names = append(names, name)
+		if room -= 4 + len(name); room < 0 {
+			break
+		}
 	}
 	return names, nil
 }
 
-// Parts looks up the parts of samples; nil for one that has none.
-func (e *Engine) Parts(indices []sample.Index) ([][]sample.Part, error) {
-	parts := make([][]sample.Part, len(indices))
-	for i, index := range indices {
+// Parts looks up the parts of samples, as Names does their names; nil for one that has none.
+func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part, err error) {
+	for _, index := range indices {
 		if int(index) >= e.manifest.Len() {
 			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.manifest.Len())}
 		}
-		parts[i] = e.manifest.Parts(index)
+		list := e.manifest.Parts(index)
+		parts = append(parts, list)
+		if room -= 4 + 8*len(list); room < 0 {
+			break
+		}
 	}
 	return parts, nil
 }
 
 // Push takes an order from a client: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
 // begins it is laid out, later it only says what Chunk means. A rank may take back what it said by another order for the same epoch.
-// While a process reads a rank in its own order, another one's is refused: the first job owns the log. Where there is a recipe the order holds
-// for the session's own positions; those of other sessions mean the recipe's.
-func (e *Engine) Push(pid int, session string, epoch, rank int, batches [][]sample.Index) error {
-	if err := e.own(pid, rank); err != nil {
+// While a process reads a rank in its own order, another one's is refused: the first job owns the log. So is an order for which there is no room:
+// clients may push as many epochs ahead as PushBytes allows. Where there is a recipe the order holds for the session's own positions; those of
+// other sessions mean the recipe's.
+func (e *Engine) Push(by Pusher, epoch, rank int, batches [][]sample.Index) error {
+	if err := e.schedule.accepts(epoch, rank); err != nil {
 		return err
 	}
-	changed, replaced, err := e.schedule.push(session, epoch, rank, batches, e.manifest.Len())
+	if err := e.own(by.Pid, rank); err != nil {
+		return err
+	}
+	changed, replaced, err := e.schedule.push(e.ctx, by, epoch, rank, batches, e.spare())
 	if err != nil {
 		return err
 	}
@@ -378,6 +391,30 @@ func (e *Engine) Push(pid int, session string, epoch, rank int, batches [][]samp
 	}
 	e.nudge()
 	return nil
+}
+
+// PushBytes is how much memory pushed orders may take.
+func (e *Engine) PushBytes() int64 { return e.schedule.limit }
+
+// spare tells which pushed orders may be dropped for another one: those of epochs that all ranks have behind them, and of processes that are gone.
+func (e *Engine) spare() func(epoch, pid int) bool {
+	e.mu.Lock()
+	first := e.reading
+	for _, r := range e.ranks {
+		if !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch {
+			first = min(first, r.at(e.schedule))
+		}
+	}
+	e.mu.Unlock()
+	attached := map[int]bool{}
+	return func(epoch, pid int) bool {
+		is, known := attached[pid]
+		if !known {
+			is = e.deliver.Attached(pid)
+			attached[pid] = is
+		}
+		return epoch < first-1 || !is // a rank may ask for the end of the epoch before once more
+	}
 }
 
 func (e *Engine) nudge() {

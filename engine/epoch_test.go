@@ -174,7 +174,7 @@ func closeEngine(t testing.TB, e *Engine) {
 // check compares a batch with the source.
 func (d *dataset) check(e *Engine, b *deliver.Batch) error {
 	if d.parts != nil {
-		parts, err := e.Parts(b.Indices)
+		parts, err := e.Parts(b.Indices, 1<<20)
 		if err != nil {
 			return err
 		}

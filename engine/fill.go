@@ -65,7 +65,7 @@ func (in *ingest) firstOrder() (*epochOrder, error) {
 	if in.core.schedule.replay == nil || in.static() {
 		return canonical(in.core.manifest.Len()), nil
 	}
-	return in.core.schedule.order(0)
+	return in.core.schedule.order(context.Background(), 0)
 }
 
 // resort begins the first epoch's Logfile, or finds it, or a later epoch's of the same job. A log in another order is re-sorted by
@@ -115,7 +115,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 				in.report.Already = int64(in.stored())
 				return true, nil
 			}
-			if order, err = c.schedule.order(int(held.Header().Epoch)); err != nil {
+			if order, err = c.schedule.order(context.Background(), int(held.Header().Epoch)); err != nil {
 				return false, err
 			}
 		}
@@ -168,7 +168,7 @@ func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
 	if c.schedule.replay == nil || !c.schedule.exists(int(h.Epoch)) {
 		return false
 	}
-	o, err := c.schedule.order(int(h.Epoch))
+	o, err := c.schedule.order(context.Background(), int(h.Epoch))
 	return err == nil && o.key == h.Key
 }
 

@@ -66,7 +66,7 @@ func FuzzJob(f *testing.F) {
 			}
 			return
 		}
-		_, _ = s.order(0)
+		_, _ = s.order(t.Context(), 0)
 		if s.exists(-1) {
 			t.Errorf("%+v has an epoch -1", j.Job)
 		}

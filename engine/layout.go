@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 
 	"lcache/sample"
@@ -49,7 +50,7 @@ func (c *core) chooseLayout(asked string) (layout, reason string) {
 
 // usedByEpoch counts the samples that the first epoch delivers here; later ones are much the same.
 func (c *core) usedByEpoch() (n, used int, err error) {
-	order, err := c.schedule.order(0)
+	order, err := c.schedule.order(context.Background(), 0)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -53,7 +53,7 @@ func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 	}
 	order, epoch := (*epochOrder)(nil), -1
 	if e.schedule.whole(int(h.Epoch), e.opts.LateEpoch) {
-		o, err := e.schedule.order(int(h.Epoch))
+		o, err := e.schedule.order(e.ctx, int(h.Epoch))
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 }
 
 func (e *Engine) newState() {
-	e.state = state{ranks: map[int]*rank{}, owners: map[int]int{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
+	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
 	for _, r := range e.schedule.local {
 		e.ranks[r] = &rank{}
 	}
@@ -210,7 +210,7 @@ func (e *Engine) prepare(epoch int) {
 		order := forced
 		var err error
 		if order == nil {
-			order, err = e.schedule.order(epoch)
+			order, err = e.schedule.order(e.ctx, epoch)
 		}
 		var geo *chunker.Line
 		if err == nil {

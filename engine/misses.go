@@ -61,7 +61,7 @@ func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 		for e.ctx.Err() == nil {
 			if order == nil {
 				var err error
-				order, err = e.schedule.order(epoch)
+				order, err = e.schedule.order(e.ctx, epoch)
 				e.mu.Lock()
 				old := e.missing.turn != turn
 				if !old {

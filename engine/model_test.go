@@ -304,7 +304,7 @@ func (m *model) tell(epoch int) {
 				m.fail("replay: %v", err)
 			}
 			m.note("tell epoch %d rank %d", epoch, rank)
-			if err := m.e.Push(os.Getpid(), "", epoch, rank, slices.Collect(slices.Chunk(order, m.job.BatchSize))); err != nil {
+			if err := m.e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, slices.Collect(slices.Chunk(order, m.job.BatchSize))); err != nil {
 				m.fail("push: %v", err)
 			}
 			m.told[[2]int{epoch, rank}] = true
@@ -402,7 +402,7 @@ func (m *model) push() {
 		if len(batches) == 0 {
 			continue
 		}
-		if err := m.e.Push(os.Getpid(), "", epoch, rank, batches); err != nil {
+		if err := m.e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
 			m.fail("push: %v", err)
 		}
 		m.told[[2]int{epoch, rank}] = true

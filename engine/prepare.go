@@ -127,7 +127,7 @@ func (in *ingest) measureChunks() error {
 	if c.schedule.replay == nil {
 		return nil
 	}
-	order, err := c.schedule.order(0)
+	order, err := c.schedule.order(context.Background(), 0)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,10 @@
 package engine
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"time"
 
 	"lcache/chunker"
-	"lcache/deliver"
 	"lcache/sample"
 )
 
@@ -63,9 +60,8 @@ func (r *rank) ask(epoch, batch int, indices []sample.Index) {
 
 // leave gives up what comes before a batch: nobody seems to want it.
 func (r *rank) leave(batch int) {
-	for ; r.batch < batch; r.batch++ {
-		delete(r.open, r.batch)
-	}
+	maps.DeleteFunc(r.open, func(b int, _ request) bool { return b >= r.batch && b < batch })
+	r.batch = max(r.batch, batch)
 	r.last = nil
 	r.advance()
 }
@@ -124,19 +120,12 @@ func (r *rank) position(s *schedule, n, epoch int) int {
 // own makes a process the one that says the order of a rank, unless another one is reading it, in an order that it pushed or in the recipe's.
 func (e *Engine) own(pid, rank int) error {
 	e.mu.Lock()
-	owner, busy := e.owners[rank], false
+	defer e.mu.Unlock()
+	reader, busy := 0, false
 	if r := e.ranks[rank]; r != nil {
-		busy = time.Since(r.asked) < e.opts.LateEpoch
-		owner = cmp.Or(owner, r.pid)
+		reader, busy = r.pid, time.Since(r.asked) < e.opts.LateEpoch
 	}
-	e.mu.Unlock()
-	if busy && owner != pid && e.deliver.Attached(owner) {
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("process %d reads rank %d in an order of its own: the log keeps that, and other processes are served by index", owner, rank)}
-	}
-	e.mu.Lock()
-	e.owners[rank] = pid
-	e.mu.Unlock()
-	return nil
+	return e.schedule.claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
 }
 
 // needs reports whether a rank has still to pass a segment. An epoch that the log has left behind, for an earlier one, is laid out anew when a rank

@@ -19,12 +19,16 @@ func TestPushedWhileItIsMade(t *testing.T) {
 		orders[0] = append(orders[0], []sample.Index{i})
 		orders[1] = append(orders[1], []sample.Index{n - 1 - i})
 	}
-	if _, _, err := s.push("", 0, 0, orders[0], n); err != nil {
+	keep := func(int, int) bool { return false }
+	if err := s.claim(1, 0, 0, func(int) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.push(t.Context(), Pusher{Pid: 1}, 0, 0, orders[0], keep); err != nil {
 		t.Fatal(err)
 	}
 	asked := make(chan sample.Index)
 	go func() {
-		o, err := s.order(0)
+		o, err := s.order(t.Context(), 0)
 		if err != nil {
 			t.Error(err)
 			close(asked)
@@ -34,13 +38,13 @@ func TestPushedWhileItIsMade(t *testing.T) {
 	}()
 	for making := false; !making; runtime.Gosched() {
 		s.mu.Lock()
-		making = s.making[0] != nil || s.cache[0] != nil
+		making = s.making[0] != nil || s.orders[0] != nil
 		s.mu.Unlock()
 	}
-	if _, _, err := s.push("", 0, 0, orders[1], n); err != nil {
+	if _, _, err := s.push(t.Context(), Pusher{Pid: 1}, 0, 0, orders[1], keep); err != nil {
 		t.Fatal(err)
 	}
-	o, err := s.order(0)
+	o, err := s.order(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

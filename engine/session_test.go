@@ -32,14 +32,14 @@ func TestPushIsTheSessionsOwn(t *testing.T) {
 			t.Errorf("%s, epoch %d: other samples than its order has, %v", who, epoch, err)
 		}
 	}
-	if err := e.Push(os.Getpid(), mine.Token, 0, 0, slices.Collect(slices.Chunk(pushed, 16))); err != nil {
+	if err := e.Push(Pusher{os.Getpid(), mine.Token}, 0, 0, slices.Collect(slices.Chunk(pushed, 16))); err != nil {
 		t.Fatal(err)
 	}
 	read("the recipe's session", recipe, 0, want[0])
 	read("the session that pushed", mine, 0, pushed)
 	read("the recipe's session again", recipe, 0, want[0])
 	read("the recipe's session", recipe, 1, want[1])
-	if err := e.Push(os.Getpid(), other.Token, 0, 0, slices.Collect(slices.Chunk(want[0], 16))); err != nil {
+	if err := e.Push(Pusher{os.Getpid(), other.Token}, 0, 0, slices.Collect(slices.Chunk(want[0], 16))); err != nil {
 		t.Fatal(err)
 	}
 	read("the recipe's session", recipe, 0, want[0])

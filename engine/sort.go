@@ -77,7 +77,8 @@ func (in *ingest) finishOld(ctx context.Context) error {
 	if err != nil || s.replay == nil || newer.IsOlder() || !s.exists(int(newer.Header().Epoch)) {
 		return nil
 	}
-	order, err := s.order(int(newer.Header().Epoch))
+	defer s.stop()
+	order, err := s.order(context.Background(), int(newer.Header().Epoch))
 	if err != nil || order.key != newer.Header().Key {
 		return err
 	}

@@ -44,7 +44,6 @@ type state struct {
 	from     *logfile.Logfile // leaving this one, even if it has that order; nil: any
 	reading  int
 	ranks    map[int]*rank
-	owners   map[int]int           // by rank: the process that pushed its order last
 	lines    map[uint64]*epochLine // that a slot may hold
 	lineID   uint64
 	built    map[int]*epochLine // prepared for later epochs
@@ -109,23 +108,30 @@ func (e *Engine) active(r *rank, held map[int]int64) bool {
 // updateReading decides which epoch is being read: cur's as long as an active rank is in it, else the furthest that one asks for.
 func (e *Engine) updateReading() {
 	held := e.deliver.Held()
-	furthest, any := 0, false
+	furthest, any, inCur := 0, false, false
+	var needed []int
 	for _, r := range e.ranks {
 		if !e.active(r, held) {
 			continue
 		}
 		at := r.at(e.schedule)
-		if e.cur != nil && at == e.cur.epoch {
-			e.reading = at
-			return
-		}
+		needed = append(needed, r.epoch, at)
+		inCur = inCur || e.cur != nil && at == e.cur.epoch
 		if !any || at > furthest {
 			furthest, any = at, true
 		}
 	}
-	if any {
+	switch {
+	case inCur:
+		e.reading = e.cur.epoch
+	case any:
 		e.reading = furthest
 	}
+	needed = append(needed, e.reading, e.reading+1)
+	if e.tgt != nil {
+		needed = append(needed, e.tgt.epoch+1)
+	}
+	e.schedule.need(needed)
 }
 
 // next is the epoch that should be laid out while reading is read; -1: none.

@@ -58,7 +58,7 @@ func (e *Engine) comingChunk(rank int, at fetch.Step) (indices []sample.Index, n
 	if !e.schedule.known(at.Epoch) {
 		return nil, at, false
 	}
-	_, indices, ok, err := e.schedule.chunk(position(at.Epoch, rank, at.Batch))
+	indices, ok, err := e.schedule.chunk(e.ctx, position(at.Epoch, rank, at.Batch))
 	if err != nil {
 		return nil, at, false
 	}

@@ -226,12 +226,3 @@ func (e *Engine) bytesEach() float64 {
 	e.mu.Unlock()
 	return float64(n+e.schedule.bytes()) / float64(e.manifest.Len())
 }
-
-func (s *schedule) bytes() (n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, o := range s.cache {
-		n += 4 * int64(len(o.Global))
-	}
-	return n
-}

@@ -59,7 +59,7 @@ func (d *dataset) readAsked(t testing.TB, e *Engine, epoch, rank int, batches []
 
 func push(t testing.TB, e *Engine, epoch, rank int, batches [][]sample.Index) {
 	t.Helper()
-	if err := e.Push(os.Getpid(), "", epoch, rank, batches); err != nil {
+	if err := e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -237,7 +237,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	push(t, e, 0, 0, mine)
 	d.readAsked(t, e, 0, 0, mine[:5])
 	refused := new(deliver.ArgumentError)
-	if err := e.Push(other.Process.Pid, "", 1, 0, theirs); !errors.As(err, &refused) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+	if err := e.Push(Pusher{Pid: other.Process.Pid}, 1, 0, theirs); !errors.As(err, &refused) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Errorf("another order under a running job gave %v, want a refusal that names process %d", err, os.Getpid())
 	}
 	batch, err := c.Get(context.Background(), theirs[0], nil)
@@ -252,7 +252,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	e.mu.Lock()
 	e.ranks[0].asked = time.Now().Add(-time.Minute)
 	e.mu.Unlock()
-	if err := e.Push(other.Process.Pid, "", 1, 0, theirs); err != nil {
+	if err := e.Push(Pusher{Pid: other.Process.Pid}, 1, 0, theirs); err != nil {
 		t.Errorf("another order when nobody reads: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -12,14 +13,14 @@ import (
 )
 
 // chunk is what a session asks for by a position (deliver.Window).
-func (e *Engine) chunk(session string, at deliver.Position) ([]sample.Index, error) {
+func (e *Engine) chunk(ctx context.Context, session string, at deliver.Position) ([]sample.Index, error) {
 	if !e.schedule.isLocal(at.Rank) {
 		return nil, notServed(at.Rank, e.schedule.local)
 	}
 	if at.Batch < 0 {
 		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("batch %d: batches are counted from 0", at.Batch)}
 	}
-	indices, ok, err := e.schedule.meant(session, at)
+	indices, ok, err := e.schedule.meant(ctx, session, at)
 	if err != nil {
 		return nil, err
 	}
@@ -29,14 +30,16 @@ func (e *Engine) chunk(session string, at deliver.Position) ([]sample.Index, err
 	return indices, nil
 }
 
-// asked notes where a rank is (deliver.Window).
-func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
+// asked notes where a rank is (deliver.Window). What the schedule does not have is counted, and that is all.
+func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []sample.Index, pid int) *deliver.Position {
 	if at == nil {
-		return
+		return nil
 	}
-	if !e.matches(at, indices) {
-		e.diverged(at, indices, pid)
-		return
+	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout/6) // a hint is not worth more of the request's time
+	place, want := e.schedule.place(soon, *at)
+	cancel()
+	if place != scheduled || !slices.Equal(want, indices) {
+		return e.diverged(at, place, want, indices, pid)
 	}
 	e.mu.Lock()
 	e.begun = true
@@ -53,52 +56,48 @@ func (e *Engine) asked(at *deliver.Position, indices []sample.Index, pid int) {
 	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.ask(at.Epoch, at.Batch, indices)
 	r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
-	e.counts.epoch(at.Epoch, at.Rank)
+	_, over := e.counts.epoch(at.Epoch, at.Rank)
 	if e.reader == nil {
 		e.readMisses(at, again)
 	}
 	e.mu.Unlock()
+	e.closeEpochs(over)
 	if e.reader != nil {
 		e.reader.Asked(at.Rank, step(at))
 	}
 	e.nudge()
-}
-
-// matches compares what a client asks for at a position with the schedule.
-func (e *Engine) matches(at *deliver.Position, indices []sample.Index) bool {
-	if !e.schedule.isLocal(at.Rank) || at.Batch < 0 || !e.schedule.known(at.Epoch) {
-		return false
-	}
-	_, want, ok, err := e.schedule.chunk(*at)
-	return err == nil && ok && slices.Equal(want, indices)
+	return at
 }
 
 // diverged notes a request that differs from the schedule. That costs speed only: its rank is served by index and does not move the
-// window. It is counted, and the first one is kept, because the user wants to know. Where no order is known nothing differs.
-func (e *Engine) diverged(at *deliver.Position, indices []sample.Index, pid int) {
-	var want []sample.Index
-	known := e.schedule.known(at.Epoch)
-	if known {
-		_, want, _, _ = e.schedule.chunk(*at)
-	}
+// window. It is counted, and the first one is kept, because the user wants to know. Where no order is known nothing differs. A position
+// that the schedule does not have says nothing of its rank, and is not believed.
+func (e *Engine) diverged(at *deliver.Position, place place, want, indices []sample.Index, pid int) *deliver.Position {
+	known := place == scheduled || place == nowhere && e.schedule.known(at.Epoch)
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if r := e.ranks[at.Rank]; r != nil {
-		r.late, r.diverged = true, true
-		r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
+	if known {
+		e.counts.divergences++
 	}
-	e.counts.epoch(at.Epoch, at.Rank).diverged = true
-	if !known {
-		return
-	}
-	e.counts.divergences++
-	if e.counts.firstDivergence == nil {
+	if known && e.counts.firstDivergence == nil {
 		d := &Divergence{Epoch: at.Epoch, Rank: at.Rank, Batch: at.Batch}
 		for d.Position < min(len(indices), len(want)) && want[d.Position] == indices[d.Position] {
 			d.Position++
 		}
 		e.counts.firstDivergence = d
 	}
+	if place == nowhere {
+		e.mu.Unlock()
+		return nil
+	}
+	if r := e.ranks[at.Rank]; r != nil {
+		r.late, r.diverged = true, true
+		r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
+	}
+	ep, over := e.counts.epoch(at.Epoch, at.Rank)
+	ep.diverged = true
+	e.mu.Unlock()
+	e.closeEpochs(over)
+	return at
 }
 
 // coming says what the pass is about to bring (deliver.Window).
@@ -254,19 +253,17 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 		r.hungry = false
 		r.late = r.late && (e.cur == nil || at.Epoch != e.cur.epoch)
 	}
-	ep := e.counts.epoch(at.Epoch, at.Rank)
+	ep, over := e.counts.epoch(at.Epoch, at.Rank)
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
 	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
-	if d.Part {
-		return nil
-	}
-	ep.delivered(at.Rank, at.Batch)
+	batches := e.schedule.batches(at.Epoch, at.Rank)
+	ep.delivered(at.Rank, at.Batch, batches)
 	if r.epoch == at.Epoch {
 		r.deliver(at.Batch)
 	}
-	if r.epoch == at.Epoch && ep.whole(at.Rank, e.schedule.batches(at.Epoch, at.Rank)) {
+	if r.epoch == at.Epoch && ep.whole(at.Rank, batches) {
 		r.finished = true
 	}
-	return e.overEpochs()
+	return append(over, e.overEpochs()...)
 }

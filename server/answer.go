@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"lcache/deliver"
-	"lcache/sample"
+	"lcache/engine"
 )
 
 // errCancelled is what a request ends with that a CANCEL named.
@@ -77,6 +77,14 @@ func (c *conn) answered(q *request, lease uint64) bool {
 	}
 	c.leases[lease] = q.request
 	c.answers[q.request] = lease
+	if len(c.leases) > c.prune { // those that another connection of the session has released
+		for lease := range c.leases {
+			if !c.client.Holds(lease) {
+				c.forget(lease)
+			}
+		}
+		c.prune = 2*len(c.leases) + 1024
+	}
 	return true
 }
 
@@ -129,7 +137,7 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 		if err != nil {
 			return 0, err
 		}
-		names, err := c.s.engine.Names(indices)
+		names, err := c.s.engine.Names(indices, maxFrame)
 		if err != nil {
 			return 0, err
 		}
@@ -140,7 +148,7 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 		if err != nil {
 			return 0, err
 		}
-		parts, err := c.s.engine.Parts(indices)
+		parts, err := c.s.engine.Parts(indices, maxFrame)
 		if err != nil {
 			return 0, err
 		}
@@ -196,25 +204,39 @@ func (c *conn) pushed(body []byte) error {
 	if err != nil {
 		return err
 	}
+	o := &c.push
 	if p.first == 0 {
-		c.push, c.pushBatches, c.pushIndices = p, nil, 0
+		c.dropPush()
+		o.epoch, o.rank = p.epoch, p.rank
 	}
-	if p.first != len(c.pushBatches) || p.epoch != c.push.epoch || p.rank != c.push.rank {
+	if p.first != len(o.batches) || p.epoch != o.epoch || p.rank != o.rank {
 		return argument("piece of an order for epoch %d rank %d from batch %d on: the one before ended at batch %d of epoch %d rank %d; begin again with batch 0",
-			p.epoch, p.rank, p.first, len(c.pushBatches), c.push.epoch, c.push.rank)
+			p.epoch, p.rank, p.first, len(o.batches), o.epoch, o.rank)
 	}
-	if c.pushIndices += p.indices; c.pushIndices > maxPushed || len(c.pushBatches)+len(p.batches) > maxPushed {
-		c.pushBatches, c.pushIndices = nil, 0
+	if o.indices += p.indices; o.indices > maxPushed || len(o.batches)+len(p.batches) > maxPushed {
+		c.dropPush()
 		return argument("push an order of more than %d samples for one epoch and rank", maxPushed)
 	}
-	c.pushBatches = append(c.pushBatches, p.batches...)
+	if limit := c.s.engine.PushBytes(); c.takePush(p.bytes()) > limit {
+		c.dropPush()
+		return argument("the order of epoch %d rank %d is too large beside the others that are being pushed: together they may take %d bytes; push it again, from batch 0 on", p.epoch, p.rank, limit)
+	}
+	o.batches = append(o.batches, p.batches...)
 	if p.more {
 		return nil
 	}
-	batches := c.pushBatches
-	if batches == nil {
-		batches = [][]sample.Index{}
-	}
-	c.pushBatches, c.pushIndices = nil, 0
-	return c.s.engine.Push(c.client.Pid, c.client.Token, p.epoch, p.rank, batches)
+	defer c.dropPush()
+	return c.s.engine.Push(engine.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, o.batches)
+}
+
+// takePush counts memory for a piece of an order, and returns how much the pieces of all connections take.
+func (c *conn) takePush(bytes int64) int64 {
+	c.push.bytes += bytes
+	return c.s.pushing.Add(bytes)
+}
+
+// dropPush forgets the order that is being pushed.
+func (c *conn) dropPush() {
+	c.s.pushing.Add(-c.push.bytes)
+	c.push = halfPushed{}
 }

@@ -29,10 +29,7 @@ type conn struct {
 	out    []byte // of the answering goroutine, used again
 	mute   bool   // a write failed; of the answering goroutine
 
-	// Of the order that is being pushed in pieces; only the answering goroutine sees it.
-	push        pushRequest
-	pushBatches [][]sample.Index
-	pushIndices int
+	push halfPushed // of the answering goroutine
 
 	mu sync.Mutex // guards the fields that follow
 	// Requests that are not answered, by number, and their bytes.
@@ -41,7 +38,16 @@ type conn struct {
 	// Leases given on this connection that were not released: each with its request, and the other way around for CANCEL.
 	leases  map[uint64]uint32
 	answers map[uint32]uint64
+	prune   int // leases are looked through once they are more
 	bye     bool
+}
+
+// halfPushed is an order that is being pushed in pieces.
+type halfPushed struct {
+	epoch, rank int
+	batches     [][]sample.Index
+	indices     int
+	bytes       int64 // counted in Server.pushing
 }
 
 type request struct {
@@ -82,6 +88,7 @@ func (c *conn) serve(ctx context.Context) {
 	for q := range c.queue {
 		c.handle(ctx, q)
 	}
+	c.dropPush()
 	<-read
 	switch {
 	case c.s.isClosing():

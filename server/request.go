@@ -95,6 +95,9 @@ type pushRequest struct {
 	indices     int
 }
 
+// bytes is what the piece takes in memory.
+func (q *pushRequest) bytes() int64 { return 4*int64(q.indices) + 24*int64(len(q.batches)) }
+
 func decodePush(b []byte) (pushRequest, error) {
 	r := body{b: b}
 	q := pushRequest{epoch: int(r.u32()), rank: int(r.u32()), first: int(r.u32())}

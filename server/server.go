@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lcache/engine"
@@ -55,6 +56,7 @@ type Server struct {
 	idle     chan struct{} // closed when no client was there for opts.Idle
 	removed  sync.Once
 	running  sync.WaitGroup // connections, and Serve
+	pushing  atomic.Int64   // bytes of orders that have come in part, of all connections
 
 	mu      sync.Mutex // guards the fields that follow
 	conns   map[*conn]struct{}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"testing"
+
+	"lcache/deliver"
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// keptBytes is what the process holds once garbage is gone.
+func keptBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) + offheap.Mapped()
+}
+
+// keepsLittle runs a request n times, each time another one, and fails as soon as what they left behind is more than limit.
+func keepsLittle(t *testing.T, n int, limit int64, request func(i int)) {
+	t.Helper()
+	request(0) // what is made once
+	before := keptBytes()
+	for i := range n {
+		request(i)
+		if i&(i-1) == 0 || i == n-1 {
+			if kept := keptBytes() - before; kept > limit {
+				t.Fatalf("%d requests left %d bytes behind, want at most %d", i+1, kept, limit)
+			}
+		}
+	}
+}
+
+// floodLimit is far more than the garbage of a test moves a measurement by, and far less than what each flood left behind that is regarded here.
+const floodLimit = 256 << 10
+
+// A position is a hint: whatever it says, nothing is kept for it that the schedule does not have. One that is right still counts.
+func TestHintsKeepNothing(t *testing.T) {
+	const n = 500
+	positions := map[string]func(i int) deliver.Position{
+		"batches without end":           func(i int) deliver.Position { return position(0, 0, i<<20) },
+		"the last batch there could be": func(i int) deliver.Position { return position(i, 0, math.MaxUint32-1) },
+		"epochs going up":               func(i int) deliver.Position { return position(i, 0, 0) },
+		"epochs going down":             func(i int) deliver.Position { return position(math.MaxUint32-1-i, 0, 1) },
+		"epochs far apart":              func(i int) deliver.Position { return position(i*2147483%math.MaxUint32, 0, 2) },
+		"ranks without end":             func(i int) deliver.Position { return position(0, i, 0) },
+		"everything":                    func(i int) deliver.Position { return position(math.MaxUint32-i, 1<<31-i, 1<<31+i) },
+	}
+	epochs := samplerJob(3, 16, 2, false)
+	endless := epochs
+	endless.Epochs = 0
+	for _, tt := range []struct {
+		name, layout string
+		job          Job
+	}{
+		{"three epochs", layoutLog, epochs},
+		{"no known end", layoutLog, endless},
+		{"no known end, static", layoutStatic, endless},
+		{"no recipe", layoutLog, Job{World: 2}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			job := tt.job
+			d, o := small(t, job)
+			o.Layout = tt.layout
+			e := open(t, o)
+			defer closeEngine(t, e)
+			c := attach(t, e)
+			defer c.Disconnected()
+			read := func(at deliver.Position, indices []sample.Index) {
+				b, err := c.Get(context.Background(), indices, &at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := d.check(e, b); err != nil {
+					t.Fatal(err)
+				}
+				c.Release(b.Lease)
+			}
+			if job.Recipe == "" {
+				for rank, batches := range d.drawn(1, 2) {
+					push(t, e, 0, rank, batches)
+				}
+			}
+			first, err := e.chunk(context.Background(), "", position(0, 0, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			read(position(0, 0, 0), first)
+			for name, at := range positions {
+				t.Run(name, func(t *testing.T) {
+					keepsLittle(t, n, floodLimit, func(i int) { read(at(i), []sample.Index{sample.Index(i % len(d.bytes))}) })
+				})
+			}
+			// The rank that reads by the schedule is where it was, and goes on.
+			for b := 1; b < 4; b++ {
+				want, err := e.chunk(context.Background(), "", position(0, 0, b))
+				if err != nil {
+					t.Fatal(err)
+				}
+				read(position(0, 0, b), want)
+			}
+			if s := e.Status().Jobs[0]; s.Epoch != 0 || s.Ranks[0].Position != 4 || len(s.Ranks) != 2 {
+				t.Errorf("epoch %d, ranks %+v: want rank 0 at batch 4 of epoch 0", s.Epoch, s.Ranks)
+			}
+		})
+	}
+}

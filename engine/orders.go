@@ -1,0 +1,336 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"lcache/chunker"
+	"lcache/deliver"
+	"lcache/sample"
+	"lcache/shuffle"
+)
+
+type epochOrder struct {
+	*chunker.Chunks
+	ranks []int // that the order covers
+	key   [16]byte
+	told  int // the schedule's, of its epoch, when it was made
+}
+
+// orderCache are the orders that were made, and those on their way; guarded by schedule.mu.
+type orderCache struct {
+	orders map[int]*epochOrder
+	recent []int // epochs in orders, the one that was used longest ago first
+	needed []int // epochs whose orders are not dropped for others'
+	making map[int]*making
+	last   int             // made by replay; -1: none
+	side   *making         // the one that is made apart; nil: none
+	apart  *shuffle.Replay // of a sequential recipe; nil until it is needed
+	recipe []*making       // orders as the recipe has them, of epochs for which another one was pushed; the one that was used longest ago first
+}
+
+// making is an order on its way.
+type making struct {
+	epoch int
+	done  chan struct{} // closed once the fields that follow are set
+	order *epochOrder
+	err   error
+	stale bool // a push has changed it meanwhile
+}
+
+// keepOrders is how many epochs' orders stay in memory: the one before, the one read, the one written, the one after. Ranks that are in different
+// epochs need more, at most mostOrders: each takes 4 bytes a sample.
+const (
+	keepOrders = 4
+	mostOrders = 8
+)
+
+// Where each epoch goes on from the one before, asking for one far ahead draws all those between. mostDrawn is how many samples may be drawn for
+// an epoch that the job may or may not have: some minutes. nearby is how many epochs ahead are drawn on the way.
+const (
+	mostDrawn = 1 << 33
+	nearby    = 8
+)
+
+// errBusy: an order is being made apart, and another one would have to wait for it.
+var errBusy = errors.New("another order is being made")
+
+// reason says what an order is for.
+type reason uint8
+
+const (
+	toRead    reason = iota // or to lay out
+	toCompare               // with what a client pushes
+	forHint                 // a client says that its request belongs there
+)
+
+// order is an epoch's order. It takes a second or so at 14 M samples the first time; callers that ask meanwhile wait for the same one.
+func (s *schedule) order(ctx context.Context, epoch int) (*epochOrder, error) {
+	return s.find(ctx, epoch, toRead)
+}
+
+// find is order for a reason. What nobody needs to read, and what takes long, is made apart, one epoch at a time, so that nothing else waits for it.
+func (s *schedule) find(ctx context.Context, epoch int, why reason) (*epochOrder, error) {
+	for {
+		s.mu.Lock()
+		if o := s.orders[epoch]; o != nil {
+			s.recent = append(slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch }), epoch)
+			s.mu.Unlock()
+			return o, nil
+		}
+		m := s.making[epoch]
+		if m == nil {
+			if err := s.mayMake(epoch); err != nil {
+				s.mu.Unlock()
+				return nil, err
+			}
+			switch aside := why != toRead || s.isFar(epoch); {
+			case aside && s.side != nil && why == forHint:
+				s.mu.Unlock()
+				return nil, errBusy
+			case aside && s.side != nil:
+				m = s.side
+			default:
+				m = s.start(epoch, aside)
+			}
+		}
+		s.mu.Unlock()
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the order of epoch %d is being made: %w", epoch, ctx.Err())
+		}
+		if m.epoch == epoch && !m.stale {
+			return m.order, m.err
+		}
+	}
+}
+
+// ofRecipe is an epoch's order as the recipe has it, whatever was pushed.
+func (s *schedule) ofRecipe(ctx context.Context, epoch int) (*epochOrder, error) {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.recipe, func(m *making) bool { return m.epoch == epoch })
+	var m *making
+	if i >= 0 {
+		m = s.recipe[i]
+		s.recipe = slices.Delete(s.recipe, i, i+1)
+	} else {
+		if err := s.mayMake(epoch); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		m = &making{epoch: epoch, done: make(chan struct{})}
+		s.makers.Go(func() {
+			m.order, m.err = s.replayed(s.replay, epoch)
+			close(m.done)
+		})
+	}
+	s.recipe = append(s.recipe, m)
+	if len(s.recipe) > keepOrders {
+		s.recipe = slices.Delete(s.recipe, 0, 1)
+	}
+	s.mu.Unlock()
+	select {
+	case <-m.done:
+		return m.order, m.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the order of epoch %d is being made: %w", epoch, ctx.Err())
+	}
+}
+
+// mayMake refuses epochs that have no order, or one that would take too long. s.mu is held.
+func (s *schedule) mayMake(epoch int) error {
+	switch {
+	case s.stopped:
+		return deliver.ErrClosing
+	case !s.exists(epoch):
+		return &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
+	case s.replay == nil && len(s.pushed[epoch]) == 0:
+		return errUnknownOrder
+	case s.replay != nil && s.replay.Sequential() && s.job.Epochs == 0 && epoch > mostDrawn/max(s.n, 1):
+		return &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d is too far: with %s all earlier ones are drawn first; give --epochs if the job has that many", epoch, s.job.Recipe)}
+	}
+	return nil
+}
+
+// isFar reports whether an epoch's order takes the draws of many others. s.mu is held.
+func (s *schedule) isFar(epoch int) bool {
+	if s.replay == nil || !s.replay.Sequential() {
+		return false
+	}
+	near := func(e int) bool { return epoch >= e && epoch <= e+nearby }
+	return !near(0) && !near(s.last) && !slices.ContainsFunc(s.needed, near)
+}
+
+// start begins to make an order. s.mu is held.
+func (s *schedule) start(epoch int, aside bool) *making {
+	m := &making{epoch: epoch, done: make(chan struct{})}
+	s.making[epoch] = m
+	replay := s.replay
+	if aside {
+		s.side = m
+		if replay != nil && replay.Sequential() {
+			if s.apart == nil {
+				s.apart, m.err = shuffle.New(s.spec)
+			}
+			replay = s.apart
+		}
+	}
+	told := s.told[epoch]
+	var pushed map[int]*given
+	if s.isComplete(epoch) {
+		pushed = make(map[int]*given, len(s.pushed[epoch]))
+		for r, g := range s.pushed[epoch] {
+			pushed[r] = g
+		}
+	}
+	s.makers.Go(func() {
+		var o *epochOrder
+		err := m.err
+		if s.before != nil {
+			s.before(epoch)
+		}
+		switch {
+		case err != nil:
+		case pushed != nil:
+			o = pushedOrder(pushed)
+		default:
+			o, err = s.replayed(replay, epoch)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.making, epoch)
+		if aside {
+			s.side = nil
+		} else if pushed == nil && err == nil {
+			s.last = epoch
+		}
+		m.order, m.err, m.stale = o, err, s.told[epoch] != told
+		if err == nil && !m.stale {
+			o.told = told
+			s.keepOrder(epoch, o)
+		}
+		close(m.done)
+	})
+	return m
+}
+
+// isComplete reports whether an epoch's order is the pushed one: with a recipe only if all ranks have said theirs. s.mu is held.
+func (s *schedule) isComplete(epoch int) bool {
+	pushed := s.pushed[epoch]
+	for _, r := range s.local {
+		if pushed[r] == nil && s.replay != nil {
+			return false
+		}
+	}
+	return len(pushed) > 0
+}
+
+// keepOrder adds an order to the cache, in place of the one that was used longest ago and is not needed. s.mu is held.
+func (s *schedule) keepOrder(epoch int, o *epochOrder) {
+	s.orders[epoch] = o
+	s.recent = append(s.recent, epoch)
+	for len(s.recent) > max(keepOrders, min(len(s.needed)+1, mostOrders)) {
+		i := slices.IndexFunc(s.recent, func(e int) bool { return e != epoch && !slices.Contains(s.needed, e) })
+		s.dropOrder(s.recent[max(i, 0)])
+	}
+}
+
+// dropOrder takes an order out of the cache. s.mu is held.
+func (s *schedule) dropOrder(epoch int) {
+	delete(s.orders, epoch)
+	s.recent = slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch })
+}
+
+// need says which epochs are read and laid out: their orders stay.
+func (s *schedule) need(epochs []int) {
+	slices.Sort(epochs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.needed = slices.Compact(append(s.needed[:0], epochs...))
+}
+
+// current reports whether an order is still what its epoch's is.
+func (s *schedule) current(epoch int, o *epochOrder) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return o.told == s.told[epoch]
+}
+
+func (s *schedule) replayed(replay *shuffle.Replay, epoch int) (*epochOrder, error) {
+	global, err := replay.Global(epoch, nil)
+	if err != nil {
+		return nil, fmt.Errorf("replay epoch %d: %w", epoch, err)
+	}
+	split, err := replay.Split(epoch)
+	if err != nil {
+		return nil, fmt.Errorf("split epoch %d: %w", epoch, err)
+	}
+	h := xxh3.New()
+	h.WriteString(replay.Key())
+	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(epoch)))
+	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: split}, ranks: s.local, key: h.Sum128().Bytes()}, nil
+}
+
+// explicit is the split of pushed orders: batches of any sizes, in steps over the ranks.
+type explicit struct {
+	starts map[int][]uint64 // by rank: where each batch begins in the global order
+	sizes  map[int][]int
+}
+
+func (x *explicit) Batches(rank int) int { return len(x.starts[rank]) }
+
+func (x *explicit) Positions(rank, batch int, dst []uint64) []uint64 {
+	dst = dst[:0]
+	for i := range x.sizes[rank][batch] {
+		dst = append(dst, x.starts[rank][batch]+uint64(i))
+	}
+	return dst
+}
+
+func pushedOrder(pushed map[int]*given) *epochOrder {
+	var ranks []int
+	steps := 0
+	for r, g := range pushed {
+		ranks = append(ranks, r)
+		steps = max(steps, g.batches())
+	}
+	slices.Sort(ranks)
+	x := &explicit{starts: map[int][]uint64{}, sizes: map[int][]int{}}
+	o := &epochOrder{Chunks: &chunker.Chunks{Split: x}, ranks: ranks}
+	h := xxh3.New()
+	for t := range steps {
+		for _, r := range ranks {
+			if t >= pushed[r].batches() {
+				continue
+			}
+			batch := pushed[r].batch(t)
+			x.starts[r] = append(x.starts[r], uint64(len(o.Global)))
+			x.sizes[r] = append(x.sizes[r], len(batch))
+			o.Global = append(o.Global, batch...)
+		}
+	}
+	h.WriteString("pushed")
+	var b [4]byte
+	for _, index := range o.Global {
+		binary.LittleEndian.PutUint32(b[:], index)
+		h.Write(b[:])
+	}
+	o.key = h.Sum128().Bytes()
+	return o
+}
+
+// canonical is the order of a source stored without a recipe.
+func canonical(n int) *epochOrder {
+	global := make([]sample.Index, n)
+	for i := range global {
+		global[i] = sample.Index(i)
+	}
+	x := &explicit{starts: map[int][]uint64{0: {0}}, sizes: map[int][]int{0: {n}}}
+	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: x}, ranks: []int{0}, key: xxh3.HashString128("canonical").Bytes()}
+}
