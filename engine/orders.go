@@ -181,7 +181,7 @@ func (s *schedule) start(epoch int, aside bool) *making {
 			replay = s.apart
 		}
 	}
-	told := s.told[epoch]
+	told, before := s.told[epoch], s.before
 	var pushed map[int]*given
 	if s.isComplete(epoch) {
 		pushed = make(map[int]*given, len(s.pushed[epoch]))
@@ -192,8 +192,8 @@ func (s *schedule) start(epoch int, aside bool) *making {
 	s.makers.Go(func() {
 		var o *epochOrder
 		err := m.err
-		if s.before != nil {
-			s.before(epoch)
+		if before != nil {
+			before(epoch)
 		}
 		switch {
 		case err != nil:
@@ -253,6 +253,15 @@ func (s *schedule) need(epochs []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needed = slices.Compact(append(s.needed[:0], epochs...))
+}
+
+// needs adds an epoch that a rank has just come to, until need says all of them.
+func (s *schedule) needs(epoch int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.needed, epoch) && len(s.needed) < mostOrders {
+		s.needed = append(s.needed, epoch)
+	}
 }
 
 // current reports whether an order is still what its epoch's is.

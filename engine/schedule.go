@@ -22,7 +22,6 @@ type schedule struct {
 	local  []int // ranks served here
 	limit  int64 // bytes of pushed orders
 	makers sync.WaitGroup
-	before func(epoch int) // for tests: called before an order is made
 
 	mu      sync.Mutex // guards the fields that follow
 	pushed  map[int]map[int]*given
@@ -35,6 +34,7 @@ type schedule struct {
 	goneAll int               // all epochs before it count as gone, unless they are pushed
 	orderCache
 	stopped bool
+	before  func(epoch int) // for tests: called before an order is made
 }
 
 // errUnknownOrder: nobody has said yet what this epoch's order is.

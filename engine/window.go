@@ -50,6 +50,7 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 	}
 	if at.Epoch != r.epoch || r.asked.IsZero() {
 		r.late, r.hungry, r.missFrom = false, false, 0
+		e.schedule.needs(at.Epoch)
 	}
 	r.late = r.late && e.reader == nil // there no rank holds up another one
 	r.diverged = false
