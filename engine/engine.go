@@ -146,9 +146,8 @@ func newEngine(c *core, o Options, forced *epochOrder, from *logfile.Logfile) (*
 	return e, nil
 }
 
-// assemble makes the parts, from the memory up, and starts the mover.
-func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
-	var err error
+// assemble makes the parts, from the memory up, and starts the mover. If a part fails those before it are given back.
+func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) (err error) {
 	z := e.sizing
 	e.staging, err = staging.New(staging.Options{Samples: e.manifest.Len(), Align: e.format.Align, Slots: z.Slots,
 		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(e.opts.Side, int(z.Side)), SpareBytes: int(z.Spare)})
@@ -159,8 +158,14 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 		e.staging.Close()
 		return fmt.Errorf("register the shared memory: %w", err)
 	}
+	defer func() {
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // nothing is under way
+			defer cancel()
+			err = errors.Join(err, e.dismantle(ctx))
+		}
+	}()
 	if err := e.makeScratch(); err != nil {
-		e.staging.Close()
 		return err
 	}
 	e.fetcher = fetch.New(fetch.Options{Staging: e.staging, Locations: e.loc, Manifest: e.manifest, Sums: e.sums, Source: e.source,
@@ -179,7 +184,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
 		Window: window})
 	if err != nil {
-		e.staging.Close()
+		e.deliver = nil
 		return err
 	}
 	if e.isStatic() {
@@ -188,8 +193,6 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) error {
 		err = e.restore(forced, from)
 	}
 	if err != nil {
-		e.deliver.Close()
-		e.staging.Close()
 		return err
 	}
 	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.whole(e.cur.epoch+1, e.opts.LateEpoch) {
@@ -215,19 +218,24 @@ func (e *Engine) Close(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	err := e.core.close()
+	e.freeLines()
 	e.freeScratch()
 	e.staging.Close()
 	return err
 }
 
-// halt ends all that reads and moves. After an error somebody may still write into staging.
-func (e *Engine) halt(ctx context.Context) error {
-	e.deliver.Close()
+// halt ends all that reads and moves, as far as it was made. After an error somebody may still write into staging.
+func (e *Engine) halt(ctx context.Context) (err error) {
+	if e.deliver != nil {
+		e.deliver.Close()
+	}
 	e.cancel()
-	err := logfile.Within(ctx, "what the mover does in "+e.dirs[0], func() error {
+	err = logfile.Within(ctx, "what the mover does in "+e.dirs[0], func() error {
 		e.mover.Wait()
 		e.builders.Wait()
-		e.ahead.Stop()
+		if e.ahead != nil {
+			e.ahead.Stop()
+		}
 		if e.reader != nil {
 			e.reader.Stop()
 		}
@@ -236,11 +244,34 @@ func (e *Engine) halt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = e.pass.Close(ctx)
-	if fetchErr := e.fetcher.Close(ctx); err == nil {
-		err = fetchErr
+	if e.pass != nil {
+		err = e.pass.Close(ctx)
+	}
+	if e.fetcher != nil {
+		if fetchErr := e.fetcher.Close(ctx); err == nil {
+			err = fetchErr
+		}
 	}
 	return err
+}
+
+// dismantle gives back what assemble took. The core stays open.
+func (e *Engine) dismantle(ctx context.Context) error {
+	if err := e.halt(ctx); err != nil {
+		return err // somebody may still write into staging: leave it mapped
+	}
+	for _, mem := range [][]byte{e.staging.Memory(), e.scratch, e.buffers[0], e.buffers[1]} {
+		if len(mem) == 0 {
+			continue
+		}
+		if err := e.io.Unregister(mem); err != nil {
+			e.logger.Warn("unregister memory", "error", err)
+		}
+	}
+	e.freeLines()
+	e.freeScratch()
+	e.staging.Close()
+	return nil
 }
 
 // Defaults are what Open chose, and why.

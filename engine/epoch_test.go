@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/offheap"
 	"lcache/sample"
 	"lcache/shuffle"
 	"lcache/source"
@@ -47,6 +48,7 @@ func makeDatasetOf(t testing.TB, n int, size func(r *rand.Rand, i int) int, cont
 
 func makeDatasetIn(t testing.TB, dir string, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
 	t.Helper()
+	givesBack(t)
 	d := &dataset{dir: dir}
 	r := rand.New(rand.NewPCG(1, uint64(n)))
 	const classes = 3
@@ -150,6 +152,20 @@ func ingested(t testing.TB, d *dataset, o IngestOptions) (Options, *IngestReport
 // testLogger shows warnings and errors as part of the test's output.
 func testLogger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// givesBack fails a test that does not give back all memory outside Go's heap: layouts, tables, buffers. Where other tests run at the same time, or
+// something is open already, nothing can be said.
+func givesBack(t testing.TB) {
+	t.Helper()
+	if offheap.Mapped() != 0 {
+		return
+	}
+	t.Cleanup(func() {
+		if n := offheap.Mapped(); n != 0 && !t.Failed() {
+			t.Errorf("%d bytes outside the heap are not given back", n)
+		}
+	})
 }
 
 func open(t testing.TB, o Options) *Engine {

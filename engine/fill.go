@@ -119,6 +119,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 				return false, err
 			}
 		}
+		in.freeLine()
 		in.line, err = c.newLine(order, held)
 		return false, err
 	}
@@ -129,6 +130,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 			}
 		}
 	}
+	in.freeLine()
 	if in.line, err = c.newLine(order, nil); err != nil {
 		return false, err
 	}

@@ -112,7 +112,10 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 		return nil, err
 	}
 	in := &ingest{IngestOptions: o, core: &core{logger: o.Logger}, report: &IngestReport{}}
-	defer func() { err = errors.Join(err, in.close()) }()
+	defer func() {
+		in.freeLine()
+		err = errors.Join(err, in.close())
+	}()
 	if err := in.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -137,6 +140,14 @@ type ingest struct {
 	outside int             // samples that are reached through links that leave the source
 	line    *chunker.Line
 	target  *logfile.Logfile
+}
+
+// freeLine gives back the layout that is filled.
+func (in *ingest) freeLine() {
+	if in.line != nil {
+		in.line.Free()
+		in.line = nil
+	}
 }
 
 func (in *ingest) finish() {

@@ -249,14 +249,29 @@ func (e *Engine) retire() {
 			continue
 		}
 		delete(e.lines, id)
-		if !used[el] && id == el.line.ID && el.geo != nil {
-			el.geo.Free()
+		if !used[el] && id == el.line.ID {
+			el.free()
 		}
 	}
-	for epoch, el := range e.built {
-		if e.cur != nil && epoch <= e.cur.epoch && epoch != e.next() {
+	for epoch, el := range e.built { // ranks that jump leave layouts behind
+		if epoch != e.next() && (e.tgt == nil || epoch != e.tgt.epoch+1) {
 			delete(e.built, epoch)
-			el.geo.Free()
+			el.free()
 		}
+	}
+}
+
+// freeLines gives back all layouts, once nothing reads or moves any more.
+func (e *Engine) freeLines() {
+	all := map[*epochLine]bool{e.cur: true, e.tgt: true, e.stray: true, e.begins: true}
+	for _, el := range e.lines {
+		all[el] = true
+	}
+	for _, el := range e.built {
+		all[el] = true
+	}
+	delete(all, nil)
+	for el := range all {
+		el.free()
 	}
 }

@@ -36,6 +36,9 @@ func (e *Engine) move() {
 	for last := (outlook{}); e.ctx.Err() == nil; {
 		changed := e.staging.Changed()
 		e.mu.Lock()
+		if e.forced == nil { // a sort ends with its first failure
+			e.tryAgain()
+		}
 		act, now := e.plan(), e.outlook()
 		e.mu.Unlock()
 		if now != last {
@@ -150,11 +153,18 @@ const layOutAgain = 30 * time.Second
 
 // mayLayOut reports whether the next line may be begun. Else the log is read as it is, and nothing is written on. e.mu is held.
 func (e *Engine) mayLayOut() bool {
+	if e.broken != nil && time.Since(e.brokenAt) <= layOutAgain {
+		return false
+	}
+	// A device that takes blocks again is noticed at the next tick. Without one everything that is written on would be lost.
+	return e.forced != nil || e.store.Writable()
+}
+
+// tryAgain forgets a failure to lay out the next line, once that may be tried again. e.mu is held.
+func (e *Engine) tryAgain() {
 	if e.broken != nil && time.Since(e.brokenAt) > layOutAgain {
 		e.broken = nil
 	}
-	// A device that takes blocks again is noticed at the next tick. Without one everything that is written on would be lost.
-	return e.broken == nil && (e.store.Writable() || e.forced != nil)
 }
 
 // unloaded is the first segment not yet loaded, from the one that the hindmost rank is at.
@@ -312,6 +322,7 @@ func (e *Engine) beginTarget(el *epochLine) bool {
 	defer e.mu.Unlock()
 	e.begins = nil
 	if err != nil {
+		el.free()
 		e.broken, e.brokenAt = err, time.Now()
 		e.logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
 		e.startFilling(e.cur)
@@ -364,8 +375,7 @@ func (e *Engine) swap() bool {
 	old := e.cur
 	el := e.tgt
 	e.tgt = nil
-	el.route.Free()
-	el.route = nil
+	el.freeRoute()
 	e.readFrom(el)
 	e.mu.Unlock()
 	if err := e.store.Drop(old.line.Slot); err != nil {

@@ -46,6 +46,9 @@ func (e *Engine) recognize(el *epochLine) bool {
 	el.tried = tried
 	switch {
 	case err != nil || known.geo == nil:
+		if known != nil {
+			known.free()
+		}
 	case el == e.stray:
 		e.fillStray(known)
 	default:

@@ -42,6 +42,7 @@ var shared struct {
 // changed.
 func small(t *testing.T, j Job) (*dataset, Options) {
 	t.Helper()
+	givesBack(t)
 	shared.once.Do(func() {
 		var err error
 		if shared.dir, err = os.MkdirTemp("", "lcache-engine-*"); err != nil {

@@ -22,20 +22,7 @@ func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Log
 	err = e.sorted(ctx)
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), sortStop)
 	defer cancel()
-	if haltErr := e.halt(stop); haltErr != nil { // somebody may still write into what is freed below
-		return errors.Join(err, haltErr)
-	}
-	for _, mem := range [][]byte{e.staging.Memory(), e.scratch, e.buffers[0], e.buffers[1]} {
-		if len(mem) == 0 {
-			continue
-		}
-		if err := e.io.Unregister(mem); err != nil {
-			e.logger.Warn("unregister memory", "error", err)
-		}
-	}
-	e.freeScratch()
-	e.staging.Close()
-	return err
+	return errors.Join(err, e.dismantle(stop))
 }
 
 // sorted waits until the log is in the order that was forced.

@@ -21,6 +21,22 @@ type epochLine struct {
 	tried int             // how often its epoch's order had been said when it was last compared with this Logfile
 }
 
+// free gives back the layout. The line must not be used any more.
+func (el *epochLine) free() {
+	el.freeRoute()
+	if el.geo != nil {
+		el.geo.Free()
+		el.geo = nil
+	}
+}
+
+func (el *epochLine) freeRoute() {
+	if el.route != nil {
+		el.route.Free()
+		el.route = nil
+	}
+}
+
 type segState uint8
 
 const (
@@ -183,7 +199,7 @@ func (e *Engine) reordered(epoch int, replaced bool) {
 	defer e.mu.Unlock()
 	if el := e.built[epoch]; el != nil {
 		delete(e.built, epoch)
-		el.geo.Free()
+		el.free()
 	}
 	if !replaced {
 		return

@@ -30,7 +30,7 @@ func (e *Engine) restoreStatic() error {
 			continue
 		}
 		if newest != nil {
-			newest.geo.Free()
+			newest.free()
 		}
 		newest = el
 	}
@@ -40,10 +40,10 @@ func (e *Engine) restoreStatic() error {
 		}
 		return nil
 	}
+	e.adopt(newest)
 	if err := e.register(newest.line.Log); err != nil {
 		return err
 	}
-	e.adopt(newest)
 	e.startFilling(newest)
 	return nil
 }

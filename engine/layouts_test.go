@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lcache/metaindex"
+	"lcache/offheap"
+)
+
+// A layout whose Logfile can't be begun is given back: it is made again later.
+func TestLayoutThatFails(t *testing.T) {
+	_, o := small(t, samplerJob(3, 16, 1, false))
+	e := open(t, o)
+	defer closeEngine(t, e)
+	e.builders.Wait() // of the next epoch's layout; nothing is begun before the first request
+	before := offheap.Mapped()
+	for range 3 {
+		order, err := e.schedule.order(t.Context(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		geo, err := e.newLine(order, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		geo.Starts = make([]uint64, metaindex.MaxSegments+2)
+		e.beginTarget(&epochLine{epoch: 2, order: order, geo: geo})
+	}
+	if n := offheap.Mapped() - before; n != 0 {
+		t.Errorf("%d bytes of layouts are left", n)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.broken == nil || e.tgt != nil {
+		t.Errorf("the layout was begun: %v", e.broken)
+	}
+}
+
+// Sorting offline, for another order and out of a full log, gives back all layouts; so does an ingest that changes nothing.
+func TestSortGivesBack(t *testing.T) {
+	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return r.IntN(20_000) })
+	in := IngestOptions{Job: samplerJob(3, 8, 1, false), Block: 128 << 10, Memory: 24 << 20}
+	o, _ := ingested(t, d, in)
+	in.Dirs = o.Dirs
+	for i, seed := range []string{"8", "9", "9"} {
+		in.Job.Seed = seed
+		if _, report := ingested(t, d, in); report.Resorted != (i < 2) {
+			t.Errorf("seed %s: resorted is %v", seed, report.Resorted)
+		}
+		if n := offheap.Mapped(); n != 0 {
+			t.Fatalf("%d bytes are left when the log was sorted for seed %s", n, seed)
+		}
+	}
+}
+
+// An engine that can't be put together, late, leaves nothing behind: no goroutine, no memory, and the cache can be opened again.
+func TestAssembleThatFails(t *testing.T) {
+	_, o := small(t, samplerJob(3, 16, 1, false))
+	for range 3 {
+		c, err := openCore(o.Dirs, o.IO, o.Memory, "", testLogger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, running := offheap.Mapped(), goleak.IgnoreCurrent()
+		block := c.format.Block
+		c.format.Block = 1 // so that no sample fits a segment of the Logfile that is found
+		if e, err := newEngine(c, o.withDefaults(), nil, nil); err == nil {
+			t.Error("it was put together")
+			closeEngine(t, e)
+		}
+		if err := goleak.Find(running); err != nil {
+			t.Errorf("goroutines are left: %v", err)
+		}
+		if n := offheap.Mapped() - before; n != 0 {
+			t.Errorf("%d bytes are left", n)
+		}
+		c.format.Block = block
+		if err := c.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	closeEngine(t, open(t, o))
+}
+
+// Whether a line may be laid out is a question: asking it changes nothing.
+func TestMayLayOutChangesNothing(t *testing.T) {
+	e := &Engine{core: &core{}, opts: Options{LateEpoch: time.Second}}
+	e.forced = &epochOrder{}
+	for _, since := range []time.Duration{0, layOutAgain / 2, 2 * layOutAgain} {
+		e.broken, e.brokenAt = errors.New("no space"), time.Now().Add(-since)
+		for range 2 {
+			if may := e.mayLayOut(); may != (since > layOutAgain) {
+				t.Errorf("%v after a failure: %v", since, may)
+			}
+			if e.broken == nil {
+				t.Fatalf("%v after a failure it is forgotten", since)
+			}
+		}
+	}
+	e.tryAgain()
+	if e.broken != nil || !e.mayLayOut() {
+		t.Error("a failure long ago is not forgotten by the next try")
+	}
+}
