@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -36,8 +37,22 @@ type demo struct {
 	reader string // the script, on disk
 }
 
-// demoHalfBytes is the least source that is also read with half of its space: the log's own reserve is some MB, whatever it holds.
-const demoHalfBytes = 32_000_000
+// canHalve reports whether a source is large enough to be read with half of its space, too: the log needs some MB whatever it holds, and
+// room for some of the largest samples.
+func canHalve(source string, bytes int64) (bool, error) {
+	largest := int64(0)
+	err := filepath.WalkDir(source+"/", func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			largest = max(largest, info.Size())
+		}
+		return err
+	})
+	return bytes/2 >= 8_000_000+4*largest, err
+}
 
 func (d *demo) run(ctx context.Context) (*demoResult, error) {
 	dir, err := os.MkdirTemp(d.o.dir, "lcache-demo-")
@@ -60,7 +75,11 @@ func (d *demo) run(ctx context.Context) (*demoResult, error) {
 	}
 	result.Full = *full
 	d.print(func(w io.Writer) { writePass(w, "all of it on the SSD", full) })
-	if full.Ingest.Bytes >= demoHalfBytes {
+	enough, err := canHalve(d.o.source, full.Ingest.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("look at the source: %w", err)
+	}
+	if enough {
 		if result.Half, err = d.pass(ctx, "half", filepath.Join(dir, "half"), full.Ingest.Bytes/2); err != nil {
 			return nil, err
 		}
@@ -69,7 +88,7 @@ func (d *demo) run(ctx context.Context) (*demoResult, error) {
 		if result.Half != nil {
 			writePass(w, "with half of the space", result.Half)
 		} else {
-			fmt.Fprintf(w, "\nwith half of the space: left out, this source is too small for it: at least %s\n", bytesText(demoHalfBytes))
+			fmt.Fprintf(w, "\nwith half of the space: left out, this source is too small for it\n")
 		}
 		writeFindings(w, result)
 	})

@@ -39,7 +39,9 @@ func TestMain(m *testing.M) {
 	}
 	// Under the race detector each process would wait for a second at its end, and there are hundreds.
 	os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
-	os.Exit(m.Run())
+	code := m.Run()
+	os.RemoveAll(madeProgramDir)
+	os.Exit(code)
 }
 
 func TestScripts(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -76,7 +77,10 @@ func newStage(t *testing.T) *stage {
 			t.Fatal(err)
 		}
 	}
-	linkProgram(t, filepath.Join(bin, "lcache"))
+	program, err := programDir()
+	if err != nil {
+		t.Fatal(err)
+	}
 	makeDataset(t, filepath.Join(dir, "go/src"))
 	scripts := map[string]string{
 		"python":   "#!/bin/sh\nexec " + shellWord(python) + " \"$@\"\n",
@@ -100,29 +104,35 @@ func newStage(t *testing.T) *stage {
 	}
 	writeFile(t, filepath.Join(work, "train.py"), trainer)
 	s.env = append(childEnvironment(os.Environ()), "NO_COLOR=1", "HOME="+home, "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(home, ".cache"), "PYTHONPATH="+client,
-		"PATH="+bin+":"+os.Getenv("PATH"), "PWD="+work,
+		"PATH="+bin+":"+program+":"+os.Getenv("PATH"), "PWD="+work,
 		"LCACHE_NO_DEVICE=true", "LCACHE_TIME=1s") // doctor takes a minute to measure a device, and the figures are no matter here
 	return s
 }
 
-// linkProgram lets the test's own binary be lcache under that name, also for children whose environment is cleared.
-func linkProgram(t *testing.T, path string) {
-	t.Helper()
+// madeProgramDir is the folder that programDir made, for TestMain to remove; "": none.
+var madeProgramDir string
+
+// programDir is a folder in which the test's own binary is called lcache, and so is lcache, also for children whose environment is cleared.
+var programDir = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "lcache-test-")
+	if err != nil {
+		return "", err
+	}
+	madeProgramDir = dir
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		return dir, err
 	}
+	path := filepath.Join(dir, "lcache")
 	if os.Link(self, path) == nil {
-		return
+		return dir, nil
 	}
-	body, err := os.ReadFile(self)
-	if err == nil {
-		err = os.WriteFile(path, body, 0o755)
-	}
+	body, err := os.ReadFile(self) // on another file system
 	if err != nil {
-		t.Fatal(err)
+		return dir, err
 	}
-}
+	return dir, os.WriteFile(path, body, 0o755)
+})
 
 func makeDataset(t *testing.T, dir string) {
 	t.Helper()

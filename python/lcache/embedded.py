@@ -69,7 +69,7 @@ def open(  # the name is part of the API
     params: Mapping[str, Any] | None = None,
     budget: int | str | None = None,
     memory: int | str | None = None,
-    ext: Iterable[str] = (),
+    ext: str | Iterable[str] = (),
     flat: bool = False,
     group: str = "none",
     labels: str | os.PathLike[str] | None = None,

@@ -23,13 +23,14 @@ class Listing(NamedTuple):
 
     @classmethod
     def of(
-        cls, source: Any, ext: Iterable[str] = (), flat: bool = False, group: str = "none", labels: Any = None, follow_links: bool | None = None
+        cls, source: Any, ext: str | Iterable[str] = (), flat: bool = False, group: str = "none", labels: Any = None, follow_links: bool | None = None
     ) -> Listing:
         """What a program's arguments mean."""
         where = os.fspath(source)
         if not is_url(where):
             where = os.path.abspath(os.path.expanduser(where))
-        return cls(where, tuple(ext), bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links)
+        endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str would be taken for its letters
+        return cls(where, endings, bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links)
 
     def link_flags(self) -> list[str]:
         """Of `lcache ingest` and `lcache serve`. They are no part of flags(), and so not of a cache's name: the rule changes no listing, it can

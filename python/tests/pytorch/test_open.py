@@ -151,6 +151,16 @@ def test_two_listings_of_one_source(folder, root):
         assert tree.samples == flat.samples == len(folder)
 
 
+def test_one_ending(root, tmp_path):
+    """ext may be one ending: a str is not taken for its letters."""
+    for name in ("a.jpg", "b.jpg", "c.txt"):
+        (tmp_path / "files").mkdir(exist_ok=True)
+        (tmp_path / "files" / name).write_bytes(name.encode())
+    for ext in (".jpg", "jpg", [".jpg"]):
+        with lcache.open(tmp_path / "files", root, ext=ext) as job:
+            assert list(job.get([0, 1]).names) == ["a.jpg", "b.jpg"] and job.samples == 2
+
+
 def test_pickle(folder, root):
     with lcache.open(folder.root, root) as job:
         small = pickle.dumps(job)
