@@ -87,5 +87,5 @@ func mountType(dir string) (mounted string) {
 	return mounted
 }
 
-// Floor is what a cache leaves free of a file system by default; both are in bytes.
-func Floor(size uint64) uint64 { return max(10<<30, size/20) }
+// Floor is what a cache leaves free of a file system, whatever its budget; both are in bytes.
+func Floor(size uint64) uint64 { return max(1e9, size/20) }

@@ -82,8 +82,8 @@ func TestCapability(t *testing.T) {
 func TestFloor(t *testing.T) {
 	for _, c := range []struct{ size, free, floor, room uint64 }{
 		{1 << 40, 500 << 30, 1 << 40 / 20, 500<<30 - 1<<40/20},
-		{100 << 30, 50 << 30, 10 << 30, 40 << 30},
-		{100 << 30, 5 << 30, 10 << 30, 0},
+		{8e9, 7e9, 1e9, 6e9},
+		{8e9, 9e8, 1e9, 0},
 	} {
 		p := Place{Size: c.size, Free: c.free, Floor: caches.Floor(c.size)}
 		if p.Floor != c.floor || p.room() != c.room {

@@ -250,11 +250,15 @@ func (in *ingest) refit() (err error) {
 func (in *ingest) grow(places int) error {
 	c := in.core
 	more := uint64(places-c.format.Places) * uint64(c.format.Block)
-	if free, err := freeForCache(c.dirs); c.job.Budget == 0 && (err != nil || free < more) {
+	volumes, err := in.volumes(func(string) []string { return nil })
+	if err != nil {
+		return err
+	}
+	if room, _ := mostBudget(volumes, 0); room < more {
 		in.logger().Warn("the source has grown and there is no space for the log to grow with it: a part of it is read from the source in every epoch", "needs", bytesText(more))
 		return nil
 	}
-	err := logfile.Grow(c.dirs, places)
+	err = logfile.Grow(c.dirs, places)
 	if full := new(logfile.NoSpaceError); errors.As(err, &full) {
 		in.logger().Warn("the log can't grow with the source: a part of it is read from the source in every epoch", "reason", err)
 		return nil

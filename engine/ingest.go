@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
@@ -46,6 +48,8 @@ type IngestOptions struct {
 	Block          int // bytes; 0: chosen (tests)
 	Logger         *slog.Logger
 	Progress       func(Progress)
+
+	statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
 }
 
 // IngestReport is what an ingest did and what it made.

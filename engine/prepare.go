@@ -197,12 +197,9 @@ func (in *ingest) clear() error {
 	if err != nil {
 		return err
 	}
-	first := in.core.dirs[0]
-	paths := []string{filepath.Join(first, jobName), filepath.Join(first, sumsName), filepath.Join(first, lengthsName), filepath.Join(first, listingName)}
+	paths := in.core.madeFirst()
 	for _, d := range slices.Backward(in.core.dirs) {
-		for _, name := range []string{"FORMAT", "journal-0", "journal-1", "arena"} {
-			paths = append(paths, filepath.Join(d, name))
-		}
+		paths = append(paths, madeIn(d)...)
 	}
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -217,12 +214,33 @@ func (in *ingest) clear() error {
 	return nil
 }
 
-// create fixes block, budget and admission, and reserves the arena.
+// madeIn are the files that every directory of a cache has.
+func madeIn(dir string) (paths []string) {
+	for _, name := range []string{"FORMAT", "journal-0", "journal-1", "arena"} {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
+}
+
+// madeFirst are those that only the first has, but for manifests.
+func (c *core) madeFirst() (paths []string) {
+	for _, name := range []string{jobName, sumsName, lengthsName, listingName} {
+		paths = append(paths, filepath.Join(c.dirs[0], name))
+	}
+	return paths
+}
+
+// made are the files in a directory that clear removes, but for manifests.
+func (c *core) made(dir string) []string {
+	if dir == c.dirs[0] {
+		return append(c.madeFirst(), madeIn(dir)...)
+	}
+	return madeIn(dir)
+}
+
+// create fixes block, budget and admission, and reserves the arena. What is there stays until it is known that the new one can be had.
 func (in *ingest) create(ctx context.Context) error {
 	c := in.core
-	if err := in.clear(); err != nil {
-		return err
-	}
 	c.format = logfile.Format{Align: alignFor(c.manifest)}
 	if err := in.choosePacking(ctx); err != nil {
 		return err
@@ -230,24 +248,9 @@ func (in *ingest) create(ctx context.Context) error {
 	f := c.facts()
 	f.Memory = uint64(in.Memory)
 	f.Block = uint64(in.Block)
-	given := f.Budget > 0
-	if !given {
-		most, err := freeForCache(c.dirs)
-		if err != nil {
-			return err
-		}
-		if z, err := chunker.Size(f); err == nil && z.Budget > most {
-			f.Budget = most
-			c.job.Budget = int64(most)
-			in.defaulted("budget", f.Budget, "free space less a reserve: the dataset needs "+bytesText(z.Budget))
-		}
-	}
-	z, err := chunker.Size(f)
+	z, err := in.fit(&f)
 	if err != nil {
 		return err
-	}
-	if !given && f.Budget == 0 {
-		in.defaulted("budget", z.Budget, "what the dataset needs")
 	}
 	if in.Memory == 0 {
 		in.defaulted("memory", z.Memory, "the need by the formula")
@@ -264,10 +267,10 @@ func (in *ingest) create(ctx context.Context) error {
 	if bytes := in.admit(room); bytes == 0 && f.Kept > 0 {
 		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", bytesText(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
 	}
-	if err := logfile.Create(c.dirs, c.format); err != nil {
+	if err := in.clear(); err != nil {
 		return err
 	}
-	return nil
+	return logfile.Create(c.dirs, c.format)
 }
 
 // admit draws what the log keeps, and gives its padded bytes.

@@ -1,31 +1,123 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"lcache/caches"
+	"lcache/chunker"
 )
 
-// freeForCache is what a cache may take by default: free space less the larger of 10 GB and 5 % of each file system.
-func freeForCache(dirs []string) (uint64, error) {
-	least := ^uint64(0)
-	for _, d := range dirs {
-		var st unix.Statfs_t
-		if err := unix.Statfs(d, &st); err != nil {
-			return 0, fmt.Errorf("free space of %s: %w", d, err)
-		}
-		free, total := st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize)
-		reserve := caches.Floor(total)
-		if free <= reserve {
-			return 0, fmt.Errorf("%s has %s free, and %s are to stay free: make room, or give --budget", d, bytesText(free), bytesText(reserve))
-		}
-		least = min(least, free-reserve)
+// volume is a file system that holds directories of a cache.
+type volume struct {
+	dir      string // the first of them
+	dirs     int    // so many
+	first    bool   // the cache's first directory is there, which holds all that is not arena
+	size     uint64
+	free     uint64 // for an unprivileged process
+	reserved uint64 // taken by files that are removed when the cache is made anew
+}
+
+// room is what a cache may take of it.
+func (v volume) room() uint64 {
+	have := v.free + v.reserved
+	return have - min(have, caches.Floor(v.size))
+}
+
+// mostBudget is the largest budget, in whole MiB, with which no file system goes below its floor, and the one that sets it. The first directory holds
+// metadata, and the arena is dealt evenly over all; 0: there is no room for any.
+func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume) {
+	dirs := 0
+	for _, v := range volumes {
+		dirs += v.dirs
 	}
-	return least * uint64(len(dirs)), nil
+	most = math.MaxUint64
+	for _, v := range volumes {
+		room := v.room()
+		if v.first {
+			room -= min(room, metadata)
+		}
+		each := room / uint64(v.dirs)
+		each -= min(each, 1<<20) // blocks may not come out even
+		if arena := each * uint64(dirs); arena < most {
+			most, tightest = arena, v
+		}
+	}
+	if most > 0 {
+		most = (most + metadata) >> 20 << 20
+	}
+	return most, tightest
+}
+
+// volumes looks at the file systems of the cache's directories. What removed names in each of them counts as free.
+func (in *ingest) volumes(removed func(dir string) []string) (list []volume, err error) {
+	ids := map[uint64]int{} // where in list a device is
+	for i, dir := range in.core.dirs {
+		var st unix.Stat_t
+		var fs unix.Statfs_t
+		if err := errors.Join(unix.Stat(dir, &st), in.askSpace(dir, &fs)); err != nil {
+			return nil, fmt.Errorf("free space of %s: %w", dir, err)
+		}
+		at, known := ids[st.Dev]
+		if !known {
+			at = len(list)
+			ids[st.Dev] = at
+			list = append(list, volume{dir: dir, first: i == 0, size: fs.Blocks * uint64(fs.Bsize), free: fs.Bavail * uint64(fs.Bsize)})
+		}
+		list[at].dirs++
+		for _, path := range removed(dir) {
+			if unix.Lstat(path, &st) == nil {
+				list[at].reserved += uint64(st.Blocks) * 512
+			}
+		}
+	}
+	return list, nil
+}
+
+func (in *ingest) askSpace(dir string, fs *unix.Statfs_t) error {
+	if in.statfs != nil {
+		return in.statfs(dir, fs)
+	}
+	return unix.Statfs(dir, fs)
+}
+
+// fit sizes a new cache so that every file system keeps its floor: without a budget it takes what the dataset needs, or what there is; one
+// that is too large is refused, with the largest that is not.
+func (in *ingest) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
+	volumes, err := in.volumes(in.core.made)
+	if err != nil {
+		return z, err
+	}
+	z, err = chunker.Size(*f)
+	if err != nil {
+		return z, err
+	}
+	most, tightest := mostBudget(volumes, f.Metadata)
+	takes := z.Arena + f.Metadata
+	if takes <= most {
+		if f.Budget == 0 {
+			in.defaulted("budget", z.Budget, "what the dataset needs")
+		}
+		return z, nil
+	}
+	least := *f
+	least.Budget = most
+	fits, tooSmall := chunker.Size(least)
+	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, bytesText(tightest.free+tightest.reserved), bytesText(caches.Floor(tightest.size)))
+	switch {
+	case most == 0 || tooSmall != nil:
+		return z, fmt.Errorf("%s: too little is left for a cache; make room, or give another --cache", space)
+	case f.Budget > 0:
+		return z, fmt.Errorf("with a budget of %s the cache takes %s, and %s: give --budget %dMiB or less, or make room", bytesText(f.Budget), bytesText(takes), space, most>>20)
+	}
+	f.Budget, in.core.job.Budget = most, int64(most)
+	in.defaulted("budget", most, "free space less a reserve: the dataset needs "+bytesText(takes))
+	return fits, nil
 }
 
 func freeSpace(dir string) (uint64, error) {

@@ -26,7 +26,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory")
 	addCacheFlag(f, &o.Dirs)
 	addJobFlags(f, &o.Job)
-	f.Var(size{&o.Budget}, "budget", "disk space the cache may take (default: what the dataset needs, if free)")
+	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
 	f.Var(size{&o.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
 	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch will")
 	f.Var(&choice{&o.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")

@@ -89,7 +89,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	f.Var(sources{&o.sources}, "source", "the dataset: a directory; again, each with a name, for more than one")
 	f.Var(dirs{&o.roots}, "cache", "where caches lie: a folder, or several on as many SSDs (default: in your cache folder)")
 	addJobFlags(f, &o.ingest.Job)
-	f.Var(size{&o.ingest.Budget}, "budget", "disk space a cache may take (default: what the dataset needs, if free)")
+	f.Var(size{&o.ingest.Budget}, "budget", "disk space a cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
 	f.Var(size{&o.ingest.Memory}, "memory", "memory a server may take (default: the need, at most a quarter)")
 	f.Var(&choice{&o.ingest.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
 	addListingFlags(f, &o.ingest)

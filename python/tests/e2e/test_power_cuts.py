@@ -70,7 +70,7 @@ def drive(disk):
         pytest.skip("needs root, to mount a file system that can be cut off")
     if not shutil.which("mkfs.ext4"):
         pytest.skip("needs mkfs.ext4")
-    made = Drive(disk, 160 << 20)
+    made = Drive(disk, 1600 << 20)  # sparse: a cache leaves 1 GB free
     yield made
     for cache in made.caches:
         cache.kill()
