@@ -155,6 +155,7 @@ func (c *conn) welcome() error {
 		client.Copies()
 	}
 	c.client = client
+	c.s.attached()
 	c.s.opts.Logger.Debug("client attached", "pid", pid, "client", said.Client, "resumed", said.Token == info.Token)
 	return nil
 }

@@ -49,3 +49,40 @@ func TestIdleWithoutAnyClient(t *testing.T) {
 		t.Errorf("serve: %v", err)
 	}
 }
+
+// A server that ends with its last client does not end before the first one: connections that do not attach are no clients.
+func TestIdleWaitsForTheFirstClient(t *testing.T) {
+	s, err := Listen(testEngine(t, nil), Options{Path: t.TempDir() + "/s.sock", Idle: 1, First: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	wait := func() time.Duration {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.idleAfter()
+	}
+	for started := false; !started; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		started = s.alone != nil
+		s.mu.Unlock()
+	}
+	if got := wait(); got < 50*time.Minute { // also what the timer is set to when a connection goes that did not attach
+		t.Errorf("without a client so far it ends in %v", got)
+	}
+	c := attach(t, s, "")
+	select {
+	case <-s.Idle():
+		t.Error("it ended before its first client")
+	default:
+	}
+	c.c.Close()
+	<-s.Idle() // the test's own limit is the deadline
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}

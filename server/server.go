@@ -32,6 +32,8 @@ type Options struct {
 	// Idle is how long the server may be without a client before Idle() says so; 0: it never does. A client counts for as long as its
 	// connection lasts, which is until nothing in it refers to the shared memory.
 	Idle time.Duration
+	// First is how long the first client may take: until one has attached, or so long after Serve, Idle says nothing. 0: no longer than any.
+	First time.Duration
 }
 
 // limits are constants but for tests.
@@ -64,6 +66,8 @@ type Server struct {
 	giveUp  context.CancelFunc // ends every request; of Serve
 	alone   *time.Timer        // runs while there is no connection; nil without opts.Idle
 	isIdle  bool
+	began   time.Time // of Serve
+	met     bool      // a client has attached
 }
 
 // Listen makes the socket, after removing one that a dead server left. The caller holds the cache's lock. It is an error, naming the
@@ -102,6 +106,21 @@ func (s *Server) Path() string { return s.place.path }
 // between the two is told that the server closes.
 func (s *Server) Idle() <-chan struct{} { return s.idle }
 
+// idleAfter is how long the server may be without a client from now on. It needs mu.
+func (s *Server) idleAfter() time.Duration {
+	if s.met {
+		return s.opts.Idle
+	}
+	return max(s.opts.Idle, s.opts.First-time.Since(s.began))
+}
+
+// attached notes that a client has come, and not only a connection.
+func (s *Server) attached() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.met = true
+}
+
 // left notes that nobody came for opts.Idle.
 func (s *Server) left() {
 	s.mu.Lock()
@@ -124,7 +143,8 @@ func (s *Server) Serve() error {
 	s.giveUp = giveUp
 	s.running.Add(1)
 	if s.opts.Idle > 0 {
-		s.alone = time.AfterFunc(s.opts.Idle, s.left)
+		s.began = time.Now()
+		s.alone = time.AfterFunc(s.idleAfter(), s.left)
 	}
 	s.mu.Unlock()
 	defer s.running.Done()
@@ -171,7 +191,7 @@ func (s *Server) add(ctx context.Context, c *net.UnixConn) {
 		s.mu.Lock()
 		delete(s.conns, x)
 		if len(s.conns) == 0 && s.alone != nil && !s.closing {
-			s.alone.Reset(s.opts.Idle)
+			s.alone.Reset(s.idleAfter())
 		}
 		s.mu.Unlock()
 	}()

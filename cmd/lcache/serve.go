@@ -43,6 +43,9 @@ func newServeCommand(g *globals) *cobra.Command {
 	addSocketFlags(f, &o, "the `PATH` to listen on (default: lcache.sock in the cache)")
 	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
 	f.DurationVar(&o.server.Idle, "exit-idle", 0, "end when there was no client for so long, like 60s; 0: never")
+	// For who starts a server for itself: 0 is at once, and the first client has time to come.
+	last := f.Duration("exit-last", -1, "end so long after the last client; 0: at once. It waits a minute for the first one")
+	_ = f.MarkHidden("exit-last")
 	addLayoutFlag(f, &o.engine.Layout)
 	addMetricsFlag(f, &o.metrics)
 	addOnErrorFlag(f, &o.engine.OnError)
@@ -60,6 +63,14 @@ func newServeCommand(g *globals) *cobra.Command {
 		}
 		if o.server.Idle < 0 {
 			return usagef("--exit-idle %v: give 0 (never) or a time like 60s", o.server.Idle)
+		}
+		switch {
+		case *last >= 0 && o.server.Idle > 0:
+			return usagef("--exit-last and --exit-idle: give one of them")
+		case *last >= 0:
+			o.server.Idle, o.server.First = max(*last, 1), time.Minute
+		case cmd.Flags().Changed("exit-last"):
+			return usagef("--exit-last %v: give 0 (at once) or a time like 60s", *last)
 		}
 		if err := o.finishSocket(cmd.Flags().Changed("socket-mode")); err != nil {
 			return err

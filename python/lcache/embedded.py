@@ -1,7 +1,7 @@
 """lcache.open: a Job without a server to think about.
 
 The first process that opens a source lists it and starts a server with a session of its own, which others find by the cache's
-folder and which ends LCACHE_LINGER seconds after its last client. A lock in that folder lets one process at a time do so; the others wait and
+folder and which ends LCACHE_LINGER seconds (60) after its last client; 0: at once. A lock in that folder lets one process at a time do so; the others wait and
 say for whom. A server that dies is started again by whoever needs it next, workers included.
 """
 
@@ -203,6 +203,7 @@ def ensure(home: Home, relist: bool = True) -> bool:
             raise Error(f"{folder} is a link to {os.path.realpath(folder)}, and a cache is not used through a link: give its own folder's root as cache=")
     if _listens(home.socket):
         return False
+    _linger()  # an error of it comes before a listing that may take long
     os.makedirs(home.dirs[0], mode=0o700, exist_ok=True)
     with _Lock(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
         deadline = time.monotonic() + home.timeout
@@ -297,7 +298,7 @@ def binary() -> str:
 
 def _environment() -> dict[str, str]:
     """Ours, without what names another cache, or other files of the source: everything that matters here is given as a flag."""
-    dropped = {"LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_QUIET", "LCACHE_EXIT_IDLE", *sockets()}
+    dropped = {"LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST", *sockets()}
     return {k: v for k, v in os.environ.items() if k not in dropped}
 
 
@@ -358,12 +359,18 @@ def _progress(said: Any) -> str:
     return f"{said['stage']}, {said['done']:,} {said['unit']}"
 
 
+def _linger() -> str:
+    """$LCACHE_LINGER as a flag's value: seconds, or a time with a unit (500ms, 2m); 0 ends the server with its last client."""
+    given = os.environ.get("LCACHE_LINGER", "").strip() or "60"
+    if not re.fullmatch(r"(\d+(\.\d*)?|\.\d+)(ms|s|m|h)?", given):
+        raise Error(f"LCACHE_LINGER={given!r}: give the seconds that a server stays after its last client, like 60 or 0.5, or a time like 2m; 0: it ends at once")
+    return given if given[-1].isalpha() else given + "s"
+
+
 def _serve(home: Home) -> None:
     """Starts the server and returns when it listens. A shell starts it and ends at once, so that it is nobody's child: neither a zombie later
     nor in reach of what kills this process's children."""
-    linger = os.environ.get("LCACHE_LINGER") or "60"
-    linger += "s" if linger[-1].isdigit() else ""
-    command = [binary(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json", "--exit-idle", linger, *home.serve]
+    command = [binary(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json", "--exit-last", _linger(), *home.serve]
     path = os.path.join(home.dirs[0], "serve.log")
     log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

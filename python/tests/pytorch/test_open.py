@@ -136,6 +136,30 @@ def test_trainer_killed(folder, root):
     assert gone(pid)
 
 
+@pytest.mark.parametrize("linger", ["0", "0s", "0.0"])
+def test_linger_zero_ends_with_the_last_client(folder, root, monkeypatch, linger):
+    monkeypatch.setenv("LCACHE_LINGER", linger)
+    with lcache.open(folder.root, root) as job:  # not before its first one
+        pid = job.pid
+        assert len(job.get([0])) == 1
+    assert gone(pid)
+
+
+@pytest.mark.parametrize("linger", ["abc", "-5", "1e3", "5 s", "2d", "inf"])
+def test_linger_that_is_no_time(folder, root, monkeypatch, linger):
+    monkeypatch.setenv("LCACHE_LINGER", linger)
+    with pytest.raises(lcache.Error, match=f"LCACHE_LINGER='{linger}': give the seconds"):
+        lcache.open(folder.root, root)
+    assert not os.path.exists(root) or not any("FORMAT" in names for _, _, names in os.walk(root)), "it was listed before"
+
+
+@pytest.mark.parametrize("linger", ["1.5", "2m", " 20 ", "", ".5"])
+def test_linger_that_is_a_time(folder, root, monkeypatch, linger):
+    monkeypatch.setenv("LCACHE_LINGER", linger)
+    with lcache.open(folder.root, root) as job:
+        os.kill(job.pid, 0)
+
+
 def test_clear_errors(folder, root, monkeypatch):
     with pytest.raises(lcache.Error, match="nowhere"):
         lcache.open(folder.root + "/nowhere", root)
