@@ -123,7 +123,11 @@ class Guard:
 
     def drawn(self) -> bool:
         """Whether something drew from them since."""
-        return self._torch_drawn() or self._python != random.getstate() or self._numpy_drawn()
+        return self._torch_drawn() or self.drawn_elsewhere()
+
+    def drawn_elsewhere(self) -> bool:
+        """Whether something drew from Python's or numpy's."""
+        return self._python != random.getstate() or self._numpy_drawn()
 
     def restore(self) -> None:
         if self._torch_drawn():

@@ -2,7 +2,8 @@
 
 A Course belongs to one batch sampler, its subject. Every epoch's batches come from the subject itself; copies only say what will come. The
 order of an epoch is a function of the sampler, its seed and the epoch's number: generators of the sampler's own are set to the state
-that they would have if every earlier epoch had run to its end, unless somebody else has set them meanwhile.
+that they would have if every earlier epoch had run to its end, unless somebody else has set them meanwhile. Without any, the seed that
+RandomSampler draws from torch's default generator for the first epoch stays (drawn.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch.distributed
 from ..errors import Error
 from . import split
 from .clone import Generators, bounded, clone, quiet
+from .drawn import Drawn, lend
 from .publish import Publisher
 from .route import Route, dataset_of
 from .states import States
@@ -72,6 +74,7 @@ class Course:
         self._stuck = False
         self._noted: tuple[int, str] | None = None  # the digest of an epoch that can't be told later
         self._states = States(self._subject)
+        self._drawn = Drawn()
         self._publisher: Publisher | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Course:
@@ -93,12 +96,17 @@ class Course:
         self._lead_to(dataset)
         self._states.bind(generator)
 
+    def within(self, loader: Any) -> None:
+        """The loader that goes over the subject: with persistent workers it draws a base seed for the first epoch alone."""
+        self._states.persistent = bool(loader.persistent_workers) and loader.num_workers > 0
+
     def dealt(self, subject: Any) -> Course:
         """The course of a sampler that deals what this one's subject yields to ranks, from the same beginning on."""
         course = Course(subject)
         if self._bound is not None:
             course.bind(*self._bound)
-        course._asked, course._resume, course.epoch = self._asked, self._resume, self.epoch
+        course._states.persistent = self._states.persistent
+        course._asked, course._resume, course.epoch, course._drawn.seed = self._asked, self._resume, self.epoch, self._drawn.seed
         return course
 
     def _lead_to(self, dataset: Any) -> None:
@@ -106,7 +114,9 @@ class Course:
         self._publisher = Publisher(self.route, self.once) if self.route.leaves else None
 
     def seed(self) -> int | None:
-        """What the order follows from, as far as it is a number."""
+        """What the order follows from, as far as it is a number and known yet."""
+        if self.draws:
+            return self._drawn.seed
         for s in split.chain(self.subject):
             for name in ("seed", "initial_seed"):
                 if isinstance(getattr(s, name, None), int):
@@ -129,12 +139,14 @@ class Course:
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and split.world_rank(self.subject) is None:
             self.once("world", f"this is one of {dist.get_world_size()} processes, and each of them reads all samples: give the loader a DistributedSampler")
 
-    def reseed(self, seed: int) -> None:
-        """The sampler's own generators begin again with another seed."""
-        for g in Generators(self.subject):
-            if isinstance(g, torch.Generator):
-                g.manual_seed(seed)
-        self._states.reset()
+    @property
+    def draws(self) -> bool:
+        """Whether the order follows from a seed that is drawn from torch's default generator."""
+        return self._drawn.sampler(self.subject) is not None
+
+    def reseed(self, seed: int | None) -> None:
+        """Takes a seed in place of the drawn one; None: of the one that is drawn next."""
+        self._drawn.take(seed)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -177,6 +189,7 @@ class Course:
     def _epoch(self, subject: Any, generators: Generators) -> Iterator[list[int]]:
         self._begin(generators)
         number, (_, rank) = self.epoch, self.place
+        lent = self._drawn.begin(subject, number)
         expected = self._foresee(generators)
         batches, skip = self._rest(number)
         if batches is not None:
@@ -188,7 +201,7 @@ class Course:
         self.exact = None if foreseen is None else True
         track = bool(len(generators)) and split.epoch_holder(subject) is None
         count = 0
-        for count, batch in enumerate(real, 1):
+        for count, batch in enumerate(lend(lent, real), 1):
             if foreseen is not None and self.exact and (count > len(foreseen) or batch != foreseen[count - 1]):
                 self._diverged(number, count - 1, batch, foreseen)
             if track:
@@ -220,6 +233,8 @@ class Course:
         """Brings a copy to an epoch's beginning."""
         holder = split.epoch_holder(twin)
         generators = Generators(twin)
+        if self.draws:
+            self._drawn.put(twin, epoch)
         if holder is not None:
             begun = self.epoch >= 0 and self._seen is not None and self._asked is None
             holder.set_epoch(epoch if not begun else self._seen if self._stuck else self._seen + epoch - self.epoch)
@@ -243,6 +258,8 @@ class Course:
                 for ahead in range(1 + AHEAD):
                     if holder is not None:
                         holder.set_epoch(at if self._stuck else at + ahead)
+                    if self.draws:
+                        self._drawn.put(twin, self.epoch + ahead)
                     batches = list(bounded(twin))
                     if ahead and guard.drawn():
                         break
@@ -270,7 +287,7 @@ class Course:
         now = self.digest(number)
         if at.digest is not None and now != at.digest:
             raise Error(f"resume in epoch {number}: its order is not the one that was saved (digest {now and now[:8]}, was {at.digest[:8]}): "
-                        "another seed, sampler or dataset, or another release of torch")
+                        "another seed, sampler, dataset or persistent_workers, or another release of torch")
         (world, rank), size = self.place, getattr(self.subject, "batch_size", None)
         if at.before == 0 and (at.world, at.batch_size) == (world, size):
             self.skipped = at.consumed

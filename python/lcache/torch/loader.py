@@ -65,7 +65,7 @@ class _Watched:
         if state["fingerprint"] != self._fingerprint():
             raise Error(f"the loader's state is of another dataset: fingerprint {state['fingerprint']}, here {self._fingerprint()}")
         course = self._course
-        if self.__dict__.get("seed_drawn") and state["seed"] is not None:
+        if course.draws:
             course.reseed(state["seed"])
         elif state["seed"] != course.seed():
             raise Error(f"the loader's state has seed {state['seed']}, this loader {course.seed()}: give it the same")
@@ -153,14 +153,15 @@ def _follow(loader: Any) -> None:
         inner = Watching(inner)
     vars(_base(loader))["batch_sampler"] = inner  # torch refuses to have it set; nothing was iterated yet
     inner.course.bind(loader.dataset, loader.generator)
+    inner.course.within(loader)
     route: Route = inner.course.route
     if not route.leaves:
         inner.course.once("route", f"the dataset {type(loader.dataset).__name__} does with indices what lcache does not know: nothing is pushed, which costs speed")
 
 
 class DataLoader(_Watched, torch.utils.data.DataLoader):
-    """torch's DataLoader, watched. With shuffle=True the order is torch's with generator=torch.Generator().manual_seed(seed); without a
-    seed one is drawn from torch's default generator."""
+    """torch's DataLoader, watched. seed=S is short for generator=torch.Generator().manual_seed(S). Without both, everything is drawn from
+    torch's default generator as torch's loader does; the seed that it draws for the first epoch's order is the seed of all of them."""
 
     def __init__(
         self,
@@ -181,16 +182,13 @@ class DataLoader(_Watched, torch.utils.data.DataLoader):
         seed: int | None = None,
         **more: Any,
     ) -> None:
-        drawn = False
-        if generator is None and (seed is not None or shuffle):
-            drawn = seed is None
-            number = int(torch.empty((), dtype=torch.int64).random_().item()) if seed is None else seed
-            generator = Seeded().manual_seed(number)
+        if generator is None and seed is not None:
+            generator = Seeded().manual_seed(seed)
         super().__init__(
             dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout, worker_init_fn,
             multiprocessing_context, generator, **more,
         )
-        self.seed, self.seed_drawn = seed, drawn
+        self.seed = seed
         _follow(self)
 
 

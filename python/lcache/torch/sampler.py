@@ -31,7 +31,11 @@ class BatchSampler(torch.utils.data.BatchSampler):
     def __iter__(self) -> Iterator[list[int]]:
         if self.silent:
             return self.batches()
-        shard = split.dealer(self, sys._getframe(1))
+        caller = sys._getframe(1)
+        loader = caller.f_locals.get("loader")
+        if isinstance(loader, torch.utils.data.DataLoader):  # torch's own, whose iterator this call comes from: nothing else says so
+            self.course.within(loader)
+        shard = split.dealer(self, caller)
         return self.course.iterate() if shard is None else self._dealt(shard)
 
     def _dealt(self, shard: Any) -> Iterator[list[int]]:

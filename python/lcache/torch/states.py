@@ -1,7 +1,7 @@
 """The states that a sampler's own generators have when each epoch's first batch is drawn.
 
 They are those that torch's would have if every earlier epoch had run to its end, unless somebody else has set the generators
-meanwhile. Between two epochs a DataLoader may have drawn its base seed from one of them.
+meanwhile. Before an epoch a DataLoader may have drawn its base seed from one of them; with persistent workers, before the first one only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class States:
     def __init__(self, subject: Callable[[], Any]) -> None:
         self._subject = subject
         self._base: list[bool] = []  # which generators the loader draws its base seed from
+        self.persistent = False  # the loader draws one base seed, not one an epoch
         self._chain: dict[int, list[Any]] = {}  # the states when each epoch's first batch is drawn
         self._left: list[Any] | None = None  # as the last epoch left them, or as they were found
         self._iterators = 0  # made since the last epoch began
@@ -27,10 +28,6 @@ class States:
     def bind(self, generator: Any) -> None:
         """The generator that the loader draws its base seed from."""
         self._base = [g is generator for g in Generators(self._subject())]
-
-    def reset(self) -> None:
-        """The generators were set to something else."""
-        self._chain = {}
 
     def iterated(self, generators: Generators) -> None:
         """An iterator is made."""
@@ -52,7 +49,8 @@ class States:
 
     def foresaw(self, number: int, generators: Generators) -> None:
         """A copy has run through the epoch before that."""
-        self.draw_base(generators)
+        if not self.persistent:
+            self.draw_base(generators)
         self._chain[number] = generators.states()
 
     def put(self, generators: Generators, epoch: int, current: bool) -> None:

@@ -28,11 +28,15 @@ def transform():
 
 @pytest.fixture(scope="module")
 def expected(photos, transform):
-    """What torchvision and torch give: epochs of (pictures, labels)."""
+    """What torchvision and torch give: epochs of (pictures, labels), without and with persistent workers."""
     theirs = torchvision.datasets.ImageFolder(photos, transform)
-    generator = torch.Generator().manual_seed(11)
-    loader = torch.utils.data.DataLoader(theirs, batch_size=8, shuffle=True, generator=generator)
-    return [list(loader) for _ in range(EPOCHS)]
+
+    def epochs(persistent):
+        generator = torch.Generator().manual_seed(11)
+        loader = torch.utils.data.DataLoader(theirs, batch_size=8, shuffle=True, generator=generator, num_workers=int(persistent), persistent_workers=persistent)
+        return [list(loader) for _ in range(EPOCHS)]
+
+    return {persistent: epochs(persistent) for persistent in (False, True)}
 
 
 def same(got, want):
@@ -73,7 +77,7 @@ def test_same_as_torchvision(photos, root, transform, expected, method, workers,
         ours, batch_size=8, shuffle=True, seed=11, num_workers=workers, multiprocessing_context=method, persistent_workers=persistent
     )
     for epoch in range(EPOCHS):
-        same(list(loader), expected[epoch])
+        same(list(loader), expected[persistent][epoch])
         assert loader.batch_sampler.course.exact
     status = ours.job.stats()["jobs"][0]
     assert status["divergences"] == 0 and len(status["epochs_done"]) == EPOCHS
@@ -90,7 +94,7 @@ def test_plain_torch_loader(photos, root, transform, expected):
     """Without anything of ours but the dataset: right, and the source is read once."""
     ours = lt.ImageFolder(photos, transform, cache=root)
     loader = torch.utils.data.DataLoader(ours, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(11), num_workers=2)
-    same(list(loader), expected[0])
+    same(list(loader), expected[False][0])
     list(loader)
     status = ours.job.stats()["jobs"][0]
     assert (status["source_reads"], status["hits"]) == (len(ours), len(ours))
