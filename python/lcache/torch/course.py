@@ -256,6 +256,8 @@ class Course:
                 own, holder = Generators(twin), split.epoch_holder(twin)
                 at = holder.epoch if holder is not None else 0
                 for ahead in range(1 + AHEAD):
+                    if ahead and not self._publisher.expects(self.epoch + ahead):
+                        break
                     if holder is not None:
                         holder.set_epoch(at if self._stuck else at + ahead)
                     if self.draws:

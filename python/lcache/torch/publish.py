@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ArgumentError
+from ..job import Job
 from .claim import Claim
 from .route import Route
 from .tags import TaggedBatch
@@ -38,6 +39,10 @@ class Publisher:
             self._once("route", "the dataset's wrapper asks lcache for other samples than the sampler says: nothing is pushed, which costs speed")
         else:
             self._coming = expected, epoch, rank
+
+    def expects(self, epoch: int) -> bool:
+        """Whether any server's job has an epoch of that number."""
+        return any(_has(leaf.job, epoch) for leaf in self.route.leaves)
 
     def batch(self, batch: Any, at: tuple[int, int, int]) -> Any:
         """The batch with its place, if this course says the order of its rank."""
@@ -87,6 +92,8 @@ class Publisher:
             if parts is None and not self.route.direct:
                 return
             for leaf in self.route.leaves:
+                if epoch != current and not _has(leaf.job, epoch):
+                    continue
                 try:
                     leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf._key] for part in parts])
                 except ArgumentError as e:
@@ -99,6 +106,10 @@ class Publisher:
         for leaf in self.route.leaves:
             leaf.job._forget(current, rank)
         self._ours = True
+
+
+def _has(job: Job, epoch: int) -> bool:
+    return job.epochs <= 0 or epoch < job.epochs  # 0: it is not known how many
 
 
 class _Trial:

@@ -138,3 +138,19 @@ def test_source_changed(folder, root, tmp_path, capfd):
     changed = lt.Dataset(tmp_path / "src", cache=root)
     assert len(changed) == 3 and changed[1] == (b"y" * 100, 0)
     assert capfd.readouterr().err.count("is not what it was when the cache was made") == 1
+
+
+def test_look_ahead_ends_with_the_job(folder, root, caplog):
+    """Nothing is said of epochs that the job does not have, unless they are read."""
+    caplog.set_level(logging.INFO, "lcache")
+    ours = lt.Dataset(folder.root, index, cache=root, epochs=3)
+    pushed = []
+    push = ours.job.push_order
+    ours.job.push_order = lambda epoch, rank, order: (pushed.append(epoch), push(epoch, rank, order))
+    loader = lt.DataLoader(ours, 16, shuffle=True, seed=1)
+    for _ in range(3):
+        list(loader)
+    assert pushed == [0, 1, 2]
+    assert [r.getMessage() for r in caplog.records if not r.getMessage().startswith("epoch ")] == []
+    list(loader)
+    assert caplog.text.count("does not take the order of epoch 3") == 1
