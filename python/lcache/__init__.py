@@ -10,7 +10,7 @@ lcache.open(source) lists a source and starts a server by itself. Needs nothing 
 
 from .batch import Batch
 from .embedded import open
-from .errors import ArgumentError, ConnectionError, Error, ProtocolError, SampleError, TimeoutError
+from .errors import ArgumentError, ConnectionError, DecodeError, Error, ProtocolError, SampleError, TimeoutError
 from .job import Job, connect
 
 __version__ = "0.1"
@@ -18,6 +18,7 @@ __all__ = [
     "ArgumentError",
     "Batch",
     "ConnectionError",
+    "DecodeError",
     "Error",
     "Job",
     "ProtocolError",

@@ -30,5 +30,16 @@ class SampleError(Error):
         self.cause = cause
 
 
+class DecodeError(SampleError):
+    """A sample's bytes are there, and decode, or what else makes a sample of them, failed on them. `index` is its index, `source` where it comes from,
+    `cause` the type and text of the error that was raised, which is also its __cause__. All but the message are None where torch has made
+    a worker's error again."""
+
+    def __init__(self, message: str, index: int | None = None, sample: str | None = None, source: str | None = None, cause: str | None = None) -> None:
+        super().__init__(message, sample, cause)
+        self.index = index
+        self.source = source
+
+
 class TimeoutError(Error, builtins.TimeoutError):  # the name is part of the API
     """A wait reached its deadline; the message says what it waited for."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch.utils.data
 
 from ..embedded import open as open_job
-from ..errors import ArgumentError, Error
+from ..errors import ArgumentError, DecodeError, Error
 from ..job import Job, connect
 from . import tags
 
@@ -173,11 +173,24 @@ class Dataset(torch.utils.data.Dataset):
         began = time.perf_counter()
         try:
             return self._decoded(parts, batch, i)
+        except Error:
+            raise  # the server's, asked for a name
+        except Exception as e:
+            raise self._undecodable(batch.indices[i], e) from e
         finally:
             self.decode_seconds += time.perf_counter() - began
             if self.decode_seconds >= self._told + _TELL:
                 self.job.report(decode=self.decode_seconds - self._told)
                 self._told = self.decode_seconds
+
+    def _undecodable(self, index: int, error: Exception) -> DecodeError:
+        name, source, cause = None, self.job.source, f"{type(error).__name__}: {error}"
+        try:
+            name = self.job.names([index])[0]
+        except Error:
+            pass  # the index says enough
+        which = f"sample {index}" if name is None else f"sample {index}, {name!r},"
+        return DecodeError(f"{which} of {source} can't be decoded: {cause}", index, name, source, cause)
 
     def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
         data = _first(parts)

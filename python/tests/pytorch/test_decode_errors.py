@@ -1,0 +1,111 @@
+"""A sample that can't be decoded is named: its index, its name and its source, in this process and out of workers."""
+
+import copy
+import os
+import pickle
+import shutil
+import signal
+
+import pytest
+from embedded_servers import folder, gone, root  # noqa: F401
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not hasattr(torch, "Tensor"):
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+import lcache  # noqa: E402
+import lcache.torch as lt  # noqa: E402
+
+BAD = 37
+
+
+def picky(raw, sample):
+    if sample.index == BAD:
+        raise ValueError("a broken header")
+    return sample.index
+
+
+def name_of(folder, index):
+    return os.path.relpath(folder.files[index][0], folder.root)
+
+
+def check(error, folder, whole=True):
+    """Also of an error that torch has made again, from its text alone."""
+    text = str(error)
+    for said in (f"sample {BAD}", repr(name_of(folder, BAD)), str(folder.root), "ValueError: a broken header"):
+        assert said in text
+    assert whole or "in picky" in text, "the traceback of the worker is lost"
+    if whole:
+        assert (error.index, error.sample, error.source) == (BAD, name_of(folder, BAD), str(folder.root))
+        assert isinstance(error.__cause__, ValueError) and error.__cause__.__traceback__ is not None and error.cause == "ValueError: a broken header"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_out_of_a_loader(folder, root, workers):
+    loader = lt.DataLoader(lt.Dataset(folder.root, picky, cache=root), 16, num_workers=workers)
+    with pytest.raises(lcache.DecodeError) as raised:
+        list(loader)
+    check(raised.value, folder, whole=not workers)
+
+
+def test_one_by_one_and_in_batches(folder, root):
+    ours = lt.Dataset(folder.root, picky, cache=root)
+    for ask in (lambda: ours[BAD], lambda: ours[BAD - len(ours)], lambda: ours.__getitems__([1, BAD, 2])):
+        with pytest.raises(lcache.SampleError) as raised:
+            ask()
+        assert type(raised.value) is lcache.DecodeError
+        check(raised.value, folder)
+    assert ours[BAD - 1] == BAD - 1
+
+
+def no_image(raw):
+    raise OSError("no image")
+
+
+def wrong(value):
+    raise IndexError("out of range")
+
+
+@pytest.mark.parametrize("given, cause", [({"loader": no_image}, "OSError: no image"),
+                                          ({"loader": bytes, "transform": wrong}, "IndexError: out of range"),
+                                          ({"loader": bytes, "target_transform": wrong}, "IndexError: out of range")])
+def test_image_folder(folder, root, tmp_path, given, cause):
+    source = shutil.copytree(folder.root, tmp_path / "pictures")
+    for name, _ in folder.files:
+        path = source / os.path.relpath(name, folder.root)
+        path.rename(path.with_suffix(".png"))
+    ours = lt.ImageFolder(source, cache=root, **given)
+    with pytest.raises(lcache.DecodeError) as raised:
+        list(ours)  # which would end at an IndexError as if there were no more
+    assert raised.value.index == 0 and repr(ours.job.names([0])[0]) in str(raised.value) and cause in str(raised.value)
+
+
+def test_without_a_name(folder, root, monkeypatch):
+    """The server is gone, and can't be asked."""
+    ours = lt.Dataset(folder.root, picky, cache=root)
+
+    def kills(raw, sample):
+        os.kill(ours.job.pid, signal.SIGKILL)
+        assert gone(ours.job.pid)
+        monkeypatch.setenv("LCACHE_BIN", "/nonexistent")
+        return picky(raw, sample)
+
+    ours.job._link.timeout, ours.decode = 0.2, kills
+    with pytest.raises(lcache.DecodeError, match=f"sample {BAD} of .*a broken header") as raised:
+        ours[BAD]
+    assert (raised.value.index, raised.value.sample) == (BAD, None)
+
+
+def test_errors_of_the_server_are_no_fault_of_decode(folder, root):
+    def ask(raw, sample):
+        raise lcache.TimeoutError("the name of a sample")
+
+    with pytest.raises(lcache.TimeoutError, match="^the name of a sample$"):
+        lt.Dataset(folder.root, ask, cache=root)[BAD]
+
+
+@pytest.mark.parametrize("error", [lcache.SampleError("m", "a/b", "gone"), lcache.DecodeError("m", 3, "a/b", "/src", "ValueError: x")])
+def test_made_again(error):
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error) and str(again) == "m" and vars(again) == vars(error)
+    assert str(type(error)("only text")) == "only text" and type(error)("only text").sample is None
