@@ -67,3 +67,48 @@ def test_build(tmp_path):
     with tarfile.open(sdist) as archive:
         assert archive.getmember("lcache-0.1/prebuilt/lcache").mode & 0o111
     check(wheel, tmp_path / "installed")
+
+
+def without_go():
+    """The environment without Go on PATH."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    return {**os.environ, "PATH": os.pathsep.join(d for d in folders if not os.path.exists(os.path.join(d, "go"))), "GO": "go"}
+
+
+def attempt(tmp_path, env):
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", PYTHON, "--no-deps", "--no-build-isolation", "-w", tmp_path]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, env=env)
+    return done.returncode, done.stdout + done.stderr, [path.name for path in tmp_path.glob("*.whl")]
+
+
+def wanted():
+    with open(os.path.join(realserver.ROOT, "go.mod")) as f:
+        return next(line.split()[1] for line in f if line.startswith("go "))
+
+
+def test_without_go(tmp_path):
+    """No wheel that looks whole and has no program."""
+    code, said, wheels = attempt(tmp_path, without_go())
+    assert code != 0 and not wheels
+    assert f"lcache needs Go {wanted()} or newer to build its program, and there is no go on PATH" in said and "LCACHE_CLIENT_ONLY=1" in said
+    assert "Traceback" not in said
+
+
+def test_client_only(tmp_path):
+    """A wheel for any machine, with or without Go."""
+    code, said, wheels = attempt(tmp_path, {**without_go(), "LCACHE_CLIENT_ONLY": "1"})
+    assert code == 0, said
+    assert wheels == ["lcache-0.1-py3-none-any.whl"]
+    names = zipfile.ZipFile(tmp_path / wheels[0]).namelist()
+    assert "lcache/torch/__init__.py" in names and not [name for name in names if "scripts" in name]
+
+
+@pytest.mark.parametrize("version, said", [("go1.20.3", "is go1.20.3 and could not fetch a newer one"), ("go99.0", "could not build it")])
+def test_go_that_can_not_build(tmp_path, version, said):
+    go = tmp_path / "go"
+    go.write_text(f'#!/bin/sh\ncase "$1" in env) echo {version};; *) echo "go: errors parsing go.mod" >&2; exit 1;; esac\n')
+    go.chmod(0o755)
+    code, output, wheels = attempt(tmp_path, {**os.environ, "GO": str(go)})
+    assert code != 0 and not wheels
+    assert f"lcache needs Go {wanted()} or newer to build its program, and {go} {said}" in output and "go: errors parsing go.mod" in output
+    assert "Traceback" not in output
