@@ -14,6 +14,7 @@ type Report struct {
 	Loop        float64 // the loop ran, waiting included
 	Decode      float64 // samples were made of bytes, in this process
 	Workers     int     // processes that decode for this loop; 0: the loop itself does
+	First, Had  int     // batches First to First+Had-1 of the epoch were asked for by index, before the loop said their places
 }
 
 // mostReported bounds what is kept of ranks and epochs, whose numbers clients choose.
@@ -44,6 +45,9 @@ func (e *Engine) Report(r Report) error {
 	if r.Epoch >= 0 && !e.schedule.isLocal(r.Rank) {
 		return &deliver.ArgumentError{Reason: "a report of a rank that is not served here"}
 	}
+	if r.Epoch >= 0 && r.Had > 0 {
+		e.closeEpochs(e.had(r))
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := &e.counts
@@ -63,6 +67,41 @@ func (e *Engine) Report(r Report) error {
 		}
 	}
 	return nil
+}
+
+// had counts batches that were delivered without their places, and returns the epochs that are over with them. The rank goes on behind them.
+// An order that is not known has no such batches.
+func (e *Engine) had(r Report) []*epochCount {
+	if !e.schedule.known(r.Epoch) {
+		return nil
+	}
+	batches := e.schedule.batches(r.Epoch, r.Rank)
+	end := min(r.First+r.Had, batches)
+	if r.First >= end {
+		return nil
+	}
+	_, last, ok, err := e.schedule.chunk(position(r.Epoch, r.Rank, end-1))
+	if err != nil || !ok {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := e.ranks[r.Rank]
+	if at == nil {
+		at = &rank{}
+		e.ranks[r.Rank] = at
+	}
+	ep := e.counts.epoch(r.Epoch, r.Rank)
+	for b := r.First; b < end; b++ {
+		ep.delivered(r.Rank, b)
+	}
+	if at.open == nil || at.epoch != r.Epoch || at.finished {
+		at.ask(r.Epoch, end-1, last)
+		at.deliver(end - 1)
+		at.asked, at.seen = time.Now(), r.Epoch
+	}
+	at.finished = at.finished || at.epoch == r.Epoch && ep.whole(r.Rank, batches)
+	return e.overEpochs()
 }
 
 func (s *reports) add(r Report) {

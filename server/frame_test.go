@@ -135,6 +135,8 @@ func TestDecodeReport(t *testing.T) {
 		{`{}`, &engine.Report{Epoch: -1}},
 		{`{"decode_seconds": 0.25, "later": [1]}`, &engine.Report{Epoch: -1, Decode: 0.25}},
 		{`{"epoch": 0, "rank": 7}`, &engine.Report{Rank: 7}},
+		{`{"epoch": 2, "first": 3, "had": 4294967295}`, &engine.Report{Epoch: 2, First: 3, Had: 4294967295}},
+		{`{"epoch": 2, "had": -1}`, nil},
 		{`{"epoch": -1}`, nil},
 		{`{"epoch": 0.5}`, nil},
 		{`{"rank": 4294967296}`, nil},

@@ -171,6 +171,8 @@ func decodeReport(b []byte) (engine.Report, error) {
 		Loop     float64 `json:"loop_seconds"`
 		Decode   float64 `json:"decode_seconds"`
 		Workers  uint16  `json:"workers"`
+		First    uint32  `json:"first"`
+		Had      uint32  `json:"had"`
 	}{}
 	if err := json.Unmarshal(b, &said); err != nil {
 		return engine.Report{}, broken("REPORT: %v", err)
@@ -180,7 +182,8 @@ func decodeReport(b []byte) (engine.Report, error) {
 			return engine.Report{}, broken("REPORT of %g seconds", seconds)
 		}
 	}
-	r := engine.Report{Epoch: -1, Rank: int(said.Rank), LoopWait: said.LoopWait, Loop: said.Loop, Decode: said.Decode, Workers: int(said.Workers)}
+	r := engine.Report{Epoch: -1, Rank: int(said.Rank), LoopWait: said.LoopWait, Loop: said.Loop, Decode: said.Decode, Workers: int(said.Workers),
+		First: int(said.First), Had: int(said.Had)}
 	if said.Epoch != nil {
 		r.Epoch = int(*said.Epoch)
 	}

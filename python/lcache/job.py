@@ -353,6 +353,11 @@ class Job:
             said.update(epoch=epoch, rank=rank, loop_wait_seconds=max(loop_wait, 0.0), loop_seconds=max(loop, 0.0), workers=min(workers, 0xFFFF))
         self._link.tell(protocol.REPORT, protocol.report(said))
 
+    def _had(self, epoch: int, rank: int, first: int, count: int) -> None:
+        """Tells the server that batches of an epoch were asked for without their places, before its order was pushed."""
+        if count and "report" in self._link.info.features:
+            self._link.tell(protocol.REPORT, protocol.report({"epoch": epoch, "rank": rank, "first": first, "had": count}))
+
     def _forget(self, epoch: int, rank: int) -> None:
         """Orders of this rank before epoch are done. The last of them may be read once more."""
         for orders, done in ((self._link.pushed, epoch), (self._link.orders, epoch - 1)):
