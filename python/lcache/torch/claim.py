@@ -2,8 +2,8 @@
 
 The first that asks holds it. It gives way when it is collected, when its job was closed, when its server has ended and another one is
 there, and when it was left: when another loader begins an epoch and the holder has neither begun one nor yielded a batch since that other one
-began its last. It also gives way to one that reads more samples. So of loaders that are used in turn, for training and for validation, one
-keeps it, whichever began; and a loader that was made anew has it in its second epoch at the latest.
+began its last. It also gives way to one that reads more samples, and until its training loop asks for a second batch. So of loaders that are
+used in turn, for training and for validation, one keeps it, whichever began; and a loader that was made anew has it in its second epoch at the latest.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _clock = itertools.count(1)  # of what loaders do, in this process
 class Claim:
     def __init__(self) -> None:
         self.holds = False
+        self.settled = False  # its training loop has asked for more than one batch; until then it gives way to any other
         self._jobs: Sequence[Job] = ()
         self._samples = 0  # of an epoch
         self._begun = self._before = 0  # when the last epoch was begun, and the one before it
@@ -66,7 +67,7 @@ class Claim:
         other = _held.get(key)
         if other is None or other is self or not other.holds:
             return True
-        if other._moved < self._before or other._samples < self._samples:
+        if not other.settled or other._moved < self._before or other._samples < self._samples:
             return True
         theirs = next(j for j in other._jobs if j._link.path == key[0])
         if theirs is job:

@@ -67,6 +67,7 @@ class Course:
         self.before = 0  # samples of its global order that were done in another world before a resume
         self.complete = False  # it was read to its end
         self.exact: bool | None = None  # whether all batches of it were as foreseen; None if nothing was foreseen
+        self.looped = False  # the iterators that are made now are a training loop's, which calls go_on()
         self._bound: tuple[Any, Any] | None = None
         self._asked: int | None = None
         self._resume: Resume | None = None
@@ -184,9 +185,14 @@ class Course:
         subject = self.subject  # which stays as long as its batches are asked for
         generators = Generators(subject)
         self._states.iterated(generators)
-        return self._epoch(subject, generators)
+        return self._epoch(subject, generators, self.looped)
 
-    def _epoch(self, subject: Any, generators: Generators) -> Iterator[list[int]]:
+    def go_on(self) -> None:
+        """The training loop asks for its second batch of an epoch: it does more than look at one."""
+        if self._publisher is not None:
+            self._publisher.go_on()
+
+    def _epoch(self, subject: Any, generators: Generators, looped: bool) -> Iterator[list[int]]:
         self._begin(generators)
         number, (_, rank) = self.epoch, self.place
         lent = self._drawn.begin(subject, number)
@@ -196,7 +202,7 @@ class Course:
             expected[number] = batches
         real = batches if batches is not None else subject.batches() if hasattr(subject, "batches") else subject
         if self._publisher is not None:
-            self._publisher.begin(expected, number, rank)
+            self._publisher.begin(expected, number, rank, looped)
         foreseen = expected.get(number)
         self.exact = None if foreseen is None else True
         track = bool(len(generators)) and split.epoch_holder(subject) is None
@@ -213,6 +219,8 @@ class Course:
         if foreseen is not None and self.exact and count < len(foreseen):
             self._diverged(number, count, [], foreseen)
         self.complete = True
+        if not looped:
+            self.go_on()
 
     def _begin(self, generators: Generators) -> None:
         """Decides the epoch's number and sets the sampler's generators to its beginning."""

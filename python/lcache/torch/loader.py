@@ -26,9 +26,16 @@ class _Watched:
     _lcache_above: Any = torch.utils.data.DataLoader
 
     def __iter__(self) -> Iterator[Any]:
-        if hasattr(self.batch_sampler, "course"):
-            self.batch_sampler.course.check_world()
-        loop = _Loop(self, self._lcache_above.__iter__(self))
+        course = getattr(self.batch_sampler, "course", None)
+        if course is None:
+            loop = _Loop(self, self._lcache_above.__iter__(self))
+        else:
+            course.check_world()
+            course.looped = True  # while the sampler's iterators are made, and workers' first batches are drawn
+            try:
+                loop = _Loop(self, self._lcache_above.__iter__(self))
+            finally:
+                course.looped = False
         self.__dict__["_lcache_progress"] = loop.progress
         return loop
 
@@ -98,14 +105,17 @@ class _Loop:
 
     def __init__(self, loader: Any, inner: Iterator[Any]) -> None:
         self._inner = inner
+        self._course = getattr(loader.batch_sampler, "course", None)
         self.progress = _Progress()
-        self._report = Report(getattr(loader.batch_sampler, "course", None), loader)
+        self._report = Report(self._course, loader)
 
     def __iter__(self) -> _Loop:
         return self
 
     def __next__(self) -> Any:
         asked = time.perf_counter()
+        if self.progress.count == 1 and self._course is not None:
+            self._course.go_on()
         try:
             batch = next(self._inner)
         except StopIteration:

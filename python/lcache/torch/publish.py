@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, Error
 from ..job import Job
 from .claim import Claim
 from .route import Route
@@ -19,26 +19,43 @@ Order = dict  # epoch → list of batches
 
 
 class Publisher:
-    """Tells the servers below a route. Through a wrapper that lcache does not know it waits for what the first batch asks for."""
+    """Tells the servers below a route.
+
+    Servers sort what they hold into the order that they are told. So a loader that has told them nothing yet waits until its training loop asks
+    for a second batch: one that looks at a single batch starts no sort. Until then batches have no places. A server that holds nothing is told at
+    once: it has nothing to sort, and the first epoch reads the source in order. Through a wrapper that lcache does not know the publisher also
+    waits for what the first batch asks for.
+    """
 
     def __init__(self, route: Route, once: Callable[..., None]) -> None:
         self.route, self._once = route, once
         self._trial = _Trial() if route.guessed else None
         self._known: dict[int, list[list[int]]] = {}  # what the servers know
-        self._coming: tuple[Order, int, int] | None = None  # what they are told when the trial has gone well
+        self._coming: tuple[Order, int, int] | None = None  # what they are told when the loop goes on and the trial has gone well
         self._claim = Claim()
         self._ours = False
+        self._looped = False  # a training loop says that it goes on; without one, drawing a second batch does
+        self._goes_on = self._at_once = False
+        self._drawn = 0  # batches of this epoch
+        self._first = self._unplaced = 0  # of them, from which one on and how many went without their places
 
-    def begin(self, expected: Order, epoch: int, rank: int) -> None:
-        """An epoch begins; expected: the batches of this one and of the next ones, as far as they are known."""
+    def begin(self, expected: Order, epoch: int, rank: int, looped: bool) -> None:
+        """An epoch begins; expected: the batches of this one and of the next ones, as far as they are known. looped: the training loop
+        will say that it goes on."""
         self._ours, self._coming = False, None
+        self._looped, self._goes_on, self._drawn, self._first, self._unplaced = looped, False, 0, 0, 0
+        self._at_once = self._claim.holds or all(_holds_nothing(leaf.job) for leaf in self.route.leaves)
         self._claim.begin()
-        if self._trial is None:
-            self._push(expected, epoch, rank)
-        elif self._trial.ended or not self._trial.begin():
+        if self._trial is not None and (self._trial.ended or not self._trial.begin()):
             self._once("route", "the dataset's wrapper asks lcache for other samples than the sampler says: nothing is pushed, which costs speed")
-        else:
-            self._coming = expected, epoch, rank
+            return
+        self._coming = expected, epoch, rank
+        self._push_coming()
+
+    def go_on(self) -> None:
+        """The training loop asks for more than the epoch's first batch, or the epoch is over."""
+        self._goes_on = self._claim.settled = True
+        self._push_coming()
 
     def expects(self, epoch: int) -> bool:
         """Whether any server's job has an epoch of that number."""
@@ -47,16 +64,25 @@ class Publisher:
     def batch(self, batch: Any, at: tuple[int, int, int]) -> Any:
         """The batch with its place, if this course says the order of its rank."""
         self._claim.yielded()
+        self._drawn += 1
+        if self._drawn > 1 and not self._looped:
+            self.go_on()
+        else:
+            self._push_coming()
         if not isinstance(batch, list):
             return batch
-        if self._coming is not None:
-            assert self._trial is not None
-            if self._trial.agreed():
-                (expected, epoch, rank), self._coming, self._trial = self._coming, None, None
-                self._push(expected, epoch, rank)
-            else:
-                return self._tagged(batch, None, self._trial.path if at[2] == 0 else None)
-        return self._tagged(batch, at) if self._ours and self._claim.holds else batch
+        if self._coming is None:
+            return self._tagged(batch, at) if self._ours and self._claim.holds else batch
+        if self._unplaced == 0:
+            self._first = at[2]
+        self._unplaced += 1
+        return self._tagged(batch, None, self._trial.path if self._trial is not None and at[2] == 0 else None)
+
+    def _push_coming(self) -> None:
+        if self._coming is None or not (self._goes_on or self._at_once) or self._trial is not None and not self._trial.agreed():
+            return
+        (expected, epoch, rank), self._coming, self._trial = self._coming, None, None
+        self._push(expected, epoch, rank)
 
     def _tagged(self, batch: Any, at: Any, trial: str | None = None) -> Any:
         if self.route.direct:
@@ -100,12 +126,22 @@ class Publisher:
                     self._once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
                     if epoch == current:
                         return
+                if epoch == current:  # before the answer to what is pushed next, so that it is counted before other batches are
+                    leaf.job._had(epoch, rank, self._first, self._unplaced)
             self._known[epoch] = batches
         for epoch in [e for e in self._known if e < current]:
             del self._known[epoch]
         for leaf in self.route.leaves:
             leaf.job._forget(current, rank)
         self._ours = True
+
+
+def _holds_nothing(job: Job) -> bool:
+    """Whether a server's cache is empty; False where it does not say."""
+    try:
+        return bool(job.stats()["cache"]["used_bytes"] == 0)
+    except (Error, KeyError, TypeError):
+        return False  # whatever is asked next says what is wrong
 
 
 def _has(job: Job, epoch: int) -> bool:

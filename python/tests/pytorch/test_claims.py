@@ -105,8 +105,9 @@ def interrupted(ours, whole):
     for _ in range(whole):
         read(loader)
     try:
-        for _ in loader:
-            raise KeyboardInterrupt
+        for number, _ in enumerate(loader):
+            if number:  # one that got a single batch has said nothing yet
+                raise KeyboardInterrupt
     except KeyboardInterrupt as e:
         return e
 

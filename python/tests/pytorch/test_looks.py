@@ -1,0 +1,115 @@
+"""A look at one batch, next(iter(loader)), starts nothing at the server; an epoch after it, and one without it, goes as if nobody had looked."""
+
+import logging
+import os
+import signal
+
+import pytest
+from embedded_servers import folder, gone, root  # noqa: F401
+from test_claims import fill, in_order, read, status
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not hasattr(torch, "Tensor"):
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+from torch.utils import data  # noqa: E402
+
+import lcache.torch as lt  # noqa: E402
+
+SIZE = 16
+
+
+def index(_, sample):
+    return sample.index
+
+
+def made(ours, kind, workers, seed):
+    generator = torch.Generator().manual_seed(seed)
+    if kind == "watched":
+        return lt.watch(data.DataLoader(ours, SIZE, shuffle=True, generator=generator, num_workers=workers))
+    if kind == "batch sampler":
+        return data.DataLoader(ours, batch_sampler=lt.BatchSampler(data.RandomSampler(ours, generator=generator), SIZE, False), num_workers=workers)
+    return lt.DataLoader(ours, SIZE, shuffle=True, seed=seed, num_workers=workers)
+
+
+def state(ours):
+    """What the server has begun; what it reads for the look itself is no part of it."""
+    said = status(ours)
+    return {name: said[name] for name in ("log_write_bytes", "evicted_segments", "epoch", "divergences")} | {"ranks": [(r["rank"], r["position"]) for r in said["ranks"]]}
+
+
+@pytest.fixture
+def pushed(monkeypatch):
+    """The epochs whose orders were pushed, and the places of the batches that this process asked for."""
+    epochs, places = [], []
+    push, get = lt.dataset.Job.push_order, lt.dataset.Job.get
+    monkeypatch.setattr(lt.dataset.Job, "push_order", lambda job, epoch, rank, order: (epochs.append(epoch), push(job, epoch, rank, order)))
+    monkeypatch.setattr(lt.dataset.Job, "get", lambda job, indices, at=None: (places.append(at), get(job, indices, at=at))[1])
+    return epochs, places
+
+
+LOOKS = [("loader", 0), ("loader", 2), ("watched", 0), ("watched", 2), ("batch sampler", 0)]
+
+
+@pytest.mark.parametrize("kind, workers", LOOKS)
+def test_over_a_full_cache(folder, root, pushed, kind, workers):
+    """The log holds all, laid out for another loader's order, and a new server has it. It does nothing until a loop goes on."""
+    ours = lt.Dataset(folder.root, index, cache=root)
+    fill(ours, lt.DataLoader(ours, SIZE, shuffle=True, seed=1))
+    os.kill(ours.job.pid, signal.SIGTERM)
+    assert gone(ours.job.pid)
+    pushed[0].clear(), pushed[1].clear()
+    ours = lt.Dataset(folder.root, index, cache=root)
+    before = state(ours), status(ours)["source_reads"]
+    assert before[0]["log_write_bytes"] == before[1] == 0
+    loader = made(ours, kind, workers, 2)
+    for _ in range(3):
+        assert len(next(iter(loader))) == SIZE
+    assert pushed == ([], [None] * (0 if workers else 3))
+    assert (state(ours), status(ours)["source_reads"]) == before
+    digests = [read(loader) for _ in range(3)]
+    assert in_order(ours)[-3:] == digests
+    assert pushed[0] == [3, 4, 5, 6, 7], "three looks are three epochs"
+    after = status(ours)
+    assert (after["source_reads"], after["divergences"]) == (before[1], 0)
+
+
+@pytest.mark.parametrize("kind, workers", LOOKS)
+@pytest.mark.parametrize("looks", [0, 2])
+def test_over_an_empty_cache(folder, root, looks, kind, workers):
+    """An empty cache has nothing to sort. The first epoch reads each sample from the source once, and looks read no more than their own; every epoch that was read
+    has its whole order."""
+    ours = lt.Dataset(folder.root, index, cache=root)
+    loader = made(ours, kind, workers, 2)
+    for _ in range(looks):
+        assert len(next(iter(loader))) == SIZE
+    digests = [read(loader)]
+    looked = looks * SIZE * max(1, 2 * workers)  # what workers were given at once
+    assert len(folder) <= status(ours)["source_reads"] <= len(folder) + looked
+    digests += [read(loader) for _ in range(2)]
+    assert in_order(ours)[-3:] == digests and status(ours)["divergences"] == 0
+
+
+def test_a_look_takes_no_claim(folder, root, caplog):
+    """Of a loader for validation, before the one for training: that one says the order from its first epoch on."""
+    caplog.set_level(logging.INFO, "lcache")
+    ours = lt.Dataset(folder.root, index, cache=root)
+    check, train = lt.DataLoader(ours, SIZE, num_workers=2), lt.DataLoader(ours, SIZE, shuffle=True, seed=1)
+    next(iter(check))
+    digests = [read(train)]
+    next(iter(check))
+    digests.append(read(train))
+    assert in_order(ours) == digests and status(ours)["divergences"] == 0
+    assert "is served by index" not in caplog.text
+
+
+@pytest.mark.parametrize("samples", [5, 20])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_short_epochs(folder, root, samples, workers):
+    """One batch, and fewer than workers draw at once."""
+    ours = lt.Dataset(folder.root, index, cache=root)
+    part = data.Subset(ours, range(samples))
+    loader = lt.DataLoader(part, SIZE, shuffle=True, seed=1, num_workers=workers)
+    for _ in range(3):
+        assert sorted(i for batch in loader for i in batch.tolist()) == list(range(samples))
+    assert None not in in_order(ours) and status(ours)["divergences"] == 0
