@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"lcache/deliver"
@@ -69,6 +70,9 @@ func (e *Engine) Report(r Report) error {
 	return nil
 }
 
+// hadPatience is how long a report waits for an order that is not made yet: nothing else is read from its connection meanwhile.
+const hadPatience = time.Second
+
 // had counts batches that were delivered without their places, and returns the epochs that are over with them. The rank goes on behind them.
 // An order that is not known has no such batches.
 func (e *Engine) had(r Report) []*epochCount {
@@ -80,8 +84,10 @@ func (e *Engine) had(r Report) []*epochCount {
 	if r.First >= end {
 		return nil
 	}
-	_, last, ok, err := e.schedule.chunk(position(r.Epoch, r.Rank, end-1))
-	if err != nil || !ok {
+	soon, cancel := context.WithTimeout(e.ctx, hadPatience)
+	defer cancel()
+	place, last := e.schedule.place(soon, position(r.Epoch, r.Rank, end-1))
+	if place != scheduled {
 		return nil
 	}
 	e.mu.Lock()
@@ -91,9 +97,9 @@ func (e *Engine) had(r Report) []*epochCount {
 		at = &rank{}
 		e.ranks[r.Rank] = at
 	}
-	ep := e.counts.epoch(r.Epoch, r.Rank)
+	ep, over := e.counts.epoch(r.Epoch, r.Rank)
 	for b := r.First; b < end; b++ {
-		ep.delivered(r.Rank, b)
+		ep.delivered(r.Rank, b, batches)
 	}
 	if at.open == nil || at.epoch != r.Epoch || at.finished {
 		at.ask(r.Epoch, end-1, last)
@@ -101,7 +107,7 @@ func (e *Engine) had(r Report) []*epochCount {
 		at.asked, at.seen = time.Now(), r.Epoch
 	}
 	at.finished = at.finished || at.epoch == r.Epoch && ep.whole(r.Rank, batches)
-	return e.overEpochs()
+	return append(over, e.overEpochs()...)
 }
 
 func (s *reports) add(r Report) {
