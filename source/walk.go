@@ -25,7 +25,7 @@ import (
 type walk struct {
 	dir    *dir
 	group  *errgroup.Group
-	before *earlier // nil: nothing was listed before
+	before *earlier      // nil: nothing was listed before
 	apart  []unix.Stat_t // folders that must not be listed
 	start  time.Time
 
