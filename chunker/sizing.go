@@ -53,7 +53,7 @@ const (
 	usualBlock = 256 << 10 // smaller blocks make reads that a volume limited in operations feels
 	minBlock   = 128 << 10
 	bigSide    = 64 << 20
-	leastSpare = 1 << 20 // so that small samples are lent many at once
+	leastSpare = 1 << 20  // so that small samples are lent many at once
 	inFlight   = 16 << 20 // that one device is given at a time
 	bytesEach  = 28.5     // MetaIndex, a sample
 )
