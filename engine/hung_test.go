@@ -21,8 +21,8 @@ func TestCloseWithAHungFile(t *testing.T) {
 		byClose    bool // it is Close that comes there
 		held       bool // that the cache stays locked is looked at here, which takes a second
 	}{
-		{"sync", "journal-1", true, true},
-		{"write", "journal-1", false, false},
+		{"sync", "journal-", true, true},
+		{"write", "journal-", false, false},
 		{"sync", "begins", false, false},     // the mover begins a Logfile
 		{"remove", "journal-", false, false}, // the mover drops one
 		{"sync", sumsName, true, false},
