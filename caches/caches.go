@@ -238,10 +238,11 @@ func List(root string) ([]Cache, error) {
 	return found, nil
 }
 
-// Within names the caches in a directory that is none itself, for a message to a user who gave the root; "" if there is none.
+// Within names the caches in a directory, for a message to a user who gave the root; "" if there is none. The directory itself does not count.
 func Within(root string) string {
-	found, err := List(root)
-	if err != nil || len(found) == 0 {
+	found, _ := List(root)
+	found = slices.DeleteFunc(found, func(c Cache) bool { return c.Dir == root })
+	if len(found) == 0 {
 		return ""
 	}
 	const most = 5

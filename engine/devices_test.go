@@ -282,4 +282,5 @@ func TestCloseBesideAHungDevice(t *testing.T) {
 	if err := e.io.Close(); err != nil { // joins what was left
 		t.Error(err)
 	}
+	takeBack(e)
 }

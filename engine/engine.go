@@ -218,6 +218,9 @@ func (e *Engine) Close(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	err := e.core.close()
+	if late := new(logfile.HungError); errors.As(err, &late) {
+		return err
+	}
 	e.freeLines()
 	e.freeScratch()
 	e.staging.Close()
