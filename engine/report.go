@@ -19,7 +19,7 @@ type Report struct {
 }
 
 // mostReported bounds what is kept of ranks and epochs, whose numbers clients choose.
-const mostReported = 1 << 16
+const mostReported = mostRanks
 
 // reports are the sums of what was reported; guarded by Engine.mu. A rank's loop goes on beside the other ranks' loops, so over the
 // ranks the longest counts; decoding is work, and adds up.
