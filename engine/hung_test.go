@@ -11,7 +11,6 @@ import (
 
 	"lcache/blockio"
 	"lcache/logfile"
-	"lcache/offheap"
 )
 
 // A disk that hangs below a journal, or below the sums, does not keep a server from stopping: it says what hangs, leaves what may still be
@@ -93,7 +92,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 				t.Error(err)
 			}
 			if takeBack(e); c.file == sumsName {
-				for end := time.Now().Add(10 * time.Second); offheap.Mapped() > 0 && time.Now().Before(end); { // by the sync that hung
+				for end := time.Now().Add(10 * time.Second); mapped() > 0 && time.Now().Before(end); { // by the sync that hung
 					time.Sleep(time.Millisecond)
 				}
 			} else if err := e.sums.Close(); err != nil {

@@ -227,7 +227,7 @@ func (e *Engine) prepare(epoch int) {
 			e.broken, e.brokenAt = fmt.Errorf("lay out epoch %d: %w", epoch, err), time.Now()
 		}
 		e.mu.Unlock()
-		if err != nil {
+		if err != nil && e.ctx.Err() == nil {
 			e.logger.Error("the next epoch can't be laid out; samples stay where they are", "epoch", epoch, "error", err)
 		}
 		e.nudge()

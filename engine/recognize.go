@@ -38,7 +38,7 @@ func (e *Engine) recognize(el *epochLine) bool {
 	if err == nil && known.geo != nil && el == e.stray {
 		err = e.aim(known)
 	}
-	if err != nil {
+	if err != nil && e.ctx.Err() == nil {
 		e.logger.Error("a log that was recovered can't be laid out", "error", err)
 	}
 	e.mu.Lock()
