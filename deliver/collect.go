@@ -22,12 +22,13 @@ type collected struct {
 	hold    staging.Hold
 	fetched int    // brought by index
 	skipped []bool // can't be had and are left out; nil: none
+	awaited []bool // on their way at the first look, and since then neither there nor gone; nil: not looked yet
 
 	stalled  bool
 	starved  int              // how often it was said that no slot is free
 	slow     <-chan time.Time // what is being read by then is no longer waited for
 	hopeless bool             // that time has come
-	all      bool             // room is asked for as if nothing were in staging
+	all      bool             // room is asked for as if nothing were in staging, and what is there is held at once
 }
 
 // makeRoom waits for need bytes of memory in one piece, for a request that holds nothing.
@@ -74,7 +75,8 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room 
 
 // await returns when all samples can be held, and are, or when waiting brings no more of them: for a slot only as long as patience
 // lasts, so that no wait depends on another rank's progress, and for what is being read for a third of the request's time: a disk
-// that hangs may hold up the pass, but the log's other places and the source can still be asked. Nothing is held meanwhile.
+// that hangs may hold up the pass, but the log's other places and the source can still be asked. Nothing is held meanwhile, so
+// what is there may go again while the window moves: only samples that were on their way at the first look are waited for, and each once.
 func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole bool, err error) {
 	coming := make([]Coming, len(r.indices))
 	var patience *time.Timer
@@ -95,9 +97,16 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 			r.slow = time.After(d.Timeout / 3)
 		}
 		d.Window.Coming(at, r.indices, r.there, coming)
+		if r.awaited == nil {
+			r.awaited = make([]bool, len(r.indices))
+			for i := range r.awaited {
+				r.awaited[i] = true
+			}
+		}
 		loading, queued := false, false
 		for i := range r.indices {
-			if !r.there[i] {
+			r.awaited[i] = r.awaited[i] && !r.there[i] && coming[i] != Gone
+			if r.awaited[i] {
 				loading = loading || coming[i] == Loading && !r.hopeless
 				queued = queued || coming[i] == Queued && r.starved <= mostPatience
 			}
@@ -125,27 +134,48 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 	}
 }
 
-// fetch holds what is in staging and brings the rest by index, into room that it has reserved for all of it before. again says that
-// this was too little, and the request has to begin again.
+// fetch brings by index what is not in staging, into room that it has reserved for all of it before, and then holds the rest. Slots are not held
+// while the disk is read, since the window could not move: what has gone from them meanwhile is brought, too, if there is room at once.
+// again says that there was none, and the request has to begin again.
 func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again bool, err error) {
 	want, _ := r.absent()
 	x, err := room(ctx, d.Fetcher.Need(want))
 	if err != nil {
 		return false, err
 	}
-	if d.Staging.TakeSome(&r.hold, r.indices, r.have, r.there, r.addr) == 0 { // it came while there was no room
-		d.Staging.Drop(x)
-		return false, nil
+	take := d.Staging.Take
+	if r.all { // there was too little room: now nothing may go
+		take, r.all = d.Staging.TakeSome, false
 	}
-	r.all = false
-	want, at := r.absent()
-	need := d.Fetcher.Need(want)
-	if need > int64(len(x.Buf)) { // something went while there was no room
-		r.all = true
-		d.Staging.Drop(x)
-		return true, nil
+	for {
+		if take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
+			if x != nil {
+				d.Staging.Drop(x)
+			}
+			return false, nil
+		}
+		want, at := r.absent()
+		need := d.Fetcher.Need(want)
+		if x == nil {
+			x, _ = d.Fetcher.TryRoom(need)
+		}
+		if x == nil || need > int64(len(x.Buf)) {
+			if x != nil {
+				d.Staging.Drop(x)
+			}
+			r.all = true
+			return true, nil
+		}
+		d.Staging.Shrink(x, int(need))
+		if again, err := d.bring(ctx, r, x, want, at); again || err != nil {
+			return again, err
+		}
+		x = nil
 	}
-	d.Staging.Shrink(x, int(need))
+}
+
+// bring reads samples into x, which has room for them.
+func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, want []sample.Index, at []int) (again bool, err error) {
 	extents, got := d.Fetcher.Into(ctx, x, want)
 	for _, x := range extents {
 		r.hold.Add(x)
