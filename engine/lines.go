@@ -261,7 +261,7 @@ func (e *Engine) retire() {
 	}
 }
 
-// freeLines gives back all layouts, once nothing reads or moves any more.
+// freeLines gives back all layouts. Nothing may read or move.
 func (e *Engine) freeLines() {
 	all := map[*epochLine]bool{e.cur: true, e.tgt: true, e.stray: true, e.begins: true}
 	for _, el := range e.lines {

@@ -196,7 +196,7 @@ func (s *schedule) chunks(ctx context.Context, epoch, rank int) (func(batch int)
 			return given.batch(batch), true
 		}, nil
 	case gone:
-		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("the order pushed for epoch %d is not kept any more: push it again", epoch)}
+		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("the order pushed for epoch %d was dropped: push it again", epoch)}
 	}
 	o, err := s.order(ctx, epoch)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// TestPushIsTheSessionsOwn: where there is a recipe, an order that one session pushes is no other session's, whoever asks first.
+// TestPushIsTheSessionsOwn: where there is a recipe, an order that one session pushes is no other session's, in whatever order they ask.
 func TestPushIsTheSessionsOwn(t *testing.T) {
 	j := samplerJob(3, 16, 1, false)
 	d, o := small(t, j)

@@ -8,7 +8,6 @@ say for whom. A server that dies is started again by whoever needs it next, work
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -21,10 +20,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .cachedirs import cache_of, folders
 from .connection import Broken, Connection
-from .errors import ArgumentError, ConnectionError, Error, TimeoutError
+from .errors import ConnectionError, Error, TimeoutError
 from .job import Job
-from .match import Listing, Made, difference
+from .match import Listing
 from .offers import at, check, offered, sockets
 from .replay import Options, beside
 from .replay import params as as_text
@@ -97,7 +97,7 @@ def open(  # the name is part of the API
     rank, world = here.rank if rank is None else rank, here.world if world_size is None else world_size
     job = at(socket, named, timeout, rank) if socket is not None else offered(named, timeout, rank)
     if job is None:
-        made = _cache_of(named, cache)
+        made = cache_of(named, cache)
         if made is not None:
             named, options = made.listing, made.merged(options)
             memory = memory if memory is not None else made.memory
@@ -127,73 +127,6 @@ def open(  # the name is part of the API
     if not started and (budget, memory) != (None, None):
         _log.info("budget and memory are those that the server (pid %d) was started with", job.pid)
     return job
-
-
-def folders(source: str, cache: Any = None, listing: Sequence[str] = ()) -> tuple[str, ...]:
-    """The cache's folders, one in each root: <last name of the source>-<8 hex>. The digits stand for the source's whole path and for
-    what of it is listed, so that sources of one name do not meet."""
-    name = re.sub(r"[^\w.-]", "_", os.path.basename(source.rstrip("/")))[:80] or "root"
-    digits = hashlib.sha256("\0".join([source, *listing]).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return tuple(os.path.join(root, f"{name}-{digits}") for root in _roots(cache))
-
-
-def _roots(cache: Any) -> tuple[str, ...]:
-    roots = cache if cache is not None else os.environ.get("LCACHE_CACHE") or os.path.join(_cache_home(), "lcache")
-    if isinstance(roots, (str, os.PathLike)):
-        roots = os.fspath(roots).split(",")
-    return tuple(os.path.abspath(os.path.expanduser(os.fspath(root))) for root in roots)
-
-
-class _Cache(NamedTuple):
-    """A directory (or several) that is a cache of the source itself, and not a root of caches: it stays what it was made for."""
-
-    dirs: tuple[str, ...]
-    listing: Listing
-    job: Mapping[str, Any]
-    memory: int | None
-
-    def merged(self, said: Options) -> Options:
-        """What it was made for, where the program says nothing else; a recipe that is said says all of the order."""
-        if said.recipe is not None or not self.job.get("recipe"):
-            return said
-        kept = Options(**{name: self.job.get(name) for name in ("recipe", "seed", "epochs", "batch_size", "drop_last", "params")})
-        return Options(*(mine if mine is not None else theirs for mine, theirs in zip(said, kept)))
-
-
-def _cache_of(named: Listing, cache: Any) -> _Cache | None:
-    """The cache that `cache` is itself; None if it is a root. ArgumentError if it is a cache of something else."""
-    dirs = _roots(cache)
-    job = _job_file(dirs[0])
-    if job is None:
-        return _Cache(dirs, named, {}, None) if os.path.lexists(os.path.join(dirs[0], "FORMAT")) else None
-    made = Made.on_disk(job)
-    differs = difference(named, made)
-    if differs:
-        what = made.listing.source if differs == "the source" else f"{made.listing.source}, listed with {differs}"
-        raise ArgumentError(f"{dirs[0]} is the cache of {what}; the program names {named.source}: give another cache=")
-    kept = job.get("job")
-    follow = made.listing.follow_links if made.listing.follow_links is False or job.get("follow_links_given") else None
-    listing = made.listing._replace(source=named.source, follow_links=follow if named.follow_links is None else named.follow_links)
-    return _Cache(dirs, listing, kept if isinstance(kept, dict) else {}, job.get("memory") or None)
-
-
-def _job_file(folder: str) -> dict[str, Any] | None:
-    """What a cache says that it was made for; None if there is none, or it is damaged."""
-    try:
-        fd = os.open(os.path.join(folder, "job.json"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with os.fdopen(fd, "rb") as f:
-        try:
-            said = json.loads(f.read(16 << 20))
-        except ValueError:
-            return None
-    return said if isinstance(said, dict) and said.get("source") else None
-
-
-def _cache_home() -> str:
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache")
 
 
 def ensure(home: Home, relist: bool = True) -> bool:

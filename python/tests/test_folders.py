@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lcache.embedded import folders
+from lcache.cachedirs import folders
 
 
 @pytest.mark.parametrize(

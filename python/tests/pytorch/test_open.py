@@ -82,7 +82,7 @@ def test_eight_at_once(folder, root):
 
 
 def test_waiting_says_for_whom(folder, root):
-    from lcache.embedded import folders
+    from lcache.cachedirs import folders
 
     (cache,) = folders(folder.root, root)
     os.makedirs(cache)
@@ -97,7 +97,7 @@ def test_waiting_says_for_whom(folder, root):
 
 
 def test_waiting_ends(folder, root):
-    from lcache.embedded import folders
+    from lcache.cachedirs import folders
 
     (cache,) = folders(folder.root, root)
     os.makedirs(cache)
