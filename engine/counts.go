@@ -149,12 +149,26 @@ func (e *Engine) overEpochs() (over []*epochCount) {
 	return over
 }
 
+// clone is an epoch as it is now. A rank that comes late may open the epoch again while it is being closed.
+func (ep *epochCount) clone() *epochCount {
+	twin := *ep
+	twin.batches = make(map[int][]uint64, len(ep.batches))
+	for rank, bits := range ep.batches {
+		twin.batches[rank] = slices.Clone(bits)
+	}
+	twin.parts = nil
+	return &twin
+}
+
 // closeEpochs adds finished epochs to the status document. The digest takes a while at millions of samples: it is made without e.mu.
 func (e *Engine) closeEpochs(over []*epochCount) {
 	for _, ep := range over {
-		d := EpochDone{Epoch: ep.epoch, Seconds: time.Since(ep.began).Seconds(), Hits: ep.hits, Misses: ep.misses}
-		if !ep.diverged {
-			d.OrderDigest = e.digest(ep)
+		e.mu.Lock()
+		was := ep.clone()
+		e.mu.Unlock()
+		d := EpochDone{Epoch: was.epoch, Seconds: time.Since(was.began).Seconds(), Hits: was.hits, Misses: was.misses}
+		if !was.diverged {
+			d.OrderDigest = e.digest(was)
 		}
 		now := e.totals()
 		e.mu.Lock()
