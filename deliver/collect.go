@@ -22,7 +22,7 @@ type collected struct {
 	hold    staging.Hold
 	fetched int    // brought by index
 	skipped []bool // can't be had and are left out; nil: none
-	awaited []bool // on their way at the first look, and since then neither there nor gone; nil: not looked yet
+	awaited []bool // are waited for; nil: not looked yet
 
 	stalled  bool
 	starved  int              // how often it was said that no slot is free
@@ -75,8 +75,9 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room 
 
 // await returns when all samples can be held, and are, or when waiting brings no more of them: for a slot only as long as patience
 // lasts, so that no wait depends on another rank's progress, and for what is being read for a third of the request's time: a disk
-// that hangs may hold up the pass, but the log's other places and the source can still be asked. Nothing is held meanwhile, so
-// what is there may go again while the window moves: only samples that were on their way at the first look are waited for, and each once.
+// that hangs may hold up the pass, but the log's other places and the source can still be asked. Nothing is held meanwhile, so what
+// is there may go again while the window moves. For a request without a position, which the window does not follow, only samples
+// that were on their way at the first look are waited for, and each once.
 func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole bool, err error) {
 	coming := make([]Coming, len(r.indices))
 	var patience *time.Timer
@@ -105,7 +106,8 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 		}
 		loading, queued := false, false
 		for i := range r.indices {
-			r.awaited[i] = r.awaited[i] && !r.there[i] && coming[i] != Gone
+			comes := !r.there[i] && coming[i] != Gone
+			r.awaited[i] = comes && (r.awaited[i] || at != nil)
 			if r.awaited[i] {
 				loading = loading || coming[i] == Loading && !r.hopeless
 				queued = queued || coming[i] == Queued && r.starved <= mostPatience
