@@ -62,7 +62,7 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room 
 		if whole || err != nil {
 			return err
 		}
-		again, err := d.fetch(ctx, r, room)
+		again, err := d.fetch(ctx, r, at, room)
 		if !again && err == nil {
 			return nil
 		}
@@ -136,17 +136,17 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 	}
 }
 
-// fetch brings by index what is not in staging, into room that it has reserved for all of it before, and then holds the rest. Slots are not held
-// while the disk is read, since the window could not move: what has gone from them meanwhile is brought, too, if there is room at once.
-// again says that there was none, and the request has to begin again.
-func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again bool, err error) {
+// fetch brings by index what is not in staging, into room that it has reserved for all of it before, and holds the rest. A request with a position
+// holds the slots of the window that waits for it anyway. One without holds none while the disk is read, since the window could not move: what has
+// gone from them meanwhile is brought, too, if there is room at once. again says that there was none, and the request has to begin again.
+func (d *Deliver) fetch(ctx context.Context, r *collected, position *Position, room makeRoom) (again bool, err error) {
 	want, _ := r.absent()
 	x, err := room(ctx, d.Fetcher.Need(want))
 	if err != nil {
 		return false, err
 	}
 	take := d.Staging.Take
-	if r.all { // there was too little room: now nothing may go
+	if position != nil || r.all { // with r.all there was too little room before: now nothing may go
 		take, r.all = d.Staging.TakeSome, false
 	}
 	for {
