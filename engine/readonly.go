@@ -27,7 +27,7 @@ func (c *core) readSums(path string) (err error) {
 	return err
 }
 
-// isUseless reports whether a learnt file is one that serving would make anew.
+// isUseless reports whether a learnt file is one that serving would replace.
 func isUseless(err error) bool {
 	return errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) || errors.Is(err, fs.ErrNotExist)
 }

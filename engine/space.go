@@ -20,7 +20,7 @@ type volume struct {
 	first    bool   // the cache's first directory is there, which holds all that is not arena
 	size     uint64
 	free     uint64 // for an unprivileged process
-	reserved uint64 // taken by files that are removed when the cache is made anew
+	reserved uint64 // taken by files that making the cache again removes
 }
 
 // room is what a cache may take of it.

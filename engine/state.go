@@ -21,7 +21,7 @@ type epochLine struct {
 	tried int             // how often its epoch's order had been said when it was last compared with this Logfile
 }
 
-// free gives back the layout. The line must not be used any more.
+// free gives back the layout. Nothing may use the line after that.
 func (el *epochLine) free() {
 	el.freeRoute()
 	if el.geo != nil {
