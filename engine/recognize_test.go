@@ -56,6 +56,13 @@ func TestResumed(t *testing.T) {
 	c := attach(t, e)
 	d.push(t, e, 0, 2, 5, orders)
 	half := len(orders[2]) / 2
+	// The pass was ahead of the job when it was broken off, by as much as the window holds: that lies in epoch 3's order now.
+	moved := 0
+	for _, index := range slices.Concat(orders[2][half:]...) {
+		if !e.loc.In(index, e.cur.line.Slot) {
+			moved++
+		}
+	}
 	got, err := d.readRank(e, c, 2, 0, half)
 	if err != nil || !slices.Equal(got, slices.Concat(orders[2][half:]...)) {
 		t.Fatalf("the rest of epoch 2 is in another order than the one pushed: %v", err)
@@ -63,8 +70,8 @@ func TestResumed(t *testing.T) {
 	for epoch := 3; epoch < 5; epoch++ {
 		d.readPushed(t, e, c, epoch, 0, orders)
 	}
-	if s := noSource(t, e); s.RandomReads > int64(len(d.bytes)/4) {
-		t.Errorf("%d of %d samples read by index: the log was laid out for them", s.RandomReads, len(d.bytes))
+	if s := noSource(t, e); s.RandomReads > int64(moved+len(d.bytes)/20) {
+		t.Errorf("%d of %d samples read by index, and %d were moved before: the log was laid out for the others", s.RandomReads, len(d.bytes), moved)
 	}
 }
 
