@@ -34,21 +34,22 @@ var mayImport = map[string][]string{
 	"logfile":    {"blockio", "sample"},
 	"metaindex":  {"chunker", "sample"},
 	"plan":       {"shuffle"},
+	"schedule":   {"shuffle", "chunker", "sample"},
 	"fetch":      {"logfile", "staging", "source", "metaindex", "stored", "sample"},
 	"reorder":    {"fetch", "logfile", "staging", "metaindex", "stored", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "plan", "caches", "cgroup"},
-	"server":     {"deliver", "engine", "sample"},
+	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "schedule", "plan", "caches", "cgroup"},
+	"server":     {"deliver", "engine", "schedule", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
 	"cores":      nil,
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "plan", "shuffle", "source", "sample"},
+	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "schedule", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"offheap", "cores", "spelling"}
+var everywhere = []string{"offheap", "cores", "spelling", "usage"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lcache/sample"
+	"lcache/schedule"
+	"lcache/usage"
 )
 
 // A Bench is an engine that is opened to read one epoch for its own sake.
@@ -54,10 +56,10 @@ func OpenBench(o Options, reorder bool) (*Bench, error) {
 func newBench(c *core, o Options) (*Bench, error) {
 	c.job.Job.Epochs = 0 // unknown, until the log has said where it is
 	if c.job.Job.Recipe == "" {
-		c.job.Job = Job{Recipe: "torch.distributed_sampler", Seed: "0", BatchSize: max(c.job.Job.BatchSize, benchBatch), World: 1}
+		c.job.Job = schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", BatchSize: max(c.job.Job.BatchSize, benchBatch), World: 1}
 	}
 	var err error
-	if c.schedule, err = newSchedule(c.job.Job, c.manifest.Len()); err != nil {
+	if c.schedule, err = schedule.New(c.job.Job, c.manifest.Len(), machineMemory()); err != nil {
 		return nil, err
 	}
 	memory := o.Memory
@@ -98,23 +100,19 @@ func (b *Bench) aimAt(reorder bool) error {
 	if reorder && !b.Settling {
 		last++
 	}
-	e.schedule.mu.Lock()
-	defer e.schedule.mu.Unlock()
-	e.schedule.job.Epochs = last + 1
+	e.schedule.SetEpochs(last + 1)
 	return nil
 }
 
 // aimStatic takes the first epoch: any is as good as another one.
 func (b *Bench) aimStatic(reorder bool) error {
 	if reorder {
-		return &UsageError{"nothing is reordered in the static layout: give --layout log"}
+		return &usage.Error{Reason: "nothing is reordered in the static layout: give --layout log"}
 	}
 	e := b.Engine
 	for i := range e.manifest.Len() {
 		if e.loc.Get(sample.Index(i)) != 0 {
-			e.schedule.mu.Lock()
-			e.schedule.job.Epochs = 1
-			e.schedule.mu.Unlock()
+			e.schedule.SetEpochs(1)
 			return nil
 		}
 	}
@@ -126,7 +124,7 @@ func (c *core) holdsNothing() error {
 }
 
 // Ranks are those that read here.
-func (b *Bench) Ranks() []int { return b.schedule.local }
+func (b *Bench) Ranks() []int { return b.schedule.Local() }
 
 // Read takes the epoch's batches, all ranks side by side, and releases them at once. bytes are those of the samples. With Settling it
 // also waits until the log is in order.

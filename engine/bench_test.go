@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"lcache/schedule"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -48,11 +49,11 @@ func readBench(t *testing.T, d *dataset, b *Bench, writes bool) {
 func TestBench(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		job     Job
+		job     schedule.Job
 		settles bool
 	}{
 		{"a recipe", samplerJob(2, 16, 2, false), false},
-		{"no recipe", Job{}, true},
+		{"no recipe", schedule.Job{}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })

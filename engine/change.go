@@ -13,6 +13,7 @@ import (
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // A source that changed. The new manifest takes the old one's name, and the old one stays beside it, as manifest-<fingerprint>, for as long
@@ -172,7 +173,7 @@ func (in *ingest) settle(ctx context.Context, old *sample.Manifest) (err error) 
 		c.store, c.io, c.loc, c.sums = nil, nil, nil, nil
 		c.manifest, c.job = nil, jobFile{}
 	}()
-	if c.schedule, err = newSchedule(c.job.Job, old.Len()); err != nil {
+	if c.schedule, err = schedule.New(c.job.Job, old.Len(), machineMemory()); err != nil {
 		return err
 	}
 	if err := c.openSums(); err != nil {

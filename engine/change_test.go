@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/schedule"
 	"lcache/source"
 )
 
@@ -130,7 +131,7 @@ func TestChangedSource(t *testing.T) {
 }
 
 // afterChange reads a cache that is to hold all of d.
-func (d *dataset) afterChange(t testing.TB, o Options, j Job) {
+func (d *dataset) afterChange(t testing.TB, o Options, j schedule.Job) {
 	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(o.Dirs[0], "manifest-*")); left != nil {
 		t.Errorf("left in the cache: %v", left)

@@ -19,8 +19,10 @@ import (
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
 	"lcache/stored"
+	"lcache/usage"
 )
 
 // core is an open cache directory: what serving, ingesting and verifying have in common.
@@ -38,7 +40,7 @@ type core struct {
 	io        *blockio.IO
 	store     *logfile.Store
 	loc       *metaindex.Locations
-	schedule  *schedule
+	schedule  *schedule.Schedule
 	sizing    chunker.Sizing
 	logger    *slog.Logger
 	recovered [2]atomic.Bool // Logfiles that another process began
@@ -94,7 +96,7 @@ func (c *core) open(dirs []string, o IO, memory int64, layout string) (err error
 	if err = c.openData(); err != nil {
 		return err
 	}
-	if c.schedule, err = newSchedule(c.job.Job, c.manifest.Len()); err != nil {
+	if c.schedule, err = schedule.New(c.job.Job, c.manifest.Len(), machineMemory()); err != nil {
 		return err
 	}
 	c.layout, c.layoutReason = c.chooseLayout(layout)
@@ -106,7 +108,7 @@ func (c *core) open(dirs []string, o IO, memory int64, layout string) (err error
 
 func cleanDirs(dirs []string) ([]string, error) {
 	if len(dirs) == 0 || dirs[0] == "" {
-		return nil, &UsageError{"no cache given: say --cache DIR"}
+		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
 	}
 	clean := make([]string, len(dirs))
 	seen := map[string]bool{}
@@ -116,7 +118,7 @@ func cleanDirs(dirs []string) ([]string, error) {
 			return nil, err
 		}
 		if seen[abs] {
-			return nil, &UsageError{fmt.Sprintf("cache directory %s is given twice", d)}
+			return nil, usage.Errorf("cache directory %s is given twice", d)
 		}
 		if err := caches.CheckLink(abs); err != nil {
 			return nil, err
@@ -280,7 +282,7 @@ func (c *core) closeIO() error {
 // directories locked: the kernel takes both back when the process ends.
 func (c *core) close() (err error) {
 	if c.schedule != nil {
-		c.schedule.stop()
+		c.schedule.Stop()
 	}
 	err = c.closeStore()
 	if late := new(logfile.HungError); errors.As(err, &late) {

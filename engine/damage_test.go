@@ -19,12 +19,13 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/schedule"
 )
 
 // damageBed is a cache as it lies on disk, to be copied and damaged.
 type damageBed struct {
 	*dataset
-	job    Job
+	job    schedule.Job
 	opts   Options
 	ingest IngestOptions
 	files  map[string][]byte // by path below the folder that holds the cache's directories

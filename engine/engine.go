@@ -28,8 +28,10 @@ import (
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
 	"lcache/staging"
+	"lcache/usage"
 )
 
 // Options of Open.
@@ -90,7 +92,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	switch o.OnError {
 	case "", "fail", "skip":
 	default:
-		return nil, &UsageError{fmt.Sprintf("on-error %q: give fail or skip", o.OnError)}
+		return nil, usage.Errorf("on-error %q: give fail or skip", o.OnError)
 	}
 	if err := checkLinksEarly(o); err != nil {
 		return nil, err
@@ -128,7 +130,7 @@ func (o Options) withDefaults() Options {
 
 // newEngine makes an Engine of an open core, which stays the caller's if that fails. With forced it re-sorts the log to that order, out
 // of the Logfile from, and that is all.
-func newEngine(c *core, o Options, forced *epochOrder, from *logfile.Logfile) (*Engine, error) {
+func newEngine(c *core, o Options, forced *schedule.Order, from *logfile.Logfile) (*Engine, error) {
 	e := &Engine{core: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -136,7 +138,7 @@ func newEngine(c *core, o Options, forced *epochOrder, from *logfile.Logfile) (*
 	}
 	e.server = hex.EncodeToString(random[:])
 	if o.PushBytes > 0 {
-		c.schedule.limit = o.PushBytes
+		c.schedule.SetPushLimit(o.PushBytes)
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.assemble(forced, from); err != nil {
@@ -147,7 +149,7 @@ func newEngine(c *core, o Options, forced *epochOrder, from *logfile.Logfile) (*
 }
 
 // assemble makes the parts, from the memory up, and starts the mover. If a part fails those before it are given back.
-func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) (err error) {
+func (e *Engine) assemble(forced *schedule.Order, from *logfile.Logfile) (err error) {
 	z := e.sizing
 	e.staging, err = staging.New(staging.Options{Samples: e.manifest.Len(), Align: e.format.Align, Slots: z.Slots,
 		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(e.opts.Side, int(z.Side)), SpareBytes: int(z.Spare)})
@@ -195,7 +197,7 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) (err error)
 	if err != nil {
 		return err
 	}
-	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.whole(e.cur.epoch+1, e.opts.LateEpoch) {
+	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.IsComplete(e.cur.epoch+1, e.opts.LateEpoch) {
 		e.mu.Lock()
 		e.prepare(e.cur.epoch + 1)
 		e.mu.Unlock()
@@ -340,16 +342,16 @@ func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part,
 // While a process reads a rank in its own order, another one's is refused: the first job owns the log. So is an order for which there is no room:
 // clients may push as many epochs ahead as PushBytes allows. Where there is a recipe the order holds for the session's own positions; those of
 // other sessions mean the recipe's.
-func (e *Engine) Push(by Pusher, epoch, rank int, batches [][]sample.Index) error {
-	if err := e.schedule.accepts(epoch, rank); err != nil {
-		return err
+func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
+	if err := e.schedule.Accepts(epoch, rank); err != nil {
+		return forClient(err)
 	}
 	if err := e.own(by.Pid, rank); err != nil {
-		return err
+		return forClient(err)
 	}
-	changed, replaced, err := e.schedule.push(e.ctx, by, epoch, rank, batches, e.spare())
+	changed, replaced, err := e.schedule.Push(e.ctx, by, epoch, rank, batches, e.spare())
 	if err != nil {
-		return err
+		return forClient(err)
 	}
 	if changed {
 		e.reordered(epoch, replaced)
@@ -362,7 +364,7 @@ func (e *Engine) Push(by Pusher, epoch, rank int, batches [][]sample.Index) erro
 }
 
 // PushBytes is how much memory pushed orders may take.
-func (e *Engine) PushBytes() int64 { return e.schedule.limit }
+func (e *Engine) PushBytes() int64 { return e.schedule.PushLimit() }
 
 // spare tells which pushed orders may be dropped for another one: those of epochs that all ranks have behind them, and of processes that are gone.
 func (e *Engine) spare() func(epoch, pid int) bool {

@@ -13,6 +13,7 @@ import (
 	"lcache/blockio"
 	"lcache/logfile"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/stored"
 )
 
@@ -61,16 +62,16 @@ func (c *core) complete(share, shares int) bool {
 }
 
 // firstOrder is what the first Logfile is laid out for.
-func (in *ingest) firstOrder() (*epochOrder, error) {
-	if in.core.schedule.replay == nil || in.static() {
-		return canonical(in.core.manifest.Len()), nil
+func (in *ingest) firstOrder() (*schedule.Order, error) {
+	if !in.core.schedule.Replays() || in.static() {
+		return schedule.Canonical(in.core.manifest.Len()), nil
 	}
-	return in.core.schedule.order(context.Background(), 0)
+	return in.core.schedule.Order(context.Background(), 0)
 }
 
 // resort begins the first epoch's Logfile, or finds it, or a later epoch's of the same job. A log in another order is re-sorted by
 // the server's mover, which does the same after a jump: then done is true unless samples are missing.
-func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err error) {
+func (in *ingest) resort(ctx context.Context, order *schedule.Order) (done bool, err error) {
 	c := in.core
 	logs := c.store.Logfiles()
 	var held *logfile.Logfile
@@ -88,7 +89,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 		return true, nil
 	}
 	// A sort that was cut off is ended first: until then what it left behind lies in the places that new samples need.
-	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.otherHolds(held.Slot())) {
+	if held != nil && (!in.suits(held, order) || held.Header().Key == order.Key && c.otherHolds(held.Slot())) {
 		if in.waits() {
 			in.target, in.report.Already = held, int64(in.stored())
 			return true, nil
@@ -102,20 +103,20 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 		in.report.Resorted = true
 		held = nil
 		for _, l := range c.store.Logfiles() {
-			if l != nil && l.Header().Key == order.key {
+			if l != nil && l.Header().Key == order.Key {
 				held = l
 			}
 		}
 	}
 	if held != nil {
 		in.target = held
-		if held.Header().Key != order.key {
+		if held.Header().Key != order.Key {
 			// The job has run on: its log is in use as it is.
 			if in.NoPrefill || c.complete(in.Share, in.Shares) {
 				in.report.Already = int64(in.stored())
 				return true, nil
 			}
-			if order, err = c.schedule.order(context.Background(), int(held.Header().Epoch)); err != nil {
+			if order, err = c.schedule.Order(context.Background(), int(held.Header().Epoch)); err != nil {
 				return false, err
 			}
 		}
@@ -143,7 +144,7 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 // the log is in. Nothing is read now, so nothing needs the places that a sort which was cut off still holds.
 func (in *ingest) waits() bool {
 	c := in.core
-	return c.schedule.replay == nil && !in.static() && !c.leftOlder() && (in.NoPrefill || c.complete(in.Share, in.Shares))
+	return !c.schedule.Replays() && !in.static() && !c.leftOlder() && (in.NoPrefill || c.complete(in.Share, in.Shares))
 }
 
 // static reports whether samples are to stay where they are packed: then they are packed in the source's order, so that those that cross
@@ -151,27 +152,27 @@ func (in *ingest) waits() bool {
 func (in *ingest) static() bool { return in.report.Layout == layoutStatic }
 
 // suits reports whether a Logfile can be gone on with.
-func (in *ingest) suits(l *logfile.Logfile, first *epochOrder) bool {
+func (in *ingest) suits(l *logfile.Logfile, first *schedule.Order) bool {
 	if in.static() {
-		return l.Header().Key == first.key
+		return l.Header().Key == first.Key
 	}
 	return in.core.ofThisJob(l, first)
 }
 
 // ofThisJob reports whether a Logfile is in the order of one of this job's epochs.
-func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
+func (c *core) ofThisJob(l *logfile.Logfile, first *schedule.Order) bool {
 	h := l.Header()
 	if l.IsOlder() {
 		return false
 	}
-	if h.Key == first.key {
+	if h.Key == first.Key {
 		return true
 	}
-	if c.schedule.replay == nil || !c.schedule.exists(int(h.Epoch)) {
+	if !c.schedule.Replays() || !c.schedule.Exists(int(h.Epoch)) {
 		return false
 	}
-	o, err := c.schedule.order(context.Background(), int(h.Epoch))
-	return err == nil && o.key == h.Key
+	o, err := c.schedule.Order(context.Background(), int(h.Epoch))
+	return err == nil && o.Key == h.Key
 }
 
 // leftOlder reports whether a Logfile of a replaced manifest holds samples still: sorting them was cut off.

@@ -3,6 +3,8 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"lcache/schedule"
+	"lcache/usage"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,7 +16,7 @@ func FuzzJob(f *testing.F) {
 	dir := f.TempDir()
 	for _, j := range []jobFile{
 		{Schema: 1, Source: "/data", Job: samplerJob(3, 8, 2, true), Budget: 1 << 30, Threshold: 1 << 63, Kept: 10, KeptBytes: 1000, Chunk: 80},
-		{Schema: 1, Source: "/data", Exts: []string{".jpg"}, Flat: true, Job: Job{Recipe: "torch.dataloader", Seed: "18446744073709551615", Params: map[string]string{"num_workers": "2"}}},
+		{Schema: 1, Source: "/data", Exts: []string{".jpg"}, Flat: true, Job: schedule.Job{Recipe: "torch.dataloader", Seed: "18446744073709551615", Params: map[string]string{"num_workers": "2"}}},
 		{Schema: 1},
 	} {
 		if err := writeJob(dir, j); err != nil {
@@ -58,16 +60,16 @@ func FuzzJob(f *testing.F) {
 		if j.Job.World > 1000 || len(j.Job.Params) > 0 {
 			return // shuffle's own fuzzing is about those
 		}
-		s, err := newSchedule(j.Job, 50)
+		s, err := schedule.New(j.Job, 50, machineMemory())
 		if err != nil {
-			var usage *UsageError
+			var usage *usage.Error
 			if s != nil || errors.As(err, &usage) && usage.Reason == "" {
 				t.Fatalf("%+v: %v", j.Job, err)
 			}
 			return
 		}
-		_, _ = s.order(t.Context(), 0)
-		if s.exists(-1) {
+		_, _ = s.Order(t.Context(), 0)
+		if s.Exists(-1) {
 			t.Errorf("%+v has an epoch -1", j.Job)
 		}
 	})

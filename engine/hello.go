@@ -59,8 +59,8 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 	j := e.job.Job
 	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.name(), Source: e.job.Source,
 		Fingerprint: e.manifest.Fingerprint().String(), Samples: e.manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
-		Ranks: e.schedule.local, DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(), Parts: e.manifest.HasParts(),
-		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local))), OnError: e.opts.OnError, Features: []string{"report", "lend"},
+		Ranks: e.schedule.Local(), DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(), Parts: e.manifest.HasParts(),
+		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.Local()))), OnError: e.opts.OnError, Features: []string{"report", "lend"},
 		Params: j.Params, Listing: e.listing()}, nil
 }
 

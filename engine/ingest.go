@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,9 @@ import (
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
+	"lcache/usage"
 )
 
 // syncEvery is how often what was written is made durable.
@@ -36,7 +37,7 @@ type IngestOptions struct {
 	Labels         string // a CSV file of name,label; "": the folders' labels
 	FollowLinks    *bool  // whether links that leave the source are followed; nil: they are, but not for other users
 	Dirs           []string
-	Job            Job
+	Job            schedule.Job
 	Budget, Memory int64 // bytes; 0: the default
 	NoPrefill      bool
 	Compress       string // "auto", "lz4" or "none"; "": as the cache is, a new one without
@@ -104,7 +105,7 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 		o.Shares = 1
 	}
 	if o.Share < 0 || o.Share >= o.Shares {
-		return nil, &UsageError{fmt.Sprintf("--share %d/%d: give i/N with 0 ≤ i < N", o.Share, o.Shares)}
+		return nil, usage.Errorf("--share %d/%d: give i/N with 0 ≤ i < N", o.Share, o.Shares)
 	}
 	if err := checkCompress(o.Compress); err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 	if err := checkLayout(o.Layout); err != nil {
 		return nil, err
 	}
-	if err := o.Job.check(); err != nil {
+	if err := o.Job.Check(); err != nil {
 		return nil, err
 	}
 	in := &ingest{IngestOptions: o, core: &core{logger: o.Logger}, report: &IngestReport{}}

@@ -14,51 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
-	"lcache/shuffle"
+	"lcache/schedule"
 	"lcache/source"
 )
-
-// A Job is what a training run will ask for. Without a Recipe the source is stored in canonical order, and orders come from clients.
-type Job struct {
-	Recipe    string            `json:"recipe"`
-	Seed      string            `json:"seed"`
-	Epochs    int               `json:"epochs"` // 0: unknown
-	BatchSize int               `json:"batch_size"`
-	World     int               `json:"world"`
-	Ranks     []int             `json:"ranks"` // nil: all
-	DropLast  bool              `json:"drop_last"`
-	Params    map[string]string `json:"params,omitempty"`
-}
-
-// check finds what is wrong with a job, whatever dataset it is for: it comes before the listing, which may take minutes.
-func (j Job) check() error {
-	if j.Epochs < 0 {
-		return &UsageError{fmt.Sprintf("--epochs %d: give 0 (unknown) or more", j.Epochs)}
-	}
-	for _, n := range []struct {
-		flag  string
-		value int
-	}{{"batch-size", j.BatchSize}, {"world-size", j.World}} {
-		if n.value < 0 {
-			return &UsageError{fmt.Sprintf("--%s %d: give 1 or more, or leave it out", n.flag, n.value)}
-		}
-	}
-	if j.Recipe == "" {
-		return nil
-	}
-	if err := shuffle.Check(j.spec(0)); err != nil {
-		return err
-	}
-	if j.BatchSize == 0 {
-		return &UsageError{fmt.Sprintf("recipe %s needs a batch size too: add --batch-size B, the samples in one batch of one rank, as your DataLoader has it", j.Recipe)}
-	}
-	return nil
-}
-
-// spec is what the recipe is replayed from, over n samples.
-func (j Job) spec(n int) shuffle.Spec {
-	return shuffle.Spec{Recipe: j.Recipe, Samples: n, Seed: j.Seed, BatchSize: j.BatchSize, World: j.World, DropLast: j.DropLast, Params: j.Params}
-}
 
 // IO chooses the engine ("auto", "uring" or "pread") and whether the page cache is bypassed ("auto", "on" or "off").
 type IO struct {
@@ -87,11 +45,6 @@ func (o IO) open(c *core) (*blockio.IO, error) {
 	return io, nil
 }
 
-// A UsageError is something that the caller asked for and that cannot be: wrong flags.
-type UsageError struct{ Reason string }
-
-func (e *UsageError) Error() string { return e.Reason }
-
 // A Default says what was chosen for the user, and why.
 type Default struct {
 	Name  string `json:"name"`
@@ -108,17 +61,17 @@ type jobFile struct {
 	Group  string   `json:"group,omitempty"`
 	Labels string   `json:"labels,omitempty"`
 	linkFacts
-	Job       Job      `json:"job"`
-	Budget    int64    `json:"budget"` // as given; 0: what the dataset needs
-	Memory    int64    `json:"memory"`
-	Threshold uint64   `json:"threshold"` // of admission by name hash
-	Kept      int      `json:"kept_samples"`
-	KeptBytes uint64   `json:"kept_bytes"`
-	Chunk     uint64   `json:"largest_chunk"`    // bytes, of the first epoch: what a client must be allowed to hold at least
-	Layout    string   `json:"layout,omitempty"` // as given; "": auto
-	Share     int      `json:"share,omitempty"`
-	Shares    int      `json:"shares,omitempty"`
-	Counted   *counted `json:"extensions,omitempty"`
+	Job       schedule.Job `json:"job"`
+	Budget    int64        `json:"budget"` // as given; 0: what the dataset needs
+	Memory    int64        `json:"memory"`
+	Threshold uint64       `json:"threshold"` // of admission by name hash
+	Kept      int          `json:"kept_samples"`
+	KeptBytes uint64       `json:"kept_bytes"`
+	Chunk     uint64       `json:"largest_chunk"`    // bytes, of the first epoch: what a client must be allowed to hold at least
+	Layout    string       `json:"layout,omitempty"` // as given; "": auto
+	Share     int          `json:"share,omitempty"`
+	Shares    int          `json:"shares,omitempty"`
+	Counted   *counted     `json:"extensions,omitempty"`
 	Packing
 }
 

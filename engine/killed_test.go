@@ -15,6 +15,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
 )
 
@@ -24,7 +25,7 @@ const childEnv = "LCACHE_ENGINE_CHILD"
 type childOptions struct {
 	Source         string
 	Dirs           []string
-	Job            Job
+	Job            schedule.Job
 	Memory         int64
 	Engine, Direct string
 }

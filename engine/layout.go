@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"lcache/sample"
+	"lcache/usage"
 )
 
 // The layouts: how samples lie in the log over the epochs.
@@ -20,7 +21,7 @@ func checkLayout(layout string) error {
 	case "", layoutAuto, layoutLog, layoutStatic:
 		return nil
 	}
-	return &UsageError{fmt.Sprintf("layout %q is not one: give auto, log or static", layout)}
+	return usage.Errorf("layout %q is not one: give auto, log or static", layout)
 }
 
 // leftOut is the share of the samples that an epoch may leave out before moving them all on is a waste.
@@ -35,10 +36,10 @@ func (c *core) chooseLayout(asked string) (layout, reason string) {
 	case c.job.Layout != "" && c.job.Layout != layoutAuto:
 		return c.job.Layout, "as ingest was asked for by --layout"
 	}
-	if s := c.schedule; s.replay != nil {
-		if world := s.replay.World(); len(s.local) < world {
+	if s := c.schedule; s.Replays() {
+		if world := s.World(); len(s.Local()) < world {
 			return layoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
-				len(s.local), world)
+				len(s.Local()), world)
 		}
 		if n, used, err := c.usedByEpoch(); err == nil && float64(n-used) > leftOut*float64(n) {
 			return layoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
@@ -50,14 +51,14 @@ func (c *core) chooseLayout(asked string) (layout, reason string) {
 
 // usedByEpoch counts the samples that the first epoch delivers here; later ones are much the same.
 func (c *core) usedByEpoch() (n, used int, err error) {
-	order, err := c.schedule.order(context.Background(), 0)
+	order, err := c.schedule.Order(context.Background(), 0)
 	if err != nil {
 		return 0, 0, err
 	}
 	n = c.manifest.Len()
 	seen := make([]uint64, (n+63)/64)
 	var indices []sample.Index
-	for _, rank := range order.ranks {
+	for _, rank := range order.Ranks {
 		for b := range order.Batches(rank) {
 			indices, _ = order.Chunk(rank, b, indices)
 			for _, index := range indices {

@@ -10,6 +10,7 @@ import (
 
 	"lcache/metaindex"
 	"lcache/offheap"
+	"lcache/schedule"
 )
 
 // A layout whose Logfile can't be begun is given back: it is made again later.
@@ -20,7 +21,7 @@ func TestLayoutThatFails(t *testing.T) {
 	e.builders.Wait() // of the next epoch's layout; nothing is begun before the first request
 	before := offheap.Mapped()
 	for range 3 {
-		order, err := e.schedule.order(t.Context(), 2)
+		order, err := e.schedule.Order(t.Context(), 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestAssembleThatFails(t *testing.T) {
 // Whether a line may be laid out is a question: asking it changes nothing.
 func TestMayLayOutChangesNothing(t *testing.T) {
 	e := &Engine{core: &core{}, opts: Options{LateEpoch: time.Second}}
-	e.forced = &epochOrder{}
+	e.forced = &schedule.Order{}
 	for _, since := range []time.Duration{0, layOutAgain / 2, 2 * layOutAgain} {
 		e.broken, e.brokenAt = errors.New("no space"), time.Now().Add(-since)
 		for range 2 {

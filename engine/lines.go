@@ -11,20 +11,21 @@ import (
 	"lcache/metaindex"
 	"lcache/reorder"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // newLine lays out an order: with the geometry of the Logfile that has it, or with this server's.
-func (c *core) newLine(o *epochOrder, held *logfile.Logfile) (*chunker.Line, error) {
+func (c *core) newLine(o *schedule.Order, held *logfile.Logfile) (*chunker.Line, error) {
 	capacity := c.sizing.Segment
 	if held != nil {
 		capacity = uint64(held.Header().SegmentBlocks-1) * uint64(c.format.Block)
 	}
-	return chunker.NewLine(o.Chunks, o.ranks, chunker.Cut{Sizes: c.manifest.Sizes(), Align: c.format.Align, Capacity: capacity, Keep: c.keep})
+	return chunker.NewLine(o.Chunks, o.Ranks, chunker.Cut{Sizes: c.manifest.Sizes(), Align: c.format.Align, Capacity: capacity, Keep: c.keep})
 }
 
 // begin starts a Logfile for a line, in a slot that is empty. A segment has one block more than the line's cut: a restart may
 // leave gaps.
-func (c *core) begin(slot int, line *chunker.Line, o *epochOrder, epoch uint32) (*logfile.Logfile, error) {
+func (c *core) begin(slot int, line *chunker.Line, o *schedule.Order, epoch uint32) (*logfile.Logfile, error) {
 	if line.Segments() > metaindex.MaxSegments {
 		return nil, fmt.Errorf("%d segments are more than %d: give more --memory", line.Segments(), metaindex.MaxSegments)
 	}
@@ -33,7 +34,7 @@ func (c *core) begin(slot int, line *chunker.Line, o *epochOrder, epoch uint32) 
 			return nil, err
 		}
 	}
-	h := logfile.Header{Fingerprint: c.manifest.Fingerprint(), Key: o.key, Epoch: epoch, Segments: uint32(line.Segments()),
+	h := logfile.Header{Fingerprint: c.manifest.Fingerprint(), Key: o.Key, Epoch: epoch, Segments: uint32(line.Segments()),
 		SegmentBlocks: uint32(c.sizing.Segment/c.sizing.Block) + 1, Align: uint32(c.format.Align), Block: uint32(c.format.Block)}
 	l, err := c.store.Begin(slot, h, line.Starts)
 	if err != nil {
@@ -51,18 +52,9 @@ func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 	if l.IsOlder() {
 		return el, nil // the order of its samples may have kept its name, but not their number
 	}
-	order, epoch := (*epochOrder)(nil), -1
-	if e.schedule.whole(int(h.Epoch), e.opts.LateEpoch) {
-		o, err := e.schedule.order(e.ctx, int(h.Epoch))
-		if err != nil {
-			return nil, err
-		}
-		order, epoch = o, int(h.Epoch)
-	}
-	if order == nil || order.key != h.Key {
-		if order, epoch = canonical(e.manifest.Len()), -1; order.key != h.Key {
-			return el, nil
-		}
+	order, epoch, err := e.schedule.Identify(e.ctx, int(h.Epoch), h.Key, e.opts.LateEpoch)
+	if order == nil || err != nil {
+		return el, err
 	}
 	geo, err := e.newLine(order, l)
 	if err != nil {
@@ -78,7 +70,7 @@ func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 }
 
 // restore takes up the Logfiles that the store recovered: the older is read, the newer is being filled.
-func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
+func (e *Engine) restore(forced *schedule.Order, from *logfile.Logfile) error {
 	e.newState()
 	e.forced, e.from = forced, from
 	var found []*epochLine
@@ -137,7 +129,7 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 
 func (e *Engine) newState() {
 	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
-	for _, r := range e.schedule.local {
+	for _, r := range e.schedule.Local() {
 		e.ranks[r] = &rank{}
 	}
 }
@@ -210,7 +202,7 @@ func (e *Engine) prepare(epoch int) {
 		order := forced
 		var err error
 		if order == nil {
-			order, err = e.schedule.order(e.ctx, epoch)
+			order, err = e.schedule.Order(e.ctx, epoch)
 		}
 		var geo *chunker.Line
 		if err == nil {
@@ -219,7 +211,7 @@ func (e *Engine) prepare(epoch int) {
 		e.mu.Lock()
 		delete(e.building, epoch)
 		switch {
-		case err == nil && order != forced && !e.schedule.current(epoch, order):
+		case err == nil && order != forced && !e.schedule.IsCurrent(epoch, order):
 			geo.Free()
 		case err == nil:
 			e.built[epoch] = &epochLine{epoch: epoch, order: order, geo: geo}

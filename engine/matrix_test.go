@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // modes are the I/O modes of the suite: one if the environment chooses, else the two extremes.
@@ -138,7 +139,7 @@ func TestMatrix(t *testing.T) {
 type matrixRun struct {
 	matrixCase
 	*dataset
-	job    Job
+	job    schedule.Job
 	opts   Options
 	report *IngestReport
 	kept   []bool // by index: its bytes need no source

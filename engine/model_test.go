@@ -19,6 +19,7 @@ import (
 	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/shuffle"
 )
 
@@ -67,7 +68,7 @@ type model struct {
 	t       *testing.T
 	r       *rand.Rand
 	d       *dataset
-	job     Job
+	job     schedule.Job
 	opts    Options
 	e       *Engine
 	clients []*modelClient
@@ -111,7 +112,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20
 	}
 	if r.IntN(3) == 0 {
-		in.Job = Job{World: world}
+		in.Job = schedule.Job{World: world}
 		m.again = &in
 	}
 	m.opts, _ = ingested(t, m.d, in)
@@ -304,7 +305,7 @@ func (m *model) tell(epoch int) {
 				m.fail("replay: %v", err)
 			}
 			m.note("tell epoch %d rank %d", epoch, rank)
-			if err := m.e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, slices.Collect(slices.Chunk(order, m.job.BatchSize))); err != nil {
+			if err := m.e.Push(schedule.Pusher{Pid: os.Getpid()}, epoch, rank, slices.Collect(slices.Chunk(order, m.job.BatchSize))); err != nil {
 				m.fail("push: %v", err)
 			}
 			m.told[[2]int{epoch, rank}] = true
@@ -402,7 +403,7 @@ func (m *model) push() {
 		if len(batches) == 0 {
 			continue
 		}
-		if err := m.e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
+		if err := m.e.Push(schedule.Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
 			m.fail("push: %v", err)
 		}
 		m.told[[2]int{epoch, rank}] = true

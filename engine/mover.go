@@ -117,7 +117,7 @@ func (e *Engine) plan() action {
 			}
 			return action{}
 		}
-	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.schedule.whole(n, e.opts.LateEpoch) {
+	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.schedule.IsComplete(n, e.opts.LateEpoch) {
 		e.prepare(n) // ready before the target is read
 	}
 	windowed := e.forced == nil && e.inWindow(e.cur.epoch) && !e.goesBack()

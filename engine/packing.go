@@ -14,6 +14,7 @@ import (
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/stored"
+	"lcache/usage"
 )
 
 // Packing is the part of job.json about compression. It is fixed when the cache is made.
@@ -47,7 +48,7 @@ func checkCompress(c string) error {
 	case "", "auto", lz4Name, "none":
 		return nil
 	}
-	return &UsageError{fmt.Sprintf("compression %q is not known: auto, lz4 or none", c)}
+	return usage.Errorf("compression %q is not known: auto, lz4 or none", c)
 }
 
 // keepsPacking reports whether a cache is as this ingest wants it. What auto has found once stays.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lcache/sample"
+	"lcache/usage"
 )
 
 // words fills b with what compresses to about a half.
@@ -106,7 +107,7 @@ func TestCompressAuto(t *testing.T) {
 			}
 		})
 	}
-	var usage *UsageError
+	var usage *usage.Error
 	if _, err := Ingest(context.Background(), IngestOptions{Compress: "zip"}); !errors.As(err, &usage) {
 		t.Errorf("--compress zip: %v, want a usage error", err)
 	}

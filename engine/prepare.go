@@ -15,6 +15,7 @@ import (
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
 )
 
@@ -60,7 +61,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if err := in.list(ctx); err != nil {
 		return err
 	}
-	if c.schedule, err = newSchedule(in.Job, c.manifest.Len()); err != nil {
+	if c.schedule, err = schedule.New(in.Job, c.manifest.Len(), machineMemory()); err != nil {
 		return err
 	}
 	c.job = jobFile{Schema: 1, Source: c.source.String(), Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Job: in.Job, Budget: in.Budget, Memory: in.Memory,
@@ -124,14 +125,14 @@ func (in *ingest) openLog(ctx context.Context) error {
 // measureChunks finds the largest chunk of the first epoch; later ones are much the same.
 func (in *ingest) measureChunks() error {
 	c := in.core
-	if c.schedule.replay == nil {
+	if !c.schedule.Replays() {
 		return nil
 	}
-	order, err := c.schedule.order(context.Background(), 0)
+	order, err := c.schedule.Order(context.Background(), 0)
 	if err != nil {
 		return err
 	}
-	list, err := metaindex.NewList(order.Chunks, order.ranks, c.manifest.Sizes(), nil)
+	list, err := metaindex.NewList(order.Chunks, order.Ranks, c.manifest.Sizes(), nil)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (e *Engine) unrecognized() *epochLine {
 		if el == nil || el.geo != nil || el.line.Log.IsOlder() {
 			continue
 		}
-		if n := int(el.line.Log.Header().Epoch); e.schedule.whole(n, e.opts.LateEpoch) && el.tried != e.schedule.times(n) {
+		if n := int(el.line.Log.Header().Epoch); e.schedule.IsComplete(n, e.opts.LateEpoch) && el.tried != e.schedule.Version(n) {
 			return el
 		}
 	}
@@ -33,7 +33,7 @@ func (e *Engine) unrecognized() *epochLine {
 // recognize compares a Logfile with the order that its epoch has now. Where they agree the log is read, or filled on, as if there had
 // been no restart.
 func (e *Engine) recognize(el *epochLine) bool {
-	tried := e.schedule.times(int(el.line.Log.Header().Epoch))
+	tried := e.schedule.Version(int(el.line.Log.Header().Epoch))
 	known, err := e.identify(el.line.Log)
 	if err == nil && known.geo != nil && el == e.stray {
 		err = e.aim(known)

@@ -17,6 +17,7 @@ import (
 	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 func TestMain(m *testing.M) {
@@ -40,7 +41,7 @@ var shared struct {
 
 // small is a job over data that is many times larger than the window, so that what the rules say can be seen. Its source is not to be
 // changed.
-func small(t *testing.T, j Job) (*dataset, Options) {
+func small(t *testing.T, j schedule.Job) (*dataset, Options) {
 	t.Helper()
 	givesBack(t)
 	shared.once.Do(func() {
@@ -62,7 +63,7 @@ func inLayouts(t *testing.T, test func(t *testing.T, layout string)) {
 	}
 }
 
-func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j Job, epoch, rank, start int) {
+func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j schedule.Job, epoch, rank, start int) {
 	t.Helper()
 	got, err := d.readRank(e, c, epoch, rank, start)
 	if err != nil {
@@ -441,7 +442,7 @@ func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
-	last := e.schedule.batches(0, 0) - 1
+	last := e.schedule.Batches(0, 0) - 1
 	for b := range last + 1 {
 		b ^= 1 // pairs, the later one first
 		if b > last {
@@ -489,7 +490,7 @@ func (d *dataset) readerOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
 		}
 		ctx := context.Background()
 		for epoch := range j.Epochs {
-			for b := range e.schedule.batches(epoch, 0) {
+			for b := range e.schedule.Batches(epoch, 0) {
 				for r, c := range clients {
 					batch, err := c.Chunk(ctx, epoch, r, b)
 					if err != nil {

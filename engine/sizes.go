@@ -38,7 +38,7 @@ func (c *core) facts() chunker.Facts {
 	if align == 0 {
 		align = alignFor(c.manifest)
 	}
-	f := chunker.Facts{Samples: len(sizes), Ranks: len(c.schedule.local), Devices: len(c.dirs), Budget: uint64(c.job.Budget), MemoryCap: machineMemory() / 4}
+	f := chunker.Facts{Samples: len(sizes), Ranks: len(c.schedule.Local()), Devices: len(c.dirs), Budget: uint64(c.job.Budget), MemoryCap: machineMemory() / 4}
 	for _, s := range sizes {
 		p := chunker.Padded(s, align)
 		f.Kept += p

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lcache/logfile"
+	"lcache/schedule"
 )
 
 // sortStop is how long an offline sort that has ended, or was interrupted, waits for its transfers.
@@ -14,7 +15,7 @@ const sortStop = 30 * time.Second
 
 // sort re-sorts what the log holds into another order, offline: the pass and the mover of a server, with nobody to deliver to.
 // Nothing is read from the source. from is a Logfile to leave even if it has that order, because it has no room any more; nil: any.
-func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Logfile) error {
+func (in *ingest) sort(ctx context.Context, order *schedule.Order, from *logfile.Logfile) error {
 	e, err := newEngine(in.core, Options{Logger: in.logger()}.withDefaults(), order, from)
 	if err != nil {
 		return err
@@ -60,13 +61,13 @@ func (in *ingest) finishOld(ctx context.Context) error {
 	if logs[1].Generation() > newer.Generation() {
 		newer = logs[1]
 	}
-	s, err := newSchedule(in.old.Job, c.manifest.Len())
-	if err != nil || s.replay == nil || newer.IsOlder() || !s.exists(int(newer.Header().Epoch)) {
+	s, err := schedule.New(in.old.Job, c.manifest.Len(), machineMemory())
+	if err != nil || !s.Replays() || newer.IsOlder() || !s.Exists(int(newer.Header().Epoch)) {
 		return nil
 	}
-	defer s.stop()
-	order, err := s.order(context.Background(), int(newer.Header().Epoch))
-	if err != nil || order.key != newer.Header().Key {
+	defer s.Stop()
+	order, err := s.Order(context.Background(), int(newer.Header().Epoch))
+	if err != nil || order.Key != newer.Header().Key {
 		return err
 	}
 	mine := c.schedule

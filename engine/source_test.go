@@ -11,6 +11,7 @@ import (
 
 	"lcache/sample"
 	"lcache/source"
+	"lcache/usage"
 )
 
 // troubled is a source with trouble of its own: before each read it is asked what goes wrong, with how often the sample was read already.
@@ -129,7 +130,7 @@ func TestOnError(t *testing.T) {
 		}
 		closeEngine(t, e)
 	}
-	var usage *UsageError
+	var usage *usage.Error
 	if _, err := Open(context.Background(), Options{Dirs: []string{t.TempDir()}, OnError: "maybe"}); !errors.As(err, &usage) {
 		t.Errorf("got %v", err)
 	}

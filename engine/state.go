@@ -7,13 +7,14 @@ import (
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/staging"
 )
 
 // An epochLine is a layout and, once begun or recovered, the Logfile that has it.
 type epochLine struct {
 	epoch int             // -1: an order that this job does not know, or nobody's
-	order *epochOrder     // nil with an unknown order
+	order *schedule.Order // nil with an unknown order
 	geo   *chunker.Line   // nil with an unknown order
 	line  *reorder.Line   // nil until it has a Logfile
 	route *reorder.Router // while it is the target
@@ -56,7 +57,7 @@ type state struct {
 	drained  bool // the pass goes on undelivered
 
 	begun    bool             // a request has come: before that nobody knows which epoch is wanted
-	forced   *epochOrder      // ingest: re-sort to this, and that is all
+	forced   *schedule.Order  // ingest: re-sort to this, and that is all
 	from     *logfile.Logfile // leaving this one, even if it has that order; nil: any
 	reading  int
 	ranks    map[int]*rank
@@ -147,7 +148,7 @@ func (e *Engine) updateReading() {
 	if e.tgt != nil {
 		needed = append(needed, e.tgt.epoch+1)
 	}
-	e.schedule.need(needed)
+	e.schedule.SetNeeded(needed)
 }
 
 // next is the epoch that should be laid out while reading is read; -1: none.
@@ -162,10 +163,10 @@ func (e *Engine) next() int {
 	switch {
 	case e.inWindow(e.cur.epoch):
 		n = e.cur.epoch + 1
-	case e.sparse() && e.schedule.whole(e.reading, e.opts.LateEpoch):
+	case e.sparse() && e.schedule.IsComplete(e.reading, e.opts.LateEpoch):
 		n = e.reading
 	}
-	if n == e.cur.epoch || !e.schedule.whole(n, e.opts.LateEpoch) {
+	if n == e.cur.epoch || !e.schedule.IsComplete(n, e.opts.LateEpoch) {
 		return -1
 	}
 	return n
@@ -220,5 +221,5 @@ func (e *Engine) reordered(epoch int, replaced bool) {
 
 // inForcedOrder reports whether a re-sort is over.
 func (e *Engine) inForcedOrder() bool {
-	return e.cur != nil && e.cur.order != nil && e.cur.order.key == e.forced.key && e.cur.line.Log != e.from
+	return e.cur != nil && e.cur.order != nil && e.cur.order.Key == e.forced.Key && e.cur.line.Log != e.from
 }

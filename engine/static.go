@@ -50,20 +50,20 @@ func (e *Engine) restoreStatic() error {
 
 // newReader makes what reads ahead in the static layout.
 func (e *Engine) newReader() *fetch.Reader {
-	return fetch.NewReader(e.fetcher, fetch.ReaderOptions{Chunk: e.comingChunk, Leased: int64(e.sizing.Credit), Ranks: len(e.schedule.local), Idle: e.noteIdle})
+	return fetch.NewReader(e.fetcher, fetch.ReaderOptions{Chunk: e.comingChunk, Leased: int64(e.sizing.Credit), Ranks: len(e.schedule.Local()), Idle: e.noteIdle})
 }
 
 // comingChunk is what a rank asks for at a step, and what comes after that.
 func (e *Engine) comingChunk(rank int, at fetch.Step) (indices []sample.Index, next fetch.Step, ok bool) {
-	if !e.schedule.known(at.Epoch) {
+	if !e.schedule.IsKnown(at.Epoch) {
 		return nil, at, false
 	}
-	indices, ok, err := e.schedule.chunk(e.ctx, position(at.Epoch, rank, at.Batch))
+	indices, ok, err := e.schedule.Chunk(e.ctx, position(at.Epoch, rank, at.Batch))
 	if err != nil {
 		return nil, at, false
 	}
 	next = fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
-	if next.Batch >= e.schedule.batches(at.Epoch, rank) {
+	if next.Batch >= e.schedule.Batches(at.Epoch, rank) {
 		next = fetch.Step{Epoch: at.Epoch + 1}
 	}
 	return indices, next, ok || next.Epoch > at.Epoch

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"lcache/schedule"
+	"lcache/usage"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -147,12 +149,12 @@ func TestLayoutIsChosen(t *testing.T) {
 	replaced.Params = map[string]string{"replacement": "true"}
 	for _, c := range []struct {
 		name          string
-		job           Job
+		job           schedule.Job
 		ingest, serve string
 		want, why     string
 	}{
 		{"all ranks", plain, "", "", layoutLog, "reordered every epoch"},
-		{"no recipe", Job{}, "", "auto", layoutLog, "reordered every epoch"},
+		{"no recipe", schedule.Job{}, "", "auto", layoutLog, "reordered every epoch"},
 		{"some ranks", part, "", "", layoutStatic, "1 of 2 ranks"},
 		{"some ranks, asked for", part, "", "log", layoutLog, "as asked for"},
 		{"with replacement", replaced, "", "auto", layoutStatic, "an epoch leaves out"},
@@ -169,7 +171,7 @@ func TestLayoutIsChosen(t *testing.T) {
 			}
 		})
 	}
-	var usage *UsageError
+	var usage *usage.Error
 	if _, err := Open(context.Background(), Options{Dirs: []string{t.TempDir()}, Layout: "heap"}); !errors.As(err, &usage) {
 		t.Errorf("a layout that there is not: %v", err)
 	}

@@ -158,7 +158,7 @@ func (e *Engine) Status() Status {
 	e.mu.Unlock()
 	slices.SortFunc(j.Ranks, func(a, b RankStatus) int { return a.Rank - b.Rank })
 	for _, r := range j.Ranks {
-		j.Batches = max(j.Batches, e.schedule.batches(j.Epoch, r.Rank))
+		j.Batches = max(j.Batches, e.schedule.Batches(j.Epoch, r.Rank))
 	}
 	j.MetaIndexBytesEach = e.bytesEach()
 	devices := e.devices()
@@ -224,5 +224,5 @@ func (e *Engine) bytesEach() float64 {
 		n += 4 * int64(len(el.geo.Order)+len(el.geo.Segment))
 	}
 	e.mu.Unlock()
-	return float64(n+e.schedule.bytes()) / float64(e.manifest.Len())
+	return float64(n+e.schedule.Bytes()) / float64(e.manifest.Len())
 }

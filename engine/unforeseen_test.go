@@ -15,13 +15,14 @@ import (
 
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // unprefilled is a cache without a recipe and without a sample, served: what a client finds that did not ingest.
 func unprefilled(t *testing.T, layout string, world int) (*dataset, *Engine) {
 	t.Helper()
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Job: Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	o, _ := ingested(t, d, IngestOptions{Job: schedule.Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
 	o.Layout, o.Patience = layout, 20*time.Second // what is read twice because the machine is slow is not what is counted here
 	e := open(t, o)
 	t.Cleanup(func() { closeEngine(t, e) })
@@ -59,7 +60,7 @@ func (d *dataset) readAsked(t testing.TB, e *Engine, epoch, rank int, batches []
 
 func push(t testing.TB, e *Engine, epoch, rank int, batches [][]sample.Index) {
 	t.Helper()
-	if err := e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
+	if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -237,7 +238,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	push(t, e, 0, 0, mine)
 	d.readAsked(t, e, 0, 0, mine[:5])
 	refused := new(deliver.ArgumentError)
-	if err := e.Push(Pusher{Pid: other.Process.Pid}, 1, 0, theirs); !errors.As(err, &refused) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+	if err := e.Push(schedule.Pusher{Pid: other.Process.Pid}, 1, 0, theirs); !errors.As(err, &refused) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Errorf("another order under a running job gave %v, want a refusal that names process %d", err, os.Getpid())
 	}
 	batch, err := c.Get(context.Background(), theirs[0], nil)
@@ -252,7 +253,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	e.mu.Lock()
 	e.ranks[0].asked = time.Now().Add(-time.Minute)
 	e.mu.Unlock()
-	if err := e.Push(Pusher{Pid: other.Process.Pid}, 1, 0, theirs); err != nil {
+	if err := e.Push(schedule.Pusher{Pid: other.Process.Pid}, 1, 0, theirs); err != nil {
 		t.Errorf("another order when nobody reads: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/engine"
+	"lcache/schedule"
 )
 
 const (
@@ -49,7 +50,7 @@ func testEngine(t testing.TB, change func(*engine.Options)) *engine.Engine {
 	o := engine.Options{Dirs: []string{filepath.Join(dir, "cache")}, IO: engine.IO{Engine: os.Getenv("LCACHE_IO"), Direct: direct}}
 	ctx := context.Background()
 	_, err := engine.Ingest(ctx, engine.IngestOptions{Source: filepath.Join(dir, "source"), Dirs: o.Dirs, IO: o.IO, Block: 128 << 10,
-		Job: engine.Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: 3, BatchSize: testBatch, World: 2}})
+		Job: schedule.Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: 3, BatchSize: testBatch, World: 2}})
 	if err != nil {
 		t.Fatalf("ingest: %v", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lcache/engine"
+	"lcache/schedule"
 )
 
 //go:embed demo_reader.py
@@ -111,7 +112,7 @@ func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*dem
 	logger := slog.New(slog.NewTextHandler(d.bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	report, err := engine.Ingest(ctx, engine.IngestOptions{
 		Source: d.o.source, Dirs: []string{cache}, Budget: budget,
-		Job:    engine.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.epochs, BatchSize: d.o.batch, World: d.o.world},
+		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.epochs, BatchSize: d.o.batch, World: d.o.world},
 		IO:     engine.IO{Engine: "auto", Direct: direct},
 		Logger: logger, Progress: d.bar.update,
 	})

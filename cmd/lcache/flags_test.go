@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/engine"
+	"lcache/schedule"
 )
 
 func TestFlagValues(t *testing.T) {
@@ -94,7 +95,7 @@ func TestFlagText(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	type set struct {
-		job    engine.Job
+		job    schedule.Job
 		memory int64
 		io     engine.IO
 	}
@@ -117,7 +118,7 @@ func TestEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := set{memory: 1e9, io: engine.IO{Engine: "pread"}, job: engine.Job{Seed: "3", BatchSize: 32, DropLast: true, Ranks: []int{1, 2}, Params: map[string]string{"shuffle": "false"}}}
+	want := set{memory: 1e9, io: engine.IO{Engine: "pread"}, job: schedule.Job{Seed: "3", BatchSize: 32, DropLast: true, Ranks: []int{1, 2}, Params: map[string]string{"shuffle": "false"}}}
 	if !reflect.DeepEqual(*s, want) {
 		t.Errorf("got %+v, want %+v", *s, want)
 	}

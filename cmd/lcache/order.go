@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/engine"
+	"lcache/schedule"
 	"lcache/shuffle"
 )
 
@@ -29,7 +29,7 @@ type orderOptions struct {
 func newOrderCommand() *cobra.Command {
 	var (
 		o              orderOptions
-		job            engine.Job
+		job            schedule.Job
 		rank           int
 		list, jsonFlag bool
 	)

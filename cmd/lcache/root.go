@@ -19,9 +19,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/engine"
 	"lcache/shuffle"
 	"lcache/spelling"
+	"lcache/usage"
 )
 
 // What a process of lcache ends with.
@@ -94,8 +94,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func exitCode(err error) int {
 	var (
-		usage   *usageError
-		flags   *engine.UsageError
+		command *usageError
+		flags   *usage.Error
 		recipe  *shuffle.UsageError
 		corrupt *corruptError
 		ended   *endedWith
@@ -105,7 +105,7 @@ func exitCode(err error) int {
 		return ended.code
 	case errors.As(err, &corrupt):
 		return exitCorrupt
-	case errors.As(err, &usage), errors.As(err, &flags), errors.As(err, &recipe):
+	case errors.As(err, &command), errors.As(err, &flags), errors.As(err, &recipe):
 		return exitUsage
 	}
 	return exitError

@@ -12,6 +12,7 @@ import (
 
 	"lcache/caches"
 	"lcache/engine"
+	"lcache/schedule"
 	"lcache/source"
 )
 
@@ -102,7 +103,7 @@ func (r *runner) writeAttached(w io.Writer, a *attachment, s namedSource, c cach
 	fmt.Fprintln(w, servedText(s, "attached", a.began.Cache.Dirs, j.Samples, j.DatasetBytes))
 	fmt.Fprintf(w, "          to process %d, which serves it already and goes on when the command has ended\n", a.pid)
 	ignored := r.serverGiven
-	var has engine.Job
+	var has schedule.Job
 	if r.jobGiven && (json.Unmarshal(c.Job, &has) != nil || !sameJob(has, r.ingest.Job)) {
 		ignored = append(slices.Clone(ignored), "the flags of the job")
 	}
@@ -112,7 +113,7 @@ func (r *runner) writeAttached(w io.Writer, a *attachment, s namedSource, c cach
 }
 
 // sameJob compares what was given: nothing is the same as the default, or as an empty list.
-func sameJob(a, b engine.Job) bool {
+func sameJob(a, b schedule.Job) bool {
 	if max(a.World, 1) != max(b.World, 1) || !slices.Equal(a.Ranks, b.Ranks) || !maps.Equal(a.Params, b.Params) {
 		return false
 	}

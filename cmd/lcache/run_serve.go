@@ -16,6 +16,7 @@ import (
 	"lcache/caches"
 	"lcache/engine"
 	"lcache/metrics"
+	"lcache/schedule"
 	"lcache/server"
 )
 
@@ -217,7 +218,7 @@ func (r *runner) keep(n int, o *engine.IngestOptions) {
 			o.FollowLinks = &c.FollowLinks
 		}
 		o.Memory = cmp.Or(o.Memory, c.Memory)
-		var job engine.Job
+		var job schedule.Job
 		if !r.jobGiven && json.Unmarshal(c.Job, &job) == nil {
 			o.Job = job
 			return
@@ -230,11 +231,11 @@ func (r *runner) keep(n int, o *engine.IngestOptions) {
 
 // inOrder is the job of a source beside the one that is trained on: each epoch as it is listed. Without a batch size the orders
 // come from the client.
-func inOrder(j engine.Job) engine.Job {
+func inOrder(j schedule.Job) schedule.Job {
 	if j.BatchSize == 0 {
-		return engine.Job{}
+		return schedule.Job{}
 	}
-	return engine.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World, Ranks: j.Ranks,
+	return schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World, Ranks: j.Ranks,
 		Params: map[string]string{"shuffle": "false"}}
 }
 
