@@ -25,88 +25,88 @@ import (
 	"lcache/usage"
 )
 
-// core is an open cache directory: what serving, ingesting and verifying have in common.
-type core struct {
-	dirs      []string
+// Cache is an open cache directory: what serving, ingesting and verifying have in common.
+type Cache struct {
+	Dirs      []string
 	locks     []*logfile.LockFile
-	job       jobFile
-	format    logfile.Format
-	manifest  *sample.Manifest
-	sums      *sample.Sums
-	lengths   *sample.Lengths // nil without compression
-	form      *stored.Form    // nil without compression
-	source    *source.Retrying
-	lister    source.Source // the same, without trying again
-	io        *blockio.IO
-	store     *logfile.Store
-	loc       *metaindex.Locations
-	schedule  *schedule.Schedule
-	sizing    chunker.Sizing
-	logger    *slog.Logger
+	Record       Record
+	Format    logfile.Format
+	Manifest  *sample.Manifest
+	Sums      *sample.Sums
+	Lengths   *sample.Lengths // nil without compression
+	Form      *stored.Form    // nil without compression
+	Source    *source.Retrying
+	Lister    source.Source // the same, without trying again
+	IO        *blockio.IO
+	Store     *logfile.Store
+	Locations       *metaindex.Locations
+	Schedule  *schedule.Schedule
+	Sizing    chunker.Sizing
+	Logger    *slog.Logger
 	recovered [2]atomic.Bool // Logfiles that another process began
 
 	closeTimeout time.Duration // of a device that hangs; 0: the default
 	readOnly     bool          // no file is changed but the lock files
 	asideErrors  int           // within a minute put a device aside; 0: the default
 
-	layout, layoutReason string // how it is served
+	Layout, LayoutReason string // how it is served
 }
 
 const (
-	manifestName = "manifest"
-	sumsName     = "sums"
-	lengthsName  = "stored"
-	listingName  = "listing"
+	ManifestName = "manifest"
+	SumsName     = "sums"
+	LengthsName  = "stored"
+	ListingName  = "listing"
 )
 
-// openCore opens what ingest made, to be served in a layout. On an error everything is closed again.
-func openCore(dirs []string, o IO, memory int64, layout string, logger *slog.Logger) (*core, error) {
-	c := &core{logger: logger}
+// openCache opens what ingest made, to be served in a layout. On an error everything is closed again.
+func openCache(dirs []string, o IO, memory int64, layout string, logger *slog.Logger) (*Cache, error) {
+	c := &Cache{Logger: logger}
 	if err := c.open(dirs, o, memory, layout); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *core) open(dirs []string, o IO, memory int64, layout string) (err error) {
+func (c *Cache) open(dirs []string, o IO, memory int64, layout string) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.close())
+			err = errors.Join(err, c.Close())
 		}
 	}()
-	if c.dirs, err = cleanDirs(dirs); err != nil {
+	if c.Dirs, err = CleanDirs(dirs); err != nil {
 		return err
 	}
-	if _, err = os.Stat(filepath.Join(c.dirs[0], jobName)); errors.Is(err, fs.ErrNotExist) {
-		if len(c.dirs) > 1 {
+	if _, err = os.Stat(filepath.Join(c.Dirs[0], RecordName)); errors.Is(err, fs.ErrNotExist) {
+		if len(c.Dirs) > 1 {
 			return fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
-				c.dirs[0], strings.Join(c.dirs, ","))
+				c.Dirs[0], strings.Join(c.Dirs, ","))
 		}
-		if within := caches.Within(c.dirs[0]); within != "" {
-			return fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.dirs[0], within)
+		if within := caches.Within(c.Dirs[0]); within != "" {
+			return fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.Dirs[0], within)
 		}
-		return fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.dirs[0], c.dirs[0])
+		return fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.Dirs[0], c.Dirs[0])
 	}
-	if err = c.lock(true); err != nil {
+	if err = c.Lock(true); err != nil {
 		return err
 	}
-	if c.job, err = readJob(c.dirs[0]); err != nil {
+	if c.Record, err = ReadRecord(c.Dirs[0]); err != nil {
 		return err
 	}
 	if err = c.openData(); err != nil {
 		return err
 	}
-	if c.schedule, err = schedule.New(c.job.Job, c.manifest.Len(), machineMemory()); err != nil {
+	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), MachineMemory()); err != nil {
 		return err
 	}
-	c.layout, c.layoutReason = c.chooseLayout(layout)
+	c.Layout, c.LayoutReason = c.ChooseLayout(layout)
 	if memory == 0 {
-		memory = c.job.Memory
+		memory = c.Record.Memory
 	}
-	return c.openStore(o, memory)
+	return c.OpenStore(o, memory)
 }
 
-func cleanDirs(dirs []string) ([]string, error) {
+func CleanDirs(dirs []string) ([]string, error) {
 	if len(dirs) == 0 || dirs[0] == "" {
 		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
 	}
@@ -129,10 +129,10 @@ func cleanDirs(dirs []string) ([]string, error) {
 	return clean, nil
 }
 
-// lock takes the directories for this process. With lacking, one that is lost is done without, unless it is the first: who holds that
+// Lock takes the directories for this process. With lacking, one that is lost is done without, unless it is the first: who holds that
 // has the cache.
-func (c *core) lock(lacking bool) error {
-	for i, d := range c.dirs {
+func (c *Cache) Lock(lacking bool) error {
+	for i, d := range c.Dirs {
 		if _, err := os.Lstat(filepath.Join(d, "FORMAT")); err != nil && lacking && i > 0 {
 			continue // the store says what is wrong with it; nothing is made there
 		}
@@ -147,7 +147,7 @@ func (c *core) lock(lacking bool) error {
 		case errors.As(err, &busy):
 			return fmt.Errorf("%s is in use by process %d: stop it, or use another cache", d, busy.Pid)
 		case err != nil && lacking && i > 0:
-			c.logger.Warn("a directory of the cache can't be locked", "dir", d, "error", err)
+			c.Logger.Warn("a directory of the cache can't be locked", "dir", d, "error", err)
 			continue
 		case err != nil:
 			return err
@@ -158,28 +158,28 @@ func (c *core) lock(lacking bool) error {
 }
 
 // openData opens what is the same whoever comes: manifest, sums, source.
-func (c *core) openData() (err error) {
-	c.manifest, err = sample.OpenManifest(filepath.Join(c.dirs[0], manifestName))
+func (c *Cache) openData() (err error) {
+	c.Manifest, err = sample.OpenManifest(filepath.Join(c.Dirs[0], ManifestName))
 	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: run lcache ingest again", err)
 	}
 	if err != nil {
 		return err
 	}
-	if err = c.openSums(); err != nil {
+	if err = c.OpenSums(); err != nil {
 		return err
 	}
-	return c.openSource(c.job.Source, c.job.sourceOptions())
+	return c.OpenSource(c.Record.Source, c.Record.SourceOptions())
 }
 
-// openSums opens what is known of the samples' bytes. Sums of an earlier manifest are carried over as far as that is known; those that
+// OpenSums opens what is known of the samples' bytes. Sums of an earlier manifest are carried over as far as that is known; those that
 // are damaged are forgotten: samples without one are read from the source, and learnt again.
-func (c *core) openSums() (err error) {
-	path := filepath.Join(c.dirs[0], sumsName)
+func (c *Cache) OpenSums() (err error) {
+	path := filepath.Join(c.Dirs[0], SumsName)
 	if c.readOnly {
 		return c.readSums(path)
 	}
-	c.sums, err = sample.OpenSums(path, c.manifest.Fingerprint(), c.manifest.Len())
+	c.Sums, err = sample.OpenSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
 	if errors.Is(err, sample.ErrOtherManifest) {
 		if carried, carryErr := c.carrySums(path); carried || carryErr != nil {
 			return carryErr
@@ -188,46 +188,46 @@ func (c *core) openSums() (err error) {
 	if !errors.Is(err, sample.ErrCorrupt) && !errors.Is(err, sample.ErrOtherManifest) {
 		return err
 	}
-	c.logger.Warn("the sums are made anew: every sample is read from the source once more", "error", err)
+	c.Logger.Warn("the sums are made anew: every sample is read from the source once more", "error", err)
 	if err := os.Remove(path); err != nil {
 		return err
 	}
-	c.sums, err = sample.OpenSums(path, c.manifest.Fingerprint(), c.manifest.Len())
+	c.Sums, err = sample.OpenSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
 	return err
 }
 
-// openStore recovers the Logfiles and fills Locations from them.
-func (c *core) openStore(o IO, memory int64) (err error) {
+// OpenStore recovers the Logfiles and fills Locations from them.
+func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 	c.closeTimeout = o.CloseTimeout
-	if c.io, err = o.open(c); err != nil {
+	if c.IO, err = o.open(c); err != nil {
 		return err
 	}
 	sizes, err := c.openLengths()
 	if err != nil {
 		return err
 	}
-	c.store, err = logfile.Open(c.dirs, logfile.Options{IO: c.io, Logger: c.logger, Sizes: sizes,
-		Fingerprint: c.manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout, ReadOnly: c.readOnly, AsideErrors: c.asideErrors})
+	c.Store, err = logfile.Open(c.Dirs, logfile.Options{IO: c.IO, Logger: c.Logger, Sizes: sizes,
+		Fingerprint: c.Manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout, ReadOnly: c.readOnly, AsideErrors: c.asideErrors})
 	if err != nil {
 		return err
 	}
-	c.format = c.store.Format()
-	if c.loc, err = metaindex.NewLocations(c.manifest.Len(), c.format.Align); err != nil {
+	c.Format = c.Store.Format()
+	if c.Locations, err = metaindex.NewLocations(c.Manifest.Len(), c.Format.Align); err != nil {
 		return err
 	}
-	if c.sizing, err = c.size(uint64(memory)); err != nil {
+	if c.Sizing, err = c.Size(uint64(memory)); err != nil {
 		return err
 	}
-	if c.lengths != nil {
-		c.form = stored.New(c.manifest.Sizes(), c.lengths, c.format.Align, c.job.Room)
+	if c.Lengths != nil {
+		c.Form = stored.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room)
 	}
 	c.locate()
 	return nil
 }
 
 // locate sets every sample's place from the recovered Logfiles: the newer one, which is being filled, wins.
-func (c *core) locate() {
-	logs := c.store.Logfiles()
+func (c *Cache) locate() {
+	logs := c.Store.Logfiles()
 	order := []int{0, 1}
 	if logs[0] != nil && logs[1] != nil && logs[0].Generation() > logs[1].Generation() {
 		order = []int{1, 0}
@@ -240,7 +240,7 @@ func (c *core) locate() {
 		c.recovered[slot].Store(true)
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
-				c.loc.Set(index, c.loc.At(slot, seg, off))
+				c.Locations.Set(index, c.Locations.At(slot, seg, off))
 				return true
 			})
 		}
@@ -248,51 +248,51 @@ func (c *core) locate() {
 }
 
 // lost makes misses of the samples whose block could not be written or read back.
-func (c *core) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
+func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for i, index := range indices {
-		c.loc.Clear(index, c.loc.At(l.Slot(), seg, offsets[i]))
+		c.Locations.Clear(index, c.Locations.At(l.Slot(), seg, offsets[i]))
 	}
 }
 
-// keep is admission: what the log holds. Empty samples never enter it, they are always hits.
-func (c *core) keep(index sample.Index) bool {
-	return c.manifest.Size(index) > 0 && chunker.Admitted(c.manifest.NameHash(index), c.job.Threshold)
+// Keeps is admission: what the log holds. Empty samples never enter it, they are always hits.
+func (c *Cache) Keeps(index sample.Index) bool {
+	return c.Manifest.Size(index) > 0 && chunker.Admitted(c.Manifest.NameHash(index), c.Record.Threshold)
 }
 
-// logfile is the Logfile in a slot now, or nil.
-func (c *core) logfile(slot int) *logfile.Logfile { return c.store.Logfiles()[slot] }
+// Logfile is the Logfile in a slot now, or nil.
+func (c *Cache) Logfile(slot int) *logfile.Logfile { return c.Store.Logfiles()[slot] }
 
-func (c *core) wasRecovered(slot int) bool { return c.recovered[slot].Load() }
+func (c *Cache) WasRecovered(slot int) bool { return c.recovered[slot].Load() }
 
 // closeIO does not wait for ever for a device that hangs: what it has in flight belongs to it until the process ends, and is mapped that long.
-func (c *core) closeIO() error {
+func (c *Cache) closeIO() error {
 	closed := make(chan error, 1)
-	go func() { closed <- c.io.Close() }()
+	go func() { closed <- c.IO.Close() }()
 	wait := time.NewTimer(cmp.Or(c.closeTimeout, 10*time.Second))
 	defer wait.Stop()
 	select {
 	case err := <-closed:
 		return err
 	case <-wait.C:
-		return fmt.Errorf("a device of %s does not answer: transfers are left in flight", strings.Join(c.dirs, ","))
+		return fmt.Errorf("a device of %s does not answer: transfers are left in flight", strings.Join(c.Dirs, ","))
 	}
 }
 
-// close gives everything back in reverse order of opening. While a file of the cache hangs what the log uses stays mapped, and the
+// Close gives everything back in reverse order of opening. While a file of the cache hangs what the log uses stays mapped, and the
 // directories locked: the kernel takes both back when the process ends.
-func (c *core) close() (err error) {
-	if c.schedule != nil {
-		c.schedule.Stop()
+func (c *Cache) Close() (err error) {
+	if c.Schedule != nil {
+		c.Schedule.Stop()
 	}
-	err = c.closeStore()
+	err = c.CloseStore()
 	if late := new(logfile.HungError); errors.As(err, &late) {
 		return err
 	}
-	if c.source != nil {
-		err = errors.Join(err, c.source.Close())
+	if c.Source != nil {
+		err = errors.Join(err, c.Source.Close())
 	}
-	if c.manifest != nil {
-		err = errors.Join(err, c.manifest.Close())
+	if c.Manifest != nil {
+		err = errors.Join(err, c.Manifest.Close())
 	}
 	for _, l := range c.locks {
 		err = errors.Join(err, l.Close())
@@ -300,37 +300,37 @@ func (c *core) close() (err error) {
 	return err
 }
 
-// closeStore gives back what openSums and openStore took.
-func (c *core) closeStore() (err error) {
-	if c.store != nil {
-		err = c.store.Close()
+// CloseStore gives back what openSums and openStore took.
+func (c *Cache) CloseStore() (err error) {
+	if c.Store != nil {
+		err = c.Store.Close()
 	}
-	if c.io != nil {
+	if c.IO != nil {
 		err = errors.Join(err, c.closeIO())
 	}
 	if late := new(logfile.HungError); errors.As(err, &late) {
 		return err
 	}
-	if c.loc != nil {
-		c.loc.Free()
+	if c.Locations != nil {
+		c.Locations.Free()
 	}
-	if c.lengths == nil && c.sums == nil {
+	if c.Lengths == nil && c.Sums == nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.closeTimeout, 30*time.Second))
 	defer cancel()
-	lengths, sums := c.closeLengths, c.closeSums
-	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.dirs[0], func() error { return errors.Join(lengths(), sums()) }))
+	lengths, sums := c.CloseLengths, c.closeSums
+	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.Dirs[0], func() error { return errors.Join(lengths(), sums()) }))
 }
 
-func (c *core) closeSums() error {
-	if c.sums == nil {
+func (c *Cache) closeSums() error {
+	if c.Sums == nil {
 		return nil
 	}
-	if c.io != nil {
-		if err := c.io.Plain(filepath.Join(c.dirs[0], sumsName), "sync"); err != nil {
+	if c.IO != nil {
+		if err := c.IO.Plain(filepath.Join(c.Dirs[0], SumsName), "sync"); err != nil {
 			return err
 		}
 	}
-	return errors.Join(c.sums.Sync(), c.sums.Close())
+	return errors.Join(c.Sums.Sync(), c.Sums.Close())
 }

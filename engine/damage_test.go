@@ -59,7 +59,7 @@ func damageBedOf(t *testing.T, samples int, in IngestOptions) *damageBed {
 // reordering is a cache of two directories that compresses, killed when the first block of the next epoch was to be written: with two Logfiles.
 func reordering(t *testing.T) *damageBed {
 	t.Helper()
-	b := damageBedOf(t, 300, IngestOptions{Dirs: twoDirs(t), Compress: lz4Name})
+	b := damageBedOf(t, 300, IngestOptions{Dirs: twoDirs(t), Compress: LZ4})
 	o := b.opts
 	var once sync.Once
 	o.IO.Inject = func(io *blockio.IO) {
@@ -85,7 +85,7 @@ func adapting(t *testing.T) *damageBed {
 	b.remove(t, "class-2/000045.bin")
 	b.reload(t)
 	b.take(t)
-	b.before = b.files[b.first(sumsName)]
+	b.before = b.files[b.first(SumsName)]
 	in := b.ingest
 	in.Dirs, in.Relist = b.opts.Dirs, true
 	in.IO.Inject = func(*blockio.IO) { b.take(t) } // the log is about to be opened through the old manifest
@@ -206,9 +206,9 @@ func (b *damageBed) right(t *testing.T, e *Engine, what string) {
 func (b *damageBed) headerOf(name string) int {
 	data := b.files[name]
 	switch base, _, _ := strings.Cut(filepath.Base(name), "-"); base {
-	case sumsName, lengthsName:
+	case SumsName, LengthsName:
 		return 48
-	case manifestName:
+	case ManifestName:
 		return 64 + 40*int(binary.LittleEndian.Uint32(data[12:])) + 8 // its table of sections, and the sum
 	case "journal":
 		return int(binary.LittleEndian.Uint32(data[12:]))
@@ -260,17 +260,17 @@ func TestHeadersFlipped(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.take(t)
-		b.sweep(t, "FORMAT", jobName, listingName, manifestName, sumsName, "journal")
+		b.sweep(t, "FORMAT", RecordName, ListingName, ManifestName, SumsName, "journal")
 	})
 	t.Run("reordering", func(t *testing.T) {
 		b := reordering(t)
 		if b.files[b.first("journal-0")] == nil || b.files[b.first("journal-1")] == nil {
 			t.Fatalf("there are no two Logfiles: %v", slices.Collect(maps.Keys(b.files)))
 		}
-		b.sweep(t, "FORMAT", lengthsName, "journal")
+		b.sweep(t, "FORMAT", LengthsName, "journal")
 	})
 	t.Run("adapting", func(t *testing.T) {
-		adapting(t).sweep(t, manifestName, sumsName, "journal")
+		adapting(t).sweep(t, ManifestName, SumsName, "journal")
 	})
 }
 
@@ -417,7 +417,7 @@ func TestBitsFlippedUnderReads(t *testing.T) {
 	for flipped := 0; flipped < flips && !t.Failed(); epoch++ {
 		// Some before the epoch, when nothing is in flight here; the pass reads on ahead meanwhile.
 		for range min(20, flips-flipped) {
-			flipBit(t, filepath.Join(b.opts.Dirs[0], "arena"), e.io.Direct(), r)
+			flipBit(t, filepath.Join(b.opts.Dirs[0], "arena"), e.cache.IO.Direct(), r)
 			flipped++
 		}
 		if _, err := b.readRank(e, c, epoch, 0, 0); err != nil {
@@ -466,8 +466,8 @@ func flipBit(t *testing.T, path string, direct bool, r *rand.Rand) {
 // Verify counts what is damaged, whatever it came from; with Repair the next ingest puts it right, and so does an epoch, where the log is
 // reordered.
 func TestVerifyAfterDamage(t *testing.T) {
-	for _, compress := range []string{"none", lz4Name} {
-		for _, layout := range []string{layoutLog, layoutStatic} {
+	for _, compress := range []string{"none", LZ4} {
+		for _, layout := range []string{LayoutLog, LayoutStatic} {
 			t.Run(compress+"/"+layout, func(t *testing.T) {
 				b := damageBedOf(t, 60, IngestOptions{Compress: compress, Layout: layout})
 				b.take(t)
@@ -494,7 +494,7 @@ func TestVerifyAfterDamage(t *testing.T) {
 				if again := verified(); first.Corrupt == 0 || first.Forgotten != first.Corrupt || again.Corrupt != 0 || again.Unknown != first.Corrupt || again.Good != first.Good {
 					t.Errorf("%+v, and then %+v: want what is damaged to be unknown once it is repaired", first, again)
 				}
-				if layout == layoutLog {
+				if layout == LayoutLog {
 					b.right(t, open(t, o), "an epoch")
 					if after := verified(); after.Good != after.Samples {
 						t.Errorf("after an epoch: %+v", after)

@@ -180,8 +180,8 @@ func takeBack(e *Engine) {
 	e.freeLines()
 	e.freeScratch()
 	e.staging.Close()
-	e.loc.Free()
-	_ = e.manifest.Close()
+	e.cache.Locations.Free()
+	_ = e.cache.Manifest.Close()
 }
 
 func open(t testing.TB, o Options) *Engine {

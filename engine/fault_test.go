@@ -52,7 +52,7 @@ func TestNthFault(t *testing.T) {
 		}
 		return r.IntN(30_000)
 	})
-	for _, layout := range []string{layoutLog, layoutStatic} {
+	for _, layout := range []string{LayoutLog, LayoutStatic} {
 		for _, f := range faults {
 			t.Run(layout+", "+f.name, func(t *testing.T) {
 				t.Parallel()
@@ -79,7 +79,7 @@ func TestNthFaultPacked(t *testing.T) {
 		case "EIO", "EIO for good", "torn", "misplaced", "bit flip":
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				everyNth(t, step, func(n int64) bool { return d.withFault(t, layoutLog, f, n, "lz4") })
+				everyNth(t, step, func(n int64) bool { return d.withFault(t, LayoutLog, f, n, "lz4") })
 			})
 		}
 	}

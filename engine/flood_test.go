@@ -57,10 +57,10 @@ func TestHintsKeepNothing(t *testing.T) {
 		name, layout string
 		job          schedule.Job
 	}{
-		{"three epochs", layoutLog, epochs},
-		{"no known end", layoutLog, endless},
-		{"no known end, static", layoutStatic, endless},
-		{"no recipe", layoutLog, schedule.Job{World: 2}},
+		{"three epochs", LayoutLog, epochs},
+		{"no known end", LayoutLog, endless},
+		{"no known end, static", LayoutStatic, endless},
+		{"no recipe", LayoutLog, schedule.Job{World: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			job := tt.job

@@ -110,16 +110,16 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 	if err := checkCompress(o.Compress); err != nil {
 		return nil, err
 	}
-	if err := checkLayout(o.Layout); err != nil {
+	if err := CheckLayout(o.Layout); err != nil {
 		return nil, err
 	}
 	if err := o.Job.Check(); err != nil {
 		return nil, err
 	}
-	in := &ingest{IngestOptions: o, core: &core{logger: o.Logger}, report: &IngestReport{}}
+	in := &ingest{o: o, cache: &Cache{Logger: o.Logger}, report: &IngestReport{}}
 	defer func() {
 		in.freeLine()
-		err = errors.Join(err, in.close())
+		err = errors.Join(err, in.cache.Close())
 	}()
 	if err := in.prepare(ctx); err != nil {
 		return nil, err
@@ -135,11 +135,11 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 }
 
 type ingest struct {
-	IngestOptions
-	*core
+	o       IngestOptions
+	cache   *Cache
 	report  *IngestReport
 	fresh   bool            // the cache is made anew
-	old     *jobFile        // what it was made for before; nil: nothing
+	old     *Record        // what it was made for before; nil: nothing
 	full    atomic.Int64    // samples that their segment had no room for
 	folders []source.Folder // of a new listing
 	outside int             // samples that are reached through links that leave the source
@@ -156,28 +156,28 @@ func (in *ingest) freeLine() {
 }
 
 func (in *ingest) finish() {
-	c, r := in.core, in.report
-	r.Source, r.Dirs = c.source.String(), c.dirs
-	r.Samples, r.Classes, r.Bytes = c.manifest.Len(), len(c.manifest.Classes()), int64(c.manifest.Bytes())
-	r.Fingerprint = c.manifest.Fingerprint().String()
-	for i := range c.manifest.Len() {
-		if c.loc.Get(sample.Index(i)) != 0 {
+	c, r := in.cache, in.report
+	r.Source, r.Dirs = c.Source.String(), c.Dirs
+	r.Samples, r.Classes, r.Bytes = c.Manifest.Len(), len(c.Manifest.Classes()), int64(c.Manifest.Bytes())
+	r.Fingerprint = c.Manifest.Fingerprint().String()
+	for i := range c.Manifest.Len() {
+		if c.Locations.Get(sample.Index(i)) != 0 {
 			r.StoredSamples++
-			r.StoredBytes += int64(c.storedSize(sample.Index(i)))
+			r.StoredBytes += int64(c.StoredSize(sample.Index(i)))
 		}
 	}
 	in.reportPacking()
-	z := c.sizing
+	z := c.Sizing
 	r.BudgetBytes, r.ArenaBytes, r.SlackBytes = int64(z.Budget), int64(z.Arena), int64(z.Slack)
-	r.MetadataBytes = int64(c.facts().Metadata)
+	r.MetadataBytes = int64(c.Facts().Metadata)
 	r.MemoryBytes, r.SegmentBytes, r.BlockBytes = int64(z.Memory), int64(z.Segment), int64(z.Block)
 	if in.target != nil {
 		r.Segments = int(in.target.Header().Segments)
 	}
 	if r.Bytes > 0 {
-		r.HitRatio = float64(c.job.KeptBytes) / float64(r.Bytes)
+		r.HitRatio = float64(c.Record.KeptBytes) / float64(r.Bytes)
 	}
-	if free, err := freeSpace(c.dirs[0]); err == nil {
+	if free, err := freeSpace(c.Dirs[0]); err == nil {
 		r.FreeAfter = int64(free)
 	}
 }

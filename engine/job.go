@@ -29,13 +29,13 @@ type IO struct {
 	CloseTimeout         time.Duration // how long closing waits for a device that hangs; 0: 30 s for the log, and 10 s for what is left
 }
 
-func (o IO) open(c *core) (*blockio.IO, error) {
+func (o IO) open(c *Cache) (*blockio.IO, error) {
 	depth := blockio.DefaultDepth
-	if c.isStatic() {
-		depth = staticDepth
+	if c.IsStatic() {
+		depth = StaticDepth
 	}
 	// Each device has a part of its own, so that one that hangs does not keep the others from being asked.
-	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Depth: depth * len(c.dirs), PerFile: depth, Logger: c.logger})
+	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Depth: depth * len(c.Dirs), PerFile: depth, Logger: c.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("open the I/O engine: %w", err)
 	}
@@ -52,15 +52,15 @@ type Default struct {
 	From  string `json:"from"`
 }
 
-// jobFile is job.json: what a cache was made for. It is written last in ingest's preparation, atomically.
-type jobFile struct {
+// Record is job.json: what a cache was made for. It is written last in ingest's preparation, atomically.
+type Record struct {
 	Schema int      `json:"schema"`
 	Source string   `json:"source"`
 	Exts   []string `json:"exts,omitempty"`
 	Flat   bool     `json:"flat,omitempty"`
 	Group  string   `json:"group,omitempty"`
 	Labels string   `json:"labels,omitempty"`
-	linkFacts
+	LinkFacts
 	Job       schedule.Job `json:"job"`
 	Budget    int64        `json:"budget"` // as given; 0: what the dataset needs
 	Memory    int64        `json:"memory"`
@@ -71,20 +71,20 @@ type jobFile struct {
 	Layout    string       `json:"layout,omitempty"` // as given; "": auto
 	Share     int          `json:"share,omitempty"`
 	Shares    int          `json:"shares,omitempty"`
-	Counted   *counted     `json:"extensions,omitempty"`
+	Counted   *Counted     `json:"extensions,omitempty"`
 	Packing
 }
 
-// counted says how many files of a manifest have each extension, so that a client's filter which removes nothing can be told from one that does.
-type counted struct {
+// Counted says how many files of a manifest have each extension, so that a client's filter which removes nothing can be told from one that does.
+type Counted struct {
 	Fingerprint string        `json:"fingerprint"` // of the manifest
 	Files       source.Counts `json:"files"`       // nil: too many extensions
 }
 
-const jobName = "job.json"
+const RecordName = "job.json"
 
-// errDamagedJob is the class of errors about a job.json that is not as it was written. Ingest makes the cache anew then.
-var errDamagedJob = errors.New("it is damaged: run lcache ingest again")
+// ErrDamaged is the class of errors about a job.json that is not as it was written. Ingest makes the cache anew then.
+var ErrDamaged = errors.New("it is damaged: run lcache ingest again")
 
 // jobChecksum is the last field of job.json: xxh3-64 of the bytes before it. A flipped digit of a seed or a budget would be believed
 // otherwise, and the job would run in another order.
@@ -99,24 +99,24 @@ func sealJob(b []byte) []byte {
 func checkJob(b []byte) error {
 	body, sum, found := bytes.Cut(b, []byte(jobChecksum))
 	if found && string(sum) != fmt.Sprintf("%016x\"\n}\n", xxh3.Hash(body)) {
-		return fmt.Errorf("%w: its checksum does not match", errDamagedJob)
+		return fmt.Errorf("%w: its checksum does not match", ErrDamaged)
 	}
 	return nil
 }
 
-func readJob(dir string) (j jobFile, err error) {
-	b, err := readFile(filepath.Join(dir, jobName))
+func ReadRecord(dir string) (j Record, err error) {
+	b, err := readFile(filepath.Join(dir, RecordName))
 	if err != nil {
 		return j, err
 	}
 	if err := checkJob(b); err != nil {
-		return j, fmt.Errorf("%s: %w", filepath.Join(dir, jobName), err)
+		return j, fmt.Errorf("%s: %w", filepath.Join(dir, RecordName), err)
 	}
 	if err := json.Unmarshal(b, &j); err != nil {
-		return j, fmt.Errorf("%s: %w: %w", filepath.Join(dir, jobName), errDamagedJob, err)
+		return j, fmt.Errorf("%s: %w: %w", filepath.Join(dir, RecordName), ErrDamaged, err)
 	}
 	if j.Schema != 1 {
-		return j, fmt.Errorf("%s has schema %d, this lcache knows 1: use the lcache that made the cache, or ingest again", filepath.Join(dir, jobName), j.Schema)
+		return j, fmt.Errorf("%s has schema %d, this lcache knows 1: use the lcache that made the cache, or ingest again", filepath.Join(dir, RecordName), j.Schema)
 	}
 	return j, nil
 }
@@ -140,16 +140,16 @@ func readFile(path string) ([]byte, error) {
 	return b, err
 }
 
-func writeJob(dir string, j jobFile) error {
+func WriteRecord(dir string, j Record) error {
 	b, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, jobName), sealJob(b))
+	return ReplaceFile(filepath.Join(dir, RecordName), sealJob(b))
 }
 
-// replaceFile writes a small file of the cache as a whole or not at all.
-func replaceFile(path string, b []byte) error {
+// ReplaceFile writes a small file of the cache as a whole or not at all.
+func ReplaceFile(path string, b []byte) error {
 	tmp := path + ".new"
 	os.Remove(tmp)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
@@ -169,10 +169,10 @@ func replaceFile(path string, b []byte) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
-func syncDir(dir string) error {
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -181,11 +181,11 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// name is the job's, for people: the last name of the source.
-func (c *core) name() string {
-	name := filepath.Base(strings.TrimRight(c.job.Source, "/"))
+// Name is the job's, for people: the last Name of the source.
+func (c *Cache) Name() string {
+	name := filepath.Base(strings.TrimRight(c.Record.Source, "/"))
 	if name == "." || name == "/" {
-		return c.job.Source
+		return c.Record.Source
 	}
 	return name
 }

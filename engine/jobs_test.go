@@ -146,7 +146,7 @@ func TestEpochsOfAnotherOrder(t *testing.T) {
 	for epoch := range 3 {
 		for rank := range 2 {
 			c := attach(t, e)
-			for b := range e.schedule.Batches(epoch, rank) {
+			for b := range e.cache.Schedule.Batches(epoch, rank) {
 				indices := make([]sample.Index, j.BatchSize)
 				for i := range indices {
 					indices[i] = sample.Index((epoch + rank + b*j.BatchSize + i) % len(d.bytes))

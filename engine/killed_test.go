@@ -122,8 +122,8 @@ func (d *dataset) serveAnyhow(t *testing.T, o Options) {
 	defer closeEngine(t, e)
 	c := attach(t, e)
 	defer c.Disconnected()
-	for i := range e.manifest.Len() {
-		entry, err := e.manifest.Entry(sample.Index(i))
+	for i := range e.cache.Manifest.Len() {
+		entry, err := e.cache.Manifest.Entry(sample.Index(i))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,15 +10,15 @@ import (
 
 // The layouts: how samples lie in the log over the epochs.
 const (
-	layoutAuto   = "auto"
-	layoutLog    = "log"    // reordered every epoch
-	layoutStatic = "static" // they stay where they were packed
+	LayoutAuto   = "auto"
+	LayoutLog    = "log"    // reordered every epoch
+	LayoutStatic = "static" // they stay where they were packed
 )
 
-// checkLayout refuses what is no layout; "" is auto.
-func checkLayout(layout string) error {
+// CheckLayout refuses what is no layout; "" is auto.
+func CheckLayout(layout string) error {
 	switch layout {
-	case "", layoutAuto, layoutLog, layoutStatic:
+	case "", LayoutAuto, LayoutLog, LayoutStatic:
 		return nil
 	}
 	return usage.Errorf("layout %q is not one: give auto, log or static", layout)
@@ -27,35 +27,35 @@ func checkLayout(layout string) error {
 // leftOut is the share of the samples that an epoch may leave out before moving them all on is a waste.
 const leftOut = 0.05
 
-// chooseLayout decides how samples lie, and says why in a sentence: what is asked for now, else what ingest was asked for, else by the
+// ChooseLayout decides how samples lie, and says why in a sentence: what is asked for now, else what ingest was asked for, else by the
 // job.
-func (c *core) chooseLayout(asked string) (layout, reason string) {
+func (c *Cache) ChooseLayout(asked string) (layout, reason string) {
 	switch {
-	case asked != "" && asked != layoutAuto:
+	case asked != "" && asked != LayoutAuto:
 		return asked, "as asked for by --layout"
-	case c.job.Layout != "" && c.job.Layout != layoutAuto:
-		return c.job.Layout, "as ingest was asked for by --layout"
+	case c.Record.Layout != "" && c.Record.Layout != LayoutAuto:
+		return c.Record.Layout, "as ingest was asked for by --layout"
 	}
-	if s := c.schedule; s.Replays() {
+	if s := c.Schedule; s.Replays() {
 		if world := s.World(); len(s.Local()) < world {
-			return layoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
+			return LayoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
 				len(s.Local()), world)
 		}
 		if n, used, err := c.usedByEpoch(); err == nil && float64(n-used) > leftOut*float64(n) {
-			return layoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
+			return LayoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
 				100*float64(n-used)/float64(n))
 		}
 	}
-	return layoutLog, "the log is reordered every epoch: large reads in exact order"
+	return LayoutLog, "the log is reordered every epoch: large reads in exact order"
 }
 
 // usedByEpoch counts the samples that the first epoch delivers here; later ones are much the same.
-func (c *core) usedByEpoch() (n, used int, err error) {
-	order, err := c.schedule.Order(context.Background(), 0)
+func (c *Cache) usedByEpoch() (n, used int, err error) {
+	order, err := c.Schedule.Order(context.Background(), 0)
 	if err != nil {
 		return 0, 0, err
 	}
-	n = c.manifest.Len()
+	n = c.Manifest.Len()
 	seen := make([]uint64, (n+63)/64)
 	var indices []sample.Index
 	for _, rank := range order.Ranks {

@@ -7,28 +7,28 @@ import (
 	"lcache/source"
 )
 
-// linkFacts is what job.json says of links. A cache of an earlier version has none of it, and was listed without leaving the source.
-type linkFacts struct {
+// LinkFacts is what job.json says of links. A cache of an earlier version has none of it, and was listed without leaving the source.
+type LinkFacts struct {
 	FollowLinks  bool `json:"follow_links"`                 // links that leave the source are followed
 	FollowGiven  bool `json:"follow_links_given,omitempty"` // because the user said so
 	OutsideLinks int  `json:"outside_links"`                // samples that are reached through one
 }
 
 // follows is the rule of this listing.
-func (in *ingest) follows() bool { return in.FollowLinks == nil || *in.FollowLinks }
+func (in *ingest) follows() bool { return in.o.FollowLinks == nil || *in.o.FollowLinks }
 
-func (in *ingest) linkFacts() linkFacts {
-	return linkFacts{FollowLinks: in.follows(), FollowGiven: in.FollowLinks != nil && *in.FollowLinks, OutsideLinks: in.outside}
+func (in *ingest) linkFacts() LinkFacts {
+	return LinkFacts{FollowLinks: in.follows(), FollowGiven: in.o.FollowLinks != nil && *in.o.FollowLinks, OutsideLinks: in.outside}
 }
 
-// sourceOptions are those that later reads of the source need.
-func (j *jobFile) sourceOptions() source.Options {
+// SourceOptions are those that later reads of the source need.
+func (j *Record) SourceOptions() source.Options {
 	return source.Options{Exts: j.Exts, Flat: j.Flat, Group: j.Group, NoFollowLinks: !j.FollowLinks}
 }
 
-// checkLinks refuses to serve what is reached through links that leave the source to other users, unless the user said that they may
+// CheckLinks refuses to serve what is reached through links that leave the source to other users, unless the user said that they may
 // have it: such a link can lead to whatever this process may read. beneath says that reads must not leave the source.
-func (j *jobFile) checkLinks(o Options) (beneath bool, err error) {
+func (j *Record) CheckLinks(o Options) (beneath bool, err error) {
 	allowed := !o.Shared || j.FollowGiven
 	if o.FollowLinks != nil {
 		allowed = *o.FollowLinks
@@ -50,27 +50,27 @@ func (j *jobFile) checkLinks(o Options) (beneath bool, err error) {
 
 // checkLinksEarly is checkLinks before anything is opened. What can't be read is told when it is opened.
 func checkLinksEarly(o Options) error {
-	dirs, err := cleanDirs(o.Dirs)
+	dirs, err := CleanDirs(o.Dirs)
 	if err != nil {
 		return err
 	}
-	j, err := readJob(dirs[0])
+	j, err := ReadRecord(dirs[0])
 	if err != nil {
 		return nil
 	}
-	_, err = j.checkLinks(o)
+	_, err = j.CheckLinks(o)
 	return err
 }
 
-// holdToLinks opens the source again if reads must not leave it.
-func (c *core) holdToLinks(o Options) error {
-	beneath, err := c.job.checkLinks(o)
-	if err != nil || beneath == !c.job.FollowLinks {
+// HoldToLinks opens the source again if reads must not leave it.
+func (c *Cache) HoldToLinks(o Options) error {
+	beneath, err := c.Record.CheckLinks(o)
+	if err != nil || beneath == !c.Record.FollowLinks {
 		return err
 	}
-	err = c.source.Close()
-	c.source = nil
-	so := c.job.sourceOptions()
+	err = c.Source.Close()
+	c.Source = nil
+	so := c.Record.SourceOptions()
 	so.NoFollowLinks = true
-	return errors.Join(err, c.openSource(c.job.Source, so))
+	return errors.Join(err, c.OpenSource(c.Record.Source, so))
 }

@@ -65,8 +65,8 @@ type matrixCase struct {
 }
 
 var (
-	matrixLayouts  = []string{layoutLog, layoutStatic}
-	matrixCompress = []string{"none", lz4Name}
+	matrixLayouts  = []string{LayoutLog, LayoutStatic}
+	matrixCompress = []string{"none", LZ4}
 	matrixParts    = []bool{false, true}
 	matrixWorlds   = []int{1, 2, 8} // ranks; two of them read from two directories
 	matrixDrop     = []bool{false, true}
@@ -154,7 +154,7 @@ func (m *matrixRun) ingest(t *testing.T) {
 	if m.world == 2 {
 		in.Dirs, devices = twoDirs(t), 2
 	}
-	if m.compress == lz4Name {
+	if m.compress == LZ4 {
 		in.Memory += 38 << 20 * devices // what compressed bytes are read to
 	}
 	if m.budget < 1 {
@@ -171,9 +171,9 @@ func (m *matrixRun) read(t *testing.T) {
 	e := open(t, m.opts)
 	m.readEpochs(t, e, m.job, 0, m.job.Epochs)
 	for i, b := range m.bytes {
-		m.kept = append(m.kept, len(b) == 0 || e.keep(sample.Index(i)))
+		m.kept = append(m.kept, len(b) == 0 || e.cache.Keeps(sample.Index(i)))
 	}
-	m.window = int64(e.sizing.Slots) * int64(e.sizing.Slot)
+	m.window = int64(e.cache.Sizing.Slots) * int64(e.cache.Sizing.Slot)
 	m.status = e.Status()
 	du := used(t, m.opts.Dirs)
 	closeEngine(t, e)
@@ -213,7 +213,7 @@ func (m *matrixRun) checkSamples(t *testing.T) {
 		t.Errorf("delivered %d samples, %d bytes, %d chunks; want %d, %d, %d", js.SamplesDelivered, js.BytesDelivered, js.ChunksDelivered, samples, bytes, batches)
 	}
 	least := missed
-	if m.layout == layoutStatic {
+	if m.layout == LayoutStatic {
 		least = missed / 2 // what is read ahead for one epoch may be delivered in the one before as well
 	}
 	if js.Hits+js.Misses != samples || js.Misses > missed || js.Misses < least {
@@ -243,17 +243,17 @@ func (m *matrixRun) checkBytes(t *testing.T) {
 		t.Errorf("%d bytes read, %d kept, %d samples stored; want %d bytes of %d samples", rep.ReadBytes, js.KeptBytes, rep.StoredSamples, kept, stored)
 	}
 	lo, hi := kept, kept
-	if m.compress == lz4Name {
+	if m.compress == LZ4 {
 		lo, hi = kept/4, kept*3/4
 	}
 	if rep.StoredBytes < lo || rep.StoredBytes > hi {
 		t.Errorf("%d bytes stored, want %d to %d", rep.StoredBytes, lo, hi)
 	}
-	if (rep.Saves != nil) != (m.compress == lz4Name) || rep.Compress != m.compress {
+	if (rep.Saves != nil) != (m.compress == LZ4) || rep.Compress != m.compress {
 		t.Errorf("compress is %s, saves %v", rep.Compress, rep.Saves)
 	}
 	share := float64(m.status.Cache.BudgetBytes-m.status.Cache.SlackBytes-rep.MetadataBytes) / float64(m.total)
-	if m.compress == lz4Name {
+	if m.compress == LZ4 {
 		share *= 1.25
 	}
 	if want := min(1, share); m.budget == 1 && kept != m.total || float64(kept)/float64(m.total) < 0.98*want-float64(m.largest())/float64(m.total) {
@@ -290,7 +290,7 @@ func (m *matrixRun) checkEpochs(t *testing.T) {
 func (m *matrixRun) checkDisk(t *testing.T) {
 	t.Helper()
 	js := m.status.Jobs[0]
-	if m.layout == layoutStatic {
+	if m.layout == LayoutStatic {
 		if js.LogWriteBytes != 0 || js.EvictedSegments != 0 || js.LogReadBytes == 0 {
 			t.Errorf("%d bytes written, %d segments evicted, %d bytes read: want samples to stay where they are", js.LogWriteBytes, js.EvictedSegments, js.LogReadBytes)
 		}

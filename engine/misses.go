@@ -17,14 +17,14 @@ type missReader struct {
 // readMisses begins a sequence if the log does not keep everything and a rank asks for what the one before does not come to: that lists
 // one epoch after the other, passing over what nobody waits for. again says that the rank goes back. e.mu is held.
 func (e *Engine) readMisses(at *deliver.Position, again bool) {
-	if e.sizing.Miss == 0 {
+	if e.cache.Sizing.Miss == 0 {
 		return
 	}
 	m := &e.missing
 	switch {
 	case m.turn == 0, at.Epoch > m.epoch+1, again && at.Epoch < m.epoch:
 		m.epoch = at.Epoch
-	case m.blocked && e.schedule.IsKnown(m.epoch): // pushed meanwhile
+	case m.blocked && e.cache.Schedule.IsKnown(m.epoch): // pushed meanwhile
 	default:
 		return
 	}
@@ -62,7 +62,7 @@ func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 		for e.ctx.Err() == nil {
 			if order == nil {
 				var err error
-				order, err = e.schedule.Order(e.ctx, epoch)
+				order, err = e.cache.Schedule.Order(e.ctx, epoch)
 				e.mu.Lock()
 				old := e.missing.turn != turn
 				if !old {
@@ -87,7 +87,7 @@ func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 				loaded, i = true, 0
 			}
 			for ; i < len(indices); i++ {
-				if index := indices[i]; e.manifest.Size(index) > 0 && !e.keep(index) {
+				if index := indices[i]; e.cache.Manifest.Size(index) > 0 && !e.cache.Keeps(index) {
 					i++
 					return fetch.Ask{Index: index, Epoch: epoch, Rank: order.Ranks[r], Batch: batch}, true
 				}
@@ -118,9 +118,9 @@ func (e *Engine) missWanted(a fetch.Ask) bool {
 	if r == nil || r.late {
 		return false
 	}
-	at := r.at(e.schedule)
+	at := r.at(e.cache.Schedule)
 	if at != a.Epoch {
-		return at < a.Epoch && e.schedule.Exists(a.Epoch)
+		return at < a.Epoch && e.cache.Schedule.Exists(a.Epoch)
 	}
 	if r.finished {
 		return at > r.epoch

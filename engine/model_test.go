@@ -107,7 +107,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	world := []int{1, 2, 3, 8}[r.IntN(4)]
 	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
 	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: []int64{200 << 20, 0}[r.IntN(2)], NoPrefill: r.IntN(3) == 0, Compress: compress,
-		Layout: []string{layoutLog, layoutStatic}[r.IntN(2)]}
+		Layout: []string{LayoutLog, LayoutStatic}[r.IntN(2)]}
 	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20
 	}
@@ -230,7 +230,7 @@ func (m *model) start() {
 
 func (m *model) stop() {
 	s := m.e.Status()
-	if m.e.sizing.Budget > 0 {
+	if m.e.cache.Sizing.Budget > 0 {
 		if du := used(m.t, m.opts.Dirs); du > s.Cache.BudgetBytes {
 			m.fail("%d bytes on disk, the budget is %d", du, s.Cache.BudgetBytes)
 		}
@@ -433,7 +433,7 @@ func (m *model) leave() {
 func (m *model) damage() {
 	path := filepath.Join(m.opts.Dirs[0], "arena")
 	flags := os.O_RDWR
-	if m.e.io.Direct() {
+	if m.e.cache.IO.Direct() {
 		flags |= syscall.O_DIRECT
 	}
 	f, err := os.OpenFile(path, flags, 0)
@@ -467,7 +467,7 @@ func (m *model) restart() {
 		m.at[rank].Batch = 0
 	}
 	if m.r.IntN(3) == 0 { // samples that stay where they are can be moved on from there, and the reverse
-		m.opts.Layout = []string{layoutLog, layoutStatic}[m.r.IntN(2)]
+		m.opts.Layout = []string{LayoutLog, LayoutStatic}[m.r.IntN(2)]
 	}
 	if m.again != nil && m.r.IntN(2) == 0 {
 		m.note("ingest")

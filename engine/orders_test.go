@@ -16,7 +16,7 @@ import (
 
 // beforeOrders calls f before each order that is made.
 func beforeOrders(e *Engine, f func(epoch int)) {
-	e.schedule.BeforeMaking(f)
+	e.cache.Schedule.BeforeMaking(f)
 }
 
 // soon fails the test if f does not return: what a request waits for that nobody will bring.
@@ -196,7 +196,7 @@ func TestFarHint(t *testing.T) {
 		hint(schedule.MostDrawn/len(d.bytes) - 1) // hours
 	}()
 	for busy := false; !busy; time.Sleep(time.Millisecond) {
-		busy = e.schedule.IsMakingAside()
+		busy = e.cache.Schedule.IsMakingAside()
 	}
 	for epoch := range 3 {
 		d.readChunk(t, e, c, epoch, 0, 0)

@@ -86,7 +86,7 @@ func TestCompressAuto(t *testing.T) {
 			if rep.Saves != nil && (*rep.Saves < c.lo || *rep.Saves > c.hi) {
 				t.Errorf("saves %.3f, want %.2f to %.2f", *rep.Saves, c.lo, c.hi)
 			}
-			_, err := os.Lstat(filepath.Join(o.Dirs[0], lengthsName))
+			_, err := os.Lstat(filepath.Join(o.Dirs[0], LengthsName))
 			if there := err == nil; there != (c.want == "lz4") {
 				t.Errorf("stored lengths are there: %v", there)
 			}
@@ -174,7 +174,7 @@ func TestPackedCrash(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			copyCache(t, c.from, dir)
-			path := filepath.Join(dir, lengthsName)
+			path := filepath.Join(dir, LengthsName)
 			if c.damage != nil {
 				b, err := os.ReadFile(path)
 				if err != nil {
@@ -295,11 +295,11 @@ func TestPackedChangedInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sums, err := sample.OpenManifest(filepath.Join(o.Dirs[0], manifestName))
+	sums, err := sample.OpenManifest(filepath.Join(o.Dirs[0], ManifestName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := sample.OpenSums(filepath.Join(o.Dirs[0], sumsName), sums.Fingerprint(), sums.Len())
+	file, err := sample.OpenSums(filepath.Join(o.Dirs[0], SumsName), sums.Fingerprint(), sums.Len())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,9 +35,9 @@ func refused(t *testing.T, err error, why string) {
 
 // Orders of as many epochs as a client likes are kept up to a limit; what does not fit is refused, and what is kept stays as it was pushed.
 func TestPushedOrdersHaveALimit(t *testing.T) {
-	d, e := unprefilled(t, layoutLog, 1)
+	d, e := unprefilled(t, LayoutLog, 1)
 	const limit = 4 << 20
-	e.schedule.SetPushLimit(limit)
+	e.cache.Schedule.SetPushLimit(limit)
 	attach(t, e)
 	first := d.drawn(1, 1)[0]
 	push(t, e, 0, 0, first)
@@ -61,8 +61,8 @@ func TestPushedOrdersHaveALimit(t *testing.T) {
 
 // Orders of no length take their place, too, and so do ranks that nobody has heard of.
 func TestTinyOrdersHaveALimit(t *testing.T) {
-	_, e := unprefilled(t, layoutLog, 1)
-	e.schedule.SetPushLimit(1 << 20)
+	_, e := unprefilled(t, LayoutLog, 1)
+	e.cache.Schedule.SetPushLimit(1 << 20)
 	attach(t, e)
 	tiny := [][]sample.Index{{1}}
 	for name, at := range map[string]func(i int) (epoch, rank int){
@@ -77,7 +77,7 @@ func TestTinyOrdersHaveALimit(t *testing.T) {
 			})
 		})
 	}
-	e.schedule.SetPushLimit(1 << 30)
+	e.cache.Schedule.SetPushLimit(1 << 30)
 	for rank := range 2 * schedule.MostRanks {
 		err := e.Push(schedule.Pusher{Pid: os.Getpid()}, 0, 1<<20+rank, tiny)
 		if rank > schedule.MostRanks {
@@ -88,8 +88,8 @@ func TestTinyOrdersHaveALimit(t *testing.T) {
 
 // A client that pushes a few epochs ahead goes on for as long as it likes: what is behind it makes room.
 func TestOrdersThatAreReadMakeRoom(t *testing.T) {
-	d, e := unprefilled(t, layoutLog, 1)
-	e.schedule.SetPushLimit(6 * schedule.PushBytes(d.drawn(0, 1)[0]))
+	d, e := unprefilled(t, LayoutLog, 1)
+	e.cache.Schedule.SetPushLimit(6 * schedule.PushBytes(d.drawn(0, 1)[0]))
 	attach(t, e)
 	const epochs = 12
 	for epoch := range epochs + 2 {
@@ -115,9 +115,9 @@ func TestOrdersThatAreReadMakeRoom(t *testing.T) {
 
 // What a process has pushed that is gone makes room for another job, which may begin where it likes.
 func TestOrdersOfAProcessThatIsGone(t *testing.T) {
-	d, e := unprefilled(t, layoutLog, 1)
+	d, e := unprefilled(t, LayoutLog, 1)
 	order := d.drawn(0, 1)[0]
-	e.schedule.SetPushLimit(6 * schedule.PushBytes(order))
+	e.cache.Schedule.SetPushLimit(6 * schedule.PushBytes(order))
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)

@@ -126,13 +126,13 @@ func (e *Engine) own(pid, rank int) error {
 	if r := e.ranks[rank]; r != nil {
 		reader, busy = r.pid, time.Since(r.asked) < e.opts.LateEpoch
 	}
-	return e.schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
+	return e.cache.Schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
 }
 
 // needs reports whether a rank has still to pass a segment. An epoch that the log has left behind, for an earlier one, is laid out anew when a rank
 // comes to it; what lies further ahead of a rank than the window reaches, because it went back, is read again if it was not moved.
 func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
-	switch at := r.at(e.schedule); {
+	switch at := r.at(e.cache.Schedule); {
 	case at > l.epoch || r.finished && r.epoch == l.epoch:
 		return false
 	case at < l.epoch:
@@ -141,7 +141,7 @@ func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
 		return true
 	}
 	floor := e.floor(r, l)
-	return seg >= floor && (e.tgt != nil || l != e.cur || seg < floor+e.sizing.Slots)
+	return seg >= floor && (e.tgt != nil || l != e.cur || seg < floor+e.cache.Sizing.Slots)
 }
 
 // floor is the segment that the rank's front begins in.

@@ -16,7 +16,7 @@ const sortStop = 30 * time.Second
 // sort re-sorts what the log holds into another order, offline: the pass and the mover of a server, with nobody to deliver to.
 // Nothing is read from the source. from is a Logfile to leave even if it has that order, because it has no room any more; nil: any.
 func (in *ingest) sort(ctx context.Context, order *schedule.Order, from *logfile.Logfile) error {
-	e, err := newEngine(in.core, Options{Logger: in.logger()}.withDefaults(), order, from)
+	e, err := newEngine(in.cache, Options{Logger: in.logger()}.withDefaults(), order, from)
 	if err != nil {
 		return err
 	}
@@ -52,8 +52,8 @@ func (e *Engine) sorted(ctx context.Context) error {
 // finishOld completes a Logfile that the job before this one was filling. Its order is known now, and not any more once the new job
 // is written down; without it what only that Logfile holds would have to be read from the source again.
 func (in *ingest) finishOld(ctx context.Context) error {
-	c := in.core
-	logs := c.store.Logfiles()
+	c := in.cache
+	logs := c.Store.Logfiles()
 	if in.old == nil || logs[0] == nil || logs[1] == nil || logs[0].Empty() || logs[1].Empty() {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (in *ingest) finishOld(ctx context.Context) error {
 	if logs[1].Generation() > newer.Generation() {
 		newer = logs[1]
 	}
-	s, err := schedule.New(in.old.Job, c.manifest.Len(), machineMemory())
+	s, err := schedule.New(in.old.Job, c.Manifest.Len(), MachineMemory())
 	if err != nil || !s.Replays() || newer.IsOlder() || !s.Exists(int(newer.Header().Epoch)) {
 		return nil
 	}
@@ -70,8 +70,8 @@ func (in *ingest) finishOld(ctx context.Context) error {
 	if err != nil || order.Key != newer.Header().Key {
 		return err
 	}
-	mine := c.schedule
-	c.schedule = s
-	defer func() { c.schedule = mine }()
+	mine := c.Schedule
+	c.Schedule = s
+	defer func() { c.Schedule = mine }()
 	return in.sort(ctx, order, nil)
 }

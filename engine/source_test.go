@@ -57,7 +57,7 @@ func TestSourceFalters(t *testing.T) {
 	d.readEpochs(t, e, j, 0, 2)
 	faulty := int64(0)
 	for i := range d.bytes {
-		entry, err := e.manifest.Entry(sample.Index(i))
+		entry, err := e.cache.Manifest.Entry(sample.Index(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestOnError(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := slices.DeleteFunc(d.want(t, j, epoch, 0), func(i sample.Index) bool {
-				name, err := e.manifest.Name(i)
+				name, err := e.cache.Manifest.Name(i)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -131,7 +131,7 @@ func (e *Engine) updateReading() {
 		if !e.active(r, held) {
 			continue
 		}
-		at := r.at(e.schedule)
+		at := r.at(e.cache.Schedule)
 		needed = append(needed, r.epoch, at)
 		inCur = inCur || e.cur != nil && at == e.cur.epoch
 		if !any || at > furthest {
@@ -148,7 +148,7 @@ func (e *Engine) updateReading() {
 	if e.tgt != nil {
 		needed = append(needed, e.tgt.epoch+1)
 	}
-	e.schedule.SetNeeded(needed)
+	e.cache.Schedule.SetNeeded(needed)
 }
 
 // next is the epoch that should be laid out while reading is read; -1: none.
@@ -163,10 +163,10 @@ func (e *Engine) next() int {
 	switch {
 	case e.inWindow(e.cur.epoch):
 		n = e.cur.epoch + 1
-	case e.sparse() && e.schedule.IsComplete(e.reading, e.opts.LateEpoch):
+	case e.sparse() && e.cache.Schedule.IsComplete(e.reading, e.opts.LateEpoch):
 		n = e.reading
 	}
-	if n == e.cur.epoch || !e.schedule.IsComplete(n, e.opts.LateEpoch) {
+	if n == e.cur.epoch || !e.cache.Schedule.IsComplete(n, e.opts.LateEpoch) {
 		return -1
 	}
 	return n
@@ -186,9 +186,9 @@ func (e *Engine) goesBack() bool {
 // sparse reports whether the log that is read holds less than half of what it is to keep: then the epoch that is read is laid out for itself, and
 // read from the source in its order, instead of by index.
 func (e *Engine) sparse() bool {
-	kept := e.job.KeptBytes
-	if bytes := e.manifest.Bytes(); e.job.packed() && bytes > 0 {
-		kept = uint64(float64(kept) * float64(e.job.Stored) / float64(bytes))
+	kept := e.cache.Record.KeptBytes
+	if bytes := e.cache.Manifest.Bytes(); e.cache.Record.IsPacked() && bytes > 0 {
+		kept = uint64(float64(kept) * float64(e.cache.Record.Stored) / float64(bytes))
 	}
 	return e.cur.line.Log.Held() < kept/2
 }

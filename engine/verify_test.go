@@ -100,16 +100,16 @@ func TestVerifyOnlyReads(t *testing.T) {
 		{"torn journal", newDamageBed, func(b *damageBed) (string, []byte) {
 			return b.first("journal-0"), append(bytes.Clone(b.files[b.first("journal-0")]), 1, 2, 3, 4, 5, 6, 7, 8, 9)
 		}, false},
-		{"damaged sums", newDamageBed, func(b *damageBed) (string, []byte) { return b.first(sumsName), []byte("no sums") }, false},
+		{"damaged sums", newDamageBed, func(b *damageBed) (string, []byte) { return b.first(SumsName), []byte("no sums") }, false},
 		{"killed while it reordered", reordering, nil, false},
-		{"stored lengths damaged", reordering, func(b *damageBed) (string, []byte) { return b.first(lengthsName), nil }, false},
+		{"stored lengths damaged", reordering, func(b *damageBed) (string, []byte) { return b.first(LengthsName), nil }, false},
 		{"one stored length damaged", reordering, func(b *damageBed) (string, []byte) {
-			bad := bytes.Clone(b.files[b.first(lengthsName)])
+			bad := bytes.Clone(b.files[b.first(LengthsName)])
 			bad[4096+4] ^= 1
-			return b.first(lengthsName), bad
+			return b.first(LengthsName), bad
 		}, false},
 		{"killed while it was adapted", adapting, nil, false},
-		{"sums of the manifest before", adapting, func(b *damageBed) (string, []byte) { return b.first(sumsName), b.before }, false},
+		{"sums of the manifest before", adapting, func(b *damageBed) (string, []byte) { return b.first(SumsName), b.before }, false},
 		{"stopped while it reordered", stopped, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // chunk is what a session asks for by a position (deliver.Window).
 func (e *Engine) chunk(ctx context.Context, session string, at deliver.Position) ([]sample.Index, error) {
-	indices, ok, err := e.schedule.Meant(ctx, session, at)
+	indices, ok, err := e.cache.Schedule.Meant(ctx, session, at)
 	if err != nil {
 		return nil, forClient(err)
 	}
@@ -42,7 +42,7 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout/6) // a hint is not worth more of the request's time
-	place, want := e.schedule.At(soon, *at)
+	place, want := e.cache.Schedule.At(soon, *at)
 	cancel()
 	if place != schedule.Scheduled || !slices.Equal(want, indices) {
 		return e.diverged(at, place, want, indices, pid)
@@ -56,7 +56,7 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 	}
 	if at.Epoch != r.epoch || r.asked.IsZero() {
 		r.late, r.hungry, r.missFrom = false, false, 0
-		e.schedule.AddNeeded(at.Epoch)
+		e.cache.Schedule.AddNeeded(at.Epoch)
 	}
 	r.late = r.late && e.reader == nil // there no rank holds up another one
 	r.diverged = false
@@ -80,7 +80,7 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 // window. It is counted, and the first one is kept, because the user wants to know. Where no order is known nothing differs. A position
 // that the schedule does not have says nothing of its rank, and is not believed.
 func (e *Engine) diverged(at *deliver.Position, place schedule.Finding, want, indices []sample.Index, pid int) *deliver.Position {
-	known := place == schedule.Scheduled || place == schedule.Nowhere && e.schedule.IsKnown(at.Epoch)
+	known := place == schedule.Scheduled || place == schedule.Nowhere && e.cache.Schedule.IsKnown(at.Epoch)
 	e.mu.Lock()
 	if known {
 		e.counts.divergences++
@@ -125,7 +125,7 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 		}
 		seg, state := e.segmentOf(index)
 		switch {
-		case seg < 0 && (e.cur.geo != nil || !e.keep(index)): // the log does not keep it
+		case seg < 0 && (e.cur.geo != nil || !e.cache.Keeps(index)): // the log does not keep it
 			if e.ahead.Coming(index) {
 				coming[i] = deliver.Loading
 			} else if r := e.rankAt(at); r != nil {
@@ -139,7 +139,7 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 			}
 			// A batch further ahead waits for those before it, if they are in the window.
 			r := e.ranks[at.Rank]
-			if first >= 0 && r != nil && !r.late && !r.hungry && seg >= first && e.floor(r, e.cur) < first+e.sizing.Slots {
+			if first >= 0 && r != nil && !r.late && !r.hungry && seg >= first && e.floor(r, e.cur) < first+e.cache.Sizing.Slots {
 				coming[i] = deliver.Queued
 				if e.paused {
 					e.paused, e.matched = false, 1
@@ -264,7 +264,7 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
 	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
-	batches := e.schedule.Batches(at.Epoch, at.Rank)
+	batches := e.cache.Schedule.Batches(at.Epoch, at.Rank)
 	ep.delivered(at.Rank, at.Batch, batches)
 	if r.epoch == at.Epoch {
 		r.deliver(at.Batch)
