@@ -35,17 +35,18 @@ var mayImport = map[string][]string{
 	"metaindex":  {"chunker", "sample"},
 	"plan":       {"shuffle"},
 	"schedule":   {"shuffle", "chunker", "sample"},
+	"cache":      {"schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "caches", "cgroup"},
 	"fetch":      {"logfile", "staging", "source", "metaindex", "stored", "sample"},
 	"reorder":    {"fetch", "logfile", "staging", "metaindex", "stored", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "schedule", "plan", "caches", "cgroup"},
+	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "schedule", "cache", "plan", "caches"},
 	"server":     {"deliver", "engine", "schedule", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
 	"cores":      nil,
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "schedule", "plan", "shuffle", "source", "sample"},
+	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "cache", "schedule", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lcache/cache"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/usage"
@@ -36,10 +37,10 @@ const benchBatch = 256
 // served is refused.
 func OpenBench(o Options, reorder bool) (*Bench, error) {
 	o = o.withDefaults()
-	if err := CheckLayout(o.Layout); err != nil {
+	if err := cache.CheckLayout(o.Layout); err != nil {
 		return nil, err
 	}
-	c, err := openCache(o.Dirs, o.IO, o.Memory, o.Layout, o.Logger)
+	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +54,13 @@ func OpenBench(o Options, reorder bool) (*Bench, error) {
 	return b, nil
 }
 
-func newBench(c *Cache, o Options) (*Bench, error) {
+func newBench(c *cache.Cache, o Options) (*Bench, error) {
 	c.Record.Job.Epochs = 0 // unknown, until the log has said where it is
 	if c.Record.Job.Recipe == "" {
 		c.Record.Job = schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", BatchSize: max(c.Record.Job.BatchSize, benchBatch), World: 1}
 	}
 	var err error
-	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), MachineMemory()); err != nil {
+	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
 		return nil, err
 	}
 	memory := o.Memory
@@ -86,7 +87,7 @@ func (b *Bench) aimAt(reorder bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cur == nil || e.cur.line.Log.Empty() {
-		return e.cache.holdsNothing()
+		return e.cache.HoldsNothing()
 	}
 	switch {
 	case e.tgt != nil:
@@ -116,11 +117,7 @@ func (b *Bench) aimStatic(reorder bool) error {
 			return nil
 		}
 	}
-	return e.cache.holdsNothing()
-}
-
-func (c *Cache) holdsNothing() error {
-	return fmt.Errorf("%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", c.Dirs[0])
+	return e.cache.HoldsNothing()
 }
 
 // Ranks are those that read here.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"lcache/cache"
 	"lcache/schedule"
 	"math/rand/v2"
 	"path/filepath"
@@ -75,7 +76,7 @@ func TestBench(t *testing.T) {
 					at++
 				}
 			}
-			if r, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO, Against: d.dir}); err != nil || r.Good != len(d.bytes) {
+			if r, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO, Against: d.dir}); err != nil || r.Good != len(d.bytes) {
 				t.Errorf("afterwards: %+v %v", r, err)
 			}
 		})

@@ -7,13 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
+	"lcache/cache"
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/schedule"
+
+	"github.com/dustin/go-humanize"
 )
 
 // A source that changed. The new manifest takes the old one's name, and the old one stays beside it, as manifest-<fingerprint>, for as long
@@ -23,112 +24,6 @@ import (
 
 // errAnew says that the cache can't be adapted to the source, and why: it is made anew.
 var errAnew = errors.New("the cache is made anew")
-
-const olderPrefix = ManifestName + "-"
-
-// OlderPath is where a manifest lies that has been replaced.
-func (c *Cache) OlderPath(print sample.Fingerprint) string {
-	return filepath.Join(c.Dirs[0], olderPrefix+print.String())
-}
-
-// OlderManifests lists the files of replaced manifests.
-func (c *Cache) OlderManifests() (paths []string, err error) {
-	entries, err := os.ReadDir(c.Dirs[0])
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), olderPrefix) {
-			paths = append(paths, filepath.Join(c.Dirs[0], e.Name()))
-		}
-	}
-	return paths, nil
-}
-
-// older is how the store reads a Logfile of a replaced manifest. What the log is not to keep any more counts as gone.
-func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
-	m, err := sample.OpenManifest(c.OlderPath(print))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	if m.Fingerprint() != print {
-		return nil, fmt.Errorf("%s is the manifest of %s", c.OlderPath(print), m.Fingerprint().Short())
-	}
-	to, err := sample.Remap(m, c.Manifest)
-	if err != nil {
-		return nil, err
-	}
-	for i, index := range to {
-		if index != sample.None && !c.Keeps(index) {
-			to[i] = sample.None
-		}
-	}
-	return &logfile.Older{Sizes: slices.Clone(m.Sizes()), To: to}, nil
-}
-
-// carrySums opens the sums after those of a replaced manifest, which are there, were carried over: a changed sample loses its sum. false
-// if it is not known what they are of.
-func (c *Cache) carrySums(path string) (bool, error) {
-	paths, err := c.OlderManifests()
-	if err != nil {
-		return false, err
-	}
-	carry := c.carryFrom
-	if c.readOnly {
-		carry = c.readFrom
-	}
-	for _, older := range paths {
-		m, err := sample.OpenManifest(older)
-		if err != nil {
-			continue
-		}
-		err = errors.Join(carry(path, m), m.Close())
-		if err == nil {
-			return true, nil
-		}
-		if !errors.Is(err, sample.ErrOtherManifest) && !errors.Is(err, sample.ErrCorrupt) {
-			return false, err
-		}
-	}
-	return false, nil
-}
-
-// carryFrom replaces the sums of a replaced manifest, and opens the new ones.
-func (c *Cache) carryFrom(path string, from *sample.Manifest) (err error) {
-	old, err := sample.OpenSums(path, from.Fingerprint(), from.Len())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, old.Close()) }()
-	to, err := sample.Remap(from, c.Manifest)
-	if err != nil {
-		return err
-	}
-	next := path + ".next"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	sums, err := sample.OpenSums(next, c.Manifest.Fingerprint(), c.Manifest.Len())
-	if err != nil {
-		return err
-	}
-	old.CopyTo(sums, to)
-	if err := sums.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(next, path); err != nil {
-		return err
-	}
-	if err := SyncDir(c.Dirs[0]); err != nil {
-		return err
-	}
-	c.Sums, err = sample.OpenSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
-	return err
-}
 
 // adapt puts a new listing, at path, in the place of the manifest that is there, which is closed.
 func (in *ingest) adapt(ctx context.Context, old *sample.Manifest, path string) error {
@@ -145,7 +40,7 @@ func (in *ingest) adapt(ctx context.Context, old *sample.Manifest, path string) 
 	if err := errors.Join(err, old.Close(), next.Close()); err != nil {
 		return err
 	}
-	manifest := filepath.Join(c.Dirs[0], ManifestName)
+	manifest := filepath.Join(c.Dirs[0], cache.ManifestName)
 	if err := os.Link(manifest, c.OlderPath(from)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("keep the manifest before: %w", err)
 	}
@@ -171,9 +66,9 @@ func (in *ingest) settle(ctx context.Context, old *sample.Manifest) (err error) 
 	defer func() {
 		err = errors.Join(err, c.CloseStore())
 		c.Store, c.IO, c.Locations, c.Sums = nil, nil, nil, nil
-		c.Manifest, c.Record = nil, Record{}
+		c.Manifest, c.Record = nil, cache.Record{}
 	}()
-	if c.Schedule, err = schedule.New(c.Record.Job, old.Len(), MachineMemory()); err != nil {
+	if c.Schedule, err = schedule.New(c.Record.Job, old.Len(), cache.MachineMemory()); err != nil {
 		return err
 	}
 	if err := c.OpenSums(); err != nil {
@@ -228,9 +123,9 @@ func (in *ingest) refit() (err error) {
 	f := c.Facts()
 	f.Memory, f.Block = uint64(in.o.Memory), uint64(c.Format.Block)
 	arena := uint64(c.Format.Places) * f.Block
-	needed := MetadataBytes(c.Dirs[0], c.Manifest, f.Kept)
+	needed := cache.MetadataBytes(c.Dirs[0], c.Manifest, f.Kept)
 	if f.Budget > 0 && arena+needed > f.Budget {
-		return fmt.Errorf("%w: its index takes %s now, and with the log more than the budget", errAnew, bytesText(needed))
+		return fmt.Errorf("%w: its index takes %s now, and with the log more than the budget", errAnew, humanize.Bytes(needed))
 	}
 	z, err := chunker.Size(f)
 	if err != nil {
@@ -242,7 +137,7 @@ func (in *ingest) refit() (err error) {
 		}
 	}
 	if arena = uint64(c.Format.Places) * f.Block; z.Slack >= arena || in.admit(arena-z.Slack) == 0 && f.Kept > 0 {
-		return fmt.Errorf("%w: its log of %s has no room for the samples", errAnew, bytesText(arena))
+		return fmt.Errorf("%w: its log of %s has no room for the samples", errAnew, humanize.Bytes(arena))
 	}
 	return nil
 }
@@ -256,7 +151,7 @@ func (in *ingest) grow(places int) error {
 		return err
 	}
 	if room, _ := mostBudget(volumes, 0); room < more {
-		in.logger().Warn("the source has grown and there is no space for the log to grow with it: a part of it is read from the source in every epoch", "needs", bytesText(more))
+		in.logger().Warn("the source has grown and there is no space for the log to grow with it: a part of it is read from the source in every epoch", "needs", humanize.Bytes(more))
 		return nil
 	}
 	err = logfile.Grow(c.Dirs, places)

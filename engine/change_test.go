@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/cache"
 	"lcache/schedule"
 	"lcache/source"
 )
@@ -136,7 +137,7 @@ func (d *dataset) afterChange(t testing.TB, o Options, j schedule.Job) {
 	if left, _ := filepath.Glob(filepath.Join(o.Dirs[0], "manifest-*")); left != nil {
 		t.Errorf("left in the cache: %v", left)
 	}
-	rep, err := Verify(context.Background(), VerifyOptions{Dirs: o.Dirs, Against: d.dir, IO: testIO()})
+	rep, err := cache.Verify(context.Background(), cache.VerifyOptions{Dirs: o.Dirs, Against: d.dir, IO: testIO()})
 	if err != nil || rep.Good != rep.Samples || rep.Missing != 0 {
 		t.Errorf("verify: %+v, %v", rep, err)
 	}

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/cache"
 	"lcache/cores"
 	"lcache/deliver"
 	"lcache/fetch"
@@ -32,13 +33,15 @@ import (
 	"lcache/source"
 	"lcache/staging"
 	"lcache/usage"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Options of Open.
 type Options struct {
 	Dirs    []string
 	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
-	IO      IO
+	IO      cache.IO
 	Layout  string // "" or "auto", "log", "static"
 	Shared  bool   // users other than this process's may connect
 	OnError string // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
@@ -57,7 +60,7 @@ type Options struct {
 
 // An Engine serves one cache.
 type Engine struct {
-	cache   *Cache
+	cache   *cache.Cache
 	opts    Options
 	started time.Time
 	server  string // random, of this run
@@ -86,7 +89,7 @@ type Engine struct {
 
 // Open makes a cache ready to serve. Nothing is read before the first request.
 func Open(ctx context.Context, o Options) (*Engine, error) {
-	if err := CheckLayout(o.Layout); err != nil {
+	if err := cache.CheckLayout(o.Layout); err != nil {
 		return nil, err
 	}
 	switch o.OnError {
@@ -94,15 +97,15 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	default:
 		return nil, usage.Errorf("on-error %q: give fail or skip", o.OnError)
 	}
-	if err := checkLinksEarly(o); err != nil {
+	if err := cache.CheckLinks(o.Dirs, o.links()); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()
-	c, err := openCache(o.Dirs, o.IO, o.Memory, o.Layout, o.Logger)
+	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.HoldToLinks(o); err != nil {
+	if err := c.HoldToLinks(o.links()); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	if o.Source != nil {
@@ -114,6 +117,8 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	return e, nil
 }
+
+func (o Options) links() cache.Links { return cache.Links{Shared: o.Shared, Follow: o.FollowLinks} }
 
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
@@ -130,7 +135,7 @@ func (o Options) withDefaults() Options {
 
 // newEngine makes an Engine of an open core, which stays the caller's if that fails. With forced it re-sorts the log to that order, out
 // of the Logfile from, and that is all.
-func newEngine(c *Cache, o Options, forced *schedule.Order, from *logfile.Logfile) (*Engine, error) {
+func newEngine(c *cache.Cache, o Options, forced *schedule.Order, from *logfile.Logfile) (*Engine, error) {
 	e := &Engine{cache: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -279,21 +284,25 @@ func (e *Engine) dismantle(ctx context.Context) error {
 	return nil
 }
 
+func chosen(name, value, from string) cache.Default {
+	return cache.Default{Name: name, Value: value, From: from}
+}
+
 // Defaults are what Open chose, and why.
-func (e *Engine) Defaults() []Default {
-	d := []Default{{"budget", bytesText(e.cache.Sizing.Budget), "fixed by ingest"}}
+func (e *Engine) Defaults() []cache.Default {
+	d := []cache.Default{chosen("budget", humanize.Bytes(e.cache.Sizing.Budget), "fixed by ingest")}
 	switch {
 	case e.opts.Memory != 0:
 	case e.cache.Record.Memory != 0:
-		d = append(d, Default{"memory", bytesText(e.cache.Sizing.Memory), "as given to ingest"})
+		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "as given to ingest"))
 	default:
-		d = append(d, Default{"memory", bytesText(e.cache.Sizing.Memory), "the need by the formula"})
+		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "the need by the formula"))
 	}
 	if o := e.opts.IO; o.Engine == "" || o.Engine == "auto" {
-		d = append(d, Default{"io", e.cache.IO.Name(), e.cache.IO.Reason()})
+		d = append(d, chosen("io", e.cache.IO.Name(), e.cache.IO.Reason()))
 	}
-	if e.cache.IsStatic() && e.opts.Layout != LayoutStatic { // log is what everybody expects
-		d = append(d, Default{"layout", e.cache.Layout, e.cache.LayoutReason})
+	if e.cache.IsStatic() && e.opts.Layout != cache.LayoutStatic { // log is what everybody expects
+		d = append(d, chosen("layout", e.cache.Layout, e.cache.LayoutReason))
 	}
 	return d
 }

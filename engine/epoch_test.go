@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/offheap"
 	"lcache/sample"
@@ -112,7 +113,9 @@ func mixedSizes(r *rand.Rand, i int) int {
 }
 
 // testIO is the mode that the suite runs in.
-func testIO() IO { return IO{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")} }
+func testIO() cache.IO {
+	return cache.IO{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")}
+}
 
 // drawSeed is what a test draws from: LCACHE_SEED, to replay a run, else the time.
 func drawSeed(t testing.TB) (seed uint64, replay bool) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/schedule"
@@ -47,18 +48,6 @@ func (in *ingest) fill(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// IsComplete reports whether everything that the log is to keep of a part of the source is in it: a full segment, or a tail without a free
-// place, may have left something out. What lies there without a sum is of no use.
-func (c *Cache) IsComplete(share, shares int) bool {
-	for i := share; i < c.Manifest.Len(); i += shares {
-		index := sample.Index(i)
-		if _, known := c.Sums.Get(index); c.Keeps(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
-			return false
-		}
-	}
-	return true
 }
 
 // firstOrder is what the first Logfile is laid out for.
@@ -149,7 +138,7 @@ func (in *ingest) waits() bool {
 
 // static reports whether samples are to stay where they are packed: then they are packed in the source's order, so that those that cross
 // blocks lie side by side on disk.
-func (in *ingest) static() bool { return in.report.Layout == LayoutStatic }
+func (in *ingest) static() bool { return in.report.Layout == cache.LayoutStatic }
 
 // suits reports whether a Logfile can be gone on with.
 func (in *ingest) suits(l *logfile.Logfile, first *schedule.Order) bool {
@@ -157,32 +146,6 @@ func (in *ingest) suits(l *logfile.Logfile, first *schedule.Order) bool {
 		return l.Header().Key == first.Key
 	}
 	return in.cache.IsOfThisJob(l, first)
-}
-
-// IsOfThisJob reports whether a Logfile is in the order of one of this job's epochs.
-func (c *Cache) IsOfThisJob(l *logfile.Logfile, first *schedule.Order) bool {
-	h := l.Header()
-	if l.IsOlder() {
-		return false
-	}
-	if h.Key == first.Key {
-		return true
-	}
-	if !c.Schedule.Replays() || !c.Schedule.Exists(int(h.Epoch)) {
-		return false
-	}
-	o, err := c.Schedule.Order(context.Background(), int(h.Epoch))
-	return err == nil && o.Key == h.Key
-}
-
-// HoldsOlder reports whether a Logfile of a replaced manifest holds samples still: sorting them was cut off.
-func (c *Cache) HoldsOlder() bool {
-	for _, l := range c.Store.Logfiles() {
-		if l != nil && l.IsOlder() && !l.Empty() {
-			return true
-		}
-	}
-	return false
 }
 
 // readRun is how many samples a reader of the source takes at once: few, so that all readers end at about the same time.
@@ -233,7 +196,7 @@ func (in *ingest) read(ctx context.Context) error {
 						cancel(err)
 						return
 					}
-					in.o.Progress(Progress{Stage: "reading", Done: done.Add(int64(size)), Total: total, Unit: "bytes"})
+					in.o.Progress(cache.Progress{Stage: "reading", Done: done.Add(int64(size)), Total: total, Unit: "bytes"})
 				}
 			}
 		}()
@@ -308,7 +271,7 @@ func (in *ingest) holds(ctx context.Context, index sample.Index, plain []byte) b
 	data, err := c.Logfile(slot).Read(ctx, seg, off, c.StoredSize(index), mem)
 	var pending *logfile.PendingError
 	if errors.As(err, &pending) {
-		freeAfter(pending, mem)
+		cache.FreeAfter(pending, mem)
 		return false
 	}
 	defer blockio.Free(mem)

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/offheap"
 	"lcache/sample"
@@ -57,10 +58,10 @@ func TestHintsKeepNothing(t *testing.T) {
 		name, layout string
 		job          schedule.Job
 	}{
-		{"three epochs", LayoutLog, epochs},
-		{"no known end", LayoutLog, endless},
-		{"no known end, static", LayoutStatic, endless},
-		{"no recipe", LayoutLog, schedule.Job{World: 2}},
+		{"three epochs", cache.LayoutLog, epochs},
+		{"no known end", cache.LayoutLog, endless},
+		{"no known end, static", cache.LayoutStatic, endless},
+		{"no recipe", cache.LayoutLog, schedule.Job{World: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			job := tt.job

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/logfile"
 )
 
@@ -25,7 +26,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 		{"write", "journal-", false, false},
 		{"sync", "begins", false, false},     // the mover begins a Logfile
 		{"remove", "journal-", false, false}, // the mover drops one
-		{"sync", SumsName, true, false},
+		{"sync", cache.SumsName, true, false},
 	} {
 		t.Run(c.step+" of "+c.file, func(t *testing.T) {
 			b := damageBedOf(t, 60, IngestOptions{})
@@ -91,7 +92,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 			if err := errors.Join(e.halt(ctx), e.cache.IO.Close()); err != nil {
 				t.Error(err)
 			}
-			if takeBack(e); c.file == SumsName {
+			if takeBack(e); c.file == cache.SumsName {
 				for end := time.Now().Add(10 * time.Second); mapped() > 0 && time.Now().Before(end); { // by the sync that hung
 					time.Sleep(time.Millisecond)
 				}

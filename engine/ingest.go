@@ -5,10 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"lcache/cache"
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
@@ -16,17 +16,6 @@ import (
 	"lcache/source"
 	"lcache/usage"
 )
-
-// syncEvery is how often what was written is made durable.
-const syncEvery = 5 * time.Second
-
-// Progress is what a long run tells of itself.
-type Progress struct {
-	Stage string `json:"stage"`
-	Done  int64  `json:"done"`
-	Total int64  `json:"total"` // 0: unknown
-	Unit  string `json:"unit"`  // "samples" or "bytes"
-}
 
 // IngestOptions of Ingest.
 type IngestOptions struct {
@@ -45,49 +34,49 @@ type IngestOptions struct {
 	Jobs           int    // reads at once; 0: 16
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
 	Relist         bool
-	IO             IO
+	IO             cache.IO
 	Block          int // bytes; 0: chosen (tests)
 	Logger         *slog.Logger
-	Progress       func(Progress)
+	Progress       func(cache.Progress)
 
 	statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
 }
 
 // IngestReport is what an ingest did and what it made.
 type IngestReport struct {
-	Source         string    `json:"source"`
-	Dirs           []string  `json:"dirs"`
-	Samples        int       `json:"samples"`
-	Classes        int       `json:"classes"`
-	Bytes          int64     `json:"bytes"`
-	Fingerprint    string    `json:"fingerprint"`
-	Changed        bool      `json:"changed"` // the source is not the one that was ingested before; if the cache was adapted to it, by so many samples:
-	AddedSamples   int       `json:"added_samples"`
-	RemovedSamples int       `json:"removed_samples"`
-	ChangedSamples int       `json:"changed_samples"`
-	Anew           bool      `json:"anew"` // the cache could not be adapted, and was made anew
-	ReadBytes      int64     `json:"read_bytes"`
-	ReadSamples    int64     `json:"read_samples"`
-	ReadSeconds    float64   `json:"read_seconds"`
-	Already        int64     `json:"already"` // samples that were there before
-	Resorted       bool      `json:"resorted"`
-	StoredSamples  int       `json:"stored_samples"`
-	StoredBytes    int64     `json:"stored_bytes"` // that the samples take in the log
-	Compress       string    `json:"compress"`     // "lz4" or "none"
-	Saves          *float64  `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
-	BudgetBytes    int64     `json:"budget_bytes"`
-	ArenaBytes     int64     `json:"arena_bytes"`
-	SlackBytes     int64     `json:"slack_bytes"`
-	MetadataBytes  int64     `json:"metadata_bytes"`
-	FreeAfter      int64     `json:"free_after"`
-	MemoryBytes    int64     `json:"memory_bytes"`
-	Segments       int       `json:"segments"`
-	SegmentBytes   int64     `json:"segment_bytes"`
-	BlockBytes     int64     `json:"block_bytes"`
-	Layout         string    `json:"layout"`
-	LayoutReason   string    `json:"layout_reason"`
-	HitRatio       float64   `json:"hit_ratio"`
-	Defaults       []Default `json:"defaults"`
+	Source         string          `json:"source"`
+	Dirs           []string        `json:"dirs"`
+	Samples        int             `json:"samples"`
+	Classes        int             `json:"classes"`
+	Bytes          int64           `json:"bytes"`
+	Fingerprint    string          `json:"fingerprint"`
+	Changed        bool            `json:"changed"` // the source is not the one that was ingested before; if the cache was adapted to it, by so many samples:
+	AddedSamples   int             `json:"added_samples"`
+	RemovedSamples int             `json:"removed_samples"`
+	ChangedSamples int             `json:"changed_samples"`
+	Anew           bool            `json:"anew"` // the cache could not be adapted, and was made anew
+	ReadBytes      int64           `json:"read_bytes"`
+	ReadSamples    int64           `json:"read_samples"`
+	ReadSeconds    float64         `json:"read_seconds"`
+	Already        int64           `json:"already"` // samples that were there before
+	Resorted       bool            `json:"resorted"`
+	StoredSamples  int             `json:"stored_samples"`
+	StoredBytes    int64           `json:"stored_bytes"` // that the samples take in the log
+	Compress       string          `json:"compress"`     // "lz4" or "none"
+	Saves          *float64        `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
+	BudgetBytes    int64           `json:"budget_bytes"`
+	ArenaBytes     int64           `json:"arena_bytes"`
+	SlackBytes     int64           `json:"slack_bytes"`
+	MetadataBytes  int64           `json:"metadata_bytes"`
+	FreeAfter      int64           `json:"free_after"`
+	MemoryBytes    int64           `json:"memory_bytes"`
+	Segments       int             `json:"segments"`
+	SegmentBytes   int64           `json:"segment_bytes"`
+	BlockBytes     int64           `json:"block_bytes"`
+	Layout         string          `json:"layout"`
+	LayoutReason   string          `json:"layout_reason"`
+	HitRatio       float64         `json:"hit_ratio"`
+	Defaults       []cache.Default `json:"defaults"`
 }
 
 // Ingest makes a cache of a source, or completes or adapts the one that is there: what is stored already is not read again.
@@ -96,7 +85,7 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Progress == nil {
-		o.Progress = func(Progress) {}
+		o.Progress = func(cache.Progress) {}
 	}
 	if o.Jobs <= 0 {
 		o.Jobs = 16
@@ -110,13 +99,13 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 	if err := checkCompress(o.Compress); err != nil {
 		return nil, err
 	}
-	if err := CheckLayout(o.Layout); err != nil {
+	if err := cache.CheckLayout(o.Layout); err != nil {
 		return nil, err
 	}
 	if err := o.Job.Check(); err != nil {
 		return nil, err
 	}
-	in := &ingest{o: o, cache: &Cache{Logger: o.Logger}, report: &IngestReport{}}
+	in := &ingest{o: o, cache: &cache.Cache{Logger: o.Logger}, report: &IngestReport{}}
 	defer func() {
 		in.freeLine()
 		err = errors.Join(err, in.cache.Close())
@@ -136,10 +125,10 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 
 type ingest struct {
 	o       IngestOptions
-	cache   *Cache
+	cache   *cache.Cache
 	report  *IngestReport
 	fresh   bool            // the cache is made anew
-	old     *Record        // what it was made for before; nil: nothing
+	old     *cache.Record   // what it was made for before; nil: nothing
 	full    atomic.Int64    // samples that their segment had no room for
 	folders []source.Folder // of a new listing
 	outside int             // samples that are reached through links that leave the source

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
 	"lcache/schedule"
@@ -94,7 +95,7 @@ func TestIngestResumes(t *testing.T) {
 	dirs := []string{t.TempDir()}
 	ctx, cancel := context.WithCancel(context.Background())
 	in := IngestOptions{Source: d.dir, Dirs: dirs, Job: j, Block: 128 << 10, Memory: 24 << 20, IO: testIO(), Logger: testLogger(t)}
-	in.Progress = func(p Progress) {
+	in.Progress = func(p cache.Progress) {
 		if p.Stage == "reading" && p.Done > d.total/2 {
 			cancel()
 		}

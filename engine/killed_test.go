@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
 	"lcache/schedule"
@@ -36,7 +37,7 @@ func child(said string) int {
 		fmt.Println(err)
 		return 2
 	}
-	in := IngestOptions{Source: o.Source, Dirs: o.Dirs, Job: o.Job, Relist: true, Memory: o.Memory, IO: IO{Engine: o.Engine, Direct: o.Direct}}
+	in := IngestOptions{Source: o.Source, Dirs: o.Dirs, Job: o.Job, Relist: true, Memory: o.Memory, IO: cache.IO{Engine: o.Engine, Direct: o.Direct}}
 	if _, err := Ingest(context.Background(), in); err != nil {
 		fmt.Println(err)
 		return 1

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"lcache/cache"
 	"lcache/metaindex"
 	"lcache/offheap"
 	"lcache/schedule"
@@ -63,7 +64,7 @@ func TestSortGivesBack(t *testing.T) {
 func TestAssembleThatFails(t *testing.T) {
 	_, o := small(t, samplerJob(3, 16, 1, false))
 	for range 3 {
-		c, err := openCache(o.Dirs, o.IO, o.Memory, "", testLogger(t))
+		c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Logger: testLogger(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestAssembleThatFails(t *testing.T) {
 
 // Whether a line may be laid out is a question: asking it changes nothing.
 func TestMayLayOutChangesNothing(t *testing.T) {
-	e := &Engine{cache: &Cache{}, opts: Options{LateEpoch: time.Second}}
+	e := &Engine{cache: &cache.Cache{}, opts: Options{LateEpoch: time.Second}}
 	e.forced = &schedule.Order{}
 	for _, since := range []time.Duration{0, layOutAgain / 2, 2 * layOutAgain} {
 		e.broken, e.brokenAt = errors.New("no space"), time.Now().Add(-since)

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/zeebo/xxh3"
 
+	"lcache/cache"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -20,8 +20,8 @@ import (
 // sample turned out to be another one meanwhile.
 func (in *ingest) list(ctx context.Context) error {
 	c := in.cache
-	in.o.Progress(Progress{Stage: "listing", Unit: "samples"})
-	path := filepath.Join(c.Dirs[0], ManifestName)
+	in.o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
+	path := filepath.Join(c.Dirs[0], cache.ManifestName)
 	var old *sample.Manifest
 	var err error
 	if in.old != nil {
@@ -29,7 +29,7 @@ func (in *ingest) list(ctx context.Context) error {
 			in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
 		}
 	}
-	listing, err := source.Relist(ctx, c.Lister, in.before(old), func(n int) { in.o.Progress(Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
+	listing, err := source.Relist(ctx, c.Lister, in.before(old), func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err == nil {
 		in.outside = listing.Outside
 	}
@@ -84,7 +84,7 @@ func wholeManifest(path string) (*sample.Manifest, error) {
 
 // isOf reports whether a cache without a manifest is of a listing: its sums say so.
 func (in *ingest) isOf(fp sample.Fingerprint, samples int) bool {
-	path := filepath.Join(in.cache.Dirs[0], SumsName)
+	path := filepath.Join(in.cache.Dirs[0], cache.SumsName)
 	if _, err := os.Lstat(path); err != nil {
 		return false
 	}
@@ -96,9 +96,9 @@ func (in *ingest) isOf(fp sample.Fingerprint, samples int) bool {
 }
 
 // count counts the extensions of the manifest's files, unless the last ingest has counted those of the same manifest.
-func (in *ingest) count() (*Counted, error) {
+func (in *ingest) count() (*cache.Counted, error) {
 	m := in.cache.Manifest
-	n := &Counted{Fingerprint: m.Fingerprint().String(), Files: source.Counts{}}
+	n := &cache.Counted{Fingerprint: m.Fingerprint().String(), Files: source.Counts{}}
 	if in.old != nil && in.old.Counted != nil && in.old.Counted.Fingerprint == n.Fingerprint {
 		return in.old.Counted, nil
 	}
@@ -121,7 +121,7 @@ func (in *ingest) record() error {
 		return nil
 	}
 	of := in.listed(c.Manifest.Fingerprint(), c.Source.String())
-	return ReplaceFile(filepath.Join(c.Dirs[0], ListingName), source.EncodeFolders(in.folders, of))
+	return cache.ReplaceFile(filepath.Join(c.Dirs[0], cache.ListingName), source.EncodeFolders(in.folders, of))
 }
 
 // listed names a listing: what was found, and what was asked for. Labels are not part of it, since they are put on afterwards.
@@ -138,7 +138,7 @@ func (in *ingest) before(old *sample.Manifest) *source.Before {
 	if old == nil || in.o.Relist {
 		return nil
 	}
-	b, err := os.ReadFile(filepath.Join(in.cache.Dirs[0], ListingName))
+	b, err := os.ReadFile(filepath.Join(in.cache.Dirs[0], cache.ListingName))
 	if err != nil {
 		return nil
 	}
@@ -147,28 +147,4 @@ func (in *ingest) before(old *sample.Manifest) *source.Before {
 		return nil
 	}
 	return &source.Before{Folders: folders, Entries: old.Entries, Labelled: in.old.Labels != ""}
-}
-
-// watched is a source whose changed samples are remembered: the next listing then looks at every file.
-type watched struct {
-	source.Source
-	record string // of the listing
-	once   sync.Once
-}
-
-func (w *watched) Read(ctx context.Context, e sample.Entry, dst []byte) error {
-	err := w.Source.Read(ctx, e, dst)
-	if errors.Is(err, source.ErrChanged) || errors.Is(err, source.ErrGone) {
-		w.once.Do(func() { os.Remove(w.record) })
-	}
-	return err
-}
-
-// OpenSource opens the source, to be read through c.source.
-func (c *Cache) OpenSource(src string, o source.Options) (err error) {
-	if c.Lister, err = source.Open(src, o); err != nil {
-		return err
-	}
-	c.Source = source.NewRetrying(&watched{Source: c.Lister, record: filepath.Join(c.Dirs[0], ListingName)}, source.Retry{})
-	return nil
 }

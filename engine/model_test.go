@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
 	"lcache/schedule"
@@ -107,7 +108,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	world := []int{1, 2, 3, 8}[r.IntN(4)]
 	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
 	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: []int64{200 << 20, 0}[r.IntN(2)], NoPrefill: r.IntN(3) == 0, Compress: compress,
-		Layout: []string{LayoutLog, LayoutStatic}[r.IntN(2)]}
+		Layout: []string{cache.LayoutLog, cache.LayoutStatic}[r.IntN(2)]}
 	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20
 	}
@@ -467,7 +468,7 @@ func (m *model) restart() {
 		m.at[rank].Batch = 0
 	}
 	if m.r.IntN(3) == 0 { // samples that stay where they are can be moved on from there, and the reverse
-		m.opts.Layout = []string{LayoutLog, LayoutStatic}[m.r.IntN(2)]
+		m.opts.Layout = []string{cache.LayoutLog, cache.LayoutStatic}[m.r.IntN(2)]
 	}
 	if m.again != nil && m.r.IntN(2) == 0 {
 		m.note("ingest")

@@ -4,62 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"lcache/blockio"
-	"lcache/logfile"
+	"lcache/cache"
 	"lcache/sample"
 	"lcache/stored"
 	"lcache/usage"
 )
 
-// Packing is the part of job.json about compression. It is fixed when the cache is made.
-type Packing struct {
-	Compress string   `json:"compress,omitempty"`     // "lz4"; "": none
-	Saves    *float64 `json:"saves,omitempty"`        // what a part of the data said; nil: it was not asked
-	Stored   uint64   `json:"stored_bytes,omitempty"` // estimate of what all samples take in the log, padded
-	Room     uint64   `json:"room,omitempty"`         // what they may take of it: what exceeds is refused
-}
-
-func (p Packing) IsPacked() bool { return p.Compress != "" }
-
-func (p Packing) CompressName() string {
-	if p.IsPacked() {
-		return p.Compress
-	}
-	return "none"
-}
-
-const (
-	LZ4     = "lz4"
-	lengthBytes = 8 // of an entry of the stored lengths
-
-	leastSaving  = 0.1 // auto: what is saved less often costs more time than it gives
-	trialSamples = 1000
-	trialBytes   = 64 << 20
-)
-
-func checkCompress(c string) error {
-	switch c {
-	case "", "auto", LZ4, "none":
-		return nil
-	}
-	return usage.Errorf("compression %q is not known: auto, lz4 or none", c)
-}
-
 // keepsPacking reports whether a cache is as this ingest wants it. What auto has found once stays.
-func (in *ingest) keepsPacking(p Packing) bool {
+func (in *ingest) keepsPacking(p cache.Packing) bool {
 	return in.o.Compress == "" || in.o.Compress == "auto" || in.o.Compress == p.CompressName()
 }
 
 // choosePacking tries how much lz4 saves on a part of the data, if it may be used at all, and decides.
 func (in *ingest) choosePacking(ctx context.Context) error {
 	c := in.cache
-	c.Record.Packing = Packing{}
+	c.Record.Packing = cache.Packing{}
 	want := in.o.Compress
 	if want == "" && in.old != nil { // made anew for another reason
 		want = in.old.CompressName()
@@ -77,9 +40,24 @@ func (in *ingest) choosePacking(ctx context.Context) error {
 		return nil
 	}
 	c.Record.Stored = t.Stored(c.Facts().Kept, c.Manifest.Len())
-	c.Record.Compress = LZ4
+	c.Record.Compress = cache.LZ4
 	return nil
 }
+
+// checkCompress refuses what is no compression; "" is what the cache has.
+func checkCompress(c string) error {
+	switch c {
+	case "", "auto", cache.LZ4, "none":
+		return nil
+	}
+	return usage.Errorf("compression %q is not known: auto, lz4 or none", c)
+}
+
+const (
+	leastSaving  = 0.1 // auto: a smaller saving costs more time than it gives
+	trialSamples = 1000
+	trialBytes   = 64 << 20
+)
 
 // drawn are the samples that are tried: one at random out of each of as many runs of equal length, so that neither a dataset that is sorted
 // nor one with a period deceives.
@@ -143,75 +121,9 @@ func (in *ingest) try(ctx context.Context) (*stored.Trial, error) {
 	for buf := range buffers {
 		t.Add(buf)
 		done++
-		in.o.Progress(Progress{Stage: "trying lz4", Done: done, Total: int64(len(list)), Unit: "samples"})
+		in.o.Progress(cache.Progress{Stage: "trying lz4", Done: done, Total: int64(len(list)), Unit: "samples"})
 	}
 	return t, context.Cause(ctx)
-}
-
-// openLengths opens the stored lengths of a cache that compresses, and gives what every sample takes in the log. Without the
-// file the log can't be read: it was removed, or the cache's making did not come that far.
-func (c *Cache) openLengths() ([]uint32, error) {
-	if !c.Record.IsPacked() {
-		return c.Manifest.Sizes(), nil
-	}
-	if c.Record.Compress != LZ4 {
-		return nil, fmt.Errorf("%s is compressed with %q, this lcache knows lz4: use the lcache that made the cache, or ingest again", c.Dirs[0], c.Record.Compress)
-	}
-	path := filepath.Join(c.Dirs[0], LengthsName)
-	if c.readOnly {
-		return c.readLengths(path)
-	}
-	var err error
-	c.Lengths, err = sample.OpenLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
-	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) {
-		c.Logger.Warn("the stored lengths are damaged; what the log holds is read from the source again", "error", err)
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		c.Lengths, err = sample.OpenLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return c.Lengths.All(), nil
-}
-
-func (c *Cache) CloseLengths() error {
-	l := c.Lengths
-	if c.Lengths = nil; l == nil {
-		return nil
-	}
-	return l.Close()
-}
-
-func (c *Cache) syncLengths() error {
-	if c.Lengths == nil {
-		return nil
-	}
-	return c.Lengths.Sync()
-}
-
-// StoredSize is how many bytes a sample that is in the log takes there.
-func (c *Cache) StoredSize(index sample.Index) int {
-	if c.Form != nil {
-		return c.Form.Length(index)
-	}
-	return int(c.Manifest.Size(index))
-}
-
-// Refuses reports whether the log has no room for a sample, because the data compresses less than the part that was tried.
-func (c *Cache) Refuses(index sample.Index) bool { return c.Form != nil && c.Form.Refuses(index) }
-
-// AppendTo stores a sample's plain bytes in a Logfile, packed if the cache compresses.
-func (c *Cache) AppendTo(ctx context.Context, l *logfile.Logfile, seg int, index sample.Index, plain []byte) (off uint64, err error) {
-	if c.Form == nil {
-		return l.Append(ctx, seg, index, plain)
-	}
-	err = c.Form.Pack(ctx, index, plain, func(data []byte) (err error) {
-		off, err = l.Append(ctx, seg, index, data)
-		return err
-	})
-	return off, err
 }
 
 // append stores a sample's bytes in the Logfile that is being filled.

@@ -11,18 +11,21 @@ import (
 	"path/filepath"
 	"slices"
 
+	"lcache/cache"
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/source"
+
+	"github.com/dustin/go-humanize"
 )
 
 // prepare lists the source, decides the geometry and opens or makes the cache.
 func (in *ingest) prepare(ctx context.Context) (err error) {
 	c := in.cache
-	if c.Dirs, err = CleanDirs(in.o.Dirs); err != nil {
+	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
 	}
 	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs}); err != nil {
@@ -42,8 +45,8 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if err := c.Lock(false); err != nil {
 		return err
 	}
-	old, oldErr := ReadRecord(c.Dirs[0])
-	if errors.Is(oldErr, ErrDamaged) {
+	old, oldErr := cache.ReadRecord(c.Dirs[0])
+	if errors.Is(oldErr, cache.ErrDamaged) {
 		in.logger().Warn("the cache is made anew", "error", oldErr)
 	} else if oldErr != nil && !errors.Is(oldErr, fs.ErrNotExist) {
 		return oldErr
@@ -61,10 +64,10 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if err := in.list(ctx); err != nil {
 		return err
 	}
-	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), MachineMemory()); err != nil {
+	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
 		return err
 	}
-	c.Record = Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
+	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
 		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts()}
 	if c.Record.Counted, err = in.count(); err != nil {
 		return err
@@ -82,7 +85,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if err := in.openLog(ctx); err != nil {
 		return err
 	}
-	if err := WriteRecord(c.Dirs[0], c.Record); err != nil {
+	if err := cache.WriteRecord(c.Dirs[0], c.Record); err != nil {
 		return err
 	}
 	return in.record()
@@ -160,10 +163,10 @@ func (in *ingest) anew(listed string) error {
 }
 
 func (in *ingest) replaceManifest(listed string) error {
-	if err := os.Rename(listed, filepath.Join(in.cache.Dirs[0], ManifestName)); err != nil {
+	if err := os.Rename(listed, filepath.Join(in.cache.Dirs[0], cache.ManifestName)); err != nil {
 		return err
 	}
-	return SyncDir(in.cache.Dirs[0])
+	return cache.SyncDir(in.cache.Dirs[0])
 }
 
 // space fits the cache that is there to what is asked for now, or makes one.
@@ -200,7 +203,7 @@ func (in *ingest) clear() error {
 	}
 	paths := in.cache.MadeFirst()
 	for _, d := range slices.Backward(in.cache.Dirs) {
-		paths = append(paths, MadeIn(d)...)
+		paths = append(paths, cache.MadeIn(d)...)
 	}
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -215,34 +218,10 @@ func (in *ingest) clear() error {
 	return nil
 }
 
-// MadeIn are the files that every directory of a cache has.
-func MadeIn(dir string) (paths []string) {
-	for _, name := range []string{"FORMAT", "journal-0", "journal-1", "arena"} {
-		paths = append(paths, filepath.Join(dir, name))
-	}
-	return paths
-}
-
-// MadeFirst are those that only the first has, but for manifests.
-func (c *Cache) MadeFirst() (paths []string) {
-	for _, name := range []string{RecordName, SumsName, LengthsName, ListingName} {
-		paths = append(paths, filepath.Join(c.Dirs[0], name))
-	}
-	return paths
-}
-
-// Made are the files in a directory that clear removes, but for manifests.
-func (c *Cache) Made(dir string) []string {
-	if dir == c.Dirs[0] {
-		return append(c.MadeFirst(), MadeIn(dir)...)
-	}
-	return MadeIn(dir)
-}
-
 // create fixes block, budget and admission, and reserves the arena. What is there stays until it is known that the new one can be had.
 func (in *ingest) create(ctx context.Context) error {
 	c := in.cache
-	c.Format = logfile.Format{Align: AlignFor(c.Manifest)}
+	c.Format = logfile.Format{Align: cache.AlignFor(c.Manifest)}
 	if err := in.choosePacking(ctx); err != nil {
 		return err
 	}
@@ -266,7 +245,7 @@ func (in *ingest) create(ctx context.Context) error {
 		c.Record.Room, room = z.Room, f.Plain(z.Room)
 	}
 	if bytes := in.admit(room); bytes == 0 && f.Kept > 0 {
-		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", bytesText(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
+		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", humanize.Bytes(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
 	}
 	if err := in.clear(); err != nil {
 		return err
@@ -290,5 +269,5 @@ func (in *ingest) admit(room uint64) (bytes uint64) {
 }
 
 func (in *ingest) defaulted(name string, n uint64, from string) {
-	in.report.Defaults = append(in.report.Defaults, Default{Name: name, Value: bytesText(n), From: from})
+	in.report.Defaults = append(in.report.Defaults, cache.Default{Name: name, Value: humanize.Bytes(n), From: from})
 }

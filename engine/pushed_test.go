@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
 	"lcache/schedule"
@@ -35,7 +36,7 @@ func refused(t *testing.T, err error, why string) {
 
 // Orders of as many epochs as a client likes are kept up to a limit; what does not fit is refused, and what is kept stays as it was pushed.
 func TestPushedOrdersHaveALimit(t *testing.T) {
-	d, e := unprefilled(t, LayoutLog, 1)
+	d, e := unprefilled(t, cache.LayoutLog, 1)
 	const limit = 4 << 20
 	e.cache.Schedule.SetPushLimit(limit)
 	attach(t, e)
@@ -61,7 +62,7 @@ func TestPushedOrdersHaveALimit(t *testing.T) {
 
 // Orders of no length take their place, too, and so do ranks that nobody has heard of.
 func TestTinyOrdersHaveALimit(t *testing.T) {
-	_, e := unprefilled(t, LayoutLog, 1)
+	_, e := unprefilled(t, cache.LayoutLog, 1)
 	e.cache.Schedule.SetPushLimit(1 << 20)
 	attach(t, e)
 	tiny := [][]sample.Index{{1}}
@@ -88,7 +89,7 @@ func TestTinyOrdersHaveALimit(t *testing.T) {
 
 // A client that pushes a few epochs ahead goes on for as long as it likes: what is behind it makes room.
 func TestOrdersThatAreReadMakeRoom(t *testing.T) {
-	d, e := unprefilled(t, LayoutLog, 1)
+	d, e := unprefilled(t, cache.LayoutLog, 1)
 	e.cache.Schedule.SetPushLimit(6 * schedule.PushBytes(d.drawn(0, 1)[0]))
 	attach(t, e)
 	const epochs = 12
@@ -115,7 +116,7 @@ func TestOrdersThatAreReadMakeRoom(t *testing.T) {
 
 // What a process has pushed that is gone makes room for another job, which may begin where it likes.
 func TestOrdersOfAProcessThatIsGone(t *testing.T) {
-	d, e := unprefilled(t, LayoutLog, 1)
+	d, e := unprefilled(t, cache.LayoutLog, 1)
 	order := d.drawn(0, 1)[0]
 	e.cache.Schedule.SetPushLimit(6 * schedule.PushBytes(order))
 	other := exec.Command("sleep", "60")

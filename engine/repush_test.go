@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
 )
@@ -91,7 +92,7 @@ func TestPushedAgain(t *testing.T) {
 		name, layout string
 		epochs, part int // that are read in the first orders: whole ones, and batches of the next
 	}{
-		{"log", LayoutLog, 1, 0}, {"log, broken off", LayoutLog, 1, 20}, {"log, later", LayoutLog, 3, 0}, {"static", LayoutStatic, 1, 20},
+		{"log", cache.LayoutLog, 1, 0}, {"log, broken off", cache.LayoutLog, 1, 20}, {"log, later", cache.LayoutLog, 3, 0}, {"static", cache.LayoutStatic, 1, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, o := unordered(t, c.layout, 900)
@@ -135,7 +136,7 @@ func TestPushedAgain(t *testing.T) {
 
 // TestRankPushesLater: what is laid out for the ranks that have spoken is laid out anew with one more, as long as it is not begun.
 func TestRankPushesLater(t *testing.T) {
-	d, o := unordered(t, LayoutLog, 4000) // half of it is more than the window: epoch 2 is not begun while epoch 0 is read
+	d, o := unordered(t, cache.LayoutLog, 4000) // half of it is more than the window: epoch 2 is not begun while epoch 0 is read
 	e := open(t, o)
 	defer closeEngine(t, e)
 	laidOut := func(ranks ...int) {

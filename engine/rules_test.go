@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
 	"lcache/schedule"
@@ -58,7 +59,7 @@ func small(t *testing.T, j schedule.Job) (*dataset, Options) {
 
 // inLayouts runs a test in each layout: what is promised is the same.
 func inLayouts(t *testing.T, test func(t *testing.T, layout string)) {
-	for _, layout := range []string{LayoutLog, LayoutStatic} {
+	for _, layout := range []string{cache.LayoutLog, cache.LayoutStatic} {
 		t.Run(layout, func(t *testing.T) { test(t, layout) })
 	}
 }
@@ -337,7 +338,7 @@ func TestBackAndOn(t *testing.T) {
 // Without prefill the first epoch fills the log where nothing was read before.
 func TestNoPrefillReadsSourceOnce(t *testing.T) {
 	d := makeDatasetOf(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, mostlyWords)
-	for _, compress := range []string{"none", LZ4} {
+	for _, compress := range []string{"none", cache.LZ4} {
 		t.Run(compress, func(t *testing.T) {
 			inLayouts(t, func(t *testing.T, layout string) { d.noPrefillReadsSourceOnce(t, layout, compress) })
 		})
@@ -347,13 +348,13 @@ func TestNoPrefillReadsSourceOnce(t *testing.T) {
 func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string) {
 	j := samplerJob(3, 16, 2, true)
 	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Compress: compress}
-	if compress == LZ4 {
+	if compress == cache.LZ4 {
 		in.Memory = 60 << 20
 	}
 	o, rep := ingested(t, d, in)
 	o.Layout = layout
 	o.Patience, o.LogTimeout = 20*time.Second, 20*time.Second // a slow machine is no reason to ask the source again
-	if rep.ReadBytes != 0 || rep.StoredBytes != 0 || (rep.Saves != nil) != (compress == LZ4) {
+	if rep.ReadBytes != 0 || rep.StoredBytes != 0 || (rep.Saves != nil) != (compress == cache.LZ4) {
 		t.Errorf("ingest read %d bytes and stored %d, saves %v; want none", rep.ReadBytes, rep.StoredBytes, rep.Saves)
 	}
 	e := open(t, o)
@@ -366,7 +367,7 @@ func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string
 	if got := s.EpochsDone[2].Misses; got != 0 || s.ReorderDropped != 0 || s.CorruptSamples != 0 {
 		t.Errorf("%d misses in the last epoch, %d dropped, %d corrupt: want none", got, s.ReorderDropped, s.CorruptSamples)
 	}
-	if compress == LZ4 && s.LogReadBytes > 2*d.total*3/4 {
+	if compress == cache.LZ4 && s.LogReadBytes > 2*d.total*3/4 {
 		t.Errorf("%d bytes read from the log in 2 epochs of %d that lz4 halves", s.LogReadBytes, d.total)
 	}
 }

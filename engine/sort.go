@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"lcache/cache"
 	"lcache/logfile"
 	"lcache/schedule"
 )
@@ -61,7 +62,7 @@ func (in *ingest) finishOld(ctx context.Context) error {
 	if logs[1].Generation() > newer.Generation() {
 		newer = logs[1]
 	}
-	s, err := schedule.New(in.old.Job, c.Manifest.Len(), MachineMemory())
+	s, err := schedule.New(in.old.Job, c.Manifest.Len(), cache.MachineMemory())
 	if err != nil || !s.Replays() || newer.IsOlder() || !s.Exists(int(newer.Header().Epoch)) {
 		return nil
 	}

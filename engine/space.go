@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"lcache/caches"
@@ -108,15 +109,15 @@ func (in *ingest) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	least := *f
 	least.Budget = most
 	fits, tooSmall := chunker.Size(least)
-	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, bytesText(tightest.free+tightest.reserved), bytesText(caches.Floor(tightest.size)))
+	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(caches.Floor(tightest.size)))
 	switch {
 	case most == 0 || tooSmall != nil:
 		return z, fmt.Errorf("%s: too little is left for a cache; make room, or give another --cache", space)
 	case f.Budget > 0:
-		return z, fmt.Errorf("with a budget of %s the cache takes %s, and %s: give --budget %dMiB or less, or make room", bytesText(f.Budget), bytesText(takes), space, most>>20)
+		return z, fmt.Errorf("with a budget of %s the cache takes %s, and %s: give --budget %dMiB or less, or make room", humanize.Bytes(f.Budget), humanize.Bytes(takes), space, most>>20)
 	}
 	f.Budget, in.cache.Record.Budget = most, int64(most)
-	in.defaulted("budget", most, "free space less a reserve: the dataset needs "+bytesText(takes))
+	in.defaulted("budget", most, "free space less a reserve: the dataset needs "+humanize.Bytes(takes))
 	return fits, nil
 }
 

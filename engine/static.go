@@ -10,9 +10,6 @@ import (
 // chunks by place into the ring, which has the memory that slots take otherwise. Only what the log should keep and lacks (the first
 // epoch without prefill, a sample that was damaged) is written, once, when the source has been asked for it.
 
-// StaticDepth is how many transfers are in flight: an NVMe disk wants more reads at once when they are as small as a sample.
-const StaticDepth = 64
-
 // restoreStatic takes the Logfiles as they are.
 func (e *Engine) restoreStatic() error {
 	e.newState()

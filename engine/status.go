@@ -161,7 +161,7 @@ func (e *Engine) Status() Status {
 		j.Batches = max(j.Batches, e.cache.Schedule.Batches(j.Epoch, r.Rank))
 	}
 	j.MetaIndexBytesEach = e.bytesEach()
-	devices := e.cache.devices()
+	devices := e.devices()
 	e.mu.Lock()
 	trouble := e.cache.Sums.Broken()
 	if trouble == nil && e.cache.Lengths != nil {

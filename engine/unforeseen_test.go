@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
 	"lcache/schedule"
@@ -86,7 +87,7 @@ func testFirstPushedEpoch(t *testing.T, layout string) {
 	for epoch := range 3 {
 		d.readAsked(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
 	}
-	if s := d.readOnce(t, e); layout == LayoutLog && s.RandomReads > 0 {
+	if s := d.readOnce(t, e); layout == cache.LayoutLog && s.RandomReads > 0 {
 		t.Errorf("%d samples read by index, want all from the window", s.RandomReads)
 	}
 }
@@ -162,7 +163,7 @@ func testPushedAnew(t *testing.T, layout string) {
 			t.Errorf("broken off after %d batches: %d divergences", broken, s.Divergences)
 		}
 		last := s.EpochsDone[len(s.EpochsDone)-1]
-		if last.Epoch != epochs-1 || last.Misses > 0 || layout == LayoutLog && last.LogReadOps > 400 {
+		if last.Epoch != epochs-1 || last.Misses > 0 || layout == cache.LayoutLog && last.LogReadOps > 400 {
 			t.Errorf("broken off after %d batches: the last epoch had %d misses and took %d reads of the log", broken, last.Misses, last.LogReadOps)
 		}
 	}
@@ -171,7 +172,7 @@ func testPushedAnew(t *testing.T, layout string) {
 // Ranks that say their orders one after the other are laid out together: nobody begins with those of the first alone.
 func TestRanksPushOneAfterTheOther(t *testing.T) {
 	const world = 3
-	d, e := unprefilled(t, LayoutLog, world)
+	d, e := unprefilled(t, cache.LayoutLog, world)
 	for rank := range world {
 		for epoch := range 3 {
 			push(t, e, epoch, rank, d.drawn(uint64(epoch), world)[rank])
@@ -223,7 +224,7 @@ func TestPushedAsTheRecipeSays(t *testing.T) {
 
 // While one process reads a rank in its order another one's is refused, until the first has been silent for as long as a late rank.
 func TestFirstJobOwnsTheOrder(t *testing.T) {
-	d, e := unprefilled(t, LayoutLog, 1)
+	d, e := unprefilled(t, cache.LayoutLog, 1)
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)

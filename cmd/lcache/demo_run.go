@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/schedule"
 )
@@ -104,16 +105,16 @@ func (d *demo) print(f func(io.Writer)) {
 }
 
 // pass ingests, serves, and reads all epochs with a given budget; 0: what the dataset needs.
-func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*demoPass, error) {
+func (d *demo) pass(ctx context.Context, name, dir string, budget int64) (*demoPass, error) {
 	direct, err := directFromEnvironment(os.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
 	logger := slog.New(slog.NewTextHandler(d.bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	report, err := engine.Ingest(ctx, engine.IngestOptions{
-		Source: d.o.source, Dirs: []string{cache}, Budget: budget,
+		Source: d.o.source, Dirs: []string{dir}, Budget: budget,
 		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.epochs, BatchSize: d.o.batch, World: d.o.world},
-		IO:     engine.IO{Engine: "auto", Direct: direct},
+		IO:     cache.IO{Engine: "auto", Direct: direct},
 		Logger: logger, Progress: d.bar.update,
 	})
 	if err != nil {
@@ -123,7 +124,7 @@ func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*dem
 	if budget == 0 {
 		d.print(func(w io.Writer) { writeDemoHead(w, d.o, report) })
 	}
-	socket, stop, err := d.serve(ctx, cache)
+	socket, stop, err := d.serve(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +232,7 @@ func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
 		}
 		p.add(epoch, seconds, answers, before, after)
 		before = after
-		d.bar.update(engine.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.epochs), Unit: "epochs"})
+		d.bar.update(cache.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.epochs), Unit: "epochs"})
 	}
 	return nil
 }

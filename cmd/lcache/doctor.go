@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/cache"
 	"lcache/doctor"
-	"lcache/engine"
 )
 
 type doctorOptions struct {
@@ -22,7 +22,7 @@ type doctorOptions struct {
 
 func newDoctorCommand(g *globals) *cobra.Command {
 	o := doctorOptions{time: 30 * time.Second}
-	var io engine.IO
+	var io cache.IO
 	cmd := &cobra.Command{
 		Use:   "doctor [--cache DIR[,DIR…]] [--source SRC]",
 		Short: "Say what this machine gives to a cache, and whether one is worth it",
@@ -89,7 +89,7 @@ func stages(bar *progress) func(string) {
 	n := int64(0)
 	return func(stage string) {
 		n++
-		bar.update(engine.Progress{Stage: stage, Done: n, Unit: "steps"})
+		bar.update(cache.Progress{Stage: stage, Done: n, Unit: "steps"})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/schedule"
 	"lcache/source"
@@ -265,7 +266,7 @@ func needCache(cache []string) error {
 func socketOf(cache []string) string { return filepath.Join(cache[0], "lcache.sock") }
 
 // finishIO completes what the flags said about I/O.
-func finishIO(io *engine.IO) (err error) {
+func finishIO(io *cache.IO) (err error) {
 	io.Direct, err = directFromEnvironment(os.LookupEnv)
 	return err
 }

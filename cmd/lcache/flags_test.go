@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"lcache/engine"
+	"lcache/cache"
 	"lcache/schedule"
 )
 
@@ -97,7 +97,7 @@ func TestEnvironment(t *testing.T) {
 	type set struct {
 		job    schedule.Job
 		memory int64
-		io     engine.IO
+		io     cache.IO
 	}
 	parse := func(args []string, env map[string]string) (*set, error) {
 		var s set
@@ -118,7 +118,7 @@ func TestEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := set{memory: 1e9, io: engine.IO{Engine: "pread"}, job: schedule.Job{Seed: "3", BatchSize: 32, DropLast: true, Ranks: []int{1, 2}, Params: map[string]string{"shuffle": "false"}}}
+	want := set{memory: 1e9, io: cache.IO{Engine: "pread"}, job: schedule.Job{Seed: "3", BatchSize: 32, DropLast: true, Ranks: []int{1, 2}, Params: map[string]string{"shuffle": "false"}}}
 	if !reflect.DeepEqual(*s, want) {
 		t.Errorf("got %+v, want %+v", *s, want)
 	}

@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"lcache/cache"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
-
-	"lcache/engine"
 )
 
 // progress shows how far a long command is: a bar on a terminal, else a line now and then. The engine calls update from any
@@ -70,7 +69,7 @@ func columns(out io.Writer) int {
 	return 80
 }
 
-func (p *progress) update(u engine.Progress) {
+func (p *progress) update(u cache.Progress) {
 	if p.mode == "none" {
 		return
 	}
@@ -99,7 +98,7 @@ func (p *progress) update(u engine.Progress) {
 }
 
 // progressText is a plain line: "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left".
-func progressText(u engine.Progress, seconds float64) string {
+func progressText(u cache.Progress, seconds float64) string {
 	amount, pace := count(u.Done)+" "+u.Unit, ""
 	if u.Unit == "bytes" {
 		amount = bytesText(u.Done)
@@ -121,7 +120,7 @@ func progressText(u engine.Progress, seconds float64) string {
 	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), percent(float64(u.Done), float64(u.Total)), pace, left)
 }
 
-func (p *progress) draw(u engine.Progress) {
+func (p *progress) draw(u cache.Progress) {
 	if p.bar == nil {
 		total := u.Total
 		if total <= 0 {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"lcache/cache"
 	"lcache/caches"
 	"lcache/engine"
 	"lcache/metrics"
@@ -61,7 +62,7 @@ func (r *runner) prepare(ctx context.Context) error {
 	}
 	r.remark(bar, func(w io.Writer) {
 		if len(r.roots) == 0 {
-			writeDefaults(w, []engine.Default{rootDefault(roots, from)})
+			writeDefaults(w, []cache.Default{rootDefault(roots, from)})
 		}
 		if url := r.metrics.URL(); url != "" {
 			fmt.Fprintf(w, "%-9s %s\n", "metrics", url)
@@ -182,12 +183,12 @@ func (r *runner) serveSource(ctx context.Context, n int, s namedSource, dirs []s
 		}
 		defaults := report.Defaults
 		for _, d := range sv.engine.Defaults() {
-			if !slices.ContainsFunc(defaults, func(other engine.Default) bool { return other.Name == d.Name }) && !(d.Name == "budget" && o.Budget > 0) {
+			if !slices.ContainsFunc(defaults, func(other cache.Default) bool { return other.Name == d.Name }) && !(d.Name == "budget" && o.Budget > 0) {
 				defaults = append(defaults, d)
 			}
 		}
 		if r.serve.server.Path == "" {
-			defaults = append(defaults, engine.Default{Name: "socket", Value: sv.server.Path(), From: "in the cache"})
+			defaults = append(defaults, cache.Default{Name: "socket", Value: sv.server.Path(), From: "in the cache"})
 		}
 		writeDefaults(w, defaults)
 	})

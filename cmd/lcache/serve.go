@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/metrics"
 	"lcache/server"
@@ -75,10 +76,10 @@ func newServeCommand(g *globals) *cobra.Command {
 		if err := o.finishSocket(cmd.Flags().Changed("socket-mode")); err != nil {
 			return err
 		}
-		var defaults []engine.Default
+		var defaults []cache.Default
 		if o.server.Path == "" {
 			o.server.Path = socketOf(o.engine.Dirs)
-			defaults = append(defaults, engine.Default{Name: "socket", Value: o.server.Path, From: "in the cache"})
+			defaults = append(defaults, cache.Default{Name: "socket", Value: o.server.Path, From: "in the cache"})
 		}
 		logger := newLogger(g, cmd.ErrOrStderr(), slog.LevelInfo)
 		o.engine.Logger, o.server.Logger = logger, logger

@@ -3,16 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"lcache/cache"
 	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"lcache/engine"
 )
 
 func newVerifyCommand(g *globals) *cobra.Command {
-	var o engine.VerifyOptions
+	var o cache.VerifyOptions
 	cmd := &cobra.Command{
 		Use:        "verify --cache DIR[,DIR…]",
 		Short:      "Check every stored sample's sum; with --against, every byte",
@@ -51,7 +50,7 @@ func newVerifyCommand(g *globals) *cobra.Command {
 		defer bar.done()
 		o.Progress = bar.update
 		o.Logger = newLogger(g, bar, slog.LevelWarn)
-		report, err := engine.Verify(cmd.Context(), o)
+		report, err := cache.Verify(cmd.Context(), o)
 		bar.done()
 		if report == nil {
 			return err
@@ -70,7 +69,7 @@ func newVerifyCommand(g *globals) *cobra.Command {
 }
 
 // verdict turns a report into what the process ends with. Wrong bytes come first: of what could not be read nothing is known.
-func verdict(cache []string, against string, r *engine.VerifyReport) error {
+func verdict(cache []string, against string, r *cache.VerifyReport) error {
 	where := strings.Join(cache, ",")
 	unread := couldNotRead(where, against, r)
 	var wrong error
@@ -91,7 +90,7 @@ func verdict(cache []string, against string, r *engine.VerifyReport) error {
 }
 
 // couldNotRead is nil if everything was read.
-func couldNotRead(where, against string, r *engine.VerifyReport) error {
+func couldNotRead(where, against string, r *cache.VerifyReport) error {
 	var log, src error
 	if r.Unreadable > 0 {
 		log = fmt.Errorf("%s could not be read from %s: nothing is known of their bytes; look at the disk, then verify again",

@@ -1,11 +1,10 @@
-package engine
+package cache
 
 import (
 	"io/fs"
 	"os"
 	"path/filepath"
 
-	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"lcache/cgroup"
@@ -98,5 +97,3 @@ func memoryWithin(root fs.FS, total uint64) uint64 {
 	}
 	return total
 }
-
-func bytesText(n uint64) string { return humanize.Bytes(n) }

@@ -1,4 +1,4 @@
-package engine
+package cache
 
 import (
 	"bytes"
@@ -65,7 +65,7 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 		o.Jobs = 4 * cores.N
 	}
 	c := &Cache{Logger: o.Logger, readOnly: !o.Repair, asideErrors: verifyErrors}
-	if err := c.open(o.Dirs, o.IO, 0, LayoutLog); err != nil {
+	if err := c.open(Options{Dirs: o.Dirs, IO: o.IO, Layout: LayoutLog}); err != nil {
 		return nil, err
 	}
 	v := &verify{o: o, cache: c, report: &VerifyReport{Samples: c.Manifest.Len()}}
@@ -243,7 +243,7 @@ func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off ui
 	}
 	stored, err := l.Read(ctx, seg, off, n, v.mem)
 	if pending := new(logfile.PendingError); errors.As(err, &pending) {
-		freeAfter(pending, v.mem)
+		FreeAfter(pending, v.mem)
 		v.mem = nil
 	}
 	if err != nil || c.Form == nil {
@@ -256,9 +256,9 @@ func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off ui
 	return v.unpacked, nil
 }
 
-// freeAfter unmaps the buffer of a read that nobody waits for, once the device is done with it. One that never answers keeps it until the
+// FreeAfter unmaps the buffer of a read that nobody waits for, once the device is done with it. One that never answers keeps it until the
 // process ends.
-func freeAfter(pending *logfile.PendingError, mem []byte) {
+func FreeAfter(pending *logfile.PendingError, mem []byte) {
 	go func() {
 		<-pending.Done
 		blockio.Free(mem)

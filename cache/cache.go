@@ -1,4 +1,13 @@
-package engine
+// Package cache is one opened cache: what its directories hold, and how big each part of it is. Serving a cache, making one and checking one
+// start here.
+//
+// A [Cache] has the directories and their locks, the [Record] of what the cache was made for (job.json), the manifest, the checksums, the
+// stored lengths of a cache that compresses, the store of both Logfiles, the place of every sample, the schedule of the job, and the sizes
+// that follow from all these. [Open] opens them in order, and Close closes them in reverse order. [Verify] reads every sample and checks it.
+//
+// The package moves no sample from one Logfile to the other, and delivers none: see sorter and engine. A Cache's fields are set while it is opened
+// and not changed after that; its methods may then be called concurrently.
+package cache
 
 import (
 	"cmp"
@@ -25,33 +34,34 @@ import (
 	"lcache/usage"
 )
 
-// Cache is an open cache directory: what serving, ingesting and verifying have in common.
+// A Cache is an opened cache. Ingest opens one step by step, since it makes what it opens.
 type Cache struct {
-	Dirs      []string
-	locks     []*logfile.LockFile
-	Record       Record
+	Dirs      []string // absolute; the first holds all but arena and journals of the others
+	Record    Record
 	Format    logfile.Format
 	Manifest  *sample.Manifest
 	Sums      *sample.Sums
 	Lengths   *sample.Lengths // nil without compression
 	Form      *stored.Form    // nil without compression
 	Source    *source.Retrying
-	Lister    source.Source // the same, without trying again
+	Lister    source.Source // the same source, without retries
 	IO        *blockio.IO
 	Store     *logfile.Store
-	Locations       *metaindex.Locations
+	Locations *metaindex.Locations
 	Schedule  *schedule.Schedule
 	Sizing    chunker.Sizing
 	Logger    *slog.Logger
-	recovered [2]atomic.Bool // Logfiles that another process began
 
-	closeTimeout time.Duration // of a device that hangs; 0: the default
-	readOnly     bool          // no file is changed but the lock files
-	asideErrors  int           // within a minute put a device aside; 0: the default
+	Layout, LayoutReason string // how it is served: log or static, and why
 
-	Layout, LayoutReason string // how it is served
+	locks        []*logfile.LockFile
+	recovered    [2]atomic.Bool // by Logfile: another process has begun it
+	closeTimeout time.Duration  // of a device that hangs; 0: the default
+	readOnly     bool           // no file is changed but the lock files
+	asideErrors  int            // within a minute put a device aside; 0: the default
 }
 
+// The files of a cache that only its first directory has.
 const (
 	ManifestName = "manifest"
 	SumsName     = "sums"
@@ -59,22 +69,31 @@ const (
 	ListingName  = "listing"
 )
 
-// openCache opens what ingest made, to be served in a layout. On an error everything is closed again.
-func openCache(dirs []string, o IO, memory int64, layout string, logger *slog.Logger) (*Cache, error) {
-	c := &Cache{Logger: logger}
-	if err := c.open(dirs, o, memory, layout); err != nil {
+// Options of Open.
+type Options struct {
+	Dirs   []string
+	IO     IO
+	Memory int64  // bytes; 0: as ingest was told
+	Layout string // as asked for now; "" or "auto": as ingest was told, or by the job
+	Logger *slog.Logger
+}
+
+// Open opens what ingest made. On an error everything is closed again.
+func Open(o Options) (*Cache, error) {
+	c := &Cache{Logger: o.Logger}
+	if err := c.open(o); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *Cache) open(dirs []string, o IO, memory int64, layout string) (err error) {
+func (c *Cache) open(o Options) (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	if c.Dirs, err = CleanDirs(dirs); err != nil {
+	if c.Dirs, err = CleanDirs(o.Dirs); err != nil {
 		return err
 	}
 	if _, err = os.Stat(filepath.Join(c.Dirs[0], RecordName)); errors.Is(err, fs.ErrNotExist) {
@@ -99,13 +118,11 @@ func (c *Cache) open(dirs []string, o IO, memory int64, layout string) (err erro
 	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), MachineMemory()); err != nil {
 		return err
 	}
-	c.Layout, c.LayoutReason = c.ChooseLayout(layout)
-	if memory == 0 {
-		memory = c.Record.Memory
-	}
-	return c.OpenStore(o, memory)
+	c.Layout, c.LayoutReason = c.ChooseLayout(o.Layout)
+	return c.OpenStore(o.IO, cmp.Or(o.Memory, c.Record.Memory))
 }
 
+// CleanDirs gives the absolute paths of a cache's directories, and refuses none, doubles and symbolic links.
 func CleanDirs(dirs []string) ([]string, error) {
 	if len(dirs) == 0 || dirs[0] == "" {
 		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
@@ -334,3 +351,6 @@ func (c *Cache) closeSums() error {
 	}
 	return errors.Join(c.Sums.Sync(), c.Sums.Close())
 }
+
+// syncEvery is how often what was written is made durable.
+const syncEvery = 5 * time.Second

@@ -1,4 +1,4 @@
-package engine
+package cache
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 func FuzzJob(f *testing.F) {
 	dir := f.TempDir()
 	for _, j := range []Record{
-		{Schema: 1, Source: "/data", Job: samplerJob(3, 8, 2, true), Budget: 1 << 30, Threshold: 1 << 63, Kept: 10, KeptBytes: 1000, Chunk: 80},
+		{Schema: 1, Source: "/data", Job: schedule.Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: 3, BatchSize: 8, World: 2, DropLast: true}, Budget: 1 << 30, Threshold: 1 << 63, Kept: 10, KeptBytes: 1000, Chunk: 80},
 		{Schema: 1, Source: "/data", Exts: []string{".jpg"}, Flat: true, Job: schedule.Job{Recipe: "torch.dataloader", Seed: "18446744073709551615", Params: map[string]string{"num_workers": "2"}}},
 		{Schema: 1},
 	} {

@@ -1,4 +1,4 @@
-package engine
+package cache
 
 import (
 	"errors"
@@ -32,6 +32,20 @@ func isUseless(err error) bool {
 	return errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) || errors.Is(err, fs.ErrNotExist)
 }
 
+// readLengths is openLengths without a change of any file.
+func (c *Cache) readLengths(path string) ([]uint32, error) {
+	var err error
+	c.Lengths, err = sample.ReadLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
+	if isUseless(err) {
+		c.Logger.Warn("the stored lengths are of no use: nothing that the log holds can be found", "error", err)
+		c.Lengths, err = sample.BlankLengths(c.Manifest.Sizes())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Lengths.All(), nil
+}
+
 // readFrom is carryFrom without a change of any file.
 func (c *Cache) readFrom(path string, from *sample.Manifest) error {
 	old, err := sample.ReadSums(path, from.Fingerprint(), from.Len())
@@ -48,18 +62,4 @@ func (c *Cache) readFrom(path string, from *sample.Manifest) error {
 	}
 	old.CopyTo(c.Sums, to)
 	return nil
-}
-
-// readLengths is openLengths without a change of any file.
-func (c *Cache) readLengths(path string) ([]uint32, error) {
-	var err error
-	c.Lengths, err = sample.ReadLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
-	if isUseless(err) {
-		c.Logger.Warn("the stored lengths are of no use: nothing that the log holds can be found", "error", err)
-		c.Lengths, err = sample.BlankLengths(c.Manifest.Sizes())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return c.Lengths.All(), nil
 }
