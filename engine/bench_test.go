@@ -2,13 +2,14 @@ package engine
 
 import (
 	"context"
-	"lcache/cache"
-	"lcache/schedule"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"lcache/cache"
+	"lcache/schedule"
 )
 
 func openTestBench(t *testing.T, o Options, reorder bool) *Bench {

@@ -15,6 +15,7 @@ import (
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/schedule"
+	"lcache/sorter"
 	"lcache/stored"
 )
 
@@ -41,7 +42,7 @@ func (in *ingest) fill(ctx context.Context) error {
 		}
 		// Every ingest that was killed has left gaps. In a Logfile of its own the segment has room again.
 		in.full.Store(0)
-		if err := in.sort(ctx, order, in.target); err != nil {
+		if err := sorter.Sort(ctx, in.cache, order, in.target); err != nil {
 			return err
 		}
 		if _, err := in.resort(ctx, order); err != nil {
@@ -86,7 +87,7 @@ func (in *ingest) resort(ctx context.Context, order *schedule.Order) (done bool,
 		if err := in.finishOld(ctx); err != nil {
 			return false, err
 		}
-		if err := in.sort(ctx, order, nil); err != nil {
+		if err := sorter.Sort(ctx, in.cache, order, nil); err != nil {
 			return false, err
 		}
 		in.report.Resorted = true

@@ -11,7 +11,6 @@ import (
 	"lcache/cache"
 	"lcache/metaindex"
 	"lcache/offheap"
-	"lcache/schedule"
 )
 
 // A layout whose Logfile can't be begun is given back: it is made again later.
@@ -26,12 +25,15 @@ func TestLayoutThatFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		geo, err := e.cache.NewLine(order, nil)
+		line, err := e.cache.NewLine(order, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		geo.Starts = make([]uint64, metaindex.MaxSegments+2)
-		e.beginTarget(&epochLine{epoch: 2, order: order, geo: geo})
+		line.Starts = make([]uint64, metaindex.MaxSegments+2)
+		e.mu.Lock()
+		e.layouts[2] = &layout{epoch: 2, order: order, line: line}
+		e.mu.Unlock()
+		e.beginTarget(2)
 	}
 	if n := offheap.Mapped() - before; n != 0 {
 		t.Errorf("%d bytes of layouts are left", n)
@@ -71,7 +73,7 @@ func TestAssembleThatFails(t *testing.T) {
 		before, running := offheap.Mapped(), goleak.IgnoreCurrent()
 		block := c.Format.Block
 		c.Format.Block = 1 // so that no sample fits a segment of the Logfile that is found
-		if e, err := newEngine(c, o.withDefaults(), nil, nil); err == nil {
+		if e, err := newEngine(c, o.withDefaults()); err == nil {
 			t.Error("it was put together")
 			closeEngine(t, e)
 		}
@@ -89,23 +91,22 @@ func TestAssembleThatFails(t *testing.T) {
 	closeEngine(t, open(t, o))
 }
 
-// Whether a line may be laid out is a question: asking it changes nothing.
-func TestMayLayOutChangesNothing(t *testing.T) {
+// Whether laying out failed lately is a question: asking it changes nothing.
+func TestFailedLatelyChangesNothing(t *testing.T) {
 	e := &Engine{cache: &cache.Cache{}, opts: Options{LateEpoch: time.Second}}
-	e.forced = &schedule.Order{}
 	for _, since := range []time.Duration{0, layOutAgain / 2, 2 * layOutAgain} {
 		e.broken, e.brokenAt = errors.New("no space"), time.Now().Add(-since)
 		for range 2 {
-			if may := e.mayLayOut(); may != (since > layOutAgain) {
-				t.Errorf("%v after a failure: %v", since, may)
+			if failed := e.failedLately(); failed != (since <= layOutAgain) {
+				t.Errorf("%v after a failure: %v", since, failed)
 			}
 			if e.broken == nil {
 				t.Fatalf("%v after a failure it is forgotten", since)
 			}
 		}
 	}
-	e.tryAgain()
-	if e.broken != nil || !e.mayLayOut() {
+	e.retryLayout()
+	if e.broken != nil || e.failedLately() {
 		t.Error("a failure long ago is not forgotten by the next try")
 	}
 }

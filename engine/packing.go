@@ -3,11 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/sample"
 	"lcache/stored"
@@ -159,26 +157,4 @@ func (in *ingest) reportPacking() {
 	}
 	saves := 1 - float64(r.StoredBytes)/float64(plain)
 	r.Saves = &saves
-}
-
-// makeScratch takes the memory that the pass reads compressed blocks to.
-func (e *Engine) makeScratch() (err error) {
-	if e.cache.Form == nil {
-		return nil
-	}
-	if e.scratch, err = blockio.Alloc(int(e.cache.Sizing.Scratch)); err != nil {
-		return err
-	}
-	if err := e.cache.IO.Register(e.scratch); err != nil {
-		e.freeScratch()
-		return fmt.Errorf("register scratch memory: %w", err)
-	}
-	return nil
-}
-
-func (e *Engine) freeScratch() {
-	if e.scratch != nil {
-		blockio.Free(e.scratch)
-		e.scratch = nil
-	}
 }

@@ -312,7 +312,7 @@ func TestBackAndOn(t *testing.T) {
 	for epoch := range 2 {
 		d.readOne(t, e, c, j, epoch, 0, 0)
 	}
-	await("some of epoch 2 to be read ahead", func() bool { return e.cur.epoch == 2 && e.unloaded() > 0 })
+	await("some of epoch 2 to be read ahead", func() bool { return e.cur.Epoch == 2 && e.firstUnloaded(e.hindmost()) > 0 })
 	disk.mu.Lock()
 	disk.from, disk.to = 0, forever
 	disk.mu.Unlock()
@@ -321,7 +321,7 @@ func TestBackAndOn(t *testing.T) {
 	} else {
 		c.Release(b.Lease)
 	}
-	await("epoch 1 to be laid out anew", func() bool { return e.tgt != nil && e.tgt.epoch == 1 })
+	await("epoch 1 to be laid out anew", func() bool { return e.tgt != nil && e.tgt.Epoch == 1 })
 	before := e.Status().Jobs[0].RandomReads
 	go func() {
 		await("a request of epoch 1", func() bool { return e.ranks[0].epoch == 1 })

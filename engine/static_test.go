@@ -3,12 +3,13 @@ package engine
 import (
 	"context"
 	"errors"
-	"lcache/cache"
-	"lcache/schedule"
-	"lcache/usage"
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"lcache/cache"
+	"lcache/schedule"
+	"lcache/usage"
 )
 
 // still fails if the static layout was not used, or something was written.
