@@ -40,14 +40,15 @@ var mayImport = map[string][]string{
 	"reorder":    {"fetch", "logfile", "staging", "metaindex", "chunker", "stored", "sample"},
 	"sorter":     {"cache", "reorder", "fetch", "staging", "logfile", "chunker", "schedule", "blockio", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "schedule", "cache", "sorter", "plan", "caches"},
+	"ingest":     {"cache", "sorter", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "caches"},
+	"engine":     {"cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "sample"},
 	"server":     {"deliver", "engine", "schedule", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
 	"cores":      nil,
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "cache", "schedule", "plan", "shuffle", "source", "sample"},
+	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "ingest", "cache", "schedule", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

@@ -1,12 +1,16 @@
-// Package engine is the state machine of a dataset's job: which epoch's Logfile is being read, which one is being filled, which
-// segment comes next, and when the two change roles. It wires the other packages together and moves no bytes itself.
+// Package engine is the online machine of a dataset's job: which epoch's Logfile is being read, which one is being filled, which segment comes
+// next, and when the two change roles. It wires the other packages together and moves no bytes itself.
 //
-// In the log layout one mover takes the pass over segments and lets both Logfiles take turns; in the static layout, where samples stay where they
-// were packed, there is neither, and a reader ahead of each rank brings its coming chunks by place.
+// In the log layout one goroutine, the mover, takes the pass over segments and lets both Logfiles take turns. It looks at the state as a view,
+// decides by a pure function, and applies the action. In the static layout, where samples stay where they were packed, there is no pass: a
+// reader ahead of each rank brings its coming chunks by place. Ingest, which makes the cache that is opened here, is a program of its own.
 //
-// Ingest makes a cache: it lists the source, fixes the geometry, and fills the Logfile of the first epoch. Open serves one: an
-// Engine owns everything that belongs to it, its goroutines included, and Close ends them in order. Verify checks one. Core is
-// what all three have in common. An Engine's methods may be called concurrently.
+// [Open] serves a cache: an [Engine] owns everything that belongs to it, its goroutines included, and Close ends them in order. An Engine's methods
+// may be called concurrently.
+//
+// The locks, in the order in which they are taken: deliver's request and client locks; Engine.mu; then, under it, those of the Schedule and of
+// logfile's Store and Logfiles, which call nothing of the engine's. Staging's lock is never held while Engine.mu is taken, and the callbacks that
+// staging is given (evictable, members) are called without it.
 package engine
 
 import (

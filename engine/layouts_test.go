@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/metaindex"
 	"lcache/offheap"
 )
@@ -48,7 +49,7 @@ func TestLayoutThatFails(t *testing.T) {
 // Sorting offline, for another order and out of a full log, gives back all layouts; so does an ingest that changes nothing.
 func TestSortGivesBack(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return r.IntN(20_000) })
-	in := IngestOptions{Job: samplerJob(3, 8, 1, false), Block: 128 << 10, Memory: 24 << 20}
+	in := ingest.Options{Job: samplerJob(3, 8, 1, false), Block: 128 << 10, Memory: 24 << 20}
 	o, _ := ingested(t, d, in)
 	in.Dirs = o.Dirs
 	for i, seed := range []string{"8", "9", "9"} {

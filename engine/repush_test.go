@@ -9,6 +9,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
 )
 
@@ -32,7 +33,7 @@ func shuffled(seed uint64, samples, epochs, world, rank int) [][][]sample.Index 
 func unordered(t *testing.T, layout string, samples int) (*dataset, Options) {
 	t.Helper()
 	d := makeDataset(t, samples, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
 	o.Layout, o.Patience = layout, 20*time.Second // a slow machine is no reason to read by index here
 	return d, o
 }

@@ -17,6 +17,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -53,7 +54,7 @@ func small(t *testing.T, j schedule.Job) (*dataset, Options) {
 		shared.dataset = makeDatasetIn(t, shared.dir, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
 	})
 	d := shared.dataset
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
 	return d, o
 }
 
@@ -347,7 +348,7 @@ func TestNoPrefillReadsSourceOnce(t *testing.T) {
 
 func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string) {
 	j := samplerJob(3, 16, 2, true)
-	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Compress: compress}
+	in := ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Compress: compress}
 	if compress == cache.LZ4 {
 		in.Memory = 60 << 20
 	}
@@ -481,7 +482,7 @@ func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) {
 func (d *dataset) readerOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
 	for _, world := range []int{1, 4} {
 		j := samplerJob(6, 16, world, true)
-		o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: int64(d.total)/10 + 6<<20})
+		o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: int64(d.total)/10 + 6<<20})
 		o.Layout = layout
 		o.Patience = 5 * time.Second
 		e := open(t, o)

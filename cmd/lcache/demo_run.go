@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lcache/cache"
-	"lcache/engine"
+	"lcache/ingest"
 	"lcache/schedule"
 )
 
@@ -111,7 +111,7 @@ func (d *demo) pass(ctx context.Context, name, dir string, budget int64) (*demoP
 		return nil, err
 	}
 	logger := slog.New(slog.NewTextHandler(d.bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	report, err := engine.Ingest(ctx, engine.IngestOptions{
+	report, err := ingest.Run(ctx, ingest.Options{
 		Source: d.o.source, Dirs: []string{dir}, Budget: budget,
 		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.epochs, BatchSize: d.o.batch, World: d.o.world},
 		IO:     cache.IO{Engine: "auto", Direct: direct},

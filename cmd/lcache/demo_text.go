@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lcache/engine"
+	"lcache/ingest"
 )
 
 // demoResult is everything that a demo saw.
@@ -19,11 +20,11 @@ type demoResult struct {
 
 // demoPass is one run over all epochs with one budget.
 type demoPass struct {
-	Name   string               `json:"name"`
-	Ingest *engine.IngestReport `json:"ingest"`
-	Epochs []demoEpoch          `json:"epochs"`
-	Wrong  []string             `json:"wrong"` // the first differences that ranks saw, in words
-	Wrongs int                  `json:"wrongs"`
+	Name   string         `json:"name"`
+	Ingest *ingest.Report `json:"ingest"`
+	Epochs []demoEpoch    `json:"epochs"`
+	Wrong  []string       `json:"wrong"` // the first differences that ranks saw, in words
+	Wrongs int            `json:"wrongs"`
 }
 
 // demoEpoch is one epoch as ranks saw it, and what the server's counters did in it. Loading ahead crosses epochs by some
@@ -77,7 +78,7 @@ func (p *demoPass) sum() (s demoEpoch) {
 	return s
 }
 
-func writeDemoHead(w io.Writer, o demoOptions, r *engine.IngestReport) {
+func writeDemoHead(w io.Writer, o demoOptions, r *ingest.Report) {
 	fmt.Fprintf(w, "lcache demo · %s · %s in %s\n", o.source, bytesText(r.Bytes), plural(int64(r.Samples), "file", "files"))
 	fmt.Fprintf(w, "ingest      read %s in %s · %s · once, in the source's own order\n", bytesText(r.ReadBytes), duration(r.ReadSeconds), rate(r.ReadBytes, r.ReadSeconds))
 	fmt.Fprintf(w, "order       torch.distributed_sampler · seed 0 · %s · batches of %d\n", plural(int64(o.world), "rank", "ranks, a process each"), o.batch)
@@ -169,7 +170,7 @@ func meanText(e demoEpoch) string {
 	return binaryText(e.LogRead / e.LogReads)
 }
 
-func meanSample(r *engine.IngestReport) string {
+func meanSample(r *ingest.Report) string {
 	if r.Samples == 0 {
 		return "–"
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/cache"
-	"lcache/engine"
+	"lcache/ingest"
 	"lcache/schedule"
 	"lcache/source"
 )
@@ -236,7 +236,7 @@ func withoutRecipe(flags *pflag.FlagSet, job schedule.Job) string {
 }
 
 // addListingFlags gives a command the flags that say what of a source is a sample, and with which label.
-func addListingFlags(flags *pflag.FlagSet, o *engine.IngestOptions) {
+func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.Var(list{&o.Exts}, "ext", "only files that end so, like .jpg,.png")
 	flags.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")

@@ -2,15 +2,14 @@ package main
 
 import (
 	"fmt"
+	"lcache/ingest"
 	"log/slog"
 
 	"github.com/spf13/cobra"
-
-	"lcache/engine"
 )
 
 func newIngestCommand(g *globals) *cobra.Command {
-	var o engine.IngestOptions
+	var o ingest.Options
 	cmd := &cobra.Command{
 		Use:        "ingest --source SRC --cache DIR[,DIR…]",
 		Short:      "Make a cache and fill it before training",
@@ -59,7 +58,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 		defer bar.done()
 		o.Progress = bar.update
 		o.Logger = newLogger(g, bar, slog.LevelWarn)
-		report, err := engine.Ingest(cmd.Context(), o)
+		report, err := ingest.Run(cmd.Context(), o)
 		bar.done()
 		if err != nil {
 			return err

@@ -8,11 +8,11 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/cache"
-	"lcache/engine"
+	"lcache/ingest"
 )
 
 // writeIngest prints what an ingest did, in the form that the contract sketches.
-func writeIngest(w io.Writer, r *engine.IngestReport) {
+func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, headline(r.Source+" → "+strings.Join(r.Dirs, ","), "ready"))
 	fmt.Fprintln(w, "  "+joined(
 		plural(int64(r.Samples), "sample", "samples"), plural(int64(r.Classes), "class", "classes"),
@@ -25,7 +25,7 @@ func writeIngest(w io.Writer, r *engine.IngestReport) {
 	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", shellWord(strings.Join(r.Dirs, ",")))
 }
 
-func readText(r *engine.IngestReport) string {
+func readText(r *ingest.Report) string {
 	change := changeText(r)
 	switch {
 	case r.ReadBytes == 0 && change != "" && r.Resorted:
@@ -50,7 +50,7 @@ func readText(r *engine.IngestReport) string {
 }
 
 // changeText says how the source differs from what was ingested before.
-func changeText(r *engine.IngestReport) string {
+func changeText(r *ingest.Report) string {
 	switch {
 	case !r.Changed:
 		return ""
@@ -62,7 +62,7 @@ func changeText(r *engine.IngestReport) string {
 	return fmt.Sprintf("%s added, %s removed, %s changed", humanize.Comma(int64(r.AddedSamples)), humanize.Comma(int64(r.RemovedSamples)), humanize.Comma(int64(r.ChangedSamples)))
 }
 
-func storedText(r *engine.IngestReport) string {
+func storedText(r *ingest.Report) string {
 	stored := bytesText(r.StoredBytes)
 	if r.HitRatio < 1 {
 		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, bytesText(r.Bytes), percent(r.HitRatio, 1))
@@ -71,7 +71,7 @@ func storedText(r *engine.IngestReport) string {
 }
 
 // compressText says whether samples are compressed, and what that saves, or would.
-func compressText(r *engine.IngestReport) string {
+func compressText(r *ingest.Report) string {
 	text := "lz4 off"
 	if r.Compress == "lz4" {
 		text = "lz4 on"

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"lcache/ingest"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"lcache/engine"
 )
 
 // What lcache run ends with where COMMAND says nothing.
@@ -40,7 +39,7 @@ func (e *endedWith) Unwrap() error { return e.err }
 type runOptions struct {
 	sources []namedSource
 	roots   []string
-	ingest  engine.IngestOptions // of every source, but for what is its own
+	ingest  ingest.Options // of every source, but for what is its own
 	serve   serveOptions
 	facts   string  // a file
 	disk    float64 // bytes a second that the disk gives, read while it is written, by facts; 0: not known

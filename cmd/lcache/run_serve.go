@@ -16,6 +16,7 @@ import (
 	"lcache/cache"
 	"lcache/caches"
 	"lcache/engine"
+	"lcache/ingest"
 	"lcache/metrics"
 	"lcache/schedule"
 	"lcache/server"
@@ -150,7 +151,7 @@ func (r *runner) serveSource(ctx context.Context, n int, s namedSource, dirs []s
 	o.Source, o.Dirs = s.source, dirs
 	r.keep(n, &o)
 	o.Progress, o.Logger = bar.update, r.logger
-	report, err := engine.Ingest(ctx, o)
+	report, err := ingest.Run(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (r *runner) home(source string) []string {
 
 // keep lets a cache that is there be what it was made for, where nothing else was said, and gives sources after the first an order
 // of their own.
-func (r *runner) keep(n int, o *engine.IngestOptions) {
+func (r *runner) keep(n int, o *ingest.Options) {
 	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
 		o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
 		if o.FollowLinks == nil && c.FollowGiven == c.FollowLinks { // one of the two flags was given then

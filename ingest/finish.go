@@ -1,4 +1,4 @@
-package engine
+package ingest
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 // finishOld completes a Logfile that the job before this one was filling. Its order is known now, and not any more once the new job
 // is written down; without it what only that Logfile holds would have to be read from the source again.
-func (in *ingest) finishOld(ctx context.Context) error {
+func (in *run) finishOld(ctx context.Context) error {
 	c := in.cache
 	logs := c.Store.Logfiles()
 	if in.old == nil || logs[0] == nil || logs[1] == nil || logs[0].Empty() || logs[1].Empty() {
