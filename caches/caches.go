@@ -77,7 +77,7 @@ const (
 
 // files are all that lcache makes in a cache. Longer names are what a rename would have replaced.
 var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "listing", "listing.new", "sums", "sums.new", "sums.next", "sums.next.new", "sums.tmp", "stored", "stored.new",
-	formatName, formatName + ".tmp", "arena", "journal-0", "journal-0.tmp", "journal-1", "journal-1.tmp", "lcache.sock", "serve.log", openName, lockName}
+	formatName, formatName + ".new", formatName + ".tmp", "arena", "journal-0", "journal-0.new", "journal-0.tmp", "journal-1", "journal-1.new", "journal-1.tmp", "lcache.sock", "serve.log", openName, lockName}
 
 // older is the manifest of a source as it was before a change, by its fingerprint, until the cache is adapted to that.
 var older = regexp.MustCompile(`^manifest-[0-9a-f]{32}$`)

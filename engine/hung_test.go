@@ -43,7 +43,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 			o.IO.Inject = func(io *blockio.IO) {
 				blockio.InjectPlain(io, func(_ int64, path, step string) blockio.Fault {
 					name := filepath.Base(path)
-					if name == "journal-0.tmp" || name == "journal-1.tmp" {
+					if name == "journal-0.new" || name == "journal-1.new" {
 						name = "begins"
 					}
 					if step != c.step || !strings.Contains(name, c.file) {

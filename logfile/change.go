@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"lcache/durable"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"
@@ -52,7 +53,7 @@ func Grow(dirs []string, places int) error {
 		}
 	}
 	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := tracer(nil).replaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
+		if err := durable.ReplaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
 			return fmt.Errorf("grow cache: %w", err)
 		}
 	}
@@ -70,25 +71,13 @@ func extend(path string, size int64) (err error) {
 	if err != nil || st.Size() >= size {
 		return err
 	}
-	err = fallocate(f, 0, size)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
-		_, err = io.CopyN(io.NewOffsetWriter(f, st.Size()), zeros{}, size-st.Size())
-	}
-	if err != nil {
-		err = fmt.Errorf("reserve %d more bytes for %s: %w", size-st.Size(), path, err)
+	if err := durable.Reserve(f, st.Size(), size); err != nil {
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 			err = &NoSpaceError{Dir: filepath.Dir(path), Need: size}
 		}
 		return errors.Join(err, f.Truncate(st.Size()))
 	}
 	return f.Sync()
-}
-
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
 }
 
 // Reprint makes the Logfiles of one manifest Logfiles of another: that which has the same samples under the same indices, and differs in
@@ -119,22 +108,16 @@ func reprint(path string, seed uint64, from, to sample.Fingerprint) (err error) 
 	}
 	h.Fingerprint = to
 	head := encodeHeader(h, gen, seed)
-	f, err := tracer(nil).createBeside(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriterSize(f, 1<<20)
-	w.Write(head) // its error is Flush's
 	st, err := old.Stat()
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(w, io.NewSectionReader(old, int64(len(head)), st.Size()-int64(len(head)))); err != nil {
-		return err
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return tracer(nil).moveInPlace(f, path)
+	return durable.Replace(path, func(v *durable.Version) error {
+		w := bufio.NewWriterSize(v, 1<<20)
+		w.Write(head) // Flush returns its error
+		if _, err := io.Copy(w, io.NewSectionReader(old, int64(len(head)), st.Size()-int64(len(head)))); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
 }

@@ -2,6 +2,8 @@ package logfile
 
 import (
 	"errors"
+
+	"lcache/durable"
 )
 
 // claim is what a journal's newest record of a (segment, sequence) says.
@@ -76,7 +78,7 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 		r.end = (st.Size() + 7) &^ 7
 	case st.Size() > sc.end && r.writable && r.other == nil:
 		s.log.Info("journal: torn end cut off", "slot", r.slot, "bytes", st.Size()-sc.end)
-		err := s.trace.tell(change{kind: changeTruncate, path: s.journalPath(r.slot), off: sc.end})
+		err := s.trace.Tell(durable.Change{Step: durable.StepTruncate, Path: s.journalPath(r.slot), Off: sc.end})
 		if err == nil {
 			err = r.f.Truncate(sc.end)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/durable/durabletest"
 	"lcache/sample"
 )
 
@@ -53,7 +54,7 @@ type promise struct {
 
 // clone is what a crash at one moment leaves, and what must be found there.
 type clone struct {
-	image    image
+	image    durabletest.Image
 	promises map[promise]bool
 	names    string // of the step, for messages
 }
@@ -62,9 +63,9 @@ type clone struct {
 type life struct {
 	*bed
 	r    *rand.Rand
-	disk *disk
+	disk *durabletest.Disk
 
-	mu       sync.Mutex // guards the fields that follow; the disk's mu comes before it
+	mu       sync.Mutex // guards the fields that follow; the disk's lock comes before it
 	promises map[promise]bool
 	dice     *rand.Rand
 	next     int // steps until the next clone
@@ -80,7 +81,7 @@ func crashChain(t *testing.T, seed uint64, sum *tally) {
 	checks := openIO(t) // clones have an engine of their own, the disk must not hear of them
 	promises := map[promise]bool{}
 	for n := range 6 {
-		l := &life{bed: b, r: r, disk: newDisk(), promises: promises, dice: rand.New(rand.NewPCG(seed, 100+uint64(n))), next: r.IntN(40)}
+		l := &life{bed: b, r: r, disk: durabletest.New(), promises: promises, dice: rand.New(rand.NewPCG(seed, 100+uint64(n))), next: r.IntN(40)}
 		l.live()
 		if t.Failed() || len(l.clones) == 0 {
 			return
@@ -103,11 +104,11 @@ func crashChain(t *testing.T, seed uint64, sum *tally) {
 
 // live opens the Store, works with it, and closes it cleanly or not: what counts are the clones.
 func (l *life) live() {
-	l.disk.load(l.t, l.dirs)
-	l.disk.step = l.step
-	l.disk.watch(l.opts.IO)
+	l.disk.Load(l.t, l.dirs...)
+	l.disk.Step = l.step
+	watch(l.disk, l.opts.IO)
 	defer blockio.Inject(l.opts.IO, nil)
-	l.opts.trace = l.disk.trace
+	l.opts.trace = l.disk.Trace
 	l.open()
 	for slot := range 2 {
 		if l.s.Logfiles()[slot] == nil {
@@ -122,6 +123,29 @@ func (l *life) live() {
 	l.take("after the stop")
 }
 
+// watch tells d of the transfers and syncs of an engine's files, which bypass the Trace.
+func watch(d *durabletest.Disk, io *blockio.IO) {
+	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+		if !op.Write {
+			return blockio.Fault{}
+		}
+		var succeeded func()
+		if op.Buf == nil {
+			succeeded = d.StartSync(op.File.Name())
+		} else {
+			succeeded = d.StartWrite(op.File.Name(), op.Offset, op.Buf)
+		}
+		done := op.Done
+		op.Done = func(op *blockio.Op, err error) {
+			if err == nil {
+				succeeded()
+			}
+			done(op, err)
+		}
+		return blockio.Fault{}
+	})
+}
+
 // step is called by the disk, with its lock held, before each change.
 func (l *life) step() {
 	l.mu.Lock()
@@ -133,16 +157,16 @@ func (l *life) step() {
 }
 
 func (l *life) take(what string) {
-	l.disk.mu.Lock()
-	defer l.disk.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cloneLocked(what)
+	l.disk.Locked(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.cloneLocked(what)
+	})
 }
 
 func (l *life) cloneLocked(what string) {
 	keep := []float64{0, 0.3, 0.5, 0.9, 1}[l.dice.IntN(5)]
-	l.clones = append(l.clones, clone{image: l.disk.crash(l.dice, keep), promises: maps.Clone(l.promises), names: fmt.Sprintf("%s, pages kept with %v", what, keep)})
+	l.clones = append(l.clones, clone{image: l.disk.Crash(l.dice, keep), promises: maps.Clone(l.promises), names: fmt.Sprintf("%s, pages kept with %v", what, keep)})
 }
 
 func (l *life) act() {
@@ -245,7 +269,7 @@ func (b *bed) afterlife(c clone, io *blockio.IO, goesOn bool, sum *tally) *bed {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	c.image.write(b.t, filepath.Dir(b.dirs[0]), root)
+	c.image.Write(b.t, filepath.Dir(b.dirs[0]), root)
 	k := &bed{t: b.t, format: b.format, sizes: b.sizes, opts: b.opts, lost: map[sample.Index]int{}}
 	for _, dir := range b.dirs {
 		k.dirs = append(k.dirs, filepath.Join(root, filepath.Base(dir)))
@@ -254,7 +278,7 @@ func (b *bed) afterlife(c clone, io *blockio.IO, goesOn bool, sum *tally) *bed {
 	if goesOn {
 		next = &bed{t: b.t, format: b.format, sizes: b.sizes, opts: b.opts, lost: map[sample.Index]int{}, dirs: []string{}}
 		again := b.t.TempDir()
-		c.image.write(b.t, filepath.Dir(b.dirs[0]), again)
+		c.image.Write(b.t, filepath.Dir(b.dirs[0]), again)
 		for _, dir := range b.dirs {
 			next.dirs = append(next.dirs, filepath.Join(again, filepath.Base(dir)))
 		}
@@ -327,22 +351,22 @@ func TestCrashCreate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d := newDisk()
-		d.load(t, b.dirs) // the arenas, as Create has reserved and synced them
+		d := durabletest.New()
+		d.Load(t, b.dirs...) // the arenas, as Create has reserved and synced them
 		r := rand.New(rand.NewPCG(uint64(dirs), 8))
-		var images []image
-		d.step = func() {
+		var images []durabletest.Image
+		d.Step = func() {
 			for range 20 {
-				images = append(images, d.crash(r, 0.5))
+				images = append(images, d.Crash(r, 0.5))
 			}
 		}
-		if err := create(b.dirs, b.format, d.trace); err != nil {
+		if err := create(b.dirs, b.format, d.Trace); err != nil {
 			t.Fatal(err)
 		}
 		var opened, again, named int
 		for n, m := range images {
 			root := t.TempDir()
-			m.write(t, filepath.Dir(b.dirs[0]), root)
+			m.Write(t, filepath.Dir(b.dirs[0]), root)
 			c := &bed{t: t, opts: b.opts, sizes: b.sizes}
 			for _, dir := range b.dirs {
 				c.dirs = append(c.dirs, filepath.Join(root, filepath.Base(dir)))

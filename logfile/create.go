@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"lcache/durable"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +30,7 @@ func (e *NoSpaceError) Error() string {
 // journal is refused with ErrExists; an arena without them is the rest of a Create that was interrupted, and is taken over.
 func Create(dirs []string, f Format) error { return create(dirs, f, nil) }
 
-func create(dirs []string, f Format, trace tracer) error {
+func create(dirs []string, f Format, trace durable.Trace) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("create cache: %w", err)
 	}
@@ -52,7 +54,7 @@ func create(dirs []string, f Format, trace tracer) error {
 		}
 	}
 	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := trace.replaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
+		if err := trace.ReplaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
 			return fmt.Errorf("create cache: %w", err)
 		}
 	}
@@ -107,108 +109,12 @@ func reserve(path string, size int64) (err error) {
 	if err := f.Truncate(size); err != nil {
 		return err
 	}
-	switch err := fallocate(f, 0, size); {
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
-		if err := writeZeros(f, size); err != nil {
-			return err
-		}
+	switch err := durable.Reserve(f, 0, size); {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		_ = os.Remove(path) // else the refused arena would fill the disk
 		return &NoSpaceError{Dir: filepath.Dir(path), Need: size}
 	case err != nil:
-		return fmt.Errorf("reserve %d bytes for %s: %w", size, path, err)
+		return err
 	}
 	return f.Sync()
-}
-
-func fallocate(f *os.File, mode uint32, size int64) error {
-	for {
-		err := unix.Fallocate(int(f.Fd()), mode, 0, size)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// writeZeros reserves space where the file system can't do it by a call.
-func writeZeros(f *os.File, size int64) error {
-	zeros := make([]byte, 1<<20)
-	for off := int64(0); off < size; off += int64(len(zeros)) {
-		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off); err != nil {
-			return fmt.Errorf("reserve %d bytes by writing them: %w", size, err)
-		}
-	}
-	return nil
-}
-
-// replaceFile puts b at path so that after a crash there is the old file or the new one.
-func (t tracer) replaceFile(path string, b []byte) (err error) {
-	f, err := t.createBeside(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := t.write(f, b); err != nil {
-		return err
-	}
-	return t.moveInPlace(f, path)
-}
-
-// createBeside opens path.tmp, empty, for what will be moved to path.
-func (t tracer) createBeside(path string) (*os.File, error) {
-	if err := t.tell(change{kind: changeCreate, path: path + ".tmp"}); err != nil {
-		return nil, fmt.Errorf("create %s.tmp: %w", path, err)
-	}
-	return os.OpenFile(path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-}
-
-// write writes a new file's first bytes.
-func (t tracer) write(f *os.File, b []byte) error {
-	err := t.tell(change{kind: changeWrite, path: f.Name(), data: b})
-	if err == nil {
-		_, err = f.Write(b)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", f.Name(), err)
-	}
-	return nil
-}
-
-// moveInPlace makes the contents of f durable, then its name.
-func (t tracer) moveInPlace(f *os.File, path string) error {
-	if err := t.sync(f); err != nil {
-		return fmt.Errorf("sync %s: %w", f.Name(), err)
-	}
-	if err := t.tell(change{kind: changeRename, path: f.Name(), to: path}); err != nil {
-		return fmt.Errorf("rename %s: %w", f.Name(), err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return t.syncDir(filepath.Dir(path))
-}
-
-func (t tracer) sync(f *os.File) error {
-	err := t.tell(change{kind: changeSyncing, path: f.Name()})
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		err = t.tell(change{kind: changeSync, path: f.Name()})
-	}
-	return err
-}
-
-func (t tracer) syncDir(dir string) error {
-	if err := t.tell(change{kind: changeSyncing, path: dir}); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	if err = errors.Join(d.Sync(), d.Close()); err == nil {
-		err = t.tell(change{kind: changeSyncDir, path: dir})
-	}
-	return err
 }

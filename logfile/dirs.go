@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"lcache/durable"
 )
 
 // What is asked of a cache's directories before they are written to. The caller holds their locks.
@@ -66,7 +68,7 @@ func Mend(dirs []string) (mended []string, err error) {
 		if st, err := os.Lstat(filepath.Join(dirs[i], arenaName)); err != nil || st.Size() < f.arenaSize(i, len(dirs)) {
 			continue // what lay there is lost
 		}
-		if err := tracer(nil).replaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
+		if err := durable.ReplaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
 			return mended, fmt.Errorf("mend %s: %w", dirs[i], err)
 		}
 		mended = append(mended, dirs[i])

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"lcache/durable"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ const maxUnwritten = 64 << 20
 type journal struct {
 	seed  uint64
 	path  string // for errors
-	trace tracer
+	trace durable.Trace
 
 	mu      sync.Mutex // guards pending; taken after a segment's mu
 	pending []byte
@@ -60,7 +61,7 @@ func (j *journal) flushLocked() (int, error) {
 	if len(batch) == 0 || j.f == nil {
 		return 0, nil
 	}
-	err := j.trace.tell(change{kind: changeWrite, path: j.path, off: j.off, data: batch})
+	err := j.trace.Tell(durable.Change{Step: durable.StepWrite, Path: j.path, Off: j.off, Data: batch})
 	if err == nil {
 		_, err = j.f.WriteAt(batch, j.off)
 	}
@@ -88,12 +89,12 @@ func (j *journal) sync() error {
 		return err
 	}
 	j.unsynced = false
-	syncErr := j.trace.tell(change{kind: changeSyncing, path: j.path})
+	syncErr := j.trace.Tell(durable.Change{Step: durable.StepSync, Path: j.path})
 	if syncErr == nil {
 		syncErr = fdatasync(j.f)
 	}
 	if syncErr == nil {
-		syncErr = j.trace.tell(change{kind: changeSync, path: j.path})
+		syncErr = j.trace.Tell(durable.Change{Step: durable.StepSynced, Path: j.path})
 	}
 	if syncErr != nil && !j.dropped.Load() {
 		return errors.Join(err, fmt.Errorf("fdatasync %s: %w", j.path, syncErr))
@@ -144,26 +145,19 @@ func (j *journal) closeLocked() error {
 }
 
 // beginJournal puts a journal with only a header in the place of path's old one.
-func beginJournal(path string, h *Header, gen, seed uint64, expect int64, trace tracer) (*journal, error) {
-	f, err := trace.createBeside(path)
+func beginJournal(path string, h *Header, gen, seed uint64, expect int64, trace durable.Trace) (*journal, error) {
+	v, err := trace.Begin(path)
 	if err != nil {
 		return nil, fmt.Errorf("begin journal: %w", err)
 	}
 	head := encodeHeader(h, gen, seed)
 	// Reserved now, so that a disk that others fill later does not cost us the records. Where that is not possible, so be it.
-	_ = fallocate(f, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+expect)
-	if err = trace.write(f, head); err == nil {
-		err = trace.moveInPlace(f, path)
+	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+expect)
+	if _, err = v.Write(head); err == nil {
+		err = v.Commit()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("begin journal: %w", err), f.Close(), ignoreMissing(os.Remove(path+".tmp")))
+		return nil, errors.Join(fmt.Errorf("begin journal: %w", err), v.Discard())
 	}
-	return &journal{seed: seed, path: path, trace: trace, f: f, off: int64(len(head))}, nil
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
+	return &journal{seed: seed, path: path, trace: trace, f: v.File, off: int64(len(head))}, nil
 }

@@ -130,7 +130,7 @@ func TestCloseLeavesAHungJournal(t *testing.T) {
 		case <-over:
 		}
 		cancel()
-		if !strings.Contains(what, ".tmp") && !strings.Contains(what, "remove") && !strings.HasSuffix(what, b.dirs[0]) {
+		if !strings.Contains(what, ".new") && !strings.Contains(what, "remove") && !strings.HasSuffix(what, b.dirs[0]) {
 			<-over // else Begin or Drop hangs, for which no context ends
 		}
 		closed := make(chan error, 1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"lcache/blockio"
@@ -121,16 +120,7 @@ func (s *Store) Drop(slot int) error {
 		return nil
 	}
 	s.setSlot(slot, nil)
-	err := s.dispose(l)
-	removed := s.trace.tell(change{kind: changeRemove, path: s.journalPath(slot)})
-	if removed == nil {
-		removed = ignoreMissing(os.Remove(s.journalPath(slot)))
-	}
-	err = errors.Join(err, removed)
-	if err == nil {
-		err = s.trace.syncDir(s.dirs[0])
-	}
-	if err != nil {
+	if err := errors.Join(s.dispose(l), s.trace.Remove(s.journalPath(slot))); err != nil {
 		return fmt.Errorf("drop logfile in slot %d: %w", slot, err)
 	}
 	return nil

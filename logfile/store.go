@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/durable"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"
@@ -49,7 +50,7 @@ type Options struct {
 	// probe only reads, and Close writes nothing.
 	ReadOnly bool
 
-	trace tracer // for crash tests
+	trace durable.Trace // for crash tests
 }
 
 // Store is an open cache: arena, free places, and up to two Logfiles.
@@ -65,7 +66,7 @@ type Store struct {
 	spare  int
 	before func() error // Options.SyncSizes
 	lost   func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
-	trace  tracer
+	trace  durable.Trace
 
 	readOnly bool
 
@@ -109,7 +110,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: opts.trace.withFaults(opts.IO), readOnly: opts.ReadOnly,
+	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: withFaults(opts.IO, opts.trace), readOnly: opts.ReadOnly,
 		syncTurn: newTurn(), slotTurn: newTurn(), kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {

@@ -90,7 +90,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 		k := c.s.Logfiles()[1]
 		got := c.check(k)
 		for seg := range segments {
-			if want := durable(l, seg); !slices.Equal(got[seg], want) {
+			if want := inFullBlocks(l, seg); !slices.Equal(got[seg], want) {
 				t.Errorf("after %d appends: segment %d has %v, want %v of %v", i+1, seg, got[seg], want, whole[seg])
 			}
 		}
@@ -116,8 +116,8 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// durable lists the samples of a segment that lie in full blocks.
-func durable(l *Logfile, seg int) (out []sample.Index) {
+// inFullBlocks lists the samples of a segment that lie in full blocks.
+func inFullBlocks(l *Logfile, seg int) (out []sample.Index) {
 	w := uint64(l.head.Block)
 	limit := l.Length(seg) / w * w
 	l.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/durable"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func BenchmarkRecoverTerabyte(b *testing.B) {
 		b.Skipf("no sparse file of a terabyte here: %v", err)
 	}
 	arena.Close()
-	if err := tracer(nil).replaceFile(filepath.Join(bed.dirs[0], formatName), encodeFormat(bed.format, 0, 1)); err != nil {
+	if err := durable.ReplaceFile(filepath.Join(bed.dirs[0], formatName), encodeFormat(bed.format, 0, 1)); err != nil {
 		b.Fatal(err)
 	}
 	bed.opts = Options{IO: openIO(b), Sizes: sizes, Fingerprint: sample.Fingerprint{9}}

@@ -1,0 +1,296 @@
+// Package durabletest computes what a power cut leaves of files that are changed through package durable. A [Disk] is told the steps of a test's
+// writers, either as a [durable.Trace] or, for bytes that are written by other means, by StartWrite and StartSync; Crash then draws one of the [Image]s
+// that the disk may hold. What no sync has covered may be there, be lost, or be torn at a sector. All methods may be called concurrently.
+package durabletest
+
+import (
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"lcache/durable"
+)
+
+const page, sector = 4096, 512
+
+// Disk is a model of stable storage: for each file the bytes that are durable for certain, and the later changes, each of which may have been
+// written, or not, or in part.
+type Disk struct {
+	Step func() // called before each change while the Disk is locked; nil: nothing is called. Set it before the first change
+
+	mu      sync.Mutex        // guards the fields that follow
+	names   map[string]*inode // the directories' durable state
+	now     map[string]*inode // the state that the process sees
+	unsaved []naming          // since the last sync of their directory
+}
+
+// naming is a change of a directory.
+type naming struct {
+	change durable.Change
+	file   *inode // nil for a removal
+}
+
+// dir is the directory that is changed.
+func (n naming) dir() string { return filepath.Dir(n.change.Path) }
+
+// inode is a file. After a crash, a page has seen any number of the changes that touch it, the last of these torn or not.
+type inode struct {
+	durable []byte
+	pending []*update
+}
+
+// update is a change of a file's bytes, or of its length.
+type update struct {
+	off      int64
+	data     []byte
+	truncate bool // to the length off
+	landed   bool // the kernel has reported it complete
+}
+
+// New returns a Disk without files.
+func New() *Disk {
+	return &Disk{names: map[string]*inode{}, now: map[string]*inode{}}
+}
+
+// Load takes the files in dirs as they are for durable.
+func (d *Disk) Load(t testing.TB, dirs ...string) {
+	t.Helper()
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.names[filepath.Join(dir, e.Name())] = &inode{durable: b}
+		}
+	}
+	d.now = maps.Clone(d.names)
+}
+
+// Trace is a [durable.Trace].
+func (d *Disk) Trace(c durable.Change) error {
+	if c.Step == durable.StepSync {
+		return nil
+	}
+	d.Locked(func() {
+		d.step()
+		switch c.Step {
+		case durable.StepWrite:
+			d.now[c.Path].add(&update{off: c.Off, data: slices.Clone(c.Data), landed: true})
+		case durable.StepTruncate:
+			d.now[c.Path].add(&update{off: c.Off, truncate: true, landed: true})
+		case durable.StepSynced:
+			d.now[c.Path].settle(nil)
+		case durable.StepSyncedDir:
+			d.saveDir(c.Path)
+		default:
+			d.rename(c)
+		}
+	})
+	return nil
+}
+
+// Locked calls f while no change happens.
+func (d *Disk) Locked(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func (d *Disk) step() {
+	if d.Step != nil {
+		d.Step()
+	}
+}
+
+// rename changes a directory. d.mu is held.
+func (d *Disk) rename(c durable.Change) {
+	n := naming{change: c}
+	switch c.Step {
+	case durable.StepCreate:
+		n.file = &inode{}
+	case durable.StepRename:
+		n.file = d.now[c.Path]
+	}
+	n.apply(d.now)
+	d.unsaved = append(d.unsaved, n)
+}
+
+// saveDir makes the changes of a directory durable. d.mu is held.
+func (d *Disk) saveDir(dir string) {
+	d.unsaved = slices.DeleteFunc(d.unsaved, func(n naming) bool {
+		if n.dir() != dir {
+			return false
+		}
+		n.apply(d.names)
+		return true
+	})
+}
+
+func (n naming) apply(names map[string]*inode) {
+	switch n.change.Step {
+	case durable.StepCreate:
+		names[n.change.Path] = n.file
+	case durable.StepRename:
+		delete(names, n.change.Path)
+		names[n.change.To] = n.file
+	case durable.StepRemove:
+		delete(names, n.change.Path)
+	}
+}
+
+// StartWrite notes a write to the file at path that is in flight: a crash may find it on disk from now on. The write's completion calls landed.
+func (d *Disk) StartWrite(path string, off int64, data []byte) (landed func()) {
+	u := &update{off: off, data: slices.Clone(data)}
+	d.Locked(func() {
+		d.step()
+		d.now[path].add(u)
+	})
+	return func() { d.Locked(func() { u.landed = true }) }
+}
+
+// StartSync notes a sync of the file at path. It covers the writes that have landed before. The sync's success calls synced.
+func (d *Disk) StartSync(path string) (synced func()) {
+	var f *inode
+	covered := map[*update]bool{}
+	d.Locked(func() {
+		d.step()
+		f = d.now[path]
+		for _, u := range f.pending {
+			covered[u] = u.landed
+		}
+	})
+	return func() { d.Locked(func() { f.settle(covered) }) }
+}
+
+func (f *inode) add(u *update) { f.pending = append(f.pending, u) }
+
+// settle makes those updates durable that are in set; nil means all.
+func (f *inode) settle(set map[*update]bool) {
+	var rest []*update
+	for _, u := range f.pending {
+		if set != nil && !set[u] {
+			rest = append(rest, u)
+			continue
+		}
+		f.durable = u.apply(f.durable)
+	}
+	f.pending = rest
+}
+
+// apply returns b after the update, in the memory of b or not.
+func (u *update) apply(b []byte) []byte {
+	if u.truncate {
+		if grown := int(u.off) - len(b); grown > 0 {
+			return append(b, make([]byte, grown)...)
+		}
+		return b[:u.off]
+	}
+	if end := int(u.off) + len(u.data); end > len(b) {
+		b = append(b, make([]byte, end-len(b))...)
+	}
+	copy(b[u.off:], u.data)
+	return b
+}
+
+// Image is what a crash leaves: the bytes of each file, by path.
+type Image map[string][]byte
+
+// Crash draws an Image. A page with changes that no sync has covered keeps them all with probability keep, and is else in an earlier state. Call Crash
+// from Step or inside Locked.
+func (d *Disk) Crash(r *rand.Rand, keep float64) Image {
+	names := maps.Clone(d.names)
+	for _, n := range d.unsaved[:r.IntN(len(d.unsaved)+1)] {
+		n.apply(names)
+	}
+	out := Image{}
+	for _, path := range slices.Sorted(maps.Keys(names)) { // sorted, so that a seed gives the same image
+		out[path] = names[path].crash(r, keep)
+	}
+	return out
+}
+
+func (f *inode) crash(r *rand.Rand, keep float64) []byte {
+	if len(f.pending) == 0 {
+		return slices.Clone(f.durable)
+	}
+	// The length and each page are on their own.
+	size := len(f.durable)
+	for _, u := range f.pending[:r.IntN(len(f.pending)+1)] {
+		size = len(u.apply(make([]byte, size)))
+	}
+	out := make([]byte, size)
+	copy(out, f.durable)
+	for p := 0; p < size; p += page {
+		f.crashPage(r, keep, out, p)
+	}
+	return out
+}
+
+// crashPage draws the state of the page at p.
+func (f *inode) crashPage(r *rand.Rand, keep float64, out []byte, p int) {
+	var touching []*update
+	for _, u := range f.pending {
+		if u.truncate && int(u.off) < p+page || !u.truncate && int(u.off) < p+page && int(u.off)+len(u.data) > p {
+			touching = append(touching, u)
+		}
+	}
+	if len(touching) == 0 {
+		return
+	}
+	n := len(touching)
+	if r.Float64() >= keep {
+		n = r.IntN(len(touching))
+	}
+	var before, after [page]byte
+	copy(after[:], f.durable[min(p, len(f.durable)):min(p+page, len(f.durable))])
+	for _, u := range touching[:n] {
+		before = after
+		u.applyPage(after[:], p)
+	}
+	dst := out[p:min(p+page, len(out))]
+	copy(dst, after[:])
+	if n > 0 && r.IntN(4) == 0 { // torn: the last change came to some of the sectors only
+		for s := 0; s < len(dst); s += sector {
+			if r.IntN(2) == 0 {
+				copy(dst[s:min(s+sector, len(dst))], before[s:])
+			}
+		}
+	}
+}
+
+func (u *update) applyPage(b []byte, p int) {
+	from, to := max(int(u.off), p), p+page
+	if u.truncate {
+		clear(b[from-p:])
+		return
+	}
+	to = min(to, int(u.off)+len(u.data))
+	copy(b[from-p:to-p], u.data[from-int(u.off):])
+}
+
+// Write puts the files below root, where their paths lie relative to old.
+func (m Image) Write(t testing.TB, old, root string) {
+	t.Helper()
+	for path, b := range m {
+		rel, err := filepath.Rel(old, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := filepath.Join(root, rel)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

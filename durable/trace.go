@@ -1,0 +1,40 @@
+package durable
+
+// Trace is told each step towards the disk. It is called before the step; if it returns an error the step is not taken and fails with that
+// error. StepSynced and StepSyncedDir are told after a sync that succeeded. A nil Trace is told nothing.
+type Trace func(c Change) error
+
+// Tell calls t, unless t is nil. It is for packages that change files by other means than this one.
+func (t Trace) Tell(c Change) error {
+	if t == nil {
+		return nil
+	}
+	return t(c)
+}
+
+// Change is one step.
+type Change struct {
+	Step Step
+	Path string
+	To   string // of StepRename: the new path
+	Off  int64  // of StepWrite: where Data begins; of StepTruncate: the new length of the file
+	Data []byte // of StepWrite; valid during the call
+}
+
+// Step is a kind of change.
+type Step uint8
+
+const (
+	StepCreate    Step = iota // an empty file, in the place of any old one
+	StepWrite                 // some bytes of a file
+	StepTruncate              // a file's length, shorter or longer
+	StepSync                  // of a file or a directory, before it is tried
+	StepSynced                // a file's bytes are durable
+	StepSyncedDir             // a directory's names are durable
+	StepRename                // to another name in the same directory
+	StepRemove                // a file's name
+)
+
+func (s Step) String() string {
+	return [...]string{"create", "write", "truncate", "sync", "synced", "synced directory", "rename", "remove"}[s]
+}
