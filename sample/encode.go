@@ -4,15 +4,16 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
 
 	"github.com/zeebo/xxh3"
+
+	"lcache/durable"
 )
 
 // encoder writes sections one after the other. It holds one buffer, so that a manifest of any size is written in little memory.
 // The first error stays and makes the rest do nothing.
 type encoder struct {
-	f     *os.File
+	f     *durable.Version
 	buf   []byte
 	at    uint64 // bytes of the file so far, without buf
 	sum   *xxh3.Hasher
@@ -63,7 +64,7 @@ func (e *encoder) strings(list []string) {
 }
 
 // encode writes a whole manifest to f, which is empty, and gives its fingerprint. The entries have passed check.
-func encode(f *os.File, classes []string, entries []Entry) (Fingerprint, error) {
+func encode(f *durable.Version, classes []string, entries []Entry) (Fingerprint, error) {
 	sections := 7
 	exts, parts := extensions(entries)
 	if parts > 0 {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
+
+	"lcache/durable"
 )
 
 // A learnt file holds, beside the manifest, what is found out about each sample while it is read. All are alike, little-endian; n
@@ -38,8 +40,9 @@ const (
 // learntFile is a kind of them.
 type learntFile struct {
 	magic string
-	name  string // in errors
-	entry int    // bytes of an entry, its check included
+	name  string        // in errors
+	entry int           // bytes of an entry, its check included
+	trace durable.Trace // of tests; the mapping's writes are told at each Sync
 }
 
 // learntMap is one that is open.
@@ -59,7 +62,7 @@ func (k *learntFile) open(path string, fp Fingerprint, n int, private bool) (m l
 	}
 	f, size, err := openRegular(path, mode)
 	if errors.Is(err, fs.ErrNotExist) && !private {
-		if err := replace(path, func(f *os.File) error { return k.create(f, fp, n) }); err != nil {
+		if err := k.trace.Replace(path, func(v *durable.Version) error { return k.create(v, fp, n) }); err != nil {
 			return m, fmt.Errorf("create %s %s: %w", k.name, path, err)
 		}
 		f, size, err = openRegular(path, os.O_RDWR)
@@ -130,29 +133,16 @@ func (k *learntFile) checkHeader(b [learntHeader]byte, fp Fingerprint, n int, si
 }
 
 // create reserves all of the file, so that no later store can find the disk full.
-func (k *learntFile) create(f *os.File, fp Fingerprint, n int) error {
+func (k *learntFile) create(v *durable.Version, fp Fingerprint, n int) error {
 	if n < 0 || uint64(n) > MaxSamples {
 		return fmt.Errorf("%w: %d samples", ErrEntry, n)
 	}
-	err := unix.Fallocate(int(f.Fd()), 0, 0, k.size(n))
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
-		err = writeZeros(f, k.size(n)) // such file systems reserve what is written
-	}
+	err := v.Reserve(k.size(n))
 	if err != nil {
-		return fmt.Errorf("reserve %d bytes (%d for each of %d samples): %w", k.size(n), k.entry, n, err)
+		return fmt.Errorf("%d bytes for each of %d samples: %w", k.entry, n, err)
 	}
-	_, err = f.WriteAt(k.encodeHeader(fp, n), 0)
+	_, err = v.WriteAt(k.encodeHeader(fp, n), 0)
 	return err
-}
-
-func writeZeros(f *os.File, size int64) error {
-	zeros := make([]byte, 1<<20)
-	for at := int64(0); at < size; at += int64(len(zeros)) {
-		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-at)], at); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // guard lets f touch the mapping, and reports whether it came to its end.
@@ -193,7 +183,14 @@ func (m *learntMap) Broken() error {
 // Sync waits until all entries set before are on disk. A sync that fails must not be tried again: what it covered may be lost, and
 // is unknown after a restart.
 func (m *learntMap) Sync() error {
-	if err := unix.Msync(m.mapped, unix.MS_SYNC); err != nil {
+	err := m.kind.trace.Tell(durable.Change{Step: durable.StepWrite, Path: m.path, Data: m.mapped})
+	if err == nil {
+		err = unix.Msync(m.mapped, unix.MS_SYNC)
+	}
+	if err == nil {
+		err = m.kind.trace.Tell(durable.Change{Step: durable.StepSynced, Path: m.path})
+	}
+	if err != nil {
 		return fmt.Errorf("sync %s: %w", m.kind.name, err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
+	"lcache/durable"
 	"lcache/offheap"
 )
 
@@ -40,14 +41,18 @@ type Manifest struct {
 // WriteManifest writes the manifest of a listing to path, whole or not at all: what was written is decoded again and
 // compared before it takes the place of what was there. The errors of a listing that can't be kept wrap [ErrEntry].
 func WriteManifest(path string, classes []string, entries []Entry) (Fingerprint, error) {
+	return writeManifest(path, classes, entries, nil)
+}
+
+func writeManifest(path string, classes []string, entries []Entry, trace durable.Trace) (Fingerprint, error) {
 	var print Fingerprint
 	err := check(classes, entries)
 	if err == nil {
-		err = replace(path, func(f *os.File) (err error) {
-			if print, err = encode(f, classes, entries); err != nil {
+		err = trace.Replace(path, func(v *durable.Version) (err error) {
+			if print, err = encode(v, classes, entries); err != nil {
 				return err
 			}
-			return verifyWritten(f, print, classes, entries)
+			return verifyWritten(v.File, print, classes, entries)
 		})
 	}
 	if err != nil {

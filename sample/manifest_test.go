@@ -220,42 +220,6 @@ func TestOpenManifestRefusesLinks(t *testing.T) {
 	}
 }
 
-// A write that fails at any point leaves the old file and nothing else.
-func TestReplaceFails(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "f")
-	boom := errors.New("boom")
-	if err := replace(path, func(f *os.File) error { _, err := f.WriteString("old"); return err }); err != nil {
-		t.Fatal(err)
-	}
-	fails := map[string]func(f *os.File) error{
-		"at once":      func(*os.File) error { return boom },
-		"half written": func(f *os.File) error { f.WriteString("ne"); return boom },
-		"sync":         func(f *os.File) error { f.WriteString("new"); return f.Close() }, // Sync and Close fail then
-	}
-	for name, fill := range fails {
-		if err := replace(path, fill); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-		if b, err := os.ReadFile(path); err != nil || string(b) != "old" {
-			t.Errorf("%s: file is %q, %v", name, b, err)
-		}
-		if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
-			t.Errorf("%s: left %v, %v", name, list, err)
-		}
-	}
-	// What a crash left is cleared.
-	if err := os.WriteFile(path+".new", []byte("torn"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := replace(path, func(f *os.File) error { _, err := f.WriteString("new"); return err }); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(path); err != nil || string(b) != "new" {
-		t.Errorf("file is %q, %v", b, err)
-	}
-}
-
 func TestHashIndex(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 7, 8, 9, 1000} {
 		hashes := make([]uint64, n)

@@ -89,18 +89,6 @@ func TestSumsReserved(t *testing.T) {
 	if st.Size != sumsFile.size(100_000) || st.Blocks*512 < st.Size {
 		t.Errorf("%d bytes with %d reserved, want %d", st.Size, st.Blocks*512, sumsFile.size(100_000))
 	}
-	zeros, err := os.Create(path + ".zeros")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer zeros.Close()
-	const size = 1<<20 + 77
-	if err := writeZeros(zeros, size); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(path + ".zeros"); err != nil || !bytes.Equal(b, make([]byte, size)) {
-		t.Errorf("writeZeros wrote %d bytes, %v, want %d of zero", len(b), err, size)
-	}
 }
 
 // Whatever a power cut or a rotten disk makes of entries: right or unknown.
