@@ -3,11 +3,12 @@ package cache
 import (
 	"bytes"
 	"errors"
-	"lcache/schedule"
-	"lcache/usage"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"lcache/schedule"
+	"lcache/usage"
 )
 
 // FuzzJob takes any bytes for job.json, sealed or not. What is accepted comes back as it was when it is written again, and a schedule made

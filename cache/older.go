@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"lcache/durable"
 	"lcache/logfile"
 	"lcache/sample"
 )
@@ -109,10 +110,7 @@ func (c *Cache) carryFrom(path string, from *sample.Manifest) (err error) {
 	if err := sums.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(next, path); err != nil {
-		return err
-	}
-	if err := SyncDir(c.Dirs[0]); err != nil {
+	if err := durable.Rename(next, path); err != nil {
 		return err
 	}
 	c.Sums, err = sample.OpenSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())

@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
+	"lcache/durable"
 	"lcache/schedule"
 	"lcache/source"
 )
@@ -109,40 +110,7 @@ func WriteRecord(dir string, j Record) error {
 	if err != nil {
 		return err
 	}
-	return ReplaceFile(filepath.Join(dir, RecordName), sealJob(b))
-}
-
-// ReplaceFile writes a small file of the cache as a whole or not at all.
-func ReplaceFile(path string, b []byte) error {
-	tmp := path + ".new"
-	os.Remove(tmp)
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return SyncDir(filepath.Dir(path))
-}
-
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return durable.ReplaceFile(filepath.Join(dir, RecordName), sealJob(b))
 }
 
 // Name is the job's, for people: the last Name of the source.

@@ -11,6 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/cache"
+	"lcache/durable"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -132,7 +133,7 @@ func (in *run) record() error {
 		return nil
 	}
 	of := in.listed(c.Manifest.Fingerprint(), c.Source.String())
-	return cache.ReplaceFile(filepath.Join(c.Dirs[0], cache.ListingName), source.EncodeFolders(in.folders, of))
+	return durable.ReplaceFile(filepath.Join(c.Dirs[0], cache.ListingName), source.EncodeFolders(in.folders, of))
 }
 
 // listed names a listing: what was found, and what was asked for. Labels are not part of it, since they are put on afterwards.

@@ -13,6 +13,7 @@ import (
 
 	"lcache/cache"
 	"lcache/chunker"
+	"lcache/durable"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
@@ -163,10 +164,7 @@ func (in *run) anew(listed string) error {
 }
 
 func (in *run) replaceManifest(listed string) error {
-	if err := os.Rename(listed, filepath.Join(in.cache.Dirs[0], cache.ManifestName)); err != nil {
-		return err
-	}
-	return cache.SyncDir(in.cache.Dirs[0])
+	return durable.Rename(listed, filepath.Join(in.cache.Dirs[0], cache.ManifestName))
 }
 
 // space fits the cache that is there to what is asked for now, or makes one.
