@@ -148,7 +148,10 @@ func (d *Disk) Close() error {
 		err = d.file.Close()
 	}
 	if d.hung {
-		go d.io.Close() // may take as long as the device hangs; the process is about to end
+		go func() { // may take as long as the device hangs; the process is about to end
+			d.io.Close()
+			blockio.Free(d.mem)
+		}()
 		return err
 	}
 	if d.mem != nil {

@@ -30,10 +30,10 @@ func lookAtRing(root fs.FS, o Options) (r Ring) {
 	}
 	defer io.Close()
 	if mem, err := blockio.Alloc(trialBytes); err == nil {
-		if err := io.Register(mem); err == nil {
-			defer io.Unregister(mem)
-		}
 		defer blockio.Free(mem)
+		if err := io.Register(mem); err == nil {
+			defer io.Unregister(mem) // before the memory is freed
+		}
 	}
 	r.Engine, r.Reason = io.Name(), io.Reason()
 	return r
