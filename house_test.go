@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"server":     {"deliver", "engine", "schedule", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
+	"leaktest":   nil,
 	"cores":      nil,
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},

@@ -13,6 +13,7 @@ func TestRegisteredRegions(t *testing.T) {
 	base := make([]byte, 64)
 	set := func(int, []byte) error { return nil }
 	var m memory
+	defer m.drop()
 	for _, r := range [][2]int{{32, 48}, {0, 16}, {16, 32}} { // adjoining, out of order
 		if err := m.add(base[r[0]:r[1]], set); err != nil {
 			t.Fatal(err)
@@ -65,6 +66,7 @@ func TestRegionsAreCutIntoUnits(t *testing.T) {
 	defer unix.Munmap(mem)
 	var sizes []int
 	var m memory
+	defer m.drop()
 	if err := m.add(mem, func(_ int, unit []byte) error { sizes = append(sizes, len(unit)); return nil }); err != nil {
 		t.Fatal(err)
 	}

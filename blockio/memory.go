@@ -3,6 +3,8 @@ package blockio
 import (
 	"fmt"
 
+	"lcache/offheap"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -19,6 +21,7 @@ func Alloc(n int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allocate %d bytes for block I/O: %w", n, err)
 	}
+	offheap.Count(n)
 	if n >= hugePage {
 		_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // advice: a kernel without it gives small pages
 	}
@@ -34,5 +37,6 @@ func Free(b []byte) error {
 	if err := unix.Munmap(b); err != nil {
 		return fmt.Errorf("free %d bytes of block I/O memory: %w", len(b), err)
 	}
+	offheap.Count(-len(b))
 	return nil
 }

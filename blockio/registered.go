@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,12 @@ const (
 	maxRegions = 1024    // registered buffers of a ring: up to 1 TiB
 	maxUnit    = 1 << 30 // bytes of one registered buffer: the kernel's limit
 )
+
+// registered counts bytes of all rings.
+var registered atomic.Int64
+
+// Registered returns how many bytes all IOs together have registered. It is zero when all of them are closed, for tests to see.
+func Registered() int64 { return registered.Load() }
 
 // region is one registered buffer: addresses from lo up to hi.
 type region struct {
@@ -109,6 +116,7 @@ func (m *memory) add(mem []byte, set func(int, []byte) error) error {
 		}
 		lo, hi := span(unit)
 		m.regions = slices.Insert(m.regions, m.after(lo), region{lo, hi, index})
+		registered.Add(int64(len(unit)))
 	}
 	return nil
 }
@@ -126,9 +134,18 @@ func (m *memory) remove(mem []byte, set func(int, []byte) error) error {
 		if err := set(r.index, nil); err != nil {
 			errs = append(errs, err)
 		}
+		registered.Add(-int64(r.hi - r.lo))
 		return true
 	})
 	return errors.Join(errs...)
+}
+
+// drop forgets all of it: the ring is closed.
+func (m *memory) drop() {
+	for _, r := range m.regions {
+		registered.Add(-int64(r.hi - r.lo))
+	}
+	m.regions = nil
 }
 
 func (e *uring) register(mem []byte) error {

@@ -184,6 +184,7 @@ func (e *uring) reap() {
 	if err := e.ring.Close(); err != nil {
 		e.log.Error("close io_uring", "error", err)
 	}
+	e.memory.drop()
 }
 
 // complete takes one completion and calls the Done, or sends the rest of a short transfer after it.

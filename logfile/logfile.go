@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"lcache/offheap"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"
@@ -116,11 +117,17 @@ func mapIndices(n uint64) ([]sample.Index, error) {
 	if err != nil {
 		return nil, err
 	}
+	offheap.Count(len(mem))
 	return unsafe.Slice((*sample.Index)(unsafe.Pointer(unsafe.SliceData(mem))), max(n, 1)), nil
 }
 
 func unmapIndices(arr []sample.Index) error {
-	return unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(arr))), len(arr)*4))
+	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(arr))), len(arr)*4)
+	if err := unix.Munmap(mem); err != nil {
+		return err
+	}
+	offheap.Count(-len(mem))
+	return nil
 }
 
 // Header says what the Logfile was begun for. Its Starts must not be changed.

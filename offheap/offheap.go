@@ -18,11 +18,14 @@ type Number interface {
 	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64
 }
 
-// mapped is what Make gave and Free has not taken back, in bytes.
+// mapped counts bytes that Make returned or Count noted, and that are not given back.
 var mapped atomic.Int64
 
-// Mapped is how many bytes of all arrays are not freed yet. Tests compare it before and after: an owner that ends gives everything back.
+// Mapped returns how many bytes are mapped outside the Go heap and not yet given back. Tests compare the number before and after.
 func Mapped() int64 { return mapped.Load() }
+
+// Count adds bytes to Mapped, for packages that map memory in another way than Make does; a negative number says that such memory was unmapped.
+func Count(bytes int) { mapped.Add(int64(bytes)) }
 
 // Make returns n zeroed numbers outside the Go heap. Pages are taken from the system when they are first written.
 func Make[T Number](n int) ([]T, error) {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/durable"
+	"lcache/offheap"
 )
 
 // A learnt file holds, beside the manifest, what is found out about each sample while it is read. All are alike, little-endian; n
@@ -84,6 +85,7 @@ func (k *learntFile) open(path string, fp Fingerprint, n int, private bool) (m l
 	if err != nil {
 		return m, fmt.Errorf("open %s %s: map: %w", k.name, path, err)
 	}
+	offheap.Count(len(b))
 	return learntMap{kind: k, path: path, mapped: b, broken: new(atomic.Pointer[error])}, nil
 }
 
@@ -96,6 +98,7 @@ func (k *learntFile) blank(n int) (m learntMap, err error) {
 	if err != nil {
 		return m, fmt.Errorf("%s of %d samples: map: %w", k.name, n, err)
 	}
+	offheap.Count(len(b))
 	return learntMap{kind: k, mapped: b, broken: new(atomic.Pointer[error])}, nil
 }
 
@@ -198,7 +201,9 @@ func (m *learntMap) Sync() error {
 
 func (m *learntMap) close() error {
 	err := m.Sync()
-	if e := syscall.Munmap(m.mapped); err == nil && e != nil {
+	if e := syscall.Munmap(m.mapped); e == nil {
+		offheap.Count(-len(m.mapped))
+	} else if err == nil {
 		err = fmt.Errorf("unmap %s: %w", m.kind.name, e)
 	}
 	m.mapped = nil

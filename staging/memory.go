@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unsafe"
 
+	"lcache/offheap"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -79,6 +81,7 @@ func (m *memory) mapAligned(fd, size int) error {
 	}
 	m.reserve, m.reserved = reserve, uintptr(size+hugePage)
 	m.data = unsafe.Slice((*byte)(at), size)
+	offheap.Count(size)
 	return nil
 }
 
@@ -102,6 +105,7 @@ func (m *memory) close() {
 	}
 	if m.data != nil {
 		unix.MunmapPtr(m.reserve, m.reserved)
+		offheap.Count(-len(m.data))
 		m.data = nil
 	}
 	if m.fd >= 0 {
