@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 
 	"lcache/staging"
 )
@@ -150,6 +152,18 @@ func (d *Deliver) gone(c *Client) {
 	for _, l := range leases {
 		d.Staging.Release(&l.hold)
 	}
+}
+
+// CheckReleased ends what sessions still hold, as the end of their processes would, and returns an error if then something is held in Staging. It is for
+// tests, after the engine is closed: before, a live process may read what it holds.
+func (d *Deliver) CheckReleased() error {
+	d.mu.Lock()
+	clients := slices.Collect(maps.Values(d.clients))
+	d.mu.Unlock()
+	for _, c := range clients {
+		d.gone(c)
+	}
+	return d.Staging.CheckReleased()
 }
 
 // Held reports, for each process attached, how many bytes it holds.

@@ -15,10 +15,14 @@ import (
 	"lcache/blockio"
 	"lcache/sample"
 
-	"go.uber.org/goleak"
+	"lcache/leaktest"
+	"lcache/offheap"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// counts are what each test must give back.
+var counts = []leaktest.Count{{What: "bytes outside the heap", Now: offheap.Mapped}, {What: "registered bytes", Now: blockio.Registered}}
+
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m, counts...)) }
 
 // bed is a small cache in a temporary directory, and the means to break it.
 type bed struct {
@@ -48,6 +52,7 @@ func openIODepth(t testing.TB, depth int) *blockio.IO {
 
 func newBed(t testing.TB, dirs, block, places int, sizes []uint32) *bed {
 	t.Helper()
+	leaktest.Check(t, counts...)
 	b := &bed{t: t, sizes: sizes, lost: map[sample.Index]int{}}
 	b.format = Format{Block: block, Align: 64, UUID: [16]byte{1, 2, 3}, Places: places}
 	root := t.TempDir()
@@ -215,53 +220,8 @@ func (b *bed) check(l *Logfile) (found map[int][]sample.Index) {
 // books checks that every place is either free or held by exactly one block, or by the tails that share it.
 func (b *bed) books() {
 	b.t.Helper()
-	if err := b.s.transfers.wait(b.t.Context()); err != nil { // those of dropped Logfiles too
-		b.t.Fatal(err)
-	}
-	holders := map[uint32]int{}
-	tails := map[uint32]bool{}
-	for _, l := range b.s.Logfiles() {
-		if l == nil {
-			continue
-		}
-		if err := l.Flush(b.t.Context()); err != nil {
-			b.t.Fatal(err)
-		}
-		for k := range l.segs {
-			sg := &l.segs[k]
-			for _, e := range sg.blocks {
-				if e.state == stateDisk {
-					holders[e.place]++
-					tails[e.place] = int(e.used) < b.s.format.Block
-				}
-			}
-			if sg.old != noPlace {
-				holders[sg.old]++
-				tails[sg.old] = true
-			}
-		}
-	}
-	for place, n := range holders {
-		if n > 1 && !tails[place] {
-			b.t.Errorf("place %d is held %d times", place, n)
-		}
-	}
-	if b.s.Free()+len(holders) != b.s.format.Places {
-		b.t.Errorf("%d places free, %d held, of %d", b.s.Free(), len(holders), b.s.format.Places)
-	}
-	seen := map[uint32]bool{}
-	for k := range b.s.free.devices {
-		d := &b.s.free.devices[k]
-		for i := range d.n {
-			p := d.ring[(d.head+i)%len(d.ring)]
-			if seen[p] || holders[p] > 0 || int(p)%len(b.s.devices) != k {
-				b.t.Errorf("place %d is free twice, or free and held, or of another device than %d", p, k)
-			}
-			seen[p] = true
-		}
-		if d.flying != 0 {
-			b.t.Errorf("%d writes to device %d are still counted", d.flying, k)
-		}
+	if err := b.s.CheckPlaces(b.t.Context()); err != nil {
+		b.t.Error(err)
 	}
 }
 

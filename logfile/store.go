@@ -80,6 +80,8 @@ type Store struct {
 	stop   chan struct{}
 	joined sync.WaitGroup
 
+	stopLoops func() // closes stop
+
 	devices      []*device
 	asides       signal // a device was put aside
 	probeAfter   time.Duration
@@ -91,9 +93,10 @@ type Store struct {
 	stopProbes   context.CancelFunc
 
 	syncTurn turn // held while syncing
-	slotTurn turn // held by Begin, Drop and Close; taken before mu; guards outgrown
+	slotTurn turn // held by Begin, Drop and Close; taken before mu; guards the fields that follow
 
 	outgrown []*pool // write buffers to be freed when they are idle
+	shut     bool    // a Close has come to its end
 
 	mu     sync.Mutex // guards the fields that follow
 	slots  [2]*Logfile
@@ -112,6 +115,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	}
 	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: withFaults(opts.IO, opts.trace), readOnly: opts.ReadOnly,
 		syncTurn: newTurn(), slotTurn: newTurn(), kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
+	s.stopLoops = sync.OnceFunc(func() { close(s.stop) })
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -236,24 +240,26 @@ func (s *Store) Logfiles() [2]*Logfile {
 
 // Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that
 // still wait for a place are lost. Nobody may use the Store or its Logfiles when it is called or later. The error is that of the first thing that could
-// not be made durable, failed background syncs included. It waits for what hangs until Options.CloseTimeout; then the error is a [*HungError].
+// not be made durable, failed background syncs included. It waits for what hangs until Options.CloseTimeout; then the error is a [*HungError], and a
+// further Close gives back the memory that was left to a device or file that has answered since.
 // Only a Begin or a Drop that hangs may be under way when it is called.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	again := s.closed
 	s.closed = true
 	s.mu.Unlock()
-	if again {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.closeTimeout)
 	defer cancel()
 	if err := s.slotTurn.take(ctx); err != nil { // its Logfile is neither there nor gone: leave all as it is
 		s.stopProbes()
-		close(s.stop)
+		s.stopLoops()
 		return fmt.Errorf("close cache: %w", &HungError{What: "beginning or dropping a Logfile in " + s.dirs[0], Err: err})
 	}
 	defer s.slotTurn.give()
+	if s.shut {
+		s.freePools()
+		return nil
+	}
+	s.shut = true
 	var errs []error
 	for _, l := range s.Logfiles() {
 		if l == nil {
@@ -268,7 +274,7 @@ func (s *Store) Close() error {
 	}
 	s.stopProbes()
 	errs = append(errs, s.transfers.wait(ctx))
-	close(s.stop)
+	s.stopLoops()
 	s.joined.Wait() // they leave to itself what hangs
 	errs = append(errs, s.waitProbes(ctx))
 	for _, l := range s.Logfiles() {

@@ -137,21 +137,29 @@ func (s *Staging) dropLocked(x *Extent) {
 // unrefLocked is dropLocked without telling, so that the end of a batch tells once.
 func (s *Staging) unrefLocked(x *Extent) (freed bool) {
 	x.refs--
-	if x.refs > 0 || s.closed {
+	if x.refs > 0 {
 		return false
 	}
 	if s.extents[x.data] == x {
 		delete(s.extents, x.data)
-		a := atomic.LoadUint32(&s.addr[x.Index])
-		if off, ok := s.offset(a); ok && off == x.data {
-			atomic.CompareAndSwapUint32(&s.addr[x.Index], a, 0)
-		}
+		s.withdrawLocked(x)
 	}
 	if x.whole != nil {
 		return s.unrefLocked(x.whole)
 	}
 	x.pool.release(x.base, uint64(len(x.Buf)))
 	return true
+}
+
+// withdrawLocked makes the sample of an extent absent, unless it has another address by now.
+func (s *Staging) withdrawLocked(x *Extent) {
+	if s.closed {
+		return // the addresses are gone
+	}
+	a := atomic.LoadUint32(&s.addr[x.Index])
+	if off, ok := s.offset(a); ok && off == x.data {
+		atomic.CompareAndSwapUint32(&s.addr[x.Index], a, 0)
+	}
 }
 
 // Share adds a reference to an extent.

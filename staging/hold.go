@@ -162,9 +162,6 @@ func (h *Hold) holdSlot(s *Staging, n int) {
 func (s *Staging) Release(h *Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
 	for _, n := range h.slots {
 		s.slot[n].refs--
 	}

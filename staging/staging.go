@@ -9,6 +9,7 @@
 package staging
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -106,8 +107,8 @@ func New(opts Options) (*Staging, error) {
 	return s, nil
 }
 
-// Close unmaps the server's side. What clients mapped stays theirs, bytes included. Holds may be released and extents dropped
-// afterwards, which does nothing; Take and Alloc find nothing. Nobody may be loading, publishing or reclaiming any more.
+// Close unmaps the server's side. What clients mapped stays theirs, bytes included. Holds may still be released and extents dropped
+// afterwards, which is only counted, see CheckReleased; Take and Alloc find nothing. Nobody may be loading, publishing or reclaiming any more.
 func (s *Staging) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,6 +119,28 @@ func (s *Staging) Close() {
 	s.mem.close()
 	offheap.Free(s.addr)
 	s.addr = nil
+}
+
+// CheckReleased returns an error that names what is still held: slots by Holds or pins, and extents. Once clients and readers are gone nothing is.
+// Tests call it then, also after Close.
+func (s *Staging) CheckReleased() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for i, sl := range s.slot {
+		if sl.refs != 0 || sl.pins != 0 {
+			errs = append(errs, fmt.Errorf("slot %d is held by %d Holds and %d pins", i, sl.refs, sl.pins))
+		}
+	}
+	for off, x := range s.extents {
+		errs = append(errs, fmt.Errorf("sample %d at %d is held by %d references, %d of them kept for readers to come", x.Index, off, x.refs, x.kept))
+	}
+	for p, pool := range s.pools {
+		if pool.used != 0 {
+			errs = append(errs, fmt.Errorf("%d bytes of the pool for %s are taken", pool.used, [...]string{"misses", "requests by index", "loans"}[p]))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // File is the memfd, opened read-only, to be passed to clients. It belongs to Staging.

@@ -173,6 +173,9 @@ func (b *Bed) close(o staging.Options) {
 		b.t.Errorf("close the fetcher: %v", err)
 	}
 	b.CheckIdle(o)
+	if err := b.Store.CheckPlaces(ctx); err != nil {
+		b.t.Error(err)
+	}
 	if err := b.Store.Close(); err != nil {
 		b.t.Logf("close the store: %v", err) // after faults that a test asked for
 	}
@@ -216,6 +219,9 @@ func (b *Bed) CheckIdle(o staging.Options) {
 			continue
 		}
 		b.Staging.Drop(x)
+	}
+	if err := b.Staging.CheckReleased(); err != nil {
+		b.t.Error(err)
 	}
 }
 

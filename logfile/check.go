@@ -1,0 +1,73 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// CheckPlaces waits for the writes in flight, and returns an error unless each place is either free, in the list of its device and once, or held by one block,
+// or by the tails that share it. It is for tests: nothing else may use the Store meanwhile.
+func (s *Store) CheckPlaces(ctx context.Context) error {
+	errs := []error{s.transfers.wait(ctx)} // also those of dropped Logfiles
+	for _, l := range s.Logfiles() {
+		if l != nil {
+			errs = append(errs, l.Flush(ctx))
+		}
+	}
+	held, shared := s.heldPlaces()
+	for place, n := range held {
+		if n > 1 && !shared[place] {
+			errs = append(errs, fmt.Errorf("place %d is held %d times", place, n))
+		}
+	}
+	if s.Free()+len(held) != s.format.Places {
+		errs = append(errs, fmt.Errorf("%d places free, %d held, of %d", s.Free(), len(held), s.format.Places))
+	}
+	return errors.Join(append(errs, s.checkFree(held)...)...)
+}
+
+// heldPlaces counts the blocks of each place, and tells which places tails share.
+func (s *Store) heldPlaces() (held map[uint32]int, shared map[uint32]bool) {
+	held, shared = map[uint32]int{}, map[uint32]bool{}
+	for _, l := range s.Logfiles() {
+		if l == nil {
+			continue
+		}
+		for k := range l.segs {
+			sg := &l.segs[k]
+			for _, b := range sg.blocks {
+				if b.state == stateDisk {
+					held[b.place]++
+					shared[b.place] = int(b.used) < s.format.Block
+				}
+			}
+			if sg.old != noPlace {
+				held[sg.old]++
+				shared[sg.old] = true
+			}
+		}
+	}
+	return held, shared
+}
+
+// checkFree looks for places that are free twice, free and held, or free on another device, and for writes that are still counted.
+func (s *Store) checkFree(held map[uint32]int) (errs []error) {
+	seen := map[uint32]bool{}
+	s.free.mu.Lock()
+	defer s.free.mu.Unlock()
+	for k := range s.free.devices {
+		d := &s.free.devices[k]
+		for i := range d.n {
+			p := d.ring[(d.head+i)%len(d.ring)]
+			if seen[p] || held[p] > 0 || int(p)%len(s.devices) != k {
+				errs = append(errs, fmt.Errorf("place %d is free twice, or free and held, or not of device %d", p, k))
+			}
+			seen[p] = true
+		}
+		if d.flying != 0 {
+			errs = append(errs, fmt.Errorf("%d writes to device %d are still counted", d.flying, k))
+		}
+	}
+	return errs
+}
