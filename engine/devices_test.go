@@ -285,4 +285,7 @@ func TestCloseBesideAHungDevice(t *testing.T) {
 		t.Error(err)
 	}
 	takeBack(e)
+	if err := e.cache.Sums.Close(); err != nil {
+		t.Error(err)
+	}
 }

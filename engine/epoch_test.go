@@ -184,6 +184,7 @@ func mapped() int64 { return offheap.Mapped() - leftMapped }
 
 // takeBack unmaps what a Close that met something hung has left mapped, once that has answered. The end of a process does it otherwise.
 func takeBack(e *Engine) {
+	_ = e.cache.Store.Close()
 	e.freeLines()
 	e.mover.Free()
 	e.cache.Locations.Free()
@@ -206,6 +207,9 @@ func closeEngine(t testing.TB, e *Engine) {
 	if err := e.Close(ctx); err != nil {
 		stacks := make([]byte, 1<<20)
 		t.Fatalf("close: %v\n%s", err, stacks[:runtime.Stack(stacks, true)])
+	}
+	if err := e.deliver.CheckReleased(); err != nil {
+		t.Errorf("after close: %v", err)
 	}
 }
 

@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/leaktest"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -26,12 +25,11 @@ func TestMain(m *testing.M) {
 	if said := os.Getenv(childEnv); said != "" {
 		os.Exit(child(said))
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if err := os.RemoveAll(shared.dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		os.Exit(code)
-	}))
+	code := leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered})
+	if err := os.RemoveAll(shared.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
 }
 
 // shared is the dataset of all tests that only read it.
