@@ -7,18 +7,18 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"lcache/blockio"
 	"lcache/blockio/blockiotest"
 	"lcache/iouring"
+	"lcache/leaktest"
+	"lcache/offheap"
 )
 
 func TestMain(m *testing.M) {
 	if what := os.Getenv(childEnv); what != "" {
 		os.Exit(child(what))
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
 // openEngine opens an engine, or skips where the kernel has no io_uring.

@@ -9,18 +9,20 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
+	"lcache/leaktest"
 	"lcache/logfile"
+	"lcache/offheap"
 	"lcache/sample"
 	"lcache/staging"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+}
 
 const (
 	soon     = 20 * time.Millisecond

@@ -7,13 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
+	"lcache/leaktest"
+	"lcache/offheap"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+}
 
 // direct is the mode that tests run in: by the environment, else what the temporary folder can.
 func direct(t *testing.T, dir string) string {

@@ -11,19 +11,22 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
+	"lcache/leaktest"
 	"lcache/logfile"
+	"lcache/offheap"
 	"lcache/sample"
 	"lcache/source"
 	"lcache/staging"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+}
 
 // openIO opens the engine that LCACHE_IO and LCACHE_DIRECT name, so that the suite can be run in each mode.
 func openIO(t testing.TB) *blockio.IO {

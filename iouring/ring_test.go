@@ -8,11 +8,14 @@ import (
 	"testing"
 	"unsafe"
 
-	"go.uber.org/goleak"
+	"lcache/leaktest"
+
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m))
+}
 
 // newRing makes a ring for the test's goroutine, or skips where there is none.
 func newRing(t testing.TB, inFlight int) *Ring {

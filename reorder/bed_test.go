@@ -10,20 +10,22 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"lcache/blockio"
 	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
+	"lcache/leaktest"
 	"lcache/logfile"
+	"lcache/offheap"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/staging"
 	"lcache/stored"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+}
 
 const (
 	block    = 4096

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lcache/leaktest"
 )
 
 // Scripts are conversations with real processes, in testdata/script. A paragraph is one command and everything that it says:
@@ -39,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 	// Under the race detector each process would wait for a second at its end, and there are hundreds.
 	os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
-	code := m.Run()
+	code := leaktest.Run(m)
 	os.RemoveAll(madeProgramDir)
 	os.Exit(code)
 }

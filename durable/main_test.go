@@ -1,0 +1,12 @@
+package durable_test
+
+import (
+	"os"
+	"testing"
+
+	"lcache/leaktest"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m))
+}

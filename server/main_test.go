@@ -1,0 +1,14 @@
+package server
+
+import (
+	"os"
+	"testing"
+
+	"lcache/blockio"
+	"lcache/leaktest"
+	"lcache/offheap"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+}
