@@ -41,6 +41,7 @@ func TestRun(t *testing.T) {
 	var bytes atomic.Int64
 	counts := []Count{{"bytes of something", bytes.Load}, {"others", func() int64 { return 0 }}}
 	path := filepath.Join(t.TempDir(), "left-open")
+	allowedPath := filepath.Join(t.TempDir(), "left-open")
 	stop := make(chan struct{})
 	var file *os.File
 	for _, c := range []struct {
@@ -53,6 +54,7 @@ func TestRun(t *testing.T) {
 		{"nothing", func() int { return 0 }, func() {}, 0, ""},
 		{"goroutine", func() int { go func() { <-stop }(); return 0 }, func() { close(stop) }, 1, "TestRun"},
 		{"file", func() int { file, _ = os.Create(path); return 0 }, func() { file.Close() }, 1, path},
+		{"file that is allowed", func() int { Allow(filepath.Dir(allowedPath)); file, _ = os.Create(allowedPath); return 0 }, func() { file.Close() }, 0, ""},
 		{"count", func() int { bytes.Store(7); return 0 }, func() { bytes.Store(0) }, 1, "7 bytes of something"},
 		{"ends by itself", func() int { bytes.Store(7); time.AfterFunc(time.Millisecond, func() { bytes.Store(0) }); return 0 }, func() {}, 0, ""},
 		{"failed", func() int { bytes.Store(7); return 3 }, func() { bytes.Store(0) }, 3, ""},
