@@ -13,10 +13,9 @@ import (
 // the manifest says, and is copied: it is the caller's again on return. A block that gets full on the way is written in the
 // background.
 //
-// It waits while all write buffers are on their way to disk, and so also while no place of the arena is free; when ctx ends
-// meanwhile, the sample is not in the log. So who moves samples from one Logfile to the other must not run ahead of the oldest block
-// that is not freed by more bytes than there are free places, or the two wait for each other. ErrFull means that the segment takes no more. A failed write is never an error
-// here: the sample may be gone when it is read (ErrHole), and Options.Lost is told.
+// Append waits while all write buffers are in flight, and so also while no place of the arena is free. If ctx ends meanwhile, the sample is not in the
+// log. Movers must bound appended-but-unfreed bytes by free places, or Append and FreeBlocks deadlock. ErrFull means that the segment takes no more
+// samples. A failed write is no error of Append: a later read of the sample returns ErrHole, and Options.Lost is called.
 func (l *Logfile) Append(ctx context.Context, seg int, index sample.Index, data []byte) (off uint64, err error) {
 	if err := l.checkSample(seg, index, len(data)); err != nil {
 		return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
@@ -30,7 +29,7 @@ func (l *Logfile) Append(ctx context.Context, seg int, index sample.Index, data 
 		return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
 	}
 	need := l.s.format.pad(len(data))
-	off, err = l.room(seg, need)
+	off, err = l.nextOffset(seg, need)
 	if err != nil {
 		return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
 	}
@@ -66,12 +65,12 @@ func (l *Logfile) checkSample(seg int, index sample.Index, n int) error {
 	return nil
 }
 
-// room returns where the next sample of need bytes goes. The caller is the segment's only appender.
-func (l *Logfile) room(seg int, need uint64) (uint64, error) {
+// nextOffset returns where the next sample of need bytes goes. The caller is the segment's only appender.
+func (l *Logfile) nextOffset(seg int, need uint64) (uint64, error) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
 	defer sg.mu.Unlock()
-	off, samples, bytes := l.roomLocked(seg)
+	off, samples, bytes := l.freeLocked(seg)
 	if need > bytes {
 		return 0, fmt.Errorf("%w: %d bytes at %d of %d", ErrFull, need, off, off+bytes)
 	}
@@ -86,12 +85,12 @@ func (l *Logfile) Room(seg int) (samples int, bytes uint64) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
 	defer sg.mu.Unlock()
-	_, samples, bytes = l.roomLocked(seg)
+	_, samples, bytes = l.freeLocked(seg)
 	return samples, bytes
 }
 
-// roomLocked returns where the next sample goes, and what the segment takes from there on.
-func (l *Logfile) roomLocked(seg int) (off uint64, samples int, bytes uint64) {
+// freeLocked returns where the next sample goes, and how many samples and bytes the segment still takes.
+func (l *Logfile) freeLocked(seg int) (off uint64, samples int, bytes uint64) {
 	sg := &l.segs[seg]
 	w := uint64(l.head.Block)
 	off = uint64(len(sg.blocks)) * w
@@ -111,7 +110,7 @@ func (sg *segment) lastLocked() *block {
 	return &sg.blocks[len(sg.blocks)-1]
 }
 
-// openBlock returns what is left of the open buffer, after taking one if need be. rest bytes of the sample are still to come.
+// openBlock returns the free part of the open buffer; it takes a buffer if none is open. rest is how many bytes of the sample are still to be copied.
 func (l *Logfile) openBlock(ctx context.Context, sg *segment, rest uint64, begins bool) ([]byte, error) {
 	sg.mu.Lock()
 	b := sg.lastLocked()
@@ -121,8 +120,8 @@ func (l *Logfile) openBlock(ctx context.Context, sg *segment, rest uint64, begin
 		return buf, nil
 	}
 	sg.mu.Unlock()
-	// Buffers are taken as late as possible: who has filled one holds none, so the buffers that segments sit on never exceed
-	// their number and all others come back.
+	// Buffers are taken as late as possible: a segment whose buffer is full holds none. So segments hold at most one buffer each,
+	// and all other buffers come back.
 	buf, err := l.pool.get(ctx, l.done)
 	if err != nil {
 		return nil, err
@@ -152,8 +151,8 @@ func (l *Logfile) publish(seg int, index sample.Index, n int, begins bool) {
 		sg.mu.Unlock()
 		return
 	}
-	b.state = stateFlying
-	f := &l.pool.flights[b.place]
+	b.state = stateInFlight
+	f := &l.pool.writes[b.place]
 	f.l, f.seg, f.seq, f.buf = l, uint32(seg), uint32(len(sg.blocks)-1), b.place
 	f.place, f.avoid, f.old, f.retried = noPlace, noPlace, sg.old, false
 	sg.old = noPlace
@@ -215,7 +214,7 @@ func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
 	return nil
 }
 
-// loseTail makes a hole of a short block that can't be read back. The segment's lock is held, so nobody but FreeBlocks comes between.
+// loseTail makes a short block that can't be read back a hole. The caller holds the segment's lock, so that only FreeBlocks may change the block meanwhile.
 func (l *Logfile) loseTail(seg, seq int, place uint32, err error) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -229,5 +228,5 @@ func (l *Logfile) loseTail(seg, seq int, place uint32, err error) {
 	l.s.reportHole(l, seg, seq, lost, fmt.Errorf("read tail back: %w", err))
 }
 
-// roundUp gives the bytes that a transfer of n takes.
+// roundUp returns how many bytes a transfer of n bytes moves.
 func roundUp[T uint32 | uint64 | int](n T) T { return (n + unit - 1) &^ (unit - 1) }

@@ -9,8 +9,8 @@ import (
 
 var errNoPlace = errors.New("no place of the arena is free")
 
-// flight is a full block on its way to disk. It belongs to its buffer, so it is in use exactly while that is.
-type flight struct {
+// blockWrite is the write of a full block. Each buffer has one, which is in use exactly while the buffer is.
+type blockWrite struct {
 	l        *Logfile
 	seg, seq uint32
 	buf      uint32
@@ -22,8 +22,8 @@ type flight struct {
 	op       blockio.Op
 }
 
-// launch submits writes that have a place, and ends those that will have none. No lock may be held.
-func (s *Store) launch(fs ...*flight) {
+// launch submits the writes that have a place, and fails the others. No lock may be held.
+func (s *Store) launch(fs ...*blockWrite) {
 	for _, f := range fs {
 		if f.place == noPlace {
 			s.landed(f, errNoPlace)
@@ -41,9 +41,9 @@ func (s *Store) launch(fs ...*flight) {
 	}
 }
 
-// landed ends a flight: the block is on disk, or tried once more, or a hole. It runs on a goroutine of the engine, or of whoever has
-// found that there is no place.
-func (s *Store) landed(f *flight, err error) {
+// landed ends a write: the block is on disk, or is retried, or becomes a hole. It runs on a goroutine of the engine, or on the goroutine that
+// found no place.
+func (s *Store) landed(f *blockWrite, err error) {
 	if err != nil && f.place != noPlace && !f.retried {
 		s.retry(f)
 		return
@@ -54,7 +54,7 @@ func (s *Store) landed(f *flight, err error) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
 	switch b := &sg.blocks[seq]; {
-	case b.state != stateFlying: // freed meanwhile
+	case b.state != stateInFlight: // freed meanwhile
 		place = f.place
 	case err != nil:
 		place = f.place
@@ -64,7 +64,7 @@ func (s *Store) landed(f *flight, err error) {
 		l.recordLocked(seg, seq, f.gen)
 	}
 	sg.mu.Unlock()
-	// From here on f belongs to who takes the buffer.
+	// From here on f belongs to the next owner of the buffer.
 	l.pool.put(buf)
 	s.launch(s.free.release(place, old)...)
 	if lost != nil {
@@ -73,9 +73,9 @@ func (s *Store) landed(f *flight, err error) {
 	l.writes.done()
 }
 
-// retry tries another place, on another device if there is one, the only other way to save the samples; the bad one goes to the end of
-// the free list, because keeping it back would let a failing disk use up all places and stop those who wait for one.
-func (s *Store) retry(f *flight) {
+// retry writes the block to another place, on another device if there is one. The bad place goes to the end of
+// the free list: if it were kept back, a failing disk would use up all places and writes would wait without end.
+func (s *Store) retry(f *blockWrite) {
 	f.retried = true
 	bad := f.place
 	f.avoid = bad
@@ -104,14 +104,14 @@ func (l *Logfile) endLocked(sg *segment, seq int) uint32 {
 	return sg.n
 }
 
-// lostSamples is what Options.Lost is told.
+// lostSamples are the arguments of Options.Lost.
 type lostSamples struct {
 	indices []sample.Index
 	offsets []uint64
 }
 
-// loseLocked makes a block a hole and returns the samples that were whole until now. One that is still being appended counts as whole.
-// A block that is not alive any more loses nothing.
+// loseLocked makes a block a hole and returns the samples that were whole until now. A sample that is still being appended counts as whole.
+// A block that was freed or lost before loses nothing.
 func (l *Logfile) loseLocked(seg, seq int) *lostSamples {
 	sg := &l.segs[seg]
 	b := &sg.blocks[seq]
@@ -143,7 +143,7 @@ func (l *Logfile) loseLocked(seg, seq int) *lostSamples {
 	return lost
 }
 
-// reportHole tells the log, the counters and the caller. No lock may be held.
+// reportHole logs and counts a hole, and calls Options.Lost. No lock may be held.
 func (s *Store) reportHole(l *Logfile, seg, seq int, lost *lostSamples, err error) {
 	s.stats.holes.Add(1)
 	s.stats.lostSamples.Add(uint64(len(lost.indices)))

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What may be done to a cache that nobody has open, when its source has changed. The caller holds the directories' locks.
+// Changes to a closed cache after its source has changed. The caller holds the directories' locks.
 
 // ReadFormat returns what the cache over dirs was created with.
 func ReadFormat(dirs []string) (Format, error) {

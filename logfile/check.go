@@ -65,8 +65,8 @@ func (s *Store) checkFree(held map[uint32]int) (errs []error) {
 			}
 			seen[p] = true
 		}
-		if d.flying != 0 {
-			errs = append(errs, fmt.Errorf("%d writes to device %d are still counted", d.flying, k))
+		if d.inFlight != 0 {
+			errs = append(errs, fmt.Errorf("%d writes to device %d are still counted", d.inFlight, k))
 		}
 	}
 	return errs

@@ -20,10 +20,10 @@ var ErrAside = errors.New("device is put aside")
 const (
 	DeviceNormal   = "normal"
 	DeviceReadOnly = "read-only" // no new blocks are put there
-	DeviceAside    = "aside"     // and what lies there is not read either
+	DeviceAside    = "aside"     // and blocks there are not read either
 )
 
-// A Device is what one directory of the cache is like.
+// A Device describes one directory of the cache.
 type Device struct {
 	Dir       string
 	State     string
@@ -75,8 +75,8 @@ func (d *device) status(places int) Device {
 	return s
 }
 
-// sync makes the arena durable, in a goroutine of its own: a device that hangs must not hold up who only wants to stop. Where that
-// is the case nil is returned when it is put aside, since nothing that lies there is counted on any more.
+// sync makes the arena durable, in a goroutine of its own, so that a device that hangs does not delay a Close. If the device is put aside meanwhile
+// sync returns nil: the Store no longer relies on blocks that lie there.
 func (d *device) sync(ctx context.Context) error {
 	for {
 		file := d.arena.Load()
@@ -163,7 +163,7 @@ func (s *Store) openDevices(broken []error) error {
 	return nil
 }
 
-// unfitError says that a device is there and can't be used as it is configured, whatever its state.
+// unfitError means that a device is there and can't be used as it is configured.
 type unfitError struct{ reason string }
 
 func (e *unfitError) Error() string { return e.reason }
@@ -193,7 +193,7 @@ func (s *Store) openArena(d *device) error {
 	return nil
 }
 
-// missing reports whether what the journals say of a place can't be so, because its device is not there.
+// missing reports whether the device of a place is absent, so that no record of that place can be right.
 func (s *Store) missing(place uint32) bool {
 	d, _ := s.where(place)
 	return d.arena.Load() == nil
@@ -221,7 +221,7 @@ func (s *Store) submit(ops ...*blockio.Op) {
 	s.io.Submit(ops...)
 }
 
-// deviceOf is nil for a file that is only being tried.
+// deviceOf returns the device of an arena; nil for a file that a probe only tries.
 func (s *Store) deviceOf(f *blockio.File) *device {
 	for _, d := range s.devices {
 		if d.arena.Load() == f {
@@ -241,7 +241,7 @@ func (s *Store) ended(d *device, write bool, err error) {
 	}
 }
 
-// wentAside ends what waits for a device. No lock may be held.
+// wentAside ends all waits for a device that was put aside. No lock may be held.
 func (s *Store) wentAside(d *device, write bool, why string) {
 	_, _, _, err := d.lane(write).report()
 	if write {
@@ -253,7 +253,7 @@ func (s *Store) wentAside(d *device, write bool, why string) {
 	s.asides.tell()
 }
 
-// signal wakes everybody who waits for a change.
+// signal wakes all waiters for a change.
 type signal struct {
 	mu sync.Mutex
 	c  chan struct{} // guarded by mu

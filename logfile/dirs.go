@@ -54,8 +54,8 @@ func CheckDirs(dirs []string) error {
 	return fmt.Errorf("%s belongs to a cache whose first directory is not %s, or was lost: name another directory, or remove what is left of that cache with lcache rm", dirs[first], dirs[0])
 }
 
-// Mend writes FORMAT anew in those directories but the first in which it is damaged beside a whole arena, and gives their names. What lies there
-// is used again: samples prove themselves. A directory without FORMAT is left alone, since its disk may just not be mounted.
+// Mend writes FORMAT again in each directory but the first where FORMAT is damaged and the arena is whole, and returns their names. Blocks that lie there
+// are used again: each sample has a checksum. A directory without FORMAT is left alone, since its disk may just not be mounted.
 func Mend(dirs []string) (mended []string, err error) {
 	f, broken, err := readFormats(dirs)
 	if err != nil {

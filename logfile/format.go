@@ -40,13 +40,13 @@ const (
 // ErrVersion is the class of errors about files of a version that this program does not know.
 var ErrVersion = errors.New("unknown format version")
 
-// ErrDamaged is the class of errors about a cache that can't be opened as it is, and that costs nothing but time to make anew.
+// ErrDamaged is the class of errors about a cache that can't be opened as it is; making it again costs only time.
 var ErrDamaged = errors.New("make the cache anew by ingest")
 
 // Format is what is fixed when a cache is made.
 type Format struct {
 	Block  int      // bytes of a block: a multiple of 4096, at most 64 MiB
-	Align  int      // samples are padded to a multiple of so many bytes: 64 or 8
+	Align  int      // samples are padded to a multiple of this many bytes: 64 or 8
 	UUID   [16]byte // of this cache; seeds the checksums of its journals, so that another cache's records never verify
 	Places int      // blocks that fit into the arena, over all directories
 }

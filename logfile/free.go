@@ -10,29 +10,29 @@ import (
 const noPlace = math.MaxUint32
 
 // freeList holds the places that no block claims, by device (place p lies on device p mod devices), and the writes that wait for one.
-// A block goes to the device with the least in flight, so a slow one takes fewer and holds up nobody; one that is off takes none.
-// On each device first in, first out: the place that was freed longest ago is written over first, so after a crash the old
-// journal still finds the samples whose new copies were only in write buffers.
+// A block goes to the device with the fewest writes in flight, so that a slow device takes fewer blocks and delays no other. A device that is off takes none.
+// Each device's places are first in, first out: the place that was freed longest ago is overwritten first. After a crash the old
+// journal therefore still finds the samples whose new copies were only in write buffers.
 type freeList struct {
 	most int // writes in flight on one device
 
 	mu      sync.Mutex // guards the fields that follow; taken after a segment's mu, never before it
 	devices []freePlaces
-	turn    int            // the device that is asked first, where several have the same in flight
+	turn    int            // the device that wins a tie
 	shared  map[uint32]int // places that hold several tails: how many still need them
-	waiting []*flight      // not empty only while no place may be taken
-	still   bool           // nobody frees places: who finds none goes without
+	waiting []*blockWrite  // not empty only while no place may be taken
+	noFrees bool           // no place will be freed: fail instead of waiting
 }
 
-// freePlaces are those of one device.
+// freePlaces are the free places of one device.
 type freePlaces struct {
-	ring    []uint32
-	head, n int
-	flying  int
-	off     bool
+	ring     []uint32
+	head, n  int
+	inFlight int  // writes
+	off      bool // it takes no blocks
 }
 
-// newFreeList has all places free for which taken is false, in ascending order.
+// newFreeList returns a list of the places for which taken is false, in ascending order.
 func newFreeList(places, devices, most int, taken func(place uint32) bool) *freeList {
 	l := &freeList{most: max(most, 1), devices: make([]freePlaces, devices), shared: map[uint32]int{}}
 	for i := range l.devices {
@@ -54,12 +54,12 @@ func (l *freeList) pushLocked(place uint32) {
 	d.n++
 }
 
-// take gives f a place, or lets it wait for one: then it reports false. Where none will come f has noPlace.
-func (l *freeList) take(f *flight) bool {
+// take gives f a place and returns true, or queues f and returns false. If no place can become free it returns true and f has noPlace.
+func (l *freeList) take(f *blockWrite) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if f.place = l.pickLocked(l.most, f.avoid); f.place != noPlace {
-		l.of(f.place).flying++
+		l.of(f.place).inFlight++
 		return true
 	}
 	if l.hopelessLocked() {
@@ -87,8 +87,8 @@ func (l *freeList) tryTakeOn(device int) (uint32, bool) {
 	return l.devices[device].popLocked(), true
 }
 
-// pickLocked takes a place on the device with the least in flight, and under most. The one of the place to avoid is taken only if there
-// is none on any other.
+// pickLocked takes a place on the device with the fewest writes in flight, if these are fewer than most. The device of the place to avoid is used only if
+// no other device has a place.
 func (l *freeList) pickLocked(most int, avoid uint32) uint32 {
 	best, worse := -1, -1
 	others := false
@@ -98,10 +98,10 @@ func (l *freeList) pickLocked(most int, avoid uint32) uint32 {
 		avoided := avoid != noPlace && int(avoid)%len(l.devices) == k
 		others = others || !avoided && !d.off && d.n > 0
 		switch {
-		case d.off || d.n == 0 || d.flying >= most:
+		case d.off || d.n == 0 || d.inFlight >= most:
 		case avoided:
 			worse = k
-		case best < 0 || d.flying < l.devices[best].flying:
+		case best < 0 || d.inFlight < l.devices[best].inFlight:
 			best = k
 		}
 	}
@@ -122,10 +122,10 @@ func (d *freePlaces) popLocked() uint32 {
 	return p
 }
 
-// hopelessLocked reports whether who waits for a place may wait for ever. With all devices there, who moves samples frees as many
-// places as it takes; what it frees on a device that is off can't be taken.
+// hopelessLocked reports whether a write that waits for a place may never get one. While all devices are on, the mover frees as many
+// places as it takes. Places that it frees on a device that is off can't be taken.
 func (l *freeList) hopelessLocked() bool {
-	some := l.still
+	some := l.noFrees
 	for i := range l.devices {
 		if d := &l.devices[i]; d.off {
 			some = true
@@ -136,7 +136,7 @@ func (l *freeList) hopelessLocked() bool {
 	return some
 }
 
-// share says that n tails lie in place; each of them will release it.
+// share notes that n tails lie in place; each of them will release it.
 func (l *freeList) share(place uint32, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,9 +145,9 @@ func (l *freeList) share(place uint32, n int) {
 	}
 }
 
-// release takes back places, noPlace among them ignored, and returns the writes that got one by it: the caller launches them
-// when it holds no lock.
-func (l *freeList) release(places ...uint32) (ready []*flight) {
+// release takes back places and returns the waiting writes that now have one; the caller launches them when it holds no lock. noPlace is
+// ignored.
+func (l *freeList) release(places ...uint32) (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range places {
@@ -164,36 +164,36 @@ func (l *freeList) release(places ...uint32) (ready []*flight) {
 	return l.dealLocked()
 }
 
-// landed says that the write of a flight to a place has ended. It returns what release does.
-func (l *freeList) landed(place uint32) (ready []*flight) {
+// landed notes that a write to a place has ended. It returns the writes that got a place, as release does.
+func (l *freeList) landed(place uint32) (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(place).flying--
+	l.of(place).inFlight--
 	return l.dealLocked()
 }
 
-// turnOff says whether a device takes blocks. It returns what release does.
-func (l *freeList) turnOff(device int, off bool) (ready []*flight) {
+// turnOff sets whether a device takes no blocks. It returns the writes that got a place, as release does.
+func (l *freeList) turnOff(device int, off bool) (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.devices[device].off = off
 	return l.dealLocked()
 }
 
-// setStill says whether nobody frees places: who waits for one then goes without. It returns what release does.
-func (l *freeList) setStill(still bool) (ready []*flight) {
+// setNoFrees sets whether no place will be freed from now on: then waiting writes fail. It returns the writes to launch, as release does.
+func (l *freeList) setNoFrees(none bool) (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.still = still
+	l.noFrees = none
 	return l.dealLocked()
 }
 
-// dealLocked gives the waiting their places. Those that wait in vain are among them, with noPlace.
-func (l *freeList) dealLocked() (ready []*flight) {
+// dealLocked gives places to waiting writes and returns those writes. Writes that can never get a place are among them, with noPlace.
+func (l *freeList) dealLocked() (ready []*blockWrite) {
 	for len(l.waiting) > 0 {
 		f := l.waiting[0]
 		if f.place = l.pickLocked(l.most, f.avoid); f.place != noPlace {
-			l.of(f.place).flying++
+			l.of(f.place).inFlight++
 		} else if !l.hopelessLocked() {
 			break
 		}
@@ -203,11 +203,11 @@ func (l *freeList) dealLocked() (ready []*flight) {
 	return ready
 }
 
-// cancel takes the waiting writes out that match.
-func (l *freeList) cancel(match func(f *flight) bool) (out []*flight) {
+// cancel removes the waiting writes that match, and returns them.
+func (l *freeList) cancel(match func(f *blockWrite) bool) (out []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting = slices.DeleteFunc(l.waiting, func(f *flight) bool {
+	l.waiting = slices.DeleteFunc(l.waiting, func(f *blockWrite) bool {
 		if match(f) {
 			out = append(out, f)
 			return true

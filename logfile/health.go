@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// asideErrors errors within asideWindow put a device aside, as it does to answer nothing for Options.Deadline.
+	// asideErrors errors within asideWindow put a device aside; so does no answer for Options.Deadline.
 	asideErrors = 3
 	asideWindow = time.Minute
 
@@ -14,7 +14,7 @@ const (
 	// so that a process that was stopped for a while does not blame its disks.
 	hungTicks = 7
 
-	// patientWrites: a write may have to wait for the device to flush its cache, so it gets so many times as long as a read.
+	// patientWrites is the ratio of a write's deadline to a read's: a write may have to wait until the device has flushed its cache.
 	patientWrites = 2
 
 	// mostProbeWait is what the wait between two probes grows to, in units of the first one.
@@ -25,27 +25,27 @@ const (
 //
 //	normal ── three errors in a minute, or nothing comes back by the deadline ──▶ aside ── a probe is right ──▶ normal
 //
-// While it is aside nothing is asked of it but a probe, after a wait that doubles from one to the next. It begins with the first one
-// again only when the device stayed normal for longer than the last wait: one that comes and goes is asked more and more rarely, but never
+// While a device is aside the Store only probes it, after a wait that doubles from probe to probe. The wait begins again with the first one
+// only if the device stayed normal for longer than the last wait: an unstable device is probed more and more rarely, but never
 // given up. Reading and writing are two states because a file system that turned read-only can still be read.
 type health struct {
 	most     int           // errors within asideWindow that put it aside
 	patience int           // ticks that make a hang
 	first    time.Duration // wait for the first probe
 
-	mu     sync.Mutex // guards the fields that follow
-	aside  bool
-	gone   chan struct{} // closed while aside
-	recent []time.Time   // of the last errors, at most so many
-	errors uint64
-	asides uint64
-	last   error // why it was put aside last, or the last error
-	flying int
-	ended  bool // since the last tick something came back
-	idle   int  // ticks in a row without
-	wait   time.Duration
-	next   time.Time // the next probe
-	back   time.Time // when it was taken back
+	mu       sync.Mutex // guards the fields that follow
+	aside    bool
+	gone     chan struct{} // closed while aside
+	recent   []time.Time   // of the last errors, at most `most`
+	errors   uint64
+	asides   uint64
+	last     error // why it was put aside last, or the last error
+	inFlight int   // transfers
+	ended    bool  // a transfer ended since the last tick
+	idle     int   // ticks in a row in which no transfer ended
+	wait     time.Duration
+	next     time.Time // the next probe
+	back     time.Time // when it was taken back
 }
 
 func newHealth(most, patience int, first time.Duration) *health {
@@ -70,7 +70,7 @@ func (h *health) left() <-chan struct{} {
 func (h *health) began() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.flying++; h.flying == 1 {
+	if h.inFlight++; h.inFlight == 1 {
 		h.idle = 0
 	}
 }
@@ -79,7 +79,7 @@ func (h *health) began() {
 func (h *health) done(now time.Time, err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.flying--
+	h.inFlight--
 	h.ended = true
 	if err == nil {
 		return false
@@ -101,7 +101,7 @@ func (h *health) done(now time.Time, err error) bool {
 func (h *health) tick(now time.Time, hung error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended || h.flying == 0 || h.aside {
+	if h.ended || h.inFlight == 0 || h.aside {
 		h.ended, h.idle = false, 0
 		return false
 	}

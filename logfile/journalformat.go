@@ -55,7 +55,7 @@ type Header struct {
 	Key           [16]byte           // the caller's name for the order; opaque here
 	Epoch         uint32
 	Segments      uint32
-	SegmentBlocks uint32   // a segment's string of bytes has room for so many blocks
+	SegmentBlocks uint32   // capacity of a segment, in blocks
 	Align         uint32   // as in Format
 	Block         uint32   // as in Format
 	Starts        []uint64 // len Segments+1: segment k holds at most Starts[k+1]-Starts[k] samples

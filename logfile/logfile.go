@@ -40,10 +40,10 @@ type Logfile struct {
 	writes  gauge        // full blocks not yet on disk
 }
 
-// segment's locks: lock before mu, mu before the free list's and the journal's. Who completes a write takes mu only, so it never waits
-// for an Append that waits for its buffer.
+// segment is one segment's blocks and arrival list. Lock order: lock, then mu, then the free list's and the journal's. The completion of a write takes mu only, so
+// that it never waits for an Append that waits for a buffer.
 type segment struct {
-	lock chan struct{} // full while someone appends, or writes or frees the open buffer; held while waiting for buffers
+	lock chan struct{} // full while an Append, or a write or release of the open buffer, is in progress; held while waiting for buffers
 
 	mu     sync.Mutex // guards the fields that follow; never held while waiting
 	blocks []block
@@ -65,14 +65,14 @@ type block struct {
 type state uint8
 
 const (
-	stateHole   state = iota // lost
-	stateOpen                // being filled
-	stateFlying              // full, waiting for its place or being written
-	stateDisk                // written
+	stateHole     state = iota // lost
+	stateOpen                  // being filled
+	stateInFlight              // full, waiting for its place or being written
+	stateDisk                  // written
 	stateFreed
 )
 
-func (s state) inMemory() bool { return s == stateOpen || s == stateFlying }
+func (s state) inMemory() bool { return s == stateOpen || s == stateInFlight }
 func (s state) alive() bool    { return s.inMemory() || s == stateDisk }
 
 // newLogfile makes one without blocks; its journal and pool are still to be set.

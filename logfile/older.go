@@ -10,11 +10,11 @@ import (
 // Older is what it takes to read a Logfile whose journal names the samples of another manifest: that of a source as it was before
 // files were added, removed or changed. Such a Logfile can be read and freed, never appended to.
 //
-// A sample that is not in the present manifest any more still takes its bytes between its neighbours, and these are found by its
-// length. So it gets a number behind those of the manifest, of which nobody outside of this package hears.
+// A sample that is no longer in the manifest still lies between its neighbours in the log, whose offsets follow from its
+// length. So it gets a number behind those of the manifest, which is never visible outside this package.
 type Older struct {
 	Sizes []uint32       // bytes of each sample of that manifest, by index
-	To    []sample.Index // for each of them the index in the present manifest, with the same size; sample.None: it is not there any more
+	To    []sample.Index // for each of them the index in the present manifest, with the same size; sample.None: it is gone
 }
 
 // translate prepares for one older Logfile: the result gives every index of its journal a number here.

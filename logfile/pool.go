@@ -8,13 +8,13 @@ import (
 	"lcache/blockio"
 )
 
-// pool is the write buffers of one Logfile, each of one block, in one piece of memory so that it can be registered with
-// the engine. It outlives its Logfile while writes from it are in flight, and serves the next Logfile of the slot.
+// pool holds the write buffers of one Logfile, each of one block, in one piece of memory that can be registered with
+// the engine. A pool outlives its Logfile while writes from it are in flight, and serves the next Logfile of the slot.
 type pool struct {
-	mem     []byte
-	block   int
-	free    chan uint32
-	flights []flight // flights[i] belongs to buffer i: so a write needs no allocation
+	mem    []byte
+	block  int
+	free   chan uint32
+	writes []blockWrite // writes[i] belongs to buffer i, so that a write needs no allocation
 }
 
 func newPool(n, block int) (*pool, error) {
@@ -22,7 +22,7 @@ func newPool(n, block int) (*pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%d write buffers of %d bytes: %w", n, block, err)
 	}
-	p := &pool{mem: mem, block: block, free: make(chan uint32, n), flights: make([]flight, n)}
+	p := &pool{mem: mem, block: block, free: make(chan uint32, n), writes: make([]blockWrite, n)}
 	for i := range n {
 		p.free <- uint32(i)
 	}
@@ -56,11 +56,11 @@ func (p *pool) put(i uint32) { p.free <- i }
 // idle reports whether all buffers are back.
 func (p *pool) idle() bool { return len(p.free) == cap(p.free) }
 
-// gauge counts things in flight and lets others wait for none.
+// gauge counts things in flight; wait returns when the count is zero.
 type gauge struct {
 	mu   sync.Mutex
 	n    int           // guarded by mu
-	idle chan struct{} // guarded by mu; made by who waits, closed when n becomes 0
+	idle chan struct{} // guarded by mu; made by a waiter, closed when n becomes 0
 }
 
 func (g *gauge) add() {

@@ -12,7 +12,7 @@ import (
 )
 
 // probe tries a device that is aside: a page is written to a free place, if there is one, and read back. A device that does not answer
-// through the file that was opened first may have been mounted anew: then it is tried by its path, if what lies there is
+// through the file that was opened first may have been mounted again: then it is tried by its path, if what lies there is
 // still this cache. The state machine learns the result of each direction by itself. It returns early when the Store is closed.
 func (s *Store) probe(d *device) {
 	var readErr, writeErr error

@@ -27,7 +27,7 @@ func Span(off uint64, n int) int {
 }
 
 // samplesLocked calls f for each sample that begins in a block, whether it is whole or not: its position in the arrival list, and its
-// offset in the segment's string. Offsets follow from the lengths before, counted anew in each block, so a lost block does not
+// offset in the segment's string. Offsets follow from the lengths before, counted from the start of each block, so a lost block does not
 // shift what comes behind it.
 func (l *Logfile) samplesLocked(seg, seq int, f func(ord uint32, index sample.Index, off uint64)) {
 	sg := &l.segs[seg]
@@ -58,7 +58,7 @@ func (l *Logfile) wholeLocked(sg *segment, off, n uint64) bool {
 }
 
 // Arrivals calls f for each sample of the segment that can be read whole, in the order of the string, until f returns false:
-// its position in the arrival list (positions of samples that are lost, or gone from the manifest, are skipped), its index and its offset. The answer is stable once nobody appends and
+// its position in the arrival list (positions of samples that are lost, or gone from the manifest, are skipped), its index and its offset. The answer is stable once there are no appends and
 // frees. No lock is held while f runs.
 func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint64) bool) {
 	type arrival struct {

@@ -20,7 +20,7 @@ type Range struct {
 
 // ReadMany begins all reads at once and does not wait. Done is called once for each range: on this goroutine if the bytes are in
 // memory or the block is gone (ErrHole, ErrFreed) or out of reach (ErrAside), else on a goroutine of the engine, which Done must not hold up. They count as
-// block reads: whoever asks for many places knows what comes next, as the pass does.
+// block reads: a caller that asks for many places knows what comes next, as the pass does.
 func (l *Logfile) ReadMany(ranges []Range) {
 	var all []*blockio.Op
 	for i := range ranges {

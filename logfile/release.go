@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// FreeBlocks says that blocks [0, upto) of a segment are no longer needed, because their samples' new locations are published: their
-// places go to the end of the free list, a write buffer among them back to the pool. Freeing again what is freed does nothing.
-// Freeing block by block as a segment is moved, not at its end, keeps the arena small. A segment's tail is freed only after an Append in
-// progress there.
+// FreeBlocks frees blocks [0, upto) of a segment, whose samples' new locations the caller has published. Their
+// places go to the end of the free list, and a write buffer among them goes back to the pool. Blocks that are freed already are skipped.
+// A mover that frees block by block, not segment by segment, keeps the arena small. FreeBlocks frees a segment's tail only after an Append in
+// progress there has returned.
 func (l *Logfile) FreeBlocks(seg, upto int) error {
 	if seg < 0 || seg >= len(l.segs) || upto < 0 {
 		return fmt.Errorf("free %d blocks of segment %d: there are %d segments", upto, seg, len(l.segs))
@@ -30,11 +30,11 @@ func (l *Logfile) FreeBlocks(seg, upto int) error {
 // FreeSegment frees all blocks of a segment.
 func (l *Logfile) FreeSegment(seg int) { _ = l.FreeBlocks(seg, l.Blocks(seg)) }
 
-// freeUpTo is FreeBlocks, with the segment's lock held if its tail is among the blocks.
+// freeUpTo is FreeBlocks; the caller holds the segment's lock if the segment's tail is among the blocks.
 func (l *Logfile) freeUpTo(seg, upto int) {
 	sg := &l.segs[seg]
 	var places []uint32
-	var flying int
+	var inFlight int
 	sg.mu.Lock()
 	for ; sg.freed < upto; sg.freed++ {
 		b := &sg.blocks[sg.freed]
@@ -45,8 +45,8 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 			l.pool.put(b.place)
 			places = append(places, sg.old)
 			sg.old = noPlace
-		case stateFlying: // landed gives back what it holds
-			flying++
+		case stateInFlight: // landed gives back its buffer and place
+			inFlight++
 		}
 		if b.state.alive() {
 			l.held.Add(-1)
@@ -55,17 +55,17 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 	}
 	sg.mu.Unlock()
 	l.s.launch(l.s.free.release(places...)...)
-	if flying > 0 { // those that still wait for a place would wait in vain
-		l.s.giveUp(func(f *flight) bool { return f.l == l && int(f.seg) == seg && int(f.seq) < upto })
+	if inFlight > 0 { // a freed block needs no place
+		l.s.giveUp(func(f *blockWrite) bool { return f.l == l && int(f.seg) == seg && int(f.seq) < upto })
 	}
 }
 
-// NoneFreed says whether nobody frees places from now on: samples are appended and none are moved. A full block that finds no place is then
-// a hole at once; otherwise it waits for one.
-func (s *Store) NoneFreed(none bool) { s.launch(s.free.setStill(none)...) }
+// NoneFreed sets whether no place will be freed from now on, because samples are appended and none are moved. Then a full block that finds no place becomes
+// a hole at once; otherwise the block waits for a place.
+func (s *Store) NoneFreed(none bool) { s.launch(s.free.setNoFrees(none)...) }
 
-// giveUp ends the flights that wait for a place and match.
-func (s *Store) giveUp(match func(f *flight) bool) {
+// giveUp ends the writes that wait for a place and match.
+func (s *Store) giveUp(match func(f *blockWrite) bool) {
 	for _, f := range s.free.cancel(match) {
 		s.landed(f, errNoPlace)
 	}

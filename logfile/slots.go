@@ -78,7 +78,7 @@ func (s *Store) poolFor(l *Logfile) error {
 	return nil
 }
 
-// freePools unmaps the outgrown write buffers that no transfer uses any more.
+// freePools unmaps the outgrown write buffers that are not in use.
 func (s *Store) freePools() {
 	s.outgrown = slices.DeleteFunc(s.outgrown, func(p *pool) bool {
 		if !p.idle() {

@@ -37,7 +37,7 @@ type Options struct {
 	// called without locks, on any goroutine, and must not block for long. Append may still be about to return such a sample's offset. nil is allowed.
 	Lost        func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
 	Deadline    time.Duration // a device that answers no read for so long is put aside, one that answers no write after twice as long; 0: 5 s
-	AsideErrors int           // so many errors within a minute put a device aside; 0: 3
+	AsideErrors int           // errors within a minute that put a device aside; 0: 3
 	ProbeAfter  time.Duration // the wait before the first probe of a device that is aside; 0: 2 s
 	// CloseTimeout is how long Close waits for a device that hangs; 0: 30 s.
 	CloseTimeout time.Duration
@@ -239,7 +239,7 @@ func (s *Store) Logfiles() [2]*Logfile {
 }
 
 // Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that
-// still wait for a place are lost. Nobody may use the Store or its Logfiles when it is called or later. The error is that of the first thing that could
+// still wait for a place are lost. The caller must not use the Store or its Logfiles during Close or later. The error is that of the first thing that could
 // not be made durable, failed background syncs included. It waits for what hangs until Options.CloseTimeout; then the error is a [*HungError], and a
 // further Close gives back the memory that was left to a device or file that has answered since.
 // Only a Begin or a Drop that hangs may be under way when it is called.
@@ -266,7 +266,7 @@ func (s *Store) Close() error {
 			continue
 		}
 		l.end.Do(func() { close(l.done) })
-		s.launch(s.free.setStill(true)...)
+		s.launch(s.free.setNoFrees(true)...)
 		errs = append(errs, l.Flush(ctx), l.WriteTails(ctx))
 		if !s.readOnly {
 			l.writeFreed()

@@ -286,7 +286,7 @@ func TestFreeListIsFIFO(t *testing.T) {
 	if want := []uint32{0, 1, 3, 4, 0, 1}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	f := &flight{avoid: noPlace}
+	f := &blockWrite{avoid: noPlace}
 	if l.take(f) || f.place != noPlace {
 		t.Errorf("an empty list gave %d", f.place)
 	}

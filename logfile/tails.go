@@ -111,7 +111,7 @@ func (l *Logfile) writeBin(ctx context.Context, b bin) error {
 		err := l.s.transfer(ctx, d.write, &blockio.Op{File: d.arena.Load(), Write: true, Offset: off, Buf: mem}, release)
 		switch {
 		case errors.Is(err, ErrAside) && errors.Is(err, errGivenUp):
-			return l.writeBin(ctx, b) // anew, elsewhere: this buffer is the device's until it is done with it
+			return l.writeBin(ctx, b) // with another place and buffer: the device owns this buffer until the transfer ends
 		case errors.Is(err, errGivenUp):
 			return err
 		case err == nil:
