@@ -8,34 +8,34 @@ import (
 	"lcache/staging"
 )
 
-// An Ask is a sample that the log does not keep, and where in the epoch it will be needed.
+// An Ask is a sample that the log does not keep, and its position in the epoch.
 type Ask struct {
 	Index              sample.Index
 	Epoch, Rank, Batch int
 }
 
 // Ahead reads misses in the order in which they will be needed, as far as the miss ring has room, so that the source works
-// beside the disk all the time. One sequence at a time; Start replaces the one before.
+// in parallel with the disk. One sequence at a time; Start replaces the one before.
 type Ahead struct {
 	f *Fetcher
 
-	// Skip says that a sample is being brought by index just now and is not to be read as well. What was read already stays for the
-	// request that is being put together: it is wanted until that is answered. Nil skips nothing.
+	// Skip reports whether a request is bringing a sample by index now, so that it need not be read ahead. A sample that was read already stays
+	// until that request is answered. Nil skips nothing.
 	Skip func(Ask) bool
 
-	sweeping sync.Mutex // held by Sweep, which asks its caller's function meanwhile; taken before mu
+	sweeping sync.Mutex // held by Sweep while it calls wanted; taken before mu
 
 	slots chan struct{} // a token for each read
 
-	mu     sync.Mutex // guards the fields that follow
-	flying map[sample.Index]struct{}
-	ready  []pending
-	reads  *reads             // nil once stopped
-	halt   context.CancelFunc // of the sequence
-	listed chan struct{}      // closed when its goroutine has ended
+	mu       sync.Mutex // guards the fields that follow
+	inFlight map[sample.Index]struct{}
+	ready    []pending
+	reads    *reads             // nil once stopped
+	halt     context.CancelFunc // of the sequence
+	listed   chan struct{}      // closed when its goroutine has ended
 }
 
-// reads are what is on its way; they outlive the sequence that asked for them.
+// reads are the reads in flight; they outlive the sequence that began them.
 type reads struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -49,11 +49,11 @@ type pending struct {
 
 // NewAhead makes an Ahead that reads nothing yet.
 func NewAhead(f *Fetcher) *Ahead {
-	return &Ahead{f: f, slots: make(chan struct{}, f.Jobs), flying: map[sample.Index]struct{}{}}
+	return &Ahead{f: f, slots: make(chan struct{}, f.Jobs), inFlight: map[sample.Index]struct{}{}}
 }
 
-// Start begins a sequence, in place of the one before: next yields misses in order of need, ok false at the end; wanted says whether one
-// is still of use (its rank has not passed it, nor fallen behind). What was read before, or is on its way, stays if it is wanted.
+// Start begins a sequence, in place of the one before: next yields misses in order of need, ok false at the end; wanted reports whether a miss
+// is still of use (its rank has not passed it, nor fallen behind). Samples that were read before, or are in flight, stay if they are wanted.
 func (a *Ahead) Start(next func() (Ask, bool), wanted func(Ask) bool) {
 	a.end()
 	a.Sweep(wanted)
@@ -85,7 +85,7 @@ func (a *Ahead) end() {
 	}
 }
 
-// Stop ends the sequence, joins its reads and gives back what nobody took.
+// Stop ends the sequence, joins its reads, and frees samples that were not delivered.
 func (a *Ahead) Stop() {
 	a.end()
 	a.mu.Lock()
@@ -104,11 +104,11 @@ func (a *Ahead) Stop() {
 func (a *Ahead) Coming(index sample.Index) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, ok := a.flying[index]
+	_, ok := a.inFlight[index]
 	return ok
 }
 
-// Sweep gives back what was read ahead and is not wanted any more. wanted may take locks, but none that is held by who calls Sweep.
+// Sweep frees samples that were read ahead and are no longer wanted. wanted may take locks, but none that the caller of Sweep holds.
 func (a *Ahead) Sweep(wanted func(Ask) bool) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
@@ -119,8 +119,8 @@ func (a *Ahead) Sweep(wanted func(Ask) bool) {
 	kept := ready[:0]
 	for _, p := range ready {
 		switch {
-		case !a.f.Staging.Kept(p.x): // somebody took it
-		case wanted(p.ask): // asked without the lock: it is the caller's, and takes locks of its own
+		case !a.f.Staging.Kept(p.x): // it was delivered
+		case wanted(p.ask): // called without mu: it takes locks of its own
 			kept = append(kept, p)
 		default:
 			a.f.Staging.Withdraw(p.x)
@@ -144,9 +144,9 @@ func (a *Ahead) list(ctx context.Context, r *reads, next func() (Ask, bool), wan
 		case !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) || a.Coming(ask.Index):
 			continue
 		case int64(a.f.Manifest.Size(ask.Index)) > a.f.Staging.MissBytes():
-			continue // it will never have room here: whoever needs it asks for it by index, and the ones behind it need not wait
+			continue // it never fits the ring: a request will read it by index, and the samples behind it don't wait
 		}
-		x := a.room(ctx, ask, wanted)
+		x := a.waitRing(ctx, ask, wanted)
 		if x == nil {
 			continue
 		}
@@ -156,13 +156,13 @@ func (a *Ahead) list(ctx context.Context, r *reads, next func() (Ask, bool), wan
 			a.f.Staging.Drop(x)
 			return
 		}
-		// Said first, then asked: whoever looks in between waits for this read, or has said that the sample is read by index.
+		// Set first, then checked: a request that looks in between waits for this read, or has noted that it reads the sample by index.
 		a.mu.Lock()
-		a.flying[ask.Index] = struct{}{}
+		a.inFlight[ask.Index] = struct{}{}
 		a.mu.Unlock()
-		if !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) { // somebody asked for it by index while the source was busy
+		if !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) { // a request began to read it by index while the source was busy
 			a.mu.Lock()
-			delete(a.flying, ask.Index)
+			delete(a.inFlight, ask.Index)
 			a.mu.Unlock()
 			a.f.Staging.Drop(x)
 			a.f.Staging.Notify()
@@ -178,9 +178,9 @@ func (a *Ahead) list(ctx context.Context, r *reads, next func() (Ask, bool), wan
 	}
 }
 
-// room waits until the ring has room, giving back meanwhile what nobody wants any more. It gives up when the sample itself is
-// not wanted any more.
-func (a *Ahead) room(ctx context.Context, ask Ask, wanted func(Ask) bool) *staging.Extent {
+// waitRing waits until the ring has room for a sample, and meanwhile sweeps out samples that are no longer wanted. It returns nil when the sample itself is
+// no longer wanted.
+func (a *Ahead) waitRing(ctx context.Context, ask Ask, wanted func(Ask) bool) *staging.Extent {
 	for ctx.Err() == nil && wanted(ask) && !a.skip(ask) {
 		changed := a.f.Staging.Changed()
 		if x, ok := a.f.Staging.Alloc(staging.Miss, ask.Index, int(a.f.Manifest.Size(ask.Index))); ok {
@@ -199,7 +199,7 @@ func (a *Ahead) read(ctx context.Context, ask Ask, x *staging.Extent) {
 	data := x.Buf[:a.f.Manifest.Size(ask.Index)]
 	late, err := a.f.Source(ctx, ask.Index, data)
 	a.mu.Lock()
-	delete(a.flying, ask.Index)
+	delete(a.inFlight, ask.Index)
 	if err == nil {
 		a.f.Staging.PublishExtent(x, data, true)
 		a.ready = append(a.ready, pending{ask, x})
@@ -208,7 +208,7 @@ func (a *Ahead) read(ctx context.Context, ask Ask, x *staging.Extent) {
 	if err == nil {
 		return
 	}
-	// Whoever needs the sample asks for it by index, and gets the error or a second try.
+	// A request for the sample reads it by index, and gets the error or a second try.
 	if late != nil {
 		a.f.After(late, func() { a.f.Staging.Drop(x) })
 	} else {

@@ -1,7 +1,7 @@
-// Package fetch is the one path for what the pass over the log did not bring: it asks an ordered list of suppliers, either Logfile
+// Package fetch is the one path for samples that the pass over the log did not bring: it asks an ordered list of suppliers, either Logfile
 // by place and then the source, each with a deadline of its own, and hands out only bytes that have the manifest's sum.
 //
-// Many brings samples asked for by index into side memory; Source fills a place that somebody else has reserved; Ahead reads the
+// Many brings samples asked for by index into side memory; Source fills memory that its caller has reserved; Ahead reads the
 // samples that the log does not keep, in the order in which they will be needed, into the miss ring; Reader reads all samples there,
 // where they stay as they were packed: by place, many at once, for each rank in its own order. A supplier that hangs loses its turn at
 // the deadline, a device that is put aside at once: the buffer stays quarantined until the late answer is in. All methods may be called
@@ -27,7 +27,7 @@ import (
 	"lcache/stored"
 )
 
-// Options are what a Fetcher works with.
+// Options configure a Fetcher.
 type Options struct {
 	Staging       *staging.Staging
 	Locations     *metaindex.Locations
@@ -69,7 +69,7 @@ type Fetcher struct {
 	late    sync.WaitGroup
 }
 
-// New makes a Fetcher. It owns no goroutine until it is asked for something.
+// New makes a Fetcher. It starts no goroutine before the first request.
 func New(o Options) *Fetcher {
 	if o.Jobs <= 0 {
 		o.Jobs = 16
@@ -138,7 +138,7 @@ func (f *Fetcher) Many(ctx context.Context, indices []sample.Index) ([]*staging.
 	return extents, got, nil
 }
 
-// Unavailable reports whether an error says that a sample can't be had, and not only that somebody stopped waiting for it.
+// Unavailable reports whether an error means that a sample can't be had, and not only that its waiter gave up.
 func Unavailable(err error) bool {
 	var named *source.SampleError
 	return errors.As(err, &named) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
@@ -153,7 +153,7 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 	var wg sync.WaitGroup
 	at := 0
 	for i, index := range indices {
-		n := room(f.Manifest.Size(index))
+		n := sideBytes(f.Manifest.Size(index))
 		buf := x.Buf[at : at+n : at+n]
 		at += n
 		wg.Add(1)

@@ -6,7 +6,7 @@ import (
 	"lcache/staging"
 )
 
-// lateReads are the buffers of one request that somebody may still write to, each with the channel that ends it.
+// lateReads are the buffers of one request that a late read may still write to, each with a channel that is closed when the read has ended.
 type lateReads struct {
 	mu   sync.Mutex // guards the fields that follow
 	bufs []*byte
@@ -47,7 +47,7 @@ func (f *Fetcher) After(late <-chan struct{}, run func()) {
 	}()
 }
 
-// dropLater ends a reference to an extent once nobody writes to it any more.
+// dropLater ends a reference to an extent once all late reads into it have ended.
 func (f *Fetcher) dropLater(x *staging.Extent, q *lateReads) {
 	f.late.Add(1)
 	go func() {

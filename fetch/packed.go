@@ -13,14 +13,14 @@ import (
 	"lcache/sample"
 )
 
-// packedMemory lends buffers, aligned to pages, for stored bytes that are unpacked somewhere else. Those that are out, with those that are
-// kept for the next who asks, are within a limit.
+// packedMemory lends buffers, aligned to pages, for stored bytes that are unpacked into other memory. Lent plus
+// pooled bytes never exceed limit.
 type packedMemory struct {
 	limit int64
 	sem   *semaphore.Weighted // bytes
 
 	mu   sync.Mutex // guards the fields that follow
-	kept [][]byte   // idle ones, of keptBytes each
+	kept [][]byte   // pooled buffers, of keptBytes each
 }
 
 const (
@@ -72,7 +72,7 @@ func (m *packedMemory) give(buf []byte) {
 	m.sem.Release(size)
 }
 
-// close gives back what is kept; nothing is lent any more.
+// close frees the pooled buffers. No buffer may be lent.
 func (m *packedMemory) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +111,7 @@ func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, 
 	}
 	defer f.packed.give(buf)
 	if err == nil && f.Form.Unpack(index, data, dst) != nil {
-		return nil, nil // as good as bytes with another sum
+		return nil, nil // treated as bytes with a wrong checksum
 	}
 	return dst, err
 }

@@ -22,22 +22,22 @@ func (s Step) near(t Step) bool {
 	return t.Epoch == s.Epoch && t.Batch-s.Batch <= leap || t.Epoch == s.Epoch+1 && t.Batch <= leap
 }
 
-// ReaderOptions are what a Reader asks of its owner. No lock of the Reader is held meanwhile.
+// ReaderOptions configure a Reader. The Reader holds no lock of its own while it calls a function.
 type ReaderOptions struct {
-	// Chunk is what a rank asks for at a step, and the step after it. ok is false while nobody knows: past the job's end, or before
-	// the order is pushed.
+	// Chunk returns the samples of a rank's chunk at a step, and the step after it. ok is false past the job's end, and while the
+	// order is not known.
 	Chunk func(rank int, at Step) (indices []sample.Index, next Step, ok bool)
-	// Leased is how many bytes clients may hold at once of what was read for them: so much of the ring is not read ahead into.
+	// Leased is how many bytes of the ring clients may hold at once. Reading ahead leaves that part of the ring free.
 	Leased int64
-	// Ranks is how many are expected: each has its share from the start, so that nothing is taken back when the others come.
+	// Ranks is how many ranks are expected. Each rank has its share from the start, so that no chunk is taken back when the others come.
 	Ranks int
-	// Idle is told when the ring has no room for more, and when it has again. Nil is allowed.
+	// Idle is called with true when the ring is full, and with false when it has room again. Nil is allowed.
 	Idle func(bool)
 }
 
 // A Reader reads the coming chunks of each rank ahead of their need, as far as the ring has room: samples that the log holds by place,
-// many at once, neighbours in one read; the others from the source. It is to samples that stay where they are what the pass is to
-// those that are reordered. Ranks share the ring evenly and don't wait for each other.
+// many at once, neighbours in one read; the others from the source. In the static layout a Reader does what the pass does in the reordered one.
+// Ranks share the ring evenly and don't wait for each other.
 type Reader struct {
 	f *Fetcher
 	o ReaderOptions
@@ -50,76 +50,76 @@ type Reader struct {
 	slots   chan struct{}  // a token for each of them
 	wake    chan struct{}  // something may be begun
 
-	mu          sync.Mutex // guards the fields that follow; taken before staging's lock
-	ranks       map[int]*course
-	flights     map[sample.Index]*flight
-	flying      int // reads by place not yet verified
-	flyingBytes int
-	landed      []*placeRead // brought, to be verified
-	landing     *sync.Cond   // there is something, or the end
-	stopping    bool         // nothing is begun any more
-	stopped     bool         // nor published
+	mu            sync.Mutex // guards the fields that follow; taken before staging's lock
+	ranks         map[int]*rankCursor
+	prefetches    map[sample.Index]*prefetch
+	inFlight      int // reads by place not yet verified
+	inFlightBytes int
+	landed        []*placeRead // brought, to be verified
+	landing       *sync.Cond   // there is something, or the end
+	stopping      bool         // no read is begun
+	stopped       bool         // and none is published
 }
 
-// course is how far one rank has come, and what is listed for it.
-type course struct {
+// rankCursor is one rank's position, and the chunks listed for it.
+type rankCursor struct {
 	rank    int
 	next    Step          // to be listed
-	blocked bool          // nobody knows what that is
+	blocked bool          // the chunk at next is not known
 	chunks  []*chunk      // listed and not passed, in order
-	done    map[Step]bool // not listed and not to be: brought by index meanwhile; near to next
-	strays  int           // requests in a row for what is passed
+	done    map[Step]bool // chunks near next that need no listing, because they were brought by index
+	strays  int           // requests in a row for chunks that are passed
 	asked   Step
 	bytes   int64 // of chunks
 }
 
-// chunk is a batch that will be asked for.
+// chunk is a batch that a rank will ask for.
 type chunk struct {
-	of      *course
-	at      Step
-	flights []*flight
-	left    int // of flights, not ready
-	bytes   int64
-	asked   bool
+	of         *rankCursor
+	at         Step
+	prefetches []*prefetch
+	left       int // prefetches that are not ready
+	bytes      int64
+	asked      bool
 }
 
-// holds reports whether something was read for it already.
+// holds reports whether a sample of the chunk is read already.
 func (k *chunk) holds() bool {
-	return slices.ContainsFunc(k.flights, func(fl *flight) bool { return fl.x != nil })
+	return slices.ContainsFunc(k.prefetches, func(pf *prefetch) bool { return pf.x != nil })
 }
 
-type flightState uint8
+type prefetchState uint8
 
 const (
-	flightQueued  flightState = iota
-	flightReading             // on its way
-	flightReady               // published
+	prefetchQueued  prefetchState = iota
+	prefetchReading               // on its way
+	prefetchReady                 // published
 )
 
-// flight is a sample that is read for one or more chunks.
-type flight struct {
+// prefetch is the read of one sample for one or more chunks.
+type prefetch struct {
 	index  sample.Index
-	state  flightState
+	state  prefetchState
 	chunks []*chunk        // that want it
 	x      *staging.Extent // once published
 }
 
-// most of what is on its way at once, so that a read does not wait long for its turn and counts as late.
+// mostInFlight and mostInFlightBytes bound the reads in flight, so that a read does not wait for its turn until it counts as late.
 const (
-	mostFlying      = 256
-	mostFlyingBytes = 16 << 20
+	mostInFlight      = 256
+	mostInFlightBytes = 16 << 20
 )
 
-// lagging is how many chunks a rank may leave behind and still be given: several workers of one rank don't ask in order. leap is how
-// far they may be ahead of what is listed.
+// lagging is how many chunks behind its newest request a rank's chunks are kept: several workers of one rank don't ask in order. leap is how many
+// chunks ahead of the listed ones a request may be without being a jump.
 const (
 	lagging = 32
 	leap    = 64
 )
 
-// NewReader makes a Reader and starts its goroutines. It reads nothing until somebody asks.
+// NewReader makes a Reader and starts its goroutines. It reads nothing before the first Asked.
 func NewReader(f *Fetcher, o ReaderOptions) *Reader {
-	r := &Reader{f: f, o: o, slots: make(chan struct{}, f.Jobs), wake: make(chan struct{}, 1), ranks: map[int]*course{}, flights: map[sample.Index]*flight{}}
+	r := &Reader{f: f, o: o, slots: make(chan struct{}, f.Jobs), wake: make(chan struct{}, 1), ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
 	r.landing = sync.NewCond(&r.mu)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.listing.Go(r.list)
@@ -129,7 +129,7 @@ func NewReader(f *Fetcher, o ReaderOptions) *Reader {
 	return r
 }
 
-// Stop ends all reading and gives back what nobody took. Reads that the disk still owns end in the background; Fetcher.Close waits
+// Stop ends all reading and frees what was read and not delivered. Reads that the disk still owns end in the background; Fetcher.Close waits
 // for them.
 func (r *Reader) Stop() {
 	r.mu.Lock()
@@ -155,14 +155,14 @@ func (r *Reader) nudge() {
 	}
 }
 
-// Asked says what a rank asks for now. Reading begins there with the first request, and again where the rank has jumped to.
+// Asked notes which chunk a rank asks for. Reading begins there with the rank's first request, and starts over where the rank jumps to.
 func (r *Reader) Asked(rank int, at Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.nudge()
 	c := r.ranks[rank]
 	if c == nil {
-		c = &course{rank: rank, next: at, done: map[Step]bool{}}
+		c = &rankCursor{rank: rank, next: at, done: map[Step]bool{}}
 		r.ranks[rank] = c
 		if len(r.ranks) > r.o.Ranks {
 			r.makeRoom()
@@ -179,7 +179,7 @@ func (r *Reader) Asked(rank int, at Step) {
 	case !at.before(c.next) && at.Epoch == c.next.Epoch && at.Batch-c.next.Batch <= leap:
 		c.strays = 0
 	case at.before(c.next):
-		// One that was delivered is asked for again; or the rank has gone back.
+		// Either a delivered chunk is asked for again, or the rank has gone back.
 		if c.strays++; c.strays > 1 || len(c.chunks) == 0 {
 			r.jump(c, at)
 		}
@@ -188,51 +188,51 @@ func (r *Reader) Asked(rank int, at Step) {
 	}
 }
 
-func (r *Reader) jump(c *course, at Step) {
+func (r *Reader) jump(c *rankCursor, at Step) {
 	r.passAll(c)
 	clear(c.done)
 	c.next, c.strays = at, 0
 }
 
-func (r *Reader) passAll(c *course) {
+func (r *Reader) passAll(c *rankCursor) {
 	for len(c.chunks) > 0 {
 		r.pass(c, 0)
 	}
 }
 
-// pass gives back what was read for a chunk and not taken. r.mu is held.
-func (r *Reader) pass(c *course, i int) {
+// pass removes a chunk from a rank's list, and frees what was read for it and not delivered. r.mu is held.
+func (r *Reader) pass(c *rankCursor, i int) {
 	k := c.chunks[i]
 	c.chunks = slices.Delete(c.chunks, i, i+1)
 	c.bytes -= k.bytes
-	for _, fl := range k.flights {
-		r.unwant(fl, k)
+	for _, pf := range k.prefetches {
+		r.unwant(pf, k)
 	}
 }
 
-func (r *Reader) unwant(fl *flight, k *chunk) {
-	if i := slices.Index(fl.chunks, k); i >= 0 {
-		fl.chunks = slices.Delete(fl.chunks, i, i+1)
+func (r *Reader) unwant(pf *prefetch, k *chunk) {
+	if i := slices.Index(pf.chunks, k); i >= 0 {
+		pf.chunks = slices.Delete(pf.chunks, i, i+1)
 	}
-	if fl.x != nil {
-		r.f.Staging.KeepAtMost(fl.x, len(fl.chunks))
+	if pf.x != nil {
+		r.f.Staging.KeepAtMost(pf.x, len(pf.chunks))
 	}
-	if len(fl.chunks) == 0 {
-		r.forget(fl)
-	}
-}
-
-// forget ends a flight for those who look; a later one of the same sample may have its place already.
-func (r *Reader) forget(fl *flight) {
-	if r.flights[fl.index] == fl {
-		delete(r.flights, fl.index)
+	if len(pf.chunks) == 0 {
+		r.forget(pf)
 	}
 }
 
-// Delivered says that a rank has got a chunk.
+// forget removes a prefetch from the table, unless a later prefetch of the same sample has replaced it. r.mu is held.
+func (r *Reader) forget(pf *prefetch) {
+	if r.prefetches[pf.index] == pf {
+		delete(r.prefetches, pf.index)
+	}
+}
+
+// Delivered notes that a chunk was delivered to a rank.
 func (r *Reader) Delivered(rank int, at Step) { r.over(rank, at, true) }
 
-// Skip says that a chunk is brought by index: what is not on its way is not read for it any more.
+// Skip notes that a chunk is brought by index: its samples that are not in flight are no longer read for it.
 func (r *Reader) Skip(rank int, at Step) { r.over(rank, at, false) }
 
 func (r *Reader) over(rank int, at Step, whole bool) {
@@ -249,19 +249,19 @@ func (r *Reader) over(rank int, at Step, whole bool) {
 		r.nudge()
 	case i >= 0:
 		k := c.chunks[i]
-		k.flights = slices.DeleteFunc(k.flights, func(fl *flight) bool {
-			queued := fl.state == flightQueued
+		k.prefetches = slices.DeleteFunc(k.prefetches, func(pf *prefetch) bool {
+			queued := pf.state == prefetchQueued
 			if queued {
-				r.unwant(fl, k)
+				r.unwant(pf, k)
 			}
 			return queued
 		})
-	case !at.before(c.next) && c.next.near(at): // else nobody comes to it before a jump
+	case !at.before(c.next) && c.next.near(at): // else only a jump leads there
 		c.done[at] = true
 	}
 }
 
-// Changed says that a rank's order from an epoch on is not the one that was listed, or has become known.
+// Changed notes that a rank's order from an epoch on was replaced, or has become known.
 func (r *Reader) Changed(rank, epoch int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,14 +276,14 @@ func (r *Reader) Changed(rank, epoch int) {
 	r.nudge()
 }
 
-// unlist takes back the last chunk that was listed for a rank; it is listed again when it is its turn.
-func (r *Reader) unlist(c *course) {
+// unlist removes the last chunk that was listed for a rank. The chunk is listed again in its turn.
+func (r *Reader) unlist(c *rankCursor) {
 	last := len(c.chunks) - 1
 	c.next = c.chunks[last].at
 	r.pass(c, last)
 }
 
-// makeRoom takes back from the other ranks what is more than their share, now that there is one rank more than was expected.
+// makeRoom unlists the other ranks' chunks beyond their share, which is smaller now that there is one rank more than expected.
 func (r *Reader) makeRoom() {
 	share := r.share()
 	for _, c := range r.ranks {
@@ -293,16 +293,16 @@ func (r *Reader) makeRoom() {
 	}
 }
 
-// squeeze takes back a chunk for one that is asked for now and has no room: one that is needed later (a read of several samples may take more
-// memory than is counted for each), or one of an epoch that its rank has left. r.mu is held.
-func (r *Reader) squeeze(needy []*flight) bool {
-	urgent := slices.ContainsFunc(needy, func(fl *flight) bool {
-		return slices.ContainsFunc(fl.chunks, func(k *chunk) bool { return !k.of.asked.before(k.at) })
+// squeeze frees a chunk when a chunk that a rank asks for now has no room in the ring. It frees a chunk that is needed later (a read of several samples may
+// take more memory than is counted for each), or a chunk of an epoch that its rank has left. r.mu is held.
+func (r *Reader) squeeze(needy []*prefetch) bool {
+	urgent := slices.ContainsFunc(needy, func(pf *prefetch) bool {
+		return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return !k.of.asked.before(k.at) })
 	})
 	if !urgent {
 		return false
 	}
-	var most *course
+	var most *rankCursor
 	for _, c := range r.ranks {
 		if r.letGo(c) {
 			return true
@@ -318,8 +318,8 @@ func (r *Reader) squeeze(needy []*flight) bool {
 	return true
 }
 
-// letGo takes back the first chunk of an epoch that a rank has left without asking for it. r.mu is held.
-func (r *Reader) letGo(c *course) bool {
+// letGo frees the first chunk that a rank did not ask for in an epoch that it has left. r.mu is held.
+func (r *Reader) letGo(c *rankCursor) bool {
 	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return !k.asked && k.at.Epoch < c.asked.Epoch })
 	if i >= 0 {
 		r.pass(c, i)
@@ -327,13 +327,13 @@ func (r *Reader) letGo(c *course) bool {
 	return i >= 0
 }
 
-// share is how many bytes of the ring are read ahead into for each rank.
+// share returns how many bytes of the ring each rank may fill.
 func (r *Reader) share() int64 {
 	ring := r.f.Staging.MissBytes()
 	return max(ring-r.o.Leased, ring/4) / int64(max(1, r.o.Ranks, len(r.ranks)))
 }
 
-// Starved gives up what ranks have left behind: a request has waited in vain for the room that it takes.
+// Starved frees the chunks that ranks have left behind, after a request has waited for room until its patience was over.
 func (r *Reader) Starved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -345,18 +345,18 @@ func (r *Reader) Starved() {
 	r.nudge()
 }
 
-// Look says whether a sample that a rank asks for at a step is on its way, or will be (queued).
+// Look reports whether a sample that a rank asks for at a step is in flight, or will be (queued).
 func (r *Reader) Look(rank int, at Step, index sample.Index) (reading, queued bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if fl := r.flights[index]; fl != nil && fl.state != flightReady {
-		return fl.state == flightReading, fl.state == flightQueued
+	if pf := r.prefetches[index]; pf != nil && pf.state != prefetchReady {
+		return pf.state == prefetchReading, pf.state == prefetchQueued
 	}
 	c := r.ranks[rank]
 	return false, c != nil && !c.blocked && !at.before(c.next) && at.Epoch == c.next.Epoch && at.Batch-c.next.Batch <= leap && !c.done[at]
 }
 
-// Ready is how many chunks beyond the one last asked for lie ready for a rank.
+// Ready returns how many chunks beyond the one last asked for are ready for a rank.
 func (r *Reader) Ready(rank int) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

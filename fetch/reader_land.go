@@ -10,15 +10,15 @@ import (
 	"lcache/staging"
 )
 
-// readBatch are reads that were begun at once, and the clock that runs for them.
+// readBatch is reads that were submitted together, and their deadline.
 type readBatch struct {
 	reads []*placeRead
-	left  int // not landed
+	left  int // reads that have not landed
 	watch *time.Timer
 }
 
-// submit begins reads by place. Those that have not come when the log's time is up are given up; their memory is used again when the
-// disk is done with it.
+// submit begins reads by place. Reads that have not landed after LogTimeout are given up; their memory is used again when the
+// disk has answered.
 func (r *Reader) submit(batch []*placeRead) {
 	if len(batch) == 0 {
 		return
@@ -28,10 +28,10 @@ func (r *Reader) submit(batch []*placeRead) {
 	for _, p := range batch {
 		p.batch = b
 		for i := range p.parts {
-			p.parts[i].fl.state = flightReading
+			p.parts[i].pf.state = prefetchReading
 		}
-		r.flying++
-		r.flyingBytes += p.bytes
+		r.inFlight++
+		r.inFlightBytes += p.bytes
 	}
 	b.watch = time.AfterFunc(r.f.LogTimeout, func() { r.giveUp(b) })
 	r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *Reader) submit(batch []*placeRead) {
 	}
 }
 
-// land takes what the disk has brought, on a goroutine of the I/O engine.
+// land queues a completed read for verification. It runs on a goroutine of the I/O engine.
 func (r *Reader) land(p *placeRead, data []byte, err error) {
 	r.mu.Lock()
 	late := p.over || r.stopped
@@ -75,7 +75,7 @@ func (r *Reader) land(p *placeRead, data []byte, err error) {
 	}
 }
 
-// giveUp ends the reads of a batch that the disk has not answered: who waits is served otherwise.
+// giveUp ends the reads of a batch that the disk has not answered. Waiters look again, and are served by index.
 func (r *Reader) giveUp(b *readBatch) {
 	hung := 0
 	r.mu.Lock()
@@ -87,7 +87,7 @@ func (r *Reader) giveUp(b *readBatch) {
 		hung++
 		r.arrived(p)
 		for i := range p.parts {
-			r.forget(p.parts[i].fl)
+			r.forget(p.parts[i].pf)
 		}
 	}
 	r.mu.Unlock()
@@ -100,18 +100,18 @@ func (r *Reader) giveUp(b *readBatch) {
 }
 
 func (r *Reader) arrived(p *placeRead) {
-	r.flying--
-	r.flyingBytes -= p.bytes
+	r.inFlight--
+	r.inFlightBytes -= p.bytes
 }
 
-// atOnce is how many reads a worker takes, so that the locks are taken once for them.
+// atOnce is how many reads a worker takes under one lock.
 const atOnce = 8
 
-// verify publishes what has landed and is what it should be.
+// verify publishes the samples of landed reads whose checksums are right.
 func (r *Reader) verify() {
 	var reads []*placeRead
 	var pieces []staging.Piece
-	var flights []*flight
+	var prefetches []*prefetch
 	out := make([]*staging.Extent, 0, 64)
 	for {
 		r.mu.Lock()
@@ -128,15 +128,15 @@ func (r *Reader) verify() {
 		r.mu.Unlock()
 
 		good, bad := r.check(reads)
-		pieces, flights = pieces[:0], flights[:0]
+		pieces, prefetches = pieces[:0], prefetches[:0]
 		r.mu.Lock()
 		for _, g := range good {
-			if keep := len(g.fl.chunks); keep > 0 && !r.stopped {
-				pieces = append(pieces, staging.Piece{Of: g.x, Index: g.fl.index, Data: g.data, Keep: keep})
-				flights = append(flights, g.fl)
+			if keep := len(g.pf.chunks); keep > 0 && !r.stopped {
+				pieces = append(pieces, staging.Piece{Of: g.x, Index: g.pf.index, Data: g.data, Keep: keep})
+				prefetches = append(prefetches, g.pf)
 			}
 		}
-		r.publish(pieces, flights, out)
+		r.publish(pieces, prefetches, out)
 		for _, p := range reads {
 			r.arrived(p)
 		}
@@ -149,39 +149,39 @@ func (r *Reader) verify() {
 			r.f.Staging.Drop(p.x)
 			r.f.late.Done()
 		}
-		for _, fl := range bad {
-			go r.again(fl)
+		for _, pf := range bad {
+			go r.again(pf)
 		}
 		r.nudge()
 	}
 }
 
 type verified struct {
-	fl   *flight
+	pf   *prefetch
 	x    *staging.Extent
 	data []byte
 }
 
-// check compares what reads have brought with the sums.
-func (r *Reader) check(reads []*placeRead) (good []verified, bad []*flight) {
+// check compares the bytes of reads with the checksums.
+func (r *Reader) check(reads []*placeRead) (good []verified, bad []*prefetch) {
 	for _, p := range reads {
 		for i := range p.parts {
 			a := &p.parts[i]
 			if p.err == nil {
 				at := int(a.off - p.first().off)
 				if data := p.data[at : at+a.n : at+a.n]; sample.Sum(data) == a.sum {
-					good = append(good, verified{a.fl, p.x, data})
+					good = append(good, verified{a.pf, p.x, data})
 					continue
 				}
 			}
-			bad = append(bad, a.fl)
+			bad = append(bad, a.pf)
 		}
 	}
 	return good, bad
 }
 
-// publish makes samples available to who waits for them. r.mu is held, so that nobody begins or ceases to want one meanwhile.
-func (r *Reader) publish(pieces []staging.Piece, flights []*flight, out []*staging.Extent) {
+// publish makes samples available to waiters. r.mu is held, so that the chunks that want a sample don't change meanwhile.
+func (r *Reader) publish(pieces []staging.Piece, prefetches []*prefetch, out []*staging.Extent) {
 	if len(pieces) == 0 {
 		return
 	}
@@ -189,76 +189,76 @@ func (r *Reader) publish(pieces []staging.Piece, flights []*flight, out []*stagi
 		out = append(out, nil)
 	}
 	r.f.Staging.PublishPieces(pieces, out)
-	for i, fl := range flights {
-		fl.x, fl.state = out[i], flightReady
-		for _, k := range fl.chunks {
+	for i, pf := range prefetches {
+		pf.x, pf.state = out[i], prefetchReady
+		for _, k := range pf.chunks {
 			k.left--
 		}
 	}
 }
 
-// again reads a sample whose place did not give its bytes as one that is asked for by index: the place may be another by now, and
-// only a second failure is believed.
-func (r *Reader) again(fl *flight) {
+// again retries, by index, a sample whose bytes did not have its checksum: it may have moved meanwhile, and
+// only a second failure counts.
+func (r *Reader) again(pf *prefetch) {
 	defer r.sources.Done()
 	r.mu.Lock()
-	wanted := len(fl.chunks) > 0
+	wanted := len(pf.chunks) > 0
 	r.mu.Unlock()
 	if !wanted {
 		return
 	}
-	x, ok := r.f.Staging.Alloc(staging.Miss, fl.index, room(r.f.Manifest.Size(fl.index)))
+	x, ok := r.f.Staging.Alloc(staging.Miss, pf.index, sideBytes(r.f.Manifest.Size(pf.index)))
 	if !ok {
-		r.failed(fl) // who needs it asks by index
+		r.failed(pf) // a request will read it by index
 		return
 	}
-	r.byItself(fl, x)
+	r.byItself(pf, x)
 }
 
-// fromSource reads a sample that is not read by place with others into x, beside what else is read.
-func (r *Reader) fromSource(fl *flight, x *staging.Extent) {
+// fromSource reads a sample into x that is not read by place with others, in a goroutine of its own.
+func (r *Reader) fromSource(pf *prefetch, x *staging.Extent) {
 	r.mu.Lock()
-	fl.state = flightReading
+	pf.state = prefetchReading
 	r.mu.Unlock()
 	select {
 	case r.slots <- struct{}{}:
 	case <-r.ctx.Done():
 		r.f.Staging.Drop(x)
-		r.failed(fl)
+		r.failed(pf)
 		return
 	}
 	r.sources.Go(func() {
-		if r.f.isPacked(fl.index) { // the log may have it: it takes memory of its own meanwhile
-			r.byItself(fl, x)
+		if r.f.isPacked(pf.index) { // the log may have it, and unpacking takes memory of its own
+			r.byItself(pf, x)
 		} else {
-			r.ask(fl, x)
+			r.ask(pf, x)
 		}
 		<-r.slots
 	})
 }
 
-// byItself reads a sample into x: from its place, else from the source.
-func (r *Reader) byItself(fl *flight, x *staging.Extent) {
+// byItself reads one sample into x: by place, or else from the source.
+func (r *Reader) byItself(pf *prefetch, x *staging.Extent) {
 	var q lateReads
-	data, ok := r.f.fromLog(r.ctx, fl.index, x.Buf, &q)
+	data, ok := r.f.fromLog(r.ctx, pf.index, x.Buf, &q)
 	switch {
 	case ok:
-		r.bring(fl, x, data, false)
+		r.bring(pf, x, data, false)
 	case q.any():
 		r.f.dropLater(x, &q)
-		r.failed(fl)
+		r.failed(pf)
 	default:
-		r.ask(fl, x)
+		r.ask(pf, x)
 	}
 }
 
-func (r *Reader) ask(fl *flight, x *staging.Extent) {
-	size := r.f.Manifest.Size(fl.index)
+func (r *Reader) ask(pf *prefetch, x *staging.Extent) {
+	size := r.f.Manifest.Size(pf.index)
 	data := x.Buf[:size:size]
-	late, err := r.f.Source(r.ctx, fl.index, data)
+	late, err := r.f.Source(r.ctx, pf.index, data)
 	switch {
 	case err == nil:
-		r.bring(fl, x, data, true)
+		r.bring(pf, x, data, true)
 		return
 	case late != nil:
 		r.f.After(late, func() { r.f.Staging.Drop(x) })
@@ -266,26 +266,26 @@ func (r *Reader) ask(fl *flight, x *staging.Extent) {
 		r.f.Staging.Drop(x)
 	}
 	if !errors.Is(err, context.Canceled) {
-		r.f.Logger.Debug("a sample could not be read ahead", "sample", fl.index, "error", err)
+		r.f.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
 	}
-	r.failed(fl)
+	r.failed(pf)
 }
 
 // bring publishes one sample and ends the caller's reference to x.
-func (r *Reader) bring(fl *flight, x *staging.Extent, data []byte, fromSource bool) {
+func (r *Reader) bring(pf *prefetch, x *staging.Extent, data []byte, fromSource bool) {
 	r.mu.Lock()
-	if keep := len(fl.chunks); keep > 0 && r.ctx.Err() == nil {
-		r.publish([]staging.Piece{{Of: x, Index: fl.index, Data: data, Keep: keep, FromSource: fromSource}}, []*flight{fl}, nil)
+	if keep := len(pf.chunks); keep > 0 && r.ctx.Err() == nil {
+		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Keep: keep, FromSource: fromSource}}, []*prefetch{pf}, nil)
 	}
 	r.mu.Unlock()
 	r.f.Staging.Drop(x)
 	r.nudge()
 }
 
-// failed ends a flight that nothing came of, and lets who waits look again.
-func (r *Reader) failed(fl *flight) {
+// failed ends a prefetch that brought no sample, and wakes waiters to look again.
+func (r *Reader) failed(pf *prefetch) {
 	r.mu.Lock()
-	r.forget(fl)
+	r.forget(pf)
 	r.mu.Unlock()
 	r.f.Staging.Notify()
 	r.nudge()

@@ -9,21 +9,21 @@ import (
 	"lcache/staging"
 )
 
-// burst is how many samples, or bytes, are looked at together: the more, the more neighbours are found; the fewer, the earlier the
-// first read begins.
+// burstSamples and burstBytes bound how much is listed before reads begin. A larger burst finds more neighbours; a smaller one begins its
+// first read earlier.
 const (
 	burstSamples = 512
 	burstBytes   = 4 << 20
 )
 
-// Neighbours are read at once if what lies between them is no more than nearby, which costs less than a second read, and no more than
-// the sample that is gained, so that the ring does not fill with what nobody asks for. A read that is larger than largestRead is no faster.
+// Neighbours share a read if the gap between them is at most nearby, which costs less than a second read, and at most as long as
+// the second sample, so that the ring does not fill with bytes of other samples. A read larger than largestRead is no faster.
 const (
 	nearby      = 32 << 10
 	largestRead = 1 << 20
 )
 
-// list goes on listing and reading until Stop.
+// list lists chunks and reads them until Stop.
 func (r *Reader) list() {
 	idle := false
 	tell := func(now bool) {
@@ -47,9 +47,9 @@ func (r *Reader) list() {
 	tell(false)
 }
 
-// collect lists chunks, each time one of the rank that has the least in the ring, and returns what is to be read for them. full says
+// collect lists chunks, always for the rank with the fewest bytes in the ring, and returns the samples to be read for them. full means
 // that a rank has used up its share.
-func (r *Reader) collect() (burst []*flight, full bool) {
+func (r *Reader) collect() (burst []*prefetch, full bool) {
 	bytes := 0
 	for len(burst) < burstSamples && bytes < burstBytes {
 		r.mu.Lock()
@@ -72,8 +72,8 @@ func (r *Reader) collect() (burst []*flight, full bool) {
 		default:
 			c.next = next
 			fresh := r.add(c, at, indices)
-			for _, fl := range fresh {
-				bytes += int(r.f.Manifest.Size(fl.index))
+			for _, pf := range fresh {
+				bytes += int(r.f.Manifest.Size(pf.index))
 			}
 			burst = append(burst, fresh...)
 		}
@@ -82,12 +82,12 @@ func (r *Reader) collect() (burst []*flight, full bool) {
 	return burst, false
 }
 
-// hungriest is the rank to list for: one that has not used up its share, and holds the least. A rank that has, and waits, gives up what it has
-// left behind first. r.mu is held.
-func (r *Reader) hungriest() (best *course, full bool) {
+// hungriest returns the rank to list for: of the ranks that have not used up their share, the one with the fewest bytes. A rank that has used up its share
+// and waits frees the chunks that it has left behind. r.mu is held.
+func (r *Reader) hungriest() (best *rankCursor, full bool) {
 	share := r.share()
 	for _, c := range r.ranks {
-		for c.bytes >= share && !c.asked.before(c.next) && r.letGo(c) { // what it asks for is not listed yet
+		for c.bytes >= share && !c.asked.before(c.next) && r.letGo(c) { // the chunk that it asks for is not listed yet
 		}
 		switch {
 		case c.blocked || r.ctx.Err() != nil:
@@ -100,30 +100,30 @@ func (r *Reader) hungriest() (best *course, full bool) {
 	return best, full
 }
 
-// add lists a chunk and returns its samples that nobody reads yet. r.mu is held.
-func (r *Reader) add(c *course, at Step, indices []sample.Index) (fresh []*flight) {
+// add lists a chunk and returns those of its samples that have no prefetch yet. r.mu is held.
+func (r *Reader) add(c *rankCursor, at Step, indices []sample.Index) (fresh []*prefetch) {
 	k := &chunk{of: c, at: at}
 	for _, index := range indices {
 		size := r.f.Manifest.Size(index)
 		if size == 0 {
 			continue
 		}
-		fl := r.flights[index]
+		pf := r.prefetches[index]
 		switch {
-		case fl != nil && slices.Contains(fl.chunks, k):
-			continue // twice in one chunk: both get the same
-		case fl != nil && fl.state != flightReady:
+		case pf != nil && slices.Contains(pf.chunks, k):
+			continue // twice in one chunk: one prefetch is enough
+		case pf != nil && pf.state != prefetchReady:
 			k.left++
-		case fl != nil && r.f.Staging.KeepMore(fl.x):
-		default: // nobody reads it, or everybody has given it back
-			fl = &flight{index: index}
-			r.flights[index] = fl
-			fresh = append(fresh, fl)
+		case pf != nil && r.f.Staging.KeepMore(pf.x):
+		default: // it has no prefetch, or its extent is gone
+			pf = &prefetch{index: index}
+			r.prefetches[index] = pf
+			fresh = append(fresh, pf)
 			k.left++
 		}
-		fl.chunks = append(fl.chunks, k)
-		k.flights = append(k.flights, fl)
-		k.bytes += int64(room(size))
+		pf.chunks = append(pf.chunks, k)
+		k.prefetches = append(k.prefetches, pf)
+		k.bytes += int64(sideBytes(size))
 	}
 	c.chunks = append(c.chunks, k)
 	c.bytes += k.bytes
@@ -132,7 +132,7 @@ func (r *Reader) add(c *course, at Step, indices []sample.Index) (fresh []*fligh
 
 // part is one sample of a read by place.
 type part struct {
-	fl   *flight
+	pf   *prefetch
 	need int // position in the burst
 	slot int
 	seg  int
@@ -151,23 +151,23 @@ type placeRead struct {
 	bytes int
 
 	batch *readBatch
-	over  bool // guarded by Reader.mu: it has landed, or nobody waits for it any more
+	over  bool // guarded by Reader.mu: the read has landed or was given up
 }
 
 func (p *placeRead) first() *part { return &p.parts[0] }
 func (p *placeRead) end() uint64  { l := &p.parts[len(p.parts)-1]; return l.off + uint64(l.n) }
 
-// arrange says how a burst is read: by place where the log has it, neighbours at once. Those that are left are read one by one.
-func (r *Reader) arrange(burst []*flight) (reads []*placeRead, source []int) {
+// arrange splits a burst into reads by place, with neighbours in one read, and samples that are read one by one (by their position in the burst).
+func (r *Reader) arrange(burst []*prefetch) (reads []*placeRead, source []int) {
 	parts := make([]part, 0, len(burst))
-	for i, fl := range burst {
-		slot, seg, off, ok := r.f.Locations.Split(r.f.Locations.Get(fl.index))
-		sum, known := r.f.Sums.Get(fl.index)
-		if !ok || !known || r.f.isPacked(fl.index) {
+	for i, pf := range burst {
+		slot, seg, off, ok := r.f.Locations.Split(r.f.Locations.Get(pf.index))
+		sum, known := r.f.Sums.Get(pf.index)
+		if !ok || !known || r.f.isPacked(pf.index) {
 			source = append(source, i)
 			continue
 		}
-		parts = append(parts, part{fl: fl, need: i, slot: slot, seg: seg, off: off, n: int(r.f.Manifest.Size(fl.index)), sum: sum})
+		parts = append(parts, part{pf: pf, need: i, slot: slot, seg: seg, off: off, n: int(r.f.Manifest.Size(pf.index)), sum: sum})
 	}
 	slices.SortFunc(parts, func(a, b part) int {
 		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.seg, b.seg), cmp.Compare(a.off, b.off))
@@ -190,8 +190,8 @@ func (r *Reader) arrange(burst []*flight) (reads []*placeRead, source []int) {
 	return reads, source
 }
 
-// begin reads a burst in the order of need, waiting for room where there is none.
-func (r *Reader) begin(burst []*flight, tell func(idle bool)) {
+// begin reads a burst in the order of need, and waits for room in the ring.
+func (r *Reader) begin(burst []*prefetch, tell func(idle bool)) {
 	reads, source := r.arrange(burst)
 	var batch []*placeRead
 	bytes := 0
@@ -201,57 +201,57 @@ func (r *Reader) begin(burst []*flight, tell func(idle bool)) {
 	}
 	for len(reads) > 0 || len(source) > 0 {
 		if len(source) > 0 && (len(reads) == 0 || source[0] < reads[0].need) {
-			fl := burst[source[0]]
+			pf := burst[source[0]]
 			source = source[1:]
-			if x := r.room(int(r.f.Manifest.Size(fl.index)), 0, []*flight{fl}, flush, tell); x != nil {
+			if x := r.waitRing(int(r.f.Manifest.Size(pf.index)), 0, []*prefetch{pf}, flush, tell); x != nil {
 				flush()
-				r.fromSource(fl, x)
+				r.fromSource(pf, x)
 			}
 			continue
 		}
 		p := reads[0]
 		reads = reads[1:]
 		p.bytes = logfile.Span(p.first().off, int(p.end()-p.first().off))
-		flights := make([]*flight, len(p.parts))
+		prefetches := make([]*prefetch, len(p.parts))
 		for i := range p.parts {
-			flights[i] = p.parts[i].fl
+			prefetches[i] = p.parts[i].pf
 		}
-		p.x = r.room(p.bytes, len(batch), flights, flush, tell)
+		p.x = r.waitRing(p.bytes, len(batch), prefetches, flush, tell)
 		if p.x == nil {
 			continue
 		}
 		batch = append(batch, p)
-		if bytes += p.bytes; len(batch) >= mostFlying/8 || bytes >= mostFlyingBytes/8 {
+		if bytes += p.bytes; len(batch) >= mostInFlight/8 || bytes >= mostInFlightBytes/8 {
 			flush()
 		}
 	}
 	flush()
 }
 
-// room waits for memory in the ring, and until not too much is on its way. It gives up when nobody wants it any more.
-func (r *Reader) room(n, batched int, flights []*flight, flush func(), tell func(bool)) *staging.Extent {
-	if int64(n) > r.f.Staging.MissBytes() { // it never has room here: who needs it asks by index
-		for _, fl := range flights {
-			r.failed(fl)
+// waitRing waits until the ring has n bytes and the reads in flight are within their bounds. It returns nil when no chunk wants the samples any longer.
+func (r *Reader) waitRing(n, batched int, prefetches []*prefetch, flush func(), tell func(bool)) *staging.Extent {
+	if int64(n) > r.f.Staging.MissBytes() { // it never fits: a request will read it by index
+		for _, pf := range prefetches {
+			r.failed(pf)
 		}
 		return nil
 	}
 	for r.ctx.Err() == nil {
 		changed := r.f.Staging.Changed()
 		r.mu.Lock()
-		want := slices.ContainsFunc(flights, func(fl *flight) bool { return len(fl.chunks) > 0 })
-		busy := r.flying+batched >= mostFlying || r.flyingBytes >= mostFlyingBytes
+		want := slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return len(pf.chunks) > 0 })
+		busy := r.inFlight+batched >= mostInFlight || r.inFlightBytes >= mostInFlightBytes
 		r.mu.Unlock()
 		if !want {
 			return nil
 		}
 		if !busy {
-			if x, ok := r.f.Staging.Alloc(staging.Miss, flights[0].index, n); ok {
+			if x, ok := r.f.Staging.Alloc(staging.Miss, prefetches[0].index, n); ok {
 				tell(false)
 				return x
 			}
 			r.mu.Lock()
-			again := r.squeeze(flights)
+			again := r.squeeze(prefetches)
 			r.mu.Unlock()
 			if again {
 				continue

@@ -20,23 +20,23 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("request of %d bytes is larger than side memory (%d): ask for fewer samples at once, or give the server more --memory", e.Need, e.Limit)
 }
 
-// room is what a sample may take in side memory: aligned reads bring up to a page more at each end.
-func room(size uint32) int { return logfile.Span(4095, int(size)) }
+// sideBytes returns how much side memory a sample may take: aligned reads bring up to a page more at each end.
+func sideBytes(size uint32) int { return logfile.Span(4095, int(size)) }
 
-// Need is the side memory that a request for these samples takes.
+// Need returns how many bytes of side memory a request for these samples takes.
 func (f *Fetcher) Need(indices []sample.Index) (n int64) {
 	for _, i := range indices {
-		n += int64(room(f.Manifest.Size(i)))
+		n += int64(sideBytes(f.Manifest.Size(i)))
 	}
 	return n
 }
 
-// Fitting is how many of the first samples the spare part has room for.
+// Fitting returns how many of the first samples fit the spare part.
 func (f *Fetcher) Fitting(indices []sample.Index) (n int) {
 	left := f.Staging.SpareBytes()
 	for _, i := range indices {
 		if size := f.Manifest.Size(i); size > 0 {
-			left -= int64(room(size))
+			left -= int64(sideBytes(size))
 		}
 		if left < 0 {
 			break
@@ -46,8 +46,8 @@ func (f *Fetcher) Fitting(indices []sample.Index) (n int) {
 	return n
 }
 
-// Room waits for side memory: need bytes in one piece. Callers get it in the order in which they came, so that a large request is not
-// passed by small ones for ever; they must hold nothing meanwhile that others wait for. The caller gets a reference to the extent.
+// Room waits for side memory: need bytes in one piece. Callers get it in the order in which they came, so that small
+// requests don't starve a large one. Callers must hold nothing meanwhile that others wait for. The caller gets a reference to the extent.
 func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error) {
 	if limit := f.Staging.SideBytes(); need > limit {
 		return nil, &TooLargeError{Need: need, Limit: limit}

@@ -165,7 +165,7 @@ func (b *Bed) openStore(o Options) {
 	}
 }
 
-// close checks that nothing is held any more, and closes in reverse order.
+// close checks that nothing is held, and closes in reverse order.
 func (b *Bed) close(o staging.Options) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -197,7 +197,7 @@ func (b *Bed) close(o staging.Options) {
 	}
 }
 
-// CheckIdle is the check of every test: no slot and no piece of memory is held by anybody.
+// CheckIdle fails a test that ends while a slot or a piece of memory is held. Every test calls it at its end.
 func (b *Bed) CheckIdle(o staging.Options) {
 	b.t.Helper()
 	for b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, f func(sample.Index)) {
