@@ -136,6 +136,13 @@ func (b *bed) set(i sample.Index, c deliver.Coming) {
 	b.coming[i] = c
 }
 
+// looksAt is how often Coming was asked for a request that begins with a sample.
+func (b *bed) looksAt(first sample.Index) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.looks[first]
+}
+
 // bring loads samples into a slot, as a pass does.
 func (b *bed) bring(indices ...sample.Index) (slot int) {
 	b.t.Helper()
