@@ -16,15 +16,15 @@ type Client struct {
 	Token string
 	d     *Deliver
 
-	// Guarded by d.mu.
+	// d.mu guards the fields that follow.
 	leases  map[uint64]*lease
 	loans   map[uint64]*loan
 	held    int64
-	side    int64 // of it, in side memory
+	side    int64 // bytes of held that lie in side memory
 	conns   int
 	dead    bool
 	copies  bool // it takes loans
-	cramped bool // it waited for room in vain, and does not wait again before it got some
+	cramped bool // its last wait for room failed: it does not wait again before a request got room at once
 }
 
 type lease struct {
@@ -33,8 +33,8 @@ type lease struct {
 	side  int64
 }
 
-// leastLeases is how many batches any session may hold; mostLeft how many sessions of one process wait without a connection for its end, because it has not
-// released their batches.
+// leastLeases is how many batches any session may hold at least. mostLeft is how many sessions without a connection, whose batches it has not released, one process may
+// have.
 const (
 	leastLeases = 1 << 16
 	mostLeft    = 1024
@@ -72,8 +72,8 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	return c, nil
 }
 
-// lease puts a batch under a lease of its own, unless the process is gone or the server stops. A session has as many as its shared memory has KiB, which
-// is the least that a lease with bytes counts: those without take memory of the server's own.
+// lease puts a batch under a lease of its own, unless the process is gone or the server stops. A session may have as many leases as the shared memory has KiB,
+// because leases without bytes, too, take memory of the server.
 func (c *Client) lease(b *Batch, hold *staging.Hold) error {
 	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.Staging.SideBytesOf(hold)}
 	most := max(leastLeases, int(c.d.Staging.Bytes()>>10))
@@ -118,7 +118,7 @@ func (c *Client) Release(leases ...uint64) {
 	}
 }
 
-// Disconnected ends one connection of the session. Its leases stay until the process is gone: what it mapped, it still sees.
+// Disconnected ends one connection of the session. Its leases stay until the process is gone, because the process may still read what it has mapped.
 func (c *Client) Disconnected() {
 	c.d.mu.Lock()
 	c.conns--
@@ -136,7 +136,7 @@ func (c *Client) Disconnected() {
 	}
 }
 
-// gone is called when a client's process has ended: nothing can see its batches any more.
+// gone ends a client whose process has ended, so that no mapping of its batches is left.
 func (d *Deliver) gone(c *Client) {
 	d.mu.Lock()
 	if c.dead {
@@ -189,7 +189,7 @@ func (d *Deliver) Attached(pid int) bool {
 	return false
 }
 
-// holder says which process holds most of the side memory.
+// holder returns a text that names the process with most of the side memory.
 func (d *Deliver) holder() string {
 	held := map[int]int64{}
 	d.mu.Lock()

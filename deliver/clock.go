@@ -23,7 +23,7 @@ func (c *Clock) Enter() {
 	c.mu.Unlock()
 }
 
-// Leave ends one.
+// Leave ends a wait.
 func (c *Clock) Leave() {
 	c.mu.Lock()
 	if c.n--; c.n == 0 {
@@ -32,7 +32,7 @@ func (c *Clock) Leave() {
 	c.mu.Unlock()
 }
 
-// Total is the time so far.
+// Total returns the time so far.
 func (c *Clock) Total() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

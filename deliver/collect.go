@@ -10,28 +10,28 @@ import (
 	"lcache/staging"
 )
 
-// mostPatience is how often a request is told to wait on for a slot before it is served by index, whatever the window says.
+// mostPatience is how often a request's patience for a slot may end before the request is served by index, whatever the window says.
 const mostPatience = 10
 
-// collected is a request on its way: what was found so far, and what keeps it there.
+// collected is the state of a request: the addresses of its samples and the Hold that keeps them.
 type collected struct {
 	indices []sample.Index
 	have    []bool // held, or empty
-	there   []bool // in staging when it was last looked up
+	there   []bool // in staging at the last look
 	addr    []staging.Address
 	hold    staging.Hold
-	fetched int    // brought by index
-	skipped []bool // can't be had and are left out; nil: none
-	awaited []bool // are waited for; nil: not looked yet
+	fetched int    // samples that were brought by index
+	skipped []bool // samples that can't be had and are left out; nil: none
+	awaited []bool // samples that are waited for; nil before the first look
 
 	stalled  bool
-	starved  int              // how often it was said that no slot is free
-	slow     <-chan time.Time // what is being read by then is no longer waited for
-	hopeless bool             // that time has come
-	all      bool             // room is asked for as if nothing were in staging, and what is there is held at once
+	starved  int              // how often its patience for a slot was over
+	slow     <-chan time.Time // fires when samples that are still being read are no longer waited for
+	hopeless bool             // slow has fired
+	all      bool             // the next try takes room for all samples, and holds at once those that are in staging
 }
 
-// makeRoom waits for need bytes of memory in one piece, for a request that holds nothing.
+// makeRoom waits for need bytes of memory in one piece. Its caller holds nothing.
 type makeRoom func(ctx context.Context, need int64) (*staging.Extent, error)
 
 func (d *Deliver) newCollected(indices []sample.Index) *collected {
@@ -40,17 +40,17 @@ func (d *Deliver) newCollected(indices []sample.Index) *collected {
 	return r
 }
 
-// reset gives back what a request holds.
+// reset releases all samples of a request.
 func (d *Deliver) reset(r *collected) {
 	d.Staging.Release(&r.hold)
 	r.skipped, r.fetched = nil, 0
 	for i, index := range r.indices {
-		r.have[i] = d.Manifest.Size(index) == 0 // nothing to bring: always a hit
+		r.have[i] = d.Manifest.Size(index) == 0 // an empty sample is always a hit
 	}
 }
 
-// collect holds all samples of a request. First it waits for what the pass brings, then for room for all that is absent, and holds
-// nothing until it has that: then only the disk and the source are between it and its end. After an error it holds nothing.
+// collect holds all samples of a request. First it waits for the window, then for room for all absent samples, and holds
+// nothing during both waits. From then on it waits only for the disk and the source. After an error it holds nothing.
 func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room makeRoom) error {
 	defer func() {
 		if r.stalled {
@@ -73,20 +73,17 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room 
 	}
 }
 
-// await returns when all samples can be held, and are, or when waiting brings no more of them: for a slot only as long as patience
-// lasts, so that no wait depends on another rank's progress, and for what is being read for a third of the request's time: a disk
-// that hangs may hold up the pass, but the log's other places and the source can still be asked. Nothing is held meanwhile, so what
-// is there may go again while the window moves. For a request without a position, which the window does not follow, only samples
-// that were on their way at the first look are waited for, and each once.
+// await waits for the window. It returns true when all samples are held, and false when waiting brings no more of them: then the rest is
+// read by index.
+//
+//   - It waits for a slot only until patience is over, so that no wait depends on another rank's progress.
+//   - It waits for samples that are being read for a third of the request's time. A disk that hangs may stop the pass, but other places
+//     of the log and the source can still be read.
+//   - It holds nothing meanwhile, so a sample that was there may be evicted while the window moves.
+//   - The window does not follow a request without a position. Such a request waits only for samples that were expected at its first look, and once for each.
 func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole bool, err error) {
-	coming := make([]Coming, len(r.indices))
-	var patience *time.Timer
-	var hungry <-chan time.Time
-	defer func() {
-		if patience != nil {
-			patience.Stop()
-		}
-	}()
+	w := &wait{r: r, at: at, coming: make([]Coming, len(r.indices))}
+	defer w.stop()
 	for {
 		changed := d.Staging.Changed()
 		if d.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
@@ -97,37 +94,22 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 			d.Stats.Stall.Enter()
 			r.slow = time.After(d.Timeout / 3)
 		}
-		d.Window.Coming(at, r.indices, r.there, coming)
-		if r.awaited == nil {
-			r.awaited = make([]bool, len(r.indices))
-			for i := range r.awaited {
-				r.awaited[i] = true
-			}
-		}
-		loading, queued := false, false
-		for i := range r.indices {
-			comes := !r.there[i] && coming[i] != Gone
-			r.awaited[i] = comes && (r.awaited[i] || at != nil)
-			if r.awaited[i] {
-				loading = loading || coming[i] == Loading && !r.hopeless
-				queued = queued || coming[i] == Queued && r.starved <= mostPatience
-			}
-		}
+		d.Window.Coming(at, r.indices, r.there, w.coming)
+		loading, queued := w.expected()
 		if !loading && !queued {
 			return false, ctx.Err()
 		}
-		if queued && hungry == nil {
-			patience = time.NewTimer(d.Patience)
-			hungry = patience.C
+		if queued && w.patience == nil {
+			w.patience = time.NewTimer(d.Patience)
 		}
 		select {
 		case <-changed:
-		case <-hungry:
-			if queued { // and not meanwhile being read
+		case <-w.hungry():
+			if queued { // not if it is being read by now
 				r.starved++
 				d.Window.Starved(at)
 			}
-			patience.Reset(d.Patience)
+			w.patience.Reset(d.Patience)
 		case <-r.slow:
 			r.hopeless = true
 		case <-ctx.Done():
@@ -136,9 +118,52 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 	}
 }
 
-// fetch brings by index what is not in staging, into room that it has reserved for all of it before, and holds the rest. A request with a position
-// holds the slots of the window that waits for it anyway. One without holds none while the disk is read, since the window could not move: what has
-// gone from them meanwhile is brought, too, if there is room at once. again says that there was none, and the request has to begin again.
+// wait is a request's wait for the window.
+type wait struct {
+	r        *collected
+	at       *Position
+	coming   []Coming    // what the window expects of each sample
+	patience *time.Timer // for a slot; nil until one is waited for
+}
+
+// expected reports whether some of the samples that are waited for are being read, and whether some wait for a slot. Samples that
+// the request has given up on don't count.
+func (w *wait) expected() (loading, queued bool) {
+	r := w.r
+	if r.awaited == nil {
+		r.awaited = make([]bool, len(r.indices))
+		for i := range r.awaited {
+			r.awaited[i] = true
+		}
+	}
+	for i := range r.indices {
+		comes := !r.there[i] && w.coming[i] != Gone
+		r.awaited[i] = comes && (r.awaited[i] || w.at != nil)
+		if r.awaited[i] {
+			loading = loading || w.coming[i] == Loading && !r.hopeless
+			queued = queued || w.coming[i] == Queued && r.starved <= mostPatience
+		}
+	}
+	return loading, queued
+}
+
+// hungry fires when the patience for a slot is over.
+func (w *wait) hungry() <-chan time.Time {
+	if w.patience == nil {
+		return nil
+	}
+	return w.patience.C
+}
+
+func (w *wait) stop() {
+	if w.patience != nil {
+		w.patience.Stop()
+	}
+}
+
+// fetch reads the samples by index that are not in staging, into room that it reserves for all of them first, and holds the others. A request with a position
+// holds slots of the window meanwhile, because the window waits for that request anyway. A request without a position holds no slots while the disk is read, since the window
+// could not move. Samples that are evicted meanwhile are read, too, if there is room at once. again means that there was no room, and the request has to begin again.
 func (d *Deliver) fetch(ctx context.Context, r *collected, position *Position, room makeRoom) (again bool, err error) {
 	want, _ := r.absent()
 	x, err := room(ctx, d.Fetcher.Need(want))
@@ -146,7 +171,7 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, position *Position, r
 		return false, err
 	}
 	take := d.Staging.Take
-	if position != nil || r.all { // with r.all there was too little room before: now nothing may go
+	if position != nil || r.all { // after r.all there was too little room once: now no sample may be evicted
 		take, r.all = d.Staging.TakeSome, false
 	}
 	for {
@@ -184,7 +209,7 @@ func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, wa
 	}
 	for k, i := range at {
 		err := got[k].Err
-		if errors.Is(err, fetch.ErrNoRoom) { // the disk owns the room of a sample: the pass, which may wait for it as well, is not asked again
+		if errors.Is(err, fetch.ErrNoRoom) { // the disk still owns the room of a sample: don't wait again for the pass, which may wait for the same disk
 			r.hopeless, r.starved = true, mostPatience+1
 			return true, ctx.Err()
 		}
@@ -201,7 +226,7 @@ func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, wa
 	return false, nil
 }
 
-// absent lists the samples that are not in staging, and their positions; with r.all those that are not held.
+// absent lists the samples that are not in staging, or with r.all those that are not held, and their positions.
 func (r *collected) absent() (want []sample.Index, at []int) {
 	for i, index := range r.indices {
 		if !r.have[i] && (r.all || !r.there[i]) {

@@ -15,7 +15,7 @@
 //  2. A slot, for the pass; a piece of the ring, for what reads ahead.
 //  3. Tokens of the pass for blocks on their way, and scratch memory for stored bytes, which one load at a time takes.
 //  4. Side memory: all that a request needs, in one piece and in the order of arrival; or the spare part, in the order of arrival, which
-//     comes back by itself. The pass takes side memory that is free, else the spare part. Nobody waits for a second piece: where the disk
+//     comes back by itself. The pass takes side memory that is free, else the spare part. No request waits for a second piece: where the disk
 //     still owns the first one, the request gives back all and begins again.
 //  5. A turn to read the log, or one of the reads of the source.
 //  6. Memory for stored bytes that are unpacked into side memory or the ring.
@@ -44,38 +44,38 @@ import (
 // Position names a chunk.
 type Position = chunker.Position
 
-// Coming says what may be expected of a sample that staging lacks.
+// Coming is what the window expects of a sample that staging lacks.
 type Coming uint8
 
 const (
-	Gone    Coming = iota // not on its way: fetch it by index
+	Gone    Coming = iota // not expected: fetch it by index
 	Loading               // being read
 	Queued                // its segment is next, but no slot is free
 )
 
-// Window is what the engine knows and deliver asks. at is nil for a request without a position.
+// Window is the engine's knowledge of epochs and of the samples that the pass will bring. at is nil for a request without a position.
 type Window struct {
-	// Chunk is what a position means to a session; io.EOF past the end of a rank's epoch.
+	// Chunk returns the samples of a position for a session; io.EOF past the end of a rank's epoch.
 	Chunk func(ctx context.Context, session string, at Position) ([]sample.Index, error)
-	// Asked is told of a request before it is served, with the process that asks. It returns the position that is believed: at, or nil where the
-	// schedule has none like it.
+	// Asked is called before a request is served, with the pid of the client. It returns at, or nil if the schedule has no such
+	// position.
 	Asked func(ctx context.Context, at *Position, indices []sample.Index, pid int) *Position
-	// Coming fills coming[i] for the samples that are not there yet.
+	// Coming fills coming[i] for the samples with have[i] false.
 	Coming func(at *Position, indices []sample.Index, have []bool, coming []Coming)
-	// Starved is told that a scheduled request has waited for a slot; it makes room if it can.
+	// Starved is called when a scheduled request has waited for a slot until its patience was over. It makes room if it can.
 	Starved func(at *Position)
-	// Delivered is told of what was handed out.
+	// Delivered is called after a delivery.
 	Delivered func(at *Position, d Delivery)
 }
 
 // A Delivery counts the samples of one answer: InWindow lay in staging or came there while the request waited, Misses came from
-// the source, and Skipped were asked for beside them and can't be had.
+// the source. Skipped samples were requested, too, and can't be had.
 type Delivery struct {
 	Samples, InWindow, Misses, Skipped int
-	Part                               bool // more of the same chunk is to follow
+	Part                               bool // more of the same chunk follows
 }
 
-// Options are what a Deliver works with.
+// Options configure a Deliver.
 type Options struct {
 	Staging  *staging.Staging
 	Fetcher  *fetch.Fetcher
@@ -99,7 +99,7 @@ type Stats struct {
 }
 
 // A Batch is what a request is answered with: columns, one entry a sample. Offsets are into the shared memory. Pinned is how many
-// bytes of it the lease keeps from other use: in side memory whole pages, which is more than the samples' own.
+// bytes of shared memory the lease keeps from other use: in side memory whole pages, which is more than the samples' own bytes.
 type Batch struct {
 	Lease   uint64
 	Pinned  int64
@@ -109,7 +109,7 @@ type Batch struct {
 	Labels  []int32
 }
 
-// bytes are the samples' own.
+// bytes returns the sum of the samples' lengths.
 func (b *Batch) bytes() (n int64) {
 	for _, length := range b.Lengths {
 		n += int64(length)
@@ -120,12 +120,12 @@ func (b *Batch) bytes() (n int64) {
 // ErrClosing is the answer once the server stops.
 var ErrClosing = errors.New("the server is stopping")
 
-// An ArgumentError is a request that makes no sense for this dataset or job.
+// An ArgumentError means that a request is wrong for this dataset or job.
 type ArgumentError struct{ Reason string }
 
 func (e *ArgumentError) Error() string { return e.Reason }
 
-// A TimeoutError names what a request waited for.
+// A TimeoutError means that a request's time was over, and names what it waited for.
 type TimeoutError struct {
 	Waited time.Duration
 	For    string
@@ -236,7 +236,7 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Positi
 	d := c.d
 	at := d.Window.Asked(ctx, said, indices, c.Pid)
 	r := d.newCollected(indices)
-	if err := d.collect(ctx, r, at, c.room); err != nil {
+	if err := d.collect(ctx, r, at, c.waitSide); err != nil {
 		return nil, d.explain(ctx, err, said)
 	}
 	b := d.columns(r)
@@ -248,7 +248,7 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Positi
 	return b, nil
 }
 
-// delivery counts an answer that asked samples were requested for.
+// delivery counts the samples of an answer to a request for asked samples.
 func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
 	n := Delivery{Samples: len(b.Indices), InWindow: asked - r.fetched, Skipped: asked - len(b.Indices)}
 	for i := range b.Indices {
@@ -259,7 +259,7 @@ func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
 	return n
 }
 
-// delivered counts what was handed out, and tells the window.
+// delivered counts a delivery and tells the window.
 func (d *Deliver) delivered(at *Position, n Delivery, bytes int64) {
 	if !n.Part {
 		d.Stats.Chunks.Add(1)
@@ -284,7 +284,7 @@ func (d *Deliver) columns(r *collected) *Batch {
 	return b
 }
 
-// explain turns what ended a request into an error that says what it waited for.
+// explain turns the error that ended a request into one that names what the request waited for.
 func (d *Deliver) explain(ctx context.Context, err error, at *Position) error {
 	if d.ctx.Err() != nil {
 		return ErrClosing

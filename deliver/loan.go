@@ -11,10 +11,10 @@ import (
 	"lcache/staging"
 )
 
-// A loan is the part of a request that a client copies at once. Unlike a lease it ends by itself, so that nobody waits for a client
-// that has stopped: what was copied counts only if Copied says that the bytes were still there.
+// A loan is the part of a request that a client copies at once. Unlike a lease a loan ends by itself, so that a client
+// that has stopped delays no other client. The copy counts only if Copied reports that the loan had not ended.
 //
-// Loans are how a request is answered that leases leave no room for. Their samples are brought into the spare part of side memory,
+// Loans answer requests for which leases leave no room. Their samples are brought into the spare part of side memory,
 // which has room for the largest sample and which no lease may take.
 type loan struct {
 	hold  staging.Hold
@@ -27,25 +27,25 @@ type loan struct {
 // A Loan is a part of an answer. Batch.Lease is its number.
 type Loan struct {
 	*Batch
-	Next  int // position in the request of what comes after this part
+	Next  int // position in the request of the first sample after this part
 	Total int // samples of the request
 }
 
-// A RoomError is the answer to a client that copies, when leases leave no room for its request: it asks for loans.
+// A RoomError tells a client that copies that leases leave no room for its request. The client then asks for loans.
 type RoomError struct{ For string }
 
 func (e *RoomError) Error() string { return e.For }
 
-// Copies says that the process behind this session takes loans.
+// Copies notes that this session's process takes loans.
 func (c *Client) Copies() {
 	c.d.mu.Lock()
 	c.copies = true
 	c.d.mu.Unlock()
 }
 
-// room waits for side memory that is to be leased. A client that copies waits for other requests to end for a third of its time at most, and
+// waitSide waits for side memory for a lease. A client that copies waits at most a third of its time for other requests to end, and
 // for leases only about as long as copying takes.
-func (c *Client) room(ctx context.Context, need int64) (*staging.Extent, error) {
+func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, error) {
 	d := c.d
 	if x, ok := d.Fetcher.TryRoom(need); ok {
 		c.setCramped(false)
@@ -90,7 +90,7 @@ func (c *Client) setCramped(yes bool) {
 	c.d.mu.Unlock()
 }
 
-// leavesRoom reports whether leases leave so much side memory in one piece.
+// leavesRoom reports whether leases leave need bytes of side memory in one piece.
 func (d *Deliver) leavesRoom(need int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,7 +174,7 @@ func (c *Client) lend(b *Batch, l *loan) bool {
 	return true
 }
 
-// Copied ends a loan, and reports whether it had lasted until now: then what was copied meanwhile is right, and counts as delivered.
+// Copied ends a loan, and reports whether it had lasted until now: then the copied bytes are right, and count as delivered.
 func (c *Client) Copied(number uint64) bool {
 	l := c.endLoan(number)
 	if l == nil {
@@ -184,7 +184,7 @@ func (c *Client) Copied(number uint64) bool {
 	return true
 }
 
-// endLoan gives back what was lent; nil if that was done before.
+// endLoan ends a loan and returns it; nil if it had ended before.
 func (c *Client) endLoan(number uint64) *loan {
 	c.d.mu.Lock()
 	l := c.loans[number]
@@ -196,7 +196,7 @@ func (c *Client) endLoan(number uint64) *loan {
 	return l
 }
 
-// takeLoans ends all loans of a session, for giveBack. d.mu is held.
+// takeLoans removes all loans of a session and returns them for giveBack. d.mu is held.
 func (c *Client) takeLoans() (loans []*loan) {
 	for _, l := range c.loans {
 		loans = append(loans, l)
@@ -212,7 +212,7 @@ func (d *Deliver) giveBack(loans []*loan) {
 	}
 }
 
-// endLoans gives back what is lent when the server stops.
+// endLoans ends all loans when the server stops.
 func (d *Deliver) endLoans() {
 	d.mu.Lock()
 	var loans []*loan

@@ -15,7 +15,7 @@ type skips struct {
 	known map[sample.Index]struct{}
 }
 
-// first notes a sample, and reports whether it is the first time.
+// first adds a sample, and reports whether it was not known before.
 func (s *skips) first(index sample.Index) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,8 +29,8 @@ func (s *skips) first(index sample.Index) bool {
 	return true
 }
 
-// skip leaves one sample out of an answer where that was asked for. It reports false for an error that has to end the request: it
-// says nothing about the sample, like a deadline.
+// skip leaves one sample out of an answer if Options.SkipErrors is set. It returns false for an error that must end the request because it
+// is not about the sample, such as a deadline.
 func (d *Deliver) skip(r *collected, i int, err error) bool {
 	if !d.SkipErrors || !fetch.Unavailable(err) {
 		return false
@@ -51,7 +51,7 @@ func (d *Deliver) skip(r *collected, i int, err error) bool {
 	return true
 }
 
-// compact takes what is skipped out of the columns. The indices may be a schedule's own, so they are copied.
+// compact removes skipped samples from the columns. It copies the indices, which may belong to a schedule.
 func (r *collected) compact() {
 	if r.skipped == nil {
 		return

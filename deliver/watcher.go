@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher tells when a client's process ends. A pidfd becomes readable at that moment and can't mean another process that got
+// watcher calls gone when a client's process ends. A pidfd becomes readable at that moment and can't mean another process that got
 // the same number later. One goroutine waits for all of them.
 type watcher struct {
 	epoll, wake int

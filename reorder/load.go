@@ -27,10 +27,10 @@ const (
 	blockPending
 	blockHere
 	blockFailed
-	blockLate // given up on; its bytes may still land in the slot, or where else they were read to
+	blockLate // given up; its bytes may still land in the slot or in scratch memory
 )
 
-// load is one segment on its way into one slot.
+// load is the load of one segment into one slot.
 type load struct {
 	p      *Pass
 	from   *EpochLog
@@ -39,15 +39,15 @@ type load struct {
 	base   uint64 // of the slot in staging
 	mem    []byte
 	target *EpochLog // nil: the samples stay where they are
-	drain  bool      // nobody asks for it: only what must be written on is brought
+	drain  bool      // no request will ask for the segment: bring only samples that must be written on
 	done   func()
-	turn   chan struct{} // a token for each sample that is being supplied
+	turn   chan struct{} // tokens, one for each sample that is being supplied
 
 	arrivals []arrival
 
 	mu       sync.Mutex // guards the fields that follow
 	blocks   []blockState
-	bufs     [][]byte // with compression: what each block is read to, until it is given back
+	bufs     [][]byte // with compression: the scratch memory of each block, until it is given back
 	returned int      // the memory of blocks [0, returned) is given back
 	pending  int      // blocks that have not come in
 	here     int      // blocks [0, here) are decided
@@ -56,8 +56,8 @@ type load struct {
 	popped   int // tasks [0, popped) are done, in order
 	ends     []uint64
 	open     int    // tasks, supplies and the reading itself, not yet done
-	room     uint64 // of the slot, from here on no block is read to; nor are they to [used, front), because they are gone
-	used     uint64
+	end      uint64 // no block is read to the slot from here on
+	used     uint64 // nor to [used, front), because those blocks are gone
 	front    uint64
 	watch    *time.Timer
 }
@@ -76,7 +76,7 @@ func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain b
 	n := from.Log.Blocks(seg)
 	l.blocks = make([]blockState, n)
 	l.pending = n
-	l.room = uint64(n * p.Block)
+	l.end = uint64(n * p.Block)
 	if p.Form != nil {
 		l.bufs = make([][]byte, n)
 		l.place()
@@ -125,9 +125,9 @@ func (l *load) stored(a *arrival) uint64 {
 	return uint64(l.p.Sizes[a.index])
 }
 
-// missing lists what the segment should hold and the Logfile lacks, in line order. The Logfile is asked and not Locations: a sample
-// whose place is elsewhere, but whose bytes are still here, comes with the others, and one whose block was lost just when its place
-// was published is not overlooked.
+// missing lists the samples that the segment should hold and the Logfile lacks, in line order. It asks the Logfile and not Locations: a sample
+// whose place is elsewhere, but whose bytes are still in this segment, is loaded with the others; and a sample whose block was lost just when its place
+// was published is found.
 func (l *load) missing() (missing []sample.Index) {
 	if l.from.Line == nil {
 		return nil
@@ -148,7 +148,7 @@ func (l *load) missing() (missing []sample.Index) {
 	return missing
 }
 
-// routed reports whether the next line needs nothing of a sample any more.
+// routed reports whether the next line has a sample already, or leaves it out.
 func (l *load) routed(index sample.Index) bool {
 	if l.target == nil || l.p.Form != nil && l.p.Form.Refuses(index) {
 		return true
@@ -157,7 +157,7 @@ func (l *load) routed(index sample.Index) bool {
 	return !ok
 }
 
-// supplyAll brings the missing samples, as many at a time as the source is read with.
+// supplyAll supplies the missing samples, at most one for each token at a time.
 func (l *load) supplyAll(missing []sample.Index) {
 	var wg sync.WaitGroup
 	var next atomic.Int64
@@ -175,8 +175,8 @@ func (l *load) supplyAll(missing []sample.Index) {
 	wg.Wait()
 }
 
-// beside supplies a sample in a goroutine of its own, in its turn.
-func (l *load) beside(supply func()) {
+// inTurn takes a token, waiting for it, and calls supply in a goroutine of its own.
+func (l *load) inTurn(supply func()) {
 	l.turn <- struct{}{}
 	go func() {
 		supply()
@@ -184,7 +184,7 @@ func (l *load) beside(supply func()) {
 	}()
 }
 
-// reserve takes room in the slot that no block is read to.
+// reserve takes bytes of the slot that no block is read to.
 func (l *load) reserve(size uint64) (uint64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,22 +192,21 @@ func (l *load) reserve(size uint64) (uint64, bool) {
 		l.used += l.p.padded(size)
 		return off, true
 	}
-	end := l.room + l.p.padded(size)
-	if end > uint64(len(l.mem)) {
+	off := l.end
+	if off+l.p.padded(size) > uint64(len(l.mem)) {
 		return 0, false
 	}
-	off := l.room
-	l.room = end
+	l.end += l.p.padded(size)
 	return off, true
 }
 
-// padded is the room that so many bytes take in a slot.
+// padded returns how many bytes a sample of n bytes takes in a slot.
 func (p *Pass) padded(n uint64) uint64 {
 	a := uint64(p.Align)
 	return (n + a - 1) / a * a
 }
 
-// arrived is called once for each block. It may run on the I/O engine's goroutine: it only hands on.
+// arrived is called once for each block. It may run on the I/O engine's goroutine, so it only queues work.
 func (l *load) arrived(j int, err error) {
 	l.mu.Lock()
 	l.pending--
@@ -221,7 +220,7 @@ func (l *load) arrived(j int, err error) {
 	l.blocks[j] = blockHere
 	if err != nil {
 		l.blocks[j] = blockFailed
-		if l.bufs != nil && l.bufs[j] != nil { // nothing of it is used
+		if l.bufs != nil && l.bufs[j] != nil { // its bytes are not used
 			l.p.scratch.give(l.bufs[j])
 			l.bufs[j] = nil
 		}
@@ -230,7 +229,7 @@ func (l *load) arrived(j int, err error) {
 	l.mu.Unlock()
 }
 
-// quarantine keeps the memory of a block that is given up on from being used again before it comes in.
+// quarantine keeps the memory of a block that is given up from reuse until the block has come in.
 func (l *load) quarantine() {
 	if l.bufs != nil {
 		l.p.scratch.late(1)
@@ -249,7 +248,7 @@ func (l *load) backAtLast(j int) {
 	}
 }
 
-// timeout gives up on blocks that have not come, if none came for a while. Those that are not being read yet have their time before them.
+// timeout gives up on blocks in flight if no block has come in for BlockTimeout. The time of blocks that are not being read yet has not begun.
 func (l *load) timeout() {
 	l.mu.Lock()
 	if l.pending == 0 || l.here == len(l.blocks) {
@@ -282,8 +281,8 @@ func (l *load) timeout() {
 	l.p.Logger.Warn("the disk does not answer; samples are read from the source", "segment", l.seg, "waited", l.p.BlockTimeout)
 }
 
-// advance moves over the blocks that are decided and hands on the samples that end in them, as one task for each block. Tasks of a
-// load are queued in order, under its lock: the window's tokens would deadlock otherwise.
+// advance moves over the decided blocks and queues the samples that end in them, as one task for each block. Tasks of a
+// load are queued in order, under its lock; in another order the queue's tokens would deadlock.
 func (l *load) advance() {
 	w := uint64(l.p.Block)
 	for l.here < len(l.blocks) && l.blocks[l.here] > blockPending {
@@ -304,7 +303,7 @@ func (l *load) advance() {
 		if l.handed > from {
 			l.p.queue.put(&task{load: l, from: from, to: l.handed, seq: len(l.finishes)})
 			l.finishes = append(l.finishes, false)
-			// Blocks before the first sample that is not yet written on are free.
+			// Blocks before the first sample that is not yet written on can be freed.
 			free := uint64(len(l.blocks))
 			if l.handed < len(l.arrivals) {
 				free = l.arrivals[l.handed].off / w
@@ -316,7 +315,7 @@ func (l *load) advance() {
 	if l.here == len(l.blocks) {
 		l.open-- // the reading is over; a task or the supplies may still be open
 		if l.open == 0 {
-			l.open++ // nothing else will close: do it as if it were the last task
+			l.open++ // no task is left to close the load: do it as the last task would
 			go l.close()
 		}
 	}

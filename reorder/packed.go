@@ -13,7 +13,7 @@ import (
 // With compression a segment's byte string holds stored bytes, and its slot plain ones. So its blocks are read to scratch memory, and
 // each sample is unpacked from there to the place that it has in the slot: plain bytes lie there in arrival order, too.
 
-// errNotRead is the state of a block that holds nothing of use, or that the disk is not asked for.
+// errNotRead is the error of a block that is not read because no sample lies in it.
 var errNotRead = errors.New("block is not read")
 
 // place gives the arrivals their places in the slot. A Logfile that a crash has left holes in may hold more samples than there is room for: the
@@ -30,14 +30,14 @@ func (l *load) place() {
 		a.at = at
 		at += size
 	}
-	l.room = at
+	l.end = at
 }
 
 // readPacked reads the blocks that samples lie in, as fast as scratch memory comes free. One load at a time does that: two that each
 // hold a part of what their next sample needs would wait for each other.
 func (l *load) readPacked() {
-	l.p.reading.Lock()
-	defer l.p.reading.Unlock()
+	l.p.scratchMu.Lock()
+	defer l.p.scratchMu.Unlock()
 	needed := l.needed()
 	hangs := false
 	for j := range l.blocks {
@@ -51,14 +51,14 @@ func (l *load) readPacked() {
 			buf, ok = l.p.scratch.take()
 			hangs = !ok
 		}
-		if hangs { // of this load nothing more is read: the disk has had its time
+		if hangs { // no more blocks of this load are read: the disk has had its time
 			l.skip(j)
 			continue
 		}
 		l.mu.Lock()
 		l.bufs[j] = buf
 		l.blocks[j] = blockPending
-		l.p.progress.Store(time.Now().UnixNano()) // its time begins now, however long memory was waited for
+		l.p.progress.Store(time.Now().UnixNano()) // the block's time begins now, not with the wait for memory
 		l.mu.Unlock()
 		l.from.Log.ReadBlock(l.seg, j, buf, func(err error) { l.arrived(j, err) })
 	}
@@ -125,21 +125,21 @@ func (l *load) whole(w *worker, a *arrival, place []byte) (data []byte) {
 	}
 	data = place
 	if l.p.Form.Packed(a.index) {
-		data = w.room(l.p, int(l.stored(a)))
+		data = w.lend(l.p, int(l.stored(a)))
 	}
 	to := data
 	l.pieces(a, func(part []byte) { to = to[copy(to, part):] })
 	return data
 }
 
-// worker is what one of the goroutines keeps between samples.
+// worker is the state that one goroutine keeps between samples.
 type worker struct {
 	buf    []byte // for the pieces of a sample of at most a block
 	shared bool   // the pass's buffer is lent to it
 }
 
-// room lends n bytes until done. Large samples share one buffer, which is as large as they are.
-func (w *worker) room(p *Pass, n int) []byte {
+// lend lends n bytes until done. Samples larger than a block share one buffer, in turn.
+func (w *worker) lend(p *Pass, n int) []byte {
 	if n <= p.Block {
 		if w.buf == nil {
 			w.buf = make([]byte, p.Block)
@@ -168,7 +168,7 @@ func (p *Pass) appendPacked(t *EpochLog, seg uint32, index sample.Index, plain [
 	return p.Form.Pack(ctx, index, plain, func(data []byte) error { return p.append(t, seg, index, data) })
 }
 
-// dropped counts and tells that a sample is not written on. That the log has no room for it is a fact of the dataset, and told once.
+// dropped counts and logs a sample that is not written on. That the log has no room for it is a property of the dataset, and logged once.
 func (p *Pass) dropped(index sample.Index, err error) {
 	p.Stats.Dropped.Add(1)
 	if !errors.Is(err, stored.ErrRoom) {

@@ -2,8 +2,8 @@
 // Logfile of the next epoch, at the place where that epoch wants it (LCache's Algorithm 1, lines 11–16). Delivery is its side
 // effect: a verified sample is published in staging, by reference.
 //
-// A Pass loads the segments it is told to, several at a time; which ones and when is the engine's business. An EpochLog is an
-// epoch's Logfile and its line; a Router says, purely, where a sample goes next. Samples that a segment should hold and lacks are
+// A Pass loads the segments that the engine asks for, several at a time. An EpochLog is an epoch's Logfile and its line; a Router is a pure
+// function from a sample to its next segment. Samples that a segment should hold and lacks are
 // supplied through fetch and treated like the rest. A block of the old Logfile is free as soon as all its samples are verified and
 // appended, so that a slow client never holds disk space. Load may be called concurrently.
 package reorder
@@ -24,7 +24,7 @@ import (
 	"lcache/stored"
 )
 
-// Options are what a Pass works with.
+// Options configure a Pass.
 type Options struct {
 	Staging      *staging.Staging
 	Fetcher      *fetch.Fetcher
@@ -32,11 +32,11 @@ type Options struct {
 	Sums         *sample.Sums
 	Sizes        []uint32
 	Form         *stored.Form // nil: without compression
-	Scratch      []byte       // with it: blocks are read there; room for the largest sample and a block, at least
+	Scratch      []byte       // with compression: blocks are read there; at least the largest sample and a block
 	Align        int
 	Block        int
-	Workers      int           // that verify and copy
-	BlockTimeout time.Duration // without progress for so long, outstanding blocks are late
+	Workers      int           // goroutines that verify and copy
+	BlockTimeout time.Duration // without progress for this long, outstanding blocks are late
 	WriteTimeout time.Duration // an append that waits longer drops its sample
 	Logger       *slog.Logger
 }
@@ -54,17 +54,17 @@ type Pass struct {
 	Options
 	Stats Stats
 
-	queue    *queue
-	scratch  *scratch
-	reading  sync.Mutex // held by the load whose blocks are being read to scratch
-	large    sync.Mutex // guards largeBuf
-	largeBuf []byte
-	full     sync.Once
-	progress atomic.Int64 // when a block last came in, of any load: they share the disk's queue
-	wg       sync.WaitGroup
-	loads    sync.WaitGroup
-	ctx      context.Context // ends at Close: the pass's own life, not a call's
-	cancel   context.CancelFunc
+	queue     *queue
+	scratch   *scratch
+	scratchMu sync.Mutex // held by the load whose blocks are being read to scratch
+	large     sync.Mutex // guards largeBuf
+	largeBuf  []byte
+	full      sync.Once
+	progress  atomic.Int64 // when a block of any load last came in: loads share the disk's queue
+	wg        sync.WaitGroup
+	loads     sync.WaitGroup
+	ctx       context.Context // ends at Close: the pass's own life, not a call's
+	cancel    context.CancelFunc
 }
 
 // aheadTasks is how many blocks may be appended to the next Logfile before the oldest of them is free in the old one. With the
@@ -112,12 +112,12 @@ func (p *Pass) Close(ctx context.Context) error {
 	}
 }
 
-// A task is a run of a segment's samples whose blocks are all in memory, or known not to come.
+// A task is a run of a segment's samples whose blocks are all in memory, or have failed.
 type task struct {
 	load     *load
 	from, to int          // of load.arrivals
 	seq      int          // of the load's tasks
-	open     atomic.Int32 // the worker, and samples that are being supplied beside
+	open     atomic.Int32 // the worker, and samples that are being supplied
 }
 
 // close ends one of the task's open parts; the last one ends the task.
@@ -168,15 +168,15 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 			return
 		}
 	}
-	// With a device that is lost these are many, and the source is slower than the disk: one after the other would hold up the pass.
+	// A lost device leaves many such samples, and the source is slower than the disk: one after the other they would stall the pass.
 	t.open.Add(1)
-	l.beside(func() {
+	l.inTurn(func() {
 		defer t.close()
 		switch {
 		case a.at == noPlace:
 			p.supply(l, a.index, 0, false, !a.late)
 		case !a.late:
-			p.supply(l, a.index, a.at, true, true) // where it should lie: nobody has seen that place, and no transfer to it is under way
+			p.supply(l, a.index, a.at, true, true) // at its place in the slot, which was not published and which no transfer is writing to
 		default:
 			off, inSlot := l.reserve(size)
 			p.supply(l, a.index, off, inSlot, false)
@@ -184,16 +184,16 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 	})
 }
 
-// publish hands a verified sample out from its slot. Those of a Logfile whose order is not known are only written on: nobody waits for
-// them, and once their blocks are free nothing says any more which addresses are to be withdrawn with the slot.
+// publish makes a verified sample available from its slot. Samples of a Logfile whose order is not known are only written on: no request waits for
+// them, and once their blocks are free, no list of the slot's addresses is left to withdraw them by.
 func (p *Pass) publish(l *load, index sample.Index, off uint64, fromSource bool) {
 	if l.from.Line != nil {
 		p.Staging.Publish(index, l.base+off, fromSource)
 	}
 }
 
-// route writes a sample on into the next line, and publishes its new place before anything is freed. data is its bytes, or with packed the
-// ones that the log stored, which are moved as they are.
+// route appends a sample to the next line, and publishes its new place before its old block is freed. data is the sample's bytes, or with packed its
+// stored bytes, which are moved as they are.
 func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 	if l.target == nil {
 		return
@@ -232,8 +232,8 @@ func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) 
 	return err
 }
 
-// supply brings a sample that the segment lacks: from its place in the log, else from the source, to off in the slot, where no
-// transfer is under way; without room in the slot it is written on only.
+// supply reads a sample that the segment lacks, by its place in the log or else from the source, to off in the slot, where no
+// transfer is in flight. Without room in the slot the sample is only written on.
 func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bool) {
 	if p.ctx.Err() != nil {
 		return
@@ -283,7 +283,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 	}
 }
 
-// skipped leaves a sample out of the window. Whoever asks for it does so by index, and is told what is wrong with it.
+// skipped leaves a sample out of the window. A request for the sample reads it by index, and gets the error.
 func (p *Pass) skipped(l *load, index sample.Index, err error) {
 	if p.ctx.Err() != nil {
 		return
@@ -294,7 +294,7 @@ func (p *Pass) skipped(l *load, index sample.Index, err error) {
 	p.Logger.Warn("a sample could not be read ahead", "sample", index, "error", err)
 }
 
-// forget clears the place of a sample that is not written on: its old block is about to be free.
+// forget clears the place of a sample that was not written on, because its old block is about to be freed.
 func (p *Pass) forget(l *load, index sample.Index) {
 	loc := p.Locations.Get(index)
 	if slot, seg, _, ok := p.Locations.Split(loc); ok && slot == l.from.Log.Slot() && seg == l.seg {
@@ -302,7 +302,7 @@ func (p *Pass) forget(l *load, index sample.Index) {
 	}
 }
 
-// pinUntil keeps a slot from being used again before a late read from the source is over.
+// pinUntil keeps a slot from reuse until a late read from the source has ended.
 func (p *Pass) pinUntil(slot int, late <-chan struct{}) {
 	p.Staging.Pin(slot)
 	p.Fetcher.After(late, func() { p.Staging.Unpin(slot) })

@@ -10,8 +10,8 @@ import (
 // None is the segment of a sample that the next line does not hold.
 const None = ^uint32(0)
 
-// A Router answers where a sample goes next: a segment of the next line, or nowhere. It sees an index and nothing else, no bytes,
-// files or clocks. One bit a sample remembers what is placed already, so that a sample that comes by twice is routed once.
+// A Router maps a sample to its segment of the next line, if that line holds it. Its input is an index alone: no bytes,
+// files or clocks. One bit a sample records that the sample is placed, so that a sample that is loaded twice is routed once.
 type Router struct {
 	segment []uint32 // of the next line, by index; not owned
 	placed  []uint64
@@ -26,7 +26,7 @@ func NewRouter(segment []uint32) (*Router, error) {
 	return &Router{segment: segment, placed: placed}, nil
 }
 
-// Route is the segment that a sample is to be appended to; ok is false if it is placed already or the next line leaves it out.
+// Route returns the segment that a sample is to be appended to; ok is false if it is placed already or the next line leaves it out.
 func (r *Router) Route(index sample.Index) (segment uint32, ok bool) {
 	segment = r.segment[index]
 	return segment, segment != None && !r.Placed(index)

@@ -3,15 +3,15 @@ package reorder
 import "sync"
 
 // scratch is the memory that blocks of stored bytes are read to: buffers of a block each, out of one region that is registered with
-// the I/O engine. A buffer is taken before its block is read and given back when all samples in it are unpacked. One whose read
-// does not come back stays out until it does.
+// the I/O engine. A buffer is taken before its block is read and given back when all samples in it are unpacked. A buffer whose read
+// is late stays out until the read has ended.
 type scratch struct {
 	mu     sync.Mutex // guards the fields that follow
 	more   sync.Cond
 	free   [][]byte
 	all    int
-	least  int // that the largest sample needs
-	hung   int // of the buffers that are out: their reads are late
+	least  int // buffers that the largest sample needs
+	hung   int // buffers whose reads are late
 	closed bool
 }
 
@@ -26,7 +26,7 @@ func newScratch(mem []byte, block int, largest uint32) *scratch {
 	return s
 }
 
-// take waits for a buffer. ok is false after close, and while so many reads hang that the largest sample might wait for ever.
+// take waits for a buffer. ok is false after close, and while hung reads leave too few buffers for the largest sample.
 func (s *scratch) take() (buf []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *scratch) give(buf []byte) {
 	s.more.Signal()
 }
 
-// late says of how many more, or fewer, of the buffers that are out the reads hang.
+// late adds n to the number of buffers whose reads are late.
 func (s *scratch) late(n int) {
 	s.mu.Lock()
 	s.hung += n
