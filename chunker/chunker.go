@@ -55,34 +55,34 @@ type Line struct {
 	Segment []uint32       // by index: its segment, or None
 }
 
-// Segments is K.
+// Segments returns the number of segments.
 func (l *Line) Segments() int { return len(l.Starts) - 1 }
 
-// Members are the samples of segment k, in line order.
+// Members returns the samples of segment k, in line order.
 func (l *Line) Members(k int) []sample.Index { return l.Order[l.Starts[k]:l.Starts[k+1]] }
 
-// Free gives the memory back; the line must not be used any more.
+// Free frees the line's memory. It must be the last call.
 func (l *Line) Free() {
 	offheap.Free(l.Order)
 	offheap.Free(l.Segment)
 	l.Order, l.Segment = nil, nil
 }
 
-// Cut says how a line is cut: samples are padded to Align bytes, a segment holds at most Capacity bytes.
+// Cut is how a line is cut: samples are padded to Align bytes, and a segment holds at most Capacity bytes.
 type Cut struct {
 	Sizes    []uint32
 	Align    int
 	Capacity uint64
-	Keep     func(sample.Index) bool // what this node stores: admitted, and not empty
+	Keep     func(sample.Index) bool // reports whether this node stores a sample: it is admitted, and not empty
 }
 
-// Padded is the space that a sample takes in a segment.
+// Padded returns how many bytes a sample takes in a segment.
 func Padded(size uint32, align int) uint64 {
 	a := uint64(align)
 	return (uint64(size) + a - 1) / a * a
 }
 
-// NewLine lays out one epoch for the ranks attached here. Every kept sample appears once, at its first use; the ones that no
+// NewLine lays out one epoch for the ranks attached here. Every kept sample appears once, at its first use. Kept samples that no
 // local rank uses follow, in segments of their own, so that they stay kept and are never loaded for delivery.
 func NewLine(c *Chunks, ranks []int, cut Cut) (*Line, error) {
 	used, err := usedPositions(c, ranks)
@@ -90,65 +90,96 @@ func NewLine(c *Chunks, ranks []int, cut Cut) (*Line, error) {
 		return nil, err
 	}
 	defer offheap.Free(used)
-	n := len(cut.Sizes)
-	segment, err := offheap.Make[uint32](n)
-	if err != nil {
+	y := layout{cut: cut}
+	if err := y.begin(); err != nil {
 		return nil, err
 	}
-	kept := 0
+	if err := y.putAll(c, used); err != nil {
+		y.line.Free()
+		return nil, err
+	}
+	return y.line, nil
+}
+
+// layout is a line that is being laid out.
+type layout struct {
+	cut  Cut
+	line *Line
+	kept int    // samples
+	fill uint64 // bytes of the last segment
+}
+
+// begin makes an empty line with memory for all kept samples.
+func (y *layout) begin() error {
+	segment, err := offheap.Make[uint32](len(y.cut.Sizes))
+	if err != nil {
+		return err
+	}
 	for i := range segment {
 		segment[i] = None
-		if cut.Keep(sample.Index(i)) {
-			kept++
+		if y.cut.Keep(sample.Index(i)) {
+			y.kept++
 		}
 	}
-	order, err := offheap.Make[sample.Index](kept)
+	order, err := offheap.Make[sample.Index](y.kept)
 	if err != nil {
 		offheap.Free(segment)
-		return nil, err
+		return err
 	}
-	l := &Line{Order: order[:0], Segment: segment, Starts: []uint64{0}}
-	var fill uint64
-	put := func(index sample.Index) error {
-		size := Padded(cut.Sizes[index], cut.Align)
-		if size > cut.Capacity {
-			return fmt.Errorf("sample %d of %d bytes does not fit a segment of %d bytes: give more --memory", index, cut.Sizes[index], cut.Capacity)
-		}
-		if fill+size > cut.Capacity {
-			l.Starts = append(l.Starts, uint64(len(l.Order)))
-			fill = 0
-		}
-		fill += size
-		segment[index] = uint32(len(l.Starts) - 1)
-		l.Order = append(l.Order, index)
-		return nil
-	}
+	y.line = &Line{Order: order[:0], Segment: segment, Starts: []uint64{0}}
+	return nil
+}
+
+// putAll lays out the used positions of the global order, and then the rest of the kept samples.
+func (y *layout) putAll(c *Chunks, used []uint64) error {
+	l := y.line
 	for p, index := range c.Global {
-		if used[p/64]&(1<<(p%64)) != 0 && segment[index] == None && cut.Keep(index) {
-			if err := put(index); err != nil {
-				l.Free()
-				return nil, err
+		if used[p/64]&(1<<(p%64)) != 0 && y.lacks(index) {
+			if err := y.put(index); err != nil {
+				return err
 			}
 		}
 	}
-	l.Used = len(l.Order)
-	if l.Used < kept && l.Used > 0 {
-		l.Starts = append(l.Starts, uint64(l.Used))
-		fill = 0
+	if l.Used = len(l.Order); l.Used < y.kept && l.Used > 0 {
+		y.newSegment()
 	}
-	for i := 0; i < n && len(l.Order) < kept; i++ {
-		if index := sample.Index(i); segment[i] == None && cut.Keep(index) {
-			if err := put(index); err != nil {
-				l.Free()
-				return nil, err
+	for i := 0; i < len(y.cut.Sizes) && len(l.Order) < y.kept; i++ {
+		if y.lacks(sample.Index(i)) {
+			if err := y.put(sample.Index(i)); err != nil {
+				return err
 			}
 		}
 	}
 	l.Starts = append(l.Starts, uint64(len(l.Order)))
-	return l, nil
+	return nil
 }
 
-// usedPositions marks the positions of the global order that some local rank delivers.
+// lacks reports whether a sample is kept and not yet laid out.
+func (y *layout) lacks(index sample.Index) bool {
+	return y.line.Segment[index] == None && y.cut.Keep(index)
+}
+
+// put appends a sample, to a new segment if it does not fit the last one.
+func (y *layout) put(index sample.Index) error {
+	size := Padded(y.cut.Sizes[index], y.cut.Align)
+	if size > y.cut.Capacity {
+		return fmt.Errorf("sample %d of %d bytes does not fit a segment of %d bytes: give more --memory", index, y.cut.Sizes[index], y.cut.Capacity)
+	}
+	if y.fill+size > y.cut.Capacity {
+		y.newSegment()
+	}
+	y.fill += size
+	y.line.Segment[index] = uint32(len(y.line.Starts) - 1)
+	y.line.Order = append(y.line.Order, index)
+	return nil
+}
+
+func (y *layout) newSegment() {
+	y.line.Starts = append(y.line.Starts, uint64(len(y.line.Order)))
+	y.fill = 0
+}
+
+// usedPositions marks the positions of the global order that a local rank delivers.
 func usedPositions(c *Chunks, ranks []int) ([]uint64, error) {
 	used, err := offheap.Make[uint64]((len(c.Global) + 63) / 64)
 	if err != nil {

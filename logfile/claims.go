@@ -91,8 +91,8 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 	}
 }
 
-// checkPosition and claimOf check everything about a record that can be checked: it is genuine by its checksum, but it may be of
-// another time, and nothing in a file is worth a panic.
+// checkPosition checks epoch, generation and position of a record. Its checksum has shown that a Store wrote the record, but it may be of
+// another time. Neither checkPosition nor claimOf panics, whatever the record says.
 func (s *Store) checkPosition(r *recovery, rec *record) error {
 	limit := r.head.SegmentBlocks // a freed record counts blocks, another numbers one
 	switch {
@@ -104,27 +104,45 @@ func (s *Store) checkPosition(r *recovery, rec *record) error {
 	return nil
 }
 
+// claimOf checks place, bytes and samples of a record, and returns what the record claims.
 func (s *Store) claimOf(r *recovery, rec *record) (c claim, err error) {
-	w := uint64(s.format.Block)
-	switch {
-	case uint64(rec.place) >= uint64(s.format.Places):
-		return c, errors.New("place out of range")
-	case rec.used == 0 || uint64(rec.used)%uint64(s.format.Align) != 0 || rec.at%unit != 0 || uint64(rec.at)+uint64(rec.used) > w:
-		return c, errors.New("bytes out of range")
-	case rec.first > rec.used || rec.count == 0 && rec.first != rec.used:
-		return c, errors.New("first sample out of range")
+	if err := s.checkBytes(rec); err != nil {
+		return c, err
 	}
-	end := uint64(rec.first)
-	for i := range int(rec.count) {
-		index, known := r.index(rec, i)
-		if !known || r.to == nil && !s.present(index) || s.size(index) == 0 || end >= uint64(rec.used) {
-			return c, errors.New("samples out of range")
-		}
-		end += s.format.pad(int(s.size(index)))
-	}
-	if end < uint64(rec.used) || uint64(rec.used) < w && end != uint64(rec.used) || end > w+1<<32 {
-		return c, errors.New("samples do not fill the block")
+	end, err := s.endOf(r, rec)
+	if err != nil {
+		return c, err
 	}
 	return claim{gen: rec.generation, place: rec.place, at: uint16(rec.at / unit), used: rec.used, first: rec.first, count: rec.count,
 		spill: uint32((end - uint64(rec.used)) / 8)}, nil
+}
+
+// checkBytes checks that a record's bytes lie within a block of the arena.
+func (s *Store) checkBytes(rec *record) error {
+	switch {
+	case uint64(rec.place) >= uint64(s.format.Places):
+		return errors.New("place out of range")
+	case rec.used == 0 || uint64(rec.used)%uint64(s.format.Align) != 0 || rec.at%unit != 0 || uint64(rec.at)+uint64(rec.used) > uint64(s.format.Block):
+		return errors.New("bytes out of range")
+	case rec.first > rec.used || rec.count == 0 && rec.first != rec.used:
+		return errors.New("first sample out of range")
+	}
+	return nil
+}
+
+// endOf returns where, counted from the block's start, the last sample ends that begins in the block. The samples must be of the manifest and fill the block.
+func (s *Store) endOf(r *recovery, rec *record) (end uint64, err error) {
+	end = uint64(rec.first)
+	for i := range int(rec.count) {
+		index, known := r.index(rec, i)
+		if !known || r.to == nil && !s.present(index) || s.size(index) == 0 || end >= uint64(rec.used) {
+			return 0, errors.New("samples out of range")
+		}
+		end += s.format.pad(int(s.size(index)))
+	}
+	w := uint64(s.format.Block)
+	if end < uint64(rec.used) || uint64(rec.used) < w && end != uint64(rec.used) || end > w+1<<32 {
+		return 0, errors.New("samples do not fill the block")
+	}
+	return end, nil
 }

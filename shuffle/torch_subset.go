@@ -207,7 +207,7 @@ func buildRandomSplit(a *args) (*plan, error) {
 	return &plan{epochs: ordererFunc(order), size: size, batch: a.batch, dropShort: a.bool("loader_drop_last")}, nil
 }
 
-// splitEnds is where each split of random_split ends in the permutation of n.
+// splitEnds returns where each split of random_split ends in the permutation of n.
 func (a *args) splitEnds() (n int, ends []int, err error) {
 	lengths := a.numbers("lengths")
 	sum, whole := 0.0, true
@@ -218,47 +218,59 @@ func (a *args) splitEnds() (n int, ends []int, err error) {
 		sum += x
 		whole = whole && x == math.Trunc(x)
 	}
-	ends = make([]int, len(lengths))
-	n = a.n
-	if math.Abs(sum-1) <= 1e-9*max(sum, 1) && (sum <= 1 || !whole) {
-		// Fractions, and so is [1]: torch sees no difference.
-		if n == 0 && whole {
-			n = 1
-		}
-		at := 0
-		for i, x := range lengths {
-			ends[i] = int(math.Floor(float64(n) * x))
-			at += ends[i]
-		}
-		if at > n {
-			return 0, nil, a.errorf("lengths sum to %v, above 1", sum)
-		}
-		// What rounding left over is dealt one by one, from the first split on.
-		for i := 0; at < n; i, at = i+1, at+1 {
-			ends[i%len(ends)]++
-		}
-	} else {
-		if !whole {
-			return 0, nil, a.errorf("lengths sum to %v; give whole numbers, or fractions that sum to 1", sum)
-		}
-		for i, x := range lengths {
-			ends[i] = int(x)
-		}
-		if n == 0 {
-			if sum > maxSamples {
-				return 0, nil, a.errorf("lengths sum to %v; a dataset has at most %d samples", sum, uint32(maxSamples))
-			}
-			n = int(sum)
-			if err := a.checkCount("lengths", n, 0); err != nil {
-				return 0, nil, err
-			}
-		}
-		if float64(n) != sum {
-			return 0, nil, a.errorf("lengths sum to %v, n is %d; torch refuses that", sum, n)
-		}
+	switch {
+	case math.Abs(sum-1) <= 1e-9*max(sum, 1) && (sum <= 1 || !whole): // [1] is a fraction, too: torch makes no difference
+		n, ends, err = a.splitByFractions(lengths, sum, whole)
+	case !whole:
+		err = a.errorf("lengths sum to %v; give whole numbers, or fractions that sum to 1", sum)
+	default:
+		n, ends, err = a.splitByCounts(lengths, sum)
+	}
+	if err != nil {
+		return 0, nil, err
 	}
 	for i := 1; i < len(ends); i++ {
 		ends[i] += ends[i-1]
 	}
 	return n, ends, nil
+}
+
+// splitByFractions returns the size of each split. The samples that rounding leaves over are dealt one by one, from the first split on.
+func (a *args) splitByFractions(lengths []float64, sum float64, whole bool) (n int, sizes []int, err error) {
+	if n = a.n; n == 0 && whole {
+		n = 1
+	}
+	at := 0
+	sizes = make([]int, len(lengths))
+	for i, x := range lengths {
+		sizes[i] = int(math.Floor(float64(n) * x))
+		at += sizes[i]
+	}
+	if at > n {
+		return 0, nil, a.errorf("lengths sum to %v, above 1", sum)
+	}
+	for i := 0; at < n; i, at = i+1, at+1 {
+		sizes[i%len(sizes)]++
+	}
+	return n, sizes, nil
+}
+
+// splitByCounts returns the size of each split, and the size of the dataset, which need not be given.
+func (a *args) splitByCounts(lengths []float64, sum float64) (n int, sizes []int, err error) {
+	for _, x := range lengths {
+		sizes = append(sizes, int(x))
+	}
+	if n = a.n; n == 0 {
+		if sum > maxSamples {
+			return 0, nil, a.errorf("lengths sum to %v; a dataset has at most %d samples", sum, uint32(maxSamples))
+		}
+		n = int(sum)
+		if err := a.checkCount("lengths", n, 0); err != nil {
+			return 0, nil, err
+		}
+	}
+	if float64(n) != sum {
+		return 0, nil, a.errorf("lengths sum to %v, n is %d; torch refuses that", sum, n)
+	}
+	return n, sizes, nil
 }

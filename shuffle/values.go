@@ -54,32 +54,19 @@ func (p Param) parse(text string) (v value, err error) {
 	v.key = text
 	switch p.Type {
 	case Int:
-		v.int, err = strconv.ParseInt(text, 10, 64)
-		if err == nil && (v.int < 0 || v.int > maxSamples) {
-			err = fmt.Errorf("%d is not in 0 to %d", v.int, uint32(maxSamples))
-		} else if err != nil {
-			err = fmt.Errorf("%q is not a whole number", clip(text))
-		}
-		v.key = strconv.FormatInt(v.int, 10)
+		err = v.parseInt(text)
 	case Integer:
-		v.big, err = parseInteger(text)
-		if err == nil {
+		if v.big, err = parseInteger(text); err == nil {
 			v.key = v.big.String()
 		}
 	case Number:
-		v.float, err = strconv.ParseFloat(text, 64)
-		if err != nil || math.IsNaN(v.float) || math.IsInf(v.float, 0) {
-			err = fmt.Errorf("%q is not a number", clip(text))
-		}
-		v.key = strconv.FormatFloat(v.float, 'g', -1, 64)
+		err = v.parseNumber(text)
 	case Bool:
-		if text != "true" && text != "false" {
+		if v.bool = text == "true"; !v.bool && text != "false" {
 			err = fmt.Errorf("%q is neither true nor false", clip(text))
 		}
-		v.bool = text == "true"
 	case Word:
-		v.word = text
-		if len(p.Values) > 0 && !slices.Contains(p.Values, text) {
+		if v.word = text; len(p.Values) > 0 && !slices.Contains(p.Values, text) {
 			err = fmt.Errorf("%q is not one of %s", clip(text), strings.Join(p.Values, ", "))
 		}
 	case Range:
@@ -99,6 +86,28 @@ func (p Param) parse(text string) (v value, err error) {
 		err = fmt.Errorf("type %q is not known", p.Type)
 	}
 	return v, err
+}
+
+// parseInt reads a whole number within the limit of samples.
+func (v *value) parseInt(text string) (err error) {
+	if v.int, err = strconv.ParseInt(text, 10, 64); err != nil {
+		return fmt.Errorf("%q is not a whole number", clip(text))
+	}
+	if v.int < 0 || v.int > maxSamples {
+		return fmt.Errorf("%d is not in 0 to %d", v.int, uint32(maxSamples))
+	}
+	v.key = strconv.FormatInt(v.int, 10)
+	return nil
+}
+
+// parseNumber reads a finite number.
+func (v *value) parseNumber(text string) (err error) {
+	v.float, err = strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(v.float) || math.IsInf(v.float, 0) {
+		return fmt.Errorf("%q is not a number", clip(text))
+	}
+	v.key = strconv.FormatFloat(v.float, 'g', -1, 64)
+	return nil
 }
 
 // parseList reads a list given in place, or from the file that it names.

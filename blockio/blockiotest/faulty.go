@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -11,78 +12,49 @@ import (
 	"lcache/blockio"
 )
 
-// faults checks that each kind of trouble is what it says, and that the engine mends those it promises to mend.
+// faultCase is one kind of trouble in a transfer of four blocks.
+type faultCase struct {
+	name  string
+	write bool
+	fault blockio.Fault
+	err   error
+	wrong []int64 // blocks that then hold other bytes
+}
+
+// released holds nothing: a Fault with it only passes through the code that holds.
+var released = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+const faultBytes = 4 * unit
+
+var faultCases = []faultCase{
+	{name: "none"},
+	{name: "EIO in a read", fault: blockio.Fault{Err: unix.EIO}, err: unix.EIO},
+	{name: "EIO in a late read", fault: blockio.Fault{Err: unix.EIO, Hold: released}, err: unix.EIO},
+	{name: "ENOSPC in a write", write: true, fault: blockio.Fault{Err: unix.ENOSPC}, err: unix.ENOSPC, wrong: []int64{0, 1, 2, 3}},
+	{name: "late write", write: true, fault: blockio.Fault{Hold: released}},
+	{name: "busy read", fault: blockio.Fault{Again: 10}},
+	{name: "busy write", write: true, fault: blockio.Fault{Again: 10}},
+	{name: "ever busy read", fault: blockio.Fault{Again: 1 << 20}, err: unix.EAGAIN},
+	{name: "short read", fault: blockio.Fault{Short: unit}},
+	{name: "short read off the grid", fault: blockio.Fault{Short: unit + 1}},
+	{name: "short write", write: true, fault: blockio.Fault{Short: 3 * unit}},
+	{name: "short, busy write", write: true, fault: blockio.Fault{Short: unit, Again: 3}},
+	{name: "torn write", write: true, fault: blockio.Fault{Torn: 2 * unit}, wrong: []int64{2, 3}},
+	{name: "misdirected write", write: true, fault: blockio.Fault{Misplace: faultBytes}, wrong: []int64{0, 1, 2, 3}},
+	{name: "misdirected read", fault: blockio.Fault{Misplace: faultBytes}, wrong: []int64{0, 1, 2, 3}},
+	{name: "flipped bit", fault: blockio.Fault{Flip: 8*unit + 4}, wrong: []int64{1}},
+}
+
+// faults checks that each kind of Fault has its effect, and that the engine mends those that it promises to mend.
 func faults(t *testing.T, eng *blockio.IO) {
-	const size = 4 * unit
-	f := newFile(t, eng, 4*size)
-	mem := Mem(t, size)
-	ctx := context.Background()
-	free := make(chan struct{})
-	close(free)
-	for _, c := range []struct {
-		name  string
-		write bool
-		fault blockio.Fault
-		err   error
-		wrong []int64 // blocks that do not hold what they should
-	}{
-		{name: "none"},
-		{name: "EIO in a read", fault: blockio.Fault{Err: unix.EIO}, err: unix.EIO},
-		{name: "EIO in a late read", fault: blockio.Fault{Err: unix.EIO, Hold: free}, err: unix.EIO},
-		{name: "ENOSPC in a write", write: true, fault: blockio.Fault{Err: unix.ENOSPC}, err: unix.ENOSPC, wrong: []int64{0, 1, 2, 3}},
-		{name: "late write", write: true, fault: blockio.Fault{Hold: free}},
-		{name: "busy read", fault: blockio.Fault{Again: 10}},
-		{name: "busy write", write: true, fault: blockio.Fault{Again: 10}},
-		{name: "ever busy read", fault: blockio.Fault{Again: 1 << 20}, err: unix.EAGAIN},
-		{name: "short read", fault: blockio.Fault{Short: unit}},
-		{name: "short read off the grid", fault: blockio.Fault{Short: unit + 1}},
-		{name: "short write", write: true, fault: blockio.Fault{Short: 3 * unit}},
-		{name: "short, busy write", write: true, fault: blockio.Fault{Short: unit, Again: 3}},
-		{name: "torn write", write: true, fault: blockio.Fault{Torn: 2 * unit}, wrong: []int64{2, 3}},
-		{name: "misdirected write", write: true, fault: blockio.Fault{Misplace: size}, wrong: []int64{0, 1, 2, 3}},
-		{name: "misdirected read", fault: blockio.Fault{Misplace: size}, wrong: []int64{0, 1, 2, 3}},
-		{name: "flipped bit", fault: blockio.Fault{Flip: 8*unit + 4}, wrong: []int64{1}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			put := func(off int64, seed byte) {
-				fill(mem, off, seed)
-				mustWrite(t, eng, f, off, mem)
-			}
-			put(0, 1)
-			put(size, 2)
-			fill(mem, 0, 1)
-			if c.write {
-				fill(mem, 0, 3)
-			}
-			blockio.Inject(eng, func(int64, *blockio.Op) blockio.Fault { return c.fault })
-			var err error
-			if c.write {
-				err = eng.Write(ctx, f, 0, mem)
-			} else {
-				clear(mem)
-				err = eng.Read(ctx, f, 0, mem)
-			}
-			blockio.Inject(eng, nil)
-			want(t, c.name, err, c.err)
-			if c.err != nil && !c.write {
-				return // what a failed read leaves in the buffer is nobody's
-			}
-			seed := byte(1)
-			if c.write {
-				seed = 3
-				mustRead(t, eng, f, 0, mem)
-			}
-			for i := range int64(4) {
-				wrong := checkFill(mem[i*unit:][:unit], i*unit, seed)
-				should := false
-				for _, w := range c.wrong {
-					should = should || w == i
-				}
-				if should != (wrong != nil) {
-					t.Errorf("block %d wrong: %v, want %t", i, wrong, should)
-				}
-			}
-		})
+	f := newFile(t, eng, 4*faultBytes)
+	mem := Mem(t, faultBytes)
+	for _, c := range faultCases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, eng, f, mem) })
 	}
 	for _, c := range []struct {
 		fault blockio.Fault
@@ -95,6 +67,42 @@ func faults(t *testing.T, eng *blockio.IO) {
 			return c.fault
 		})
 		want(t, "sync", f.Sync(), c.err)
+	}
+}
+
+// run makes one transfer with the fault and checks the bytes of each block afterwards.
+func (c *faultCase) run(t *testing.T, eng *blockio.IO, f *blockio.File, mem []byte) {
+	for i, seed := range []byte{1, 2} {
+		off := int64(i) * faultBytes
+		fill(mem, off, seed)
+		mustWrite(t, eng, f, off, mem)
+	}
+	seed := byte(1)
+	if c.write {
+		seed = 3
+	}
+	fill(mem, 0, seed)
+	blockio.Inject(eng, func(int64, *blockio.Op) blockio.Fault { return c.fault })
+	var err error
+	if c.write {
+		err = eng.Write(t.Context(), f, 0, mem)
+	} else {
+		clear(mem)
+		err = eng.Read(t.Context(), f, 0, mem)
+	}
+	blockio.Inject(eng, nil)
+	want(t, c.name, err, c.err)
+	if c.err != nil && !c.write {
+		return // a failed read may leave any bytes in the buffer
+	}
+	if c.write {
+		mustRead(t, eng, f, 0, mem)
+	}
+	for i := range int64(4) {
+		wrong := checkFill(mem[i*unit:][:unit], i*unit, seed)
+		if should := slices.Contains(c.wrong, i); should != (wrong != nil) {
+			t.Errorf("block %d wrong: %v, want %t", i, wrong, should)
+		}
 	}
 }
 
