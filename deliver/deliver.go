@@ -201,7 +201,7 @@ func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, err
 		return nil, err
 	}
 	defer leave()
-	at := Position{epoch, rank, batch}
+	at := Position{Epoch: epoch, Rank: rank, Batch: batch}
 	indices, err := c.d.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, c.d.explain(ctx, err, &at)

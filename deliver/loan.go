@@ -112,7 +112,7 @@ func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*
 		return nil, err
 	}
 	defer leave()
-	at := Position{epoch, rank, batch}
+	at := Position{Epoch: epoch, Rank: rank, Batch: batch}
 	indices, err := c.d.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, err
