@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"lcache/figures"
 )
 
 // boundBy names what an epoch waited for, from its own figures.
@@ -33,8 +35,8 @@ func writeBench(w io.Writer, r *benchReport) {
 	if r.Direct {
 		direct = "O_DIRECT"
 	}
-	fmt.Fprintln(w, headline(strings.Join(r.Dirs, ","), joined(plural(r.Samples, "sample", "samples"), bytesText(r.Bytes))))
-	fmt.Fprintln(w, "  "+joined(r.Engine, direct, "pages of "+binaryText(int64(r.Page)), bytesText(r.Memory)+" of memory", plural(int64(r.CPUs), "CPU", "CPUs")))
+	fmt.Fprintln(w, headline(strings.Join(r.Dirs, ","), joined(figures.Plural(r.Samples, "sample", "samples"), figures.Bytes(r.Bytes))))
+	fmt.Fprintln(w, "  "+joined(r.Engine, direct, "pages of "+figures.Binary(int64(r.Page)), figures.Bytes(r.Memory)+" of memory", figures.Plural(int64(r.CPUs), "CPU", "CPUs")))
 	rows := [][]string{{"epoch", "time", "rate", "samples/s", "device", "of it", "CPU-s/GB", "bound by"}}
 	brief, missed := false, int64(0)
 	for _, e := range r.Epochs {
@@ -44,18 +46,18 @@ func writeBench(w io.Writer, r *benchReport) {
 		}
 		device, part := "–", "–"
 		if e.Limit > 0 {
-			device, part = rate(int64(e.Limit), 1), percent(float64(e.Bytes)/e.Seconds, e.Limit)
+			device, part = figures.Rate(int64(e.Limit), 1), figures.Percent(float64(e.Bytes)/e.Seconds, e.Limit)
 		}
-		rows = append(rows, []string{name + e.Into, duration(e.Seconds), rate(e.Bytes, e.Seconds), perSecond(e.Samples, e.Seconds), device, part,
+		rows = append(rows, []string{name + e.Into, figures.Duration(e.Seconds), figures.Rate(e.Bytes, e.Seconds), figures.PerSecond(e.Samples, e.Seconds), device, part,
 			fmt.Sprintf("%.2f", e.CPU/(float64(max(e.Bytes, 1))/1e9)), e.Bound})
 		brief = brief || e.Seconds < shortest
 		missed += e.Misses
 	}
-	figures(w, "  ", rows)
+	numbers(w, "  ", rows)
 	for _, remark := range []struct{ what, text string }{
 		{r.NoLimit, "the device was not measured: " + r.NoLimit},
 		{r.NoPython, "no epoch into Python: " + r.NoPython},
-		{when(missed > 0), plural(missed, "sample was", "samples were") + " read from the source"},
+		{when(missed > 0), figures.Plural(missed, "sample was", "samples were") + " read from the source"},
 		{when(brief), "an epoch of a few seconds says little: the first window is loaded into new memory"},
 		{when(r.To != r.From), fmt.Sprintf("the log moved on from epoch %d to %d: lcache ingest, as it was given, puts it back to the first", r.From, r.To)},
 	} {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"lcache/figures"
 )
 
 type demoOptions struct {
@@ -60,7 +62,7 @@ func newDemoCommand(g *globals) *cobra.Command {
 			}
 		}
 		if failed := result.failed(); len(failed) > 0 {
-			return fmt.Errorf("%s: %s", plural(int64(len(failed)), "check failed", "checks failed"), failed[0])
+			return fmt.Errorf("%s: %s", figures.Plural(int64(len(failed)), "check failed", "checks failed"), failed[0])
 		}
 		return nil
 	}

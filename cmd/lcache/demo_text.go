@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lcache/engine"
+	"lcache/figures"
 )
 
 // demoResult is everything that a demo saw.
@@ -78,15 +79,15 @@ func (p *demoPass) sum() (s demoEpoch) {
 }
 
 func writeDemoHead(w io.Writer, o demoOptions, r *engine.IngestReport) {
-	fmt.Fprintf(w, "lcache demo · %s · %s in %s\n", o.source, bytesText(r.Bytes), plural(int64(r.Samples), "file", "files"))
-	fmt.Fprintf(w, "ingest      read %s in %s · %s · once, in the source's own order\n", bytesText(r.ReadBytes), duration(r.ReadSeconds), rate(r.ReadBytes, r.ReadSeconds))
-	fmt.Fprintf(w, "order       torch.distributed_sampler · seed 0 · %s · batches of %d\n", plural(int64(o.world), "rank", "ranks, a process each"), o.batch)
+	fmt.Fprintf(w, "lcache demo · %s · %s in %s\n", o.source, figures.Bytes(r.Bytes), figures.Plural(int64(r.Samples), "file", "files"))
+	fmt.Fprintf(w, "ingest      read %s in %s · %s · once, in the source's own order\n", figures.Bytes(r.ReadBytes), figures.Duration(r.ReadSeconds), figures.Rate(r.ReadBytes, r.ReadSeconds))
+	fmt.Fprintf(w, "order       torch.distributed_sampler · seed 0 · %s · batches of %d\n", figures.Plural(int64(o.world), "rank", "ranks, a process each"), o.batch)
 }
 
 func writePass(w io.Writer, title string, p *demoPass) {
 	r := p.Ingest
-	fmt.Fprintf(w, "\n%s · budget %s · memory %s · %s · blocks of %s\n", title, bytesText(r.BudgetBytes), bytesText(r.MemoryBytes),
-		plural(int64(r.Segments), "segment", "segments"), binaryText(r.BlockBytes))
+	fmt.Fprintf(w, "\n%s · budget %s · memory %s · %s · blocks of %s\n", title, figures.Bytes(r.BudgetBytes), figures.Bytes(r.MemoryBytes),
+		figures.Plural(int64(r.Segments), "segment", "segments"), figures.Binary(r.BlockBytes))
 	rows := [][]string{{"epoch", "samples/s", "MB/s", "hits", "misses", "log reads", "mean read", "log writes", "source", "stalled"}}
 	for _, e := range p.Epochs {
 		rows = append(rows, epochRow(fmt.Sprint(e.Epoch), e))
@@ -94,7 +95,7 @@ func writePass(w io.Writer, title string, p *demoPass) {
 	if len(p.Epochs) > 1 {
 		rows = append(rows, epochRow("all", p.sum()))
 	}
-	figures(w, "  ", rows)
+	numbers(w, "  ", rows)
 	for _, wrong := range p.Wrong {
 		fmt.Fprintf(w, "! %s\n", oneLine(wrong))
 	}
@@ -103,10 +104,10 @@ func writePass(w io.Writer, title string, p *demoPass) {
 func epochRow(name string, e demoEpoch) []string {
 	mean := "–"
 	if e.LogReads > 0 {
-		mean = binaryText(e.LogRead / e.LogReads)
+		mean = figures.Binary(e.LogRead / e.LogReads)
 	}
-	return []string{name, perSecond(e.Samples, e.Seconds), perSecond(e.Bytes/1e6, e.Seconds), count(e.Hits), count(e.Misses),
-		count(e.LogReads), mean, bytesText(e.LogWritten), bytesText(e.Source), duration(e.Stalled)}
+	return []string{name, figures.PerSecond(e.Samples, e.Seconds), figures.PerSecond(e.Bytes/1e6, e.Seconds), figures.Count(e.Hits), figures.Count(e.Misses),
+		figures.Count(e.LogReads), mean, figures.Bytes(e.LogWritten), figures.Bytes(e.Source), figures.Duration(e.Stalled)}
 }
 
 // check is one thing that must hold.
@@ -126,14 +127,14 @@ func (r *demoResult) checks() []check {
 		differs, complete = differs || len(r.Half.Wrong) > 0, complete && half.Samples >= want
 	}
 	differs = differs || wrongs > 0
-	exact := fmt.Sprintf("%s in DistributedSampler's order, every byte equal to its file's", plural(samples, "sample", "samples"))
+	exact := fmt.Sprintf("%s in DistributedSampler's order, every byte equal to its file's", figures.Plural(samples, "sample", "samples"))
 	if differs {
-		exact = fmt.Sprintf("%s, see the lines with ! above", plural(int64(max(wrongs, 1)), "difference", "differences"))
+		exact = fmt.Sprintf("%s, see the lines with ! above", figures.Plural(int64(max(wrongs, 1)), "difference", "differences"))
 	}
 	checks := []check{
 		{"exact", exact, !differs && complete},
-		{"source", fmt.Sprintf("read once, at ingest: %s; then %s and %s from it in %s", bytesText(r.Full.Ingest.ReadBytes),
-			plural(full.Misses, "miss", "misses"), bytesText(full.Source), plural(int64(r.Epochs), "epoch", "epochs")),
+		{"source", fmt.Sprintf("read once, at ingest: %s; then %s and %s from it in %s", figures.Bytes(r.Full.Ingest.ReadBytes),
+			figures.Plural(full.Misses, "miss", "misses"), figures.Bytes(full.Source), figures.Plural(int64(r.Epochs), "epoch", "epochs")),
 			full.Misses == 0 && full.Source == 0 && r.Full.Ingest.ReadBytes == r.Full.Ingest.Bytes},
 		{"log", fmt.Sprintf("a full shuffle, read in pieces of %s on average; samples are %s", meanText(full), meanSample(r.Full.Ingest)),
 			full.LogReads > 0 && full.LogRead >= r.fromDisk(r.Epochs) && full.LogWritten >= r.fromDisk(r.Epochs-1)},
@@ -166,14 +167,14 @@ func meanText(e demoEpoch) string {
 	if e.LogReads == 0 {
 		return "–"
 	}
-	return binaryText(e.LogRead / e.LogReads)
+	return figures.Binary(e.LogRead / e.LogReads)
 }
 
 func meanSample(r *engine.IngestReport) string {
 	if r.Samples == 0 {
 		return "–"
 	}
-	return binaryText(r.Bytes / int64(r.Samples))
+	return figures.Binary(r.Bytes / int64(r.Samples))
 }
 
 func writeFindings(w io.Writer, r *demoResult) {
@@ -186,7 +187,7 @@ func writeFindings(w io.Writer, r *demoResult) {
 		fmt.Fprintf(w, "%s %-8s%s\n", mark, c.name, c.text)
 	}
 	last := r.Full.Epochs[len(r.Full.Epochs)-1]
-	fmt.Fprintf(w, "\nshown: full shuffles at %s an epoch, from a log that put itself in order for the next epoch while it was read\n", duration(last.Seconds))
+	fmt.Fprintf(w, "\nshown: full shuffles at %s an epoch, from a log that put itself in order for the next epoch while it was read\n", figures.Duration(last.Seconds))
 	fmt.Fprintln(w, "       (times include opening every file again and comparing it)")
 }
 

@@ -8,19 +8,20 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/engine"
+	"lcache/figures"
 )
 
 // writeIngest prints what an ingest did, in the form that the contract sketches.
 func writeIngest(w io.Writer, r *engine.IngestReport) {
 	fmt.Fprintln(w, headline(r.Source+" → "+strings.Join(r.Dirs, ","), "ready"))
 	fmt.Fprintln(w, "  "+joined(
-		plural(int64(r.Samples), "sample", "samples"), plural(int64(r.Classes), "class", "classes"),
-		bytesText(r.Bytes), "fingerprint "+short(r.Fingerprint)))
+		figures.Plural(int64(r.Samples), "sample", "samples"), figures.Plural(int64(r.Classes), "class", "classes"),
+		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
 	fmt.Fprintln(w, "  read      "+readText(r))
 	fmt.Fprintln(w, "  stored    "+storedText(r))
 	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
-		bytesText(r.MemoryBytes), plural(int64(r.Segments), "segment", "segments"), bytesText(r.SegmentBytes), binaryText(r.BlockBytes))
+		figures.Bytes(r.MemoryBytes), figures.Plural(int64(r.Segments), "segment", "segments"), figures.Bytes(r.SegmentBytes), figures.Binary(r.BlockBytes))
 	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", shellWord(strings.Join(r.Dirs, ",")))
 }
 
@@ -34,7 +35,7 @@ func readText(r *engine.IngestReport) string {
 	case r.ReadBytes == 0 && r.Resorted:
 		return "nothing: what the log held is sorted anew"
 	case r.ReadBytes == 0 && r.Already > 0:
-		return fmt.Sprintf("nothing: %s were there already", plural(r.Already, "sample", "samples"))
+		return fmt.Sprintf("nothing: %s were there already", figures.Plural(r.Already, "sample", "samples"))
 	case r.ReadBytes == 0:
 		return "nothing yet: the first epoch reads the source, and fills the log"
 	}
@@ -42,9 +43,9 @@ func readText(r *engine.IngestReport) string {
 	switch {
 	case change != "":
 	case r.Already > 0:
-		already = plural(r.Already, "sample was", "samples were") + " there already"
+		already = figures.Plural(r.Already, "sample was", "samples were") + " there already"
 	}
-	return joined(fmt.Sprintf("%s in %s", bytesText(r.ReadBytes), duration(r.ReadSeconds)), rate(r.ReadBytes, r.ReadSeconds),
+	return joined(fmt.Sprintf("%s in %s", figures.Bytes(r.ReadBytes), figures.Duration(r.ReadSeconds)), figures.Rate(r.ReadBytes, r.ReadSeconds),
 		"once, in source order", already)
 }
 
@@ -62,11 +63,11 @@ func changeText(r *engine.IngestReport) string {
 }
 
 func storedText(r *engine.IngestReport) string {
-	stored := bytesText(r.StoredBytes)
+	stored := figures.Bytes(r.StoredBytes)
 	if r.HitRatio < 1 {
-		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, bytesText(r.Bytes), percent(r.HitRatio, 1))
+		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, figures.Bytes(r.Bytes), figures.Percent(r.HitRatio, 1))
 	}
-	return joined(stored, compressText(r), "free after: "+bytesText(r.FreeAfter))
+	return joined(stored, compressText(r), "free after: "+figures.Bytes(r.FreeAfter))
 }
 
 // compressText says whether samples are compressed, and what that saves, or would.
@@ -76,7 +77,7 @@ func compressText(r *engine.IngestReport) string {
 		text = "lz4 on"
 	}
 	if r.Saves != nil {
-		text += " (saves " + percent(*r.Saves, 1) + ")"
+		text += " (saves " + figures.Percent(*r.Saves, 1) + ")"
 	}
 	return text
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/caches"
+	"lcache/figures"
 )
 
 func newListCommand(g *globals) *cobra.Command {
@@ -104,7 +105,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 	width := len("bytes")
 	for _, c := range l.Caches {
 		total += c.Bytes
-		width = max(width, utf8.RuneCountInString(bytesText(c.Bytes)))
+		width = max(width, utf8.RuneCountInString(figures.Bytes(c.Bytes)))
 	}
 	rows := [][]string{{"cache", "source", fmt.Sprintf("%*s", width, "bytes"), "last use", "pid"}}
 	for _, c := range l.Caches {
@@ -120,7 +121,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		if c.Pid != 0 {
 			used, pid = "now", strconv.Itoa(c.Pid)
 		}
-		rows = append(rows, []string{oneLine(shownIn(l.Roots, c.Dir)), source, fmt.Sprintf("%*s", width, bytesText(c.Bytes)), used, pid})
+		rows = append(rows, []string{oneLine(shownIn(l.Roots, c.Dir)), source, fmt.Sprintf("%*s", width, figures.Bytes(c.Bytes)), used, pid})
 	}
 	table(w, "", rows)
 	if slices.ContainsFunc(l.Caches, func(c caches.Cache) bool {
@@ -128,7 +129,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 	}) {
 		where += " and elsewhere" // a server has it
 	}
-	fmt.Fprintf(w, "%s · %s in %s\n", plural(int64(len(l.Caches)), "cache", "caches"), bytesText(total), where)
+	fmt.Fprintf(w, "%s · %s in %s\n", figures.Plural(int64(len(l.Caches)), "cache", "caches"), figures.Bytes(total), where)
 }
 
 // shownIn is a directory as seen from the root, if one was listed.
@@ -149,6 +150,6 @@ func ago(d time.Duration) string {
 	case hours < 48:
 		return fmt.Sprintf("%d h ago", hours)
 	default:
-		return fmt.Sprintf("%s days ago", count(hours/24))
+		return fmt.Sprintf("%s days ago", figures.Count(hours/24))
 	}
 }

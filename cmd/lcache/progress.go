@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"lcache/engine"
+	"lcache/figures"
 )
 
 // progress shows how far a long command is: a bar on a terminal, else a line now and then. The engine calls update from any
@@ -100,25 +101,25 @@ func (p *progress) update(u engine.Progress) {
 
 // progressText is a plain line: "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left".
 func progressText(u engine.Progress, seconds float64) string {
-	amount, pace := count(u.Done)+" "+u.Unit, ""
+	amount, pace := figures.Count(u.Done)+" "+u.Unit, ""
 	if u.Unit == "bytes" {
-		amount = bytesText(u.Done)
-		pace = rate(u.Done, seconds)
+		amount = figures.Bytes(u.Done)
+		pace = figures.Rate(u.Done, seconds)
 	}
 	if u.Total <= 0 {
 		return joined(u.Stage+"  "+amount, pace)
 	}
-	whole := count(u.Total) + " " + u.Unit
+	whole := figures.Count(u.Total) + " " + u.Unit
 	if u.Unit == "bytes" {
-		whole = bytesText(u.Total)
+		whole = figures.Bytes(u.Total)
 	} else {
-		amount = count(u.Done)
+		amount = figures.Count(u.Done)
 	}
 	left := ""
 	if u.Done > 0 && seconds > 0 && u.Done < u.Total {
-		left = duration(float64(u.Total-u.Done)/float64(u.Done)*seconds) + " left"
+		left = figures.Duration(float64(u.Total-u.Done)/float64(u.Done)*seconds) + " left"
 	}
-	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), percent(float64(u.Done), float64(u.Total)), pace, left)
+	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), figures.Percent(float64(u.Done), float64(u.Total)), pace, left)
 }
 
 func (p *progress) draw(u engine.Progress) {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/caches"
+	"lcache/figures"
 )
 
 func newRemoveCommand(g *globals) *cobra.Command {
@@ -87,7 +88,7 @@ func writeRemoved(w io.Writer, done []removed) {
 		if r.Source != "" {
 			of = "cache of " + oneLine(r.Source)
 		}
-		fmt.Fprintf(w, "removed %s\n", joined(r.Dir, of, bytesText(r.Bytes)))
+		fmt.Fprintf(w, "removed %s\n", joined(r.Dir, of, figures.Bytes(r.Bytes)))
 		if within := caches.Within(r.Dir); within != "" {
 			fmt.Fprintf(w, "  the directory stays, other caches lie in it: %s\n", oneLine(within))
 		} else if len(r.Left) > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"lcache/caches"
 	"lcache/engine"
+	"lcache/figures"
 	"lcache/source"
 )
 
@@ -40,7 +41,7 @@ func (r *runner) attach(s namedSource, dirs []string, bar *progress) (*serving, 
 	c.Source = a.began.Jobs[0].Source
 	err = r.isOf(c, s.source)
 	if follow := r.ingest.FollowLinks; err == nil && follow != nil && !*follow && c.OutsideLinks > 0 {
-		err = fmt.Errorf("process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir, plural(int64(c.OutsideLinks), "sample", "samples"))
+		err = fmt.Errorf("process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir, figures.Plural(int64(c.OutsideLinks), "sample", "samples"))
 	}
 	if err != nil {
 		a.client.close()

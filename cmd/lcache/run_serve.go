@@ -15,6 +15,7 @@ import (
 
 	"lcache/caches"
 	"lcache/engine"
+	"lcache/figures"
 	"lcache/metrics"
 	"lcache/server"
 )
@@ -240,7 +241,7 @@ func inOrder(j engine.Job) engine.Job {
 
 // servedText says what is served from where; verb stands in for the name of a source that has none.
 func servedText(s namedSource, verb string, dirs []string, samples int, bytes int64) string {
-	return fmt.Sprintf("%-9s %s", cmp.Or(s.name, verb), joined(oneLine(s.source)+" from "+strings.Join(dirs, ","), plural(int64(samples), "sample", "samples"), bytesText(bytes)))
+	return fmt.Sprintf("%-9s %s", cmp.Or(s.name, verb), joined(oneLine(s.source)+" from "+strings.Join(dirs, ","), figures.Plural(int64(samples), "sample", "samples"), figures.Bytes(bytes)))
 }
 
 // environment adds to env how COMMAND reaches the servers, and takes out where metrics are: a server that COMMAND starts can't listen there too.

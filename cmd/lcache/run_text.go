@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/engine"
+	"lcache/figures"
 )
 
 // runSummary is what a run ends with, for people and for programs.
@@ -65,7 +66,7 @@ func writeRun(w io.Writer, done commandDone, sum runSummary) {
 			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.Server)
 		}
 		if n := skipped(s.ofRun); n > 0 {
-			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", plural(n, "sample was", "samples were"))
+			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", figures.Plural(n, "sample was", "samples were"))
 		}
 	}
 }
@@ -83,7 +84,7 @@ func endedText(d commandDone) string {
 	if d.signal != 0 {
 		how = "was killed by " + cmp.Or(unix.SignalName(d.signal), "signal "+fmt.Sprint(int(d.signal)))
 	}
-	return fmt.Sprintf("%s %s after %s", oneLine(d.name), how, duration(d.seconds))
+	return fmt.Sprintf("%s %s after %s", oneLine(d.name), how, figures.Duration(d.seconds))
 }
 
 // writeEpochs prints a line for each epoch that came to its end, and one for the rest.
@@ -108,11 +109,11 @@ func writeEpochs(w io.Writer, s engine.Status) {
 	if rest.Hits+rest.Misses > 0 {
 		rows = append(rows, runEpochRow("part", rest, j)) // of an epoch, or asked for by index
 	}
-	figures(w, "", rows)
+	numbers(w, "", rows)
 }
 
 func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
-	row := []string{name, "–", "–", percent(float64(e.Hits), float64(e.Hits+e.Misses)), amount(e.SourceBytes), amount(e.LogReadBytes), amount(e.LogWriteBytes), "–", "–"}
+	row := []string{name, "–", "–", figures.Percent(float64(e.Hits), float64(e.Hits+e.Misses)), amount(e.SourceBytes), amount(e.LogReadBytes), amount(e.LogWriteBytes), "–", "–"}
 	if e.Seconds > 0 {
 		row[1] = clock(e.Seconds)
 		row[2] = megabytes(float64(e.Hits+e.Misses) * float64(j.DatasetBytes) / float64(max(j.Samples, 1)) / e.Seconds)
@@ -123,7 +124,7 @@ func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
 		if e.LoopSeconds != nil {
 			of = max(of, *e.LoopSeconds)
 		}
-		row[7] = percent(waited, of)
+		row[7] = figures.Percent(waited, of)
 	}
 	if e.OrderDigest != nil && len(*e.OrderDigest) >= 4 {
 		row[8] = (*e.OrderDigest)[:4] + "…"
@@ -136,20 +137,20 @@ func amount(n int64) string {
 	if n <= 0 {
 		return "0"
 	}
-	return bytesText(n)
+	return figures.Bytes(n)
 }
 
 func megabytes(perSecond float64) string {
 	if mb := perSecond / 1e6; mb < 10 {
 		return fmt.Sprintf("%.1f", mb)
 	}
-	return count(int64(perSecond/1e6 + 0.5))
+	return figures.Count(int64(perSecond/1e6 + 0.5))
 }
 
 // clock is "0.4 s", "9:12", "1:03:20".
 func clock(seconds float64) string {
 	if seconds < 60 {
-		return duration(seconds)
+		return figures.Duration(seconds)
 	}
 	n := int64(seconds + 0.5)
 	if n < 3600 {
@@ -177,16 +178,16 @@ func exactText(s engine.Status) string {
 	if library, _, ok := strings.Cut(j.Recipe, "."); ok {
 		whose = library + "'s"
 	}
-	order := fmt.Sprintf("order as %s, %d of %s", whose, known, plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
+	order := fmt.Sprintf("order as %s, %d of %s", whose, known, figures.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
 	switch {
 	case len(j.EpochsDone) == 0:
 		order = "no epoch came to its end"
 	case j.Divergences > 0:
-		order = fmt.Sprintf("order as planned in %d of %s", known, plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
+		order = fmt.Sprintf("order as planned in %d of %s", known, figures.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
 	}
 	corrupt := "0 corrupt"
 	if j.CorruptSamples > 0 {
-		corrupt = plural(j.CorruptSamples, "sample was", "samples were") + " corrupt on disk, and read from the source instead"
+		corrupt = figures.Plural(j.CorruptSamples, "sample was", "samples were") + " corrupt on disk, and read from the source instead"
 	}
 	return joined(order, "every byte verified", corrupt)
 }

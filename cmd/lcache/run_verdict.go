@@ -9,6 +9,7 @@ import (
 
 	"lcache/cores"
 	"lcache/engine"
+	"lcache/figures"
 )
 
 // What counts as nothing, as a share: of the loop's time spent waiting, of the samples missed, of a disk's bandwidth left over; and what
@@ -73,16 +74,16 @@ func judge(f runFacts) runVerdict {
 	case f.missed() > fewMisses:
 		return judgeSource(f)
 	case f.Disk > 0 && f.DiskRate >= atLimit*f.Disk:
-		return runVerdict{"disk", fmt.Sprintf("by the disk%s: %s/s of the %s/s that it was measured to give", f.since(), bytesText(int64(f.DiskRate)), bytesText(int64(f.Disk))),
+		return runVerdict{"disk", fmt.Sprintf("by the disk%s: %s/s of the %s/s that it was measured to give", f.since(), figures.Bytes(int64(f.DiskRate)), figures.Bytes(int64(f.Disk))),
 			"a faster disk, or one more: --cache DIR,DIR deals the blocks over both"}
 	case f.Divergences > 0:
 		return judgeOrder(f)
 	}
 	if f.Disk == 0 {
-		return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s; it may be the disk, whose limit was not measured", f.since(), percent(f.Wait, f.lasted())),
+		return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s; it may be the disk, whose limit was not measured", f.since(), figures.Percent(f.Wait, f.lasted())),
 			"measure it, lcache doctor --cache " + shellWord(f.Cache) + " --save facts.json, and run again with --facts facts.json"}
 	}
-	return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s, and neither misses nor the disk nor another order explain it", f.since(), percent(f.Wait, f.lasted())),
+	return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s, and neither misses nor the disk nor another order explain it", f.since(), figures.Percent(f.Wait, f.lasted())),
 		"send the output of lcache doctor --cache " + shellWord(f.Cache) + " and of lcache status --json while it runs"}
 }
 
@@ -96,14 +97,14 @@ func judgeLoader(f runFacts) runVerdict {
 	if share >= mostlyDecoding {
 		v.Bound = "by decoding" + f.since() + f.readyText()
 	}
-	takes := "decode takes " + percent(share, 1)
+	takes := "decode takes " + figures.Percent(share, 1)
 	switch each, wanted := f.Workers/max(f.Loops, 1), f.workersWanted(); {
 	case f.Workers == 0:
 		v.Change = takes + " of the loop's time, and in the loop itself: give the loader workers (num_workers)"
 	case wanted > each:
 		v.Change = fmt.Sprintf("%s: num_workers %d → %d", takes, each, wanted)
 	default:
-		v.Change = fmt.Sprintf("%s of %s on %s: less work for each sample", takes, plural(int64(f.Workers), "worker", "workers"), plural(int64(f.CPUs), "CPU", "CPUs"))
+		v.Change = fmt.Sprintf("%s of %s on %s: less work for each sample", takes, figures.Plural(int64(f.Workers), "worker", "workers"), figures.Plural(int64(f.CPUs), "CPU", "CPUs"))
 	}
 	return v
 }
@@ -124,7 +125,7 @@ func (f runFacts) workersWanted() int {
 
 // judgeSource: what is not in the log comes from the source, and that is slow.
 func judgeSource(f runFacts) runVerdict {
-	share := percent(float64(f.Misses), float64(f.Hits+f.Misses))
+	share := figures.Percent(float64(f.Misses), float64(f.Hits+f.Misses))
 	switch {
 	case f.Filling && f.Single:
 		return runVerdict{"source", "by the source, which a job of one epoch reads once: " + share + " of the samples came from there", "nothing"}
@@ -132,11 +133,11 @@ func judgeSource(f runFacts) runVerdict {
 		return runVerdict{"source", "by the source, in the one epoch that reads it: " + share + " of the samples came from there", "nothing: the next epoch finds them in the log"}
 	case f.Kept < f.Dataset:
 		return runVerdict{"budget", fmt.Sprintf("by the source%s: the budget keeps %s of the dataset (c = %.2f), and %s of the samples came from the source",
-			f.since(), percent(float64(f.Kept), float64(f.Dataset)), float64(f.Kept)/float64(f.Dataset), share),
-			"give --budget " + strings.ReplaceAll(bytesText(f.Needed), " ", "") + " or more: all of it then comes from the disk"}
+			f.since(), figures.Percent(float64(f.Kept), float64(f.Dataset)), float64(f.Kept)/float64(f.Dataset), share),
+			"give --budget " + strings.ReplaceAll(figures.Bytes(f.Needed), " ", "") + " or more: all of it then comes from the disk"}
 	case f.Stale > 0:
 		return runVerdict{"source", "by the source" + f.since() + ": " + share + " of the samples came from there",
-			"nothing: a crash had left " + plural(f.Stale, "sample", "samples") + " unfinished in the log, which the source has replaced"}
+			"nothing: a crash had left " + figures.Plural(f.Stale, "sample", "samples") + " unfinished in the log, which the source has replaced"}
 	}
 	return runVerdict{"source", "by the source" + f.since() + ": " + share + " of the samples came from there, though the cache keeps all",
 		"look for ! in lcache status while it runs, and run lcache verify --cache " + shellWord(f.Cache)}
@@ -144,7 +145,7 @@ func judgeSource(f runFacts) runVerdict {
 
 // judgeOrder: what was asked for is not what the log was laid out for.
 func judgeOrder(f runFacts) runVerdict {
-	v := runVerdict{Stage: "order", Bound: "by the order" + f.since() + ": " + plural(f.Divergences, "request", "requests") + " asked for another one than planned",
+	v := runVerdict{Stage: "order", Bound: "by the order" + f.since() + ": " + figures.Plural(f.Divergences, "request", "requests") + " asked for another one than planned",
 		Change: "run it again without --recipe: the loader's own order is then used as soon as it is known"}
 	if d := f.First; d != nil {
 		v.Bound += fmt.Sprintf(", first at epoch %d rank %d batch %d sample %d", d.Epoch, d.Rank, d.Batch, d.Position)
@@ -174,7 +175,7 @@ func (f runFacts) since() string {
 
 func (f runFacts) readyText() string {
 	if n := int64(f.Ready); n > 0 {
-		return ": lcache had " + plural(n, "batch", "batches") + " ready"
+		return ": lcache had " + figures.Plural(n, "batch", "batches") + " ready"
 	}
 	return ""
 }
