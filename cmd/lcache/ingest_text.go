@@ -9,6 +9,7 @@ import (
 
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/spelling"
 )
 
 // writeIngest prints what an ingest did, in the form that the contract sketches.
@@ -22,7 +23,7 @@ func writeIngest(w io.Writer, r *engine.IngestReport) {
 	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
 		figures.Bytes(r.MemoryBytes), figures.Plural(int64(r.Segments), "segment", "segments"), figures.Bytes(r.SegmentBytes), figures.Binary(r.BlockBytes))
-	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", shellWord(strings.Join(r.Dirs, ",")))
+	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", spelling.ShellWord(strings.Join(r.Dirs, ",")))
 }
 
 func readText(r *engine.IngestReport) string {
@@ -95,16 +96,6 @@ func short(fingerprint string) string {
 		return fingerprint[:8]
 	}
 	return fingerprint
-}
-
-// shellWord quotes a path where a shell would not take it as one word.
-func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("/._-,:+@%=", r) || r > 127)
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // writeDefaults says what was chosen for the user, and why that.

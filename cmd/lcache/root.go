@@ -299,7 +299,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	}
 	for _, name := range []string{"source", "cache"} { // the first that a command has is what people give without its name
 		if f := cmd.Flags().Lookup(name); f != nil && !f.Changed {
-			return usagef("takes no argument, got %q: did you mean --%s %s?", args[0], name, shellWord(args[0]))
+			return usagef("takes no argument, got %q: did you mean --%s %s?", args[0], name, spelling.ShellWord(args[0]))
 		}
 	}
 	return usagef("takes no argument, got %q: see %s --help", args[0], cmd.CommandPath())

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"lcache/spelling"
 )
 
 // sampleTime is how often the batches that lie ready are counted.
@@ -37,7 +39,7 @@ func lookUp(name string) (string, error) {
 		if errors.Is(err, exec.ErrNotFound) {
 			code = exitNotFound
 		}
-		return "", &endedWith{code, fmt.Errorf("%s is a directory, not a command: to cache it say lcache run --source %s -- COMMAND", name, shellWord(name))}
+		return "", &endedWith{code, fmt.Errorf("%s is a directory, not a command: to cache it say lcache run --source %s -- COMMAND", name, spelling.ShellWord(name))}
 	case err == nil, errors.Is(err, exec.ErrDot): // somebody put the working directory on PATH, and means it
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):

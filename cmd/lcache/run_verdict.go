@@ -10,6 +10,7 @@ import (
 	"lcache/cores"
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/spelling"
 )
 
 // What counts as nothing, as a share: of the loop's time spent waiting, of the samples missed, of a disk's bandwidth left over; and what
@@ -81,10 +82,10 @@ func judge(f runFacts) runVerdict {
 	}
 	if f.Disk == 0 {
 		return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s; it may be the disk, whose limit was not measured", f.since(), figures.Percent(f.Wait, f.lasted())),
-			"measure it, lcache doctor --cache " + shellWord(f.Cache) + " --save facts.json, and run again with --facts facts.json"}
+			"measure it, lcache doctor --cache " + spelling.ShellWord(f.Cache) + " --save facts.json, and run again with --facts facts.json"}
 	}
 	return runVerdict{"unknown", fmt.Sprintf("not known%s: the loop waited %s, and neither misses nor the disk nor another order explain it", f.since(), figures.Percent(f.Wait, f.lasted())),
-		"send the output of lcache doctor --cache " + shellWord(f.Cache) + " and of lcache status --json while it runs"}
+		"send the output of lcache doctor --cache " + spelling.ShellWord(f.Cache) + " and of lcache status --json while it runs"}
 }
 
 // judgeLoader: the batches were there, and came late into the loop.
@@ -140,7 +141,7 @@ func judgeSource(f runFacts) runVerdict {
 			"nothing: a crash had left " + figures.Plural(f.Stale, "sample", "samples") + " unfinished in the log, which the source has replaced"}
 	}
 	return runVerdict{"source", "by the source" + f.since() + ": " + share + " of the samples came from there, though the cache keeps all",
-		"look for ! in lcache status while it runs, and run lcache verify --cache " + shellWord(f.Cache)}
+		"look for ! in lcache status while it runs, and run lcache verify --cache " + spelling.ShellWord(f.Cache)}
 }
 
 // judgeOrder: what was asked for is not what the log was laid out for.

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"lcache/spelling"
 )
 
 // stage is a machine as examples suppose one: a shell with lcache, python and torchrun on its PATH, in a folder with a train.py, and
@@ -83,9 +85,9 @@ func newStage(t *testing.T) *stage {
 	}
 	makeDataset(t, filepath.Join(dir, "go/src"))
 	scripts := map[string]string{
-		"python":   "#!/bin/sh\nexec " + shellWord(python) + " \"$@\"\n",
+		"python":   "#!/bin/sh\nexec " + spelling.ShellWord(python) + " \"$@\"\n",
 		"torchrun": torchrun,
-		"go":       "#!/bin/sh\necho " + shellWord(filepath.Join(dir, "go")) + "\n", // lcache demo asks where its source is
+		"go":       "#!/bin/sh\necho " + spelling.ShellWord(filepath.Join(dir, "go")) + "\n", // lcache demo asks where its source is
 	}
 	if _, err := exec.LookPath("jq"); err != nil {
 		scripts["jq"] = "#!/bin/sh\nexec python -m json.tool\n" // what comes is JSON, at least

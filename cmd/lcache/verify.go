@@ -10,6 +10,7 @@ import (
 
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/spelling"
 )
 
 func newVerifyCommand(g *globals) *cobra.Command {
@@ -81,10 +82,10 @@ func verdict(cache []string, against string, r *engine.VerifyReport) error {
 			figures.Plural(int64(r.Different), "sample is", "samples are"))
 	case r.Forgotten > 0:
 		wrong = fmt.Errorf("%s damaged in %s and forgotten: the next ingest or epoch reads them from the source; unless power was lost or a server was killed, look at the disk",
-			figures.Plural(int64(r.Forgotten), "sample was", "samples were"), shellWord(where))
+			figures.Plural(int64(r.Forgotten), "sample was", "samples were"), spelling.ShellWord(where))
 	case r.Corrupt > 0:
 		wrong = fmt.Errorf("%s damaged in %s: training gets them from the source; lcache verify --cache %s --repair lets the next ingest read them again; unless power was lost or a server was killed, look at the disk",
-			figures.Plural(int64(r.Corrupt), "sample is", "samples are"), shellWord(where), shellWord(where))
+			figures.Plural(int64(r.Corrupt), "sample is", "samples are"), spelling.ShellWord(where), spelling.ShellWord(where))
 	default:
 		return unread
 	}
@@ -96,11 +97,11 @@ func couldNotRead(where, against string, r *engine.VerifyReport) error {
 	var log, src error
 	if r.Unreadable > 0 {
 		log = fmt.Errorf("%s could not be read from %s: nothing is known of their bytes; look at the disk, then verify again",
-			figures.Plural(int64(r.Unreadable), "sample", "samples"), shellWord(where))
+			figures.Plural(int64(r.Unreadable), "sample", "samples"), spelling.ShellWord(where))
 	}
 	if r.Uncompared > 0 {
 		src = fmt.Errorf("%s could not be read from %s: they were not compared; look at the source, then verify again",
-			figures.Plural(int64(r.Uncompared), "sample", "samples"), shellWord(against))
+			figures.Plural(int64(r.Uncompared), "sample", "samples"), spelling.ShellWord(against))
 	}
 	return errors.Join(log, src)
 }
