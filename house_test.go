@@ -37,14 +37,15 @@ var mayImport = map[string][]string{
 	"fetch":      {"logfile", "staging", "source", "metaindex", "stored", "sample"},
 	"reorder":    {"fetch", "logfile", "staging", "metaindex", "stored", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "plan", "caches", "cgroup"},
+	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "plan", "caches", "cgroup", "verdict"},
 	"server":     {"deliver", "engine", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
+	"verdict":    nil,
 	"cores":      nil,
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "plan", "shuffle", "source", "sample"},
+	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "verdict", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

@@ -21,6 +21,7 @@ import (
 	"lcache/doctor"
 	"lcache/engine"
 	"lcache/server"
+	"lcache/verdict"
 )
 
 //go:embed bench_reader.py
@@ -62,20 +63,20 @@ type benchReport struct {
 
 // benchEpoch is one epoch that was read.
 type benchEpoch struct {
-	Reorder  bool    `json:"reorder"`
-	Into     string  `json:"into"` // "nothing" or "Python"
-	Epoch    int     `json:"epoch"`
-	Seconds  float64 `json:"seconds"`
-	Samples  int64   `json:"samples"`
-	Bytes    int64   `json:"bytes"`
-	LogRead  int64   `json:"log_read_bytes"`
-	LogWrite int64   `json:"log_write_bytes"`
-	Hits     int64   `json:"hits"`
-	Misses   int64   `json:"misses"`
-	CPU      float64 `json:"server_cpu_seconds"`
-	Client   float64 `json:"client_cpu_seconds"`
-	Limit    float64 `json:"device_bytes_per_second"` // read, and with Reorder written at the same time; 0: not measured
-	Bound    string  `json:"bound_by"`
+	Reorder  bool          `json:"reorder"`
+	Into     string        `json:"into"` // "nothing" or "Python"
+	Epoch    int           `json:"epoch"`
+	Seconds  float64       `json:"seconds"`
+	Samples  int64         `json:"samples"`
+	Bytes    int64         `json:"bytes"`
+	LogRead  int64         `json:"log_read_bytes"`
+	LogWrite int64         `json:"log_write_bytes"`
+	Hits     int64         `json:"hits"`
+	Misses   int64         `json:"misses"`
+	CPU      float64       `json:"server_cpu_seconds"`
+	Client   float64       `json:"client_cpu_seconds"`
+	Limit    float64       `json:"device_bytes_per_second"` // read, and with Reorder written at the same time; 0: not measured
+	Bound    verdict.Cause `json:"bound_by"`
 }
 
 func (b *bench) run(ctx context.Context) (r *benchReport, err error) {
@@ -221,7 +222,7 @@ func (b *bench) epoch(ctx context.Context, r *benchReport, reorder, python bool)
 		return nil, err
 	}
 	e.Limit = (before + after) / 2
-	e.Bound = e.boundBy(r.CPUs)
+	e.Bound = verdict.Judge(e.facts(r.CPUs)).Cause
 	return e, nil
 }
 

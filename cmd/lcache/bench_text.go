@@ -6,24 +6,17 @@ import (
 	"strings"
 
 	"lcache/figures"
+	"lcache/verdict"
 )
 
-// boundBy names what an epoch waited for, from its own figures.
-func (e *benchEpoch) boundBy(cpus int) string {
-	rate := float64(e.Bytes) / e.Seconds
-	switch {
-	case e.Seconds <= 0 || e.Samples == 0:
-		return "unknown"
-	case e.Misses*20 > e.Samples:
-		return "source"
-	case e.Limit > 0 && rate >= 0.9*e.Limit:
-		return "disk"
-	case e.Into == "Python" && e.Client >= 0.8*e.Seconds:
-		return "Python"
-	case e.CPU+e.Client >= 0.8*e.Seconds*float64(cpus):
-		return "CPU"
+// facts are what a verdict on the epoch follows from. Its reader does nothing but read: all of its time is waiting.
+func (e *benchEpoch) facts(cpus int) verdict.Facts {
+	f := verdict.Facts{Delivered: e.Samples, Seconds: e.Seconds, Samples: e.Samples, Misses: e.Misses, Stall: e.Seconds, LoopSeconds: e.Seconds, LoopWait: e.Seconds,
+		DiskRate: float64(e.Bytes) / e.Seconds, DiskLimit: e.Limit, CPUs: cpus, ServerCPU: e.CPU}
+	if e.Into == "Python" {
+		f.ReaderCPU = e.Client
 	}
-	return "unknown"
+	return f
 }
 
 // shortest is below which an epoch's time says little: the first window is loaded into new memory.
@@ -49,7 +42,7 @@ func writeBench(w io.Writer, r *benchReport) {
 			device, part = figures.Rate(int64(e.Limit), 1), figures.Percent(float64(e.Bytes)/e.Seconds, e.Limit)
 		}
 		rows = append(rows, []string{name + e.Into, figures.Duration(e.Seconds), figures.Rate(e.Bytes, e.Seconds), figures.PerSecond(e.Samples, e.Seconds), device, part,
-			fmt.Sprintf("%.2f", e.CPU/(float64(max(e.Bytes, 1))/1e9)), e.Bound})
+			fmt.Sprintf("%.2f", e.CPU/(float64(max(e.Bytes, 1))/1e9)), string(e.Bound)})
 		brief = brief || e.Seconds < shortest
 		missed += e.Misses
 	}

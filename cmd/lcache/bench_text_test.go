@@ -3,24 +3,26 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"lcache/verdict"
 )
 
 func TestBenchBoundBy(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		e    benchEpoch
-		want string
+		want verdict.Cause
 	}{
 		{"nothing", benchEpoch{}, "unknown"},
 		{"as fast as the device", benchEpoch{Seconds: 10, Samples: 100, Bytes: 95e8, Limit: 1e9}, "disk"},
-		{"misses", benchEpoch{Seconds: 10, Samples: 100, Misses: 6, Bytes: 95e8, Limit: 1e9}, "source"},
-		{"few misses", benchEpoch{Seconds: 10, Samples: 100, Misses: 5, Bytes: 95e8, Limit: 1e9}, "disk"},
+		{"misses", benchEpoch{Seconds: 10, Samples: 100, Misses: 3, Bytes: 95e8, Limit: 1e9}, "source"},
+		{"few misses", benchEpoch{Seconds: 10, Samples: 100, Misses: 2, Bytes: 95e8, Limit: 1e9}, "disk"},
 		{"Python is busy", benchEpoch{Into: "Python", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, Client: 8.5}, "Python"},
 		{"all CPUs are busy", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 33}, "CPU"},
 		{"nobody is busy", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 5}, "unknown"},
 		{"device not measured", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, CPU: 5}, "unknown"},
 	} {
-		if got := c.e.boundBy(4); got != c.want {
+		if got := verdict.Judge(c.e.facts(4)).Cause; got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -208,7 +208,7 @@ func TestVerifyText(t *testing.T) {
 			writeVerify(&b, cache, c.against, &c.report)
 			same(t, b.String(), c.want)
 			exit := exitDone
-			if err := verdict(cache, c.against, &c.report); err != nil {
+			if err := foundDamage(cache, c.against, &c.report); err != nil {
 				exit = exitCode(err)
 			}
 			if exit != c.exit {

@@ -10,6 +10,7 @@ import (
 
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/verdict"
 )
 
 // runSummary is what a run ends with, for people and for programs.
@@ -23,12 +24,12 @@ type runSummary struct {
 
 // sourceSum is what was seen of one source.
 type sourceSum struct {
-	Name    string        `json:"name"`
-	Source  string        `json:"source"`
-	Server  int           `json:"attached_to,omitempty"` // the process whose server it was, if it was there before; Status is since its start
-	Exact   string        `json:"exact"`
-	Verdict runVerdict    `json:"verdict"`
-	Status  engine.Status `json:"status"`
+	Name    string          `json:"name"`
+	Source  string          `json:"source"`
+	Server  int             `json:"attached_to,omitempty"` // the process whose server it was, if it was there before; Status is since its start
+	Exact   string          `json:"exact"`
+	Verdict verdict.Verdict `json:"verdict"`
+	Status  engine.Status   `json:"status"`
 
 	ofRun engine.Status
 }
@@ -38,7 +39,7 @@ func (r *runner) sumUp(done commandDone) error {
 	sum := runSummary{Command: r.command, ExitCode: done.code, Signal: int(done.signal), Seconds: done.seconds}
 	for _, s := range r.serving {
 		of := s.ofRun()
-		one := sourceSum{Name: s.name, Source: s.source, Exact: exactText(of), Verdict: judge(factsOf(of, s.ready.value(), r.disk)), Status: s.last, ofRun: of}
+		one := sourceSum{Name: s.name, Source: s.source, Exact: exactText(of), Verdict: verdict.Judge(factsOf(of, s.ready.value(), r.disk)), Status: s.last, ofRun: of}
 		if s.other != nil {
 			one.Server = s.other.pid
 		}
@@ -119,10 +120,7 @@ func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
 		row[2] = megabytes(float64(e.Hits+e.Misses) * float64(j.DatasetBytes) / float64(max(j.Samples, 1)) / e.Seconds)
 		waited, of := e.StallSeconds, e.Seconds
 		if e.LoopWaitSeconds != nil {
-			waited = *e.LoopWaitSeconds
-		}
-		if e.LoopSeconds != nil {
-			of = max(of, *e.LoopSeconds)
+			waited, of = *e.LoopWaitSeconds, loopTime(e)
 		}
 		row[7] = figures.Percent(waited, of)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lcache/engine"
+	"lcache/verdict"
 )
 
 func digest(s string) *string { return &s }
@@ -18,8 +19,8 @@ func TestWriteRun(t *testing.T) {
 			{Epoch: 1, Seconds: 277, Hits: 1281167, LogReadBytes: 138e9, LogWriteBytes: 138e9, LoopWaitSeconds: seconds(1.1), OrderDigest: digest("51c0ffee")},
 		}}
 	status := engine.Status{Jobs: []engine.JobStatus{job}}
-	train := sourceSum{Name: "train", Source: "/data/train", Exact: exactText(status), Verdict: judge(factsOf(status, 24, 0)), Status: status, ofRun: status}
-	val := sourceSum{Name: "val", Source: "/data/val", Exact: exactText(engine.Status{}), Verdict: judge(runFacts{})}
+	train := sourceSum{Name: "train", Source: "/data/train", Exact: exactText(status), Verdict: verdict.Judge(factsOf(status, 24, 0)), Status: status, ofRun: status}
+	val := sourceSum{Name: "val", Source: "/data/val", Exact: exactText(engine.Status{}), Verdict: verdict.Judge(verdict.Facts{})}
 	const ended = "train.py ended (0) after 46 min 12 s\n"
 	const first = `epoch  time  MB/s   hits  source    read  written  loop waited  order
 0      9:12   250    0 %  138 GB       0   138 GB         31 %  9f3a…
@@ -34,7 +35,7 @@ bound   by nothing of lcache: no sample was asked for
 change  read through it: lcache.connect() in Python, or lcache.torch with this source
 `
 	done := commandDone{name: "train.py", seconds: 46*60 + 12}
-	lossy := sourceSum{Exact: exactText(engine.Status{}), Verdict: judge(runFacts{}), ofRun: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
+	lossy := sourceSum{Exact: exactText(engine.Status{}), Verdict: verdict.Judge(verdict.Facts{}), ofRun: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
 	for _, c := range []struct {
 		sources []sourceSum
 		want    string

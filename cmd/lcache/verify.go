@@ -66,13 +66,13 @@ func newVerifyCommand(g *globals) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return verdict(o.Dirs, typed, report)
+		return foundDamage(o.Dirs, typed, report)
 	}
 	return cmd
 }
 
-// verdict turns a report into what the process ends with. Wrong bytes come first: of what could not be read nothing is known.
-func verdict(cache []string, against string, r *engine.VerifyReport) error {
+// foundDamage turns a report into what the process ends with. Wrong bytes come first: of what could not be read nothing is known.
+func foundDamage(cache []string, against string, r *engine.VerifyReport) error {
 	where := strings.Join(cache, ",")
 	unread := couldNotRead(where, against, r)
 	var wrong error
