@@ -43,9 +43,10 @@ var mayImport = map[string][]string{
 	"cgroup":     nil,
 	"verdict":    nil,
 	"cores":      nil,
+	"attach":     {"engine"},
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "verdict", "plan", "shuffle", "source", "sample"},
+	"cmd/lcache": {"attach", "caches", "doctor", "metrics", "server", "engine", "verdict", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

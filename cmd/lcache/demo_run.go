@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lcache/attach"
 	"lcache/engine"
 )
 
@@ -193,11 +194,11 @@ type seen struct {
 
 // read lets all ranks read epoch after epoch, and takes the server's counters between them.
 func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
-	status, err := dial(socket)
+	status, err := attach.Dial(socket, clientName())
 	if err != nil {
 		return err
 	}
-	defer status.close()
+	defer status.Close()
 	ranks := make([]*rank, d.o.world)
 	defer func() {
 		for _, r := range ranks {
@@ -215,7 +216,7 @@ func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
 			return fmt.Errorf("rank %d does not start: %w", i, err)
 		}
 	}
-	_, before, err := status.status()
+	_, before, err := status.Status()
 	if err != nil {
 		return err
 	}
@@ -224,7 +225,7 @@ func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
 		if err != nil {
 			return err
 		}
-		_, after, err := status.status()
+		_, after, err := status.Status()
 		if err != nil {
 			return err
 		}

@@ -260,9 +260,6 @@ func needCache(cache []string) error {
 	return nil
 }
 
-// socketOf is where a cache's server listens if nothing else is said.
-func socketOf(cache []string) string { return filepath.Join(cache[0], "lcache.sock") }
-
 // finishIO completes what the flags said about I/O.
 func finishIO(io *engine.IO) (err error) {
 	io.Direct, err = directFromEnvironment(os.LookupEnv)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/attach"
 	"lcache/caches"
 	"lcache/figures"
 )
@@ -79,7 +80,7 @@ func listCaches(args []string) (listing, error) {
 		}
 		l.Caches = append(l.Caches, found...)
 	}
-	servers, err := registered(runtimeDir())
+	servers, err := attach.Registered(attach.Dir())
 	if err != nil {
 		return l, err
 	}

@@ -305,6 +305,9 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return usagef("takes no argument, got %q: see %s --help", args[0], cmd.CommandPath())
 }
 
+// clientName is what this program says of itself to a server.
+func clientName() string { return "lcache-status " + versionText() }
+
 func versionText() string {
 	v := version
 	if info, ok := debug.ReadBuildInfo(); v == "" && ok {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"lcache/attach"
 	"lcache/caches"
 	"lcache/engine"
 	"lcache/figures"
@@ -23,7 +24,7 @@ type attachment struct {
 	began engine.Status // when the run attached
 
 	mu     sync.Mutex // guards the fields that follow: a scrape of the metrics asks too
-	client *client
+	client *attach.Client
 	last   engine.Status // that it answered
 	err    error         // it does not answer any more
 }
@@ -44,7 +45,7 @@ func (r *runner) attach(s namedSource, dirs []string, bar *progress) (*serving, 
 		err = fmt.Errorf("process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir, figures.Plural(int64(c.OutsideLinks), "sample", "samples"))
 	}
 	if err != nil {
-		a.client.close()
+		a.client.Close()
 		return nil, err
 	}
 	r.remark(bar, func(w io.Writer) { r.writeAttached(w, a, s, c) })
@@ -54,8 +55,8 @@ func (r *runner) attach(s namedSource, dirs []string, bar *progress) (*serving, 
 // findServer looks where servers say that they are, and where that of a cache is if nothing else was said. One that answers is the right
 // one if it is the process that holds the cache's lock.
 func findServer(pid int, dirs []string) *attachment {
-	sockets := []string{socketOf(dirs)}
-	if entries, err := registered(runtimeDir()); err == nil {
+	sockets := []string{attach.SocketOf(dirs)}
+	if entries, err := attach.Registered(attach.Dir()); err == nil {
 		for _, e := range entries {
 			if e.PID == pid && slices.Contains(e.Cache, dirs[0]) {
 				sockets = append(sockets, e.Socket)
@@ -63,7 +64,7 @@ func findServer(pid int, dirs []string) *attachment {
 		}
 	}
 	for _, socket := range sockets {
-		client, err := dial(socket)
+		client, err := attach.Dial(socket, clientName())
 		if err != nil {
 			continue
 		}
@@ -71,7 +72,7 @@ func findServer(pid int, dirs []string) *attachment {
 		if a.began, err = a.status(); err == nil && a.began.Pid == pid && len(a.began.Jobs) > 0 {
 			return a
 		}
-		client.close()
+		client.Close()
 	}
 	return nil
 }
@@ -128,7 +129,7 @@ func (a *attachment) status() (engine.Status, error) {
 	if a.err != nil {
 		return a.last, a.err
 	}
-	_, s, err := a.client.status()
+	_, s, err := a.client.Status()
 	if err != nil {
 		a.err = err
 		return a.last, err
@@ -140,7 +141,7 @@ func (a *attachment) status() (engine.Status, error) {
 // leave asks a last time and lets go. The status is the last one that there was, also with an error.
 func (a *attachment) leave() (engine.Status, error) {
 	last, err := a.status()
-	a.client.close()
+	a.client.Close()
 	if err != nil {
 		return last, fmt.Errorf("process %d ended before the command did: the summary is of what was seen until then: %w", a.pid, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"lcache/attach"
 	"lcache/caches"
 	"lcache/engine"
 	"lcache/figures"
@@ -40,7 +41,7 @@ type serving struct {
 	other  *attachment // nil: what follows is ours
 	engine *engine.Engine
 	server *server.Server
-	entry  *entry
+	entry  *attach.Entry
 	served chan error
 	last   engine.Status // after the last client has gone; of another's server, when COMMAND had ended
 	ready  mean          // batches that lay ready, while it ran
@@ -156,7 +157,7 @@ func (r *runner) serveSource(ctx context.Context, n int, s namedSource, dirs []s
 	so := r.serve
 	so.engine.Dirs, so.engine.Logger, so.engine.Version = o.Dirs, r.logger, r.version
 	so.server.Logger, so.server.Version = r.logger, r.version
-	so.server.Path = cmp.Or(so.server.Path, socketOf(o.Dirs))
+	so.server.Path = cmp.Or(so.server.Path, attach.SocketOf(o.Dirs))
 	sv := &serving{namedSource: s, dirs: o.Dirs, served: make(chan error, 1)}
 	if sv.engine, err = engine.Open(ctx, so.engine); err != nil {
 		return err
@@ -165,7 +166,7 @@ func (r *runner) serveSource(ctx context.Context, n int, s namedSource, dirs []s
 	if sv.server, err = server.Listen(sv.engine, so.server); err != nil {
 		return err
 	}
-	if sv.entry, err = register(runtimeDir(), sv.server.Path(), o.Dirs); err != nil {
+	if sv.entry, err = attach.Register(attach.Dir(), sv.server.Path(), o.Dirs); err != nil {
 		r.logger.Warn("lcache status will need --socket for this server", "reason", err)
 	}
 	go func() {
@@ -269,7 +270,7 @@ func (r *runner) stop() (err error) {
 
 func (s *serving) socket() string {
 	if s.other != nil {
-		return s.other.client.path
+		return s.other.client.Path()
 	}
 	return s.server.Path()
 }
@@ -291,7 +292,7 @@ func (s *serving) stop(ctx context.Context) (err error) {
 		err = s.server.Shutdown(ctx)
 		<-s.served
 	}
-	s.entry.remove()
+	s.entry.Remove()
 	s.last = s.engine.Status()
 	return errors.Join(err, s.engine.Close(ctx))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/attach"
 	"lcache/engine"
 	"lcache/metrics"
 	"lcache/server"
@@ -77,7 +78,7 @@ func newServeCommand(g *globals) *cobra.Command {
 		}
 		var defaults []engine.Default
 		if o.server.Path == "" {
-			o.server.Path = socketOf(o.engine.Dirs)
+			o.server.Path = attach.SocketOf(o.engine.Dirs)
 			defaults = append(defaults, engine.Default{Name: "socket", Value: o.server.Path, From: "in the cache"})
 		}
 		logger := newLogger(g, cmd.ErrOrStderr(), slog.LevelInfo)
@@ -124,11 +125,11 @@ func serve(ctx context.Context, o serveOptions, ready func(*engine.Engine, *metr
 	if err != nil {
 		return err
 	}
-	entry, err := register(runtimeDir(), s.Path(), o.engine.Dirs)
+	entry, err := attach.Register(attach.Dir(), s.Path(), o.engine.Dirs)
 	if err != nil {
 		o.engine.Logger.Warn("lcache status will need --socket for this server", "reason", err)
 	}
-	defer entry.remove()
+	defer entry.Remove()
 
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()

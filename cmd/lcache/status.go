@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"lcache/attach"
 )
 
 // Rates are measured over this long: between two looks, and between two pictures of --watch.
@@ -51,7 +53,7 @@ func newStatusCommand(g *globals) *cobra.Command {
 
 // watched is one server that is being looked at.
 type watched struct {
-	*client
+	*attach.Client
 	view
 }
 
@@ -60,7 +62,7 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	var servers []*watched
 	defer func() {
 		for _, s := range servers {
-			s.close()
+			s.Close()
 		}
 	}()
 	shown := false
@@ -100,7 +102,7 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 	for _, s := range servers {
 		raw, err := s.look()
 		if err != nil && o.watch && o.socket == "" {
-			s.close()
+			s.Close()
 			continue
 		}
 		if kept = append(kept, s); err != nil {
@@ -141,7 +143,7 @@ func (o statusOptions) show(out io.Writer, page []byte, first bool) error {
 
 // look brings the view of a server up to date. Rates are of the time between two looks, by the server's own clock.
 func (w *watched) look() (json.RawMessage, error) {
-	raw, s, err := w.status()
+	raw, s, err := w.Status()
 	if err != nil {
 		return nil, err
 	}
@@ -171,22 +173,22 @@ func connectAll(socket string, have []*watched) ([]*watched, error) {
 		if err != nil {
 			return have, fmt.Errorf("working directory: %w", err)
 		}
-		c, err := dial(path)
+		c, err := attach.Dial(path, clientName())
 		if err != nil {
 			return have, err
 		}
-		return []*watched{{client: c}}, nil
+		return []*watched{{Client: c}}, nil
 	}
-	entries, err := registered(runtimeDir())
+	entries, err := attach.Registered(attach.Dir())
 	if err != nil {
 		return have, err
 	}
 	for _, e := range entries {
-		if slices.ContainsFunc(have, func(w *watched) bool { return w.path == e.Socket }) {
+		if slices.ContainsFunc(have, func(w *watched) bool { return w.Path() == e.Socket }) {
 			continue
 		}
-		if c, err := dial(e.Socket); err == nil {
-			have = append(have, &watched{client: c})
+		if c, err := attach.Dial(e.Socket, clientName()); err == nil {
+			have = append(have, &watched{Client: c})
 		}
 	}
 	if len(have) == 0 {

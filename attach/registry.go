@@ -1,4 +1,4 @@
-package main
+package attach
 
 import (
 	"encoding/json"
@@ -16,16 +16,16 @@ import (
 // How lcache status finds the servers of its user: every server keeps a small file, named by its pid, in a directory that only
 // that user can write. The file is a hint and nothing more: a server that was killed leaves it, so a reader tries the socket.
 
-// runtimeDir is where this user's servers leave their files.
-func runtimeDir() string {
+// Dir is where this user's servers leave their files.
+func Dir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "lcache")
 	}
 	return filepath.Join(os.TempDir(), "lcache-"+strconv.Itoa(os.Getuid()))
 }
 
-// entry is one server's file.
-type entry struct {
+// An Entry is one server's file.
+type Entry struct {
 	PID    int      `json:"pid"`
 	Socket string   `json:"socket"` // absolute
 	Cache  []string `json:"cache"`
@@ -33,8 +33,8 @@ type entry struct {
 	path string
 }
 
-// register writes this process's file. What it returns with an error can be removed all the same.
-func register(dir, socket string, cache []string) (*entry, error) {
+// Register writes this process's file. What it returns with an error can be removed all the same.
+func Register(dir, socket string, cache []string) (*Entry, error) {
 	socket, err := filepath.Abs(socket)
 	if err != nil {
 		return nil, fmt.Errorf("working directory: %w", err)
@@ -42,7 +42,7 @@ func register(dir, socket string, cache []string) (*entry, error) {
 	if err := ownDir(dir); err != nil {
 		return nil, err
 	}
-	e := &entry{PID: os.Getpid(), Socket: socket, Cache: cache}
+	e := &Entry{PID: os.Getpid(), Socket: socket, Cache: cache}
 	if e.path, err = freeName(dir, strconv.Itoa(e.PID)); err != nil {
 		return nil, err
 	}
@@ -89,14 +89,15 @@ func ownDir(dir string) error {
 	return nil
 }
 
-func (e *entry) remove() {
+// Remove takes the file away. A nil Entry has none.
+func (e *Entry) Remove() {
 	if e != nil {
 		os.Remove(e.path) // a leftover would only be skipped by its readers
 	}
 }
 
-// registered lists the servers that may be running, oldest name first, and removes files of processes that are gone.
-func registered(dir string) ([]entry, error) {
+// Registered lists the servers that may be running, oldest name first, and removes files of processes that are gone.
+func Registered(dir string) ([]Entry, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -107,18 +108,18 @@ func registered(dir string) ([]entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read registry: %w", err)
 	}
-	var found []entry
+	var found []Entry
 	for _, f := range files {
 		if !strings.HasSuffix(f.Name(), ".json") {
 			continue
 		}
-		e := entry{path: filepath.Join(dir, f.Name())}
+		e := Entry{path: filepath.Join(dir, f.Name())}
 		body, err := os.ReadFile(e.path)
 		if err != nil || json.Unmarshal(body, &e) != nil || e.PID <= 0 {
 			continue
 		}
 		if errors.Is(syscall.Kill(e.PID, 0), syscall.ESRCH) {
-			e.remove()
+			e.Remove()
 			continue
 		}
 		found = append(found, e)
