@@ -46,7 +46,8 @@ var mayImport = map[string][]string{
 	"attach":     {"engine"},
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"cmd/lcache": {"attach", "caches", "doctor", "metrics", "server", "engine", "verdict", "plan", "shuffle", "source", "sample"},
+	"launch":     {"attach", "caches", "engine", "metrics", "server", "source", "verdict"},
+	"cmd/lcache": {"attach", "launch", "caches", "doctor", "metrics", "server", "engine", "verdict", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

@@ -20,6 +20,7 @@ import (
 	"lcache/cores"
 	"lcache/doctor"
 	"lcache/engine"
+	"lcache/launch"
 	"lcache/server"
 	"lcache/verdict"
 )
@@ -140,7 +141,7 @@ func (b *bench) settle(ctx context.Context, r *benchReport) error {
 }
 
 func stopBench(ctx context.Context, e *engine.Bench) error {
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), launch.StopTime)
 	defer cancel()
 	return e.Close(stop)
 }
@@ -262,7 +263,7 @@ func (b *bench) intoPython(ctx context.Context, eng *engine.Bench, e *benchEpoch
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), launch.StopTime)
 		defer cancel()
 		err = errors.Join(err, s.Shutdown(stop), <-served)
 	}()
@@ -273,7 +274,7 @@ func (b *bench) intoPython(ctx context.Context, eng *engine.Bench, e *benchEpoch
 	cmd := exec.CommandContext(ctx, b.o.python, b.reader, s.Path(), itoa64(int64(e.Epoch)), strings.Join(ranks, ","))
 	cmd.Env, cmd.Stderr = b.env, b.logs
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopTime
+	cmd.WaitDelay = launch.StopTime
 	out, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("the reader in Python, whose own message is above: %w", err)

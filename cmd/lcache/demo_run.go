@@ -22,6 +22,7 @@ import (
 
 	"lcache/attach"
 	"lcache/engine"
+	"lcache/launch"
 )
 
 //go:embed demo_reader.py
@@ -144,7 +145,7 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 	cmd.Env = childEnvironment(os.Environ())
 	cmd.Stderr = d.logs
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopTime
+	cmd.WaitDelay = launch.StopTime
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", nil, fmt.Errorf("start the server: %w", err)

@@ -13,7 +13,7 @@ import (
 var marks = map[doctor.State]string{doctor.Good: "good", doctor.Better: "could", doctor.Bad: "bad", doctor.Unseen: "?"}
 
 // writeDoctor prints a line for each finding, and below it what to do.
-func writeDoctor(w io.Writer, r *doctorReport) {
+func writeDoctor(w io.Writer, r *doctor.Report) {
 	width := 0
 	for _, c := range r.Checks {
 		width = max(width, len(c.Name))

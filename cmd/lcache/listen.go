@@ -4,14 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os/user"
 	"strconv"
 
 	"github.com/spf13/pflag"
-
-	"lcache/metrics"
 )
 
 // The flags that say where a server listens, and for whom: those of serve, and of run, which has servers of its own.
@@ -109,14 +106,6 @@ func (a address) Set(text string) error {
 
 func addMetricsFlag(flags *pflag.FlagSet, to *string) {
 	flags.Var(address{to}, "metrics", "serve Prometheus metrics over HTTP at ADDR, like :9400 (default: not at all)")
-}
-
-// listenMetrics opens the place for metrics, if there is to be one. It comes before anything that takes long.
-func listenMetrics(addr string, logger *slog.Logger) (*metrics.Server, error) {
-	if addr == "" {
-		return nil, nil
-	}
-	return metrics.Listen(addr, logger)
 }
 
 // addLayoutFlag gives a command the choice of how samples lie on disk.

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/engine"
+	"lcache/launch"
 	"lcache/shuffle"
 	"lcache/spelling"
 )
@@ -34,6 +35,21 @@ const (
 
 // version is set by the Makefile; a build without it says what the module system knows.
 var version = ""
+
+// endedWith carries an exit code that is not lcache's own. Without err there is nothing to say.
+type endedWith struct {
+	code int
+	err  error
+}
+
+func (e *endedWith) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("ended with %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *endedWith) Unwrap() error { return e.err }
 
 // usageError marks an error that another command line would not have.
 type usageError struct{ err error }
@@ -98,6 +114,7 @@ func exitCode(err error) int {
 		flags   *engine.UsageError
 		recipe  *shuffle.UsageError
 		corrupt *corruptError
+		sources *launch.UsageError
 		ended   *endedWith
 	)
 	switch {
@@ -105,7 +122,7 @@ func exitCode(err error) int {
 		return ended.code
 	case errors.As(err, &corrupt):
 		return exitCorrupt
-	case errors.As(err, &usage), errors.As(err, &flags), errors.As(err, &recipe):
+	case errors.As(err, &usage), errors.As(err, &flags), errors.As(err, &recipe), errors.As(err, &sources):
 		return exitUsage
 	}
 	return exitError

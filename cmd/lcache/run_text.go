@@ -4,16 +4,18 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/launch"
 	"lcache/verdict"
 )
 
-// runSummary is what a run ends with, for people and for programs.
+// runSummary is what a run ends with, for programs.
 type runSummary struct {
 	Command  []string    `json:"command"`
 	ExitCode int         `json:"exit_code"`
@@ -30,46 +32,66 @@ type sourceSum struct {
 	Exact   string          `json:"exact"`
 	Verdict verdict.Verdict `json:"verdict"`
 	Status  engine.Status   `json:"status"`
-
-	ofRun engine.Status
 }
 
-// sumUp prints the summary.
-func (r *runner) sumUp(done commandDone) error {
-	sum := runSummary{Command: r.command, ExitCode: done.code, Signal: int(done.signal), Seconds: done.seconds}
-	for _, s := range r.serving {
-		of := s.ofRun()
-		one := sourceSum{Name: s.name, Source: s.source, Exact: exactText(of), Verdict: verdict.Judge(factsOf(of, s.ready.value(), r.disk)), Status: s.last, ofRun: of}
-		if s.other != nil {
-			one.Server = s.other.pid
+// writeResult prints the summary: for programs, or for people.
+func writeResult(w io.Writer, g *globals, command []string, r *launch.Result) error {
+	switch {
+	case g.json:
+		sum := runSummary{Command: command, ExitCode: r.ExitCode, Signal: int(r.Signal), Seconds: r.Seconds}
+		for _, s := range r.Sources {
+			sum.Sources = append(sum.Sources, sourceSum{s.Name, s.Path, s.AttachedTo, exactText(s.Part), s.Verdict, s.Status})
 		}
-		sum.Sources = append(sum.Sources, one)
-	}
-	if r.json {
-		return writeJSON(r.out, sum)
-	}
-	if !r.quiet {
-		writeRun(r.out, done, sum)
+		return writeJSON(w, sum)
+	case !g.quiet:
+		writeRun(w, r)
 	}
 	return nil
 }
 
 // writeRun prints how a command ended, and for each source its epochs and what bound them.
-func writeRun(w io.Writer, done commandDone, sum runSummary) {
-	fmt.Fprintln(w, endedText(done))
-	for _, s := range sum.Sources {
-		if len(sum.Sources) > 1 {
-			fmt.Fprintf(w, "\n%s · %s\n", s.Name, oneLine(s.Source))
+func writeRun(w io.Writer, r *launch.Result) {
+	fmt.Fprintln(w, endedText(r))
+	for _, s := range r.Sources {
+		if len(r.Sources) > 1 {
+			fmt.Fprintf(w, "\n%s · %s\n", s.Name, oneLine(s.Path))
 		}
-		writeEpochs(w, s.ofRun)
-		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", s.Exact, s.Verdict.Bound, s.Verdict.Change)
-		if s.Server != 0 {
-			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.Server)
+		writeEpochs(w, s.Part)
+		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactText(s.Part), s.Verdict.Bound, s.Verdict.Change)
+		if s.AttachedTo != 0 {
+			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.AttachedTo)
 		}
-		if n := skipped(s.ofRun); n > 0 {
+		if n := skipped(s.Part); n > 0 {
 			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", figures.Plural(n, "sample was", "samples were"))
 		}
 	}
+}
+
+// writeOpened says from where a source is served, what was chosen for it, and which flags have no effect.
+func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
+	if opened.AttachedTo != 0 {
+		fmt.Fprintln(w, servedText(opened, "attached"))
+		fmt.Fprintf(w, "          to process %d, which serves it already and goes on when the command has ended\n", opened.AttachedTo)
+		ignored := slices.Clone(o.serverGiven)
+		if opened.OtherJob {
+			ignored = append(ignored, "the flags of the job")
+		}
+		if len(ignored) > 0 {
+			fmt.Fprintf(w, "! no effect here: %s: that server was started with its own\n", strings.Join(ignored, ", "))
+		}
+		return
+	}
+	fmt.Fprintln(w, servedText(opened, "serving"))
+	if n == 0 && o.withoutRecipe != "" {
+		fmt.Fprintln(w, o.withoutRecipe)
+	}
+	writeDefaults(w, opened.Defaults)
+}
+
+// servedText says what is served from where; verb stands in for the name of a source that has none.
+func servedText(o *launch.Opened, verb string) string {
+	return fmt.Sprintf("%-9s %s", cmp.Or(o.Name, verb),
+		joined(oneLine(o.Path)+" from "+strings.Join(o.Dirs, ","), figures.Plural(int64(o.Samples), "sample", "samples"), figures.Bytes(o.Bytes)))
 }
 
 // skipped is how often a sample was left out.
@@ -80,12 +102,12 @@ func skipped(s engine.Status) int64 {
 	return s.Jobs[0].SkippedSamples
 }
 
-func endedText(d commandDone) string {
-	how := fmt.Sprintf("ended (%d)", d.code)
-	if d.signal != 0 {
-		how = "was killed by " + cmp.Or(unix.SignalName(d.signal), "signal "+fmt.Sprint(int(d.signal)))
+func endedText(r *launch.Result) string {
+	how := fmt.Sprintf("ended (%d)", r.ExitCode)
+	if r.Signal != 0 {
+		how = "was killed by " + cmp.Or(unix.SignalName(r.Signal), "signal "+fmt.Sprint(int(r.Signal)))
 	}
-	return fmt.Sprintf("%s %s after %s", oneLine(d.name), how, figures.Duration(d.seconds))
+	return fmt.Sprintf("%s %s after %s", oneLine(r.Command), how, figures.Duration(r.Seconds))
 }
 
 // writeEpochs prints a line for each epoch that came to its end, and one for the rest.
@@ -120,7 +142,7 @@ func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
 		row[2] = megabytes(float64(e.Hits+e.Misses) * float64(j.DatasetBytes) / float64(max(j.Samples, 1)) / e.Seconds)
 		waited, of := e.StallSeconds, e.Seconds
 		if e.LoopWaitSeconds != nil {
-			waited, of = *e.LoopWaitSeconds, loopTime(e)
+			waited, of = *e.LoopWaitSeconds, launch.LoopTime(e)
 		}
 		row[7] = figures.Percent(waited, of)
 	}

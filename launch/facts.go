@@ -1,9 +1,6 @@
-package main
+package launch
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
 	"strings"
 
 	"lcache/cores"
@@ -13,8 +10,8 @@ import (
 
 // factsOf gathers the facts from the last status of a server. The first epoch is left out where there are others: it fills the log,
 // unless that was done before.
-func factsOf(s engine.Status, ready, disk float64) verdict.Facts {
-	f := verdict.Facts{DiskLimit: disk, CPUs: cores.N, Cache: strings.Join(s.Cache.Dirs, ",")}
+func factsOf(s engine.Status, ready, diskLimit float64) verdict.Facts {
+	f := verdict.Facts{DiskLimit: diskLimit, CPUs: cores.N, Cache: strings.Join(s.Cache.Dirs, ",")}
 	if len(s.Jobs) == 0 {
 		return f
 	}
@@ -48,7 +45,7 @@ func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
 		moved += e.LogReadBytes
 		if reported = reported && e.LoopWaitSeconds != nil; reported {
 			f.LoopWait += *e.LoopWaitSeconds
-			f.LoopSeconds += loopTime(e)
+			f.LoopSeconds += LoopTime(e)
 		}
 	}
 	if !reported {
@@ -59,9 +56,9 @@ func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
 	}
 }
 
-// loopTime is how long an epoch took the training loop, as it told; else as the server saw it. The server is done with an epoch when its last
+// LoopTime is how long an epoch took the training loop, as it told; else as the server saw it. The server is done with an epoch when its last
 // batch is delivered, and the loop goes on.
-func loopTime(e engine.EpochDone) float64 {
+func LoopTime(e engine.EpochDone) float64 {
 	if e.LoopSeconds != nil && *e.LoopSeconds > 0 {
 		return *e.LoopSeconds
 	}
@@ -83,31 +80,4 @@ func loaderOf(j engine.JobStatus) *verdict.Loader {
 		}
 	}
 	return l
-}
-
-// readDiskRate takes from a doctor's report what all measured devices together give to a reader while they are written, which is how
-// an epoch uses them.
-func readDiskRate(path string) (float64, error) {
-	var report doctorReport
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, fmt.Errorf("read the facts: %w", err)
-	}
-	if err := json.Unmarshal(text, &report); err != nil {
-		return 0, fmt.Errorf("read the facts in %s: %w; make them again with lcache doctor --cache DIR --save FILE", path, err)
-	}
-	rate := 0.0
-	seen := map[[3]float64]bool{} // directories on one device have its figures to the last digit
-	if report.Facts != nil {
-		for _, p := range report.Facts.Places {
-			if d := p.Device; d != nil && !seen[[3]float64{d.Read, d.BothRead, d.IOPS}] {
-				rate += d.BothRead
-				seen[[3]float64{d.Read, d.BothRead, d.IOPS}] = true
-			}
-		}
-	}
-	if rate <= 0 {
-		return 0, fmt.Errorf("%s says nothing of a disk: make it again with lcache doctor --cache DIR --save FILE", path)
-	}
-	return rate, nil
 }

@@ -1,14 +1,13 @@
-package main
+package launch
 
 import (
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"lcache/doctor"
 	"lcache/engine"
 	"lcache/verdict"
 )
+
+func seconds(s float64) *float64 { return &s }
 
 func TestFactsOf(t *testing.T) {
 	job := engine.JobStatus{SamplesDelivered: 3000, Samples: 1000, DatasetBytes: 100e6, KeptBytes: 100e6, Recipe: "torch.randperm"}
@@ -46,29 +45,5 @@ func TestFactsOf(t *testing.T) {
 	}
 	if f = factsOf(engine.Status{}, 0, 0); f.Delivered != 0 {
 		t.Errorf("got %+v", f)
-	}
-}
-
-// TestReadDiskRate reads what the doctor writes.
-func TestReadDiskRate(t *testing.T) {
-	dir := t.TempDir()
-	measured := doctor.Place{Dir: "/a", Device: &doctor.Device{Read: 500e6, BothRead: 300e6}}
-	other := doctor.Place{Dir: "/b", Device: &doctor.Device{Read: 501e6, BothRead: 300e6}}
-	report := &doctorReport{Facts: &doctor.Facts{Places: []doctor.Place{measured, other, measured, {Dir: "/c", NoDevice: "the same as /a"}}}}
-	if err := report.save(filepath.Join(dir, "two.json")); err != nil {
-		t.Fatal(err)
-	}
-	report.Facts.Places = report.Facts.Places[3:]
-	if err := report.save(filepath.Join(dir, "none.json")); err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(dir, "text"), "hello")
-	if rate, err := readDiskRate(filepath.Join(dir, "two.json")); err != nil || rate != 600e6 {
-		t.Errorf("got %v, %v", rate, err)
-	}
-	for name, want := range map[string]string{"none.json": "says nothing of a disk", "text": "make them again with lcache doctor --cache DIR --save FILE", "missing": "read the facts: open "} {
-		if _, err := readDiskRate(filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v", name, err)
-		}
 	}
 }

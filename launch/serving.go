@@ -1,0 +1,151 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"lcache/attach"
+	"lcache/engine"
+	"lcache/metrics"
+	"lcache/server"
+	"lcache/verdict"
+)
+
+// serving is one source that is being served, by this process or by another one.
+type serving struct {
+	Source
+	local *local    // nil: by another process
+	other *attached // nil: by this one
+
+	last  engine.Status // after the last client has gone; of an attached server, when the command had ended
+	ready mean          // batches that lay ready while the command ran
+}
+
+func (s *serving) socket() string {
+	if s.other != nil {
+		return s.other.client.Path()
+	}
+	return s.local.server.Path()
+}
+
+// status may be called concurrently.
+func (s *serving) status() (engine.Status, error) {
+	if s.other != nil {
+		return s.other.status()
+	}
+	return s.local.engine.Status(), nil
+}
+
+// stop ends a server of this process the clean way, and lets go of another one's.
+func (s *serving) stop(ctx context.Context) (err error) {
+	if s.other != nil {
+		s.last, err = s.other.leave()
+		return err
+	}
+	err = s.local.end(ctx)
+	s.last = s.local.engine.Status()
+	return errors.Join(err, s.local.engine.Close(ctx))
+}
+
+// sample counts the batches that lie ready. A server that does not answer has none to count.
+func (s *serving) sample() {
+	if now, err := s.status(); err == nil && len(now.Jobs) > 0 && now.Jobs[0].SamplesDelivered > 0 {
+		s.ready.add(float64(now.Jobs[0].ReadyBatches))
+	}
+}
+
+// result is what was seen of the source, once it is stopped.
+func (s *serving) result(diskLimit float64) SourceResult {
+	r := SourceResult{Source: s.Source, Status: s.last, Part: s.last}
+	if s.other != nil {
+		r.AttachedTo, r.Part = s.other.pid, since(s.last, s.other.began)
+	}
+	r.Verdict = verdict.Judge(factsOf(r.Part, s.ready.value(), diskLimit))
+	return r
+}
+
+// stop ends the servers the clean way: clients go first, then the last status is taken, then the caches are closed. Metrics go before
+// all of them: a scrape reads the engines that are closed here.
+func (r *run) stop() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), StopTime)
+	defer cancel()
+	err = r.metrics.Shutdown(ctx)
+	for _, s := range r.serving {
+		err = errors.Join(err, s.stop(ctx))
+	}
+	return err
+}
+
+// local is a server of this process.
+type local struct {
+	engine   *engine.Engine
+	server   *server.Server
+	entry    *attach.Entry    // nil: it could not be made
+	defaults []engine.Default // of the engine: what was chosen where the options leave the choice
+	chosen   []engine.Default // the socket's, if it was chosen
+	served   chan error       // of Serve, once
+}
+
+// start opens a cache and listens. Without a path the socket lies in the cache.
+func start(ctx context.Context, o ServeOptions) (*local, error) {
+	o.Engine.Logger, o.Engine.Version = o.Logger, o.Version
+	o.Server.Logger, o.Server.Version = o.Logger, o.Version
+	var chosen []engine.Default
+	if o.Server.Path == "" {
+		o.Server.Path = attach.SocketOf(o.Engine.Dirs)
+		chosen = []engine.Default{{Name: "socket", Value: o.Server.Path, From: "in the cache"}}
+	}
+	e, err := engine.Open(ctx, o.Engine)
+	if err != nil {
+		return nil, err
+	}
+	l := &local{engine: e, defaults: e.Defaults(), chosen: chosen, served: make(chan error, 1)}
+	if l.server, err = server.Listen(e, o.Server); err != nil {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTime)
+		defer cancel()
+		return nil, errors.Join(err, e.Close(stop))
+	}
+	if l.entry, err = attach.Register(o.Registry, l.server.Path(), o.Engine.Dirs); err != nil {
+		o.Logger.Warn("lcache status will need --socket for this server", "reason", err)
+	}
+	go func() {
+		err := l.server.Serve()
+		if err != nil {
+			o.Logger.Error("the server ended", "cache", o.Engine.Dirs, "err", err)
+		}
+		l.served <- err
+	}()
+	return l, nil
+}
+
+// end ends the server and joins it. The engine stays open.
+func (l *local) end(ctx context.Context) error {
+	err := l.server.Shutdown(ctx)
+	<-l.served
+	l.entry.Remove()
+	return err
+}
+
+// listenMetrics opens the place for metrics; "": none, and a nil server. It comes before anything that takes long.
+func listenMetrics(addr string, logger *slog.Logger) (*metrics.Server, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	return metrics.Listen(addr, logger)
+}
+
+// mean of what was seen from time to time.
+type mean struct {
+	sum float64
+	n   int
+}
+
+func (m *mean) add(v float64) { m.sum, m.n = m.sum+v, m.n+1 }
+
+func (m *mean) value() float64 {
+	if m.n == 0 {
+		return 0
+	}
+	return m.sum / float64(m.n)
+}
