@@ -47,7 +47,9 @@ var mayImport = map[string][]string{
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
 	"launch":     {"attach", "caches", "engine", "metrics", "server", "source", "verdict"},
-	"cmd/lcache": {"attach", "launch", "caches", "doctor", "metrics", "server", "engine", "verdict", "plan", "shuffle", "source", "sample"},
+	"bench":      {"doctor", "engine", "launch", "server", "verdict"},
+	"demo":       {"attach", "engine", "launch"},
+	"cmd/lcache": {"attach", "bench", "demo", "launch", "caches", "doctor", "metrics", "server", "engine", "verdict", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

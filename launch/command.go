@@ -126,3 +126,15 @@ func (r *run) environment() []string {
 	}
 	return append(env, SocketVariable("")+"="+r.serving[0].socket())
 }
+
+// ChildEnvironment is env without the variables that stand for flags of lcache, but for those that choose how I/O is done: a child is told by
+// its command line what to do.
+func ChildEnvironment(env []string) []string {
+	var kept []string
+	for _, v := range env {
+		if !strings.HasPrefix(v, "LCACHE_") || strings.HasPrefix(v, "LCACHE_IO=") || strings.HasPrefix(v, "LCACHE_DIRECT=") {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}

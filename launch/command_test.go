@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -41,5 +42,12 @@ func TestInterruptedListing(t *testing.T) {
 	other := errors.New("disk on fire")
 	if err := s.interrupted(other); err != other {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestChildEnvironment(t *testing.T) {
+	got := strings.Join(ChildEnvironment([]string{"PATH=/bin", "LCACHE_CACHE=/mine", "LCACHE_IO=pread", "LCACHE_DIRECT=0", "LCACHE_IOX=1"}), " ")
+	if want := "PATH=/bin LCACHE_IO=pread LCACHE_DIRECT=0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -5,17 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/engine"
+	"lcache/bench"
 )
 
-type benchOptions struct {
-	engine engine.Options
-	python string
-	client string // folder of the Python package; "": as Python finds it
-}
+// limitTime is how long the device is measured before an epoch, and again after it. Tests, to which its figures say nothing, take less.
+var limitTime = bench.LimitTime
 
 func newBenchCommand(g *globals) *cobra.Command {
-	o := benchOptions{}
+	var o bench.Options
 	cmd := &cobra.Command{
 		Use:   "bench --cache DIR[,DIR…]",
 		Short: "Time an epoch of a cache beside the device's own limit",
@@ -27,26 +24,26 @@ func newBenchCommand(g *globals) *cobra.Command {
 		Example: "  lcache bench --cache /nvme/train\n  lcache bench --cache /nvme/train --client python --json",
 	}
 	f := cmd.Flags()
-	addCacheFlag(f, &o.engine.Dirs)
-	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.StringVar(&o.python, "python", "python3", "the `PYTHON` to read with")
-	f.StringVar(&o.client, "client", "", "the `DIR` that has the Python package lcache (default: as installed, else ./python)")
-	addLayoutFlag(f, &o.engine.Layout)
-	addIOFlags(f, &o.engine.IO)
+	addCacheFlag(f, &o.Engine.Dirs)
+	f.Var(size{&o.Engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
+	f.StringVar(&o.Python, "python", "python3", "the `PYTHON` to read with")
+	f.StringVar(&o.Client, "client", "", "the `DIR` that has the Python package lcache (default: as installed, else ./python)")
+	addLayoutFlag(f, &o.Engine.Layout)
+	addIOFlags(f, &o.Engine.IO)
 	f.BoolVar(&g.json, "json", false, "the figures as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := needCache(o.engine.Dirs); err != nil {
+		if err := needCache(o.Engine.Dirs); err != nil {
 			return err
 		}
-		if err := finishIO(&o.engine.IO); err != nil {
+		if err := finishIO(&o.Engine.IO); err != nil {
 			return err
 		}
 		bar := newProgress(g, cmd.ErrOrStderr())
 		defer bar.done()
-		o.engine.Logger = newLogger(g, bar, slog.LevelWarn)
-		o.engine.Version = cmd.Version
-		b := &bench{o: o, stage: stages(bar), logs: bar}
-		report, err := b.run(cmd.Context())
+		o.Engine.Logger = newLogger(g, bar, slog.LevelWarn)
+		o.Engine.Version = cmd.Version
+		o.Stage, o.Logs, o.LimitTime = stages(bar), bar, limitTime
+		report, err := bench.Run(cmd.Context(), o)
 		bar.done()
 		if err != nil {
 			return err

@@ -5,25 +5,15 @@ import (
 	"io"
 	"strings"
 
+	"lcache/bench"
 	"lcache/figures"
-	"lcache/verdict"
 )
-
-// facts are what a verdict on the epoch follows from. Its reader does nothing but read: all of its time is waiting.
-func (e *benchEpoch) facts(cpus int) verdict.Facts {
-	f := verdict.Facts{Delivered: e.Samples, Seconds: e.Seconds, Samples: e.Samples, Misses: e.Misses, Stall: e.Seconds, LoopSeconds: e.Seconds, LoopWait: e.Seconds,
-		DiskRate: float64(e.Bytes) / e.Seconds, DiskLimit: e.Limit, CPUs: cpus, ServerCPU: e.CPU}
-	if e.Into == "Python" {
-		f.ReaderCPU = e.Client
-	}
-	return f
-}
 
 // shortest is below which an epoch's time says little: the first window is loaded into new memory.
 const shortest = 5.0
 
 // writeBench prints the epochs beside the device's limit.
-func writeBench(w io.Writer, r *benchReport) {
+func writeBench(w io.Writer, r *bench.Report) {
 	direct := "buffered"
 	if r.Direct {
 		direct = "O_DIRECT"

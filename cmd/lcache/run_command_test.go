@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lcache/launch"
 )
 
 // beCommand is a COMMAND that says ready, then the number of each signal that it gets, and ends with the number that it reads on stdin.
@@ -50,7 +52,7 @@ func startRun(t *testing.T, dir string, words ...string) *beside {
 	}
 	b := &beside{Cmd: exec.Command(words[0], words[1:]...)}
 	b.Dir = dir
-	b.Env = append(childEnvironment(os.Environ()), "LCACHE_TEST_AS_LCACHE=1", "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+dir)
+	b.Env = append(launch.ChildEnvironment(os.Environ()), "LCACHE_TEST_AS_LCACHE=1", "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+dir)
 	b.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	b.Stderr = &b.errors
 	out, err := b.StdoutPipe()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/launch"
 	"lcache/spelling"
 )
 
@@ -105,7 +106,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(work, "train.py"), trainer)
-	s.env = append(childEnvironment(os.Environ()), "NO_COLOR=1", "HOME="+home, "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(home, ".cache"), "PYTHONPATH="+client,
+	s.env = append(launch.ChildEnvironment(os.Environ()), "NO_COLOR=1", "HOME="+home, "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(home, ".cache"), "PYTHONPATH="+client,
 		"PATH="+bin+":"+program+":"+os.Getenv("PATH"), "PWD="+work,
 		"LCACHE_NO_DEVICE=true", "LCACHE_TIME=1s") // doctor takes a minute to measure a device, and the figures are no matter here
 	return s

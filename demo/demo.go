@@ -1,4 +1,9 @@
-package main
+// Package demo does the whole job of a cache on real files, and checks every byte.
+//
+// Run ingests a folder, serves it, and reads it for some epochs from Python in fully shuffled order, as several ranks; then it does all of
+// that again with half of the space. The server and every rank are processes of their own, as a user's would be. Each rank compares every
+// sample with its file, and the order with one that it works out by itself. The Result has the figures, and the Checks that must hold.
+package demo
 
 import (
 	"bufio"
@@ -14,7 +19,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -26,16 +30,30 @@ import (
 )
 
 //go:embed demo_reader.py
-var demoReader []byte
+var script []byte
 
-// demo runs the whole job twice, as a user would: the server and every rank are processes of their own.
+// Options of Run.
+type Options struct {
+	Source    string // a directory, absolute
+	Dir       string // the cache is made below it
+	Keep      bool   // leave the caches there
+	Epochs    int
+	World     int // ranks
+	BatchSize int
+	Python    string // the interpreter to read with
+	Client    string // folder of the Python package
+	IO        engine.IO
+
+	Logs     io.Writer // of the children
+	Logger   *slog.Logger
+	Progress func(engine.Progress)
+	Ingested func(*engine.IngestReport) // the first time, with all of the space
+	Passed   func(*Pass)                // after each pass
+}
+
+// demo is one Run.
 type demo struct {
-	o     demoOptions
-	out   io.Writer // nil: no text
-	logs  io.Writer
-	quiet bool
-	bar   *progress
-
+	o      Options
 	reader string // the script, on disk
 }
 
@@ -56,28 +74,30 @@ func canHalve(source string, bytes int64) (bool, error) {
 	return bytes/2 >= 8_000_000+4*largest, err
 }
 
-func (d *demo) run(ctx context.Context) (*demoResult, error) {
-	dir, err := os.MkdirTemp(d.o.dir, "lcache-demo-")
+// Run does it. A check that fails is no error.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	d := &demo{o: o}
+	dir, err := os.MkdirTemp(d.o.Dir, "lcache-demo-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the cache: %w", err)
 	}
-	if d.o.keep {
-		defer fmt.Fprintf(d.logs, "kept: %s\n", dir)
+	if d.o.Keep {
+		defer fmt.Fprintf(d.o.Logs, "kept: %s\n", dir)
 	} else {
 		defer os.RemoveAll(dir)
 	}
 	d.reader = filepath.Join(dir, "reader.py")
-	if err := os.WriteFile(d.reader, demoReader, 0o600); err != nil {
+	if err := os.WriteFile(d.reader, script, 0o600); err != nil {
 		return nil, fmt.Errorf("write the reader: %w", err)
 	}
-	result := &demoResult{Source: d.o.source, Epochs: d.o.epochs, World: d.o.world}
+	result := &Result{Source: d.o.Source, Epochs: d.o.Epochs, World: d.o.World}
 	full, err := d.pass(ctx, "full", filepath.Join(dir, "full"), 0)
 	if err != nil {
 		return nil, err
 	}
 	result.Full = *full
-	d.print(func(w io.Writer) { writePass(w, "all of it on the SSD", full) })
-	enough, err := canHalve(d.o.source, full.Ingest.Bytes)
+	o.Passed(full)
+	enough, err := canHalve(d.o.Source, full.Ingest.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("look at the source: %w", err)
 	}
@@ -85,44 +105,25 @@ func (d *demo) run(ctx context.Context) (*demoResult, error) {
 		if result.Half, err = d.pass(ctx, "half", filepath.Join(dir, "half"), full.Ingest.Bytes/2); err != nil {
 			return nil, err
 		}
+		o.Passed(result.Half)
 	}
-	d.print(func(w io.Writer) {
-		if result.Half != nil {
-			writePass(w, "with half of the space", result.Half)
-		} else {
-			fmt.Fprintf(w, "\nwith half of the space: left out, this source is too small for it\n")
-		}
-		writeFindings(w, result)
-	})
 	return result, nil
 }
 
-func (d *demo) print(f func(io.Writer)) {
-	d.bar.done()
-	if d.out != nil {
-		f(d.out)
-	}
-}
-
 // pass ingests, serves, and reads all epochs with a given budget; 0: what the dataset needs.
-func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*demoPass, error) {
-	direct, err := directFromEnvironment(os.LookupEnv)
-	if err != nil {
-		return nil, err
-	}
-	logger := slog.New(slog.NewTextHandler(d.bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
+func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*Pass, error) {
 	report, err := engine.Ingest(ctx, engine.IngestOptions{
-		Source: d.o.source, Dirs: []string{cache}, Budget: budget,
-		Job:    engine.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.epochs, BatchSize: d.o.batch, World: d.o.world},
-		IO:     engine.IO{Engine: "auto", Direct: direct},
-		Logger: logger, Progress: d.bar.update,
+		Source: d.o.Source, Dirs: []string{cache}, Budget: budget,
+		Job:    engine.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.Epochs, BatchSize: d.o.BatchSize, World: d.o.World},
+		IO:     d.o.IO,
+		Logger: d.o.Logger, Progress: d.o.Progress,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ingest %s: %w", d.o.source, err)
+		return nil, fmt.Errorf("ingest %s: %w", d.o.Source, err)
 	}
-	p := &demoPass{Name: name, Ingest: report}
+	p := &Pass{Name: name, Ingest: report}
 	if budget == 0 {
-		d.print(func(w io.Writer) { writeDemoHead(w, d.o, report) })
+		d.o.Ingested(report)
 	}
 	socket, stop, err := d.serve(ctx, cache)
 	if err != nil {
@@ -142,8 +143,8 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 		return "", nil, fmt.Errorf("find this program: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self, "serve", "--cache", cache, "--json", "--quiet")
-	cmd.Env = childEnvironment(os.Environ())
-	cmd.Stderr = d.logs
+	cmd.Env = launch.ChildEnvironment(os.Environ())
+	cmd.Stderr = d.o.Logs
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = launch.StopTime
 	out, err := cmd.StdoutPipe()
@@ -166,17 +167,6 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 	}, nil
 }
 
-// childEnvironment leaves out the variables that stand for flags, but for those that choose how I/O is done.
-func childEnvironment(env []string) []string {
-	var kept []string
-	for _, v := range env {
-		if !strings.HasPrefix(v, "LCACHE_") || strings.HasPrefix(v, "LCACHE_IO=") || strings.HasPrefix(v, "LCACHE_DIRECT=") {
-			kept = append(kept, v)
-		}
-	}
-	return kept
-}
-
 // rank is one reading process.
 type rank struct {
 	cmd *exec.Cmd
@@ -194,13 +184,13 @@ type seen struct {
 }
 
 // read lets all ranks read epoch after epoch, and takes the server's counters between them.
-func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
-	status, err := attach.Dial(socket, clientName())
+func (d *demo) read(ctx context.Context, p *Pass, socket string) error {
+	status, err := attach.Dial(socket, "lcache-demo")
 	if err != nil {
 		return err
 	}
 	defer status.Close()
-	ranks := make([]*rank, d.o.world)
+	ranks := make([]*rank, d.o.World)
 	defer func() {
 		for _, r := range ranks {
 			r.close()
@@ -221,7 +211,7 @@ func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
 	if err != nil {
 		return err
 	}
-	for epoch := range d.o.epochs {
+	for epoch := range d.o.Epochs {
 		answers, seconds, err := oneEpoch(ranks, epoch)
 		if err != nil {
 			return err
@@ -232,7 +222,7 @@ func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
 		}
 		p.add(epoch, seconds, answers, before, after)
 		before = after
-		d.bar.update(engine.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.epochs), Unit: "epochs"})
+		d.o.Progress(engine.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.Epochs), Unit: "epochs"})
 	}
 	return nil
 }
@@ -258,10 +248,10 @@ func oneEpoch(ranks []*rank, epoch int) ([]seen, float64, error) {
 }
 
 func (d *demo) startRank(ctx context.Context, socket string, i int) (*rank, error) {
-	cmd := exec.CommandContext(ctx, d.o.python, d.reader, "--socket", socket, "--source", d.o.source, "--seed", "0",
-		"--rank", strconv.Itoa(i), "--world", strconv.Itoa(d.o.world), "--batch-size", strconv.Itoa(d.o.batch))
-	cmd.Env = append(childEnvironment(os.Environ()), "PYTHONPATH="+d.o.client, "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stderr = d.logs
+	cmd := exec.CommandContext(ctx, d.o.Python, d.reader, "--socket", socket, "--source", d.o.Source, "--seed", "0",
+		"--rank", strconv.Itoa(i), "--world", strconv.Itoa(d.o.World), "--batch-size", strconv.Itoa(d.o.BatchSize))
+	cmd.Env = append(launch.ChildEnvironment(os.Environ()), "PYTHONPATH="+d.o.Client, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stderr = d.o.Logs
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start rank %d: %w", i, err)
