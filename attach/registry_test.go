@@ -90,3 +90,21 @@ func TestDir(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestRegisterTwice: a process may have several servers, and each has a file of its own.
+func TestRegisterTwice(t *testing.T) {
+	dir := t.TempDir() + "/lcache"
+	var entries []*Entry
+	for _, socket := range []string{"/a", "/b", "/c"} {
+		e, err := Register(dir, socket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	entries[1].Remove()
+	found, err := Registered(dir)
+	if err != nil || len(found) != 2 || found[0].Socket != "/a" || found[1].Socket != "/c" {
+		t.Errorf("got %+v, %v", found, err)
+	}
+}

@@ -270,3 +270,22 @@ func foreign(dir string) ([]string, error) {
 	}
 	return names, nil
 }
+
+// ListAll lists the caches in all roots that are there, and then the caches in dirs that no root has.
+func ListAll(roots, dirs []string) ([]Cache, error) {
+	all := []Cache{}
+	for _, root := range roots {
+		found, err := List(root)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return all, err
+		}
+		all = append(all, found...)
+	}
+	for _, dir := range dirs {
+		known := slices.ContainsFunc(all, func(c Cache) bool { return c.Dir == dir })
+		if c, err := Look(dir); err == nil && !known {
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}

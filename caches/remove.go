@@ -70,3 +70,38 @@ func lock(dir, name string) (release func(), err error) {
 	}
 	return func() { f.Close() }, nil
 }
+
+// Removed is a directory of a cache that was removed.
+type Removed struct {
+	Cache
+	Left []string `json:"left"` // files of others: they stay, and so does the directory
+}
+
+// RemoveAll removes the directories of one cache. It looks at all of them before it touches the first. With an error, done are those that
+// were removed before it.
+func RemoveAll(dirs []string) (done []Removed, err error) {
+	for _, dir := range dirs {
+		c, err := Look(dir)
+		switch {
+		case errors.Is(err, ErrNotCache) && Within(dir) != "":
+			return nil, fmt.Errorf("%s is not a cache, it holds caches: give one of %s; nothing was removed", dir, Within(dir))
+		case errors.Is(err, ErrNotCache):
+			return nil, fmt.Errorf("%w; nothing was removed", err)
+		case err != nil:
+			return nil, err
+		case c.Pid != 0:
+			return nil, &InUse{Dir: dir, Pid: c.Pid}
+		}
+	}
+	for _, dir := range dirs {
+		c, left, err := Remove(dir)
+		if err != nil {
+			return done, err
+		}
+		if left == nil {
+			left = []string{}
+		}
+		done = append(done, Removed{c, left})
+	}
+	return done, nil
+}

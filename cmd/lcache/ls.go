@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -58,41 +56,28 @@ type listing struct {
 }
 
 // listCaches lists a folder that was asked for, which must be there; or else the default ones, and what servers have.
-func listCaches(args []string) (listing, error) {
-	l := listing{Caches: []caches.Cache{}}
-	var err error
+func listCaches(args []string) (l listing, err error) {
 	if len(args) > 0 {
 		root, err := filepath.Abs(args[0])
 		if err != nil {
 			return l, fmt.Errorf("working directory: %w", err)
 		}
 		found, err := caches.List(root)
-		l.Roots, l.Caches = []string{root}, append(l.Caches, found...)
-		return l, err
+		return listing{[]string{root}, append([]caches.Cache{}, found...)}, err
 	}
 	if l.Roots, _, err = cacheRoots(nil); err != nil {
 		return l, err
-	}
-	for _, root := range l.Roots {
-		found, err := caches.List(root)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return l, err
-		}
-		l.Caches = append(l.Caches, found...)
 	}
 	servers, err := attach.Registered(attach.Dir())
 	if err != nil {
 		return l, err
 	}
+	var served []string
 	for _, s := range servers {
-		for _, dir := range s.Cache {
-			known := slices.ContainsFunc(l.Caches, func(c caches.Cache) bool { return c.Dir == dir })
-			if c, err := caches.Look(dir); err == nil && !known {
-				l.Caches = append(l.Caches, c)
-			}
-		}
+		served = append(served, s.Cache...)
 	}
-	return l, nil
+	l.Caches, err = caches.ListAll(l.Roots, served)
+	return l, err
 }
 
 // writeList prints a line a cache, and what they take together.

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"lcache/attach"
 	"lcache/caches"
 )
 
@@ -39,23 +38,5 @@ func TestAgo(t *testing.T) {
 		if got := ago(d); got != want {
 			t.Errorf("%v: got %q, want %q", d, got, want)
 		}
-	}
-}
-
-// TestRegisterTwice: a process may have several servers, and each has a file of its own.
-func TestRegisterTwice(t *testing.T) {
-	dir := t.TempDir() + "/lcache"
-	var entries []*attach.Entry
-	for _, socket := range []string{"/a", "/b", "/c"} {
-		e, err := attach.Register(dir, socket, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries = append(entries, e)
-	}
-	entries[1].Remove()
-	found, err := attach.Registered(dir)
-	if err != nil || len(found) != 2 || found[0].Socket != "/a" || found[1].Socket != "/c" {
-		t.Errorf("got %+v, %v", found, err)
 	}
 }

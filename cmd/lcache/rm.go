@@ -34,7 +34,7 @@ func newRemoveCommand(g *globals) *cobra.Command {
 		if err := (dirs{&cache}).Set(args[0]); err != nil {
 			return &usageError{err}
 		}
-		done, err := removeCache(cache)
+		done, err := caches.RemoveAll(cache)
 		switch {
 		case err != nil && len(done) == 0:
 			return err
@@ -47,41 +47,7 @@ func newRemoveCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// removed is one directory that was.
-type removed struct {
-	caches.Cache
-	Left []string `json:"left"` // what is not lcache's, and stays
-}
-
-// removeCache looks at all directories before it touches one. With an error, done is what was removed before it.
-func removeCache(cache []string) (done []removed, err error) {
-	for _, dir := range cache {
-		c, err := caches.Look(dir)
-		switch {
-		case errors.Is(err, caches.ErrNotCache) && caches.Within(dir) != "":
-			return nil, fmt.Errorf("%s is not a cache, it holds caches: give one of %s; nothing was removed", dir, caches.Within(dir))
-		case errors.Is(err, caches.ErrNotCache):
-			return nil, fmt.Errorf("%w; nothing was removed", err)
-		case err != nil:
-			return nil, err
-		case c.Pid != 0:
-			return nil, &caches.InUse{Dir: dir, Pid: c.Pid}
-		}
-	}
-	for _, dir := range cache {
-		c, left, err := caches.Remove(dir)
-		if err != nil {
-			return done, err
-		}
-		if left == nil {
-			left = []string{}
-		}
-		done = append(done, removed{c, left})
-	}
-	return done, nil
-}
-
-func writeRemoved(w io.Writer, done []removed) {
+func writeRemoved(w io.Writer, done []caches.Removed) {
 	parts := 0
 	for _, r := range done {
 		of := ""
