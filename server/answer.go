@@ -92,70 +92,93 @@ func (c *conn) answered(q *request, lease uint64) bool {
 func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error) {
 	switch q.kind {
 	case typeChunk:
-		p, err := decodeChunk(q.body)
-		if err != nil {
-			return 0, err
-		}
-		batch, err := c.client.Chunk(ctx, p.epoch, p.rank, p.batch)
-		if errors.Is(err, io.EOF) {
-			c.out = appendEmpty(c.out, typeEnd, q.request)
-			return 0, nil
-		}
-		return c.batch(q, batch, err)
+		return c.chunk(ctx, q)
 	case typeGet:
-		p, err := decodeGet(q.body)
-		if err != nil {
-			return 0, err
-		}
-		if len(p.indices) > maxBatch {
-			return 0, argument("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
-		}
-		batch, err := c.client.Get(ctx, p.indices, p.at)
-		return c.batch(q, batch, err)
+		return c.get(ctx, q)
 	case typeLend:
-		return 0, c.lend(ctx, q)
+		err = c.lend(ctx, q)
 	case typeCopied:
-		if !q.copied {
-			return 0, errLate
+		if err = errLate; q.copied {
+			c.out, err = appendEmpty(c.out, typeOK, q.request), nil
 		}
-		c.out = appendEmpty(c.out, typeOK, q.request)
-		return 0, nil
 	case typePush:
-		if err := c.pushed(q.body); err != nil {
-			return 0, err
+		if err = c.pushed(q.body); err == nil {
+			c.out = appendEmpty(c.out, typeOK, q.request)
 		}
-		c.out = appendEmpty(c.out, typeOK, q.request)
-		return 0, nil
 	case typeStatus:
-		if len(q.body) != 0 {
-			return 0, broken("STATUS has a body")
-		}
-		c.out, err = appendJSON(c.out, typeJSON, q.request, c.s.engine.Status())
-		return 0, err
+		err = c.status(q)
 	case typeNames:
-		indices, err := decodeList(q.body, "NAMES")
-		if err != nil {
-			return 0, err
-		}
-		names, err := c.s.engine.Names(indices, maxFrame)
-		if err != nil {
-			return 0, err
-		}
-		c.out, err = appendNames(c.out, q.request, names)
-		return 0, err
+		err = c.names(q)
 	case typeParts:
-		indices, err := decodeList(q.body, "PARTS")
-		if err != nil {
-			return 0, err
-		}
-		parts, err := c.s.engine.Parts(indices, maxFrame)
-		if err != nil {
-			return 0, err
-		}
-		c.out, err = appendParts(c.out, q.request, parts)
+		err = c.parts(q)
+	default:
+		err = broken("type %d is no request of protocol %d", q.kind, protocolVersion)
+	}
+	return 0, err
+}
+
+// chunk answers CHUNK: the batch of a place in the schedule, or END behind the last one.
+func (c *conn) chunk(ctx context.Context, q *request) (lease uint64, err error) {
+	p, err := decodeChunk(q.body)
+	if err != nil {
 		return 0, err
 	}
-	return 0, broken("type %d is no request of protocol %d", q.kind, protocolVersion)
+	batch, err := c.client.Chunk(ctx, p.epoch, p.rank, p.batch)
+	if errors.Is(err, io.EOF) {
+		c.out = appendEmpty(c.out, typeEnd, q.request)
+		return 0, nil
+	}
+	return c.batch(q, batch, err)
+}
+
+// get answers GET: samples by index.
+func (c *conn) get(ctx context.Context, q *request) (lease uint64, err error) {
+	p, err := decodeGet(q.body)
+	if err != nil {
+		return 0, err
+	}
+	if len(p.indices) > maxBatch {
+		return 0, argument("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
+	}
+	batch, err := c.client.Get(ctx, p.indices, p.at)
+	return c.batch(q, batch, err)
+}
+
+// status answers STATUS.
+func (c *conn) status(q *request) (err error) {
+	if len(q.body) != 0 {
+		return broken("STATUS has a body")
+	}
+	c.out, err = appendJSON(c.out, typeJSON, q.request, c.s.engine.Status())
+	return err
+}
+
+// names answers NAMES.
+func (c *conn) names(q *request) error {
+	indices, err := decodeList(q.body, "NAMES")
+	if err != nil {
+		return err
+	}
+	names, err := c.s.engine.Names(indices, maxFrame)
+	if err != nil {
+		return err
+	}
+	c.out, err = appendNames(c.out, q.request, names)
+	return err
+}
+
+// parts answers PARTS.
+func (c *conn) parts(q *request) error {
+	indices, err := decodeList(q.body, "PARTS")
+	if err != nil {
+		return err
+	}
+	parts, err := c.s.engine.Parts(indices, maxFrame)
+	if err != nil {
+		return err
+	}
+	c.out, err = appendParts(c.out, q.request, parts)
+	return err
 }
 
 // lend puts a part of another request's answer into c.out.
