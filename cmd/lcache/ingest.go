@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"lcache/engine"
 )
@@ -22,21 +23,8 @@ func newIngestCommand(g *globals) *cobra.Command {
 			"    --recipe torch.distributed_sampler --seed 0 --epochs 90 --batch-size 256 --world-size 8\n" +
 			"  lcache ingest --source /data/train --cache /nvme0/c,/nvme1/c --budget 400GB",
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory")
-	addCacheFlag(f, &o.Dirs)
-	addJobFlags(f, &o.Job)
-	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
-	f.Var(size{&o.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch will")
-	f.Var(&choice{&o.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
-	addListingFlags(f, &o)
-	addLayoutFlag(f, &o.Layout)
-	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
-	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")
-	f.BoolVar(&o.Relist, "relist", false, "look at every directory again, not only at changed ones")
-	addIOFlags(f, &o.IO)
-	f.BoolVar(&g.json, "json", false, "the report as JSON")
+	addIngestFlags(cmd.Flags(), &o)
+	cmd.Flags().BoolVar(&g.json, "json", false, "the report as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Source == "" {
 			return usagef("no source: give --source DIR, the folder of the dataset")
@@ -47,32 +35,52 @@ func newIngestCommand(g *globals) *cobra.Command {
 		if err := finishIO(&o.IO); err != nil {
 			return err
 		}
-		typed := o.Source
-		var err error
-		if o.Source, err = absoluteSource(typed); err != nil {
-			return err
-		}
 		if remark := withoutRecipe(cmd.Flags(), o.Job); remark != "" && !g.quiet {
 			fmt.Fprintln(cmd.ErrOrStderr(), remark)
 		}
-		bar := newProgress(g, cmd.ErrOrStderr())
-		defer bar.done()
-		o.Progress = bar.update
-		o.Logger = newLogger(g, bar, slog.LevelWarn)
-		report, err := engine.Ingest(cmd.Context(), o)
-		bar.done()
-		if err != nil {
-			return err
-		}
-		if g.json {
-			return writeJSON(cmd.OutOrStdout(), report)
-		}
-		if !g.quiet {
-			writeDefaults(cmd.ErrOrStderr(), report.Defaults)
-		}
-		report.Source = typed
-		writeIngest(cmd.OutOrStdout(), report)
-		return nil
+		return ingest(cmd, g, o)
 	}
 	return cmd
+}
+
+func addIngestFlags(f *pflag.FlagSet, o *engine.IngestOptions) {
+	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory")
+	addCacheFlag(f, &o.Dirs)
+	addJobFlags(f, &o.Job)
+	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
+	f.Var(size{&o.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
+	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch will")
+	f.Var(&choice{&o.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
+	addListingFlags(f, o)
+	addLayoutFlag(f, &o.Layout)
+	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
+	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")
+	f.BoolVar(&o.Relist, "relist", false, "look at every directory again, not only at changed ones")
+	addIOFlags(f, &o.IO)
+}
+
+// ingest makes or adapts the cache, and prints the report.
+func ingest(cmd *cobra.Command, g *globals, o engine.IngestOptions) (err error) {
+	typed := o.Source
+	if o.Source, err = absoluteSource(typed); err != nil {
+		return err
+	}
+	bar := newProgress(g, cmd.ErrOrStderr())
+	defer bar.done()
+	o.Progress = bar.update
+	o.Logger = newLogger(g, bar, slog.LevelWarn)
+	report, err := engine.Ingest(cmd.Context(), o)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	if g.json {
+		return writeJSON(cmd.OutOrStdout(), report)
+	}
+	if !g.quiet {
+		writeDefaults(cmd.ErrOrStderr(), report.Defaults)
+	}
+	report.Source = typed
+	writeIngest(cmd.OutOrStdout(), report)
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"lcache/engine"
 	"lcache/shuffle"
@@ -61,19 +62,27 @@ func newOrderCommand() *cobra.Command {
 		if list {
 			return writeRecipes(cmd.OutOrStdout(), shuffle.Recipes(), o.format)
 		}
-		o.spec.Recipe, o.spec.Seed, o.spec.Params = job.Recipe, job.Seed, job.Params
-		o.spec.BatchSize, o.spec.World, o.spec.DropLast = job.BatchSize, job.World, job.DropLast
-		o.ranks, o.allRanks = job.Ranks, f.Changed("ranks") && job.Ranks == nil
-		if f.Changed("rank") {
-			if f.Changed("ranks") {
-				return usagef("give --rank or --ranks, not both")
-			}
-			o.ranks = []int{rank}
+		if err := o.finish(f, job, rank); err != nil {
+			return err
 		}
-		o.noSamples = !f.Changed("samples")
 		return runOrder(cmd.OutOrStdout(), o)
 	}
 	return cmd
+}
+
+// finish completes the options by what the flags said.
+func (o *orderOptions) finish(f *pflag.FlagSet, job engine.Job, rank int) error {
+	o.spec.Recipe, o.spec.Seed, o.spec.Params = job.Recipe, job.Seed, job.Params
+	o.spec.BatchSize, o.spec.World, o.spec.DropLast = job.BatchSize, job.World, job.DropLast
+	o.ranks, o.allRanks = job.Ranks, f.Changed("ranks") && job.Ranks == nil
+	o.noSamples = !f.Changed("samples")
+	if f.Changed("rank") {
+		if f.Changed("ranks") {
+			return usagef("give --rank or --ranks, not both")
+		}
+		o.ranks = []int{rank}
+	}
+	return nil
 }
 
 // runOrder writes what o asks for.

@@ -193,21 +193,26 @@ func newRootCommand(g *globals) *cobra.Command {
 	addGroup(root, groupMeasure, "Measure this machine:", newDoctorCommand(g), newBenchCommand(g))
 	addGroup(root, groupRest, "Try it, and the rest:", newDemoCommand(g), newOrderCommand(), newCompletionCommand())
 	for _, cmd := range append(root.Commands(), root) {
-		cmd.Version = versionText()
-		cmd.Flags().SortFlags = false
-		completeFlags(cmd)
-		if cmd.Args == nil {
-			cmd.Args = noArguments
-		}
-		work := cmd.RunE
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			g.began = true
-			return work(cmd, args)
-		}
+		complete(cmd, g)
 	}
 	root.SetVersionTemplate("lcache {{.Version}}\n")
 	root.SetUsageTemplate(usageText.Replace(root.UsageTemplate()) + usageFooter)
 	return root
+}
+
+// complete gives a command what all commands have.
+func complete(cmd *cobra.Command, g *globals) {
+	cmd.Version = versionText()
+	cmd.Flags().SortFlags = false
+	completeFlags(cmd)
+	if cmd.Args == nil {
+		cmd.Args = noArguments
+	}
+	work := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		g.began = true
+		return work(cmd, args)
+	}
 }
 
 // addGroup adds commands that the root's help shows together, under a title.

@@ -42,33 +42,37 @@ func newVerifyCommand(g *globals) *cobra.Command {
 		if err := finishIO(&o.IO); err != nil {
 			return err
 		}
-		typed := o.Against
-		if typed != "" {
-			var err error
-			if o.Against, err = absoluteSource(typed); err != nil {
-				return err
-			}
-		}
-		bar := newProgress(g, cmd.ErrOrStderr())
-		defer bar.done()
-		o.Progress = bar.update
-		o.Logger = newLogger(g, bar, slog.LevelWarn)
-		report, err := engine.Verify(cmd.Context(), o)
-		bar.done()
-		if report == nil {
-			return err
-		}
-		if g.json {
-			err = errors.Join(err, writeJSON(cmd.OutOrStdout(), report))
-		} else {
-			writeVerify(cmd.OutOrStdout(), o.Dirs, typed, report)
-		}
-		if err != nil {
-			return err
-		}
-		return foundDamage(o.Dirs, typed, report)
+		return verify(cmd, g, o)
 	}
 	return cmd
+}
+
+// verify reads the cache and prints the report. The error is what the process ends with.
+func verify(cmd *cobra.Command, g *globals, o engine.VerifyOptions) (err error) {
+	typed := o.Against
+	if typed != "" {
+		if o.Against, err = absoluteSource(typed); err != nil {
+			return err
+		}
+	}
+	bar := newProgress(g, cmd.ErrOrStderr())
+	defer bar.done()
+	o.Progress = bar.update
+	o.Logger = newLogger(g, bar, slog.LevelWarn)
+	report, err := engine.Verify(cmd.Context(), o)
+	bar.done()
+	if report == nil {
+		return err
+	}
+	if g.json {
+		err = errors.Join(err, writeJSON(cmd.OutOrStdout(), report))
+	} else {
+		writeVerify(cmd.OutOrStdout(), o.Dirs, typed, report)
+	}
+	if err != nil {
+		return err
+	}
+	return foundDamage(o.Dirs, typed, report)
 }
 
 // foundDamage turns a report into what the process ends with. Wrong bytes come first: of what could not be read nothing is known.
