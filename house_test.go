@@ -34,11 +34,13 @@ var mayImport = map[string][]string{
 	"logfile":    {"blockio", "sample"},
 	"metaindex":  {"chunker", "sample"},
 	"plan":       {"shuffle"},
+	"schedule":   {"shuffle", "chunker", "sample"},
+	"cache":      {"schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "caches", "cgroup"},
 	"fetch":      {"logfile", "staging", "source", "metaindex", "stored", "sample"},
 	"reorder":    {"fetch", "logfile", "staging", "metaindex", "stored", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "plan", "caches", "cgroup", "verdict"},
-	"server":     {"deliver", "engine", "sample"},
+	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "schedule", "cache", "plan", "caches", "verdict"},
+	"server":     {"deliver", "engine", "schedule", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
 	"verdict":    nil,
@@ -46,14 +48,14 @@ var mayImport = map[string][]string{
 	"attach":     {"engine"},
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"launch":     {"attach", "caches", "engine", "metrics", "server", "source", "verdict"},
+	"launch":     {"attach", "caches", "engine", "cache", "schedule", "metrics", "server", "source", "verdict"},
 	"bench":      {"doctor", "engine", "launch", "server", "verdict"},
-	"demo":       {"attach", "engine", "launch"},
-	"cmd/lcache": {"attach", "bench", "demo", "launch", "caches", "doctor", "metrics", "server", "engine", "verdict", "plan", "shuffle", "source", "sample"},
+	"demo":       {"attach", "engine", "cache", "schedule", "launch"},
+	"cmd/lcache": {"attach", "bench", "demo", "launch", "caches", "doctor", "metrics", "server", "engine", "cache", "schedule", "verdict", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"offheap", "cores", "spelling", "figures"}
+var everywhere = []string{"offheap", "cores", "spelling", "figures", "usage"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}

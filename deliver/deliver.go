@@ -35,13 +35,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/sample"
 	"lcache/staging"
 )
 
-// A Position names a chunk.
-type Position struct{ Epoch, Rank, Batch int }
+// Position names a chunk.
+type Position = chunker.Position
 
 // Coming says what may be expected of a sample that staging lacks.
 type Coming uint8

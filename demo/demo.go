@@ -25,8 +25,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lcache/attach"
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/launch"
+	"lcache/schedule"
 )
 
 //go:embed demo_reader.py
@@ -42,11 +44,11 @@ type Options struct {
 	BatchSize int
 	Python    string // the interpreter to read with
 	Client    string // folder of the Python package
-	IO        engine.IO
+	IO        cache.IO
 
 	Logs     io.Writer // of the children
 	Logger   *slog.Logger
-	Progress func(engine.Progress)
+	Progress func(cache.Progress)
 	Ingested func(*engine.IngestReport) // the first time, with all of the space
 	Passed   func(*Pass)                // after each pass
 }
@@ -114,7 +116,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*Pass, error) {
 	report, err := engine.Ingest(ctx, engine.IngestOptions{
 		Source: d.o.Source, Dirs: []string{cache}, Budget: budget,
-		Job:    engine.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.Epochs, BatchSize: d.o.BatchSize, World: d.o.World},
+		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.Epochs, BatchSize: d.o.BatchSize, World: d.o.World},
 		IO:     d.o.IO,
 		Logger: d.o.Logger, Progress: d.o.Progress,
 	})
@@ -222,7 +224,7 @@ func (d *demo) read(ctx context.Context, p *Pass, socket string) error {
 		}
 		p.add(epoch, seconds, answers, before, after)
 		before = after
-		d.o.Progress(engine.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.Epochs), Unit: "epochs"})
+		d.o.Progress(cache.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.Epochs), Unit: "epochs"})
 	}
 	return nil
 }

@@ -11,7 +11,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lcache/cache"
 	"lcache/sample"
+	"lcache/schedule"
+	"lcache/usage"
 )
 
 // A Bench is an engine that is opened to read one epoch for its own sake.
@@ -34,16 +37,16 @@ const benchBatch = 256
 // served is refused.
 func OpenBench(o Options, reorder bool) (*Bench, error) {
 	o = o.withDefaults()
-	if err := checkLayout(o.Layout); err != nil {
+	if err := cache.CheckLayout(o.Layout); err != nil {
 		return nil, err
 	}
-	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Layout, o.Logger)
+	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
 	b, err := newBench(c, o)
 	if err != nil {
-		return nil, errors.Join(err, c.close())
+		return nil, errors.Join(err, c.Close())
 	}
 	if err := b.aimAt(reorder); err != nil {
 		return nil, errors.Join(err, b.Close(context.Background()))
@@ -51,27 +54,27 @@ func OpenBench(o Options, reorder bool) (*Bench, error) {
 	return b, nil
 }
 
-func newBench(c *core, o Options) (*Bench, error) {
-	c.job.Job.Epochs = 0 // unknown, until the log has said where it is
-	if c.job.Job.Recipe == "" {
-		c.job.Job = Job{Recipe: "torch.distributed_sampler", Seed: "0", BatchSize: max(c.job.Job.BatchSize, benchBatch), World: 1}
+func newBench(c *cache.Cache, o Options) (*Bench, error) {
+	c.Record.Job.Epochs = 0 // unknown, until the log has said where it is
+	if c.Record.Job.Recipe == "" {
+		c.Record.Job = schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", BatchSize: max(c.Record.Job.BatchSize, benchBatch), World: 1}
 	}
 	var err error
-	if c.schedule, err = newSchedule(c.job.Job, c.manifest.Len()); err != nil {
+	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
 		return nil, err
 	}
 	memory := o.Memory
 	if memory == 0 {
-		memory = c.job.Memory
+		memory = c.Record.Memory
 	}
-	if c.sizing, err = c.size(uint64(memory)); err != nil {
+	if c.Sizing, err = c.Size(uint64(memory)); err != nil {
 		return nil, err
 	}
 	e, err := newEngine(c, o, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Bench{Engine: e, Samples: int64(c.manifest.Len()), Bytes: int64(c.manifest.Bytes()), Static: c.isStatic()}, nil
+	return &Bench{Engine: e, Samples: int64(c.Manifest.Len()), Bytes: int64(c.Manifest.Bytes()), Static: c.IsStatic()}, nil
 }
 
 // aimAt chooses the epoch from what the log holds, and makes it the last one, or the last but one.
@@ -84,7 +87,7 @@ func (b *Bench) aimAt(reorder bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cur == nil || e.cur.line.Log.Empty() {
-		return e.holdsNothing()
+		return e.cache.HoldsNothing()
 	}
 	switch {
 	case e.tgt != nil:
@@ -98,35 +101,27 @@ func (b *Bench) aimAt(reorder bool) error {
 	if reorder && !b.Settling {
 		last++
 	}
-	e.schedule.mu.Lock()
-	defer e.schedule.mu.Unlock()
-	e.schedule.job.Epochs = last + 1
+	e.cache.Schedule.SetEpochs(last + 1)
 	return nil
 }
 
 // aimStatic takes the first epoch: any is as good as another one.
 func (b *Bench) aimStatic(reorder bool) error {
 	if reorder {
-		return &UsageError{"nothing is reordered in the static layout: give --layout log"}
+		return &usage.Error{Reason: "nothing is reordered in the static layout: give --layout log"}
 	}
 	e := b.Engine
-	for i := range e.manifest.Len() {
-		if e.loc.Get(sample.Index(i)) != 0 {
-			e.schedule.mu.Lock()
-			e.schedule.job.Epochs = 1
-			e.schedule.mu.Unlock()
+	for i := range e.cache.Manifest.Len() {
+		if e.cache.Locations.Get(sample.Index(i)) != 0 {
+			e.cache.Schedule.SetEpochs(1)
 			return nil
 		}
 	}
-	return e.holdsNothing()
-}
-
-func (c *core) holdsNothing() error {
-	return fmt.Errorf("%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", c.dirs[0])
+	return e.cache.HoldsNothing()
 }
 
 // Ranks are those that read here.
-func (b *Bench) Ranks() []int { return b.schedule.local }
+func (b *Bench) Ranks() []int { return b.cache.Schedule.Local() }
 
 // Read takes the epoch's batches, all ranks side by side, and releases them at once. bytes are those of the samples. With Settling it
 // also waits until the log is in order.

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"lcache/cache"
+	"lcache/schedule"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -48,11 +50,11 @@ func readBench(t *testing.T, d *dataset, b *Bench, writes bool) {
 func TestBench(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		job     Job
+		job     schedule.Job
 		settles bool
 	}{
 		{"a recipe", samplerJob(2, 16, 2, false), false},
-		{"no recipe", Job{}, true},
+		{"no recipe", schedule.Job{}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })
@@ -74,7 +76,7 @@ func TestBench(t *testing.T) {
 					at++
 				}
 			}
-			if r, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO, Against: d.dir}); err != nil || r.Good != len(d.bytes) {
+			if r, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO, Against: d.dir}); err != nil || r.Good != len(d.bytes) {
 				t.Errorf("afterwards: %+v %v", r, err)
 			}
 		})

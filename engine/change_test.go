@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/cache"
+	"lcache/schedule"
 	"lcache/source"
 )
 
@@ -130,12 +132,12 @@ func TestChangedSource(t *testing.T) {
 }
 
 // afterChange reads a cache that is to hold all of d.
-func (d *dataset) afterChange(t testing.TB, o Options, j Job) {
+func (d *dataset) afterChange(t testing.TB, o Options, j schedule.Job) {
 	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(o.Dirs[0], "manifest-*")); left != nil {
 		t.Errorf("left in the cache: %v", left)
 	}
-	rep, err := Verify(context.Background(), VerifyOptions{Dirs: o.Dirs, Against: d.dir, IO: testIO()})
+	rep, err := cache.Verify(context.Background(), cache.VerifyOptions{Dirs: o.Dirs, Against: d.dir, IO: testIO()})
 	if err != nil || rep.Good != rep.Samples || rep.Missing != 0 {
 		t.Errorf("verify: %+v, %v", rep, err)
 	}

@@ -130,7 +130,7 @@ const keepEpochs = 1000
 // overEpochs takes out the epochs that every rank seen in them has finished or left. e.mu is held.
 func (e *Engine) overEpochs() (over []*epochCount) {
 	for epoch, ep := range e.counts.open {
-		finished := func(rank int) bool { return ep.whole(rank, e.schedule.batches(epoch, rank)) }
+		finished := func(rank int) bool { return ep.whole(rank, e.cache.Schedule.Batches(epoch, rank)) }
 		done := len(ep.batches) > 0
 		for rank := range ep.batches {
 			r := e.ranks[rank]
@@ -180,7 +180,7 @@ func (e *Engine) closeEpochs(over []*epochCount) {
 		e.counts.reports.fillEpoch(&d)
 		e.counts.addDone(ep, d)
 		e.mu.Unlock()
-		e.schedule.forget(ep.epoch)
+		e.cache.Schedule.EpochOver(ep.epoch)
 	}
 }
 
@@ -226,7 +226,7 @@ func (e *Engine) digest(ep *epochCount) *string {
 	slices.Sort(ranks)
 	var buf []byte
 	for _, r := range ranks {
-		chunk, err := e.schedule.chunks(e.ctx, ep.epoch, r)
+		chunk, err := e.cache.Schedule.Chunks(e.ctx, ep.epoch, r)
 		if err != nil {
 			return nil
 		}
@@ -251,7 +251,7 @@ func (e *Engine) digest(ep *epochCount) *string {
 
 // totals are the counters now, but for those that timed adds.
 func (e *Engine) totals() totals {
-	s := e.store.Stats()
+	s := e.cache.Store.Stats()
 	return totals{at: time.Now(), logRead: int64(s.BlockReadBytes), readOps: int64(s.BlockReads), logWrite: int64(s.WriteBytes),
 		source: e.fetcher.Stats.SourceBytes.Load(), samples: e.deliver.Stats.Samples.Load(), misses: e.deliver.Stats.Misses.Load(),
 		stall: e.deliver.Stats.Stall.Total()}

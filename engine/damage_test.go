@@ -19,12 +19,14 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
+	"lcache/schedule"
 )
 
 // damageBed is a cache as it lies on disk, to be copied and damaged.
 type damageBed struct {
 	*dataset
-	job    Job
+	job    schedule.Job
 	opts   Options
 	ingest IngestOptions
 	files  map[string][]byte // by path below the folder that holds the cache's directories
@@ -58,7 +60,7 @@ func damageBedOf(t *testing.T, samples int, in IngestOptions) *damageBed {
 // reordering is a cache of two directories that compresses, killed when the first block of the next epoch was to be written: with two Logfiles.
 func reordering(t *testing.T) *damageBed {
 	t.Helper()
-	b := damageBedOf(t, 300, IngestOptions{Dirs: twoDirs(t), Compress: lz4Name})
+	b := damageBedOf(t, 300, IngestOptions{Dirs: twoDirs(t), Compress: cache.LZ4})
 	o := b.opts
 	var once sync.Once
 	o.IO.Inject = func(io *blockio.IO) {
@@ -84,7 +86,7 @@ func adapting(t *testing.T) *damageBed {
 	b.remove(t, "class-2/000045.bin")
 	b.reload(t)
 	b.take(t)
-	b.before = b.files[b.first(sumsName)]
+	b.before = b.files[b.first(cache.SumsName)]
 	in := b.ingest
 	in.Dirs, in.Relist = b.opts.Dirs, true
 	in.IO.Inject = func(*blockio.IO) { b.take(t) } // the log is about to be opened through the old manifest
@@ -205,9 +207,9 @@ func (b *damageBed) right(t *testing.T, e *Engine, what string) {
 func (b *damageBed) headerOf(name string) int {
 	data := b.files[name]
 	switch base, _, _ := strings.Cut(filepath.Base(name), "-"); base {
-	case sumsName, lengthsName:
+	case cache.SumsName, cache.LengthsName:
 		return 48
-	case manifestName:
+	case cache.ManifestName:
 		return 64 + 40*int(binary.LittleEndian.Uint32(data[12:])) + 8 // its table of sections, and the sum
 	case "journal":
 		return int(binary.LittleEndian.Uint32(data[12:]))
@@ -259,17 +261,17 @@ func TestHeadersFlipped(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.take(t)
-		b.sweep(t, "FORMAT", jobName, listingName, manifestName, sumsName, "journal")
+		b.sweep(t, "FORMAT", cache.RecordName, cache.ListingName, cache.ManifestName, cache.SumsName, "journal")
 	})
 	t.Run("reordering", func(t *testing.T) {
 		b := reordering(t)
 		if b.files[b.first("journal-0")] == nil || b.files[b.first("journal-1")] == nil {
 			t.Fatalf("there are no two Logfiles: %v", slices.Collect(maps.Keys(b.files)))
 		}
-		b.sweep(t, "FORMAT", lengthsName, "journal")
+		b.sweep(t, "FORMAT", cache.LengthsName, "journal")
 	})
 	t.Run("adapting", func(t *testing.T) {
-		adapting(t).sweep(t, manifestName, sumsName, "journal")
+		adapting(t).sweep(t, cache.ManifestName, cache.SumsName, "journal")
 	})
 }
 
@@ -416,7 +418,7 @@ func TestBitsFlippedUnderReads(t *testing.T) {
 	for flipped := 0; flipped < flips && !t.Failed(); epoch++ {
 		// Some before the epoch, when nothing is in flight here; the pass reads on ahead meanwhile.
 		for range min(20, flips-flipped) {
-			flipBit(t, filepath.Join(b.opts.Dirs[0], "arena"), e.io.Direct(), r)
+			flipBit(t, filepath.Join(b.opts.Dirs[0], "arena"), e.cache.IO.Direct(), r)
 			flipped++
 		}
 		if _, err := b.readRank(e, c, epoch, 0, 0); err != nil {
@@ -465,25 +467,25 @@ func flipBit(t *testing.T, path string, direct bool, r *rand.Rand) {
 // Verify counts what is damaged, whatever it came from; with Repair the next ingest puts it right, and so does an epoch, where the log is
 // reordered.
 func TestVerifyAfterDamage(t *testing.T) {
-	for _, compress := range []string{"none", lz4Name} {
-		for _, layout := range []string{layoutLog, layoutStatic} {
+	for _, compress := range []string{"none", cache.LZ4} {
+		for _, layout := range []string{cache.LayoutLog, cache.LayoutStatic} {
 			t.Run(compress+"/"+layout, func(t *testing.T) {
 				b := damageBedOf(t, 60, IngestOptions{Compress: compress, Layout: layout})
 				b.take(t)
 				bad := bytes.Clone(b.files[b.first("arena")])
 				clear(bad[128<<10 : 256<<10]) // as a power cut leaves a block whose record was durable before its bytes were
 				o := b.spoiled(t, filepath.Join(t.TempDir(), "copy"), b.first("arena"), bad)
-				repaired := func() *VerifyReport {
+				repaired := func() *cache.VerifyReport {
 					t.Helper()
-					rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO, Repair: true})
+					rep, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO, Repair: true})
 					if err != nil {
 						t.Fatal(err)
 					}
 					return rep
 				}
-				verified := func() *VerifyReport {
+				verified := func() *cache.VerifyReport {
 					t.Helper()
-					rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO})
+					rep, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -493,7 +495,7 @@ func TestVerifyAfterDamage(t *testing.T) {
 				if again := verified(); first.Corrupt == 0 || first.Forgotten != first.Corrupt || again.Corrupt != 0 || again.Unknown != first.Corrupt || again.Good != first.Good {
 					t.Errorf("%+v, and then %+v: want what is damaged to be unknown once it is repaired", first, again)
 				}
-				if layout == layoutLog {
+				if layout == cache.LayoutLog {
 					b.right(t, open(t, o), "an epoch")
 					if after := verified(); after.Good != after.Samples {
 						t.Errorf("after an epoch: %+v", after)

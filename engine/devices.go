@@ -18,8 +18,8 @@ type DeviceStatus struct {
 	Blocks    int64  `json:"blocks_written"`
 }
 
-func (c *core) devices() (list []DeviceStatus) {
-	for _, d := range c.store.Devices() {
+func (e *Engine) devices() (list []DeviceStatus) {
+	for _, d := range e.cache.Store.Devices() {
 		list = append(list, DeviceStatus{Dir: d.Dir, State: d.State, Errors: int64(d.Errors), Asides: int64(d.Asides), LastError: d.LastError, Blocks: int64(d.Blocks)})
 	}
 	return list

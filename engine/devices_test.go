@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/logfile"
 )
 
@@ -230,7 +231,7 @@ func TestCacheState(t *testing.T) {
 func TestMetadataCutUnderTheServer(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 1 + r.IntN(20_000) })
 	j := samplerJob(3, 16, 1, false)
-	for _, name := range []string{sumsName, manifestName} {
+	for _, name := range []string{cache.SumsName, cache.ManifestName} {
 		o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
 		o.Logger = nil
 		e := open(t, o)
@@ -239,10 +240,10 @@ func TestMetadataCutUnderTheServer(t *testing.T) {
 		}
 		d.readEpochs(t, e, j, 0, 3)
 		s := e.Status()
-		if name == sumsName && (s.Jobs[0].Misses == 0 || !strings.Contains(s.Cache.State, filepath.Join(o.Dirs[0], name))) {
+		if name == cache.SumsName && (s.Jobs[0].Misses == 0 || !strings.Contains(s.Cache.State, filepath.Join(o.Dirs[0], name))) {
 			t.Errorf("%d misses, %q: want the sums' samples from the source, and the file named", s.Jobs[0].Misses, s.Cache.State)
 		}
-		if name == manifestName && (s.Jobs[0].Misses != 0 || s.Cache.State != "normal") {
+		if name == cache.ManifestName && (s.Jobs[0].Misses != 0 || s.Cache.State != "normal") {
 			t.Errorf("%d misses, %q: want everything from the log", s.Jobs[0].Misses, s.Cache.State)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -279,7 +280,7 @@ func TestCloseBesideAHungDevice(t *testing.T) {
 		t.Errorf("got %v, want that transfers are in flight", err)
 	}
 	close(hold)
-	if err := e.io.Close(); err != nil { // joins what was left
+	if err := e.cache.IO.Close(); err != nil { // joins what was left
 		t.Error(err)
 	}
 	takeBack(e)

@@ -22,21 +22,26 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/cache"
 	"lcache/cores"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
 	"lcache/staging"
+	"lcache/usage"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Options of Open.
 type Options struct {
 	Dirs    []string
 	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
-	IO      IO
+	IO      cache.IO
 	Layout  string // "" or "auto", "log", "static"
 	Shared  bool   // users other than this process's may connect
 	OnError string // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
@@ -55,7 +60,7 @@ type Options struct {
 
 // An Engine serves one cache.
 type Engine struct {
-	*core
+	cache   *cache.Cache
 	opts    Options
 	started time.Time
 	server  string // random, of this run
@@ -84,34 +89,36 @@ type Engine struct {
 
 // Open makes a cache ready to serve. Nothing is read before the first request.
 func Open(ctx context.Context, o Options) (*Engine, error) {
-	if err := checkLayout(o.Layout); err != nil {
+	if err := cache.CheckLayout(o.Layout); err != nil {
 		return nil, err
 	}
 	switch o.OnError {
 	case "", "fail", "skip":
 	default:
-		return nil, &UsageError{fmt.Sprintf("on-error %q: give fail or skip", o.OnError)}
+		return nil, usage.Errorf("on-error %q: give fail or skip", o.OnError)
 	}
-	if err := checkLinksEarly(o); err != nil {
+	if err := cache.CheckLinks(o.Dirs, o.links()); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()
-	c, err := openCore(o.Dirs, o.IO, o.Memory, o.Layout, o.Logger)
+	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.holdToLinks(o); err != nil {
-		return nil, errors.Join(err, c.close())
+	if err := c.HoldToLinks(o.links()); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	if o.Source != nil {
-		c.source.Source = o.Source(c.source.Source)
+		c.Source.Source = o.Source(c.Source.Source)
 	}
 	e, err := newEngine(c, o, nil, nil)
 	if err != nil {
-		return nil, errors.Join(err, c.close())
+		return nil, errors.Join(err, c.Close())
 	}
 	return e, nil
 }
+
+func (o Options) links() cache.Links { return cache.Links{Shared: o.Shared, Follow: o.FollowLinks} }
 
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
@@ -128,15 +135,15 @@ func (o Options) withDefaults() Options {
 
 // newEngine makes an Engine of an open core, which stays the caller's if that fails. With forced it re-sorts the log to that order, out
 // of the Logfile from, and that is all.
-func newEngine(c *core, o Options, forced *epochOrder, from *logfile.Logfile) (*Engine, error) {
-	e := &Engine{core: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan struct{}, 1)}
+func newEngine(c *cache.Cache, o Options, forced *schedule.Order, from *logfile.Logfile) (*Engine, error) {
+	e := &Engine{cache: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
 	}
 	e.server = hex.EncodeToString(random[:])
 	if o.PushBytes > 0 {
-		c.schedule.limit = o.PushBytes
+		c.Schedule.SetPushLimit(o.PushBytes)
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.assemble(forced, from); err != nil {
@@ -147,14 +154,14 @@ func newEngine(c *core, o Options, forced *epochOrder, from *logfile.Logfile) (*
 }
 
 // assemble makes the parts, from the memory up, and starts the mover. If a part fails those before it are given back.
-func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) (err error) {
-	z := e.sizing
-	e.staging, err = staging.New(staging.Options{Samples: e.manifest.Len(), Align: e.format.Align, Slots: z.Slots,
+func (e *Engine) assemble(forced *schedule.Order, from *logfile.Logfile) (err error) {
+	z := e.cache.Sizing
+	e.staging, err = staging.New(staging.Options{Samples: e.cache.Manifest.Len(), Align: e.cache.Format.Align, Slots: z.Slots,
 		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(e.opts.Side, int(z.Side)), SpareBytes: int(z.Spare)})
 	if err != nil {
 		return err
 	}
-	if err := e.io.Register(e.staging.Memory()); err != nil {
+	if err := e.cache.IO.Register(e.staging.Memory()); err != nil {
 		e.staging.Close()
 		return fmt.Errorf("register the shared memory: %w", err)
 	}
@@ -168,26 +175,26 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) (err error)
 	if err := e.makeScratch(); err != nil {
 		return err
 	}
-	e.fetcher = fetch.New(fetch.Options{Staging: e.staging, Locations: e.loc, Manifest: e.manifest, Sums: e.sums, Source: e.source,
-		Form: e.form, PackedBytes: int64(e.facts().PackedReads()),
-		Logfile: e.logfile, Recovered: e.wasRecovered, Keep: e.fill, LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, Logger: e.logger})
+	e.fetcher = fetch.New(fetch.Options{Staging: e.staging, Locations: e.cache.Locations, Manifest: e.cache.Manifest, Sums: e.cache.Sums, Source: e.cache.Source,
+		Form: e.cache.Form, PackedBytes: int64(e.cache.Facts().PackedReads()),
+		Logfile: e.cache.Logfile, Recovered: e.cache.WasRecovered, Keep: e.fill, LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, Logger: e.cache.Logger})
 	e.ahead = fetch.NewAhead(e.fetcher)
 	e.ahead.Skip = e.missSkipped
-	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.loc, Sums: e.sums, Sizes: e.manifest.Sizes(),
-		Form: e.form, Scratch: e.scratch,
-		Align: e.format.Align, Block: e.format.Block, Workers: max(2, min(4, cores.N)), BlockTimeout: e.opts.BlockTimeout, Logger: e.logger})
+	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.cache.Locations, Sums: e.cache.Sums, Sizes: e.cache.Manifest.Sizes(),
+		Form: e.cache.Form, Scratch: e.scratch,
+		Align: e.cache.Format.Align, Block: e.cache.Format.Block, Workers: max(2, min(4, cores.N)), BlockTimeout: e.opts.BlockTimeout, Logger: e.cache.Logger})
 	window := deliver.Window{Chunk: e.chunk, Asked: e.asked, Coming: e.coming, Starved: e.starved, Delivered: e.delivered}
-	if e.isStatic() {
+	if e.cache.IsStatic() {
 		window.Coming, window.Starved = e.comingStatic, e.starvedStatic
 	}
-	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.manifest, Logger: e.logger,
+	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger,
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
 		Window: window})
 	if err != nil {
 		e.deliver = nil
 		return err
 	}
-	if e.isStatic() {
+	if e.cache.IsStatic() {
 		err = e.restoreStatic()
 	} else {
 		err = e.restore(forced, from)
@@ -195,12 +202,12 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) (err error)
 	if err != nil {
 		return err
 	}
-	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.schedule.whole(e.cur.epoch+1, e.opts.LateEpoch) {
+	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.cache.Schedule.IsComplete(e.cur.epoch+1, e.opts.LateEpoch) {
 		e.mu.Lock()
 		e.prepare(e.cur.epoch + 1)
 		e.mu.Unlock()
 	}
-	if e.isStatic() {
+	if e.cache.IsStatic() {
 		e.reader = e.newReader()
 	}
 	e.mover.Add(2)
@@ -215,9 +222,9 @@ func (e *Engine) assemble(forced *epochOrder, from *logfile.Logfile) (err error)
 func (e *Engine) Close(ctx context.Context) error {
 	if err := e.halt(ctx); err != nil {
 		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.
-		return errors.Join(err, e.store.Close())
+		return errors.Join(err, e.cache.Store.Close())
 	}
-	err := e.core.close()
+	err := e.cache.Close()
 	if late := new(logfile.HungError); errors.As(err, &late) {
 		return err
 	}
@@ -233,7 +240,7 @@ func (e *Engine) halt(ctx context.Context) (err error) {
 		e.deliver.Close()
 	}
 	e.cancel()
-	err = logfile.Within(ctx, "what the mover does in "+e.dirs[0], func() error {
+	err = logfile.Within(ctx, "what the mover does in "+e.cache.Dirs[0], func() error {
 		e.mover.Wait()
 		e.builders.Wait()
 		if e.ahead != nil {
@@ -267,8 +274,8 @@ func (e *Engine) dismantle(ctx context.Context) error {
 		if len(mem) == 0 {
 			continue
 		}
-		if err := e.io.Unregister(mem); err != nil {
-			e.logger.Warn("unregister memory", "error", err)
+		if err := e.cache.IO.Unregister(mem); err != nil {
+			e.cache.Logger.Warn("unregister memory", "error", err)
 		}
 	}
 	e.freeLines()
@@ -277,27 +284,31 @@ func (e *Engine) dismantle(ctx context.Context) error {
 	return nil
 }
 
+func chosen(name, value, from string) cache.Default {
+	return cache.Default{Name: name, Value: value, From: from}
+}
+
 // Defaults are what Open chose, and why.
-func (e *Engine) Defaults() []Default {
-	d := []Default{{"budget", bytesText(e.sizing.Budget), "fixed by ingest"}}
+func (e *Engine) Defaults() []cache.Default {
+	d := []cache.Default{chosen("budget", humanize.Bytes(e.cache.Sizing.Budget), "fixed by ingest")}
 	switch {
 	case e.opts.Memory != 0:
-	case e.job.Memory != 0:
-		d = append(d, Default{"memory", bytesText(e.sizing.Memory), "as given to ingest"})
+	case e.cache.Record.Memory != 0:
+		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "as given to ingest"))
 	default:
-		d = append(d, Default{"memory", bytesText(e.sizing.Memory), "the need by the formula"})
+		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "the need by the formula"))
 	}
 	if o := e.opts.IO; o.Engine == "" || o.Engine == "auto" {
-		d = append(d, Default{"io", e.io.Name(), e.io.Reason()})
+		d = append(d, chosen("io", e.cache.IO.Name(), e.cache.IO.Reason()))
 	}
-	if e.isStatic() && e.opts.Layout != layoutStatic { // log is what everybody expects
-		d = append(d, Default{"layout", e.layout, e.layoutReason})
+	if e.cache.IsStatic() && e.opts.Layout != cache.LayoutStatic { // log is what everybody expects
+		d = append(d, chosen("layout", e.cache.Layout, e.cache.LayoutReason))
 	}
 	return d
 }
 
 // Layout is how samples lie on disk: log or static.
-func (e *Engine) Layout() string { return e.layout }
+func (e *Engine) Layout() string { return e.cache.Layout }
 
 // MemoryFile is the shared memory, read-only, for clients.
 func (e *Engine) MemoryFile() *os.File { return e.staging.File() }
@@ -305,10 +316,10 @@ func (e *Engine) MemoryFile() *os.File { return e.staging.File() }
 // Names looks up the names of samples: the first ones, as many as take about room bytes in an answer, and at least one.
 func (e *Engine) Names(indices []sample.Index, room int) (names []string, err error) {
 	for _, index := range indices {
-		if int(index) >= e.manifest.Len() {
-			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.manifest.Len())}
+		if int(index) >= e.cache.Manifest.Len() {
+			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.cache.Manifest.Len())}
 		}
-		name, err := e.manifest.Name(index)
+		name, err := e.cache.Manifest.Name(index)
 		if err != nil {
 			return nil, err
 		}
@@ -323,10 +334,10 @@ func (e *Engine) Names(indices []sample.Index, room int) (names []string, err er
 // Parts looks up the parts of samples, as Names does their names; nil for one that has none.
 func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part, err error) {
 	for _, index := range indices {
-		if int(index) >= e.manifest.Len() {
-			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.manifest.Len())}
+		if int(index) >= e.cache.Manifest.Len() {
+			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.cache.Manifest.Len())}
 		}
-		list := e.manifest.Parts(index)
+		list := e.cache.Manifest.Parts(index)
 		parts = append(parts, list)
 		if room -= 4 + 8*len(list); room < 0 {
 			break
@@ -340,16 +351,16 @@ func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part,
 // While a process reads a rank in its own order, another one's is refused: the first job owns the log. So is an order for which there is no room:
 // clients may push as many epochs ahead as PushBytes allows. Where there is a recipe the order holds for the session's own positions; those of
 // other sessions mean the recipe's.
-func (e *Engine) Push(by Pusher, epoch, rank int, batches [][]sample.Index) error {
-	if err := e.schedule.accepts(epoch, rank); err != nil {
-		return err
+func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
+	if err := e.cache.Schedule.Accepts(epoch, rank); err != nil {
+		return forClient(err)
 	}
 	if err := e.own(by.Pid, rank); err != nil {
-		return err
+		return forClient(err)
 	}
-	changed, replaced, err := e.schedule.push(e.ctx, by, epoch, rank, batches, e.spare())
+	changed, replaced, err := e.cache.Schedule.Push(e.ctx, by, epoch, rank, batches, e.spare())
 	if err != nil {
-		return err
+		return forClient(err)
 	}
 	if changed {
 		e.reordered(epoch, replaced)
@@ -362,7 +373,7 @@ func (e *Engine) Push(by Pusher, epoch, rank int, batches [][]sample.Index) erro
 }
 
 // PushBytes is how much memory pushed orders may take.
-func (e *Engine) PushBytes() int64 { return e.schedule.limit }
+func (e *Engine) PushBytes() int64 { return e.cache.Schedule.PushLimit() }
 
 // spare tells which pushed orders may be dropped for another one: those of epochs that all ranks have behind them, and of processes that are gone.
 func (e *Engine) spare() func(epoch, pid int) bool {
@@ -370,7 +381,7 @@ func (e *Engine) spare() func(epoch, pid int) bool {
 	first := e.reading
 	for _, r := range e.ranks {
 		if !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch {
-			first = min(first, r.at(e.schedule))
+			first = min(first, r.at(e.cache.Schedule))
 		}
 	}
 	e.mu.Unlock()

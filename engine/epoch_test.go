@@ -18,9 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/offheap"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/shuffle"
 	"lcache/source"
 )
@@ -111,7 +113,9 @@ func mixedSizes(r *rand.Rand, i int) int {
 }
 
 // testIO is the mode that the suite runs in.
-func testIO() IO { return IO{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")} }
+func testIO() cache.IO {
+	return cache.IO{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")}
+}
 
 // drawSeed is what a test draws from: LCACHE_SEED, to replay a run, else the time.
 func drawSeed(t testing.TB) (seed uint64, replay bool) {
@@ -127,8 +131,8 @@ func drawSeed(t testing.TB) (seed uint64, replay bool) {
 	return seed, true
 }
 
-func samplerJob(epochs, batch, world int, dropLast bool) Job {
-	return Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: epochs, BatchSize: batch, World: world, DropLast: dropLast}
+func samplerJob(epochs, batch, world int, dropLast bool) schedule.Job {
+	return schedule.Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: epochs, BatchSize: batch, World: world, DropLast: dropLast}
 }
 
 // ingested makes a cache of d on the working disk and returns its options.
@@ -179,8 +183,8 @@ func takeBack(e *Engine) {
 	e.freeLines()
 	e.freeScratch()
 	e.staging.Close()
-	e.loc.Free()
-	_ = e.manifest.Close()
+	e.cache.Locations.Free()
+	_ = e.cache.Manifest.Close()
 }
 
 func open(t testing.TB, o Options) *Engine {
@@ -263,7 +267,7 @@ func (d *dataset) readPaced(e *Engine, c *deliver.Client, epoch, rank, start int
 	return order, nil
 }
 
-func (d *dataset) want(t testing.TB, j Job, epoch, rank int) []sample.Index {
+func (d *dataset) want(t testing.TB, j schedule.Job, epoch, rank int) []sample.Index {
 	t.Helper()
 	r, err := shuffle.New(shuffle.Spec{Recipe: j.Recipe, Samples: len(d.bytes), Seed: j.Seed, BatchSize: j.BatchSize, World: j.World, DropLast: j.DropLast, Params: j.Params})
 	if err != nil {
@@ -321,7 +325,7 @@ func (p *pace) leave(rank int) {
 }
 
 // readEpochs reads epochs [from, to) with all ranks at once, and checks bytes, labels and orders.
-func (d *dataset) readEpochs(t testing.TB, e *Engine, j Job, from, to int) {
+func (d *dataset) readEpochs(t testing.TB, e *Engine, j schedule.Job, from, to int) {
 	t.Helper()
 	for epoch := from; epoch < to; epoch++ {
 		var wg sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 )
 
 // fault is a kind of disk trouble, for the n-th operation or from it on.
@@ -52,7 +53,7 @@ func TestNthFault(t *testing.T) {
 		}
 		return r.IntN(30_000)
 	})
-	for _, layout := range []string{layoutLog, layoutStatic} {
+	for _, layout := range []string{cache.LayoutLog, cache.LayoutStatic} {
 		for _, f := range faults {
 			t.Run(layout+", "+f.name, func(t *testing.T) {
 				t.Parallel()
@@ -79,7 +80,7 @@ func TestNthFaultPacked(t *testing.T) {
 		case "EIO", "EIO for good", "torn", "misplaced", "bit flip":
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				everyNth(t, step, func(n int64) bool { return d.withFault(t, layoutLog, f, n, "lz4") })
+				everyNth(t, step, func(n int64) bool { return d.withFault(t, cache.LayoutLog, f, n, "lz4") })
 			})
 		}
 	}

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/logfile"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/stored"
 )
 
@@ -26,11 +28,11 @@ func (in *ingest) fill(ctx context.Context) error {
 	if err != nil || done {
 		return err
 	}
-	if in.NoPrefill {
+	if in.o.NoPrefill {
 		return nil
 	}
 	for try := 0; ; try++ {
-		if err := in.read(ctx); err != nil || in.core.complete(in.Share, in.Shares) {
+		if err := in.read(ctx); err != nil || in.cache.IsComplete(in.o.Share, in.o.Shares) {
 			return err
 		}
 		if try == 2 {
@@ -48,31 +50,19 @@ func (in *ingest) fill(ctx context.Context) error {
 	}
 }
 
-// complete reports whether everything that the log is to keep of a part of the source is in it: a full segment, or a tail without a free
-// place, may have left something out. What lies there without a sum is of no use.
-func (c *core) complete(share, shares int) bool {
-	for i := share; i < c.manifest.Len(); i += shares {
-		index := sample.Index(i)
-		if _, known := c.sums.Get(index); c.keep(index) && !(known && c.loc.Get(index) != 0) && !c.refuses(index) {
-			return false
-		}
-	}
-	return true
-}
-
 // firstOrder is what the first Logfile is laid out for.
-func (in *ingest) firstOrder() (*epochOrder, error) {
-	if in.core.schedule.replay == nil || in.static() {
-		return canonical(in.core.manifest.Len()), nil
+func (in *ingest) firstOrder() (*schedule.Order, error) {
+	if !in.cache.Schedule.Replays() || in.static() {
+		return schedule.Canonical(in.cache.Manifest.Len()), nil
 	}
-	return in.core.schedule.order(context.Background(), 0)
+	return in.cache.Schedule.Order(context.Background(), 0)
 }
 
 // resort begins the first epoch's Logfile, or finds it, or a later epoch's of the same job. A log in another order is re-sorted by
 // the server's mover, which does the same after a jump: then done is true unless samples are missing.
-func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err error) {
-	c := in.core
-	logs := c.store.Logfiles()
+func (in *ingest) resort(ctx context.Context, order *schedule.Order) (done bool, err error) {
+	c := in.cache
+	logs := c.Store.Logfiles()
 	var held *logfile.Logfile
 	for _, l := range logs {
 		if l == nil || l.Empty() {
@@ -82,13 +72,13 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 			held = l
 		}
 	}
-	if held != nil && in.static() && in.core.complete(in.Share, in.Shares) && !c.leftOlder() {
+	if held != nil && in.static() && in.cache.IsComplete(in.o.Share, in.o.Shares) && !c.HoldsOlder() {
 		// It is in no order that matters. What lies across blocks may cost two reads, which is less than moving everything.
 		in.target, in.report.Already = held, int64(in.stored())
 		return true, nil
 	}
 	// A sort that was cut off is ended first: until then what it left behind lies in the places that new samples need.
-	if held != nil && (!in.suits(held, order) || held.Header().Key == order.key && c.otherHolds(held.Slot())) {
+	if held != nil && (!in.suits(held, order) || held.Header().Key == order.Key && c.OtherHolds(held.Slot())) {
 		if in.waits() {
 			in.target, in.report.Already = held, int64(in.stored())
 			return true, nil
@@ -101,87 +91,61 @@ func (in *ingest) resort(ctx context.Context, order *epochOrder) (done bool, err
 		}
 		in.report.Resorted = true
 		held = nil
-		for _, l := range c.store.Logfiles() {
-			if l != nil && l.Header().Key == order.key {
+		for _, l := range c.Store.Logfiles() {
+			if l != nil && l.Header().Key == order.Key {
 				held = l
 			}
 		}
 	}
 	if held != nil {
 		in.target = held
-		if held.Header().Key != order.key {
+		if held.Header().Key != order.Key {
 			// The job has run on: its log is in use as it is.
-			if in.NoPrefill || c.complete(in.Share, in.Shares) {
+			if in.o.NoPrefill || c.IsComplete(in.o.Share, in.o.Shares) {
 				in.report.Already = int64(in.stored())
 				return true, nil
 			}
-			if order, err = c.schedule.order(context.Background(), int(held.Header().Epoch)); err != nil {
+			if order, err = c.Schedule.Order(context.Background(), int(held.Header().Epoch)); err != nil {
 				return false, err
 			}
 		}
 		in.freeLine()
-		in.line, err = c.newLine(order, held)
+		in.line, err = c.NewLine(order, held)
 		return false, err
 	}
-	for slot, l := range c.store.Logfiles() {
+	for slot, l := range c.Store.Logfiles() {
 		if l != nil {
-			if err := c.store.Drop(slot); err != nil {
+			if err := c.Store.Drop(slot); err != nil {
 				return false, err
 			}
 		}
 	}
 	in.freeLine()
-	if in.line, err = c.newLine(order, nil); err != nil {
+	if in.line, err = c.NewLine(order, nil); err != nil {
 		return false, err
 	}
 	epoch := uint32(0)
-	in.target, err = c.begin(0, in.line, order, epoch)
+	in.target, err = c.Begin(0, in.line, order, epoch)
 	return false, err
 }
 
 // waits reports whether the log stays as it is until a client says the order, which without a recipe is theirs to say: it may be the one that
 // the log is in. Nothing is read now, so nothing needs the places that a sort which was cut off still holds.
 func (in *ingest) waits() bool {
-	c := in.core
-	return c.schedule.replay == nil && !in.static() && !c.leftOlder() && (in.NoPrefill || c.complete(in.Share, in.Shares))
+	c := in.cache
+	return !c.Schedule.Replays() && !in.static() && !c.HoldsOlder() && (in.o.NoPrefill || c.IsComplete(in.o.Share, in.o.Shares))
 }
 
 // static reports whether samples are to stay where they are packed: then they are packed in the source's order, so that those that cross
 // blocks lie side by side on disk.
-func (in *ingest) static() bool { return in.report.Layout == layoutStatic }
+func (in *ingest) static() bool { return in.report.Layout == cache.LayoutStatic }
 
 // suits reports whether a Logfile can be gone on with.
-func (in *ingest) suits(l *logfile.Logfile, first *epochOrder) bool {
+func (in *ingest) suits(l *logfile.Logfile, first *schedule.Order) bool {
 	if in.static() {
-		return l.Header().Key == first.key
+		return l.Header().Key == first.Key
 	}
-	return in.core.ofThisJob(l, first)
-}
-
-// ofThisJob reports whether a Logfile is in the order of one of this job's epochs.
-func (c *core) ofThisJob(l *logfile.Logfile, first *epochOrder) bool {
-	h := l.Header()
-	if l.IsOlder() {
-		return false
-	}
-	if h.Key == first.key {
-		return true
-	}
-	if c.schedule.replay == nil || !c.schedule.exists(int(h.Epoch)) {
-		return false
-	}
-	o, err := c.schedule.order(context.Background(), int(h.Epoch))
-	return err == nil && o.key == h.Key
-}
-
-// leftOlder reports whether a Logfile of a replaced manifest holds samples still: sorting them was cut off.
-func (c *core) leftOlder() bool {
-	for _, l := range c.store.Logfiles() {
-		if l != nil && l.IsOlder() && !l.Empty() {
-			return true
-		}
-	}
-	return false
+	return in.cache.IsOfThisJob(l, first)
 }
 
 // readRun is how many samples a reader of the source takes at once: few, so that all readers end at about the same time.
@@ -189,36 +153,36 @@ const readRun = 16
 
 // read fills the target from the source.
 func (in *ingest) read(ctx context.Context) error {
-	c := in.core
+	c := in.cache
 	var todo []sample.Index
 	var total, there int64
-	for i := range c.manifest.Len() {
+	for i := range c.Manifest.Len() {
 		index := sample.Index(i)
-		if !c.keep(index) || i%in.Shares != in.Share {
+		if !c.Keeps(index) || i%in.o.Shares != in.o.Share {
 			continue
 		}
-		if _, known := c.sums.Get(index); known && c.loc.Get(index) != 0 {
+		if _, known := c.Sums.Get(index); known && c.Locations.Get(index) != 0 {
 			there++
 			continue
 		}
 		todo = append(todo, index)
-		total += int64(c.manifest.Size(index))
+		total += int64(c.Manifest.Size(index))
 	}
 	if in.report.ReadSeconds == 0 { // not after a re-sort of its own
 		in.report.Already, in.report.ReadSamples = there, int64(len(todo))
 	}
-	c.store.NoneFreed(true)
-	defer c.store.NoneFreed(false)
+	c.Store.NoneFreed(true)
+	defer c.Store.NoneFreed(false)
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next, done atomic.Int64
 	var wg sync.WaitGroup
-	for range in.Jobs {
+	for range in.o.Jobs {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			entries, buf := c.manifest.Reader(), []byte(nil)
+			entries, buf := c.Manifest.Reader(), []byte(nil)
 			for ctx.Err() == nil {
 				// A run at a time, so that the names of its samples are read together.
 				from := int(next.Add(readRun)) - readRun
@@ -226,13 +190,13 @@ func (in *ingest) read(ctx context.Context) error {
 					return
 				}
 				for _, index := range todo[from:min(from+readRun, len(todo))] {
-					size := int(c.manifest.Size(index))
+					size := int(c.Manifest.Size(index))
 					buf = slices.Grow(buf[:0], size)[:size]
 					if err := in.store1(ctx, entries, index, buf); err != nil {
 						cancel(err)
 						return
 					}
-					in.Progress(Progress{Stage: "reading", Done: done.Add(int64(size)), Total: total, Unit: "bytes"})
+					in.o.Progress(cache.Progress{Stage: "reading", Done: done.Add(int64(size)), Total: total, Unit: "bytes"})
 				}
 			}
 		}()
@@ -248,7 +212,7 @@ func (in *ingest) read(ctx context.Context) error {
 	if err := in.target.Seal(ctx); err != nil {
 		return fmt.Errorf("make the log durable: %w", err)
 	}
-	if err := c.sums.Sync(); err != nil {
+	if err := c.Sums.Sync(); err != nil {
 		return err
 	}
 	in.report.ReadSeconds += time.Since(start).Seconds()
@@ -257,20 +221,20 @@ func (in *ingest) read(ctx context.Context) error {
 
 // store1 reads one sample and appends it where the first epoch wants it.
 func (in *ingest) store1(ctx context.Context, entries *sample.Reader, index sample.Index, buf []byte) error {
-	c := in.core
+	c := in.cache
 	entry, err := entries.Entry(index)
 	if err != nil {
 		return err
 	}
-	if err := c.source.Read(ctx, entry, buf); err != nil {
+	if err := c.Source.Read(ctx, entry, buf); err != nil {
 		return err
 	}
 	sum := sample.Sum(buf)
-	if old, known := c.sums.Get(index); known && old != sum {
+	if old, known := c.Sums.Get(index); known && old != sum {
 		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "name", entry.Name)
 	}
 	if in.holds(ctx, index, buf) {
-		c.sums.Set(index, sum)
+		c.Sums.Set(index, sum)
 		return nil
 	}
 	seg := in.line.Segment[index]
@@ -279,7 +243,7 @@ func (in *ingest) store1(ctx context.Context, entries *sample.Reader, index samp
 	case errors.Is(err, stored.ErrRoom):
 		return nil
 	case errors.Is(err, stored.ErrLength): // what the log holds is not it: it has room in a Logfile without that
-		c.loc.Clear(index, c.loc.Get(index))
+		c.Locations.Clear(index, c.Locations.Get(index))
 		return nil
 	case errors.Is(err, logfile.ErrFull):
 		in.full.Add(1)
@@ -288,40 +252,40 @@ func (in *ingest) store1(ctx context.Context, entries *sample.Reader, index samp
 	if err != nil {
 		return fmt.Errorf("store %q: %w", entry.Name, err)
 	}
-	c.sums.Set(index, sum)
-	c.loc.Set(index, c.loc.At(in.target.Slot(), int(seg), off))
+	c.Sums.Set(index, sum)
+	c.Locations.Set(index, c.Locations.At(in.target.Slot(), int(seg), off))
 	return nil
 }
 
 // holds reports whether the log has just these bytes of a sample: then only its sum was lost.
 func (in *ingest) holds(ctx context.Context, index sample.Index, plain []byte) bool {
-	c := in.core
-	slot, seg, off, ok := c.loc.Split(c.loc.Get(index))
-	if !ok || c.logfile(slot) == nil {
+	c := in.cache
+	slot, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+	if !ok || c.Logfile(slot) == nil {
 		return false
 	}
-	mem, err := blockio.Alloc(logfile.Span(4095, c.storedSize(index)))
+	mem, err := blockio.Alloc(logfile.Span(4095, c.StoredSize(index)))
 	if err != nil {
 		return false
 	}
-	data, err := c.logfile(slot).Read(ctx, seg, off, c.storedSize(index), mem)
+	data, err := c.Logfile(slot).Read(ctx, seg, off, c.StoredSize(index), mem)
 	var pending *logfile.PendingError
 	if errors.As(err, &pending) {
-		freeAfter(pending, mem)
+		cache.FreeAfter(pending, mem)
 		return false
 	}
 	defer blockio.Free(mem)
-	if err == nil && c.form != nil {
+	if err == nil && c.Form != nil {
 		unpacked := make([]byte, len(plain))
-		data, err = unpacked, c.form.Unpack(index, data, unpacked)
+		data, err = unpacked, c.Form.Unpack(index, data, unpacked)
 	}
 	return err == nil && bytes.Equal(data, plain)
 }
 
 // stored counts the samples that are in the log.
 func (in *ingest) stored() (n int) {
-	for i := range in.core.manifest.Len() {
-		if in.core.loc.Get(sample.Index(i)) != 0 {
+	for i := range in.cache.Manifest.Len() {
+		if in.cache.Locations.Get(sample.Index(i)) != 0 {
 			n++
 		}
 	}

@@ -70,7 +70,7 @@ func (f *filling) leave(index sample.Index, err error) {
 // sample is read from the source once more, another time.
 func (e *Engine) fill(index sample.Index, data []byte) {
 	f := e.filling.Load()
-	if f == nil || !e.keep(index) || e.loc.Get(index) != 0 || !f.enter(index) {
+	if f == nil || !e.cache.Keeps(index) || e.cache.Locations.Get(index) != 0 || !f.enter(index) {
 		return
 	}
 	limit := e.opts.LogTimeout
@@ -80,14 +80,14 @@ func (e *Engine) fill(index sample.Index, data []byte) {
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
 	var err error
-	if seg := f.segment[index]; seg != chunker.None && e.loc.Get(index) == 0 { // else somebody was quicker
+	if seg := f.segment[index]; seg != chunker.None && e.cache.Locations.Get(index) == 0 { // else somebody was quicker
 		var off uint64
-		if off, err = e.appendTo(ctx, f.log, int(seg), index, data); err == nil {
-			e.loc.Set(index, e.loc.At(f.log.Slot(), int(seg), off))
+		if off, err = e.cache.AppendTo(ctx, f.log, int(seg), index, data); err == nil {
+			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Slot(), int(seg), off))
 		}
 	}
 	f.leave(index, err)
 	if err != nil && !errors.Is(err, logfile.ErrFull) && e.ctx.Err() == nil {
-		e.logger.Warn("the log does not take what it lacks; it is read from the source again", "sample", index, "error", err)
+		e.cache.Logger.Warn("the log does not take what it lacks; it is read from the source again", "sample", index, "error", err)
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"runtime"
 	"testing"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/offheap"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // keptBytes is what the process holds once garbage is gone.
@@ -54,12 +56,12 @@ func TestHintsKeepNothing(t *testing.T) {
 	endless.Epochs = 0
 	for _, tt := range []struct {
 		name, layout string
-		job          Job
+		job          schedule.Job
 	}{
-		{"three epochs", layoutLog, epochs},
-		{"no known end", layoutLog, endless},
-		{"no known end, static", layoutStatic, endless},
-		{"no recipe", layoutLog, Job{World: 2}},
+		{"three epochs", cache.LayoutLog, epochs},
+		{"no known end", cache.LayoutLog, endless},
+		{"no known end, static", cache.LayoutStatic, endless},
+		{"no recipe", cache.LayoutLog, schedule.Job{World: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			job := tt.job

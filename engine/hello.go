@@ -56,17 +56,17 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 	if err != nil {
 		return nil, Info{}, err
 	}
-	j := e.job.Job
-	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.name(), Source: e.job.Source,
-		Fingerprint: e.manifest.Fingerprint().String(), Samples: e.manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
-		Ranks: e.schedule.local, DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.manifest.Classes(), Parts: e.manifest.HasParts(),
-		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.sizing.Credit) / int64(max(1, len(e.schedule.local))), OnError: e.opts.OnError, Features: []string{"report", "lend"},
+	j := e.cache.Record.Job
+	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.cache.Name(), Source: e.cache.Record.Source,
+		Fingerprint: e.cache.Manifest.Fingerprint().String(), Samples: e.cache.Manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
+		Ranks: e.cache.Schedule.Local(), DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.cache.Manifest.Classes(), Parts: e.cache.Manifest.HasParts(),
+		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.cache.Sizing.Credit) / int64(max(1, len(e.cache.Schedule.Local()))), OnError: e.opts.OnError, Features: []string{"report", "lend"},
 		Params: j.Params, Listing: e.listing()}, nil
 }
 
 func (e *Engine) listing() Listing {
-	j := e.job
-	l := Listing{Identity: e.source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels,
+	j := e.cache.Record
+	l := Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels,
 		FollowLinks: j.FollowLinks, OutsideLinks: j.OutsideLinks}
 	if j.Counted != nil {
 		l.Extensions = j.Counted.Files

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/logfile"
 )
 
@@ -25,7 +26,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 		{"write", "journal-", false, false},
 		{"sync", "begins", false, false},     // the mover begins a Logfile
 		{"remove", "journal-", false, false}, // the mover drops one
-		{"sync", sumsName, true, false},
+		{"sync", cache.SumsName, true, false},
 	} {
 		t.Run(c.step+" of "+c.file, func(t *testing.T) {
 			b := damageBedOf(t, 60, IngestOptions{})
@@ -88,14 +89,14 @@ func TestCloseWithAHungFile(t *testing.T) {
 			release()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // what the end of the process is for
 			defer cancel()
-			if err := errors.Join(e.halt(ctx), e.io.Close()); err != nil {
+			if err := errors.Join(e.halt(ctx), e.cache.IO.Close()); err != nil {
 				t.Error(err)
 			}
-			if takeBack(e); c.file == sumsName {
+			if takeBack(e); c.file == cache.SumsName {
 				for end := time.Now().Add(10 * time.Second); mapped() > 0 && time.Now().Before(end); { // by the sync that hung
 					time.Sleep(time.Millisecond)
 				}
-			} else if err := e.sums.Close(); err != nil {
+			} else if err := e.cache.Sums.Close(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -3,29 +3,19 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"lcache/cache"
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
+	"lcache/usage"
 )
-
-// syncEvery is how often what was written is made durable.
-const syncEvery = 5 * time.Second
-
-// Progress is what a long run tells of itself.
-type Progress struct {
-	Stage string `json:"stage"`
-	Done  int64  `json:"done"`
-	Total int64  `json:"total"` // 0: unknown
-	Unit  string `json:"unit"`  // "samples" or "bytes"
-}
 
 // IngestOptions of Ingest.
 type IngestOptions struct {
@@ -36,7 +26,7 @@ type IngestOptions struct {
 	Labels         string // a CSV file of name,label; "": the folders' labels
 	FollowLinks    *bool  // whether links that leave the source are followed; nil: they are, but not for other users
 	Dirs           []string
-	Job            Job
+	Job            schedule.Job
 	Budget, Memory int64 // bytes; 0: the default
 	NoPrefill      bool
 	Compress       string // "auto", "lz4" or "none"; "": as the cache is, a new one without
@@ -44,49 +34,49 @@ type IngestOptions struct {
 	Jobs           int    // reads at once; 0: 16
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
 	Relist         bool
-	IO             IO
+	IO             cache.IO
 	Block          int // bytes; 0: chosen (tests)
 	Logger         *slog.Logger
-	Progress       func(Progress)
+	Progress       func(cache.Progress)
 
 	statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
 }
 
 // IngestReport is what an ingest did and what it made.
 type IngestReport struct {
-	Source         string    `json:"source"`
-	Dirs           []string  `json:"dirs"`
-	Samples        int       `json:"samples"`
-	Classes        int       `json:"classes"`
-	Bytes          int64     `json:"bytes"`
-	Fingerprint    string    `json:"fingerprint"`
-	Changed        bool      `json:"changed"` // the source is not the one that was ingested before; if the cache was adapted to it, by so many samples:
-	AddedSamples   int       `json:"added_samples"`
-	RemovedSamples int       `json:"removed_samples"`
-	ChangedSamples int       `json:"changed_samples"`
-	Anew           bool      `json:"anew"` // the cache could not be adapted, and was made anew
-	ReadBytes      int64     `json:"read_bytes"`
-	ReadSamples    int64     `json:"read_samples"`
-	ReadSeconds    float64   `json:"read_seconds"`
-	Already        int64     `json:"already"` // samples that were there before
-	Resorted       bool      `json:"resorted"`
-	StoredSamples  int       `json:"stored_samples"`
-	StoredBytes    int64     `json:"stored_bytes"` // that the samples take in the log
-	Compress       string    `json:"compress"`     // "lz4" or "none"
-	Saves          *float64  `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
-	BudgetBytes    int64     `json:"budget_bytes"`
-	ArenaBytes     int64     `json:"arena_bytes"`
-	SlackBytes     int64     `json:"slack_bytes"`
-	MetadataBytes  int64     `json:"metadata_bytes"`
-	FreeAfter      int64     `json:"free_after"`
-	MemoryBytes    int64     `json:"memory_bytes"`
-	Segments       int       `json:"segments"`
-	SegmentBytes   int64     `json:"segment_bytes"`
-	BlockBytes     int64     `json:"block_bytes"`
-	Layout         string    `json:"layout"`
-	LayoutReason   string    `json:"layout_reason"`
-	HitRatio       float64   `json:"hit_ratio"`
-	Defaults       []Default `json:"defaults"`
+	Source         string          `json:"source"`
+	Dirs           []string        `json:"dirs"`
+	Samples        int             `json:"samples"`
+	Classes        int             `json:"classes"`
+	Bytes          int64           `json:"bytes"`
+	Fingerprint    string          `json:"fingerprint"`
+	Changed        bool            `json:"changed"` // the source is not the one that was ingested before; if the cache was adapted to it, by so many samples:
+	AddedSamples   int             `json:"added_samples"`
+	RemovedSamples int             `json:"removed_samples"`
+	ChangedSamples int             `json:"changed_samples"`
+	Anew           bool            `json:"anew"` // the cache could not be adapted, and was made anew
+	ReadBytes      int64           `json:"read_bytes"`
+	ReadSamples    int64           `json:"read_samples"`
+	ReadSeconds    float64         `json:"read_seconds"`
+	Already        int64           `json:"already"` // samples that were there before
+	Resorted       bool            `json:"resorted"`
+	StoredSamples  int             `json:"stored_samples"`
+	StoredBytes    int64           `json:"stored_bytes"` // that the samples take in the log
+	Compress       string          `json:"compress"`     // "lz4" or "none"
+	Saves          *float64        `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
+	BudgetBytes    int64           `json:"budget_bytes"`
+	ArenaBytes     int64           `json:"arena_bytes"`
+	SlackBytes     int64           `json:"slack_bytes"`
+	MetadataBytes  int64           `json:"metadata_bytes"`
+	FreeAfter      int64           `json:"free_after"`
+	MemoryBytes    int64           `json:"memory_bytes"`
+	Segments       int             `json:"segments"`
+	SegmentBytes   int64           `json:"segment_bytes"`
+	BlockBytes     int64           `json:"block_bytes"`
+	Layout         string          `json:"layout"`
+	LayoutReason   string          `json:"layout_reason"`
+	HitRatio       float64         `json:"hit_ratio"`
+	Defaults       []cache.Default `json:"defaults"`
 }
 
 // Ingest makes a cache of a source, or completes or adapts the one that is there: what is stored already is not read again.
@@ -95,7 +85,7 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Progress == nil {
-		o.Progress = func(Progress) {}
+		o.Progress = func(cache.Progress) {}
 	}
 	if o.Jobs <= 0 {
 		o.Jobs = 16
@@ -104,21 +94,21 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 		o.Shares = 1
 	}
 	if o.Share < 0 || o.Share >= o.Shares {
-		return nil, &UsageError{fmt.Sprintf("--share %d/%d: give i/N with 0 ≤ i < N", o.Share, o.Shares)}
+		return nil, usage.Errorf("--share %d/%d: give i/N with 0 ≤ i < N", o.Share, o.Shares)
 	}
 	if err := checkCompress(o.Compress); err != nil {
 		return nil, err
 	}
-	if err := checkLayout(o.Layout); err != nil {
+	if err := cache.CheckLayout(o.Layout); err != nil {
 		return nil, err
 	}
-	if err := o.Job.check(); err != nil {
+	if err := o.Job.Check(); err != nil {
 		return nil, err
 	}
-	in := &ingest{IngestOptions: o, core: &core{logger: o.Logger}, report: &IngestReport{}}
+	in := &ingest{o: o, cache: &cache.Cache{Logger: o.Logger}, report: &IngestReport{}}
 	defer func() {
 		in.freeLine()
-		err = errors.Join(err, in.close())
+		err = errors.Join(err, in.cache.Close())
 	}()
 	if err := in.prepare(ctx); err != nil {
 		return nil, err
@@ -134,11 +124,11 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 }
 
 type ingest struct {
-	IngestOptions
-	*core
+	o       IngestOptions
+	cache   *cache.Cache
 	report  *IngestReport
 	fresh   bool            // the cache is made anew
-	old     *jobFile        // what it was made for before; nil: nothing
+	old     *cache.Record   // what it was made for before; nil: nothing
 	full    atomic.Int64    // samples that their segment had no room for
 	folders []source.Folder // of a new listing
 	outside int             // samples that are reached through links that leave the source
@@ -155,28 +145,28 @@ func (in *ingest) freeLine() {
 }
 
 func (in *ingest) finish() {
-	c, r := in.core, in.report
-	r.Source, r.Dirs = c.source.String(), c.dirs
-	r.Samples, r.Classes, r.Bytes = c.manifest.Len(), len(c.manifest.Classes()), int64(c.manifest.Bytes())
-	r.Fingerprint = c.manifest.Fingerprint().String()
-	for i := range c.manifest.Len() {
-		if c.loc.Get(sample.Index(i)) != 0 {
+	c, r := in.cache, in.report
+	r.Source, r.Dirs = c.Source.String(), c.Dirs
+	r.Samples, r.Classes, r.Bytes = c.Manifest.Len(), len(c.Manifest.Classes()), int64(c.Manifest.Bytes())
+	r.Fingerprint = c.Manifest.Fingerprint().String()
+	for i := range c.Manifest.Len() {
+		if c.Locations.Get(sample.Index(i)) != 0 {
 			r.StoredSamples++
-			r.StoredBytes += int64(c.storedSize(sample.Index(i)))
+			r.StoredBytes += int64(c.StoredSize(sample.Index(i)))
 		}
 	}
 	in.reportPacking()
-	z := c.sizing
+	z := c.Sizing
 	r.BudgetBytes, r.ArenaBytes, r.SlackBytes = int64(z.Budget), int64(z.Arena), int64(z.Slack)
-	r.MetadataBytes = int64(c.facts().Metadata)
+	r.MetadataBytes = int64(c.Facts().Metadata)
 	r.MemoryBytes, r.SegmentBytes, r.BlockBytes = int64(z.Memory), int64(z.Segment), int64(z.Block)
 	if in.target != nil {
 		r.Segments = int(in.target.Header().Segments)
 	}
 	if r.Bytes > 0 {
-		r.HitRatio = float64(c.job.KeptBytes) / float64(r.Bytes)
+		r.HitRatio = float64(c.Record.KeptBytes) / float64(r.Bytes)
 	}
-	if free, err := freeSpace(c.dirs[0]); err == nil {
+	if free, err := freeSpace(c.Dirs[0]); err == nil {
 		r.FreeAfter = int64(free)
 	}
 }

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 func TestPushedOrders(t *testing.T) { inLayouts(t, testPushedOrders) }
@@ -42,13 +44,13 @@ func testPushedOrders(t *testing.T, layout string) {
 		t.Error("a chunk of an unknown order was answered")
 	}
 	for epoch := range 2 {
-		if err := e.Push(Pusher{Pid: os.Getpid()}, epoch, 0, orders[epoch]); err != nil {
+		if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, epoch, 0, orders[epoch]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for epoch := range epochs {
 		if next := epoch + 2; next < epochs {
-			if err := e.Push(Pusher{Pid: os.Getpid()}, next, 0, orders[next]); err != nil {
+			if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, next, 0, orders[next]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -64,7 +66,7 @@ func testPushedOrders(t *testing.T, layout string) {
 	if s.RandomReads > int64(2*len(d.bytes)) {
 		t.Errorf("%d samples read by index in %d epochs: orders pushed ahead are laid out", s.RandomReads, epochs)
 	}
-	if err := e.Push(Pusher{Pid: os.Getpid()}, 0, 0, [][]sample.Index{{uint32(len(d.bytes))}}); err == nil {
+	if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, 0, 0, [][]sample.Index{{uint32(len(d.bytes))}}); err == nil {
 		t.Error("an order with an index beyond the dataset was taken")
 	}
 }
@@ -93,7 +95,7 @@ func TestIngestResumes(t *testing.T) {
 	dirs := []string{t.TempDir()}
 	ctx, cancel := context.WithCancel(context.Background())
 	in := IngestOptions{Source: d.dir, Dirs: dirs, Job: j, Block: 128 << 10, Memory: 24 << 20, IO: testIO(), Logger: testLogger(t)}
-	in.Progress = func(p Progress) {
+	in.Progress = func(p cache.Progress) {
 		if p.Stage == "reading" && p.Done > d.total/2 {
 			cancel()
 		}
@@ -145,7 +147,7 @@ func TestEpochsOfAnotherOrder(t *testing.T) {
 	for epoch := range 3 {
 		for rank := range 2 {
 			c := attach(t, e)
-			for b := range e.schedule.batches(epoch, rank) {
+			for b := range e.cache.Schedule.Batches(epoch, rank) {
 				indices := make([]sample.Index, j.BatchSize)
 				for i := range indices {
 					indices[i] = sample.Index((epoch + rank + b*j.BatchSize + i) % len(d.bytes))

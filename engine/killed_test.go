@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
 )
 
@@ -24,7 +26,7 @@ const childEnv = "LCACHE_ENGINE_CHILD"
 type childOptions struct {
 	Source         string
 	Dirs           []string
-	Job            Job
+	Job            schedule.Job
 	Memory         int64
 	Engine, Direct string
 }
@@ -35,7 +37,7 @@ func child(said string) int {
 		fmt.Println(err)
 		return 2
 	}
-	in := IngestOptions{Source: o.Source, Dirs: o.Dirs, Job: o.Job, Relist: true, Memory: o.Memory, IO: IO{Engine: o.Engine, Direct: o.Direct}}
+	in := IngestOptions{Source: o.Source, Dirs: o.Dirs, Job: o.Job, Relist: true, Memory: o.Memory, IO: cache.IO{Engine: o.Engine, Direct: o.Direct}}
 	if _, err := Ingest(context.Background(), in); err != nil {
 		fmt.Println(err)
 		return 1
@@ -121,8 +123,8 @@ func (d *dataset) serveAnyhow(t *testing.T, o Options) {
 	defer closeEngine(t, e)
 	c := attach(t, e)
 	defer c.Disconnected()
-	for i := range e.manifest.Len() {
-		entry, err := e.manifest.Entry(sample.Index(i))
+	for i := range e.cache.Manifest.Len() {
+		entry, err := e.cache.Manifest.Entry(sample.Index(i))
 		if err != nil {
 			t.Fatal(err)
 		}

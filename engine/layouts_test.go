@@ -8,8 +8,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"lcache/cache"
 	"lcache/metaindex"
 	"lcache/offheap"
+	"lcache/schedule"
 )
 
 // A layout whose Logfile can't be begun is given back: it is made again later.
@@ -20,11 +22,11 @@ func TestLayoutThatFails(t *testing.T) {
 	e.builders.Wait() // of the next epoch's layout; nothing is begun before the first request
 	before := offheap.Mapped()
 	for range 3 {
-		order, err := e.schedule.order(t.Context(), 2)
+		order, err := e.cache.Schedule.Order(t.Context(), 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		geo, err := e.newLine(order, nil)
+		geo, err := e.cache.NewLine(order, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,13 +64,13 @@ func TestSortGivesBack(t *testing.T) {
 func TestAssembleThatFails(t *testing.T) {
 	_, o := small(t, samplerJob(3, 16, 1, false))
 	for range 3 {
-		c, err := openCore(o.Dirs, o.IO, o.Memory, "", testLogger(t))
+		c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Logger: testLogger(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		before, running := offheap.Mapped(), goleak.IgnoreCurrent()
-		block := c.format.Block
-		c.format.Block = 1 // so that no sample fits a segment of the Logfile that is found
+		block := c.Format.Block
+		c.Format.Block = 1 // so that no sample fits a segment of the Logfile that is found
 		if e, err := newEngine(c, o.withDefaults(), nil, nil); err == nil {
 			t.Error("it was put together")
 			closeEngine(t, e)
@@ -79,8 +81,8 @@ func TestAssembleThatFails(t *testing.T) {
 		if n := offheap.Mapped() - before; n != 0 {
 			t.Errorf("%d bytes are left", n)
 		}
-		c.format.Block = block
-		if err := c.close(); err != nil {
+		c.Format.Block = block
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -89,8 +91,8 @@ func TestAssembleThatFails(t *testing.T) {
 
 // Whether a line may be laid out is a question: asking it changes nothing.
 func TestMayLayOutChangesNothing(t *testing.T) {
-	e := &Engine{core: &core{}, opts: Options{LateEpoch: time.Second}}
-	e.forced = &epochOrder{}
+	e := &Engine{cache: &cache.Cache{}, opts: Options{LateEpoch: time.Second}}
+	e.forced = &schedule.Order{}
 	for _, since := range []time.Duration{0, layOutAgain / 2, 2 * layOutAgain} {
 		e.broken, e.brokenAt = errors.New("no space"), time.Now().Add(-since)
 		for range 2 {

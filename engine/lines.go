@@ -8,40 +8,10 @@ import (
 
 	"lcache/chunker"
 	"lcache/logfile"
-	"lcache/metaindex"
 	"lcache/reorder"
 	"lcache/sample"
+	"lcache/schedule"
 )
-
-// newLine lays out an order: with the geometry of the Logfile that has it, or with this server's.
-func (c *core) newLine(o *epochOrder, held *logfile.Logfile) (*chunker.Line, error) {
-	capacity := c.sizing.Segment
-	if held != nil {
-		capacity = uint64(held.Header().SegmentBlocks-1) * uint64(c.format.Block)
-	}
-	return chunker.NewLine(o.Chunks, o.ranks, chunker.Cut{Sizes: c.manifest.Sizes(), Align: c.format.Align, Capacity: capacity, Keep: c.keep})
-}
-
-// begin starts a Logfile for a line, in a slot that is empty. A segment has one block more than the line's cut: a restart may
-// leave gaps.
-func (c *core) begin(slot int, line *chunker.Line, o *epochOrder, epoch uint32) (*logfile.Logfile, error) {
-	if line.Segments() > metaindex.MaxSegments {
-		return nil, fmt.Errorf("%d segments are more than %d: give more --memory", line.Segments(), metaindex.MaxSegments)
-	}
-	if c.store.Logfiles()[slot] != nil {
-		if err := c.store.Drop(slot); err != nil {
-			return nil, err
-		}
-	}
-	h := logfile.Header{Fingerprint: c.manifest.Fingerprint(), Key: o.key, Epoch: epoch, Segments: uint32(line.Segments()),
-		SegmentBlocks: uint32(c.sizing.Segment/c.sizing.Block) + 1, Align: uint32(c.format.Align), Block: uint32(c.format.Block)}
-	l, err := c.store.Begin(slot, h, line.Starts)
-	if err != nil {
-		return nil, err
-	}
-	c.recovered[slot].Store(false)
-	return l, nil
-}
 
 // identify finds out which epoch of this job a recovered Logfile is for. One in an order that the job does not have can still be
 // read, and re-sorted.
@@ -51,20 +21,11 @@ func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 	if l.IsOlder() {
 		return el, nil // the order of its samples may have kept its name, but not their number
 	}
-	order, epoch := (*epochOrder)(nil), -1
-	if e.schedule.whole(int(h.Epoch), e.opts.LateEpoch) {
-		o, err := e.schedule.order(e.ctx, int(h.Epoch))
-		if err != nil {
-			return nil, err
-		}
-		order, epoch = o, int(h.Epoch)
+	order, epoch, err := e.cache.Schedule.Identify(e.ctx, int(h.Epoch), h.Key, e.opts.LateEpoch)
+	if order == nil || err != nil {
+		return el, err
 	}
-	if order == nil || order.key != h.Key {
-		if order, epoch = canonical(e.manifest.Len()), -1; order.key != h.Key {
-			return el, nil
-		}
-	}
-	geo, err := e.newLine(order, l)
+	geo, err := e.cache.NewLine(order, l)
 	if err != nil {
 		return nil, err
 	}
@@ -78,16 +39,16 @@ func (e *Engine) identify(l *logfile.Logfile) (*epochLine, error) {
 }
 
 // restore takes up the Logfiles that the store recovered: the older is read, the newer is being filled.
-func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
+func (e *Engine) restore(forced *schedule.Order, from *logfile.Logfile) error {
 	e.newState()
 	e.forced, e.from = forced, from
 	var found []*epochLine
-	for slot, l := range e.store.Logfiles() {
+	for slot, l := range e.cache.Store.Logfiles() {
 		if l == nil {
 			continue
 		}
-		if l.Empty() && e.otherHolds(slot) {
-			if err := e.store.Drop(slot); err != nil {
+		if l.Empty() && e.cache.OtherHolds(slot) {
+			if err := e.cache.Store.Drop(slot); err != nil {
 				return err
 			}
 			continue
@@ -137,7 +98,7 @@ func (e *Engine) restore(forced *epochOrder, from *logfile.Logfile) error {
 
 func (e *Engine) newState() {
 	e.state = state{ranks: map[int]*rank{}, lines: map[uint64]*epochLine{}, built: map[int]*epochLine{}, building: map[int]bool{}, matched: 1}
-	for _, r := range e.schedule.local {
+	for _, r := range e.cache.Schedule.Local() {
 		e.ranks[r] = &rank{}
 	}
 }
@@ -151,7 +112,7 @@ func (e *Engine) register(l *logfile.Logfile) error {
 		return nil
 	}
 	if *have != nil {
-		if err := e.io.Unregister(*have); err != nil {
+		if err := e.cache.IO.Unregister(*have); err != nil {
 			return err
 		}
 	}
@@ -159,20 +120,14 @@ func (e *Engine) register(l *logfile.Logfile) error {
 	if len(want) == 0 {
 		return nil
 	}
-	return e.io.Register(want)
-}
-
-// otherHolds reports whether the Logfile in the other slot holds something.
-func (c *core) otherHolds(slot int) bool {
-	other := c.store.Logfiles()[1-slot]
-	return other != nil && !other.Empty()
+	return e.cache.IO.Register(want)
 }
 
 // forgetSlot makes misses of everything whose place is in a slot.
 func (e *Engine) forgetSlot(slot int) {
-	for i := range e.manifest.Len() {
-		if loc := e.loc.Get(sample.Index(i)); e.loc.In(sample.Index(i), slot) {
-			e.loc.Clear(sample.Index(i), loc)
+	for i := range e.cache.Manifest.Len() {
+		if loc := e.cache.Locations.Get(sample.Index(i)); e.cache.Locations.In(sample.Index(i), slot) {
+			e.cache.Locations.Clear(sample.Index(i), loc)
 		}
 	}
 }
@@ -189,8 +144,8 @@ func (e *Engine) aim(el *epochLine) (err error) {
 	if el.route, err = reorder.NewRouter(el.geo.Segment); err != nil {
 		return err
 	}
-	for i := range e.manifest.Len() {
-		if e.loc.In(sample.Index(i), el.line.Slot) {
+	for i := range e.cache.Manifest.Len() {
+		if e.cache.Locations.In(sample.Index(i), el.line.Slot) {
 			el.route.Claim(sample.Index(i))
 		}
 	}
@@ -210,16 +165,16 @@ func (e *Engine) prepare(epoch int) {
 		order := forced
 		var err error
 		if order == nil {
-			order, err = e.schedule.order(e.ctx, epoch)
+			order, err = e.cache.Schedule.Order(e.ctx, epoch)
 		}
 		var geo *chunker.Line
 		if err == nil {
-			geo, err = e.newLine(order, nil)
+			geo, err = e.cache.NewLine(order, nil)
 		}
 		e.mu.Lock()
 		delete(e.building, epoch)
 		switch {
-		case err == nil && order != forced && !e.schedule.current(epoch, order):
+		case err == nil && order != forced && !e.cache.Schedule.IsCurrent(epoch, order):
 			geo.Free()
 		case err == nil:
 			e.built[epoch] = &epochLine{epoch: epoch, order: order, geo: geo}
@@ -228,7 +183,7 @@ func (e *Engine) prepare(epoch int) {
 		}
 		e.mu.Unlock()
 		if err != nil && e.ctx.Err() == nil {
-			e.logger.Error("the next epoch can't be laid out; samples stay where they are", "epoch", epoch, "error", err)
+			e.cache.Logger.Error("the next epoch can't be laid out; samples stay where they are", "epoch", epoch, "error", err)
 		}
 		e.nudge()
 	}()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -49,8 +50,8 @@ func relink(t *testing.T, target, link string) {
 func TestLinks(t *testing.T) {
 	d, store := linked(t)
 	o, rep := ingested(t, d, IngestOptions{Job: samplerJob(1, 4, 1, false), Block: 128 << 10, Memory: 64 << 20})
-	if j, err := readJob(o.Dirs[0]); err != nil || !j.FollowLinks || j.FollowGiven || j.OutsideLinks != 3 || rep.Samples != 12 {
-		t.Fatalf("%d samples, %+v, %v", rep.Samples, j.linkFacts, err)
+	if j, err := cache.ReadRecord(o.Dirs[0]); err != nil || !j.FollowLinks || j.FollowGiven || j.OutsideLinks != 3 || rep.Samples != 12 {
+		t.Fatalf("%d samples, %+v, %v", rep.Samples, j.LinkFacts, err)
 	}
 	relink(t, "v2", filepath.Join(store, "now")) // nothing in the source, nor any folder of it, changes by that
 	e := open(t, o)
@@ -153,7 +154,7 @@ func TestLinksForOthers(t *testing.T) {
 // TestLinksRule: a record of a listing under another rule is not trusted.
 func TestLinksRule(t *testing.T) {
 	no := new(bool)
-	in, other := &ingest{}, &ingest{IngestOptions: IngestOptions{FollowLinks: no}}
+	in, other := &ingest{}, &ingest{o: IngestOptions{FollowLinks: no}}
 	if in.listed(sample.Fingerprint{}, "/s") == other.listed(sample.Fingerprint{}, "/s") {
 		t.Error("two rules, one name")
 	}

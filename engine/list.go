@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/zeebo/xxh3"
 
+	"lcache/cache"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -19,9 +19,9 @@ import (
 // written again, and the cache stays if it is of the same source. Folders that did not change since the listing before are not looked into, unless a
 // sample turned out to be another one meanwhile.
 func (in *ingest) list(ctx context.Context) error {
-	c := in.core
-	in.Progress(Progress{Stage: "listing", Unit: "samples"})
-	path := filepath.Join(c.dirs[0], manifestName)
+	c := in.cache
+	in.o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
+	path := filepath.Join(c.Dirs[0], cache.ManifestName)
 	var old *sample.Manifest
 	var err error
 	if in.old != nil {
@@ -29,12 +29,12 @@ func (in *ingest) list(ctx context.Context) error {
 			in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
 		}
 	}
-	listing, err := source.Relist(ctx, c.lister, in.before(old), func(n int) { in.Progress(Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
+	listing, err := source.Relist(ctx, c.Lister, in.before(old), func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err == nil {
 		in.outside = listing.Outside
 	}
 	if err == nil && listing.Same {
-		c.manifest = old
+		c.Manifest = old
 		return nil
 	}
 	tmp := path + ".listed"
@@ -49,7 +49,7 @@ func (in *ingest) list(ctx context.Context) error {
 		}
 		return err
 	case old != nil && old.Fingerprint() == fp:
-		c.manifest = old
+		c.Manifest = old
 		err = os.Remove(tmp)
 	case old == nil && in.old != nil && in.isOf(fp, len(listing.Entries)):
 		err = in.replaceManifest(tmp)
@@ -63,8 +63,8 @@ func (in *ingest) list(ctx context.Context) error {
 		}
 		err = in.anew(tmp)
 	}
-	if err == nil && c.manifest == nil {
-		c.manifest, err = sample.OpenManifest(path)
+	if err == nil && c.Manifest == nil {
+		c.Manifest, err = sample.OpenManifest(path)
 	}
 	in.folders = listing.Folders
 	return err
@@ -84,7 +84,7 @@ func wholeManifest(path string) (*sample.Manifest, error) {
 
 // isOf reports whether a cache without a manifest is of a listing: its sums say so.
 func (in *ingest) isOf(fp sample.Fingerprint, samples int) bool {
-	path := filepath.Join(in.core.dirs[0], sumsName)
+	path := filepath.Join(in.cache.Dirs[0], cache.SumsName)
 	if _, err := os.Lstat(path); err != nil {
 		return false
 	}
@@ -96,9 +96,9 @@ func (in *ingest) isOf(fp sample.Fingerprint, samples int) bool {
 }
 
 // count counts the extensions of the manifest's files, unless the last ingest has counted those of the same manifest.
-func (in *ingest) count() (*counted, error) {
-	m := in.core.manifest
-	n := &counted{Fingerprint: m.Fingerprint().String(), Files: source.Counts{}}
+func (in *ingest) count() (*cache.Counted, error) {
+	m := in.cache.Manifest
+	n := &cache.Counted{Fingerprint: m.Fingerprint().String(), Files: source.Counts{}}
 	if in.old != nil && in.old.Counted != nil && in.old.Counted.Fingerprint == n.Fingerprint {
 		return in.old.Counted, nil
 	}
@@ -116,17 +116,17 @@ func (in *ingest) count() (*counted, error) {
 
 // record writes down what the next listing need not look into.
 func (in *ingest) record() error {
-	c := in.core
+	c := in.cache
 	if in.folders == nil {
 		return nil
 	}
-	of := in.listed(c.manifest.Fingerprint(), c.source.String())
-	return replaceFile(filepath.Join(c.dirs[0], listingName), source.EncodeFolders(in.folders, of))
+	of := in.listed(c.Manifest.Fingerprint(), c.Source.String())
+	return cache.ReplaceFile(filepath.Join(c.Dirs[0], cache.ListingName), source.EncodeFolders(in.folders, of))
 }
 
 // listed names a listing: what was found, and what was asked for. Labels are not part of it, since they are put on afterwards.
 func (in *ingest) listed(fp sample.Fingerprint, src string) [16]byte {
-	said, err := json.Marshal([]any{fp.String(), src, in.Exts, in.Flat, in.Group, in.follows()})
+	said, err := json.Marshal([]any{fp.String(), src, in.o.Exts, in.o.Flat, in.o.Group, in.follows()})
 	if err != nil {
 		panic(err) // strings and a boolean
 	}
@@ -135,40 +135,16 @@ func (in *ingest) listed(fp sample.Fingerprint, src string) [16]byte {
 
 // before is the listing that the manifest is of, if its record can be trusted.
 func (in *ingest) before(old *sample.Manifest) *source.Before {
-	if old == nil || in.Relist {
+	if old == nil || in.o.Relist {
 		return nil
 	}
-	b, err := os.ReadFile(filepath.Join(in.core.dirs[0], listingName))
+	b, err := os.ReadFile(filepath.Join(in.cache.Dirs[0], cache.ListingName))
 	if err != nil {
 		return nil
 	}
-	folders, err := source.DecodeFolders(b, in.listed(old.Fingerprint(), in.core.source.String()), old.Len())
+	folders, err := source.DecodeFolders(b, in.listed(old.Fingerprint(), in.cache.Source.String()), old.Len())
 	if err != nil {
 		return nil
 	}
 	return &source.Before{Folders: folders, Entries: old.Entries, Labelled: in.old.Labels != ""}
-}
-
-// watched is a source whose changed samples are remembered: the next listing then looks at every file.
-type watched struct {
-	source.Source
-	record string // of the listing
-	once   sync.Once
-}
-
-func (w *watched) Read(ctx context.Context, e sample.Entry, dst []byte) error {
-	err := w.Source.Read(ctx, e, dst)
-	if errors.Is(err, source.ErrChanged) || errors.Is(err, source.ErrGone) {
-		w.once.Do(func() { os.Remove(w.record) })
-	}
-	return err
-}
-
-// openSource opens the source, to be read through c.source.
-func (c *core) openSource(src string, o source.Options) (err error) {
-	if c.lister, err = source.Open(src, o); err != nil {
-		return err
-	}
-	c.source = source.NewRetrying(&watched{Source: c.lister, record: filepath.Join(c.dirs[0], listingName)}, source.Retry{})
-	return nil
 }

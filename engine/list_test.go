@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/cache"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -64,7 +65,7 @@ func TestRelist(t *testing.T) {
 	expect("after a server met it", o, 1, 0)
 
 	d.write(t, "class-1/000010.bin", pseudo(3, 100))
-	if _, err := Verify(context.Background(), VerifyOptions{Dirs: dirs, Against: d.dir, Repair: true, IO: testIO()}); err != nil {
+	if _, err := cache.Verify(context.Background(), cache.VerifyOptions{Dirs: dirs, Against: d.dir, Repair: true, IO: testIO()}); err != nil {
 		t.Fatal(err)
 	}
 	d.write(t, "class-1/new", pseudo(3, 100))

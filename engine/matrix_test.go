@@ -16,15 +16,17 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // modes are the I/O modes of the suite: one if the environment chooses, else the two extremes.
-func modes() []IO {
+func modes() []cache.IO {
 	if io := testIO(); io.Engine != "" || io.Direct != "" {
-		return []IO{io}
+		return []cache.IO{io}
 	}
-	return []IO{{Engine: "auto", Direct: "auto"}, {Engine: "pread", Direct: "off"}}
+	return []cache.IO{{Engine: "auto", Direct: "auto"}, {Engine: "pread", Direct: "off"}}
 }
 
 // used is what the directories take on disk.
@@ -54,7 +56,7 @@ func used(t testing.TB, dirs []string) (n int64) {
 
 // A matrixCase is one way to keep a dataset and to read it.
 type matrixCase struct {
-	io       IO
+	io       cache.IO
 	layout   string
 	compress string
 	parts    bool // samples are made of parts
@@ -64,8 +66,8 @@ type matrixCase struct {
 }
 
 var (
-	matrixLayouts  = []string{layoutLog, layoutStatic}
-	matrixCompress = []string{"none", lz4Name}
+	matrixLayouts  = []string{cache.LayoutLog, cache.LayoutStatic}
+	matrixCompress = []string{"none", cache.LZ4}
 	matrixParts    = []bool{false, true}
 	matrixWorlds   = []int{1, 2, 8} // ranks; two of them read from two directories
 	matrixDrop     = []bool{false, true}
@@ -138,7 +140,7 @@ func TestMatrix(t *testing.T) {
 type matrixRun struct {
 	matrixCase
 	*dataset
-	job    Job
+	job    schedule.Job
 	opts   Options
 	report *IngestReport
 	kept   []bool // by index: its bytes need no source
@@ -153,7 +155,7 @@ func (m *matrixRun) ingest(t *testing.T) {
 	if m.world == 2 {
 		in.Dirs, devices = twoDirs(t), 2
 	}
-	if m.compress == lz4Name {
+	if m.compress == cache.LZ4 {
 		in.Memory += 38 << 20 * devices // what compressed bytes are read to
 	}
 	if m.budget < 1 {
@@ -170,9 +172,9 @@ func (m *matrixRun) read(t *testing.T) {
 	e := open(t, m.opts)
 	m.readEpochs(t, e, m.job, 0, m.job.Epochs)
 	for i, b := range m.bytes {
-		m.kept = append(m.kept, len(b) == 0 || e.keep(sample.Index(i)))
+		m.kept = append(m.kept, len(b) == 0 || e.cache.Keeps(sample.Index(i)))
 	}
-	m.window = int64(e.sizing.Slots) * int64(e.sizing.Slot)
+	m.window = int64(e.cache.Sizing.Slots) * int64(e.cache.Sizing.Slot)
 	m.status = e.Status()
 	du := used(t, m.opts.Dirs)
 	closeEngine(t, e)
@@ -212,7 +214,7 @@ func (m *matrixRun) checkSamples(t *testing.T) {
 		t.Errorf("delivered %d samples, %d bytes, %d chunks; want %d, %d, %d", js.SamplesDelivered, js.BytesDelivered, js.ChunksDelivered, samples, bytes, batches)
 	}
 	least := missed
-	if m.layout == layoutStatic {
+	if m.layout == cache.LayoutStatic {
 		least = missed / 2 // what is read ahead for one epoch may be delivered in the one before as well
 	}
 	if js.Hits+js.Misses != samples || js.Misses > missed || js.Misses < least {
@@ -242,17 +244,17 @@ func (m *matrixRun) checkBytes(t *testing.T) {
 		t.Errorf("%d bytes read, %d kept, %d samples stored; want %d bytes of %d samples", rep.ReadBytes, js.KeptBytes, rep.StoredSamples, kept, stored)
 	}
 	lo, hi := kept, kept
-	if m.compress == lz4Name {
+	if m.compress == cache.LZ4 {
 		lo, hi = kept/4, kept*3/4
 	}
 	if rep.StoredBytes < lo || rep.StoredBytes > hi {
 		t.Errorf("%d bytes stored, want %d to %d", rep.StoredBytes, lo, hi)
 	}
-	if (rep.Saves != nil) != (m.compress == lz4Name) || rep.Compress != m.compress {
+	if (rep.Saves != nil) != (m.compress == cache.LZ4) || rep.Compress != m.compress {
 		t.Errorf("compress is %s, saves %v", rep.Compress, rep.Saves)
 	}
 	share := float64(m.status.Cache.BudgetBytes-m.status.Cache.SlackBytes-rep.MetadataBytes) / float64(m.total)
-	if m.compress == lz4Name {
+	if m.compress == cache.LZ4 {
 		share *= 1.25
 	}
 	if want := min(1, share); m.budget == 1 && kept != m.total || float64(kept)/float64(m.total) < 0.98*want-float64(m.largest())/float64(m.total) {
@@ -289,7 +291,7 @@ func (m *matrixRun) checkEpochs(t *testing.T) {
 func (m *matrixRun) checkDisk(t *testing.T) {
 	t.Helper()
 	js := m.status.Jobs[0]
-	if m.layout == layoutStatic {
+	if m.layout == cache.LayoutStatic {
 		if js.LogWriteBytes != 0 || js.EvictedSegments != 0 || js.LogReadBytes == 0 {
 			t.Errorf("%d bytes written, %d segments evicted, %d bytes read: want samples to stay where they are", js.LogWriteBytes, js.EvictedSegments, js.LogReadBytes)
 		}
@@ -309,7 +311,7 @@ func (m *matrixRun) checkDisk(t *testing.T) {
 // verify: what the log holds at the end is the source's, byte for byte.
 func (m *matrixRun) verify(t *testing.T) {
 	t.Helper()
-	v, err := Verify(context.Background(), VerifyOptions{Dirs: m.opts.Dirs, Against: m.dir, IO: m.io})
+	v, err := cache.Verify(context.Background(), cache.VerifyOptions{Dirs: m.opts.Dirs, Against: m.dir, IO: m.io})
 	if err != nil {
 		t.Fatal(err)
 	}

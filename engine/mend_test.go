@@ -9,22 +9,23 @@ import (
 	"testing"
 
 	"lcache/blockio"
+	"lcache/cache"
 )
 
 // A job.json with another seed was believed, and the job ran in another order.
 func TestFlippedSeedIsNoticed(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
-	good := b.files[b.first(jobName)]
+	good := b.files[b.first(cache.RecordName)]
 	bad := bytes.Replace(good, []byte(`"seed": "7"`), []byte(`"seed": "6"`), 1)
 	if bytes.Equal(good, bad) {
 		t.Fatalf("no seed in %s", good)
 	}
-	o := b.spoiled(t, root, b.first(jobName), bad)
+	o := b.spoiled(t, root, b.first(cache.RecordName), bad)
 	if !b.survives(t, o, "another seed") {
 		t.Error("a job.json that was changed is served")
 	}
-	if _, err := readJob(o.Dirs[0]); err != nil {
+	if _, err := cache.ReadRecord(o.Dirs[0]); err != nil {
 		t.Errorf("after ingest: %v", err)
 	}
 }
@@ -33,11 +34,11 @@ func TestFlippedSeedIsNoticed(t *testing.T) {
 func TestJobWithoutChecksum(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
-	body, _, found := bytes.Cut(b.files[b.first(jobName)], []byte(jobChecksum))
+	body, _, found := bytes.Cut(b.files[b.first(cache.RecordName)], []byte(",\n  \"checksum\": \""))
 	if !found {
-		t.Fatalf("no checksum in %s", b.files[b.first(jobName)])
+		t.Fatalf("no checksum in %s", b.files[b.first(cache.RecordName)])
 	}
-	if b.survives(t, b.spoiled(t, root, b.first(jobName), append(body, "\n}\n"...)), "no checksum") {
+	if b.survives(t, b.spoiled(t, root, b.first(cache.RecordName), append(body, "\n}\n"...)), "no checksum") {
 		t.Error("refused")
 	}
 }
@@ -47,9 +48,9 @@ func TestIngestMendsWhatAsksForIngest(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
 	for name, bad := range map[string][]byte{
-		jobName:  []byte("{"),
-		"FORMAT": bytes.Repeat([]byte{'x'}, 64),
-		"arena":  b.files[b.first("arena")][:4096],
+		cache.RecordName: []byte("{"),
+		"FORMAT":         bytes.Repeat([]byte{'x'}, 64),
+		"arena":          b.files[b.first("arena")][:4096],
 	} {
 		o := b.spoiled(t, root, b.first(name), bad)
 		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "ingest") {
@@ -63,18 +64,18 @@ func TestIngestMendsWhatAsksForIngest(t *testing.T) {
 func TestSumsAreMadeAnew(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
-	for what, bad := range map[string][]byte{"empty": nil, "header zero": make([]byte, len(b.files[b.first(sumsName)])), "cut": b.files[b.first(sumsName)][:4500]} {
-		o := b.spoiled(t, root, b.first(sumsName), bad)
+	for what, bad := range map[string][]byte{"empty": nil, "header zero": make([]byte, len(b.files[b.first(cache.SumsName)])), "cut": b.files[b.first(cache.SumsName)][:4500]} {
+		o := b.spoiled(t, root, b.first(cache.SumsName), bad)
 		if b.survives(t, o, "sums "+what) {
 			t.Errorf("sums %s: the server refused", what)
 		}
 		// What the log holds is right, and only its sums were lost: ingest learns them, and does not write it again.
 		in := b.ingest
-		in.Dirs = b.spoiled(t, root, b.first(sumsName), bad).Dirs
+		in.Dirs = b.spoiled(t, root, b.first(cache.SumsName), bad).Dirs
 		if _, rep := ingested(t, b.dataset, in); rep.Resorted || rep.ReadSamples != int64(b.kept()) {
 			t.Errorf("sums %s: ingest read %d samples of %d, sorted them: %v", what, rep.ReadSamples, b.kept(), rep.Resorted)
 		}
-		if rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO}); err != nil || rep.Good != rep.Samples {
+		if rep, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO}); err != nil || rep.Good != rep.Samples {
 			t.Errorf("sums %s: after ingest %+v, %v", what, rep, err)
 		}
 	}
@@ -125,7 +126,7 @@ func TestReadErrorsAreNoCorruption(t *testing.T) {
 func TestManifestIsListedAgain(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
-	whole := b.files[b.first(manifestName)]
+	whole := b.files[b.first(cache.ManifestName)]
 	for what, at := range map[string]int{"header": 70, "sizes": 400, "names": len(whole) - 100, "length": -1} {
 		bad := bytes.Clone(whole)
 		if at < 0 {
@@ -133,7 +134,7 @@ func TestManifestIsListedAgain(t *testing.T) {
 		} else {
 			bad[at] ^= 4
 		}
-		o := b.spoiled(t, root, b.first(manifestName), bad)
+		o := b.spoiled(t, root, b.first(cache.ManifestName), bad)
 		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "run lcache ingest again") {
 			t.Errorf("%s: the server says %v, want that ingest is to be run", what, err)
 		}

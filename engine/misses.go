@@ -4,6 +4,7 @@ import (
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // missReader is where the reading ahead of misses is: a sequence over epochs, begun anew when the ranks jump.
@@ -16,14 +17,14 @@ type missReader struct {
 // readMisses begins a sequence if the log does not keep everything and a rank asks for what the one before does not come to: that lists
 // one epoch after the other, passing over what nobody waits for. again says that the rank goes back. e.mu is held.
 func (e *Engine) readMisses(at *deliver.Position, again bool) {
-	if e.sizing.Miss == 0 {
+	if e.cache.Sizing.Miss == 0 {
 		return
 	}
 	m := &e.missing
 	switch {
 	case m.turn == 0, at.Epoch > m.epoch+1, again && at.Epoch < m.epoch:
 		m.epoch = at.Epoch
-	case m.blocked && e.schedule.known(m.epoch): // pushed meanwhile
+	case m.blocked && e.cache.Schedule.IsKnown(m.epoch): // pushed meanwhile
 	default:
 		return
 	}
@@ -53,7 +54,7 @@ func (e *Engine) missLoop() {
 
 // missSequence lists what the log does not keep, in the order of need, from an epoch on.
 func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
-	var order *epochOrder
+	var order *schedule.Order
 	batch, r, i := 0, 0, 0
 	var indices []sample.Index
 	loaded := false
@@ -61,7 +62,7 @@ func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 		for e.ctx.Err() == nil {
 			if order == nil {
 				var err error
-				order, err = e.schedule.order(e.ctx, epoch)
+				order, err = e.cache.Schedule.Order(e.ctx, epoch)
 				e.mu.Lock()
 				old := e.missing.turn != turn
 				if !old {
@@ -74,7 +75,7 @@ func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 			}
 			if !loaded {
 				steps := 0
-				for _, rank := range order.ranks {
+				for _, rank := range order.Ranks {
 					steps = max(steps, order.Batches(rank))
 				}
 				if batch >= steps {
@@ -82,17 +83,17 @@ func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 					epoch++
 					continue
 				}
-				indices, _ = order.Chunk(order.ranks[r], batch, indices[:0])
+				indices, _ = order.Chunk(order.Ranks[r], batch, indices[:0])
 				loaded, i = true, 0
 			}
 			for ; i < len(indices); i++ {
-				if index := indices[i]; e.manifest.Size(index) > 0 && !e.keep(index) {
+				if index := indices[i]; e.cache.Manifest.Size(index) > 0 && !e.cache.Keeps(index) {
 					i++
-					return fetch.Ask{Index: index, Epoch: epoch, Rank: order.ranks[r], Batch: batch}, true
+					return fetch.Ask{Index: index, Epoch: epoch, Rank: order.Ranks[r], Batch: batch}, true
 				}
 			}
 			loaded = false
-			if r++; r == len(order.ranks) {
+			if r++; r == len(order.Ranks) {
 				r = 0
 				batch++
 			}
@@ -117,9 +118,9 @@ func (e *Engine) missWanted(a fetch.Ask) bool {
 	if r == nil || r.late {
 		return false
 	}
-	at := r.at(e.schedule)
+	at := r.at(e.cache.Schedule)
 	if at != a.Epoch {
-		return at < a.Epoch && (e.schedule.job.Epochs == 0 || a.Epoch < e.schedule.job.Epochs)
+		return at < a.Epoch && e.cache.Schedule.Exists(a.Epoch)
 	}
 	if r.finished {
 		return at > r.epoch

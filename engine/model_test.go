@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/shuffle"
 )
 
@@ -67,7 +69,7 @@ type model struct {
 	t       *testing.T
 	r       *rand.Rand
 	d       *dataset
-	job     Job
+	job     schedule.Job
 	opts    Options
 	e       *Engine
 	clients []*modelClient
@@ -106,12 +108,12 @@ func newModel(t *testing.T, seed uint64) *model {
 	world := []int{1, 2, 3, 8}[r.IntN(4)]
 	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
 	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: []int64{200 << 20, 0}[r.IntN(2)], NoPrefill: r.IntN(3) == 0, Compress: compress,
-		Layout: []string{layoutLog, layoutStatic}[r.IntN(2)]}
+		Layout: []string{cache.LayoutLog, cache.LayoutStatic}[r.IntN(2)]}
 	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20
 	}
 	if r.IntN(3) == 0 {
-		in.Job = Job{World: world}
+		in.Job = schedule.Job{World: world}
 		m.again = &in
 	}
 	m.opts, _ = ingested(t, m.d, in)
@@ -229,7 +231,7 @@ func (m *model) start() {
 
 func (m *model) stop() {
 	s := m.e.Status()
-	if m.e.sizing.Budget > 0 {
+	if m.e.cache.Sizing.Budget > 0 {
 		if du := used(m.t, m.opts.Dirs); du > s.Cache.BudgetBytes {
 			m.fail("%d bytes on disk, the budget is %d", du, s.Cache.BudgetBytes)
 		}
@@ -304,7 +306,7 @@ func (m *model) tell(epoch int) {
 				m.fail("replay: %v", err)
 			}
 			m.note("tell epoch %d rank %d", epoch, rank)
-			if err := m.e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, slices.Collect(slices.Chunk(order, m.job.BatchSize))); err != nil {
+			if err := m.e.Push(schedule.Pusher{Pid: os.Getpid()}, epoch, rank, slices.Collect(slices.Chunk(order, m.job.BatchSize))); err != nil {
 				m.fail("push: %v", err)
 			}
 			m.told[[2]int{epoch, rank}] = true
@@ -402,7 +404,7 @@ func (m *model) push() {
 		if len(batches) == 0 {
 			continue
 		}
-		if err := m.e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
+		if err := m.e.Push(schedule.Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
 			m.fail("push: %v", err)
 		}
 		m.told[[2]int{epoch, rank}] = true
@@ -432,7 +434,7 @@ func (m *model) leave() {
 func (m *model) damage() {
 	path := filepath.Join(m.opts.Dirs[0], "arena")
 	flags := os.O_RDWR
-	if m.e.io.Direct() {
+	if m.e.cache.IO.Direct() {
 		flags |= syscall.O_DIRECT
 	}
 	f, err := os.OpenFile(path, flags, 0)
@@ -466,7 +468,7 @@ func (m *model) restart() {
 		m.at[rank].Batch = 0
 	}
 	if m.r.IntN(3) == 0 { // samples that stay where they are can be moved on from there, and the reverse
-		m.opts.Layout = []string{layoutLog, layoutStatic}[m.r.IntN(2)]
+		m.opts.Layout = []string{cache.LayoutLog, cache.LayoutStatic}[m.r.IntN(2)]
 	}
 	if m.again != nil && m.r.IntN(2) == 0 {
 		m.note("ingest")

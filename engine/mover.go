@@ -117,7 +117,7 @@ func (e *Engine) plan() action {
 			}
 			return action{}
 		}
-	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.schedule.whole(n, e.opts.LateEpoch) {
+	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.cache.Schedule.IsComplete(n, e.opts.LateEpoch) {
 		e.prepare(n) // ready before the target is read
 	}
 	windowed := e.forced == nil && e.inWindow(e.cur.epoch) && !e.goesBack()
@@ -140,7 +140,7 @@ func (e *Engine) plan() action {
 	if drain && !windowed {
 		e.drained = true
 		for _, r := range e.ranks {
-			if r.at(e.schedule) <= e.cur.epoch {
+			if r.at(e.cache.Schedule) <= e.cur.epoch {
 				r.late = true
 			}
 		}
@@ -157,7 +157,7 @@ func (e *Engine) mayLayOut() bool {
 		return false
 	}
 	// A device that takes blocks again is noticed at the next tick. Without one everything that is written on would be lost.
-	return e.forced != nil || e.store.Writable()
+	return e.forced != nil || e.cache.Store.Writable()
 }
 
 // tryAgain forgets a failure to lay out the next line, once that may be tried again. e.mu is held.
@@ -194,7 +194,7 @@ func (e *Engine) hindmost() int {
 			continue
 		}
 		f := 0
-		if r.at(e.schedule) == e.cur.epoch && !r.finished && r.front() != nil {
+		if r.at(e.cache.Schedule) == e.cur.epoch && !r.finished && r.front() != nil {
 			f = e.floor(r, e.cur)
 		}
 		if r.late {
@@ -310,7 +310,7 @@ func (e *Engine) noteOwner(alive map[uint64]bool) func(staging.Segment, int) {
 func (e *Engine) beginTarget(el *epochLine) bool {
 	e.stopFilling()
 	slot := 1 - e.cur.line.Slot
-	l, err := e.begin(slot, el.geo, el.order, uint32(max(el.epoch, 0)))
+	l, err := e.cache.Begin(slot, el.geo, el.order, uint32(max(el.epoch, 0)))
 	if err == nil {
 		err = e.register(l)
 	}
@@ -324,7 +324,7 @@ func (e *Engine) beginTarget(el *epochLine) bool {
 	if err != nil {
 		el.free()
 		e.broken, e.brokenAt = err, time.Now()
-		e.logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
+		e.cache.Logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
 		e.startFilling(e.cur)
 		return true
 	}
@@ -360,7 +360,7 @@ func (e *Engine) readFrom(el *epochLine) {
 	e.paused, e.matched = false, 1 // how the old log fitted says nothing of this one, and who waits for it does not ask again
 	for _, r := range e.ranks {
 		r.hungry = false
-		if r.at(e.schedule) == el.epoch {
+		if r.at(e.cache.Schedule) == el.epoch {
 			r.late = false // it was late for what was read before
 		}
 	}
@@ -378,8 +378,8 @@ func (e *Engine) swap() bool {
 	el.freeRoute()
 	e.readFrom(el)
 	e.mu.Unlock()
-	if err := e.store.Drop(old.line.Slot); err != nil {
-		e.logger.Error("the old log can't be removed", "error", err)
+	if err := e.cache.Store.Drop(old.line.Slot); err != nil {
+		e.cache.Logger.Error("the old log can't be removed", "error", err)
 	}
 	e.retire()
 	return true

@@ -11,13 +11,12 @@ import (
 
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // beforeOrders calls f before each order that is made.
 func beforeOrders(e *Engine, f func(epoch int)) {
-	e.schedule.mu.Lock()
-	defer e.schedule.mu.Unlock()
-	e.schedule.before = f
+	e.cache.Schedule.BeforeMaking(f)
 }
 
 // soon fails the test if f does not return: what a request waits for that nobody will bring.
@@ -173,7 +172,7 @@ func TestSpreadRanks(t *testing.T) {
 
 // A hint that leads to an epoch for which all earlier ones have to be drawn costs its request some time at most, and others nothing.
 func TestFarHint(t *testing.T) {
-	d, o := small(t, Job{Recipe: "torch.random_sampler", Seed: "1", BatchSize: 16, World: 1})
+	d, o := small(t, schedule.Job{Recipe: "torch.random_sampler", Seed: "1", BatchSize: 16, World: 1})
 	o.Timeout = 6 * time.Second
 	e := open(t, o)
 	defer closeEngine(t, e)
@@ -194,22 +193,20 @@ func TestFarHint(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		hint(mostDrawn/len(d.bytes) - 1) // hours
+		hint(schedule.MostDrawn/len(d.bytes) - 1) // hours
 	}()
 	for busy := false; !busy; time.Sleep(time.Millisecond) {
-		e.schedule.mu.Lock()
-		busy = e.schedule.side != nil
-		e.schedule.mu.Unlock()
+		busy = e.cache.Schedule.IsMakingAside()
 	}
 	for epoch := range 3 {
 		d.readChunk(t, e, c, epoch, 0, 0)
 	}
-	hint(5_000_000) // while the other one is looked up
-	hint(mostDrawn) // too far for anybody
-	hint(1 << 24)   // too far for the recipe
+	hint(5_000_000)          // while the other one is looked up
+	hint(schedule.MostDrawn) // too far for anybody
+	hint(1 << 24)            // too far for the recipe
 	d.readChunk(t, e, c, 3, 0, 0)
 	<-done
-	if _, err := c.Chunk(context.Background(), mostDrawn, 0, 0); err == nil {
+	if _, err := c.Chunk(context.Background(), schedule.MostDrawn, 0, 0); err == nil {
 		t.Error("an epoch that can't be drawn has a chunk")
 	}
 }

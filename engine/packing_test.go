@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/sample"
+	"lcache/usage"
 )
 
 // words fills b with what compresses to about a half.
@@ -85,7 +87,7 @@ func TestCompressAuto(t *testing.T) {
 			if rep.Saves != nil && (*rep.Saves < c.lo || *rep.Saves > c.hi) {
 				t.Errorf("saves %.3f, want %.2f to %.2f", *rep.Saves, c.lo, c.hi)
 			}
-			_, err := os.Lstat(filepath.Join(o.Dirs[0], lengthsName))
+			_, err := os.Lstat(filepath.Join(o.Dirs[0], cache.LengthsName))
 			if there := err == nil; there != (c.want == "lz4") {
 				t.Errorf("stored lengths are there: %v", there)
 			}
@@ -106,7 +108,7 @@ func TestCompressAuto(t *testing.T) {
 			}
 		})
 	}
-	var usage *UsageError
+	var usage *usage.Error
 	if _, err := Ingest(context.Background(), IngestOptions{Compress: "zip"}); !errors.As(err, &usage) {
 		t.Errorf("--compress zip: %v, want a usage error", err)
 	}
@@ -139,7 +141,7 @@ func TestPackedCrash(t *testing.T) {
 	in.Dirs = []string{filepath.Join(t.TempDir(), "cache")}
 	crashed := t.TempDir()
 	var once sync.Once
-	in.Progress = func(p Progress) {
+	in.Progress = func(p cache.Progress) {
 		if p.Stage == "reading" && p.Done > p.Total/2 {
 			once.Do(func() { copyCache(t, in.Dirs[0], crashed) })
 		}
@@ -173,7 +175,7 @@ func TestPackedCrash(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			copyCache(t, c.from, dir)
-			path := filepath.Join(dir, lengthsName)
+			path := filepath.Join(dir, cache.LengthsName)
 			if c.damage != nil {
 				b, err := os.ReadFile(path)
 				if err != nil {
@@ -294,11 +296,11 @@ func TestPackedChangedInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sums, err := sample.OpenManifest(filepath.Join(o.Dirs[0], manifestName))
+	sums, err := sample.OpenManifest(filepath.Join(o.Dirs[0], cache.ManifestName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := sample.OpenSums(filepath.Join(o.Dirs[0], sumsName), sums.Fingerprint(), sums.Len())
+	file, err := sample.OpenSums(filepath.Join(o.Dirs[0], cache.SumsName), sums.Fingerprint(), sums.Len())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,24 +11,28 @@ import (
 	"path/filepath"
 	"slices"
 
+	"lcache/cache"
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
+
+	"github.com/dustin/go-humanize"
 )
 
 // prepare lists the source, decides the geometry and opens or makes the cache.
 func (in *ingest) prepare(ctx context.Context) (err error) {
-	c := in.core
-	if c.dirs, err = cleanDirs(in.Dirs); err != nil {
+	c := in.cache
+	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
 	}
-	if err = c.openSource(in.Source, source.Options{Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Jobs: in.Jobs, NoFollowLinks: !in.follows(), Apart: c.dirs}); err != nil {
+	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs}); err != nil {
 		return err
 	}
-	for _, d := range c.dirs {
-		if err := refuseInside(d, c.source.String()); err != nil {
+	for _, d := range c.Dirs {
+		if err := refuseInside(d, c.Source.String()); err != nil {
 			return err
 		}
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -38,19 +42,19 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := c.lock(false); err != nil {
+	if err := c.Lock(false); err != nil {
 		return err
 	}
-	old, oldErr := readJob(c.dirs[0])
-	if errors.Is(oldErr, errDamagedJob) {
+	old, oldErr := cache.ReadRecord(c.Dirs[0])
+	if errors.Is(oldErr, cache.ErrDamaged) {
 		in.logger().Warn("the cache is made anew", "error", oldErr)
 	} else if oldErr != nil && !errors.Is(oldErr, fs.ErrNotExist) {
 		return oldErr
 	}
-	if oldErr == nil && !source.Same(old.Source, c.source.String()) {
-		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.dirs[0], old.Source, c.source)
+	if oldErr == nil && !source.Same(old.Source, c.Source.String()) {
+		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dirs[0], old.Source, c.Source)
 	}
-	if err := logfile.CheckDirs(c.dirs); err != nil {
+	if err := logfile.CheckDirs(c.Dirs); err != nil {
 		return err
 	}
 	if oldErr == nil {
@@ -60,18 +64,18 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if err := in.list(ctx); err != nil {
 		return err
 	}
-	if c.schedule, err = newSchedule(in.Job, c.manifest.Len()); err != nil {
+	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
 		return err
 	}
-	c.job = jobFile{Schema: 1, Source: c.source.String(), Exts: in.Exts, Flat: in.Flat, Group: in.Group, Labels: in.Labels, Job: in.Job, Budget: in.Budget, Memory: in.Memory,
-		Layout: in.Layout, Share: in.Share, Shares: in.Shares, linkFacts: in.linkFacts()}
-	if c.job.Counted, err = in.count(); err != nil {
+	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
+		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts()}
+	if c.Record.Counted, err = in.count(); err != nil {
 		return err
 	}
-	if in.Layout == "" && in.old != nil {
-		c.job.Layout = in.old.Layout
+	if in.o.Layout == "" && in.old != nil {
+		c.Record.Layout = in.old.Layout
 	}
-	in.report.Layout, in.report.LayoutReason = c.chooseLayout(in.Layout)
+	in.report.Layout, in.report.LayoutReason = c.ChooseLayout(in.o.Layout)
 	if err := in.measureChunks(); err != nil {
 		return err
 	}
@@ -81,7 +85,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 	if err := in.openLog(ctx); err != nil {
 		return err
 	}
-	if err := writeJob(c.dirs[0], c.job); err != nil {
+	if err := cache.WriteRecord(c.Dirs[0], c.Record); err != nil {
 		return err
 	}
 	return in.record()
@@ -89,7 +93,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 
 // mend repairs what a directory but the first may have lost and others know. What it can't repair is told when the store is opened.
 func (in *ingest) mend() {
-	mended, err := logfile.Mend(in.core.dirs)
+	mended, err := logfile.Mend(in.cache.Dirs)
 	for _, dir := range mended {
 		in.logger().Warn("a directory's FORMAT was damaged, and is written anew", "dir", dir)
 	}
@@ -100,21 +104,21 @@ func (in *ingest) mend() {
 
 // openLog opens sums and store. Damage that the store can't be opened with costs what it held.
 func (in *ingest) openLog(ctx context.Context) error {
-	c := in.core
-	if err := c.openSums(); err != nil {
+	c := in.cache
+	if err := c.OpenSums(); err != nil {
 		return err
 	}
-	err := c.openStore(in.IO, in.Memory)
+	err := c.OpenStore(in.o.IO, in.o.Memory)
 	if in.fresh || !errors.Is(err, logfile.ErrDamaged) {
 		return err
 	}
 	in.logger().Warn("the log is made anew", "error", err)
-	if err := errors.Join(c.io.Close(), c.closeLengths(), c.sums.Close()); err != nil {
+	if err := errors.Join(c.IO.Close(), c.CloseLengths(), c.Sums.Close()); err != nil {
 		return err
 	}
-	c.io, c.sums, c.store = nil, nil, nil
+	c.IO, c.Sums, c.Store = nil, nil, nil
 	in.fresh = true
-	c.job.Threshold, c.job.Kept, c.job.KeptBytes = 0, 0, 0
+	c.Record.Threshold, c.Record.Kept, c.Record.KeptBytes = 0, 0, 0
 	if err := in.create(ctx); err != nil {
 		return err
 	}
@@ -123,30 +127,30 @@ func (in *ingest) openLog(ctx context.Context) error {
 
 // measureChunks finds the largest chunk of the first epoch; later ones are much the same.
 func (in *ingest) measureChunks() error {
-	c := in.core
-	if c.schedule.replay == nil {
+	c := in.cache
+	if !c.Schedule.Replays() {
 		return nil
 	}
-	order, err := c.schedule.order(context.Background(), 0)
+	order, err := c.Schedule.Order(context.Background(), 0)
 	if err != nil {
 		return err
 	}
-	list, err := metaindex.NewList(order.Chunks, order.ranks, c.manifest.Sizes(), nil)
+	list, err := metaindex.NewList(order.Chunks, order.Ranks, c.Manifest.Sizes(), nil)
 	if err != nil {
 		return err
 	}
-	c.job.Chunk = list.Largest()
+	c.Record.Chunk = list.Largest()
 	list.Free()
 	return nil
 }
 
 // otherBudget: a cache of another budget is made anew.
-func (in *ingest) otherBudget() bool { return in.Budget != 0 && in.Budget != in.old.Budget }
+func (in *ingest) otherBudget() bool { return in.o.Budget != 0 && in.o.Budget != in.old.Budget }
 
 // adaptable reports whether the log can go on with a changed source. What a compressed one holds can be found only by the lengths
 // of the manifest that it was made for.
 func (in *ingest) adaptable() bool {
-	return !in.otherBudget() && !in.old.packed() && in.keepsPacking(in.old.Packing)
+	return !in.otherBudget() && !in.old.IsPacked() && in.keepsPacking(in.old.Packing)
 }
 
 // anew takes a listing as the manifest of a cache that holds nothing.
@@ -159,22 +163,22 @@ func (in *ingest) anew(listed string) error {
 }
 
 func (in *ingest) replaceManifest(listed string) error {
-	if err := os.Rename(listed, filepath.Join(in.core.dirs[0], manifestName)); err != nil {
+	if err := os.Rename(listed, filepath.Join(in.cache.Dirs[0], cache.ManifestName)); err != nil {
 		return err
 	}
-	return syncDir(in.core.dirs[0])
+	return cache.SyncDir(in.cache.Dirs[0])
 }
 
 // space fits the cache that is there to what is asked for now, or makes one.
 func (in *ingest) space(ctx context.Context) error {
-	c := in.core
+	c := in.cache
 	if !in.fresh && (in.otherBudget() || !in.keepsPacking(in.old.Packing)) {
 		in.fresh = true
 	}
 	if !in.fresh {
-		c.job.Packing = in.old.Packing
-		c.job.Budget, c.job.Threshold, c.job.Kept, c.job.KeptBytes = in.old.Budget, in.old.Threshold, in.old.Kept, in.old.KeptBytes
-		older, err := c.olderManifests()
+		c.Record.Packing = in.old.Packing
+		c.Record.Budget, c.Record.Threshold, c.Record.Kept, c.Record.KeptBytes = in.old.Budget, in.old.Threshold, in.old.Kept, in.old.KeptBytes
+		older, err := c.OlderManifests()
 		if err != nil || len(older) == 0 {
 			return err
 		}
@@ -188,18 +192,18 @@ func (in *ingest) space(ctx context.Context) error {
 	return in.create(ctx)
 }
 
-func (in *ingest) logger() *slog.Logger { return in.IngestOptions.Logger }
+func (in *ingest) logger() *slog.Logger { return in.o.Logger }
 
 // clear removes what an earlier listing made. job.json goes first: without it the directory is no cache that could be served. Directories go from
 // the last to the first: as long as a later one has a FORMAT, the first shows that it is of the same cache.
 func (in *ingest) clear() error {
-	older, err := in.core.olderManifests()
+	older, err := in.cache.OlderManifests()
 	if err != nil {
 		return err
 	}
-	paths := in.core.madeFirst()
-	for _, d := range slices.Backward(in.core.dirs) {
-		paths = append(paths, madeIn(d)...)
+	paths := in.cache.MadeFirst()
+	for _, d := range slices.Backward(in.cache.Dirs) {
+		paths = append(paths, cache.MadeIn(d)...)
 	}
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -214,80 +218,56 @@ func (in *ingest) clear() error {
 	return nil
 }
 
-// madeIn are the files that every directory of a cache has.
-func madeIn(dir string) (paths []string) {
-	for _, name := range []string{"FORMAT", "journal-0", "journal-1", "arena"} {
-		paths = append(paths, filepath.Join(dir, name))
-	}
-	return paths
-}
-
-// madeFirst are those that only the first has, but for manifests.
-func (c *core) madeFirst() (paths []string) {
-	for _, name := range []string{jobName, sumsName, lengthsName, listingName} {
-		paths = append(paths, filepath.Join(c.dirs[0], name))
-	}
-	return paths
-}
-
-// made are the files in a directory that clear removes, but for manifests.
-func (c *core) made(dir string) []string {
-	if dir == c.dirs[0] {
-		return append(c.madeFirst(), madeIn(dir)...)
-	}
-	return madeIn(dir)
-}
-
 // create fixes block, budget and admission, and reserves the arena. What is there stays until it is known that the new one can be had.
 func (in *ingest) create(ctx context.Context) error {
-	c := in.core
-	c.format = logfile.Format{Align: alignFor(c.manifest)}
+	c := in.cache
+	c.Format = logfile.Format{Align: cache.AlignFor(c.Manifest)}
 	if err := in.choosePacking(ctx); err != nil {
 		return err
 	}
-	f := c.facts()
-	f.Memory = uint64(in.Memory)
-	f.Block = uint64(in.Block)
+	f := c.Facts()
+	f.Memory = uint64(in.o.Memory)
+	f.Block = uint64(in.o.Block)
 	z, err := in.fit(&f)
 	if err != nil {
 		return err
 	}
-	if in.Memory == 0 {
+	if in.o.Memory == 0 {
 		in.defaulted("memory", z.Memory, "the need by the formula")
 	}
-	c.format.Block = int(z.Block)
-	c.format.Places = int(z.Arena / z.Block)
-	if _, err := rand.Read(c.format.UUID[:]); err != nil {
+	c.Format.Block = int(z.Block)
+	c.Format.Places = int(z.Arena / z.Block)
+	if _, err := rand.Read(c.Format.UUID[:]); err != nil {
 		return err
 	}
 	room := z.Room
-	if c.job.packed() {
-		c.job.Room, room = z.Room, f.Plain(z.Room)
+	if c.Record.IsPacked() {
+		c.Record.Room, room = z.Room, f.Plain(z.Room)
 	}
 	if bytes := in.admit(room); bytes == 0 && f.Kept > 0 {
-		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", bytesText(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
+		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", humanize.Bytes(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
 	}
 	if err := in.clear(); err != nil {
 		return err
 	}
-	return logfile.Create(c.dirs, c.format)
+	return logfile.Create(c.Dirs, c.Format)
 }
 
 // admit draws what the log keeps, and gives its padded bytes.
 func (in *ingest) admit(room uint64) (bytes uint64) {
-	c := in.core
-	sizes := c.manifest.Sizes()
-	c.job.Threshold, bytes = chunker.Admit(c.manifest.NameHashes(), sizes, c.format.Align, room)
-	c.job.Kept, c.job.KeptBytes = 0, 0
+	c := in.cache
+	sizes := c.Manifest.Sizes()
+	c.Record.Threshold, bytes = chunker.Admit(c.Manifest.NameHashes(), sizes, c.Format.Align, room)
+	c.Record.Kept, c.Record.KeptBytes = 0, 0
 	for i := range sizes {
-		if c.keep(sample.Index(i)) {
-			c.job.Kept++
-			c.job.KeptBytes += uint64(sizes[i])
+		if c.Keeps(sample.Index(i)) {
+			c.Record.Kept++
+			c.Record.KeptBytes += uint64(sizes[i])
 		}
 	}
 	return bytes
 }
 
 func (in *ingest) defaulted(name string, n uint64, from string) {
-	in.report.Defaults = append(in.report.Defaults, Default{Name: name, Value: bytesText(n), From: from})
+	in.report.Defaults = append(in.report.Defaults, cache.Default{Name: name, Value: humanize.Bytes(n), From: from})
 }

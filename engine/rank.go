@@ -6,6 +6,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // A rank is how far one rank has come. Ranks that never attached count as being at the start. Its requests need not come in the order of its
@@ -99,20 +100,20 @@ func (r *rank) front() []sample.Index {
 }
 
 // at is the epoch that the rank will ask for next.
-func (r *rank) at(s *schedule) int {
-	if r.finished && s.exists(r.epoch+1) {
+func (r *rank) at(s *schedule.Schedule) int {
+	if r.finished && s.Exists(r.epoch+1) {
 		return r.epoch + 1
 	}
 	return r.epoch
 }
 
 // position is how many batches of an epoch rank n has behind it.
-func (r *rank) position(s *schedule, n, epoch int) int {
+func (r *rank) position(s *schedule.Schedule, n, epoch int) int {
 	switch {
 	case r.epoch != epoch || r.asked.IsZero():
 		return 0
 	case r.finished:
-		return s.batches(epoch, n)
+		return s.Batches(epoch, n)
 	}
 	return r.batch
 }
@@ -125,13 +126,13 @@ func (e *Engine) own(pid, rank int) error {
 	if r := e.ranks[rank]; r != nil {
 		reader, busy = r.pid, time.Since(r.asked) < e.opts.LateEpoch
 	}
-	return e.schedule.claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
+	return e.cache.Schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
 }
 
 // needs reports whether a rank has still to pass a segment. An epoch that the log has left behind, for an earlier one, is laid out anew when a rank
 // comes to it; what lies further ahead of a rank than the window reaches, because it went back, is read again if it was not moved.
 func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
-	switch at := r.at(e.schedule); {
+	switch at := r.at(e.cache.Schedule); {
 	case at > l.epoch || r.finished && r.epoch == l.epoch:
 		return false
 	case at < l.epoch:
@@ -140,7 +141,7 @@ func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
 		return true
 	}
 	floor := e.floor(r, l)
-	return seg >= floor && (e.tgt != nil || l != e.cur || seg < floor+e.sizing.Slots)
+	return seg >= floor && (e.tgt != nil || l != e.cur || seg < floor+e.cache.Sizing.Slots)
 }
 
 // floor is the segment that the rank's front begins in.

@@ -23,7 +23,7 @@ func (e *Engine) unrecognized() *epochLine {
 		if el == nil || el.geo != nil || el.line.Log.IsOlder() {
 			continue
 		}
-		if n := int(el.line.Log.Header().Epoch); e.schedule.whole(n, e.opts.LateEpoch) && el.tried != e.schedule.times(n) {
+		if n := int(el.line.Log.Header().Epoch); e.cache.Schedule.IsComplete(n, e.opts.LateEpoch) && el.tried != e.cache.Schedule.Version(n) {
 			return el
 		}
 	}
@@ -33,13 +33,13 @@ func (e *Engine) unrecognized() *epochLine {
 // recognize compares a Logfile with the order that its epoch has now. Where they agree the log is read, or filled on, as if there had
 // been no restart.
 func (e *Engine) recognize(el *epochLine) bool {
-	tried := e.schedule.times(int(el.line.Log.Header().Epoch))
+	tried := e.cache.Schedule.Version(int(el.line.Log.Header().Epoch))
 	known, err := e.identify(el.line.Log)
 	if err == nil && known.geo != nil && el == e.stray {
 		err = e.aim(known)
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.logger.Error("a log that was recovered can't be laid out", "error", err)
+		e.cache.Logger.Error("a log that was recovered can't be laid out", "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -68,10 +68,10 @@ func (e *Engine) fillStray(known *epochLine) {
 
 // dropStray gives up a Logfile whose order nobody has said: what only it holds is read from the source again.
 func (e *Engine) dropStray() error {
-	e.logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
+	e.cache.Logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
 	slot := e.stray.line.Slot
 	e.forgetSlot(slot)
-	if err := e.store.Drop(slot); err != nil {
+	if err := e.cache.Store.Drop(slot); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -104,20 +104,20 @@ func (e *Engine) joinStray() bool {
 			}
 			geo.Free()
 		}
-		e.logger.Warn("the logs of a sort that was cut off can't be joined", "error", err)
+		e.cache.Logger.Warn("the logs of a sort that was cut off can't be joined", "error", err)
 	}
 	if err := e.dropStray(); err != nil {
 		e.mu.Lock()
 		e.broken, e.brokenAt = err, time.Now()
 		e.mu.Unlock()
-		e.logger.Error("a log that nobody wants can't be removed; samples stay where they are", "error", err)
+		e.cache.Logger.Error("a log that nobody wants can't be removed; samples stay where they are", "error", err)
 	}
 	return true
 }
 
 // joined lays out, behind what each segment of a Logfile holds, what another Logfile holds. Nothing of it is delivered in order.
 func (e *Engine) joined(into, from *reorder.Line) (geo *chunker.Line, err error) {
-	n := e.manifest.Len()
+	n := e.cache.Manifest.Len()
 	geo = &chunker.Line{}
 	if geo.Segment, err = offheap.Make[uint32](n); err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (e *Engine) joined(into, from *reorder.Line) (geo *chunker.Line, err error)
 		samples, bytes := into.Log.Room(seg)
 		rooms[seg] = room{seg, samples, bytes}
 		into.Log.Arrivals(seg, func(_ int, index sample.Index, _ uint64) bool {
-			if geo.Segment[index] == chunker.None && e.loc.In(index, into.Slot) {
+			if geo.Segment[index] == chunker.None && e.cache.Locations.In(index, into.Slot) {
 				put(index, seg)
 			}
 			return true
@@ -148,11 +148,11 @@ func (e *Engine) joined(into, from *reorder.Line) (geo *chunker.Line, err error)
 	}
 	for k := range int(from.Log.Header().Segments) {
 		from.Log.Arrivals(k, func(_ int, index sample.Index, _ uint64) bool {
-			if geo.Segment[index] != chunker.None || !e.loc.In(index, from.Slot) {
+			if geo.Segment[index] != chunker.None || !e.cache.Locations.In(index, from.Slot) {
 				return true
 			}
 			var seg int
-			if seg, rooms = firstFit(rooms, chunker.Padded(uint32(e.storedSize(index)), int(h.Align))); seg >= 0 {
+			if seg, rooms = firstFit(rooms, chunker.Padded(uint32(e.cache.StoredSize(index)), int(h.Align))); seg >= 0 {
 				put(index, seg)
 			}
 			return true

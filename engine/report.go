@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/schedule"
 	"lcache/verdict"
 )
 
@@ -20,7 +21,7 @@ type Report struct {
 }
 
 // mostReported bounds what is kept of ranks and epochs, whose numbers clients choose.
-const mostReported = mostRanks
+const mostReported = schedule.MostRanks
 
 // reports are the sums of what was reported; guarded by Engine.mu. A rank's loop goes on beside the other ranks' loops, so over the
 // ranks the longest counts; decoding is work, and adds up.
@@ -44,7 +45,7 @@ type loopTotals struct {
 
 // Report adds what a training process tells.
 func (e *Engine) Report(r Report) error {
-	if r.Epoch >= 0 && !e.schedule.isLocal(r.Rank) {
+	if r.Epoch >= 0 && !e.cache.Schedule.IsLocal(r.Rank) {
 		return &deliver.ArgumentError{Reason: "a report of a rank that is not served here"}
 	}
 	if r.Epoch >= 0 && r.Had > 0 {
@@ -77,18 +78,18 @@ const hadPatience = time.Second
 // had counts batches that were delivered without their places, and returns the epochs that are over with them. The rank goes on behind them.
 // An order that is not known has no such batches.
 func (e *Engine) had(r Report) []*epochCount {
-	if !e.schedule.known(r.Epoch) {
+	if !e.cache.Schedule.IsKnown(r.Epoch) {
 		return nil
 	}
-	batches := e.schedule.batches(r.Epoch, r.Rank)
+	batches := e.cache.Schedule.Batches(r.Epoch, r.Rank)
 	end := min(r.First+r.Had, batches)
 	if r.First >= end {
 		return nil
 	}
 	soon, cancel := context.WithTimeout(e.ctx, hadPatience)
 	defer cancel()
-	place, last := e.schedule.place(soon, position(r.Epoch, r.Rank, end-1))
-	if place != scheduled {
+	place, last := e.cache.Schedule.At(soon, position(r.Epoch, r.Rank, end-1))
+	if place != schedule.Scheduled {
 		return nil
 	}
 	e.mu.Lock()

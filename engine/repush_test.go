@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
 )
@@ -69,7 +70,7 @@ func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, 
 func (e *Engine) laysOut(epoch int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.reader != nil || !e.schedule.whole(epoch, time.Hour) || e.cur.epoch == epoch || e.tgt != nil && e.tgt.epoch == epoch
+	return e.reader != nil || !e.cache.Schedule.IsComplete(epoch, time.Hour) || e.cur.epoch == epoch || e.tgt != nil && e.tgt.epoch == epoch
 }
 
 // reaches gives the mover turns, for 20 s, until something is so, and reports whether it is. is is called with e.mu held.
@@ -91,7 +92,7 @@ func TestPushedAgain(t *testing.T) {
 		name, layout string
 		epochs, part int // that are read in the first orders: whole ones, and batches of the next
 	}{
-		{"log", layoutLog, 1, 0}, {"log, broken off", layoutLog, 1, 20}, {"log, later", layoutLog, 3, 0}, {"static", layoutStatic, 1, 20},
+		{"log", cache.LayoutLog, 1, 0}, {"log, broken off", cache.LayoutLog, 1, 20}, {"log, later", cache.LayoutLog, 3, 0}, {"static", cache.LayoutStatic, 1, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, o := unordered(t, c.layout, 900)
@@ -135,12 +136,12 @@ func TestPushedAgain(t *testing.T) {
 
 // TestRankPushesLater: what is laid out for the ranks that have spoken is laid out anew with one more, as long as it is not begun.
 func TestRankPushesLater(t *testing.T) {
-	d, o := unordered(t, layoutLog, 4000) // half of it is more than the window: epoch 2 is not begun while epoch 0 is read
+	d, o := unordered(t, cache.LayoutLog, 4000) // half of it is more than the window: epoch 2 is not begun while epoch 0 is read
 	e := open(t, o)
 	defer closeEngine(t, e)
 	laidOut := func(ranks ...int) {
 		t.Helper()
-		if !e.reaches(func() bool { el := e.built[2]; return el != nil && slices.Equal(el.order.ranks, ranks) }) {
+		if !e.reaches(func() bool { el := e.built[2]; return el != nil && slices.Equal(el.order.Ranks, ranks) }) {
 			t.Fatalf("epoch 2 is not laid out for ranks %v", ranks)
 		}
 	}

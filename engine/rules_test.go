@@ -15,8 +15,10 @@ import (
 	"go.uber.org/goleak"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 func TestMain(m *testing.M) {
@@ -40,7 +42,7 @@ var shared struct {
 
 // small is a job over data that is many times larger than the window, so that what the rules say can be seen. Its source is not to be
 // changed.
-func small(t *testing.T, j Job) (*dataset, Options) {
+func small(t *testing.T, j schedule.Job) (*dataset, Options) {
 	t.Helper()
 	givesBack(t)
 	shared.once.Do(func() {
@@ -57,12 +59,12 @@ func small(t *testing.T, j Job) (*dataset, Options) {
 
 // inLayouts runs a test in each layout: what is promised is the same.
 func inLayouts(t *testing.T, test func(t *testing.T, layout string)) {
-	for _, layout := range []string{layoutLog, layoutStatic} {
+	for _, layout := range []string{cache.LayoutLog, cache.LayoutStatic} {
 		t.Run(layout, func(t *testing.T) { test(t, layout) })
 	}
 }
 
-func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j Job, epoch, rank, start int) {
+func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j schedule.Job, epoch, rank, start int) {
 	t.Helper()
 	got, err := d.readRank(e, c, epoch, rank, start)
 	if err != nil {
@@ -336,7 +338,7 @@ func TestBackAndOn(t *testing.T) {
 // Without prefill the first epoch fills the log where nothing was read before.
 func TestNoPrefillReadsSourceOnce(t *testing.T) {
 	d := makeDatasetOf(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, mostlyWords)
-	for _, compress := range []string{"none", lz4Name} {
+	for _, compress := range []string{"none", cache.LZ4} {
 		t.Run(compress, func(t *testing.T) {
 			inLayouts(t, func(t *testing.T, layout string) { d.noPrefillReadsSourceOnce(t, layout, compress) })
 		})
@@ -346,13 +348,13 @@ func TestNoPrefillReadsSourceOnce(t *testing.T) {
 func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string) {
 	j := samplerJob(3, 16, 2, true)
 	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Compress: compress}
-	if compress == lz4Name {
+	if compress == cache.LZ4 {
 		in.Memory = 60 << 20
 	}
 	o, rep := ingested(t, d, in)
 	o.Layout = layout
 	o.Patience, o.LogTimeout = 20*time.Second, 20*time.Second // a slow machine is no reason to ask the source again
-	if rep.ReadBytes != 0 || rep.StoredBytes != 0 || (rep.Saves != nil) != (compress == lz4Name) {
+	if rep.ReadBytes != 0 || rep.StoredBytes != 0 || (rep.Saves != nil) != (compress == cache.LZ4) {
 		t.Errorf("ingest read %d bytes and stored %d, saves %v; want none", rep.ReadBytes, rep.StoredBytes, rep.Saves)
 	}
 	e := open(t, o)
@@ -365,7 +367,7 @@ func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string
 	if got := s.EpochsDone[2].Misses; got != 0 || s.ReorderDropped != 0 || s.CorruptSamples != 0 {
 		t.Errorf("%d misses in the last epoch, %d dropped, %d corrupt: want none", got, s.ReorderDropped, s.CorruptSamples)
 	}
-	if compress == lz4Name && s.LogReadBytes > 2*d.total*3/4 {
+	if compress == cache.LZ4 && s.LogReadBytes > 2*d.total*3/4 {
 		t.Errorf("%d bytes read from the log in 2 epochs of %d that lz4 halves", s.LogReadBytes, d.total)
 	}
 }
@@ -441,7 +443,7 @@ func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
-	last := e.schedule.batches(0, 0) - 1
+	last := e.cache.Schedule.Batches(0, 0) - 1
 	for b := range last + 1 {
 		b ^= 1 // pairs, the later one first
 		if b > last {
@@ -489,7 +491,7 @@ func (d *dataset) readerOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
 		}
 		ctx := context.Background()
 		for epoch := range j.Epochs {
-			for b := range e.schedule.batches(epoch, 0) {
+			for b := range e.cache.Schedule.Batches(epoch, 0) {
 				for r, c := range clients {
 					batch, err := c.Chunk(ctx, epoch, r, b)
 					if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // TestPushIsTheSessionsOwn: where there is a recipe, an order that one session pushes is no other session's, in whatever order they ask.
@@ -18,11 +19,7 @@ func TestPushIsTheSessionsOwn(t *testing.T) {
 	mine, other, recipe := attach(t, e), attach(t, e), attach(t, e)
 	want := map[int][]sample.Index{}
 	for epoch := range 2 {
-		order, err := e.schedule.replay.Rank(epoch, 0, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want[epoch] = order
+		want[epoch] = d.want(t, j, epoch, 0)
 	}
 	pushed := slices.Clone(want[0])
 	slices.Reverse(pushed)
@@ -32,14 +29,14 @@ func TestPushIsTheSessionsOwn(t *testing.T) {
 			t.Errorf("%s, epoch %d: other samples than its order has, %v", who, epoch, err)
 		}
 	}
-	if err := e.Push(Pusher{os.Getpid(), mine.Token}, 0, 0, slices.Collect(slices.Chunk(pushed, 16))); err != nil {
+	if err := e.Push(schedule.Pusher{Pid: os.Getpid(), Session: mine.Token}, 0, 0, slices.Collect(slices.Chunk(pushed, 16))); err != nil {
 		t.Fatal(err)
 	}
 	read("the recipe's session", recipe, 0, want[0])
 	read("the session that pushed", mine, 0, pushed)
 	read("the recipe's session again", recipe, 0, want[0])
 	read("the recipe's session", recipe, 1, want[1])
-	if err := e.Push(Pusher{os.Getpid(), other.Token}, 0, 0, slices.Collect(slices.Chunk(want[0], 16))); err != nil {
+	if err := e.Push(schedule.Pusher{Pid: os.Getpid(), Session: other.Token}, 0, 0, slices.Collect(slices.Chunk(want[0], 16))); err != nil {
 		t.Fatal(err)
 	}
 	read("the recipe's session", recipe, 0, want[0])

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"lcache/cache"
 	"lcache/logfile"
+	"lcache/schedule"
 )
 
 // sortStop is how long an offline sort that has ended, or was interrupted, waits for its transfers.
@@ -14,8 +16,8 @@ const sortStop = 30 * time.Second
 
 // sort re-sorts what the log holds into another order, offline: the pass and the mover of a server, with nobody to deliver to.
 // Nothing is read from the source. from is a Logfile to leave even if it has that order, because it has no room any more; nil: any.
-func (in *ingest) sort(ctx context.Context, order *epochOrder, from *logfile.Logfile) error {
-	e, err := newEngine(in.core, Options{Logger: in.logger()}.withDefaults(), order, from)
+func (in *ingest) sort(ctx context.Context, order *schedule.Order, from *logfile.Logfile) error {
+	e, err := newEngine(in.cache, Options{Logger: in.logger()}.withDefaults(), order, from)
 	if err != nil {
 		return err
 	}
@@ -51,8 +53,8 @@ func (e *Engine) sorted(ctx context.Context) error {
 // finishOld completes a Logfile that the job before this one was filling. Its order is known now, and not any more once the new job
 // is written down; without it what only that Logfile holds would have to be read from the source again.
 func (in *ingest) finishOld(ctx context.Context) error {
-	c := in.core
-	logs := c.store.Logfiles()
+	c := in.cache
+	logs := c.Store.Logfiles()
 	if in.old == nil || logs[0] == nil || logs[1] == nil || logs[0].Empty() || logs[1].Empty() {
 		return nil
 	}
@@ -60,17 +62,17 @@ func (in *ingest) finishOld(ctx context.Context) error {
 	if logs[1].Generation() > newer.Generation() {
 		newer = logs[1]
 	}
-	s, err := newSchedule(in.old.Job, c.manifest.Len())
-	if err != nil || s.replay == nil || newer.IsOlder() || !s.exists(int(newer.Header().Epoch)) {
+	s, err := schedule.New(in.old.Job, c.Manifest.Len(), cache.MachineMemory())
+	if err != nil || !s.Replays() || newer.IsOlder() || !s.Exists(int(newer.Header().Epoch)) {
 		return nil
 	}
-	defer s.stop()
-	order, err := s.order(context.Background(), int(newer.Header().Epoch))
-	if err != nil || order.key != newer.Header().Key {
+	defer s.Stop()
+	order, err := s.Order(context.Background(), int(newer.Header().Epoch))
+	if err != nil || order.Key != newer.Header().Key {
 		return err
 	}
-	mine := c.schedule
-	c.schedule = s
-	defer func() { c.schedule = mine }()
+	mine := c.Schedule
+	c.Schedule = s
+	defer func() { c.Schedule = mine }()
 	return in.sort(ctx, order, nil)
 }

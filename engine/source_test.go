@@ -11,6 +11,7 @@ import (
 
 	"lcache/sample"
 	"lcache/source"
+	"lcache/usage"
 )
 
 // troubled is a source with trouble of its own: before each read it is asked what goes wrong, with how often the sample was read already.
@@ -56,7 +57,7 @@ func TestSourceFalters(t *testing.T) {
 	d.readEpochs(t, e, j, 0, 2)
 	faulty := int64(0)
 	for i := range d.bytes {
-		entry, err := e.manifest.Entry(sample.Index(i))
+		entry, err := e.cache.Manifest.Entry(sample.Index(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +107,7 @@ func TestOnError(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := slices.DeleteFunc(d.want(t, j, epoch, 0), func(i sample.Index) bool {
-				name, err := e.manifest.Name(i)
+				name, err := e.cache.Manifest.Name(i)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -129,7 +130,7 @@ func TestOnError(t *testing.T) {
 		}
 		closeEngine(t, e)
 	}
-	var usage *UsageError
+	var usage *usage.Error
 	if _, err := Open(context.Background(), Options{Dirs: []string{t.TempDir()}, OnError: "maybe"}); !errors.As(err, &usage) {
 		t.Errorf("got %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"lcache/caches"
@@ -57,7 +58,7 @@ func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume
 // volumes looks at the file systems of the cache's directories. What removed names in each of them counts as free.
 func (in *ingest) volumes(removed func(dir string) []string) (list []volume, err error) {
 	ids := map[uint64]int{} // where in list a device is
-	for i, dir := range in.core.dirs {
+	for i, dir := range in.cache.Dirs {
 		var st unix.Stat_t
 		var fs unix.Statfs_t
 		if err := errors.Join(unix.Stat(dir, &st), in.askSpace(dir, &fs)); err != nil {
@@ -80,8 +81,8 @@ func (in *ingest) volumes(removed func(dir string) []string) (list []volume, err
 }
 
 func (in *ingest) askSpace(dir string, fs *unix.Statfs_t) error {
-	if in.statfs != nil {
-		return in.statfs(dir, fs)
+	if in.o.statfs != nil {
+		return in.o.statfs(dir, fs)
 	}
 	return unix.Statfs(dir, fs)
 }
@@ -89,7 +90,7 @@ func (in *ingest) askSpace(dir string, fs *unix.Statfs_t) error {
 // fit sizes a new cache so that every file system keeps its floor: without a budget it takes what the dataset needs, or what there is; one
 // that is too large is refused, with the largest that is not.
 func (in *ingest) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
-	volumes, err := in.volumes(in.core.made)
+	volumes, err := in.volumes(in.cache.Made)
 	if err != nil {
 		return z, err
 	}
@@ -108,15 +109,15 @@ func (in *ingest) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	least := *f
 	least.Budget = most
 	fits, tooSmall := chunker.Size(least)
-	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, bytesText(tightest.free+tightest.reserved), bytesText(caches.Floor(tightest.size)))
+	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(caches.Floor(tightest.size)))
 	switch {
 	case most == 0 || tooSmall != nil:
 		return z, fmt.Errorf("%s: too little is left for a cache; make room, or give another --cache", space)
 	case f.Budget > 0:
-		return z, fmt.Errorf("with a budget of %s the cache takes %s, and %s: give --budget %dMiB or less, or make room", bytesText(f.Budget), bytesText(takes), space, most>>20)
+		return z, fmt.Errorf("with a budget of %s the cache takes %s, and %s: give --budget %dMiB or less, or make room", humanize.Bytes(f.Budget), humanize.Bytes(takes), space, most>>20)
 	}
-	f.Budget, in.core.job.Budget = most, int64(most)
-	in.defaulted("budget", most, "free space less a reserve: the dataset needs "+bytesText(takes))
+	f.Budget, in.cache.Record.Budget = most, int64(most)
+	in.defaulted("budget", most, "free space less a reserve: the dataset needs "+humanize.Bytes(takes))
 	return fits, nil
 }
 

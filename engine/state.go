@@ -7,13 +7,14 @@ import (
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/staging"
 )
 
 // An epochLine is a layout and, once begun or recovered, the Logfile that has it.
 type epochLine struct {
 	epoch int             // -1: an order that this job does not know, or nobody's
-	order *epochOrder     // nil with an unknown order
+	order *schedule.Order // nil with an unknown order
 	geo   *chunker.Line   // nil with an unknown order
 	line  *reorder.Line   // nil until it has a Logfile
 	route *reorder.Router // while it is the target
@@ -56,7 +57,7 @@ type state struct {
 	drained  bool // the pass goes on undelivered
 
 	begun    bool             // a request has come: before that nobody knows which epoch is wanted
-	forced   *epochOrder      // ingest: re-sort to this, and that is all
+	forced   *schedule.Order  // ingest: re-sort to this, and that is all
 	from     *logfile.Logfile // leaving this one, even if it has that order; nil: any
 	reading  int
 	ranks    map[int]*rank
@@ -130,7 +131,7 @@ func (e *Engine) updateReading() {
 		if !e.active(r, held) {
 			continue
 		}
-		at := r.at(e.schedule)
+		at := r.at(e.cache.Schedule)
 		needed = append(needed, r.epoch, at)
 		inCur = inCur || e.cur != nil && at == e.cur.epoch
 		if !any || at > furthest {
@@ -147,7 +148,7 @@ func (e *Engine) updateReading() {
 	if e.tgt != nil {
 		needed = append(needed, e.tgt.epoch+1)
 	}
-	e.schedule.need(needed)
+	e.cache.Schedule.SetNeeded(needed)
 }
 
 // next is the epoch that should be laid out while reading is read; -1: none.
@@ -162,10 +163,10 @@ func (e *Engine) next() int {
 	switch {
 	case e.inWindow(e.cur.epoch):
 		n = e.cur.epoch + 1
-	case e.sparse() && e.schedule.whole(e.reading, e.opts.LateEpoch):
+	case e.sparse() && e.cache.Schedule.IsComplete(e.reading, e.opts.LateEpoch):
 		n = e.reading
 	}
-	if n == e.cur.epoch || !e.schedule.whole(n, e.opts.LateEpoch) {
+	if n == e.cur.epoch || !e.cache.Schedule.IsComplete(n, e.opts.LateEpoch) {
 		return -1
 	}
 	return n
@@ -185,9 +186,9 @@ func (e *Engine) goesBack() bool {
 // sparse reports whether the log that is read holds less than half of what it is to keep: then the epoch that is read is laid out for itself, and
 // read from the source in its order, instead of by index.
 func (e *Engine) sparse() bool {
-	kept := e.job.KeptBytes
-	if bytes := e.manifest.Bytes(); e.job.packed() && bytes > 0 {
-		kept = uint64(float64(kept) * float64(e.job.Stored) / float64(bytes))
+	kept := e.cache.Record.KeptBytes
+	if bytes := e.cache.Manifest.Bytes(); e.cache.Record.IsPacked() && bytes > 0 {
+		kept = uint64(float64(kept) * float64(e.cache.Record.Stored) / float64(bytes))
 	}
 	return e.cur.line.Log.Held() < kept/2
 }
@@ -220,5 +221,5 @@ func (e *Engine) reordered(epoch int, replaced bool) {
 
 // inForcedOrder reports whether a re-sort is over.
 func (e *Engine) inForcedOrder() bool {
-	return e.cur != nil && e.cur.order != nil && e.cur.order.key == e.forced.key && e.cur.line.Log != e.from
+	return e.cur != nil && e.cur.order != nil && e.cur.order.Key == e.forced.Key && e.cur.line.Log != e.from
 }

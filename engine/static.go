@@ -10,15 +10,12 @@ import (
 // chunks by place into the ring, which has the memory that slots take otherwise. Only what the log should keep and lacks (the first
 // epoch without prefill, a sample that was damaged) is written, once, when the source has been asked for it.
 
-// staticDepth is how many transfers are in flight: an NVMe disk wants more reads at once when they are as small as a sample.
-const staticDepth = 64
-
 // restoreStatic takes the Logfiles as they are.
 func (e *Engine) restoreStatic() error {
 	e.newState()
-	complete := e.complete(0, 1)
+	complete := e.cache.IsComplete(0, 1)
 	var newest *epochLine
-	for _, l := range e.store.Logfiles() {
+	for _, l := range e.cache.Store.Logfiles() {
 		if l == nil || complete || newest != nil && newest.line.Log.Generation() > l.Generation() {
 			continue
 		}
@@ -36,7 +33,7 @@ func (e *Engine) restoreStatic() error {
 	}
 	if newest == nil {
 		if !complete {
-			e.logger.Info("what the log lacks is read from the source each time: its order is not this job's; ingest completes it")
+			e.cache.Logger.Info("what the log lacks is read from the source each time: its order is not this job's; ingest completes it")
 		}
 		return nil
 	}
@@ -50,20 +47,20 @@ func (e *Engine) restoreStatic() error {
 
 // newReader makes what reads ahead in the static layout.
 func (e *Engine) newReader() *fetch.Reader {
-	return fetch.NewReader(e.fetcher, fetch.ReaderOptions{Chunk: e.comingChunk, Leased: int64(e.sizing.Credit), Ranks: len(e.schedule.local), Idle: e.noteIdle})
+	return fetch.NewReader(e.fetcher, fetch.ReaderOptions{Chunk: e.comingChunk, Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.cache.Schedule.Local()), Idle: e.noteIdle})
 }
 
 // comingChunk is what a rank asks for at a step, and what comes after that.
 func (e *Engine) comingChunk(rank int, at fetch.Step) (indices []sample.Index, next fetch.Step, ok bool) {
-	if !e.schedule.known(at.Epoch) {
+	if !e.cache.Schedule.IsKnown(at.Epoch) {
 		return nil, at, false
 	}
-	indices, ok, err := e.schedule.chunk(e.ctx, position(at.Epoch, rank, at.Batch))
+	indices, ok, err := e.cache.Schedule.Chunk(e.ctx, position(at.Epoch, rank, at.Batch))
 	if err != nil {
 		return nil, at, false
 	}
 	next = fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
-	if next.Batch >= e.schedule.batches(at.Epoch, rank) {
+	if next.Batch >= e.cache.Schedule.Batches(at.Epoch, rank) {
 		next = fetch.Step{Epoch: at.Epoch + 1}
 	}
 	return indices, next, ok || next.Epoch > at.Epoch

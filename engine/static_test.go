@@ -3,6 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
+	"lcache/cache"
+	"lcache/schedule"
+	"lcache/usage"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -12,7 +15,7 @@ import (
 func still(t *testing.T, e *Engine) JobStatus {
 	t.Helper()
 	s := noSource(t, e)
-	if s.Layout != layoutStatic || s.LayoutReason == "" || s.LogWriteBytes != 0 {
+	if s.Layout != cache.LayoutStatic || s.LayoutReason == "" || s.LogWriteBytes != 0 {
 		t.Errorf("layout %q (%s), %d bytes written: want static, and nothing", s.Layout, s.LayoutReason, s.LogWriteBytes)
 	}
 	return s
@@ -39,14 +42,14 @@ func TestLayoutsTakeTurns(t *testing.T) {
 		}
 	}
 	at := 0
-	for turn, layout := range []string{layoutStatic, layoutLog, layoutStatic, layoutLog, layoutStatic} {
+	for turn, layout := range []string{cache.LayoutStatic, cache.LayoutLog, cache.LayoutStatic, cache.LayoutLog, cache.LayoutStatic} {
 		o.Layout = layout
 		e := open(t, o)
 		d.readEpochs(t, e, j, at, at+1)
 		half(e, at+1)
-		if layout == layoutStatic {
+		if layout == cache.LayoutStatic {
 			still(t, e)
-		} else if s := noSource(t, e); s.Layout != layoutLog || s.LogWriteBytes == 0 {
+		} else if s := noSource(t, e); s.Layout != cache.LayoutLog || s.LogWriteBytes == 0 {
 			t.Errorf("turn %d: layout %s, %d bytes written", turn, s.Layout, s.LogWriteBytes)
 		}
 		at++
@@ -58,16 +61,16 @@ func TestLayoutsTakeTurns(t *testing.T) {
 func TestStaticIngest(t *testing.T) {
 	j := samplerJob(4, 16, 1, true)
 	d := makeDataset(t, 600, func(r *rand.Rand, _ int) int { return 40_000 + r.IntN(30_000) })
-	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Layout: layoutStatic, Jobs: 1}
+	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Layout: cache.LayoutStatic, Jobs: 1}
 	o, rep := ingested(t, d, in)
-	if rep.Layout != layoutStatic || rep.ReadBytes != d.total {
+	if rep.Layout != cache.LayoutStatic || rep.ReadBytes != d.total {
 		t.Errorf("layout %s, %d bytes read", rep.Layout, rep.ReadBytes)
 	}
 	e := open(t, o)
 	d.readEpochs(t, e, j, 0, 2)
 	s := still(t, e)
 	// The last block of a segment is written after all others: what crosses into it takes two. And the third epoch is read ahead.
-	if most := int64(2*(592+rep.Segments) + int(e.sizing.Miss)/40_000); s.LogReadOps > most {
+	if most := int64(2*(592+rep.Segments) + int(e.cache.Sizing.Miss)/40_000); s.LogReadOps > most {
 		t.Errorf("%d reads for two epochs of 592 samples in %d segments, want at most %d", s.LogReadOps, rep.Segments, most)
 	}
 	if len(s.EpochsDone) != 2 || s.EpochsDone[1].OrderDigest == nil || s.EpochsDone[1].LogReadBytes == 0 {
@@ -80,20 +83,20 @@ func TestStaticIngest(t *testing.T) {
 		t.Errorf("run again: %+v", rep)
 	}
 	in.Job.Seed, in.Layout = "8", "" // another order is nothing to a cache that has none
-	if _, rep = ingested(t, d, in); rep.Resorted || rep.ReadBytes != 0 || rep.Layout != layoutStatic {
+	if _, rep = ingested(t, d, in); rep.Resorted || rep.ReadBytes != 0 || rep.Layout != cache.LayoutStatic {
 		t.Errorf("with another seed: %+v", rep)
 	}
-	in.Layout = layoutLog
-	if o, rep = ingested(t, d, in); !rep.Resorted || rep.ReadBytes != 0 || rep.Layout != layoutLog {
+	in.Layout = cache.LayoutLog
+	if o, rep = ingested(t, d, in); !rep.Resorted || rep.ReadBytes != 0 || rep.Layout != cache.LayoutLog {
 		t.Errorf("to be reordered: %+v", rep)
 	}
 	e = open(t, o)
 	d.readEpochs(t, e, in.Job, 0, 2)
-	if s := noSource(t, e); s.Layout != layoutLog || s.LogWriteBytes == 0 {
+	if s := noSource(t, e); s.Layout != cache.LayoutLog || s.LogWriteBytes == 0 {
 		t.Errorf("layout %s, %d bytes written", s.Layout, s.LogWriteBytes)
 	}
 	closeEngine(t, e)
-	in.Layout = layoutStatic
+	in.Layout = cache.LayoutStatic
 	if o, rep = ingested(t, d, in); rep.Resorted || rep.ReadBytes != 0 || rep.StoredSamples != 600 {
 		t.Errorf("a log that was reordered, to stay as it is: %+v", rep)
 	}
@@ -107,7 +110,7 @@ func TestStaticIngest(t *testing.T) {
 func TestStaticFillsTheLogOnce(t *testing.T) {
 	j := samplerJob(4, 16, 2, false)
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Layout: layoutStatic})
+	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Layout: cache.LayoutStatic})
 	e := open(t, o)
 	c := attach(t, e)
 	for b := range 20 {
@@ -147,17 +150,17 @@ func TestLayoutIsChosen(t *testing.T) {
 	replaced.Params = map[string]string{"replacement": "true"}
 	for _, c := range []struct {
 		name          string
-		job           Job
+		job           schedule.Job
 		ingest, serve string
 		want, why     string
 	}{
-		{"all ranks", plain, "", "", layoutLog, "reordered every epoch"},
-		{"no recipe", Job{}, "", "auto", layoutLog, "reordered every epoch"},
-		{"some ranks", part, "", "", layoutStatic, "1 of 2 ranks"},
-		{"some ranks, asked for", part, "", "log", layoutLog, "as asked for"},
-		{"with replacement", replaced, "", "auto", layoutStatic, "an epoch leaves out"},
-		{"ingest was asked", plain, "static", "auto", layoutStatic, "ingest"},
-		{"serve is asked", plain, "static", "log", layoutLog, "as asked for"},
+		{"all ranks", plain, "", "", cache.LayoutLog, "reordered every epoch"},
+		{"no recipe", schedule.Job{}, "", "auto", cache.LayoutLog, "reordered every epoch"},
+		{"some ranks", part, "", "", cache.LayoutStatic, "1 of 2 ranks"},
+		{"some ranks, asked for", part, "", "log", cache.LayoutLog, "as asked for"},
+		{"with replacement", replaced, "", "auto", cache.LayoutStatic, "an epoch leaves out"},
+		{"ingest was asked", plain, "static", "auto", cache.LayoutStatic, "ingest"},
+		{"serve is asked", plain, "static", "log", cache.LayoutLog, "as asked for"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o, _ := ingested(t, d, IngestOptions{Job: c.job, Layout: c.ingest})
@@ -169,7 +172,7 @@ func TestLayoutIsChosen(t *testing.T) {
 			}
 		})
 	}
-	var usage *UsageError
+	var usage *usage.Error
 	if _, err := Open(context.Background(), Options{Dirs: []string{t.TempDir()}, Layout: "heap"}); !errors.As(err, &usage) {
 		t.Errorf("a layout that there is not: %v", err)
 	}
@@ -180,7 +183,7 @@ func TestLayoutIsChosen(t *testing.T) {
 
 func TestBenchStatic(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 2, false), Layout: layoutStatic})
+	o, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 2, false), Layout: cache.LayoutStatic})
 	for range 2 {
 		b := openTestBench(t, o, false)
 		if !b.Static || b.Settling || b.Epoch != 0 {
@@ -191,7 +194,7 @@ func TestBenchStatic(t *testing.T) {
 	if _, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO}, true); err == nil || !strings.Contains(err.Error(), "static") {
 		t.Errorf("to be reordered: %v", err)
 	}
-	empty, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 2, false), Layout: layoutStatic, NoPrefill: true})
+	empty, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 2, false), Layout: cache.LayoutStatic, NoPrefill: true})
 	if _, err := OpenBench(Options{Dirs: empty.Dirs, IO: empty.IO}, false); err == nil || !strings.Contains(err.Error(), "holds no samples yet") {
 		t.Errorf("an empty log: %v", err)
 	}

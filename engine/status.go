@@ -123,18 +123,18 @@ func position(epoch, rank, batch int) deliver.Position {
 
 // Status is the state and the counters now.
 func (e *Engine) Status() Status {
-	store := e.store.Stats()
+	store := e.cache.Store.Stats()
 	held := e.deliver.Held()
-	j := JobStatus{Name: e.name(), Source: e.job.Source, Samples: e.manifest.Len(), DatasetBytes: int64(e.manifest.Bytes()), KeptBytes: int64(e.job.KeptBytes),
-		Recipe: e.job.Job.Recipe, Seed: e.job.Job.Seed, Epochs: e.job.Job.Epochs, Layout: e.layout, LayoutReason: e.layoutReason,
+	j := JobStatus{Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()), KeptBytes: int64(e.cache.Record.KeptBytes),
+		Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs, Layout: e.cache.Layout, LayoutReason: e.cache.LayoutReason,
 		ChunksDelivered: e.deliver.Stats.Chunks.Load(), SamplesDelivered: e.deliver.Stats.Samples.Load(), BytesDelivered: e.deliver.Stats.Bytes.Load(),
 		Hits: e.deliver.Stats.Hits.Load(), Misses: e.deliver.Stats.Misses.Load(), SkippedSamples: e.deliver.Stats.Skipped.Load(),
-		SourceBytes: e.fetcher.Stats.SourceBytes.Load(), SourceReads: e.fetcher.Stats.SourceReads.Load(), SourceRetries: e.source.Retries(),
+		SourceBytes: e.fetcher.Stats.SourceBytes.Load(), SourceReads: e.fetcher.Stats.SourceReads.Load(), SourceRetries: e.cache.Source.Retries(),
 		LogReadBytes: int64(store.BlockReadBytes), LogReadOps: int64(store.BlockReads), LogWriteBytes: int64(store.WriteBytes), LogWriteOps: int64(store.Writes),
 		RandomReads: e.fetcher.Stats.RandomReads.Load(), ReorderDropped: e.pass.Stats.Dropped.Load(), LateBlocks: e.pass.Stats.LateBlocks.Load(),
 		StallSeconds: e.deliver.Stats.Stall.Total().Seconds(), CorruptSamples: e.fetcher.Stats.CorruptSamples.Load(), StaleSamples: e.fetcher.Stats.StaleReads.Load(),
 		WriteErrors: int64(store.WriteErrors), ReadErrors: int64(store.ReadErrors), SyncErrors: int64(store.SyncErrors),
-		SegmentBytes: int64(e.sizing.Segment), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
+		SegmentBytes: int64(e.cache.Sizing.Segment), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
 	now := e.totals()
 	e.mu.Lock()
 	j.Epoch = e.reading
@@ -145,7 +145,7 @@ func (e *Engine) Status() Status {
 	j.Segments = len(e.segs)
 	j.ReadyBatches = e.ready()
 	for n, r := range e.ranks {
-		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.position(e.schedule, n, j.Epoch), LeasedBytes: held[r.pid], Late: r.late})
+		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.position(e.cache.Schedule, n, j.Epoch), LeasedBytes: held[r.pid], Late: r.late})
 	}
 	e.counts.reports.fill(&j)
 	// The epoch that is read and the one before it: what bound the first epoch is no news in the tenth.
@@ -158,24 +158,24 @@ func (e *Engine) Status() Status {
 	e.mu.Unlock()
 	slices.SortFunc(j.Ranks, func(a, b RankStatus) int { return a.Rank - b.Rank })
 	for _, r := range j.Ranks {
-		j.Batches = max(j.Batches, e.schedule.batches(j.Epoch, r.Rank))
+		j.Batches = max(j.Batches, e.cache.Schedule.Batches(j.Epoch, r.Rank))
 	}
 	j.MetaIndexBytesEach = e.bytesEach()
 	devices := e.devices()
 	e.mu.Lock()
-	trouble := e.sums.Broken()
-	if trouble == nil && e.lengths != nil {
-		trouble = e.lengths.Broken()
+	trouble := e.cache.Sums.Broken()
+	if trouble == nil && e.cache.Lengths != nil {
+		trouble = e.cache.Lengths.Broken()
 	}
 	if e.broken != nil {
 		trouble = fmt.Errorf("the next epoch's log can't be begun: %w", e.broken)
 	}
 	state := cacheState(devices, trouble)
 	e.mu.Unlock()
-	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.io.Name(), Direct: e.io.Direct(),
-		PageBytes: e.staging.PageBytes(), MemoryBytes: e.memoryBytes(), MemoryLimitBytes: int64(e.sizing.Memory),
-		Cache: CacheStatus{Dirs: e.dirs, BudgetBytes: int64(e.sizing.Budget), UsedBytes: int64(e.store.Used()) * int64(e.format.Block), State: state,
-			SlackBytes: int64(e.sizing.Slack), ArenaBytes: int64(e.sizing.Arena), BlockBytes: int64(e.format.Block), Compress: e.job.compress(), Devices: devices},
+	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.cache.IO.Name(), Direct: e.cache.IO.Direct(),
+		PageBytes: e.staging.PageBytes(), MemoryBytes: e.memoryBytes(), MemoryLimitBytes: int64(e.cache.Sizing.Memory),
+		Cache: CacheStatus{Dirs: e.cache.Dirs, BudgetBytes: int64(e.cache.Sizing.Budget), UsedBytes: int64(e.cache.Store.Used()) * int64(e.cache.Format.Block), State: state,
+			SlackBytes: int64(e.cache.Sizing.Slack), ArenaBytes: int64(e.cache.Sizing.Arena), BlockBytes: int64(e.cache.Format.Block), Compress: e.cache.Record.CompressName(), Devices: devices},
 		Jobs: []JobStatus{j}}
 }
 
@@ -184,7 +184,7 @@ func (e *Engine) ready() int {
 	if e.reader != nil {
 		return e.readyStatic()
 	}
-	if e.cur == nil || e.cur.geo == nil || e.job.Job.BatchSize == 0 {
+	if e.cur == nil || e.cur.geo == nil || e.cache.Record.Job.BatchSize == 0 {
 		return 0
 	}
 	samples := uint64(0)
@@ -193,13 +193,13 @@ func (e *Engine) ready() int {
 			samples += e.cur.geo.Starts[k+1] - e.cur.geo.Starts[k]
 		}
 	}
-	return int(samples) / e.job.Job.BatchSize
+	return int(samples) / e.cache.Record.Job.BatchSize
 }
 
 // memoryBytes is the memory that the formula counts, as it is really taken: reserved regions, and tables outside Go's heap.
 func (e *Engine) memoryBytes() int64 {
-	n := e.staging.Bytes() + int64(len(e.scratch)) + int64(e.bytesEach()*float64(e.manifest.Len()))
-	for _, l := range e.store.Logfiles() {
+	n := e.staging.Bytes() + int64(len(e.scratch)) + int64(e.bytesEach()*float64(e.cache.Manifest.Len()))
+	for _, l := range e.cache.Store.Logfiles() {
 		if l != nil {
 			n += int64(len(l.Buffers()))
 		}
@@ -210,10 +210,10 @@ func (e *Engine) memoryBytes() int64 {
 // bytesEach is what the MetaIndex takes a sample: place and address, and for each line its order, segments and arrival list, and the
 // orders that chunks are cut from.
 func (e *Engine) bytesEach() float64 {
-	if e.manifest.Len() == 0 {
+	if e.cache.Manifest.Len() == 0 {
 		return 0
 	}
-	n := e.loc.Bytes() + 4*int64(e.manifest.Len())
+	n := e.cache.Locations.Bytes() + 4*int64(e.cache.Manifest.Len())
 	e.mu.Lock()
 	for _, el := range e.lines {
 		if el.geo != nil {
@@ -224,5 +224,5 @@ func (e *Engine) bytesEach() float64 {
 		n += 4 * int64(len(el.geo.Order)+len(el.geo.Segment))
 	}
 	e.mu.Unlock()
-	return float64(n+e.schedule.bytes()) / float64(e.manifest.Len())
+	return float64(n+e.cache.Schedule.Bytes()) / float64(e.cache.Manifest.Len())
 }

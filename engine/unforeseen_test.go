@@ -13,15 +13,17 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // unprefilled is a cache without a recipe and without a sample, served: what a client finds that did not ingest.
 func unprefilled(t *testing.T, layout string, world int) (*dataset, *Engine) {
 	t.Helper()
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Job: Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	o, _ := ingested(t, d, IngestOptions{Job: schedule.Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
 	o.Layout, o.Patience = layout, 20*time.Second // what is read twice because the machine is slow is not what is counted here
 	e := open(t, o)
 	t.Cleanup(func() { closeEngine(t, e) })
@@ -59,7 +61,7 @@ func (d *dataset) readAsked(t testing.TB, e *Engine, epoch, rank int, batches []
 
 func push(t testing.TB, e *Engine, epoch, rank int, batches [][]sample.Index) {
 	t.Helper()
-	if err := e.Push(Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
+	if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, epoch, rank, batches); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -85,7 +87,7 @@ func testFirstPushedEpoch(t *testing.T, layout string) {
 	for epoch := range 3 {
 		d.readAsked(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
 	}
-	if s := d.readOnce(t, e); layout == layoutLog && s.RandomReads > 0 {
+	if s := d.readOnce(t, e); layout == cache.LayoutLog && s.RandomReads > 0 {
 		t.Errorf("%d samples read by index, want all from the window", s.RandomReads)
 	}
 }
@@ -161,7 +163,7 @@ func testPushedAnew(t *testing.T, layout string) {
 			t.Errorf("broken off after %d batches: %d divergences", broken, s.Divergences)
 		}
 		last := s.EpochsDone[len(s.EpochsDone)-1]
-		if last.Epoch != epochs-1 || last.Misses > 0 || layout == layoutLog && last.LogReadOps > 400 {
+		if last.Epoch != epochs-1 || last.Misses > 0 || layout == cache.LayoutLog && last.LogReadOps > 400 {
 			t.Errorf("broken off after %d batches: the last epoch had %d misses and took %d reads of the log", broken, last.Misses, last.LogReadOps)
 		}
 	}
@@ -170,7 +172,7 @@ func testPushedAnew(t *testing.T, layout string) {
 // Ranks that say their orders one after the other are laid out together: nobody begins with those of the first alone.
 func TestRanksPushOneAfterTheOther(t *testing.T) {
 	const world = 3
-	d, e := unprefilled(t, layoutLog, world)
+	d, e := unprefilled(t, cache.LayoutLog, world)
 	for rank := range world {
 		for epoch := range 3 {
 			push(t, e, epoch, rank, d.drawn(uint64(epoch), world)[rank])
@@ -222,7 +224,7 @@ func TestPushedAsTheRecipeSays(t *testing.T) {
 
 // While one process reads a rank in its order another one's is refused, until the first has been silent for as long as a late rank.
 func TestFirstJobOwnsTheOrder(t *testing.T) {
-	d, e := unprefilled(t, layoutLog, 1)
+	d, e := unprefilled(t, cache.LayoutLog, 1)
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
@@ -237,7 +239,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	push(t, e, 0, 0, mine)
 	d.readAsked(t, e, 0, 0, mine[:5])
 	refused := new(deliver.ArgumentError)
-	if err := e.Push(Pusher{Pid: other.Process.Pid}, 1, 0, theirs); !errors.As(err, &refused) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+	if err := e.Push(schedule.Pusher{Pid: other.Process.Pid}, 1, 0, theirs); !errors.As(err, &refused) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Errorf("another order under a running job gave %v, want a refusal that names process %d", err, os.Getpid())
 	}
 	batch, err := c.Get(context.Background(), theirs[0], nil)
@@ -252,7 +254,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	e.mu.Lock()
 	e.ranks[0].asked = time.Now().Add(-time.Minute)
 	e.mu.Unlock()
-	if err := e.Push(Pusher{Pid: other.Process.Pid}, 1, 0, theirs); err != nil {
+	if err := e.Push(schedule.Pusher{Pid: other.Process.Pid}, 1, 0, theirs); err != nil {
 		t.Errorf("another order when nobody reads: %v", err)
 	}
 }

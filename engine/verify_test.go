@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/cache"
 	"lcache/sample"
 )
 
@@ -41,7 +42,7 @@ func seen(t *testing.T, dirs []string) map[string]string {
 // touchOne changes a file of the source whose sample is right in the log.
 func (b *damageBed) touchOne(t *testing.T, o Options) {
 	t.Helper()
-	rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO})
+	rep, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,16 +101,16 @@ func TestVerifyOnlyReads(t *testing.T) {
 		{"torn journal", newDamageBed, func(b *damageBed) (string, []byte) {
 			return b.first("journal-0"), append(bytes.Clone(b.files[b.first("journal-0")]), 1, 2, 3, 4, 5, 6, 7, 8, 9)
 		}, false},
-		{"damaged sums", newDamageBed, func(b *damageBed) (string, []byte) { return b.first(sumsName), []byte("no sums") }, false},
+		{"damaged sums", newDamageBed, func(b *damageBed) (string, []byte) { return b.first(cache.SumsName), []byte("no sums") }, false},
 		{"killed while it reordered", reordering, nil, false},
-		{"stored lengths damaged", reordering, func(b *damageBed) (string, []byte) { return b.first(lengthsName), nil }, false},
+		{"stored lengths damaged", reordering, func(b *damageBed) (string, []byte) { return b.first(cache.LengthsName), nil }, false},
 		{"one stored length damaged", reordering, func(b *damageBed) (string, []byte) {
-			bad := bytes.Clone(b.files[b.first(lengthsName)])
+			bad := bytes.Clone(b.files[b.first(cache.LengthsName)])
 			bad[4096+4] ^= 1
-			return b.first(lengthsName), bad
+			return b.first(cache.LengthsName), bad
 		}, false},
 		{"killed while it was adapted", adapting, nil, false},
-		{"sums of the manifest before", adapting, func(b *damageBed) (string, []byte) { return b.first(sumsName), b.before }, false},
+		{"sums of the manifest before", adapting, func(b *damageBed) (string, []byte) { return b.first(cache.SumsName), b.before }, false},
 		{"stopped while it reordered", stopped, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,9 +124,9 @@ func TestVerifyOnlyReads(t *testing.T) {
 				b.touchOne(t, o)
 			}
 			before := seen(t, o.Dirs)
-			var first *VerifyReport
+			var first *cache.VerifyReport
 			for range 2 {
-				rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO, Against: b.dir})
+				rep, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO, Against: b.dir})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -157,7 +158,7 @@ func TestVerifyCannotRead(t *testing.T) {
 			return blockio.Fault{}
 		})
 	}
-	rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO})
+	rep, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestVerifyLeavesTheBuffersOfHungReads(t *testing.T) {
 			return blockio.Fault{}
 		})
 	}
-	rep, err := Verify(t.Context(), VerifyOptions{Dirs: o.Dirs, IO: o.IO, Jobs: 2})
+	rep, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO, Jobs: 2})
 	if err != nil {
 		t.Error(err)
 	}

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"slices"
 	"time"
@@ -10,24 +10,30 @@ import (
 	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // chunk is what a session asks for by a position (deliver.Window).
 func (e *Engine) chunk(ctx context.Context, session string, at deliver.Position) ([]sample.Index, error) {
-	if !e.schedule.isLocal(at.Rank) {
-		return nil, notServed(at.Rank, e.schedule.local)
-	}
-	if at.Batch < 0 {
-		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("batch %d: batches are counted from 0", at.Batch)}
-	}
-	indices, ok, err := e.schedule.meant(ctx, session, at)
+	indices, ok, err := e.cache.Schedule.Meant(ctx, session, at)
 	if err != nil {
-		return nil, err
+		return nil, forClient(err)
 	}
 	if !ok {
 		return nil, io.EOF
 	}
 	return indices, nil
+}
+
+// forClient turns what the schedule refuses into what deliver answers clients with.
+func forClient(err error) error {
+	switch refused := new(schedule.Error); {
+	case errors.As(err, &refused):
+		return &deliver.ArgumentError{Reason: err.Error()}
+	case errors.Is(err, schedule.ErrStopped):
+		return deliver.ErrClosing
+	}
+	return err
 }
 
 // asked notes where a rank is (deliver.Window). What the schedule does not have is counted, and that is all.
@@ -36,9 +42,9 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout/6) // a hint is not worth more of the request's time
-	place, want := e.schedule.place(soon, *at)
+	place, want := e.cache.Schedule.At(soon, *at)
 	cancel()
-	if place != scheduled || !slices.Equal(want, indices) {
+	if place != schedule.Scheduled || !slices.Equal(want, indices) {
 		return e.diverged(at, place, want, indices, pid)
 	}
 	e.mu.Lock()
@@ -50,7 +56,7 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 	}
 	if at.Epoch != r.epoch || r.asked.IsZero() {
 		r.late, r.hungry, r.missFrom = false, false, 0
-		e.schedule.needs(at.Epoch)
+		e.cache.Schedule.AddNeeded(at.Epoch)
 	}
 	r.late = r.late && e.reader == nil // there no rank holds up another one
 	r.diverged = false
@@ -73,8 +79,8 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 // diverged notes a request that differs from the schedule. That costs speed only: its rank is served by index and does not move the
 // window. It is counted, and the first one is kept, because the user wants to know. Where no order is known nothing differs. A position
 // that the schedule does not have says nothing of its rank, and is not believed.
-func (e *Engine) diverged(at *deliver.Position, place place, want, indices []sample.Index, pid int) *deliver.Position {
-	known := place == scheduled || place == nowhere && e.schedule.known(at.Epoch)
+func (e *Engine) diverged(at *deliver.Position, place schedule.Finding, want, indices []sample.Index, pid int) *deliver.Position {
+	known := place == schedule.Scheduled || place == schedule.Nowhere && e.cache.Schedule.IsKnown(at.Epoch)
 	e.mu.Lock()
 	if known {
 		e.counts.divergences++
@@ -86,7 +92,7 @@ func (e *Engine) diverged(at *deliver.Position, place place, want, indices []sam
 		}
 		e.counts.firstDivergence = d
 	}
-	if place == nowhere {
+	if place == schedule.Nowhere {
 		e.mu.Unlock()
 		return nil
 	}
@@ -119,7 +125,7 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 		}
 		seg, state := e.segmentOf(index)
 		switch {
-		case seg < 0 && (e.cur.geo != nil || !e.keep(index)): // the log does not keep it
+		case seg < 0 && (e.cur.geo != nil || !e.cache.Keeps(index)): // the log does not keep it
 			if e.ahead.Coming(index) {
 				coming[i] = deliver.Loading
 			} else if r := e.rankAt(at); r != nil {
@@ -133,7 +139,7 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 			}
 			// A batch further ahead waits for those before it, if they are in the window.
 			r := e.ranks[at.Rank]
-			if first >= 0 && r != nil && !r.late && !r.hungry && seg >= first && e.floor(r, e.cur) < first+e.sizing.Slots {
+			if first >= 0 && r != nil && !r.late && !r.hungry && seg >= first && e.floor(r, e.cur) < first+e.cache.Sizing.Slots {
 				coming[i] = deliver.Queued
 				if e.paused {
 					e.paused, e.matched = false, 1
@@ -258,7 +264,7 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
 	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
-	batches := e.schedule.batches(at.Epoch, at.Rank)
+	batches := e.cache.Schedule.Batches(at.Epoch, at.Rank)
 	ep.delivered(at.Rank, at.Batch, batches)
 	if r.epoch == at.Epoch {
 		r.deliver(at.Batch)

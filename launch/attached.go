@@ -12,6 +12,7 @@ import (
 	"lcache/caches"
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/schedule"
 )
 
 // attached is a server of another process that a run uses. The connection is held until COMMAND has ended, so that a server which ends
@@ -47,7 +48,7 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 		a.client.Close()
 		return nil, err
 	}
-	var has engine.Job
+	var has schedule.Job
 	opened.OtherJob = r.JobGiven && (json.Unmarshal(c.Job, &has) != nil || !sameJob(has, r.Ingest.Job))
 	opened.AttachedTo, opened.Dirs, opened.Samples, opened.Bytes = a.pid, a.began.Cache.Dirs, job.Samples, job.DatasetBytes
 	return &serving{Source: s, other: a}, nil
@@ -79,7 +80,7 @@ func (r *run) findServer(pid int, dirs []string) *attached {
 }
 
 // sameJob compares what was given: nothing is the same as the default, or as an empty list.
-func sameJob(a, b engine.Job) bool {
+func sameJob(a, b schedule.Job) bool {
 	if max(a.World, 1) != max(b.World, 1) || !slices.Equal(a.Ranks, b.Ranks) || !maps.Equal(a.Params, b.Params) {
 		return false
 	}

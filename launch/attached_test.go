@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"lcache/engine"
+	"lcache/schedule"
 )
 
 // TestAttachedSummary: with a server that was there before, the summary is about what was done since.
@@ -46,11 +47,11 @@ func TestAttachedSummary(t *testing.T) {
 }
 
 func TestSameJob(t *testing.T) {
-	job := engine.Job{Recipe: "torch.randperm", Seed: "5", BatchSize: 2, Params: map[string]string{"a": "1"}}
-	for name, change := range map[string]func(*engine.Job){
-		"recipe": func(j *engine.Job) { j.Recipe = "" }, "seed": func(j *engine.Job) { j.Seed = "6" }, "epochs": func(j *engine.Job) { j.Epochs = 3 },
-		"world": func(j *engine.Job) { j.World = 2 }, "ranks": func(j *engine.Job) { j.Ranks = []int{0} }, "drop_last": func(j *engine.Job) { j.DropLast = true },
-		"params": func(j *engine.Job) { j.Params = map[string]string{"a": "2"} },
+	job := schedule.Job{Recipe: "torch.randperm", Seed: "5", BatchSize: 2, Params: map[string]string{"a": "1"}}
+	for name, change := range map[string]func(*schedule.Job){
+		"recipe": func(j *schedule.Job) { j.Recipe = "" }, "seed": func(j *schedule.Job) { j.Seed = "6" }, "epochs": func(j *schedule.Job) { j.Epochs = 3 },
+		"world": func(j *schedule.Job) { j.World = 2 }, "ranks": func(j *schedule.Job) { j.Ranks = []int{0} }, "drop_last": func(j *schedule.Job) { j.DropLast = true },
+		"params": func(j *schedule.Job) { j.Params = map[string]string{"a": "2"} },
 	} {
 		other := job
 		if change(&other); sameJob(job, other) {
@@ -59,7 +60,7 @@ func TestSameJob(t *testing.T) {
 	}
 	same := job
 	same.World, same.Ranks, same.Params = 1, []int{}, map[string]string{"a": "1"}
-	if !sameJob(job, same) || !sameJob(engine.Job{}, engine.Job{Params: map[string]string{}}) {
+	if !sameJob(job, same) || !sameJob(schedule.Job{}, schedule.Job{Params: map[string]string{}}) {
 		t.Error("the same is taken for another")
 	}
 }

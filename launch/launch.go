@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/metrics"
 	"lcache/server"
@@ -56,7 +57,7 @@ type Options struct {
 	Registry       string   // folder of this user's servers: see package attach
 	Logger         *slog.Logger
 
-	Progress func(engine.Progress)       // of listing; may be called from any goroutine
+	Progress func(cache.Progress)        // of listing; may be called from any goroutine
 	Began    func(metricsURL string)     // before the first source is looked at
 	Opened   func(source int, o *Opened) // a source can be read from now on
 }
@@ -67,7 +68,7 @@ type Opened struct {
 	Dirs     []string
 	Samples  int
 	Bytes    int64
-	Defaults []engine.Default // what was chosen where Options leave the choice; none of another process's server
+	Defaults []cache.Default // what was chosen where Options leave the choice; none of another process's server
 
 	AttachedTo int  // process whose server it is, which was there before; 0: served by this one
 	OtherJob   bool // that server's job is another one than Options ask for
@@ -100,11 +101,6 @@ type ExitError struct {
 
 func (e *ExitError) Error() string { return e.Err.Error() }
 func (e *ExitError) Unwrap() error { return e.Err }
-
-// A UsageError is one that other options would not have.
-type UsageError struct{ Reason string }
-
-func (e *UsageError) Error() string { return e.Reason }
 
 // Run runs the command, and returns when it has ended and the servers are stopped. The end of ctx, and signals, end the listing; once the
 // command runs, signals are passed on to it, and it alone decides when it ends. A command that failed is no error. Errors are *ExitError

@@ -14,7 +14,9 @@ import (
 	"syscall"
 	"testing"
 
+	"lcache/cache"
 	"lcache/engine"
+	"lcache/usage"
 )
 
 func init() { os.Setenv("LCACHE_TMPFS", "1") } // so that caches can be in a temporary folder in memory
@@ -33,7 +35,7 @@ func options(t *testing.T, script string) (Options, *bytes.Buffer) {
 		}
 	}
 	var out bytes.Buffer
-	io := engine.IO{Engine: "auto", Direct: "auto"}
+	io := cache.IO{Engine: "auto", Direct: "auto"}
 	return Options{Command: []string{"sh", "-c", script}, Sources: []Source{{Path: filepath.Join(dir, "data")}}, Roots: []string{filepath.Join(dir, "root")},
 		Ingest: engine.IngestOptions{NoPrefill: true, IO: io}, Engine: engine.Options{IO: io}, Stdout: &out, Stderr: t.Output(), Environ: os.Environ(), Version: "test", Registry: filepath.Join(dir, "servers")}, &out
 }
@@ -54,7 +56,7 @@ func TestRun(t *testing.T) {
 	if s := r.Sources[0]; s.Path != o.Sources[0].Path || s.AttachedTo != 0 || s.Status.Jobs[0].Samples != 10 || s.Verdict.Cause != "unknown" || s.Verdict.Change == "" {
 		t.Errorf("source %+v", s)
 	}
-	if len(opened) != 1 || opened[0].Samples != 10 || opened[0].Bytes != 4500 || !slices.ContainsFunc(opened[0].Defaults, func(d engine.Default) bool { return d.Name == "socket" }) {
+	if len(opened) != 1 || opened[0].Samples != 10 || opened[0].Bytes != 4500 || !slices.ContainsFunc(opened[0].Defaults, func(d cache.Default) bool { return d.Name == "socket" }) {
 		t.Errorf("opened %+v", opened)
 	}
 	said := strings.Fields(out.String())
@@ -79,16 +81,16 @@ func TestRunRefuses(t *testing.T) {
 	o, _ := options(t, "")
 	ended := new(ExitError)
 	for code, command := range map[int]string{exitNotFound: "there-is-none", exitNotExecutable: filepath.Join(o.Sources[0].Path, "class0", "0")} {
-		wrong := o
-		wrong.Command = []string{command}
-		if _, err := Run(context.Background(), wrong); !errors.As(err, &ended) || ended.Code != code {
+		bad := o
+		bad.Command = []string{command}
+		if _, err := Run(context.Background(), bad); !errors.As(err, &ended) || ended.Code != code {
 			t.Errorf("%s: got %v, want exit code %d", command, err, code)
 		}
 	}
 	empty := o
 	empty.Sources = nil
-	usage := new(UsageError)
-	if _, err := Run(context.Background(), empty); !errors.As(err, &usage) {
+	wrong := new(usage.Error)
+	if _, err := Run(context.Background(), empty); !errors.As(err, &wrong) {
 		t.Errorf("no source: got %v", err)
 	}
 	over, cancel := context.WithCancel(context.Background())

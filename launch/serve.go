@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/server"
 )
@@ -25,7 +26,7 @@ type Served struct {
 	Socket   string // as it was given, else absolute
 	Metrics  string // URL; "": none
 	Status   engine.Status
-	Defaults []engine.Default // what was chosen where ServeOptions leave the choice
+	Defaults []cache.Default // what was chosen where ServeOptions leave the choice
 }
 
 // Serve opens a cache and serves it until ctx ends or no client is left, which are clean stops and no errors. ready is called when clients

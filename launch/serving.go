@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"lcache/attach"
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/metrics"
 	"lcache/server"
@@ -81,20 +82,20 @@ func (r *run) stop() (err error) {
 type local struct {
 	engine   *engine.Engine
 	server   *server.Server
-	entry    *attach.Entry    // nil: it could not be made
-	defaults []engine.Default // of the engine: what was chosen where the options leave the choice
-	chosen   []engine.Default // the socket's, if it was chosen
-	served   chan error       // of Serve, once
+	entry    *attach.Entry   // nil: it could not be made
+	defaults []cache.Default // of the engine: what was chosen where the options leave the choice
+	chosen   []cache.Default // the socket's, if it was chosen
+	served   chan error      // of Serve, once
 }
 
 // start opens a cache and listens. Without a path the socket lies in the cache.
 func start(ctx context.Context, o ServeOptions) (*local, error) {
 	o.Engine.Logger, o.Engine.Version = o.Logger, o.Version
 	o.Server.Logger, o.Server.Version = o.Logger, o.Version
-	var chosen []engine.Default
+	var chosen []cache.Default
 	if o.Server.Path == "" {
 		o.Server.Path = attach.SocketOf(o.Engine.Dirs)
-		chosen = []engine.Default{{Name: "socket", Value: o.Server.Path, From: "in the cache"}}
+		chosen = []cache.Default{{Name: "socket", Value: o.Server.Path, From: "in the cache"}}
 	}
 	e, err := engine.Open(ctx, o.Engine)
 	if err != nil {

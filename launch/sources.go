@@ -11,9 +11,12 @@ import (
 	"slices"
 	"strings"
 
+	"lcache/cache"
 	"lcache/caches"
 	"lcache/engine"
+	"lcache/schedule"
 	"lcache/source"
+	"lcache/usage"
 )
 
 // open finds the server of the n-th source, or makes one, and says how.
@@ -58,7 +61,7 @@ func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened 
 	}
 	opened.Dirs, opened.Samples, opened.Bytes, opened.Defaults = report.Dirs, report.Samples, report.Bytes, report.Defaults
 	for _, d := range l.defaults {
-		known := slices.ContainsFunc(report.Defaults, func(other engine.Default) bool { return other.Name == d.Name })
+		known := slices.ContainsFunc(report.Defaults, func(other cache.Default) bool { return other.Name == d.Name })
 		if !known && !(d.Name == "budget" && ingest.Budget > 0) {
 			opened.Defaults = append(opened.Defaults, d)
 		}
@@ -76,7 +79,7 @@ func (r *run) takeOnlyCache() error {
 	found = slices.DeleteFunc(found, func(c caches.Cache) bool { return c.Source == "" })
 	switch len(found) {
 	case 0:
-		return &UsageError{"no source: give --source DIR, the folder of the dataset"}
+		return usage.Errorf("no source: give --source DIR, the folder of the dataset")
 	case 1:
 		r.Sources = []Source{{Path: found[0].Source}}
 		if found[0].Dir != r.Roots[0] {
@@ -88,7 +91,7 @@ func (r *run) takeOnlyCache() error {
 	for _, c := range found {
 		known = append(known, c.Source)
 	}
-	return &UsageError{fmt.Sprintf("no source: give --source, of which %s has %s", r.Roots[0], strings.Join(known, ", "))}
+	return usage.Errorf("no source: give --source, of which %s has %s", r.Roots[0], strings.Join(known, ", "))
 }
 
 // home is where the cache of a source lies: a folder in each root. A root that is a cache itself is meant as that.
@@ -115,7 +118,7 @@ func (r *run) keep(n int, o *engine.IngestOptions) {
 			o.FollowLinks = &c.FollowLinks
 		}
 		o.Memory = cmp.Or(o.Memory, c.Memory)
-		var job engine.Job
+		var job schedule.Job
 		if !r.JobGiven && json.Unmarshal(c.Job, &job) == nil {
 			o.Job = job
 			return
@@ -128,11 +131,11 @@ func (r *run) keep(n int, o *engine.IngestOptions) {
 
 // inOrder is the job of a source beside the one that is trained on: each epoch as it is listed. Without a batch size the orders
 // come from the client.
-func inOrder(j engine.Job) engine.Job {
+func inOrder(j schedule.Job) schedule.Job {
 	if j.BatchSize == 0 {
-		return engine.Job{}
+		return schedule.Job{}
 	}
-	return engine.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World, Ranks: j.Ranks,
+	return schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World, Ranks: j.Ranks,
 		Params: map[string]string{"shuffle": "false"}}
 }
 

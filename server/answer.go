@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"lcache/deliver"
-	"lcache/engine"
+	"lcache/schedule"
 )
 
 // errCancelled is what a request ends with that a CANCEL named.
@@ -249,7 +249,7 @@ func (c *conn) pushed(body []byte) error {
 		return nil
 	}
 	defer c.dropPush()
-	return c.s.engine.Push(engine.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, o.batches)
+	return c.s.engine.Push(schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, o.batches)
 }
 
 // takePush counts memory for a piece of an order, and returns how much the pieces of all connections take.

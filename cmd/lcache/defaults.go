@@ -4,8 +4,8 @@ import (
 	"os"
 	"strings"
 
+	"lcache/cache"
 	"lcache/caches"
-	"lcache/engine"
 )
 
 // cacheRoots is where the folders of sources lie, one on each SSD, and where that was taken from.
@@ -24,6 +24,6 @@ func cacheRoots(given []string) (roots []string, from string, err error) {
 }
 
 // rootDefault says which root was chosen where none was given.
-func rootDefault(roots []string, from string) engine.Default {
-	return engine.Default{Name: "cache", Value: strings.Join(roots, ","), From: from}
+func rootDefault(roots []string, from string) cache.Default {
+	return cache.Default{Name: "cache", Value: strings.Join(roots, ","), From: from}
 }

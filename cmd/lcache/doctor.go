@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/cache"
 	"lcache/doctor"
-	"lcache/engine"
 )
 
 type doctorOptions struct {
 	look   doctor.Options
-	io     engine.IO
+	io     cache.IO
 	source string
 	time   time.Duration
 	save   string
@@ -102,6 +102,6 @@ func stages(bar *progress) func(string) {
 	n := int64(0)
 	return func(stage string) {
 		n++
-		bar.update(engine.Progress{Stage: stage, Done: n, Unit: "steps"})
+		bar.update(cache.Progress{Stage: stage, Done: n, Unit: "steps"})
 	}
 }

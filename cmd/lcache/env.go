@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/engine"
+	"lcache/cache"
 	"lcache/spelling"
 )
 
@@ -90,7 +90,7 @@ func addOnErrorFlag(flags *pflag.FlagSet, policy *string) {
 
 // addIOFlags gives a command the choice of I/O engine. Direct or buffered has no flag, only LCACHE_DIRECT: it is a test's and a
 // diagnosis's switch, not a setting.
-func addIOFlags(flags *pflag.FlagSet, io *engine.IO) {
+func addIOFlags(flags *pflag.FlagSet, io *cache.IO) {
 	io.Engine = "auto"
 	flags.Var(&choice{&io.Engine, []string{"auto", "uring", "pread"}}, "io", "I/O engine: auto, uring or pread")
 }

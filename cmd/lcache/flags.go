@@ -12,7 +12,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
+	"lcache/cache"
 	"lcache/engine"
+	"lcache/schedule"
 	"lcache/source"
 )
 
@@ -208,7 +210,7 @@ func (p params) Set(text string) error {
 }
 
 // addJobFlags gives a command the flags that say in which order a job will read. None of them is needed.
-func addJobFlags(flags *pflag.FlagSet, job *engine.Job) {
+func addJobFlags(flags *pflag.FlagSet, job *schedule.Job) {
 	flags.StringVar(&job.Recipe, "recipe", "", "`NAME` of the shuffle: see lcache order --list (default: as the source lists it)")
 	flags.StringVar(&job.Seed, "seed", "", "the shuffle's seed `S` (default: the recipe's)")
 	flags.IntVar(&job.Epochs, "epochs", 0, "how many epochs there will be; 0: unknown")
@@ -220,7 +222,7 @@ func addJobFlags(flags *pflag.FlagSet, job *engine.Job) {
 }
 
 // withoutRecipe names the flags that were given and are the recipe's alone.
-func withoutRecipe(flags *pflag.FlagSet, job engine.Job) string {
+func withoutRecipe(flags *pflag.FlagSet, job schedule.Job) string {
 	var given []string
 	for _, name := range []string{"seed", "drop-last", "param"} {
 		if job.Recipe == "" && flags.Changed(name) {
@@ -261,7 +263,7 @@ func needCache(cache []string) error {
 }
 
 // finishIO completes what the flags said about I/O.
-func finishIO(io *engine.IO) (err error) {
+func finishIO(io *cache.IO) (err error) {
 	io.Direct, err = directFromEnvironment(os.LookupEnv)
 	return err
 }

@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"lcache/engine"
+	"lcache/cache"
+	"lcache/schedule"
 )
 
 func TestFlagValues(t *testing.T) {
@@ -94,9 +95,9 @@ func TestFlagText(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	type set struct {
-		job    engine.Job
+		job    schedule.Job
 		memory int64
-		io     engine.IO
+		io     cache.IO
 	}
 	parse := func(args []string, env map[string]string) (*set, error) {
 		var s set
@@ -117,7 +118,7 @@ func TestEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := set{memory: 1e9, io: engine.IO{Engine: "pread"}, job: engine.Job{Seed: "3", BatchSize: 32, DropLast: true, Ranks: []int{1, 2}, Params: map[string]string{"shuffle": "false"}}}
+	want := set{memory: 1e9, io: cache.IO{Engine: "pread"}, job: schedule.Job{Seed: "3", BatchSize: 32, DropLast: true, Ranks: []int{1, 2}, Params: map[string]string{"shuffle": "false"}}}
 	if !reflect.DeepEqual(*s, want) {
 		t.Errorf("got %+v, want %+v", *s, want)
 	}

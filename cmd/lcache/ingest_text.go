@@ -7,6 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/figures"
 	"lcache/spelling"
@@ -99,7 +100,7 @@ func short(fingerprint string) string {
 }
 
 // writeDefaults says what was chosen for the user, and why that.
-func writeDefaults(w io.Writer, defaults []engine.Default) {
+func writeDefaults(w io.Writer, defaults []cache.Default) {
 	for _, d := range defaults {
 		fmt.Fprintf(w, "default   %-9s %s (%s)\n", d.Name, d.Value, d.From)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"lcache/cache"
 	"lcache/engine"
 )
 
@@ -149,7 +150,7 @@ next: lcache run --cache '/a b,/c' -- python train.py
 }
 
 func TestVerifyText(t *testing.T) {
-	good := engine.VerifyReport{Samples: 11384, InLog: 11380, Good: 11380, Missing: 4, Bytes: 127e6, Seconds: 0.4}
+	good := cache.VerifyReport{Samples: 11384, InLog: 11380, Good: 11380, Missing: 4, Bytes: 127e6, Seconds: 0.4}
 	bad := good
 	bad.Good, bad.Corrupt, bad.Different = 11376, 2, 2
 	bad.Bad = []string{"a/b.jpg", "a/\nc.jpg", "d"}
@@ -162,7 +163,7 @@ func TestVerifyText(t *testing.T) {
 	both.Good, both.Corrupt, both.Unreadable, both.Bad, both.Errors = 11349, 1, 30, []string{"d"}, []string{"a/b.jpg: input/output error"}
 	for _, c := range []struct {
 		name    string
-		report  engine.VerifyReport
+		report  cache.VerifyReport
 		against string
 		want    string
 		exit    int

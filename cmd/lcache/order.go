@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/engine"
+	"lcache/schedule"
 	"lcache/shuffle"
 )
 
@@ -30,7 +30,7 @@ type orderOptions struct {
 func newOrderCommand() *cobra.Command {
 	var (
 		o              orderOptions
-		job            engine.Job
+		job            schedule.Job
 		rank           int
 		list, jsonFlag bool
 	)
@@ -71,7 +71,7 @@ func newOrderCommand() *cobra.Command {
 }
 
 // finish completes the options by what the flags said.
-func (o *orderOptions) finish(f *pflag.FlagSet, job engine.Job, rank int) error {
+func (o *orderOptions) finish(f *pflag.FlagSet, job schedule.Job, rank int) error {
 	o.spec.Recipe, o.spec.Seed, o.spec.Params = job.Recipe, job.Seed, job.Params
 	o.spec.BatchSize, o.spec.World, o.spec.DropLast = job.BatchSize, job.World, job.DropLast
 	o.ranks, o.allRanks = job.Ranks, f.Changed("ranks") && job.Ranks == nil

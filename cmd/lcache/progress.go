@@ -11,7 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"lcache/engine"
+	"lcache/cache"
 	"lcache/figures"
 )
 
@@ -71,7 +71,7 @@ func columns(out io.Writer) int {
 	return 80
 }
 
-func (p *progress) update(u engine.Progress) {
+func (p *progress) update(u cache.Progress) {
 	if p.mode == "none" {
 		return
 	}
@@ -100,7 +100,7 @@ func (p *progress) update(u engine.Progress) {
 }
 
 // progressText is a plain line: "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left".
-func progressText(u engine.Progress, seconds float64) string {
+func progressText(u cache.Progress, seconds float64) string {
 	amount, pace := figures.Count(u.Done)+" "+u.Unit, ""
 	if u.Unit == "bytes" {
 		amount = figures.Bytes(u.Done)
@@ -122,7 +122,7 @@ func progressText(u engine.Progress, seconds float64) string {
 	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), figures.Percent(float64(u.Done), float64(u.Total)), pace, left)
 }
 
-func (p *progress) draw(u engine.Progress) {
+func (p *progress) draw(u cache.Progress) {
 	if p.bar == nil {
 		total := u.Total
 		if total <= 0 {

@@ -9,18 +9,18 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lcache/engine"
+	"lcache/cache"
 )
 
 func TestProgressText(t *testing.T) {
 	for _, c := range []struct {
-		u       engine.Progress
+		u       cache.Progress
 		seconds float64
 		want    string
 	}{
-		{engine.Progress{Stage: "reading", Done: 64e9, Total: 138e9, Unit: "bytes"}, 256, "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left"},
-		{engine.Progress{Stage: "listing", Done: 12000, Unit: "samples"}, 1, "listing  12,000 samples"},
-		{engine.Progress{Stage: "sorting", Done: 10, Total: 10, Unit: "samples"}, 1, "sorting  10 of 10 samples · 100 %"},
+		{cache.Progress{Stage: "reading", Done: 64e9, Total: 138e9, Unit: "bytes"}, 256, "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left"},
+		{cache.Progress{Stage: "listing", Done: 12000, Unit: "samples"}, 1, "listing  12,000 samples"},
+		{cache.Progress{Stage: "sorting", Done: 10, Total: 10, Unit: "samples"}, 1, "sorting  10 of 10 samples · 100 %"},
 	} {
 		if got := progressText(c.u, c.seconds); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
@@ -37,9 +37,9 @@ func TestProgressPaces(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := &progress{mode: mode, out: &out, now: func() time.Time { return clock }, every: 3 * time.Second}
-		p.update(engine.Progress{Stage: "listing", Done: 9, Unit: "samples"})
+		p.update(cache.Progress{Stage: "listing", Done: 9, Unit: "samples"})
 		for i := range int64(9) {
-			p.update(engine.Progress{Stage: "reading", Done: i + 1, Total: 9, Unit: "samples"})
+			p.update(cache.Progress{Stage: "reading", Done: i + 1, Total: 9, Unit: "samples"})
 			clock = clock.Add(time.Second)
 		}
 		p.done()
@@ -55,12 +55,12 @@ func TestProgressBar(t *testing.T) {
 	others := goleak.IgnoreCurrent()
 	var out bytes.Buffer
 	p := &progress{mode: "bar", out: &out, now: time.Now}
-	p.update(engine.Progress{Stage: "listing", Done: 5, Unit: "samples"})
-	p.update(engine.Progress{Stage: "reading", Done: 50, Total: 100, Unit: "bytes"})
+	p.update(cache.Progress{Stage: "listing", Done: 5, Unit: "samples"})
+	p.update(cache.Progress{Stage: "reading", Done: 50, Total: 100, Unit: "bytes"})
 	if _, err := p.Write([]byte("level=WARN\n")); err != nil {
 		t.Fatal(err)
 	}
-	p.update(engine.Progress{Stage: "reading", Done: 100, Total: 120, Unit: "bytes"}) // the total may grow
+	p.update(cache.Progress{Stage: "reading", Done: 100, Total: 120, Unit: "bytes"}) // the total may grow
 	p.done()
 	p.done()
 	goleak.VerifyNone(t, others) // nobody still draws
@@ -100,8 +100,8 @@ func TestBarWidth(t *testing.T) {
 	// The widest line there can be, for bytes: at most as wide as its terminal.
 	var out bytes.Buffer
 	p := &progress{mode: "bar", out: &out, now: time.Now}
-	p.update(engine.Progress{Stage: "verifying", Done: 1, Total: 999_999_999_999, Unit: "bytes"})
-	p.update(engine.Progress{Stage: "verifying", Done: 888_888_888_888, Total: 999_999_999_999, Unit: "bytes"})
+	p.update(cache.Progress{Stage: "verifying", Done: 1, Total: 999_999_999_999, Unit: "bytes"})
+	p.update(cache.Progress{Stage: "verifying", Done: 888_888_888_888, Total: 999_999_999_999, Unit: "bytes"})
 	for _, frame := range strings.Split(out.String(), "\r") {
 		if n := utf8.RuneCountInString(frame); n > 80 {
 			t.Errorf("%d columns of 80: %q", n, frame)

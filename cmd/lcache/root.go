@@ -19,10 +19,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/engine"
-	"lcache/launch"
 	"lcache/shuffle"
 	"lcache/spelling"
+	"lcache/usage"
 )
 
 // What a process of lcache ends with.
@@ -110,11 +109,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func exitCode(err error) int {
 	var (
-		usage   *usageError
-		flags   *engine.UsageError
+		typed   *usageError
+		flags   *usage.Error
 		recipe  *shuffle.UsageError
 		corrupt *corruptError
-		sources *launch.UsageError
 		ended   *endedWith
 	)
 	switch {
@@ -122,7 +120,7 @@ func exitCode(err error) int {
 		return ended.code
 	case errors.As(err, &corrupt):
 		return exitCorrupt
-	case errors.As(err, &usage), errors.As(err, &flags), errors.As(err, &recipe), errors.As(err, &sources):
+	case errors.As(err, &typed), errors.As(err, &flags), errors.As(err, &recipe):
 		return exitUsage
 	}
 	return exitError

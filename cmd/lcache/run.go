@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/attach"
+	"lcache/cache"
 	"lcache/doctor"
-	"lcache/engine"
 	"lcache/launch"
 )
 
@@ -180,7 +180,7 @@ func runCommand(cmd *cobra.Command, g *globals, o runOptions) (err error) {
 	l.Began = func(metricsURL string) {
 		remark(func(w io.Writer) {
 			if !given {
-				writeDefaults(w, []engine.Default{rootDefault(l.Roots, from)})
+				writeDefaults(w, []cache.Default{rootDefault(l.Roots, from)})
 			}
 			if metricsURL != "" {
 				fmt.Fprintf(w, "%-9s %s\n", "metrics", metricsURL)

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/engine"
+	"lcache/cache"
 	"lcache/figures"
 	"lcache/spelling"
 )
 
 func newVerifyCommand(g *globals) *cobra.Command {
-	var o engine.VerifyOptions
+	var o cache.VerifyOptions
 	cmd := &cobra.Command{
 		Use:        "verify --cache DIR[,DIR…]",
 		Short:      "Check every stored sample's sum; with --against, every byte",
@@ -48,7 +48,7 @@ func newVerifyCommand(g *globals) *cobra.Command {
 }
 
 // verify reads the cache and prints the report. The error is what the process ends with.
-func verify(cmd *cobra.Command, g *globals, o engine.VerifyOptions) (err error) {
+func verify(cmd *cobra.Command, g *globals, o cache.VerifyOptions) (err error) {
 	typed := o.Against
 	if typed != "" {
 		if o.Against, err = absoluteSource(typed); err != nil {
@@ -59,7 +59,7 @@ func verify(cmd *cobra.Command, g *globals, o engine.VerifyOptions) (err error) 
 	defer bar.done()
 	o.Progress = bar.update
 	o.Logger = newLogger(g, bar, slog.LevelWarn)
-	report, err := engine.Verify(cmd.Context(), o)
+	report, err := cache.Verify(cmd.Context(), o)
 	bar.done()
 	if report == nil {
 		return err
@@ -76,7 +76,7 @@ func verify(cmd *cobra.Command, g *globals, o engine.VerifyOptions) (err error) 
 }
 
 // foundDamage turns a report into what the process ends with. Wrong bytes come first: of what could not be read nothing is known.
-func foundDamage(cache []string, against string, r *engine.VerifyReport) error {
+func foundDamage(cache []string, against string, r *cache.VerifyReport) error {
 	where := strings.Join(cache, ",")
 	unread := couldNotRead(where, against, r)
 	var wrong error
@@ -97,7 +97,7 @@ func foundDamage(cache []string, against string, r *engine.VerifyReport) error {
 }
 
 // couldNotRead is nil if everything was read.
-func couldNotRead(where, against string, r *engine.VerifyReport) error {
+func couldNotRead(where, against string, r *cache.VerifyReport) error {
 	var log, src error
 	if r.Unreadable > 0 {
 		log = fmt.Errorf("%s could not be read from %s: nothing is known of their bytes; look at the disk, then verify again",

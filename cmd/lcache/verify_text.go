@@ -5,12 +5,12 @@ import (
 	"io"
 	"strings"
 
-	"lcache/engine"
+	"lcache/cache"
 	"lcache/figures"
 )
 
 // writeVerify prints what was compared and what differed, with the first names of what did.
-func writeVerify(w io.Writer, cache []string, against string, r *engine.VerifyReport) {
+func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyReport) {
 	state := "good"
 	switch {
 	case wrong(r) > 0:
@@ -47,10 +47,10 @@ func tell(w io.Writer, first []string, n int) {
 }
 
 // wrong is how many samples are not what they should be.
-func wrong(r *engine.VerifyReport) int { return r.Corrupt + r.Different }
+func wrong(r *cache.VerifyReport) int { return r.Corrupt + r.Different }
 
 // unread is how many samples there is no verdict on.
-func unread(r *engine.VerifyReport) int { return r.Unreadable + r.Uncompared }
+func unread(r *cache.VerifyReport) int { return r.Unreadable + r.Uncompared }
 
 // some is a count of what there usually is none of: then it is "".
 func some(n int, what string) string {

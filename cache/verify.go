@@ -1,4 +1,4 @@
-package engine
+package cache
 
 import (
 	"bytes"
@@ -64,17 +64,17 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	if o.Jobs <= 0 {
 		o.Jobs = 4 * cores.N
 	}
-	c := &core{logger: o.Logger, readOnly: !o.Repair, asideErrors: verifyErrors}
-	if err := c.open(o.Dirs, o.IO, 0, layoutLog); err != nil {
+	c := &Cache{Logger: o.Logger, readOnly: !o.Repair, asideErrors: verifyErrors}
+	if err := c.open(Options{Dirs: o.Dirs, IO: o.IO, Layout: LayoutLog}); err != nil {
 		return nil, err
 	}
-	v := &verify{VerifyOptions: o, core: c, report: &VerifyReport{Samples: c.manifest.Len()}}
+	v := &verify{o: o, cache: c, report: &VerifyReport{Samples: c.Manifest.Len()}}
 	v.bad.lines, v.failed.lines = []string{}, []string{}
 	if err := v.run(ctx); err != nil {
-		return nil, errors.Join(err, c.close())
+		return nil, errors.Join(err, c.Close())
 	}
 	v.forget()
-	err := c.close()
+	err := c.Close()
 	if err != nil && !o.Repair { // nothing was written, so nothing is lost: a device that does not answer is in the report
 		o.Logger.Warn("the cache was not closed cleanly", "error", err)
 		err = nil
@@ -86,8 +86,8 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 const verifyErrors = 1 << 16
 
 type verify struct {
-	VerifyOptions
-	*core
+	o       VerifyOptions
+	cache   *Cache
 	against source.Source
 	mu      sync.Mutex // guards the fields that follow
 	report  *VerifyReport
@@ -98,52 +98,52 @@ type verify struct {
 
 func (v *verify) run(ctx context.Context) error {
 	start := time.Now()
-	if v.Against != "" {
+	if v.o.Against != "" {
 		var err error
-		if v.against, err = source.Open(v.Against, v.core.job.sourceOptions()); err != nil {
+		if v.against, err = source.Open(v.o.Against, v.cache.Record.SourceOptions()); err != nil {
 			return err
 		}
 		defer v.against.Close()
-		if v.Repair {
-			v.against = &watched{Source: v.against, record: filepath.Join(v.core.dirs[0], listingName)}
+		if v.o.Repair {
+			v.against = &watched{Source: v.against, record: filepath.Join(v.cache.Dirs[0], ListingName)}
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range v.Jobs {
+	for range v.o.Jobs {
 		wg.Go(func() {
 			r := verifier{verify: v}
 			defer r.free()
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
-				if i >= v.core.manifest.Len() {
+				if i >= v.cache.Manifest.Len() {
 					return
 				}
 				if err := r.one(ctx, sample.Index(i)); err != nil {
 					cancel(err)
 					return
 				}
-				v.Progress(Progress{Stage: "verifying", Done: int64(i + 1), Total: int64(v.core.manifest.Len()), Unit: "samples"})
+				v.o.Progress(Progress{Stage: "verifying", Done: int64(i + 1), Total: int64(v.cache.Manifest.Len()), Unit: "samples"})
 			}
 		})
 	}
 	wg.Wait()
 	v.report.Seconds, v.report.Bad, v.report.Errors = time.Since(start).Seconds(), v.bad.lines, v.failed.lines
-	if err := v.core.sums.Broken(); err != nil {
-		v.core.logger.Warn("some sums can't be read", "error", err)
+	if err := v.cache.Sums.Broken(); err != nil {
+		v.cache.Logger.Warn("some sums can't be read", "error", err)
 	}
 	return context.Cause(ctx)
 }
 
 // forget makes what is damaged unknown, with Repair.
 func (v *verify) forget() {
-	if !v.Repair {
+	if !v.o.Repair {
 		return
 	}
 	for _, index := range v.corrupt {
-		v.core.sums.Forget(index)
+		v.cache.Sums.Forget(index)
 	}
 	v.report.Forgotten = len(v.corrupt)
 }
@@ -164,10 +164,10 @@ func (v *verifier) free() {
 
 // one looks at a sample. The error is one of the whole run.
 func (v *verifier) one(ctx context.Context, index sample.Index) error {
-	c := v.core
-	size := c.manifest.Size(index)
-	slot, seg, off, ok := c.loc.Split(c.loc.Get(index))
-	sum, known := c.sums.Get(index)
+	c := v.cache
+	size := c.Manifest.Size(index)
+	slot, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+	sum, known := c.Sums.Get(index)
 	if size == 0 {
 		v.count(func(r *VerifyReport) { r.Good++ })
 		return nil
@@ -180,14 +180,14 @@ func (v *verifier) one(ctx context.Context, index sample.Index) error {
 		v.count(func(r *VerifyReport) { r.InLog++; r.Unknown++ })
 		return nil
 	}
-	name, err := c.manifest.Name(index)
+	name, err := c.Manifest.Name(index)
 	if err != nil {
 		return err
 	}
 	var data []byte
 	good := false
 	for range 2 { // one wrong read is no damage yet
-		if data, err = v.read(ctx, c.logfile(slot), seg, off, index); ctx.Err() != nil {
+		if data, err = v.read(ctx, c.Logfile(slot), seg, off, index); ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if good = err == nil && sample.Sum(data) == sum; good || errors.Is(err, logfile.ErrAside) {
@@ -232,8 +232,8 @@ var errUnpack = errors.New("what is stored can't be unpacked")
 
 // read gives a sample's plain bytes as the log has them; they are valid until the next call.
 func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off uint64, index sample.Index) ([]byte, error) {
-	c := v.core
-	n := c.storedSize(index)
+	c := v.cache
+	n := c.StoredSize(index)
 	if need := logfile.Span(off, n); len(v.mem) < need {
 		v.free()
 		var err error
@@ -243,22 +243,22 @@ func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off ui
 	}
 	stored, err := l.Read(ctx, seg, off, n, v.mem)
 	if pending := new(logfile.PendingError); errors.As(err, &pending) {
-		freeAfter(pending, v.mem)
+		FreeAfter(pending, v.mem)
 		v.mem = nil
 	}
-	if err != nil || c.form == nil {
+	if err != nil || c.Form == nil {
 		return stored, err
 	}
-	v.unpacked = sized(v.unpacked, int(c.manifest.Size(index)))
-	if err := c.form.Unpack(index, stored, v.unpacked); err != nil {
+	v.unpacked = sized(v.unpacked, int(c.Manifest.Size(index)))
+	if err := c.Form.Unpack(index, stored, v.unpacked); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnpack, err)
 	}
 	return v.unpacked, nil
 }
 
-// freeAfter unmaps the buffer of a read that nobody waits for, once the device is done with it. One that never answers keeps it until the
+// FreeAfter unmaps the buffer of a read that nobody waits for, once the device is done with it. One that never answers keeps it until the
 // process ends.
-func freeAfter(pending *logfile.PendingError, mem []byte) {
+func FreeAfter(pending *logfile.PendingError, mem []byte) {
 	go func() {
 		<-pending.Done
 		blockio.Free(mem)
@@ -271,7 +271,7 @@ func (v *verifier) compare(ctx context.Context, index sample.Index, data []byte)
 	if v.against == nil {
 		return false, nil
 	}
-	entry, err := v.core.manifest.Entry(index)
+	entry, err := v.cache.Manifest.Entry(index)
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package engine
+package schedule
 
 import (
 	"context"
@@ -10,21 +10,21 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/chunker"
-	"lcache/deliver"
 	"lcache/sample"
 	"lcache/shuffle"
 )
 
-type epochOrder struct {
+// An Order is the order of one epoch.
+type Order struct {
 	*chunker.Chunks
-	ranks []int // that the order covers
-	key   [16]byte
-	told  int // the schedule's, of its epoch, when it was made
+	Ranks   []int    // that the order covers, ascending
+	Key     [16]byte // the same for the same order in every process
+	version int      // the schedule's, of its epoch, when the order was made
 }
 
 // orderCache are the orders that were made, and those on their way; guarded by schedule.mu.
 type orderCache struct {
-	orders map[int]*epochOrder
+	orders map[int]*Order
 	recent []int // epochs in orders, the one that was used longest ago first
 	needed []int // epochs whose orders are not dropped for others'
 	making map[int]*making
@@ -38,7 +38,7 @@ type orderCache struct {
 type making struct {
 	epoch int
 	done  chan struct{} // closed once the fields that follow are set
-	order *epochOrder
+	order *Order
 	err   error
 	stale bool // a push has changed it meanwhile
 }
@@ -50,15 +50,29 @@ const (
 	mostOrders = 8
 )
 
-// Where each epoch goes on from the one before, asking for one far ahead draws all those between. mostDrawn is how many samples may be drawn for
+// Where each epoch goes on from the one before, asking for one far ahead draws all those between. MostDrawn is how many samples may be drawn for
 // an epoch that the job may or may not have: some minutes. nearby is how many epochs ahead are drawn on the way.
 const (
-	mostDrawn = 1 << 33
+	MostDrawn = 1 << 33
 	nearby    = 8
 )
 
 // errBusy: an order is being made apart, and another one would have to wait for it.
 var errBusy = errors.New("another order is being made")
+
+// BeforeMaking calls f before each order that is made from now on. It is for tests, as is IsMakingAside.
+func (s *Schedule) BeforeMaking(f func(epoch int)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before = f
+}
+
+// IsMakingAside reports whether an order that nobody needs to read is being made.
+func (s *Schedule) IsMakingAside() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.side != nil
+}
 
 // reason says what an order is for.
 type reason uint8
@@ -69,13 +83,13 @@ const (
 	forHint                 // a client says that its request belongs there
 )
 
-// order is an epoch's order. It takes a second or so at 14 M samples the first time; callers that ask meanwhile wait for the same one.
-func (s *schedule) order(ctx context.Context, epoch int) (*epochOrder, error) {
+// Order is an epoch's order. Making one takes about a second at 14 M samples; callers that ask meanwhile wait for the same one.
+func (s *Schedule) Order(ctx context.Context, epoch int) (*Order, error) {
 	return s.find(ctx, epoch, toRead)
 }
 
 // find is order for a reason. What nobody needs to read, and what takes long, is made apart, one epoch at a time, so that nothing else waits for it.
-func (s *schedule) find(ctx context.Context, epoch int, why reason) (*epochOrder, error) {
+func (s *Schedule) find(ctx context.Context, epoch int, why reason) (*Order, error) {
 	for {
 		s.mu.Lock()
 		if o := s.orders[epoch]; o != nil {
@@ -112,7 +126,7 @@ func (s *schedule) find(ctx context.Context, epoch int, why reason) (*epochOrder
 }
 
 // ofRecipe is an epoch's order as the recipe has it, whatever was pushed.
-func (s *schedule) ofRecipe(ctx context.Context, epoch int) (*epochOrder, error) {
+func (s *Schedule) ofRecipe(ctx context.Context, epoch int) (*Order, error) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.recipe, func(m *making) bool { return m.epoch == epoch })
 	var m *making
@@ -144,22 +158,22 @@ func (s *schedule) ofRecipe(ctx context.Context, epoch int) (*epochOrder, error)
 }
 
 // mayMake refuses epochs that have no order, or one that would take too long. s.mu is held.
-func (s *schedule) mayMake(epoch int) error {
+func (s *Schedule) mayMake(epoch int) error {
 	switch {
 	case s.stopped:
-		return deliver.ErrClosing
+		return ErrStopped
 	case !s.exists(epoch):
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
+		return s.noEpoch(epoch)
 	case s.replay == nil && len(s.pushed[epoch]) == 0:
 		return errUnknownOrder
-	case s.replay != nil && s.replay.Sequential() && s.job.Epochs == 0 && epoch > mostDrawn/max(s.n, 1):
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d is too far: with %s all earlier ones are drawn first; give --epochs if the job has that many", epoch, s.job.Recipe)}
+	case s.replay != nil && s.replay.Sequential() && s.job.Epochs == 0 && epoch > MostDrawn/max(s.n, 1):
+		return refuse("epoch %d is too far: with %s all earlier ones are drawn first; give --epochs if the job has that many", epoch, s.job.Recipe)
 	}
 	return nil
 }
 
 // isFar reports whether an epoch's order takes the draws of many others. s.mu is held.
-func (s *schedule) isFar(epoch int) bool {
+func (s *Schedule) isFar(epoch int) bool {
 	if s.replay == nil || !s.replay.Sequential() {
 		return false
 	}
@@ -168,7 +182,7 @@ func (s *schedule) isFar(epoch int) bool {
 }
 
 // start begins to make an order. s.mu is held.
-func (s *schedule) start(epoch int, aside bool) *making {
+func (s *Schedule) start(epoch int, aside bool) *making {
 	m := &making{epoch: epoch, done: make(chan struct{})}
 	s.making[epoch] = m
 	replay := s.replay
@@ -181,16 +195,16 @@ func (s *schedule) start(epoch int, aside bool) *making {
 			replay = s.apart
 		}
 	}
-	told, before := s.told[epoch], s.before
+	version, before := s.versions[epoch], s.before
 	var pushed map[int]*given
-	if s.isComplete(epoch) {
+	if s.isPushed(epoch) {
 		pushed = make(map[int]*given, len(s.pushed[epoch]))
 		for r, g := range s.pushed[epoch] {
 			pushed[r] = g
 		}
 	}
 	s.makers.Go(func() {
-		var o *epochOrder
+		var o *Order
 		err := m.err
 		if before != nil {
 			before(epoch)
@@ -210,9 +224,9 @@ func (s *schedule) start(epoch int, aside bool) *making {
 		} else if pushed == nil && err == nil {
 			s.last = epoch
 		}
-		m.order, m.err, m.stale = o, err, s.told[epoch] != told
+		m.order, m.err, m.stale = o, err, s.versions[epoch] != version
 		if err == nil && !m.stale {
-			o.told = told
+			o.version = version
 			s.keepOrder(epoch, o)
 		}
 		close(m.done)
@@ -220,8 +234,8 @@ func (s *schedule) start(epoch int, aside bool) *making {
 	return m
 }
 
-// isComplete reports whether an epoch's order is the pushed one: with a recipe only if all ranks have said theirs. s.mu is held.
-func (s *schedule) isComplete(epoch int) bool {
+// isPushed reports whether an epoch's order is the pushed one: with a recipe only if all ranks have pushed theirs. s.mu is held.
+func (s *Schedule) isPushed(epoch int) bool {
 	pushed := s.pushed[epoch]
 	for _, r := range s.local {
 		if pushed[r] == nil && s.replay != nil {
@@ -232,7 +246,7 @@ func (s *schedule) isComplete(epoch int) bool {
 }
 
 // keepOrder adds an order to the cache, in place of the one that was used longest ago and is not needed. s.mu is held.
-func (s *schedule) keepOrder(epoch int, o *epochOrder) {
+func (s *Schedule) keepOrder(epoch int, o *Order) {
 	s.orders[epoch] = o
 	s.recent = append(s.recent, epoch)
 	for len(s.recent) > max(keepOrders, min(len(s.needed)+1, mostOrders)) {
@@ -242,21 +256,21 @@ func (s *schedule) keepOrder(epoch int, o *epochOrder) {
 }
 
 // dropOrder takes an order out of the cache. s.mu is held.
-func (s *schedule) dropOrder(epoch int) {
+func (s *Schedule) dropOrder(epoch int) {
 	delete(s.orders, epoch)
 	s.recent = slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch })
 }
 
-// need says which epochs are read and laid out: their orders stay.
-func (s *schedule) need(epochs []int) {
+// SetNeeded says which epochs are read and laid out: their orders stay in memory.
+func (s *Schedule) SetNeeded(epochs []int) {
 	slices.Sort(epochs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needed = slices.Compact(append(s.needed[:0], epochs...))
 }
 
-// needs adds an epoch that a rank has just come to, until need says all of them.
-func (s *schedule) needs(epoch int) {
+// AddNeeded adds an epoch that a rank has just come to, until SetNeeded says all of them.
+func (s *Schedule) AddNeeded(epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Contains(s.needed, epoch) && len(s.needed) < mostOrders {
@@ -264,14 +278,14 @@ func (s *schedule) needs(epoch int) {
 	}
 }
 
-// current reports whether an order is still what its epoch's is.
-func (s *schedule) current(epoch int, o *epochOrder) bool {
+// IsCurrent reports whether an order is still what its epoch's is.
+func (s *Schedule) IsCurrent(epoch int, o *Order) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return o.told == s.told[epoch]
+	return o.version == s.versions[epoch]
 }
 
-func (s *schedule) replayed(replay *shuffle.Replay, epoch int) (*epochOrder, error) {
+func (s *Schedule) replayed(replay *shuffle.Replay, epoch int) (*Order, error) {
 	global, err := replay.Global(epoch, nil)
 	if err != nil {
 		return nil, fmt.Errorf("replay epoch %d: %w", epoch, err)
@@ -283,7 +297,7 @@ func (s *schedule) replayed(replay *shuffle.Replay, epoch int) (*epochOrder, err
 	h := xxh3.New()
 	h.WriteString(replay.Key())
 	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(epoch)))
-	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: split}, ranks: s.local, key: h.Sum128().Bytes()}, nil
+	return &Order{Chunks: &chunker.Chunks{Global: global, Split: split}, Ranks: s.local, Key: h.Sum128().Bytes()}, nil
 }
 
 // explicit is the split of pushed orders: batches of any sizes, in steps over the ranks.
@@ -302,7 +316,7 @@ func (x *explicit) Positions(rank, batch int, dst []uint64) []uint64 {
 	return dst
 }
 
-func pushedOrder(pushed map[int]*given) *epochOrder {
+func pushedOrder(pushed map[int]*given) *Order {
 	var ranks []int
 	steps := 0
 	for r, g := range pushed {
@@ -311,7 +325,7 @@ func pushedOrder(pushed map[int]*given) *epochOrder {
 	}
 	slices.Sort(ranks)
 	x := &explicit{starts: map[int][]uint64{}, sizes: map[int][]int{}}
-	o := &epochOrder{Chunks: &chunker.Chunks{Split: x}, ranks: ranks}
+	o := &Order{Chunks: &chunker.Chunks{Split: x}, Ranks: ranks}
 	h := xxh3.New()
 	for t := range steps {
 		for _, r := range ranks {
@@ -330,16 +344,19 @@ func pushedOrder(pushed map[int]*given) *epochOrder {
 		binary.LittleEndian.PutUint32(b[:], index)
 		h.Write(b[:])
 	}
-	o.key = h.Sum128().Bytes()
+	o.Key = h.Sum128().Bytes()
 	return o
 }
 
-// canonical is the order of a source stored without a recipe.
-func canonical(n int) *epochOrder {
+// canonicalKey is the key of the canonical order, of any dataset.
+var canonicalKey = xxh3.HashString128("canonical").Bytes()
+
+// Canonical is the manifest's own order. A source is stored in it where no epoch's order is known.
+func Canonical(n int) *Order {
 	global := make([]sample.Index, n)
 	for i := range global {
 		global[i] = sample.Index(i)
 	}
 	x := &explicit{starts: map[int][]uint64{0: {0}}, sizes: map[int][]int{0: {n}}}
-	return &epochOrder{Chunks: &chunker.Chunks{Global: global, Split: x}, ranks: []int{0}, key: xxh3.HashString128("canonical").Bytes()}
+	return &Order{Chunks: &chunker.Chunks{Global: global, Split: x}, Ranks: []int{0}, Key: canonicalKey}
 }

@@ -1,8 +1,10 @@
-package engine
+package cache
 
 import (
 	"bytes"
 	"errors"
+	"lcache/schedule"
+	"lcache/usage"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,15 +14,15 @@ import (
 // of it is an error or one that can be asked.
 func FuzzJob(f *testing.F) {
 	dir := f.TempDir()
-	for _, j := range []jobFile{
-		{Schema: 1, Source: "/data", Job: samplerJob(3, 8, 2, true), Budget: 1 << 30, Threshold: 1 << 63, Kept: 10, KeptBytes: 1000, Chunk: 80},
-		{Schema: 1, Source: "/data", Exts: []string{".jpg"}, Flat: true, Job: Job{Recipe: "torch.dataloader", Seed: "18446744073709551615", Params: map[string]string{"num_workers": "2"}}},
+	for _, j := range []Record{
+		{Schema: 1, Source: "/data", Job: schedule.Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: 3, BatchSize: 8, World: 2, DropLast: true}, Budget: 1 << 30, Threshold: 1 << 63, Kept: 10, KeptBytes: 1000, Chunk: 80},
+		{Schema: 1, Source: "/data", Exts: []string{".jpg"}, Flat: true, Job: schedule.Job{Recipe: "torch.dataloader", Seed: "18446744073709551615", Params: map[string]string{"num_workers": "2"}}},
 		{Schema: 1},
 	} {
-		if err := writeJob(dir, j); err != nil {
+		if err := WriteRecord(dir, j); err != nil {
 			f.Fatal(err)
 		}
-		b, err := os.ReadFile(filepath.Join(dir, jobName))
+		b, err := os.ReadFile(filepath.Join(dir, RecordName))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -33,41 +35,41 @@ func FuzzJob(f *testing.F) {
 		if seal {
 			b = sealJob(bytes.Clone(b))
 		}
-		if err := os.WriteFile(filepath.Join(dir, jobName), b, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, RecordName), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j, err := readJob(dir)
+		j, err := ReadRecord(dir)
 		if err != nil {
 			return
 		}
-		if err := writeJob(dir, j); err != nil {
+		if err := WriteRecord(dir, j); err != nil {
 			t.Fatalf("%+v can't be written: %v", j, err)
 		}
-		again, err := readJob(dir)
+		again, err := ReadRecord(dir)
 		if err != nil {
 			t.Fatalf("%+v can't be read again: %v", j, err)
 		}
-		first, _ := os.ReadFile(filepath.Join(dir, jobName))
-		if err := writeJob(dir, again); err != nil {
+		first, _ := os.ReadFile(filepath.Join(dir, RecordName))
+		if err := WriteRecord(dir, again); err != nil {
 			t.Fatal(err)
 		}
-		second, _ := os.ReadFile(filepath.Join(dir, jobName))
+		second, _ := os.ReadFile(filepath.Join(dir, RecordName))
 		if !bytes.Equal(first, second) {
 			t.Fatalf("%s became %s", first, second)
 		}
 		if j.Job.World > 1000 || len(j.Job.Params) > 0 {
 			return // shuffle's own fuzzing is about those
 		}
-		s, err := newSchedule(j.Job, 50)
+		s, err := schedule.New(j.Job, 50, MachineMemory())
 		if err != nil {
-			var usage *UsageError
+			var usage *usage.Error
 			if s != nil || errors.As(err, &usage) && usage.Reason == "" {
 				t.Fatalf("%+v: %v", j.Job, err)
 			}
 			return
 		}
-		_, _ = s.order(t.Context(), 0)
-		if s.exists(-1) {
+		_, _ = s.Order(t.Context(), 0)
+		if s.Exists(-1) {
 			t.Errorf("%+v has an epoch -1", j.Job)
 		}
 	})

@@ -1,13 +1,13 @@
-package engine
+package schedule
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
-	"lcache/deliver"
 	"lcache/sample"
+
+	"github.com/dustin/go-humanize"
 )
 
 // given is a rank's order of an epoch as a client said it: batches of any sizes, one behind the other.
@@ -49,29 +49,50 @@ func (g *given) batch(b int) []sample.Index {
 // bytes is what an order takes: its numbers, and what any order takes in the tables.
 func (g *given) bytes() int64 { return 1024 + 4*int64(len(g.flat)) + 4*int64(len(g.ends)) }
 
-// pushedLimit is how many bytes of pushed orders are kept: clients choose how many epochs ahead they push. Eight epochs of all samples fit, and the three
+// PushBytes is how much of PushLimit an order takes.
+func PushBytes(batches [][]sample.Index) int64 { return give(batches, Pusher{}).bytes() }
+
+// pushLimit is how many bytes of pushed orders are kept: clients choose how many epochs ahead they push. Eight epochs of all samples fit, and the three
 // that lcache.torch pushes at once with one sample a batch; beyond that a sixteenth of the machine's memory may be used.
-func pushedLimit(n int, machine uint64) int64 {
+func pushLimit(n int, machine uint64) int64 {
 	return max(64<<20, 32*int64(n), int64(machine/16))
 }
 
-// mostRanks is for how many ranks without a recipe orders are kept, whose numbers clients choose.
-const mostRanks = 1024
+// PushLimit is how many bytes pushed orders may take, and SetPushLimit changes it.
+func (s *Schedule) PushLimit() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limit
+}
 
-// accepts refuses orders of what the job does not have.
-func (s *schedule) accepts(epoch, rank int) error {
-	if !s.exists(epoch) {
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)}
+func (s *Schedule) SetPushLimit(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = bytes
+}
+
+// MostRanks is for how many ranks without a recipe orders are kept, whose numbers clients choose.
+const MostRanks = 1024
+
+// noEpoch is the error for an epoch that the job does not have.
+func (s *Schedule) noEpoch(epoch int) error {
+	return refuse("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)
+}
+
+// Accepts refuses orders of what the job does not have.
+func (s *Schedule) Accepts(epoch, rank int) error {
+	if !s.Exists(epoch) {
+		return s.noEpoch(epoch)
 	}
-	if !s.isLocal(rank) {
+	if !s.IsLocal(rank) {
 		return notServed(rank, s.local)
 	}
 	return nil
 }
 
-// claim makes a process the one that says the order of a rank, unless reads reports that the one before reads the rank: the one that has said its order,
+// Claim makes a process the one that says the order of a rank, unless reads reports that the one before reads the rank: the one that has said its order,
 // or reader, if nobody has.
-func (s *schedule) claim(pid, rank, reader int, reads func(owner int) bool) error {
+func (s *Schedule) Claim(pid, rank, reader int, reads func(owner int) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	owner, known := s.owners[rank]
@@ -80,33 +101,33 @@ func (s *schedule) claim(pid, rank, reader int, reads func(owner int) bool) erro
 	}
 	switch {
 	case owner != pid && reads(owner):
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("process %d reads rank %d in an order of its own: the log keeps that, and other processes are served by index", owner, rank)}
-	case !known && len(s.owners) >= mostRanks:
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d: orders of %d other ranks were pushed already, and no server keeps more", rank, mostRanks)}
+		return refuse("process %d reads rank %d in an order of its own: the log keeps that, and other processes are served by index", owner, rank)
+	case !known && len(s.owners) >= MostRanks:
+		return refuse("rank %d: orders of %d other ranks were pushed already, and no server keeps more", rank, MostRanks)
 	}
 	s.owners[rank] = pid
 	return nil
 }
 
-// push takes a rank's order for an epoch from the process that has claimed the rank. changed: the epoch's order is another one with it; replaced: because
+// Push takes a rank's order for an epoch from the process that has claimed the rank. changed: the epoch's order is another one with it; replaced: because
 // the rank, or the recipe, said another one before. Where there is no room it drops epochs, all of whose orders spare lets go.
-func (s *schedule) push(ctx context.Context, by Pusher, epoch, rank int, batches [][]sample.Index, spare func(epoch, pid int) bool) (changed, replaced bool, err error) {
-	if err := s.accepts(epoch, rank); err != nil {
+func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches [][]sample.Index, spare func(epoch, pid int) bool) (changed, replaced bool, err error) {
+	if err := s.Accepts(epoch, rank); err != nil {
 		return false, false, err
 	}
 	for b, batch := range batches {
 		for _, index := range batch {
 			if int(index) >= s.n {
-				return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d in batch %d of the pushed order is not in the dataset of %d samples", index, b, s.n)}
+				return false, false, refuse("index %d in batch %d of the pushed order is not in the dataset of %d samples", index, b, s.n)
 			}
 		}
 	}
 	g := give(batches, by)
-	same := s.isSame(ctx, epoch, rank, g)
+	same := s.isSameOrder(ctx, epoch, rank, g)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if owner := s.owners[rank]; owner != by.Pid {
-		return false, false, &deliver.ArgumentError{Reason: fmt.Sprintf("process %d has taken over the order of rank %d meanwhile", owner, rank)}
+		return false, false, refuse("process %d has taken over the order of rank %d meanwhile", owner, rank)
 	}
 	before := s.pushed[epoch][rank]
 	if same {
@@ -127,24 +148,24 @@ func (s *schedule) push(ctx context.Context, by Pusher, epoch, rank int, batches
 	}
 	s.pushed[epoch][rank] = g
 	s.kept += more
-	delete(s.gone, epoch)
+	delete(s.dropped, epoch)
 	s.version++
-	s.told[epoch] = s.version
+	s.versions[epoch] = s.version
 	s.dropOrder(epoch)
 	return true, before != nil || s.replay != nil, nil
 }
 
-// isSame reports whether a rank's order for an epoch is just that already, pushed or by the recipe.
-func (s *schedule) isSame(ctx context.Context, epoch, rank int, g *given) bool {
+// isSameOrder reports whether a rank's order for an epoch is just that already, pushed or by the recipe.
+func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *given) bool {
 	before, gone := s.given(epoch, rank)
 	if before != nil || gone || s.replay == nil {
 		return before != nil && slices.Equal(before.flat, g.flat) && slices.Equal(before.ends, g.ends)
 	}
-	if s.batches(epoch, rank) != g.batches() {
+	if s.Batches(epoch, rank) != g.batches() {
 		return false
 	}
 	o, err := s.find(ctx, epoch, toCompare)
-	if err != nil || !slices.Contains(o.ranks, rank) {
+	if err != nil || !slices.Contains(o.Ranks, rank) {
 		return false
 	}
 	var mine []sample.Index
@@ -157,16 +178,16 @@ func (s *schedule) isSame(ctx context.Context, epoch, rank int, g *given) bool {
 }
 
 // given is what a rank has pushed for an epoch; gone reports that it was dropped since.
-func (s *schedule) given(epoch, rank int) (g *given, gone bool) {
+func (s *Schedule) given(epoch, rank int) (g *given, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ranks := s.pushed[epoch]
-	_, gone = s.gone[epoch]
-	return ranks[rank], gone || ranks == nil && epoch < s.goneAll
+	_, gone = s.dropped[epoch]
+	return ranks[rank], gone || ranks == nil && epoch < s.droppedBefore
 }
 
 // makeRoom drops epochs until an order fits, those first that come first. s.mu is held.
-func (s *schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid int) bool) error {
+func (s *Schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid int) bool) error {
 	for s.kept+more > s.limit {
 		oldest := -1
 		for e, ranks := range s.pushed {
@@ -182,20 +203,20 @@ func (s *schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid i
 			}
 		}
 		if oldest < 0 {
-			return &deliver.ArgumentError{Reason: fmt.Sprintf("the order of epoch %d rank %d takes %s; with those of the %d epochs pushed already that is more than %s: push it when one of them has been read",
-				epoch, rank, bytesText(uint64(more)), len(s.pushed), bytesText(uint64(s.limit)))}
+			return refuse("the order of epoch %d rank %d takes %s; with those of the %d epochs pushed already that is more than %s: push it when one of them has been read",
+				epoch, rank, humanize.Bytes(uint64(more)), len(s.pushed), humanize.Bytes(uint64(s.limit)))
 		}
 		s.drop(oldest)
 	}
 	return nil
 }
 
-// mostGone is how many epochs are remembered one by one that were dropped.
-const mostGone = 1 << 16
+// mostDropped is how many epochs are remembered one by one that were dropped.
+const mostDropped = 1 << 16
 
 // drop forgets what was pushed for an epoch. It is not replaced by the recipe's order: clients that ask for one again are told to push it again.
 // s.mu is held.
-func (s *schedule) drop(epoch int) {
+func (s *Schedule) drop(epoch int) {
 	var sessions []string
 	for _, g := range s.pushed[epoch] {
 		s.kept -= g.bytes()
@@ -204,25 +225,25 @@ func (s *schedule) drop(epoch int) {
 	slices.Sort(sessions)
 	delete(s.pushed, epoch)
 	delete(s.since, epoch)
-	delete(s.told, epoch)
+	delete(s.versions, epoch)
 	s.dropOrder(epoch)
-	s.gone[epoch] = ""
+	s.dropped[epoch] = ""
 	if sessions = slices.Compact(sessions); len(sessions) == 1 {
-		s.gone[epoch] = sessions[0]
+		s.dropped[epoch] = sessions[0]
 	}
-	if len(s.gone) > mostGone {
-		for e := range s.gone {
-			s.goneAll = max(s.goneAll, e+1)
+	if len(s.dropped) > mostDropped {
+		for e := range s.dropped {
+			s.droppedBefore = max(s.droppedBefore, e+1)
 		}
-		clear(s.gone)
+		clear(s.dropped)
 	}
 }
 
 // keepPushed is how many epochs' pushed orders are kept.
 const keepPushed = 16
 
-// forget drops pushed orders once an epoch is over, the oldest first, if there are many.
-func (s *schedule) forget(over int) {
+// EpochOver drops pushed orders once an epoch is over, the oldest first, if there are many.
+func (s *Schedule) EpochOver(over int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.pushed) > keepPushed {

@@ -1,4 +1,4 @@
-package engine
+package schedule
 
 import (
 	"runtime"
@@ -10,7 +10,7 @@ import (
 // TestPushedWhileItIsMade: an order that is pushed while the epoch's order is being made counts, for whoever asks then and later.
 func TestPushedWhileItIsMade(t *testing.T) {
 	const n = 1 << 17
-	s, err := newSchedule(Job{}, n)
+	s, err := New(Job{}, n, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,15 +20,15 @@ func TestPushedWhileItIsMade(t *testing.T) {
 		orders[1] = append(orders[1], []sample.Index{n - 1 - i})
 	}
 	keep := func(int, int) bool { return false }
-	if err := s.claim(1, 0, 0, func(int) bool { return false }); err != nil {
+	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.push(t.Context(), Pusher{Pid: 1}, 0, 0, orders[0], keep); err != nil {
+	if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, 0, 0, orders[0], keep); err != nil {
 		t.Fatal(err)
 	}
 	asked := make(chan sample.Index)
 	go func() {
-		o, err := s.order(t.Context(), 0)
+		o, err := s.Order(t.Context(), 0)
 		if err != nil {
 			t.Error(err)
 			close(asked)
@@ -41,10 +41,10 @@ func TestPushedWhileItIsMade(t *testing.T) {
 		making = s.making[0] != nil || s.orders[0] != nil
 		s.mu.Unlock()
 	}
-	if _, _, err := s.push(t.Context(), Pusher{Pid: 1}, 0, 0, orders[1], keep); err != nil {
+	if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, 0, 0, orders[1], keep); err != nil {
 		t.Fatal(err)
 	}
-	o, err := s.order(t.Context(), 0)
+	o, err := s.Order(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package engine
+package cache
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 // serving would find, and is there to be found again.
 
 // readSums is openSums without a change of any file.
-func (c *core) readSums(path string) (err error) {
-	c.sums, err = sample.ReadSums(path, c.manifest.Fingerprint(), c.manifest.Len())
+func (c *Cache) readSums(path string) (err error) {
+	c.Sums, err = sample.ReadSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
 	if errors.Is(err, sample.ErrOtherManifest) {
 		if carried, carryErr := c.carrySums(path); carried || carryErr != nil {
 			return carryErr
@@ -22,8 +22,8 @@ func (c *core) readSums(path string) (err error) {
 	if !isUseless(err) {
 		return err
 	}
-	c.logger.Warn("the sums are of no use: nothing that the log holds can be compared with one", "error", err)
-	c.sums, err = sample.BlankSums(c.manifest.Len())
+	c.Logger.Warn("the sums are of no use: nothing that the log holds can be compared with one", "error", err)
+	c.Sums, err = sample.BlankSums(c.Manifest.Len())
 	return err
 }
 
@@ -32,34 +32,34 @@ func isUseless(err error) bool {
 	return errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) || errors.Is(err, fs.ErrNotExist)
 }
 
+// readLengths is openLengths without a change of any file.
+func (c *Cache) readLengths(path string) ([]uint32, error) {
+	var err error
+	c.Lengths, err = sample.ReadLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
+	if isUseless(err) {
+		c.Logger.Warn("the stored lengths are of no use: nothing that the log holds can be found", "error", err)
+		c.Lengths, err = sample.BlankLengths(c.Manifest.Sizes())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Lengths.All(), nil
+}
+
 // readFrom is carryFrom without a change of any file.
-func (c *core) readFrom(path string, from *sample.Manifest) error {
+func (c *Cache) readFrom(path string, from *sample.Manifest) error {
 	old, err := sample.ReadSums(path, from.Fingerprint(), from.Len())
 	if err != nil {
 		return err
 	}
 	defer old.Close()
-	to, err := sample.Remap(from, c.manifest)
+	to, err := sample.Remap(from, c.Manifest)
 	if err != nil {
 		return err
 	}
-	if c.sums, err = sample.BlankSums(c.manifest.Len()); err != nil {
+	if c.Sums, err = sample.BlankSums(c.Manifest.Len()); err != nil {
 		return fmt.Errorf("carry the sums over: %w", err)
 	}
-	old.CopyTo(c.sums, to)
+	old.CopyTo(c.Sums, to)
 	return nil
-}
-
-// readLengths is openLengths without a change of any file.
-func (c *core) readLengths(path string) ([]uint32, error) {
-	var err error
-	c.lengths, err = sample.ReadLengths(path, c.manifest.Fingerprint(), c.manifest.Sizes())
-	if isUseless(err) {
-		c.logger.Warn("the stored lengths are of no use: nothing that the log holds can be found", "error", err)
-		c.lengths, err = sample.BlankLengths(c.manifest.Sizes())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return c.lengths.All(), nil
 }

@@ -1,0 +1,356 @@
+// Package cache is one opened cache: what its directories hold, and how big each part of it is. Serving a cache, making one and checking one
+// start here.
+//
+// A [Cache] has the directories and their locks, the [Record] of what the cache was made for (job.json), the manifest, the checksums, the
+// stored lengths of a cache that compresses, the store of both Logfiles, the place of every sample, the schedule of the job, and the sizes
+// that follow from all these. [Open] opens them in order, and Close closes them in reverse order. [Verify] reads every sample and checks it.
+//
+// The package moves no sample from one Logfile to the other, and delivers none: see sorter and engine. A Cache's fields are set while it is opened
+// and not changed after that; its methods may then be called concurrently.
+package cache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"lcache/blockio"
+	"lcache/caches"
+	"lcache/chunker"
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/sample"
+	"lcache/schedule"
+	"lcache/source"
+	"lcache/stored"
+	"lcache/usage"
+)
+
+// A Cache is an opened cache. Ingest opens one step by step, since it makes what it opens.
+type Cache struct {
+	Dirs      []string // absolute; the first holds all but arena and journals of the others
+	Record    Record
+	Format    logfile.Format
+	Manifest  *sample.Manifest
+	Sums      *sample.Sums
+	Lengths   *sample.Lengths // nil without compression
+	Form      *stored.Form    // nil without compression
+	Source    *source.Retrying
+	Lister    source.Source // the same source, without retries
+	IO        *blockio.IO
+	Store     *logfile.Store
+	Locations *metaindex.Locations
+	Schedule  *schedule.Schedule
+	Sizing    chunker.Sizing
+	Logger    *slog.Logger
+
+	Layout, LayoutReason string // how it is served: log or static, and why
+
+	locks        []*logfile.LockFile
+	recovered    [2]atomic.Bool // by Logfile: another process has begun it
+	closeTimeout time.Duration  // of a device that hangs; 0: the default
+	readOnly     bool           // no file is changed but the lock files
+	asideErrors  int            // within a minute put a device aside; 0: the default
+}
+
+// The files of a cache that only its first directory has.
+const (
+	ManifestName = "manifest"
+	SumsName     = "sums"
+	LengthsName  = "stored"
+	ListingName  = "listing"
+)
+
+// Options of Open.
+type Options struct {
+	Dirs   []string
+	IO     IO
+	Memory int64  // bytes; 0: as ingest was told
+	Layout string // as asked for now; "" or "auto": as ingest was told, or by the job
+	Logger *slog.Logger
+}
+
+// Open opens what ingest made. On an error everything is closed again.
+func Open(o Options) (*Cache, error) {
+	c := &Cache{Logger: o.Logger}
+	if err := c.open(o); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cache) open(o Options) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	if c.Dirs, err = CleanDirs(o.Dirs); err != nil {
+		return err
+	}
+	if _, err = os.Stat(filepath.Join(c.Dirs[0], RecordName)); errors.Is(err, fs.ErrNotExist) {
+		if len(c.Dirs) > 1 {
+			return fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
+				c.Dirs[0], strings.Join(c.Dirs, ","))
+		}
+		if within := caches.Within(c.Dirs[0]); within != "" {
+			return fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.Dirs[0], within)
+		}
+		return fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.Dirs[0], c.Dirs[0])
+	}
+	if err = c.Lock(true); err != nil {
+		return err
+	}
+	if c.Record, err = ReadRecord(c.Dirs[0]); err != nil {
+		return err
+	}
+	if err = c.openData(); err != nil {
+		return err
+	}
+	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), MachineMemory()); err != nil {
+		return err
+	}
+	c.Layout, c.LayoutReason = c.ChooseLayout(o.Layout)
+	return c.OpenStore(o.IO, cmp.Or(o.Memory, c.Record.Memory))
+}
+
+// CleanDirs gives the absolute paths of a cache's directories, and refuses none, doubles and symbolic links.
+func CleanDirs(dirs []string) ([]string, error) {
+	if len(dirs) == 0 || dirs[0] == "" {
+		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
+	}
+	clean := make([]string, len(dirs))
+	seen := map[string]bool{}
+	for i, d := range dirs {
+		abs, err := filepath.Abs(d)
+		if err != nil {
+			return nil, err
+		}
+		if seen[abs] {
+			return nil, usage.Errorf("cache directory %s is given twice", d)
+		}
+		if err := caches.CheckLink(abs); err != nil {
+			return nil, err
+		}
+		seen[abs] = true
+		clean[i] = abs
+	}
+	return clean, nil
+}
+
+// Lock takes the directories for this process. With lacking, one that is lost is done without, unless it is the first: who holds that
+// has the cache.
+func (c *Cache) Lock(lacking bool) error {
+	for i, d := range c.Dirs {
+		if _, err := os.Lstat(filepath.Join(d, "FORMAT")); err != nil && lacking && i > 0 {
+			continue // the store says what is wrong with it; nothing is made there
+		}
+		l, err := logfile.Lock(d)
+		var busy *logfile.BusyError
+		// A server that was just killed holds its lock until the kernel is done with it.
+		for tries := 0; errors.As(err, &busy) && tries < 20; tries++ {
+			time.Sleep(50 * time.Millisecond)
+			l, err = logfile.Lock(d)
+		}
+		switch {
+		case errors.As(err, &busy):
+			return fmt.Errorf("%s is in use by process %d: stop it, or use another cache", d, busy.Pid)
+		case err != nil && lacking && i > 0:
+			c.Logger.Warn("a directory of the cache can't be locked", "dir", d, "error", err)
+			continue
+		case err != nil:
+			return err
+		}
+		c.locks = append(c.locks, l)
+	}
+	return nil
+}
+
+// openData opens what is the same whoever comes: manifest, sums, source.
+func (c *Cache) openData() (err error) {
+	c.Manifest, err = sample.OpenManifest(filepath.Join(c.Dirs[0], ManifestName))
+	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: run lcache ingest again", err)
+	}
+	if err != nil {
+		return err
+	}
+	if err = c.OpenSums(); err != nil {
+		return err
+	}
+	return c.OpenSource(c.Record.Source, c.Record.SourceOptions())
+}
+
+// OpenSums opens what is known of the samples' bytes. Sums of an earlier manifest are carried over as far as that is known; those that
+// are damaged are forgotten: samples without one are read from the source, and learnt again.
+func (c *Cache) OpenSums() (err error) {
+	path := filepath.Join(c.Dirs[0], SumsName)
+	if c.readOnly {
+		return c.readSums(path)
+	}
+	c.Sums, err = sample.OpenSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
+	if errors.Is(err, sample.ErrOtherManifest) {
+		if carried, carryErr := c.carrySums(path); carried || carryErr != nil {
+			return carryErr
+		}
+	}
+	if !errors.Is(err, sample.ErrCorrupt) && !errors.Is(err, sample.ErrOtherManifest) {
+		return err
+	}
+	c.Logger.Warn("the sums are made anew: every sample is read from the source once more", "error", err)
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	c.Sums, err = sample.OpenSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
+	return err
+}
+
+// OpenStore recovers the Logfiles and fills Locations from them.
+func (c *Cache) OpenStore(o IO, memory int64) (err error) {
+	c.closeTimeout = o.CloseTimeout
+	if c.IO, err = o.open(c); err != nil {
+		return err
+	}
+	sizes, err := c.openLengths()
+	if err != nil {
+		return err
+	}
+	c.Store, err = logfile.Open(c.Dirs, logfile.Options{IO: c.IO, Logger: c.Logger, Sizes: sizes,
+		Fingerprint: c.Manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout, ReadOnly: c.readOnly, AsideErrors: c.asideErrors})
+	if err != nil {
+		return err
+	}
+	c.Format = c.Store.Format()
+	if c.Locations, err = metaindex.NewLocations(c.Manifest.Len(), c.Format.Align); err != nil {
+		return err
+	}
+	if c.Sizing, err = c.Size(uint64(memory)); err != nil {
+		return err
+	}
+	if c.Lengths != nil {
+		c.Form = stored.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room)
+	}
+	c.locate()
+	return nil
+}
+
+// locate sets every sample's place from the recovered Logfiles: the newer one, which is being filled, wins.
+func (c *Cache) locate() {
+	logs := c.Store.Logfiles()
+	order := []int{0, 1}
+	if logs[0] != nil && logs[1] != nil && logs[0].Generation() > logs[1].Generation() {
+		order = []int{1, 0}
+	}
+	for _, slot := range order {
+		l := logs[slot]
+		if l == nil {
+			continue
+		}
+		c.recovered[slot].Store(true)
+		for seg := range int(l.Header().Segments) {
+			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
+				c.Locations.Set(index, c.Locations.At(slot, seg, off))
+				return true
+			})
+		}
+	}
+}
+
+// lost makes misses of the samples whose block could not be written or read back.
+func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
+	for i, index := range indices {
+		c.Locations.Clear(index, c.Locations.At(l.Slot(), seg, offsets[i]))
+	}
+}
+
+// Keeps is admission: what the log holds. Empty samples never enter it, they are always hits.
+func (c *Cache) Keeps(index sample.Index) bool {
+	return c.Manifest.Size(index) > 0 && chunker.Admitted(c.Manifest.NameHash(index), c.Record.Threshold)
+}
+
+// Logfile is the Logfile in a slot now, or nil.
+func (c *Cache) Logfile(slot int) *logfile.Logfile { return c.Store.Logfiles()[slot] }
+
+func (c *Cache) WasRecovered(slot int) bool { return c.recovered[slot].Load() }
+
+// closeIO does not wait for ever for a device that hangs: what it has in flight belongs to it until the process ends, and is mapped that long.
+func (c *Cache) closeIO() error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.IO.Close() }()
+	wait := time.NewTimer(cmp.Or(c.closeTimeout, 10*time.Second))
+	defer wait.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-wait.C:
+		return fmt.Errorf("a device of %s does not answer: transfers are left in flight", strings.Join(c.Dirs, ","))
+	}
+}
+
+// Close gives everything back in reverse order of opening. While a file of the cache hangs what the log uses stays mapped, and the
+// directories locked: the kernel takes both back when the process ends.
+func (c *Cache) Close() (err error) {
+	if c.Schedule != nil {
+		c.Schedule.Stop()
+	}
+	err = c.CloseStore()
+	if late := new(logfile.HungError); errors.As(err, &late) {
+		return err
+	}
+	if c.Source != nil {
+		err = errors.Join(err, c.Source.Close())
+	}
+	if c.Manifest != nil {
+		err = errors.Join(err, c.Manifest.Close())
+	}
+	for _, l := range c.locks {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// CloseStore gives back what openSums and openStore took.
+func (c *Cache) CloseStore() (err error) {
+	if c.Store != nil {
+		err = c.Store.Close()
+	}
+	if c.IO != nil {
+		err = errors.Join(err, c.closeIO())
+	}
+	if late := new(logfile.HungError); errors.As(err, &late) {
+		return err
+	}
+	if c.Locations != nil {
+		c.Locations.Free()
+	}
+	if c.Lengths == nil && c.Sums == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.closeTimeout, 30*time.Second))
+	defer cancel()
+	lengths, sums := c.CloseLengths, c.closeSums
+	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.Dirs[0], func() error { return errors.Join(lengths(), sums()) }))
+}
+
+func (c *Cache) closeSums() error {
+	if c.Sums == nil {
+		return nil
+	}
+	if c.IO != nil {
+		if err := c.IO.Plain(filepath.Join(c.Dirs[0], SumsName), "sync"); err != nil {
+			return err
+		}
+	}
+	return errors.Join(c.Sums.Sync(), c.Sums.Close())
+}
+
+// syncEvery is how often what was written is made durable.
+const syncEvery = 5 * time.Second

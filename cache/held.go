@@ -1,0 +1,52 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+
+	"lcache/logfile"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// IsComplete reports whether everything that the log is to keep of a part of the source is in it: a full segment, or a tail without a free
+// place, may have left something out. What lies there without a sum is of no use.
+func (c *Cache) IsComplete(share, shares int) bool {
+	for i := share; i < c.Manifest.Len(); i += shares {
+		index := sample.Index(i)
+		if _, known := c.Sums.Get(index); c.Keeps(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
+			return false
+		}
+	}
+	return true
+}
+
+// IsOfThisJob reports whether a Logfile is in the order of one of this job's epochs.
+func (c *Cache) IsOfThisJob(l *logfile.Logfile, first *schedule.Order) bool {
+	h := l.Header()
+	if l.IsOlder() {
+		return false
+	}
+	if h.Key == first.Key {
+		return true
+	}
+	if !c.Schedule.Replays() || !c.Schedule.Exists(int(h.Epoch)) {
+		return false
+	}
+	o, err := c.Schedule.Order(context.Background(), int(h.Epoch))
+	return err == nil && o.Key == h.Key
+}
+
+// HoldsOlder reports whether a Logfile of a replaced manifest holds samples still: sorting them was cut off.
+func (c *Cache) HoldsOlder() bool {
+	for _, l := range c.Store.Logfiles() {
+		if l != nil && l.IsOlder() && !l.Empty() {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Cache) HoldsNothing() error {
+	return fmt.Errorf("%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", c.Dirs[0])
+}

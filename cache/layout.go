@@ -1,0 +1,73 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+
+	"lcache/sample"
+	"lcache/usage"
+)
+
+// The layouts: how samples lie in the log over the epochs.
+const (
+	LayoutAuto   = "auto"
+	LayoutLog    = "log"    // reordered every epoch
+	LayoutStatic = "static" // they stay where they were packed
+)
+
+// CheckLayout refuses what is no layout; "" is auto.
+func CheckLayout(layout string) error {
+	switch layout {
+	case "", LayoutAuto, LayoutLog, LayoutStatic:
+		return nil
+	}
+	return usage.Errorf("layout %q is not one: give auto, log or static", layout)
+}
+
+// leftOut is the share of the samples that an epoch may leave out before moving them all on is a waste.
+const leftOut = 0.05
+
+// ChooseLayout decides how samples lie, and says why in a sentence: what is asked for now, else what ingest was asked for, else by the
+// job.
+func (c *Cache) ChooseLayout(asked string) (layout, reason string) {
+	switch {
+	case asked != "" && asked != LayoutAuto:
+		return asked, "as asked for by --layout"
+	case c.Record.Layout != "" && c.Record.Layout != LayoutAuto:
+		return c.Record.Layout, "as ingest was asked for by --layout"
+	}
+	if s := c.Schedule; s.Replays() {
+		if world := s.World(); len(s.Local()) < world {
+			return LayoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
+				len(s.Local()), world)
+		}
+		if n, used, err := c.usedByEpoch(); err == nil && float64(n-used) > leftOut*float64(n) {
+			return LayoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
+				100*float64(n-used)/float64(n))
+		}
+	}
+	return LayoutLog, "the log is reordered every epoch: large reads in exact order"
+}
+
+// usedByEpoch counts the samples that the first epoch delivers here; later ones are much the same.
+func (c *Cache) usedByEpoch() (n, used int, err error) {
+	order, err := c.Schedule.Order(context.Background(), 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	n = c.Manifest.Len()
+	seen := make([]uint64, (n+63)/64)
+	var indices []sample.Index
+	for _, rank := range order.Ranks {
+		for b := range order.Batches(rank) {
+			indices, _ = order.Chunk(rank, b, indices)
+			for _, index := range indices {
+				if bit := uint64(1) << (index % 64); seen[index/64]&bit == 0 {
+					seen[index/64] |= bit
+					used++
+				}
+			}
+		}
+	}
+	return n, used, nil
+}

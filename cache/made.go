@@ -1,0 +1,29 @@
+package cache
+
+import (
+	"path/filepath"
+)
+
+// MadeIn are the files that every directory of a cache has.
+func MadeIn(dir string) (paths []string) {
+	for _, name := range []string{"FORMAT", "journal-0", "journal-1", "arena"} {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
+}
+
+// MadeFirst are those that only the first has, but for manifests.
+func (c *Cache) MadeFirst() (paths []string) {
+	for _, name := range []string{RecordName, SumsName, LengthsName, ListingName} {
+		paths = append(paths, filepath.Join(c.Dirs[0], name))
+	}
+	return paths
+}
+
+// Made are the files in a directory that clear removes, but for manifests.
+func (c *Cache) Made(dir string) []string {
+	if dir == c.Dirs[0] {
+		return append(c.MadeFirst(), MadeIn(dir)...)
+	}
+	return MadeIn(dir)
+}

@@ -1,0 +1,99 @@
+package cache
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/cgroup"
+	"lcache/chunker"
+	"lcache/sample"
+)
+
+// Size works out memory for this job on the cache's fixed block Size; a Logfile that was laid out before fixes the least slot.
+func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
+	f := c.Facts()
+	f.Memory = memory
+	f.Block = uint64(c.Format.Block)
+	for _, l := range c.Store.Logfiles() {
+		if l != nil {
+			f.Segment = max(f.Segment, uint64(l.Header().SegmentBlocks-1)*f.Block)
+		}
+	}
+	z, err := chunker.Size(f)
+	if err != nil {
+		return z, err
+	}
+	z.Arena = uint64(c.Format.Places) * f.Block
+	return z, nil
+}
+
+// Facts are what sizes follow from.
+func (c *Cache) Facts() chunker.Facts {
+	sizes := c.Manifest.Sizes()
+	align := c.Format.Align
+	if align == 0 {
+		align = AlignFor(c.Manifest)
+	}
+	f := chunker.Facts{Samples: len(sizes), Ranks: len(c.Schedule.Local()), Devices: len(c.Dirs), Budget: uint64(c.Record.Budget), MemoryCap: MachineMemory() / 4}
+	for _, s := range sizes {
+		p := chunker.Padded(s, align)
+		f.Kept += p
+		f.Largest = max(f.Largest, p)
+	}
+	f.Static = c.IsStatic()
+	batch := max(c.Record.Job.BatchSize, 1)
+	if len(sizes) > 0 {
+		f.Batch = max(f.Largest, c.Record.Chunk, uint64(min(batch, len(sizes)))*(f.Kept/uint64(len(sizes))+1))
+	}
+	f.BatchSamples = batch
+	f.Metadata = MetadataBytes(c.Dirs[0], c.Manifest, f.Kept)
+	if c.Record.IsPacked() {
+		f.Packed, f.Stored = true, c.Record.Stored
+		f.Metadata += lengthBytes * uint64(len(sizes))
+	}
+	f.Metadata += f.Metadata / 16 // the source may grow a little, and the cache with it, within the budget
+	return f
+}
+
+func (c *Cache) IsStatic() bool { return c.Layout == LayoutStatic }
+
+// AlignFor: short samples are padded less.
+func AlignFor(m *sample.Manifest) int {
+	if n := uint64(m.Len()); n > 0 && m.Bytes()/n >= 4096 {
+		return 64
+	}
+	return 8
+}
+
+// MetadataBytes is what a cache needs on disk beside its arena: manifest, sums, both journals (a record for each of the smallest
+// blocks, an index for each sample, again for tails), and the small files.
+func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
+	n := uint64(m.Len())
+	var manifest uint64
+	if st, err := os.Stat(filepath.Join(dir, ManifestName)); err == nil {
+		manifest = uint64(st.Size())
+	}
+	blocks := kept/(128<<10) + 1
+	return manifest + 12*n + 2*(5*n+160*blocks) + 256<<10
+}
+
+// MachineMemory is what this process may count on: the machine's, or less if a control group says so. Reserving shared memory
+// beyond a group's limit is answered with SIGKILL, not ENOMEM.
+func MachineMemory() uint64 {
+	var si unix.Sysinfo_t
+	total := uint64(4 << 30)
+	if unix.Sysinfo(&si) == nil {
+		total = si.Totalram * uint64(si.Unit)
+	}
+	return memoryWithin(os.DirFS("/"), total)
+}
+
+func memoryWithin(root fs.FS, total uint64) uint64 {
+	if limit := cgroup.Look(root).Limit; limit > 0 {
+		return min(total, limit)
+	}
+	return total
+}

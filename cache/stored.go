@@ -1,0 +1,101 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+// Packing is the part of job.json about compression. It is fixed when the cache is made.
+type Packing struct {
+	Compress string   `json:"compress,omitempty"`     // "lz4"; "": none
+	Saves    *float64 `json:"saves,omitempty"`        // what a part of the data said; nil: it was not asked
+	Stored   uint64   `json:"stored_bytes,omitempty"` // estimate of what all samples take in the log, padded
+	Room     uint64   `json:"room,omitempty"`         // what they may take of it: what exceeds is refused
+}
+
+func (p Packing) IsPacked() bool { return p.Compress != "" }
+
+func (p Packing) CompressName() string {
+	if p.IsPacked() {
+		return p.Compress
+	}
+	return "none"
+}
+
+// LZ4 is the one compression there is.
+const LZ4 = "lz4"
+
+const lengthBytes = 8 // of an entry of the stored lengths
+
+// openLengths opens the stored lengths of a cache that compresses, and gives what every sample takes in the log. Without the
+// file the log can't be read: it was removed, or the cache's making did not come that far.
+func (c *Cache) openLengths() ([]uint32, error) {
+	if !c.Record.IsPacked() {
+		return c.Manifest.Sizes(), nil
+	}
+	if c.Record.Compress != LZ4 {
+		return nil, fmt.Errorf("%s is compressed with %q, this lcache knows lz4: use the lcache that made the cache, or ingest again", c.Dirs[0], c.Record.Compress)
+	}
+	path := filepath.Join(c.Dirs[0], LengthsName)
+	if c.readOnly {
+		return c.readLengths(path)
+	}
+	var err error
+	c.Lengths, err = sample.OpenLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
+	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) {
+		c.Logger.Warn("the stored lengths are damaged; what the log holds is read from the source again", "error", err)
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		c.Lengths, err = sample.OpenLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Lengths.All(), nil
+}
+
+func (c *Cache) CloseLengths() error {
+	l := c.Lengths
+	if c.Lengths = nil; l == nil {
+		return nil
+	}
+	return l.Close()
+}
+
+func (c *Cache) syncLengths() error {
+	if c.Lengths == nil {
+		return nil
+	}
+	return c.Lengths.Sync()
+}
+
+// StoredSize is how many bytes a sample that is in the log takes there.
+func (c *Cache) StoredSize(index sample.Index) int {
+	if c.Form != nil {
+		return c.Form.Length(index)
+	}
+	return int(c.Manifest.Size(index))
+}
+
+// Refuses reports whether the log has no room for a sample, because the data compresses less than the part that was tried.
+func (c *Cache) Refuses(index sample.Index) bool { return c.Form != nil && c.Form.Refuses(index) }
+
+// AppendTo stores a sample's plain bytes in a Logfile, packed if the cache compresses.
+func (c *Cache) AppendTo(ctx context.Context, l *logfile.Logfile, seg int, index sample.Index, plain []byte) (off uint64, err error) {
+	if c.Form == nil {
+		return l.Append(ctx, seg, index, plain)
+	}
+	err = c.Form.Pack(ctx, index, plain, func(data []byte) (err error) {
+		off, err = l.Append(ctx, seg, index, data)
+		return err
+	})
+	return off, err
+}

@@ -1,0 +1,86 @@
+package schedule
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"lcache/chunker"
+	"lcache/sample"
+)
+
+// refused fails unless an order was refused for a reason.
+func refused(t *testing.T, err error, why string) {
+	t.Helper()
+	var wrong *Error
+	if !errors.As(err, &wrong) || !strings.Contains(err.Error(), why) {
+		t.Errorf("got %v, want that the order is refused because of %q", err, why)
+	}
+}
+
+// Of two processes that push for a rank at once, whatever the turns they take, the one that has the rank in the end is the one whose order counts.
+func TestTwoPushersAtOnce(t *testing.T) {
+	idle := func(int) bool { return false }
+	none := func(int, int) bool { return false }
+	for _, turns := range [][4]int{{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 0}, {1, 0, 0, 1}, {1, 0, 1, 0}, {1, 1, 0, 0}} {
+		s, err := New(Job{}, 100, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var claimed [2]bool
+		for _, pid := range turns {
+			if !claimed[pid] {
+				claimed[pid] = true
+				if err := s.Claim(pid, 0, 0, idle); err != nil {
+					t.Errorf("%v: claim for process %d: %v", turns, pid, err)
+				}
+				continue
+			}
+			_, _, err := s.Push(t.Context(), Pusher{Pid: pid}, 0, 0, [][]sample.Index{{sample.Index(pid)}}, none)
+			if owner := s.owners[0]; owner == pid && err != nil {
+				t.Errorf("%v: the order of process %d, which has the rank, gave %v", turns, pid, err)
+			} else if owner != pid {
+				refused(t, err, "process "+strconv.Itoa(owner)+" has taken over the order of rank 0")
+			}
+		}
+		if g, _ := s.given(0, 0); int(g.batch(0)[0]) != s.owners[0] {
+			t.Errorf("%v: the rank is process %d's, its order another one's", turns, s.owners[0])
+		}
+	}
+}
+
+// Epochs whose pushed orders were dropped are told from those that never had one, however many there are.
+func TestDroppedEpochsAreRemembered(t *testing.T) {
+	s, err := New(Job{Recipe: "torch.distributed_sampler", Seed: "7", BatchSize: 4, World: 1}, 8, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.limit = 8 << 10
+	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	all := func(int, int) bool { return true }
+	order := [][]sample.Index{{7, 6, 5, 4}, {3, 2, 1, 0}}
+	const pushed = mostDropped + 1000
+	for epoch := range pushed {
+		if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, epoch, 0, order, all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.dropped) + len(s.pushed) + len(s.versions) + len(s.since); n > mostDropped+100 {
+		t.Errorf("%d epochs are remembered", n)
+	}
+	for _, epoch := range []int{0, 1, mostDropped / 2, mostDropped, pushed - 10} {
+		if _, _, err := s.Chunk(t.Context(), chunker.Position{Epoch: epoch}); err == nil || !strings.Contains(err.Error(), "push it again") {
+			t.Errorf("epoch %d: %v, want that its order is to be pushed again: the recipe's would be another one", epoch, err)
+		}
+	}
+	if got, _, err := s.Chunk(t.Context(), chunker.Position{Epoch: pushed - 1}); err != nil || !slices.Equal(got, order[0]) {
+		t.Errorf("the last epoch is %v, %v", got, err)
+	}
+	if _, _, err := s.Chunk(t.Context(), chunker.Position{Epoch: pushed + 1}); err != nil {
+		t.Errorf("an epoch that nobody pushed: %v", err)
+	}
+}
