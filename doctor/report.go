@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// A Report is everything that one visit found. Saved, it tells other commands what this machine gives.
+// A Report has the facts about a machine, and the findings and advice that follow. Other commands read a saved report.
 type Report struct {
 	Schema  int      `json:"schema"`
 	Version string   `json:"version"` // of the program that looked
 	Facts   *Facts   `json:"facts"`
 	Checks  []Check  `json:"checks"`
-	Unseen  []string `json:"unseen"`           // what could not be looked at
+	Unseen  []string `json:"unseen"`           // facts that can't be measured
 	Advice  *Advice  `json:"advice,omitempty"` // nil: no source was given
 }
 
-// Examine looks at the machine, reads the source for a time if one is given, and says what follows.
+// Examine looks at the machine, reads the source for a time if one is given, and draws the conclusions.
 func Examine(ctx context.Context, look Options, source string, readTime time.Duration) (*Report, error) {
 	facts, err := Look(ctx, look)
 	if err != nil {
@@ -38,7 +38,7 @@ func Examine(ctx context.Context, look Options, source string, readTime time.Dur
 	return r, nil
 }
 
-// Err is nil unless a cache can't be where it should.
+// Err returns the first finding that is bad: a cache can't be there. It is nil if there is none.
 func (r *Report) Err() error {
 	for _, c := range r.Checks {
 		if c.State == Bad {
@@ -75,8 +75,8 @@ func (r *Report) Save(path string) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// DiskLimit takes from a saved report what all measured devices together give to a reader while they are written, which is how an epoch
-// uses them. It is in bytes a second.
+// DiskLimit returns the rate of all devices in a saved report together, in bytes a second: of reads while the same is written, as an epoch
+// does.
 func DiskLimit(path string) (float64, error) {
 	var report Report
 	text, err := os.ReadFile(path)
