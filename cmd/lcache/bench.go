@@ -8,19 +8,19 @@ import (
 	"lcache/bench"
 )
 
-// limitTime is how long the device is measured before an epoch, and again after it. Tests, to which its figures say nothing, take less.
+// limitTime is how long the device is measured before an epoch, and again after it. Tests shorten it: they don't look at the rates.
 var limitTime = bench.LimitTime
 
 func newBenchCommand(g *globals) *cobra.Command {
 	var o bench.Options
 	cmd := &cobra.Command{
 		Use:   "bench --cache DIR[,DIR…]",
-		Short: "Time an epoch of a cache beside the device's own limit",
-		Long: "bench reads an epoch of a cache without writing, and one that is reordered: into nothing (a client in this process),\n" +
-			"and into Python. In the static layout nothing is reordered, and the device's limit is that of random reads of a sample's size.\n" +
-			"Before and after each the device is measured with the same direct I/O. It refuses a cache that is\n" +
-			"served. The cache stays usable, but its log moves on by an epoch with each reordering: a job that begins at an\n" +
-			"earlier one sorts it again, or lcache ingest does.",
+		Short: "Time epochs of a cache, and compare them with the device's limit",
+		Long: "bench reads four epochs of a cache: two without writing and two that are reordered, of each kind one into a client in\n" +
+			"this process, and one into Python. Before and after each epoch it measures the device with the same direct I/O. In the\n" +
+			"static layout no epoch is reordered, and the device is measured by random reads of a sample's size.\n\n" +
+			"bench refuses a cache that a server uses. Each reordering moves the log on by an epoch. The cache stays usable: a job\n" +
+			"that begins at an earlier epoch sorts the log again, and so does lcache ingest.",
 		Example: "  lcache bench --cache /nvme/train\n  lcache bench --cache /nvme/train --client python --json",
 	}
 	f := cmd.Flags()

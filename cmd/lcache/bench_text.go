@@ -9,10 +9,10 @@ import (
 	"lcache/figures"
 )
 
-// shortest is below which an epoch's time says little: the first window is loaded into new memory.
+// shortest is the least time of an epoch, in seconds, that says much. In a shorter one, loading the first window into new memory counts.
 const shortest = 5.0
 
-// writeBench prints the epochs beside the device's limit.
+// writeBench prints a line for each epoch, with the device's limit.
 func writeBench(w io.Writer, r *bench.Report) {
 	direct := "buffered"
 	if r.Direct {

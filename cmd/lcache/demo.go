@@ -22,15 +22,15 @@ func newDemoCommand(g *globals) *cobra.Command {
 		Use:   "demo",
 		Short: "Do the whole job on real files, check every byte, and show a table",
 		Long: "demo ingests a folder of real files (the source of the Go toolchain), serves it, and reads it for some epochs\n" +
-			"in fully shuffled order from Python, as several ranks. Every sample is compared with its file, and the order\n" +
-			"with that of torch's DistributedSampler, worked out anew in Python. Then all again with half of the space.\n" +
-			"The cache lies in a new folder below --dir and is removed at the end. Ends with 1 if any check failed.",
+			"in fully shuffled order from Python, as several ranks. It compares every sample with its file, and the order\n" +
+			"with that of torch's DistributedSampler. Then it does all of this again with half of the disk space.\n" +
+			"The cache lies in a new folder below --dir and is removed at the end. demo ends with 1 if a check failed.",
 		Example: "  lcache demo\n  lcache demo --source /data/train --dir /nvme --epochs 2",
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Source, "source", "", "a `DIR` of folders of files (default: the Go toolchain's src)")
 	f.StringVar(&o.Dir, "dir", ".", "the `DIR` where the cache's temporary folder is made")
-	f.BoolVar(&o.Keep, "keep", false, "leave the caches there")
+	f.BoolVar(&o.Keep, "keep", false, "keep the caches")
 	f.IntVar(&o.Epochs, "epochs", o.Epochs, "epochs to read")
 	f.IntVar(&o.World, "world-size", o.World, "ranks, one process each")
 	f.IntVar(&o.BatchSize, "batch-size", o.BatchSize, "samples in a mini-batch")
@@ -46,7 +46,7 @@ func newDemoCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// finishDemo checks what the flags said, and completes it.
+// finishDemo checks the options, and completes them.
 func finishDemo(o *demo.Options) error {
 	if o.Epochs < 1 || o.World < 1 || o.BatchSize < 1 {
 		return usagef("--epochs, --world-size and --batch-size must be at least 1")
@@ -75,7 +75,7 @@ func finishDemo(o *demo.Options) error {
 	return finishIO(&o.IO)
 }
 
-// runDemo prints each part when it is done. The error is what the process ends with.
+// runDemo runs the demo, and prints each part when it is done. Its error decides the exit code.
 func runDemo(cmd *cobra.Command, g *globals, o demo.Options) error {
 	out, logs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	bar := newProgress(g, logs)

@@ -25,21 +25,22 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	o := doctorOptions{time: 30 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "doctor [--cache DIR[,DIR…]] [--source SRC]",
-		Short: "Say what this machine gives to a cache, and whether one is worth it",
-		Long: "doctor looks at the kernel, at memory, and at the directory that a cache is or will be in, and measures the device\n" +
-			"below it for up to 20 s: with a file of at most 1 GiB or 5 % of what is free, which has no name while it is used and\n" +
-			"is gone afterwards. With --source it also reads your own files for 30 s, as one reader does and as 32 do, and says\n" +
-			"what lcache would make of it, or that you need not bother. Each file is dropped from the page cache before it is\n" +
-			"read; names and inodes can't be without root, so a first epoch may be slower than this shows.\n" +
-			"Ends with 1 if a cache can't be there.",
+		Short: "Check this machine, and say whether a cache is worth it",
+		Long: "doctor checks the kernel, memory, and the directory of a cache, which need not exist yet. It measures the device\n" +
+			"below that directory for up to 20 s, with a file of at most 1 GiB or 5 % of the free space. The file has no name while\n" +
+			"it is used, and is gone afterwards.\n\n" +
+			"With --source it also reads your own files for 30 s, with one reader and with 32, and says how fast lcache would be, or\n" +
+			"that you need not bother. It drops each file from the page cache before it reads the file. Names and inodes stay in\n" +
+			"memory, so a first epoch may be slower than this shows.\n\n" +
+			"doctor ends with 1 if a cache can't be in that directory.",
 		Example: "  lcache doctor\n  lcache doctor --cache /nvme0/c,/nvme1/c --source /data/train\n  lcache doctor --cache /nvme --save machine.json",
 	}
 	f := cmd.Flags()
-	f.Var(dirs{&o.look.Dirs}, "cache", "where the cache is or will be (default: the working directory)")
+	f.Var(dirs{&o.look.Dirs}, "cache", "the directory of the cache, which need not exist yet (default: the working directory)")
 	f.StringVar(&o.source, "source", "", "your files: `SRC`, a directory")
-	f.DurationVar(&o.time, "time", o.time, "for reading --source, its listing included")
+	f.DurationVar(&o.time, "time", o.time, "the time for reading --source, with its listing")
 	f.StringVar(&o.save, "save", "", "a `FILE` to write the facts to, as JSON")
-	f.BoolVar(&o.look.NoDevice, "no-device", false, "measure no device")
+	f.BoolVar(&o.look.NoDevice, "no-device", false, "don't measure the device")
 	addIOFlags(f, &o.io)
 	f.BoolVar(&g.json, "json", false, "facts and findings as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +62,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// finish checks what the flags said, and completes it.
+// finish checks the options, and completes them.
 func (o *doctorOptions) finish() error {
 	if err := finishIO(&o.io); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (o *doctorOptions) finish() error {
 	return nil
 }
 
-// show saves and prints a report. The error is what the process ends with.
+// show saves and prints a report. Its error decides the exit code.
 func (o *doctorOptions) show(w io.Writer, g *globals, report *doctor.Report) error {
 	if o.save != "" {
 		if err := report.Save(o.save); err != nil {
@@ -97,7 +98,7 @@ func (o *doctorOptions) show(w io.Writer, g *globals, report *doctor.Report) err
 	return report.Err()
 }
 
-// stages shows what a measurement does now. It has no count: each stage is a matter of seconds.
+// stages returns a function that shows the stages of a measurement. A stage takes seconds, so it has no count.
 func stages(bar *progress) func(string) {
 	n := int64(0)
 	return func(stage string) {

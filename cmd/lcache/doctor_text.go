@@ -9,10 +9,10 @@ import (
 	"lcache/figures"
 )
 
-// marks are what stands before a finding.
+// marks are the words before a finding.
 var marks = map[doctor.State]string{doctor.Good: "good", doctor.Better: "could", doctor.Bad: "bad", doctor.Unseen: "?"}
 
-// writeDoctor prints a line for each finding, and below it what to do.
+// writeDoctor prints a line for each finding, and the advice below it.
 func writeDoctor(w io.Writer, r *doctor.Report) {
 	width := 0
 	for _, c := range r.Checks {
@@ -38,7 +38,7 @@ func writeDoctor(w io.Writer, r *doctor.Report) {
 	}
 }
 
-// writeAdvice prints how the files are read now beside what to expect.
+// writeAdvice prints the rate of the files now, and the expected rate with lcache.
 func writeAdvice(w io.Writer, f *doctor.Facts, a doctor.Advice) {
 	s := f.Reading
 	fmt.Fprintf(w, "%s: %s\n", s.Source, joined(figures.Plural(int64(s.Files), "file", "files"), figures.Bytes(s.Bytes), s.Kind))
@@ -61,7 +61,7 @@ func writeAdvice(w io.Writer, f *doctor.Facts, a doctor.Advice) {
 	fmt.Fprintf(w, "%s: %s\n", a.Verdict, a.Why)
 }
 
-// cold says how much of what was read came from the device.
+// cold says which part of the bytes came from the device.
 func cold(s *doctor.Reading, r doctor.Reader) string {
 	failed := ""
 	if r.Failed > 0 {

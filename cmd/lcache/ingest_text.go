@@ -13,7 +13,7 @@ import (
 	"lcache/spelling"
 )
 
-// writeIngest prints what an ingest did, in the form that the contract sketches.
+// writeIngest prints the report of an ingest.
 func writeIngest(w io.Writer, r *engine.IngestReport) {
 	fmt.Fprintln(w, headline(r.Source+" → "+strings.Join(r.Dirs, ","), "ready"))
 	fmt.Fprintln(w, "  "+joined(
@@ -31,11 +31,11 @@ func readText(r *engine.IngestReport) string {
 	change := changeText(r)
 	switch {
 	case r.ReadBytes == 0 && change != "" && r.Resorted:
-		return joined("nothing: what the log held is sorted anew", change)
+		return joined("nothing: the log is sorted again", change)
 	case r.ReadBytes == 0 && change != "":
 		return joined("nothing", change)
 	case r.ReadBytes == 0 && r.Resorted:
-		return "nothing: what the log held is sorted anew"
+		return "nothing: the log is sorted again"
 	case r.ReadBytes == 0 && r.Already > 0:
 		return fmt.Sprintf("nothing: %s were there already", figures.Plural(r.Already, "sample", "samples"))
 	case r.ReadBytes == 0:
@@ -51,13 +51,13 @@ func readText(r *engine.IngestReport) string {
 		"once, in source order", already)
 }
 
-// changeText says how the source differs from what was ingested before.
+// changeText says how the source has changed since the last ingest; "": not at all.
 func changeText(r *engine.IngestReport) string {
 	switch {
 	case !r.Changed:
 		return ""
 	case r.Anew:
-		return "the source has changed since the last ingest: the cache is made anew"
+		return "the source has changed since the last ingest: the cache is made again"
 	case r.AddedSamples+r.RemovedSamples+r.ChangedSamples == 0:
 		return "the same samples with other labels"
 	}
@@ -72,7 +72,7 @@ func storedText(r *engine.IngestReport) string {
 	return joined(stored, compressText(r), "free after: "+figures.Bytes(r.FreeAfter))
 }
 
-// compressText says whether samples are compressed, and what that saves, or would.
+// compressText says whether samples are compressed, and which share of the bytes that saves or would save.
 func compressText(r *engine.IngestReport) string {
 	text := "lz4 off"
 	if r.Compress == "lz4" {
@@ -91,7 +91,7 @@ func layoutText(layout, reason string) string {
 	return layout + ": " + reason
 }
 
-// short is how a fingerprint is shown to people.
+// short returns the part of a fingerprint that is shown to people.
 func short(fingerprint string) string {
 	if len(fingerprint) > 8 {
 		return fingerprint[:8]
@@ -99,7 +99,7 @@ func short(fingerprint string) string {
 	return fingerprint
 }
 
-// writeDefaults says what was chosen for the user, and why that.
+// writeDefaults prints the settings that lcache chose, and the reason of each.
 func writeDefaults(w io.Writer, defaults []cache.Default) {
 	for _, d := range defaults {
 		fmt.Fprintf(w, "default   %-9s %s (%s)\n", d.Name, d.Value, d.From)

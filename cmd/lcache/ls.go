@@ -22,8 +22,8 @@ func newListCommand(g *globals) *cobra.Command {
 		Use:        "ls [ROOT]",
 		Short:      "List caches: source, bytes on disk, last use, process",
 		SuggestFor: []string{"list", "caches"},
-		Long: "ls lists the caches in a folder; without one, those in the folder where lcache run puts them, and wherever else\n" +
-			"this user's servers have one. Nothing is opened: ls works beside servers, and shows what is damaged too.",
+		Long: "ls lists the caches in a folder. Without ROOT it lists those in the folder of lcache run, and those of this user's\n" +
+			"servers. It opens no cache, so it works while servers run, and lists damaged caches too.",
 		Example: "  lcache ls\n  lcache ls /nvme/lcache\n  lcache ls --json | jq -r '.caches[] | select(.pid == 0) | .dir'",
 		Args:    atMostOne,
 	}
@@ -49,13 +49,13 @@ func atMostOne(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// listing is what ls found.
+// listing is the document of --json.
 type listing struct {
 	Roots  []string       `json:"roots"`
 	Caches []caches.Cache `json:"caches"`
 }
 
-// listCaches lists a folder that was asked for, which must be there; or else the default ones, and what servers have.
+// listCaches lists the folder in args, which must exist; without one, the default folders and the caches of this user's servers.
 func listCaches(args []string) (l listing, err error) {
 	if len(args) > 0 {
 		root, err := filepath.Abs(args[0])
@@ -80,7 +80,7 @@ func listCaches(args []string) (l listing, err error) {
 	return l, err
 }
 
-// writeList prints a line a cache, and what they take together.
+// writeList prints a line for each cache, and the bytes of all together.
 func writeList(w io.Writer, l listing, now time.Time) {
 	where := oneLine(strings.Join(l.Roots, " and "))
 	if len(l.Caches) == 0 {
@@ -118,7 +118,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 	fmt.Fprintf(w, "%s · %s in %s\n", figures.Plural(int64(len(l.Caches)), "cache", "caches"), figures.Bytes(total), where)
 }
 
-// shownIn is a directory as seen from the root, if one was listed.
+// shownIn returns a directory relative to the root, if one root was listed.
 func shownIn(roots []string, dir string) string {
 	if rest, below := strings.CutPrefix(dir, roots[0]+"/"); below && len(roots) == 1 {
 		return rest
@@ -126,7 +126,7 @@ func shownIn(roots []string, dir string) string {
 	return dir
 }
 
-// ago is how long something is past, in one unit.
+// ago writes a time that has passed, in one unit.
 func ago(d time.Duration) string {
 	switch hours := int64(d.Hours()); {
 	case d < time.Minute:

@@ -24,7 +24,7 @@ import (
 	"lcache/usage"
 )
 
-// What a process of lcache ends with.
+// Exit codes.
 const (
 	exitDone    = 0
 	exitError   = 1 // one line on stderr says what failed, on what, and what to do
@@ -32,10 +32,10 @@ const (
 	exitCorrupt = 3 // stored or source bytes are not what they were
 )
 
-// version is set by the Makefile; a build without it says what the module system knows.
+// version is set by the Makefile. If it is empty, versionText takes the module's version.
 var version = ""
 
-// endedWith carries an exit code that is not lcache's own. Without err there is nothing to say.
+// endedWith carries an exit code, like that of COMMAND. Without err no message is printed.
 type endedWith struct {
 	code int
 	err  error
@@ -50,7 +50,7 @@ func (e *endedWith) Error() string {
 
 func (e *endedWith) Unwrap() error { return e.err }
 
-// usageError marks an error that another command line would not have.
+// usageError marks an error of the command line.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -58,7 +58,7 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// corruptError marks that bytes were found which are not those of the dataset.
+// corruptError marks the error that stored bytes differ from those of the dataset.
 type corruptError struct{ err error }
 
 func (e *corruptError) Error() string { return e.err.Error() }
@@ -69,19 +69,19 @@ type globals struct {
 	quiet    bool
 	json     bool
 
-	began bool // a command's own work: an error before that is of the command line
+	began bool // the command's work has begun: an error before that is an error of the command line
 }
 
-// run is main without the process: arguments in, exit code out.
+// run runs a command line, and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal then has its usual effect: it ends a stop that takes too long
+	context.AfterFunc(ctx, stop) // so that a second signal kills the process
 
 	g := &globals{progress: "auto"}
 	root := newRootCommand(g)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if cmd == root && !strings.HasPrefix(args[0], "-") { // what follows an unknown command looks like wrong flags of lcache
+		if cmd == root && !strings.HasPrefix(args[0], "-") { // the flags of an unknown command look like unknown flags of lcache
 			return unknownCommand(root, args[0])
 		}
 		return flagError(cmd, err)
@@ -126,7 +126,7 @@ func exitCode(err error) int {
 	return exitError
 }
 
-// oneLine keeps a message one line and harmless to a terminal, whatever name of a file it quotes.
+// oneLine escapes a message so that it stays on one line and can't control a terminal: it may quote names of files.
 func oneLine(s string) string {
 	var b strings.Builder
 	for _, r := range strings.TrimSpace(s) {
@@ -140,7 +140,7 @@ func oneLine(s string) string {
 	return b.String()
 }
 
-// Groups of commands, in the order in which the root's help shows them.
+// Groups of commands in the help.
 const (
 	groupTrain   = "train"
 	groupCaches  = "caches"
@@ -198,7 +198,7 @@ func newRootCommand(g *globals) *cobra.Command {
 	return root
 }
 
-// complete gives a command what all commands have.
+// complete sets what all commands have in common: version, completion, a check of arguments.
 func complete(cmd *cobra.Command, g *globals) {
 	cmd.Version = versionText()
 	cmd.Flags().SortFlags = false
@@ -213,7 +213,7 @@ func complete(cmd *cobra.Command, g *globals) {
 	}
 }
 
-// addGroup adds commands that the root's help shows together, under a title.
+// addGroup adds commands that the help shows together, under a title.
 func addGroup(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: id, Title: title})
 	for _, cmd := range cmds {
@@ -222,7 +222,7 @@ func addGroup(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
 	root.AddCommand(cmds...)
 }
 
-// usageText puts our words for cobra's, which has a second usage line and a lower-case [command].
+// usageText changes cobra's usage template: one usage line, and COMMAND in place of [command].
 var usageText = strings.NewReplacer("{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", "{{.CommandPath}} [command] --help", "{{.CommandPath}} COMMAND --help")
 
 const defaultExitCodes = `  0  done
@@ -237,7 +237,7 @@ Every flag can also be given as LCACHE_<FLAG>, with _ for -. A flag given on the
 Exit codes:
 {{with index .Annotations "exit codes"}}{{.}}{{else}}` + defaultExitCodes + `{{end}}{{end}}`
 
-// exitCodesNote is the annotation of a command whose exit codes are others.
+// exitCodesNote is the annotation of a command with other exit codes.
 const exitCodesNote = "exit codes"
 
 func unknownCommand(root *cobra.Command, word string) error {
@@ -248,12 +248,12 @@ func unknownCommand(root *cobra.Command, word string) error {
 	if near := nearestCommand(root, word); near != "" {
 		advice = fmt.Sprintf("did you mean %s?", near)
 	} else if _, err := exec.LookPath(word); err == nil {
-		advice = fmt.Sprintf("to run a program beside a cache say lcache run --source DIR -- %s …", word)
+		advice = fmt.Sprintf("to run a program with a cache say lcache run --source DIR -- %s …", word)
 	}
 	return usagef("no command %q: %s", word, advice)
 }
 
-// nearestCommand is the command that a word was meant to be: its other name, or nearly its own; or "".
+// nearestCommand returns the command that a mistyped word was meant to be; "": none is like it.
 func nearestCommand(root *cobra.Command, word string) string {
 	var names []string
 	for _, cmd := range root.Commands() {
@@ -265,7 +265,7 @@ func nearestCommand(root *cobra.Command, word string) string {
 	return spelling.Nearest(word, names)
 }
 
-// flagError says which flag is wrong and how it should be, in the form that variables' errors have.
+// flagError turns an error of a flag into one that says how to give the flag. Errors of variables have the same form.
 func flagError(cmd *cobra.Command, err error) error {
 	if bad := new(pflag.InvalidValueError); errors.As(err, &bad) {
 		return usagef("--%s %s: %w", bad.GetFlag().Name, bad.GetValue(), plainly(bad.Unwrap()))
@@ -276,7 +276,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef("%w: see %s --help", err, cmd.CommandPath())
 }
 
-// unknownFlag names the flag that was meant, or the commands that have this one.
+// unknownFlag is the error of an unknown flag. It names the flag that was meant, or the commands that have this flag.
 func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	typed := "--" + unknown.GetSpecifiedName()
 	if letters := unknown.GetSpecifiedShortnames(); letters != "" {
@@ -301,7 +301,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	return usagef("unknown flag %s: see %s --help", typed, cmd.CommandPath())
 }
 
-// plainly replaces what strconv says by what a person can use.
+// plainly replaces an error of strconv by one in plain words.
 func plainly(err error) error {
 	switch num := new(strconv.NumError); {
 	case !errors.As(err, &num):
@@ -317,7 +317,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	for _, name := range []string{"source", "cache"} { // the first that a command has is what people give without its name
+	for _, name := range []string{"source", "cache"} { // people may give the value of the first of these without the flag
 		if f := cmd.Flags().Lookup(name); f != nil && !f.Changed {
 			return usagef("takes no argument, got %q: did you mean --%s %s?", args[0], name, spelling.ShellWord(args[0]))
 		}
@@ -325,7 +325,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return usagef("takes no argument, got %q: see %s --help", args[0], cmd.CommandPath())
 }
 
-// clientName is what this program says of itself to a server.
+// clientName is the name of this program in the log messages of a server.
 func clientName() string { return "lcache-status " + versionText() }
 
 func versionText() string {

@@ -19,16 +19,16 @@ import (
 	"lcache/launch"
 )
 
-// exitRunFailed is what lcache run ends with if lcache failed: an exit code that COMMAND's is not mistaken for.
+// exitRunFailed is the exit code of lcache run if lcache itself failed. Commands rarely have it.
 const exitRunFailed = 125
 
-// runOptions are what the command line of run says.
+// runOptions are the options of lcache run.
 type runOptions struct {
 	launch        launch.Options
 	serve         serveOptions
 	facts         string   // a file; "": none
-	withoutRecipe string   // a remark on flags that have no effect; "": none
-	serverGiven   []string // flags and variables that a server which runs already has its own of
+	withoutRecipe string   // a remark on flags without an effect; "": there are none
+	serverGiven   []string // given flags that have no effect on a server which runs already
 }
 
 func newRunCommand(g *globals) *cobra.Command {
@@ -43,12 +43,12 @@ func newRunCommand(g *globals) *cobra.Command {
 			"    --recipe torch.distributed_sampler --epochs 90 --batch-size 256 --world-size 8 -- torchrun --nproc-per-node 8 train.py\n" +
 			"  lcache run --cache /nvme/lcache/train-198aece3 -- python train.py",
 		Args: cobra.ArbitraryArgs,
-		Annotations: map[string]string{exitCodesNote: "  N      what COMMAND ended with\n" +
+		Annotations: map[string]string{exitCodesNote: "  N      the exit code of COMMAND\n" +
 			"  2      wrong usage: COMMAND was not run\n" +
 			"  125    lcache failed: one line on stderr says what, on what, and what to do\n" +
 			"  126    COMMAND can't be executed\n" +
 			"  127    COMMAND was not found\n" +
-			"  128+n  signal n ended it\n"},
+			"  128+n  signal n ended COMMAND\n"},
 	}
 	addRunFlags(cmd.Flags(), &o)
 	cmd.Flags().BoolVar(&g.json, "json", false, "the summary as JSON")
@@ -61,38 +61,37 @@ func newRunCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-const runHelp = "run is the front door: it lists the source, makes or finds its cache, serves it in this process, and runs COMMAND\n" +
-	"with LCACHE_SOCKET set. Training starts after the listing; the first epoch reads the source, and fills the log.\n" +
-	"Signals are passed on to COMMAND, which decides what they mean; when it ends, lcache sums up what it saw (not with\n" +
-	"--quiet) and ends with COMMAND's exit code.\n\n" +
-	"The cache is a folder in --cache ROOT, named after the source; a cache that ingest made can be given itself, and\n" +
-	"keeps its job if no other is given. With several sources each has a name, a cache and a server, and LCACHE_SOCKET_<NAME>\n" +
-	"beside LCACHE_SOCKET, which is the first one's. The flags of the job are the first source's; with --batch-size the\n" +
-	"others are kept in their own order, as validation reads them.\n\n" +
-	"A cache that a server has already is used through that server, which keeps its own job and goes on when COMMAND ends."
+const runHelp = "run lists the source, makes or finds its cache, serves the cache in this process, and runs COMMAND with LCACHE_SOCKET\n" +
+	"set. Training starts after the listing. The first epoch reads the source and fills the cache. run passes signals on to\n" +
+	"COMMAND. When COMMAND ends, run prints a summary (not with --quiet) and ends with COMMAND's exit code.\n\n" +
+	"The cache is a folder in --cache ROOT, named after the source. --cache may also name a cache that ingest made, which\n" +
+	"keeps its job if no other is given.\n\n" +
+	"Of several sources each has a name, a cache, a server, and a variable LCACHE_SOCKET_<NAME>; LCACHE_SOCKET is the first\n" +
+	"one's. The flags of the job are the first source's. With --batch-size the other sources are stored in their own order,\n" +
+	"in which validation reads them.\n\n" +
+	"If a server uses the cache already, run uses that server, which keeps its own job and goes on when COMMAND ends."
 
 func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	l := &o.launch
-	f.SetInterspersed(false) // what follows COMMAND is COMMAND's
-	f.Var(sources{&l.Sources}, "source", "the dataset: a directory; again, each with a name, for more than one")
-	f.Var(dirs{&l.Roots}, "cache", "where caches lie: a folder, or several on as many SSDs (default: in your cache folder)")
+	f.SetInterspersed(false) // flags after COMMAND are COMMAND's
+	f.Var(sources{&l.Sources}, "source", "the dataset: a directory; may be given again, each with a name")
+	f.Var(dirs{&l.Roots}, "cache", "the folder for caches, or several on as many SSDs (default: in your cache folder)")
 	addJobFlags(f, &l.Ingest.Job)
 	f.Var(size{&l.Ingest.Budget}, "budget", "disk space a cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
 	f.Var(size{&l.Ingest.Memory}, "memory", "memory a server may take (default: the need, at most a quarter)")
-	f.Var(&choice{&l.Ingest.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
+	f.Var(&choice{&l.Ingest.Compress, compressions}, "compress", "compression of samples on disk: auto takes lz4 if it saves 10 % (default: that of the cache; none for a new one)")
 	addListingFlags(f, &l.Ingest)
 	f.IntVar(&l.Ingest.Jobs, "jobs", 0, "files read at once while listing (default: chosen by lcache)")
-	f.BoolVar(&l.Ingest.Relist, "relist", false, "look at every directory again, not only at changed ones")
+	f.BoolVar(&l.Ingest.Relist, "relist", false, "list every directory again, not only those that changed")
 	addSocketFlags(f, &o.serve, "the `PATH` to listen on, for one source (default: lcache.sock in the cache)")
 	addLayoutFlag(f, &l.Ingest.Layout)
 	addMetricsFlag(f, &l.Metrics)
 	addOnErrorFlag(f, &o.serve.engine.OnError)
 	addIOFlags(f, &l.Ingest.IO)
-	f.StringVar(&o.facts, "facts", "", "the `FILE` that lcache doctor --save wrote: how fast the disk is, for the summary")
+	f.StringVar(&o.facts, "facts", "", "the `FILE` that lcache doctor --save wrote: the summary takes the disk's speed from it")
 }
 
-// failed gives the errors of lcache itself an exit code that COMMAND's are not mistaken for. A wrong command line keeps its own:
-// COMMAND was not started then.
+// failed gives an error of lcache the exit code exitRunFailed, unless it has one: COMMAND was not found, or the command line is wrong.
 func failed(err error) error {
 	ended, exit := new(endedWith), new(launch.ExitError)
 	switch {
@@ -104,7 +103,7 @@ func failed(err error) error {
 	return &endedWith{exitRunFailed, err}
 }
 
-// finish checks what the flags said, and completes it.
+// finish checks the options, and completes them.
 func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 	l := &o.launch
 	if l.Command = args; len(args) == 0 {
@@ -159,7 +158,7 @@ func checkSources(sources []launch.Source, socket string) error {
 	return nil
 }
 
-// runCommand runs COMMAND and prints the summary. The error is what the process ends with.
+// runCommand runs COMMAND and prints the summary. Its error decides the exit code.
 func runCommand(cmd *cobra.Command, g *globals, o runOptions) (err error) {
 	l, logs := o.launch, cmd.ErrOrStderr()
 	bar := newProgress(g, logs)
@@ -190,7 +189,7 @@ func runCommand(cmd *cobra.Command, g *globals, o runOptions) (err error) {
 	l.Opened = func(n int, opened *launch.Opened) {
 		remark(func(w io.Writer) { o.writeOpened(w, n, opened) })
 	}
-	result, err := launch.Run(context.WithoutCancel(cmd.Context()), l) // which catches signals itself
+	result, err := launch.Run(context.WithoutCancel(cmd.Context()), l) // launch handles signals itself
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"lcache/verdict"
 )
 
-// runSummary is what a run ends with, for programs.
+// runSummary is the document of --json.
 type runSummary struct {
 	Command  []string    `json:"command"`
 	ExitCode int         `json:"exit_code"`
@@ -24,11 +24,11 @@ type runSummary struct {
 	Sources  []sourceSum `json:"sources"`
 }
 
-// sourceSum is what was seen of one source.
+// sourceSum is the part of runSummary about one source.
 type sourceSum struct {
 	Name    string          `json:"name"`
 	Source  string          `json:"source"`
-	Server  int             `json:"attached_to,omitempty"` // the process whose server it was, if it was there before; Status is since its start
+	Server  int             `json:"attached_to,omitempty"` // process of a server that ran before; Status counts since its start
 	Exact   string          `json:"exact"`
 	Verdict verdict.Verdict `json:"verdict"`
 	Status  engine.Status   `json:"status"`
@@ -49,7 +49,7 @@ func writeResult(w io.Writer, g *globals, command []string, r *launch.Result) er
 	return nil
 }
 
-// writeRun prints how a command ended, and for each source its epochs and what bound them.
+// writeRun prints how the command ended, and the epochs and the verdict for each source.
 func writeRun(w io.Writer, r *launch.Result) {
 	fmt.Fprintln(w, endedText(r))
 	for _, s := range r.Sources {
@@ -67,7 +67,7 @@ func writeRun(w io.Writer, r *launch.Result) {
 	}
 }
 
-// writeOpened says from where a source is served, what was chosen for it, and which flags have no effect.
+// writeOpened prints where a source is served from, the settings that lcache chose, and the flags without an effect.
 func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	if opened.AttachedTo != 0 {
 		fmt.Fprintln(w, servedText(opened, "attached"))
@@ -88,13 +88,13 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	writeDefaults(w, opened.Defaults)
 }
 
-// servedText says what is served from where; verb stands in for the name of a source that has none.
+// servedText says which source is served from which cache. It begins with the name of the source, or with verb if it has none.
 func servedText(o *launch.Opened, verb string) string {
 	return fmt.Sprintf("%-9s %s", cmp.Or(o.Name, verb),
 		joined(oneLine(o.Path)+" from "+strings.Join(o.Dirs, ","), figures.Plural(int64(o.Samples), "sample", "samples"), figures.Bytes(o.Bytes)))
 }
 
-// skipped is how often a sample was left out.
+// skipped returns how often a sample was left out of a batch.
 func skipped(s engine.Status) int64 {
 	if len(s.Jobs) == 0 {
 		return 0
@@ -110,7 +110,7 @@ func endedText(r *launch.Result) string {
 	return fmt.Sprintf("%s %s after %s", oneLine(r.Command), how, figures.Duration(r.Seconds))
 }
 
-// writeEpochs prints a line for each epoch that came to its end, and one for the rest.
+// writeEpochs prints a line for each epoch that is over, and one for other samples.
 func writeEpochs(w io.Writer, s engine.Status) {
 	if len(s.Jobs) == 0 || s.Jobs[0].SamplesDelivered == 0 {
 		return
@@ -119,7 +119,7 @@ func writeEpochs(w io.Writer, s engine.Status) {
 	waited := "loop waited"
 	for _, e := range j.EpochsDone {
 		if e.LoopWaitSeconds == nil {
-			waited = "stalled" // what the server saw of it
+			waited = "stalled" // as the server measured it
 		}
 	}
 	rows := [][]string{{"epoch", "time", "MB/s", "hits", "source", "read", "written", waited, "order"}}
@@ -152,7 +152,7 @@ func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
 	return row
 }
 
-// amount is bytes, 0 without a unit: a column with nothing in it is seen at once.
+// amount writes bytes, and 0 without a unit, so that a column of zeros is easily seen.
 func amount(n int64) string {
 	if n <= 0 {
 		return "0"
@@ -167,7 +167,7 @@ func megabytes(perSecond float64) string {
 	return figures.Count(int64(perSecond/1e6 + 0.5))
 }
 
-// clock is "0.4 s", "9:12", "1:03:20".
+// clock writes a duration: "0.4 s", "9:12", "1:03:20".
 func clock(seconds float64) string {
 	if seconds < 60 {
 		return figures.Duration(seconds)
@@ -179,7 +179,7 @@ func clock(seconds float64) string {
 	return fmt.Sprintf("%d:%02d:%02d", n/3600, n/60%60, n%60)
 }
 
-// exactText says how right it was: the order first, then the bytes.
+// exactText says how exact the samples were: the order first, then the bytes.
 func exactText(s engine.Status) string {
 	if len(s.Jobs) == 0 {
 		return "nothing was asked for: this server was not used"

@@ -17,12 +17,12 @@ import (
 	"lcache/server"
 )
 
-// serveOptions are what the flags of a server say: those of serve, and of run, which has servers of its own.
+// serveOptions are the options of a server, of serve and of run.
 type serveOptions struct {
 	engine  engine.Options
 	server  server.Options
-	group   group         // whose members may connect too
-	metrics string        // host:port; "": nowhere
+	group   group         // a group whose members may connect too
+	metrics string        // host:port; "": no metrics
 	last    time.Duration // --exit-last; below 0: not given
 }
 
@@ -33,12 +33,12 @@ func newServeCommand(g *globals) *cobra.Command {
 		Short:      "Serve a cache to the training processes of this machine, until stopped",
 		SuggestFor: []string{"server", "daemon"},
 		Long: "serve opens a cache that ingest made and serves it on a unix socket, in the order of the job. It runs until\n" +
-			"SIGTERM or SIGINT, which stop it cleanly (exit code 0); a second signal ends it at once, which loses no data.\n" +
-			"With --exit-idle it also ends by itself, cleanly, when no client was there for that long.",
+			"SIGTERM or SIGINT, which stop it cleanly (exit code 0). A second signal ends it at once, which loses no data.\n" +
+			"With --exit-idle it also ends by itself, cleanly, when it had no client for that time.",
 		Example: "  lcache serve --cache /nvme/train\n  LCACHE_MEMORY=2GB lcache serve --cache /nvme0/c,/nvme1/c --socket /run/user/1000/train.sock",
 	}
 	addServeFlags(cmd.Flags(), &o)
-	cmd.Flags().BoolVar(&g.json, "json", false, "the line that says where it serves as JSON")
+	cmd.Flags().BoolVar(&g.json, "json", false, "the first line, which names the socket, as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.finish(cmd.Flags()); err != nil {
 			return err
@@ -63,20 +63,20 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 	addCacheFlag(f, &o.engine.Dirs)
 	addSocketFlags(f, o, "the `PATH` to listen on (default: lcache.sock in the cache)")
 	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.DurationVar(&o.server.Idle, "exit-idle", 0, "end when there was no client for so long, like 60s; 0: never")
+	f.DurationVar(&o.server.Idle, "exit-idle", 0, "end when there was no client for this time, like 60s; 0: never")
 	// For programs that start a server of their own: 0 is at once, and the first client has time to come.
-	f.DurationVar(&o.last, "exit-last", -1, "end so long after the last client; 0: at once. It waits a minute for the first one")
+	f.DurationVar(&o.last, "exit-last", -1, "end this time after the last client; 0: at once. The server waits a minute for the first client")
 	_ = f.MarkHidden("exit-last")
 	addLayoutFlag(f, &o.engine.Layout)
 	addMetricsFlag(f, &o.metrics)
 	addOnErrorFlag(f, &o.engine.OnError)
 	addLinkFlags(f, &o.engine.FollowLinks,
-		"serve what was listed through links that leave the source, also where other users may connect",
-		"serve nothing that is reached through a link that leaves the source")
+		"serve samples behind links that leave the source, also where other users may connect",
+		"serve no sample behind a link that leaves the source")
 	addIOFlags(f, &o.engine.IO)
 }
 
-// finish checks what the flags said, and completes it.
+// finish checks the options, and completes them.
 func (o *serveOptions) finish(f *pflag.FlagSet) error {
 	if err := needCache(o.engine.Dirs); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (o *serveOptions) finish(f *pflag.FlagSet) error {
 	return o.finishSocket(f.Changed("socket-mode"))
 }
 
-// servingLine is what serve says of itself, for programs.
+// servingLine is the document of --json.
 type servingLine struct {
 	Socket  string `json:"socket"`
 	Pid     int    `json:"pid"`

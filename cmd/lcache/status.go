@@ -16,7 +16,7 @@ import (
 	"lcache/attach"
 )
 
-// Rates are measured over this long: between two looks, and between two pictures of --watch.
+// Times between two questions for the status, over which rates are measured: for the first text, and for the others of --watch.
 const (
 	lookTime  = 500 * time.Millisecond
 	watchTime = 2 * time.Second
@@ -27,17 +27,17 @@ type statusOptions struct {
 	socket      string
 	json        bool
 	watch       bool
-	clear       bool // the output is a terminal: each picture replaces the last
+	clear       bool // the output is a terminal: each page replaces the last one
 }
 
 func newStatusCommand(g *globals) *cobra.Command {
 	o := statusOptions{look: lookTime, every: watchTime}
 	cmd := &cobra.Command{
 		Use:        "status",
-		Short:      "Show what your servers are doing: epoch, speed, who waits for whom",
+		Short:      "Show what your servers are doing: epoch, speed, bottleneck",
 		SuggestFor: []string{"ps", "top", "info"},
-		Long: "status asks a running server how its job goes: epoch, speed, who waits for whom. Without --socket it shows\n" +
-			"all servers of this user. Lines that begin with ! need a person.",
+		Long: "status asks a running server for its job's epoch, speed and bottleneck. Without --socket it shows all servers of this\n" +
+			"user. A line that begins with ! says that you should do something.",
 		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .jobs[0].hits",
 	}
 	f := cmd.Flags()
@@ -51,13 +51,13 @@ func newStatusCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// watched is one server that is being looked at.
+// watched is one server that is shown.
 type watched struct {
 	*attach.Client
 	view
 }
 
-// showStatus prints once, or until ctx ends, which is then no error.
+// showStatus prints the status once, or with --watch until ctx ends, which is no error.
 func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	var servers []*watched
 	defer func() {
@@ -77,7 +77,7 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 		if servers, err = lookAtAll(servers, o, &page); err != nil {
 			return err
 		}
-		// The first text would have no rates: look once more before it is shown.
+		// The first text would have no rates: ask once more before it is shown.
 		wait := o.look
 		if !first || o.json {
 			if err := o.show(out, page.Bytes(), !shown); err != nil {
@@ -97,7 +97,7 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	}
 }
 
-// lookAtAll writes what each server says. One that is gone is left out if nobody asked for it by its socket.
+// lookAtAll writes the status of each server. It leaves out a server that is gone, unless the user named its socket.
 func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []*watched, err error) {
 	for _, s := range servers {
 		raw, err := s.look()
@@ -122,8 +122,8 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 	return kept, nil
 }
 
-// show writes a page. On a terminal it takes the place of the last, line by line, so that nothing flickers; elsewhere texts have an
-// empty line between them.
+// show writes a page. On a terminal it replaces the last page line by line, so that the screen does not flicker. Elsewhere there is an empty
+// line between pages.
 func (o statusOptions) show(out io.Writer, page []byte, first bool) error {
 	switch {
 	case o.json:
@@ -141,7 +141,7 @@ func (o statusOptions) show(out io.Writer, page []byte, first bool) error {
 	return err
 }
 
-// look brings the view of a server up to date. Rates are of the time between two looks, by the server's own clock.
+// look updates the view of a server. Rates are of the time since the last look, by the server's clock.
 func (w *watched) look() (json.RawMessage, error) {
 	raw, s, err := w.Status()
 	if err != nil {
@@ -166,7 +166,7 @@ func writeDocument(w *bytes.Buffer, raw json.RawMessage, compact bool) error {
 	return err
 }
 
-// connectAll connects to the one server asked for, or to all of this user that answer; those in have are connected already.
+// connectAll connects to the server at socket, or without one to all servers of this user that answer. Those in have are connected.
 func connectAll(socket string, have []*watched) ([]*watched, error) {
 	if socket != "" {
 		path, err := filepath.Abs(socket)

@@ -10,16 +10,14 @@ import (
 	"lcache/figures"
 )
 
-// view is what the text of a status is made from: two documents some seconds apart, so that rates are of now and not of all the
-// time since the start.
+// view has two documents of one server, from which the text of a status is made. The rates are those between the two documents.
 type view struct {
 	before  engine.Status
 	now     engine.Status
 	seconds float64 // between the two
 }
 
-// writeStatus prints one server's status in the form that the contract sketches. Lines that begin with ! are there only when
-// something needs a person.
+// writeStatus prints one server's status. A line that begins with ! asks the user to do something.
 func writeStatus(w io.Writer, v view) {
 	if len(v.now.Jobs) == 0 {
 		fmt.Fprintf(w, "pid %d · no job yet\n", v.now.Pid)
@@ -70,7 +68,7 @@ func progressLine(v view, was, job engine.JobStatus) string {
 		figures.Percent(mean, float64(batches)), left)
 }
 
-// loopText is what the training loop felt; where the client does not report it, what the server saw.
+// loopText says how long the training loop waited, as it reported; without a report, how long the server was short of a batch.
 func loopText(was, job engine.JobStatus) string {
 	if job.LoopWaitSeconds == nil || job.LoopSeconds == nil {
 		return "stalled " + figures.Duration(job.StallSeconds)
@@ -126,7 +124,7 @@ func writeRanks(w io.Writer, s engine.Status, job engine.JobStatus) {
 	table(w, "  ", rows)
 }
 
-// writeDevices names the devices that are not well, or what else is wrong with the cache.
+// writeDevices prints the devices that have failed, or another fault of the cache.
 func writeDevices(w io.Writer, c engine.CacheStatus) {
 	told := false
 	for _, d := range c.Devices {
@@ -145,7 +143,7 @@ func writeDevices(w io.Writer, c engine.CacheStatus) {
 	}
 }
 
-// writeWarnings prints what a person should act on, each with what to do.
+// writeWarnings prints a line for each thing that the user should look at, with advice.
 func writeWarnings(w io.Writer, s engine.Status, was, job engine.JobStatus) {
 	writeDevices(w, s.Cache)
 	if job.CorruptSamples > 0 {

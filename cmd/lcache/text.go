@@ -10,16 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// How lines and tables look, everywhere. Numbers look as package figures writes them.
+// The layout of lines and tables. Package figures writes the numbers.
 
-// headline is a first line: what, and at a fixed column how it stands.
+// headline makes a first line: a name, and its state at a fixed column.
 func headline(what, state string) string {
 	const column = 56
 	pad := max(column-utf8.RuneCountInString(what), 2)
 	return what + strings.Repeat(" ", pad) + state
 }
 
-// joined puts facts side by side; empty ones are left out.
+// joined joins facts on one line, without the empty ones.
 func joined(facts ...string) string {
 	var kept []string
 	for _, f := range facts {
@@ -69,7 +69,7 @@ func numbers(w io.Writer, indent string, rows [][]string) {
 	}
 }
 
-// writeJSON writes a report as one indented document, with "schema": 1 in front of what the report has.
+// writeJSON writes a report as one indented document that begins with "schema": 1.
 func writeJSON(w io.Writer, report any) error {
 	body, err := json.Marshal(report)
 	if err != nil {

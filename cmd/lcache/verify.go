@@ -17,21 +17,20 @@ func newVerifyCommand(g *globals) *cobra.Command {
 	var o cache.VerifyOptions
 	cmd := &cobra.Command{
 		Use:        "verify --cache DIR[,DIR…]",
-		Short:      "Check every stored sample's sum; with --against, every byte",
+		Short:      "Check every stored sample's checksum; with --against, every byte",
 		SuggestFor: []string{"check", "fsck", "scrub"},
-		Long: "verify reads all samples that a cache holds and compares each with the sum that its bytes had when they were\n" +
-			"read from the source. With --against it reads the source too and compares the bytes: that also finds files\n" +
-			"that were edited and kept their size and time. It refuses while a server has the cache.\n\n" +
-			"verify changes nothing, so that it finds the same again. With --repair it forgets the sums of the samples that are\n" +
-			"damaged: the next ingest or epoch reads those from the source.\n\n" +
-			"Exit code 3 says that bytes are wrong. Bytes that could not be read are an error of their own, with exit code 1:\n" +
-			"nothing is known of them.",
+		Long: "verify reads all samples in a cache, and compares the checksum of each with that of its bytes when they were read from\n" +
+			"the source. With --against it also reads the source and compares every byte: so it finds files that were edited and\n" +
+			"kept their size and time. It refuses a cache that a server uses.\n\n" +
+			"verify changes nothing. With --repair it forgets the checksums of damaged samples, so that the next ingest or epoch\n" +
+			"reads these samples from the source.\n\n" +
+			"Exit code 3 says that bytes are wrong. If bytes could not be read, but no bytes are wrong, the exit code is 1.",
 		Example: "  lcache verify --cache /nvme/train\n  lcache verify --cache /nvme/train --against /data/train\n  lcache verify --cache /nvme/train --repair",
 	}
 	f := cmd.Flags()
 	addCacheFlag(f, &o.Dirs)
 	f.StringVar(&o.Against, "against", "", "the source `SRC`, to compare every byte with")
-	f.BoolVar(&o.Repair, "repair", false, "forget what is damaged, so that it is read from the source again")
+	f.BoolVar(&o.Repair, "repair", false, "forget damaged samples, so that they are read from the source again")
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
 	addIOFlags(f, &o.IO)
 	f.BoolVar(&g.json, "json", false, "the report as JSON")
@@ -47,7 +46,7 @@ func newVerifyCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// verify reads the cache and prints the report. The error is what the process ends with.
+// verify reads the cache and prints the report. Its error decides the exit code.
 func verify(cmd *cobra.Command, g *globals, o cache.VerifyOptions) (err error) {
 	typed := o.Against
 	if typed != "" {
@@ -75,7 +74,7 @@ func verify(cmd *cobra.Command, g *globals, o cache.VerifyOptions) (err error) {
 	return foundDamage(o.Dirs, typed, report)
 }
 
-// foundDamage turns a report into what the process ends with. Wrong bytes come first: of what could not be read nothing is known.
+// foundDamage returns the error of a report that found damage. Wrong bytes come before bytes that could not be read.
 func foundDamage(cache []string, against string, r *cache.VerifyReport) error {
 	where := strings.Join(cache, ",")
 	unread := couldNotRead(where, against, r)
@@ -96,7 +95,7 @@ func foundDamage(cache []string, against string, r *cache.VerifyReport) error {
 	return &corruptError{errors.Join(wrong, unread)}
 }
 
-// couldNotRead is nil if everything was read.
+// couldNotRead returns the error of a report with samples that could not be read; nil: all were read.
 func couldNotRead(where, against string, r *cache.VerifyReport) error {
 	var log, src error
 	if r.Unreadable > 0 {

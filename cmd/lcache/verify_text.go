@@ -9,7 +9,7 @@ import (
 	"lcache/figures"
 )
 
-// writeVerify prints what was compared and what differed, with the first names of what did.
+// writeVerify prints how many samples were compared and how many differed, with the names of the first.
 func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyReport) {
 	state := "good"
 	switch {
@@ -36,7 +36,7 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 	tell(w, r.Errors, unread(r))
 }
 
-// tell prints the first of n samples, a line each, and how many more there are.
+// tell prints a line for each of the first of n samples, and how many more there are.
 func tell(w io.Writer, first []string, n int) {
 	for _, line := range first {
 		fmt.Fprintf(w, "! %s\n", oneLine(line))
@@ -46,13 +46,13 @@ func tell(w io.Writer, first []string, n int) {
 	}
 }
 
-// wrong is how many samples are not what they should be.
+// wrong returns the number of samples with wrong bytes.
 func wrong(r *cache.VerifyReport) int { return r.Corrupt + r.Different }
 
-// unread is how many samples there is no verdict on.
+// unread returns the number of samples that could not be read.
 func unread(r *cache.VerifyReport) int { return r.Unreadable + r.Uncompared }
 
-// some is a count of what there usually is none of: then it is "".
+// some writes a number of things; "" for 0.
 func some(n int, what string) string {
 	if n == 0 {
 		return ""
