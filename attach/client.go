@@ -30,8 +30,7 @@ const (
 	clientDeadline  = 10 * time.Second
 )
 
-// A Client is one connection to a server. It can ask for the status, and a server does not end for want of clients while it is open.
-// Not for concurrent use.
+// A Client is one connection to a server, which does not stop for want of clients while the connection is open. It is not for concurrent use.
 type Client struct {
 	conn    net.Conn
 	in      *bufio.Reader
@@ -52,7 +51,7 @@ func Dial(path, name string) (*Client, error) {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("the server at %s is gone: start it again with lcache serve --cache DIR", path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the server at %s is another user's, who has not let you in: see lcache serve --help, --socket-group", path)
+		return nil, fmt.Errorf("the server at %s is another user's, and you may not connect: see lcache serve --help, --socket-group", path)
 	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
@@ -65,7 +64,7 @@ func Dial(path, name string) (*Client, error) {
 	return c, nil
 }
 
-// dialLong also reaches sockets whose path is longer than the 107 bytes of a socket address, by way of their directory.
+// dialLong connects to a socket whose path may be longer than the 107 bytes of a socket address. For a longer path it opens the directory.
 func dialLong(path string) (net.Conn, error) {
 	if len(path) <= 107 {
 		return net.DialTimeout("unix", path, clientDeadline)
@@ -87,7 +86,7 @@ func (c *Client) Path() string { return c.path }
 // Close ends the connection.
 func (c *Client) Close() { c.conn.Close() }
 
-// Status asks for the status document, as it came and decoded.
+// Status asks for the status document. It returns the bytes of the answer, and the decoded document.
 func (c *Client) Status() (raw json.RawMessage, s engine.Status, err error) {
 	if err := c.ask(frameStatus, nil, &raw); err != nil {
 		return nil, s, err
@@ -98,8 +97,8 @@ func (c *Client) Status() (raw json.RawMessage, s engine.Status, err error) {
 	return raw, s, nil
 }
 
-// ask sends one request and reads its answer. The descriptor that comes with HELLO's answer is not received: the kernel drops
-// ancillary data that a plain read does not take.
+// ask sends one request and reads its answer. It does not receive the descriptor in the answer to HELLO: the kernel drops ancillary data at a
+// plain read.
 func (c *Client) ask(kind byte, body, answer any) error {
 	c.conn.SetDeadline(time.Now().Add(clientDeadline))
 	c.request++
@@ -114,7 +113,7 @@ func (c *Client) ask(kind byte, body, answer any) error {
 	frame = append(frame, protocolVersion, kind, 0, 0)
 	frame = binary.LittleEndian.AppendUint32(frame, c.request)
 	if _, err := c.conn.Write(append(frame, payload...)); err != nil {
-		// One that refuses a client says so and closes, maybe before the question is sent.
+		// A server that refuses a client answers and closes, perhaps before the request is sent.
 		if told := new(toldError); errors.As(c.answer(answer), &told) {
 			return told
 		}
@@ -123,7 +122,7 @@ func (c *Client) ask(kind byte, body, answer any) error {
 	return c.answer(answer)
 }
 
-// toldError is what a server answered instead.
+// toldError is an error that a server answered.
 type toldError struct{ path, message string }
 
 func (e *toldError) Error() string { return fmt.Sprintf("server at %s: %s", e.path, e.message) }

@@ -1,8 +1,8 @@
-// Package bench times an epoch of a cache beside the device's own limit.
+// Package bench times epochs of a cache, and measures the limit of the device below it.
 //
-// Run reads up to four epochs, one after the other: without writing, and reordering, each into nothing (a client in this process) and into
-// Python. Before and after each it measures what the device gives, with the same direct I/O. The Report has the figures, and what bound each
-// epoch. Run needs the cache for itself; a reordering moves the log on by an epoch.
+// Run reads up to four epochs: two without writing and two that are reordered, of each kind one into nothing (a client in this process) and one
+// into Python. Before and after each epoch it measures the device, with the same direct I/O. The Report has the rates and a verdict on each
+// epoch. Run locks the cache. Each reordering moves the log on by an epoch.
 package bench
 
 import (
@@ -22,17 +22,17 @@ import (
 	"lcache/verdict"
 )
 
-// LimitTime is how long the device is measured before an epoch, and again after it, if Options do not say.
+// LimitTime is the default of Options.LimitTime.
 const LimitTime = 2 * time.Second
 
 // Options of Run.
 type Options struct {
 	Engine    engine.Options
-	Python    string // the interpreter to read with
-	Client    string // folder of the Python package; "": as Python finds it
-	LimitTime time.Duration
-	Stage     func(string) // told what begins
-	Logs      io.Writer    // of the child in Python
+	Python    string        // the interpreter to read with
+	Client    string        // folder of the Python package; "": as Python finds it
+	LimitTime time.Duration // of measuring the device before an epoch, and again after it; 0: LimitTime
+	Stage     func(string)  // called when a stage begins
+	Logs      io.Writer     // of the child in Python
 }
 
 // bench runs the four epochs, one after the other.
@@ -125,7 +125,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	return r, nil
 }
 
-// settle reads an epoch that is no measurement if the log is between two orders.
+// settle puts the log in the order of one epoch, if it is not: it reads an epoch, which is not measured.
 func (b *bench) settle(ctx context.Context, r *Report) error {
 	for {
 		e, err := engine.OpenBench(b.o.Engine, false)
@@ -153,7 +153,7 @@ func stopBench(ctx context.Context, e *engine.Bench) error {
 	return e.Close(stop)
 }
 
-// epoch measures one, between two looks at the device.
+// epoch measures one epoch, and the device before and after it.
 func (b *bench) epoch(ctx context.Context, r *Report, reorder, python bool) (e *Epoch, err error) {
 	e = &Epoch{Reorder: reorder, Into: "nothing"}
 	if python {
@@ -212,7 +212,7 @@ func cpuSeconds(who int) float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// facts are what a verdict on the epoch follows from. Its reader does nothing but read: all of its time is waiting.
+// facts returns the facts for a verdict on the epoch. The reader only reads, so all of its time counts as waiting.
 func (e *Epoch) facts(cpus int) verdict.Facts {
 	f := verdict.Facts{Delivered: e.Samples, Seconds: e.Seconds, Samples: e.Samples, Misses: e.Misses, Stall: e.Seconds, LoopSeconds: e.Seconds, LoopWait: e.Seconds,
 		DiskRate: float64(e.Bytes) / e.Seconds, DiskLimit: e.Limit, CPUs: cpus, ServerCPU: e.CPU}

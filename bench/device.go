@@ -9,7 +9,7 @@ import (
 	"lcache/doctor"
 )
 
-// openDisks makes a measurement's file on each device; it says why not.
+// openDisks makes a file for measurements on each device. It returns the reason if it can't.
 func (b *bench) openDisks(ctx context.Context) string {
 	seen := map[uint64]bool{}
 	for _, dir := range b.o.Engine.Dirs {
@@ -31,7 +31,7 @@ func (b *bench) openDisks(ctx context.Context) string {
 	return ""
 }
 
-// limit is what all devices give now, side by side, in bytes a second.
+// limit measures the rate of all devices at once, in bytes a second.
 func (b *bench) limit(ctx context.Context, r *Report, reorder bool) (float64, error) {
 	streams := []doctor.Stream{{Size: 1 << 20, Depth: 16}}
 	if r.Layout == "static" {
@@ -60,7 +60,7 @@ func (b *bench) limit(ctx context.Context, r *Report, reorder bool) (float64, er
 	for _, x := range each {
 		sum += x
 	}
-	if r.Layout == "static" && r.Samples > 0 { // of what is read, only the samples' own bytes count
+	if r.Layout == "static" && r.Samples > 0 { // reads hold more than samples: only the samples' bytes count
 		sum *= float64(r.Bytes) / float64(r.Samples) / float64(r.Unit)
 	}
 	return sum, err

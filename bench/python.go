@@ -21,7 +21,7 @@ import (
 //go:embed bench_reader.py
 var script []byte
 
-// intoPython serves the engine to a child that reads it.
+// intoPython serves the engine to a child in Python, which reads the epoch.
 func (b *bench) intoPython(ctx context.Context, eng *engine.Bench, e *Epoch) (err error) {
 	s, err := server.Listen(eng.Engine, server.Options{Path: filepath.Join(b.dir, "socket"), Logger: b.o.Engine.Logger})
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *bench) intoPython(ctx context.Context, eng *engine.Bench, e *Epoch) (er
 	return nil
 }
 
-// findPython makes the script and sees whether it can run; it says why not.
+// findPython writes the script, and tries to import the client. It returns the reason if Python can't run it.
 func (b *bench) findPython(ctx context.Context) string {
 	b.reader = filepath.Join(b.dir, "reader.py")
 	if err := os.WriteFile(b.reader, script, 0o600); err != nil {

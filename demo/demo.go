@@ -59,8 +59,8 @@ type demo struct {
 	reader string // the script, on disk
 }
 
-// canHalve reports whether a source is large enough to be read with half of its space, too: the log needs some MB whatever it holds, and
-// room for some of the largest samples.
+// canHalve reports whether a source is large enough for a pass with half of the disk space: the log needs some MB, and space for some of the
+// largest samples.
 func canHalve(source string, bytes int64) (bool, error) {
 	largest := int64(0)
 	err := filepath.WalkDir(source+"/", func(_ string, d fs.DirEntry, err error) error {
@@ -112,7 +112,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result, nil
 }
 
-// pass ingests, serves, and reads all epochs with a given budget; 0: what the dataset needs.
+// pass ingests the source, serves it, and reads all epochs, with a given budget; 0: the dataset's need.
 func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*Pass, error) {
 	report, err := engine.Ingest(ctx, engine.IngestOptions{
 		Source: d.o.Source, Dirs: []string{cache}, Budget: budget,
@@ -176,7 +176,7 @@ type rank struct {
 	out *bufio.Reader
 }
 
-// seen is what a rank answers for an epoch.
+// seen is the answer of a rank for an epoch.
 type seen struct {
 	Epoch, Rank, Samples int
 	Bytes                int64
@@ -185,7 +185,7 @@ type seen struct {
 	Wrongs               int
 }
 
-// read lets all ranks read epoch after epoch, and takes the server's counters between them.
+// read lets all ranks read epoch after epoch, and takes the server's counters after each epoch.
 func (d *demo) read(ctx context.Context, p *Pass, socket string) error {
 	status, err := attach.Dial(socket, "lcache-demo")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"lcache/figures"
 )
 
-// A Result is everything that a demo saw.
+// A Result has the figures of a demo.
 type Result struct {
 	Source string `json:"source"`
 	Epochs int    `json:"epochs"`
@@ -26,8 +26,8 @@ type Pass struct {
 	Wrongs int                  `json:"wrongs"`
 }
 
-// An Epoch is one epoch as ranks saw it, and what the server's counters did in it. Loading ahead crosses epochs by some
-// segments, so reads and writes of neighbours may lend each other a little; their sums are exact.
+// An Epoch has the figures of the ranks for one epoch, and the change of the server's counters in it. The server loads some segments of the
+// next epoch ahead, so bytes near an epoch's end may count for the next epoch. The sums are exact.
 type Epoch struct {
 	Epoch      int     `json:"epoch"`
 	Samples    int64   `json:"samples"`
@@ -84,7 +84,7 @@ type Check struct {
 	Good bool
 }
 
-// Checks are what the demo shows: each line is said whether it held or not.
+// Checks returns everything that the demo checks, whether it held or not.
 func (r *Result) Checks() []Check {
 	full, want := r.Full.Sum(), int64(r.Full.Ingest.Samples*r.Epochs)
 	samples, wrongs, differs, complete := full.Samples, r.Full.Wrongs, len(r.Full.Wrong) > 0, full.Samples >= want
@@ -122,8 +122,8 @@ func (r *Result) checkHalf() Check {
 		100*ratio, 100*fits, 100*c), ratio >= 0.98*least}
 }
 
-// fromDisk is the least that so many epochs must read of the log, or write: all of the dataset but for what is never on disk, the
-// last block of each segment and what lies in the shared memory when an epoch begins.
+// fromDisk returns the least number of bytes that some epochs must read from the log, or write to it: all of the dataset, but for the bytes
+// that are never on disk. These are the last block of each segment, and the bytes in shared memory when an epoch begins.
 func (r *Result) fromDisk(epochs int) int64 {
 	i := r.Full.Ingest
 	each := i.Bytes*95/100 - int64(i.Segments+3)*i.BlockBytes - 3*i.SegmentBytes

@@ -15,27 +15,27 @@ import (
 	"lcache/schedule"
 )
 
-// attached is a server of another process that a run uses. The connection is held until COMMAND has ended, so that a server which ends
-// without clients stays for as long.
+// attached is a server of another process that a run uses. The connection stays open until the command has ended, so that a server which ends
+// without clients does not end before.
 type attached struct {
 	pid   int
 	began engine.Status // when the run attached
 
-	mu     sync.Mutex // guards the fields that follow: a scrape of the metrics asks too
+	mu     sync.Mutex // guards the fields that follow, because scrapes of the metrics ask for the status too
 	client *attach.Client
-	last   engine.Status // that it answered
-	err    error         // it does not answer any more
+	last   engine.Status // the last answer
+	err    error         // of the first question without an answer
 }
 
 // attach finds the server that has the cache in dirs already; without one it returns nil.
 func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) {
 	c, err := caches.Look(dirs[0])
 	if err != nil || c.Pid == 0 {
-		return nil, nil // serving the directory will say what is wrong with it
+		return nil, nil // opening the directory names its fault
 	}
 	a := r.findServer(c.Pid, dirs)
 	if a == nil {
-		return nil, nil // an ingest, perhaps: opening the cache will name that process
+		return nil, nil // perhaps an ingest: opening the cache names that process
 	}
 	job := a.began.Jobs[0]
 	c.Source = job.Source
@@ -54,8 +54,8 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 	return &serving{Source: s, other: a}, nil
 }
 
-// findServer looks where servers say that they are, and where that of a cache is if nothing else was said. One that answers is the right
-// one if it is the process that holds the cache's lock.
+// findServer connects to the server of the process that holds the cache's lock. It tries the default socket of the cache, and the sockets in
+// the registry.
 func (r *run) findServer(pid int, dirs []string) *attached {
 	sockets := []string{attach.SocketOf(dirs)}
 	if entries, err := attach.Registered(r.Registry); err == nil {
@@ -79,7 +79,7 @@ func (r *run) findServer(pid int, dirs []string) *attached {
 	return nil
 }
 
-// sameJob compares what was given: nothing is the same as the default, or as an empty list.
+// sameJob compares two jobs. A value that is not given equals its default.
 func sameJob(a, b schedule.Job) bool {
 	if max(a.World, 1) != max(b.World, 1) || !slices.Equal(a.Ranks, b.Ranks) || !maps.Equal(a.Params, b.Params) {
 		return false
@@ -88,7 +88,7 @@ func sameJob(a, b schedule.Job) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// status asks the server. Once it did not answer it is not asked again.
+// status asks the server for its status. After a question without an answer it does not ask again.
 func (a *attached) status() (engine.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,7 +104,7 @@ func (a *attached) status() (engine.Status, error) {
 	return s, nil
 }
 
-// leave asks a last time and lets go. The status is the last one that there was, also with an error.
+// leave asks for the last status, and closes the connection. With an error it returns the last answer.
 func (a *attached) leave() (engine.Status, error) {
 	last, err := a.status()
 	a.client.Close()
@@ -114,7 +114,7 @@ func (a *attached) leave() (engine.Status, error) {
 	return last, nil
 }
 
-// since is the part of a server's work that was done after it said began.
+// since returns the part of a server's last status that was done after the status began.
 func since(last, began engine.Status) engine.Status {
 	if len(last.Jobs) == 0 {
 		return last
@@ -129,7 +129,7 @@ func since(last, began engine.Status) engine.Status {
 		*n.now -= *n.before
 	}
 	for _, n := range []struct {
-		now    **float64 // null as long as no training loop told
+		now    **float64 // nil until a training loop reports
 		before *float64
 	}{{&j.LoopSeconds, before.LoopSeconds}, {&j.LoopWaitSeconds, before.LoopWaitSeconds}, {&j.DecodeSeconds, before.DecodeSeconds}} {
 		if *n.now != nil && n.before != nil {
@@ -139,7 +139,7 @@ func since(last, began engine.Status) engine.Status {
 	}
 	j.EpochsDone = j.EpochsDone[min(len(before.EpochsDone), len(j.EpochsDone)):]
 	if before.FirstDivergence != nil {
-		j.FirstDivergence = nil // not of this run
+		j.FirstDivergence = nil // it came before this run
 	}
 	last.Jobs = []engine.JobStatus{j}
 	return last

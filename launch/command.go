@@ -15,10 +15,10 @@ import (
 	"lcache/spelling"
 )
 
-// sampleTime is how often the batches that lie ready are counted.
+// sampleTime is the time between two counts of the batches that are ready.
 const sampleTime = time.Second
 
-// Exit codes that shells give to what they can't run, and to what a signal killed.
+// Exit codes of shells.
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
@@ -36,7 +36,7 @@ func lookUp(name string) (string, error) {
 			code = exitNotFound
 		}
 		return "", &ExitError{code, fmt.Errorf("%s is a directory, not a command: to cache it say lcache run --source %s -- COMMAND", name, spelling.ShellWord(name))}
-	case err == nil, errors.Is(err, exec.ErrDot): // somebody put the working directory on PATH, and means it
+	case err == nil, errors.Is(err, exec.ErrDot): // the user has put the working directory on PATH
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		advice := "give its path, or put it on PATH"
@@ -92,7 +92,7 @@ func (r *Result) end(state *os.ProcessState, err error) error {
 	return nil
 }
 
-// commandName is how people call a command: the script, if there is one.
+// commandName returns the name of a command for people: its script, if there is one.
 func commandName(command []string) string {
 	for _, word := range command[1:] {
 		if strings.HasSuffix(word, ".py") {
@@ -102,7 +102,7 @@ func commandName(command []string) string {
 	return filepath.Base(command[0])
 }
 
-// SocketVariable is the variable that holds the socket of a named source. Of a source without a name, and of the first one, it is that of "".
+// SocketVariable returns the variable for the socket of a named source; of "": the variable for the socket of the first source.
 func SocketVariable(source string) string {
 	if source == "" {
 		return socketVariable
@@ -115,8 +115,8 @@ const (
 	metricsVariable = "LCACHE_METRICS"
 )
 
-// environment is the command's: with the sockets, and without the address of the metrics, on which a server that the command starts could
-// not listen.
+// environment returns the command's environment. It has the sockets, and not the address of the metrics, which is in use: a server that the
+// command starts would try to listen there.
 func (r *run) environment() []string {
 	env := slices.DeleteFunc(slices.Clone(r.Environ), func(v string) bool { return strings.HasPrefix(v, metricsVariable+"=") })
 	for _, s := range r.serving {
@@ -127,8 +127,8 @@ func (r *run) environment() []string {
 	return append(env, SocketVariable("")+"="+r.serving[0].socket())
 }
 
-// ChildEnvironment is env without the variables that stand for flags of lcache, but for those that choose how I/O is done: a child is told by
-// its command line what to do.
+// ChildEnvironment returns env without the variables of lcache's flags, except for those that choose the I/O: a child of lcache gets its
+// settings by its command line.
 func ChildEnvironment(env []string) []string {
 	var kept []string
 	for _, v := range env {

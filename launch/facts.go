@@ -8,8 +8,8 @@ import (
 	"lcache/verdict"
 )
 
-// factsOf gathers the facts from the last status of a server. The first epoch is left out where there are others: it fills the log,
-// unless that was done before.
+// factsOf takes the facts for a verdict from the last status of a server. It leaves out the first of several epochs if that epoch filled the
+// log.
 func factsOf(s engine.Status, ready, diskLimit float64) verdict.Facts {
 	f := verdict.Facts{DiskLimit: diskLimit, CPUs: cores.N, Cache: strings.Join(s.Cache.Dirs, ",")}
 	if len(s.Jobs) == 0 {
@@ -33,7 +33,7 @@ func factsOf(s engine.Status, ready, diskLimit float64) verdict.Facts {
 	return f
 }
 
-// addEpochs adds up the epochs that are judged. The loop's own times count only if it told them of each.
+// addEpochs adds up the epochs that are judged. The loop's own times count only if the loop reported them for each epoch.
 func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
 	reported := len(judged) > 0
 	var moved int64
@@ -56,8 +56,8 @@ func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
 	}
 }
 
-// LoopTime is how long an epoch took the training loop, as it told; else as the server saw it. The server is done with an epoch when its last
-// batch is delivered, and the loop goes on.
+// LoopTime returns how long an epoch took the training loop, in seconds, as the loop reported; without a report, how long it took the server.
+// For the server an epoch is over when its last batch is delivered, while the loop still works on that batch.
 func LoopTime(e engine.EpochDone) float64 {
 	if e.LoopSeconds != nil && *e.LoopSeconds > 0 {
 		return *e.LoopSeconds
@@ -65,7 +65,7 @@ func LoopTime(e engine.EpochDone) float64 {
 	return e.Seconds
 }
 
-// loaderOf is what was told of the processes that decode; nil: nothing.
+// loaderOf returns the reported times of the processes that decode; nil: none were reported.
 func loaderOf(j engine.JobStatus) *verdict.Loader {
 	if j.DecodeSeconds == nil || j.LoopSeconds == nil {
 		return nil

@@ -1,11 +1,11 @@
-// Package launch runs a training command with a cache beside it, and serves a cache alone.
+// Package launch runs a training command together with the servers of its caches, and serves one cache alone.
 //
-// Run does the whole of it: it finds or makes the cache of each source, serves it in this process or finds the server that has it, starts
-// the command with the sockets in its environment, passes signals on, waits, stops its servers, and returns a Result, which says what was
-// seen and what bound it. Serve opens one cache and serves it until it is told to end.
+// Run finds or makes the cache of each source. It serves the cache in this process, or attaches to the server that uses it already. Then it
+// starts the command with the sockets in its environment, passes signals on, waits for the command, stops its own servers, and returns a
+// Result with the last status and the verdict for each source. Serve opens one cache and serves it until its context ends.
 //
-// Nothing here parses flags or writes text for people: Options say what to do, and Options.Opened is told what was chosen. Run catches the
-// signals of its process, so one process calls it once at a time.
+// The package parses no flags and writes no text for people: Options have the settings, and the functions in Options report the choices. Run
+// catches the signals of its process, so a process has one Run at a time.
 package launch
 
 import (
@@ -37,24 +37,24 @@ type Source struct {
 // Options of Run.
 type Options struct {
 	Command []string // and its arguments
-	Sources []Source // none: that of the only cache in Roots. Of several, each has a name
-	Roots   []string // where caches lie: a folder for each source in each. A root that is a cache itself is that source's
+	Sources []Source // each of several has a name; none: the source of the only cache in Roots
+	Roots   []string // folders for caches, one on each SSD, in which each source has a folder; or the directories of one cache
 
 	Ingest engine.IngestOptions // of every source, but for its Source, Dirs, Progress and Logger
 	Engine engine.Options       // of every server, but for its Dirs, Logger and Version
 	Server server.Options       // of every server, but for its Logger and Version. Without a path each listens in its cache
 
-	JobGiven     bool // Ingest.Job was asked for: without, a cache that is there keeps its own
-	ListingGiven bool // which files Ingest lists was asked for: a cache that lists others is refused then
+	JobGiven     bool // Ingest.Job was asked for; false: an existing cache keeps its own job
+	ListingGiven bool // the files that Ingest lists were asked for: a cache that lists other files is refused
 
 	Metrics   string  // host:port to listen on for scrapes of all servers; "": none
 	DiskLimit float64 // bytes a second that the disk was measured to give; 0: not known
 
 	Stdin          io.Reader // of the command
-	Stdout, Stderr io.Writer
-	Environ        []string // of the command, which gets the sockets' variables added
-	Version        string   // of this program
-	Registry       string   // folder of this user's servers: see package attach
+	Stdout, Stderr io.Writer // of the command
+	Environ        []string  // of the command; the variables of the sockets are added
+	Version        string    // of this program
+	Registry       string    // folder of this user's servers: see package attach
 	Logger         *slog.Logger
 
 	Progress func(cache.Progress)        // of listing; may be called from any goroutine
@@ -68,32 +68,32 @@ type Opened struct {
 	Dirs     []string
 	Samples  int
 	Bytes    int64
-	Defaults []cache.Default // what was chosen where Options leave the choice; none of another process's server
+	Defaults []cache.Default // settings that were chosen where Options leave the choice; none if AttachedTo
 
-	AttachedTo int  // process whose server it is, which was there before; 0: served by this one
-	OtherJob   bool // that server's job is another one than Options ask for
+	AttachedTo int  // process of a server that ran before; 0: this process serves the source
+	OtherJob   bool // the job of that server is not the one in Options
 }
 
-// A Result is what a run ended with.
+// A Result describes a run that is over.
 type Result struct {
-	Command  string // how people call it: the script, if there is one
-	ExitCode int    // 128 and the signal's number, if one killed it
-	Signal   syscall.Signal
-	Seconds  float64
-	Sources  []SourceResult
-	Unclean  error // of stopping the servers; nothing is lost but time
+	Command  string         // name of the command for people: the script, if there is one
+	ExitCode int            // of the command; 128 and the signal's number if a signal killed it
+	Signal   syscall.Signal // that killed the command; 0: none
+	Seconds  float64        // from the command's start to its end
+	Sources  []SourceResult // as in Options.Sources
+	Unclean  error          // of stopping the servers; no data is lost
 }
 
-// SourceResult is what was seen of one source.
+// SourceResult is the part of a Result about one source.
 type SourceResult struct {
 	Source
-	AttachedTo int           // process whose server it was; 0: this one
-	Status     engine.Status // the server's last
-	Part       engine.Status // the same, without what an attached server did before the run
-	Verdict    verdict.Verdict
+	AttachedTo int             // process of a server that ran before; 0: this process served the source
+	Status     engine.Status   // the last one
+	Part       engine.Status   // Status without the work that an attached server did before the run
+	Verdict    verdict.Verdict // on Part
 }
 
-// An ExitError is an error with an exit code that shells give it.
+// An ExitError is an error with the exit code that shells give to it.
 type ExitError struct {
 	Code int
 	Err  error
@@ -102,9 +102,9 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.Err.Error() }
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Run runs the command, and returns when it has ended and the servers are stopped. The end of ctx, and signals, end the listing; once the
-// command runs, signals are passed on to it, and it alone decides when it ends. A command that failed is no error. Errors are *ExitError
-// where the exit code matters: the command can't be found or executed, a signal ended the listing.
+// Run runs the command, and returns when the command has ended and the servers are stopped. Before the command starts, the end of ctx and
+// signals end the run. While the command runs, Run passes signals on to it, and ignores the end of ctx. A command that fails is no error.
+// The error is an *ExitError if the command can't be found or executed, or a signal ended the run before the command started.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	path, err := lookUp(o.Command[0])
 	if err != nil {
@@ -138,7 +138,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result, nil
 }
 
-// run is one Run: its servers, and the command beside them.
+// run is one Run.
 type run struct {
 	Options
 	metrics *metrics.Server
@@ -173,7 +173,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// abandon stops the servers where another error is told already.
+// abandon stops the servers after another error.
 func (r *run) abandon() {
 	if err := r.stop(); err != nil {
 		r.Logger.Warn("end the servers", "err", err)

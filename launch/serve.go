@@ -26,11 +26,11 @@ type Served struct {
 	Socket   string // as it was given, else absolute
 	Metrics  string // URL; "": none
 	Status   engine.Status
-	Defaults []cache.Default // what was chosen where ServeOptions leave the choice
+	Defaults []cache.Default // settings that were chosen where ServeOptions leave the choice
 }
 
-// Serve opens a cache and serves it until ctx ends or no client is left, which are clean stops and no errors. ready is called when clients
-// can connect; its error ends the server.
+// Serve opens a cache and serves it until ctx ends, or no client is left. Then it stops cleanly, without an error. It calls ready when clients
+// can connect; an error of ready ends the server.
 func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error {
 	m, err := listenMetrics(o.Metrics, o.Logger)
 	if err != nil {
@@ -56,7 +56,7 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error 
 	return err
 }
 
-// wait returns when the server is to end. The error is that of a server that ended by itself.
+// wait returns when the server should stop. Its error is that of a server that has ended by itself.
 func (l *local) wait(ctx context.Context, o ServeOptions) error {
 	select {
 	case <-ctx.Done():

@@ -19,8 +19,8 @@ type serving struct {
 	local *local    // nil: by another process
 	other *attached // nil: by this one
 
-	last  engine.Status // after the last client has gone; of an attached server, when the command had ended
-	ready mean          // batches that lay ready while the command ran
+	last  engine.Status // after the last client has left; of an attached server, after the command has ended
+	ready mean          // batches that were ready while the command ran
 }
 
 func (s *serving) socket() string {
@@ -38,7 +38,7 @@ func (s *serving) status() (engine.Status, error) {
 	return s.local.engine.Status(), nil
 }
 
-// stop ends a server of this process the clean way, and lets go of another one's.
+// stop stops a server of this process cleanly, or closes the connection to a server of another one.
 func (s *serving) stop(ctx context.Context) (err error) {
 	if s.other != nil {
 		s.last, err = s.other.leave()
@@ -49,14 +49,14 @@ func (s *serving) stop(ctx context.Context) (err error) {
 	return errors.Join(err, s.local.engine.Close(ctx))
 }
 
-// sample counts the batches that lie ready. A server that does not answer has none to count.
+// sample counts the batches that are ready. It does not count at a server that does not answer.
 func (s *serving) sample() {
 	if now, err := s.status(); err == nil && len(now.Jobs) > 0 && now.Jobs[0].SamplesDelivered > 0 {
 		s.ready.add(float64(now.Jobs[0].ReadyBatches))
 	}
 }
 
-// result is what was seen of the source, once it is stopped.
+// result returns the source's part of the Result, after stop.
 func (s *serving) result(diskLimit float64) SourceResult {
 	r := SourceResult{Source: s.Source, Status: s.last, Part: s.last}
 	if s.other != nil {
@@ -66,8 +66,8 @@ func (s *serving) result(diskLimit float64) SourceResult {
 	return r
 }
 
-// stop ends the servers the clean way: clients go first, then the last status is taken, then the caches are closed. Metrics go before
-// all of them: a scrape reads the engines that are closed here.
+// stop stops the servers cleanly: it ends the connections, takes the last status, and closes the caches. Before that it ends the metrics,
+// because a scrape reads the engines.
 func (r *run) stop() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), StopTime)
 	defer cancel()
@@ -82,9 +82,9 @@ func (r *run) stop() (err error) {
 type local struct {
 	engine   *engine.Engine
 	server   *server.Server
-	entry    *attach.Entry   // nil: it could not be made
-	defaults []cache.Default // of the engine: what was chosen where the options leave the choice
-	chosen   []cache.Default // the socket's, if it was chosen
+	entry    *attach.Entry   // nil: Register failed
+	defaults []cache.Default // settings that the engine chose where the options leave the choice
+	chosen   []cache.Default // the socket, if start chose it
 	served   chan error      // of Serve, once
 }
 
@@ -128,7 +128,8 @@ func (l *local) end(ctx context.Context) error {
 	return err
 }
 
-// listenMetrics opens the place for metrics; "": none, and a nil server. It comes before anything that takes long.
+// listenMetrics opens an address for metrics; "": it returns a nil Server, which does nothing. It is called before the listing, so that an
+// address in use is an error at once.
 func listenMetrics(addr string, logger *slog.Logger) (*metrics.Server, error) {
 	if addr == "" {
 		return nil, nil
@@ -136,7 +137,7 @@ func listenMetrics(addr string, logger *slog.Logger) (*metrics.Server, error) {
 	return metrics.Listen(addr, logger)
 }
 
-// mean of what was seen from time to time.
+// mean is the mean of some values.
 type mean struct {
 	sum float64
 	n   int

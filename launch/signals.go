@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signals are caught from the listing on, so that none ends lcache while COMMAND, which may ignore it, still needs its servers.
+// signals catches signals from the listing on, so that no signal ends the servers while the command, which may ignore the signal, needs them.
 type signals struct {
 	all   chan os.Signal
-	first syscall.Signal // that ended the listing; 0: none
+	first syscall.Signal // the signal that ended the listing; 0: none
 }
 
-// catch leaves out what this process was told to ignore, as nohup does: COMMAND ignores it too.
+// catch catches all signals that are passed on, except for those that this process ignores, for example after nohup: the command ignores
+// them, too.
 func catch() *signals {
 	s := &signals{all: make(chan os.Signal, 16)}
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
@@ -29,7 +30,7 @@ func catch() *signals {
 
 func (s *signals) stop() { signal.Stop(s.all) }
 
-// cancelling ends the context with the first signal that means an end. release must be called before others read from s.
+// cancelling returns a context that the first signal ends, except for SIGUSR1 and SIGUSR2. The caller calls release before it reads from s.
 func (s *signals) cancelling(parent context.Context) (ctx context.Context, release func()) {
 	ctx, cancel := context.WithCancel(parent)
 	over, gone := make(chan struct{}), make(chan struct{})
@@ -53,7 +54,7 @@ func (s *signals) cancelling(parent context.Context) (ctx context.Context, relea
 	}
 }
 
-// interrupted gives an error of the listing the exit code of the signal that caused it.
+// interrupted turns an error of the listing into an *ExitError, if a signal caused it.
 func (s *signals) interrupted(err error) error {
 	if n := s.first; n != 0 && errors.Is(err, context.Canceled) {
 		return &ExitError{exitSignal + int(n), errors.New("interrupted: what is stored stays; run the same command again to go on")}
@@ -61,8 +62,8 @@ func (s *signals) interrupted(err error) error {
 	return err
 }
 
-// fromTerminal reports whether a signal is one that the terminal sends to the whole foreground group, COMMAND included: sent on, it
-// would come twice, and many programs take the second Ctrl-C for impatience.
+// fromTerminal reports whether a signal came from the terminal, which sends it to the whole foreground group. The command has it then, and
+// many programs end at once at a second Ctrl-C.
 func fromTerminal(sig os.Signal) bool {
 	if sig != syscall.SIGINT && sig != syscall.SIGQUIT {
 		return false

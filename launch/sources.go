@@ -94,11 +94,11 @@ func (r *run) takeOnlyCache() error {
 	return usage.Errorf("no source: give --source, of which %s has %s", r.Roots[0], strings.Join(known, ", "))
 }
 
-// home is where the cache of a source lies: a folder in each root. A root that is a cache itself is meant as that.
+// home returns the directories of a source's cache: a folder in each root; or the roots themselves, if they are a cache.
 func (r *run) home(source string) []string {
 	c, err := caches.Look(r.Roots[0])
 	var link *caches.LinkError
-	if (err == nil || errors.As(err, &link)) && c.Source != "" { // a link to a cache is refused when it is opened
+	if (err == nil || errors.As(err, &link)) && c.Source != "" { // opening refuses a link to a cache
 		return r.Roots
 	}
 	folder := cmp.Or(r.folder, caches.Folder(source, caches.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels}))
@@ -109,8 +109,8 @@ func (r *run) home(source string) []string {
 	return dirs
 }
 
-// keep lets a cache that is there be what it was made for, where nothing else was asked for, and gives sources after the first an order
-// of their own.
+// keep takes from an existing cache the settings that were not given, so that the cache keeps them. Sources after the first get a job of
+// their own.
 func (r *run) keep(n int, o *engine.IngestOptions) {
 	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
 		o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
@@ -129,8 +129,8 @@ func (r *run) keep(n int, o *engine.IngestOptions) {
 	}
 }
 
-// inOrder is the job of a source beside the one that is trained on: each epoch as it is listed. Without a batch size the orders
-// come from the client.
+// inOrder returns the job of a source after the first: each epoch in the order of the listing. Without a batch size the client pushes the
+// orders.
 func inOrder(j schedule.Job) schedule.Job {
 	if j.BatchSize == 0 {
 		return schedule.Job{}

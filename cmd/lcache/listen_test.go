@@ -189,10 +189,10 @@ func TestOtherUsers(t *testing.T) {
 	}{
 		{"a member", []string{"--socket-group", "54321"}, team, nil, "data · epoch 0"},
 		{"a member by a supplementary group", []string{"--socket-group", "54321"}, own, []uint32{own, team}, "data · epoch 0"},
-		{"no member", []string{"--socket-group", "54321"}, own, nil, "is another user's, who has not let you in"},
+		{"no member", []string{"--socket-group", "54321"}, own, nil, "is another user's, and you may not connect"},
 		{"no member, but an open socket", []string{"--socket-group", "54321", "--socket-mode", "0666"}, own, nil, "user 65534 may not use this server of user 0"},
 		{"an open socket alone", []string{"--socket-mode", "0666"}, team, nil, "user 65534 may not use this server of user 0"},
-		{"nothing said", nil, team, nil, "is another user's, who has not let you in"},
+		{"nothing said", nil, team, nil, "is another user's, and you may not connect"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("", "lcache-test-")
