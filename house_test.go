@@ -37,9 +37,11 @@ var mayImport = map[string][]string{
 	"schedule":   {"shuffle", "chunker", "sample"},
 	"cache":      {"schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "caches", "cgroup"},
 	"fetch":      {"logfile", "staging", "source", "metaindex", "stored", "sample"},
-	"reorder":    {"fetch", "logfile", "staging", "metaindex", "stored", "sample"},
+	"reorder":    {"fetch", "logfile", "staging", "metaindex", "chunker", "stored", "sample"},
+	"sorter":     {"cache", "reorder", "fetch", "staging", "logfile", "chunker", "schedule", "blockio", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"engine":     {"sample", "shuffle", "source", "chunker", "metaindex", "iouring", "blockio", "logfile", "staging", "stored", "reorder", "fetch", "deliver", "schedule", "cache", "plan", "caches", "verdict"},
+	"ingest":     {"cache", "sorter", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "caches"},
+	"engine":     {"cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "verdict", "sample"},
 	"server":     {"deliver", "engine", "schedule", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
@@ -48,10 +50,10 @@ var mayImport = map[string][]string{
 	"attach":     {"engine"},
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"launch":     {"attach", "caches", "engine", "cache", "schedule", "metrics", "server", "source", "verdict"},
-	"bench":      {"doctor", "engine", "launch", "server", "verdict"},
-	"demo":       {"attach", "engine", "cache", "schedule", "launch"},
-	"cmd/lcache": {"attach", "bench", "demo", "launch", "caches", "doctor", "metrics", "server", "engine", "cache", "schedule", "verdict", "plan", "shuffle", "source", "sample"},
+	"launch":     {"attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "caches", "schedule", "source"},
+	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
+	"demo":       {"launch", "attach", "ingest", "engine", "cache", "schedule"},
+	"cmd/lcache": {"launch", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "caches", "schedule", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

@@ -1,7 +1,10 @@
 package cache
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"lcache/chunker"
 	"lcache/logfile"
@@ -43,4 +46,26 @@ func (c *Cache) Begin(slot int, line *chunker.Line, o *schedule.Order, epoch uin
 func (c *Cache) OtherHolds(slot int) bool {
 	other := c.Store.Logfiles()[1-slot]
 	return other != nil && !other.Empty()
+}
+
+// LineOf lays out a Logfile whose order this job has, and names its epoch, which is -1 for the canonical order. A nil line means that the order is
+// not this job's, or not known yet, or was cut into other segments: the Logfile can be read and sorted all the same.
+func (c *Cache) LineOf(ctx context.Context, l *logfile.Logfile, patience time.Duration) (*chunker.Line, *schedule.Order, int, error) {
+	if l.IsOlder() { // the order of its samples may have kept its name, but not their number
+		return nil, nil, -1, nil
+	}
+	h := l.Header()
+	order, epoch, err := c.Schedule.Identify(ctx, int(h.Epoch), h.Key, patience)
+	if order == nil || err != nil {
+		return nil, nil, -1, err
+	}
+	line, err := c.NewLine(order, l)
+	if err != nil {
+		return nil, nil, -1, err
+	}
+	if !slices.Equal(line.Starts, h.Starts) {
+		line.Free()
+		return nil, nil, -1, nil
+	}
+	return line, order, epoch, nil
 }

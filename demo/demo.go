@@ -26,7 +26,7 @@ import (
 
 	"lcache/attach"
 	"lcache/cache"
-	"lcache/engine"
+	"lcache/ingest"
 	"lcache/launch"
 	"lcache/schedule"
 )
@@ -49,8 +49,8 @@ type Options struct {
 	Logs     io.Writer // of the children
 	Logger   *slog.Logger
 	Progress func(cache.Progress)
-	Ingested func(*engine.IngestReport) // the first time, with all of the space
-	Passed   func(*Pass)                // after each pass
+	Ingested func(*ingest.Report) // the first time, with all of the space
+	Passed   func(*Pass)          // after each pass
 }
 
 // demo is one Run.
@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 // pass ingests the source, serves it, and reads all epochs, with a given budget; 0: the dataset's need.
 func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*Pass, error) {
-	report, err := engine.Ingest(ctx, engine.IngestOptions{
+	report, err := ingest.Run(ctx, ingest.Options{
 		Source: d.o.Source, Dirs: []string{cache}, Budget: budget,
 		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.Epochs, BatchSize: d.o.BatchSize, World: d.o.World},
 		IO:     d.o.IO,

@@ -6,6 +6,7 @@ import (
 
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/ingest"
 )
 
 // A Result has the figures of a demo.
@@ -19,11 +20,11 @@ type Result struct {
 
 // A Pass is one run over all epochs with one budget.
 type Pass struct {
-	Name   string               `json:"name"`
-	Ingest *engine.IngestReport `json:"ingest"`
-	Epochs []Epoch              `json:"epochs"`
-	Wrong  []string             `json:"wrong"` // the first differences that ranks saw, in words
-	Wrongs int                  `json:"wrongs"`
+	Name   string         `json:"name"`
+	Ingest *ingest.Report `json:"ingest"`
+	Epochs []Epoch        `json:"epochs"`
+	Wrong  []string       `json:"wrong"` // the first differences that ranks saw, in words
+	Wrongs int            `json:"wrongs"`
 }
 
 // An Epoch has the figures of the ranks for one epoch, and the change of the server's counters in it. The server loads some segments of the
@@ -137,7 +138,7 @@ func meanText(e Epoch) string {
 	return figures.Binary(e.LogRead / e.LogReads)
 }
 
-func meanSample(r *engine.IngestReport) string {
+func meanSample(r *ingest.Report) string {
 	if r.Samples == 0 {
 		return "–"
 	}

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"lcache/engine"
+	"lcache/ingest"
 )
 
 func example() *Result {
-	ingest := func(budget, slack int64) *engine.IngestReport {
-		return &engine.IngestReport{Samples: 10000, Classes: 50, Bytes: 100e6, ReadBytes: 100e6, ReadSeconds: 0.5, BudgetBytes: budget,
+	ingest := func(budget, slack int64) *ingest.Report {
+		return &ingest.Report{Samples: 10000, Classes: 50, Bytes: 100e6, ReadBytes: 100e6, ReadSeconds: 0.5, BudgetBytes: budget,
 			SlackBytes: slack, MemoryBytes: 80e6, Segments: 20, SegmentBytes: 5e6, BlockBytes: 256 << 10}
 	}
 	epoch := func(n int, source int64) Epoch {

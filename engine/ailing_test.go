@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/ingest"
 )
 
 // thorough is for tests that draw some cases of many: now it is every one.
@@ -70,10 +71,10 @@ func (a *ailing) end() {
 // survives makes a cache on a disk that is well, and reads four epochs from the ailing one, with a clean stop and a recovery in the middle:
 // whatever happens, every byte is right, nothing fails and nothing hangs. cure is called before each stop. It reports whether the
 // trouble came.
-func (d *dataset) survives(t *testing.T, a *ailing, in IngestOptions, o Options, cure func()) bool {
+func (d *dataset) survives(t *testing.T, a *ailing, in ingest.Options, o Options, cure func()) bool {
 	t.Helper()
 	in.Job, in.Source, in.Block, in.IO = samplerJob(4, 8, 1, true), d.dir, 128<<10, testIO()
-	if _, err := Ingest(context.Background(), in); err != nil {
+	if _, err := ingest.Run(context.Background(), in); err != nil {
 		t.Fatal(err)
 	}
 	io := testIO()

@@ -70,7 +70,7 @@ func newBench(c *cache.Cache, o Options) (*Bench, error) {
 	if c.Sizing, err = c.Size(uint64(memory)); err != nil {
 		return nil, err
 	}
-	e, err := newEngine(c, o, nil, nil)
+	e, err := newEngine(c, o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,16 +86,16 @@ func (b *Bench) aimAt(reorder bool) error {
 	e.builders.Wait() // the next epoch is laid out as the cache opens; the mover does nothing before the first request
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.cur == nil || e.cur.line.Log.Empty() {
+	if e.cur == nil || e.cur.Log.Empty() {
 		return e.cache.HoldsNothing()
 	}
 	switch {
 	case e.tgt != nil:
-		b.Epoch, b.goal, b.Settling = max(e.tgt.epoch, 0), max(e.tgt.epoch, 0), true
-	case e.cur.epoch < 0: // in nobody's order: while epoch 0 is served by index, the log is sorted for the one after it
+		b.Epoch, b.goal, b.Settling = max(e.tgt.Epoch, 0), max(e.tgt.Epoch, 0), true
+	case e.cur.Epoch < 0: // in nobody's order: while epoch 0 is served by index, the log is sorted for the one after it
 		b.Epoch, b.goal, b.Settling = 0, 1, true
 	default:
-		b.Epoch, b.goal = e.cur.epoch, e.cur.epoch
+		b.Epoch, b.goal = e.cur.Epoch, e.cur.Epoch
 	}
 	last := b.goal
 	if reorder && !b.Settling {
@@ -163,7 +163,7 @@ func (b *Bench) settled(ctx context.Context) error {
 	for {
 		changed := e.staging.Changed()
 		e.mu.Lock()
-		done, err := e.tgt == nil && e.cur.epoch == b.goal, e.broken
+		done, err := e.tgt == nil && e.cur.Epoch == b.goal, e.broken
 		e.mu.Unlock()
 		if done || err != nil {
 			return err

@@ -2,13 +2,15 @@ package engine
 
 import (
 	"context"
-	"lcache/cache"
-	"lcache/schedule"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"lcache/cache"
+	"lcache/ingest"
+	"lcache/schedule"
 )
 
 func openTestBench(t *testing.T, o Options, reorder bool) *Bench {
@@ -58,7 +60,7 @@ func TestBench(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })
-			o, _ := ingested(t, d, IngestOptions{Job: c.job})
+			o, _ := ingested(t, d, ingest.Options{Job: c.job})
 			b := openTestBench(t, o, true)
 			if b.Settling != c.settles || b.Epoch != 0 || b.Samples != int64(len(d.bytes)) || b.Bytes != d.total {
 				t.Fatalf("%+v", b)
@@ -85,7 +87,7 @@ func TestBench(t *testing.T) {
 
 func TestBenchRefuses(t *testing.T) {
 	d := makeDataset(t, 30, func(*rand.Rand, int) int { return 1000 })
-	o, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 1, false), NoPrefill: true})
+	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(2, 16, 1, false), NoPrefill: true})
 	if _, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO}, false); err == nil || !strings.Contains(err.Error(), "holds no samples yet") {
 		t.Errorf("an empty log: %v", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"lcache/ingest"
 )
 
 // TestNextEpochCannotBeLaidOut: a cache directory that takes no new file any more (here: it is gone) fails no read. The log that is
@@ -13,7 +15,7 @@ func TestNextEpochCannotBeLaidOut(t *testing.T) {
 	j := samplerJob(3, 16, 1, false)
 	d := makeDataset(t, 600, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	dir := filepath.Join(t.TempDir(), "cache")
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, Dirs: []string{dir}})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20, Dirs: []string{dir}})
 	e := open(t, o)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)

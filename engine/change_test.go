@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/schedule"
 	"lcache/source"
 )
@@ -102,7 +103,7 @@ func TestChangedSource(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			j := samplerJob(4, 16, 2, i%2 == 0)
 			d := makeDataset(t, 601, mixedSizes)
-			o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 64 << 20})
+			o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20})
 			if i%2 == 1 { // mid-way: two Logfiles, of which the newer is half filled
 				e := open(t, o)
 				d.readEpochs(t, e, j, 0, 1)
@@ -119,7 +120,7 @@ func TestChangedSource(t *testing.T) {
 			}
 			want := tt.change(t, d)
 			d.reload(t)
-			o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
+			o, rep := ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
 			if got := (counts{rep.AddedSamples, rep.RemovedSamples, rep.ChangedSamples}); got != tt.want || !rep.Changed || rep.Anew {
 				t.Errorf("said %+v, changed %v, anew %v; want %+v", got, rep.Changed, rep.Anew, tt.want)
 			}
@@ -151,7 +152,7 @@ func (d *dataset) afterChange(t testing.TB, o Options, j schedule.Job) {
 func TestLabelsAlone(t *testing.T) {
 	j := samplerJob(2, 16, 1, false)
 	d := makeDataset(t, 300, mixedSizes)
-	o, first := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 64 << 20})
+	o, first := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20})
 	var csv strings.Builder
 	for i := range d.bytes {
 		d.label[i] = int32(i * 7 % 11)
@@ -161,7 +162,7 @@ func TestLabelsAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte(csv.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Labels: path})
+	o, rep := ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Labels: path})
 	if rep.ReadBytes != 0 || rep.Resorted || rep.Anew || rep.Fingerprint == first.Fingerprint || rep.Classes != 0 {
 		t.Errorf("read %d bytes, resorted %v, anew %v, fingerprint %s then %s", rep.ReadBytes, rep.Resorted, rep.Anew, first.Fingerprint, rep.Fingerprint)
 	}
@@ -173,13 +174,13 @@ func TestChangedWithBudget(t *testing.T) {
 	j := samplerJob(2, 16, 1, false)
 	d := makeDataset(t, 601, mixedSizes)
 	budget := d.total/2 + 6<<20
-	o, first := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 64 << 20, Budget: budget})
+	o, first := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20, Budget: budget})
 	d.write(t, "class-0/000001.bin", pseudo(1, 100))
 	for i := range 9 {
 		d.write(t, fmt.Sprintf("class-2/new-%d", i), pseudo(i, 20_000))
 	}
 	d.reload(t)
-	o, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Budget: budget, Logger: testLogger(t)})
+	o, rep := ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Budget: budget, Logger: testLogger(t)})
 	if rep.Anew || rep.ReadBytes > 9*20_000+100 {
 		t.Errorf("anew %v, %d bytes read", rep.Anew, rep.ReadBytes)
 	}
@@ -202,7 +203,7 @@ func TestManyChanges(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	j := samplerJob(3, 8, 1, false)
 	d := makeDataset(t, 200, mixedSizes)
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 64 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20})
 	for round := range 8 {
 		var names []string
 		for c := range 3 {
@@ -223,8 +224,8 @@ func TestManyChanges(t *testing.T) {
 			}
 		}
 		d.reload(t)
-		var rep *IngestReport
-		o, rep = ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
+		var rep *ingest.Report
+		o, rep = ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
 		if rep.Anew || rep.ReadBytes > most {
 			t.Fatalf("round %d: anew %v, read %d bytes, %d are new at most", round, rep.Anew, rep.ReadBytes, most)
 		}

@@ -138,7 +138,7 @@ func (e *Engine) overEpochs() (over []*epochCount) {
 		}
 		// A rank that has not begun the epoch yet is still to come, unless it never asked for anything.
 		for rank, r := range e.ranks {
-			done = done && (r.asked.IsZero() || r.seen > epoch || r.seen == epoch && finished(rank) || r.seen < epoch && r.late)
+			done = done && (r.asked.IsZero() || r.seen > epoch || r.seen == epoch && finished(rank) || r.seen < epoch && r.outOfWindow)
 		}
 		if done {
 			over = append(over, ep)

@@ -20,6 +20,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/schedule"
 )
 
@@ -28,20 +29,20 @@ type damageBed struct {
 	*dataset
 	job    schedule.Job
 	opts   Options
-	ingest IngestOptions
+	ingest ingest.Options
 	files  map[string][]byte // by path below the folder that holds the cache's directories
 	before []byte            // the sums before the cache was adapted
 }
 
 func newDamageBed(t *testing.T) *damageBed {
 	t.Helper()
-	b := damageBedOf(t, 60, IngestOptions{})
+	b := damageBedOf(t, 60, ingest.Options{})
 	b.take(t)
 	return b
 }
 
 // damageBedOf is the cache after an ingest, of which nothing is taken yet.
-func damageBedOf(t *testing.T, samples int, in IngestOptions) *damageBed {
+func damageBedOf(t *testing.T, samples int, in ingest.Options) *damageBed {
 	t.Helper()
 	b := &damageBed{job: samplerJob(3, 8, 1, false), ingest: in}
 	b.dataset = makeDatasetOf(t, samples, func(r *rand.Rand, i int) int {
@@ -60,7 +61,7 @@ func damageBedOf(t *testing.T, samples int, in IngestOptions) *damageBed {
 // reordering is a cache of two directories that compresses, killed when the first block of the next epoch was to be written: with two Logfiles.
 func reordering(t *testing.T) *damageBed {
 	t.Helper()
-	b := damageBedOf(t, 300, IngestOptions{Dirs: twoDirs(t), Compress: cache.LZ4})
+	b := damageBedOf(t, 300, ingest.Options{Dirs: twoDirs(t), Compress: cache.LZ4})
 	o := b.opts
 	var once sync.Once
 	o.IO.Inject = func(io *blockio.IO) {
@@ -80,7 +81,7 @@ func reordering(t *testing.T) *damageBed {
 // adapting is a cache whose ingest was killed while it adapted the cache to a changed source: with two manifests.
 func adapting(t *testing.T) *damageBed {
 	t.Helper()
-	b := damageBedOf(t, 60, IngestOptions{})
+	b := damageBedOf(t, 60, ingest.Options{})
 	b.write(t, "class-0/000003.bin", pseudo(1, 5_000))
 	b.write(t, "class-1/new.bin", pseudo(2, 5_000))
 	b.remove(t, "class-2/000045.bin")
@@ -90,7 +91,7 @@ func adapting(t *testing.T) *damageBed {
 	in := b.ingest
 	in.Dirs, in.Relist = b.opts.Dirs, true
 	in.IO.Inject = func(*blockio.IO) { b.take(t) } // the log is about to be opened through the old manifest
-	if _, err := Ingest(context.Background(), in); err != nil {
+	if _, err := ingest.Run(context.Background(), in); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -171,7 +172,7 @@ func (b *damageBed) survives(t *testing.T, o Options, what string) (refused bool
 	}
 	in := b.ingest
 	in.Dirs = o.Dirs
-	if _, err := Ingest(context.Background(), in); err != nil {
+	if _, err := ingest.Run(context.Background(), in); err != nil {
 		t.Errorf("%s: ingest again: %v", what, err)
 		return err != nil
 	}
@@ -253,11 +254,11 @@ func flips(header, length int) (list []flip) {
 // at a time: a single bit, or all of them. By default a draw of them; LCACHE_FAULTS=all takes every bit of every byte of their headers.
 func TestHeadersFlipped(t *testing.T) {
 	t.Run("ingested", func(t *testing.T) {
-		b := damageBedOf(t, 60, IngestOptions{})
+		b := damageBedOf(t, 60, ingest.Options{})
 		b.settle(t) // else the record of the listing is not believed
 		in := b.ingest
 		in.Dirs, in.Relist = b.opts.Dirs, true
-		if _, err := Ingest(context.Background(), in); err != nil {
+		if _, err := ingest.Run(context.Background(), in); err != nil {
 			t.Fatal(err)
 		}
 		b.take(t)
@@ -406,7 +407,7 @@ func TestBitsFlippedUnderReads(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_FLIPS")); err == nil {
 		flips = n
 	}
-	b := damageBedOf(t, 600, IngestOptions{}) // so that more of the arena is in use than not
+	b := damageBedOf(t, 600, ingest.Options{}) // so that more of the arena is in use than not
 	b.job.Epochs = 1 << 20
 	b.ingest.Job = b.job
 	b.opts, _ = ingested(t, b.dataset, b.ingest)
@@ -470,7 +471,7 @@ func TestVerifyAfterDamage(t *testing.T) {
 	for _, compress := range []string{"none", cache.LZ4} {
 		for _, layout := range []string{cache.LayoutLog, cache.LayoutStatic} {
 			t.Run(compress+"/"+layout, func(t *testing.T) {
-				b := damageBedOf(t, 60, IngestOptions{Compress: compress, Layout: layout})
+				b := damageBedOf(t, 60, ingest.Options{Compress: compress, Layout: layout})
 				b.take(t)
 				bad := bytes.Clone(b.files[b.first("arena")])
 				clear(bad[128<<10 : 256<<10]) // as a power cut leaves a block whose record was durable before its bytes were

@@ -14,6 +14,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/logfile"
 )
 
@@ -81,7 +82,7 @@ func (d *dataset) withAiling(t *testing.T, a *ailing, which int, hangs bool) boo
 	a.dir = dirs[which]
 	o := Options{BlockTimeout: 200 * time.Millisecond, LogTimeout: 200 * time.Millisecond}
 	o.IO.Deadline, o.IO.ProbeAfter = 100*time.Millisecond, 5*time.Millisecond
-	return d.survives(t, a, IngestOptions{Dirs: dirs, Memory: 28 << 20}, o, func() {
+	return d.survives(t, a, ingest.Options{Dirs: dirs, Memory: 28 << 20}, o, func() {
 		if hangs { // nothing of a device that still hangs could be given back
 			a.end()
 			release()
@@ -94,7 +95,7 @@ func TestDeviceIsPutAside(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(50_000) }) // more than memory
 	j := samplerJob(4, 16, 1, false)
 	dirs := twoDirs(t)
-	o, _ := ingested(t, d, IngestOptions{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20})
 	a := &ailing{dir: dirs[1], fault: func(*blockio.Op) blockio.Fault { return blockio.Fault{Err: syscall.EIO} }, from: forever, to: forever}
 	o.IO.Inject = a.inject
 	o.IO.Deadline, o.IO.ProbeAfter = time.Hour, time.Hour
@@ -133,7 +134,7 @@ func TestDeviceIsPutAside(t *testing.T) {
 func TestAllDevicesAside(t *testing.T) {
 	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(20_000) })
 	j := samplerJob(6, 16, 1, false)
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
 	a := &ailing{dir: o.Dirs[0], fault: func(*blockio.Op) blockio.Fault { return blockio.Fault{Err: syscall.EIO} }, to: forever}
 	o.IO.Inject = a.inject
 	o.IO.Deadline, o.IO.ProbeAfter = time.Second, 5*time.Millisecond
@@ -175,7 +176,7 @@ func TestServesWithoutADirectory(t *testing.T) {
 	} {
 		t.Run(lose.name, func(t *testing.T) {
 			dirs := twoDirs(t)
-			o, _ := ingested(t, d, IngestOptions{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20})
+			o, _ := ingested(t, d, ingest.Options{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20})
 			o.Logger = nil
 			if err := lose.do(dirs[1]); err != nil {
 				t.Fatal(err)
@@ -232,7 +233,7 @@ func TestMetadataCutUnderTheServer(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 1 + r.IntN(20_000) })
 	j := samplerJob(3, 16, 1, false)
 	for _, name := range []string{cache.SumsName, cache.ManifestName} {
-		o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+		o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
 		o.Logger = nil
 		e := open(t, o)
 		if err := os.Truncate(filepath.Join(o.Dirs[0], name), 4096); err != nil {
@@ -258,7 +259,7 @@ func TestMetadataCutUnderTheServer(t *testing.T) {
 func TestCloseBesideAHungDevice(t *testing.T) {
 	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(30_000) })
 	j := samplerJob(4, 16, 1, false)
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
 	hold := make(chan struct{})
 	a := &ailing{dir: o.Dirs[0], to: forever, fault: func(op *blockio.Op) blockio.Fault {
 		if op.Write {

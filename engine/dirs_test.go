@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/ingest"
+
 	"github.com/zeebo/xxh3"
 )
 
@@ -58,14 +60,14 @@ func TestIngestRefusesOthersDirectories(t *testing.T) {
 				}
 				return dirs
 			}
-			in := IngestOptions{Source: d.dir, Job: samplerJob(3, 8, 1, false), Block: 128 << 10, Memory: 24 << 20, IO: testIO()}
+			in := ingest.Options{Source: d.dir, Job: samplerJob(3, 8, 1, false), Block: 128 << 10, Memory: 24 << 20, IO: testIO()}
 			for _, dirs := range [][]string{at("one"), at("a", "b"), at("c", "d")} {
 				in.Dirs = dirs
 				ingested(t, d, in)
 			}
 			before := contents(t, root)
 			in.Dirs, in.Budget = at(tt.dirs...), tt.budget
-			_, err := Ingest(context.Background(), in)
+			_, err := ingest.Run(context.Background(), in)
 			if err == nil || !strings.Contains(err.Error(), filepath.Join(root, tt.names)) || !strings.Contains(err.Error(), "lcache rm") {
 				t.Errorf("got %v, want that %s is in the way, and what to do", err, tt.names)
 			}
@@ -88,13 +90,13 @@ func TestIngestTakesOverItsOwnDirectories(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dirs := twoDirs(t)
-			o, _ := ingested(t, d, IngestOptions{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 24 << 20})
+			o, _ := ingested(t, d, ingest.Options{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 24 << 20})
 			for _, path := range gone {
 				if err := os.Remove(filepath.Join(filepath.Dir(dirs[0]), path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					t.Fatal(err)
 				}
 			}
-			ingested(t, d, IngestOptions{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 24 << 20})
+			ingested(t, d, ingest.Options{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 24 << 20})
 			e := open(t, o)
 			d.readEpochs(t, e, j, 0, 1)
 			if s := e.Status(); s.Cache.State != "normal" || s.Jobs[0].Misses != 0 {

@@ -1,16 +1,19 @@
-// Package engine is the state machine of a dataset's job: which epoch's Logfile is being read, which one is being filled, which
-// segment comes next, and when the two change roles. It wires the other packages together and moves no bytes itself.
+// Package engine is the online machine of a dataset's job: which epoch's Logfile is being read, which one is being filled, which segment comes
+// next, and when the two change roles. It wires the other packages together and moves no bytes itself.
 //
-// In the log layout one mover takes the pass over segments and lets both Logfiles take turns; in the static layout, where samples stay where they
-// were packed, there is neither, and a reader ahead of each rank brings its coming chunks by place.
+// In the log layout one goroutine, the mover, takes the pass over segments and lets both Logfiles take turns. It looks at the state as a view,
+// decides by a pure function, and applies the action. In the static layout, where samples stay where they were packed, there is no pass: a
+// reader ahead of each rank brings its coming chunks by place. Ingest, which makes the cache that is opened here, is a program of its own.
 //
-// Ingest makes a cache: it lists the source, fixes the geometry, and fills the Logfile of the first epoch. Open serves one: an
-// Engine owns everything that belongs to it, its goroutines included, and Close ends them in order. Verify checks one. Core is
-// what all three have in common. An Engine's methods may be called concurrently.
+// [Open] serves a cache: an [Engine] owns everything that belongs to it, its goroutines included, and Close ends them in order. An Engine's methods
+// may be called concurrently.
+//
+// The locks, in the order in which they are taken: deliver's request and client locks; Engine.mu; then, under it, those of the Schedule and of
+// logfile's Store and Logfiles, which call nothing of the engine's. Staging's lock is never held while Engine.mu is taken, and the callbacks that
+// staging is given (evictable, members) are called without it.
 package engine
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -23,13 +26,13 @@ import (
 	"time"
 
 	"lcache/cache"
-	"lcache/cores"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/schedule"
+	"lcache/sorter"
 	"lcache/source"
 	"lcache/staging"
 	"lcache/usage"
@@ -64,20 +67,19 @@ type Engine struct {
 	opts    Options
 	started time.Time
 	server  string // random, of this run
-	staging *staging.Staging
-	fetcher *fetch.Fetcher
+	mover   *sorter.Mover
+	staging *staging.Staging // the mover's
+	fetcher *fetch.Fetcher   // the mover's
+	pass    *reorder.Pass    // the mover's
 	ahead   *fetch.Ahead
 	reader  *fetch.Reader // in the static layout, where ahead and pass have nothing to do; else nil
-	pass    *reorder.Pass
 	deliver *deliver.Deliver
-	buffers [2][]byte // registered with io: the write buffers of each slot
-	scratch []byte    // registered with io: what compressed blocks are read to
 
 	wake     chan struct{} // to the mover
 	misses   chan struct{} // to the reader of misses: begin where it says
 	ctx      context.Context
 	cancel   context.CancelFunc
-	mover    sync.WaitGroup
+	loops    sync.WaitGroup // move and missLoop
 	builders sync.WaitGroup // of lines
 
 	mu sync.Mutex // guards the fields that follow; never held while calling staging or the store
@@ -111,7 +113,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if o.Source != nil {
 		c.Source.Source = o.Source(c.Source.Source)
 	}
-	e, err := newEngine(c, o, nil, nil)
+	e, err := newEngine(c, o)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -133,9 +135,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// newEngine makes an Engine of an open core, which stays the caller's if that fails. With forced it re-sorts the log to that order, out
-// of the Logfile from, and that is all.
-func newEngine(c *cache.Cache, o Options, forced *schedule.Order, from *logfile.Logfile) (*Engine, error) {
+// newEngine makes an Engine of an open cache, which stays the caller's if that fails.
+func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 	e := &Engine{cache: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -146,25 +147,21 @@ func newEngine(c *cache.Cache, o Options, forced *schedule.Order, from *logfile.
 		c.Schedule.SetPushLimit(o.PushBytes)
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	if err := e.assemble(forced, from); err != nil {
+	if err := e.assemble(); err != nil {
 		e.cancel()
 		return nil, err
 	}
 	return e, nil
 }
 
-// assemble makes the parts, from the memory up, and starts the mover. If a part fails those before it are given back.
-func (e *Engine) assemble(forced *schedule.Order, from *logfile.Logfile) (err error) {
-	z := e.cache.Sizing
-	e.staging, err = staging.New(staging.Options{Samples: e.cache.Manifest.Len(), Align: e.cache.Format.Align, Slots: z.Slots,
-		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(e.opts.Side, int(z.Side)), SpareBytes: int(z.Spare)})
+// assemble makes the parts, from the memory up, and starts the loops. If a part fails those before it are given back.
+func (e *Engine) assemble() (err error) {
+	e.mover, err = sorter.New(e.cache, sorter.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
+		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnSourceRead: e.fill})
 	if err != nil {
 		return err
 	}
-	if err := e.cache.IO.Register(e.staging.Memory()); err != nil {
-		e.staging.Close()
-		return fmt.Errorf("register the shared memory: %w", err)
-	}
+	e.staging, e.fetcher, e.pass = e.mover.Staging, e.mover.Fetcher, e.mover.Pass
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // nothing is under way
@@ -172,17 +169,35 @@ func (e *Engine) assemble(forced *schedule.Order, from *logfile.Logfile) (err er
 			err = errors.Join(err, e.dismantle(ctx))
 		}
 	}()
-	if err := e.makeScratch(); err != nil {
-		return err
-	}
-	e.fetcher = fetch.New(fetch.Options{Staging: e.staging, Locations: e.cache.Locations, Manifest: e.cache.Manifest, Sums: e.cache.Sums, Source: e.cache.Source,
-		Form: e.cache.Form, PackedBytes: int64(e.cache.Facts().PackedReads()),
-		Logfile: e.cache.Logfile, Recovered: e.cache.WasRecovered, Keep: e.fill, LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, Logger: e.cache.Logger})
 	e.ahead = fetch.NewAhead(e.fetcher)
 	e.ahead.Skip = e.missSkipped
-	e.pass = reorder.New(reorder.Options{Staging: e.staging, Fetcher: e.fetcher, Locations: e.cache.Locations, Sums: e.cache.Sums, Sizes: e.cache.Manifest.Sizes(),
-		Form: e.cache.Form, Scratch: e.scratch,
-		Align: e.cache.Format.Align, Block: e.cache.Format.Block, Workers: max(2, min(4, cores.N)), BlockTimeout: e.opts.BlockTimeout, Logger: e.cache.Logger})
+	if err := e.makeDeliver(); err != nil {
+		return err
+	}
+	e.state = newState(e.cache.Schedule.Local())
+	if e.cache.IsStatic() {
+		err = e.restoreStatic()
+	} else {
+		err = e.restore()
+	}
+	if err != nil {
+		return err
+	}
+	if e.cur != nil && e.tgt == nil && e.cur.Epoch >= 0 && e.cache.Schedule.IsComplete(e.cur.Epoch+1, e.opts.LateEpoch) {
+		e.mu.Lock()
+		e.layOut(e.cur.Epoch + 1)
+		e.mu.Unlock()
+	}
+	if e.cache.IsStatic() {
+		e.reader = e.newReader()
+	}
+	e.loops.Add(2)
+	go e.move()
+	go e.missLoop()
+	return nil
+}
+
+func (e *Engine) makeDeliver() (err error) {
 	window := deliver.Window{Chunk: e.chunk, Asked: e.asked, Coming: e.coming, Starved: e.starved, Delivered: e.delivered}
 	if e.cache.IsStatic() {
 		window.Coming, window.Starved = e.comingStatic, e.starvedStatic
@@ -192,28 +207,8 @@ func (e *Engine) assemble(forced *schedule.Order, from *logfile.Logfile) (err er
 		Window: window})
 	if err != nil {
 		e.deliver = nil
-		return err
 	}
-	if e.cache.IsStatic() {
-		err = e.restoreStatic()
-	} else {
-		err = e.restore(forced, from)
-	}
-	if err != nil {
-		return err
-	}
-	if e.cur != nil && e.tgt == nil && e.cur.epoch >= 0 && e.cache.Schedule.IsComplete(e.cur.epoch+1, e.opts.LateEpoch) {
-		e.mu.Lock()
-		e.prepare(e.cur.epoch + 1)
-		e.mu.Unlock()
-	}
-	if e.cache.IsStatic() {
-		e.reader = e.newReader()
-	}
-	e.mover.Add(2)
-	go e.move()
-	go e.missLoop()
-	return nil
+	return err
 }
 
 // Close ends the requests, the pass and the mover, makes what is in memory durable, and gives everything back, in that order. The
@@ -229,19 +224,18 @@ func (e *Engine) Close(ctx context.Context) error {
 		return err
 	}
 	e.freeLines()
-	e.freeScratch()
-	e.staging.Close()
+	e.mover.Free()
 	return err
 }
 
-// halt ends all that reads and moves, as far as it was made. After an error somebody may still write into staging.
-func (e *Engine) halt(ctx context.Context) (err error) {
+// halt ends all that reads and moves, as far as it was made. After an error a device may still write to staging.
+func (e *Engine) halt(ctx context.Context) error {
 	if e.deliver != nil {
 		e.deliver.Close()
 	}
 	e.cancel()
-	err = logfile.Within(ctx, "what the mover does in "+e.cache.Dirs[0], func() error {
-		e.mover.Wait()
+	err := logfile.Within(ctx, "what the mover does in "+e.cache.Dirs[0], func() error {
+		e.loops.Wait()
 		e.builders.Wait()
 		if e.ahead != nil {
 			e.ahead.Stop()
@@ -254,33 +248,16 @@ func (e *Engine) halt(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if e.pass != nil {
-		err = e.pass.Close(ctx)
-	}
-	if e.fetcher != nil {
-		if fetchErr := e.fetcher.Close(ctx); err == nil {
-			err = fetchErr
-		}
-	}
-	return err
+	return e.mover.Halt(ctx)
 }
 
-// dismantle gives back what assemble took. The core stays open.
+// dismantle gives back what assemble took. The cache stays open.
 func (e *Engine) dismantle(ctx context.Context) error {
 	if err := e.halt(ctx); err != nil {
-		return err // somebody may still write into staging: leave it mapped
-	}
-	for _, mem := range [][]byte{e.staging.Memory(), e.scratch, e.buffers[0], e.buffers[1]} {
-		if len(mem) == 0 {
-			continue
-		}
-		if err := e.cache.IO.Unregister(mem); err != nil {
-			e.cache.Logger.Warn("unregister memory", "error", err)
-		}
+		return err // a device may still write to staging: leave it mapped
 	}
 	e.freeLines()
-	e.freeScratch()
-	e.staging.Close()
+	e.mover.Release()
 	return nil
 }
 
@@ -378,7 +355,7 @@ func (e *Engine) PushBytes() int64 { return e.cache.Schedule.PushLimit() }
 // spare tells which pushed orders may be dropped for another one: those of epochs that all ranks have behind them, and of processes that are gone.
 func (e *Engine) spare() func(epoch, pid int) bool {
 	e.mu.Lock()
-	first := e.reading
+	first := e.readEpoch
 	for _, r := range e.ranks {
 		if !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch {
 			first = min(first, r.at(e.cache.Schedule))

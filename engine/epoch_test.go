@@ -20,6 +20,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/offheap"
 	"lcache/sample"
 	"lcache/schedule"
@@ -136,7 +137,7 @@ func samplerJob(epochs, batch, world int, dropLast bool) schedule.Job {
 }
 
 // ingested makes a cache of d on the working disk and returns its options.
-func ingested(t testing.TB, d *dataset, o IngestOptions) (Options, *IngestReport) {
+func ingested(t testing.TB, d *dataset, o ingest.Options) (Options, *ingest.Report) {
 	t.Helper()
 	o.Source, o.Group = d.dir, d.group
 	if o.IO.Engine == "" && o.IO.Direct == "" {
@@ -146,7 +147,7 @@ func ingested(t testing.TB, d *dataset, o IngestOptions) (Options, *IngestReport
 	if o.Dirs == nil {
 		o.Dirs = []string{filepath.Join(t.TempDir(), "cache")}
 	}
-	rep, err := Ingest(context.Background(), o)
+	rep, err := ingest.Run(context.Background(), o)
 	if err != nil {
 		t.Fatalf("ingest: %v", err)
 	}
@@ -172,6 +173,9 @@ func givesBack(t testing.TB) {
 	})
 }
 
+// Where temporary folders are in memory, tests may use them all the same.
+func init() { os.Setenv("LCACHE_TMPFS", "1") }
+
 // leftMapped is what tests have left mapped on purpose, for what hangs.
 var leftMapped int64
 
@@ -181,8 +185,7 @@ func mapped() int64 { return offheap.Mapped() - leftMapped }
 // takeBack unmaps what a Close that met something hung has left mapped, once that has answered. The end of a process does it otherwise.
 func takeBack(e *Engine) {
 	e.freeLines()
-	e.freeScratch()
-	e.staging.Close()
+	e.mover.Free()
 	e.cache.Locations.Free()
 	_ = e.cache.Manifest.Close()
 }

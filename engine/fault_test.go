@@ -10,6 +10,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/ingest"
 )
 
 // fault is a kind of disk trouble, for the n-th operation or from it on.
@@ -94,7 +95,7 @@ func (d *dataset) withFault(t *testing.T, layout string, f fault, n int64, compr
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	in := IngestOptions{Dirs: []string{dir}, Memory: 24 << 20, Compress: compress}
+	in := ingest.Options{Dirs: []string{dir}, Memory: 24 << 20, Compress: compress}
 	if compress != "" {
 		in.Memory *= 2
 	}
@@ -116,13 +117,13 @@ func TestIngestNthFault(t *testing.T) {
 				}
 				defer os.RemoveAll(dir)
 				a := f.at(n)
-				in := IngestOptions{Job: j, Source: d.dir, Dirs: []string{dir}, Block: 128 << 10, Memory: 24 << 20, IO: testIO()}
+				in := ingest.Options{Job: j, Source: d.dir, Dirs: []string{dir}, Block: 128 << 10, Memory: 24 << 20, IO: testIO()}
 				in.IO.Inject = a.inject
-				if _, err := Ingest(context.Background(), in); err != nil && a.faulted.Load() == 0 {
+				if _, err := ingest.Run(context.Background(), in); err != nil && a.faulted.Load() == 0 {
 					t.Fatalf("operation %d: %v", n, err)
 				}
 				in.IO = testIO()
-				if _, err := Ingest(context.Background(), in); err != nil {
+				if _, err := ingest.Run(context.Background(), in); err != nil {
 					t.Fatalf("operation %d: ingest again: %v", n, err)
 				}
 				e := open(t, Options{Dirs: in.Dirs, IO: testIO(), Memory: in.Memory})

@@ -8,6 +8,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/logfile"
+	"lcache/reorder"
 	"lcache/sample"
 )
 
@@ -25,11 +26,11 @@ type filling struct {
 }
 
 // startFilling lets a line's Logfile take what it lacks.
-func (e *Engine) startFilling(el *epochLine) {
-	if el == nil || el.geo == nil {
+func (e *Engine) startFilling(l *reorder.EpochLog) {
+	if l == nil || l.Line == nil {
 		return
 	}
-	e.filling.Store(&filling{log: el.line.Log, segment: el.geo.Segment, busy: map[sample.Index]struct{}{}})
+	e.filling.Store(&filling{log: l.Log, segment: l.Line.Segment, busy: map[sample.Index]struct{}{}})
 }
 
 // stopFilling returns when nothing is appended any more.

@@ -11,6 +11,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/logfile"
 )
 
@@ -29,7 +30,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 		{"sync", cache.SumsName, true, false},
 	} {
 		t.Run(c.step+" of "+c.file, func(t *testing.T) {
-			b := damageBedOf(t, 60, IngestOptions{})
+			b := damageBedOf(t, 60, ingest.Options{})
 			o := b.opts
 			o.IO.CloseTimeout = 20 * time.Millisecond
 			if !c.byClose {

@@ -12,6 +12,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -20,7 +21,7 @@ func TestPushedOrders(t *testing.T) { inLayouts(t, testPushedOrders) }
 
 func testPushedOrders(t *testing.T, layout string) {
 	d := makeDataset(t, 900, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
 	o.Layout, o.Patience = layout, 5*time.Second // what a slow disk brings late counts as read by index
 	e := open(t, o)
 	defer closeEngine(t, e)
@@ -79,7 +80,7 @@ func TestAnotherJobResorts(t *testing.T) {
 	closeEngine(t, e)
 	other := samplerJob(3, 24, 1, true)
 	other.Seed = "99"
-	o2, rep := ingested(t, d, IngestOptions{Job: other, Dirs: o.Dirs, Memory: 24 << 20})
+	o2, rep := ingested(t, d, ingest.Options{Job: other, Dirs: o.Dirs, Memory: 24 << 20})
 	if !rep.Resorted || rep.ReadBytes != 0 {
 		t.Errorf("another seed over the same cache: resorted %v, %d bytes read from the source; want a re-sort alone", rep.Resorted, rep.ReadBytes)
 	}
@@ -94,24 +95,24 @@ func TestIngestResumes(t *testing.T) {
 	d := makeDataset(t, 800, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	dirs := []string{t.TempDir()}
 	ctx, cancel := context.WithCancel(context.Background())
-	in := IngestOptions{Source: d.dir, Dirs: dirs, Job: j, Block: 128 << 10, Memory: 24 << 20, IO: testIO(), Logger: testLogger(t)}
+	in := ingest.Options{Source: d.dir, Dirs: dirs, Job: j, Block: 128 << 10, Memory: 24 << 20, IO: testIO(), Logger: testLogger(t)}
 	in.Progress = func(p cache.Progress) {
 		if p.Stage == "reading" && p.Done > d.total/2 {
 			cancel()
 		}
 	}
-	if _, err := Ingest(ctx, in); !errors.Is(err, context.Canceled) {
+	if _, err := ingest.Run(ctx, in); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a cancelled ingest gave %v", err)
 	}
 	in.Progress = nil
-	rep, err := Ingest(context.Background(), in)
+	rep, err := ingest.Run(context.Background(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if rep.ReadBytes >= d.total*3/4 || rep.ReadBytes == 0 || rep.Already == 0 {
 		t.Errorf("run again, ingest read %d of %d bytes, %d samples were there", rep.ReadBytes, d.total, rep.Already)
 	}
-	rep, err = Ingest(context.Background(), in)
+	rep, err = ingest.Run(context.Background(), in)
 	if err != nil {
 		t.Fatal(err)
 	}

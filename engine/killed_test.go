@@ -15,6 +15,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/source"
@@ -37,8 +38,8 @@ func child(said string) int {
 		fmt.Println(err)
 		return 2
 	}
-	in := IngestOptions{Source: o.Source, Dirs: o.Dirs, Job: o.Job, Relist: true, Memory: o.Memory, IO: cache.IO{Engine: o.Engine, Direct: o.Direct}}
-	if _, err := Ingest(context.Background(), in); err != nil {
+	in := ingest.Options{Source: o.Source, Dirs: o.Dirs, Job: o.Job, Relist: true, Memory: o.Memory, IO: cache.IO{Engine: o.Engine, Direct: o.Direct}}
+	if _, err := ingest.Run(context.Background(), in); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -77,7 +78,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	j := samplerJob(3, 16, 1, false)
 	d := makeDataset(t, 1200, mixedSizes)
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 64 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20})
 	in := childOptions{d.dir, o.Dirs, j, 64 << 20, testIO().Engine, testIO().Direct}
 	each := 12 // kills
 	if slow {
@@ -106,7 +107,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 				d.serveAnyhow(t, o)
 			}
 		}
-		_, rep := ingested(t, d, IngestOptions{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
+		_, rep := ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
 		if read += rep.ReadBytes; rep.ReadBytes > fresh+min(died, d.total/2) {
 			t.Errorf("round %d: the last of the ingests read %d bytes; %d are new, %d may have died", round, rep.ReadBytes, fresh, died)
 		}

@@ -9,9 +9,9 @@ import (
 	"go.uber.org/goleak"
 
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/metaindex"
 	"lcache/offheap"
-	"lcache/schedule"
 )
 
 // A layout whose Logfile can't be begun is given back: it is made again later.
@@ -26,12 +26,15 @@ func TestLayoutThatFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		geo, err := e.cache.NewLine(order, nil)
+		line, err := e.cache.NewLine(order, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		geo.Starts = make([]uint64, metaindex.MaxSegments+2)
-		e.beginTarget(&epochLine{epoch: 2, order: order, geo: geo})
+		line.Starts = make([]uint64, metaindex.MaxSegments+2)
+		e.mu.Lock()
+		e.layouts[2] = &layout{epoch: 2, order: order, line: line}
+		e.mu.Unlock()
+		e.beginTarget(2)
 	}
 	if n := offheap.Mapped() - before; n != 0 {
 		t.Errorf("%d bytes of layouts are left", n)
@@ -46,7 +49,7 @@ func TestLayoutThatFails(t *testing.T) {
 // Sorting offline, for another order and out of a full log, gives back all layouts; so does an ingest that changes nothing.
 func TestSortGivesBack(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return r.IntN(20_000) })
-	in := IngestOptions{Job: samplerJob(3, 8, 1, false), Block: 128 << 10, Memory: 24 << 20}
+	in := ingest.Options{Job: samplerJob(3, 8, 1, false), Block: 128 << 10, Memory: 24 << 20}
 	o, _ := ingested(t, d, in)
 	in.Dirs = o.Dirs
 	for i, seed := range []string{"8", "9", "9"} {
@@ -71,7 +74,7 @@ func TestAssembleThatFails(t *testing.T) {
 		before, running := offheap.Mapped(), goleak.IgnoreCurrent()
 		block := c.Format.Block
 		c.Format.Block = 1 // so that no sample fits a segment of the Logfile that is found
-		if e, err := newEngine(c, o.withDefaults(), nil, nil); err == nil {
+		if e, err := newEngine(c, o.withDefaults()); err == nil {
 			t.Error("it was put together")
 			closeEngine(t, e)
 		}
@@ -89,23 +92,22 @@ func TestAssembleThatFails(t *testing.T) {
 	closeEngine(t, open(t, o))
 }
 
-// Whether a line may be laid out is a question: asking it changes nothing.
-func TestMayLayOutChangesNothing(t *testing.T) {
+// Whether laying out failed lately is a question: asking it changes nothing.
+func TestFailedLatelyChangesNothing(t *testing.T) {
 	e := &Engine{cache: &cache.Cache{}, opts: Options{LateEpoch: time.Second}}
-	e.forced = &schedule.Order{}
 	for _, since := range []time.Duration{0, layOutAgain / 2, 2 * layOutAgain} {
 		e.broken, e.brokenAt = errors.New("no space"), time.Now().Add(-since)
 		for range 2 {
-			if may := e.mayLayOut(); may != (since > layOutAgain) {
-				t.Errorf("%v after a failure: %v", since, may)
+			if failed := e.failedLately(); failed != (since <= layOutAgain) {
+				t.Errorf("%v after a failure: %v", since, failed)
 			}
 			if e.broken == nil {
 				t.Fatalf("%v after a failure it is forgotten", since)
 			}
 		}
 	}
-	e.tryAgain()
-	if e.broken != nil || !e.mayLayOut() {
+	e.retryLayout()
+	if e.broken != nil || e.failedLately() {
 		t.Error("a failure long ago is not forgotten by the next try")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -49,7 +50,7 @@ func relink(t *testing.T, target, link string) {
 // a change.
 func TestLinks(t *testing.T) {
 	d, store := linked(t)
-	o, rep := ingested(t, d, IngestOptions{Job: samplerJob(1, 4, 1, false), Block: 128 << 10, Memory: 64 << 20})
+	o, rep := ingested(t, d, ingest.Options{Job: samplerJob(1, 4, 1, false), Block: 128 << 10, Memory: 64 << 20})
 	if j, err := cache.ReadRecord(o.Dirs[0]); err != nil || !j.FollowLinks || j.FollowGiven || j.OutsideLinks != 3 || rep.Samples != 12 {
 		t.Fatalf("%d samples, %+v, %v", rep.Samples, j.LinkFacts, err)
 	}
@@ -63,7 +64,7 @@ func TestLinks(t *testing.T) {
 	closeEngine(t, e)
 
 	d.reload(t)
-	o, rep = ingested(t, d, IngestOptions{Dirs: o.Dirs, Job: samplerJob(1, 4, 1, false), Block: 128 << 10, Memory: 64 << 20})
+	o, rep = ingested(t, d, ingest.Options{Dirs: o.Dirs, Job: samplerJob(1, 4, 1, false), Block: 128 << 10, Memory: 64 << 20})
 	if rep.ChangedSamples != 3 || rep.ReadSamples != 3 {
 		t.Errorf("listed again: %d changed, %d read, want 3", rep.ChangedSamples, rep.ReadSamples)
 	}
@@ -79,7 +80,7 @@ func TestLinks(t *testing.T) {
 // TestLinksUnread: a sample that was not read yet is refused when its link leads to another file by then.
 func TestLinksUnread(t *testing.T) {
 	d, store := linked(t)
-	o, _ := ingested(t, d, IngestOptions{Block: 128 << 10, Memory: 64 << 20, NoPrefill: true})
+	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 64 << 20, NoPrefill: true})
 	relink(t, "v2", filepath.Join(store, "now"))
 	e := open(t, o)
 	defer closeEngine(t, e)
@@ -97,7 +98,7 @@ func TestLinksForOthers(t *testing.T) {
 	d, _ := linked(t)
 	yes, no := new(bool), new(bool)
 	*yes = true
-	in := IngestOptions{Dirs: []string{filepath.Join(t.TempDir(), "cache")}, Block: 128 << 10, Memory: 64 << 20, NoPrefill: true}
+	in := ingest.Options{Dirs: []string{filepath.Join(t.TempDir(), "cache")}, Block: 128 << 10, Memory: 64 << 20, NoPrefill: true}
 	o, _ := ingested(t, d, in)
 	try := func(shared bool, follow *bool, want string) {
 		t.Helper()
@@ -123,7 +124,7 @@ func TestLinksForOthers(t *testing.T) {
 
 	in.FollowLinks, in.Source = no, d.dir
 	in.IO = testIO()
-	if _, err := Ingest(context.Background(), in); err == nil || !strings.Contains(err.Error(), "leaves the source") {
+	if _, err := ingest.Run(context.Background(), in); err == nil || !strings.Contains(err.Error(), "leaves the source") {
 		t.Errorf("listed without links that leave: %v", err)
 	}
 	d.remove(t, "class-0/linked")
@@ -151,22 +152,13 @@ func TestLinksForOthers(t *testing.T) {
 	}
 }
 
-// TestLinksRule: a record of a listing under another rule is not trusted.
-func TestLinksRule(t *testing.T) {
-	no := new(bool)
-	in, other := &ingest{}, &ingest{o: IngestOptions{FollowLinks: no}}
-	if in.listed(sample.Fingerprint{}, "/s") == other.listed(sample.Fingerprint{}, "/s") {
-		t.Error("two rules, one name")
-	}
-}
-
 // TestLinkToCache: a link of the source that leads to where its own cache lies is an error.
 func TestLinkToCache(t *testing.T) {
 	d, _ := linked(t)
 	root := t.TempDir()
 	relink(t, root, filepath.Join(d.dir, "class-0/root"))
-	o := IngestOptions{Source: d.dir, Dirs: []string{filepath.Join(root, "a/cache")}, IO: testIO(), NoPrefill: true}
-	if _, err := Ingest(context.Background(), o); err == nil || !strings.Contains(err.Error(), `folder "class-0/root/a/cache" is the cache itself`) {
+	o := ingest.Options{Source: d.dir, Dirs: []string{filepath.Join(root, "a/cache")}, IO: testIO(), NoPrefill: true}
+	if _, err := ingest.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), `folder "class-0/root/a/cache" is the cache itself`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -37,8 +38,8 @@ func TestRelist(t *testing.T) {
 	d := makeDataset(t, 30, mixedSizes)
 	d.settle(t)
 	dirs := []string{filepath.Join(t.TempDir(), "cache")}
-	o := IngestOptions{Dirs: dirs, Block: 128 << 10, Memory: 64 << 20, NoPrefill: true}
-	expect := func(when string, o IngestOptions, changed int, added int) {
+	o := ingest.Options{Dirs: dirs, Block: 128 << 10, Memory: 64 << 20, NoPrefill: true}
+	expect := func(when string, o ingest.Options, changed int, added int) {
 		t.Helper()
 		_, rep := ingested(t, d, o)
 		if rep.ChangedSamples != changed || rep.AddedSamples != added || rep.Changed != (changed+added > 0) || rep.Samples != 30+added {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+
+	"lcache/ingest"
 )
 
 // TestManySmallFiles keeps what a million of them showed: an ingest takes few allocations for a sample, and the defaults are enough.
@@ -17,7 +19,7 @@ func TestManySmallFiles(t *testing.T) {
 	j := samplerJob(2, 256, 1, false)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	o, rep := ingested(t, d, IngestOptions{Job: j})
+	o, rep := ingested(t, d, ingest.Options{Job: j})
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / uint64(n); each > 4096 {
 		t.Errorf("an ingest takes %d bytes of the heap for each sample", each)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -142,7 +143,7 @@ type matrixRun struct {
 	*dataset
 	job    schedule.Job
 	opts   Options
-	report *IngestReport
+	report *ingest.Report
 	kept   []bool // by index: its bytes need no source
 	window int64  // bytes
 	status Status
@@ -150,7 +151,7 @@ type matrixRun struct {
 
 func (m *matrixRun) ingest(t *testing.T) {
 	// Little more than is needed, so that there are many segments, and few of them in the window.
-	in := IngestOptions{Job: m.job, Memory: 32<<20 + int64(m.world)*2<<20, IO: m.io, Layout: m.layout, Compress: m.compress}
+	in := ingest.Options{Job: m.job, Memory: 32<<20 + int64(m.world)*2<<20, IO: m.io, Layout: m.layout, Compress: m.compress}
 	devices := int64(1)
 	if m.world == 2 {
 		in.Dirs, devices = twoDirs(t), 2

@@ -38,7 +38,7 @@ func (e *Engine) readMisses(at *deliver.Position, again bool) {
 
 // missLoop owns Ahead: it starts it where readMisses says. A goroutine of its own, because ending the one before takes locks.
 func (e *Engine) missLoop() {
-	defer e.mover.Done()
+	defer e.loops.Done()
 	for {
 		select {
 		case <-e.misses:
@@ -115,7 +115,7 @@ func (e *Engine) missWanted(a fetch.Ask) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := e.ranks[a.Rank]
-	if r == nil || r.late {
+	if r == nil || r.outOfWindow {
 		return false
 	}
 	at := r.at(e.cache.Schedule)

@@ -19,6 +19,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/shuffle"
@@ -76,7 +77,7 @@ type model struct {
 	replay  *shuffle.Replay
 	at      []deliver.Position // by rank: where it is
 	pushed  map[deliver.Position][]sample.Index
-	again   *IngestOptions  // without a recipe: what may be done before a restart, as each opening by a client does
+	again   *ingest.Options // without a recipe: what may be done before a restart, as each opening by a client does
 	told    map[[2]int]bool // without a recipe: epochs and ranks whose orders this server has heard
 	log     []string
 	damaged bool
@@ -107,7 +108,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	}, content)
 	world := []int{1, 2, 3, 8}[r.IntN(4)]
 	m.job = samplerJob(3+r.IntN(6), 1+r.IntN(40), world, r.IntN(2) == 0)
-	in := IngestOptions{Job: m.job, Block: 128 << 10, Memory: []int64{200 << 20, 0}[r.IntN(2)], NoPrefill: r.IntN(3) == 0, Compress: compress,
+	in := ingest.Options{Job: m.job, Block: 128 << 10, Memory: []int64{200 << 20, 0}[r.IntN(2)], NoPrefill: r.IntN(3) == 0, Compress: compress,
 		Layout: []string{cache.LayoutLog, cache.LayoutStatic}[r.IntN(2)]}
 	if f := []float64{1, 1, 0.5, 0.1}[r.IntN(4)]; f < 1 {
 		in.Budget = int64(f*float64(m.d.total)) + 6<<20

@@ -10,55 +10,19 @@ import (
 // maxLoading is how many segments are loaded at once: enough that the disk is busy while the last blocks of one are verified.
 const maxLoading = 2
 
-type actionKind uint8
-
-const (
-	actWait actionKind = iota
-	actLoad
-	actRecognize
-	actJoin
-	actBegin
-	actSwap
-)
-
-type action struct {
-	kind  actionKind
-	seg   int
-	drain bool
-	next  *epochLine
-}
-
 // move is the one goroutine that changes the state machine's Logfiles: rule 1, one mover.
 func (e *Engine) move() {
-	defer e.mover.Done()
+	defer e.loops.Done()
 	tick := time.NewTicker(e.opts.LateEpoch / 10)
 	defer tick.Stop()
 	for last := (outlook{}); e.ctx.Err() == nil; {
 		changed := e.staging.Changed()
-		e.mu.Lock()
-		if e.forced == nil { // a sort ends with its first failure
-			e.tryAgain()
-		}
-		act, now := e.plan(), e.outlook()
-		e.mu.Unlock()
+		act, now := e.look()
 		if now != last {
 			last = now
-			e.staging.Notify() // who waits for what does not come any more looks again
+			e.staging.Notify() // wake the waiters: what they wait for may not come any longer
 		}
-		moved := false
-		switch act.kind {
-		case actLoad:
-			moved = e.load(act)
-		case actRecognize:
-			moved = e.recognize(act.next)
-		case actJoin:
-			moved = e.joinStray()
-		case actBegin:
-			moved = e.beginTarget(act.next)
-		case actSwap:
-			moved = e.swap()
-		}
-		if moved {
+		if e.apply(act) {
 			continue
 		}
 		select {
@@ -70,117 +34,101 @@ func (e *Engine) move() {
 	}
 }
 
-// outlook is what a request that waits for the pass counts on.
-type outlook struct{ reading, next int }
-
-// outlook is what the pass is about to bring. e.mu is held.
-func (e *Engine) outlook() outlook {
-	o := outlook{e.reading, -1}
-	switch {
-	case e.cur == nil:
-	case e.tgt != nil:
-		o.next = e.tgt.epoch
-	case e.mayLayOut():
-		o.next = e.next()
-	}
-	return o
-}
-
-// plan decides the next step. e.mu is held.
-func (e *Engine) plan() action {
+// look decides the next step.
+func (e *Engine) look() (action, outlook) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.retryLayout()
 	if e.reader != nil {
-		e.updateReading()
-		return action{}
+		e.updateReadEpoch()
+		return action{layOut: -1}, outlook{e.readEpoch, -1}
 	}
-	if !e.begun && e.forced == nil || e.cur == nil || e.broken != nil && e.forced != nil {
-		return action{}
+	if e.requested && e.cur != nil {
+		e.updateReadEpoch()
 	}
-	e.updateReading()
-	if e.tgt == nil {
-		if el := e.unrecognized(); el != nil {
-			return action{kind: actRecognize, next: el}
-		}
-		if n := e.outlook().next; n >= 0 {
-			if e.stray != nil {
-				if e.loading > 0 {
-					return action{}
-				}
-				return action{kind: actJoin}
-			}
-			// Loading without a target would have to be done again; a layout takes a second at 14 M samples, the first time.
-			if el := e.built[n]; el == nil {
-				e.prepare(n)
-			} else if e.loading == 0 {
-				delete(e.built, n)
-				e.begins = el
-				return action{kind: actBegin, next: el}
-			}
-			return action{}
-		}
-	} else if n := e.tgt.epoch + 1; e.forced == nil && e.tgt.epoch >= 0 && e.cache.Schedule.IsComplete(n, e.opts.LateEpoch) {
-		e.prepare(n) // ready before the target is read
-	}
-	windowed := e.forced == nil && e.inWindow(e.cur.epoch) && !e.goesBack()
-	seg, drain := -1, false
-	if windowed && !e.paused && e.anyInTime() {
-		seg = e.unloaded()
-	}
-	if seg < 0 && e.tgt != nil && (!windowed || !e.pending()) {
-		seg, drain = e.left(), true
-	}
-	switch {
-	case seg < 0 && e.tgt != nil && e.loading == 0 && e.left() < 0:
-		if windowed && e.cur.epoch == e.reading+1 {
-			return action{} // the window would lose the epoch that is read: a log that fits in memory is passed over at once
-		}
-		return action{kind: actSwap}
-	case seg < 0 || e.loading >= maxLoading:
-		return action{}
-	}
-	if drain && !windowed {
-		e.drained = true
-		for _, r := range e.ranks {
-			if r.at(e.cache.Schedule) <= e.cur.epoch {
-				r.late = true
-			}
-		}
-	}
-	return action{kind: actLoad, seg: seg, drain: drain}
+	v := e.view()
+	return decide(v), v.outlook()
 }
 
-// layOutAgain is how long nothing is laid out after that failed: a full or read-only disk may be mended meanwhile.
+// outlook is what a request that waits for the pass counts on: the epoch that is read, and the one that is laid out next; -1: none.
+type outlook struct{ readEpoch, next int }
+
+// outlook: see its type.
+func (v *view) outlook() outlook {
+	if v.tgt.exists {
+		return outlook{v.readEpoch, v.tgt.epoch}
+	}
+	return outlook{v.readEpoch, v.next()}
+}
+
+// view is the state as decide sees it. e.mu is held.
+func (e *Engine) view() view {
+	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, unloaded: -1, unswept: -1, paused: e.paused,
+		inTime: e.anyInTime(), mayBegin: e.mayBegin(), unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
+		sparse:   e.isSparse,
+		complete: func(epoch int) bool { return e.cache.Schedule.IsComplete(epoch, e.opts.LateEpoch) },
+		laidOut:  func(epoch int) bool { return e.layouts[epoch] != nil }}
+	v.cur, v.tgt = viewOf(e.cur), viewOf(e.tgt)
+	if e.cur != nil {
+		v.unswept = e.firstUnswept()
+		if e.cur.Line != nil {
+			v.unloaded = e.firstUnloaded(e.hindmost())
+		}
+	}
+	return v
+}
+
+func viewOf(l *reorder.EpochLog) logView {
+	if l == nil {
+		return logView{}
+	}
+	return logView{true, l.Epoch}
+}
+
+// apply takes a step, and reports whether that changed anything: then the next one follows at once.
+func (e *Engine) apply(act action) bool {
+	if act.layOut >= 0 {
+		e.mu.Lock()
+		e.layOut(act.layOut)
+		e.mu.Unlock()
+	}
+	switch act.kind {
+	case actLoad:
+		return e.load(act)
+	case actCompare:
+		return e.compare()
+	case actJoin:
+		return e.join()
+	case actBegin:
+		return e.beginTarget(act.epoch)
+	case actSwap:
+		return e.swap()
+	}
+	return false
+}
+
+// layOutAgain is how long nothing is laid out after an attempt failed: a full or read-only disk may be mended meanwhile.
 const layOutAgain = 30 * time.Second
 
-// mayLayOut reports whether the next line may be begun. Else the log is read as it is, and nothing is written on. e.mu is held.
-func (e *Engine) mayLayOut() bool {
-	if e.broken != nil && time.Since(e.brokenAt) <= layOutAgain {
-		return false
-	}
+// mayBegin reports whether a Logfile can be begun. Else the log is read as it is, and nothing is written on. e.mu is held.
+func (e *Engine) mayBegin() bool {
 	// A device that takes blocks again is noticed at the next tick. Without one everything that is written on would be lost.
-	return e.forced != nil || e.cache.Store.Writable()
+	return !e.failedLately() && e.cache.Store.Writable()
 }
 
-// tryAgain forgets a failure to lay out the next line, once that may be tried again. e.mu is held.
-func (e *Engine) tryAgain() {
-	if e.broken != nil && time.Since(e.brokenAt) > layOutAgain {
+// failedLately reports whether a line could not be laid out, or its Logfile not begun, so short ago that it is not tried again yet. e.mu is held.
+func (e *Engine) failedLately() bool {
+	return e.broken != nil && time.Since(e.brokenAt) <= layOutAgain
+}
+
+// retryLayout forgets a failure to lay out the next line, once that may be tried again. e.mu is held.
+func (e *Engine) retryLayout() {
+	if !e.failedLately() {
 		e.broken = nil
 	}
 }
 
-// unloaded is the first segment not yet loaded, from the one that the hindmost rank is at.
-func (e *Engine) unloaded() int {
-	for k := e.hindmost(); k < len(e.segs) && e.cur.geo.Starts[k] < uint64(e.cur.geo.Used); k++ {
-		if e.segs[k] == segAbsent {
-			return k
-		}
-	}
-	return -1
-}
-
-// pending reports whether a segment that will be delivered is still to be loaded.
-func (e *Engine) pending() bool { return e.unloaded() >= 0 }
-
-// hindmost is the first segment of cur that a rank in time is at; where all are late, that any of them is at.
+// hindmost is the first segment of cur that a rank in time is at; where all are late, the first that any of them is at.
 func (e *Engine) hindmost() int {
 	first, late := -1, -1
 	least := func(a *int, f int) {
@@ -194,10 +142,10 @@ func (e *Engine) hindmost() int {
 			continue
 		}
 		f := 0
-		if r.at(e.cache.Schedule) == e.cur.epoch && !r.finished && r.front() != nil {
-			f = e.floor(r, e.cur)
+		if r.at(e.cache.Schedule) == e.cur.Epoch && !r.finished && r.front() != nil {
+			f = floor(r, e.cur)
 		}
-		if r.late {
+		if r.outOfWindow {
 			least(&late, f)
 		} else {
 			least(&first, f)
@@ -212,7 +160,7 @@ func (e *Engine) hindmost() int {
 // anyInTime reports whether some rank is to be served from the window.
 func (e *Engine) anyInTime() bool {
 	for _, r := range e.ranks {
-		if !r.asked.IsZero() && !r.late {
+		if !r.asked.IsZero() && !r.outOfWindow {
 			return true
 		}
 	}
@@ -228,24 +176,22 @@ func (e *Engine) anyAsked() bool {
 	return false
 }
 
-// left is the first segment that this pass has not gone over.
-func (e *Engine) left() int {
-	for k, s := range e.segs {
-		if s == segAbsent {
-			return k
-		}
-	}
-	return -1
-}
-
 // load finds a slot and starts the segment. It reports whether it did.
 func (e *Engine) load(act action) bool {
 	e.mu.Lock()
 	cur, tgt := e.cur, e.tgt
+	if act.late {
+		e.drained = true
+		for _, r := range e.ranks {
+			if r.at(e.cache.Schedule) <= cur.Epoch {
+				r.outOfWindow = true
+			}
+		}
+	}
 	e.mu.Unlock()
-	owner := cur.line.Owner(act.seg)
+	owner := cur.Owner(act.seg)
 	slot, ok := e.staging.Acquire(owner)
-	if !ok && e.staging.Reclaim(e.passed, e.members) > 0 {
+	if !ok && e.staging.Reclaim(e.evictable, e.members) > 0 {
 		e.reread()
 		slot, ok = e.staging.Acquire(owner)
 	}
@@ -253,17 +199,13 @@ func (e *Engine) load(act action) bool {
 	if !ok {
 		return false
 	}
-	var target *reorder.Target
-	if tgt != nil {
-		target = &reorder.Target{Log: tgt.line.Log, Slot: tgt.line.Slot, Router: tgt.route}
-	}
 	e.mu.Lock()
 	e.segs[act.seg] = segLoading
 	e.loading++
 	e.mu.Unlock()
-	e.pass.Load(slot, cur.line, act.seg, target, act.drain, func() {
+	e.pass.Load(slot, cur, act.seg, tgt, act.drain, func() {
 		e.mu.Lock()
-		if e.cur == cur {
+		if e.cur == cur && owner.Line == cur.ID {
 			e.segs[act.seg] = segDone
 		}
 		e.loading--
@@ -273,7 +215,7 @@ func (e *Engine) load(act action) bool {
 	return true
 }
 
-// noteIdle keeps the clock of consumer_wait: nothing more may be loaded until somebody has consumed.
+// noteIdle keeps the clock of consumer_wait: nothing more may be loaded until a client has consumed.
 func (e *Engine) noteIdle(idle bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -286,14 +228,14 @@ func (e *Engine) noteIdle(idle bool) {
 	}
 }
 
-// reread lets segments be loaded again that were given up while nothing is written on: the epoch may be asked for once more.
+// reread lets segments be loaded again that were evicted while nothing is written on: the epoch may be asked for once more.
 func (e *Engine) reread() {
 	alive := map[staging.Segment]bool{}
 	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner] = true })
 	e.mu.Lock()
 	if e.tgt == nil {
 		for k, s := range e.segs {
-			if s == segDone && !alive[e.cur.line.Owner(k)] {
+			if s == segDone && !alive[e.cur.Owner(k)] {
 				e.segs[k] = segAbsent
 			}
 		}
@@ -302,85 +244,99 @@ func (e *Engine) reread() {
 	e.retire()
 }
 
-func (e *Engine) noteOwner(alive map[uint64]bool) func(staging.Segment, int) {
-	return func(owner staging.Segment, _ int) { alive[owner.Line] = true }
-}
-
-// beginTarget starts the Logfile of the next line. The pass begins anew: nothing was written on so far.
-func (e *Engine) beginTarget(el *epochLine) bool {
+// beginTarget starts the Logfile of an epoch whose line is ready. The pass begins again: nothing was written on so far.
+func (e *Engine) beginTarget(epoch int) bool {
+	e.mu.Lock()
+	l := e.layouts[epoch]
+	delete(e.layouts, epoch)
+	e.starting = l
+	e.mu.Unlock()
+	if l == nil { // its order was changed meanwhile
+		return true
+	}
 	e.stopFilling()
-	slot := 1 - e.cur.line.Slot
-	l, err := e.cache.Begin(slot, el.geo, el.order, uint32(max(el.epoch, 0)))
-	if err == nil {
-		err = e.register(l)
-	}
-	if err == nil {
-		el.line = &reorder.Line{Log: l, Slot: slot, Order: el.geo.Order, Starts: el.geo.Starts}
-		err = e.aim(el)
-	}
+	tgt := &reorder.EpochLog{Epoch: l.epoch, Line: l.line}
+	err := e.beginLog(tgt, l)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.begins = nil
+	e.starting = nil
 	if err != nil {
-		el.free()
-		e.broken, e.brokenAt = err, time.Now()
+		tgt.Free()
+		e.setBroken(err)
 		e.cache.Logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
 		e.startFilling(e.cur)
 		return true
 	}
-	e.fillInto(el)
-	if el.stale {
-		el.epoch = -1
+	e.setTarget(tgt)
+	if l.stale {
+		tgt.Epoch = -1
 	}
-	if e.forced == nil && el.epoch == e.reading {
-		// What the log holds is moved to where it is wanted, at once; what it lacks is read when that is the log that is read.
-		old := e.cur.line
-		e.cur = &epochLine{epoch: -1, line: &reorder.Line{Log: old.Log, Slot: old.Slot, Starts: old.Starts}}
-		e.adopt(e.cur)
+	if tgt.Epoch == e.readEpoch {
+		// What the log holds is moved to where it is wanted, at once; what it lacks is read when tgt is the log that is read.
+		e.cur = &reorder.EpochLog{Epoch: -1, Log: e.cur.Log}
+		e.number(e.cur)
 	}
 	return true
 }
 
-// fillInto makes a line the target; the pass begins anew, with a number of its own. e.mu is held.
-func (e *Engine) fillInto(el *epochLine) {
-	e.adopt(el)
-	e.tgt = el
-	again := *e.cur.line
-	e.cur.line = &again
-	e.adopt(e.cur)
+func (e *Engine) beginLog(tgt *reorder.EpochLog, l *layout) (err error) {
+	if tgt.Log, err = e.cache.Begin(1-e.cur.Log.Slot(), l.line, l.order, uint32(l.epoch)); err != nil {
+		return err
+	}
+	if err = e.mover.Register(tgt.Log); err != nil {
+		return err
+	}
+	return e.mover.Aim(tgt)
+}
+
+// setTarget makes a log the target; the pass begins again, with a number of its own. e.mu is held.
+func (e *Engine) setTarget(tgt *reorder.EpochLog) {
+	e.number(tgt)
+	e.tgt = tgt
+	e.number(e.cur)
 	clear(e.segs)
 	e.drained = false
 }
 
-// readFrom makes a line, whose order is known, the log that is read. e.mu is held.
-func (e *Engine) readFrom(el *epochLine) {
-	e.cur = el
-	e.segs = make([]segState, el.geo.Segments())
+// setCurrent makes a log whose order is known the one that is read. e.mu is held.
+func (e *Engine) setCurrent(l *reorder.EpochLog) {
+	e.cur = l
+	e.segs = make([]segState, l.Log.Header().Segments)
 	e.drained = false
-	e.paused, e.matched = false, 1 // how the old log fitted says nothing of this one, and who waits for it does not ask again
+	e.paused, e.windowHitRate = false, 1 // reset the hit rate: it described the log before, and a waiter will not reset it
 	for _, r := range e.ranks {
-		r.hungry = false
-		if r.at(e.cache.Schedule) == el.epoch {
-			r.late = false // it was late for what was read before
+		r.gaveUpWaiting = false
+		if r.at(e.cache.Schedule) == l.Epoch {
+			r.outOfWindow = false // it was late for what was read before
 		}
 	}
-	if e.stray == nil {
-		e.startFilling(el)
+	if e.unidentified == nil {
+		e.startFilling(l)
 	}
 }
 
-// swap makes the target the log that is read. The old one holds nothing any more.
+// swap makes the target the log that is read. The old one holds nothing any longer.
 func (e *Engine) swap() bool {
 	e.mu.Lock()
 	old := e.cur
-	el := e.tgt
+	l := e.tgt
 	e.tgt = nil
-	el.freeRoute()
-	e.readFrom(el)
+	l.EndRouting()
+	e.setCurrent(l)
 	e.mu.Unlock()
-	if err := e.cache.Store.Drop(old.line.Slot); err != nil {
+	if err := e.cache.Store.Drop(old.Log.Slot()); err != nil {
 		e.cache.Logger.Error("the old log can't be removed", "error", err)
 	}
 	e.retire()
 	return true
+}
+
+// floor is the segment that the rank's front begins in.
+func floor(r *rank, l *reorder.EpochLog) int {
+	for _, index := range r.front() {
+		if seg := l.Line.Segment[index]; seg != reorder.None {
+			return int(seg)
+		}
+	}
+	return 0
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/usage"
 )
@@ -79,7 +80,7 @@ func TestCompressAuto(t *testing.T) {
 		{"not said", "", wordy, "none", 0, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in := IngestOptions{Job: samplerJob(2, 8, 1, false), Block: 128 << 10, Memory: 64 << 20, Compress: c.compress}
+			in := ingest.Options{Job: samplerJob(2, 8, 1, false), Block: 128 << 10, Memory: 64 << 20, Compress: c.compress}
 			o, rep := ingested(t, c.d, in)
 			if rep.Compress != c.want || (rep.Saves != nil) != c.measured {
 				t.Errorf("got %s, saves %v; want %s", rep.Compress, rep.Saves, c.want)
@@ -109,7 +110,7 @@ func TestCompressAuto(t *testing.T) {
 		})
 	}
 	var usage *usage.Error
-	if _, err := Ingest(context.Background(), IngestOptions{Compress: "zip"}); !errors.As(err, &usage) {
+	if _, err := ingest.Run(context.Background(), ingest.Options{Compress: "zip"}); !errors.As(err, &usage) {
 		t.Errorf("--compress zip: %v, want a usage error", err)
 	}
 }
@@ -137,7 +138,7 @@ func copyCache(t *testing.T, from, to string) {
 func TestPackedCrash(t *testing.T) {
 	d := makeDatasetOf(t, 300, packedSizes, mostlyWords)
 	j := samplerJob(3, 8, 1, false)
-	in := IngestOptions{Job: j, Source: d.dir, Block: 128 << 10, Memory: 100 << 20, IO: testIO(), Compress: "lz4"}
+	in := ingest.Options{Job: j, Source: d.dir, Block: 128 << 10, Memory: 100 << 20, IO: testIO(), Compress: "lz4"}
 	in.Dirs = []string{filepath.Join(t.TempDir(), "cache")}
 	crashed := t.TempDir()
 	var once sync.Once
@@ -146,7 +147,7 @@ func TestPackedCrash(t *testing.T) {
 			once.Do(func() { copyCache(t, in.Dirs[0], crashed) })
 		}
 	}
-	if _, err := Ingest(context.Background(), in); err != nil {
+	if _, err := ingest.Run(context.Background(), in); err != nil {
 		t.Fatal(err)
 	}
 	in.Progress = nil
@@ -195,7 +196,7 @@ func TestPackedCrash(t *testing.T) {
 			}
 			again := in
 			again.Dirs = o.Dirs
-			rep, err := Ingest(context.Background(), again)
+			rep, err := ingest.Run(context.Background(), again)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,33 +213,11 @@ func TestPackedCrash(t *testing.T) {
 	}
 }
 
-// TestDrawn: every share draws its own samples, spread over it, and not many more bytes than it may.
-func TestDrawn(t *testing.T) {
-	for _, c := range []struct{ n, share, shares, size, want int }{
-		{0, 0, 1, 10, 0}, {1, 0, 1, 10, 1}, {1, 1, 2, 10, 0}, {10, 0, 1, 10, 10}, {10, 2, 3, 10, 3}, {10_000, 0, 1, 10, 1000}, {10_000, 3, 4, 10, 1000},
-		{10_000, 0, 1, trialBytes / 100, 62}, {10_000, 0, 1, 2 * trialBytes, 1},
-	} {
-		sizes := make([]uint32, c.n)
-		for i := range sizes {
-			sizes[i] = uint32(c.size)
-		}
-		list := drawn(sizes, c.share, c.shares)
-		if len(list) != c.want {
-			t.Errorf("%+v: %d are drawn", c, len(list))
-		}
-		for k, index := range list {
-			if int(index)%c.shares != c.share || k > 0 && index <= list[k-1] || int(index) < (k*c.n/len(list))-c.shares {
-				t.Errorf("%+v: sample %d is drawn as number %d", c, index, k)
-			}
-		}
-	}
-}
-
 // TestPackedRefused draws samples that compress well while the others don't: what exceeds the room is refused, and served from the source.
 func TestPackedRefused(t *testing.T) {
-	const n = 4 * trialSamples
+	const n = 4000
 	tried := map[int]bool{}
-	for _, index := range drawn(make([]uint32, n), 0, 1) {
+	for _, index := range ingest.TrialSamples(make([]uint32, n), 0, 1) {
 		tried[int(index)] = true
 	}
 	d := makeDatasetOf(t, n, func(r *rand.Rand, _ int) int { return 1000 + r.IntN(8000) }, func(r *rand.Rand, i int, b []byte) {
@@ -251,7 +230,7 @@ func TestPackedRefused(t *testing.T) {
 	for _, prefill := range []bool{true, false} {
 		t.Run(fmt.Sprintf("prefill=%v", prefill), func(t *testing.T) {
 			j := samplerJob(3, 32, 1, true)
-			o, rep := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 100 << 20, Compress: "auto", NoPrefill: !prefill})
+			o, rep := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 100 << 20, Compress: "auto", NoPrefill: !prefill})
 			o.Patience = 5 * time.Second
 			o.Logger = nil // says once that there is no room
 			e := open(t, o)
@@ -278,7 +257,7 @@ func TestPackedRefused(t *testing.T) {
 func TestPackedChangedInPlace(t *testing.T) {
 	d := makeDatasetOf(t, 200, func(r *rand.Rand, _ int) int { return 2000 + r.IntN(8000) }, mostlyWords)
 	j := samplerJob(2, 8, 1, false)
-	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 64 << 20, Compress: "lz4"}
+	in := ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20, Compress: "lz4"}
 	o, rep := ingested(t, d, in)
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, i := range []int{2, 3, 150} {

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"time"
 
-	"lcache/chunker"
+	"lcache/reorder"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -12,15 +12,15 @@ import (
 // A rank is how far one rank has come. Ranks that never attached count as being at the start. Its requests need not come in the order of its
 // batches: several workers of one loader ask side by side.
 type rank struct {
-	pid      int
-	epoch    int
-	asked    time.Time // for the last time
-	finished bool      // with epoch: its last batch is delivered
-	hungry   bool      // it waited for a slot in vain: it does not wait again before it was served from the window
-	late     bool      // it holds the window no longer: served by index until it is back in it
-	diverged bool      // its last request was not what its position asks for
-	missFrom int       // batches before it are not read ahead any more
-	seen     int       // the epoch of the last request, also of one that differed from the schedule
+	pid           int
+	epoch         int
+	asked         time.Time // for the last time
+	finished      bool      // with epoch: its last batch is delivered
+	gaveUpWaiting bool      // for a slot: it does not wait again before it was served from the window
+	outOfWindow   bool      // served by index until it is back in the window
+	diverged      bool      // its last request was not what its position asks for
+	missFrom      int       // batches before it are not read ahead any more
+	seen          int       // the epoch of the last request, also of one that differed from the schedule
 
 	batch int             // the first that is not delivered
 	open  map[int]request // from batch on, and some delivered ones before it: a worker may be the first to ask, and not have the first batch
@@ -129,27 +129,18 @@ func (e *Engine) own(pid, rank int) error {
 	return e.cache.Schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
 }
 
-// needs reports whether a rank has still to pass a segment. An epoch that the log has left behind, for an earlier one, is laid out anew when a rank
-// comes to it; what lies further ahead of a rank than the window reaches, because it went back, is read again if it was not moved.
-func (e *Engine) needs(r *rank, l *epochLine, seg int) bool {
+// needs reports whether a rank has still to pass a segment. An epoch that the log has left, for an earlier one, is laid out again when a rank comes
+// to it. Segments further ahead of a rank than the window reaches, because it went back, are read again if they were not moved.
+func (e *Engine) needs(r *rank, l *reorder.EpochLog, seg int) bool {
 	switch at := r.at(e.cache.Schedule); {
-	case at > l.epoch || r.finished && r.epoch == l.epoch:
+	case at > l.Epoch || r.finished && r.epoch == l.Epoch:
 		return false
-	case at < l.epoch:
-		return l == e.tgt || l == e.cur && !e.goesBack()
+	case at < l.Epoch:
+		v := view{readEpoch: e.readEpoch, cur: viewOf(e.cur), tgt: viewOf(e.tgt)}
+		return l == e.tgt || l == e.cur && !v.goesBack()
 	case r.finished || r.front() == nil:
 		return true
 	}
-	floor := e.floor(r, l)
-	return seg >= floor && (e.tgt != nil || l != e.cur || seg < floor+e.cache.Sizing.Slots)
-}
-
-// floor is the segment that the rank's front begins in.
-func (e *Engine) floor(r *rank, l *epochLine) int {
-	for _, index := range r.front() {
-		if seg := l.geo.Segment[index]; seg != chunker.None {
-			return int(seg)
-		}
-	}
-	return 0
+	first := floor(r, l)
+	return seg >= first && (e.tgt != nil || l != e.cur || seg < first+e.cache.Sizing.Slots)
 }

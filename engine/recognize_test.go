@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/sample"
 )
 
 // brokenOff is a cache without a recipe whose server was stopped in the middle of epoch 2 of the orders given, with the log half sorted
 // for epoch 3.
-func brokenOff(t *testing.T, compress string, orders [][][]sample.Index, content func(*rand.Rand, int, []byte)) (*dataset, IngestOptions, Options) {
+func brokenOff(t *testing.T, compress string, orders [][][]sample.Index, content func(*rand.Rand, int, []byte)) (*dataset, ingest.Options, Options) {
 	t.Helper()
 	d := makeDatasetOf(t, brokenOffSamples, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) }, content)
-	in := IngestOptions{Block: 128 << 10, Memory: 24 << 20, Compress: compress}
+	in := ingest.Options{Block: 128 << 10, Memory: 24 << 20, Compress: compress}
 	if compress != "" {
 		in.Memory = 64 << 20
 	}
@@ -60,7 +61,7 @@ func TestResumed(t *testing.T) {
 	// The pass was ahead of the job when it was broken off, by as much as the window holds: that lies in epoch 3's order now.
 	moved := 0
 	for _, index := range slices.Concat(orders[2][half:]...) {
-		if !e.cache.Locations.In(index, e.cur.line.Slot) {
+		if !e.cache.Locations.In(index, e.cur.Log.Slot()) {
 			moved++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/ingest"
 	"lcache/verdict"
 )
 
@@ -35,7 +36,7 @@ func TestBoundBy(t *testing.T) {
 func TestReport(t *testing.T) {
 	j := samplerJob(2, 64, 2, false)
 	d := makeDataset(t, 300, mixedSizes)
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
 	e := open(t, o)
 	defer closeEngine(t, e)
 	s := e.Status().Jobs[0]
@@ -83,7 +84,7 @@ func TestReport(t *testing.T) {
 func TestBatchesWithoutPlaces(t *testing.T) {
 	j := samplerJob(1, 64, 1, false)
 	d := makeDataset(t, 300, mixedSizes)
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
 	e := open(t, o)
 	defer closeEngine(t, e)
 	for _, r := range []Report{

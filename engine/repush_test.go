@@ -9,6 +9,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
 )
 
@@ -32,7 +33,7 @@ func shuffled(seed uint64, samples, epochs, world, rank int) [][][]sample.Index 
 func unordered(t *testing.T, layout string, samples int) (*dataset, Options) {
 	t.Helper()
 	d := makeDataset(t, samples, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
 	o.Layout, o.Patience = layout, 20*time.Second // a slow machine is no reason to read by index here
 	return d, o
 }
@@ -70,7 +71,7 @@ func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, 
 func (e *Engine) laysOut(epoch int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.reader != nil || !e.cache.Schedule.IsComplete(epoch, time.Hour) || e.cur.epoch == epoch || e.tgt != nil && e.tgt.epoch == epoch
+	return e.reader != nil || !e.cache.Schedule.IsComplete(epoch, time.Hour) || e.cur.Epoch == epoch || e.tgt != nil && e.tgt.Epoch == epoch
 }
 
 // reaches gives the mover turns, for 20 s, until something is so, and reports whether it is. is is called with e.mu held.
@@ -141,7 +142,7 @@ func TestRankPushesLater(t *testing.T) {
 	defer closeEngine(t, e)
 	laidOut := func(ranks ...int) {
 		t.Helper()
-		if !e.reaches(func() bool { el := e.built[2]; return el != nil && slices.Equal(el.order.Ranks, ranks) }) {
+		if !e.reaches(func() bool { l := e.layouts[2]; return l != nil && slices.Equal(l.order.Ranks, ranks) }) {
 			t.Fatalf("epoch 2 is not laid out for ranks %v", ranks)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -53,7 +54,7 @@ func small(t *testing.T, j schedule.Job) (*dataset, Options) {
 		shared.dataset = makeDatasetIn(t, shared.dir, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
 	})
 	d := shared.dataset
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
 	return d, o
 }
 
@@ -312,7 +313,7 @@ func TestBackAndOn(t *testing.T) {
 	for epoch := range 2 {
 		d.readOne(t, e, c, j, epoch, 0, 0)
 	}
-	await("some of epoch 2 to be read ahead", func() bool { return e.cur.epoch == 2 && e.unloaded() > 0 })
+	await("some of epoch 2 to be read ahead", func() bool { return e.cur.Epoch == 2 && e.firstUnloaded(e.hindmost()) > 0 })
 	disk.mu.Lock()
 	disk.from, disk.to = 0, forever
 	disk.mu.Unlock()
@@ -321,7 +322,7 @@ func TestBackAndOn(t *testing.T) {
 	} else {
 		c.Release(b.Lease)
 	}
-	await("epoch 1 to be laid out anew", func() bool { return e.tgt != nil && e.tgt.epoch == 1 })
+	await("epoch 1 to be laid out anew", func() bool { return e.tgt != nil && e.tgt.Epoch == 1 })
 	before := e.Status().Jobs[0].RandomReads
 	go func() {
 		await("a request of epoch 1", func() bool { return e.ranks[0].epoch == 1 })
@@ -347,7 +348,7 @@ func TestNoPrefillReadsSourceOnce(t *testing.T) {
 
 func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string) {
 	j := samplerJob(3, 16, 2, true)
-	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Compress: compress}
+	in := ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Compress: compress}
 	if compress == cache.LZ4 {
 		in.Memory = 60 << 20
 	}
@@ -481,7 +482,7 @@ func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) {
 func (d *dataset) readerOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
 	for _, world := range []int{1, 4} {
 		j := samplerJob(6, 16, world, true)
-		o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: int64(d.total)/10 + 6<<20})
+		o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: int64(d.total)/10 + 6<<20})
 		o.Layout = layout
 		o.Patience = 5 * time.Second
 		e := open(t, o)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/source"
 	"lcache/usage"
@@ -44,7 +45,7 @@ func (s *troubled) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 func TestSourceFalters(t *testing.T) {
 	d := makeDataset(t, 60, mixedSizes)
 	j := samplerJob(2, 8, 1, false)
-	o, _ := ingested(t, d, IngestOptions{Job: j, NoPrefill: true, Memory: 56 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: j, NoPrefill: true, Memory: 56 << 20})
 	even := func(e sample.Entry) bool { return e.Name[len(e.Name)-len("0.bin")]%2 == 0 }
 	o.Source = trouble(func(e sample.Entry, times int) error {
 		if times == 0 && even(e) {
@@ -77,7 +78,7 @@ func TestOnError(t *testing.T) {
 	j := samplerJob(2, 8, 1, false)
 	lost := func(name string) bool { return name[len(name)-len("0.bin")] == '3' }
 	for _, policy := range []string{"", "fail", "skip"} {
-		o, _ := ingested(t, d, IngestOptions{Job: j, NoPrefill: true, Memory: 56 << 20})
+		o, _ := ingested(t, d, ingest.Options{Job: j, NoPrefill: true, Memory: 56 << 20})
 		o.OnError = policy
 		o.Logger = nil
 		o.Source = trouble(func(e sample.Entry, _ int) error {

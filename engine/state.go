@@ -11,31 +11,12 @@ import (
 	"lcache/staging"
 )
 
-// An epochLine is a layout and, once begun or recovered, the Logfile that has it.
-type epochLine struct {
-	epoch int             // -1: an order that this job does not know, or nobody's
-	order *schedule.Order // nil with an unknown order
-	geo   *chunker.Line   // nil with an unknown order
-	line  *reorder.Line   // nil until it has a Logfile
-	route *reorder.Router // while it is the target
-	stale bool            // its order was changed while it was begun
-	tried int             // how often its epoch's order had been said when it was last compared with this Logfile
-}
-
-// free gives back the layout. Nothing may use the line after that.
-func (el *epochLine) free() {
-	el.freeRoute()
-	if el.geo != nil {
-		el.geo.Free()
-		el.geo = nil
-	}
-}
-
-func (el *epochLine) freeRoute() {
-	if el.route != nil {
-		el.route.Free()
-		el.route = nil
-	}
+// A layout is the line of a later epoch, laid out before its Logfile is begun.
+type layout struct {
+	epoch int
+	order *schedule.Order
+	line  *chunker.Line
+	stale bool // the epoch's order was changed while its Logfile was begun
 }
 
 type segState uint8
@@ -46,41 +27,76 @@ const (
 	segDone // loaded and, with a target, written on
 )
 
-// state is the epoch state machine: rule 1 of the design. cur is the older Logfile, which the pass goes over; tgt is being filled,
-// and never changes while cur holds blocks. tgt is nil when nothing is to be written on: in the last epoch, or while the next order
-// is not known; then cur stays as it is.
+// state is the epoch state machine: rule 1 of docs/architecture.md. cur is the older Logfile, which the pass goes over; tgt is being filled, and
+// never changes while cur holds blocks. tgt is nil when nothing is to be written on: in the last epoch, or while the next order is not known;
+// then cur stays as it is.
 type state struct {
-	cur, tgt *epochLine
-	stray    *epochLine // recovered beside cur, while there is no tgt: it was being filled for an order that nobody has said yet
-	segs     []segState // of cur
-	loading  int
-	drained  bool // the pass goes on undelivered
+	cur, tgt     *reorder.EpochLog
+	unidentified *reorder.EpochLog // recovered beside cur, while there is no tgt: it was being filled for an order that is not known yet
+	segs         []segState        // of cur
+	loading      int               // segments
+	drained      bool              // the pass goes on undelivered
 
-	begun    bool             // a request has come: before that nobody knows which epoch is wanted
-	forced   *schedule.Order  // ingest: re-sort to this, and that is all
-	from     *logfile.Logfile // leaving this one, even if it has that order; nil: any
-	reading  int
-	ranks    map[int]*rank
-	lines    map[uint64]*epochLine // that a slot may hold
-	lineID   uint64
-	built    map[int]*epochLine // prepared for later epochs
-	begins   *epochLine         // on its way from built to tgt
-	building map[int]bool
-	broken   error // the next epoch could not be laid out
-	brokenAt time.Time
+	requested bool // a request has come: before that nobody knows which epoch is wanted
+	readEpoch int  // the epoch that is read
+	ranks     map[int]*rank
+	logs      map[uint64]*reorder.EpochLog // by ID: those that a slot may hold
+	lastID    uint64
+	layouts   map[int]*layout          // by epoch, made ahead
+	layingOut map[int]bool             // by epoch
+	starting  *layout                  // on its way from layouts to tgt
+	compared  map[*logfile.Logfile]int // the order version that a Logfile in an unknown order was last compared with
+	broken    error                    // the next epoch could not be laid out
+	brokenAt  time.Time
 
-	matched float64 // share of the last 1,000 samples or so that lay in the window
-	paused  bool
-	idle    time.Time  // since when the pass has nothing it may load
-	missing missReader // what is read ahead of the samples that the log does not keep
+	windowHitRate float64    // share of about the last 1,000 samples that lay in the window
+	paused        bool       // loading ahead is of no use
+	idle          time.Time  // since when the pass has nothing it may load; zero: it has
+	missing       missReader // what is read ahead of the samples that the log does not keep
 }
 
-// passed reports whether nobody will ask for a segment in its place any more. Late ranks don't count; they are served by index.
-func (e *Engine) passed(owner staging.Segment) bool {
+func newState(ranks []int) state {
+	s := state{ranks: map[int]*rank{}, logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{},
+		compared: map[*logfile.Logfile]int{}, windowHitRate: 1}
+	for _, r := range ranks {
+		s.ranks[r] = &rank{}
+	}
+	return s
+}
+
+// number gives a log, or a pass that begins again, a number of its own.
+func (s *state) number(l *reorder.EpochLog) {
+	s.lastID++
+	l.ID = s.lastID
+	s.logs[l.ID] = l
+}
+
+// firstUnloaded is the first segment with samples to deliver that is not loaded, from the one that the hindmost rank is at; -1: none.
+func (s *state) firstUnloaded(from int) int {
+	for k := from; k < len(s.segs) && s.cur.Line.Starts[k] < uint64(s.cur.Line.Used); k++ {
+		if s.segs[k] == segAbsent {
+			return k
+		}
+	}
+	return -1
+}
+
+// firstUnswept is the first segment that this pass has not gone over; -1: none.
+func (s *state) firstUnswept() int {
+	for k, state := range s.segs {
+		if state == segAbsent {
+			return k
+		}
+	}
+	return -1
+}
+
+// evictable reports whether no rank needs a segment in its slot any longer. Late ranks don't count; they are served by index.
+func (e *Engine) evictable(owner staging.Segment) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.lines[owner.Line]
-	if l == nil || l.epoch < 0 || l.geo == nil || l.geo.Starts[owner.Segment] >= uint64(l.geo.Used) || e.superseded(l, owner.Line) {
+	l := e.logs[owner.Line]
+	if l == nil || l.Epoch < 0 || l.Line == nil || l.Line.Starts[owner.Segment] >= uint64(l.Line.Used) || e.superseded(l, owner.Line) {
 		return true
 	}
 	held := false
@@ -88,7 +104,7 @@ func (e *Engine) passed(owner staging.Segment) bool {
 		if !e.needs(r, l, owner.Segment) {
 			continue
 		}
-		if !r.late {
+		if !r.outOfWindow {
 			return false
 		}
 		held = true
@@ -99,22 +115,21 @@ func (e *Engine) passed(owner staging.Segment) bool {
 	return true
 }
 
-// superseded reports whether what a slot holds under a line's number comes again: in a later pass over its Logfile, or from one that was laid out
-// for the same epoch since. Kept as well it could take all slots. e.mu is held.
-func (e *Engine) superseded(l *epochLine, id uint64) bool {
-	again := func(by *epochLine) bool { return by != nil && by != l && by.epoch == l.epoch }
-	return id != l.line.ID || l != e.cur && l != e.tgt && (again(e.cur) || again(e.tgt))
+// superseded reports whether the samples that a slot holds for a pass come again: in a later pass over the same Logfile, or from a log of the same
+// epoch that was laid out since. Kept as well they could take all slots. e.mu is held.
+func (e *Engine) superseded(l *reorder.EpochLog, id uint64) bool {
+	again := func(by *reorder.EpochLog) bool { return by != nil && by != l && by.Epoch == l.Epoch }
+	return id != l.ID || l != e.cur && l != e.tgt && (again(e.cur) || again(e.tgt))
 }
 
 // members lists the samples of a segment, for withdrawing their addresses.
 func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 	e.mu.Lock()
-	l := e.lines[owner.Line]
+	l := e.logs[owner.Line]
 	e.mu.Unlock()
-	if l == nil {
-		return
+	if l != nil {
+		l.Members(owner.Segment, f)
 	}
-	l.line.Members(owner.Segment, f)
 }
 
 // active reports whether a rank asked lately or holds something; held is by process.
@@ -122,104 +137,61 @@ func (e *Engine) active(r *rank, held map[int]int64) bool {
 	return !r.asked.IsZero() && (time.Since(r.asked) < e.opts.LateEpoch || held[r.pid] > 0)
 }
 
-// updateReading decides which epoch is being read: cur's as long as an active rank is in it, else the furthest that one asks for.
-func (e *Engine) updateReading() {
+// updateReadEpoch decides which epoch is read, and keeps the orders that the ranks are in. e.mu is held.
+func (e *Engine) updateReadEpoch() {
 	held := e.deliver.Held()
-	furthest, any, inCur := 0, false, false
-	var needed []int
+	var at, needed []int
 	for _, r := range e.ranks {
-		if !e.active(r, held) {
-			continue
-		}
-		at := r.at(e.cache.Schedule)
-		needed = append(needed, r.epoch, at)
-		inCur = inCur || e.cur != nil && at == e.cur.epoch
-		if !any || at > furthest {
-			furthest, any = at, true
+		if e.active(r, held) {
+			at = append(at, r.at(e.cache.Schedule))
+			needed = append(needed, r.epoch)
 		}
 	}
-	switch {
-	case inCur:
-		e.reading = e.cur.epoch
-	case any:
-		e.reading = furthest
+	cur := -1
+	if e.cur != nil {
+		cur = e.cur.Epoch
 	}
-	needed = append(needed, e.reading, e.reading+1)
+	e.readEpoch = epochRead(at, cur, e.readEpoch)
+	needed = append(append(needed, at...), e.readEpoch, e.readEpoch+1)
 	if e.tgt != nil {
-		needed = append(needed, e.tgt.epoch+1)
+		needed = append(needed, e.tgt.Epoch+1)
 	}
 	e.cache.Schedule.SetNeeded(needed)
 }
 
-// next is the epoch that should be laid out while reading is read; -1: none.
-func (e *Engine) next() int {
-	if e.forced != nil {
-		if e.inForcedOrder() {
-			return -1
-		}
-		return 0
-	}
-	n := e.reading + 1
-	switch {
-	case e.inWindow(e.cur.epoch):
-		n = e.cur.epoch + 1
-	case e.sparse() && e.cache.Schedule.IsComplete(e.reading, e.opts.LateEpoch):
-		n = e.reading
-	}
-	if n == e.cur.epoch || !e.cache.Schedule.IsComplete(n, e.opts.LateEpoch) {
-		return -1
-	}
-	return n
-}
-
-// inWindow reports whether an epoch is the one that is read or the next one.
-func (e *Engine) inWindow(epoch int) bool {
-	return epoch >= 0 && (epoch == e.reading || epoch == e.reading+1)
-}
-
-// goesBack reports whether the log is on its way from a later epoch to the one that is read, because a job began anew: nobody wants what is
-// loaded before it is there.
-func (e *Engine) goesBack() bool {
-	return e.tgt != nil && e.tgt.epoch == e.reading && e.cur.epoch > e.reading
-}
-
-// sparse reports whether the log that is read holds less than half of what it is to keep: then the epoch that is read is laid out for itself, and
+// isSparse reports whether the log that is read holds less than half of what it is to keep: then the epoch that is read is laid out for itself, and
 // read from the source in its order, instead of by index.
-func (e *Engine) sparse() bool {
+func (e *Engine) isSparse() bool {
 	kept := e.cache.Record.KeptBytes
 	if bytes := e.cache.Manifest.Bytes(); e.cache.Record.IsPacked() && bytes > 0 {
 		kept = uint64(float64(kept) * float64(e.cache.Record.Stored) / float64(bytes))
 	}
-	return e.cur.line.Log.Held() < kept/2
+	return e.cur.Log.Held() < kept/2
 }
 
-// reordered: an epoch's order is another one than it was. What has no Logfile yet is laid out anew. Where a rank has taken back what it said, a
-// Logfile in the old order is in nobody's, and is sorted again; where one more rank has spoken it is still good for the others.
+// reordered: an epoch's order is another one than it was. A line that has no Logfile yet is laid out again. Where a rank has replaced its own
+// order, a Logfile in the old order belongs to no epoch, and is sorted again; where one more rank has pushed an order the Logfile is still good for
+// the others.
 func (e *Engine) reordered(epoch int, replaced bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if el := e.built[epoch]; el != nil {
-		delete(e.built, epoch)
-		el.free()
+	if l := e.layouts[epoch]; l != nil {
+		delete(e.layouts, epoch)
+		l.line.Free()
 	}
 	if !replaced {
 		return
 	}
-	if e.begins != nil && e.begins.epoch == epoch {
-		e.begins.stale = true
+	if e.starting != nil && e.starting.epoch == epoch {
+		e.starting.stale = true
 	}
-	for _, el := range e.lines {
-		if el.epoch == epoch {
-			el.epoch = -1
+	for _, l := range e.logs {
+		if l.Epoch == epoch {
+			l.Epoch = -1
 		}
 	}
-	if e.missing.epoch >= epoch { // what is read ahead is listed by the old order
+	if e.missing.epoch >= epoch { // the list of what is read ahead follows the old order
 		e.missing.turn++
 		e.missing.epoch, e.missing.blocked = -2, false
 	}
-}
-
-// inForcedOrder reports whether a re-sort is over.
-func (e *Engine) inForcedOrder() bool {
-	return e.cur != nil && e.cur.order != nil && e.cur.order.Key == e.forced.Key && e.cur.line.Log != e.from
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"lcache/deliver"
 	"lcache/fetch"
+	"lcache/reorder"
 	"lcache/sample"
 )
 
@@ -12,22 +13,21 @@ import (
 
 // restoreStatic takes the Logfiles as they are.
 func (e *Engine) restoreStatic() error {
-	e.newState()
 	complete := e.cache.IsComplete(0, 1)
-	var newest *epochLine
+	var newest *reorder.EpochLog
 	for _, l := range e.cache.Store.Logfiles() {
-		if l == nil || complete || newest != nil && newest.line.Log.Generation() > l.Generation() {
+		if l == nil || complete || newest != nil && newest.Log.Generation() > l.Generation() {
 			continue
 		}
 		el, err := e.identify(l)
 		if err != nil {
 			return err
 		}
-		if el.geo == nil {
+		if el.Line == nil {
 			continue
 		}
 		if newest != nil {
-			newest.free()
+			newest.Free()
 		}
 		newest = el
 	}
@@ -37,8 +37,8 @@ func (e *Engine) restoreStatic() error {
 		}
 		return nil
 	}
-	e.adopt(newest)
-	if err := e.register(newest.line.Log); err != nil {
+	e.number(newest)
+	if err := e.mover.Register(newest.Log); err != nil {
 		return err
 	}
 	e.startFilling(newest)
@@ -74,7 +74,7 @@ func (e *Engine) comingStatic(at *deliver.Position, indices []sample.Index, have
 	if at != nil {
 		e.mu.Lock()
 		r := e.ranks[at.Rank]
-		hungry = r == nil || r.late || r.hungry
+		hungry = r == nil || r.outOfWindow || r.gaveUpWaiting
 		e.mu.Unlock()
 	}
 	for i, index := range indices {
@@ -102,7 +102,7 @@ func (e *Engine) comingStatic(at *deliver.Position, indices []sample.Index, have
 func (e *Engine) starvedStatic(at *deliver.Position) {
 	e.mu.Lock()
 	if r := e.ranks[at.Rank]; r != nil {
-		r.hungry = true
+		r.gaveUpWaiting = true
 	}
 	e.mu.Unlock()
 	e.reader.Starved()

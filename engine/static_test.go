@@ -3,12 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
-	"lcache/cache"
-	"lcache/schedule"
-	"lcache/usage"
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"lcache/cache"
+	"lcache/ingest"
+	"lcache/schedule"
+	"lcache/usage"
 )
 
 // still fails if the static layout was not used, or something was written.
@@ -61,7 +63,7 @@ func TestLayoutsTakeTurns(t *testing.T) {
 func TestStaticIngest(t *testing.T) {
 	j := samplerJob(4, 16, 1, true)
 	d := makeDataset(t, 600, func(r *rand.Rand, _ int) int { return 40_000 + r.IntN(30_000) })
-	in := IngestOptions{Job: j, Block: 128 << 10, Memory: 32 << 20, Layout: cache.LayoutStatic, Jobs: 1}
+	in := ingest.Options{Job: j, Block: 128 << 10, Memory: 32 << 20, Layout: cache.LayoutStatic, Jobs: 1}
 	o, rep := ingested(t, d, in)
 	if rep.Layout != cache.LayoutStatic || rep.ReadBytes != d.total {
 		t.Errorf("layout %s, %d bytes read", rep.Layout, rep.ReadBytes)
@@ -110,7 +112,7 @@ func TestStaticIngest(t *testing.T) {
 func TestStaticFillsTheLogOnce(t *testing.T) {
 	j := samplerJob(4, 16, 2, false)
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Layout: cache.LayoutStatic})
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true, Layout: cache.LayoutStatic})
 	e := open(t, o)
 	c := attach(t, e)
 	for b := range 20 {
@@ -163,7 +165,7 @@ func TestLayoutIsChosen(t *testing.T) {
 		{"serve is asked", plain, "static", "log", cache.LayoutLog, "as asked for"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o, _ := ingested(t, d, IngestOptions{Job: c.job, Layout: c.ingest})
+			o, _ := ingested(t, d, ingest.Options{Job: c.job, Layout: c.ingest})
 			o.Layout = c.serve
 			e := open(t, o)
 			defer closeEngine(t, e)
@@ -176,14 +178,14 @@ func TestLayoutIsChosen(t *testing.T) {
 	if _, err := Open(context.Background(), Options{Dirs: []string{t.TempDir()}, Layout: "heap"}); !errors.As(err, &usage) {
 		t.Errorf("a layout that there is not: %v", err)
 	}
-	if _, err := Ingest(context.Background(), IngestOptions{Source: d.dir, Dirs: []string{t.TempDir()}, Layout: "heap"}); !errors.As(err, &usage) {
+	if _, err := ingest.Run(context.Background(), ingest.Options{Source: d.dir, Dirs: []string{t.TempDir()}, Layout: "heap"}); !errors.As(err, &usage) {
 		t.Errorf("ingest, a layout that there is not: %v", err)
 	}
 }
 
 func TestBenchStatic(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 2, false), Layout: cache.LayoutStatic})
+	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(2, 16, 2, false), Layout: cache.LayoutStatic})
 	for range 2 {
 		b := openTestBench(t, o, false)
 		if !b.Static || b.Settling || b.Epoch != 0 {
@@ -194,7 +196,7 @@ func TestBenchStatic(t *testing.T) {
 	if _, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO}, true); err == nil || !strings.Contains(err.Error(), "static") {
 		t.Errorf("to be reordered: %v", err)
 	}
-	empty, _ := ingested(t, d, IngestOptions{Job: samplerJob(2, 16, 2, false), Layout: cache.LayoutStatic, NoPrefill: true})
+	empty, _ := ingested(t, d, ingest.Options{Job: samplerJob(2, 16, 2, false), Layout: cache.LayoutStatic, NoPrefill: true})
 	if _, err := OpenBench(Options{Dirs: empty.Dirs, IO: empty.IO}, false); err == nil || !strings.Contains(err.Error(), "holds no samples yet") {
 		t.Errorf("an empty log: %v", err)
 	}

@@ -137,7 +137,7 @@ func (e *Engine) Status() Status {
 		SegmentBytes: int64(e.cache.Sizing.Segment), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
 	now := e.totals()
 	e.mu.Lock()
-	j.Epoch = e.reading
+	j.Epoch = e.readEpoch
 	j.EvictedSegments, j.Divergences, j.FirstDivergence = e.counts.evicted, e.counts.divergences, e.counts.firstDivergence
 	j.ConsumerWait = e.idleFor().Seconds()
 	j.Draining = e.drained && e.tgt != nil
@@ -145,7 +145,7 @@ func (e *Engine) Status() Status {
 	j.Segments = len(e.segs)
 	j.ReadyBatches = e.ready()
 	for n, r := range e.ranks {
-		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.position(e.cache.Schedule, n, j.Epoch), LeasedBytes: held[r.pid], Late: r.late})
+		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.position(e.cache.Schedule, n, j.Epoch), LeasedBytes: held[r.pid], Late: r.outOfWindow})
 	}
 	e.counts.reports.fill(&j)
 	// The epoch that is read and the one before it: what bound the first epoch is no news in the tenth.
@@ -184,13 +184,13 @@ func (e *Engine) ready() int {
 	if e.reader != nil {
 		return e.readyStatic()
 	}
-	if e.cur == nil || e.cur.geo == nil || e.cache.Record.Job.BatchSize == 0 {
+	if e.cur == nil || e.cur.Line == nil || e.cache.Record.Job.BatchSize == 0 {
 		return 0
 	}
 	samples := uint64(0)
 	for k := e.hindmost() + 1; k < len(e.segs); k++ {
 		if e.segs[k] == segDone {
-			samples += e.cur.geo.Starts[k+1] - e.cur.geo.Starts[k]
+			samples += e.cur.Line.Starts[k+1] - e.cur.Line.Starts[k]
 		}
 	}
 	return int(samples) / e.cache.Record.Job.BatchSize
@@ -198,7 +198,7 @@ func (e *Engine) ready() int {
 
 // memoryBytes is the memory that the formula counts, as it is really taken: reserved regions, and tables outside Go's heap.
 func (e *Engine) memoryBytes() int64 {
-	n := e.staging.Bytes() + int64(len(e.scratch)) + int64(e.bytesEach()*float64(e.cache.Manifest.Len()))
+	n := e.staging.Bytes() + e.mover.ScratchBytes() + int64(e.bytesEach()*float64(e.cache.Manifest.Len()))
 	for _, l := range e.cache.Store.Logfiles() {
 		if l != nil {
 			n += int64(len(l.Buffers()))
@@ -215,13 +215,13 @@ func (e *Engine) bytesEach() float64 {
 	}
 	n := e.cache.Locations.Bytes() + 4*int64(e.cache.Manifest.Len())
 	e.mu.Lock()
-	for _, el := range e.lines {
-		if el.geo != nil {
-			n += 4 * int64(len(el.geo.Order)+len(el.geo.Segment)+len(el.geo.Order))
+	for _, l := range e.logs {
+		if l.Line != nil {
+			n += 4 * int64(len(l.Line.Order)+len(l.Line.Segment)+len(l.Line.Order))
 		}
 	}
-	for _, el := range e.built {
-		n += 4 * int64(len(el.geo.Order)+len(el.geo.Segment))
+	for _, l := range e.layouts {
+		n += 4 * int64(len(l.line.Order)+len(l.line.Segment))
 	}
 	e.mu.Unlock()
 	return float64(n+e.cache.Schedule.Bytes()) / float64(e.cache.Manifest.Len())

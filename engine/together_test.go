@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"lcache/ingest"
 )
 
 // TestRanksEndTogether: each rank has one batch of the epoch, so that it is closed by several ranks at once and opened again by late ones.
@@ -11,7 +13,7 @@ import (
 func TestRanksEndTogether(t *testing.T) {
 	const ranks = 64
 	d := makeDataset(t, 64, func(r *rand.Rand, _ int) int { return r.IntN(2000) })
-	o, _ := ingested(t, d, IngestOptions{Job: samplerJob(1, 1, ranks, false), Block: 128 << 10, Memory: 24 << 20})
+	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(1, 1, ranks, false), Block: 128 << 10, Memory: 24 << 20})
 	e := open(t, o)
 	defer closeEngine(t, e)
 	var wg sync.WaitGroup

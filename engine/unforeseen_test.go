@@ -15,6 +15,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -23,7 +24,7 @@ import (
 func unprefilled(t *testing.T, layout string, world int) (*dataset, *Engine) {
 	t.Helper()
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
-	o, _ := ingested(t, d, IngestOptions{Job: schedule.Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
 	o.Layout, o.Patience = layout, 20*time.Second // what is read twice because the machine is slow is not what is counted here
 	e := open(t, o)
 	t.Cleanup(func() { closeEngine(t, e) })

@@ -15,6 +15,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/ingest"
 	"lcache/sample"
 )
 
@@ -73,7 +74,7 @@ func sameFiles(t *testing.T, before, after map[string]string) {
 // stopped is a cache whose server was stopped in the middle of an epoch: blocks are freed, and the journal says so.
 func stopped(t *testing.T) *damageBed {
 	t.Helper()
-	b := damageBedOf(t, 300, IngestOptions{})
+	b := damageBedOf(t, 300, ingest.Options{})
 	e := open(t, b.opts)
 	c := attach(t, e)
 	if _, err := b.readRank(e, c, 0, 0, 20); err != nil {
@@ -169,7 +170,7 @@ func TestVerifyCannotRead(t *testing.T) {
 
 // A read that hangs owns its buffer: until the device answers that is neither used for another read nor unmapped.
 func TestVerifyLeavesTheBuffersOfHungReads(t *testing.T) {
-	b := damageBedOf(t, 60, IngestOptions{Dirs: twoDirs(t)})
+	b := damageBedOf(t, 60, ingest.Options{Dirs: twoDirs(t)})
 	o := b.opts
 	hold := make(chan struct{})
 	var mu sync.Mutex

@@ -48,17 +48,17 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 		return e.diverged(at, place, want, indices, pid)
 	}
 	e.mu.Lock()
-	e.begun = true
+	e.requested = true
 	r := e.ranks[at.Rank]
 	if r == nil {
 		r = &rank{}
 		e.ranks[at.Rank] = r
 	}
 	if at.Epoch != r.epoch || r.asked.IsZero() {
-		r.late, r.hungry, r.missFrom = false, false, 0
+		r.outOfWindow, r.gaveUpWaiting, r.missFrom = false, false, 0
 		e.cache.Schedule.AddNeeded(at.Epoch)
 	}
-	r.late = r.late && e.reader == nil // there no rank holds up another one
+	r.outOfWindow = r.outOfWindow && e.reader == nil // there no rank holds up another one
 	r.diverged = false
 	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.ask(at.Epoch, at.Batch, indices)
@@ -97,7 +97,7 @@ func (e *Engine) diverged(at *deliver.Position, place schedule.Finding, want, in
 		return nil
 	}
 	if r := e.ranks[at.Rank]; r != nil {
-		r.late, r.diverged = true, true
+		r.outOfWindow, r.diverged = true, true
 		r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
 	}
 	ep, over := e.counts.epoch(at.Epoch, at.Rank)
@@ -125,7 +125,7 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 		}
 		seg, state := e.segmentOf(index)
 		switch {
-		case seg < 0 && (e.cur.geo != nil || !e.cache.Keeps(index)): // the log does not keep it
+		case seg < 0 && (e.cur.Line != nil || !e.cache.Keeps(index)): // the log does not keep it
 			if e.ahead.Coming(index) {
 				coming[i] = deliver.Loading
 			} else if r := e.rankAt(at); r != nil {
@@ -133,22 +133,22 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 			}
 		case state == segLoading:
 			coming[i] = deliver.Loading
-		case state == segAbsent && at != nil && at.Epoch == e.cur.epoch:
+		case state == segAbsent && at != nil && at.Epoch == e.cur.Epoch:
 			if first < 0 {
-				first = e.unloaded()
+				first = e.firstUnloaded(e.hindmost())
 			}
 			// A batch further ahead waits for those before it, if they are in the window.
 			r := e.ranks[at.Rank]
-			if first >= 0 && r != nil && !r.late && !r.hungry && seg >= first && e.floor(r, e.cur) < first+e.cache.Sizing.Slots {
+			if first >= 0 && r != nil && !r.outOfWindow && !r.gaveUpWaiting && seg >= first && floor(r, e.cur) < first+e.cache.Sizing.Slots {
 				coming[i] = deliver.Queued
 				if e.paused {
-					e.paused, e.matched = false, 1
+					e.paused, e.windowHitRate = false, 1
 					e.nudge()
 				}
 			}
 		case soon:
 			// The target is about to be read. At an epoch's boundary that takes a moment, which is cheaper than reading by index.
-			if r := e.ranks[at.Rank]; r != nil && !r.hungry {
+			if r := e.ranks[at.Rank]; r != nil && !r.gaveUpWaiting {
 				coming[i] = deliver.Queued
 			}
 		}
@@ -157,15 +157,18 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 
 // segmentOf is where a sample is in the line that is read, and what the pass has done with that.
 func (e *Engine) segmentOf(index sample.Index) (seg int, state segState) {
-	if e.cur.geo == nil || e.cur.geo.Segment[index] == chunker.None {
+	if e.cur.Line == nil || e.cur.Line.Segment[index] == chunker.None {
 		return -1, segDone
 	}
-	seg = int(e.cur.geo.Segment[index])
+	seg = int(e.cur.Line.Segment[index])
 	return seg, e.segs[seg]
 }
 
 // comes reports whether an epoch is being laid out, or is about to be, while the log is in another order.
-func (e *Engine) comes(epoch int) bool { return epoch == e.outlook().next }
+func (e *Engine) comes(epoch int) bool {
+	v := e.view()
+	return epoch == v.outlook().next
+}
 
 func (e *Engine) rankAt(at *deliver.Position) *rank {
 	if at == nil {
@@ -184,13 +187,13 @@ func (e *Engine) starved(at *deliver.Position) {
 		moved = true
 	}
 	for _, r := range e.ranks {
-		if r != me && !r.late && me != nil && behind(r, me) {
-			r.late = true
+		if r != me && !r.outOfWindow && me != nil && behind(r, me) {
+			r.outOfWindow = true
 			moved = true
 		}
 	}
-	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.epoch) && (e.slotless() || !e.nearlyDrained(at.Epoch)) {
-		me.hungry = true
+	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.Epoch) && (e.slotless() || !e.nearlyDrained(at.Epoch)) {
+		me.gaveUpWaiting = true
 	}
 	e.mu.Unlock()
 	e.ahead.Sweep(e.missWanted)
@@ -204,7 +207,7 @@ func (e *Engine) slotless() bool { return !e.idle.IsZero() && time.Since(e.idle)
 // nearlyDrained reports whether the pass will begin an epoch before long: then waiting is cheaper than reading it by index, and keeps
 // the pass from staying behind for good. e.mu is held.
 func (e *Engine) nearlyDrained(epoch int) bool {
-	if e.tgt == nil || e.tgt.epoch != epoch {
+	if e.tgt == nil || e.tgt.Epoch != epoch {
 		return false
 	}
 	left := 0
@@ -235,9 +238,9 @@ func (e *Engine) delivered(at *deliver.Position, d deliver.Delivery) {
 	// The share of about the last 1,000 samples that lay in the window: under half of them, loading ahead is of no use.
 	weight := min(1, float64(d.Samples)/1000)
 	if d.Samples > 0 {
-		e.matched += weight * (float64(d.InWindow)/float64(d.Samples) - e.matched)
+		e.windowHitRate += weight * (float64(d.InWindow)/float64(d.Samples) - e.windowHitRate)
 	}
-	e.paused = e.matched < 0.5
+	e.paused = e.windowHitRate < 0.5
 	var over []*epochCount
 	if at != nil {
 		over = e.deliveredAt(at, d)
@@ -257,8 +260,8 @@ func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochC
 		return nil
 	}
 	if d.InWindow == d.Samples && !d.Part {
-		r.hungry = false
-		r.late = r.late && (e.cur == nil || at.Epoch != e.cur.epoch)
+		r.gaveUpWaiting = false
+		r.outOfWindow = r.outOfWindow && (e.cur == nil || at.Epoch != e.cur.Epoch)
 	}
 	ep, over := e.counts.epoch(at.Epoch, at.Rank)
 	ep.hits += int64(d.Samples - d.Misses)

@@ -18,6 +18,7 @@ import (
 
 	"lcache/cache"
 	"lcache/engine"
+	"lcache/ingest"
 	"lcache/metrics"
 	"lcache/server"
 	"lcache/verdict"
@@ -40,9 +41,9 @@ type Options struct {
 	Sources []Source // each of several has a name; none: the source of the only cache in Roots
 	Roots   []string // folders for caches, one on each SSD, in which each source has a folder; or the directories of one cache
 
-	Ingest engine.IngestOptions // of every source, but for its Source, Dirs, Progress and Logger
-	Engine engine.Options       // of every server, but for its Dirs, Logger and Version
-	Server server.Options       // of every server, but for its Logger and Version. Without a path each listens in its cache
+	Ingest ingest.Options // of every source, but for its Source, Dirs, Progress and Logger
+	Engine engine.Options // of every server, but for its Dirs, Logger and Version
+	Server server.Options // of every server, but for its Logger and Version. Without a path each listens in its cache
 
 	JobGiven     bool // Ingest.Job was asked for; false: an existing cache keeps its own job
 	ListingGiven bool // the files that Ingest lists were asked for: a cache that lists other files is refused

@@ -16,6 +16,7 @@ import (
 
 	"lcache/cache"
 	"lcache/engine"
+	"lcache/ingest"
 	"lcache/usage"
 )
 
@@ -37,7 +38,7 @@ func options(t *testing.T, script string) (Options, *bytes.Buffer) {
 	var out bytes.Buffer
 	io := cache.IO{Engine: "auto", Direct: "auto"}
 	return Options{Command: []string{"sh", "-c", script}, Sources: []Source{{Path: filepath.Join(dir, "data")}}, Roots: []string{filepath.Join(dir, "root")},
-		Ingest: engine.IngestOptions{NoPrefill: true, IO: io}, Engine: engine.Options{IO: io}, Stdout: &out, Stderr: t.Output(), Environ: os.Environ(), Version: "test", Registry: filepath.Join(dir, "servers")}, &out
+		Ingest: ingest.Options{NoPrefill: true, IO: io}, Engine: engine.Options{IO: io}, Stdout: &out, Stderr: t.Output(), Environ: os.Environ(), Version: "test", Registry: filepath.Join(dir, "servers")}, &out
 }
 
 // TestRun: a run needs no command line. Its servers are there while the command runs, and gone afterwards.

@@ -13,7 +13,7 @@ import (
 
 	"lcache/cache"
 	"lcache/caches"
-	"lcache/engine"
+	"lcache/ingest"
 	"lcache/schedule"
 	"lcache/source"
 	"lcache/usage"
@@ -46,23 +46,23 @@ func (r *run) open(ctx context.Context, n int, s Source) error {
 
 // serve brings the n-th source's cache up to date and opens a server for it.
 func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened *Opened) (*serving, error) {
-	ingest := r.Ingest
-	ingest.Source, ingest.Dirs, ingest.Progress, ingest.Logger = s.Path, dirs, r.Progress, r.Logger
-	r.keep(n, &ingest)
-	report, err := engine.Ingest(ctx, ingest)
+	o := r.Ingest
+	o.Source, o.Dirs, o.Progress, o.Logger = s.Path, dirs, r.Progress, r.Logger
+	r.keep(n, &o)
+	report, err := ingest.Run(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	o := ServeOptions{Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
-	o.Engine.Dirs = dirs
-	l, err := start(ctx, o)
+	serve := ServeOptions{Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
+	serve.Engine.Dirs = dirs
+	l, err := start(ctx, serve)
 	if err != nil {
 		return nil, err
 	}
 	opened.Dirs, opened.Samples, opened.Bytes, opened.Defaults = report.Dirs, report.Samples, report.Bytes, report.Defaults
 	for _, d := range l.defaults {
 		known := slices.ContainsFunc(report.Defaults, func(other cache.Default) bool { return other.Name == d.Name })
-		if !known && !(d.Name == "budget" && ingest.Budget > 0) {
+		if !known && !(d.Name == "budget" && o.Budget > 0) {
 			opened.Defaults = append(opened.Defaults, d)
 		}
 	}
@@ -111,7 +111,7 @@ func (r *run) home(source string) []string {
 
 // keep takes from an existing cache the settings that were not given, so that the cache keeps them. Sources after the first get a job of
 // their own.
-func (r *run) keep(n int, o *engine.IngestOptions) {
+func (r *run) keep(n int, o *ingest.Options) {
 	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
 		o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
 		if o.FollowLinks == nil && c.FollowGiven == c.FollowLinks { // one of the two flags was given when the cache was made

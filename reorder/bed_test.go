@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"lcache/blockio"
+	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
 	"lcache/logfile"
@@ -138,7 +139,7 @@ func permutation(n int, seed uint64) (order []sample.Index) {
 }
 
 // line begins the Logfile of an order.
-func (b *bed) line(slot int, order []sample.Index) (*reorder.Line, []uint32) {
+func (b *bed) line(slot int, order []sample.Index) (*reorder.EpochLog, []uint32) {
 	b.t.Helper()
 	segment := make([]uint32, len(b.Sizes))
 	for i := range segment {
@@ -154,11 +155,11 @@ func (b *bed) line(slot int, order []sample.Index) (*reorder.Line, []uint32) {
 	}
 	starts = append(starts, uint64(len(order)))
 	b.lines++
-	return &reorder.Line{ID: b.lines, Log: b.Begin(slot, starts, capacity/block+1), Slot: slot, Order: order, Starts: starts}, segment
+	return &reorder.EpochLog{ID: b.lines, Log: b.Begin(slot, starts, capacity/block+1), Line: &chunker.Line{Order: order, Used: len(order), Starts: starts}}, segment
 }
 
 // filled is a line whose Logfile holds all of its samples, in an order of their own.
-func (b *bed) filled(slot int, order []sample.Index, seed uint64) *reorder.Line {
+func (b *bed) filled(slot int, order []sample.Index, seed uint64) *reorder.EpochLog {
 	b.t.Helper()
 	l, segment := b.line(slot, order)
 	for _, k := range rand.New(rand.NewPCG(seed, 3)).Perm(len(order)) {
@@ -171,7 +172,7 @@ func (b *bed) filled(slot int, order []sample.Index, seed uint64) *reorder.Line 
 }
 
 // twoLines are a line whose Logfile holds all samples, one that has another order and holds none yet, and the way there.
-func (b *bed) twoLines(seed uint64) (l, next *reorder.Line, target *reorder.Target) {
+func (b *bed) twoLines(seed uint64) (l, next *reorder.EpochLog, target *reorder.EpochLog) {
 	b.t.Helper()
 	l = b.filled(0, permutation(len(b.Sizes), seed), seed)
 	next, segment := b.line(1, permutation(len(b.Sizes), seed+1))
@@ -186,18 +187,18 @@ func gate(t *testing.T) (held chan struct{}, open func()) {
 	return held, open
 }
 
-func (b *bed) aim(l *reorder.Line, segment []uint32) *reorder.Target {
+func (b *bed) aim(l *reorder.EpochLog, segment []uint32) *reorder.EpochLog {
 	b.t.Helper()
 	r, err := reorder.NewRouter(segment)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(r.Free)
-	return &reorder.Target{Log: l.Log, Slot: l.Slot, Router: r}
+	return &reorder.EpochLog{Log: l.Log, Router: r}
 }
 
 // load begins one segment, when a slot is free, and returns its slot and a channel that is closed when it is done.
-func (b *bed) load(l *reorder.Line, seg int, target *reorder.Target, drain bool) (slot int, done chan struct{}) {
+func (b *bed) load(l *reorder.EpochLog, seg int, target *reorder.EpochLog, drain bool) (slot int, done chan struct{}) {
 	b.t.Helper()
 	for end := time.After(20 * time.Second); ; {
 		changed := b.Staging.Changed()
@@ -216,7 +217,7 @@ func (b *bed) load(l *reorder.Line, seg int, target *reorder.Target, drain bool)
 }
 
 // reclaim takes back the slots that the test has looked at.
-func (b *bed) reclaim(l *reorder.Line) int {
+func (b *bed) reclaim(l *reorder.EpochLog) int {
 	passed := func(o staging.Segment) bool {
 		return !slices.ContainsFunc(b.under, func(u begun) bool { return u.seg == o.Segment })
 	}
@@ -249,13 +250,13 @@ func (b *bed) holds(members []sample.Index) []staging.Address {
 }
 
 // over runs the pass over a whole line, as many segments at a time as there are slots, and checks each.
-func (b *bed) over(l *reorder.Line, target *reorder.Target, slots int) {
+func (b *bed) over(l *reorder.EpochLog, target *reorder.EpochLog, slots int) {
 	b.t.Helper()
 	finish := func() {
 		u := b.under[0]
 		b.wait(u.done)
-		if l.Order != nil {
-			members := slices.Clone(l.Order[l.Starts[u.seg]:l.Starts[u.seg+1]])
+		if l.Line != nil {
+			members := slices.Clone(l.Line.Members(u.seg))
 			if b.lossy {
 				members = slices.DeleteFunc(members, func(i sample.Index) bool { return !b.Staging.Present(i) })
 			}
@@ -263,7 +264,7 @@ func (b *bed) over(l *reorder.Line, target *reorder.Target, slots int) {
 		}
 		b.under = b.under[1:]
 	}
-	for seg := range len(l.Starts) - 1 {
+	for seg := range int(l.Log.Header().Segments) {
 		if len(b.under) == slots {
 			finish()
 		}

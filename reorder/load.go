@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"lcache/sample"
-	"lcache/staging"
 )
 
 // arrival is one sample of the segment's byte string.
@@ -34,13 +33,13 @@ const (
 // load is one segment on its way into one slot.
 type load struct {
 	p      *Pass
-	line   *Line
+	from   *EpochLog
 	seg    int
 	slot   int
 	base   uint64 // of the slot in staging
 	mem    []byte
-	target *Target
-	drain  bool // nobody asks for it: only what must be written on is brought
+	target *EpochLog // nil: the samples stay where they are
+	drain  bool      // nobody asks for it: only what must be written on is brought
 	done   func()
 	turn   chan struct{} // a token for each sample that is being supplied
 
@@ -63,18 +62,18 @@ type load struct {
 	watch    *time.Timer
 }
 
-// Load brings segment seg of line into slot (which the caller has acquired for it), and writes its samples on into target (nil:
+// Load brings segment seg of from into slot (which the caller has acquired for it), and writes its samples on into target (nil:
 // they stay where they are). With drain nobody will ask for the segment here. done runs when everything is published and
 // written on; the slot is then ready.
-func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, done func()) {
-	l := &load{p: p, line: line, seg: seg, slot: slot, base: uint64(slot * p.Staging.SlotBytes()), mem: p.Staging.Slot(slot),
+func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain bool, done func()) {
+	l := &load{p: p, from: from, seg: seg, slot: slot, base: uint64(slot * p.Staging.SlotBytes()), mem: p.Staging.Slot(slot),
 		target: target, drain: drain, done: done, open: 1,
 		turn: make(chan struct{}, p.Fetcher.Jobs)}
-	line.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
+	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		l.arrivals = append(l.arrivals, arrival{off: off, at: off, index: index})
 		return true
 	})
-	n := line.Log.Blocks(seg)
+	n := from.Log.Blocks(seg)
 	l.blocks = make([]blockState, n)
 	l.pending = n
 	l.room = uint64(n * p.Block)
@@ -82,7 +81,7 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 		l.bufs = make([][]byte, n)
 		l.place()
 	} else {
-		gone := uint64(line.Log.Gone(seg))
+		gone := uint64(from.Log.Gone(seg))
 		if len(l.arrivals) > 0 { // which may have been lost since they were listed
 			gone = min(gone, l.arrivals[0].off/uint64(p.Block))
 		}
@@ -113,7 +112,7 @@ func (p *Pass) Load(slot int, line *Line, seg int, target *Target, drain bool, d
 		p.loads.Go(l.readPacked)
 	default:
 		for j := range n {
-			line.Log.ReadBlock(seg, j, l.mem[j*p.Block:(j+1)*p.Block], func(err error) { l.arrived(j, err) })
+			from.Log.ReadBlock(seg, j, l.mem[j*p.Block:(j+1)*p.Block], func(err error) { l.arrived(j, err) })
 		}
 	}
 }
@@ -130,10 +129,10 @@ func (l *load) stored(a *arrival) uint64 {
 // whose place is elsewhere, but whose bytes are still here, comes with the others, and one whose block was lost just when its place
 // was published is not overlooked.
 func (l *load) missing() (missing []sample.Index) {
-	if l.line.Order == nil {
+	if l.from.Line == nil {
 		return nil
 	}
-	members := l.line.Order[l.line.Starts[l.seg]:l.line.Starts[l.seg+1]]
+	members := l.from.Line.Members(l.seg)
 	if len(l.arrivals) == len(members) {
 		return nil
 	}
@@ -339,7 +338,7 @@ func (l *load) finished(t *task) {
 	}
 	l.mu.Unlock()
 	if l.target != nil && n > 0 && l.p.ctx.Err() == nil {
-		l.line.Log.FreeBlocks(l.seg, int(free))
+		l.from.Log.FreeBlocks(l.seg, int(free))
 	}
 	l.p.queue.give(n)
 	l.p.Staging.Notify()
@@ -362,12 +361,9 @@ func (l *load) close() {
 		l.watch.Stop()
 	}
 	if l.target != nil && l.p.ctx.Err() == nil {
-		l.line.Log.FreeSegment(l.seg)
+		l.from.Log.FreeSegment(l.seg)
 	}
 	l.p.Staging.Ready(l.slot)
 	l.done()
 	l.p.loads.Done()
 }
-
-// Owner names the segment of a line in staging.
-func (l *Line) Owner(seg int) staging.Segment { return staging.Segment{Line: l.ID, Segment: seg} }

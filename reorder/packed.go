@@ -60,7 +60,7 @@ func (l *load) readPacked() {
 		l.blocks[j] = blockPending
 		l.p.progress.Store(time.Now().UnixNano()) // its time begins now, however long memory was waited for
 		l.mu.Unlock()
-		l.line.Log.ReadBlock(l.seg, j, buf, func(err error) { l.arrived(j, err) })
+		l.from.Log.ReadBlock(l.seg, j, buf, func(err error) { l.arrived(j, err) })
 	}
 }
 
@@ -162,7 +162,7 @@ func (w *worker) done(p *Pass) {
 }
 
 // appendPacked is append for plain bytes.
-func (p *Pass) appendPacked(t *Target, seg uint32, index sample.Index, plain []byte) error {
+func (p *Pass) appendPacked(t *EpochLog, seg uint32, index sample.Index, plain []byte) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.WriteTimeout)
 	defer cancel()
 	return p.Form.Pack(ctx, index, plain, func(data []byte) error { return p.append(t, seg, index, data) })

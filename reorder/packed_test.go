@@ -36,17 +36,17 @@ func TestPackedLateBlock(t *testing.T) {
 		})
 		_, done := b.load(l, 0, target, false)
 		b.wait(done)
-		members := slices.Clone(l.Order[l.Starts[0]:l.Starts[1]])
+		members := slices.Clone(l.Line.Members(0))
 		b.holds(slices.DeleteFunc(slices.Clone(members), func(i sample.Index) bool { return !b.Staging.Present(i) }))
 		release()
 		blockio.Inject(b.io, nil)
 		for b.reclaim(l) == 0 {
 		}
-		for seg := 1; seg < len(l.Starts)-1; seg++ { // needs all of scratch in the end
+		for seg := 1; seg < int(l.Log.Header().Segments); seg++ { // needs all of scratch in the end
 			_, done := b.load(l, seg, target, false)
 			b.wait(done)
 		}
-		b.inLog(1, next.Order)
+		b.inLog(1, next.Line.Order)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestPackedDiskHangs(t *testing.T) {
 	})
 	_, done := b.load(l, 0, target, false)
 	b.wait(done)
-	members := slices.Clone(l.Order[l.Starts[0]:l.Starts[1]])
+	members := slices.Clone(l.Line.Members(0))
 	b.holds(slices.DeleteFunc(slices.Clone(members), func(i sample.Index) bool { return !b.Staging.Present(i) }))
 	hangs.Store(false)
 	release()
@@ -74,11 +74,11 @@ func TestPackedDiskHangs(t *testing.T) {
 	if before == 0 || before > n/2 {
 		t.Errorf("%d samples came from the source while the disk hung", before)
 	}
-	for seg := 1; seg < len(l.Starts)-1; seg++ {
+	for seg := 1; seg < int(l.Log.Header().Segments); seg++ {
 		for b.reclaim(l) == 0 {
 		}
 		_, done := b.load(l, seg, target, false)
 		b.wait(done)
 	}
-	b.inLog(1, next.Order)
+	b.inLog(1, next.Line.Order)
 }

@@ -2,8 +2,8 @@
 // Logfile of the next epoch, at the place where that epoch wants it (LCache's Algorithm 1, lines 11–16). Delivery is its side
 // effect: a verified sample is published in staging, by reference.
 //
-// A Pass loads the segments it is told to, several at a time; which ones and when is the engine's business. A Line is an epoch's
-// layout and its Logfile; a Router says, purely, where a sample goes next. Samples that a segment should hold and lacks are
+// A Pass loads the segments it is told to, several at a time; which ones and when is the engine's business. An EpochLog is an
+// epoch's Logfile and its line; a Router says, purely, where a sample goes next. Samples that a segment should hold and lacks are
 // supplied through fetch and treated like the rest. A block of the old Logfile is free as soon as all its samples are verified and
 // appended, so that a slow client never holds disk space. Load may be called concurrently.
 package reorder
@@ -18,39 +18,11 @@ import (
 	"time"
 
 	"lcache/fetch"
-	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/staging"
 	"lcache/stored"
 )
-
-// A Line is the layout of one epoch, as the pass needs it, and the Logfile that holds it.
-type Line struct {
-	ID     uint64 // unique while the server runs, never 0
-	Log    *logfile.Logfile
-	Slot   int            // of the Logfile
-	Order  []sample.Index // samples in line order; nil for a Logfile whose order this job does not know
-	Starts []uint64       // segment k is Order[Starts[k]:Starts[k+1]]
-}
-
-// Members calls f for each sample that a segment should hold.
-func (l *Line) Members(seg int, f func(sample.Index)) {
-	if l.Order == nil {
-		l.Log.Arrivals(seg, func(_ int, index uint32, _ uint64) bool { f(index); return true })
-		return
-	}
-	for _, index := range l.Order[l.Starts[seg]:l.Starts[seg+1]] {
-		f(index)
-	}
-}
-
-// A Target is the next line, being filled.
-type Target struct {
-	Log    *logfile.Logfile
-	Slot   int
-	Router *Router
-}
 
 // Options are what a Pass works with.
 type Options struct {
@@ -215,7 +187,7 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 // publish hands a verified sample out from its slot. Those of a Logfile whose order is not known are only written on: nobody waits for
 // them, and once their blocks are free nothing says any more which addresses are to be withdrawn with the slot.
 func (p *Pass) publish(l *load, index sample.Index, off uint64, fromSource bool) {
-	if l.line.Order != nil {
+	if l.from.Line != nil {
 		p.Staging.Publish(index, l.base+off, fromSource)
 	}
 }
@@ -250,12 +222,12 @@ func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 }
 
 // append adds stored bytes to the next line.
-func (p *Pass) append(t *Target, seg uint32, index sample.Index, data []byte) error {
+func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.WriteTimeout)
 	defer cancel()
 	off, err := t.Log.Append(ctx, int(seg), index, data)
 	if err == nil {
-		p.Locations.Set(index, p.Locations.At(t.Slot, int(seg), off))
+		p.Locations.Set(index, p.Locations.At(t.Log.Slot(), int(seg), off))
 	}
 	return err
 }
@@ -325,7 +297,7 @@ func (p *Pass) skipped(l *load, index sample.Index, err error) {
 // forget clears the place of a sample that is not written on: its old block is about to be free.
 func (p *Pass) forget(l *load, index sample.Index) {
 	loc := p.Locations.Get(index)
-	if slot, seg, _, ok := p.Locations.Split(loc); ok && slot == l.line.Slot && seg == l.seg {
+	if slot, seg, _, ok := p.Locations.Split(loc); ok && slot == l.from.Log.Slot() && seg == l.seg {
 		p.Locations.Clear(index, loc)
 	}
 }

@@ -34,7 +34,7 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 	b := newBed(t, s)
 	l := b.filled(0, permutation(n, seed), seed)
 	for epoch := range uint64(3) {
-		next, segment := b.line(1-l.Slot, permutation(n, 100*seed+epoch))
+		next, segment := b.line(1-l.Log.Slot(), permutation(n, 100*seed+epoch))
 		b.over(l, b.aim(next, segment), s.slots)
 		if !l.Log.Empty() {
 			t.Errorf("seed %d, packed %v: the old Logfile still holds blocks", seed, s.packed)
@@ -42,12 +42,12 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 		if got := b.pass.Stats.Verified.Load(); got != int64(n)*int64(epoch+1) {
 			t.Errorf("seed %d, packed %v: %d samples verified after epoch %d, want each once", seed, s.packed, got, epoch)
 		}
-		if err := b.Store.Drop(l.Slot); err != nil {
+		if err := b.Store.Drop(l.Log.Slot()); err != nil {
 			t.Fatal(err)
 		}
 		l = next
 	}
-	b.inLog(l.Slot, l.Order)
+	b.inLog(l.Log.Slot(), l.Line.Order)
 	st := &b.pass.Stats
 	if len(b.Source.Reads()) != 0 || st.Dropped.Load()+st.LateBlocks.Load()+st.Supplied.Load() != 0 || len(b.Lost()) != 0 {
 		t.Errorf("seed %d, packed %v: source %v, dropped %d, late %d, supplied %d, lost %v", seed, s.packed, b.Source.Reads(), st.Dropped.Load(), st.LateBlocks.Load(), st.Supplied.Load(), b.Lost())
@@ -56,7 +56,7 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 		t.Errorf("seed %d, packed %v: %d places are used, want at most %d for %d blocks of plain samples", seed, s.packed, used, most, blocksOf(s.sizes))
 	}
 	arrivals := map[sample.Index]int{}
-	for seg := range len(l.Starts) - 1 {
+	for seg := range int(l.Log.Header().Segments) {
 		l.Log.Arrivals(seg, func(_ int, i sample.Index, _ uint64) bool { arrivals[i]++; return true })
 	}
 	for i := range sample.Index(n) {
@@ -72,7 +72,7 @@ func TestPassWithoutTarget(t *testing.T) {
 	l := b.filled(0, permutation(60, 3), 3)
 	b.over(l, nil, 1)
 	b.over(l, nil, 2)
-	b.inLog(0, l.Order)
+	b.inLog(0, l.Line.Order)
 }
 
 // The order of a Logfile need not be known to sort it anew.
@@ -80,7 +80,7 @@ func TestForeignLine(t *testing.T) {
 	const n = 80
 	b := newBed(t, spec{sizes: randomSizes(n, 4), workers: 3})
 	l := b.filled(0, permutation(n, 4), 4)
-	l.Order = nil
+	l.Line = nil
 	next, segment := b.line(1, permutation(n, 5))
 	b.over(l, b.aim(next, segment), 2)
 	// Regression: its segments' members are not known any more once their blocks are free, so addresses outlived their slots.
@@ -89,7 +89,7 @@ func TestForeignLine(t *testing.T) {
 			t.Errorf("sample %d has an address in a slot that was taken back", i)
 		}
 	}
-	b.inLog(1, next.Order)
+	b.inLog(1, next.Line.Order)
 	if !l.Log.Empty() {
 		t.Error("the old Logfile still holds blocks")
 	}
@@ -117,7 +117,7 @@ func TestMissingSamplesAreSupplied(t *testing.T) {
 		}
 		next, segment := b.line(1, permutation(n, 7))
 		b.over(l, b.aim(next, segment), c.slots)
-		b.inLog(1, next.Order)
+		b.inLog(1, next.Line.Order)
 		for k, i := range order {
 			if got := b.Source.Reads()[b.Name(i)]; (got == 1) != (k%c.every == 0) || got > 1 {
 				t.Errorf("packed %v: sample %d was read %d times from the source", c.s.packed, i, got)
@@ -140,7 +140,7 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 	l := b.filled(0, permutation(n, 8), 8)
 	next, segment := b.line(1, permutation(n, 9))
 	target := b.aim(next, segment)
-	for _, i := range l.Order[:10] {
+	for _, i := range l.Line.Order[:10] {
 		b.Fill(next.Log, int(segment[i]), i)
 		target.Router.Claim(i)
 	}
@@ -148,7 +148,7 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 	if got := b.pass.Stats.Supplied.Load() + b.Fetcher.Stats.RandomReads.Load(); got != 0 {
 		t.Errorf("%d samples were read by place though their blocks were loaded", got)
 	}
-	b.inLog(1, next.Order)
+	b.inLog(1, next.Line.Order)
 }
 
 // A drained segment brings only what must be written on.
@@ -168,12 +168,12 @@ func TestDrain(t *testing.T) {
 			target.Router.Claim(i)
 		}
 	}
-	for seg := range len(l.Starts) - 1 {
+	for seg := range int(l.Log.Header().Segments) {
 		_, done := b.load(l, seg, target, true)
 		b.wait(done)
 		b.reclaim(l)
 	}
-	b.inLog(1, next.Order)
+	b.inLog(1, next.Line.Order)
 	for k, i := range order {
 		if got := b.Source.Reads()[b.Name(i)]; (got == 1) != (k%3 == 2) {
 			t.Errorf("sample %d (case %d) was read %d times from the source", i, k%3, got)

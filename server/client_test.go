@@ -20,6 +20,7 @@ import (
 
 	"lcache/cache"
 	"lcache/engine"
+	"lcache/ingest"
 	"lcache/schedule"
 )
 
@@ -50,7 +51,7 @@ func testEngine(t testing.TB, change func(*engine.Options)) *engine.Engine {
 	direct := os.Getenv("LCACHE_DIRECT")
 	o := engine.Options{Dirs: []string{filepath.Join(dir, "cache")}, IO: cache.IO{Engine: os.Getenv("LCACHE_IO"), Direct: direct}}
 	ctx := context.Background()
-	_, err := engine.Ingest(ctx, engine.IngestOptions{Source: filepath.Join(dir, "source"), Dirs: o.Dirs, IO: o.IO, Block: 128 << 10,
+	_, err := ingest.Run(ctx, ingest.Options{Source: filepath.Join(dir, "source"), Dirs: o.Dirs, IO: o.IO, Block: 128 << 10,
 		Job: schedule.Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: 3, BatchSize: testBatch, World: 2}})
 	if err != nil {
 		t.Fatalf("ingest: %v", err)

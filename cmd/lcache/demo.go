@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/demo"
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/ingest"
 )
 
 func newDemoCommand(g *globals) *cobra.Command {
@@ -86,7 +86,7 @@ func runDemo(cmd *cobra.Command, g *globals, o demo.Options) error {
 	}
 	o.Logs, o.Progress = logs, bar.update
 	o.Logger = slog.New(slog.NewTextHandler(bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	o.Ingested = func(r *engine.IngestReport) { print(func(w io.Writer) { writeDemoHead(w, o, r) }) }
+	o.Ingested = func(r *ingest.Report) { print(func(w io.Writer) { writeDemoHead(w, o, r) }) }
 	o.Passed = func(p *demo.Pass) { print(func(w io.Writer) { writePass(w, p) }) }
 	result, err := demo.Run(cmd.Context(), o)
 	if err != nil {

@@ -5,11 +5,11 @@ import (
 	"io"
 
 	"lcache/demo"
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/ingest"
 )
 
-func writeDemoHead(w io.Writer, o demo.Options, r *engine.IngestReport) {
+func writeDemoHead(w io.Writer, o demo.Options, r *ingest.Report) {
 	fmt.Fprintf(w, "lcache demo · %s · %s in %s\n", o.Source, figures.Bytes(r.Bytes), figures.Plural(int64(r.Samples), "file", "files"))
 	fmt.Fprintf(w, "ingest      read %s in %s · %s · once, in the source's own order\n", figures.Bytes(r.ReadBytes), figures.Duration(r.ReadSeconds), figures.Rate(r.ReadBytes, r.ReadSeconds))
 	fmt.Fprintf(w, "order       torch.distributed_sampler · seed 0 · %s · batches of %d\n", figures.Plural(int64(o.World), "rank", "ranks, a process each"), o.BatchSize)

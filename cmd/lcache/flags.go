@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/cache"
-	"lcache/engine"
+	"lcache/ingest"
 	"lcache/schedule"
 	"lcache/source"
 )
@@ -236,7 +236,7 @@ func withoutRecipe(flags *pflag.FlagSet, job schedule.Job) string {
 }
 
 // addListingFlags adds the flags that say which files of a source are samples, and which labels they have.
-func addListingFlags(flags *pflag.FlagSet, o *engine.IngestOptions) {
+func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.Var(list{&o.Exts}, "ext", "only files whose names end in one of these, like .jpg,.png")
 	flags.BoolVar(&o.Flat, "flat", false, "take all files as one sorted list with label 0, without classes")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")

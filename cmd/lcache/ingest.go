@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/engine"
+	"lcache/ingest"
 )
 
 func newIngestCommand(g *globals) *cobra.Command {
-	var o engine.IngestOptions
+	var o ingest.Options
 	cmd := &cobra.Command{
 		Use:        "ingest --source SRC --cache DIR[,DIR…]",
 		Short:      "Make a cache and fill it before training",
@@ -38,12 +38,12 @@ func newIngestCommand(g *globals) *cobra.Command {
 		if remark := withoutRecipe(cmd.Flags(), o.Job); remark != "" && !g.quiet {
 			fmt.Fprintln(cmd.ErrOrStderr(), remark)
 		}
-		return ingest(cmd, g, o)
+		return runIngest(cmd, g, o)
 	}
 	return cmd
 }
 
-func addIngestFlags(f *pflag.FlagSet, o *engine.IngestOptions) {
+func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
 	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory")
 	addCacheFlag(f, &o.Dirs)
 	addJobFlags(f, &o.Job)
@@ -59,8 +59,8 @@ func addIngestFlags(f *pflag.FlagSet, o *engine.IngestOptions) {
 	addIOFlags(f, &o.IO)
 }
 
-// ingest makes or adapts the cache, and prints the report.
-func ingest(cmd *cobra.Command, g *globals, o engine.IngestOptions) (err error) {
+// runIngest makes or adapts the cache, and prints the report.
+func runIngest(cmd *cobra.Command, g *globals, o ingest.Options) (err error) {
 	typed := o.Source
 	if o.Source, err = absoluteSource(typed); err != nil {
 		return err
@@ -69,7 +69,7 @@ func ingest(cmd *cobra.Command, g *globals, o engine.IngestOptions) (err error) 
 	defer bar.done()
 	o.Progress = bar.update
 	o.Logger = newLogger(g, bar, slog.LevelWarn)
-	report, err := engine.Ingest(cmd.Context(), o)
+	report, err := ingest.Run(cmd.Context(), o)
 	bar.done()
 	if err != nil {
 		return err

@@ -8,13 +8,13 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/cache"
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/ingest"
 	"lcache/spelling"
 )
 
 // writeIngest prints the report of an ingest.
-func writeIngest(w io.Writer, r *engine.IngestReport) {
+func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, headline(r.Source+" → "+strings.Join(r.Dirs, ","), "ready"))
 	fmt.Fprintln(w, "  "+joined(
 		figures.Plural(int64(r.Samples), "sample", "samples"), figures.Plural(int64(r.Classes), "class", "classes"),
@@ -27,7 +27,7 @@ func writeIngest(w io.Writer, r *engine.IngestReport) {
 	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", spelling.ShellWord(strings.Join(r.Dirs, ",")))
 }
 
-func readText(r *engine.IngestReport) string {
+func readText(r *ingest.Report) string {
 	change := changeText(r)
 	switch {
 	case r.ReadBytes == 0 && change != "" && r.Resorted:
@@ -52,7 +52,7 @@ func readText(r *engine.IngestReport) string {
 }
 
 // changeText says how the source has changed since the last ingest; "": not at all.
-func changeText(r *engine.IngestReport) string {
+func changeText(r *ingest.Report) string {
 	switch {
 	case !r.Changed:
 		return ""
@@ -64,7 +64,7 @@ func changeText(r *engine.IngestReport) string {
 	return fmt.Sprintf("%s added, %s removed, %s changed", humanize.Comma(int64(r.AddedSamples)), humanize.Comma(int64(r.RemovedSamples)), humanize.Comma(int64(r.ChangedSamples)))
 }
 
-func storedText(r *engine.IngestReport) string {
+func storedText(r *ingest.Report) string {
 	stored := figures.Bytes(r.StoredBytes)
 	if r.HitRatio < 1 {
 		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, figures.Bytes(r.Bytes), figures.Percent(r.HitRatio, 1))
@@ -73,7 +73,7 @@ func storedText(r *engine.IngestReport) string {
 }
 
 // compressText says whether samples are compressed, and which share of the bytes that saves or would save.
-func compressText(r *engine.IngestReport) string {
+func compressText(r *ingest.Report) string {
 	text := "lz4 off"
 	if r.Compress == "lz4" {
 		text = "lz4 on"

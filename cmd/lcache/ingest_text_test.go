@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"lcache/cache"
-	"lcache/engine"
+	"lcache/ingest"
 )
 
 func TestIngestText(t *testing.T) {
-	whole := engine.IngestReport{
+	whole := ingest.Report{
 		Source: "imagenet/train", Dirs: []string{"/nvme/lcache/train-8c1f02aa"},
 		Samples: 1281167, Classes: 1000, Bytes: 138e9, Fingerprint: "8c1f02aa77bb00112233445566778899",
 		ReadBytes: 138e9, ReadSeconds: 552, StoredSamples: 1281167, StoredBytes: 138e9, FreeAfter: 402e9, HitRatio: 1,
@@ -41,7 +41,7 @@ func TestIngestText(t *testing.T) {
 
 	for _, c := range []struct {
 		name   string
-		report engine.IngestReport
+		report ingest.Report
 		want   string
 	}{
 		{"whole", whole, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready

@@ -1,4 +1,4 @@
-package engine
+package ingest
 
 import (
 	"bytes"
@@ -15,11 +15,12 @@ import (
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/schedule"
+	"lcache/sorter"
 	"lcache/stored"
 )
 
 // fill lays out the first epoch and reads what the log lacks, in the source's own order.
-func (in *ingest) fill(ctx context.Context) error {
+func (in *run) fill(ctx context.Context) error {
 	order, err := in.firstOrder()
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (in *ingest) fill(ctx context.Context) error {
 		}
 		// Every ingest that was killed has left gaps. In a Logfile of its own the segment has room again.
 		in.full.Store(0)
-		if err := in.sort(ctx, order, in.target); err != nil {
+		if err := sorter.Sort(ctx, in.cache, order, in.target); err != nil {
 			return err
 		}
 		if _, err := in.resort(ctx, order); err != nil {
@@ -51,7 +52,7 @@ func (in *ingest) fill(ctx context.Context) error {
 }
 
 // firstOrder is what the first Logfile is laid out for.
-func (in *ingest) firstOrder() (*schedule.Order, error) {
+func (in *run) firstOrder() (*schedule.Order, error) {
 	if !in.cache.Schedule.Replays() || in.static() {
 		return schedule.Canonical(in.cache.Manifest.Len()), nil
 	}
@@ -60,7 +61,7 @@ func (in *ingest) firstOrder() (*schedule.Order, error) {
 
 // resort begins the first epoch's Logfile, or finds it, or a later epoch's of the same job. A log in another order is re-sorted by
 // the server's mover, which does the same after a jump: then done is true unless samples are missing.
-func (in *ingest) resort(ctx context.Context, order *schedule.Order) (done bool, err error) {
+func (in *run) resort(ctx context.Context, order *schedule.Order) (done bool, err error) {
 	c := in.cache
 	logs := c.Store.Logfiles()
 	var held *logfile.Logfile
@@ -86,7 +87,7 @@ func (in *ingest) resort(ctx context.Context, order *schedule.Order) (done bool,
 		if err := in.finishOld(ctx); err != nil {
 			return false, err
 		}
-		if err := in.sort(ctx, order, nil); err != nil {
+		if err := sorter.Sort(ctx, in.cache, order, nil); err != nil {
 			return false, err
 		}
 		in.report.Resorted = true
@@ -131,17 +132,17 @@ func (in *ingest) resort(ctx context.Context, order *schedule.Order) (done bool,
 
 // waits reports whether the log stays as it is until a client says the order, which without a recipe is theirs to say: it may be the one that
 // the log is in. Nothing is read now, so nothing needs the places that a sort which was cut off still holds.
-func (in *ingest) waits() bool {
+func (in *run) waits() bool {
 	c := in.cache
 	return !c.Schedule.Replays() && !in.static() && !c.HoldsOlder() && (in.o.NoPrefill || c.IsComplete(in.o.Share, in.o.Shares))
 }
 
 // static reports whether samples are to stay where they are packed: then they are packed in the source's order, so that those that cross
 // blocks lie side by side on disk.
-func (in *ingest) static() bool { return in.report.Layout == cache.LayoutStatic }
+func (in *run) static() bool { return in.report.Layout == cache.LayoutStatic }
 
 // suits reports whether a Logfile can be gone on with.
-func (in *ingest) suits(l *logfile.Logfile, first *schedule.Order) bool {
+func (in *run) suits(l *logfile.Logfile, first *schedule.Order) bool {
 	if in.static() {
 		return l.Header().Key == first.Key
 	}
@@ -152,7 +153,7 @@ func (in *ingest) suits(l *logfile.Logfile, first *schedule.Order) bool {
 const readRun = 16
 
 // read fills the target from the source.
-func (in *ingest) read(ctx context.Context) error {
+func (in *run) read(ctx context.Context) error {
 	c := in.cache
 	var todo []sample.Index
 	var total, there int64
@@ -220,7 +221,7 @@ func (in *ingest) read(ctx context.Context) error {
 }
 
 // store1 reads one sample and appends it where the first epoch wants it.
-func (in *ingest) store1(ctx context.Context, entries *sample.Reader, index sample.Index, buf []byte) error {
+func (in *run) store1(ctx context.Context, entries *sample.Reader, index sample.Index, buf []byte) error {
 	c := in.cache
 	entry, err := entries.Entry(index)
 	if err != nil {
@@ -258,7 +259,7 @@ func (in *ingest) store1(ctx context.Context, entries *sample.Reader, index samp
 }
 
 // holds reports whether the log has just these bytes of a sample: then only its sum was lost.
-func (in *ingest) holds(ctx context.Context, index sample.Index, plain []byte) bool {
+func (in *run) holds(ctx context.Context, index sample.Index, plain []byte) bool {
 	c := in.cache
 	slot, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
 	if !ok || c.Logfile(slot) == nil {
@@ -283,7 +284,7 @@ func (in *ingest) holds(ctx context.Context, index sample.Index, plain []byte) b
 }
 
 // stored counts the samples that are in the log.
-func (in *ingest) stored() (n int) {
+func (in *run) stored() (n int) {
 	for i := range in.cache.Manifest.Len() {
 		if in.cache.Locations.Get(sample.Index(i)) != 0 {
 			n++

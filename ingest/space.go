@@ -1,4 +1,4 @@
-package engine
+package ingest
 
 import (
 	"errors"
@@ -56,7 +56,7 @@ func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume
 }
 
 // volumes looks at the file systems of the cache's directories. What removed names in each of them counts as free.
-func (in *ingest) volumes(removed func(dir string) []string) (list []volume, err error) {
+func (in *run) volumes(removed func(dir string) []string) (list []volume, err error) {
 	ids := map[uint64]int{} // where in list a device is
 	for i, dir := range in.cache.Dirs {
 		var st unix.Stat_t
@@ -80,16 +80,16 @@ func (in *ingest) volumes(removed func(dir string) []string) (list []volume, err
 	return list, nil
 }
 
-func (in *ingest) askSpace(dir string, fs *unix.Statfs_t) error {
-	if in.o.statfs != nil {
-		return in.o.statfs(dir, fs)
+func (in *run) askSpace(dir string, fs *unix.Statfs_t) error {
+	if in.o.Statfs != nil {
+		return in.o.Statfs(dir, fs)
 	}
 	return unix.Statfs(dir, fs)
 }
 
 // fit sizes a new cache so that every file system keeps its floor: without a budget it takes what the dataset needs, or what there is; one
 // that is too large is refused, with the largest that is not.
-func (in *ingest) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
+func (in *run) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	volumes, err := in.volumes(in.cache.Made)
 	if err != nil {
 		return z, err

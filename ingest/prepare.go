@@ -1,4 +1,4 @@
-package engine
+package ingest
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 )
 
 // prepare lists the source, decides the geometry and opens or makes the cache.
-func (in *ingest) prepare(ctx context.Context) (err error) {
+func (in *run) prepare(ctx context.Context) (err error) {
 	c := in.cache
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (in *ingest) prepare(ctx context.Context) (err error) {
 }
 
 // mend repairs what a directory but the first may have lost and others know. What it can't repair is told when the store is opened.
-func (in *ingest) mend() {
+func (in *run) mend() {
 	mended, err := logfile.Mend(in.cache.Dirs)
 	for _, dir := range mended {
 		in.logger().Warn("a directory's FORMAT was damaged, and is written anew", "dir", dir)
@@ -103,7 +103,7 @@ func (in *ingest) mend() {
 }
 
 // openLog opens sums and store. Damage that the store can't be opened with costs what it held.
-func (in *ingest) openLog(ctx context.Context) error {
+func (in *run) openLog(ctx context.Context) error {
 	c := in.cache
 	if err := c.OpenSums(); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (in *ingest) openLog(ctx context.Context) error {
 }
 
 // measureChunks finds the largest chunk of the first epoch; later ones are much the same.
-func (in *ingest) measureChunks() error {
+func (in *run) measureChunks() error {
 	c := in.cache
 	if !c.Schedule.Replays() {
 		return nil
@@ -145,16 +145,16 @@ func (in *ingest) measureChunks() error {
 }
 
 // otherBudget: a cache of another budget is made anew.
-func (in *ingest) otherBudget() bool { return in.o.Budget != 0 && in.o.Budget != in.old.Budget }
+func (in *run) otherBudget() bool { return in.o.Budget != 0 && in.o.Budget != in.old.Budget }
 
 // adaptable reports whether the log can go on with a changed source. What a compressed one holds can be found only by the lengths
 // of the manifest that it was made for.
-func (in *ingest) adaptable() bool {
+func (in *run) adaptable() bool {
 	return !in.otherBudget() && !in.old.IsPacked() && in.keepsPacking(in.old.Packing)
 }
 
 // anew takes a listing as the manifest of a cache that holds nothing.
-func (in *ingest) anew(listed string) error {
+func (in *run) anew(listed string) error {
 	in.fresh = true
 	if err := in.clear(); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (in *ingest) anew(listed string) error {
 	return in.replaceManifest(listed)
 }
 
-func (in *ingest) replaceManifest(listed string) error {
+func (in *run) replaceManifest(listed string) error {
 	if err := os.Rename(listed, filepath.Join(in.cache.Dirs[0], cache.ManifestName)); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (in *ingest) replaceManifest(listed string) error {
 }
 
 // space fits the cache that is there to what is asked for now, or makes one.
-func (in *ingest) space(ctx context.Context) error {
+func (in *run) space(ctx context.Context) error {
 	c := in.cache
 	if !in.fresh && (in.otherBudget() || !in.keepsPacking(in.old.Packing)) {
 		in.fresh = true
@@ -192,11 +192,11 @@ func (in *ingest) space(ctx context.Context) error {
 	return in.create(ctx)
 }
 
-func (in *ingest) logger() *slog.Logger { return in.o.Logger }
+func (in *run) logger() *slog.Logger { return in.o.Logger }
 
 // clear removes what an earlier listing made. job.json goes first: without it the directory is no cache that could be served. Directories go from
 // the last to the first: as long as a later one has a FORMAT, the first shows that it is of the same cache.
-func (in *ingest) clear() error {
+func (in *run) clear() error {
 	older, err := in.cache.OlderManifests()
 	if err != nil {
 		return err
@@ -219,7 +219,7 @@ func (in *ingest) clear() error {
 }
 
 // create fixes block, budget and admission, and reserves the arena. What is there stays until it is known that the new one can be had.
-func (in *ingest) create(ctx context.Context) error {
+func (in *run) create(ctx context.Context) error {
 	c := in.cache
 	c.Format = logfile.Format{Align: cache.AlignFor(c.Manifest)}
 	if err := in.choosePacking(ctx); err != nil {
@@ -254,7 +254,7 @@ func (in *ingest) create(ctx context.Context) error {
 }
 
 // admit draws what the log keeps, and gives its padded bytes.
-func (in *ingest) admit(room uint64) (bytes uint64) {
+func (in *run) admit(room uint64) (bytes uint64) {
 	c := in.cache
 	sizes := c.Manifest.Sizes()
 	c.Record.Threshold, bytes = chunker.Admit(c.Manifest.NameHashes(), sizes, c.Format.Align, room)
@@ -268,6 +268,6 @@ func (in *ingest) admit(room uint64) (bytes uint64) {
 	return bytes
 }
 
-func (in *ingest) defaulted(name string, n uint64, from string) {
+func (in *run) defaulted(name string, n uint64, from string) {
 	in.report.Defaults = append(in.report.Defaults, cache.Default{Name: name, Value: humanize.Bytes(n), From: from})
 }

@@ -1,4 +1,4 @@
-package engine
+package ingest
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // list makes the manifest. The one that is there stays if the source is the same, and the cache is adapted if it is not; one that is damaged is
 // written again, and the cache stays if it is of the same source. Folders that did not change since the listing before are not looked into, unless a
 // sample turned out to be another one meanwhile.
-func (in *ingest) list(ctx context.Context) error {
+func (in *run) list(ctx context.Context) error {
 	c := in.cache
 	in.o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
 	path := filepath.Join(c.Dirs[0], cache.ManifestName)
@@ -83,7 +83,7 @@ func wholeManifest(path string) (*sample.Manifest, error) {
 }
 
 // isOf reports whether a cache without a manifest is of a listing: its sums say so.
-func (in *ingest) isOf(fp sample.Fingerprint, samples int) bool {
+func (in *run) isOf(fp sample.Fingerprint, samples int) bool {
 	path := filepath.Join(in.cache.Dirs[0], cache.SumsName)
 	if _, err := os.Lstat(path); err != nil {
 		return false
@@ -96,7 +96,7 @@ func (in *ingest) isOf(fp sample.Fingerprint, samples int) bool {
 }
 
 // count counts the extensions of the manifest's files, unless the last ingest has counted those of the same manifest.
-func (in *ingest) count() (*cache.Counted, error) {
+func (in *run) count() (*cache.Counted, error) {
 	m := in.cache.Manifest
 	n := &cache.Counted{Fingerprint: m.Fingerprint().String(), Files: source.Counts{}}
 	if in.old != nil && in.old.Counted != nil && in.old.Counted.Fingerprint == n.Fingerprint {
@@ -115,7 +115,7 @@ func (in *ingest) count() (*cache.Counted, error) {
 }
 
 // record writes down what the next listing need not look into.
-func (in *ingest) record() error {
+func (in *run) record() error {
 	c := in.cache
 	if in.folders == nil {
 		return nil
@@ -125,7 +125,7 @@ func (in *ingest) record() error {
 }
 
 // listed names a listing: what was found, and what was asked for. Labels are not part of it, since they are put on afterwards.
-func (in *ingest) listed(fp sample.Fingerprint, src string) [16]byte {
+func (in *run) listed(fp sample.Fingerprint, src string) [16]byte {
 	said, err := json.Marshal([]any{fp.String(), src, in.o.Exts, in.o.Flat, in.o.Group, in.follows()})
 	if err != nil {
 		panic(err) // strings and a boolean
@@ -134,7 +134,7 @@ func (in *ingest) listed(fp sample.Fingerprint, src string) [16]byte {
 }
 
 // before is the listing that the manifest is of, if its record can be trusted.
-func (in *ingest) before(old *sample.Manifest) *source.Before {
+func (in *run) before(old *sample.Manifest) *source.Before {
 	if old == nil || in.o.Relist {
 		return nil
 	}

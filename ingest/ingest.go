@@ -1,4 +1,10 @@
-package engine
+// Package ingest makes a cache of a source, or adapts the one that is there: offline, while nobody serves it.
+//
+// [Run] lists the source, fixes the geometry (block, budget, admission), opens or makes the cache, and decides what becomes of the log that it
+// finds: keep it, finish what was cut off, sort it into another order, adapt it to a changed source, or make it again. Then it reads from the
+// source what the log lacks. What is stored already is not read again. A run that is killed at any point leaves a cache that the next one
+// completes.
+package ingest
 
 import (
 	"context"
@@ -17,8 +23,8 @@ import (
 	"lcache/usage"
 )
 
-// IngestOptions of Ingest.
-type IngestOptions struct {
+// Options of Run.
+type Options struct {
 	Source         string
 	Exts           []string
 	Flat           bool
@@ -39,11 +45,11 @@ type IngestOptions struct {
 	Logger         *slog.Logger
 	Progress       func(cache.Progress)
 
-	statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
+	Statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
 }
 
-// IngestReport is what an ingest did and what it made.
-type IngestReport struct {
+// Report is what an ingest did and what it made.
+type Report struct {
 	Source         string          `json:"source"`
 	Dirs           []string        `json:"dirs"`
 	Samples        int             `json:"samples"`
@@ -79,8 +85,8 @@ type IngestReport struct {
 	Defaults       []cache.Default `json:"defaults"`
 }
 
-// Ingest makes a cache of a source, or completes or adapts the one that is there: what is stored already is not read again.
-func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err error) {
+// Run makes a cache of a source, or completes or adapts the one that is there: what is stored already is not read again.
+func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -105,7 +111,7 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 	if err := o.Job.Check(); err != nil {
 		return nil, err
 	}
-	in := &ingest{o: o, cache: &cache.Cache{Logger: o.Logger}, report: &IngestReport{}}
+	in := &run{o: o, cache: &cache.Cache{Logger: o.Logger}, report: &Report{}}
 	defer func() {
 		in.freeLine()
 		err = errors.Join(err, in.cache.Close())
@@ -123,10 +129,10 @@ func Ingest(ctx context.Context, o IngestOptions) (report *IngestReport, err err
 	return in.report, nil
 }
 
-type ingest struct {
-	o       IngestOptions
+type run struct {
+	o       Options
 	cache   *cache.Cache
-	report  *IngestReport
+	report  *Report
 	fresh   bool            // the cache is made anew
 	old     *cache.Record   // what it was made for before; nil: nothing
 	full    atomic.Int64    // samples that their segment had no room for
@@ -137,14 +143,14 @@ type ingest struct {
 }
 
 // freeLine gives back the layout that is filled.
-func (in *ingest) freeLine() {
+func (in *run) freeLine() {
 	if in.line != nil {
 		in.line.Free()
 		in.line = nil
 	}
 }
 
-func (in *ingest) finish() {
+func (in *run) finish() {
 	c, r := in.cache, in.report
 	r.Source, r.Dirs = c.Source.String(), c.Dirs
 	r.Samples, r.Classes, r.Bytes = c.Manifest.Len(), len(c.Manifest.Classes()), int64(c.Manifest.Bytes())

@@ -1,13 +1,11 @@
-package engine
+package ingest
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/sample"
 	"lcache/stored"
@@ -15,12 +13,12 @@ import (
 )
 
 // keepsPacking reports whether a cache is as this ingest wants it. What auto has found once stays.
-func (in *ingest) keepsPacking(p cache.Packing) bool {
+func (in *run) keepsPacking(p cache.Packing) bool {
 	return in.o.Compress == "" || in.o.Compress == "auto" || in.o.Compress == p.CompressName()
 }
 
 // choosePacking tries how much lz4 saves on a part of the data, if it may be used at all, and decides.
-func (in *ingest) choosePacking(ctx context.Context) error {
+func (in *run) choosePacking(ctx context.Context) error {
 	c := in.cache
 	c.Record.Packing = cache.Packing{}
 	want := in.o.Compress
@@ -55,16 +53,16 @@ func checkCompress(c string) error {
 
 const (
 	leastSaving  = 0.1 // auto: a smaller saving costs more time than it gives
-	trialSamples = 1000
+	mostTried = 1000
 	trialBytes   = 64 << 20
 )
 
-// drawn are the samples that are tried: one at random out of each of as many runs of equal length, so that neither a dataset that is sorted
+// TrialSamples are the samples that are tried: one at random out of each of as many runs of equal length, so that neither a dataset that is sorted
 // nor one with a period deceives.
-func drawn(sizes []uint32, share, shares int) (list []sample.Index) {
+func TrialSamples(sizes []uint32, share, shares int) (list []sample.Index) {
 	mine := (len(sizes) - share + shares - 1) / shares
 	r := rand.New(rand.NewPCG(1, uint64(mine)))
-	for n := min(trialSamples, mine); ; n /= 2 {
+	for n := min(mostTried, mine); ; n /= 2 {
 		list = list[:0]
 		bytes := 0
 		for k := range n {
@@ -80,10 +78,10 @@ func drawn(sizes []uint32, share, shares int) (list []sample.Index) {
 }
 
 // try reads some samples and packs them.
-func (in *ingest) try(ctx context.Context) (*stored.Trial, error) {
+func (in *run) try(ctx context.Context) (*stored.Trial, error) {
 	c := in.cache
 	t := &stored.Trial{Align: c.Format.Align}
-	list := drawn(c.Manifest.Sizes(), in.o.Share, in.o.Shares)
+	list := TrialSamples(c.Manifest.Sizes(), in.o.Share, in.o.Shares)
 	buffers := make(chan []byte) // in any order: a Trial does not mind
 	next := make(chan sample.Index)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -127,7 +125,7 @@ func (in *ingest) try(ctx context.Context) (*stored.Trial, error) {
 }
 
 // append stores a sample's bytes in the Logfile that is being filled.
-func (in *ingest) append(ctx context.Context, seg int, index sample.Index, plain []byte) (uint64, error) {
+func (in *run) append(ctx context.Context, seg int, index sample.Index, plain []byte) (uint64, error) {
 	c := in.cache
 	off, err := c.AppendTo(ctx, in.target, seg, index, plain)
 	if errors.Is(err, stored.ErrLength) && !in.inLog(index) {
@@ -138,14 +136,14 @@ func (in *ingest) append(ctx context.Context, seg int, index sample.Index, plain
 }
 
 // inLog reports whether a Logfile counts with a sample's stored length. That is rarely asked, and takes a while.
-func (in *ingest) inLog(index sample.Index) (held bool) {
+func (in *run) inLog(index sample.Index) (held bool) {
 	for _, l := range in.cache.Store.Logfiles() {
 		held = held || l != nil && l.Counts(index)
 	}
 	return held
 }
 
-func (in *ingest) reportPacking() {
+func (in *run) reportPacking() {
 	c, r := in.cache, in.report
 	r.Compress, r.Saves = c.Record.CompressName(), c.Record.Saves
 	if c.Form == nil || r.StoredSamples == 0 {
@@ -159,26 +157,4 @@ func (in *ingest) reportPacking() {
 	}
 	saves := 1 - float64(r.StoredBytes)/float64(plain)
 	r.Saves = &saves
-}
-
-// makeScratch takes the memory that the pass reads compressed blocks to.
-func (e *Engine) makeScratch() (err error) {
-	if e.cache.Form == nil {
-		return nil
-	}
-	if e.scratch, err = blockio.Alloc(int(e.cache.Sizing.Scratch)); err != nil {
-		return err
-	}
-	if err := e.cache.IO.Register(e.scratch); err != nil {
-		e.freeScratch()
-		return fmt.Errorf("register scratch memory: %w", err)
-	}
-	return nil
-}
-
-func (e *Engine) freeScratch() {
-	if e.scratch != nil {
-		blockio.Free(e.scratch)
-		e.scratch = nil
-	}
 }

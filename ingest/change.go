@@ -1,4 +1,4 @@
-package engine
+package ingest
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 var errAnew = errors.New("the cache is made anew")
 
 // adapt puts a new listing, at path, in the place of the manifest that is there, which is closed.
-func (in *ingest) adapt(ctx context.Context, old *sample.Manifest, path string) error {
+func (in *run) adapt(ctx context.Context, old *sample.Manifest, path string) error {
 	c := in.cache
 	if err := in.settle(ctx, old); err != nil && !errors.Is(err, logfile.ErrDamaged) { // what is damaged is made anew, later
 		return errors.Join(err, old.Close())
@@ -55,7 +55,7 @@ func (in *ingest) adapt(ctx context.Context, old *sample.Manifest, path string) 
 }
 
 // settle completes, with the old manifest and job, a Logfile that was being filled: only under these is its order known.
-func (in *ingest) settle(ctx context.Context, old *sample.Manifest) (err error) {
+func (in *run) settle(ctx context.Context, old *sample.Manifest) (err error) {
 	c := in.cache
 	for _, name := range []string{"journal-0", "journal-1"} {
 		if _, err := os.Lstat(filepath.Join(c.Dirs[0], name)); err != nil {
@@ -81,7 +81,7 @@ func (in *ingest) settle(ctx context.Context, old *sample.Manifest) (err error) 
 }
 
 // compare counts what is new, gone and changed. same says that every sample is what and where it was.
-func (in *ingest) compare(old, next *sample.Manifest) (same bool, err error) {
+func (in *run) compare(old, next *sample.Manifest) (same bool, err error) {
 	to, err := sample.Remap(old, next)
 	if err != nil {
 		return false, err
@@ -115,7 +115,7 @@ func (in *ingest) compare(old, next *sample.Manifest) (same bool, err error) {
 }
 
 // refit fits the space that the cache has to a changed manifest: the arena grows if it may, else less of the dataset is kept.
-func (in *ingest) refit() (err error) {
+func (in *run) refit() (err error) {
 	c := in.cache
 	if c.Format, err = logfile.ReadFormat(c.Dirs); err != nil {
 		return fmt.Errorf("%w: %w", errAnew, err)
@@ -143,7 +143,7 @@ func (in *ingest) refit() (err error) {
 }
 
 // grow makes the arena larger, if there is space.
-func (in *ingest) grow(places int) error {
+func (in *run) grow(places int) error {
 	c := in.cache
 	more := uint64(places-c.Format.Places) * uint64(c.Format.Block)
 	volumes, err := in.volumes(func(string) []string { return nil })
@@ -166,7 +166,7 @@ func (in *ingest) grow(places int) error {
 }
 
 // forgetOlder removes the manifests that no Logfile is of any more.
-func (in *ingest) forgetOlder() error {
+func (in *run) forgetOlder() error {
 	c := in.cache
 	needed := map[string]bool{}
 	for _, l := range c.Store.Logfiles() {

@@ -1,0 +1,186 @@
+package engine
+
+import "fmt"
+
+// view is all that the mover's next step depends on, as it is at one moment. A decision changes nothing of it, so that every case of rule 1 is a
+// paragraph of testdata/decide.txt.
+type view struct {
+	requested bool // a request has come
+	readEpoch int  // the epoch that is read: see epochRead
+
+	cur, tgt     logView
+	unidentified bool // beside cur there is a Logfile in an unknown order
+	comparable   bool // the order of cur's or the unidentified Logfile's epoch is known, and was not compared with it
+
+	unloaded int // the first segment of cur with samples to deliver that is not loaded, from the hindmost rank on; -1: none
+	unswept  int // the first segment of cur that the pass has not gone over; -1: none
+	loading  int // segments
+
+	inTime   bool // a rank is to be served from the window
+	paused   bool // loading ahead is of no use
+	mayBegin bool // a Logfile can be begun: the devices take blocks, and no attempt has failed lately
+
+	sparse   func() bool          // cur holds less than half of what it is to keep
+	complete func(epoch int) bool // an epoch's order is known of all ranks
+	laidOut  func(epoch int) bool // its line is ready
+}
+
+// logView is one Logfile.
+type logView struct {
+	exists bool
+	epoch  int // -1: in the order of no epoch that is known
+}
+
+type actionKind uint8
+
+const (
+	actWait    actionKind = iota
+	actLoad               // a segment
+	actCompare            // a Logfile in an unknown order with the order that its epoch has now
+	actJoin               // two Logfiles in orders that are not known into one
+	actBegin              // the Logfile of an epoch
+	actSwap               // the target becomes the log that is read
+)
+
+// action is the mover's next step, and why it is taken.
+type action struct {
+	kind   actionKind
+	epoch  int  // with actBegin
+	seg    int  // with actLoad
+	drain  bool // with actLoad: it will not be delivered
+	layOut int  // an epoch to lay out meanwhile; -1: none
+	late   bool // ranks that have not come past cur's epoch are served by index from now on
+	why    string
+}
+
+func (a action) String() string {
+	text := ""
+	switch a.kind {
+	case actWait:
+		text = "wait"
+	case actLoad:
+		text = fmt.Sprintf("load segment %d", a.seg)
+		if a.drain {
+			text += ", drained"
+		}
+	case actCompare:
+		text = "compare"
+	case actJoin:
+		text = "join"
+	case actBegin:
+		text = fmt.Sprintf("begin the Logfile of epoch %d", a.epoch)
+	case actSwap:
+		text = "swap"
+	}
+	if a.layOut >= 0 {
+		text += fmt.Sprintf("; lay out epoch %d", a.layOut)
+	}
+	if a.late {
+		text += "; ranks behind are late"
+	}
+	return text
+}
+
+// decide is the mover's next step: rule 1 of docs/architecture.md.
+func decide(v view) action {
+	wait := func(why string) action { return action{layOut: -1, why: why} }
+	switch {
+	case !v.cur.exists:
+		return wait("there is no Logfile")
+	case !v.requested:
+		return wait("which epoch is wanted is known with the first request")
+	case !v.tgt.exists && v.comparable:
+		return action{kind: actCompare, layOut: -1, why: "it may be in the order of an epoch after all"}
+	}
+	if n := v.next(); !v.tgt.exists && n >= 0 {
+		switch {
+		case v.loading > 0 && (v.unidentified || v.laidOut(n)):
+			return wait("segments that are loaded now have no target")
+		case v.unidentified:
+			return action{kind: actJoin, layOut: -1, why: fmt.Sprintf("epoch %d needs the place of the Logfile whose order is not known", n)}
+		case !v.laidOut(n):
+			return action{layOut: n, why: "without a target loading would have to be done again"}
+		}
+		return action{kind: actBegin, epoch: n, layOut: -1, why: "its line is ready"}
+	}
+	a := v.advance()
+	a.layOut = -1
+	if n := v.tgt.epoch + 1; v.tgt.exists && v.tgt.epoch >= 0 && v.complete(n) && !v.laidOut(n) {
+		a.layOut = n // ready before the target is read
+	}
+	return a
+}
+
+// advance goes on with the pass over cur.
+func (v *view) advance() action {
+	windowed := v.inWindow() && !v.goesBack()
+	switch {
+	case windowed && !v.paused && v.inTime && v.unloaded >= 0:
+		return v.load(v.unloaded, false, "a rank comes to it")
+	case v.tgt.exists && v.unswept >= 0 && !windowed:
+		a := v.load(v.unswept, true, "no rank reads this epoch in place")
+		a.late = a.kind == actLoad
+		return a
+	case v.tgt.exists && v.unswept >= 0 && v.unloaded < 0:
+		return v.load(v.unswept, true, "all that is delivered is loaded")
+	case !v.tgt.exists:
+		return action{why: "nothing is to be written on"}
+	case v.unswept >= 0:
+		return action{why: "no rank is to be served from the window"}
+	case v.loading > 0:
+		return action{why: "the last segments are being loaded"}
+	case windowed && v.cur.epoch == v.readEpoch+1:
+		return action{why: "the window would lose the epoch that is read"}
+	}
+	return action{kind: actSwap, why: "all of it is written on"}
+}
+
+func (v *view) load(seg int, drain bool, why string) action {
+	if v.loading >= maxLoading {
+		return action{why: "enough segments are being loaded"}
+	}
+	return action{kind: actLoad, seg: seg, drain: drain, why: why}
+}
+
+// next is the epoch to lay out in the place that is free; -1: none.
+func (v *view) next() int {
+	if !v.cur.exists || !v.mayBegin {
+		return -1
+	}
+	n := v.readEpoch + 1
+	switch {
+	case v.inWindow():
+		n = v.cur.epoch + 1
+	case v.sparse() && v.complete(v.readEpoch):
+		n = v.readEpoch
+	}
+	if n == v.cur.epoch || !v.complete(n) {
+		return -1
+	}
+	return n
+}
+
+// inWindow reports whether cur's epoch is the one that is read or the next one.
+func (v *view) inWindow() bool {
+	return v.cur.epoch >= 0 && (v.cur.epoch == v.readEpoch || v.cur.epoch == v.readEpoch+1)
+}
+
+// goesBack reports whether the log is on its way from a later epoch to the one that is read, because a job began again: no rank wants the segments
+// that are loaded before the log is there.
+func (v *view) goesBack() bool {
+	return v.tgt.exists && v.tgt.epoch == v.readEpoch && v.cur.epoch > v.readEpoch
+}
+
+// epochRead is the epoch that is read: cur's as long as an active rank is in it, else the furthest that one of them asks for, else the one before.
+func epochRead(active []int, cur, before int) int {
+	furthest := before
+	for i, at := range active {
+		if at == cur {
+			return cur
+		}
+		if i == 0 || at > furthest {
+			furthest = at
+		}
+	}
+	return furthest
+}

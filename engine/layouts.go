@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"lcache/chunker"
+	"lcache/reorder"
+	"lcache/staging"
+)
+
+// layOut lays out an epoch beside the pass; the mover is woken when it is done. e.mu is held.
+func (e *Engine) layOut(epoch int) {
+	if e.layouts[epoch] != nil || e.layingOut[epoch] {
+		return
+	}
+	e.layingOut[epoch] = true
+	e.builders.Go(func() {
+		order, err := e.cache.Schedule.Order(e.ctx, epoch)
+		var line *chunker.Line
+		if err == nil {
+			line, err = e.cache.NewLine(order, nil)
+		}
+		e.mu.Lock()
+		delete(e.layingOut, epoch)
+		switch {
+		case err == nil && !e.cache.Schedule.IsCurrent(epoch, order):
+			line.Free()
+		case err == nil:
+			e.layouts[epoch] = &layout{epoch: epoch, order: order, line: line}
+		default:
+			e.setBroken(fmt.Errorf("lay out epoch %d: %w", epoch, err))
+		}
+		e.mu.Unlock()
+		if err != nil && e.ctx.Err() == nil {
+			e.cache.Logger.Error("the next epoch can't be laid out; samples stay where they are", "epoch", epoch, "error", err)
+		}
+		e.nudge()
+	})
+}
+
+// setBroken notes that the next line can't be laid out, or its Logfile can't be begun. e.mu is held.
+func (e *Engine) setBroken(err error) { e.broken, e.brokenAt = err, time.Now() }
+
+// retire frees the lines that no slot holds any longer.
+func (e *Engine) retire() {
+	alive := map[uint64]bool{}
+	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner.Line] = true })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	used := map[*reorder.EpochLog]bool{e.cur: true, e.tgt: true, e.unidentified: true}
+	for id, l := range e.logs {
+		used[l] = used[l] || alive[id]
+	}
+	for id, l := range e.logs {
+		if alive[id] || used[l] && id == l.ID {
+			continue
+		}
+		delete(e.logs, id)
+		if !used[l] && id == l.ID {
+			l.Free()
+		}
+	}
+	v := e.view()
+	for epoch, l := range e.layouts { // ranks that jump leave layouts behind
+		if epoch != v.next() && (e.tgt == nil || epoch != e.tgt.Epoch+1) {
+			delete(e.layouts, epoch)
+			l.line.Free()
+		}
+	}
+}
+
+// freeLines gives back all lines. Nothing may read or move.
+func (e *Engine) freeLines() {
+	all := map[*reorder.EpochLog]bool{e.cur: true, e.tgt: true, e.unidentified: true}
+	for _, l := range e.logs {
+		all[l] = true
+	}
+	delete(all, nil)
+	for l := range all {
+		l.Free()
+	}
+	for _, l := range e.layouts {
+		l.line.Free()
+	}
+	if e.starting != nil {
+		e.starting.line.Free()
+	}
+}

@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"lcache/logfile"
+	"lcache/reorder"
+	"lcache/sorter"
+)
+
+// A server without a recipe learns its orders from clients, and after a restart none has pushed one yet. The Logfiles that it finds are in an
+// unknown order until one does: a job that is resumed pushes the order that it was in, and goes on in a log that is laid out for it. Where the
+// newer of two stays unidentified, because another job has begun, the two are made one, so that the next order can be laid out in the other
+// place.
+
+// restore takes up the Logfiles that the store recovered: the older is read, the newer is being filled.
+func (e *Engine) restore() error {
+	found, err := e.recovered()
+	if err != nil {
+		return err
+	}
+	if len(found) == 2 && found[0].Log.Generation() > found[1].Log.Generation() {
+		found[0], found[1] = found[1], found[0]
+	}
+	if len(found) == 2 && found[1].Line == nil {
+		e.unidentified, found = found[1], found[:1]
+	}
+	if len(found) == 2 {
+		e.tgt = found[1]
+		if err := e.mover.Aim(e.tgt); err != nil {
+			return err
+		}
+	}
+	if len(found) > 0 {
+		e.cur = found[0]
+		e.segs = make([]segState, e.cur.Log.Header().Segments)
+		e.readEpoch = max(e.cur.Epoch, 0)
+	}
+	if e.tgt == nil && e.unidentified == nil {
+		e.startFilling(e.cur)
+	}
+	return nil
+}
+
+// recovered numbers the Logfiles that hold something, and lays out those whose order is known.
+func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
+	for half, l := range e.cache.Store.Logfiles() {
+		if l == nil {
+			continue
+		}
+		if l.Empty() && e.cache.OtherHolds(half) {
+			if err := e.cache.Store.Drop(half); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := e.mover.Register(l); err != nil {
+			return nil, err
+		}
+		el, err := e.identify(l)
+		if err != nil {
+			return nil, err
+		}
+		e.number(el)
+		found = append(found, el)
+	}
+	return found, nil
+}
+
+// identify finds the epoch of this job that a recovered Logfile is for. One in an order that the job does not have can still be read, and
+// sorted.
+func (e *Engine) identify(l *logfile.Logfile) (*reorder.EpochLog, error) {
+	line, _, epoch, err := e.cache.LineOf(e.ctx, l, e.opts.LateEpoch)
+	if err != nil {
+		return nil, err
+	}
+	return &reorder.EpochLog{Epoch: epoch, Log: l, Line: line}, nil
+}
+
+// comparable is a Logfile that may be in an order which is known by now; nil: there is none. e.mu is held.
+func (e *Engine) comparable() *reorder.EpochLog {
+	if e.tgt != nil || e.loading > 0 {
+		return nil
+	}
+	for _, l := range []*reorder.EpochLog{e.cur, e.unidentified} {
+		if l == nil || l.Line != nil || l.Log.IsOlder() {
+			continue
+		}
+		n := int(l.Log.Header().Epoch)
+		if version := e.cache.Schedule.Version(n); e.compared[l.Log] != version && e.cache.Schedule.IsComplete(n, e.opts.LateEpoch) {
+			return l
+		}
+	}
+	return nil
+}
+
+// compare compares a Logfile with the order that its epoch has now. Where they agree the log is read, or filled on, as if there had been no
+// restart.
+func (e *Engine) compare() bool {
+	e.mu.Lock()
+	l := e.comparable()
+	e.mu.Unlock()
+	if l == nil {
+		return true
+	}
+	version := e.cache.Schedule.Version(int(l.Log.Header().Epoch))
+	known, err := e.identify(l.Log)
+	if err == nil && known.Line != nil && l == e.unidentified {
+		err = e.mover.Aim(known)
+	}
+	if err != nil && e.ctx.Err() == nil {
+		e.cache.Logger.Error("a log that was recovered can't be laid out", "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.compared[l.Log] = version
+	switch {
+	case err != nil || known.Line == nil:
+		if known != nil {
+			known.Free()
+		}
+	case l == e.unidentified:
+		e.fillUnidentified(known)
+	default:
+		delete(e.logs, l.ID)
+		e.number(known)
+		e.setCurrent(known)
+	}
+	return true
+}
+
+// fillUnidentified makes the unidentified Logfile the target, in a line that is known now. e.mu is held.
+func (e *Engine) fillUnidentified(known *reorder.EpochLog) {
+	delete(e.logs, e.unidentified.ID)
+	delete(e.compared, e.unidentified.Log)
+	e.unidentified = nil
+	e.setTarget(known)
+}
+
+// join makes one Logfile of two, neither of which is in an order that is wanted: the samples of the older go to the newer one, wherever there is
+// room. If that fails, or the newer holds little, the newer one is given up.
+func (e *Engine) join() bool {
+	l := e.unidentified
+	line, err := e.mover.Join(l.Log, e.cur.Log)
+	if err == nil {
+		known := &reorder.EpochLog{Epoch: -1, Log: l.Log, Line: line}
+		if err = e.mover.Aim(known); err == nil {
+			e.mu.Lock()
+			e.fillUnidentified(known)
+			e.mu.Unlock()
+			return true
+		}
+		line.Free()
+	}
+	if !errors.Is(err, sorter.ErrNotWorth) {
+		e.cache.Logger.Warn("the logs of a sort that was cut off can't be joined", "error", err)
+	}
+	err = e.mover.GiveUp(l.Log)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.setBroken(fmt.Errorf("remove a log in an unknown order: %w", err))
+		e.cache.Logger.Error("a log that nobody wants can't be removed; samples stay where they are", "error", err)
+		return true
+	}
+	delete(e.logs, l.ID)
+	delete(e.compared, l.Log)
+	e.unidentified = nil
+	return true
+}

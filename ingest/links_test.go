@@ -1,0 +1,16 @@
+package ingest
+
+import (
+	"testing"
+
+	"lcache/sample"
+)
+
+// TestLinksRule: a record of a listing under another rule is not trusted.
+func TestLinksRule(t *testing.T) {
+	no := new(bool)
+	in, other := &run{}, &run{o: Options{FollowLinks: no}}
+	if in.listed(sample.Fingerprint{}, "/s") == other.listed(sample.Fingerprint{}, "/s") {
+		t.Error("two rules, one name")
+	}
+}

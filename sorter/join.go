@@ -1,0 +1,106 @@
+package sorter
+
+import (
+	"errors"
+	"slices"
+
+	"lcache/chunker"
+	"lcache/logfile"
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// worthJoining is the share of what the log holds that is rather moved than read from the source again: moving it means moving all the rest.
+const worthJoining = 0.1
+
+// ErrNotWorth says that joining two Logfiles would move more than it saves.
+var ErrNotWorth = errors.New("the newer one holds too little")
+
+// Join lays out, behind what each segment of a Logfile holds, what another Logfile holds. Nothing of it is delivered in place.
+func (m *Mover) Join(into, from *logfile.Logfile) (line *chunker.Line, err error) {
+	if into.IsOlder() || float64(into.Held()) < worthJoining*float64(into.Held()+from.Held()) {
+		return nil, ErrNotWorth
+	}
+	n := m.Cache.Manifest.Len()
+	line = &chunker.Line{}
+	if line.Segment, err = offheap.Make[uint32](n); err != nil {
+		return nil, err
+	}
+	if line.Order, err = offheap.Make[sample.Index](n); err != nil {
+		line.Free()
+		return nil, err
+	}
+	for i := range line.Segment {
+		line.Segment[i] = chunker.None
+	}
+	h := into.Header()
+	counts := make([]uint64, h.Segments+1)
+	put := func(index sample.Index, seg int) {
+		line.Segment[index] = uint32(seg)
+		counts[seg+1]++
+	}
+	rooms := make([]freeRoom, h.Segments)
+	for seg := range rooms {
+		samples, bytes := into.Room(seg)
+		rooms[seg] = freeRoom{seg, samples, bytes}
+		into.Arrivals(seg, func(_ int, index sample.Index, _ uint64) bool {
+			if line.Segment[index] == chunker.None && m.Cache.Locations.In(index, into.Slot()) {
+				put(index, seg)
+			}
+			return true
+		})
+	}
+	for k := range int(from.Header().Segments) {
+		from.Arrivals(k, func(_ int, index sample.Index, _ uint64) bool {
+			if line.Segment[index] != chunker.None || !m.Cache.Locations.In(index, from.Slot()) {
+				return true
+			}
+			var seg int
+			if seg, rooms = firstFit(rooms, chunker.Padded(uint32(m.Cache.StoredSize(index)), int(h.Align))); seg >= 0 {
+				put(index, seg)
+			}
+			return true
+		})
+	}
+	for k := range h.Segments {
+		counts[k+1] += counts[k]
+	}
+	line.Starts = counts
+	at := slices.Clone(counts)
+	for i, seg := range line.Segment {
+		if seg != chunker.None {
+			line.Order[at[seg]] = sample.Index(i)
+			at[seg]++
+		}
+	}
+	return line, nil
+}
+
+// freeRoom is what a segment can still take.
+type freeRoom struct {
+	seg     int
+	samples int
+	bytes   uint64
+}
+
+// firstFit takes room for a sample in one of the first segments that have any; -1: in none of them. rest is without those that are full, or
+// that a whole look along found no use for.
+func firstFit(rooms []freeRoom, bytes uint64) (seg int, rest []freeRoom) {
+	const ahead = 16
+	for ; len(rooms) > 0; rooms = rooms[1:] {
+		if rooms[0].samples <= 0 {
+			continue
+		}
+		for i := range min(len(rooms), ahead) {
+			if r := &rooms[i]; r.samples > 0 && r.bytes >= bytes {
+				r.samples--
+				r.bytes -= bytes
+				return r.seg, rooms
+			}
+		}
+		if len(rooms) <= ahead {
+			break // others, which are smaller, may still fit
+		}
+	}
+	return -1, rooms
+}

@@ -1,0 +1,159 @@
+package sorter
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"lcache/blockio"
+	"lcache/cache"
+	"lcache/cores"
+	"lcache/fetch"
+	"lcache/logfile"
+	"lcache/reorder"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// Options of New. The zero value of each is the default.
+type Options struct {
+	SideBytes                               int                        // of side memory; 0: by the formula
+	BlockTimeout, LogTimeout, SourceTimeout time.Duration              // for tests: when a read counts as late
+	OnSourceRead                            func(sample.Index, []byte) // called with every sample that was read from the source for a request
+}
+
+// A Mover has what it takes to move the samples of a cache: shared memory with its slots, the fetcher, and the pass. The write buffers of both
+// Logfiles and the scratch memory of a cache that compresses are registered with the I/O engine.
+type Mover struct {
+	Cache   *cache.Cache
+	Staging *staging.Staging
+	Fetcher *fetch.Fetcher
+	Pass    *reorder.Pass
+
+	buffers [2][]byte // by Logfile: its write buffers, registered
+	scratch []byte    // registered: compressed blocks are read to it; nil without compression
+}
+
+// New takes the memory that the cache's sizes say, and starts the pass's workers. After an error nothing is left.
+func New(c *cache.Cache, o Options) (m *Mover, err error) {
+	z := c.Sizing
+	m = &Mover{Cache: c}
+	m.Staging, err = staging.New(staging.Options{Samples: c.Manifest.Len(), Align: c.Format.Align, Slots: z.Slots,
+		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(o.SideBytes, int(z.Side)), SpareBytes: int(z.Spare)})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.IO.Register(m.Staging.Memory()); err != nil {
+		m.Staging.Close()
+		return nil, fmt.Errorf("register the shared memory: %w", err)
+	}
+	if err := m.makeScratch(); err != nil {
+		m.Release()
+		return nil, err
+	}
+	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source,
+		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, Keep: o.OnSourceRead,
+		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
+	m.Pass = reorder.New(reorder.Options{Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
+		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, Workers: max(2, min(4, cores.N)),
+		BlockTimeout: o.BlockTimeout, Logger: c.Logger})
+	return m, nil
+}
+
+// makeScratch takes the memory that the pass reads compressed blocks to.
+func (m *Mover) makeScratch() error {
+	if m.Cache.Form == nil {
+		return nil
+	}
+	mem, err := blockio.Alloc(int(m.Cache.Sizing.Scratch))
+	if err != nil {
+		return err
+	}
+	if err := m.Cache.IO.Register(mem); err != nil {
+		blockio.Free(mem)
+		return fmt.Errorf("register scratch memory: %w", err)
+	}
+	m.scratch = mem
+	return nil
+}
+
+// ScratchBytes is the size of the scratch memory.
+func (m *Mover) ScratchBytes() int64 { return int64(len(m.scratch)) }
+
+// Register makes a Logfile's write buffers known to the I/O engine. Logfiles of one half use the same ones, unless a later one needs more.
+func (m *Mover) Register(l *logfile.Logfile) error {
+	have := &m.buffers[l.Slot()]
+	want := l.Buffers()
+	if unsafe.SliceData(*have) == unsafe.SliceData(want) && len(*have) == len(want) {
+		return nil
+	}
+	if *have != nil {
+		if err := m.Cache.IO.Unregister(*have); err != nil {
+			return err
+		}
+	}
+	*have = want
+	if len(want) == 0 {
+		return nil
+	}
+	return m.Cache.IO.Register(want)
+}
+
+// Aim makes a log the one that samples are written to. What its Logfile holds already is not written to it again.
+func (m *Mover) Aim(l *reorder.EpochLog) error {
+	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Slot()) })
+}
+
+// GiveUp drops a Logfile in an order that this job does not have. The samples that only it holds become misses.
+func (m *Mover) GiveUp(l *logfile.Logfile) error {
+	m.Cache.Logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
+	half := l.Slot()
+	for i := range m.Cache.Manifest.Len() {
+		if loc := m.Cache.Locations.Get(sample.Index(i)); m.Cache.Locations.In(sample.Index(i), half) {
+			m.Cache.Locations.Clear(sample.Index(i), loc)
+		}
+	}
+	return m.Cache.Store.Drop(half)
+}
+
+// Halt ends all loads and reads. After an error a device may still write to the shared memory: it must not be freed.
+func (m *Mover) Halt(ctx context.Context) error {
+	err := m.Pass.Close(ctx)
+	if fetchErr := m.Fetcher.Close(ctx); err == nil {
+		err = fetchErr
+	}
+	return err
+}
+
+// Close halts, and gives everything back. The cache stays open.
+func (m *Mover) Close(ctx context.Context) error {
+	if err := m.Halt(ctx); err != nil {
+		return err
+	}
+	m.Release()
+	return nil
+}
+
+// Release makes the memory unknown to the I/O engine and frees it, after Halt.
+func (m *Mover) Release() {
+	for _, mem := range [][]byte{m.Staging.Memory(), m.scratch, m.buffers[0], m.buffers[1]} {
+		if len(mem) == 0 {
+			continue
+		}
+		if err := m.Cache.IO.Unregister(mem); err != nil {
+			m.Cache.Logger.Warn("unregister memory", "error", err)
+		}
+	}
+	m.Free()
+}
+
+// Free gives the memory back, after Halt, once the I/O engine is closed.
+func (m *Mover) Free() {
+	if m.scratch != nil {
+		blockio.Free(m.scratch)
+		m.scratch = nil
+	}
+	m.Staging.Close()
+}
