@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -89,4 +90,18 @@ func writeJSON(w io.Writer, report any) error {
 	out.WriteByte('\n')
 	_, err = out.WriteTo(w)
 	return err
+}
+
+// oneLine escapes a message so that it stays on one line and can't control a terminal: it may quote names of files.
+func oneLine(s string) string {
+	var b strings.Builder
+	for _, r := range strings.TrimSpace(s) {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		q := fmt.Sprintf("%q", r)
+		b.WriteString(q[1 : len(q)-1])
+	}
+	return b.String()
 }
