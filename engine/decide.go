@@ -125,6 +125,8 @@ func (v *view) advance() action {
 		return v.load(v.unswept, true, "all that is delivered is loaded")
 	case !v.tgt.exists:
 		return action{why: "nothing is to be written on"}
+	case v.unswept >= 0 && v.paused:
+		return action{why: "requests match the window too seldom"}
 	case v.unswept >= 0:
 		return action{why: "no rank is to be served from the window"}
 	case v.loading > 0:
@@ -140,6 +142,26 @@ func (v *view) load(seg int, drain bool, why string) action {
 		return action{why: "enough segments are being loaded"}
 	}
 	return action{kind: actLoad, seg: seg, drain: drain, why: why}
+}
+
+// outlook is what a request that waits for the pass counts on: the epoch that is read, and the one that the pass comes to next; -1: none.
+type outlook struct{ readEpoch, next int }
+
+// outlook: see its type. A target that the pass does not come to is not counted on: ranks that went back to an epoch, and of which one has passed
+// it, would wait for each other.
+func (v *view) outlook() outlook {
+	switch {
+	case !v.tgt.exists:
+		return outlook{v.readEpoch, v.next()}
+	case v.rests():
+		return outlook{v.readEpoch, -1}
+	}
+	return outlook{v.readEpoch, v.tgt.epoch}
+}
+
+// rests reports whether the pass does not go on before a rank is to be served from the window.
+func (v *view) rests() bool {
+	return v.inWindow() && !v.goesBack() && v.unloaded >= 0 && (v.paused || !v.inTime)
 }
 
 // next is the epoch to lay out in the place that is free; -1: none.

@@ -50,17 +50,6 @@ func (e *Engine) look() (action, outlook) {
 	return decide(v), v.outlook()
 }
 
-// outlook is what a request that waits for the pass counts on: the epoch that is read, and the one that is laid out next; -1: none.
-type outlook struct{ readEpoch, next int }
-
-// outlook: see its type.
-func (v *view) outlook() outlook {
-	if v.tgt.exists {
-		return outlook{v.readEpoch, v.tgt.epoch}
-	}
-	return outlook{v.readEpoch, v.next()}
-}
-
 // view is the state as decide sees it. e.mu is held.
 func (e *Engine) view() view {
 	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, unloaded: -1, unswept: -1, paused: e.paused,

@@ -9,7 +9,7 @@ import (
 	"lcache/spelling"
 )
 
-// loader is the verdict if batches lay ready and came late into the loop.
+// loader returns the verdict if batches were ready at the server, and late in the loop.
 func (f Facts) loader() Verdict {
 	v := Verdict{Cause: Decode, Bound: "by decoding or the loader's workers" + f.since() + f.ready(), Change: "more workers (num_workers), or less work for each sample"}
 	l := f.Loader
@@ -32,7 +32,7 @@ func (f Facts) loader() Verdict {
 	return v
 }
 
-// workersWanted is how many workers of one loop would keep up with it, as far as there are CPUs for them.
+// workersWanted returns how many workers each loop needs, but no more than there are CPUs for them.
 func (l *Loader) workersWanted(cpus int) int {
 	each := float64(l.Workers) / float64(max(l.Loops, 1))
 	most := float64(cpus / max(l.Loops, 1))
@@ -43,7 +43,7 @@ func (l *Loader) workersWanted(cpus int) int {
 	return int(min(math.Ceil(each*l.LoopSeconds/works), most))
 }
 
-// source is the verdict if samples came from the source.
+// source returns the verdict if samples came from the source.
 func (f Facts) source() Verdict {
 	share := figures.Percent(float64(f.Misses), float64(f.Samples)) + " of the samples came from "
 	by := "by the source" + f.since() + ": "
@@ -64,7 +64,7 @@ func (f Facts) source() Verdict {
 		Change: "look for ! in lcache status while it runs, and run lcache verify --cache " + spelling.ShellWord(f.Cache)}
 }
 
-// order is the verdict if another order was asked for than the log is in.
+// order returns the verdict if requests asked for another order than that of the log.
 func (f Facts) order() Verdict {
 	v := Verdict{Cause: Order, Bound: "by the order" + f.since() + ": " + figures.Plural(f.Divergences, "request", "requests") + " asked for another one than planned",
 		Change: "run it again without --recipe: the loader's own order is then used as soon as it is known"}
@@ -77,7 +77,7 @@ func (f Facts) order() Verdict {
 	return v
 }
 
-// since names the first epoch that was judged, if that is not the job's first.
+// since names the first judged epoch, unless that is epoch 0.
 func (f Facts) since() string {
 	if f.Since == 0 {
 		return ""
@@ -85,7 +85,7 @@ func (f Facts) since() string {
 	return fmt.Sprintf(" since epoch %d", f.Since)
 }
 
-// ready says how many batches lay ready, if any did.
+// ready says how many batches were ready; "": none were.
 func (f Facts) ready() string {
 	if n := int64(f.Ready); n > 0 {
 		return ": lcache had " + figures.Plural(n, "batch", "batches") + " ready"

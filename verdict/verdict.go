@@ -1,12 +1,17 @@
-// Package verdict answers one question: what bound this, and what should be changed?
+// Package verdict answers one question: what bound the training, and what should be changed?
 //
-// Judge takes Facts, which were measured over some time, and returns a Verdict: the Cause, a line that explains it, and a line that says what
-// to change. The questions are asked in one order, and the first that is answered with yes decides: did the training loop wait at all, did
-// batches lie ready for it, did samples come from the source, was the disk at its limit, was another order asked for, were CPUs busy. So a
-// cause is named only where nothing before it explains the time.
+// Judge takes Facts, which were measured over some time, and returns a Verdict: the Cause, a line that explains it, and a line of advice. Judge
+// asks these questions in this order, and the first one that is answered with yes decides:
 //
-// The status document, lcache run and lcache bench judge with it: they differ in the facts that they have, and in nothing else. A fact that
-// is zero was not measured, and explains nothing. The package measures nothing and keeps no state; Judge may be called concurrently.
+//   - Did the training loop not wait?
+//   - Were its batches ready at the server?
+//   - Did samples come from the source?
+//   - Was the disk at its measured limit?
+//   - Did requests ask for another order than planned?
+//   - Were the CPUs busy?
+//
+// The status document, lcache run and lcache bench all call Judge. They differ only in the facts that they have: a fact that is zero was not
+// measured, and explains nothing. The package measures nothing and keeps no state. Judge may be called concurrently.
 package verdict
 
 import (
@@ -14,75 +19,75 @@ import (
 	"lcache/spelling"
 )
 
-// A Cause is what bound the time that was judged.
+// A Cause names the bottleneck.
 type Cause string
 
 const (
 	Unknown Cause = "unknown"
-	Loop    Cause = "loop"   // the training loop: lcache had its batches ready
-	Decode  Cause = "decode" // decoding, or the loader's workers: batches were ready, and came late into the loop
+	Loop    Cause = "loop"   // the training loop: it did not wait for lcache
+	Decode  Cause = "decode" // decoding, or the loader's workers: batches were ready at the server, and late in the loop
 	Source  Cause = "source" // samples came from the source
 	Budget  Cause = "budget" // samples came from the source, because the budget keeps only a part of the dataset
-	Disk    Cause = "disk"   // the disk gave what it can
-	Order   Cause = "order"  // another order was asked for than the log is in
+	Disk    Cause = "disk"   // the disk was at its limit
+	Order   Cause = "order"  // requests asked for another order than that of the log
 	Python  Cause = "Python" // the reader in Python was busy
 	CPU     Cause = "CPU"    // every CPU was busy
 )
 
-// Shares above which something counts.
+// Shares from which on something counts.
 const (
-	littleWaiting  = 0.02 // of the time that the training loop ran; a server's stall is measured against the same share
+	littleWaiting  = 0.02 // of the time of the training loop, or of the server
 	fewMisses      = 0.02 // of the samples
 	atLimit        = 0.9  // of the bandwidth that the disk was measured to give
 	busy           = 0.8  // of the time of the CPUs
 	mostlyDecoding = 0.5  // of the time of the loader's workers
 )
 
-// Facts are what was measured over the time that is judged, unless a field says otherwise. Zero is: not measured, or none.
+// Facts were measured over the judged time, unless a field says otherwise. Zero means: not measured, or none.
 type Facts struct {
-	Delivered int64   // samples that were delivered in all, before that time too
-	Seconds   float64 // that time; 0: no epoch came to its end
-	Since     int     // its first epoch
-	Samples   int64   // delivered in that time
-	Misses    int64   // of these, from the source
+	Delivered int64   // samples delivered since the start
+	Seconds   float64 // the judged time; 0: no epoch is over
+	Since     int     // the first judged epoch
+	Samples   int64   // delivered in the judged time
+	Misses    int64   // of Samples, those that came from the source
 
-	Stall float64 // seconds in which the server was short of a batch that was asked for
-	Idle  float64 // seconds in which everything that the server may load lay ready
-	Ready float64 // batches that lay ready at the server, on average
+	Stall float64 // seconds in which a request waited for the server
+	Idle  float64 // seconds in which everything that the server may load was ready
+	Ready float64 // batches that were ready at the server, on average
 
-	LoopSeconds float64 // that the training loop ran, as it told; 0: it did not tell
-	LoopWait    float64 // seconds that it waited for a batch, as it told
-	Loader      *Loader // nil: not told
+	LoopSeconds float64 // seconds of the training loop, as it reported; 0: it did not report
+	LoopWait    float64 // of LoopSeconds, those in which the loop waited for a batch
+	Loader      *Loader // nil: not reported
 
-	Kept, Dataset int64 // bytes that the cache keeps, and that there are
-	Needed        int64 // bytes of budget with which it would keep all
-	Filling       bool  // the only epoch is the one in which the log was filled from the source
-	Single        bool  // the job has one epoch: nothing is written for a next one
+	Kept, Dataset int64 // bytes that the cache keeps, and bytes of the dataset
+	Needed        int64 // bytes of budget with which the cache would keep all
+	Filling       bool  // the only judged epoch filled the log from the source
+	Single        bool  // the job has one epoch
 	Stale         int64 // samples that a crash left unfinished in the log
 
-	DiskRate  float64 // bytes a second that the disk gave
-	DiskLimit float64 // bytes a second that it was measured to give
+	DiskRate  float64 // of the disk, in bytes a second
+	DiskLimit float64 // measured limit of DiskRate
 
-	Divergences int64     // requests for another order than planned
-	First       *Position // of the first one
-	Recipe      string    // that the order was planned by; "": the loader's own order
+	Divergences int64     // requests that asked for another order than planned
+	First       *Position // of the first divergence; nil: not known
+	Recipe      string    // of the planned order; "": the loader's own order
 
-	CPUs      int
-	ServerCPU float64 // seconds of CPU that the server took
-	ReaderCPU float64 // seconds of CPU that a reader in Python took
+	CPUs      int     // of the machine
+	ServerCPU float64 // CPU time of the server, in seconds
+	ReaderCPU float64 // CPU time of a reader in Python, in seconds
 
-	Cache string // the cache's directories with commas between them, for commands in advice
+	Cache string // directories of the cache, with commas between them, for commands in advice
 }
 
-// A Loader is what was told of the processes that decode, since the job began. Times are in seconds.
+// A Loader has the reports of the processes that decode, since the start of the job. Times are in seconds.
 type Loader struct {
-	LoopSeconds, LoopWait float64 // that the training loop ran, and that it waited
+	LoopSeconds, LoopWait float64 // of the training loop, and of its waiting
 	Decode                float64 // of all processes together
-	Workers               int     // processes that decode; 0: the training loop does
-	Loops                 int     // training loops that they belong to
+	Workers               int     // processes that decode; 0: the training loop decodes itself
+	Loops                 int     // training loops with reports, to which the workers belong
 }
 
-// A Position is a place in the order of a job.
+// A Position is a position in the order of a job.
 type Position struct{ Epoch, Rank, Batch, Sample int }
 
 // A Verdict is the answer. Bound and Change are lines for people.
@@ -91,11 +96,11 @@ type Verdict struct {
 	Bound  string `json:"bound"`
 	Change string `json:"change"`
 
-	// Suspect is the cause that is left over where Cause is Unknown because the measurement is missing that would show it.
+	// Suspect is the cause that remains if Cause is Unknown because a measurement is missing; "": none remains.
 	Suspect Cause `json:"-"`
 }
 
-// BoundBy is the verdict as one of the status document's words: source, disk, consumer, decode or unknown. Where the cause is not known it is
+// BoundBy returns the verdict as a word of the status document: source, disk, consumer, decode or unknown. If the cause is not known, it returns
 // the suspect.
 func (v Verdict) BoundBy() string {
 	cause := v.Cause
@@ -113,7 +118,7 @@ func (v Verdict) BoundBy() string {
 	return "unknown"
 }
 
-// Judge asks the questions in their order; the first that is answered with yes ends it.
+// Judge returns the verdict for some facts.
 func Judge(f Facts) Verdict {
 	switch {
 	case f.Delivered == 0:
@@ -139,7 +144,8 @@ func Judge(f Facts) Verdict {
 	return f.unknown()
 }
 
-// WaitShare is the share of the time in which the training loop waited: of its own time, as far as it told that, else of the server's.
+// WaitShare returns the share of its time in which the training loop waited. Without a report of the loop, it is the share of the judged time
+// in which a request waited for the server.
 func (f Facts) WaitShare() float64 {
 	switch {
 	case f.LoopSeconds > 0:
@@ -150,13 +156,13 @@ func (f Facts) WaitShare() float64 {
 	return 0
 }
 
-// waits reports whether the training loop waited. Where it did not tell, the server's view counts: a loop for which more lay ready than was
-// missing is not held up.
+// waits reports whether the training loop waited. Without a report of the loop, a server that was idle for longer than it was short of a batch
+// does not make the loop wait.
 func (f Facts) waits() bool {
 	return f.WaitShare() >= littleWaiting && (f.LoopSeconds > 0 || f.Idle <= f.Stall)
 }
 
-// unknown is the verdict if no question was answered with yes.
+// unknown returns the verdict if no question is answered with yes.
 func (f Facts) unknown() Verdict {
 	cache, waited := spelling.ShellWord(f.Cache), "not known"+f.since()+": the loop waited "+figures.Percent(f.WaitShare(), 1)
 	if f.DiskLimit == 0 {

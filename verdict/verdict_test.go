@@ -21,8 +21,7 @@ import (
 //	bound   WHY
 //	change  WHAT TO DO
 //
-// The facts are named as the fields of Facts and Loader are, in groups that say what they are about; bytes may have a unit. A new case is a
-// new paragraph; go test ./verdict -rewrite fills in what is decided.
+// groups has the names of the facts. Bytes may have a unit. A new case is a new paragraph; go test ./verdict -rewrite fills in the decision.
 func TestStories(t *testing.T) {
 	var f Facts
 	met := map[Cause]bool{}
@@ -31,7 +30,7 @@ func TestStories(t *testing.T) {
 		case "given":
 			f = Facts{}
 		case "then":
-			if f.Loader != nil { // what was judged before keeps its own
+			if f.Loader != nil { // a copy: the one before has been judged
 				l := *f.Loader
 				f.Loader = &l
 			}
@@ -54,7 +53,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// groups are the words that a line of facts may begin with, and the facts that belong to each, as the stories name them.
+// groups has the words that may begin a line of facts, and for each word the names of its facts, with their fields.
 var groups = map[string]map[string]string{
 	"epochs": {"seconds": "Seconds", "since": "Since", "filling": "Filling", "single": "Single"},
 	"asked":  {"delivered": "Delivered", "samples": "Samples", "misses": "Misses", "stale": "Stale"},

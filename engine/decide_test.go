@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what the mover does in it and why.
+//
+//	decide
+//	read=E cur=E tgt=E unloaded=K unswept=K loading=N known=E,E… laidout=E,E… [a flag for each other field of view]
+//	----
+//	the action, and why
+//
+// What is not said is as it is most of the time: a request has come, a rank is in time, a Logfile can be begun, nothing is loading. Left out,
+// cur and tgt are not there, and -1 is a Logfile in the order of no epoch that is known.
+func TestDecide(t *testing.T) {
+	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
+		v := view{requested: true, inTime: true, mayBegin: true, unloaded: -1, unswept: -1}
+		var known, laidOut []int
+		sparse := false
+		for _, field := range strings.Fields(d.Input) {
+			name, value, _ := strings.Cut(field, "=")
+			read := func(n *int) {
+				if _, err := fmt.Sscan(value, n); err != nil {
+					d.Fatalf(t, "%s: %v", field, err)
+				}
+			}
+			list := func() (list []int) {
+				for _, text := range strings.Split(value, ",") {
+					n := 0
+					if _, err := fmt.Sscan(text, &n); err != nil {
+						d.Fatalf(t, "%s: %v", field, err)
+					}
+					list = append(list, n)
+				}
+				return list
+			}
+			switch name {
+			case "read":
+				read(&v.readEpoch)
+			case "cur":
+				v.cur.exists = true
+				read(&v.cur.epoch)
+			case "tgt":
+				v.tgt.exists = true
+				read(&v.tgt.epoch)
+			case "unloaded":
+				read(&v.unloaded)
+			case "unswept":
+				read(&v.unswept)
+			case "loading":
+				read(&v.loading)
+			case "known":
+				known = list()
+			case "laidout":
+				laidOut = list()
+			case "unrequested":
+				v.requested = false
+			case "unidentified":
+				v.unidentified = true
+			case "comparable":
+				v.comparable = true
+			case "sparse":
+				sparse = true
+			case "alllate":
+				v.inTime = false
+			case "paused":
+				v.paused = true
+			case "failed":
+				v.mayBegin = false
+			default:
+				d.Fatalf(t, "%s is no field of a view", field)
+			}
+		}
+		v.sparse = func() bool { return sparse }
+		v.complete = func(epoch int) bool { return slices.Contains(known, epoch) }
+		v.laidOut = func(epoch int) bool { return slices.Contains(laidOut, epoch) }
+		switch d.Cmd {
+		case "decide":
+			a := decide(v)
+			return fmt.Sprintf("%s\nbecause %s\n", a, a.why)
+		case "waits-for":
+			if next := v.outlook().next; next >= 0 {
+				return fmt.Sprintf("requests of epoch %d wait for the pass\n", next)
+			}
+			return "no request waits for another epoch\n"
+		}
+		d.Fatalf(t, "decide or waits-for, not %s", d.Cmd)
+		return ""
+	})
+}
+
+// TestEpochRead: the epoch that is read follows the ranks that are active.
+func TestEpochRead(t *testing.T) {
+	for _, c := range []struct {
+		story       string
+		active      []int
+		cur, before int
+		want        int
+	}{
+		{"no rank is active: nothing changes", nil, 3, 2, 2},
+		{"one rank is in the log's epoch", []int{3}, 3, 2, 3},
+		{"some ranks have gone on, one is still in the log's epoch", []int{4, 3, 4}, 3, 3, 3},
+		{"all have gone on", []int{4, 4}, 3, 3, 4},
+		{"one has gone on further", []int{4, 6}, 3, 3, 6},
+		{"the job began again", []int{0}, 3, 3, 0},
+		{"the log is in no epoch's order", []int{2}, -1, 0, 2},
+	} {
+		if got := epochRead(c.active, c.cur, c.before); got != c.want {
+			t.Errorf("%s: epoch %d, want %d", c.story, got, c.want)
+		}
+	}
+}
