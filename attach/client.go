@@ -64,6 +64,24 @@ func Dial(path, name string) (*Client, error) {
 	return c, nil
 }
 
+// DialRegistered connects to all servers in a registry that answer, except for those at sockets that skip has.
+func DialRegistered(dir, name string, skip func(socket string) bool) ([]*Client, error) {
+	entries, err := Registered(dir)
+	if err != nil {
+		return nil, err
+	}
+	var clients []*Client
+	for _, e := range entries {
+		if skip(e.Socket) {
+			continue
+		}
+		if c, err := Dial(e.Socket, name); err == nil {
+			clients = append(clients, c)
+		}
+	}
+	return clients, nil
+}
+
 // dialLong connects to a socket whose path may be longer than the 107 bytes of a socket address. For a longer path it opens the directory.
 func dialLong(path string) (net.Conn, error) {
 	if len(path) <= 107 {

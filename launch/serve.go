@@ -32,6 +32,9 @@ type Served struct {
 // Serve opens a cache and serves it until ctx ends, or no client is left. Then it stops cleanly, without an error. It calls ready when clients
 // can connect; an error of ready ends the server.
 func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error {
+	if o.Logger == nil {
+		o.Logger = discard
+	}
 	m, err := listenMetrics(o.Metrics, o.Logger)
 	if err != nil {
 		return err

@@ -179,17 +179,14 @@ func connectAll(socket string, have []*watched) ([]*watched, error) {
 		}
 		return []*watched{{Client: c}}, nil
 	}
-	entries, err := attach.Registered(attach.Dir())
+	clients, err := attach.DialRegistered(attach.Dir(), clientName(), func(socket string) bool {
+		return slices.ContainsFunc(have, func(w *watched) bool { return w.Path() == socket })
+	})
 	if err != nil {
 		return have, err
 	}
-	for _, e := range entries {
-		if slices.ContainsFunc(have, func(w *watched) bool { return w.Path() == e.Socket }) {
-			continue
-		}
-		if c, err := attach.Dial(e.Socket, clientName()); err == nil {
-			have = append(have, &watched{Client: c})
-		}
+	for _, c := range clients {
+		have = append(have, &watched{Client: c})
 	}
 	if len(have) == 0 {
 		return nil, errors.New("no server of this user runs: start one with lcache serve --cache DIR, or name its --socket")
