@@ -244,16 +244,8 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 
 // locate sets every sample's place from the recovered Logfiles: the newer one, which is being filled, wins.
 func (c *Cache) locate() {
-	logs := c.Store.Logfiles()
-	order := []int{0, 1}
-	if logs[0] != nil && logs[1] != nil && logs[0].Generation() > logs[1].Generation() {
-		order = []int{1, 0}
-	}
-	for _, slot := range order {
-		l := logs[slot]
-		if l == nil {
-			continue
-		}
+	for _, l := range c.Store.ByAge() {
+		slot := l.Slot()
 		c.recovered[slot].Store(true)
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {

@@ -20,9 +20,6 @@ func (e *Engine) restore() error {
 	if err != nil {
 		return err
 	}
-	if len(found) == 2 && found[0].Log.Generation() > found[1].Log.Generation() {
-		found[0], found[1] = found[1], found[0]
-	}
 	if len(found) == 2 && found[1].Line == nil {
 		e.unidentified, found = found[1], found[:1]
 	}
@@ -43,14 +40,11 @@ func (e *Engine) restore() error {
 	return nil
 }
 
-// recovered numbers the Logfiles that hold something, and lays out those whose order is known.
+// recovered numbers the Logfiles, the older one first, and lays out those whose order is known.
 func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
-	for half, l := range e.cache.Store.Logfiles() {
-		if l == nil {
-			continue
-		}
-		if l.Empty() && e.cache.OtherHolds(half) {
-			if err := e.cache.Store.Drop(half); err != nil {
+	for _, l := range e.cache.Store.ByAge() {
+		if l.Empty() && e.cache.OtherHolds(l.Slot()) {
+			if err := e.cache.Store.Drop(l.Slot()); err != nil {
 				return nil, err
 			}
 			continue

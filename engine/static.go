@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/reorder"
@@ -13,28 +15,22 @@ import (
 
 // restoreStatic takes the Logfiles as they are.
 func (e *Engine) restoreStatic() error {
-	complete := e.cache.IsComplete(0, 1)
+	if e.cache.IsComplete(0, 1) {
+		return nil
+	}
 	var newest *reorder.EpochLog
-	for _, l := range e.cache.Store.Logfiles() {
-		if l == nil || complete || newest != nil && newest.Log.Generation() > l.Generation() {
-			continue
-		}
+	for _, l := range slices.Backward(e.cache.Store.ByAge()) {
 		el, err := e.identify(l)
 		if err != nil {
 			return err
 		}
-		if el.Line == nil {
-			continue
+		if el.Line != nil {
+			newest = el
+			break
 		}
-		if newest != nil {
-			newest.Free()
-		}
-		newest = el
 	}
 	if newest == nil {
-		if !complete {
-			e.cache.Logger.Info("what the log lacks is read from the source each time: its order is not this job's; ingest completes it")
-		}
+		e.cache.Logger.Info("what the log lacks is read from the source each time: its order is not this job's; ingest completes it")
 		return nil
 	}
 	e.number(newest)

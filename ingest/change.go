@@ -28,7 +28,7 @@ var errAnew = errors.New("the cache is made anew")
 // adapt puts a new listing, at path, in the place of the manifest that is there, which is closed.
 func (in *run) adapt(ctx context.Context, old *sample.Manifest, path string) error {
 	c := in.cache
-	if err := in.settle(ctx, old); err != nil && !errors.Is(err, logfile.ErrDamaged) { // what is damaged is made anew, later
+	if err := in.settleOld(ctx, old); err != nil && !errors.Is(err, logfile.ErrDamaged) { // what is damaged is made anew, later
 		return errors.Join(err, old.Close())
 	}
 	next, err := sample.OpenManifest(path)
@@ -54,8 +54,8 @@ func (in *run) adapt(ctx context.Context, old *sample.Manifest, path string) err
 	return logfile.Reprint(c.Dirs, from, to)
 }
 
-// settle completes, with the old manifest and job, a Logfile that was being filled: only under these is its order known.
-func (in *run) settle(ctx context.Context, old *sample.Manifest) (err error) {
+// settleOld completes, with the old manifest and job, a Logfile that was being filled: only under these is its order known.
+func (in *run) settleOld(ctx context.Context, old *sample.Manifest) (err error) {
 	c := in.cache
 	for _, name := range []string{"journal-0", "journal-1"} {
 		if _, err := os.Lstat(filepath.Join(c.Dirs[0], name)); err != nil {

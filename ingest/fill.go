@@ -25,7 +25,7 @@ func (in *run) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	done, err := in.resort(ctx, order)
+	done, err := in.settle(ctx, order)
 	if err != nil || done {
 		return err
 	}
@@ -45,7 +45,7 @@ func (in *run) fill(ctx context.Context) error {
 		if err := sorter.Sort(ctx, in.cache, order, in.target); err != nil {
 			return err
 		}
-		if _, err := in.resort(ctx, order); err != nil {
+		if _, err := in.settle(ctx, order); err != nil {
 			return err
 		}
 	}
@@ -59,95 +59,98 @@ func (in *run) firstOrder() (*schedule.Order, error) {
 	return in.cache.Schedule.Order(context.Background(), 0)
 }
 
-// resort begins the first epoch's Logfile, or finds it, or a later epoch's of the same job. A log in another order is re-sorted by
-// the server's mover, which does the same after a jump: then done is true unless samples are missing.
-func (in *run) resort(ctx context.Context, order *schedule.Order) (done bool, err error) {
+// settle brings the log to where samples can be read into it: in.target, laid out as in.line. done reports that nothing is to be read.
+func (in *run) settle(ctx context.Context, order *schedule.Order) (done bool, err error) {
 	c := in.cache
-	logs := c.Store.Logfiles()
-	var held *logfile.Logfile
-	for _, l := range logs {
-		if l == nil || l.Empty() {
-			continue
-		}
-		if held == nil || l.Generation() > held.Generation() {
-			held = l
-		}
-	}
-	if held != nil && in.static() && in.cache.IsComplete(in.o.Share, in.o.Shares) && !c.HoldsOlder() {
-		// It is in no order that matters. What lies across blocks may cost two reads, which is less than moving everything.
-		in.target, in.report.Already = held, int64(in.stored())
-		return true, nil
-	}
-	// A sort that was cut off is ended first: until then what it left behind lies in the places that new samples need.
-	if held != nil && (!in.suits(held, order) || held.Header().Key == order.Key && c.OtherHolds(held.Slot())) {
-		if in.waits() {
+	finished, sorted := false, false
+	for {
+		held := newest(c.Store)
+		f := in.lookAtLog(held, order, sorted, finished)
+		switch what, why := decideLog(f); what {
+		case keep:
+			in.logger().Debug("the log stays as it is", "reason", why)
 			in.target, in.report.Already = held, int64(in.stored())
 			return true, nil
-		}
-		if err := in.finishOld(ctx); err != nil {
-			return false, err
-		}
-		if err := sorter.Sort(ctx, in.cache, order, nil); err != nil {
-			return false, err
-		}
-		in.report.Resorted = true
-		held = nil
-		for _, l := range c.Store.Logfiles() {
-			if l != nil && l.Header().Key == order.Key {
-				held = l
-			}
-		}
-	}
-	if held != nil {
-		in.target = held
-		if held.Header().Key != order.Key {
-			// The job has run on: its log is in use as it is.
-			if in.o.NoPrefill || c.IsComplete(in.o.Share, in.o.Shares) {
-				in.report.Already = int64(in.stored())
-				return true, nil
-			}
-			if order, err = c.Schedule.Order(context.Background(), int(held.Header().Epoch)); err != nil {
+		case begin:
+			return false, in.begin(order)
+		case finish:
+			if err := in.finishOld(ctx); err != nil {
 				return false, err
 			}
+			finished = true
+		case resort:
+			in.logger().Debug("the log is sorted", "reason", why)
+			if err := sorter.Sort(ctx, c, order, nil); err != nil {
+				return false, err
+			}
+			in.report.Resorted, sorted = true, true
+		case fill:
+			return false, in.goOn(held, order)
 		}
-		in.freeLine()
-		in.line, err = c.NewLine(order, held)
-		return false, err
 	}
-	for slot, l := range c.Store.Logfiles() {
+}
+
+// newest is the Logfile that holds something and was begun last, or nil.
+func newest(s *logfile.Store) *logfile.Logfile {
+	list := s.HoldingByAge()
+	if len(list) == 0 {
+		return nil
+	}
+	return list[len(list)-1]
+}
+
+// lookAtLog collects what decideLog asks for.
+func (in *run) lookAtLog(held *logfile.Logfile, first *schedule.Order, sorted, finished bool) foundLog {
+	c := in.cache
+	f := foundLog{holds: held != nil, resort: sorted, recipe: c.Schedule.Replays(), static: in.static(), older: c.HoldsOlder(),
+		all: c.IsComplete(in.o.Share, in.o.Shares), ofOld: func() bool { return !finished && in.isOfOldJob() }}
+	f.nothing = f.all || in.o.NoPrefill
+	if held == nil {
+		return f
+	}
+	f.two = len(c.Store.HoldingByAge()) == 2
+	f.first = held.Header().Key == first.Key
+	f.fits = f.first
+	if !f.static {
+		f.fits = c.IsOfThisJob(held, first)
+	}
+	return f
+}
+
+// begin starts the first epoch's Logfile.
+func (in *run) begin(order *schedule.Order) (err error) {
+	c := in.cache
+	for half, l := range c.Store.Logfiles() {
 		if l != nil {
-			if err := c.Store.Drop(slot); err != nil {
-				return false, err
+			if err := c.Store.Drop(half); err != nil {
+				return err
 			}
 		}
 	}
 	in.freeLine()
 	if in.line, err = c.NewLine(order, nil); err != nil {
-		return false, err
+		return err
 	}
-	epoch := uint32(0)
-	in.target, err = c.Begin(0, in.line, order, epoch)
-	return false, err
+	in.target, err = c.Begin(0, in.line, order, 0)
+	return err
 }
 
-// waits reports whether the log stays as it is until a client says the order, which without a recipe is theirs to say: it may be the one that
-// the log is in. Nothing is read now, so nothing needs the places that a sort which was cut off still holds.
-func (in *run) waits() bool {
-	c := in.cache
-	return !c.Schedule.Replays() && !in.static() && !c.HoldsOlder() && (in.o.NoPrefill || c.IsComplete(in.o.Share, in.o.Shares))
+// goOn lays out a Logfile that is filled further, in the first epoch's order or in the one that the job has come to.
+func (in *run) goOn(held *logfile.Logfile, order *schedule.Order) (err error) {
+	in.target = held
+	if held.Header().Key != order.Key {
+		if order, err = in.cache.Schedule.Order(context.Background(), int(held.Header().Epoch)); err != nil {
+			return err
+		}
+	}
+	in.freeLine()
+	in.line, err = in.cache.NewLine(order, held)
+	return err
 }
 
 // static reports whether samples are to stay where they are packed: then they are packed in the source's order, so that those that cross
 // blocks lie side by side on disk.
 func (in *run) static() bool { return in.report.Layout == cache.LayoutStatic }
-
-// suits reports whether a Logfile can be gone on with.
-func (in *run) suits(l *logfile.Logfile, first *schedule.Order) bool {
-	if in.static() {
-		return l.Header().Key == first.Key
-	}
-	return in.cache.IsOfThisJob(l, first)
-}
 
 // readRun is how many samples a reader of the source takes at once: few, so that all readers end at about the same time.
 const readRun = 16

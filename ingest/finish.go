@@ -8,27 +8,45 @@ import (
 	"lcache/sorter"
 )
 
-// finishOld completes a Logfile that the job before this one was filling. Its order is known now, and not any more once the new job
-// is written down; without it what only that Logfile holds would have to be read from the source again.
-func (in *run) finishOld(ctx context.Context) error {
+// oldTarget is the Logfile that the job before this one was filling, with its schedule and its order; nil: there is none, or its order is not
+// known. The caller stops the schedule.
+func (in *run) oldTarget() (*schedule.Schedule, *schedule.Order, error) {
 	c := in.cache
-	logs := c.Store.Logfiles()
-	if in.old == nil || logs[0] == nil || logs[1] == nil || logs[0].Empty() || logs[1].Empty() {
-		return nil
+	logs := c.Store.HoldingByAge()
+	if in.old == nil || len(logs) < 2 {
+		return nil, nil, nil
 	}
-	newer := logs[0]
-	if logs[1].Generation() > newer.Generation() {
-		newer = logs[1]
-	}
+	newer := logs[1]
 	s, err := schedule.New(in.old.Job, c.Manifest.Len(), cache.MachineMemory())
 	if err != nil || !s.Replays() || newer.IsOlder() || !s.Exists(int(newer.Header().Epoch)) {
-		return nil
+		return nil, nil, nil
 	}
-	defer s.Stop()
 	order, err := s.Order(context.Background(), int(newer.Header().Epoch))
 	if err != nil || order.Key != newer.Header().Key {
+		s.Stop()
+		return nil, nil, err
+	}
+	return s, order, nil
+}
+
+// isOfOldJob reports whether finishOld has something to do.
+func (in *run) isOfOldJob() bool {
+	s, order, err := in.oldTarget()
+	if s != nil {
+		s.Stop()
+	}
+	return order != nil || err != nil
+}
+
+// finishOld completes a Logfile that the job before this one was filling. Its order is known now, and not any longer once the new job is
+// written down; without it what only that Logfile holds would have to be read from the source again.
+func (in *run) finishOld(ctx context.Context) error {
+	s, order, err := in.oldTarget()
+	if s == nil || err != nil {
 		return err
 	}
+	defer s.Stop()
+	c := in.cache
 	mine := c.Schedule
 	c.Schedule = s
 	defer func() { c.Schedule = mine }()

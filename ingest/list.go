@@ -42,23 +42,34 @@ func (in *run) list(ctx context.Context) error {
 	if err == nil {
 		fp, err = sample.WriteManifest(tmp, listing.Classes, listing.Entries)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		if old != nil {
 			old.Close()
 		}
 		return err
-	case old != nil && old.Fingerprint() == fp:
+	}
+	f := in.lookAtCache()
+	switch {
+	case old == nil:
+		f.sums = f.record && in.isOf(fp, len(listing.Entries))
+	case old.Fingerprint() == fp:
+		f.manifest = manifestSame
+	default:
+		f.manifest = manifestChanged
+		in.report.Changed = true
+	}
+	what, why := decideCache(f)
+	in.logger().Debug("the cache that is found", "fate", what, "reason", why)
+	switch {
+	case f.manifest == manifestSame: // space makes the cache again if that is its fate
 		c.Manifest = old
 		err = os.Remove(tmp)
-	case old == nil && in.old != nil && in.isOf(fp, len(listing.Entries)):
+	case what == keep:
 		err = in.replaceManifest(tmp)
-	case old != nil && in.adaptable():
-		in.report.Changed = true
+	case what == adapt:
 		err = in.adapt(ctx, old, tmp)
 	default:
 		if old != nil {
-			in.report.Changed = true
 			old.Close()
 		}
 		err = in.anew(tmp)

@@ -52,9 +52,9 @@ func checkCompress(c string) error {
 }
 
 const (
-	leastSaving  = 0.1 // auto: a smaller saving costs more time than it gives
-	mostTried = 1000
-	trialBytes   = 64 << 20
+	leastSaving = 0.1 // auto: a smaller saving costs more time than it gives
+	mostTried   = 1000
+	trialBytes  = 64 << 20
 )
 
 // TrialSamples are the samples that are tried: one at random out of each of as many runs of equal length, so that neither a dataset that is sorted

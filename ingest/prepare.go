@@ -144,13 +144,13 @@ func (in *run) measureChunks() error {
 	return nil
 }
 
-// otherBudget: a cache of another budget is made anew.
-func (in *run) otherBudget() bool { return in.o.Budget != 0 && in.o.Budget != in.old.Budget }
-
-// adaptable reports whether the log can go on with a changed source. What a compressed one holds can be found only by the lengths
-// of the manifest that it was made for.
-func (in *run) adaptable() bool {
-	return !in.otherBudget() && !in.old.IsPacked() && in.keepsPacking(in.old.Packing)
+// lookAtCache collects what decideCache asks for, but for the manifest's state.
+func (in *run) lookAtCache() found {
+	if in.old == nil {
+		return found{}
+	}
+	return found{record: true, otherBudget: in.o.Budget != 0 && in.o.Budget != in.old.Budget, otherPacking: !in.keepsPacking(in.old.Packing),
+		packed: in.old.IsPacked()}
 }
 
 // anew takes a listing as the manifest of a cache that holds nothing.
@@ -172,7 +172,9 @@ func (in *run) replaceManifest(listed string) error {
 // space fits the cache that is there to what is asked for now, or makes one.
 func (in *run) space(ctx context.Context) error {
 	c := in.cache
-	if !in.fresh && (in.otherBudget() || !in.keepsPacking(in.old.Packing)) {
+	f := in.lookAtCache()
+	f.manifest = manifestSame // by now
+	if what, _ := decideCache(f); what == anew {
 		in.fresh = true
 	}
 	if !in.fresh {

@@ -81,12 +81,9 @@ func (s *sort) run(ctx context.Context) error {
 // or its samples are worth it.
 func (s *sort) find(ctx context.Context) error {
 	var found []*reorder.EpochLog
-	for half, l := range s.Cache.Store.Logfiles() {
-		if l == nil {
-			continue
-		}
-		if l.Empty() && s.Cache.OtherHolds(half) {
-			if err := s.Cache.Store.Drop(half); err != nil {
+	for _, l := range s.Cache.Store.ByAge() {
+		if l.Empty() && s.Cache.OtherHolds(l.Slot()) {
+			if err := s.Cache.Store.Drop(l.Slot()); err != nil {
 				return err
 			}
 			continue
@@ -98,9 +95,6 @@ func (s *sort) find(ctx context.Context) error {
 	}
 	if len(found) == 0 {
 		return nil
-	}
-	if len(found) == 2 && found[0].Log.Generation() > found[1].Log.Generation() {
-		found[0], found[1] = found[1], found[0]
 	}
 	s.cur = found[0]
 	line, err := s.recognize(ctx, s.cur.Log, &s.inOrder)

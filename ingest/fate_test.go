@@ -1,0 +1,49 @@
+package ingest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestFate reads testdata/fate.txt as stories: a paragraph is a cache, or a log, that ingest finds, and what becomes of it and why. A field that is
+// not named is false; the fields are those of found and foundLog.
+func TestFate(t *testing.T) {
+	datadriven.RunTest(t, "testdata/fate.txt", func(t *testing.T, d *datadriven.TestData) string {
+		said := map[string]bool{}
+		for _, field := range strings.Fields(d.Input) {
+			said[field] = true
+		}
+		field := func(name string) bool {
+			is := said[name]
+			delete(said, name)
+			return is
+		}
+		var what fate
+		var why string
+		switch d.Cmd {
+		case "cache":
+			f := found{record: field("record"), otherBudget: field("other-budget"), otherPacking: field("other-packing"), packed: field("packed"), sums: field("sums")}
+			switch {
+			case field("manifest-same"):
+				f.manifest = manifestSame
+			case field("manifest-changed"):
+				f.manifest = manifestChanged
+			}
+			what, why = decideCache(f)
+		case "log":
+			ofOld := field("of-old")
+			f := foundLog{holds: field("holds"), two: field("two"), older: field("older"), first: field("first"), fits: field("fits"), resort: field("sorted"),
+				recipe: field("recipe"), static: field("static"), nothing: field("nothing"), all: field("all"), ofOld: func() bool { return ofOld }}
+			what, why = decideLog(f)
+		default:
+			d.Fatalf(t, "cache or log, not %s", d.Cmd)
+		}
+		if len(said) > 0 {
+			d.Fatalf(t, "%v: no field of %s", said, d.Cmd)
+		}
+		return fmt.Sprintf("%s\nbecause %s\n", what, why)
+	})
+}
