@@ -11,7 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// TestStories reads testdata/verdicts. A paragraph is one judgement:
+// TestStories reads testdata/verdicts.txt. A paragraph is one judgement:
 //
 //	# what happened
 //	given                      these facts and no others; then: these facts change, the others stay
@@ -25,7 +25,7 @@ import (
 func TestStories(t *testing.T) {
 	var f Facts
 	met := map[Cause]bool{}
-	datadriven.RunTest(t, "testdata/verdicts", func(t *testing.T, d *datadriven.TestData) string {
+	datadriven.RunTest(t, "testdata/verdicts.txt", func(t *testing.T, d *datadriven.TestData) string {
 		switch d.Cmd {
 		case "given":
 			f = Facts{}
