@@ -41,19 +41,24 @@ var mayImport = map[string][]string{
 	"sorter":     {"cache", "reorder", "fetch", "staging", "logfile", "chunker", "schedule", "blockio", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
 	"ingest":     {"cache", "sorter", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "caches"},
-	"engine":     {"cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "sample"},
+	"engine":     {"cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "verdict", "sample"},
 	"server":     {"deliver", "engine", "schedule", "sample"},
 	"caches":     nil,
 	"cgroup":     nil,
 	"leaktest":   nil,
+	"verdict":    nil,
 	"cores":      nil,
+	"attach":     {"engine"},
 	"metrics":    {"engine"},
 	"doctor":     {"blockio", "caches", "cgroup", "source", "sample"},
-	"cmd/lcache": {"caches", "doctor", "metrics", "server", "engine", "ingest", "cache", "schedule", "plan", "shuffle", "source", "sample"},
+	"launch":     {"attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "caches", "schedule", "source"},
+	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
+	"demo":       {"launch", "attach", "ingest", "engine", "cache", "schedule"},
+	"cmd/lcache": {"launch", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "caches", "schedule", "plan", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"offheap", "cores", "spelling", "usage", "durable"}
+var everywhere = []string{"offheap", "cores", "spelling", "figures", "usage", "durable"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}

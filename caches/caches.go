@@ -1,8 +1,9 @@
-// Package caches knows caches from outside: where they lie by default and on which file systems they may, which ones a root holds,
-// who uses them, and how one is removed. A Cache describes one directory; List, Look and Remove are all there is to do with it.
+// Package caches finds, describes and removes caches on disk, without opening them. It knows the default folder of caches, the file systems
+// that a cache may be on, and the process that uses a cache.
 //
-// Nothing here opens a cache, reads a sample or needs the cache's source: what is unfinished, damaged or made by another version
-// of lcache can be listed and removed all the same. All functions may be called concurrently, also beside running servers.
+// A Cache describes one directory. Look, List and ListAll make descriptions, Remove and RemoveAll remove caches. The package reads no sample
+// and needs no source, so it can also list and remove caches that are unfinished, damaged or made by another version of lcache. All functions
+// may be called concurrently, and while servers run.
 package caches
 
 import (
@@ -26,19 +27,19 @@ import (
 type Cache struct {
 	Dir     string    `json:"dir"`
 	Source  string    `json:"source"` // "": not known here
-	Bytes   int64     `json:"bytes"`  // what its files take on disk
+	Bytes   int64     `json:"bytes"`  // space of its files on disk
 	LastUse time.Time `json:"last_use"`
-	Pid     int       `json:"pid"` // of who uses it now; 0: nobody
+	Pid     int       `json:"pid"` // of the process that uses it; 0: none
 	Part    int       `json:"part"`
 	Parts   int       `json:"parts"`          // directories that the cache has; Part counts from 0
 	Link    string    `json:"link,omitempty"` // Dir is a link to this directory, and not used as a cache
 	Listing `json:"-"`
-	Files   map[string]int64 `json:"-"` // how many have each extension; nil: not known here
+	Files   map[string]int64 `json:"-"` // number of files with each extension; nil: not known here
 	Memory  int64            `json:"-"` // as given to ingest; 0: not given
-	Job     json.RawMessage  `json:"-"` // as ingest was given it; nil: not known here
+	Job     json.RawMessage  `json:"-"` // as given to ingest; nil: not known here
 }
 
-// A Listing is what of a source a cache lists, and as what: the flags of ingest that say so.
+// A Listing has the flags of ingest that say which files of a source are samples, and which labels they have.
 type Listing struct {
 	Exts   []string `json:"exts"`
 	Flat   bool     `json:"flat"`
@@ -48,7 +49,7 @@ type Listing struct {
 	// The rule about links, and how many samples are reached through one that leaves the source. Two rules never make two datasets:
 	// they give the same listing, or one of them is an error. So the name of a cache's folder does not depend on them.
 	FollowLinks  bool `json:"follow_links"`
-	FollowGiven  bool `json:"follow_links_given"` // the user said so
+	FollowGiven  bool `json:"follow_links_given"` // the user gave the flag
 	OutsideLinks int  `json:"outside_links"`
 }
 
@@ -75,17 +76,17 @@ const (
 	openName   = "open.lock" // of the Python client, while it lists and starts a server
 )
 
-// files are all that lcache makes in a cache. Longer names are what a rename would have replaced.
+// files are the names of all files that lcache makes in a cache. Longer names are those of files before a rename.
 var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "listing", "listing.new", "sums", "sums.new", "sums.next", "sums.next.new", "sums.tmp", "stored", "stored.new",
 	formatName, formatName + ".new", formatName + ".tmp", "arena", "journal-0", "journal-0.new", "journal-0.tmp", "journal-1", "journal-1.new", "journal-1.tmp", "lcache.sock", "serve.log", openName, lockName}
 
-// older is the manifest of a source as it was before a change, by its fingerprint, until the cache is adapted to that.
+// older matches the manifest of a source before a change. Its name has the fingerprint. It stays until the cache is adapted to the change.
 var older = regexp.MustCompile(`^manifest-[0-9a-f]{32}$`)
 
-// isOlder names the files that have no fixed name.
+// isOlder reports whether a name is that of an older manifest.
 func isOlder(name string) bool { return older.MatchString(name) }
 
-// files are those that lcache may have made in the directory.
+// files returns the names of the files that lcache may have made in the directory.
 func (c *Cache) files() []string {
 	all := slices.Clone(files)
 	entries, err := os.ReadDir(c.Dir)
@@ -100,8 +101,8 @@ func (c *Cache) files() []string {
 	return all
 }
 
-// Look describes dir. The error wraps ErrNotCache if it is there and is no cache, and is a *LinkError beside the description if it is a link
-// to one.
+// Look describes dir. The error wraps ErrNotCache if dir exists and is no cache. If dir is a link to a cache, Look returns the description and a
+// *LinkError.
 func Look(dir string) (Cache, error) {
 	c := Cache{Dir: dir, Parts: 1}
 	if info, err := os.Stat(dir); err != nil {
@@ -133,7 +134,7 @@ func Look(dir string) (Cache, error) {
 	return c, CheckLink(dir)
 }
 
-// readFormat looks only at what every version of the file begins with, and at the number of directories, which none has moved.
+// readFormat reads the magic of FORMAT, and the number of directories. Every version of the file has both at the same place.
 func (c *Cache) readFormat() bool {
 	b, err := readSmall(filepath.Join(c.Dir, formatName))
 	if err != nil || len(b) < 8 || string(b[:8]) != "LCACHEF\n" {
@@ -147,6 +148,7 @@ func (c *Cache) readFormat() bool {
 	return true
 }
 
+// readJob reads the facts in job.json. It returns false if there is no such file.
 func (c *Cache) readJob() bool {
 	b, err := readSmall(filepath.Join(c.Dir, jobName))
 	var j struct {
@@ -167,7 +169,7 @@ func (c *Cache) readJob() bool {
 	return true
 }
 
-// readSmall reads what lcache wrote, and not what a link points at.
+// readSmall reads a small regular file. It refuses links.
 func readSmall(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -186,8 +188,7 @@ func readSmall(path string) ([]byte, error) {
 	return b, err
 }
 
-// holder is the process that holds a lock file; 0: none. A shared lock shows that for a moment, which a server that starts just
-// then waits out.
+// holder returns the process that holds a lock file; 0: none. For a moment it takes a shared lock itself, for which a starting server waits.
 func holder(path string) int {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -200,7 +201,7 @@ func holder(path string) int {
 	return pidIn(f)
 }
 
-// pidIn is the number that a lock file begins with.
+// pidIn returns the number at the beginning of a lock file.
 func pidIn(f *os.File) int {
 	var b [32]byte
 	n, _ := f.ReadAt(b[:], 0)
@@ -209,7 +210,7 @@ func pidIn(f *os.File) int {
 	return pid
 }
 
-// List describes root if it is a cache, and the caches in it, by name.
+// List describes root, if it is a cache, and the caches in root, sorted by name.
 func List(root string) ([]Cache, error) {
 	var found []Cache
 	var link *LinkError
@@ -238,7 +239,8 @@ func List(root string) ([]Cache, error) {
 	return found, nil
 }
 
-// Within names the caches in a directory, for a message to a user who gave the root; "" if there is none. The directory itself does not count.
+// Within names the caches in a directory, for a message to a user that gave the directory by mistake; "": there is none. The directory itself
+// does not count.
 func Within(root string) string {
 	found, _ := List(root)
 	found = slices.DeleteFunc(found, func(c Cache) bool { return c.Dir == root })
@@ -256,7 +258,7 @@ func Within(root string) string {
 	return strings.Join(names, ", ")
 }
 
-// foreign lists what lies in dir and is not lcache's.
+// foreign lists the files in dir that lcache did not make.
 func foreign(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -269,4 +271,23 @@ func foreign(dir string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// ListAll lists the caches in all roots that exist, and then the caches in dirs that are in no root.
+func ListAll(roots, dirs []string) ([]Cache, error) {
+	all := []Cache{}
+	for _, root := range roots {
+		found, err := List(root)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return all, err
+		}
+		all = append(all, found...)
+	}
+	for _, dir := range dirs {
+		known := slices.ContainsFunc(all, func(c Cache) bool { return c.Dir == dir })
+		if c, err := Look(dir); err == nil && !known {
+			all = append(all, c)
+		}
+	}
+	return all, nil
 }

@@ -116,6 +116,42 @@ func TestList(t *testing.T) {
 	}
 }
 
+// TestListAll: a root that is not there has no caches, and a cache that a root has is listed once.
+func TestListAll(t *testing.T) {
+	root, elsewhere := t.TempDir(), t.TempDir()
+	put(t, root, "a/job.json", job)
+	put(t, elsewhere, "b/job.json", job, "c/notes", "")
+	found, err := ListAll([]string{root, filepath.Join(root, "none")}, []string{filepath.Join(root, "a"), filepath.Join(elsewhere, "b"), filepath.Join(elsewhere, "c"), filepath.Join(elsewhere, "none")})
+	if err != nil || len(found) != 2 || found[0].Dir != filepath.Join(root, "a") || found[1].Dir != filepath.Join(elsewhere, "b") {
+		t.Errorf("got %+v, %v", found, err)
+	}
+	if found, err = ListAll(nil, nil); err != nil || found == nil || len(found) != 0 {
+		t.Errorf("of nothing: got %v, %v", found, err)
+	}
+}
+
+// TestRemoveAll: all directories are looked at before the first is touched.
+func TestRemoveAll(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "a/job.json", job, "b/job.json", job, "b/notes", "mine", "used/job.json", job, "used/LOCK", "4711\n", "other/notes", "")
+	hold(t, filepath.Join(root, "used", "LOCK"))
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	used := new(InUse)
+	if done, err := RemoveAll([]string{a, filepath.Join(root, "used")}); !errors.As(err, &used) || used.Pid != 4711 || len(done) > 0 {
+		t.Errorf("one is in use: removed %v, %v", done, err)
+	}
+	if _, err := RemoveAll([]string{a, filepath.Join(root, "other")}); !errors.Is(err, ErrNotCache) || !strings.HasSuffix(err.Error(), "; nothing was removed") {
+		t.Errorf("one is not a cache: %v", err)
+	}
+	if _, err := RemoveAll([]string{root}); err == nil || !strings.Contains(err.Error(), "it holds caches: give one of") {
+		t.Errorf("a root: %v", err)
+	}
+	done, err := RemoveAll([]string{a, b})
+	if err != nil || len(done) != 2 || done[0].Dir != a || done[0].Left == nil || !slices.Equal(done[1].Left, []string{"notes"}) {
+		t.Errorf("removed %+v, %v", done, err)
+	}
+}
+
 func TestRemove(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c")
 	var all []string

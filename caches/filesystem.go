@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nature is what kind of file system something is, for a cache.
+// Nature says how a file system suits a cache.
 type Nature string
 
-// What a file system can be. A cache is refused on Network and RAM.
+// The natures of file systems. A cache on Network or RAM is refused.
 const (
-	Local   Nature = "local"   // on a block device: what a cache wants
+	Local   Nature = "local"   // on a block device: this suits a cache
 	Copying Nature = "copying" // local, but a block that is written again goes elsewhere, or is kept in a second cache
 	Layered Nature = "layered" // a container's own layer
 	User    Nature = "user"    // served by a process: FUSE, or a sandbox's or virtual machine's host
@@ -22,7 +22,7 @@ const (
 	Unknown Nature = "unknown"
 )
 
-// fileSystems are those that statfs tells by number.
+// fileSystems are the file systems that statfs tells apart.
 var fileSystems = map[uint32]struct {
 	name   string
 	nature Nature
@@ -43,7 +43,7 @@ var overFUSE = map[string]bool{
 	"alluxio-fuse": true, "davfs": true, "curlftpfs": true, "quobyte": true, "cvmfs2": true, "orangefs": true, "hdfs": true, "fuse_dfs": true,
 }
 
-// FileSystem is what the file system of a directory is. One that is not known is named by its number.
+// FileSystem returns the name and nature of a directory's file system. An unknown file system has its number as name.
 func FileSystem(dir string) (name string, nature Nature, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -56,7 +56,7 @@ func FileSystem(dir string) (name string, nature Nature, err error) {
 	return name, nature, nil
 }
 
-// byNumber is what a Statfs_t's Type means.
+// byNumber returns the name and nature for the Type of a Statfs_t.
 func byNumber(magic int64) (name string, nature Nature) {
 	if fs, ok := fileSystems[uint32(magic)]; ok { // the kernel's number is signed on some machines
 		return fs.name, fs.nature
@@ -64,7 +64,7 @@ func byNumber(magic int64) (name string, nature Nature) {
 	return fmt.Sprintf("%#x", uint32(magic)), Unknown
 }
 
-// byMount tells those of one number apart by the type that the list of mounts gives.
+// byMount tells file systems with the same number apart, by the type in the list of mounts.
 func byMount(name string, nature Nature, mounted string) (string, Nature) {
 	if served, ok := strings.CutPrefix(mounted, "fuse."); ok && overFUSE[served] {
 		return served, Network
@@ -72,7 +72,7 @@ func byMount(name string, nature Nature, mounted string) (string, Nature) {
 	return name, nature
 }
 
-// mountType is the type of the mount that a directory is on; empty if that is not told.
+// mountType returns the type of the mount that a directory is on; "": not known.
 func mountType(dir string) (mounted string) {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil {
@@ -87,5 +87,5 @@ func mountType(dir string) (mounted string) {
 	return mounted
 }
 
-// Floor is what a cache leaves free of a file system, whatever its budget; both are in bytes.
+// Floor returns the space that a cache leaves free on a file system of some size, whatever its budget. Both are in bytes.
 func Floor(size uint64) uint64 { return max(1e9, size/20) }

@@ -21,7 +21,7 @@ func (e *LinkError) Error() string {
 	return fmt.Sprintf("%s is a link: give the directory that it leads to, %s", e.Dir, e.Target)
 }
 
-// CheckLink refuses a directory that is a link, with a *LinkError. One that is not there is none.
+// CheckLink returns a *LinkError if a directory is a link. A directory that does not exist is no link.
 func CheckLink(dir string) error {
 	dir = filepath.Clean(dir) // with a slash behind it a link is its target
 	if info, err := os.Lstat(dir); err != nil || info.Mode().Type() != fs.ModeSymlink {

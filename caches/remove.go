@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes the cache in dir: the files that lcache makes, then the directory. What else lies in it stays, and so does the
-// directory then; left names it. The error is an *InUse if a process uses the cache, and wraps ErrNotCache if dir is none.
+// Remove removes the cache in dir: the files that lcache makes, then the directory. If there are other files, they stay, and so does the
+// directory; left has their names. The error is an *InUse if a process uses the cache. It wraps ErrNotCache if dir is no cache.
 func Remove(dir string) (c Cache, left []string, err error) {
 	if c, err = Look(dir); err != nil {
 		return c, nil, err
 	}
-	// Whoever serves, ingests or verifies holds the first; a Python process that is about to, the second.
+	// A process that serves, ingests or verifies holds the first lock. A Python process that is about to start a server holds the second.
 	for _, name := range []string{lockName, openName} {
 		release, err := lock(dir, name)
 		if err != nil {
@@ -44,7 +44,7 @@ func Remove(dir string) (c Cache, left []string, err error) {
 	return c, nil, nil
 }
 
-// removeFile never removes a directory, whatever its name.
+// removeFile removes a file, and never a directory.
 func removeFile(path string) error {
 	if err := unix.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EISDIR) {
 		return &fs.PathError{Op: "unlink", Path: path, Err: err}
@@ -52,7 +52,7 @@ func removeFile(path string) error {
 	return nil
 }
 
-// lock takes a lock file if it is there.
+// lock locks a file, if it exists.
 func lock(dir, name string) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,4 +69,39 @@ func lock(dir, name string) (release func(), err error) {
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 	return func() { f.Close() }, nil
+}
+
+// Removed is a directory of a cache that was removed.
+type Removed struct {
+	Cache
+	Left []string `json:"left"` // files of others: they stay, and so does the directory
+}
+
+// RemoveAll removes the directories of one cache. It looks at all of them before it touches the first. With an error, done are those that
+// were removed before it.
+func RemoveAll(dirs []string) (done []Removed, err error) {
+	for _, dir := range dirs {
+		c, err := Look(dir)
+		switch {
+		case errors.Is(err, ErrNotCache) && Within(dir) != "":
+			return nil, fmt.Errorf("%s is not a cache, it holds caches: give one of %s; nothing was removed", dir, Within(dir))
+		case errors.Is(err, ErrNotCache):
+			return nil, fmt.Errorf("%w; nothing was removed", err)
+		case err != nil:
+			return nil, err
+		case c.Pid != 0:
+			return nil, &InUse{Dir: dir, Pid: c.Pid}
+		}
+	}
+	for _, dir := range dirs {
+		c, left, err := Remove(dir)
+		if err != nil {
+			return done, err
+		}
+		if left == nil {
+			left = []string{}
+		}
+		done = append(done, Removed{c, left})
+	}
+	return done, nil
 }

@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// DefaultRoot is where caches lie if nothing else is said, and where that was taken from.
+// DefaultRoot returns the default folder of caches, and the origin of its name.
 func DefaultRoot() (root, from string, err error) {
 	if xdg := os.Getenv("XDG_CACHE_HOME"); filepath.IsAbs(xdg) {
 		return filepath.Join(xdg, "lcache"), "$XDG_CACHE_HOME", nil
@@ -22,15 +22,15 @@ func DefaultRoot() (root, from string, err error) {
 	return filepath.Join(home, ".cache", "lcache"), "your home", nil
 }
 
-// Folder is the name of a source's folder in a root: <last name of the source>-<8 hex>. The digits stand for the whole source, which
-// must be absolute, and for how it is listed, so that sources of one name do not meet. The Python client makes the same
-// names: tests on both sides hold the same examples.
+// Folder returns the name of a source's folder in a root: <last name of the source>-<8 hex>. The digits are a hash of the source's absolute path
+// and of its listing, so that sources with the same last name have different folders. The Python client makes the same names: tests on both
+// sides have the same examples.
 func Folder(source string, l Listing) string {
 	name := strings.TrimRight(source, "/")
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	var clean []rune
 	for _, r := range name {
-		// What Python's \w takes.
+		// The characters that Python's \w matches.
 		if r == unicode.ReplacementChar || r != '_' && r != '.' && r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) {
 			r = '_'
 		}

@@ -10,35 +10,35 @@ import (
 // Verdict is whether lcache would help.
 type Verdict string
 
-// What an Advice can come to.
+// The verdicts.
 const (
 	Worth   Verdict = "worth it"
 	Bother  Verdict = "don't bother"
 	Unclear Verdict = "unclear"
 )
 
-// An Advice compares how a source's files are read today with what the log would give. Rates are in bytes a second.
+// An Advice compares the rate at which a source's files can be read now with the rate of the log. Rates are in bytes a second.
 type Advice struct {
 	Verdict  Verdict `json:"verdict"`
 	Why      string  `json:"why"`
-	Now      float64 `json:"now_bytes_per_second"`      // with 32 readers
+	Now      float64 `json:"now_bytes_per_second"`      // with 32 readers, without lcache
 	Expected float64 `json:"expected_bytes_per_second"` // of an epoch that is reordered
-	Last     float64 `json:"last_bytes_per_second"`     // of one that is only read
-	Share    float64 `json:"share"`                     // of the data that the cache has room for
+	Last     float64 `json:"last_bytes_per_second"`     // of the last epoch, which is only read
+	Share    float64 `json:"share"`                     // of the data for which the cache has space
 	Disk     uint64  `json:"needs_disk_bytes"`
 	Memory   uint64  `json:"needs_memory_bytes"`
 }
 
-// The cost of the server, in CPU-seconds for 10^9 bytes, with huge pages.
+// The server's cost, in CPU-seconds for 10^9 bytes, with huge pages.
 const (
 	cpuReorder = 0.28
 	cpuRead    = 0.12
 )
 
-// worthwhile is how many times faster the log must be before a tool more is worth its trouble.
+// worthwhile is how many times faster the log must be to be worth another tool.
 const worthwhile = 1.2
 
-// Advise needs Facts.Reading; without it, or without a measured device, the verdict is Unclear.
+// Advise compares the facts. Without Facts.Reading, or without a measured device, the verdict is Unclear.
 func (f *Facts) Advise() (a Advice) {
 	a.Verdict = Unclear
 	r := f.Reading
@@ -66,7 +66,7 @@ func (f *Facts) Advise() (a Advice) {
 	return a
 }
 
-// withMisses is the rate of an epoch that gets a share of its bytes from the log and, side by side with that, the rest from the source.
+// withMisses returns the rate of an epoch that reads a share of its bytes from the log and, in parallel, the others from the source.
 func withMisses(share, log, source float64) float64 {
 	if share <= 0 || log <= 0 {
 		return source
@@ -74,6 +74,7 @@ func withMisses(share, log, source float64) float64 {
 	return 1 / max(share/log, (1-share)/source)
 }
 
+// judge sets the verdict and the reason from the rates.
 func (a *Advice) judge(f *Facts) {
 	r := f.Reading
 	faster := a.Expected / a.Now
@@ -93,8 +94,8 @@ func (a *Advice) judge(f *Facts) {
 	}
 }
 
-// needsMemory is the design's formula with nothing held by clients: four roots of data times block, and 32 blocks, of 1 MiB; with
-// 64 MiB for misses.
+// needsMemory returns the memory that a server needs while clients hold no samples: 4·√(data·block) + 32 blocks of 1 MiB, and 64 MiB for
+// misses.
 func needsMemory(bytes uint64) uint64 {
 	const block = 1 << 20
 	return uint64(4*math.Sqrt(float64(bytes)*block)) + 32*block + 64<<20

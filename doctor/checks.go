@@ -10,18 +10,18 @@ import (
 	"lcache/caches"
 )
 
-// State is how a finding stands.
+// State says how good a finding is.
 type State string
 
-// What a finding can be.
+// The states of a finding.
 const (
 	Good   State = "good"
 	Better State = "better" // it works, and could work better
 	Bad    State = "bad"    // a cache can't be there, or would not be worth it
-	Unseen State = "unseen"
+	Unseen State = "unseen" // it could not be looked at
 )
 
-// A Check is one finding, with its remedy unless it is good.
+// A Check is one finding. Unless it is good, Do says how to improve it.
 type Check struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
@@ -29,10 +29,10 @@ type Check struct {
 	Do    string `json:"do,omitempty"`
 }
 
-// leastMemory is what a server wants at the least to be of use: some segments, and room for misses.
+// leastMemory is the least memory with which a server is of use: some segments, and memory for misses.
 const leastMemory = 512 << 20
 
-// Checks holds the facts against what lcache wants.
+// Checks compares the facts with the needs of lcache.
 func (f *Facts) Checks() []Check {
 	checks := []Check{f.checkRing(), f.checkLocked(), f.checkHuge(), f.checkMemory()}
 	for i := range f.Places {
@@ -149,7 +149,7 @@ func (p *Place) checkKind() Check {
 	case p.Nature == caches.User:
 		c.State, c.Found, c.Do = Better, c.Found+": every transfer goes through another process", "use ext4 or xfs on a local SSD"
 	case p.Nature == caches.Unknown:
-		c.State, c.Found, c.Do = Unseen, c.Found+": not one that lcache knows", "see below whether it has O_DIRECT and is fast; ext4 and xfs are known to be"
+		c.State, c.Found, c.Do = Unseen, c.Found+": not known to lcache", "see below whether it has O_DIRECT and is fast; ext4 and xfs are known to be"
 	}
 	return c
 }
@@ -179,10 +179,10 @@ func (p *Place) checkSpace() Check {
 	return c
 }
 
-// room is what a cache may take by default.
+// room returns the bytes that a cache may take by default.
 func (p *Place) room() uint64 { return p.Free - min(p.Free, p.Floor) }
 
-// slowRead is below what any SSD reads, in bytes a second.
+// slowRead is a rate below that of any SSD, in bytes a second.
 const slowRead = 100e6
 
 func (p *Place) checkDevice() Check {
@@ -209,7 +209,7 @@ func (p *Place) checkDevice() Check {
 	return c
 }
 
-// checkTwins finds directories that share a device: striping over them buys nothing.
+// checkTwins finds directories that share a device: striping over them is not faster.
 func (f *Facts) checkTwins() (checks []Check) {
 	first := map[uint64]string{}
 	for _, p := range f.Places {
@@ -223,11 +223,11 @@ func (f *Facts) checkTwins() (checks []Check) {
 	return checks
 }
 
-// Blind says what no measurement of a few seconds can see.
+// Blind names the facts that a measurement of a few seconds can't show.
 func (f *Facts) Blind() []string {
 	blind := []string{
 		"burst credits, a controller's or host's cache, thermal limits: seconds of measuring may show more than an hour of training gets",
-		"what else used the devices in these seconds",
+		"other programs that used the devices in these seconds",
 	}
 	if f.Memory.Version == 0 {
 		blind = append(blind, "limits of control groups above this container")
@@ -244,7 +244,7 @@ func speed(bytesPerSecond float64) string {
 	return size(uint64(math.Round(max(bytesPerSecond, 0)))) + "/s"
 }
 
-// short is a latency: "85 µs", "0.4 ms", "12 ms".
+// short writes a latency: "85 µs", "0.4 ms", "12 ms".
 func short(seconds float64) string {
 	switch {
 	case seconds < 100e-6:

@@ -62,7 +62,7 @@ func TestChecks(t *testing.T) {
 		{"container", func(f *Facts) { f.Places[0].Nature = caches.Layered }, "file system", Better, "layer", "docker run -v"},
 		{"btrfs", func(f *Facts) { f.Places[0].Nature = caches.Copying }, "file system", Better, "new place", "chattr"},
 		{"fuse", func(f *Facts) { f.Places[0].Nature = caches.User }, "file system", Better, "process", "ext4"},
-		{"a new kind", func(f *Facts) { f.Places[0].Nature = caches.Unknown }, "file system", Unseen, "not one that lcache knows", "ext4"},
+		{"a new kind", func(f *Facts) { f.Places[0].Nature = caches.Unknown }, "file system", Unseen, "not known to lcache", "ext4"},
 		{"read-only", func(f *Facts) { f.Places[0].NoWrite = "read-only file system" }, "file system", Bad, "read-only", "writable"},
 		{"not there", func(f *Facts) { f.Places[0].Dir = "/nvme/new" }, "file system", Good, "/nvme/new is not there yet", ""},
 		{"no O_DIRECT", func(f *Facts) { f.Places[0].Direct = false }, "O_DIRECT", Better, "refused", "ext4"},

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Device is what a disk gives, as measured. Rates are in bytes or operations a second.
+// Device has the measured rates of a disk, in bytes or operations a second.
 type Device struct {
 	When      time.Time `json:"when"`
 	Seconds   float64   `json:"seconds"` // that the measurement took
@@ -17,16 +17,16 @@ type Device struct {
 
 	Read      float64 `json:"read_bytes_per_second"`       // 1 MiB in order, 16 in flight
 	Write     float64 `json:"write_bytes_per_second"`      // the same
-	BothRead  float64 `json:"both_read_bytes_per_second"`  // both of these at once
-	BothWrite float64 `json:"both_write_bytes_per_second"` // both of these at once
+	BothRead  float64 `json:"both_read_bytes_per_second"`  // of reads, while the same is written
+	BothWrite float64 `json:"both_write_bytes_per_second"` // of writes, while the same is read
 	IOPS      float64 `json:"read_iops"`                   // 4 KiB at random, 32 in flight
 	Random    float64 `json:"random_bytes_per_second"`     // 100 KiB at random, 32 in flight
 	Latency   float64 `json:"latency_seconds"`             // of one read of 4 KiB alone, median
 
 	OpBytes     int     `json:"op_bytes"`               // the largest read that counts as one operation
-	OpMeasured  bool    `json:"op_bytes_measured"`      // else assumed: the bandwidth bound first
-	Mix         float64 `json:"mix"`                    // 0: reading and writing don't disturb each other; 1: they share one pipe
-	CombinedCap float64 `json:"combined_cap,omitempty"` // what both together get, if that is no more than one alone
+	OpMeasured  bool    `json:"op_bytes_measured"`      // false: OpBytes is assumed, because bandwidth was the limit
+	Mix         float64 `json:"mix"`                    // 0: reading and writing have separate limits; 1: they share one
+	CombinedCap float64 `json:"combined_cap,omitempty"` // limit of reads and writes together, if it is that of one alone; 0: none
 	How         string  `json:"how"`                    // for people
 }
 
@@ -41,12 +41,12 @@ const (
 // opSizes are tried in turn for Device.OpBytes.
 var opSizes = []int{16 << 10, 64 << 10, 256 << 10}
 
-// Device measures all figures, in under 20 s with the fill. progress is told what begins.
+// Device measures all rates, in under 20 s with the fill. It calls progress when a stage begins.
 func (d *Disk) Device(ctx context.Context, progress func(stage string)) (*Device, error) {
 	return d.device(ctx, 1, progress)
 }
 
-// device is Device, each step a part as long.
+// device is Device with each step shortened to a part of its time.
 func (d *Disk) device(ctx context.Context, part float64, progress func(stage string)) (*Device, error) {
 	began := time.Now()
 	dev := &Device{When: began.Round(time.Second), FileBytes: d.size,
@@ -87,7 +87,7 @@ func (d *Disk) device(ctx context.Context, part float64, progress func(stage str
 	return dev, nil
 }
 
-// derive works out what follows from the rates; ops are operations a second by size.
+// derive computes the figures that follow from the rates. ops has operations a second by size.
 func (dev *Device) derive(ops map[int]float64) {
 	dev.OpBytes, dev.OpMeasured = opSize(dev.IOPS, dev.Read, ops)
 	dev.Mix = mix(dev.Read, dev.Write, dev.BothRead, dev.BothWrite)
@@ -97,9 +97,8 @@ func (dev *Device) derive(ops map[int]float64) {
 	}
 }
 
-// opSize is the largest read at which a small read's operations a second still hold. Where larger ones are slower because the bandwidth
-// is used up, or where so many operations of that size are fewer bytes than reading in order gives (so that it was no limit of
-// operations), nothing can be told, and 256 KiB is assumed.
+// opSize returns the largest read that is as fast, in operations a second, as a small one. Where larger reads are slower because of the
+// bandwidth, or where the operations were not the limit, the size can't be measured, and opSize assumes 256 KiB.
 func opSize(iops, bandwidth float64, ops map[int]float64) (bytes int, measured bool) {
 	bytes = pageSize
 	for _, size := range opSizes {
@@ -114,7 +113,7 @@ func opSize(iops, bandwidth float64, ops map[int]float64) (bytes int, measured b
 	return bytes, true
 }
 
-// mix is how much of a second stream's time adds to the first's: 0 for separate limits, 1 for one shared pipe.
+// mix returns how much of one stream's time is added to the other's: 0 for separate limits, 1 for one shared limit.
 func mix(read, write, bothRead, bothWrite float64) float64 {
 	if read <= 0 || write <= 0 {
 		return 1

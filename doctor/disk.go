@@ -17,34 +17,34 @@ import (
 const (
 	fileName    = ".lcache-doctor-*"
 	mostFile    = 1 << 30  // bytes of the measurement's file
-	leastFile   = 64 << 20 // less would lie in any controller's memory
+	leastFile   = 64 << 20 // a smaller file would fit into a controller's memory
 	bufferBytes = 32 << 20 // room for 16 reads and 16 writes of 1 MiB
 	fillTime    = 3 * time.Second
 )
 
-// patience is how long after its end a measurement waits for the device's last answers. (Tests shorten it.)
+// patience is how long after its end a measurement waits for the transfers in flight. Tests shorten it.
 var patience = 10 * time.Second
 
-// errHung is the error of a device that took a transfer and did not answer.
+// errHung is the error of a device that does not complete a transfer.
 var errHung = errors.New("the device does not answer: look at the kernel's log (dmesg)")
 
 // DiskOptions of OpenDisk.
 type DiskOptions struct {
 	Dir    string
-	Bytes  int64  // of the file; 0: 1 GiB, or 5 % of what is free if that is less
+	Bytes  int64  // of the file; 0: 1 GiB, or 5 % of the free space if that is less
 	Engine string // as in blockio.Options
 	Direct string // as in blockio.Options; without O_DIRECT OpenDisk fails, unless this is "off"
 	Logger *slog.Logger
 }
 
-// A Disk is a written file on the device below a directory, ready to be read and written in any pattern. The file has no name any
-// more: the kernel takes it back when the process ends, however it ends.
+// A Disk is a file on the device below a directory, filled and ready to be read and written in any pattern. The file has no name: the kernel
+// removes it when the process ends.
 type Disk struct {
 	io   *blockio.IO
 	file *blockio.File
 	mem  []byte
-	size int64 // bytes that are written
-	hung bool
+	size int64 // bytes of the file that are filled
+	hung bool  // the device does not complete transfers
 }
 
 // OpenDisk makes the file and fills it with random bytes, for at most 3 s: a slow device gets a smaller one.
@@ -67,7 +67,7 @@ func OpenDisk(ctx context.Context, o DiskOptions) (d *Disk, err error) {
 	if d.mem, err = blockio.Alloc(bufferBytes); err != nil {
 		return d, err
 	}
-	rand.Read(d.mem) // a device that compresses must not be faster for it
+	rand.Read(d.mem) // so that a device that compresses is not faster than it would be with samples
 	if err = io.Register(d.mem); err != nil {
 		return d, err
 	}
@@ -83,6 +83,7 @@ func OpenDisk(ctx context.Context, o DiskOptions) (d *Disk, err error) {
 	return d, d.fill(ctx, size)
 }
 
+// fileSize returns the bytes of the file.
 func fileSize(o DiskOptions) (int64, error) {
 	if o.Bytes > 0 {
 		return o.Bytes, nil
@@ -98,10 +99,10 @@ func fileSize(o DiskOptions) (int64, error) {
 	return size, nil
 }
 
-// boundedSize is how large the file may be where so much is free: whole MiB.
+// boundedSize returns the file's size for some bytes of free space, in whole MiB.
 func boundedSize(free uint64) int64 { return int64(min(mostFile, free/20)) &^ (1<<20 - 1) }
 
-// create opens a new file and takes its name away at once.
+// create opens a new file and removes its name at once.
 func (d *Disk) create(dir string) error {
 	made, err := os.CreateTemp(dir, fileName)
 	if err != nil {
@@ -115,7 +116,7 @@ func (d *Disk) create(dir string) error {
 	return err
 }
 
-// fill writes the file: blocks that are only reserved would be read without asking the device.
+// fill writes the file: the kernel would read reserved blocks without the device.
 func (d *Disk) fill(ctx context.Context, size int64) error {
 	_, written, err := d.run(ctx, fillTime, size, Stream{Size: 1 << 20, Depth: 16, Write: true})
 	if err != nil {
@@ -138,17 +139,17 @@ func (d *Disk) fill(ctx context.Context, size int64) error {
 // Bytes is the size of the file.
 func (d *Disk) Bytes() int64 { return d.size }
 
-// Engine says how transfers reach the kernel, as in the status document, and whether they pass the page cache by.
+// Engine returns the name of the I/O engine, as in the status document, and whether transfers bypass the page cache.
 func (d *Disk) Engine() (name string, direct bool) { return d.io.Name(), d.file.Direct() }
 
-// Close gives everything back. What a hung device still owns is left to it.
+// Close frees the file and the memory. Memory of transfers that a hung device has not completed stays.
 func (d *Disk) Close() error {
 	var err error
 	if d.file != nil {
 		err = d.file.Close()
 	}
 	if d.hung {
-		go func() { // may take as long as the device hangs; the process is about to end
+		go func() { // may take as long as the device hangs
 			d.io.Close()
 			blockio.Free(d.mem)
 		}()

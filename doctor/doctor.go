@@ -1,9 +1,10 @@
-// Package doctor finds out what a machine gives to a cache, and what to do where it gives less than it could.
+// Package doctor measures what a machine can give to a cache, and says how to get more of it.
 //
-// Look collects Facts: of the kernel, of memory, of each cache directory, and, by measuring with the same direct I/O that the log
-// uses, of the device below it. Read measures how fast a user's own files are read today. Facts.Checks and Facts.Advise are pure:
-// facts in, findings with their remedy out. A Disk is one open measurement, for who wants a single figure. The package changes no
-// setting, reads no cache, and leaves nothing behind: its one file has no name while it is used.
+// Look collects Facts: about the kernel, memory, each cache directory, and the device below it, which is measured with the same direct I/O
+// as the log uses. Read measures how fast a user's own files can be read without lcache. Facts.Checks and Facts.Advise are pure functions
+// from facts to findings and advice. Examine does all of this and returns a Report, which can be saved. A Disk is one open measurement, for
+// callers that need a single rate. The package changes no setting and reads no cache. It leaves no file behind: its one file has no name
+// while it is used.
 //
 // Functions may be called concurrently, though two measurements of one device spoil each other; a Disk has one user at a time.
 package doctor
@@ -28,11 +29,11 @@ type Options struct {
 	Engine   string             // as in blockio.Options
 	Direct   string             // as in blockio.Options
 	NoDevice bool               // measure no device
-	Progress func(stage string) // told what begins; may be nil
+	Progress func(stage string) // called when a stage begins; may be nil
 	Logger   *slog.Logger
 }
 
-// Facts are what was seen at one time on one machine. Sizes are in bytes, rates in bytes or operations a second.
+// Facts describe one machine at one time. Sizes are in bytes, rates in bytes or operations a second.
 type Facts struct {
 	When    time.Time `json:"when"`
 	Kernel  string    `json:"kernel"`
@@ -42,10 +43,10 @@ type Facts struct {
 	Memory  Memory    `json:"memory"`
 	Huge    Huge      `json:"huge_pages"`
 	Places  []Place   `json:"places"`
-	Reading *Reading  `json:"reading,omitempty"` // of a source, if one was given
+	Reading *Reading  `json:"reading,omitempty"` // of a source; nil: none was given
 }
 
-// Look collects the facts. Its error is only the context's: what can't be seen is itself a fact.
+// Look collects the facts. Its only error is the context's: a fact that can't be had is noted as such.
 func Look(ctx context.Context, o Options) (*Facts, error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -68,7 +69,7 @@ func Look(ctx context.Context, o Options) (*Facts, error) {
 		case p.wrong() != "":
 			p.NoDevice = p.wrong()
 		case twin != nil:
-			p.Device = twin // the same device: its figures are not twice as good
+			p.Device = twin // the same device, measured once
 		default:
 			dev, err := p.measure(ctx, o)
 			if err != nil {
@@ -85,7 +86,7 @@ func Look(ctx context.Context, o Options) (*Facts, error) {
 	return f, nil
 }
 
-// measure takes the figures of the device below a place.
+// measure measures the device below a place.
 func (p *Place) measure(ctx context.Context, o Options) (dev *Device, err error) {
 	o.Progress("device of " + p.Dir)
 	d, err := OpenDisk(ctx, DiskOptions{Dir: p.Seen, Engine: o.Engine, Direct: o.Direct, Logger: o.Logger})
@@ -96,8 +97,8 @@ func (p *Place) measure(ctx context.Context, o Options) (dev *Device, err error)
 	return d.Device(ctx, func(stage string) { o.Progress(stage + " of " + p.Dir) })
 }
 
-// LogRate is what all devices together give a reordered epoch, in bytes a second read and as many written, and what they give one
-// that is only read. Devices that are named twice count once; ok is false if one was not measured.
+// LogRate returns the rates of all devices together, in bytes a second: reorder is read and at the same time written, read is read alone.
+// A device with several directories counts once. ok is false if a device was not measured.
 func (f *Facts) LogRate() (reorder, read float64, ok bool) {
 	var seen []uint64
 	for _, p := range f.Places {
@@ -114,6 +115,7 @@ func (f *Facts) LogRate() (reorder, read float64, ok bool) {
 	return reorder, read, len(seen) > 0
 }
 
+// kernel returns the kernel's release; "": not known.
 func kernel() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -122,7 +124,7 @@ func kernel() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// readText is a small file of /proc or /sys without its line end; "" if there is none.
+// readText returns a small file of /proc or /sys without its line end; "" if there is no such file.
 func readText(root fs.FS, path string) string {
 	b, err := fs.ReadFile(root, path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"lcache/blockio"
 )
 
-// A Stream is one kind of transfer, kept in flight at a depth.
+// A Stream is one kind of transfer, kept in flight at some depth.
 type Stream struct {
 	Size   int // bytes of a transfer
 	Depth  int // transfers in flight
@@ -19,11 +19,11 @@ type Stream struct {
 	Write  bool
 }
 
-// A Rate is what a Stream got in the time that counted.
+// A Rate is the number of transfers of a Stream in the counted time.
 type Rate struct {
 	Bytes, Ops int64
 	Seconds    float64
-	Median     time.Duration // of one transfer; measured at depth 1 only
+	Median     time.Duration // of one transfer; 0 unless the depth is 1
 }
 
 // BytesPerSecond is the bandwidth.
@@ -32,8 +32,8 @@ func (r Rate) BytesPerSecond() float64 { return float64(r.Bytes) / r.Seconds }
 // OpsPerSecond is the rate of transfers.
 func (r Rate) OpsPerSecond() float64 { return float64(r.Ops) / r.Seconds }
 
-// Run keeps all streams going side by side for a time, and counts what is done after a first eighth of it, at most 300 ms: by then
-// all queues are full. Streams that go in order begin in different parts of the file. All their buffers together have 32 MiB.
+// Run keeps all streams in flight at once for a time. It does not count the first eighth of that time, at most 300 ms, in which the queues
+// fill. Streams that go in order begin in different parts of the file. The buffers of all streams together may have 32 MiB.
 func (d *Disk) Run(ctx context.Context, length time.Duration, streams ...Stream) ([]Rate, error) {
 	rates, _, err := d.run(ctx, length, 0, streams...)
 	return rates, err
@@ -44,22 +44,22 @@ type round struct {
 	disk      *Disk
 	warm, end time.Time
 	span      int64 // bytes of the file that are used
-	once      bool  // ends when they were all handed out
+	once      bool  // it ends when all of span was handed out
 	stopped   atomic.Bool
-	ended     chan error // one for each lane
+	ended     chan error // one value for each lane
 }
 
-// flow is a Stream under way.
+// flow is a Stream in one round.
 type flow struct {
 	Stream
 	*round
 	next       atomic.Int64 // bytes handed out, of a flow that goes in order
-	from       int64        // where that began
+	from       int64        // offset at which it began
 	bytes, ops atomic.Int64
-	times      []time.Duration // at depth 1, where there is one lane
+	times      []time.Duration // of each transfer, at depth 1 only
 }
 
-// lane is one transfer of a flow's depth. Its Done submits it again.
+// lane is one of the transfers that a flow keeps in flight. When it is done, it is submitted again.
 type lane struct {
 	*flow
 	op    blockio.Op
@@ -67,7 +67,7 @@ type lane struct {
 	began time.Time
 }
 
-// run is Run; with size it goes once over so many bytes, and written is how far it came.
+// run is Run. With a size it goes over that many bytes once, and written is the number of bytes that it reached.
 func (d *Disk) run(ctx context.Context, length time.Duration, size int64, streams ...Stream) (rates []Rate, written int64, err error) {
 	now := time.Now()
 	r := &round{disk: d, warm: now.Add(min(length/8, 300*time.Millisecond)), end: now.Add(length), span: d.size, once: size > 0}
@@ -122,7 +122,7 @@ func (r *round) lanes(streams []Stream) (lanes []*lane, err error) {
 	return lanes, nil
 }
 
-// aim chooses the next place; false if there is none left.
+// aim chooses the next offset. It returns false if there is none left.
 func (l *lane) aim() bool {
 	size := int64(l.Size)
 	places := l.span / size
@@ -138,6 +138,7 @@ func (l *lane) aim() bool {
 	return true
 }
 
+// done counts a transfer, and submits the next one.
 func (l *lane) done(_ *blockio.Op, err error) {
 	now := time.Now()
 	if err == nil && now.After(l.warm) && !now.After(l.end) {
@@ -155,7 +156,7 @@ func (l *lane) done(_ *blockio.Op, err error) {
 	l.disk.io.Submit(&l.op)
 }
 
-// wait waits for all lanes to end, however the run ended; a device that keeps one for too long is left alone with it.
+// wait waits until all lanes have ended. If the device does not complete a transfer in time, wait gives up.
 func (r *round) wait(ctx context.Context, lanes int, length time.Duration) (first error) {
 	hung := time.NewTimer(length + patience)
 	defer hung.Stop()

@@ -12,27 +12,28 @@ import (
 	"lcache/caches"
 )
 
-// Place is a cache directory and the file system that it is on.
+// Place is a cache directory with its file system.
 type Place struct {
 	Dir  string `json:"dir"`
-	Seen string `json:"seen"` // what was looked at: Dir, or the nearest folder above it that exists
-	ID   uint64 `json:"-"`    // of the file system's device
+	Seen string `json:"seen"` // the directory that was looked at: Dir, or the nearest folder above it that exists
+	ID   uint64 `json:"-"`    // device number of the file system
 
 	Kind       string        `json:"file_system"` // "ext4"; an unknown one by its number
 	Nature     caches.Nature `json:"nature"`
 	Block      string        `json:"block_device,omitempty"` // its name, as far as the kernel tells
-	Rotational bool          `json:"rotational,omitempty"`   // what the kernel says; virtual disks often say so wrongly
+	Rotational bool          `json:"rotational,omitempty"`   // as the kernel reports it, which is often wrong for virtual disks
 	Size       uint64        `json:"size_bytes"`
 	Free       uint64        `json:"free_bytes"`  // for this user
 	Floor      uint64        `json:"floor_bytes"` // that a cache leaves free
 	Direct     bool          `json:"direct"`      // O_DIRECT
 	MemAlign   int           `json:"memory_align,omitempty"`
 	OffAlign   int           `json:"offset_align,omitempty"`
-	NoWrite    string        `json:"no_write,omitempty"` // why no file can be made there
+	NoWrite    string        `json:"no_write,omitempty"` // why no file can be made there; "": one can
 	Device     *Device       `json:"device,omitempty"`
-	NoDevice   string        `json:"no_device,omitempty"` // why it was not measured
+	NoDevice   string        `json:"no_device,omitempty"` // why the device was not measured
 }
 
+// lookAtPlace collects the facts about a directory, but for its device's rates.
 func lookAtPlace(root fs.FS, dir string) Place {
 	p := Place{Dir: dir, Seen: nearest(dir)}
 	var st unix.Statfs_t
@@ -40,7 +41,7 @@ func lookAtPlace(root fs.FS, dir string) Place {
 		p.Kind, p.Nature, p.NoWrite = "unknown", caches.Unknown, err.Error()
 		return p
 	}
-	p.Kind, p.Nature, _ = caches.FileSystem(p.Seen) // what can't be looked at was told above
+	p.Kind, p.Nature, _ = caches.FileSystem(p.Seen) // Statfs has shown that it can be looked at
 	p.Size, p.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
 	p.Floor = caches.Floor(p.Size)
 	var of unix.Stat_t
@@ -52,7 +53,7 @@ func lookAtPlace(root fs.FS, dir string) Place {
 	return p
 }
 
-// nearest is dir itself, or the first folder above it that exists: where ingest would make it.
+// nearest returns dir, or the first folder above it that exists, in which ingest would make it.
 func nearest(dir string) string {
 	for {
 		if st, err := os.Stat(dir); err == nil && st.IsDir() {
@@ -66,12 +67,12 @@ func nearest(dir string) string {
 	}
 }
 
-// blockDevice asks sysfs for the disk behind a device number; a partition's disk is the folder above it.
+// blockDevice returns the disk with a device number, as sysfs names it. The disk of a partition is the folder above the partition's.
 func blockDevice(root fs.FS, dev uint64) (name string, rotational bool) {
 	link := fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev))
 	at, err := filepath.EvalSymlinks(link)
 	if err != nil {
-		return "", false // a file system that is not on one block device
+		return "", false // the file system is not on one block device
 	}
 	for _, queue := range []string{at, filepath.Dir(at)} {
 		if text := readText(root, filepath.Join(queue, "queue/rotational")[1:]); text != "" {
@@ -95,7 +96,7 @@ func (p *Place) tryDirect() {
 		return
 	}
 	defer unix.Close(fd)
-	p.Direct, p.MemAlign, p.OffAlign = true, 4096, 4096 // what is taken where the kernel does not tell
+	p.Direct, p.MemAlign, p.OffAlign = true, 4096, 4096 // unless the kernel reports others
 	var st unix.Statx_t
 	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
 	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
@@ -105,7 +106,7 @@ func (p *Place) tryDirect() {
 	p.Direct = p.MemAlign > 0 && p.OffAlign > 0
 }
 
-// wrong says why figures of this place would mean nothing; "" if they do.
+// wrong says why the device can't be measured at this place; "" if it can.
 func (p *Place) wrong() string {
 	switch {
 	case p.NoWrite != "":
@@ -120,4 +121,4 @@ func (p *Place) wrong() string {
 	return ""
 }
 
-var errTooSmall = errors.New("too little is free for a measurement: it takes 5 % of what is free, at least 64 MiB")
+var errTooSmall = errors.New("too little space is free for a measurement, which takes 5 % of it and at least 64 MiB")

@@ -29,7 +29,7 @@ type ReadOptions struct {
 	Logger   *slog.Logger
 }
 
-// Reading is how fast a source's files are read today, without lcache.
+// Reading says how fast a source's files can be read without lcache.
 type Reading struct {
 	Source  string        `json:"source"`
 	Kind    string        `json:"file_system"`
@@ -37,20 +37,20 @@ type Reading struct {
 	Files   int           `json:"files"`
 	Bytes   int64         `json:"bytes"`
 	Listing float64       `json:"listing_seconds"`
-	Readers []Reader      `json:"readers"` // with 1 and with manyReaders at once
+	Readers []Reader      `json:"readers"` // with 1 reader, and with manyReaders at once
 }
 
-// Reader is what some readers at once got, each reading whole files in random order.
+// Reader has the result of some readers at once, each of which read whole files in random order.
 type Reader struct {
 	Readers int     `json:"readers"`
 	Files   int64   `json:"files"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 	Failed  int64   `json:"failed"`     // files that could not be read
-	Disk    int64   `json:"disk_bytes"` // that came from a block device here; the rest from memory or over a network
+	Disk    int64   `json:"disk_bytes"` // read from a block device of this machine; the others came from memory or a network
 }
 
-// BytesPerSecond is the rate.
+// BytesPerSecond returns the rate.
 func (r Reader) BytesPerSecond() float64 {
 	if r.Seconds <= 0 {
 		return 0
@@ -60,8 +60,8 @@ func (r Reader) BytesPerSecond() float64 {
 
 const manyReaders = 32
 
-// Read lists a source and reads its files for a time: as one reader does, then as 32 do. Each file is dropped from the page cache just
-// before it is read, as far as the kernel lets a user do that: names and inodes stay in memory.
+// Read lists a source and reads its files for a time, first with one reader, then with 32. It asks the kernel to drop each file from the page
+// cache before it reads the file. Names and inodes stay in memory: only root can drop these.
 func Read(ctx context.Context, o ReadOptions) (*Reading, error) {
 	if o.Time == 0 {
 		o.Time = 30 * time.Second
@@ -96,7 +96,7 @@ func Read(ctx context.Context, o ReadOptions) (*Reading, error) {
 	return r, nil
 }
 
-// list takes at most half of the time.
+// list lists the source, in at most half of the time.
 func list(ctx context.Context, o ReadOptions) (entries []sample.Entry, name string, err error) {
 	src, err := source.Open(o.Source, source.Options{})
 	if err != nil {
@@ -113,7 +113,7 @@ func list(ctx context.Context, o ReadOptions) (entries []sample.Entry, name stri
 	return entries, src.String(), err
 }
 
-// readFiles lets readers read whole files, each the next one of all, for a time.
+// readFiles lets some readers read whole files for a time. Each takes the next file of all.
 func readFiles(ctx context.Context, root string, entries []sample.Entry, next *atomic.Int64, readers int, length time.Duration) Reader {
 	var files, bytes, failed atomic.Int64
 	disk := diskBytes()
@@ -140,7 +140,7 @@ func readFiles(ctx context.Context, root string, entries []sample.Entry, next *a
 	return Reader{Readers: readers, Files: files.Load(), Bytes: bytes.Load(), Seconds: length.Seconds(), Failed: failed.Load(), Disk: diskBytes() - disk}
 }
 
-// readCold reads a file after asking the kernel to forget what it has of it in memory.
+// readCold asks the kernel to drop a file from the page cache, and reads it.
 func readCold(path string, buf []byte) (n int64, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -160,7 +160,7 @@ func readCold(path string, buf []byte) (n int64, err error) {
 	}
 }
 
-// diskBytes is what this process has had read from block devices.
+// diskBytes returns the bytes that were read from block devices for this process.
 func diskBytes() int64 {
 	b, err := os.ReadFile("/proc/self/io")
 	if err != nil {

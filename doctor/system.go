@@ -14,12 +14,12 @@ import (
 
 // Ring says whether io_uring works here.
 type Ring struct {
-	Engine   string `json:"engine"`             // that the server would take: "io_uring", "io_uring (unregistered)" or "pread"
-	Reason   string `json:"reason"`             // why this one
+	Engine   string `json:"engine"`             // that a server would use: "io_uring", "io_uring (unregistered)" or "pread"
+	Reason   string `json:"reason"`             // for the choice of this engine
 	Disabled int    `json:"disabled,omitempty"` // the kernel's switch io_uring_disabled: 0 on, 1 for some users, 2 off
 }
 
-// trialBytes are registered with the ring to see whether that is allowed: more than the usual small limit of locked memory.
+// trialBytes is the memory that is registered on trial: more than the usual small limit of locked memory.
 const trialBytes = 64 << 20
 
 func lookAtRing(root fs.FS, o Options) (r Ring) {
@@ -39,10 +39,10 @@ func lookAtRing(root fs.FS, o Options) (r Ring) {
 	return r
 }
 
-// Locked is how much memory this process may lock, which registering it with a ring counts as.
+// Locked says how much memory this process may lock. Memory that is registered with io_uring counts as locked.
 type Locked struct {
 	Limit  uint64 `json:"limit_bytes"` // all ones: no limit
-	Exempt bool   `json:"exempt"`      // the process may lock what it likes (CAP_IPC_LOCK)
+	Exempt bool   `json:"exempt"`      // the limit does not hold for this process (CAP_IPC_LOCK)
 }
 
 const capIPCLock = 14
@@ -56,7 +56,7 @@ func lookAtLocked(root fs.FS) (l Locked) {
 	return l
 }
 
-// hasCapability looks for a bit in the effective set of /proc/self/status.
+// hasCapability reports whether a bit is in the effective set of /proc/self/status.
 func hasCapability(status string, bit uint) bool {
 	for line := range strings.Lines(status) {
 		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
@@ -67,17 +67,17 @@ func hasCapability(status string, bit uint) bool {
 	return false
 }
 
-// Memory is what this process may count on.
+// Memory says how much memory this process may use.
 type Memory struct {
 	Total     uint64 `json:"total_bytes"`
 	Available uint64 `json:"available_bytes"`
 	Limit     uint64 `json:"cgroup_limit_bytes"` // the least of its control groups; 0: none
 	Used      uint64 `json:"cgroup_used_bytes"`  // of the group with the limit
-	Group     string `json:"cgroup,omitempty"`   // where that limit was found
+	Group     string `json:"cgroup,omitempty"`   // the group with the limit
 	Version   int    `json:"cgroup_version"`     // of the memory controller: 1 or 2; 0: none seen
 }
 
-// Usable is the machine's memory, or a control group's limit if that is less.
+// Usable returns the machine's memory, or the limit of a control group if that is less.
 func (m Memory) Usable() uint64 {
 	if m.Limit > 0 {
 		return min(m.Total, m.Limit)
@@ -105,7 +105,7 @@ func scan(line, format string, to ...any) bool {
 	return err == nil && n == len(to)
 }
 
-// Huge says which pages shared memory gets.
+// Huge says which huge pages shared memory can get.
 type Huge struct {
 	Shmem string `json:"shmem_enabled"` // the word chosen in the kernel's switch; "" if it has none
 	Total uint64 `json:"hugetlb_total_bytes"`
@@ -123,7 +123,7 @@ func lookAtHuge(root fs.FS) (h Huge) {
 	return h
 }
 
-// chosen is the word in brackets of a switch like "always [advise] never".
+// chosen returns the word in brackets of a switch like "always [advise] never".
 func chosen(text string) string {
 	_, rest, ok := strings.Cut(text, "[")
 	word, _, ok2 := strings.Cut(rest, "]")
@@ -133,7 +133,7 @@ func chosen(text string) string {
 	return word
 }
 
-// Transparent reports whether shared memory that asks for it gets huge pages without a reservation.
+// Transparent reports whether shared memory can get huge pages that were not reserved.
 func (h Huge) Transparent() bool {
 	switch h.Shmem {
 	case "advise", "always", "within_size", "force":
@@ -142,7 +142,7 @@ func (h Huge) Transparent() bool {
 	return false
 }
 
-// Staging is what shared memory of some size would be made of: "hugetlb", "transparent" or "4 KiB".
+// Staging returns the pages that shared memory of some size would get: "hugetlb", "transparent" or "4 KiB".
 func (h Huge) Staging(size uint64) string {
 	switch {
 	case h.Free >= size && h.Free > 0:

@@ -6,6 +6,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/schedule"
+	"lcache/verdict"
 )
 
 // A Report is what a training process tells of its own time, which the server can't see. Durations are in seconds, all since that
@@ -189,9 +190,6 @@ func (s *reports) fill(j *JobStatus) {
 	}
 }
 
-// little is the share of the time that counts as no waiting at all, and of samples as no misses.
-const little = 0.02
-
 // period is what the counters rose by in the time that boundBy judges.
 type period struct {
 	seconds         float64
@@ -207,24 +205,14 @@ func (t totals) since(then totals) period {
 		loop: loopTotals{wait: t.loop.wait - then.loop.wait, loop: t.loop.loop - then.loop.loop, decode: t.loop.decode - then.loop.decode}}
 }
 
-// boundBy names what the job waits for. What the training loop tells comes first: only it knows whether it waits.
-func boundBy(p period) string {
-	waits := p.stall >= little*p.seconds && p.idle <= p.stall
-	reported := p.loop.loop > 0
-	if reported {
-		waits = p.loop.wait >= little*p.loop.loop
-	}
-	switch {
-	case p.samples == 0 || p.seconds == 0:
-		return "unknown"
-	case !waits:
-		return "consumer"
-	case reported && p.stall < little*p.seconds:
-		return "decode" // the batches were there, and came late into the loop
-	case float64(p.misses) > little*float64(p.samples):
-		return "source"
-	}
-	return "disk"
+// boundBy names what the job waits for, in a word of the status document.
+func boundBy(p period) string { return verdict.Judge(p.facts()).BoundBy() }
+
+// facts are what the engine knows of a period. It does not know what the disk can give, so the disk is suspected where nothing else explains
+// that the job waits.
+func (p period) facts() verdict.Facts {
+	return verdict.Facts{Delivered: p.samples, Seconds: p.seconds, Samples: p.samples, Misses: p.misses, Stall: p.stall, Idle: p.idle,
+		LoopSeconds: p.loop.loop, LoopWait: p.loop.wait}
 }
 
 // idleFor is how long the pass has had nothing it may load. e.mu is held.

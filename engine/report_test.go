@@ -11,31 +11,25 @@ import (
 	"time"
 
 	"lcache/ingest"
+	"lcache/verdict"
 )
 
-// TestBoundBy forces each stage in turn, with everything that comes later in the order forced as well.
+// TestBoundBy: the verdict is of what was counted in the period. What follows from which facts is told in verdict's stories.
 func TestBoundBy(t *testing.T) {
-	loop := func(wait float64) loopTotals { return loopTotals{wait: wait, loop: 100} }
-	for _, c := range []struct {
-		name string
-		p    period
-		want string
-	}{
-		{"nothing yet", period{seconds: 100, stall: 50}, "unknown"},
-		{"no time", period{samples: 1, stall: 50}, "unknown"},
-		{"the loop does not wait", period{seconds: 100, samples: 100, misses: 100, stall: 50, loop: loop(1.9)}, "consumer"},
-		{"the loop waits, the server does not", period{seconds: 100, samples: 100, misses: 100, stall: 1.9, loop: loop(2)}, "decode"},
-		{"misses", period{seconds: 100, samples: 100, misses: 3, stall: 2, loop: loop(30)}, "source"},
-		{"few misses", period{seconds: 100, samples: 100, misses: 2, stall: 2, loop: loop(30)}, "disk"},
-		{"what lay ready says nothing against a loop that waits", period{seconds: 100, samples: 100, stall: 30, idle: 60, loop: loop(30)}, "disk"},
-		{"not reported: no stall", period{seconds: 100, samples: 100, misses: 100, stall: 1.9}, "consumer"},
-		{"not reported: more ready than stalled", period{seconds: 100, samples: 100, misses: 100, stall: 30, idle: 31}, "consumer"},
-		{"not reported: misses", period{seconds: 100, samples: 100, misses: 100, stall: 30}, "source"},
-		{"not reported: disk", period{seconds: 100, samples: 100, stall: 30}, "disk"},
-	} {
-		if got := boundBy(c.p); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
-		}
+	p := period{seconds: 100, samples: 1000, misses: 20, stall: 30, idle: 60, loop: loopTotals{wait: 30, loop: 99, decode: 5, workers: 2}}
+	want := verdict.Facts{Delivered: 1000, Seconds: 100, Samples: 1000, Misses: 20, Stall: 30, Idle: 60, LoopSeconds: 99, LoopWait: 30}
+	if got := p.facts(); got != want {
+		t.Errorf("facts %+v, want %+v", got, want)
+	}
+	if got := boundBy(p); got != "disk" {
+		t.Errorf("bound by %s, want disk: the loop waits, batches do not lie ready, and the source is hardly read", got)
+	}
+	p.loop = loopTotals{}
+	if got := boundBy(p); got != "consumer" {
+		t.Errorf("bound by %s, want consumer: nothing was reported, and more lay ready than was missing", got)
+	}
+	if got := boundBy(period{}); got != "unknown" {
+		t.Errorf("bound by %s, want unknown: nothing was asked for", got)
 	}
 }
 

@@ -14,18 +14,17 @@ import (
 
 const prefix = "lcache_"
 
-// Labels beside that of a text.
+// Labels of series. A text's own label is its field's name.
 const (
 	labelName = "name"
 	labelRank = "rank"
 	labelDir  = "dir"
 )
 
-// unshown are the fields that the labels stand for, and texts that would make a new series each time they change, or say nothing to a
-// machine.
+// unshown are the fields without a series: those that a label has, and texts for people, of which each change would make a new series.
 var unshown = map[string]bool{"name": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "device_last_error": true}
 
-// writer turns one document into metrics. Names come from the document's own JSON names, so a field that is added there is shown here.
+// writer turns one document into metrics. It takes their names from the document's JSON tags, so it shows new fields without a change here.
 type writer struct {
 	to     chan<- prometheus.Metric
 	labels []string
@@ -40,7 +39,7 @@ func write(to chan<- prometheus.Metric, name string, s engine.Status) {
 	w.object("", reflect.ValueOf(s))
 }
 
-// object writes the fields of a struct, each under the names of what it lies in.
+// object writes the fields of a struct. The prefix within is made of the names of the structs around it.
 func (w writer) object(within string, v reflect.Value) {
 	for i := range v.NumField() {
 		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
@@ -80,8 +79,8 @@ func (w writer) field(within, tag string, v reflect.Value) {
 	}
 }
 
-// list writes the lists of the document: jobs, whose one entry has no name of its own; ranks and devices, told apart by a label; and the epochs
-// that are over, of which a monitor that asks more than once an epoch needs only the last, and how many they are.
+// list writes a list of the document. A job's fields have no prefix. Ranks and devices have a label. Of the epochs that are over it writes the
+// last one and their number: a monitor scrapes more than once an epoch.
 func (w writer) list(name string, v reflect.Value) {
 	switch of := v.Interface().(type) {
 	case []engine.JobStatus:
@@ -111,19 +110,19 @@ func (w writer) number(name string, n float64) {
 	w.to <- prometheus.MustNewConstMetric(describe(name, w.labels), cmp.Or(names[name].kind, prometheus.UntypedValue), n, w.values...)
 }
 
-// text writes a metric that is always 1 and has the text as a label.
+// text writes a metric with the text as a label. Its value is always 1.
 func (w writer) text(name, label, value string) {
 	if unshown[name] {
 		return
 	}
 	if name == "cache_state" {
-		value, _, _ = strings.Cut(value, ":") // what follows is for people, and different each time
+		value, _, _ = strings.Cut(value, ":") // the text after it is for people, and would make a series each time
 	}
 	with := w.with(label, value)
 	w.to <- prometheus.MustNewConstMetric(describe(name, with.labels), prometheus.GaugeValue, 1, with.values...)
 }
 
-// with is the writer of series that have one label more.
+// with returns a writer of series with one label more.
 func (w writer) with(label, value string) writer {
 	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), valid(value))}
 }
@@ -132,5 +131,5 @@ func describe(name string, labels []string) *prometheus.Desc {
 	return prometheus.NewDesc(prefix+name, names[name].help, labels, nil)
 }
 
-// valid is a text as a label may have it: names of files may be any bytes.
+// valid returns a text as UTF-8, as labels must be. Names of files may be any bytes.
 func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

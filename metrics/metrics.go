@@ -1,9 +1,9 @@
 // Package metrics shows status documents to Prometheus, over HTTP at /metrics, in its text format.
 //
-// A Server is made by Listen, is given a source of documents for each cache by Add, and ends with Shutdown, which joins what it
-// started. The metrics have the names of the status document, prefixed lcache_; names.go says which are counters and what they mean.
-// Every series has the job's name as its label "name" ("job" is taken: Prometheus gives that one itself); those of ranks have "rank" too.
-// What is null is absent. Nothing is kept between two scrapes. All methods may be called concurrently.
+// Listen makes a Server, Add gives it the status of one more cache, and Shutdown ends it and joins its goroutines. The metrics have the names
+// of the status document, prefixed lcache_; names.go has their kinds and help texts. Every series has the job's name as its label "name",
+// because Prometheus itself sets the label "job"; series of ranks have the label "rank" too. Fields that are null give no series. Nothing
+// is kept between two scrapes. All methods may be called concurrently.
 package metrics
 
 import (
@@ -23,7 +23,7 @@ import (
 	"lcache/engine"
 )
 
-// Path is where the metrics are.
+// Path is the URL path of the metrics.
 const Path = "/metrics"
 
 // A Server answers scrapes.
@@ -36,13 +36,13 @@ type Server struct {
 	sources []source
 }
 
-// source is one server's status, under the name that its series have; "": as the document names its job.
+// source gives the status of one server. name is the label of its series; "": the job's name in the document.
 type source struct {
 	name   string
 	status func() (engine.Status, error)
 }
 
-// Listen opens addr, host:port or :port, and answers there until Shutdown. Port 0 is one that is free: see URL.
+// Listen opens addr, host:port or :port, and answers scrapes until Shutdown. Port 0 takes a free port, which URL names.
 func Listen(addr string, logger *slog.Logger) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -60,8 +60,8 @@ func Listen(addr string, logger *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// Add shows one more server's status. Name tells series of several apart; "" takes the job's name out of the document. The function
-// is called at every scrape, from any goroutine, and never after Shutdown. A nil Server shows nothing.
+// Add shows one more server's status. The label name tells the series of several servers apart; "" takes the job's name in the document.
+// The Server calls status at every scrape, from any goroutine, and never after Shutdown. A nil Server shows nothing.
 func (s *Server) Add(name string, status func() (engine.Status, error)) {
 	if s == nil {
 		return
@@ -71,7 +71,7 @@ func (s *Server) Add(name string, status func() (engine.Status, error)) {
 	s.sources = append(s.sources, source{name, status})
 }
 
-// URL is where a program on this machine finds the metrics; "" of a nil Server.
+// URL returns the address of the metrics for a program on this machine; "" of a nil Server.
 func (s *Server) URL() string {
 	if s == nil {
 		return ""
@@ -83,8 +83,8 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, port) + Path
 }
 
-// Shutdown stops listening, lets scrapes that have begun end, and returns when they have. When ctx ends first they are cut off, and the
-// error is ctx's. A nil Server has nothing to end.
+// Shutdown stops listening, and returns when the scrapes in flight have ended. When ctx ends first, Shutdown cuts these scrapes off, and the
+// error is the error of ctx. A nil Server has nothing to end.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -96,17 +96,17 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, fmt.Errorf("serve metrics: %w", served))
 	}
-	s.served <- http.ErrServerClosed // for whoever calls again
+	s.served <- http.ErrServerClosed // for a second call
 	return err
 }
 
-// collector is a Server as the Prometheus library sees it.
+// collector is a Server as a prometheus.Collector.
 type collector Server
 
-// Describe says nothing: which metrics there are depends on what is null.
+// Describe sends nothing: which metrics there are depends on the document's nulls.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect asks every source once.
+// Collect asks every source for its status once.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	sources := slices.Clone(c.sources)

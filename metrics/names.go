@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// about is what Prometheus is told of a metric.
+// about is a metric's kind and help text.
 type about struct {
 	kind prometheus.ValueType
 	help string
@@ -11,37 +11,37 @@ type about struct {
 func counter(help string) about { return about{prometheus.CounterValue, help} }
 func gauge(help string) about   { return about{prometheus.GaugeValue, help} }
 
-// names has every metric, by its name without the prefix. A counter begins at 0 when its server starts, and only grows.
+// names has every metric, by its name without the prefix. A counter is 0 when its server starts, and only grows.
 var names = map[string]about{
 	// The server.
 	"schema":             gauge("Version of the status document."),
 	"version":            gauge("Version of the server, as a label."),
 	"pid":                gauge("The server's process."),
 	"uptime_seconds":     gauge("Seconds since the server started."),
-	"io_engine":          gauge("How disks are read, as a label."),
+	"io_engine":          gauge("I/O engine that reads and writes the disks, as a label."),
 	"direct":             gauge("1 with O_DIRECT, 0 with buffered files."),
 	"page_bytes":         gauge("Size of the pages of the shared memory."),
 	"memory_bytes":       gauge("Memory that the server has taken."),
 	"memory_limit_bytes": gauge("Memory that the server may take."),
 	"cache_budget_bytes": gauge("Disk space that the cache may take."),
 	"cache_used_bytes":   gauge("Disk space of the blocks that hold samples."),
-	"cache_state":        gauge("How the cache's disks are, as a label: normal, degraded or aside."),
-	"cache_slack_bytes":  gauge("Disk space beyond the dataset's, in which the next epoch begins."),
+	"cache_state":        gauge("State of the cache's disks, as a label: normal, degraded or aside."),
+	"cache_slack_bytes":  gauge("Disk space beyond the dataset's size, for the first blocks of the next epoch."),
 	"cache_arena_bytes":  gauge("Disk space that is reserved for samples."),
 	"cache_block_bytes":  gauge("Size of a block, the unit of disk I/O."),
-	"cache_compress":     gauge("How samples lie in the log, as a label: lz4 or none."),
+	"cache_compress":     gauge("Compression of samples in the log, as a label: lz4 or none."),
 
 	// The job.
 	"source":                     gauge("Where the samples come from, as a label."),
 	"samples":                    gauge("Samples of the dataset."),
 	"dataset_bytes":              gauge("Bytes of the dataset."),
 	"kept_bytes":                 gauge("Bytes of the samples that the cache keeps."),
-	"recipe":                     gauge("Whose shuffle is replayed, as a label; empty: the client's own order."),
+	"recipe":                     gauge("Recipe of the shuffle, as a label; empty: the client pushes its own order."),
 	"seed":                       gauge("The shuffle's seed, as a label."),
 	"epochs":                     gauge("Epochs that the job will have; 0: not known."),
 	"epoch":                      gauge("The epoch that is being read, from 0."),
-	"batches":                    gauge("Batches of the epoch, of the rank with the most."),
-	"layout":                     gauge("How samples lie on disk, as a label: log or static."),
+	"batches":                    gauge("Batches of the epoch for the rank that has the most."),
+	"layout":                     gauge("Layout of samples on disk, as a label: log or static."),
 	"segments":                   gauge("Segments of the epoch."),
 	"segment_bytes":              gauge("Size of the largest segment."),
 	"metaindex_bytes_per_sample": gauge("Memory of the index, for each sample."),
@@ -63,26 +63,26 @@ var names = map[string]about{
 	"log_write_ops":   counter("Writes to the log."),
 	"random_reads":    counter("Samples read by themselves from the log, out of order."),
 
-	// Who waits for whom.
-	"stall_seconds":         counter("Seconds in which a rank was short of its next batch."),
-	"consumer_wait_seconds": counter("Seconds in which all that may be loaded ahead was ready."),
-	"loop_wait_seconds":     counter("Seconds in which the training loop was blocked for its next batch, as it told."),
-	"loop_seconds":          counter("Seconds of the training loop, as it told."),
-	"decode_seconds":        counter("Seconds of decoding, as the training loop told."),
-	"loop_workers":          gauge("Processes that decode for the training loops, as they told."),
-	"ready_batches":         gauge("Batches that lie loaded before the hindmost rank."),
-	"bound_by":              gauge("What the job waits for, as a label: source, disk, consumer, decode or unknown."),
-	"draining":              gauge("1 while an epoch is reordered that nobody reads any more."),
+	// Waiting.
+	"stall_seconds":         counter("Seconds in which at least one rank waited for the server."),
+	"consumer_wait_seconds": counter("Seconds in which everything that may be loaded ahead was ready."),
+	"loop_wait_seconds":     counter("Seconds in which the training loop waited for its next batch, as the loop reported."),
+	"loop_seconds":          counter("Seconds in which the training loop ran, as the loop reported."),
+	"decode_seconds":        counter("Seconds of decoding in all processes together, as they reported."),
+	"loop_workers":          gauge("Worker processes that decode for the training loops, as the loops reported."),
+	"ready_batches":         gauge("Batches that are loaded and not yet delivered, for the rank that is furthest behind."),
+	"bound_by":              gauge("Bottleneck of the job, as a label: source, disk, consumer, decode or unknown."),
+	"draining":              gauge("1 while an epoch is reordered that no rank reads."),
 
 	// What went wrong.
-	"reorder_dropped":           counter("Samples that were not written on into the next epoch: later misses."),
-	"evicted_segments":          counter("Segments given up for a request that waited for room: late ranks are served by index."),
-	"late_blocks":               counter("Blocks that came after their deadline."),
+	"reorder_dropped":           counter("Samples that were not written to the next epoch's log, and will be misses there."),
+	"evicted_segments":          counter("Segments evicted because a request waited for memory; late ranks are served by index."),
+	"late_blocks":               counter("Blocks that were read after their deadline."),
 	"log_write_errors":          counter("Writes to the log that failed."),
 	"log_read_errors":           counter("Reads of the log that failed."),
 	"log_sync_errors":           counter("Syncs of the log that failed."),
 	"corrupt_samples":           counter("Samples whose bytes in the log were not the dataset's: read from the source instead."),
-	"skipped_samples":           counter("Samples left out of a batch because they could not be had (--on-error skip)."),
+	"skipped_samples":           counter("Samples left out of a batch because they could not be read (--on-error skip)."),
 	"stale_samples":             counter("Samples in blocks that a crash left unfinished: read from the source instead."),
 	"divergences":               counter("Requests that asked for another order than planned."),
 	"first_divergence_epoch":    gauge("Epoch of the first request that differed from the order."),
@@ -91,29 +91,29 @@ var names = map[string]about{
 	"first_divergence_position": gauge("Place in its batch of the first sample that differed from the order."),
 
 	// The directories that the cache lies in, one on each device.
-	"device_state":          gauge("How the device is, as a label."),
+	"device_state":          gauge("State of the device, as a label: normal, read-only or aside."),
 	"device_errors":         counter("Reads and writes of the device that failed."),
-	"device_asides":         counter("How often the device was put aside."),
+	"device_asides":         counter("Times that the device was put aside after errors."),
 	"device_blocks_written": counter("Blocks written to the device."),
 
 	// The ranks that read here.
 	"rank_pid":               gauge("The rank's process."),
 	"rank_position":          gauge("The batch that the rank reads next."),
-	"rank_loop_wait_seconds": counter("Seconds in which the rank's training loop was blocked for its next batch, as it told."),
-	"rank_leased_bytes":      gauge("Bytes of batches that the rank's process has not given back."),
-	"rank_late":              gauge("1 for a rank that was left behind and is served by index."),
+	"rank_loop_wait_seconds": counter("Seconds in which the rank's training loop waited for its next batch, as the loop reported."),
+	"rank_leased_bytes":      gauge("Bytes of batches that the rank's process has not released."),
+	"rank_late":              gauge("1 for a rank that is behind the window and is served by index."),
 
 	// The last epoch that is over.
 	"epochs_done":                  counter("Epochs that are over."),
 	"epoch_done_epoch":             gauge("The last epoch that is over."),
-	"epoch_done_seconds":           gauge("How long the last epoch took."),
+	"epoch_done_seconds":           gauge("Duration of the last epoch, in seconds."),
 	"epoch_done_hits":              gauge("Hits of the last epoch."),
 	"epoch_done_misses":            gauge("Misses of the last epoch."),
 	"epoch_done_log_read_bytes":    gauge("Bytes read from the log in the last epoch."),
 	"epoch_done_log_read_ops":      gauge("Reads of the log in the last epoch."),
 	"epoch_done_log_write_bytes":   gauge("Bytes written to the log in the last epoch."),
 	"epoch_done_source_bytes":      gauge("Bytes read from the source in the last epoch."),
-	"epoch_done_stall_seconds":     gauge("Seconds of the last epoch in which a rank was short of its next batch."),
-	"epoch_done_loop_seconds":      gauge("How long the last epoch took the training loop, as it told."),
-	"epoch_done_loop_wait_seconds": gauge("Seconds of the last epoch in which the training loop was blocked, as it told."),
+	"epoch_done_stall_seconds":     gauge("Seconds of the last epoch in which at least one rank waited for the server."),
+	"epoch_done_loop_seconds":      gauge("Seconds of the last epoch in which the training loop ran, as the loop reported."),
+	"epoch_done_loop_wait_seconds": gauge("Seconds of the last epoch in which the training loop waited, as the loop reported."),
 }

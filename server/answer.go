@@ -9,13 +9,13 @@ import (
 	"lcache/schedule"
 )
 
-// errCancelled is what a request ends with that a CANCEL named.
+// errCancelled is the error of a request that a CANCEL named.
 var errCancelled = errors.New("the client cancelled this request")
 
-// errLate is the answer to a COPIED whose loan had ended before.
+// errLate is the error of a COPIED that comes after its loan has ended.
 var errLate = errors.New("the loan had ended before its bytes were copied: ask for them again")
 
-// handle answers one request.
+// handle answers one request, and gives its lease back if the answer can't be sent.
 func (c *conn) handle(ctx context.Context, q *request) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -46,7 +46,7 @@ func (c *conn) handle(ctx context.Context, q *request) {
 			c.s.opts.Logger.Error("answer a request", "pid", c.client.Pid, "type", q.kind, "err", err)
 		case "protocol":
 			c.s.opts.Logger.Warn("connection ended", "pid", c.client.Pid, "err", err)
-			defer c.c.CloseRead() // the reader comes to its end, and with it the connection
+			defer c.c.CloseRead() // ends the reader, and so the connection
 		}
 		c.out = appendFailure(c.out[:0], q.request, f)
 	}
@@ -62,8 +62,8 @@ func (c *conn) handle(ctx context.Context, q *request) {
 	}
 }
 
-// answered takes a request off the list, and notes the lease of its answer for CANCEL and BYE. False if it was cancelled with a lease
-// to give back.
+// answered removes a request from the open ones, and notes the lease of its answer for CANCEL and BYE. It returns false if the request was
+// cancelled, and its lease is to be released.
 func (c *conn) answered(q *request, lease uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *conn) answered(q *request, lease uint64) bool {
 	}
 	c.leases[lease] = q.request
 	c.answers[q.request] = lease
-	if len(c.leases) > c.prune { // those that another connection of the session has released
+	if len(c.leases) > c.prune { // forget the leases that another connection of the session has released
 		for lease := range c.leases {
 			if !c.client.Holds(lease) {
 				c.forget(lease)
@@ -88,77 +88,100 @@ func (c *conn) answered(q *request, lease uint64) bool {
 	return true
 }
 
-// answer puts the answer into c.out; lease is a BATCH's.
+// answer puts the answer to a request into c.out. It returns the lease of a BATCH; 0: none.
 func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error) {
 	switch q.kind {
 	case typeChunk:
-		p, err := decodeChunk(q.body)
-		if err != nil {
-			return 0, err
-		}
-		batch, err := c.client.Chunk(ctx, p.epoch, p.rank, p.batch)
-		if errors.Is(err, io.EOF) {
-			c.out = appendEmpty(c.out, typeEnd, q.request)
-			return 0, nil
-		}
-		return c.batch(q, batch, err)
+		return c.chunk(ctx, q)
 	case typeGet:
-		p, err := decodeGet(q.body)
-		if err != nil {
-			return 0, err
-		}
-		if len(p.indices) > maxBatch {
-			return 0, argument("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
-		}
-		batch, err := c.client.Get(ctx, p.indices, p.at)
-		return c.batch(q, batch, err)
+		return c.get(ctx, q)
 	case typeLend:
-		return 0, c.lend(ctx, q)
+		err = c.lend(ctx, q)
 	case typeCopied:
-		if !q.copied {
-			return 0, errLate
+		if err = errLate; q.copied {
+			c.out, err = appendEmpty(c.out, typeOK, q.request), nil
 		}
-		c.out = appendEmpty(c.out, typeOK, q.request)
-		return 0, nil
 	case typePush:
-		if err := c.pushed(q.body); err != nil {
-			return 0, err
+		if err = c.pushed(q.body); err == nil {
+			c.out = appendEmpty(c.out, typeOK, q.request)
 		}
-		c.out = appendEmpty(c.out, typeOK, q.request)
-		return 0, nil
 	case typeStatus:
-		if len(q.body) != 0 {
-			return 0, broken("STATUS has a body")
-		}
-		c.out, err = appendJSON(c.out, typeJSON, q.request, c.s.engine.Status())
-		return 0, err
+		err = c.status(q)
 	case typeNames:
-		indices, err := decodeList(q.body, "NAMES")
-		if err != nil {
-			return 0, err
-		}
-		names, err := c.s.engine.Names(indices, maxFrame)
-		if err != nil {
-			return 0, err
-		}
-		c.out, err = appendNames(c.out, q.request, names)
-		return 0, err
+		err = c.names(q)
 	case typeParts:
-		indices, err := decodeList(q.body, "PARTS")
-		if err != nil {
-			return 0, err
-		}
-		parts, err := c.s.engine.Parts(indices, maxFrame)
-		if err != nil {
-			return 0, err
-		}
-		c.out, err = appendParts(c.out, q.request, parts)
-		return 0, err
+		err = c.parts(q)
+	default:
+		err = broken("type %d is no request of protocol %d", q.kind, protocolVersion)
 	}
-	return 0, broken("type %d is no request of protocol %d", q.kind, protocolVersion)
+	return 0, err
 }
 
-// lend puts a part of another request's answer into c.out.
+// chunk answers CHUNK: with the batch at a position of the schedule, or with END behind the last batch.
+func (c *conn) chunk(ctx context.Context, q *request) (lease uint64, err error) {
+	p, err := decodeChunk(q.body)
+	if err != nil {
+		return 0, err
+	}
+	batch, err := c.client.Chunk(ctx, p.epoch, p.rank, p.batch)
+	if errors.Is(err, io.EOF) {
+		c.out = appendEmpty(c.out, typeEnd, q.request)
+		return 0, nil
+	}
+	return c.batch(q, batch, err)
+}
+
+// get answers GET: samples by index.
+func (c *conn) get(ctx context.Context, q *request) (lease uint64, err error) {
+	p, err := decodeGet(q.body)
+	if err != nil {
+		return 0, err
+	}
+	if len(p.indices) > maxBatch {
+		return 0, argument("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
+	}
+	batch, err := c.client.Get(ctx, p.indices, p.at)
+	return c.batch(q, batch, err)
+}
+
+// status answers STATUS.
+func (c *conn) status(q *request) (err error) {
+	if len(q.body) != 0 {
+		return broken("STATUS has a body")
+	}
+	c.out, err = appendJSON(c.out, typeJSON, q.request, c.s.engine.Status())
+	return err
+}
+
+// names answers NAMES.
+func (c *conn) names(q *request) error {
+	indices, err := decodeList(q.body, "NAMES")
+	if err != nil {
+		return err
+	}
+	names, err := c.s.engine.Names(indices, maxFrame)
+	if err != nil {
+		return err
+	}
+	c.out, err = appendNames(c.out, q.request, names)
+	return err
+}
+
+// parts answers PARTS.
+func (c *conn) parts(q *request) error {
+	indices, err := decodeList(q.body, "PARTS")
+	if err != nil {
+		return err
+	}
+	parts, err := c.s.engine.Parts(indices, maxFrame)
+	if err != nil {
+		return err
+	}
+	c.out, err = appendParts(c.out, q.request, parts)
+	return err
+}
+
+// lend answers LEND: with a part of the samples of a CHUNK or GET.
 func (c *conn) lend(ctx context.Context, q *request) error {
 	p, err := decodeLend(q.body)
 	if err != nil {
@@ -186,6 +209,7 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 	return nil
 }
 
+// batch puts a batch into c.out, or releases it if it does not fit a frame.
 func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error) {
 	if err != nil {
 		return 0, err
@@ -198,7 +222,7 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 	return batch.Lease, nil
 }
 
-// pushed takes a piece of an order, and hands the order over when it is complete.
+// pushed takes a piece of an order, and pushes the order to the engine when it is complete.
 func (c *conn) pushed(body []byte) error {
 	p, err := decodePush(body)
 	if err != nil {
@@ -219,7 +243,7 @@ func (c *conn) pushed(body []byte) error {
 	}
 	if limit := c.s.engine.PushBytes(); c.takePush(p.bytes()) > limit {
 		c.dropPush()
-		return argument("the order of epoch %d rank %d is too large beside the others that are being pushed: together they may take %d bytes; push it again, from batch 0 on", p.epoch, p.rank, limit)
+		return argument("the order of epoch %d rank %d does not fit: the orders that are being pushed may take %d bytes together; push it again, from batch 0 on", p.epoch, p.rank, limit)
 	}
 	o.batches = append(o.batches, p.batches...)
 	if p.more {
@@ -229,13 +253,13 @@ func (c *conn) pushed(body []byte) error {
 	return c.s.engine.Push(schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, o.batches)
 }
 
-// takePush counts memory for a piece of an order, and returns how much the pieces of all connections take.
+// takePush counts the memory of a piece of an order. It returns the bytes that the pieces of all connections take.
 func (c *conn) takePush(bytes int64) int64 {
 	c.push.bytes += bytes
 	return c.s.pushing.Add(bytes)
 }
 
-// dropPush forgets the order that is being pushed.
+// dropPush drops the partly received order, and its count of memory.
 func (c *conn) dropPush() {
 	c.s.pushing.Add(-c.push.bytes)
 	c.push = halfPushed{}

@@ -19,27 +19,27 @@ import (
 	"lcache/sample"
 )
 
-// conn is one connection. The reader reads frames, carries out what needs no answer, and queues the rest; serve answers.
+// conn is one connection. Its reader reads frames, carries out the requests that have no answer, and queues the other requests. serve
+// answers these.
 type conn struct {
 	s      *Server
 	c      *net.UnixConn
 	r      *bufio.Reader
 	client *deliver.Client
 	queue  chan *request
-	out    []byte // of the answering goroutine, used again
-	mute   bool   // a write failed; of the answering goroutine
 
-	push halfPushed // of the answering goroutine
+	// The fields that follow belong to the answering goroutine.
+	out  []byte     // the answer; its memory is used again
+	mute bool       // a write has failed
+	push halfPushed // the order that is being pushed
 
-	mu sync.Mutex // guards the fields that follow
-	// Requests that are not answered, by number, and their bytes.
-	open  map[uint32]*request
-	bytes int
-	// Leases given on this connection that were not released: each with its request, and the other way around for CANCEL.
-	leases  map[uint64]uint32
-	answers map[uint32]uint64
-	prune   int // leases are looked through once they are more
-	bye     bool
+	mu      sync.Mutex          // guards the fields that follow
+	open    map[uint32]*request // unanswered requests, by number
+	bytes   int                 // of the bodies of open
+	leases  map[uint64]uint32   // unreleased leases of this connection, each with its request
+	answers map[uint32]uint64   // the inverse of leases, for CANCEL
+	prune   int                 // number of leases above which answered looks for released ones
+	bye     bool                // the client has said BYE
 }
 
 // halfPushed is an order that is being pushed in pieces.
@@ -54,7 +54,7 @@ type request struct {
 	frame
 	cancelled bool               // by a CANCEL
 	stop      context.CancelFunc // while it is being answered
-	copied    bool               // of a COPIED: the loan had lasted
+	copied    bool               // of a COPIED: the loan had not ended before
 }
 
 func newConn(s *Server, c *net.UnixConn) *conn {
@@ -81,7 +81,7 @@ func (c *conn) serve(ctx context.Context) {
 		defer close(read)
 		end = c.read()
 		if !c.s.isClosing() || !gone(end) {
-			giveUp() // nobody will read the answers
+			giveUp() // the client reads no more answers
 		}
 		close(c.queue)
 	}()
@@ -99,7 +99,7 @@ func (c *conn) serve(ctx context.Context) {
 	}
 }
 
-// gone reports whether a connection's end is no fault of anybody's: the client closed it, or Shutdown did.
+// gone reports whether the client or Shutdown closed a connection: that is no fault.
 func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed)
 }
@@ -118,7 +118,7 @@ func (c *conn) leave() {
 	c.client.Disconnected()
 }
 
-// welcome checks who is there, reads HELLO, and answers with what the client needs to know and the shared memory.
+// welcome checks the client's credentials, reads HELLO, and answers it with the facts of the job and the shared memory.
 func (c *conn) welcome() error {
 	pid, err := peer(c.c, c.s.opts.AllowGroup)
 	if err != nil {
@@ -160,11 +160,11 @@ func (c *conn) welcome() error {
 	return nil
 }
 
-// late says of a deadline that passed, or a stream that broke off, which one it was.
-func late(err error, what string, limit time.Duration) error {
+// late turns a passed deadline into the protocol's error, which names the frame, and a stream that broke off into io.EOF.
+func late(err error, frame string, limit time.Duration) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return broken("%s was not complete within %v", what, limit)
+		return broken("%s was not complete within %v", frame, limit)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return io.EOF
 	}
@@ -206,6 +206,7 @@ func (c *conn) read() error {
 	}
 }
 
+// enqueue queues a request to be answered.
 func (c *conn) enqueue(q *request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,11 +218,11 @@ func (c *conn) enqueue(q *request) error {
 	}
 	c.open[q.request] = q
 	c.bytes += len(q.body)
-	c.queue <- q // has room for all that may be open
+	c.queue <- q // never blocks: it has room for limits.waiting requests
 	return nil
 }
 
-// copied ends a loan as soon as that is said: a request that is being answered may wait for the memory. Only the answer has its turn.
+// copied ends a loan at once, because the request in flight may wait for its memory. The answer to COPIED is queued.
 func (c *conn) copied(q *request) error {
 	loan, err := decodeCopied(q.body)
 	if err != nil {
@@ -231,6 +232,7 @@ func (c *conn) copied(q *request) error {
 	return c.enqueue(q)
 }
 
+// release carries out RELEASE.
 func (c *conn) release(body []byte) error {
 	leases, err := decodeRelease(body)
 	if err != nil {
@@ -245,7 +247,7 @@ func (c *conn) release(body []byte) error {
 	return nil
 }
 
-// forget ends the note of a lease. c.mu is held.
+// forget removes the note of a lease. The caller holds c.mu.
 func (c *conn) forget(lease uint64) {
 	if q, ok := c.leases[lease]; ok {
 		delete(c.leases, lease)
@@ -255,6 +257,7 @@ func (c *conn) forget(lease uint64) {
 	}
 }
 
+// cancel carries out CANCEL: it cancels open requests, and releases the leases of those that are answered.
 func (c *conn) cancel(body []byte) error {
 	requests, err := decodeList(body, "CANCEL")
 	if err != nil {
@@ -278,7 +281,7 @@ func (c *conn) cancel(body []byte) error {
 	return nil
 }
 
-// report hands on what the client tells of its own time. A rank that is not served here is no reason to end a connection.
+// report passes the client's report of its times to the engine. A report of a rank that is not served here does not end the connection.
 func (c *conn) report(body []byte) error {
 	r, err := decodeReport(body)
 	if err != nil {
@@ -290,8 +293,8 @@ func (c *conn) report(body []byte) error {
 	return nil
 }
 
-// send writes one or more frames. When that can't be done the connection is over: what the client had sent is still read, since it
-// may give back leases.
+// send writes one or more frames. After a write that fails nothing more is written. Frames that have arrived are still read, because they
+// may release leases.
 func (c *conn) send(b []byte) error {
 	if c.mute {
 		return net.ErrClosed
@@ -305,7 +308,7 @@ func (c *conn) send(b []byte) error {
 	return err
 }
 
-// sendMemory writes a frame with a descriptor beside its first byte.
+// sendMemory writes a frame, and passes a descriptor with its first byte.
 func (c *conn) sendMemory(b []byte, memory *os.File) error {
 	raw, err := memory.SyscallConn() // Fd() would make the file blocking
 	if err != nil {

@@ -8,11 +8,12 @@ import (
 	"lcache/deliver"
 )
 
+// argument returns the error of a request that asks for something impossible.
 func argument(format string, args ...any) error {
 	return &deliver.ArgumentError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// failureOf says in the protocol's words what went wrong.
+// failureOf turns an error into the body of ERROR.
 func failureOf(err error) failure {
 	f := failure{Kind: "internal", Message: err.Error()}
 	var (

@@ -19,18 +19,18 @@ import (
 //	│  u32   │ u8 │ u8 │  u16  │   u32    │ length−8 B   │
 //	└────────┴────┴────┴───────┴──────────┴──────────────┘
 //
-// The length comes first and alone decides how much is read, so that a frame of an unknown type or version can be stepped over, and
-// ERROR keeps its place in all versions.
+// The length comes first, and alone decides how many bytes are read: a frame of an unknown type or version can be skipped, and ERROR is
+// readable in all versions.
 const (
 	protocolVersion = 1
 	headerBytes     = 12
-	maxFrame        = 16 << 20 // of what length counts: 8 + the body
+	maxFrame        = 16 << 20 // largest length: 8 and the body
 	maxHello        = 64 << 10
 	batchHead       = 16                             // of a BATCH body: lease, count, pinned
 	loanHead        = 20                             // of a LOAN body: loan, count, next, total
 	maxBatch        = (maxFrame - 8 - loanHead) / 20 // samples: 20 bytes in a BATCH's columns for each
 	maxPushed       = 64 << 20                       // indices in one order, over all its pieces
-	readStep        = 256 << 10                      // bytes allocated ahead of those that came
+	readStep        = 256 << 10                      // bytes allocated ahead of those that have arrived
 	nowhere         = 0xffffffff                     // each of the three numbers of "no position"
 )
 
@@ -60,7 +60,7 @@ const (
 	typeError    = 255
 )
 
-// A protocolError is a rule of docs/protocol.md that the client broke. It ends the connection.
+// A protocolError says which rule of docs/protocol.md the client broke. It ends the connection.
 type protocolError struct{ reason string }
 
 func (e *protocolError) Error() string { return e.reason }
@@ -75,7 +75,7 @@ type frame struct {
 }
 
 // readFrame reads one frame of at most limit bytes after the length. io.EOF means that the stream ended between frames.
-// Memory grows with what comes, not with what is announced.
+// Memory grows with the bytes that arrive, not with the length that the client announces.
 func readFrame(r *bufio.Reader, limit int) (frame, error) {
 	var head [headerBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -126,7 +126,7 @@ type hello struct {
 	Protocol int    `json:"protocol"`
 	Client   string `json:"client"`
 	Token    string `json:"token"`
-	// Features are what the client understands beyond the first version.
+	// Features names the extensions of the protocol's first version that the client understands.
 	Features []string `json:"features"`
 }
 
@@ -150,7 +150,7 @@ func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
 }
 
 func appendFailure(b []byte, request uint32, f failure) []byte {
-	f.Message = f.Message[:min(len(f.Message), 64<<10)] // a message holds names, and those may be long
+	f.Message = f.Message[:min(len(f.Message), 64<<10)] // a message holds names, which may be long
 	f.Sample = f.Sample[:min(len(f.Sample), 64<<10)]
 	b, _ = appendJSON(b, typeError, request, f) // can't fail: three strings that fit
 	return b
@@ -185,10 +185,10 @@ func appendColumns(b []byte, batch *deliver.Batch) []byte {
 	return b
 }
 
-// pinned is how much shared memory a batch's lease keeps from other use, in KiB rounded up.
+// pinned returns the shared memory that a batch's lease keeps, in KiB rounded up.
 func pinned(batch *deliver.Batch) uint32 { return uint32(min((batch.Pinned+1023)>>10, 1<<32-1)) }
 
-// appendNames takes as many names as fit a frame, at least one; a longer one than a frame is an error.
+// appendNames appends NAMES with as many names as fit a frame, at least one. A name that does not fit a frame is an error.
 func appendNames(b []byte, request uint32, names []string) ([]byte, error) {
 	size, n := 12, 0
 	for n < len(names) && size+4+len(names[n]) <= maxFrame {

@@ -16,16 +16,16 @@ import (
 
 const sunPath = 107 // bytes of a path that sockaddr_un has room for, without the final NUL
 
-// place is where the socket lies: its name in a directory that is held open, so that the place stays the same whatever happens to
-// the path, and may be longer than sockaddr_un.
+// place is the location of the socket: a name in a directory that stays open. So the socket stays the same when the path is renamed, and the
+// path may be longer than sockaddr_un allows.
 type place struct {
-	path string
+	path string // absolute
 	name string
 	dir  *os.File // O_PATH
 	ino  uint64   // of the socket file once it is ours
 }
 
-// openPlace makes the socket's directory if only that is missing: for its owner, and for a group to pass through.
+// openPlace opens the socket's directory. It makes the directory, but no parents of it: for its owner, and for the group to pass.
 func openPlace(path string, group int) (*place, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -57,13 +57,13 @@ func makeDir(dir string, group int) error {
 			err = os.Chmod(dir, 0o710)
 		}
 		if err != nil {
-			os.Remove(dir) // else the next try would find it, for its owner alone
+			os.Remove(dir) // else the next attempt would find a directory that is for its owner alone
 		}
 	}
 	return err
 }
 
-// advised says who may give a group to a file.
+// advised adds to an error of chown which users may give the group to a file.
 func advised(err error, group int) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w: only a member of group %d, or root, can let it in", err, group)
@@ -71,8 +71,8 @@ func advised(err error, group int) error {
 	return err
 }
 
-// closedTo is the first directory on the way to the socket that members of a group may not pass; "": none is known. Who may more by an
-// access control list is not seen.
+// closedTo returns the first directory on the way to the socket that members of a group may not pass; "": none. It does not look at access
+// control lists.
 func (p *place) closedTo(group int) string {
 	var up []string
 	for dir := filepath.Dir(p.path); ; dir = filepath.Dir(dir) {
@@ -91,7 +91,7 @@ func (p *place) closedTo(group int) string {
 	return ""
 }
 
-// address is what bind and connect are given.
+// address returns the path for bind and connect, which is short.
 func (p *place) address() string {
 	if len(p.path) <= sunPath {
 		return p.path
@@ -99,8 +99,8 @@ func (p *place) address() string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", p.dir.Fd(), p.name)
 }
 
-// clear removes a socket that a dead server left. One that somebody listens on, or anything else, is an error. The caller holds
-// the cache's lock, so nobody else does the same for this socket at this time.
+// clear removes the socket file of a server that has died. A socket on which a process listens, or a file that is no socket, is an error. The
+// caller holds the cache's lock, so no other server clears this socket at the same time.
 func (p *place) clear() error {
 	var st unix.Stat_t
 	err := unix.Fstatat(int(p.dir.Fd()), p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -127,7 +127,8 @@ func (p *place) clear() error {
 	return nil
 }
 
-// listener names the process at the other end; the kernel noted it when it began to listen.
+// listener names the process that listens at the other end of a connection; "": not known. The kernel noted it when the process began to
+// listen.
 func listener(c net.Conn) string {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -142,7 +143,7 @@ func listener(c net.Conn) string {
 	return said
 }
 
-// listen makes the socket. For a moment it has the mode that the umask leaves; who connects then still has to pass peer.
+// listen makes the socket. For a moment the socket has the mode that the umask leaves; peer checks a client that connects then, too.
 func (p *place) listen(mode fs.FileMode, group int) (*net.UnixListener, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.address(), Net: "unix"})
 	if err != nil {
@@ -168,7 +169,7 @@ func (p *place) listen(mode fs.FileMode, group int) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// remove takes our socket file away, if it is still ours, and closes the directory.
+// remove removes the socket file, unless another server has replaced it, and closes the directory.
 func (p *place) remove() {
 	var st unix.Stat_t
 	dir := int(p.dir.Fd())

@@ -12,7 +12,7 @@ func appendParts(b []byte, request uint32, samples [][]sample.Part) ([]byte, err
 	place := map[string]uint32{}
 	var exts []string
 	var counts, parts []uint32
-	size := 8 + 8 // what length counts, and the two counts
+	size := 8 + 8 // the header's part of the length, and the two counts
 	for _, list := range samples {
 		more, fresh := 4+8*len(list), len(exts)
 		for _, p := range list {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer asks the kernel who is at the other end, and whether it may be: the server's user, root, or a member of the allowed
-// group (0: none). The pid is that of the process which connected; a process that got the socket from it is not seen.
+// peer returns the process that connected, and an error if its user may not connect. The server's user, root, and members of the allowed
+// group (0: none) may. A process that inherited the connection is not seen.
 func peer(c *net.UnixConn, group int) (pid int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -42,12 +42,12 @@ func peer(c *net.UnixConn, group int) (pid int, err error) {
 	return int(cred.Pid), nil
 }
 
-// A deniedError is a client that may not be served.
+// A deniedError refuses a client that may not be served.
 type deniedError struct{ reason string }
 
 func (e *deniedError) Error() string { return e.reason }
 
-// peerGroups are the supplementary groups of the peer.
+// peerGroups returns the supplementary groups of the process at the other end.
 func peerGroups(fd int) ([]uint32, error) {
 	groups := make([]uint32, 1<<16) // NGROUPS_MAX
 	size := uint32(4 * len(groups))
@@ -59,6 +59,7 @@ func peerGroups(fd int) ([]uint32, error) {
 	return groups[:size/4], nil
 }
 
+// firstOf returns the first error that is not nil.
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// body takes a request's columns off its bytes; the first that is missing is remembered, and end also reports bytes left over.
+// body reads the numbers and columns of a request's body in turn. It remembers that one was missing, and end reports that, or bytes left.
 type body struct {
 	b   []byte
 	bad bool
@@ -25,7 +25,7 @@ func (r *body) u32() uint32 {
 	return v
 }
 
-// column takes n numbers. n comes from the client, so it is compared with what is there before anything is allocated.
+// column reads n numbers. The client chose n, so column compares it with the bytes left before it allocates memory.
 func (r *body) column(n uint64) []uint32 {
 	if n > uint64(len(r.b))/4 {
 		r.bad, r.b = true, nil
@@ -39,9 +39,10 @@ func (r *body) column(n uint64) []uint32 {
 	return column
 }
 
-func (r *body) end(what string) error {
+// end is an error that names the request, unless all of its body was read.
+func (r *body) end(request string) error {
 	if r.bad || len(r.b) > 0 {
-		return broken("%s does not hold what it announces", what)
+		return broken("%s does not hold as many numbers as it announces", request)
 	}
 	return nil
 }
@@ -79,23 +80,23 @@ func decodeRelease(b []byte) ([]uint64, error) {
 	return leases, r.end("RELEASE")
 }
 
-// decodeList is the body of NAMES and of CANCEL.
-func decodeList(b []byte, what string) ([]uint32, error) {
+// decodeList decodes the body of a request that is one list: NAMES, PARTS and CANCEL.
+func decodeList(b []byte, request string) ([]uint32, error) {
 	r := body{b: b}
 	list := r.column(uint64(r.u32()))
-	return list, r.end(what)
+	return list, r.end(request)
 }
 
-// pushRequest is one piece of an order; its batches share one array.
+// pushRequest is one piece of an order. Its batches share one array.
 type pushRequest struct {
 	epoch, rank int
-	first       int // batches in the pieces before
-	more        bool
+	first       int  // batches in the pieces before
+	more        bool // another piece follows
 	batches     [][]sample.Index
-	indices     int
+	indices     int // in all batches together
 }
 
-// bytes is what the piece takes in memory.
+// bytes returns the memory that the piece takes.
 func (q *pushRequest) bytes() int64 { return 4*int64(q.indices) + 24*int64(len(q.batches)) }
 
 func decodePush(b []byte) (pushRequest, error) {
@@ -122,10 +123,10 @@ func decodePush(b []byte) (pushRequest, error) {
 	return q, nil
 }
 
-// lendRequest asks for the samples of a CHUNK or GET from a position on.
+// lendRequest asks for the samples of a CHUNK or GET from one of them on.
 type lendRequest struct {
-	kind  uint8
-	from  int
+	kind  uint8 // typeChunk or typeGet
+	from  int   // number of the first sample in the batch
 	chunk chunkRequest
 	get   getRequest
 }
@@ -137,7 +138,7 @@ func decodeLend(b []byte) (lendRequest, error) {
 	var err error
 	switch {
 	case r.bad:
-		err = broken("LEND does not hold what it announces")
+		err = broken("LEND does not hold as many numbers as it announces")
 	case kind == typeChunk:
 		q.kind = typeChunk
 		q.chunk, err = decodeChunk(r.b)
@@ -159,10 +160,10 @@ func decodeCopied(b []byte) (uint64, error) {
 	return uint64(half[0]) | uint64(half[1])<<32, nil
 }
 
-// mostSeconds is more than a report can be about.
+// mostSeconds bounds the times in a report.
 const mostSeconds = 1e7
 
-// decodeReport is the body of REPORT. Unknown keys are ignored; without an epoch it is a worker's.
+// decodeReport decodes the body of REPORT. Unknown keys are ignored. A report without an epoch comes from a worker of the loader.
 func decodeReport(b []byte) (engine.Report, error) {
 	said := struct {
 		Epoch    *uint32 `json:"epoch"`

@@ -1,10 +1,10 @@
-// Package server lets client processes of the same machine use an engine: it owns the unix socket, checks who connects, and speaks
-// the protocol of docs/protocol.md, frame by frame.
+// Package server lets client processes of the same machine use an engine. It owns the unix socket, checks the credentials of each client,
+// and speaks the protocol of docs/protocol.md.
 //
-// A Server is made by Listen, works in Serve and ends with Shutdown, which joins every goroutine. Each connection has two: one reads
-// frames and carries out at once what has no answer (RELEASE, CANCEL, REPORT, BYE), the other answers requests in their order. What
-// a request means is the engine's and deliver's business; sample bytes never pass through here. Garbage from a client ends that
-// client's connection and nothing else. All methods may be called concurrently.
+// A Server is made by Listen, works in Serve and ends with Shutdown, which joins every goroutine. Each connection has two goroutines: one
+// reads frames and carries out the requests that have no answer (RELEASE, CANCEL, REPORT, BYE), the other answers the other requests in
+// their order. The engine and package deliver decide the meaning of a request; sample bytes never pass through this package. A frame that
+// breaks the protocol ends its own connection and no other. All methods may be called concurrently.
 package server
 
 import (
@@ -23,26 +23,26 @@ import (
 
 // Options of Listen.
 type Options struct {
-	Path       string      // of the socket; its directory is made (0700, or 0710 for AllowGroup) if only that is missing. Longer than 107 bytes is fine
+	Path       string      // of the socket; may be longer than 107 bytes. Listen makes its directory (0700, or 0710 for AllowGroup), but no parents
 	Mode       fs.FileMode // of the socket file; 0: 0600
-	AllowGroup int         // gid whose members may connect too, and which the socket file gets; 0: none
+	AllowGroup int         // group that owns the socket file and whose members may connect; 0: none
 	Logger     *slog.Logger
 	Version    string // of this program, for the log
 
-	// Idle is how long the server may be without a client before Idle() says so; 0: it never does. A client counts for as long as its
-	// connection lasts, which is until nothing in it refers to the shared memory.
+	// Idle is how long the server may be without a client before the channel of Idle() is closed; 0: it is never closed. A client counts
+	// while its connection is open. The connection is open while the client refers to the shared memory.
 	Idle time.Duration
-	// First is how long the first client may take: until one has attached, or so long after Serve, Idle says nothing. 0: no longer than any.
+	// First is the least time from Serve until Idle() is closed, if no client has attached yet; 0: Idle.
 	First time.Duration
 }
 
-// limits are constants but for tests.
+// limits bound a connection. Only tests change them.
 type limits struct {
 	hello   time.Duration // from connecting until HELLO is complete
 	frame   time.Duration // from a frame's first byte until it is complete
-	write   time.Duration
-	waiting int // requests of one connection that are not answered
-	bytes   int // of those
+	write   time.Duration // of one frame
+	waiting int           // unanswered requests of one connection
+	bytes   int           // of the unanswered requests of one connection
 }
 
 var defaultLimits = limits{hello: 10 * time.Second, frame: 10 * time.Second, write: 30 * time.Second, waiting: 1024, bytes: 32 << 20}
@@ -54,24 +54,24 @@ type Server struct {
 	limits   limits
 	place    *place
 	listener *net.UnixListener
-	closed   chan struct{} // Shutdown has begun
-	idle     chan struct{} // closed when no client was there for opts.Idle
-	removed  sync.Once
+	closed   chan struct{}  // closed when Shutdown begins
+	idle     chan struct{}  // closed when the server was without a client for opts.Idle
+	removed  sync.Once      // removes the socket file
 	running  sync.WaitGroup // connections, and Serve
-	pushing  atomic.Int64   // bytes of orders that have come in part, of all connections
+	pushing  atomic.Int64   // bytes of partly received orders, over all connections
 
 	mu      sync.Mutex // guards the fields that follow
 	conns   map[*conn]struct{}
 	closing bool
-	giveUp  context.CancelFunc // ends every request; of Serve
-	alone   *time.Timer        // runs while there is no connection; nil without opts.Idle
-	isIdle  bool
-	began   time.Time // of Serve
-	met     bool      // a client has attached
+	giveUp  context.CancelFunc // cancels every request
+	alone   *time.Timer        // runs while no connection is open; nil without opts.Idle
+	isIdle  bool               // idle is closed
+	began   time.Time          // start of Serve
+	met     bool               // a client has attached
 }
 
-// Listen makes the socket, after removing one that a dead server left. The caller holds the cache's lock. It is an error, naming the
-// process, if somebody listens there.
+// Listen makes the socket, and first removes the socket file of a server that has died. The caller holds the cache's lock. If a process
+// listens on the socket already, the error names that process.
 func Listen(e *engine.Engine, o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -99,14 +99,14 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 		closed: make(chan struct{}), idle: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}}, nil
 }
 
-// Path is the socket's, absolute.
+// Path returns the absolute path of the socket.
 func (s *Server) Path() string { return s.place.path }
 
-// Idle is closed when there was no client for Options.Idle, counted from Serve on. The caller then calls Shutdown; a client that comes
-// between the two is told that the server closes.
+// Idle returns a channel that is closed when the server was without a client for Options.Idle. The time counts from Serve on. The caller
+// then calls Shutdown. A client that connects between the two gets the error that the server closes.
 func (s *Server) Idle() <-chan struct{} { return s.idle }
 
-// idleAfter is how long the server may be without a client from now on. It needs mu.
+// idleAfter returns how long the server may be without a client from now on. The caller holds mu.
 func (s *Server) idleAfter() time.Duration {
 	if s.met {
 		return s.opts.Idle
@@ -114,14 +114,14 @@ func (s *Server) idleAfter() time.Duration {
 	return max(s.opts.Idle, s.opts.First-time.Since(s.began))
 }
 
-// attached notes that a client has come, and not only a connection.
+// attached notes that a client has completed its HELLO.
 func (s *Server) attached() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.met = true
 }
 
-// left notes that nobody came for opts.Idle.
+// left closes idle, unless a client has connected meanwhile.
 func (s *Server) left() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Server) Serve() error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept on %s: %w", s.place.path, err)
 		default:
-			// Out of descriptors or memory, most likely: those who wait in the backlog are served when there are some again.
+			// Most likely there are no descriptors or no memory: clients in the backlog are served when there are some again.
 			s.opts.Logger.Warn("accept a client", "err", err)
 			pause := time.NewTimer(50 * time.Millisecond)
 			select {
@@ -171,7 +171,7 @@ func (s *Server) Serve() error {
 	}
 }
 
-// add starts a connection, unless Shutdown has begun: it would not join this one.
+// add starts a connection, unless Shutdown has begun, which would not join it.
 func (s *Server) add(ctx context.Context, c *net.UnixConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,8 +203,8 @@ func (s *Server) isClosing() bool {
 	return s.closing
 }
 
-// Shutdown stops accepting, lets the request that each connection is answering finish, tells the clients that the server closes, and
-// returns when all goroutines have ended. When ctx ends first, the requests are given up; the error is then ctx's.
+// Shutdown stops accepting, lets each connection finish the request in flight, tells the clients that the server closes, and returns when
+// all goroutines have ended. When ctx ends first, Shutdown cancels the requests, and its error is the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closing
@@ -223,7 +223,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		close(s.closed)
 		s.listener.Close()
 		for _, c := range conns {
-			c.c.CloseRead() // its reader comes to the end of what was sent, and finds the server closing
+			c.c.CloseRead() // its reader reads the frames that have arrived, and then finds the server closing
 		}
 	}
 	joined := make(chan struct{})

@@ -1,4 +1,5 @@
-// Package spelling finds what a mistyped word was meant to be, so that an error can name it.
+// Package spelling finds what a mistyped word was meant to be, so that an error can name it, and writes words as
+// a shell reads them.
 //
 // Functions keep no state and may be called concurrently.
 package spelling

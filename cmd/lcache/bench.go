@@ -5,48 +5,45 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/engine"
+	"lcache/bench"
 )
 
-type benchOptions struct {
-	engine engine.Options
-	python string
-	client string // folder of the Python package; "": as Python finds it
-}
+// limitTime is how long the device is measured before an epoch, and again after it. Tests shorten it: they don't look at the rates.
+var limitTime = bench.LimitTime
 
 func newBenchCommand(g *globals) *cobra.Command {
-	o := benchOptions{}
+	var o bench.Options
 	cmd := &cobra.Command{
 		Use:   "bench --cache DIR[,DIR…]",
-		Short: "Time an epoch of a cache beside the device's own limit",
-		Long: "bench reads an epoch of a cache without writing, and one that is reordered: into nothing (a client in this process),\n" +
-			"and into Python. In the static layout nothing is reordered, and the device's limit is that of random reads of a sample's size.\n" +
-			"Before and after each the device is measured with the same direct I/O. It refuses a cache that is\n" +
-			"served. The cache stays usable, but its log moves on by an epoch with each reordering: a job that begins at an\n" +
-			"earlier one sorts it again, or lcache ingest does.",
+		Short: "Time epochs of a cache, and compare them with the device's limit",
+		Long: "bench reads four epochs of a cache: two without writing and two that are reordered, of each kind one into a client in\n" +
+			"this process, and one into Python. Before and after each epoch it measures the device with the same direct I/O. In the\n" +
+			"static layout no epoch is reordered, and the device is measured by random reads of a sample's size.\n\n" +
+			"bench refuses a cache that a server uses. Each reordering moves the log on by an epoch. The cache stays usable: a job\n" +
+			"that begins at an earlier epoch sorts the log again, and so does lcache ingest.",
 		Example: "  lcache bench --cache /nvme/train\n  lcache bench --cache /nvme/train --client python --json",
 	}
 	f := cmd.Flags()
-	addCacheFlag(f, &o.engine.Dirs)
-	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.StringVar(&o.python, "python", "python3", "the `PYTHON` to read with")
-	f.StringVar(&o.client, "client", "", "the `DIR` that has the Python package lcache (default: as installed, else ./python)")
-	addLayoutFlag(f, &o.engine.Layout)
-	addIOFlags(f, &o.engine.IO)
+	addCacheFlag(f, &o.Engine.Dirs)
+	f.Var(size{&o.Engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
+	f.StringVar(&o.Python, "python", "python3", "the `PYTHON` to read with")
+	f.StringVar(&o.Client, "client", "", "the `DIR` that has the Python package lcache (default: as installed, else ./python)")
+	addLayoutFlag(f, &o.Engine.Layout)
+	addIOFlags(f, &o.Engine.IO)
 	f.BoolVar(&g.json, "json", false, "the figures as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := needCache(o.engine.Dirs); err != nil {
+		if err := needCache(o.Engine.Dirs); err != nil {
 			return err
 		}
-		if err := finishIO(&o.engine.IO); err != nil {
+		if err := finishIO(&o.Engine.IO); err != nil {
 			return err
 		}
 		bar := newProgress(g, cmd.ErrOrStderr())
 		defer bar.done()
-		o.engine.Logger = newLogger(g, bar, slog.LevelWarn)
-		o.engine.Version = cmd.Version
-		b := &bench{o: o, stage: stages(bar), logs: bar}
-		report, err := b.run(cmd.Context())
+		o.Engine.Logger = newLogger(g, bar, slog.LevelWarn)
+		o.Engine.Version = cmd.Version
+		o.Stage, o.Logs, o.LimitTime = stages(bar), bar, limitTime
+		report, err := bench.Run(cmd.Context(), o)
 		bar.done()
 		if err != nil {
 			return err

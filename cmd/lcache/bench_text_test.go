@@ -3,39 +3,20 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"lcache/bench"
 )
 
-func TestBenchBoundBy(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		e    benchEpoch
-		want string
-	}{
-		{"nothing", benchEpoch{}, "unknown"},
-		{"as fast as the device", benchEpoch{Seconds: 10, Samples: 100, Bytes: 95e8, Limit: 1e9}, "disk"},
-		{"misses", benchEpoch{Seconds: 10, Samples: 100, Misses: 6, Bytes: 95e8, Limit: 1e9}, "source"},
-		{"few misses", benchEpoch{Seconds: 10, Samples: 100, Misses: 5, Bytes: 95e8, Limit: 1e9}, "disk"},
-		{"Python is busy", benchEpoch{Into: "Python", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, Client: 8.5}, "Python"},
-		{"all CPUs are busy", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 33}, "CPU"},
-		{"nobody is busy", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 5}, "unknown"},
-		{"device not measured", benchEpoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, CPU: 5}, "unknown"},
-	} {
-		if got := c.e.boundBy(4); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
-	}
-}
-
 func TestBenchText(t *testing.T) {
-	full := benchReport{Dirs: []string{"/nvme/train"}, Samples: 1_281_167, Bytes: 138e9, Engine: "io_uring", Direct: true, Page: 2 << 20, Memory: 1.5e9, CPUs: 16, From: 3, To: 4,
-		Epochs: []benchEpoch{{Into: "nothing", Seconds: 276, Samples: 1_281_167, Bytes: 138e9, CPU: 16.6, Limit: 503e6, Bound: "disk"},
+	full := bench.Report{Dirs: []string{"/nvme/train"}, Samples: 1_281_167, Bytes: 138e9, Engine: "io_uring", Direct: true, Page: 2 << 20, Memory: 1.5e9, CPUs: 16, From: 3, To: 4,
+		Epochs: []bench.Epoch{{Into: "nothing", Seconds: 276, Samples: 1_281_167, Bytes: 138e9, CPU: 16.6, Limit: 503e6, Bound: "disk"},
 			{Reorder: true, Into: "Python", Seconds: 3, Samples: 1_281_167, Bytes: 138e9, CPU: 38.6, Misses: 1, Bound: "unknown"}},
 		NoLimit: "no O_DIRECT there", NoPython: "no python3"}
 	quiet := full
 	quiet.NoLimit, quiet.NoPython, quiet.To, quiet.Epochs = "", "", 3, full.Epochs[:1]
 	for _, c := range []struct {
 		name string
-		r    benchReport
+		r    bench.Report
 		want string
 	}{
 		{"all remarks", full, `

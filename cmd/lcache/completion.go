@@ -14,8 +14,8 @@ var shells = []string{"bash", "fish", "powershell", "zsh"}
 func newCompletionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|fish|powershell|zsh",
-		Short: "Print a script that lets a shell complete commands and flags",
-		Long:  "completion prints a script for your shell, which then completes commands, flags, recipes and the values of flags.",
+		Short: "Print a completion script for your shell",
+		Long:  "completion prints a script with which your shell completes commands, flags, recipes and the values of flags.",
 		Example: "  source <(lcache completion bash)\n" +
 			"  lcache completion zsh > \"${fpath[1]}/_lcache\"\n" +
 			"  lcache completion fish > ~/.config/fish/completions/lcache.fish",
@@ -43,7 +43,7 @@ func newCompletionCommand() *cobra.Command {
 	}
 }
 
-// newHelpCommand is cobra's, but for a word that is no command, which is an error.
+// newHelpCommand returns cobra's help command, except that a word which is no command is an error.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
@@ -70,8 +70,7 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// completeFlags says what the values of a command's flags can be: one of a few words, a recipe, a folder, a file, or nothing that can be
-// known.
+// completeFlags registers the completion of a command's flags: words, recipes, folders or files. Other values have no completion.
 func completeFlags(cmd *cobra.Command) {
 	completeFlag := func(f *pflag.Flag) {
 		complete := cobra.NoFileCompletions

@@ -8,7 +8,7 @@ import (
 	"lcache/caches"
 )
 
-// cacheRoots is where the folders of sources lie, one on each SSD, and where that was taken from.
+// cacheRoots returns the folders in which caches lie, one on each SSD, and where their names come from.
 func cacheRoots(given []string) (roots []string, from string, err error) {
 	if len(given) > 0 {
 		return given, "as given", nil
@@ -23,7 +23,7 @@ func cacheRoots(given []string) (roots []string, from string, err error) {
 	return []string{root}, from, err
 }
 
-// rootDefault says which root was chosen where none was given.
+// rootDefault returns the line for the chosen root.
 func rootDefault(roots []string, from string) cache.Default {
 	return cache.Default{Name: "cache", Value: strings.Join(roots, ","), From: from}
 }

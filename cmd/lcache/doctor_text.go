@@ -6,13 +6,14 @@ import (
 
 	"lcache/caches"
 	"lcache/doctor"
+	"lcache/figures"
 )
 
-// marks are what stands before a finding.
+// marks are the words before a finding.
 var marks = map[doctor.State]string{doctor.Good: "good", doctor.Better: "could", doctor.Bad: "bad", doctor.Unseen: "?"}
 
-// writeDoctor prints a line for each finding, and below it what to do.
-func writeDoctor(w io.Writer, r *doctorReport) {
+// writeDoctor prints a line for each finding, and the advice below it.
+func writeDoctor(w io.Writer, r *doctor.Report) {
 	width := 0
 	for _, c := range r.Checks {
 		width = max(width, len(c.Name))
@@ -37,41 +38,41 @@ func writeDoctor(w io.Writer, r *doctorReport) {
 	}
 }
 
-// writeAdvice prints how the files are read now beside what to expect.
+// writeAdvice prints the rate of the files now, and the expected rate with lcache.
 func writeAdvice(w io.Writer, f *doctor.Facts, a doctor.Advice) {
 	s := f.Reading
-	fmt.Fprintf(w, "%s: %s\n", s.Source, joined(plural(int64(s.Files), "file", "files"), bytesText(s.Bytes), s.Kind))
+	fmt.Fprintf(w, "%s: %s\n", s.Source, joined(figures.Plural(int64(s.Files), "file", "files"), figures.Bytes(s.Bytes), s.Kind))
 	mean := float64(max(s.Bytes, 1)) / float64(max(s.Files, 1))
 	rows := [][]string{{"", "files/s", "rate", ""}}
 	for _, r := range s.Readers {
-		rows = append(rows, []string{"now, " + plural(int64(r.Readers), "reader", "readers"), perSecond(r.Files, r.Seconds), rate(r.Bytes, r.Seconds), cold(s, r)})
+		rows = append(rows, []string{"now, " + figures.Plural(int64(r.Readers), "reader", "readers"), figures.PerSecond(r.Files, r.Seconds), figures.Rate(r.Bytes, r.Seconds), cold(s, r)})
 	}
 	if a.Expected > 0 {
 		rows = append(rows,
-			[]string{"lcache, reordering", perSecond(int64(a.Expected/mean), 1), rate(int64(a.Expected), 1), "expected from the device"},
-			[]string{"lcache, last epoch", perSecond(int64(a.Last/mean), 1), rate(int64(a.Last), 1), "expected from the device"})
+			[]string{"lcache, reordering", figures.PerSecond(int64(a.Expected/mean), 1), figures.Rate(int64(a.Expected), 1), "expected from the device"},
+			[]string{"lcache, last epoch", figures.PerSecond(int64(a.Last/mean), 1), figures.Rate(int64(a.Last), 1), "expected from the device"})
 	}
 	table(w, "  ", rows)
-	needs := fmt.Sprintf("needs   %s on the disk, %s of memory", bytesText(int64(a.Disk)), bytesText(int64(a.Memory)))
+	needs := fmt.Sprintf("needs   %s on the disk, %s of memory", figures.Bytes(int64(a.Disk)), figures.Bytes(int64(a.Memory)))
 	if a.Share > 0 && a.Share < 1 {
-		needs += fmt.Sprintf("; there is room for %s of it", percent(a.Share, 1))
+		needs += fmt.Sprintf("; there is room for %s of it", figures.Percent(a.Share, 1))
 	}
 	fmt.Fprintln(w, "  "+needs)
 	fmt.Fprintf(w, "%s: %s\n", a.Verdict, a.Why)
 }
 
-// cold says how much of what was read came from the device.
+// cold says which part of the bytes came from the device.
 func cold(s *doctor.Reading, r doctor.Reader) string {
 	failed := ""
 	if r.Failed > 0 {
-		failed = plural(r.Failed, "file", "files") + " could not be read"
+		failed = figures.Plural(r.Failed, "file", "files") + " could not be read"
 	}
 	if s.Nature == caches.Network || r.Bytes == 0 {
 		return failed
 	}
 	from := "from the device"
 	if r.Disk < r.Bytes {
-		from = percent(float64(r.Disk), float64(r.Bytes)) + " from the device, the rest from memory"
+		from = figures.Percent(float64(r.Disk), float64(r.Bytes)) + " from the device, the rest from memory"
 	}
 	return joined(from, failed)
 }

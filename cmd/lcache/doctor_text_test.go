@@ -1,10 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +9,8 @@ import (
 	"lcache/doctor"
 )
 
-func doctorExample() *doctorReport {
-	return &doctorReport{Version: "1", Facts: &doctor.Facts{When: time.Unix(1e9, 0).UTC(), Reading: &doctor.Reading{Source: "/data/train", Kind: "xfs", Nature: caches.Local, Files: 1_281_167, Bytes: 138e9,
+func doctorExample() *doctor.Report {
+	return &doctor.Report{Schema: 1, Version: "1", Facts: &doctor.Facts{When: time.Unix(1e9, 0).UTC(), Reading: &doctor.Reading{Source: "/data/train", Kind: "xfs", Nature: caches.Local, Files: 1_281_167, Bytes: 138e9,
 		Readers: []doctor.Reader{{Readers: 1, Files: 5000, Bytes: 540e6, Seconds: 10, Disk: 540e6}, {Readers: 32, Files: 30_000, Bytes: 3_240e6, Seconds: 10, Disk: 1_620e6, Failed: 1}}}},
 		Checks: []doctor.Check{{Name: "io_uring", State: doctor.Good, Found: "works"}, {Name: "huge pages", State: doctor.Better, Found: "4 KiB", Do: "echo advise"}},
 		Unseen: []string{"burst credits"},
@@ -24,10 +20,10 @@ func doctorExample() *doctorReport {
 func TestDoctorText(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		bend func(r *doctorReport)
+		bend func(r *doctor.Report)
 		want string
 	}{
-		{"all", func(*doctorReport) {}, `
+		{"all", func(*doctor.Report) {}, `
 good   io_uring    works
 could  huge pages  4 KiB
                    → echo advise
@@ -42,11 +38,11 @@ could  huge pages  4 KiB
   needs   141 GB on the disk, 1.6 GB of memory; there is room for 50 % of it
 worth it: 1.5 times what 32 readers get now
 `},
-		{"nothing to do", func(r *doctorReport) { r.Checks, r.Unseen, r.Advice = r.Checks[:1], nil, nil }, `
+		{"nothing to do", func(r *doctor.Report) { r.Checks, r.Unseen, r.Advice = r.Checks[:1], nil, nil }, `
 good   io_uring  works
 nothing to do
 `},
-		{"network", func(r *doctorReport) {
+		{"network", func(r *doctor.Report) {
 			r.Checks, r.Unseen = r.Checks[:1], nil
 			r.Facts.Reading.Nature, r.Facts.Reading.Readers = caches.Network, r.Facts.Reading.Readers[:1]
 			r.Advice = &doctor.Advice{Verdict: doctor.Unclear, Why: "the device of the cache was not measured", Disk: 141e9, Memory: 1.6e9}
@@ -69,47 +65,5 @@ unclear: the device of the cache was not measured
 				t.Errorf("got%s\nwant%s", got, c.want)
 			}
 		})
-	}
-}
-
-func TestDoctorSave(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "machine.json")
-	for range 2 { // the second replaces the first
-		if err := doctorExample().save(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	body, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		Schema int
-		doctorReport
-	}
-	if err := json.Unmarshal(body, &got); err != nil || got.Schema != 1 || got.Facts.Reading.Files != 1_281_167 || got.Advice.Expected != 500e6 {
-		t.Errorf("%v: %s", err, body)
-	}
-	var again bytes.Buffer
-	if err := writeJSON(&again, got.doctorReport); err != nil || !bytes.Equal(again.Bytes(), body) {
-		t.Errorf("%v: what was saved reads back as\n%s\nwas\n%s", err, again.Bytes(), body)
-	}
-	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("left behind: %v", left)
-	}
-	if err := doctorExample().save(filepath.Join(dir, "no/machine.json")); err == nil || !strings.Contains(err.Error(), "save the report") {
-		t.Errorf("a folder that is not there: %v", err)
-	}
-}
-
-func TestDoctorVerdict(t *testing.T) {
-	r := doctorExample()
-	if err := r.verdict(); err != nil {
-		t.Errorf("nothing bad: %v", err)
-	}
-	r.Checks = append(r.Checks, doctor.Check{Name: "file system", State: doctor.Bad, Found: "nfs: over a network", Do: "give a directory on a local SSD"})
-	if err := r.verdict(); err == nil || err.Error() != "file system: nfs: over a network: give a directory on a local SSD" {
-		t.Errorf("got %v", err)
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"lcache/spelling"
 )
 
-// envName is the variable that stands for a flag: --batch-size is LCACHE_BATCH_SIZE.
+// envName returns the variable of a flag: --batch-size has LCACHE_BATCH_SIZE.
 func envName(flag string) string {
 	return "LCACHE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// fromEnvironment gives every flag that the command line left alone its variable's value. An empty variable counts as unset,
-// because that is how a shell script switches one off. A flag whose contrary was typed counts as said.
+// fromEnvironment sets every flag that the command line did not set from its variable. An empty variable counts as unset: so a shell
+// script can switch it off. A flag whose opposite was typed is left alone, too.
 func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var first error
 	typed := map[string]bool{}
@@ -40,7 +40,7 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 	return first
 }
 
-// opposite is the flag that says the contrary, if there is one.
+// opposite returns the name of the opposite flag, which need not exist.
 func opposite(flag string) string {
 	if without, found := strings.CutPrefix(flag, "no-"); found {
 		return without
@@ -48,11 +48,11 @@ func opposite(flag string) string {
 	return "no-" + flag
 }
 
-// withoutFlag are variables that stand for no flag, of this program and of the Python client.
+// withoutFlag are the variables of this program and of the Python client that have no flag.
 var withoutFlag = []string{"LCACHE_DIRECT", "LCACHE_BIN", "LCACHE_LINGER", "LCACHE_CLIENT_ONLY"}
 
-// misspeltVariables has a line for each variable that misses one of lcache's by a slip of the keyboard. Any other name that begins with
-// LCACHE_ may be somebody's own.
+// misspeltVariables returns a line for each variable whose name is one typing error away from a variable of lcache. Other names that begin
+// with LCACHE_ may belong to other programs.
 func misspeltVariables(root *cobra.Command, env []string) (lines []string) {
 	const prefix = "LCACHE_"
 	var known []string
@@ -82,14 +82,13 @@ func misspeltVariables(root *cobra.Command, env []string) (lines []string) {
 	return lines
 }
 
-// addOnErrorFlag gives a command the choice what becomes of a sample that can't be had.
+// addOnErrorFlag adds --on-error, which says how to treat a sample that can't be read.
 func addOnErrorFlag(flags *pflag.FlagSet, policy *string) {
 	*policy = "fail"
 	flags.Var(&choice{policy, []string{"fail", "skip"}}, "on-error", "a sample that can't be read: fail ends its request with an error, skip leaves it out of its batch")
 }
 
-// addIOFlags gives a command the choice of I/O engine. Direct or buffered has no flag, only LCACHE_DIRECT: it is a test's and a
-// diagnosis's switch, not a setting.
+// addIOFlags adds --io. Direct or buffered I/O has no flag, only the variable LCACHE_DIRECT, because it is for tests and diagnosis.
 func addIOFlags(flags *pflag.FlagSet, io *cache.IO) {
 	io.Engine = "auto"
 	flags.Var(&choice{&io.Engine, []string{"auto", "uring", "pread"}}, "io", "I/O engine: auto, uring or pread")
@@ -108,7 +107,7 @@ func directFromEnvironment(lookup func(string) (string, bool)) (string, error) {
 	}
 }
 
-// choice is a flag that takes one of a few words.
+// choice is a flag whose value is one of a few words.
 type choice struct {
 	to    *string
 	words []string

@@ -43,7 +43,7 @@ func (s size) Set(text string) error {
 	return nil
 }
 
-// list is a flag of words with commas between them; given again it adds to them.
+// list is a flag of words with commas between them. A second use adds to the list.
 type list struct{ to *[]string }
 
 func (l list) Type() string { return "LIST" }
@@ -64,7 +64,7 @@ func (l list) Set(text string) error {
 	return nil
 }
 
-// dirs is a list of directories, made absolute: a server outlives the shell's working directory.
+// dirs is a list of directories. It makes them absolute, because a server may outlive the shell's working directory.
 type dirs struct{ to *[]string }
 
 func (d dirs) Type() string   { return "DIR[,DIR...]" }
@@ -110,7 +110,7 @@ func (g grouping) Set(text string) error {
 	return nil
 }
 
-// file is a flag that names a file, made absolute: what it says is kept in the cache.
+// file is a flag that names a file. It makes the name absolute, because the cache keeps it.
 type file struct{ to *string }
 
 func (f file) Type() string { return "FILE" }
@@ -131,8 +131,8 @@ func (f file) Set(text string) (err error) {
 	return nil
 }
 
-// absoluteSource makes a directory's path independent of where the command was given: the server opens it again, from elsewhere.
-// What has a scheme stays as it is.
+// absoluteSource makes the path of a directory absolute, because a server with another working directory opens it again. A source with a
+// scheme stays as it is.
 func absoluteSource(source string) (string, error) {
 	if strings.Contains(source, "://") || strings.HasPrefix(source, "tar:") {
 		return source, nil
@@ -209,19 +209,19 @@ func (p params) Set(text string) error {
 	return nil
 }
 
-// addJobFlags gives a command the flags that say in which order a job will read. None of them is needed.
+// addJobFlags adds the flags of a job's order. None of them is needed.
 func addJobFlags(flags *pflag.FlagSet, job *schedule.Job) {
 	flags.StringVar(&job.Recipe, "recipe", "", "`NAME` of the shuffle: see lcache order --list (default: as the source lists it)")
 	flags.StringVar(&job.Seed, "seed", "", "the shuffle's seed `S` (default: the recipe's)")
 	flags.IntVar(&job.Epochs, "epochs", 0, "how many epochs there will be; 0: unknown")
-	flags.IntVar(&job.BatchSize, "batch-size", 0, "samples in one batch of one rank, as the DataLoader has it; a recipe needs it")
+	flags.IntVar(&job.BatchSize, "batch-size", 0, "samples in a batch of one rank, as in the DataLoader; needed with --recipe")
 	flags.IntVar(&job.World, "world-size", 0, "ranks in all (default 1)")
-	flags.Var(ranks{&job.Ranks}, "ranks", "the ranks that read here")
-	flags.BoolVar(&job.DropLast, "drop-last", false, "as the recipe's drop_last")
+	flags.Var(ranks{&job.Ranks}, "ranks", "the ranks that read on this machine")
+	flags.BoolVar(&job.DropLast, "drop-last", false, "set the drop_last of the recipe")
 	flags.Var(params{&job.Params}, "param", "another parameter of the recipe; may be given again")
 }
 
-// withoutRecipe names the flags that were given and are the recipe's alone.
+// withoutRecipe returns a remark that names the given flags which have no effect without a recipe; "": there are none.
 func withoutRecipe(flags *pflag.FlagSet, job schedule.Job) string {
 	var given []string
 	for _, name := range []string{"seed", "drop-last", "param"} {
@@ -235,10 +235,10 @@ func withoutRecipe(flags *pflag.FlagSet, job schedule.Job) string {
 	return "! no effect without --recipe: " + strings.Join(given, ", ")
 }
 
-// addListingFlags gives a command the flags that say what of a source is a sample, and with which label.
+// addListingFlags adds the flags that say which files of a source are samples, and which labels they have.
 func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
-	flags.Var(list{&o.Exts}, "ext", "only files that end so, like .jpg,.png")
-	flags.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, whatever folders there are")
+	flags.Var(list{&o.Exts}, "ext", "only files whose names end in one of these, like .jpg,.png")
+	flags.BoolVar(&o.Flat, "flat", false, "take all files as one sorted list with label 0, without classes")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")
 	flags.Var(file{&o.Labels}, "labels", "a CSV file of name,label: instead of the folders' labels")
 	addLinkFlags(flags, &o.FollowLinks,
@@ -246,15 +246,15 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 		"follow no link that leaves the source: one is an error")
 }
 
-// addCacheFlag gives a command its cache.
+// addCacheFlag adds --cache for a command on one cache.
 func addCacheFlag(flags *pflag.FlagSet, to *[]string) {
 	flags.Var(dirs{to}, "cache", "the cache's directory, or several on as many SSDs")
 }
 
-// compressions are what --compress may be.
+// compressions are the values of --compress.
 var compressions = []string{"auto", "lz4", "none"}
 
-// needCache is the check that every command on a cache begins with.
+// needCache is an error unless a cache was given.
 func needCache(cache []string) error {
 	if len(cache) == 0 {
 		return usagef("no cache: give --cache DIR, a directory on a local SSD")
@@ -262,10 +262,7 @@ func needCache(cache []string) error {
 	return nil
 }
 
-// socketOf is where a cache's server listens if nothing else is said.
-func socketOf(cache []string) string { return filepath.Join(cache[0], "lcache.sock") }
-
-// finishIO completes what the flags said about I/O.
+// finishIO completes the options of I/O from the environment.
 func finishIO(io *cache.IO) (err error) {
 	io.Direct, err = directFromEnvironment(os.LookupEnv)
 	return err

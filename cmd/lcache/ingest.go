@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
-	"lcache/ingest"
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"lcache/ingest"
 )
 
 func newIngestCommand(g *globals) *cobra.Command {
@@ -14,28 +16,15 @@ func newIngestCommand(g *globals) *cobra.Command {
 		Use:        "ingest --source SRC --cache DIR[,DIR…]",
 		Short:      "Make a cache and fill it before training",
 		SuggestFor: []string{"import", "fill", "prefill", "warm", "create"},
-		Long: "ingest lists the source once, writes the manifest, works out the sizes, reserves the space on disk, and reads\n" +
-			"the source, in its own order, into the log of the first epoch. Run again it goes on where it stopped; of a\n" +
-			"source that changed it reads only what changed.",
+		Long: "ingest lists the source once, reserves space on disk, and reads all samples, in the source's own order, into the log\n" +
+			"of the first epoch. Interrupted, it goes on where it stopped when it is run again. Of a source that has changed it\n" +
+			"reads only the samples that changed.",
 		Example: "  lcache ingest --source /data/train --cache /nvme/train \\\n" +
 			"    --recipe torch.distributed_sampler --seed 0 --epochs 90 --batch-size 256 --world-size 8\n" +
 			"  lcache ingest --source /data/train --cache /nvme0/c,/nvme1/c --budget 400GB",
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory")
-	addCacheFlag(f, &o.Dirs)
-	addJobFlags(f, &o.Job)
-	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
-	f.Var(size{&o.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch will")
-	f.Var(&choice{&o.Compress, compressions}, "compress", "how samples lie on disk: auto tries, and takes lz4 if it saves 10 % (default: as the cache is, a new one none)")
-	addListingFlags(f, &o)
-	addLayoutFlag(f, &o.Layout)
-	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
-	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")
-	f.BoolVar(&o.Relist, "relist", false, "look at every directory again, not only at changed ones")
-	addIOFlags(f, &o.IO)
-	f.BoolVar(&g.json, "json", false, "the report as JSON")
+	addIngestFlags(cmd.Flags(), &o)
+	cmd.Flags().BoolVar(&g.json, "json", false, "the report as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Source == "" {
 			return usagef("no source: give --source DIR, the folder of the dataset")
@@ -46,32 +35,52 @@ func newIngestCommand(g *globals) *cobra.Command {
 		if err := finishIO(&o.IO); err != nil {
 			return err
 		}
-		typed := o.Source
-		var err error
-		if o.Source, err = absoluteSource(typed); err != nil {
-			return err
-		}
 		if remark := withoutRecipe(cmd.Flags(), o.Job); remark != "" && !g.quiet {
 			fmt.Fprintln(cmd.ErrOrStderr(), remark)
 		}
-		bar := newProgress(g, cmd.ErrOrStderr())
-		defer bar.done()
-		o.Progress = bar.update
-		o.Logger = newLogger(g, bar, slog.LevelWarn)
-		report, err := ingest.Run(cmd.Context(), o)
-		bar.done()
-		if err != nil {
-			return err
-		}
-		if g.json {
-			return writeJSON(cmd.OutOrStdout(), report)
-		}
-		if !g.quiet {
-			writeDefaults(cmd.ErrOrStderr(), report.Defaults)
-		}
-		report.Source = typed
-		writeIngest(cmd.OutOrStdout(), report)
-		return nil
+		return runIngest(cmd, g, o)
 	}
 	return cmd
+}
+
+func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
+	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory")
+	addCacheFlag(f, &o.Dirs)
+	addJobFlags(f, &o.Job)
+	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
+	f.Var(size{&o.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
+	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch reads it")
+	f.Var(&choice{&o.Compress, compressions}, "compress", "compression of samples on disk: auto takes lz4 if it saves 10 % (default: that of the cache; none for a new one)")
+	addListingFlags(f, o)
+	addLayoutFlag(f, &o.Layout)
+	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
+	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")
+	f.BoolVar(&o.Relist, "relist", false, "list every directory again, not only those that changed")
+	addIOFlags(f, &o.IO)
+}
+
+// runIngest makes or adapts the cache, and prints the report.
+func runIngest(cmd *cobra.Command, g *globals, o ingest.Options) (err error) {
+	typed := o.Source
+	if o.Source, err = absoluteSource(typed); err != nil {
+		return err
+	}
+	bar := newProgress(g, cmd.ErrOrStderr())
+	defer bar.done()
+	o.Progress = bar.update
+	o.Logger = newLogger(g, bar, slog.LevelWarn)
+	report, err := ingest.Run(cmd.Context(), o)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	if g.json {
+		return writeJSON(cmd.OutOrStdout(), report)
+	}
+	if !g.quiet {
+		writeDefaults(cmd.ErrOrStderr(), report.Defaults)
+	}
+	report.Source = typed
+	writeIngest(cmd.OutOrStdout(), report)
+	return nil
 }

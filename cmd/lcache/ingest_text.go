@@ -8,34 +8,36 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/cache"
+	"lcache/figures"
 	"lcache/ingest"
+	"lcache/spelling"
 )
 
-// writeIngest prints what an ingest did, in the form that the contract sketches.
+// writeIngest prints the report of an ingest.
 func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, headline(r.Source+" → "+strings.Join(r.Dirs, ","), "ready"))
 	fmt.Fprintln(w, "  "+joined(
-		plural(int64(r.Samples), "sample", "samples"), plural(int64(r.Classes), "class", "classes"),
-		bytesText(r.Bytes), "fingerprint "+short(r.Fingerprint)))
+		figures.Plural(int64(r.Samples), "sample", "samples"), figures.Plural(int64(r.Classes), "class", "classes"),
+		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
 	fmt.Fprintln(w, "  read      "+readText(r))
 	fmt.Fprintln(w, "  stored    "+storedText(r))
 	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
-		bytesText(r.MemoryBytes), plural(int64(r.Segments), "segment", "segments"), bytesText(r.SegmentBytes), binaryText(r.BlockBytes))
-	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", shellWord(strings.Join(r.Dirs, ",")))
+		figures.Bytes(r.MemoryBytes), figures.Plural(int64(r.Segments), "segment", "segments"), figures.Bytes(r.SegmentBytes), figures.Binary(r.BlockBytes))
+	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", spelling.ShellWord(strings.Join(r.Dirs, ",")))
 }
 
 func readText(r *ingest.Report) string {
 	change := changeText(r)
 	switch {
 	case r.ReadBytes == 0 && change != "" && r.Resorted:
-		return joined("nothing: what the log held is sorted anew", change)
+		return joined("nothing: the log is sorted again", change)
 	case r.ReadBytes == 0 && change != "":
 		return joined("nothing", change)
 	case r.ReadBytes == 0 && r.Resorted:
-		return "nothing: what the log held is sorted anew"
+		return "nothing: the log is sorted again"
 	case r.ReadBytes == 0 && r.Already > 0:
-		return fmt.Sprintf("nothing: %s were there already", plural(r.Already, "sample", "samples"))
+		return fmt.Sprintf("nothing: %s were there already", figures.Plural(r.Already, "sample", "samples"))
 	case r.ReadBytes == 0:
 		return "nothing yet: the first epoch reads the source, and fills the log"
 	}
@@ -43,19 +45,19 @@ func readText(r *ingest.Report) string {
 	switch {
 	case change != "":
 	case r.Already > 0:
-		already = plural(r.Already, "sample was", "samples were") + " there already"
+		already = figures.Plural(r.Already, "sample was", "samples were") + " there already"
 	}
-	return joined(fmt.Sprintf("%s in %s", bytesText(r.ReadBytes), duration(r.ReadSeconds)), rate(r.ReadBytes, r.ReadSeconds),
+	return joined(fmt.Sprintf("%s in %s", figures.Bytes(r.ReadBytes), figures.Duration(r.ReadSeconds)), figures.Rate(r.ReadBytes, r.ReadSeconds),
 		"once, in source order", already)
 }
 
-// changeText says how the source differs from what was ingested before.
+// changeText says how the source has changed since the last ingest; "": not at all.
 func changeText(r *ingest.Report) string {
 	switch {
 	case !r.Changed:
 		return ""
 	case r.Anew:
-		return "the source has changed since the last ingest: the cache is made anew"
+		return "the source has changed since the last ingest: the cache is made again"
 	case r.AddedSamples+r.RemovedSamples+r.ChangedSamples == 0:
 		return "the same samples with other labels"
 	}
@@ -63,21 +65,21 @@ func changeText(r *ingest.Report) string {
 }
 
 func storedText(r *ingest.Report) string {
-	stored := bytesText(r.StoredBytes)
+	stored := figures.Bytes(r.StoredBytes)
 	if r.HitRatio < 1 {
-		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, bytesText(r.Bytes), percent(r.HitRatio, 1))
+		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, figures.Bytes(r.Bytes), figures.Percent(r.HitRatio, 1))
 	}
-	return joined(stored, compressText(r), "free after: "+bytesText(r.FreeAfter))
+	return joined(stored, compressText(r), "free after: "+figures.Bytes(r.FreeAfter))
 }
 
-// compressText says whether samples are compressed, and what that saves, or would.
+// compressText says whether samples are compressed, and which share of the bytes that saves or would save.
 func compressText(r *ingest.Report) string {
 	text := "lz4 off"
 	if r.Compress == "lz4" {
 		text = "lz4 on"
 	}
 	if r.Saves != nil {
-		text += " (saves " + percent(*r.Saves, 1) + ")"
+		text += " (saves " + figures.Percent(*r.Saves, 1) + ")"
 	}
 	return text
 }
@@ -89,7 +91,7 @@ func layoutText(layout, reason string) string {
 	return layout + ": " + reason
 }
 
-// short is how a fingerprint is shown to people.
+// short returns the part of a fingerprint that is shown to people.
 func short(fingerprint string) string {
 	if len(fingerprint) > 8 {
 		return fingerprint[:8]
@@ -97,17 +99,7 @@ func short(fingerprint string) string {
 	return fingerprint
 }
 
-// shellWord quotes a path where a shell would not take it as one word.
-func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("/._-,:+@%=", r) || r > 127)
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// writeDefaults says what was chosen for the user, and why that.
+// writeDefaults prints the settings that lcache chose, and the reason of each.
 func writeDefaults(w io.Writer, defaults []cache.Default) {
 	for _, d := range defaults {
 		fmt.Fprintf(w, "default   %-9s %s (%s)\n", d.Name, d.Value, d.From)

@@ -70,7 +70,7 @@ next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"resorted", resorted, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
-  read      nothing: what the log held is sorted anew
+  read      nothing: the log is sorted again
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
@@ -78,7 +78,7 @@ next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"changed", changed, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
-  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order · the source has changed since the last ingest: the cache is made anew
+  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order · the source has changed since the last ingest: the cache is made again
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
@@ -94,7 +94,7 @@ next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 		{"shrunk", shrunk, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
   1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
-  read      nothing: what the log held is sorted anew · 0 added, 2 removed, 0 changed
+  read      nothing: the log is sorted again · 0 added, 2 removed, 0 changed
   stored    138 GB · lz4 off · free after: 402 GB
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
@@ -209,7 +209,7 @@ func TestVerifyText(t *testing.T) {
 			writeVerify(&b, cache, c.against, &c.report)
 			same(t, b.String(), c.want)
 			exit := exitDone
-			if err := verdict(cache, c.against, &c.report); err != nil {
+			if err := foundDamage(cache, c.against, &c.report); err != nil {
 				exit = exitCode(err)
 			}
 			if exit != c.exit {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// addLinkFlags gives a command the two flags of one rule: whether links that leave the source are followed. Without either, to stays nil.
+// addLinkFlags adds --follow-links and --no-follow-links, for links that leave the source. Without either, *to stays nil.
 func addLinkFlags(flags *pflag.FlagSet, to **bool, follow, noFollow string) {
 	for _, l := range []linkRule{{to, true}, {to, false}} {
 		name, usage := "follow-links", follow
@@ -19,7 +19,7 @@ func addLinkFlags(flags *pflag.FlagSet, to **bool, follow, noFollow string) {
 	}
 }
 
-// linkRule is one of the two flags. "=false" turns --follow-links into the other one, and takes --no-follow-links back.
+// linkRule is one of the two flags. --follow-links=false means --no-follow-links; --no-follow-links=false means nothing.
 type linkRule struct {
 	to     **bool
 	follow bool

@@ -4,17 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os/user"
 	"strconv"
 
 	"github.com/spf13/pflag"
-
-	"lcache/metrics"
 )
 
-// The flags that say where a server listens, and for whom: those of serve, and of run, which has servers of its own.
+// The flags of a server's socket, of serve and of run.
 
 const (
 	ownMode   = 0o600
@@ -28,7 +25,7 @@ func addSocketFlags(flags *pflag.FlagSet, o *serveOptions, usage string) {
 	flags.Var(&o.group, "socket-group", "a group whose members may connect too (--socket-mode is 0660 then)")
 }
 
-// finishSocket completes what the flags said about the socket: a group that can't come in is a mistake.
+// finishSocket completes the options of the socket. It refuses a group whose members could not connect.
 func (o *serveOptions) finishSocket(modeGiven bool) error {
 	o.engine.Shared = o.group.name != "" || o.server.Mode&0o077 != 0
 	if o.group.name == "" {
@@ -58,7 +55,7 @@ func (m *fileMode) Set(text string) error {
 		return errors.New("must be permissions in octal, like 0600")
 	}
 	if n&0o600 != 0o600 {
-		return errors.New("would keep out the server's own user: must be at least 0600")
+		return errors.New("would keep out the server's own user: must include 0600")
 	}
 	*m = fileMode(n)
 	return nil
@@ -90,7 +87,7 @@ func (g *group) Set(text string) error {
 	return nil
 }
 
-// address is a flag of where to listen.
+// address is a flag of an address to listen on.
 type address struct{ to *string }
 
 func (a address) String() string { return "" }
@@ -108,19 +105,11 @@ func (a address) Set(text string) error {
 }
 
 func addMetricsFlag(flags *pflag.FlagSet, to *string) {
-	flags.Var(address{to}, "metrics", "serve Prometheus metrics over HTTP at ADDR, like :9400 (default: not at all)")
+	flags.Var(address{to}, "metrics", "serve Prometheus metrics over HTTP at ADDR, like :9400 (default: no metrics)")
 }
 
-// listenMetrics opens the place for metrics, if there is to be one. It comes before anything that takes long.
-func listenMetrics(addr string, logger *slog.Logger) (*metrics.Server, error) {
-	if addr == "" {
-		return nil, nil
-	}
-	return metrics.Listen(addr, logger)
-}
-
-// addLayoutFlag gives a command the choice of how samples lie on disk.
+// addLayoutFlag adds --layout.
 func addLayoutFlag(flags *pflag.FlagSet, to *string) {
 	flags.Var(&choice{to, []string{"auto", "log", "static"}}, "layout",
-		"how samples lie on disk: log is reordered every epoch, static stays as it was packed (default: auto, which chooses by the job)")
+		"layout of samples on disk: log is reordered every epoch, static never (default: auto, which chooses by the job)")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,11 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"lcache/caches"
 	"lcache/metrics"
 )
 
@@ -92,44 +93,58 @@ func TestServeMetrics(t *testing.T) {
 	}
 }
 
-// TestRunMetrics: one endpoint for all sources of a run, whoever serves them, until the run ends.
+// TestRunMetrics: one endpoint for all sources of a run, by whatever process they are served, until the run ends.
 func TestRunMetrics(t *testing.T) {
+	t.Parallel()
 	s := newScript(t)
 	s.ingested()
-	var logs bytes.Buffer
-	r := &runner{globals: &globals{progress: "none"}, out: t.Output(), logs: &logs, version: "test"}
-	r.sources = []namedSource{{"train", filepath.Join(s.work, "data")}, {"val", filepath.Join(s.work, "data", "a")}}
-	r.roots = []string{filepath.Join(s.work, "root")}
-	r.ingest.NoPrefill, r.serve.metrics, r.serve.server.Mode = true, "127.0.0.1:0", ownMode
-	t.Setenv("XDG_RUNTIME_DIR", s.work)
-	// The first one's cache is served by a process of its own.
-	if err := os.Mkdir(r.roots[0], 0o700); err != nil {
+	// The first source's cache is served by a process of its own.
+	home := filepath.Join(s.work, "root", caches.Folder(filepath.Join(s.work, "data"), caches.Listing{}))
+	if err := os.Mkdir(filepath.Dir(home), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	home := r.home(r.sources[0].source)[0]
 	if err := os.Rename(filepath.Join(s.work, "cache"), home); err != nil {
 		t.Fatal(err)
 	}
 	s.start("serve", s.lcache("serve", "--cache", home, "--quiet"))
 	defer s.end("serve", "stop")
-	if err := r.prepare(context.Background()); err != nil {
+	cmd := s.lcache("run", "--source", "train=data", "--source", "val="+filepath.Join("data", "a"), "--cache", "root", "--", "sh", "-c", "env | grep LCACHE_METRICS; echo ready; read line")
+	cmd.Env = append(cmd.Env, "LCACHE_METRICS=127.0.0.1:0")
+	cmd.Stderr = nil
+	logs, err := cmd.StderrPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	url := r.metrics.URL()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := ""
+	for lines := bufio.NewScanner(logs); url == "" && lines.Scan(); {
+		if after, found := strings.CutPrefix(lines.Text(), "metrics   "); found {
+			url = after
+		}
+	}
+	go io.Copy(io.Discard, logs) // so that the run is never held up by what it says
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Errorf("%v: the command would listen where the run does: %s", err, line)
+	}
 	text := scrape(t, url)
-	for _, want := range []string{`lcache_samples{name="train"} 10`, `lcache_samples{name="val"} 10`, fmt.Sprintf(`lcache_pid{name="val"} %d`, os.Getpid()), fmt.Sprintf(`lcache_pid{name="train"} %d`, s.server.Process.Pid)} {
+	for _, want := range []string{`lcache_samples{name="train"} 10`, `lcache_samples{name="val"} 10`, fmt.Sprintf(`lcache_pid{name="val"} %d`, cmd.Process.Pid), fmt.Sprintf(`lcache_pid{name="train"} %d`, s.server.Process.Pid)} {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("no line %s", want)
 		}
 	}
-	if !strings.Contains(logs.String(), "metrics   "+url+"\n") {
-		t.Errorf("where the metrics are is not said:\n%s", logs.String())
-	}
-	if env := r.environment([]string{"LCACHE_METRICS=:9400", "A=b"}); !slices.Contains(env, "A=b") || slices.Contains(env, "LCACHE_METRICS=:9400") {
-		t.Errorf("the command would listen where the run does: %v", env)
-	}
-	if err := r.stop(); err != nil {
-		t.Error(err)
+	in.Close()
+	if err := cmd.Wait(); err == nil { // read finds no line
+		t.Error("the command's exit code is lost")
 	}
 	if _, err := http.Get(url); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("after the run: %v", err)
@@ -174,10 +189,10 @@ func TestOtherUsers(t *testing.T) {
 	}{
 		{"a member", []string{"--socket-group", "54321"}, team, nil, "data · epoch 0"},
 		{"a member by a supplementary group", []string{"--socket-group", "54321"}, own, []uint32{own, team}, "data · epoch 0"},
-		{"no member", []string{"--socket-group", "54321"}, own, nil, "is another user's, who has not let you in"},
+		{"no member", []string{"--socket-group", "54321"}, own, nil, "is another user's, and you may not connect"},
 		{"no member, but an open socket", []string{"--socket-group", "54321", "--socket-mode", "0666"}, own, nil, "user 65534 may not use this server of user 0"},
 		{"an open socket alone", []string{"--socket-mode", "0666"}, team, nil, "user 65534 may not use this server of user 0"},
-		{"nothing said", nil, team, nil, "is another user's, who has not let you in"},
+		{"nothing said", nil, team, nil, "is another user's, and you may not connect"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("", "lcache-test-")

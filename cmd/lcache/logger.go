@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// newLogger makes the one logger of a process: lines of text on stderr. --quiet leaves errors only.
+// newLogger makes the logger of a process, which writes lines of text to out. With --quiet it writes errors only.
 func newLogger(g *globals, out io.Writer, level slog.Level) *slog.Logger {
 	if g.quiet {
 		level = slog.LevelError

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/attach"
 	"lcache/caches"
+	"lcache/figures"
 )
 
 func newListCommand(g *globals) *cobra.Command {
@@ -22,8 +22,8 @@ func newListCommand(g *globals) *cobra.Command {
 		Use:        "ls [ROOT]",
 		Short:      "List caches: source, bytes on disk, last use, process",
 		SuggestFor: []string{"list", "caches"},
-		Long: "ls lists the caches in a folder; without one, those in the folder where lcache run puts them, and wherever else\n" +
-			"this user's servers have one. Nothing is opened: ls works beside servers, and shows what is damaged too.",
+		Long: "ls lists the caches in a folder. Without ROOT it lists those in the folder of lcache run, and those of this user's\n" +
+			"servers. It opens no cache, so it works while servers run, and lists damaged caches too.",
 		Example: "  lcache ls\n  lcache ls /nvme/lcache\n  lcache ls --json | jq -r '.caches[] | select(.pid == 0) | .dir'",
 		Args:    atMostOne,
 	}
@@ -49,51 +49,38 @@ func atMostOne(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// listing is what ls found.
+// listing is the document of --json.
 type listing struct {
 	Roots  []string       `json:"roots"`
 	Caches []caches.Cache `json:"caches"`
 }
 
-// listCaches lists a folder that was asked for, which must be there; or else the default ones, and what servers have.
-func listCaches(args []string) (listing, error) {
-	l := listing{Caches: []caches.Cache{}}
-	var err error
+// listCaches lists the folder in args, which must exist; without one, the default folders and the caches of this user's servers.
+func listCaches(args []string) (l listing, err error) {
 	if len(args) > 0 {
 		root, err := filepath.Abs(args[0])
 		if err != nil {
 			return l, fmt.Errorf("working directory: %w", err)
 		}
 		found, err := caches.List(root)
-		l.Roots, l.Caches = []string{root}, append(l.Caches, found...)
-		return l, err
+		return listing{[]string{root}, append([]caches.Cache{}, found...)}, err
 	}
 	if l.Roots, _, err = cacheRoots(nil); err != nil {
 		return l, err
 	}
-	for _, root := range l.Roots {
-		found, err := caches.List(root)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return l, err
-		}
-		l.Caches = append(l.Caches, found...)
-	}
-	servers, err := registered(runtimeDir())
+	servers, err := attach.Registered(attach.Dir())
 	if err != nil {
 		return l, err
 	}
+	var served []string
 	for _, s := range servers {
-		for _, dir := range s.Cache {
-			known := slices.ContainsFunc(l.Caches, func(c caches.Cache) bool { return c.Dir == dir })
-			if c, err := caches.Look(dir); err == nil && !known {
-				l.Caches = append(l.Caches, c)
-			}
-		}
+		served = append(served, s.Cache...)
 	}
-	return l, nil
+	l.Caches, err = caches.ListAll(l.Roots, served)
+	return l, err
 }
 
-// writeList prints a line a cache, and what they take together.
+// writeList prints a line for each cache, and the bytes of all together.
 func writeList(w io.Writer, l listing, now time.Time) {
 	where := oneLine(strings.Join(l.Roots, " and "))
 	if len(l.Caches) == 0 {
@@ -104,7 +91,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 	width := len("bytes")
 	for _, c := range l.Caches {
 		total += c.Bytes
-		width = max(width, utf8.RuneCountInString(bytesText(c.Bytes)))
+		width = max(width, utf8.RuneCountInString(figures.Bytes(c.Bytes)))
 	}
 	rows := [][]string{{"cache", "source", fmt.Sprintf("%*s", width, "bytes"), "last use", "pid"}}
 	for _, c := range l.Caches {
@@ -120,7 +107,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		if c.Pid != 0 {
 			used, pid = "now", strconv.Itoa(c.Pid)
 		}
-		rows = append(rows, []string{oneLine(shownIn(l.Roots, c.Dir)), source, fmt.Sprintf("%*s", width, bytesText(c.Bytes)), used, pid})
+		rows = append(rows, []string{oneLine(shownIn(l.Roots, c.Dir)), source, fmt.Sprintf("%*s", width, figures.Bytes(c.Bytes)), used, pid})
 	}
 	table(w, "", rows)
 	if slices.ContainsFunc(l.Caches, func(c caches.Cache) bool {
@@ -128,10 +115,10 @@ func writeList(w io.Writer, l listing, now time.Time) {
 	}) {
 		where += " and elsewhere" // a server has it
 	}
-	fmt.Fprintf(w, "%s · %s in %s\n", plural(int64(len(l.Caches)), "cache", "caches"), bytesText(total), where)
+	fmt.Fprintf(w, "%s · %s in %s\n", figures.Plural(int64(len(l.Caches)), "cache", "caches"), figures.Bytes(total), where)
 }
 
-// shownIn is a directory as seen from the root, if one was listed.
+// shownIn returns a directory relative to the root, if one root was listed.
 func shownIn(roots []string, dir string) string {
 	if rest, below := strings.CutPrefix(dir, roots[0]+"/"); below && len(roots) == 1 {
 		return rest
@@ -139,7 +126,7 @@ func shownIn(roots []string, dir string) string {
 	return dir
 }
 
-// ago is how long something is past, in one unit.
+// ago writes a time that has passed, in one unit.
 func ago(d time.Duration) string {
 	switch hours := int64(d.Hours()); {
 	case d < time.Minute:
@@ -149,6 +136,6 @@ func ago(d time.Duration) string {
 	case hours < 48:
 		return fmt.Sprintf("%d h ago", hours)
 	default:
-		return fmt.Sprintf("%s days ago", count(hours/24))
+		return fmt.Sprintf("%s days ago", figures.Count(hours/24))
 	}
 }

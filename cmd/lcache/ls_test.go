@@ -40,21 +40,3 @@ func TestAgo(t *testing.T) {
 		}
 	}
 }
-
-// TestRegisterTwice: a process may have several servers, and each has a file of its own.
-func TestRegisterTwice(t *testing.T) {
-	dir := t.TempDir() + "/lcache"
-	var entries []*entry
-	for _, socket := range []string{"/a", "/b", "/c"} {
-		e, err := register(dir, socket, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries = append(entries, e)
-	}
-	entries[1].remove()
-	found, err := registered(dir)
-	if err != nil || len(found) != 2 || found[0].Socket != "/a" || found[1].Socket != "/c" {
-		t.Errorf("got %+v, %v", found, err)
-	}
-}

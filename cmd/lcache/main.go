@@ -1,8 +1,8 @@
 // Command lcache serves training data from local SSDs in exactly the shuffled order in which it will be read.
 //
-// Each file here is one verb: it fills an options struct, calls the engine, and prints the report that it gets back.
-// Results go to stdout; progress, logs and errors go to stderr. The texts are made by pure functions, so that tests hold
-// their shape without running an engine.
+// Each file is one command. It parses the flags into an options struct, calls the package that does the work, and prints the report. Results
+// go to stdout; progress, log messages and errors go to stderr. Pure functions in the files *_text.go make the texts, so tests of texts need
+// no engine.
 package main
 
 import (

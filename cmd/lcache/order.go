@@ -10,16 +10,17 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"lcache/schedule"
 	"lcache/shuffle"
 )
 
-// orderOptions are what lcache order's command line says.
+// orderOptions are the options of lcache order.
 type orderOptions struct {
 	spec      shuffle.Spec
 	epoch     int
-	ranks     []int // the ranks to show, one after the other; nil: the whole epoch
+	ranks     []int // whose orders are printed, one after the other; nil: the whole epoch
 	allRanks  bool
 	noSamples bool // --samples was not given
 	format    string
@@ -35,10 +36,10 @@ func newOrderCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "order --recipe NAME --samples N --epoch E | order --list",
-		Short: "Print the order in which an epoch reads, or the shuffles that are known",
-		Long: "order replays a framework's shuffle and prints the indices of one epoch: one a line, as little-endian uint32, or\n" +
-			"as JSON. With --rank it prints what that rank reads, batches one after the other; without, the epoch's order over\n" +
-			"all ranks. No cache and no server is needed. --list names every recipe with its parameters.",
+		Short: "Print the order of an epoch, or list the known shuffles",
+		Long: "order replays a framework's shuffle and prints the indices of one epoch: one on each line, as little-endian uint32, or\n" +
+			"as JSON. With --rank it prints the order of that rank, batch after batch; without, the order of all ranks together.\n" +
+			"It needs no cache and no server. --list prints every recipe with its parameters.",
 		Example: "  lcache order --recipe torch.distributed_sampler --samples 1281167 --world-size 8 --rank 3 --epoch 89 --digest\n" +
 			"  lcache order --recipe torch.dataloader --samples 10 --seed 42 --param generator=explicit --epoch 1\n" +
 			"  lcache order --list",
@@ -61,22 +62,30 @@ func newOrderCommand() *cobra.Command {
 		if list {
 			return writeRecipes(cmd.OutOrStdout(), shuffle.Recipes(), o.format)
 		}
-		o.spec.Recipe, o.spec.Seed, o.spec.Params = job.Recipe, job.Seed, job.Params
-		o.spec.BatchSize, o.spec.World, o.spec.DropLast = job.BatchSize, job.World, job.DropLast
-		o.ranks, o.allRanks = job.Ranks, f.Changed("ranks") && job.Ranks == nil
-		if f.Changed("rank") {
-			if f.Changed("ranks") {
-				return usagef("give --rank or --ranks, not both")
-			}
-			o.ranks = []int{rank}
+		if err := o.finish(f, job, rank); err != nil {
+			return err
 		}
-		o.noSamples = !f.Changed("samples")
 		return runOrder(cmd.OutOrStdout(), o)
 	}
 	return cmd
 }
 
-// runOrder writes what o asks for.
+// finish completes the options from the flags.
+func (o *orderOptions) finish(f *pflag.FlagSet, job schedule.Job, rank int) error {
+	o.spec.Recipe, o.spec.Seed, o.spec.Params = job.Recipe, job.Seed, job.Params
+	o.spec.BatchSize, o.spec.World, o.spec.DropLast = job.BatchSize, job.World, job.DropLast
+	o.ranks, o.allRanks = job.Ranks, f.Changed("ranks") && job.Ranks == nil
+	o.noSamples = !f.Changed("samples")
+	if f.Changed("rank") {
+		if f.Changed("ranks") {
+			return usagef("give --rank or --ranks, not both")
+		}
+		o.ranks = []int{rank}
+	}
+	return nil
+}
+
+// runOrder writes the order, or its digest.
 func runOrder(w io.Writer, o orderOptions) error {
 	recipe, err := shuffle.Lookup(o.spec.Recipe)
 	if err != nil {
@@ -105,8 +114,8 @@ func runOrder(w io.Writer, o orderOptions) error {
 	return writeOrderText(w, order)
 }
 
-// replayOrder is the order that o asks for: of some ranks, or of the whole epoch. With one rank there is no
-// difference between its batches and the epoch, and what drop_last leaves out is in neither.
+// replayOrder returns the order of some ranks, or of the whole epoch. With a world of one rank the epoch's order is that rank's order, without
+// the samples that drop_last leaves out.
 func replayOrder(o orderOptions) ([]uint32, error) {
 	r, err := shuffle.New(o.spec)
 	if err != nil {
@@ -164,7 +173,7 @@ func writeOrderBinary(w io.Writer, order []uint32) error {
 	return nil
 }
 
-// orderHead is what the JSON forms have in common.
+// orderHead has the fields that all JSON documents of order have.
 type orderHead struct {
 	Schema int    `json:"schema"`
 	Recipe string `json:"recipe"`
@@ -176,7 +185,7 @@ func (o orderOptions) head() orderHead {
 	return orderHead{Schema: 1, Recipe: o.spec.Recipe, Epoch: o.epoch, Ranks: o.ranks}
 }
 
-// writeOrderJSON writes the list by hand: encoding/json would hold all of its text in memory.
+// writeOrderJSON writes the list without encoding/json, which would hold all of the text in memory.
 func writeOrderJSON(w io.Writer, o orderOptions, order []uint32) error {
 	head, err := json.Marshal(o.head())
 	if err != nil {
@@ -217,7 +226,7 @@ func writeDigest(w io.Writer, o orderOptions, order []uint32) error {
 	}{o.head(), len(order), sum})
 }
 
-// writeNumbers is order for the one recipe that gives 64-bit numbers.
+// writeNumbers writes the order of the one recipe that gives 64-bit numbers.
 func writeNumbers(w io.Writer, o orderOptions) error {
 	if o.digest || o.format == "u32le" {
 		return usagef("recipe %s gives 64-bit numbers: print them with --format text or json", o.spec.Recipe)

@@ -13,7 +13,7 @@ import (
 	"lcache/shuffle"
 )
 
-// writeRecipes prints what shuffle knows of its recipes.
+// writeRecipes prints all recipes with their parameters.
 func writeRecipes(w io.Writer, recipes []shuffle.Recipe, format string) error {
 	if format == "json" {
 		return writeRecipesJSON(w, recipes)
@@ -36,7 +36,7 @@ func writeRecipes(w io.Writer, recipes []shuffle.Recipe, format string) error {
 		}
 		fmt.Fprintln(out)
 	}
-	fmt.Fprintln(out, "These cannot be replayed; push each epoch's indices with job.push_order instead:")
+	fmt.Fprintln(out, "These shuffles cannot be replayed; push each epoch's indices with job.push_order instead:")
 	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	unpredictable := shuffle.Unpredictable()
 	for _, name := range slices.Sorted(maps.Keys(unpredictable)) {

@@ -4,17 +4,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"lcache/cache"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"lcache/cache"
+	"lcache/figures"
 )
 
-// progress shows how far a long command is: a bar on a terminal, else a line now and then. The engine calls update from any
-// goroutine; done ends the display and must be called before anything else is written to the same stream.
+// progress shows the progress of a long command: as a bar on a terminal, else as a line every few seconds. update may be called from any
+// goroutine. done ends the display, and must be called before other text is written to the same stream.
 type progress struct {
 	mode  string // bar, plain, json, none
 	out   io.Writer
@@ -29,7 +31,7 @@ type progress struct {
 	bar   *progressbar.ProgressBar
 }
 
-// newProgress resolves the flag: auto is a bar if stderr is a terminal, else plain.
+// newProgress resolves the flag --progress: auto is a bar if out is a terminal, else plain.
 func newProgress(g *globals, out io.Writer) *progress {
 	mode := g.progress
 	if mode == "auto" {
@@ -49,17 +51,17 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// A line that is wider than the terminal can't be cleared again. Beside the bar it has the stage, counts, speed and time.
+// Columns of the bar and of the other parts of its line. A line that is wider than the terminal can't be cleared.
 const (
 	besideBar = 60
 	widest    = 28
 	narrowest = 4
 )
 
-// barWidth is how wide a bar may be on a terminal of so many columns.
+// barWidth returns the width of the bar on a terminal of some columns.
 func barWidth(columns int) int { return min(max(columns-besideBar, narrowest), widest) }
 
-// columns is the width of the terminal that out is; 80 if it can't be told.
+// columns returns the width of the terminal out; 80 if it is not known.
 func columns(out io.Writer) int {
 	if f, ok := out.(*os.File); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
@@ -97,27 +99,27 @@ func (p *progress) update(u cache.Progress) {
 	fmt.Fprintln(p.out, progressText(u, now.Sub(p.start).Seconds()))
 }
 
-// progressText is a plain line: "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left".
+// progressText makes a plain line: "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left".
 func progressText(u cache.Progress, seconds float64) string {
-	amount, pace := count(u.Done)+" "+u.Unit, ""
+	amount, pace := figures.Count(u.Done)+" "+u.Unit, ""
 	if u.Unit == "bytes" {
-		amount = bytesText(u.Done)
-		pace = rate(u.Done, seconds)
+		amount = figures.Bytes(u.Done)
+		pace = figures.Rate(u.Done, seconds)
 	}
 	if u.Total <= 0 {
 		return joined(u.Stage+"  "+amount, pace)
 	}
-	whole := count(u.Total) + " " + u.Unit
+	whole := figures.Count(u.Total) + " " + u.Unit
 	if u.Unit == "bytes" {
-		whole = bytesText(u.Total)
+		whole = figures.Bytes(u.Total)
 	} else {
-		amount = count(u.Done)
+		amount = figures.Count(u.Done)
 	}
 	left := ""
 	if u.Done > 0 && seconds > 0 && u.Done < u.Total {
-		left = duration(float64(u.Total-u.Done)/float64(u.Done)*seconds) + " left"
+		left = figures.Duration(float64(u.Total-u.Done)/float64(u.Done)*seconds) + " left"
 	}
-	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), percent(float64(u.Done), float64(u.Total)), pace, left)
+	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), figures.Percent(float64(u.Done), float64(u.Total)), pace, left)
 }
 
 func (p *progress) draw(u cache.Progress) {
@@ -152,7 +154,7 @@ func (p *progress) done() {
 	p.endBar()
 }
 
-// Write lets a logger share the stream: a line that comes while a bar is drawn takes the bar's place until its next update.
+// Write writes a log message. While a bar is drawn the message replaces the bar until the next update.
 func (p *progress) Write(line []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

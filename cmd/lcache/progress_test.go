@@ -2,13 +2,14 @@ package main
 
 import (
 	"bytes"
-	"lcache/cache"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"go.uber.org/goleak"
+
+	"lcache/cache"
 )
 
 func TestProgressText(t *testing.T) {

@@ -6,47 +6,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"lcache/shuffle"
-	"lcache/spelling"
-	"lcache/usage"
 )
 
-// What a process of lcache ends with.
-const (
-	exitDone    = 0
-	exitError   = 1 // one line on stderr says what failed, on what, and what to do
-	exitUsage   = 2 // the command line is wrong
-	exitCorrupt = 3 // stored or source bytes are not what they were
-)
-
-// version is set by the Makefile; a build without it says what the module system knows.
+// version is set by the Makefile. If it is empty, versionText takes the module's version.
 var version = ""
-
-// usageError marks an error that another command line would not have.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
-// corruptError marks that bytes were found which are not those of the dataset.
-type corruptError struct{ err error }
-
-func (e *corruptError) Error() string { return e.err.Error() }
 
 // globals are the flags that every command has.
 type globals struct {
@@ -54,19 +24,19 @@ type globals struct {
 	quiet    bool
 	json     bool
 
-	began bool // a command's own work: an error before that is of the command line
+	began bool // the command's work has begun: an error before that is an error of the command line
 }
 
-// run is main without the process: arguments in, exit code out.
+// run runs a command line, and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal then has its usual effect: it ends a stop that takes too long
+	context.AfterFunc(ctx, stop) // so that a second signal kills the process
 
 	g := &globals{progress: "auto"}
 	root := newRootCommand(g)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if cmd == root && !strings.HasPrefix(args[0], "-") { // what follows an unknown command looks like wrong flags of lcache
+		if cmd == root && !strings.HasPrefix(args[0], "-") { // the flags of an unknown command look like unknown flags of lcache
 			return unknownCommand(root, args[0])
 		}
 		return flagError(cmd, err)
@@ -92,40 +62,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-func exitCode(err error) int {
-	var (
-		command *usageError
-		flags   *usage.Error
-		recipe  *shuffle.UsageError
-		corrupt *corruptError
-		ended   *endedWith
-	)
-	switch {
-	case errors.As(err, &ended):
-		return ended.code
-	case errors.As(err, &corrupt):
-		return exitCorrupt
-	case errors.As(err, &command), errors.As(err, &flags), errors.As(err, &recipe):
-		return exitUsage
-	}
-	return exitError
-}
-
-// oneLine keeps a message one line and harmless to a terminal, whatever name of a file it quotes.
-func oneLine(s string) string {
-	var b strings.Builder
-	for _, r := range strings.TrimSpace(s) {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		q := fmt.Sprintf("%q", r)
-		b.WriteString(q[1 : len(q)-1])
-	}
-	return b.String()
-}
-
-// Groups of commands, in the order in which the root's help shows them.
+// Groups of commands in the help.
 const (
 	groupTrain   = "train"
 	groupCaches  = "caches"
@@ -176,24 +113,29 @@ func newRootCommand(g *globals) *cobra.Command {
 	addGroup(root, groupMeasure, "Measure this machine:", newDoctorCommand(g), newBenchCommand(g))
 	addGroup(root, groupRest, "Try it, and the rest:", newDemoCommand(g), newOrderCommand(), newCompletionCommand())
 	for _, cmd := range append(root.Commands(), root) {
-		cmd.Version = versionText()
-		cmd.Flags().SortFlags = false
-		completeFlags(cmd)
-		if cmd.Args == nil {
-			cmd.Args = noArguments
-		}
-		work := cmd.RunE
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			g.began = true
-			return work(cmd, args)
-		}
+		complete(cmd, g)
 	}
 	root.SetVersionTemplate("lcache {{.Version}}\n")
 	root.SetUsageTemplate(usageText.Replace(root.UsageTemplate()) + usageFooter)
 	return root
 }
 
-// addGroup adds commands that the root's help shows together, under a title.
+// complete sets what all commands have in common: version, completion, a check of arguments.
+func complete(cmd *cobra.Command, g *globals) {
+	cmd.Version = versionText()
+	cmd.Flags().SortFlags = false
+	completeFlags(cmd)
+	if cmd.Args == nil {
+		cmd.Args = noArguments
+	}
+	work := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		g.began = true
+		return work(cmd, args)
+	}
+}
+
+// addGroup adds commands that the help shows together, under a title.
 func addGroup(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: id, Title: title})
 	for _, cmd := range cmds {
@@ -202,7 +144,7 @@ func addGroup(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
 	root.AddCommand(cmds...)
 }
 
-// usageText puts our words for cobra's, which has a second usage line and a lower-case [command].
+// usageText changes cobra's usage template: one usage line, and COMMAND in place of [command].
 var usageText = strings.NewReplacer("{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", "{{.CommandPath}} [command] --help", "{{.CommandPath}} COMMAND --help")
 
 const defaultExitCodes = `  0  done
@@ -217,93 +159,11 @@ Every flag can also be given as LCACHE_<FLAG>, with _ for -. A flag given on the
 Exit codes:
 {{with index .Annotations "exit codes"}}{{.}}{{else}}` + defaultExitCodes + `{{end}}{{end}}`
 
-// exitCodesNote is the annotation of a command whose exit codes are others.
+// exitCodesNote is the annotation of a command with other exit codes.
 const exitCodesNote = "exit codes"
 
-func unknownCommand(root *cobra.Command, word string) error {
-	advice := "lcache --help lists the commands"
-	if word == "version" {
-		advice = "did you mean --version?"
-	}
-	if near := nearestCommand(root, word); near != "" {
-		advice = fmt.Sprintf("did you mean %s?", near)
-	} else if _, err := exec.LookPath(word); err == nil {
-		advice = fmt.Sprintf("to run a program beside a cache say lcache run --source DIR -- %s …", word)
-	}
-	return usagef("no command %q: %s", word, advice)
-}
-
-// nearestCommand is the command that a word was meant to be: its other name, or nearly its own; or "".
-func nearestCommand(root *cobra.Command, word string) string {
-	var names []string
-	for _, cmd := range root.Commands() {
-		if slices.ContainsFunc(cmd.SuggestFor, func(name string) bool { return strings.EqualFold(name, word) }) {
-			return cmd.Name()
-		}
-		names = append(names, cmd.Name())
-	}
-	return spelling.Nearest(word, names)
-}
-
-// flagError says which flag is wrong and how it should be, in the form that variables' errors have.
-func flagError(cmd *cobra.Command, err error) error {
-	if bad := new(pflag.InvalidValueError); errors.As(err, &bad) {
-		return usagef("--%s %s: %w", bad.GetFlag().Name, bad.GetValue(), plainly(bad.Unwrap()))
-	}
-	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
-		return unknownFlag(cmd, unknown)
-	}
-	return usagef("%w: see %s --help", err, cmd.CommandPath())
-}
-
-// unknownFlag names the flag that was meant, or the commands that have this one.
-func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
-	typed := "--" + unknown.GetSpecifiedName()
-	if letters := unknown.GetSpecifiedShortnames(); letters != "" {
-		typed = "-" + letters // -source is read as letters, and meant as --source
-	}
-	typed, _, _ = strings.Cut(typed, "=")
-	word := strings.TrimLeft(typed, "-")
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := spelling.Nearest(word, names); near != "" {
-		return usagef("unknown flag %s: did you mean --%s?", typed, near)
-	}
-	var others []string
-	for _, other := range cmd.Root().Commands() {
-		if other != cmd && other.Flags().Lookup(word) != nil {
-			others = append(others, other.CommandPath())
-		}
-	}
-	if len(others) > 0 {
-		return usagef("unknown flag %s: it is one of %s, not of %s: see %s --help", typed, strings.Join(others, " and "), cmd.CommandPath(), cmd.CommandPath())
-	}
-	return usagef("unknown flag %s: see %s --help", typed, cmd.CommandPath())
-}
-
-// plainly replaces what strconv says by what a person can use.
-func plainly(err error) error {
-	switch num := new(strconv.NumError); {
-	case !errors.As(err, &num):
-		return err
-	case num.Func == "ParseBool":
-		return errors.New("must be true or false")
-	default:
-		return errors.New("not a whole number")
-	}
-}
-
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	for _, name := range []string{"source", "cache"} { // the first that a command has is what people give without its name
-		if f := cmd.Flags().Lookup(name); f != nil && !f.Changed {
-			return usagef("takes no argument, got %q: did you mean --%s %s?", args[0], name, shellWord(args[0]))
-		}
-	}
-	return usagef("takes no argument, got %q: see %s --help", args[0], cmd.CommandPath())
-}
+// clientName is the name of this program in the log messages of a server.
+func clientName() string { return "lcache-status " + versionText() }
 
 func versionText() string {
 	v := version

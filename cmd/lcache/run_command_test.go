@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lcache/launch"
 )
 
 // beCommand is a COMMAND that says ready, then the number of each signal that it gets, and ends with the number that it reads on stdin.
@@ -52,7 +52,7 @@ func startRun(t *testing.T, dir string, words ...string) *beside {
 	}
 	b := &beside{Cmd: exec.Command(words[0], words[1:]...)}
 	b.Dir = dir
-	b.Env = append(childEnvironment(os.Environ()), "LCACHE_TEST_AS_LCACHE=1", "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+dir)
+	b.Env = append(launch.ChildEnvironment(os.Environ()), "LCACHE_TEST_AS_LCACHE=1", "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+dir)
 	b.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	b.Stderr = &b.errors
 	out, err := b.StdoutPipe()
@@ -195,25 +195,6 @@ func TestNohup(t *testing.T) {
 	io.WriteString(b.in, "4\n")
 	if rest, code := b.end(t); code != 4 {
 		t.Errorf("ended with %d: %s %s", code, rest, b.errors.String())
-	}
-}
-
-// TestInterruptedListing: before the command runs, a signal ends lcache itself.
-func TestInterruptedListing(t *testing.T) {
-	s := catch()
-	defer s.stop()
-	ctx, release := s.cancelling(context.Background())
-	syscall.Kill(os.Getpid(), syscall.SIGUSR1) // means nothing yet
-	syscall.Kill(os.Getpid(), syscall.SIGHUP)
-	<-ctx.Done()
-	release()
-	ended := new(endedWith)
-	if err := s.interrupted(fmt.Errorf("list: %w", context.Canceled)); !errors.As(err, &ended) || ended.code != 128+1 || exitCode(err) != 129 {
-		t.Errorf("got %v", err)
-	}
-	other := errors.New("disk on fire")
-	if err := s.interrupted(other); err != other {
-		t.Errorf("got %v", err)
 	}
 }
 

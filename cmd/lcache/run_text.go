@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"lcache/engine"
+	"lcache/figures"
+	"lcache/launch"
+	"lcache/verdict"
 )
 
-// runSummary is what a run ends with, for people and for programs.
+// runSummary is the document of --json.
 type runSummary struct {
 	Command  []string    `json:"command"`
 	ExitCode int         `json:"exit_code"`
@@ -20,57 +24,77 @@ type runSummary struct {
 	Sources  []sourceSum `json:"sources"`
 }
 
-// sourceSum is what was seen of one source.
+// sourceSum is the part of runSummary about one source.
 type sourceSum struct {
-	Name    string        `json:"name"`
-	Source  string        `json:"source"`
-	Server  int           `json:"attached_to,omitempty"` // the process whose server it was, if it was there before; Status is since its start
-	Exact   string        `json:"exact"`
-	Verdict runVerdict    `json:"verdict"`
-	Status  engine.Status `json:"status"`
-
-	ofRun engine.Status
+	Name    string          `json:"name"`
+	Source  string          `json:"source"`
+	Server  int             `json:"attached_to,omitempty"` // process of a server that ran before; Status counts since its start
+	Exact   string          `json:"exact"`
+	Verdict verdict.Verdict `json:"verdict"`
+	Status  engine.Status   `json:"status"`
 }
 
-// sumUp prints the summary.
-func (r *runner) sumUp(done commandDone) error {
-	sum := runSummary{Command: r.command, ExitCode: done.code, Signal: int(done.signal), Seconds: done.seconds}
-	for _, s := range r.serving {
-		of := s.ofRun()
-		one := sourceSum{Name: s.name, Source: s.source, Exact: exactText(of), Verdict: judge(factsOf(of, s.ready.value(), r.disk)), Status: s.last, ofRun: of}
-		if s.other != nil {
-			one.Server = s.other.pid
+// writeResult prints the summary: for programs, or for people.
+func writeResult(w io.Writer, g *globals, command []string, r *launch.Result) error {
+	switch {
+	case g.json:
+		sum := runSummary{Command: command, ExitCode: r.ExitCode, Signal: int(r.Signal), Seconds: r.Seconds}
+		for _, s := range r.Sources {
+			sum.Sources = append(sum.Sources, sourceSum{s.Name, s.Path, s.AttachedTo, exactText(s.Part), s.Verdict, s.Status})
 		}
-		sum.Sources = append(sum.Sources, one)
-	}
-	if r.json {
-		return writeJSON(r.out, sum)
-	}
-	if !r.quiet {
-		writeRun(r.out, done, sum)
+		return writeJSON(w, sum)
+	case !g.quiet:
+		writeRun(w, r)
 	}
 	return nil
 }
 
-// writeRun prints how a command ended, and for each source its epochs and what bound them.
-func writeRun(w io.Writer, done commandDone, sum runSummary) {
-	fmt.Fprintln(w, endedText(done))
-	for _, s := range sum.Sources {
-		if len(sum.Sources) > 1 {
-			fmt.Fprintf(w, "\n%s · %s\n", s.Name, oneLine(s.Source))
+// writeRun prints how the command ended, and the epochs and the verdict for each source.
+func writeRun(w io.Writer, r *launch.Result) {
+	fmt.Fprintln(w, endedText(r))
+	for _, s := range r.Sources {
+		if len(r.Sources) > 1 {
+			fmt.Fprintf(w, "\n%s · %s\n", s.Name, oneLine(s.Path))
 		}
-		writeEpochs(w, s.ofRun)
-		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", s.Exact, s.Verdict.Bound, s.Verdict.Change)
-		if s.Server != 0 {
-			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.Server)
+		writeEpochs(w, s.Part)
+		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactText(s.Part), s.Verdict.Bound, s.Verdict.Change)
+		if s.AttachedTo != 0 {
+			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.AttachedTo)
 		}
-		if n := skipped(s.ofRun); n > 0 {
-			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", plural(n, "sample was", "samples were"))
+		if n := skipped(s.Part); n > 0 {
+			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", figures.Plural(n, "sample was", "samples were"))
 		}
 	}
 }
 
-// skipped is how often a sample was left out.
+// writeOpened prints where a source is served from, the settings that lcache chose, and the flags without an effect.
+func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
+	if opened.AttachedTo != 0 {
+		fmt.Fprintln(w, servedText(opened, "attached"))
+		fmt.Fprintf(w, "          to process %d, which serves it already and goes on when the command has ended\n", opened.AttachedTo)
+		ignored := slices.Clone(o.serverGiven)
+		if opened.OtherJob {
+			ignored = append(ignored, "the flags of the job")
+		}
+		if len(ignored) > 0 {
+			fmt.Fprintf(w, "! no effect here: %s: that server was started with its own\n", strings.Join(ignored, ", "))
+		}
+		return
+	}
+	fmt.Fprintln(w, servedText(opened, "serving"))
+	if n == 0 && o.withoutRecipe != "" {
+		fmt.Fprintln(w, o.withoutRecipe)
+	}
+	writeDefaults(w, opened.Defaults)
+}
+
+// servedText says which source is served from which cache. It begins with the name of the source, or with verb if it has none.
+func servedText(o *launch.Opened, verb string) string {
+	return fmt.Sprintf("%-9s %s", cmp.Or(o.Name, verb),
+		joined(oneLine(o.Path)+" from "+strings.Join(o.Dirs, ","), figures.Plural(int64(o.Samples), "sample", "samples"), figures.Bytes(o.Bytes)))
+}
+
+// skipped returns how often a sample was left out of a batch.
 func skipped(s engine.Status) int64 {
 	if len(s.Jobs) == 0 {
 		return 0
@@ -78,15 +102,15 @@ func skipped(s engine.Status) int64 {
 	return s.Jobs[0].SkippedSamples
 }
 
-func endedText(d commandDone) string {
-	how := fmt.Sprintf("ended (%d)", d.code)
-	if d.signal != 0 {
-		how = "was killed by " + cmp.Or(unix.SignalName(d.signal), "signal "+fmt.Sprint(int(d.signal)))
+func endedText(r *launch.Result) string {
+	how := fmt.Sprintf("ended (%d)", r.ExitCode)
+	if r.Signal != 0 {
+		how = "was killed by " + cmp.Or(unix.SignalName(r.Signal), "signal "+fmt.Sprint(int(r.Signal)))
 	}
-	return fmt.Sprintf("%s %s after %s", oneLine(d.name), how, duration(d.seconds))
+	return fmt.Sprintf("%s %s after %s", oneLine(r.Command), how, figures.Duration(r.Seconds))
 }
 
-// writeEpochs prints a line for each epoch that came to its end, and one for the rest.
+// writeEpochs prints a line for each epoch that is over, and one for other samples.
 func writeEpochs(w io.Writer, s engine.Status) {
 	if len(s.Jobs) == 0 || s.Jobs[0].SamplesDelivered == 0 {
 		return
@@ -95,7 +119,7 @@ func writeEpochs(w io.Writer, s engine.Status) {
 	waited := "loop waited"
 	for _, e := range j.EpochsDone {
 		if e.LoopWaitSeconds == nil {
-			waited = "stalled" // what the server saw of it
+			waited = "stalled" // as the server measured it
 		}
 	}
 	rows := [][]string{{"epoch", "time", "MB/s", "hits", "source", "read", "written", waited, "order"}}
@@ -108,22 +132,19 @@ func writeEpochs(w io.Writer, s engine.Status) {
 	if rest.Hits+rest.Misses > 0 {
 		rows = append(rows, runEpochRow("part", rest, j)) // of an epoch, or asked for by index
 	}
-	figures(w, "", rows)
+	numbers(w, "", rows)
 }
 
 func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
-	row := []string{name, "–", "–", percent(float64(e.Hits), float64(e.Hits+e.Misses)), amount(e.SourceBytes), amount(e.LogReadBytes), amount(e.LogWriteBytes), "–", "–"}
+	row := []string{name, "–", "–", figures.Percent(float64(e.Hits), float64(e.Hits+e.Misses)), amount(e.SourceBytes), amount(e.LogReadBytes), amount(e.LogWriteBytes), "–", "–"}
 	if e.Seconds > 0 {
 		row[1] = clock(e.Seconds)
 		row[2] = megabytes(float64(e.Hits+e.Misses) * float64(j.DatasetBytes) / float64(max(j.Samples, 1)) / e.Seconds)
 		waited, of := e.StallSeconds, e.Seconds
 		if e.LoopWaitSeconds != nil {
-			waited = *e.LoopWaitSeconds
+			waited, of = *e.LoopWaitSeconds, launch.LoopTime(e)
 		}
-		if e.LoopSeconds != nil {
-			of = max(of, *e.LoopSeconds)
-		}
-		row[7] = percent(waited, of)
+		row[7] = figures.Percent(waited, of)
 	}
 	if e.OrderDigest != nil && len(*e.OrderDigest) >= 4 {
 		row[8] = (*e.OrderDigest)[:4] + "…"
@@ -131,25 +152,25 @@ func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
 	return row
 }
 
-// amount is bytes, 0 without a unit: a column with nothing in it is seen at once.
+// amount writes bytes, and 0 without a unit, so that a column of zeros is easily seen.
 func amount(n int64) string {
 	if n <= 0 {
 		return "0"
 	}
-	return bytesText(n)
+	return figures.Bytes(n)
 }
 
 func megabytes(perSecond float64) string {
 	if mb := perSecond / 1e6; mb < 10 {
 		return fmt.Sprintf("%.1f", mb)
 	}
-	return count(int64(perSecond/1e6 + 0.5))
+	return figures.Count(int64(perSecond/1e6 + 0.5))
 }
 
-// clock is "0.4 s", "9:12", "1:03:20".
+// clock writes a duration: "0.4 s", "9:12", "1:03:20".
 func clock(seconds float64) string {
 	if seconds < 60 {
-		return duration(seconds)
+		return figures.Duration(seconds)
 	}
 	n := int64(seconds + 0.5)
 	if n < 3600 {
@@ -158,7 +179,7 @@ func clock(seconds float64) string {
 	return fmt.Sprintf("%d:%02d:%02d", n/3600, n/60%60, n%60)
 }
 
-// exactText says how right it was: the order first, then the bytes.
+// exactText says how exact the samples were: the order first, then the bytes.
 func exactText(s engine.Status) string {
 	if len(s.Jobs) == 0 {
 		return "nothing was asked for: this server was not used"
@@ -177,16 +198,16 @@ func exactText(s engine.Status) string {
 	if library, _, ok := strings.Cut(j.Recipe, "."); ok {
 		whose = library + "'s"
 	}
-	order := fmt.Sprintf("order as %s, %d of %s", whose, known, plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
+	order := fmt.Sprintf("order as %s, %d of %s", whose, known, figures.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
 	switch {
 	case len(j.EpochsDone) == 0:
 		order = "no epoch came to its end"
 	case j.Divergences > 0:
-		order = fmt.Sprintf("order as planned in %d of %s", known, plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
+		order = fmt.Sprintf("order as planned in %d of %s", known, figures.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
 	}
 	corrupt := "0 corrupt"
 	if j.CorruptSamples > 0 {
-		corrupt = plural(j.CorruptSamples, "sample was", "samples were") + " corrupt on disk, and read from the source instead"
+		corrupt = figures.Plural(j.CorruptSamples, "sample was", "samples were") + " corrupt on disk, and read from the source instead"
 	}
 	return joined(order, "every byte verified", corrupt)
 }

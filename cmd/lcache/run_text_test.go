@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"lcache/engine"
+	"lcache/launch"
+	"lcache/verdict"
 )
 
 func digest(s string) *string { return &s }
@@ -18,8 +20,9 @@ func TestWriteRun(t *testing.T) {
 			{Epoch: 1, Seconds: 277, Hits: 1281167, LogReadBytes: 138e9, LogWriteBytes: 138e9, LoopWaitSeconds: seconds(1.1), OrderDigest: digest("51c0ffee")},
 		}}
 	status := engine.Status{Jobs: []engine.JobStatus{job}}
-	train := sourceSum{Name: "train", Source: "/data/train", Exact: exactText(status), Verdict: judge(factsOf(status, 24, 0)), Status: status, ofRun: status}
-	val := sourceSum{Name: "val", Source: "/data/val", Exact: exactText(engine.Status{}), Verdict: judge(runFacts{})}
+	loop := verdict.Judge(verdict.Facts{Delivered: 1, Since: 1, Seconds: 277, LoopSeconds: 277, LoopWait: 1.1, Ready: 24})
+	train := launch.SourceResult{Source: launch.Source{Name: "train", Path: "/data/train"}, Verdict: loop, Part: status}
+	val := launch.SourceResult{Source: launch.Source{Name: "val", Path: "/data/val"}, Verdict: verdict.Judge(verdict.Facts{})}
 	const ended = "train.py ended (0) after 46 min 12 s\n"
 	const first = `epoch  time  MB/s   hits  source    read  written  loop waited  order
 0      9:12   250    0 %  138 GB       0   138 GB         31 %  9f3a…
@@ -33,18 +36,17 @@ change  nothing
 bound   by nothing of lcache: no sample was asked for
 change  read through it: lcache.connect() in Python, or lcache.torch with this source
 `
-	done := commandDone{name: "train.py", seconds: 46*60 + 12}
-	lossy := sourceSum{Exact: exactText(engine.Status{}), Verdict: judge(runFacts{}), ofRun: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
+	lossy := launch.SourceResult{Verdict: verdict.Judge(verdict.Facts{}), Part: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
 	for _, c := range []struct {
-		sources []sourceSum
+		sources []launch.SourceResult
 		want    string
 	}{
-		{[]sourceSum{train}, ended + first},
-		{[]sourceSum{lossy}, ended + second + "skipped 1,204 samples were left out of batches, as the source could not give them; the log above names each\n"},
-		{[]sourceSum{train, val}, ended + "\ntrain · /data/train\n" + first + "\nval · /data/val\n" + second},
+		{[]launch.SourceResult{train}, ended + first},
+		{[]launch.SourceResult{lossy}, ended + second + "skipped 1,204 samples were left out of batches, as the source could not give them; the log above names each\n"},
+		{[]launch.SourceResult{train, val}, ended + "\ntrain · /data/train\n" + first + "\nval · /data/val\n" + second},
 	} {
 		var out bytes.Buffer
-		writeRun(&out, done, runSummary{Sources: c.sources})
+		writeRun(&out, &launch.Result{Command: "train.py", Seconds: 46*60 + 12, Sources: c.sources})
 		if out.String() != c.want {
 			t.Errorf("got\n%s\nwant\n%s", out.String(), c.want)
 		}
@@ -53,14 +55,14 @@ change  read through it: lcache.connect() in Python, or lcache.torch with this s
 
 func TestEndedText(t *testing.T) {
 	for _, c := range []struct {
-		done commandDone
+		done launch.Result
 		want string
 	}{
-		{commandDone{name: "a", code: 7, seconds: 0.5}, "a ended (7) after 0.5 s"},
-		{commandDone{name: "a", code: 137, signal: syscall.SIGKILL, seconds: 61}, "a was killed by SIGKILL after 1 min 1 s"},
-		{commandDone{name: "a\nb", code: 128 + 40, signal: syscall.Signal(40), seconds: 1}, `a\nb was killed by signal 40 after 1.0 s`},
+		{launch.Result{Command: "a", ExitCode: 7, Seconds: 0.5}, "a ended (7) after 0.5 s"},
+		{launch.Result{Command: "a", ExitCode: 137, Signal: syscall.SIGKILL, Seconds: 61}, "a was killed by SIGKILL after 1 min 1 s"},
+		{launch.Result{Command: "a\nb", ExitCode: 128 + 40, Signal: syscall.Signal(40), Seconds: 1}, `a\nb was killed by signal 40 after 1.0 s`},
 	} {
-		if got := endedText(c.done); got != c.want {
+		if got := endedText(&c.done); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
@@ -75,6 +77,8 @@ func TestExactText(t *testing.T) {
 		{engine.JobStatus{}, "nothing was asked for: this server was not used"},
 		{engine.JobStatus{SamplesDelivered: 1}, "no epoch came to its end · every byte verified · 0 corrupt"},
 		{engine.JobStatus{SamplesDelivered: 1, Recipe: "numpy.default_rng", EpochsDone: []engine.EpochDone{known}}, "order as numpy's, 1 of 1 epoch · every byte verified · 0 corrupt"},
+		{engine.JobStatus{SamplesDelivered: 1, Recipe: "torch.randperm", CorruptSamples: 2, EpochsDone: []engine.EpochDone{known, known}},
+			"order as torch's, 2 of 2 epochs · every byte verified · 2 samples were corrupt on disk, and read from the source instead"},
 		{engine.JobStatus{SamplesDelivered: 1, EpochsDone: []engine.EpochDone{known, one}}, "order as the loader's own, 1 of 2 epochs · every byte verified · 0 corrupt"},
 		{engine.JobStatus{SamplesDelivered: 1, Recipe: "torch.randperm", Divergences: 4, CorruptSamples: 1, EpochsDone: []engine.EpochDone{known, one, one}},
 			"order as planned in 1 of 3 epochs · every byte verified · 1 sample was corrupt on disk, and read from the source instead"},
@@ -89,22 +93,6 @@ func TestClock(t *testing.T) {
 	for s, want := range map[float64]string{0.05: "50 ms", 9.96: "10.0 s", 59: "59 s", 59.7: "60 s", 60: "1:00", 552.4: "9:12", 3599.6: "1:00:00", 3800: "1:03:20"} {
 		if got := clock(s); got != want {
 			t.Errorf("%v s: got %q, want %q", s, got, want)
-		}
-	}
-}
-
-func TestCommandName(t *testing.T) {
-	for _, c := range []struct {
-		command []string
-		want    string
-	}{
-		{[]string{"python", "train.py"}, "train.py"},
-		{[]string{"/usr/bin/torchrun", "--nproc-per-node", "8", "src/train.py", "--config", "x.yaml"}, "train.py"},
-		{[]string{"./job.py"}, "job.py"},
-		{[]string{"/opt/bin/train", "--fast"}, "train"},
-	} {
-		if got := commandName(c.command); got != c.want {
-			t.Errorf("%v: got %q, want %q", c.command, got, c.want)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"lcache/leaktest"
+	"lcache/launch"
 )
 
 // Scripts are conversations with real processes, in testdata/script. A paragraph is one command and everything that it says:
@@ -77,7 +78,7 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	s := &script{t: t, work: diskDir(t)}
-	s.env = append(childEnvironment(os.Environ()), "LCACHE_TEST_AS_LCACHE=1", "NO_COLOR=1", "XDG_RUNTIME_DIR="+s.work, "XDG_CACHE_HOME="+filepath.Join(s.work, "xdg"))
+	s.env = append(launch.ChildEnvironment(os.Environ()), "LCACHE_TEST_AS_LCACHE=1", "NO_COLOR=1", "XDG_RUNTIME_DIR="+s.work, "XDG_CACHE_HOME="+filepath.Join(s.work, "xdg"))
 	t.Cleanup(func() {
 		if s.server != nil {
 			s.server.Process.Kill()

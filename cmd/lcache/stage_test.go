@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"lcache/launch"
+	"lcache/spelling"
 )
 
 // stage is a machine as examples suppose one: a shell with lcache, python and torchrun on its PATH, in a folder with a train.py, and
@@ -83,9 +86,9 @@ func newStage(t *testing.T) *stage {
 	}
 	makeDataset(t, filepath.Join(dir, "go/src"))
 	scripts := map[string]string{
-		"python":   "#!/bin/sh\nexec " + shellWord(python) + " \"$@\"\n",
+		"python":   "#!/bin/sh\nexec " + spelling.ShellWord(python) + " \"$@\"\n",
 		"torchrun": torchrun,
-		"go":       "#!/bin/sh\necho " + shellWord(filepath.Join(dir, "go")) + "\n", // lcache demo asks where its source is
+		"go":       "#!/bin/sh\necho " + spelling.ShellWord(filepath.Join(dir, "go")) + "\n", // lcache demo asks where its source is
 	}
 	if _, err := exec.LookPath("jq"); err != nil {
 		scripts["jq"] = "#!/bin/sh\nexec python -m json.tool\n" // what comes is JSON, at least
@@ -103,7 +106,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(work, "train.py"), trainer)
-	s.env = append(childEnvironment(os.Environ()), "NO_COLOR=1", "HOME="+home, "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(home, ".cache"), "PYTHONPATH="+client,
+	s.env = append(launch.ChildEnvironment(os.Environ()), "NO_COLOR=1", "HOME="+home, "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(home, ".cache"), "PYTHONPATH="+client,
 		"PATH="+bin+":"+program+":"+os.Getenv("PATH"), "PWD="+work,
 		"LCACHE_NO_DEVICE=true", "LCACHE_TIME=1s") // doctor takes a minute to measure a device, and the figures are no matter here
 	return s

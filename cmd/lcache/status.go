@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"lcache/attach"
 )
 
-// Rates are measured over this long: between two looks, and between two pictures of --watch.
+// Times between two questions for the status, over which rates are measured: for the first text, and for the others of --watch.
 const (
 	lookTime  = 500 * time.Millisecond
 	watchTime = 2 * time.Second
@@ -25,17 +27,17 @@ type statusOptions struct {
 	socket      string
 	json        bool
 	watch       bool
-	clear       bool // the output is a terminal: each picture replaces the last
+	clear       bool // the output is a terminal: each page replaces the last one
 }
 
 func newStatusCommand(g *globals) *cobra.Command {
 	o := statusOptions{look: lookTime, every: watchTime}
 	cmd := &cobra.Command{
 		Use:        "status",
-		Short:      "Show what your servers are doing: epoch, speed, who waits for whom",
+		Short:      "Show what your servers are doing: epoch, speed, bottleneck",
 		SuggestFor: []string{"ps", "top", "info"},
-		Long: "status asks a running server how its job goes: epoch, speed, who waits for whom. Without --socket it shows\n" +
-			"all servers of this user. Lines that begin with ! need a person.",
+		Long: "status asks a running server for its job's epoch, speed and bottleneck. Without --socket it shows all servers of this\n" +
+			"user. A line that begins with ! says that you should do something.",
 		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .jobs[0].hits",
 	}
 	f := cmd.Flags()
@@ -49,18 +51,18 @@ func newStatusCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// watched is one server that is being looked at.
+// watched is one server that is shown.
 type watched struct {
-	*client
+	*attach.Client
 	view
 }
 
-// showStatus prints once, or until ctx ends, which is then no error.
+// showStatus prints the status once, or with --watch until ctx ends, which is no error.
 func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	var servers []*watched
 	defer func() {
 		for _, s := range servers {
-			s.close()
+			s.Close()
 		}
 	}()
 	shown := false
@@ -75,7 +77,7 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 		if servers, err = lookAtAll(servers, o, &page); err != nil {
 			return err
 		}
-		// The first text would have no rates: look once more before it is shown.
+		// The first text would have no rates: ask once more before it is shown.
 		wait := o.look
 		if !first || o.json {
 			if err := o.show(out, page.Bytes(), !shown); err != nil {
@@ -95,12 +97,12 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	}
 }
 
-// lookAtAll writes what each server says. One that is gone is left out if nobody asked for it by its socket.
+// lookAtAll writes the status of each server. It leaves out a server that is gone, unless the user named its socket.
 func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []*watched, err error) {
 	for _, s := range servers {
 		raw, err := s.look()
 		if err != nil && o.watch && o.socket == "" {
-			s.close()
+			s.Close()
 			continue
 		}
 		if kept = append(kept, s); err != nil {
@@ -120,8 +122,8 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 	return kept, nil
 }
 
-// show writes a page. On a terminal it takes the place of the last, line by line, so that nothing flickers; elsewhere texts have an
-// empty line between them.
+// show writes a page. On a terminal it replaces the last page line by line, so that the screen does not flicker. Elsewhere there is an empty
+// line between pages.
 func (o statusOptions) show(out io.Writer, page []byte, first bool) error {
 	switch {
 	case o.json:
@@ -139,9 +141,9 @@ func (o statusOptions) show(out io.Writer, page []byte, first bool) error {
 	return err
 }
 
-// look brings the view of a server up to date. Rates are of the time between two looks, by the server's own clock.
+// look updates the view of a server. Rates are of the time since the last look, by the server's clock.
 func (w *watched) look() (json.RawMessage, error) {
-	raw, s, err := w.status()
+	raw, s, err := w.Status()
 	if err != nil {
 		return nil, err
 	}
@@ -164,30 +166,27 @@ func writeDocument(w *bytes.Buffer, raw json.RawMessage, compact bool) error {
 	return err
 }
 
-// connectAll connects to the one server asked for, or to all of this user that answer; those in have are connected already.
+// connectAll connects to the server at socket, or without one to all servers of this user that answer. Those in have are connected.
 func connectAll(socket string, have []*watched) ([]*watched, error) {
 	if socket != "" {
 		path, err := filepath.Abs(socket)
 		if err != nil {
 			return have, fmt.Errorf("working directory: %w", err)
 		}
-		c, err := dial(path)
+		c, err := attach.Dial(path, clientName())
 		if err != nil {
 			return have, err
 		}
-		return []*watched{{client: c}}, nil
+		return []*watched{{Client: c}}, nil
 	}
-	entries, err := registered(runtimeDir())
+	clients, err := attach.DialRegistered(attach.Dir(), clientName(), func(socket string) bool {
+		return slices.ContainsFunc(have, func(w *watched) bool { return w.Path() == socket })
+	})
 	if err != nil {
 		return have, err
 	}
-	for _, e := range entries {
-		if slices.ContainsFunc(have, func(w *watched) bool { return w.path == e.Socket }) {
-			continue
-		}
-		if c, err := dial(e.Socket); err == nil {
-			have = append(have, &watched{client: c})
-		}
+	for _, c := range clients {
+		have = append(have, &watched{Client: c})
 	}
 	if len(have) == 0 {
 		return nil, errors.New("no server of this user runs: start one with lcache serve --cache DIR, or name its --socket")

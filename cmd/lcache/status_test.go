@@ -3,11 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"io"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"lcache/attach"
 )
 
 const (
@@ -19,9 +24,9 @@ const (
 func documents(t *testing.T, texts ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	answers := [][]byte{frame(1, frameJSON, 1, "{}")}
+	answers := [][]byte{frame(1, documentFrame, 1, "{}")}
 	for i, text := range texts {
-		answers = append(answers, frame(1, frameJSON, uint32(i+2), text))
+		answers = append(answers, frame(1, documentFrame, uint32(i+2), text))
 	}
 	answerWith(t, path, answers...)
 	return path
@@ -86,12 +91,12 @@ func TestStatusOfAll(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	for name, socket := range map[string]string{"a": documents(t, firstDocument), "b": documents(t, secondDocument), "c": "/nowhere/s"} {
-		e, err := register(filepath.Join(dir, "lcache"), socket, []string{"/cache"})
+		e, err := attach.Register(filepath.Join(dir, "lcache"), socket, []string{"/cache"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		writeFile(t, filepath.Join(dir, "lcache", name+".json"), `{"pid": `+itoa(e.PID)+`, "socket": "`+socket+`"}`)
-		e.remove()
+		e.Remove()
 	}
 	var out bytes.Buffer
 	if err := showStatus(context.Background(), statusOptions{json: true}, &out); err != nil {
@@ -141,7 +146,7 @@ func TestStatusWatchAll(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	for _, socket := range []string{documents(t, firstDocument), documents(t, secondDocument, secondDocument, secondDocument)} {
-		if _, err := register(filepath.Join(dir, "lcache"), socket, nil); err != nil {
+		if _, err := attach.Register(filepath.Join(dir, "lcache"), socket, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,4 +158,45 @@ func TestStatusWatchAll(t *testing.T) {
 	if a, b := strings.Count(out.String(), `"uptime_seconds":10`), strings.Count(out.String(), `"uptime_seconds":12`); a != 1 || b != 3 {
 		t.Errorf("shown %d and %d times, want 1 and 3:\n%s", a, b, out.String())
 	}
+}
+
+// documentFrame is the type of an answer that is a document.
+const documentFrame = 129
+
+func frame(version, kind byte, request uint32, body string) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(8+len(body)))
+	b = append(b, version, kind, 0, 0)
+	return append(binary.LittleEndian.AppendUint32(b, request), body...)
+}
+
+// answerWith listens on path and answers each frame of one connection with the next of answers.
+func answerWith(t *testing.T, path string, answers ...[]byte) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { l.Close(); <-done })
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		l.Close() // who comes again finds nobody, and does not wait for an answer
+		defer conn.Close()
+		for _, a := range answers {
+			head := make([]byte, 12)
+			if _, err := io.ReadFull(conn, head); err != nil {
+				return
+			}
+			if _, err := io.CopyN(io.Discard, conn, int64(binary.LittleEndian.Uint32(head))-8); err != nil {
+				return
+			}
+			if _, err := conn.Write(a); err != nil {
+				return
+			}
+		}
+	}()
 }

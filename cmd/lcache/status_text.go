@@ -7,18 +7,17 @@ import (
 	"strings"
 
 	"lcache/engine"
+	"lcache/figures"
 )
 
-// view is what the text of a status is made from: two documents some seconds apart, so that rates are of now and not of all the
-// time since the start.
+// view has two documents of one server, from which the text of a status is made. The rates are those between the two documents.
 type view struct {
 	before  engine.Status
 	now     engine.Status
 	seconds float64 // between the two
 }
 
-// writeStatus prints one server's status in the form that the contract sketches. Lines that begin with ! are there only when
-// something needs a person.
+// writeStatus prints one server's status. A line that begins with ! asks the user to do something.
 func writeStatus(w io.Writer, v view) {
 	if len(v.now.Jobs) == 0 {
 		fmt.Fprintf(w, "pid %d · no job yet\n", v.now.Pid)
@@ -30,12 +29,12 @@ func writeStatus(w io.Writer, v view) {
 		was = v.before.Jobs[0]
 	}
 	fmt.Fprintln(w, progressLine(v, was, job))
-	fmt.Fprintln(w, "  "+joined(loopText(was, job), "ready "+plural(int64(job.ReadyBatches), "batch", "batches"), "bound by "+job.BoundBy))
+	fmt.Fprintln(w, "  "+joined(loopText(was, job), "ready "+figures.Plural(int64(job.ReadyBatches), "batch", "batches"), "bound by "+job.BoundBy))
 	fmt.Fprintln(w, "  "+joined(
-		rate(job.BytesDelivered-was.BytesDelivered, v.seconds),
-		perSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds)+" samples/s",
-		"hits "+percent(float64(job.Hits), float64(job.Hits+job.Misses)),
-		"divergence "+count(job.Divergences)))
+		figures.Rate(job.BytesDelivered-was.BytesDelivered, v.seconds),
+		figures.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds)+" samples/s",
+		"hits "+figures.Percent(float64(job.Hits), float64(job.Hits+job.Misses)),
+		"divergence "+figures.Count(job.Divergences)))
 	fmt.Fprintln(w, "  disk   "+diskText(v, was, job))
 	fmt.Fprintln(w, "  memory "+memoryText(v.now))
 	writeRanks(w, v.now, job)
@@ -59,41 +58,41 @@ func progressLine(v view, was, job engine.JobStatus) string {
 	}
 	mean := position / ranks
 	if batches == 0 {
-		return joined(job.Name, epoch, "batch "+count(int64(mean)))
+		return joined(job.Name, epoch, "batch "+figures.Count(int64(mean)))
 	}
 	left := ""
 	if chunks := job.ChunksDelivered - was.ChunksDelivered; chunks > 0 && v.seconds > 0 && remaining > 0 {
-		left = duration(remaining/(float64(chunks)/v.seconds)) + " left"
+		left = figures.Duration(remaining/(float64(chunks)/v.seconds)) + " left"
 	}
-	return joined(job.Name, epoch, fmt.Sprintf("batch %s / %s", count(int64(mean)), count(int64(batches))),
-		percent(mean, float64(batches)), left)
+	return joined(job.Name, epoch, fmt.Sprintf("batch %s / %s", figures.Count(int64(mean)), figures.Count(int64(batches))),
+		figures.Percent(mean, float64(batches)), left)
 }
 
-// loopText is what the training loop felt; where the client does not report it, what the server saw.
+// loopText says how long the training loop waited, as it reported; without a report, how long the server was short of a batch.
 func loopText(was, job engine.JobStatus) string {
 	if job.LoopWaitSeconds == nil || job.LoopSeconds == nil {
-		return "stalled " + duration(job.StallSeconds)
+		return "stalled " + figures.Duration(job.StallSeconds)
 	}
 	wait, loop := *job.LoopWaitSeconds, *job.LoopSeconds
 	if was.LoopWaitSeconds != nil && was.LoopSeconds != nil && loop > *was.LoopSeconds {
 		wait, loop = wait-*was.LoopWaitSeconds, loop-*was.LoopSeconds
 	}
-	return "loop waited " + percent(wait, loop)
+	return "loop waited " + figures.Percent(wait, loop)
 }
 
 func diskText(v view, was, job engine.JobStatus) string {
 	reads := ""
 	if job.LogReadOps > 0 {
-		reads = binaryText(job.LogReadBytes/job.LogReadOps) + " reads"
+		reads = figures.Binary(job.LogReadBytes/job.LogReadOps) + " reads"
 	}
-	return joined(bothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds),
-		reads, "source "+bytesText(job.SourceBytes))
+	return joined(figures.BothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds),
+		reads, "source "+figures.Bytes(job.SourceBytes))
 }
 
 func memoryText(s engine.Status) string {
-	used := bytesText(s.MemoryBytes)
+	used := figures.Bytes(s.MemoryBytes)
 	if s.MemoryLimitBytes > 0 {
-		used = ofTotal(s.MemoryBytes, s.MemoryLimitBytes)
+		used = figures.OfTotal(s.MemoryBytes, s.MemoryLimitBytes)
 	}
 	pages := "4 KiB pages"
 	if s.PageBytes >= 2<<20 {
@@ -114,18 +113,18 @@ func writeRanks(w io.Writer, s engine.Status, job engine.JobStatus) {
 	for _, r := range job.Ranks {
 		waited := "–"
 		if r.LoopWaitSeconds != nil && job.LoopSeconds != nil {
-			waited = percent(*r.LoopWaitSeconds, *job.LoopSeconds)
+			waited = figures.Percent(*r.LoopWaitSeconds, *job.LoopSeconds)
 		}
 		pid := "–"
 		if r.Pid > 0 {
 			pid = fmt.Sprint(r.Pid)
 		}
-		rows = append(rows, []string{fmt.Sprint(r.Rank), pid, count(int64(r.Position)), waited, bytesText(int64(r.LeasedBytes))})
+		rows = append(rows, []string{fmt.Sprint(r.Rank), pid, figures.Count(int64(r.Position)), waited, figures.Bytes(int64(r.LeasedBytes))})
 	}
 	table(w, "  ", rows)
 }
 
-// writeDevices names the devices that are not well, or what else is wrong with the cache.
+// writeDevices prints the devices that have failed, or another fault of the cache.
 func writeDevices(w io.Writer, c engine.CacheStatus) {
 	told := false
 	for _, d := range c.Devices {
@@ -144,22 +143,22 @@ func writeDevices(w io.Writer, c engine.CacheStatus) {
 	}
 }
 
-// writeWarnings prints what a person should act on, each with what to do.
+// writeWarnings prints a line for each thing that the user should look at, with advice.
 func writeWarnings(w io.Writer, s engine.Status, was, job engine.JobStatus) {
 	writeDevices(w, s.Cache)
 	if job.CorruptSamples > 0 {
 		fmt.Fprintf(w, "! %s corrupt on disk, read from the source instead: stop the server and run lcache verify --cache %s\n",
-			plural(int64(job.CorruptSamples), "sample was", "samples were"), strings.Join(s.Cache.Dirs, ","))
+			figures.Plural(int64(job.CorruptSamples), "sample was", "samples were"), strings.Join(s.Cache.Dirs, ","))
 	}
 	if n := job.SkippedSamples; n > 0 {
-		fmt.Fprintf(w, "! %s left out of batches, as the source could not give them: the server's log says which; look at %s\n", plural(n, "sample was", "samples were"), oneLine(job.Source))
+		fmt.Fprintf(w, "! %s left out of batches, as the source could not give them: the server's log says which; look at %s\n", figures.Plural(n, "sample was", "samples were"), oneLine(job.Source))
 	}
 	if n := job.SourceRetries - was.SourceRetries; n > 0 {
-		fmt.Fprintf(w, "! %s just now: look at %s\n", plural(int64(n), "source retry", "source retries"), job.Source)
+		fmt.Fprintf(w, "! %s just now: look at %s\n", figures.Plural(int64(n), "source retry", "source retries"), job.Source)
 	}
 	if n := job.WriteErrors + job.ReadErrors + job.SyncErrors; n > 0 {
 		fmt.Fprintf(w, "! %s of the cache's disk: what is lost is read from the source; look at the disk of %s\n",
-			plural(n, "error", "errors"), strings.Join(s.Cache.Dirs, ","))
+			figures.Plural(n, "error", "errors"), strings.Join(s.Cache.Dirs, ","))
 	}
 	if d := job.FirstDivergence; d != nil {
 		fmt.Fprintf(w, "! another order than planned is asked for, first at epoch %d rank %d batch %d: the right samples, but slowly; ingest again with the recipe and seed of the training\n",

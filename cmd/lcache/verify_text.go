@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"lcache/cache"
 	"strings"
+
+	"lcache/cache"
+	"lcache/figures"
 )
 
-// writeVerify prints what was compared and what differed, with the first names of what did.
+// writeVerify prints how many samples were compared and how many differed, with the names of the first.
 func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyReport) {
 	state := "good"
 	switch {
@@ -17,43 +19,43 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 		state = "UNREADABLE"
 	}
 	fmt.Fprintln(w, headline("verify "+strings.Join(cache, ","), state))
-	fmt.Fprintln(w, "  "+joined(plural(int64(r.Samples), "sample", "samples"), count(int64(r.InLog))+" in the log",
-		bytesText(r.Bytes)+" in "+duration(r.Seconds), rate(r.Bytes, r.Seconds)))
+	fmt.Fprintln(w, "  "+joined(figures.Plural(int64(r.Samples), "sample", "samples"), figures.Count(int64(r.InLog))+" in the log",
+		figures.Bytes(r.Bytes)+" in "+figures.Duration(r.Seconds), figures.Rate(r.Bytes, r.Seconds)))
 	missing := ""
 	if r.Missing > 0 {
-		missing = count(int64(r.Missing)) + " not in the log, served from the source"
+		missing = figures.Count(int64(r.Missing)) + " not in the log, served from the source"
 	}
-	fmt.Fprintln(w, "  sums     "+joined(count(int64(r.Good))+" good", count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), count(int64(r.Unknown))+" unknown", missing))
+	fmt.Fprintln(w, "  sums     "+joined(figures.Count(int64(r.Good))+" good", figures.Count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), figures.Count(int64(r.Unknown))+" unknown", missing))
 	if against != "" {
-		fmt.Fprintf(w, "  against  %s: %s\n", against, joined(count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
+		fmt.Fprintf(w, "  against  %s: %s\n", against, joined(figures.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
 	}
 	if r.Forgotten > 0 {
-		fmt.Fprintf(w, "  repair   %s forgotten: the next ingest or epoch reads them from the source\n", count(int64(r.Forgotten)))
+		fmt.Fprintf(w, "  repair   %s forgotten: the next ingest or epoch reads them from the source\n", figures.Count(int64(r.Forgotten)))
 	}
 	tell(w, r.Bad, wrong(r))
 	tell(w, r.Errors, unread(r))
 }
 
-// tell prints the first of n samples, a line each, and how many more there are.
+// tell prints a line for each of the first of n samples, and how many more there are.
 func tell(w io.Writer, first []string, n int) {
 	for _, line := range first {
 		fmt.Fprintf(w, "! %s\n", oneLine(line))
 	}
 	if more := n - len(first); more > 0 && len(first) > 0 {
-		fmt.Fprintf(w, "! and %s more\n", count(int64(more)))
+		fmt.Fprintf(w, "! and %s more\n", figures.Count(int64(more)))
 	}
 }
 
-// wrong is how many samples are not what they should be.
+// wrong returns the number of samples with wrong bytes.
 func wrong(r *cache.VerifyReport) int { return r.Corrupt + r.Different }
 
-// unread is how many samples there is no verdict on.
+// unread returns the number of samples that could not be read.
 func unread(r *cache.VerifyReport) int { return r.Unreadable + r.Uncompared }
 
-// some is a count of what there usually is none of: then it is "".
+// some writes a number of things; "" for 0.
 func some(n int, what string) string {
 	if n == 0 {
 		return ""
 	}
-	return count(int64(n)) + " " + what
+	return figures.Count(int64(n)) + " " + what
 }

@@ -1,4 +1,9 @@
-package main
+// Package demo does the whole job of a cache on real files, and checks every byte.
+//
+// Run ingests a folder, serves it, and reads it for some epochs from Python in fully shuffled order, as several ranks; then it does all of
+// that again with half of the space. The server and every rank are processes of their own, as a user's would be. Each rank compares every
+// sample with its file, and the order with one that it works out by itself. The Result has the figures, and the Checks that must hold.
+package demo
 
 import (
 	"bufio"
@@ -14,33 +19,48 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"lcache/attach"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/launch"
 	"lcache/schedule"
 )
 
 //go:embed demo_reader.py
-var demoReader []byte
+var script []byte
 
-// demo runs the whole job twice, as a user would: the server and every rank are processes of their own.
+// Options of Run.
+type Options struct {
+	Source    string // a directory, absolute
+	Dir       string // the cache is made below it
+	Keep      bool   // leave the caches there
+	Epochs    int
+	World     int // ranks
+	BatchSize int
+	Python    string // the interpreter to read with
+	Client    string // folder of the Python package
+	IO        cache.IO
+
+	Logs     io.Writer // of the children
+	Logger   *slog.Logger
+	Progress func(cache.Progress)
+	Ingested func(*ingest.Report) // the first time, with all of the space
+	Passed   func(*Pass)          // after each pass
+}
+
+// demo is one Run.
 type demo struct {
-	o     demoOptions
-	out   io.Writer // nil: no text
-	logs  io.Writer
-	quiet bool
-	bar   *progress
-
+	o      Options
 	reader string // the script, on disk
 }
 
-// canHalve reports whether a source is large enough to be read with half of its space, too: the log needs some MB whatever it holds, and
-// room for some of the largest samples.
+// canHalve reports whether a source is large enough for a pass with half of the disk space: the log needs some MB, and space for some of the
+// largest samples.
 func canHalve(source string, bytes int64) (bool, error) {
 	largest := int64(0)
 	err := filepath.WalkDir(source+"/", func(_ string, d fs.DirEntry, err error) error {
@@ -56,28 +76,30 @@ func canHalve(source string, bytes int64) (bool, error) {
 	return bytes/2 >= 8_000_000+4*largest, err
 }
 
-func (d *demo) run(ctx context.Context) (*demoResult, error) {
-	dir, err := os.MkdirTemp(d.o.dir, "lcache-demo-")
+// Run does it. A check that fails is no error.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	d := &demo{o: o}
+	dir, err := os.MkdirTemp(d.o.Dir, "lcache-demo-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the cache: %w", err)
 	}
-	if d.o.keep {
-		defer fmt.Fprintf(d.logs, "kept: %s\n", dir)
+	if d.o.Keep {
+		defer fmt.Fprintf(d.o.Logs, "kept: %s\n", dir)
 	} else {
 		defer os.RemoveAll(dir)
 	}
 	d.reader = filepath.Join(dir, "reader.py")
-	if err := os.WriteFile(d.reader, demoReader, 0o600); err != nil {
+	if err := os.WriteFile(d.reader, script, 0o600); err != nil {
 		return nil, fmt.Errorf("write the reader: %w", err)
 	}
-	result := &demoResult{Source: d.o.source, Epochs: d.o.epochs, World: d.o.world}
+	result := &Result{Source: d.o.Source, Epochs: d.o.Epochs, World: d.o.World}
 	full, err := d.pass(ctx, "full", filepath.Join(dir, "full"), 0)
 	if err != nil {
 		return nil, err
 	}
 	result.Full = *full
-	d.print(func(w io.Writer) { writePass(w, "all of it on the SSD", full) })
-	enough, err := canHalve(d.o.source, full.Ingest.Bytes)
+	o.Passed(full)
+	enough, err := canHalve(d.o.Source, full.Ingest.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("look at the source: %w", err)
 	}
@@ -85,46 +107,27 @@ func (d *demo) run(ctx context.Context) (*demoResult, error) {
 		if result.Half, err = d.pass(ctx, "half", filepath.Join(dir, "half"), full.Ingest.Bytes/2); err != nil {
 			return nil, err
 		}
+		o.Passed(result.Half)
 	}
-	d.print(func(w io.Writer) {
-		if result.Half != nil {
-			writePass(w, "with half of the space", result.Half)
-		} else {
-			fmt.Fprintf(w, "\nwith half of the space: left out, this source is too small for it\n")
-		}
-		writeFindings(w, result)
-	})
 	return result, nil
 }
 
-func (d *demo) print(f func(io.Writer)) {
-	d.bar.done()
-	if d.out != nil {
-		f(d.out)
-	}
-}
-
-// pass ingests, serves, and reads all epochs with a given budget; 0: what the dataset needs.
-func (d *demo) pass(ctx context.Context, name, dir string, budget int64) (*demoPass, error) {
-	direct, err := directFromEnvironment(os.LookupEnv)
-	if err != nil {
-		return nil, err
-	}
-	logger := slog.New(slog.NewTextHandler(d.bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
+// pass ingests the source, serves it, and reads all epochs, with a given budget; 0: the dataset's need.
+func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*Pass, error) {
 	report, err := ingest.Run(ctx, ingest.Options{
-		Source: d.o.source, Dirs: []string{dir}, Budget: budget,
-		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.epochs, BatchSize: d.o.batch, World: d.o.world},
-		IO:     cache.IO{Engine: "auto", Direct: direct},
-		Logger: logger, Progress: d.bar.update,
+		Source: d.o.Source, Dirs: []string{cache}, Budget: budget,
+		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.Epochs, BatchSize: d.o.BatchSize, World: d.o.World},
+		IO:     d.o.IO,
+		Logger: d.o.Logger, Progress: d.o.Progress,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ingest %s: %w", d.o.source, err)
+		return nil, fmt.Errorf("ingest %s: %w", d.o.Source, err)
 	}
-	p := &demoPass{Name: name, Ingest: report}
+	p := &Pass{Name: name, Ingest: report}
 	if budget == 0 {
-		d.print(func(w io.Writer) { writeDemoHead(w, d.o, report) })
+		d.o.Ingested(report)
 	}
-	socket, stop, err := d.serve(ctx, dir)
+	socket, stop, err := d.serve(ctx, cache)
 	if err != nil {
 		return nil, err
 	}
@@ -142,10 +145,10 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 		return "", nil, fmt.Errorf("find this program: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self, "serve", "--cache", cache, "--json", "--quiet")
-	cmd.Env = childEnvironment(os.Environ())
-	cmd.Stderr = d.logs
+	cmd.Env = launch.ChildEnvironment(os.Environ())
+	cmd.Stderr = d.o.Logs
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopTime
+	cmd.WaitDelay = launch.StopTime
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", nil, fmt.Errorf("start the server: %w", err)
@@ -166,17 +169,6 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 	}, nil
 }
 
-// childEnvironment leaves out the variables that stand for flags, but for those that choose how I/O is done.
-func childEnvironment(env []string) []string {
-	var kept []string
-	for _, v := range env {
-		if !strings.HasPrefix(v, "LCACHE_") || strings.HasPrefix(v, "LCACHE_IO=") || strings.HasPrefix(v, "LCACHE_DIRECT=") {
-			kept = append(kept, v)
-		}
-	}
-	return kept
-}
-
 // rank is one reading process.
 type rank struct {
 	cmd *exec.Cmd
@@ -184,7 +176,7 @@ type rank struct {
 	out *bufio.Reader
 }
 
-// seen is what a rank answers for an epoch.
+// seen is the answer of a rank for an epoch.
 type seen struct {
 	Epoch, Rank, Samples int
 	Bytes                int64
@@ -193,14 +185,14 @@ type seen struct {
 	Wrongs               int
 }
 
-// read lets all ranks read epoch after epoch, and takes the server's counters between them.
-func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
-	status, err := dial(socket)
+// read lets all ranks read epoch after epoch, and takes the server's counters after each epoch.
+func (d *demo) read(ctx context.Context, p *Pass, socket string) error {
+	status, err := attach.Dial(socket, "lcache-demo")
 	if err != nil {
 		return err
 	}
-	defer status.close()
-	ranks := make([]*rank, d.o.world)
+	defer status.Close()
+	ranks := make([]*rank, d.o.World)
 	defer func() {
 		for _, r := range ranks {
 			r.close()
@@ -217,22 +209,22 @@ func (d *demo) read(ctx context.Context, p *demoPass, socket string) error {
 			return fmt.Errorf("rank %d does not start: %w", i, err)
 		}
 	}
-	_, before, err := status.status()
+	_, before, err := status.Status()
 	if err != nil {
 		return err
 	}
-	for epoch := range d.o.epochs {
+	for epoch := range d.o.Epochs {
 		answers, seconds, err := oneEpoch(ranks, epoch)
 		if err != nil {
 			return err
 		}
-		_, after, err := status.status()
+		_, after, err := status.Status()
 		if err != nil {
 			return err
 		}
 		p.add(epoch, seconds, answers, before, after)
 		before = after
-		d.bar.update(cache.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.epochs), Unit: "epochs"})
+		d.o.Progress(cache.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.Epochs), Unit: "epochs"})
 	}
 	return nil
 }
@@ -258,10 +250,10 @@ func oneEpoch(ranks []*rank, epoch int) ([]seen, float64, error) {
 }
 
 func (d *demo) startRank(ctx context.Context, socket string, i int) (*rank, error) {
-	cmd := exec.CommandContext(ctx, d.o.python, d.reader, "--socket", socket, "--source", d.o.source, "--seed", "0",
-		"--rank", strconv.Itoa(i), "--world", strconv.Itoa(d.o.world), "--batch-size", strconv.Itoa(d.o.batch))
-	cmd.Env = append(childEnvironment(os.Environ()), "PYTHONPATH="+d.o.client, "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stderr = d.logs
+	cmd := exec.CommandContext(ctx, d.o.Python, d.reader, "--socket", socket, "--source", d.o.Source, "--seed", "0",
+		"--rank", strconv.Itoa(i), "--world", strconv.Itoa(d.o.World), "--batch-size", strconv.Itoa(d.o.BatchSize))
+	cmd.Env = append(launch.ChildEnvironment(os.Environ()), "PYTHONPATH="+d.o.Client, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stderr = d.o.Logs
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start rank %d: %w", i, err)

@@ -1,4 +1,4 @@
-package main
+package attach
 
 import (
 	"encoding/json"
@@ -13,19 +13,19 @@ import (
 	"syscall"
 )
 
-// How lcache status finds the servers of its user: every server keeps a small file, named by its pid, in a directory that only
-// that user can write. The file is a hint and nothing more: a server that was killed leaves it, so a reader tries the socket.
+// The registry is a directory with a small file for each server, named by the server's pid. Only the user can write to the directory. The file
+// of a server that was killed stays, so a reader tries to connect to the socket.
 
-// runtimeDir is where this user's servers leave their files.
-func runtimeDir() string {
+// Dir returns the directory of this user's registry.
+func Dir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "lcache")
 	}
 	return filepath.Join(os.TempDir(), "lcache-"+strconv.Itoa(os.Getuid()))
 }
 
-// entry is one server's file.
-type entry struct {
+// An Entry is the file of one server.
+type Entry struct {
 	PID    int      `json:"pid"`
 	Socket string   `json:"socket"` // absolute
 	Cache  []string `json:"cache"`
@@ -33,8 +33,8 @@ type entry struct {
 	path string
 }
 
-// register writes this process's file. What it returns with an error can be removed all the same.
-func register(dir, socket string, cache []string) (*entry, error) {
+// Register writes the file of a server of this process. With an error it returns a nil Entry.
+func Register(dir, socket string, cache []string) (*Entry, error) {
 	socket, err := filepath.Abs(socket)
 	if err != nil {
 		return nil, fmt.Errorf("working directory: %w", err)
@@ -42,7 +42,7 @@ func register(dir, socket string, cache []string) (*entry, error) {
 	if err := ownDir(dir); err != nil {
 		return nil, err
 	}
-	e := &entry{PID: os.Getpid(), Socket: socket, Cache: cache}
+	e := &Entry{PID: os.Getpid(), Socket: socket, Cache: cache}
 	if e.path, err = freeName(dir, strconv.Itoa(e.PID)); err != nil {
 		return nil, err
 	}
@@ -60,8 +60,8 @@ func register(dir, socket string, cache []string) (*entry, error) {
 	return e, nil
 }
 
-// freeName is PID-1.json, or PID-2.json and so on for a process with several servers. A name that a dead process of the same number
-// left is passed over: nobody listens where it leads.
+// freeName returns PID-1.json, or PID-2.json and so on for a process with several servers. It skips the files of a dead process that had the
+// same pid.
 func freeName(dir, pid string) (string, error) {
 	for n := 1; n < 1000; n++ {
 		path := filepath.Join(dir, fmt.Sprintf("%s-%d.json", pid, n))
@@ -72,8 +72,8 @@ func freeName(dir, pid string) (string, error) {
 	return "", fmt.Errorf("registry %s is full: remove it", dir)
 }
 
-// ownDir makes dir, or sees to it that nobody else made it: in a shared /tmp another user could, and lead status to sockets of
-// their own.
+// ownDir makes dir, or checks that it belongs to this user alone. In a shared /tmp another user could make it, and offer sockets of another
+// program.
 func ownDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make registry: %w", err)
@@ -89,14 +89,15 @@ func ownDir(dir string) error {
 	return nil
 }
 
-func (e *entry) remove() {
+// Remove takes the file away. A nil Entry has none.
+func (e *Entry) Remove() {
 	if e != nil {
-		os.Remove(e.path) // a leftover would only be skipped by its readers
+		os.Remove(e.path) // after an error the file stays, and readers skip it
 	}
 }
 
-// registered lists the servers that may be running, oldest name first, and removes files of processes that are gone.
-func registered(dir string) ([]entry, error) {
+// Registered lists the servers that may be running, by pid. It removes the files of processes that have ended.
+func Registered(dir string) ([]Entry, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -107,18 +108,18 @@ func registered(dir string) ([]entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read registry: %w", err)
 	}
-	var found []entry
+	var found []Entry
 	for _, f := range files {
 		if !strings.HasSuffix(f.Name(), ".json") {
 			continue
 		}
-		e := entry{path: filepath.Join(dir, f.Name())}
+		e := Entry{path: filepath.Join(dir, f.Name())}
 		body, err := os.ReadFile(e.path)
 		if err != nil || json.Unmarshal(body, &e) != nil || e.PID <= 0 {
 			continue
 		}
 		if errors.Is(syscall.Kill(e.PID, 0), syscall.ESRCH) {
-			e.remove()
+			e.Remove()
 			continue
 		}
 		found = append(found, e)

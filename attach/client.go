@@ -1,4 +1,4 @@
-package main
+package attach
 
 import (
 	"bufio"
@@ -19,8 +19,7 @@ import (
 	"lcache/engine"
 )
 
-// A client that can say HELLO and ask for the status: all that lcache status needs of docs/protocol.md.
-
+// The part of docs/protocol.md that a Client speaks.
 const (
 	protocolVersion = 1
 	frameHello      = 1
@@ -31,8 +30,8 @@ const (
 	clientDeadline  = 10 * time.Second
 )
 
-// client is one connection to a server. Not for concurrent use.
-type client struct {
+// A Client is one connection to a server, which does not stop for want of clients while the connection is open. It is not for concurrent use.
+type Client struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	path    string
@@ -40,24 +39,24 @@ type client struct {
 	info    engine.Info
 }
 
-// dial connects and introduces itself.
-func dial(path string) (*client, error) {
+// Dial connects to the server at path, and tells it the name of the program that asks.
+func Dial(path, name string) (*Client, error) {
 	conn, err := dialLong(path)
 	info, statErr := os.Stat(path)
 	switch {
 	case err != nil && statErr == nil && info.IsDir():
-		return nil, fmt.Errorf("%s is a directory: name the socket in it, %s", path, socketOf([]string{path}))
+		return nil, fmt.Errorf("%s is a directory: name the socket in it, %s", path, SocketOf([]string{path}))
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("no server at %s: start one with lcache serve --cache DIR", path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("the server at %s is gone: start it again with lcache serve --cache DIR", path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the server at %s is another user's, who has not let you in: see lcache serve --help, --socket-group", path)
+		return nil, fmt.Errorf("the server at %s is another user's, and you may not connect: see lcache serve --help, --socket-group", path)
 	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
-	c := &client{conn: conn, in: bufio.NewReader(conn), path: path}
-	hello := map[string]any{"protocol": protocolVersion, "client": "lcache-status " + versionText()}
+	c := &Client{conn: conn, in: bufio.NewReader(conn), path: path}
+	hello := map[string]any{"protocol": protocolVersion, "client": name}
 	if err := c.ask(frameHello, hello, &c.info); err != nil {
 		conn.Close()
 		return nil, err
@@ -65,7 +64,25 @@ func dial(path string) (*client, error) {
 	return c, nil
 }
 
-// dialLong also reaches sockets whose path is longer than the 107 bytes of a socket address, by way of their directory.
+// DialRegistered connects to all servers in a registry that answer, except for those at sockets that skip has.
+func DialRegistered(dir, name string, skip func(socket string) bool) ([]*Client, error) {
+	entries, err := Registered(dir)
+	if err != nil {
+		return nil, err
+	}
+	var clients []*Client
+	for _, e := range entries {
+		if skip(e.Socket) {
+			continue
+		}
+		if c, err := Dial(e.Socket, name); err == nil {
+			clients = append(clients, c)
+		}
+	}
+	return clients, nil
+}
+
+// dialLong connects to a socket whose path may be longer than the 107 bytes of a socket address. For a longer path it opens the directory.
 func dialLong(path string) (net.Conn, error) {
 	if len(path) <= 107 {
 		return net.DialTimeout("unix", path, clientDeadline)
@@ -78,10 +95,17 @@ func dialLong(path string) (net.Conn, error) {
 	return net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)), clientDeadline)
 }
 
-func (c *client) close() { c.conn.Close() }
+// SocketOf is where a cache's server listens if nothing else is said.
+func SocketOf(cache []string) string { return filepath.Join(cache[0], "lcache.sock") }
 
-// status asks for the status document, as it came and decoded.
-func (c *client) status() (raw json.RawMessage, s engine.Status, err error) {
+// Path is where the server listens.
+func (c *Client) Path() string { return c.path }
+
+// Close ends the connection.
+func (c *Client) Close() { c.conn.Close() }
+
+// Status asks for the status document. It returns the bytes of the answer, and the decoded document.
+func (c *Client) Status() (raw json.RawMessage, s engine.Status, err error) {
 	if err := c.ask(frameStatus, nil, &raw); err != nil {
 		return nil, s, err
 	}
@@ -91,9 +115,9 @@ func (c *client) status() (raw json.RawMessage, s engine.Status, err error) {
 	return raw, s, nil
 }
 
-// ask sends one request and reads its answer. The descriptor that comes with HELLO's answer is not received: the kernel drops
-// ancillary data that a plain read does not take.
-func (c *client) ask(kind byte, body, answer any) error {
+// ask sends one request and reads its answer. It does not receive the descriptor in the answer to HELLO: the kernel drops ancillary data at a
+// plain read.
+func (c *Client) ask(kind byte, body, answer any) error {
 	c.conn.SetDeadline(time.Now().Add(clientDeadline))
 	c.request++
 	payload := []byte{}
@@ -107,7 +131,7 @@ func (c *client) ask(kind byte, body, answer any) error {
 	frame = append(frame, protocolVersion, kind, 0, 0)
 	frame = binary.LittleEndian.AppendUint32(frame, c.request)
 	if _, err := c.conn.Write(append(frame, payload...)); err != nil {
-		// One that refuses a client says so and closes, maybe before the question is sent.
+		// A server that refuses a client answers and closes, perhaps before the request is sent.
 		if told := new(toldError); errors.As(c.answer(answer), &told) {
 			return told
 		}
@@ -116,12 +140,12 @@ func (c *client) ask(kind byte, body, answer any) error {
 	return c.answer(answer)
 }
 
-// toldError is what a server answered instead.
+// toldError is an error that a server answered.
 type toldError struct{ path, message string }
 
 func (e *toldError) Error() string { return fmt.Sprintf("server at %s: %s", e.path, e.message) }
 
-func (c *client) answer(to any) error {
+func (c *Client) answer(to any) error {
 	var head [12]byte
 	if _, err := io.ReadFull(c.in, head[:]); err != nil {
 		return fmt.Errorf("answer from server at %s: %w", c.path, err)

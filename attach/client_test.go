@@ -1,4 +1,4 @@
-package main
+package attach
 
 import (
 	"encoding/binary"
@@ -50,12 +50,12 @@ func answerWith(t *testing.T, path string, answers ...[]byte) {
 func TestClient(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	answerWith(t, path, frame(1, frameJSON, 1, `{"name": "train", "batch_size": 64}`), frame(1, frameJSON, 2, `{"pid": 7, "unknown": 1}`))
-	c, err := dial(path)
+	c, err := Dial(path, "a test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
-	raw, s, err := c.status()
+	defer c.Close()
+	raw, s, err := c.Status()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestClientRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
 			answerWith(t, path, c.answer)
-			_, err := dial(path)
+			_, err := Dial(path, "a test")
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -113,7 +113,7 @@ func TestClientWithoutServer(t *testing.T) {
 		filepath.Join(t.TempDir(), "none"): "no server at PATH: start one with lcache serve --cache DIR",
 		gone:                               "the server at PATH is gone: start it again with lcache serve --cache DIR",
 	} {
-		_, err := dial(path)
+		_, err := Dial(path, "a test")
 		if err == nil || strings.ReplaceAll(err.Error(), path, "PATH") != want {
 			t.Errorf("got %v, want %s", err, want)
 		}

@@ -1,18 +1,26 @@
-package main
+package attach
 
 import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRegistry(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lcache")
-	if found, err := registered(dir); err != nil || len(found) != 0 {
+	if found, err := Registered(dir); err != nil || len(found) != 0 {
 		t.Fatalf("no registry: got %v, %v", found, err)
 	}
-	e, err := register(dir, "some.sock", []string{"/nvme/train"})
+	e, err := Register(dir, "some.sock", []string{"/nvme/train"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,11 +30,11 @@ func TestRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale := filepath.Join(dir, "stale.json")
-	writeFile(t, stale, `{"pid": `+itoa(gone.Process.Pid)+`, "socket": "/x"}`)
+	writeFile(t, stale, `{"pid": `+strconv.Itoa(gone.Process.Pid)+`, "socket": "/x"}`)
 	writeFile(t, filepath.Join(dir, "garbage.json"), "{")
 	writeFile(t, filepath.Join(dir, "note.txt"), "")
 
-	found, err := registered(dir)
+	found, err := Registered(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,12 +48,12 @@ func TestRegistry(t *testing.T) {
 	if _, err := os.Lstat(stale); err == nil {
 		t.Error("the file of a process that is gone stays")
 	}
-	e.remove()
-	if found, err := registered(dir); err != nil || len(found) != 0 {
+	e.Remove()
+	if found, err := Registered(dir); err != nil || len(found) != 0 {
 		t.Errorf("after removal: got %v, %v", found, err)
 	}
-	var none *entry
-	none.remove() // what register returns with an error
+	var none *Entry
+	none.Remove() // what register returns with an error
 }
 
 // TestForeignRegistry is why the folder is looked at before it is believed: anybody can make one in /tmp.
@@ -63,22 +71,40 @@ func TestForeignRegistry(t *testing.T) {
 	}
 	for _, dir := range []string{open, link} {
 		want := "registry " + dir + " is not a directory of this user alone: remove it"
-		if _, err := registered(dir); err == nil || err.Error() != want {
+		if _, err := Registered(dir); err == nil || err.Error() != want {
 			t.Errorf("registered: got %v, want %s", err, want)
 		}
-		if e, err := register(dir, "s", nil); err == nil || err.Error() != want || e != nil {
+		if e, err := Register(dir, "s", nil); err == nil || err.Error() != want || e != nil {
 			t.Errorf("register: got %v, want %s", err, want)
 		}
 	}
 }
 
-func TestRuntimeDir(t *testing.T) {
+func TestDir(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
-	if got := runtimeDir(); got != "/run/user/7/lcache" {
+	if got := Dir(); got != "/run/user/7/lcache" {
 		t.Errorf("got %s", got)
 	}
 	t.Setenv("XDG_RUNTIME_DIR", "")
-	if got, want := runtimeDir(), filepath.Join(os.TempDir(), "lcache-"+itoa(os.Getuid())); got != want {
+	if got, want := Dir(), filepath.Join(os.TempDir(), "lcache-"+strconv.Itoa(os.Getuid())); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestRegisterTwice: a process may have several servers, and each has a file of its own.
+func TestRegisterTwice(t *testing.T) {
+	dir := t.TempDir() + "/lcache"
+	var entries []*Entry
+	for _, socket := range []string{"/a", "/b", "/c"} {
+		e, err := Register(dir, socket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	entries[1].Remove()
+	found, err := Registered(dir)
+	if err != nil || len(found) != 2 || found[0].Socket != "/a" || found[1].Socket != "/c" {
+		t.Errorf("got %+v, %v", found, err)
 	}
 }

@@ -1,0 +1,146 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	"lcache/attach"
+	"lcache/caches"
+	"lcache/engine"
+	"lcache/figures"
+	"lcache/schedule"
+)
+
+// attached is a server of another process that a run uses. The connection stays open until the command has ended, so that a server which ends
+// without clients does not end before.
+type attached struct {
+	pid   int
+	began engine.Status // when the run attached
+
+	mu     sync.Mutex // guards the fields that follow, because scrapes of the metrics ask for the status too
+	client *attach.Client
+	last   engine.Status // the last answer
+	err    error         // of the first question without an answer
+}
+
+// attach finds the server that has the cache in dirs already; without one it returns nil.
+func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) {
+	c, err := caches.Look(dirs[0])
+	if err != nil || c.Pid == 0 {
+		return nil, nil // opening the directory names its fault
+	}
+	a := r.findServer(c.Pid, dirs)
+	if a == nil {
+		return nil, nil // perhaps an ingest: opening the cache names that process
+	}
+	job := a.began.Jobs[0]
+	c.Source = job.Source
+	err = r.isOf(c, s.Path)
+	if follow := r.Ingest.FollowLinks; err == nil && follow != nil && !*follow && c.OutsideLinks > 0 {
+		err = fmt.Errorf("process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir,
+			figures.Plural(int64(c.OutsideLinks), "sample", "samples"))
+	}
+	if err != nil {
+		a.client.Close()
+		return nil, err
+	}
+	var has schedule.Job
+	opened.OtherJob = r.JobGiven && (json.Unmarshal(c.Job, &has) != nil || !sameJob(has, r.Ingest.Job))
+	opened.AttachedTo, opened.Dirs, opened.Samples, opened.Bytes = a.pid, a.began.Cache.Dirs, job.Samples, job.DatasetBytes
+	return &serving{Source: s, other: a}, nil
+}
+
+// findServer connects to the server of the process that holds the cache's lock. It tries the default socket of the cache, and the sockets in
+// the registry.
+func (r *run) findServer(pid int, dirs []string) *attached {
+	sockets := []string{attach.SocketOf(dirs)}
+	if entries, err := attach.Registered(r.Registry); err == nil {
+		for _, e := range entries {
+			if e.PID == pid && slices.Contains(e.Cache, dirs[0]) {
+				sockets = append(sockets, e.Socket)
+			}
+		}
+	}
+	for _, socket := range sockets {
+		client, err := attach.Dial(socket, "lcache-status "+r.Version)
+		if err != nil {
+			continue
+		}
+		a := &attached{pid: pid, client: client}
+		if a.began, err = a.status(); err == nil && a.began.Pid == pid && len(a.began.Jobs) > 0 {
+			return a
+		}
+		client.Close()
+	}
+	return nil
+}
+
+// sameJob compares two jobs. A value that is not given equals its default.
+func sameJob(a, b schedule.Job) bool {
+	if max(a.World, 1) != max(b.World, 1) || !slices.Equal(a.Ranks, b.Ranks) || !maps.Equal(a.Params, b.Params) {
+		return false
+	}
+	a.World, a.Ranks, a.Params = b.World, b.Ranks, b.Params
+	return reflect.DeepEqual(a, b)
+}
+
+// status asks the server for its status. After a question without an answer it does not ask again.
+func (a *attached) status() (engine.Status, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err != nil {
+		return a.last, a.err
+	}
+	_, s, err := a.client.Status()
+	if err != nil {
+		a.err = err
+		return a.last, err
+	}
+	a.last = s
+	return s, nil
+}
+
+// leave asks for the last status, and closes the connection. With an error it returns the last answer.
+func (a *attached) leave() (engine.Status, error) {
+	last, err := a.status()
+	a.client.Close()
+	if err != nil {
+		return last, fmt.Errorf("process %d ended before the command did: the summary is of what was seen until then: %w", a.pid, err)
+	}
+	return last, nil
+}
+
+// since returns the part of a server's last status that was done after the status began.
+func since(last, began engine.Status) engine.Status {
+	if len(last.Jobs) == 0 {
+		return last
+	}
+	j, before := last.Jobs[0], began.Jobs[0]
+	for _, n := range []struct{ now, before *int64 }{
+		{&j.SamplesDelivered, &before.SamplesDelivered}, {&j.Hits, &before.Hits}, {&j.Misses, &before.Misses},
+		{&j.SourceBytes, &before.SourceBytes}, {&j.LogReadBytes, &before.LogReadBytes}, {&j.LogWriteBytes, &before.LogWriteBytes},
+		{&j.CorruptSamples, &before.CorruptSamples}, {&j.StaleSamples, &before.StaleSamples}, {&j.Divergences, &before.Divergences},
+		{&j.SkippedSamples, &before.SkippedSamples},
+	} {
+		*n.now -= *n.before
+	}
+	for _, n := range []struct {
+		now    **float64 // nil until a training loop reports
+		before *float64
+	}{{&j.LoopSeconds, before.LoopSeconds}, {&j.LoopWaitSeconds, before.LoopWaitSeconds}, {&j.DecodeSeconds, before.DecodeSeconds}} {
+		if *n.now != nil && n.before != nil {
+			since := **n.now - *n.before
+			*n.now = &since
+		}
+	}
+	j.EpochsDone = j.EpochsDone[min(len(before.EpochsDone), len(j.EpochsDone)):]
+	if before.FirstDivergence != nil {
+		j.FirstDivergence = nil // it came before this run
+	}
+	last.Jobs = []engine.JobStatus{j}
+	return last
+}

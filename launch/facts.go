@@ -1,0 +1,83 @@
+package launch
+
+import (
+	"strings"
+
+	"lcache/cores"
+	"lcache/engine"
+	"lcache/verdict"
+)
+
+// factsOf takes the facts for a verdict from the last status of a server. It leaves out the first of several epochs if that epoch filled the
+// log.
+func factsOf(s engine.Status, ready, diskLimit float64) verdict.Facts {
+	f := verdict.Facts{DiskLimit: diskLimit, CPUs: cores.N, Cache: strings.Join(s.Cache.Dirs, ",")}
+	if len(s.Jobs) == 0 {
+		return f
+	}
+	j := s.Jobs[0]
+	f.Delivered, f.Ready, f.Recipe, f.Loader = j.SamplesDelivered, ready, j.Recipe, loaderOf(j)
+	f.Kept, f.Dataset, f.Stale = j.KeptBytes, j.DatasetBytes, j.StaleSamples
+	f.Needed = j.DatasetBytes + 128*int64(j.Samples) + max(j.DatasetBytes/32, 40*max(s.Cache.BlockBytes, 256<<10)) + 1<<20 // padding, metadata and slack, rounded up
+	if d := j.FirstDivergence; d != nil {
+		f.First = &verdict.Position{Epoch: d.Epoch, Rank: d.Rank, Batch: d.Batch, Sample: d.Position}
+	}
+	f.Divergences, f.Single = j.Divergences, j.Epochs == 1
+	judged := j.EpochsDone
+	if len(judged) > 1 && judged[0].Misses > 0 {
+		judged = judged[1:]
+		f.Since = judged[0].Epoch
+	}
+	f.Filling = len(judged) == 1 && len(j.EpochsDone) == 1 && j.KeptBytes >= j.DatasetBytes && (judged[0].LogWriteBytes > 0 || judged[0].LogReadBytes == 0)
+	addEpochs(&f, judged)
+	return f
+}
+
+// addEpochs adds up the epochs that are judged. The loop's own times count only if the loop reported them for each epoch.
+func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
+	reported := len(judged) > 0
+	var moved int64
+	for _, e := range judged {
+		f.Seconds += e.Seconds
+		f.Stall += e.StallSeconds
+		f.Samples += e.Hits + e.Misses
+		f.Misses += e.Misses
+		moved += e.LogReadBytes
+		if reported = reported && e.LoopWaitSeconds != nil; reported {
+			f.LoopWait += *e.LoopWaitSeconds
+			f.LoopSeconds += LoopTime(e)
+		}
+	}
+	if !reported {
+		f.LoopWait, f.LoopSeconds = 0, 0
+	}
+	if f.Seconds > 0 {
+		f.DiskRate = float64(moved) / f.Seconds
+	}
+}
+
+// LoopTime returns how long an epoch took the training loop, in seconds, as the loop reported; without a report, how long it took the server.
+// For the server an epoch is over when its last batch is delivered, while the loop still works on that batch.
+func LoopTime(e engine.EpochDone) float64 {
+	if e.LoopSeconds != nil && *e.LoopSeconds > 0 {
+		return *e.LoopSeconds
+	}
+	return e.Seconds
+}
+
+// loaderOf returns the reported times of the processes that decode; nil: none were reported.
+func loaderOf(j engine.JobStatus) *verdict.Loader {
+	if j.DecodeSeconds == nil || j.LoopSeconds == nil {
+		return nil
+	}
+	l := &verdict.Loader{LoopSeconds: *j.LoopSeconds, Decode: *j.DecodeSeconds, Workers: j.LoopWorkers}
+	if j.LoopWaitSeconds != nil {
+		l.LoopWait = *j.LoopWaitSeconds
+	}
+	for _, r := range j.Ranks {
+		if r.LoopWaitSeconds != nil {
+			l.Loops++
+		}
+	}
+	return l
+}

@@ -1,0 +1,49 @@
+package launch
+
+import (
+	"testing"
+
+	"lcache/engine"
+	"lcache/verdict"
+)
+
+func seconds(s float64) *float64 { return &s }
+
+func TestFactsOf(t *testing.T) {
+	job := engine.JobStatus{SamplesDelivered: 3000, Samples: 1000, DatasetBytes: 100e6, KeptBytes: 100e6, Recipe: "torch.randperm"}
+	epoch := func(n int, misses int64, seconds, stall float64, wait *float64) engine.EpochDone {
+		return engine.EpochDone{Epoch: n, Seconds: seconds, Hits: 1000 - misses, Misses: misses, StallSeconds: stall, LoopWaitSeconds: wait, LogReadBytes: 100e6, LogWriteBytes: 1}
+	}
+	status := func(epochs ...engine.EpochDone) engine.Status {
+		job.EpochsDone = epochs
+		return engine.Status{Cache: engine.CacheStatus{Dirs: []string{"/a", "/b"}}, Jobs: []engine.JobStatus{job}}
+	}
+	f := factsOf(status(epoch(0, 900, 40, 30, nil), epoch(1, 10, 10, 1, nil), epoch(2, 0, 10, 2, nil)), 3, 7)
+	f.CPUs = 0
+	want := verdict.Facts{Delivered: 3000, Since: 1, Seconds: 20, Samples: 2000, Misses: 10, Stall: 3, Ready: 3, Kept: 100e6, Dataset: 100e6, Needed: f.Needed,
+		DiskRate: 10e6, DiskLimit: 7, Recipe: "torch.randperm", Cache: "/a,/b"}
+	if f != want {
+		t.Errorf("the epoch that fills counts:\n got %+v\nwant %+v", f, want)
+	}
+	// Filled before: all epochs count. Reported by the loop: that is what it waited, of the time that the server saw.
+	f = factsOf(status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0)
+	if f.Since != 0 || f.Samples != 2000 || f.LoopWait != 11 || f.Stall != 2 || f.LoopSeconds != 20 {
+		t.Errorf("got %+v", f)
+	}
+	// The loop's own time, whether it is more or less than the server's.
+	longer, shorter := epoch(0, 0, 10, 1, seconds(5)), epoch(0, 0, 10, 1, seconds(5))
+	longer.LoopSeconds, shorter.LoopSeconds = seconds(12), seconds(7)
+	if f = factsOf(status(longer, shorter), 0, 0); f.LoopSeconds != 19 || f.Seconds != 20 {
+		t.Errorf("got %+v", f)
+	}
+	// Reported for a part only: the server's own figures are of one kind.
+	if f = factsOf(status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, nil)), 0, 0); f.Stall != 2 || f.LoopWait != 0 || f.LoopSeconds != 0 {
+		t.Errorf("got %+v", f)
+	}
+	if f = factsOf(status(epoch(0, 900, 40, 30, nil)), 0, 0); !f.Filling || f.Since != 0 || f.Samples != 1000 {
+		t.Errorf("the first alone: %+v", f)
+	}
+	if f = factsOf(engine.Status{}, 0, 0); f.Delivered != 0 {
+		t.Errorf("got %+v", f)
+	}
+}

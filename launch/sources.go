@@ -1,0 +1,156 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lcache/cache"
+	"lcache/caches"
+	"lcache/ingest"
+	"lcache/schedule"
+	"lcache/source"
+	"lcache/usage"
+)
+
+// open finds the server of the n-th source, or makes one, and says how.
+func (r *run) open(ctx context.Context, n int, s Source) error {
+	dirs := r.home(s.Path)
+	c, err := caches.Look(dirs[0])
+	if err == nil && c.Source != "" {
+		if err := r.isOf(c, s.Path); err != nil {
+			return err
+		}
+	}
+	opened := &Opened{Source: s, Dirs: dirs}
+	sv, err := r.attach(s, dirs, opened)
+	if err == nil && sv == nil {
+		sv, err = r.serve(ctx, n, s, dirs, opened)
+	}
+	if err != nil {
+		return err
+	}
+	r.serving = append(r.serving, sv)
+	r.metrics.Add(s.Name, sv.status)
+	if r.Opened != nil {
+		r.Opened(n, opened)
+	}
+	return nil
+}
+
+// serve brings the n-th source's cache up to date and opens a server for it.
+func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened *Opened) (*serving, error) {
+	o := r.Ingest
+	o.Source, o.Dirs, o.Progress, o.Logger = s.Path, dirs, r.Progress, r.Logger
+	r.keep(n, &o)
+	report, err := ingest.Run(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	serve := ServeOptions{Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
+	serve.Engine.Dirs = dirs
+	l, err := start(ctx, serve)
+	if err != nil {
+		return nil, err
+	}
+	opened.Dirs, opened.Samples, opened.Bytes, opened.Defaults = report.Dirs, report.Samples, report.Bytes, report.Defaults
+	for _, d := range l.defaults {
+		known := slices.ContainsFunc(report.Defaults, func(other cache.Default) bool { return other.Name == d.Name })
+		if !known && !(d.Name == "budget" && o.Budget > 0) {
+			opened.Defaults = append(opened.Defaults, d)
+		}
+	}
+	opened.Defaults = append(opened.Defaults, l.chosen...)
+	return &serving{Source: s, local: l}, nil
+}
+
+// takeOnlyCache makes the source of the only cache in the first root the run's source.
+func (r *run) takeOnlyCache() error {
+	found, err := caches.List(r.Roots[0])
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(c caches.Cache) bool { return c.Source == "" })
+	switch len(found) {
+	case 0:
+		return usage.Errorf("no source: give --source DIR, the folder of the dataset")
+	case 1:
+		r.Sources = []Source{{Path: found[0].Source}}
+		if found[0].Dir != r.Roots[0] {
+			r.folder = filepath.Base(found[0].Dir)
+		}
+		return nil
+	}
+	var known []string
+	for _, c := range found {
+		known = append(known, c.Source)
+	}
+	return usage.Errorf("no source: give --source, of which %s has %s", r.Roots[0], strings.Join(known, ", "))
+}
+
+// home returns the directories of a source's cache: a folder in each root; or the roots themselves, if they are a cache.
+func (r *run) home(source string) []string {
+	c, err := caches.Look(r.Roots[0])
+	var link *caches.LinkError
+	if (err == nil || errors.As(err, &link)) && c.Source != "" { // opening refuses a link to a cache
+		return r.Roots
+	}
+	folder := cmp.Or(r.folder, caches.Folder(source, caches.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels}))
+	var dirs []string
+	for _, root := range r.Roots {
+		dirs = append(dirs, filepath.Join(root, folder))
+	}
+	return dirs
+}
+
+// keep takes from an existing cache the settings that were not given, so that the cache keeps them. Sources after the first get a job of
+// their own.
+func (r *run) keep(n int, o *ingest.Options) {
+	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
+		o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
+		if o.FollowLinks == nil && c.FollowGiven == c.FollowLinks { // one of the two flags was given when the cache was made
+			o.FollowLinks = &c.FollowLinks
+		}
+		o.Memory = cmp.Or(o.Memory, c.Memory)
+		var job schedule.Job
+		if !r.JobGiven && json.Unmarshal(c.Job, &job) == nil {
+			o.Job = job
+			return
+		}
+	}
+	if n > 0 {
+		o.Job = inOrder(o.Job)
+	}
+}
+
+// inOrder returns the job of a source after the first: each epoch in the order of the listing. Without a batch size the client pushes the
+// orders.
+func inOrder(j schedule.Job) schedule.Job {
+	if j.BatchSize == 0 {
+		return schedule.Job{}
+	}
+	return schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World, Ranks: j.Ranks,
+		Params: map[string]string{"shuffle": "false"}}
+}
+
+// isOf refuses a cache of another source, or of other files of it.
+func (r *run) isOf(c caches.Cache, src string) error {
+	if !source.Same(c.Source, src) {
+		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, c.Source, src)
+	}
+	if !r.ListingGiven {
+		return nil
+	}
+	asked := source.Options{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels}
+	made := source.Options{Exts: c.Exts, Flat: c.Flat, Group: c.Group, Labels: c.Labels}
+	if differ := asked.Difference(made, c.Files); differ != "" {
+		return fmt.Errorf("%s lists other files of %s than you ask for (%s): leave out these flags, or use another --cache", c.Dir, c.Source, differ)
+	}
+	return nil
+}
