@@ -1,4 +1,5 @@
 # make demo    the whole job on real files, checked byte for byte
+# make check   lint and the fast tests, in two minutes: before each commit
 # make test    installs what the tests need and passes all of them, Go and Python
 # make test-faults   the long tests of the promises: fuzzing, kills, power cuts, every environment; hours. See docs/testing.md
 # make bench   Go benchmarks
@@ -21,18 +22,39 @@ RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race,
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
 IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder engine server cmd))
 
-PYTEST     := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
-END_TO_END := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
+PYTEST       := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
+CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch
+END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 
-.PHONY: build demo test test-go test-go-pread test-python test-faults bench docs lint clean
+# Tests of engine, logfile, fetch and reorder that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
+LONG_TESTS := TestBegunAnew TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
+	TestHeadersFlipped TestHintsKeepNothing TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte \
+	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestNoPrefillReadsSourceOnce TestNobodyWaits \
+	TestPackedCrash TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPushedAgain TestPushedAnew \
+	TestPushedOrders TestPushedOrdersHaveALimit TestRankPushesLater TestReaderOfAnEpochKeepsItsWindow TestRelist TestResumed \
+	TestStopWhileReordering TestVerifyOnlyReads
+EMPTY :=
+SPACE := $(EMPTY) $(EMPTY)
+
+.PHONY: build demo check test test-go test-go-pread test-python test-faults bench docs lint clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
 
 demo: build
 	@$(BIN) demo --source "$$($(GO) env GOROOT)/src" --client python --python $(PYTHON)
+
+check: build lint
+	@echo "== Go tests: the fast ones, without the race detector"
+	$(GO) test -short -skip '^($(subst $(SPACE),|,$(strip $(LONG_TESTS))))$$' ./...
+ifneq ($(wildcard $(VENV)/installed),)
+	@echo "== Python tests: the client beside servers that are not real"
+	$(PYTEST) $(CLIENT_TESTS)
+else
+	@echo "== Python tests: left out, make test installs what they need"
+endif
 
 test: build test-go test-go-pread test-python
 
@@ -46,7 +68,7 @@ test-go-pread:
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"
-	$(PYTEST) python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch
+	$(PYTEST) $(CLIENT_TESTS)
 	@echo "== Python tests: PyTorch and what is built on it"
 	$(PYTEST) -n 2 --dist loadgroup python/tests/pytorch --ignore=python/tests/pytorch/test_times.py
 	$(PYTEST) python/tests/pytorch/test_times.py # alone: what bound a run is a matter of time
