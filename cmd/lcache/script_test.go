@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/leaktest"
 	"lcache/launch"
+	"lcache/leaktest"
 )
 
 // Scripts are conversations with real processes, in testdata/script. A paragraph is one command and everything that it says:
