@@ -24,6 +24,27 @@ func termsOf(page string) (terms []string) {
 	return terms
 }
 
+// TestGlossaryLinks: a page that a row names as one where its terms are seen has them.
+func TestGlossaryLinks(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("../..", glossary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		for _, m := range regexp.MustCompile(`\]\(([\w-]+\.md)`).FindAllStringSubmatch(line, -1) {
+			text, err := os.ReadFile(filepath.Join("../../docs", m[1]))
+			if err != nil {
+				t.Errorf("%s: %v", glossary, err)
+			}
+			for _, term := range termsOf(line) {
+				if !strings.Contains(strings.ToLower(string(text)), strings.ToLower(term)) {
+					t.Errorf("%s: %q is said to be seen in %s, which does not have it", glossary, term, m[1])
+				}
+			}
+		}
+	}
+}
+
 // TestGlossary: each term is explained once, and is used on another page or in the code.
 func TestGlossary(t *testing.T) {
 	read := func(path string) string {
