@@ -14,7 +14,7 @@ import torch.utils.data
 from ..embedded import open as open_job
 from ..errors import ArgumentError, DecodeError, Error
 from ..job import Job, connect
-from . import tags
+from . import tagged_batch
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
@@ -128,7 +128,7 @@ class Dataset(torch.utils.data.Dataset):
             index += self._length
         if not 0 <= index < self._length:
             raise IndexError(f"sample {index} of {self._length}")
-        batch = tags.iterated()
+        batch = tagged_batch.iterated()
         part = batch.parts.get(self._key) if batch is not None and batch.parts else None
         if batch is not None and batch.trial:
             batch.saw(self._key, [index])
@@ -143,15 +143,15 @@ class Dataset(torch.utils.data.Dataset):
         plain = [int(i) for i in indices[:]]
         if plain and min(plain) < 0:
             plain = [i + self._length if i < 0 else i for i in plain]
-        batch = indices if isinstance(indices, tags.TaggedBatch) else tags.iterated()
+        batch = indices if isinstance(indices, tagged_batch.TaggedBatch) else tagged_batch.iterated()
         if batch is not None and batch.trial:
             batch.saw(self._key, plain)
-        return self._made(plain, tags.position(indices, plain, self._key))
+        return self._made(plain, tagged_batch.position(indices, plain, self._key))
 
-    def _made(self, indices: list[int], at: tags.At | None) -> list[Any]:
+    def _made(self, indices: list[int], at: tagged_batch.At | None) -> list[Any]:
         return [self._make(*entry) for _, entry in self._bytes(indices, at)]
 
-    def _bytes(self, indices: list[int], at: tags.At | None) -> Iterator[tuple[int, tuple[Any, int, dict[str, bytes]]]]:
+    def _bytes(self, indices: list[int], at: tagged_batch.At | None) -> Iterator[tuple[int, tuple[Any, int, dict[str, bytes]]]]:
         """(index, (batch, position in it, its parts)) of each; no lease is held any more."""
         for batch in self._batches(indices, at):
             copies = [{ext: bytes(view) for ext, view in parts.items()} for parts in batch.parts]
@@ -159,7 +159,7 @@ class Dataset(torch.utils.data.Dataset):
             for i, parts in enumerate(copies):
                 yield batch.indices[i], (batch, i, parts)
 
-    def _batches(self, indices: list[int], at: tags.At | None) -> list[Any]:
+    def _batches(self, indices: list[int], at: tagged_batch.At | None) -> list[Any]:
         try:
             return [self.job.get(indices, at=at)]
         except ArgumentError:

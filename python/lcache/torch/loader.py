@@ -10,10 +10,10 @@ import torch
 import torch.utils.data
 
 from ..errors import Error
-from .clone import Seeded
-from .course import Course, Resume
-from .report import Report
-from .route import Route
+from .sampler_copy import Seeded
+from .order_ahead import Course, Resume
+from .epoch_report import Report
+from .wrappers import Route
 from .sampler import BatchSampler, Watching
 
 _VERSION = 1

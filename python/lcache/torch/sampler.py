@@ -9,8 +9,8 @@ from typing import Any
 
 import torch.utils.data
 
-from . import split
-from .course import Course
+from . import ranks
+from .order_ahead import Course
 
 
 class BatchSampler(torch.utils.data.BatchSampler):
@@ -35,7 +35,7 @@ class BatchSampler(torch.utils.data.BatchSampler):
         loader = caller.f_locals.get("loader")
         if isinstance(loader, torch.utils.data.DataLoader):  # torch's own, whose iterator this call comes from: nothing else says so
             self.course.within(loader)
-        shard = split.dealer(self, caller)
+        shard = ranks.dealer(self, caller)
         return self.course.iterate() if shard is None else self._dealt(shard)
 
     def _dealt(self, shard: Any) -> Iterator[list[int]]:
@@ -48,7 +48,7 @@ class BatchSampler(torch.utils.data.BatchSampler):
         world = shard.num_processes
         for batch in self.course.iterate():
             if shard.split_batches:
-                yield split.Whole(batch, shard.batch_size)
+                yield ranks.Whole(batch, shard.batch_size)
             else:
                 yield from [batch] * world  # it takes one of every world batches, and a short one that is the last
 
@@ -67,7 +67,7 @@ class Watching(torch.utils.data.Sampler):
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.silent = False
-        for sampler in split.chain(inner):
+        for sampler in ranks.chain(inner):
             if isinstance(sampler, BatchSampler):
                 sampler.silent = True
         self.course = Course(inner)

@@ -16,7 +16,7 @@ from torch.utils import data  # noqa: E402
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.report import Report  # noqa: E402
+from lcache.torch.epoch_report import Report  # noqa: E402
 
 
 def index(_, sample):

@@ -13,7 +13,7 @@ numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 from torch.utils import data  # noqa: E402
 
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.clone import Guard  # noqa: E402
+from lcache.torch.sampler_copy import Guard  # noqa: E402
 
 EPOCHS = 3
 
@@ -334,7 +334,7 @@ class Endless(data.Sampler):
 
 
 def test_endless_sampler(folder, root, caplog, monkeypatch):
-    monkeypatch.setattr("lcache.torch.clone.ENDLESS", 1000)
+    monkeypatch.setattr("lcache.torch.sampler_copy.ENDLESS", 1000)
     ours = lt.Dataset(folder.root, index, cache=root)
     batches = lt.BatchSampler(Endless(), 4, False, dataset=ours)
     iterator = iter(data.DataLoader(ours, batch_sampler=batches))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .clone import Generators, base_seed, bounded, clone, quiet, same
+from .sampler_copy import Generators, base_seed, bounded, clone, quiet, same
 
 
 class States:

@@ -14,8 +14,8 @@ import torch
 import torch.utils.data
 
 from ..errors import Error
-from . import split
-from .clone import clone, quiet
+from . import ranks
+from .sampler_copy import clone, quiet
 
 _END = object()
 
@@ -46,7 +46,7 @@ class Drawn:
     def put(self, twin: Any, epoch: int) -> None:
         """Brings a copy of a batch sampler, which sampler() is one for, to an epoch's beginning. Without a seed it draws one, as torch's does."""
         if self.seed is not None:
-            *_, last = split.chain(twin)
+            *_, last = ranks.chain(twin)
             last.generator = self._generator(epoch)
 
     def take(self, seed: Any) -> None:
@@ -82,7 +82,7 @@ def _draw() -> int:
 
 
 def _without_generator(batches: Any) -> Any:
-    *_, last = split.chain(batches)
+    *_, last = ranks.chain(batches)
     return last if isinstance(last, torch.utils.data.RandomSampler) and last.generator is None else None
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..errors import ArgumentError, Error
 from ..job import Job
-from .claim import Claim
-from .route import Route
-from .tags import TaggedBatch
+from .ownership import Claim
+from .wrappers import Route
+from .tagged_batch import TaggedBatch
 
 Order = dict  # epoch → list of batches
 

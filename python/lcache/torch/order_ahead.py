@@ -3,7 +3,7 @@
 A Course belongs to one batch sampler, its subject. Every epoch's batches come from the subject itself; copies only say what will come. The
 order of an epoch is a function of the sampler, its seed and the epoch's number: generators of the sampler's own are set to the state
 that they would have if every earlier epoch had run to its end, unless somebody else has set them meanwhile. Without any, the seed that
-RandomSampler draws from torch's default generator for the first epoch stays (drawn.py).
+RandomSampler draws from torch's default generator for the first epoch stays (drawn_seed.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 import torch.distributed
 
 from ..errors import Error
-from . import split
-from .clone import Generators, bounded, clone, quiet
-from .drawn import Drawn, lend
-from .publish import Publisher
-from .route import Route, dataset_of
-from .states import States
+from . import ranks
+from .sampler_copy import Generators, bounded, clone, quiet
+from .drawn_seed import Drawn, lend
+from .push import Publisher
+from .wrappers import Route, dataset_of
+from .generator_states import States
 
 _log = logging.getLogger("lcache")
 
@@ -118,7 +118,7 @@ class Course:
         """What the order follows from, as far as it is a number and known yet."""
         if self.draws:
             return self._drawn.seed
-        for s in split.chain(self.subject):
+        for s in ranks.chain(self.subject):
             for name in ("seed", "initial_seed"):
                 if isinstance(getattr(s, name, None), int):
                     return int(getattr(s, name))
@@ -126,7 +126,7 @@ class Course:
 
     def set_epoch(self, epoch: int) -> None:
         self._asked = epoch
-        holder = split.epoch_holder(self.subject)
+        holder = ranks.epoch_holder(self.subject)
         if holder is not None:
             holder.set_epoch(epoch)
 
@@ -137,7 +137,7 @@ class Course:
     def check_world(self) -> None:
         """Warns if this is the loader of a process that is one of many and goes over all samples."""
         dist = torch.distributed
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and split.world_rank(self.subject) is None:
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and ranks.world_rank(self.subject) is None:
             self.once("world", f"this is one of {dist.get_world_size()} processes, and each of them reads all samples: give the loader a DistributedSampler")
 
     @property
@@ -151,12 +151,12 @@ class Course:
 
     @property
     def place(self) -> tuple[int, int]:
-        return split.world_rank(self.subject) or (1, 0)
+        return ranks.world_rank(self.subject) or (1, 0)
 
     @property
     def next_epoch(self) -> int:
         """That the next iteration will read."""
-        holder = split.epoch_holder(self.subject)
+        holder = ranks.epoch_holder(self.subject)
         if self._asked is not None:
             return self._asked
         if holder is not None and (self.epoch < 0 or holder.epoch != self._seen):
@@ -171,9 +171,9 @@ class Course:
             with quiet() as guard:
                 twin = clone(self.subject)
                 self._put(twin, epoch)
-                order = split.merge(twin)
+                order = ranks.merge(twin)
                 # If it drew from a global generator, the order can be told only at its beginning.
-                return None if guard.drawn() else split.digest(order)
+                return None if guard.drawn() else ranks.digest(order)
         except Exception as e:
             self.once("digest", f"the order of epoch {epoch} can't be told from a copy of the sampler: {e!r}")
             return None
@@ -205,7 +205,7 @@ class Course:
             self._publisher.begin(expected, number, rank, looped)
         foreseen = expected.get(number)
         self.exact = None if foreseen is None else True
-        track = bool(len(generators)) and split.epoch_holder(subject) is None
+        track = bool(len(generators)) and ranks.epoch_holder(subject) is None
         count = 0
         for count, batch in enumerate(lend(lent, real), 1):
             if foreseen is not None and self.exact and (count > len(foreseen) or batch != foreseen[count - 1]):
@@ -224,7 +224,7 @@ class Course:
 
     def _begin(self, generators: Generators) -> None:
         """Decides the epoch's number and sets the sampler's generators to its beginning."""
-        holder = split.epoch_holder(self.subject)
+        holder = ranks.epoch_holder(self.subject)
         number = self.next_epoch
         if holder is not None:
             self._stuck = self.epoch >= 0 and self._asked is None and holder.epoch == self._seen
@@ -239,7 +239,7 @@ class Course:
 
     def _put(self, twin: Any, epoch: int) -> None:
         """Brings a copy to an epoch's beginning."""
-        holder = split.epoch_holder(twin)
+        holder = ranks.epoch_holder(twin)
         generators = Generators(twin)
         if self.draws:
             self._drawn.put(twin, epoch)
@@ -261,7 +261,7 @@ class Course:
         try:
             with quiet() as guard:
                 twin = clone(self.subject)
-                own, holder = Generators(twin), split.epoch_holder(twin)
+                own, holder = Generators(twin), ranks.epoch_holder(twin)
                 at = holder.epoch if holder is not None else 0
                 for ahead in range(1 + AHEAD):
                     if ahead and not self._publisher.expects(self.epoch + ahead):
@@ -287,7 +287,7 @@ class Course:
 
     def _merged_digest(self) -> str:
         with quiet():
-            return split.digest(split.merge(clone(self.subject)))
+            return ranks.digest(ranks.merge(clone(self.subject)))
 
     def _rest(self, number: int) -> tuple[list[list[int]] | None, int]:
         """After a resume: the rest of the epoch's batches if they are others than the sampler's, else how many are done."""
@@ -307,11 +307,11 @@ class Course:
         with quiet():
             twin = clone(self.subject)
             self._put(twin, number)
-            order = split.merge(twin)
+            order = ranks.merge(twin)
         self.before = min(at.before + at.consumed * at.batch_size * at.world, len(order))
-        drop = any(getattr(s, "drop_last", False) for s in split.chain(self.subject) if hasattr(s, "num_replicas"))
-        mine = split.deal(order[self.before :], world, rank, drop)
-        return split.cut(mine, size, bool(getattr(self.subject, "drop_last", False))), 0
+        drop = any(getattr(s, "drop_last", False) for s in ranks.chain(self.subject) if hasattr(s, "num_replicas"))
+        mine = ranks.deal(order[self.before :], world, rank, drop)
+        return ranks.cut(mine, size, bool(getattr(self.subject, "drop_last", False))), 0
 
     def _diverged(self, epoch: int, number: int, batch: Any, foreseen: list[list[int]]) -> None:
         self.exact = False
