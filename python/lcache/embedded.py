@@ -25,10 +25,10 @@ from .connection import Broken, Connection
 from .errors import ConnectionError, Error, TimeoutError
 from .job import Job
 from .match import Listing
-from .offers import at, check, offered, sockets
+from .running_servers import at, check, offered, sockets
 from .replay import Options, beside
 from .replay import params as as_text
-from .world import place
+from .environment import place
 
 _log = logging.getLogger("lcache")
 

@@ -8,7 +8,7 @@ import pytest
 from lcache.errors import ArgumentError
 from lcache.info import Info
 from lcache.match import Listing, Made, difference, identity
-from lcache.offers import sockets
+from lcache.running_servers import sockets
 from lcache.replay import Options, beside
 
 with open(os.path.join(os.path.dirname(__file__), "../../testdata/listings.json")) as f:

@@ -13,7 +13,7 @@ import realserver
 from embedded_servers import folder, gone, root, servers  # noqa: F401
 
 import lcache
-from lcache.world import place
+from lcache.environment import place
 
 READER = """
 import sys, lcache
