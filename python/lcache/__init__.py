@@ -1,17 +1,17 @@
-"""Client of an lcache server: training samples in exact shuffle order, from shared memory, without a copy.
+"""Client of an lcache server: training samples in exact shuffle order, read from shared memory without a copy.
 
     with lcache.connect() as job:
         for epoch in range(job.epochs):
             for batch in job.epoch(epoch, rank=0):
                 batch.indices, batch.labels, batch.samples
 
-lcache.open(source) lists a source and starts a server by itself. Needs nothing but the standard library, on Linux.
+lcache.open(source) lists a source and starts a server by itself. The package needs Linux and Python's standard library, nothing else.
 """
 
 from .batch import Batch
-from .embedded import open
 from .errors import ArgumentError, ConnectionError, DecodeError, Error, ProtocolError, SampleError, TimeoutError
 from .job import Job, connect
+from .opening import open
 
 __version__ = "0.1"
 __all__ = [

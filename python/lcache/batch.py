@@ -1,20 +1,20 @@
 """A batch: columns of its own, and samples that are views into shared memory.
 
-The bytes stay as they were for as long as anything refers to them, be it a view, a slice, an array or a tensor made from one.
+The bytes stay unchanged as long as a view, a slice, an array or a tensor refers to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from .errors import Error
 from .protocol import Boundaries, Columns
 from .session import Session
 
 
-class Samples(Sequence):
-    """Read-only memoryviews, one for each sample, made when asked for and without copying."""
+class Samples(Sequence[memoryview]):
+    """Read-only memoryviews of bytes, one for each sample. Each access makes a view, without a copy."""
 
     __slots__ = ("_columns", "_session", "_view")
 
@@ -31,23 +31,24 @@ class Samples(Sequence):
         offset = self._columns.offsets[i]
         return self._view[offset : offset + self._columns.lengths[i]]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[memoryview]:
         self._check()
         view = self._view
         for offset, length in zip(self._columns.offsets, self._columns.lengths):
             yield view[offset : offset + length]
 
     def _check(self) -> None:
-        if self._session.foreign:
+        """Refuses access in a forked child: the parent may end the lease at any time."""
+        if self._session.inherited:
             raise Error("this batch belongs to the parent process, a forked child has no lease on its bytes: get it again here")
 
 
-class Firsts(Sequence):
+class FirstParts(Sequence[memoryview]):
     """The first part of each sample."""
 
     __slots__ = ("_bounds", "_samples")
 
-    def __init__(self, samples: Sequence, bounds: list[Boundaries]) -> None:
+    def __init__(self, samples: Sequence[memoryview], bounds: list[Boundaries]) -> None:
         self._samples, self._bounds = samples, bounds
 
     def __len__(self) -> int:
@@ -60,12 +61,12 @@ class Firsts(Sequence):
         return memoryview(self._samples[i])[begin:end]
 
 
-class Parts(Sequence):
-    """For each sample a dict of its parts: {extension: view}. In a dataset without parts the extension is ""."""
+class Parts(Sequence[dict[str, memoryview]]):
+    """The parts of each sample as {extension: view}. In a dataset without parts the extension is ""."""
 
     __slots__ = ("_bounds", "_samples")
 
-    def __init__(self, samples: Sequence, bounds: list[Boundaries] | None) -> None:
+    def __init__(self, samples: Sequence[memoryview], bounds: list[Boundaries] | None) -> None:
         self._samples, self._bounds = samples, bounds
 
     def __len__(self) -> int:
@@ -79,30 +80,30 @@ class Parts(Sequence):
         whole = memoryview(self._samples[i])
         return {ext: whole[begin:end] for ext, begin, end in self._bounds[i]}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[dict[str, memoryview]]:
         if self._bounds is None:
             return ({"": view} for view in self._samples)
         return (self[i] for i in range(len(self)))
 
 
 class Batch:
-    """Samples in order. `indices` and `labels` are sequences of int; len() is the number of samples."""
+    """Samples in order. len() is their number; `indices` (u32) and `labels` (i32) are sequences of int with that length."""
 
-    __slots__ = ("__weakref__", "_bounds", "_lengths", "_lookup", "_names", "_samples", "_split", "indices", "labels")
+    __slots__ = ("__weakref__", "_bounds", "_find_names", "_find_parts", "_lengths", "_names", "_samples", "indices", "labels")
 
     def __init__(
         self,
         columns: Columns,
-        samples: Sequence,
-        lookup: Callable[[memoryview], list[str]],
-        split: Callable[[memoryview, Sequence[int]], list[Boundaries]] | None = None,
+        samples: Sequence[memoryview],
+        find_names: Callable[[memoryview], list[str]],
+        find_parts: Callable[[memoryview, Sequence[int]], list[Boundaries]] | None = None,
     ) -> None:
-        """split gives the parts of samples of these indices and lengths; None: there are none."""
+        """find_names(indices) and find_parts(indices, lengths) ask the server. find_parts is None where samples have no parts."""
         self.indices: memoryview = columns.indices
         self.labels: memoryview = columns.labels
-        self._samples: Sequence | None = samples
-        self._lengths = columns.lengths
-        self._lookup, self._split = lookup, split
+        self._samples: Sequence[memoryview] | None = samples
+        self._lengths = columns.lengths  # bytes
+        self._find_names, self._find_parts = find_names, find_parts
         self._names: list[str] | None = None
         self._bounds: list[Boundaries] | None = None
 
@@ -113,35 +114,38 @@ class Batch:
         return f"<lcache.Batch of {len(self)} samples>"
 
     @property
-    def samples(self) -> Sequence:
-        """Read-only memoryviews into shared memory (into private memory beyond the credits); of samples with parts, the first part."""
+    def samples(self) -> Sequence[memoryview]:
+        """Read-only memoryviews of bytes into shared memory (into private memory beyond the credits). Of a sample with parts, the first part.
+
+        Raises Error after release(), and in a forked child of the process that got the batch.
+        """
         whole = self._whole()
         bounds = self._boundaries()
-        return whole if bounds is None else Firsts(whole, bounds)
+        return whole if bounds is None else FirstParts(whole, bounds)
 
     @property
-    def parts(self) -> Sequence:
-        """parts[i] is {extension: view} of sample i."""
+    def parts(self) -> Sequence[dict[str, memoryview]]:
+        """parts[i] is {extension: view} of sample i. In a dataset without parts the extension is ""."""
         return Parts(self._whole(), self._boundaries())
 
-    def _whole(self) -> Sequence:
+    def _whole(self) -> Sequence[memoryview]:
         if self._samples is None:
             raise Error("this batch was released")
         return self._samples
 
     def _boundaries(self) -> list[Boundaries] | None:
-        """Asked of the server at the first use."""
-        if self._bounds is None and self._split is not None:
-            self._bounds = self._split(self.indices, self._lengths)
+        """The parts of each sample, requested from the server at the first use. None where samples have no parts."""
+        if self._bounds is None and self._find_parts is not None:
+            self._bounds = self._find_parts(self.indices, self._lengths)
         return self._bounds
 
     @property
     def names(self) -> list[str]:
-        """The samples' names, asked of the server at the first use."""
+        """The samples' names: paths below the source, requested from the server at the first use."""
         if self._names is None:
-            self._names = self._lookup(self.indices)
+            self._names = self._find_names(self.indices)
         return self._names
 
     def release(self) -> None:
-        """Drops the batch's own references. Views that were taken stay valid; the lease ends with the last one."""
+        """Drops the batch's own references. Views taken before stay valid. The lease ends with the last of them."""
         self._samples = None

@@ -1,6 +1,6 @@
-"""One socket to the server: frames out, frames in, the descriptor of HELLO. Knows no leases and no jobs.
+"""One socket to the server: it sends and receives frames, and receives the memory's descriptor in the answer to HELLO. It knows no leases and no jobs.
 
-Not locked: a Session lets one thread at a time write (under its lock) and one read (its reader).
+A Connection has no lock. Its Session lets one thread at a time send, under the Session's lock, and one thread at a time receive.
 """
 
 from __future__ import annotations
@@ -17,53 +17,56 @@ _SUN_PATH = 107  # bytes of a path that sockaddr_un has room for, without the fi
 
 
 class Broken(Exception):
-    """The connection is no more, and another one may well work. Internal: callers reconnect or turn it into lcache.ConnectionError."""
+    """The connection ended, and another one may work. Internal: callers connect again, or raise lcache.ConnectionError instead."""
 
 
 class Connection:
     """A connected socket. A frame is (type, request, body)."""
 
     def __init__(self, path: str, deadline: float) -> None:
-        """Connects; raises Broken when nobody listens, ConnectionError when the path can't be one of a server."""
+        """Connects. Raises Broken if no server listens at path, ConnectionError if path can't be a server's socket."""
         self.broken: Exception | None = None  # why nothing more can be received
-        self.mute = False  # nothing more can be sent; answers may still be there
-        # Of the reader, guarded by the Session's lock:
-        self.reading = False
-        self.asked: set[int] = set()
-        self.unwanted: set[int] = set()
-        self.answers: dict[int, tuple[int, bytes]] = {}
-        self._out = bytearray()
-        self._in = bytearray()
+        self.mute = False  # nothing more can be sent, though answers may still be received
+        # The Session's lock guards the fields that follow. Requests are known by their numbers.
+        self.reading = False  # a thread receives
+        self.asked: set[int] = set()  # requests whose answers are awaited
+        self.unwanted: set[int] = set()  # requests whose answers will be discarded
+        self.answers: dict[int, tuple[int, bytes]] = {}  # (type, body) of answers that no thread has fetched yet
+        self._out = bytearray()  # bytes to be sent
+        self._in = bytearray()  # bytes received, of incomplete frames
         self._sock = _dial(path, deadline)
         self._sock.setblocking(False)
 
     def close(self) -> None:
-        """Closes the descriptor. In a forked child this tells the server nothing, since the parent has it open too."""
+        """Closes the descriptor. In a forked child the server notices nothing, since the parent has the descriptor open, too."""
         if self.broken is None:
             self.broken = Broken("the connection was closed here")
         self.mute = True
         self._sock.close()
 
     def hang_up(self) -> None:
-        """Ends the connection but not the descriptor, so that another thread that waits on it notices and can't meet a reused number."""
+        """Ends the connection and keeps the descriptor open: another thread that waits on it notices, and can't meet a reused number."""
         self.mute = True
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is gone already, which is what was wanted
+            pass  # the connection is gone already
 
     def fail(self, why: Exception) -> None:
-        """Notes why the connection is no more; the first reason stays."""
+        """Records why nothing more can be received. The first reason stays."""
         if self.broken is None:
             self.broken = why.with_traceback(None)
 
     def why(self) -> Exception:
-        """The reason, to be raised: a new exception each time, since one that is kept would keep the frames it went through, and views in them."""
+        """The reason, to be raised. Each call makes a new exception: a raised one refers to the stack frames that it passed, and to views in them."""
         reason = self.broken or Broken("the server closed the connection")
         return type(reason)(*reason.args)
 
     def send(self, data: bytes, deadline: float | None) -> None:
-        """Sends data after what is still to be sent. With a deadline it waits for room; without, what does not fit stays for the next call."""
+        """Sends data, after the bytes that earlier calls left. With a deadline it waits for room in the socket; without, the next call sends the rest.
+
+        Raises Broken only with a deadline.
+        """
         if self.mute or self.broken is not None:
             if deadline is not None:
                 raise self.why()
@@ -77,11 +80,11 @@ class Connection:
                 if deadline is None:
                     return
                 if not self._poll(select.POLLOUT, deadline):
-                    # Half a frame can't be taken back, so the connection ends with it.
+                    # The server has half a frame, so that nothing else can be sent over this connection.
                     self.hang_up()
                     raise Broken("the server reads nothing") from None
             except OSError as e:
-                # Not fail(): answers that came before the server closed can still be read.
+                # No fail() here: answers that the server sent before it closed can still be received.
                 self.mute = True
                 self._out.clear()
                 if deadline is not None:
@@ -89,12 +92,12 @@ class Connection:
                 return
 
     def wait(self, seconds: float) -> bool:
-        """Waits until there is something to read (or, if frames wait to be sent, room to send)."""
+        """Waits until bytes can be received, or sent if some wait to be sent. False after `seconds`."""
         events = select.POLLIN | (select.POLLOUT if self._out else 0)
         return self._poll(events, time.monotonic() + seconds)
 
     def receive(self) -> list[tuple[int, int, bytes]]:
-        """The complete frames that are there now. On the end of the stream or on garbage it marks the connection as broken."""
+        """The complete frames that have arrived, without a wait. Marks the connection as broken at the stream's end or at an invalid frame."""
         try:
             data = self._sock.recv(65536)
         except BlockingIOError:
@@ -124,7 +127,7 @@ class Connection:
         return frames
 
     def receive_with_fd(self, deadline: float) -> tuple[int, bytes, int | None]:
-        """The first frame of the stream as (type, body, descriptor); the caller owns the descriptor."""
+        """The stream's first frame as (type, body, descriptor). The caller owns the descriptor. Raises Broken or ProtocolError."""
         fds: list[int] = []
         frames: list[tuple[int, int, bytes]] = []
         try:
@@ -157,7 +160,7 @@ class Connection:
         try:
             poll.register(self._sock, events)
         except ValueError:
-            return True  # closed meanwhile: the next call on the socket says so
+            return True  # closed meanwhile: the next call on the socket reports it
         return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
 

@@ -1,15 +1,14 @@
-"""lcache.open: a Job without a server to think about.
+"""The server that lcache.open starts for a source, if none runs for it.
 
-The first process that opens a source lists it and starts a server with a session of its own, which others find by the cache's
-folder and which ends LCACHE_LINGER seconds (60) after its last client; 0: at once. A lock in that folder lets one process at a time do so; the others wait and
-say for whom. A server that dies is started again by whoever needs it next, workers included.
+The first process that opens a source lists it and starts a server in a session of its own. Other processes find that server by the cache's
+folder. The server ends LCACHE_LINGER seconds (60) after its last client; 0: at once. A lock in the cache's folder lets one process at a time
+list and start. The others wait, and print for which process. After a server's death the next process that needs it starts it again, workers included.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import re
 import select
@@ -17,126 +16,48 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .cachedirs import cache_of, folders
 from .connection import Broken, Connection
+from .environment import offered_sockets
 from .errors import ConnectionError, Error, TimeoutError
-from .job import Job
-from .match import Listing
-from .running_servers import at, check, offered, sockets
-from .replay import Options, beside
-from .replay import params as as_text
-from .environment import place
-
-_log = logging.getLogger("lcache")
 
 _BUSY = re.compile(r"in use by process (\d+)")
 _POLL = 0.1  # seconds between looks at a lock that another process holds
-_SAY = 5.0  # seconds between lines about a wait that goes on
+_SAY = 5.0  # seconds between two printed lines about the same wait
+
+# Variables that name another cache, or other files of the source. A server is told everything that matters by flags.
+_NOT_INHERITED = (
+    "LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST",
+)
 
 
 class Home(NamedTuple):
-    """What it takes to start a cache's server: a few strings, so that a worker process can carry it along."""
+    """Everything that starting a cache's server needs. It pickles to a few strings, so that worker processes can take it along."""
 
     source: str
-    dirs: tuple[str, ...]
-    ingest: tuple[str, ...]
-    serve: tuple[str, ...]
-    timeout: float
+    dirs: tuple[str, ...]  # of the cache, one on each SSD
+    ingest: tuple[str, ...]  # flags of `lcache ingest`
+    serve: tuple[str, ...]  # flags of `lcache serve`
+    timeout: float  # seconds
 
     @property
     def socket(self) -> str:
         return os.path.join(self.dirs[0], "lcache.sock")
 
     def revive(self) -> None:
-        """Starts the server if none runs; the cache is as it was left."""
-        ensure(self, relist=False)
+        """Starts the server again if none runs, without a new listing of the source."""
+        ensure_server(self, relist=False)
 
 
-def open(  # the name is part of the API
-    source: str | os.PathLike[str],
-    cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    *,
-    recipe: str | None = None,
-    seed: int | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    world_size: int | None = None,
-    rank: int | None = None,
-    drop_last: bool | None = None,
-    params: Mapping[str, Any] | None = None,
-    budget: int | str | None = None,
-    memory: int | str | None = None,
-    ext: str | Iterable[str] = (),
-    flat: bool = False,
-    group: str = "none",
-    labels: str | os.PathLike[str] | None = None,
-    follow_links: bool | None = None,
-    on_error: str | None = None,
-    socket: str | os.PathLike[str] | None = None,
-    timeout: float = 60.0,
-    _sized_for: int | None = None,
-) -> Job:
-    """A Job over a source, with a server of its own if none runs for it yet.
-
-    A server that the environment offers ($LCACHE_SOCKET, $LCACHE_SOCKET_<NAME>, as `lcache run` sets them) is used if it has just this source,
-    listed in this way; the one at socket must have it. Else there is a server of the source's own. cache is that source's cache, or a root (or several,
-    on as many SSDs) with a folder for each dataset; default: $LCACHE_CACHE, else lcache in the user's cache folder.
-
-    The other arguments are the flags of `lcache ingest`. If a server runs already and has another order (recipe, seed, batch_size, drop_last,
-    params), this job has its own all the same, which is pushed; what can't be had is an error that names both values. budget and memory stay
-    those of that server. world_size and rank come from torchrun's or Slurm's variables if not given. follow_links is False if no link that
-    leaves the source is to be followed; such links are by default. on_error is "fail" (a sample that can't be read is a
-    SampleError, the default) or "skip" (it is left out of its batch, which is shorter then). timeout is the deadline of every later wait, in seconds.
-    """
-    here = place()
-    named = Listing.of(source, ext, flat, group, labels, follow_links)
-    options = Options(recipe, seed, epochs, batch_size, world_size, drop_last, as_text(params), on_error)
-    rank, world = here.rank if rank is None else rank, here.world if world_size is None else world_size
-    job = at(socket, named, timeout, rank) if socket is not None else offered(named, timeout, rank)
-    if job is None:
-        made = cache_of(named, cache)
-        if made is not None:
-            named, options = made.listing, made.merged(options)
-            memory = memory if memory is not None else made.memory
-        flags = (options if options.batch_size is not None else options._replace(batch_size=_sized_for)).flags()
-        if options.recipe is not None or world > 1:  # also without a recipe each rank pushes an order, and takes a share of the memory
-            flags += ["--world-size", str(world)]
-            if world == here.world and len(here.ranks) < world:
-                flags += ["--ranks", ",".join(map(str, here.ranks))]
-        flags += ["--budget", str(budget)] if budget is not None else []
-        common = ("--memory", str(memory)) if memory is not None else ()
-        serving = ("--on-error", on_error) if on_error is not None else ()
-        dirs = made.dirs if made is not None else folders(named.source, cache, named.flags())
-        home = Home(named.source, dirs, (*named.flags(), *named.link_flags(), *flags, *common), (*common, *named.link_flags(), *serving), timeout)
-        started = ensure(home)
-        job = Job(home.socket, timeout, home, rank)
-        job._link.attach(job._link.deadline())
-        check(named, job)
-        if on_error is None:
-            options = options._replace(on_error="fail")
-    else:
-        started = False
-    try:
-        job._named, job._replay = options, beside(options, job._link.info, world, binary)
-    except BaseException:
-        job.close()
-        raise
-    if not started and (budget, memory) != (None, None):
-        _log.info("budget and memory are those that the server (pid %d) was started with", job.pid)
-    return job
-
-
-def ensure(home: Home, relist: bool = True) -> bool:
-    """Returns when a server listens at home.socket: whether this process has started it."""
+def ensure_server(home: Home, relist: bool = True) -> bool:
+    """Returns when a server listens at home.socket: True if this process started it. relist: list the source even if the cache exists."""
     for folder in home.dirs:
         if os.path.islink(folder):
             raise Error(f"{folder} is a link to {os.path.realpath(folder)}, and a cache is not used through a link: give its own folder's root as cache=")
     if _listens(home.socket):
         return False
-    _linger()  # an error of it comes before a listing that may take long
+    _linger()  # reports a wrong LCACHE_LINGER before a listing that may take long
     os.makedirs(home.dirs[0], mode=0o700, exist_ok=True)
     with _Lock(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
         deadline = time.monotonic() + home.timeout
@@ -148,7 +69,7 @@ def ensure(home: Home, relist: bool = True) -> bool:
                 _serve(home)
                 return True
             except _Busy as busy:
-                # A server that is just ending, or one that was started by hand on another socket: only the first goes away.
+                # The cache's server may be just ending, or was started by hand on another socket. Only the ending one leaves.
                 if time.monotonic() > deadline:
                     raise ConnectionError(f"{busy}: that server does not listen at {home.socket}; connect to its own socket, or stop it") from None
                 lock.say(f"waiting for pid {busy.pid} to end")
@@ -157,6 +78,8 @@ def ensure(home: Home, relist: bool = True) -> bool:
 
 
 class _Busy(Error):
+    """Another process has the cache in use."""
+
     def __init__(self, message: str, pid: str) -> None:
         super().__init__(message)
         self.pid = pid
@@ -171,7 +94,7 @@ def _listens(socket: str) -> bool:
 
 
 class _Lock:
-    """A file that one process at a time has locked, and in which it says what it does. The kernel unlocks it when that process ends."""
+    """A file that one process at a time has locked, and into which that process writes what it does. The kernel unlocks it when the process ends."""
 
     def __init__(self, path: str, timeout: float) -> None:
         self._path, self._timeout = path, timeout
@@ -190,26 +113,28 @@ class _Lock:
         os.close(self._fd)
 
     def say(self, what: str) -> None:
+        """Writes what this process does, for the processes that wait."""
         text = f"{os.getpid()}: {what}".encode()
         os.pwrite(self._fd, text, 0)
         os.ftruncate(self._fd, len(text))
 
     def _wait(self) -> None:
-        said, changed, printed = b"", time.monotonic(), time.monotonic() - _SAY + 1
+        """Waits for the lock. TimeoutError when the holder has written nothing new for the timeout."""
+        known, changed, printed = b"", time.monotonic(), time.monotonic() - _SAY + 1
         while True:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
                 pass
-            now, says = time.monotonic(), os.pread(self._fd, 4096, 0)
-            if says != said:
-                said, changed = says, now
+            now, written = time.monotonic(), os.pread(self._fd, 4096, 0)
+            if written != known:
+                known, changed = written, now
             if now - changed > self._timeout:
-                raise TimeoutError(f"waited {self._timeout:g} s for pid {says.decode(errors='replace')}, without news from it ({self._path})")
+                raise TimeoutError(f"waited {self._timeout:g} s for pid {written.decode(errors='replace')}, without news from it ({self._path})")
             if now - printed >= _SAY:
                 printed = now
-                _print(f"waiting for pid {says.decode(errors='replace')}")
+                _print(f"waiting for pid {written.decode(errors='replace')}")
             time.sleep(_POLL)
 
 
@@ -217,21 +142,21 @@ def _print(line: str) -> None:
     print(f"lcache: {line}", file=sys.stderr, flush=True)
 
 
-def binary() -> str:
-    """The lcache program: $LCACHE_BIN, or lcache beside this Python or on PATH."""
+def lcache_program() -> str:
+    """The path of the lcache program: $LCACHE_BIN, or lcache in the folder of this Python, or on PATH. Raises Error if there is none."""
     given = os.environ.get("LCACHE_BIN")
     if given:
         return given
-    beside = os.path.join(os.path.dirname(sys.executable), "lcache")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("lcache")
+    sibling = os.path.join(os.path.dirname(sys.executable), "lcache")
+    found = sibling if os.access(sibling, os.X_OK) else shutil.which("lcache")
     if found is None:
         raise Error("there is no lcache program: put it on PATH, or set LCACHE_BIN to it")
     return found
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what names another cache, or other files of the source: everything that matters here is given as a flag."""
-    dropped = {"LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST", *sockets()}
+    """This process's environment for a server."""
+    dropped = {*_NOT_INHERITED, *offered_sockets()}
     return {k: v for k, v in os.environ.items() if k not in dropped}
 
 
@@ -243,6 +168,7 @@ def _start(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
 
 
 def _failed(what: str, home: Home, errors: str) -> Error:
+    """The error of an lcache program that wrote `errors` and ended."""
     lines = [line for line in errors.strip().splitlines() if not line.startswith("default ")]
     text = f"lcache {what} of {home.source} into {home.dirs[0]}: {lines[-1] if lines else 'ended without a word'}"
     busy = _BUSY.search(errors)
@@ -250,22 +176,23 @@ def _failed(what: str, home: Home, errors: str) -> Error:
 
 
 def _ingest(home: Home, lock: _Lock) -> None:
-    """Lists the source. What it says of its progress goes into the lock and to stderr. If this process dies it ends at its next word."""
-    command = [binary(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill", "--progress", "json", "--json", *home.ingest]
+    """Lists the source. Its progress goes into the lock and to stderr. If this process dies, ingest ends when it next writes progress."""
+    command = [lcache_program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill"]
+    command += ["--progress", "json", "--json", *home.ingest]
     process = _start(command, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
-    errors, told = [], False
+    errors, reported = [], False
     try:
         for raw in process.stderr:
             line = raw.decode(errors="replace").rstrip()
             try:
-                news = _progress(json.loads(line))
+                progress = _progress(json.loads(line))
             except ValueError:
                 errors.append(line)
                 continue
-            told = True
-            lock.say(news)
-            _print(f"{home.source}: {news}")
+            reported = True
+            lock.say(progress)
+            _print(f"{home.source}: {progress}")
         report = process.stdout.read()
         process.wait()
     finally:
@@ -279,31 +206,37 @@ def _ingest(home: Home, lock: _Lock) -> None:
     made = json.loads(report)
     if made["changed"]:
         was = f"{made['added_samples']:,} samples added, {made['removed_samples']:,} removed, {made['changed_samples']:,} changed"
-        _print(f"{home.source} is not what it was when the cache was made: {'the cache is made anew' if made['anew'] else was}")
-    if told:
+        _print(f"{home.source} is not what it was when the cache was made: {'the cache is made again' if made['anew'] else was}")
+    if reported:
         _print(f"{home.source}: {made['samples']:,} samples")
 
 
-def _progress(said: Any) -> str:
-    if not isinstance(said, dict) or "stage" not in said:
+def _progress(report: Any) -> str:
+    """A progress report of `lcache ingest` as text. ValueError if it is something else."""
+    if not isinstance(report, dict) or "stage" not in report:
         raise ValueError
-    if said.get("total"):
-        return f"{said['stage']}, {100 * said['done'] // said['total']} %"
-    return f"{said['stage']}, {said['done']:,} {said['unit']}"
+    if report.get("total"):
+        return f"{report['stage']}, {100 * report['done'] // report['total']} %"
+    return f"{report['stage']}, {report['done']:,} {report['unit']}"
 
 
 def _linger() -> str:
-    """$LCACHE_LINGER as a flag's value: seconds, or a time with a unit (500ms, 2m); 0 ends the server with its last client."""
+    """$LCACHE_LINGER as a flag's value: seconds, or a duration with a unit (500ms, 2m). 0 ends the server with its last client."""
     given = os.environ.get("LCACHE_LINGER", "").strip() or "60"
     if not re.fullmatch(r"(\d+(\.\d*)?|\.\d+)(ms|s|m|h)?", given):
-        raise Error(f"LCACHE_LINGER={given!r}: give the seconds that a server stays after its last client, like 60 or 0.5, or a time like 2m; 0: it ends at once")
+        raise Error(
+            f"LCACHE_LINGER={given!r}: give the seconds that a server stays after its last client, like 60 or 0.5, or a time like 2m; 0: it ends at once"
+        )
     return given if given[-1].isalpha() else given + "s"
 
 
 def _serve(home: Home) -> None:
-    """Starts the server and returns when it listens. A shell starts it and ends at once, so that it is nobody's child: neither a zombie later
-    nor in reach of what kills this process's children."""
-    command = [binary(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json", "--exit-last", _linger(), *home.serve]
+    """Starts the server and returns when it listens.
+
+    A shell starts the server and ends at once, so that the server is no child of this process: it leaves no zombie here, and nothing that
+    kills this process's children reaches it.
+    """
+    command = [lcache_program(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json", "--exit-last", _linger(), *home.serve]
     path = os.path.join(home.dirs[0], "serve.log")
     log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -323,13 +256,13 @@ def _serve(home: Home) -> None:
 
 
 def _ready(fd: int, timeout: float) -> bool:
-    """Whether the server said that it listens, which it does once; False if it ended before."""
-    said, deadline = b"", time.monotonic() + timeout
-    while b"}" not in said:
+    """Waits until the server writes that it listens, which it does once. False if it ended before."""
+    written, deadline = b"", time.monotonic() + timeout
+    while b"}" not in written:
         if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
             raise TimeoutError(f"waited {timeout:g} s for the lcache server to start")
         more = os.read(fd, 4096)
         if not more:
             return False
-        said += more
+        written += more
     return True

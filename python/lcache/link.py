@@ -1,4 +1,4 @@
-"""A Job's link to its server, whichever run of it is there: requests are sent again after restarts, and forked children connect anew."""
+"""A Job's link to its server over that server's restarts: requests are repeated after a broken connection, and a forked child makes a connection of its own."""
 
 from __future__ import annotations
 
@@ -7,105 +7,113 @@ import threading
 import time
 import weakref
 from array import array
-from typing import TYPE_CHECKING
 
 from . import protocol
 from .connection import Broken, Connection
+from .embedded import Home
 from .errors import ConnectionError, Error, ProtocolError, TimeoutError
 from .info import Info
 from .memory import Map
-from .orders import pieces
-from .session import Late, Session, Ticket, error_of, sessions
-
-if TYPE_CHECKING:
-    from .embedded import Home
+from .orders import push_requests
+from .session import Late, Request, Session, error_of, sessions
 
 _CLIENT = "lcache-python 0.1"
 _HANDSHAKE = 10.0  # seconds for HELLO and its answer
-_GRACE = 2.0  # seconds: a server that waits as long as we do knows better what for, so its error may come first
+_GRACE = 2.0  # seconds that an answer may come after the deadline: a server with the same deadline knows better what it waited for
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
 class Link:
-    """Connects when first used. home can start the server again. Threads may share it."""
+    """Connects when first used. Threads may share it."""
 
     def __init__(self, path: str, timeout: float, home: Home | None = None) -> None:
+        """path is the server's socket, timeout the deadline of every wait in seconds. home can start the server again."""
         self.path, self.timeout, self.home = path, timeout, home
         self.session: Session | None = None
-        self.forks = 0  # that this process is away from the one that made it
-        # Orders pushed and not read to their end, by (epoch, rank): another server needs them again.
+        self.forks = 0  # forks between the process that made this link and this process
+        # Orders that were pushed and not yet read to their end, by (epoch, rank), each as (batch sizes, indices). A server that starts again is given them.
         self.pushed: dict[tuple[int, int], tuple[array[int], array[int]]] = {}
-        self.orders = dict(self.pushed)  # the same, to be read by; a forked child keeps them, and does not push them
-        self._known: Info | None = None
+        # The same orders, by which epochs are read. A forked child keeps them and does not push them.
+        self.orders: dict[tuple[int, int], tuple[array[int], array[int]]] = {}
         self.closed = False
+        self._known: Info | None = None  # None: not yet connected
         self._connecting = threading.Lock()
         _links.add(self)
 
     def close(self) -> None:
+        """Ends the session. Later calls raise Error."""
         self.closed = True
         if self.session is not None:
             self.session.close()
 
     @property
     def info(self) -> Info:
+        """What the server said of itself at the last connect. Connects if nothing has yet."""
         if self._known is None:
             self.attach(self.deadline())
         assert self._known is not None
         return self._known
 
     def deadline(self) -> float:
+        """The deadline of a wait that begins now, in seconds of time.monotonic."""
         return time.monotonic() + self.timeout
 
     def call(self, kind: int, body: bytes, what: str, answer: int) -> bytes:
-        """The body of a request's answer, which must have that type."""
-        ticket = Ticket(kind, body, what)
-        got, body = self.finish(ticket)
-        expect(ticket, got, answer)
+        """Sends a request and returns the body of its answer, which must have the type `answer`. what names the request in errors."""
+        request = Request(kind, body, what)
+        got, body = self.answer(request)
+        require_kind(request, got, answer)
         return body
 
-    def early(self, ticket: Ticket) -> None:
-        """Sends a request ahead of its need, if that can be done at once; else finish does."""
+    def send_early(self, request: Request) -> None:
+        """Sends a request ahead of its need, if that needs no wait. Otherwise answer() sends the request."""
         session = self.session
         if session is not None and session.usable and not self.closed:
             try:
-                session.send(ticket, self.deadline())
+                session.send(request, self.deadline())
             except Broken:
-                ticket.session = None
+                request.session = None
 
     def tell(self, kind: int, body: bytes) -> None:
-        """Sends what has no answer and may get lost, if that can be done at once."""
+        """Sends a frame without an answer, if that needs no wait. A broken connection loses the frame."""
         session = self.session
         if session is not None and session.usable and not self.closed:
             session.tell(kind, body)
 
-    def finish(self, ticket: Ticket, deadline: float | None = None) -> tuple[int, bytes]:
-        """The answer. Sends the request if it was not, and again after a broken connection: every request may be repeated."""
+    def answer(self, request: Request, deadline: float | None = None) -> tuple[int, bytes]:
+        """Waits for a request's answer, and returns (type, body).
+
+        Sends the request unless send_early has. Sends it again after a broken connection: every request may be repeated.
+        """
         deadline, pause = self.deadline() if deadline is None else deadline, 0.0
         try:
             while True:
                 try:
-                    if ticket.session is None:
-                        self.attach(deadline, ticket.what).send(ticket, deadline)
-                    assert ticket.session is not None
-                    return ticket.session.wait(ticket, deadline + min(_GRACE, self.timeout / 10))
+                    if request.session is None:
+                        self.attach(deadline, request.what).send(request, deadline)
+                    assert request.session is not None
+                    return request.session.wait(request, deadline + min(_GRACE, self.timeout / 10))
                 except Broken as e:
-                    ticket.session = None
+                    request.session = None
                     if time.monotonic() + pause >= deadline:
-                        raise ConnectionError(f"waited {self.timeout:g} s for {ticket.what} at {self.path}: {e}") from None
-                    time.sleep(pause)  # a server that accepts and breaks off, again and again
+                        raise ConnectionError(f"waited {self.timeout:g} s for {request.what} at {self.path}: {e}") from None
+                    time.sleep(pause)  # the server may accept and close connections again and again
                     pause = min(2 * pause + 0.01, 2.0)
         except Late:
-            raise TimeoutError(f"waited {self.timeout:g} s for {ticket.what} from server pid {self.info.pid} at {self.path}") from None
+            raise TimeoutError(f"waited {self.timeout:g} s for {request.what} from server pid {self.info.pid} at {self.path}") from None
         finally:
-            # Does nothing after an answer; after anything else, Ctrl-C included, an answer that still comes is given back.
-            if ticket.session is not None:
-                ticket.session.drop(ticket)
+            # After an answer drop does nothing. After an error or Ctrl-C it gives back the lease of an answer that still comes.
+            if request.session is not None:
+                request.session.drop(request)
 
     # The connection.
 
     def attach(self, deadline: float, what: str = "the server", patient: bool = True) -> Session:
-        """The session, connected: again if need be, with growing pauses until the deadline."""
+        """The session, connected. what names the purpose in errors.
+
+        Patient: tries again, with growing pauses, until the deadline. Raises ConnectionError without a server, Error after close().
+        """
         session = self.session
         if session is not None and session.usable and not self.closed:
             return session
@@ -134,7 +142,7 @@ class Link:
             self._connecting.release()
 
     def _open(self, old: Session | None, deadline: float) -> Session:
-        """One attempt: connect, HELLO, and the old session again or a new one."""
+        """One attempt: connects, sends HELLO, and goes on with the old session if the server kept it, otherwise with a new one."""
         deadline = min(deadline, time.monotonic() + _HANDSHAKE)
         connection, fd = Connection(self.path, deadline), None
         try:
@@ -169,31 +177,34 @@ class Link:
         return session
 
     def _push_again(self, session: Session, deadline: float) -> None:
+        """Pushes the orders that an earlier run of the server was given."""
         for (epoch, rank), (sizes, flat) in list(self.pushed.items()):
-            for ticket in pieces(epoch, rank, sizes, flat):
-                session.send(ticket, deadline)
+            for request in push_requests(epoch, rank, sizes, flat):
+                session.send(request, deadline)
                 try:
-                    expect(ticket, session.wait(ticket, deadline)[0], protocol.A_OK)
+                    require_kind(request, session.wait(request, deadline)[0], protocol.A_OK)
                 except Late:
-                    raise Broken(f"the server did not answer to {ticket.what}") from None
+                    raise Broken(f"the server did not answer to {request.what}") from None
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
+        """In a forked child: the session and the duty to push orders stay with the parent."""
         self.forks += 1
         self._connecting = threading.Lock()
         self.session = None
         self.pushed = {}
 
 
-def expect(ticket: Ticket, kind: int, answer: int) -> None:
-    if kind != answer:
-        raise ProtocolError(f"{ticket.what}: the server's answer has type {kind}, not {answer}")
+def require_kind(request: Request, kind: int, expected: int) -> None:
+    """ProtocolError unless an answer's type is the expected one."""
+    if kind != expected:
+        raise ProtocolError(f"{request.what}: the server's answer has type {kind}, not {expected}")
 
 
 def _after_fork() -> None:
     for session in list(sessions):
         session.forked()
     for link in list(_links):
-        link._forked()
+        link.forked()
 
 
 os.register_at_fork(after_in_child=_after_fork)

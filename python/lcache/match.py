@@ -1,7 +1,7 @@
-"""Whether a server, or a cache on disk, has just the samples that a program names; nothing here connects or changes anything.
+"""Whether a server, or a cache on disk, has exactly the samples that a program names. Nothing here connects or changes anything.
 
-The source that a program names decides: the same directory (device and inode), listed with the same filter, folders' rule, grouping and
-labels. A filter that removes nothing is no difference. The Go side has the same rule for `lcache run`: source/match.go, with the same test cases.
+The source that a program names decides: the same directory (device and inode), listed with the same filter, rule for folders, grouping and
+labels. A filter that removes nothing is no difference. source/match.go has the same rule for `lcache run`, with the same test cases.
 """
 
 from __future__ import annotations
@@ -12,33 +12,35 @@ from typing import Any, NamedTuple
 
 
 class Listing(NamedTuple):
-    """A source, and what of it is a sample with which index and label."""
+    """A source, and the options that decide which of its files are samples, with which index and label."""
 
     source: str  # absolute, or with its scheme
-    ext: tuple[str, ...] = ()  # ".jpg", in lower case; none: all files
+    ext: tuple[str, ...] = ()  # such as ".jpg", in lower case; empty: all files
     flat: bool = False
     group: str = "none"
-    labels: str = ""  # a file, absolute; "": the folders' labels
-    follow_links: bool | None = None  # None: not said
+    labels: str = ""  # absolute path of a file; "": the folders are the labels
+    follow_links: bool | None = None  # None: not given
 
     @classmethod
     def of(
         cls, source: Any, ext: str | Iterable[str] = (), flat: bool = False, group: str = "none", labels: Any = None, follow_links: bool | None = None
     ) -> Listing:
-        """What a program's arguments mean."""
+        """The listing that a program's arguments name."""
         where = os.fspath(source)
         if not is_url(where):
             where = os.path.abspath(os.path.expanduser(where))
-        endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str would be taken for its letters
+        endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str is not taken for a sequence of letters
         return cls(where, endings, bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links)
 
     def link_flags(self) -> list[str]:
-        """Of `lcache ingest` and `lcache serve`. They are no part of flags(), and so not of a cache's name: the rule changes no listing, it can
-        only be an error."""
+        """The flag about links of `lcache ingest` and `lcache serve`.
+
+        flags() leaves it out, and so does a cache's name: the rule about links changes no listing, it can only be an error.
+        """
         return [] if self.follow_links is None else ["--follow-links" if self.follow_links else "--no-follow-links"]
 
     def flags(self) -> list[str]:
-        """Of `lcache ingest`."""
+        """The flags of `lcache ingest` for this listing, without the flag about links."""
         flags = [f"--ext={','.join(self.ext)}"] if self.ext else []
         flags += ["--flat"] if self.flat else []
         flags += [f"--group={self.group}"] if self.group != "none" else []
@@ -46,34 +48,35 @@ class Listing(NamedTuple):
         return flags
 
 
-class Made(NamedTuple):
-    """A listing that a server or a cache has."""
+class HeldListing(NamedTuple):
+    """The listing that a server or a cache holds."""
 
     listing: Listing
-    identity: str  # of the source that was listed; "": not known
-    files: Mapping[str, int] | None  # how many have each extension; None: not counted
+    identity: str  # of the source that was listed; "": unknown
+    files: Mapping[str, int] | None  # how many files have each extension; None: not counted
     outside_links: int  # samples reached through links that leave the source
 
     @classmethod
-    def by_server(cls, source: str, said: Mapping[str, Any]) -> Made:
-        """Of the answer to HELLO. A server from before `listing` says its source alone."""
-        return cls(_listing(source, said), str(said.get("identity") or ""), _files(said.get("extensions")), _count(said.get("outside_links")))
+    def of_server(cls, source: str, listing: Mapping[str, Any]) -> HeldListing:
+        """Reads the listing in a server's answer to HELLO."""
+        return cls(_listing(source, listing), str(listing.get("identity") or ""), _files(listing.get("extensions")), _count(listing.get("outside_links")))
 
     @classmethod
-    def on_disk(cls, job: Mapping[str, Any]) -> Made:
-        """Of a cache's job.json."""
+    def of_job_file(cls, job: Mapping[str, Any]) -> HeldListing:
+        """Reads the listing in a cache's job.json."""
         counted = job.get("extensions")
         source = str(job.get("source") or "")
-        said = {**job, "ext": job.get("exts")}
-        return cls(_listing(source, said), identity(source), _files(counted.get("files") if isinstance(counted, dict) else None), _count(job.get("outside_links")))
+        files = _files(counted.get("files")) if isinstance(counted, dict) else None
+        return cls(_listing(source, {**job, "ext": job.get("exts")}), identity(source), files, _count(job.get("outside_links")))
 
 
 def is_url(source: str) -> bool:
+    """Whether a source is no directory: s3://…, http(s)://…, tar:…"""
     return "://" in source or source.startswith("tar:")
 
 
 def identity(source: str) -> str:
-    """What tells sources apart: "device:inode" of a directory, "" if there is none; the text itself of other kinds."""
+    """A text that differs between different sources: "device:inode" of a directory, the text itself of a URL; "" if the directory is missing."""
     if is_url(source):
         return source
     try:
@@ -83,15 +86,15 @@ def identity(source: str) -> str:
     return f"{found.st_dev}:{found.st_ino}"
 
 
-def difference(named: Listing, made: Made) -> str:
-    """In what the samples that a program names differ from those that are there; "" if they are the same."""
-    theirs = made.listing
-    if named.source != theirs.source or made.identity:
+def difference(named: Listing, held: HeldListing) -> str:
+    """In words, how the samples that a program names differ from those that a server or cache holds; "" if they are the same."""
+    theirs = held.listing
+    if named.source != theirs.source or held.identity:
         mine = identity(named.source)
-        if not mine or mine != made.identity:
+        if not mine or mine != held.identity:
             return "the source"
     differ = []
-    if not removes_nothing(named.ext, theirs.ext, made.files):
+    if not removes_nothing(named.ext, theirs.ext, held.files):
         differ.append(f"ext {_ext(theirs.ext)}, not {_ext(named.ext)}")
     if theirs.flat != named.flat:
         differ.append(f"flat {theirs.flat}, not {named.flat}")
@@ -99,15 +102,17 @@ def difference(named: Listing, made: Made) -> str:
         differ.append(f"group {theirs.group}, not {named.group}")
     if not _same_file(theirs.labels, named.labels):
         differ.append(f"labels {theirs.labels or 'of the folders'}, not {named.labels or 'of the folders'}")
-    if named.follow_links is False and made.outside_links:
-        differ.append(f"follow_links, by which {made.outside_links} samples were found outside the source")
+    if named.follow_links is False and held.outside_links:
+        differ.append(f"follow_links, by which {held.outside_links} samples were found outside the source")
     return "; ".join(differ)
 
 
-def removes_nothing(ext: Iterable[str], made: Iterable[str], files: Mapping[str, int] | None) -> bool:
-    """Whether a filter leaves all the files that the filter `made` left, and those alone. Files that `made` removed are not known, so that
-    the filter must not let in more."""
-    mine, theirs = set(map(_clean, ext)), set(map(_clean, made))
+def removes_nothing(ext: Iterable[str], applied: Iterable[str], files: Mapping[str, int] | None) -> bool:
+    """Whether the filter ext leaves exactly the files that the filter `applied` left.
+
+    The files that `applied` removed are unknown, so that ext must not admit more extensions.
+    """
+    mine, theirs = set(map(_clean, ext)), set(map(_clean, applied))
     if mine == theirs:
         return True
     if not mine or (theirs and not mine <= theirs) or files is None:
@@ -115,25 +120,25 @@ def removes_nothing(ext: Iterable[str], made: Iterable[str], files: Mapping[str,
     return mine.issuperset(files)
 
 
-def _listing(source: str, said: Mapping[str, Any]) -> Listing:
-    ext = said.get("ext")
-    follow = said.get("follow_links")
+def _listing(source: str, fields: Mapping[str, Any]) -> Listing:
+    ext = fields.get("ext")
+    follow = fields.get("follow_links")
     return Listing(
         source,
         tuple(map(str, ext)) if isinstance(ext, (list, tuple)) else (),
-        bool(said.get("flat")),
-        str(said.get("group") or "none"),
-        str(said.get("labels") or ""),
+        bool(fields.get("flat")),
+        str(fields.get("group") or "none"),
+        str(fields.get("labels") or ""),
         follow if isinstance(follow, bool) else None,
     )
 
 
-def _files(said: Any) -> Mapping[str, int] | None:
-    return said if isinstance(said, dict) else None
+def _files(value: Any) -> Mapping[str, int] | None:
+    return value if isinstance(value, dict) else None
 
 
-def _count(said: Any) -> int:
-    return said if isinstance(said, int) and said > 0 else 0
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")

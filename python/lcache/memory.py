@@ -1,8 +1,8 @@
-"""The server's shared memory, mapped read-only, and the anchors that tell when nobody refers to a part of it any more.
+"""The server's shared memory, mapped read-only, and the anchors that tell when the last reference to a part of it is gone.
 
-The map is made by libc's mmap and not by the mmap module: a view of an mmap object can't be weakly referenced, and closing it fails
-while views exist. Here each batch has an anchor, a ctypes array laid over the map; every view, slice, cast, array and tensor
-made from it keeps the anchor alive, and the anchor's end is what ends the lease.
+libc's mmap makes the map, not the mmap module: a view of an mmap object can't be weakly referenced, and closing such an object fails
+while views exist. Here each batch has an anchor, a ctypes array laid over the map. Every view, slice, cast, array and tensor
+made from the anchor keeps it alive, and the anchor's end ends the lease.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import ctypes
 import fcntl
 import os
 import weakref
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from .errors import ConnectionError, ProtocolError
 
@@ -26,12 +27,15 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 class Map:
-    """One mapping of a memfd. `size` is in bytes. unmap() only when no anchor lives; the caller counts them."""
+    """One mapping of a memfd. `size` is in bytes. The caller counts the anchors, and calls unmap() only when none lives."""
 
     __slots__ = ("_array", "_base", "size")
 
     def __init__(self, fd: int) -> None:
-        """Maps all of fd, which may be closed afterwards. Refuses memory that could shrink under the map (a read would be SIGBUS)."""
+        """Maps all of fd, which the caller may close afterwards.
+
+        Raises ProtocolError for memory that could shrink, since a read beyond its end would be a SIGBUS, and ConnectionError if mmap fails.
+        """
         self._base: int | None = None
         try:
             seals = fcntl.fcntl(fd, _F_GET_SEALS)
@@ -47,21 +51,23 @@ class Map:
             cause = os.strerror(ctypes.get_errno())
             raise ConnectionError(f"map {self.size} bytes of the server's memory: {cause}")
         self._base = base
-        self._array = ctypes.c_char * self.size  # one type for all anchors: making a type is the dear part
+        self._array = ctypes.c_char * self.size  # one type for all anchors, since making a type is slow
 
     def anchor(self, ended: Callable[..., Any], *args: Any) -> memoryview:
-        """A read-only view of the whole map; ended(*args) runs, in any thread at any bytecode, when the last thing made from it is gone."""
+        """A read-only view of the whole map. ended(*args) runs when the last object made from the view is gone, in any thread at any bytecode."""
         assert self._base is not None, "the map is gone"
         array = self._array.from_address(self._base)
-        weakref.finalize(array, ended, *args).atexit = False
+        ending = weakref.finalize(array, ended, *args)
+        ending.atexit = False  # type: ignore[misc]  # a property, which typeshed declares in __slots__
         return memoryview(array).toreadonly().cast("B")
 
     def copy(self, offset: int, length: int) -> memoryview:
-        """A private copy of a part."""
+        """A private copy of length bytes from offset on."""
         assert self._base is not None and offset + length <= self.size
         return memoryview(ctypes.string_at(self._base + offset, length))
 
     def unmap(self) -> None:
+        """Ends the mapping. No anchor may live."""
         base, self._base = self._base, None
         if base is not None:
             _libc.munmap(base, self.size)

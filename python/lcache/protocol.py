@@ -1,6 +1,6 @@
 """Frames of the lcache protocol, version 1: bytes to values and back, no I/O (docs/protocol.md is the reference).
 
-Nothing a server sends is believed: a body must have exactly the columns that it announces, otherwise ProtocolError.
+Every value that a server sends is checked: a body must have exactly the columns that it announces. Otherwise ProtocolError is raised.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 from .errors import ProtocolError
 
 VERSION = 1
-MAX_FRAME = 16 << 20  # of what the length field counts
+MAX_FRAME = 16 << 20  # bytes that the length field counts
 
 HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL, REPORT, PARTS, LEND, COPIED = range(1, 14)
 A_JSON, A_BATCH, A_END, A_NAMES, A_OK, A_PARTS, A_LOAN = range(129, 136)
 A_ERROR = 255
 
-NOWHERE = 0xFFFFFFFF  # each of the three numbers of "no position"
+NOWHERE = 0xFFFFFFFF  # above every epoch, rank and batch number
+NO_POSITION = (NOWHERE, NOWHERE, NOWHERE)
 MAX_BATCH = (MAX_FRAME - 8 - 20) // 20  # samples: the answer's columns have 20 bytes for each
 PUSH_PIECE = 1 << 20  # indices or batches in one PUSH frame; a third of what fits
 
@@ -36,10 +37,10 @@ _U32 = struct.Struct("<I")
 
 
 class Columns(NamedTuple):
-    """A BATCH answer: a lease, what it costs, and four columns of the same length. Offsets and lengths are bytes in the shared memory."""
+    """A BATCH answer: a lease, and four columns of the same length. Offsets and lengths are bytes in the shared memory."""
 
     lease: int
-    pinned: int  # bytes of shared memory that the lease keeps from other use, at least the lengths together
+    pinned: int  # bytes of shared memory that the lease withholds from other use, at least the sum of the lengths
     offsets: tuple[int, ...]  # u64
     lengths: tuple[int, ...]  # u32
     indices: memoryview  # u32
@@ -52,10 +53,11 @@ def frame(kind: int, request: int, body: bytes = b"") -> bytes:
 
 
 def hello(client: str, token: str | None) -> bytes:
-    said: dict[str, Any] = {"protocol": VERSION, "client": client, "features": ["lend"]}
+    """client names the program, for messages. With token the server gives back the leases of an earlier connection."""
+    fields: dict[str, Any] = {"protocol": VERSION, "client": client, "features": ["lend"]}
     if token:
-        said["token"] = token
-    return json.dumps(said).encode()
+        fields["token"] = token
+    return json.dumps(fields).encode()
 
 
 def chunk(epoch: int, rank: int, batch: int) -> bytes:
@@ -63,7 +65,7 @@ def chunk(epoch: int, rank: int, batch: int) -> bytes:
 
 
 def get(indices: bytes, at: tuple[int, int, int]) -> bytes:
-    """indices: u32 little-endian, at most MAX_BATCH of them."""
+    """indices are u32 little-endian, at most MAX_BATCH of them. at is (epoch, rank, batch) or NO_POSITION."""
     return _FOUR.pack(*at, len(indices) // 4) + indices
 
 
@@ -76,6 +78,7 @@ def cancel(requests: list[int]) -> bytes:
 
 
 def push(epoch: int, rank: int, first: int, more: bool, sizes: bytes, indices: bytes) -> bytes:
+    """Batches of an order from number first on. sizes and indices are u32 little-endian. more: another PUSH goes on with the same order."""
     return _FIVE.pack(epoch, rank, first, more, len(sizes) // 4) + sizes + indices
 
 
@@ -87,7 +90,7 @@ parts = names  # the same body
 
 
 def lend(kind: int, first: int, body: bytes) -> bytes:
-    """For the samples of a CHUNK or GET of that body, from position first on."""
+    """Borrows the samples of a CHUNK or GET request with that type and body, from position first of its samples on."""
     return _TWO.pack(kind, first) + body
 
 
@@ -95,8 +98,8 @@ def copied(loan: int) -> bytes:
     return _U64.pack(loan)
 
 
-def report(said: dict[str, float]) -> bytes:
-    return json.dumps(said).encode()
+def report(fields: dict[str, float]) -> bytes:
+    return json.dumps(fields).encode()
 
 
 def header(data: bytes | bytearray, at: int = 0) -> tuple[int, int, int]:
@@ -123,18 +126,18 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 def read_error(body: bytes) -> tuple[str, str, str | None]:
     """(kind, message, sample) of an ERROR."""
-    said = read_json(body)
-    sample = said.get("sample")
-    return str(said.get("kind")), str(said.get("message")), None if sample is None else str(sample)
+    fields = read_json(body)
+    sample = fields.get("sample")
+    return str(fields.get("kind")), str(fields.get("message")), None if sample is None else str(sample)
 
 
 def read_lease(body: bytes) -> int | None:
-    """The lease alone of a BATCH that nobody wants any more; None if the body has none."""
+    """The lease of a BATCH whose other columns are not needed; None if the body is too short."""
     return _BATCH.unpack_from(body)[0] if len(body) >= _BATCH.size else None
 
 
 def read_batch(body: bytes, memory_bytes: int, samples: int) -> Columns:
-    """The columns of a BATCH. Every sample lies within memory_bytes and every index is below samples."""
+    """The columns of a BATCH. Each sample lies within memory_bytes, each index is below samples. ProtocolError otherwise."""
     if len(body) < _BATCH.size:
         raise ProtocolError(f"batch answer of {len(body)} bytes is shorter than its head")
     lease, count, kib = _BATCH.unpack_from(body)
@@ -142,7 +145,7 @@ def read_batch(body: bytes, memory_bytes: int, samples: int) -> Columns:
 
 
 def read_loan(body: bytes, first: int, memory_bytes: int, samples: int) -> tuple[Columns, int, int]:
-    """The columns of a LOAN from position first of a request on, the position after it, and how many samples were asked for."""
+    """The columns of a LOAN from position first of a request on, the position after it, and how many samples the request has."""
     if len(body) < _LOAN.size:
         raise ProtocolError(f"loan answer of {len(body)} bytes is shorter than its head")
     loan, count, after, total = _LOAN.unpack_from(body)
@@ -155,13 +158,13 @@ def _columns(body: bytes, at: int, lease: int, count: int, pinned: int, memory_b
     """The columns that begin at `at`."""
     if len(body) != at + 20 * count:
         raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples")
-    # Offsets and lengths are read more than once and by us: a tuple is the fastest to make and to read. The other two are the caller's.
+    # The client reads offsets and lengths several times, and a tuple is the fastest to make and to read. Indices and labels are the caller's.
     offsets = struct.unpack_from(f"<{count}Q", body, at)
     lengths = struct.unpack_from(f"<{count}I", body, at + 8 * count)
     view = memoryview(body)[at + 12 * count :]
     columns = Columns(lease, max(pinned, sum(lengths)), offsets, lengths, view[: 4 * count].cast("I"), view[4 * count :].cast("i"))
     if count:
-        # Python's integers don't wrap, so a sum beyond 2^64 is found too. The first test is the cheaper one and nearly always enough.
+        # Python's integers don't wrap, so that a sum beyond 2^64 is found, too. The first test is cheaper and nearly always suffices.
         if max(offsets) + max(lengths) > memory_bytes:
             end = max(map(add, offsets, lengths))
             if end > memory_bytes:
@@ -173,7 +176,7 @@ def _columns(body: bytes, at: int, lease: int, count: int, pinned: int, memory_b
 
 
 def read_names(body: bytes, asked: int) -> list[str]:
-    """Names as str; bytes that are not UTF-8 survive as surrogates, as in os.fsdecode. May be fewer than asked, not none."""
+    """Names as str. Bytes that are not UTF-8 become surrogates, as in os.fsdecode. There may be fewer names than asked, at least one."""
     count = _U32.unpack_from(body)[0] if len(body) >= 4 else -1
     if not min(asked, 1) <= count <= asked or len(body) < 4 + 4 * count:
         raise ProtocolError(f"names answer of {len(body)} bytes does not hold 1 to {asked} names")
@@ -191,7 +194,7 @@ Boundaries = list[tuple[str, int, int]]  # of one sample: (extension, begin, end
 
 
 def read_parts(body: bytes, lengths: Sequence[int]) -> list[Boundaries]:
-    """What parts samples of these lengths have: [("", 0, length)] for one in one piece. May be fewer than asked, not none."""
+    """The parts of samples with these lengths; [("", 0, length)] for a sample in one piece. There may be fewer samples than lengths, at least one."""
     asked = len(lengths)
     count, exts = _TWO.unpack_from(body) if len(body) >= 8 else (-1, 0)
     if not min(asked, 1) <= count <= asked or len(body) < 8 + 4 * count + 4 * exts:

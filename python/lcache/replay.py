@@ -1,7 +1,7 @@
-"""Options of the order that a program names, beside those of a server that runs already.
+"""The order's options that a program names, compared with those of a server that runs already.
 
-What differs is never passed over in silence: the program's own order is computed by the lcache program and pushed, epoch by epoch, or there is
-an error that names both values. Sizes (budget, memory) never decide.
+A difference never goes unnoticed. Either the lcache program computes the named order, which is pushed epoch by epoch, or an error names both values.
+Sizes (budget, memory) never decide.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .info import Info
 
 
 class Options(NamedTuple):
-    """Of lcache.open; None: not said."""
+    """The order's options of lcache.open. None: not given."""
 
     recipe: str | None = None
     seed: int | None = None
@@ -25,44 +25,44 @@ class Options(NamedTuple):
     batch_size: int | None = None
     world_size: int | None = None
     drop_last: bool | None = None
-    params: Mapping[str, str] | None = None  # as `--param` takes them
+    params: Mapping[str, str] | None = None  # of the recipe, as `--param` takes them
     on_error: str | None = None
 
     def flags(self) -> list[str]:
-        """Of `lcache ingest` and `lcache order`, without what concerns the world of processes."""
+        """The flags of `lcache ingest` for these options, without those about world and ranks."""
         flags = [] if self.recipe is None else ["--recipe", self.recipe]
-        for name, value in (("--seed", self.seed), ("--epochs", self.epochs), ("--batch-size", self.batch_size)):
-            flags += [] if value is None else [name, str(value)]
+        for name, number in (("--seed", self.seed), ("--epochs", self.epochs), ("--batch-size", self.batch_size)):
+            flags += [] if number is None else [name, str(number)]
         flags += ["--drop-last"] if self.drop_last else []
         for key, value in (self.params or {}).items():
             flags += ["--param", f"{key}={value}"]
         return flags
 
 
-def params(given: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """A recipe's parameters as text: strings bare, everything else as JSON."""
+def param_texts(given: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """A recipe's parameters as `--param` takes them: strings bare, everything else as JSON."""
     if given is None:
         return None
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
 
 
 class Replay(NamedTuple):
-    """The order of a job that its server does not have. It pickles, for workers."""
+    """An order that the job's server does not have. It pickles, for worker processes."""
 
     recipe: str
     seed: str
     batch_size: int
     world: int
     drop_last: bool
-    params: dict[str, str]
+    params: Mapping[str, str]
     epochs: int
-    differs: str  # from the server's order, for messages
-    program: str  # that computes it
+    differs: str  # how it differs from the server's order, for messages
+    program: str  # path of the lcache program
 
     def order(self, samples: int, epoch: int, rank: int) -> list[array[int]]:
-        """The batches of one rank."""
-        command = [self.program, "order", "--recipe", self.recipe, "--samples", str(samples), "--batch-size", str(self.batch_size), "--world-size", str(self.world)]
-        command += ["--epoch", str(epoch), "--rank", str(rank), "--format", "u32le"]
+        """The batches of one epoch and rank, as dataset indices. Raises ArgumentError if the lcache program refuses the options."""
+        command = [self.program, "order", "--recipe", self.recipe, "--samples", str(samples), "--batch-size", str(self.batch_size)]
+        command += ["--world-size", str(self.world), "--epoch", str(epoch), "--rank", str(rank), "--format", "u32le"]
         command += ["--seed", self.seed] if self.seed else []
         command += ["--drop-last"] if self.drop_last else []
         for key, value in self.params.items():
@@ -77,15 +77,17 @@ class Replay(NamedTuple):
         return [flat[at : at + self.batch_size] for at in range(0, len(flat), self.batch_size)]
 
 
-def beside(named: Options, info: Info, world: int, program: Callable[[], str]) -> Replay | None:
-    """The order that the program names, if the server has another one; None if it has the same, or none that it could differ from.
-    world is that of the launcher. ArgumentError if the server can't be used for it."""
+def replay_for(named: Options, info: Info, world: int, program: Callable[[], str]) -> Replay | None:
+    """The order that the program names, if the server has another one; None if neither names an order, or both name the same.
+
+    world is the number of processes that the launcher started. program finds the lcache program. Raises ArgumentError if this server can't be used.
+    """
     where = f"the server (pid {info.pid}) that has {info.source}"
     if named.on_error is not None and named.on_error != info.on_error:
         raise ArgumentError(_refusal("on_error", named.on_error, info.on_error, where))
     if named.recipe is None and not info.recipe:
-        return None  # orders are pushed, or samples asked for by index
-    full = named.recipe is not None
+        return None  # the program pushes orders, or reads by index
+    full = named.recipe is not None  # a named recipe replaces all of the server's order
     if (full or named.world_size is not None) and world != info.world:
         raise ArgumentError(_refusal("world_size", world, info.world, where))
     if named.epochs and info.epochs and named.epochs > info.epochs:

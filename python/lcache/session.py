@@ -1,9 +1,9 @@
-"""One server run as this process sees it: its map, the connection to it, the leases held, and who waits for which answer.
+"""One run of a server as this process sees it: its map, the connection to it, the leases held, and the answers awaited.
 
-A finalizer may run in any thread at any bytecode, also in one that holds the lock. So whatever ends (an anchor, the wish for an answer,
-the session) is only noted, in deques and flags, and is settled by whoever gets the lock without waiting for it: the
-finalizer itself, or the one that holds it, who looks again after letting go. At the interpreter's end nothing is settled any more: modules
-may be half gone, and leases end with their process.
+A finalizer may run in any thread at any bytecode, also in a thread that holds the lock. So an ending anchor, an unwanted answer or
+a closed session is only recorded, in deques and flags. The next thread that gets the lock without waiting settles the records: the
+finalizer's own thread, or the thread that holds the lock, which looks again after it lets go. At the interpreter's end nothing is settled:
+modules may be half gone, and leases end with their process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .memory import Map
 
 sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
-# A reader looks up this often, in seconds. Nothing depends on it but a RELEASE that did not fit the socket while nobody else sent.
+# Seconds of one wait for an answer. It bounds the delay of a RELEASE that did not fit the socket while no other thread sent.
 _SLICE = 1.0
 
 
 class Late(Exception):
-    """A wait reached its deadline. Internal: the caller knows what it waited for."""
+    """A wait reached its deadline. Internal: the caller knows the purpose of the wait."""
 
 
 class NoRoom(TimeoutError):
@@ -39,35 +39,37 @@ class LoanOver(Error):
     """The server needed the memory before its bytes were copied. Internal: the caller asks for them again."""
 
 
-class Ticket:
-    """A request, so that it can be sent again over another connection; `what` is for messages."""
+class Request:
+    """A request that can be sent again over another connection. `what` names it in messages."""
 
-    __slots__ = ("body", "connection", "kind", "request", "session", "what")
+    __slots__ = ("body", "connection", "kind", "number", "session", "what")
 
     def __init__(self, kind: int, body: bytes, what: str) -> None:
         self.kind, self.body, self.what = kind, body, what
-        self.session: Session | None = None
+        self.session: Session | None = None  # the session that sent the request; None: not sent
         self.connection: Connection | None = None
-        self.request = 0
+        self.number = 0  # the request's number on that connection
 
 
 class Session:
+    """Threads may share it. Each thread sends under the lock, and one thread at a time reads for all of them."""
+
     def __init__(self, info: Info, memory: Map, connection: Connection) -> None:
         self.info, self.memory = info, memory
-        self.foreign = False  # in a forked child, of its parent's sessions
-        self._ended: deque[tuple[int, int | None]] = deque()  # leases, with bytes if there was an anchor
-        self._dropped: deque[tuple[Connection, int]] = deque()  # answers that nobody wants any more
-        self._told: deque[bytes] = deque()  # frames that have no answer
+        self.inherited = False  # this process is a forked child, and the session belongs to the parent
+        self._ended_leases: deque[tuple[int, int | None]] = deque()  # (lease, bytes); None: the lease had no anchor
+        self._unwanted: deque[tuple[Connection, int]] = deque()  # numbers of requests whose answers are no longer wanted
+        self._unanswered: deque[bytes] = deque()  # frames without an answer, to be sent
         self._closing = False
         self._new_lock()
         # The lock guards the fields that follow, and all of the connection but reading from it.
         self._connection = connection
-        self._request = 0
+        self._number = 0  # of the last request
         self._unsent: list[int] = []  # leases to release when there is a connection again
         self._held = 0  # bytes pinned by live anchors
-        self._live = 0  # anchors
-        self._gave_up = False  # closed, and no answer is wanted any more
-        self._over = False  # closed, and nothing refers to the map
+        self._anchors = 0  # live anchors
+        self._cancelled = False  # closed, and the server was told that no answer is wanted
+        self._finished = False  # closed, and the map is unmapped
         sessions.add(self)
 
     def _new_lock(self) -> None:
@@ -76,42 +78,45 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Whether a request can be sent; if not, a new connection is due."""
+        """Whether a request can be sent. Otherwise a new connection is due."""
         return self._connection.broken is None and not self._connection.mute
 
     @property
     def held(self) -> int:
-        """Bytes of shared memory pinned by batches that something still refers to."""
+        """Bytes of shared memory that live batches, views, arrays and tensors pin."""
         self._settle()
         return self._held
 
-    def send(self, ticket: Ticket, deadline: float) -> None:
-        """Sends the request. Raises Broken if a new connection is due."""
+    def send(self, request: Request, deadline: float) -> None:
+        """Sends the request. Raises Broken if a new connection is due, Error if the session is closing."""
         try:
             with self._lock:
                 self._drain()
                 if self._closing:
                     raise Error("the job is closed")
                 connection = self._connection
-                self._request = self._request % 0xFFFFFFFF + 1
-                ticket.session, ticket.connection, ticket.request = self, connection, self._request
-                connection.asked.add(self._request)
-                connection.send(protocol.frame(ticket.kind, self._request, ticket.body), deadline)
+                self._number = self._number % 0xFFFFFFFF + 1
+                request.session, request.connection, request.number = self, connection, self._number
+                connection.asked.add(self._number)
+                connection.send(protocol.frame(request.kind, self._number, request.body), deadline)
         finally:
             self._settle()
 
-    def wait(self, ticket: Ticket, deadline: float) -> tuple[int, bytes]:
-        """The answer as (type, body), not an ERROR: that is raised. Raises Broken if the request must be sent again, Late at the deadline."""
-        connection, request = ticket.connection, ticket.request
+    def wait(self, request: Request, deadline: float) -> tuple[int, bytes]:
+        """Waits for the answer, and returns (type, body). An ERROR answer is raised.
+
+        Raises Broken if the request must be sent again, Late at the deadline.
+        """
+        connection, number = request.connection, request.number
         assert connection is not None
         while True:
             with self._lock:
                 self._drain()
-                answer = connection.answers.pop(request, None)
+                answer = connection.answers.pop(number, None)
                 if answer is not None:
                     break
                 if self._closing:
-                    raise Error(f"the job was closed while waiting for {ticket.what}")
+                    raise Error(f"the job was closed while waiting for {request.what}")
                 if connection.broken is not None:
                     raise connection.why()
                 left = deadline - time.monotonic()
@@ -124,11 +129,11 @@ class Session:
             self._read(connection, min(left, _SLICE))
         self._settle()
         if answer[0] == protocol.A_ERROR:
-            raise error_of(answer[1], ticket.what)
+            raise error_of(answer[1], request.what)
         return answer
 
     def _read(self, connection: Connection, seconds: float) -> None:
-        """The reader's turn: one thread at a time, and without the lock while it waits."""
+        """Reads for all threads, without the lock during the wait. The caller has set connection.reading."""
         frames: list[tuple[int, int, bytes]] = []
         try:
             frames = connection.receive()
@@ -138,87 +143,91 @@ class Session:
             with self._lock:
                 connection.reading = False
                 self._dispatch(connection, frames)
-                if connection is not self._connection or self._over:
+                if connection is not self._connection or self._finished:
                     connection.close()
                 else:
                     connection.send(b"", None)
                 self._changed.notify_all()
 
     def _dispatch(self, connection: Connection, frames: list[tuple[int, int, bytes]]) -> None:
-        for kind, request, body in frames:
+        """Gives each frame to its request. An answer to an unknown request breaks the connection."""
+        for kind, number, body in frames:
             if kind == protocol.A_ERROR:
                 error = error_of(body, "")
-                if request == 0 or isinstance(error, (Broken, ConnectionError, ProtocolError)):
+                if number == 0 or isinstance(error, (Broken, ConnectionError, ProtocolError)):
                     connection.fail(error)
-            if request in connection.asked:
-                connection.asked.remove(request)
-                connection.answers[request] = (kind, body)
-            elif request in connection.unwanted:
-                connection.unwanted.remove(request)
+            if number in connection.asked:
+                connection.asked.remove(number)
+                connection.answers[number] = (kind, body)
+            elif number in connection.unwanted:
+                connection.unwanted.remove(number)
                 self._discard(kind, body)
-            elif request != 0 or kind != protocol.A_ERROR:
-                connection.fail(ProtocolError(f"the server answered request {request}, which was not asked"))
+            elif number != 0 or kind != protocol.A_ERROR:
+                connection.fail(ProtocolError(f"the server answered request {number}, which was not asked"))
 
     def _discard(self, kind: int, body: bytes) -> None:
+        """Ends the lease of an unwanted answer."""
         if kind == protocol.A_BATCH:
             lease = protocol.read_lease(body)
             if lease is not None:
-                self._ended.append((lease, None))
+                self._ended_leases.append((lease, None))
 
     def take(self, columns: protocol.Columns) -> memoryview | None:
-        """Makes the lease of columns ours: a view of the map that keeps it while anything refers to it. None if that is beyond the
-        credits: the caller copies, and ends the lease."""
+        """A view of the whole map that keeps the lease of columns while anything refers to the view.
+
+        None beyond the credits: the caller copies the samples and ends the lease.
+        """
         size = columns.pinned
         try:
             with self._lock:
                 self._drain()
-                if 0 < self.info.credit_bytes < self._held + size and self._live:
+                if 0 < self.info.credit_bytes < self._held + size and self._anchors:
                     return None
                 self._held += size
-                self._live += 1
+                self._anchors += 1
                 return self.memory.anchor(self.end, columns.lease, size)
         finally:
             self._settle()
 
     def copies(self, columns: protocol.Columns) -> list[memoryview]:
-        """Private copies of the samples. Under the lock, so that another thread's close() does not unmap them meanwhile."""
+        """Private copies of the samples. The lock is held, so that another thread's close() does not unmap them meanwhile."""
         try:
             with self._lock:
-                if self._over:
+                if self._finished:
                     raise Error("the job is closed")
                 return [self.memory.copy(offset, length) for offset, length in zip(columns.offsets, columns.lengths)]
         finally:
             self._settle()
 
     def end(self, lease: int, size: int | None = None) -> None:
-        """Ends a lease; safe in finalizers."""
-        if not self.foreign:
-            self._ended.append((lease, size))
+        """Ends a lease. size is what its anchor pinned, in bytes; None: it had no anchor. Safe in finalizers."""
+        if not self.inherited:
+            self._ended_leases.append((lease, size))
             self._settle()
 
-    def drop(self, ticket: Ticket) -> None:
-        """The answer is not wanted any more, and its lease ends as soon as it comes; safe in finalizers."""
-        if ticket.connection is not None and not self.foreign:
-            self._dropped.append((ticket.connection, ticket.request))
+    def drop(self, request: Request) -> None:
+        """Drops a request: the lease of an answer that still comes ends at once. Safe in finalizers."""
+        if request.connection is not None and not self.inherited:
+            self._unwanted.append((request.connection, request.number))
             self._settle()
 
     def tell(self, kind: int, body: bytes) -> None:
-        """Sends what has no answer, or loses it with the connection; safe in finalizers."""
-        if not self.foreign:
-            self._told.append(protocol.frame(kind, 0, body))
+        """Sends a frame without an answer. A broken connection loses the frame. Safe in finalizers."""
+        if not self.inherited:
+            self._unanswered.append(protocol.frame(kind, 0, body))
             self._settle()
 
     def close(self) -> None:
-        """No more requests. The connection and the map stay until nothing refers to the map; safe in finalizers."""
+        """Refuses further requests. The connection and the map stay while anything refers to the map. Safe in finalizers."""
         self._closing = True
         self._settle()
 
     def replace(self, connection: Connection) -> None:
-        """Goes on over another connection to the same server, which kept the leases."""
+        """Goes on over another connection to the same run of the server, which kept the leases."""
         with self._lock:
             old, self._connection = self._connection, connection
             while not old.reading and old.broken is None:
-                frames = old.receive()  # what came before the end; a live reader gets it by itself
+                frames = old.receive()  # answers that came before the end; a reading thread receives them itself
                 if not frames:
                     break
                 self._dispatch(old, frames)
@@ -227,59 +236,54 @@ class Session:
             else:
                 old.close()
             unsent, self._unsent = self._unsent, []
-            self._ended.extend((lease, None) for lease in unsent)
+            self._ended_leases.extend((lease, None) for lease in unsent)
             self._changed.notify_all()
         self._settle()
 
     def forked(self) -> None:
-        """In a forked child: the connection and the leases are the parent's. Nothing is sent, the map stays for views that exist."""
-        self.foreign = True
+        """In a forked child: the connection and the leases are the parent's. Nothing is sent, and the map stays for views that exist."""
+        self.inherited = True
         self._new_lock()
         self._connection.close()
 
     def _settle(self, leaving: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Settles the records, unless another thread holds the lock: that thread settles them. The default of `leaving` outlives the module's names."""
         if leaving():
             return
-        while self._ended or self._dropped or self._told or (self._closing and not (self._gave_up and (self._live or self._over))):
-            if self.foreign or not self._lock.acquire(False):
+        while self._has_records():
+            if self.inherited or not self._lock.acquire(False):
                 return
             try:
                 self._drain()
             finally:
                 self._lock.release()
 
+    def _has_records(self) -> bool:
+        if self._ended_leases or self._unwanted or self._unanswered:
+            return True
+        return self._closing and not (self._cancelled and (self._anchors or self._finished))
+
     def _drain(self) -> None:
-        """Settles what was noted. The lock is held."""
-        cancelled = []
-        while self._dropped:
-            connection, request = self._dropped.popleft()
-            if request in connection.answers:
-                self._discard(*connection.answers.pop(request))
-            elif request in connection.asked:
-                connection.asked.remove(request)
-                connection.unwanted.add(request)
-                if connection is self._connection:
-                    cancelled.append(request)
-        if cancelled:
-            self._connection.send(protocol.frame(protocol.CANCEL, 0, protocol.cancel(cancelled)), None)
-        while self._told:
-            frame = self._told.popleft()
-            if self.usable and not self._gave_up:
+        """Settles the records. The lock is held."""
+        self._cancel_unwanted()
+        while self._unanswered:
+            frame = self._unanswered.popleft()
+            if self.usable and not self._cancelled:
                 self._connection.send(frame, None)
-        if self._closing and not self._gave_up:
-            self._gave_up = True
-            self._give_up(self._connection)
-        while self._ended:
-            lease, size = self._ended.popleft()
+        if self._closing and not self._cancelled:
+            self._cancelled = True
+            self._cancel_all(self._connection)
+        while self._ended_leases:
+            lease, size = self._ended_leases.popleft()
             if size is not None:
                 self._held -= size
-                self._live -= 1
+                self._anchors -= 1
             self._unsent.append(lease)
         if self._unsent and self.usable:
             leases, self._unsent = self._unsent, []
             self._connection.send(protocol.frame(protocol.RELEASE, 0, protocol.release(leases)), None)
-        if self._closing and not self._live and not self._over:
-            self._over = True
+        if self._closing and not self._anchors and not self._finished:
+            self._finished = True
             self._connection.send(protocol.frame(protocol.BYE, 0), None)
             if self._connection.reading:
                 self._connection.hang_up()
@@ -287,8 +291,23 @@ class Session:
                 self._connection.close()
             self.memory.unmap()
 
-    def _give_up(self, connection: Connection) -> None:
-        """After close(): no answer is wanted."""
+    def _cancel_unwanted(self) -> None:
+        """Discards the answers of dropped requests, and tells the server of those that are still to come."""
+        cancelled = []
+        while self._unwanted:
+            connection, number = self._unwanted.popleft()
+            if number in connection.answers:
+                self._discard(*connection.answers.pop(number))
+            elif number in connection.asked:
+                connection.asked.remove(number)
+                connection.unwanted.add(number)
+                if connection is self._connection:
+                    cancelled.append(number)
+        if cancelled:
+            self._connection.send(protocol.frame(protocol.CANCEL, 0, protocol.cancel(cancelled)), None)
+
+    def _cancel_all(self, connection: Connection) -> None:
+        """After close(): discards every answer that is there or still to come."""
         if connection.asked:
             connection.send(protocol.frame(protocol.CANCEL, 0, protocol.cancel(list(connection.asked))), None)
         connection.unwanted |= connection.asked
@@ -298,7 +317,7 @@ class Session:
 
 
 def error_of(body: bytes, what: str) -> Exception:
-    """The exception of an ERROR answer: Broken when the server goes away and another may come."""
+    """The exception of an ERROR answer. Broken: the server goes away, and another may come. what names the request, "" none."""
     try:
         kind, message, sample = protocol.read_error(body)
     except ProtocolError as e:

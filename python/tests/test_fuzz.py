@@ -279,7 +279,7 @@ def test_client(serve, path):
         fuzz_hello = i % 4 == 0
         if not fuzz_hello:
             job.samples  # connects with a true answer
-        server.count_requests = job._link.session._request + 1 if job._link.session else 1
+        server.count_requests = job._link.session._number + 1 if job._link.session else 1
         server.mutate = True
         indices = [rng.randrange(1000) for _ in range(4)]
         try:

@@ -7,9 +7,9 @@ import pytest
 
 from lcache.errors import ArgumentError
 from lcache.info import Info
-from lcache.match import Listing, Made, difference, identity
-from lcache.running_servers import sockets
-from lcache.replay import Options, beside
+from lcache.match import HeldListing, Listing, difference, identity
+from lcache.environment import offered_sockets
+from lcache.replay import Options, replay_for
 
 with open(os.path.join(os.path.dirname(__file__), "../../testdata/listings.json")) as f:
     CASES = json.load(f)["cases"]
@@ -19,34 +19,34 @@ with open(os.path.join(os.path.dirname(__file__), "../../testdata/listings.json"
 def test_difference(case, tmp_path):
     named = Listing.of(tmp_path, **case["named"])
     said = {**case["made"], "identity": identity(str(tmp_path)), "extensions": case["files"]}
-    assert (difference(named, Made.by_server("/another/name", said)) == "") == case["same"]
+    assert (difference(named, HeldListing.of_server("/another/name", said)) == "") == case["same"]
     job = {**case["made"], "exts": case["made"].get("ext"), "source": str(tmp_path), "extensions": {"files": case["files"]}}
-    assert (difference(named, Made.on_disk(job)) == "") == case["same"]
+    assert (difference(named, HeldListing.of_job_file(job)) == "") == case["same"]
 
 
 def test_sources(tmp_path):
     for name in "a", "b":
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("a")
-    a = Made.by_server("/mnt/a", {"identity": identity(str(tmp_path / "a"))})
+    a = HeldListing.of_server("/mnt/a", {"identity": identity(str(tmp_path / "a"))})
     assert difference(Listing.of(tmp_path / "a"), a) == difference(Listing.of(tmp_path / "link"), a) == ""
     assert difference(Listing.of(tmp_path / "b"), a) == difference(Listing.of(tmp_path / "gone"), a) == "the source"
     # A name that leads to another directory by now.
-    assert difference(Listing.of(tmp_path / "a"), Made.by_server(str(tmp_path / "a"), {"identity": "1:2"})) == "the source"
-    s3 = Made.by_server("s3://bucket/a", {"identity": "s3://bucket/a"})
+    assert difference(Listing.of(tmp_path / "a"), HeldListing.of_server(str(tmp_path / "a"), {"identity": "1:2"})) == "the source"
+    s3 = HeldListing.of_server("s3://bucket/a", {"identity": "s3://bucket/a"})
     assert difference(Listing.of("s3://bucket/a"), s3) == "" and difference(Listing.of("s3://bucket/b"), s3) == "the source"
 
 
 def test_links():
     here = {"identity": identity("/"), "outside_links": 3}
-    assert difference(Listing.of("/", follow_links=False), Made.by_server("/", here)) == "follow_links, by which 3 samples were found outside the source"
-    assert difference(Listing.of("/"), Made.by_server("/", here)) == ""
+    assert difference(Listing.of("/", follow_links=False), HeldListing.of_server("/", here)) == "follow_links, by which 3 samples were found outside the source"
+    assert difference(Listing.of("/"), HeldListing.of_server("/", here)) == ""
 
 
 def test_sockets_of_the_environment():
     env = {"LCACHE_SOCKET_VAL": "/v", "LCACHE_SOCKET": "/t", "LCACHE_SOCKET_TRAIN": "/t", "LCACHE_SOCKET_MODE": "0660", "LCACHE_SOCKET_GROUP": "ml",
            "LCACHE_SOCKET_NONE": "", "LCACHE_" + "SOCKETS": "/no"}
-    assert sockets(env) == {"LCACHE_SOCKET": "/t", "LCACHE_SOCKET_VAL": "/v"}
+    assert offered_sockets(env) == {"LCACHE_SOCKET": "/t", "LCACHE_SOCKET_VAL": "/v"}
 
 
 def info(**more):
@@ -73,7 +73,7 @@ def info(**more):
 )
 def test_an_order_of_its_own(named, server, differs):
     server = {"seed": "" if server.get("recipe") == "" else "0", **server}
-    replay = beside(named, info(**server), 1, lambda: "lcache")
+    replay = replay_for(named, info(**server), 1, lambda: "lcache")
     assert (replay and replay.differs) == differs
 
 
@@ -90,4 +90,4 @@ def test_an_order_of_its_own(named, server, differs):
 )
 def test_what_can_not_be_had(named, server, world, message):
     with pytest.raises(ArgumentError, match=message):
-        beside(named, info(**server), world, lambda: "lcache")
+        replay_for(named, info(**server), world, lambda: "lcache")

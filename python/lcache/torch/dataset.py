@@ -11,9 +11,9 @@ from typing import Any
 
 import torch.utils.data
 
-from ..embedded import open as open_job
 from ..errors import ArgumentError, DecodeError, Error
 from ..job import Job, connect
+from ..opening import open as open_job
 from . import tagged_batch
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
@@ -26,11 +26,11 @@ _LIKELY = (256, 32, None)
 
 
 def _open(source: Any, cache: Any, options: dict[str, Any]) -> Job:
-    if options.get("batch_size") is not None:
+    if options.get("batch_size") is not None or options.get("likely_batch_size") is not None:
         return open_job(source, cache, **options)
     for size in _LIKELY:
         try:
-            return open_job(source, cache, _sized_for=size, **options)
+            return open_job(source, cache, likely_batch_size=size, **options)
         except Error as e:
             if size is None or "memory" not in str(e):
                 raise  # only batches of large samples are worth another try: they may need more memory than there is

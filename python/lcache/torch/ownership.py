@@ -44,7 +44,7 @@ class Claim:
         """Holds the rank at all the jobs' servers from now on, for epochs of so many samples. False, and nothing has changed, if another
         loader holds it at one of them."""
         self._samples = samples
-        keys = {(job._link.path, rank): job for job in jobs}
+        keys = {(job.socket, rank): job for job in jobs}
         if self.holds and all(_held.get(key) is self for key in keys):
             return True
         if not all(self._free(key, job) for key, job in keys.items()):
@@ -58,7 +58,7 @@ class Claim:
             other = _held.get(key)
             if other is not None and other is not self:
                 other._lose(key)
-            job._forget(NOWHERE, rank)  # what others pushed is not pushed again to a server that was started anew
+            job.forget_orders(NOWHERE, rank)  # what others pushed is not pushed again to a server that was started anew
             _held[key] = self
         self.holds, self._jobs = True, jobs
         return True
@@ -69,27 +69,27 @@ class Claim:
             return True
         if not other.settled or other._moved < self._before or other._samples < self._samples:
             return True
-        theirs = next(j for j in other._jobs if j._link.path == key[0])
+        theirs = next(j for j in other._jobs if j.socket == key[0])
         if theirs is job:
             return False
-        return theirs._link.closed or not self._before and _is_newer(job, theirs)
+        return theirs.closed or not self._before and _is_newer(job, theirs)
 
     def _lose(self, key: tuple[str, int]) -> None:
         """Another loader says the order of this rank from now on; at other servers nobody does."""
         self.holds = False
         for job in self._jobs:
-            job._forget(NOWHERE, key[1])
+            job.forget_orders(NOWHERE, key[1])
 
 
 def _is_newer(mine: Job, theirs: Job) -> bool:
     """Whether the server of theirs has ended, and mine has another one."""
-    if mine._link.info.server == theirs._link.info.server:
+    if mine.info.server == theirs.info.server:
         return False
     try:
         mine.stats()  # so that mine is the server that runs now
     except Error:
         return False  # whoever pushes the order will say so
-    return mine._link.info.server != theirs._link.info.server
+    return mine.info.server != theirs.info.server
 
 
 os.register_at_fork(after_in_child=_held.clear)  # a child's loaders are its own

@@ -127,12 +127,12 @@ class Publisher:
                     if epoch == current:
                         return
                 if epoch == current:  # before the answer to what is pushed next, so that it is counted before other batches are
-                    leaf.job._had(epoch, rank, self._first, self._unplaced)
+                    leaf.job.report_unplaced(epoch, rank, self._first, self._unplaced)
             self._known[epoch] = batches
         for epoch in [e for e in self._known if e < current]:
             del self._known[epoch]
         for leaf in self.route.leaves:
-            leaf.job._forget(current, rank)
+            leaf.job.forget_orders(current, rank)
         self._ours = True
 
 

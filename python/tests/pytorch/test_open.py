@@ -13,7 +13,7 @@ import realserver
 from embedded_servers import folder, gone, root, servers  # noqa: F401
 
 import lcache
-from lcache.environment import place
+from lcache.environment import launched_world
 
 READER = """
 import sys, lcache
@@ -207,7 +207,7 @@ def test_pickle(folder, root):
     ],
 )
 def test_place(env, want):
-    assert tuple(place(env)) == want
+    assert tuple(launched_world(env)) == want
 
 
 def test_labels(folder, root, tmp_path):

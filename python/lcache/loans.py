@@ -1,0 +1,51 @@
+"""Private copies of a request's samples, where leases leave no room for them: the server lends the samples in parts, each for a moment."""
+
+from __future__ import annotations
+
+from array import array
+
+from . import protocol
+from .errors import ProtocolError
+from .link import Link, require_kind
+from .session import LoanOver, Request, Session
+
+
+def copy_by_loans(link: Link, request: Request) -> tuple[protocol.Columns, list[memoryview], Session] | None:
+    """The columns of a CHUNK or GET request, copies of its samples, and the session that lent the last of them. None at an epoch's end."""
+    deadline = link.deadline()
+    copies: list[memoryview] = []
+    lengths: list[int] = []
+    indices, labels = array("I"), array("i")
+    session: Session | None = None
+    after, total = 0, -1  # how many of the requested samples are done, and how many there are
+    while after != total:
+        loan = Request(protocol.LEND, protocol.lend(request.kind, after, request.body), request.what)
+        kind, body = link.answer(loan, deadline)
+        session = loan.session
+        assert session is not None
+        if kind == protocol.A_END:
+            return None
+        require_kind(loan, kind, protocol.A_LOAN)
+        columns, end, requested = protocol.read_loan(body, after, session.memory.size, session.info.samples)
+        if total not in (-1, requested) or (end - after != len(columns.lengths) and session.info.on_error != "skip"):
+            raise ProtocolError(f"{request.what}: the server lent {len(columns.lengths)} samples from {after} to {end} of {requested}, of {total} before")
+        lent = session.copies(columns)
+        if not _lasted(link, loan, columns, deadline):
+            continue
+        copies += lent
+        lengths += columns.lengths
+        indices.frombytes(columns.indices.tobytes())
+        labels.frombytes(columns.labels.tobytes())
+        after, total = end, requested
+    assert session is not None
+    return protocol.Columns(0, 0, (), tuple(lengths), memoryview(indices), memoryview(labels)), copies, session
+
+
+def _lasted(link: Link, loan: Request, columns: protocol.Columns, deadline: float) -> bool:
+    """Whether the loan still held when its bytes had been copied. A server that started again since then knows nothing of the loan."""
+    done = Request(protocol.COPIED, protocol.copied(columns.lease), loan.what)
+    try:
+        require_kind(done, link.answer(done, deadline)[0], protocol.A_OK)
+    except LoanOver:
+        return False
+    return done.session is loan.session
