@@ -3,7 +3,8 @@
     dataset = ImageFolder("/data/train", transform, cache="/nvme/lcache")
     loader = DataLoader(dataset, batch_size=256, shuffle=True, num_workers=8, seed=0)
 
-Everything is torch's own with one thing added: batch samplers tell the server what they will ask for. Needs torch, and PIL for images.
+Everything is torch's own with one addition: batch samplers push the order in which they will ask for samples to the server. Needs torch, and PIL for
+images. docs/pytorch-inside.md draws the way of a sample through these modules.
 """
 
 from .dataset import Dataset, ImageFolder, Sample

@@ -1,4 +1,4 @@
-"""Map-style datasets over an lcache job: bytes come from lcache, everything else is as in torch and torchvision."""
+"""Map-style datasets over an lcache job. The samples' bytes come from lcache; everything else is as in torch and torchvision."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from ..errors import ArgumentError, DecodeError, Error
 from ..job import Job, connect
 from ..opening import open as open_job
 from . import tagged_batch
+from .tagged_batch import Position
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
+_REPORT = 0.05  # seconds of decoding between two reports to the server: an epoch ends with at most that much unreported
 
-_TELL = 0.05  # seconds of decoding after which the server is told of them: what is told last in an epoch misses less
-
-# Batch sizes that a server may be sized for when nobody has said one yet: a loader comes later than its dataset.
-_LIKELY = (256, 32, None)
+# Batch sizes that a new server's memory is sized for, one after the other: the dataset is made before its loader, which has the batch size.
+_LIKELY_BATCH_SIZES = (256, 32, None)
 
 
 def _open(source: Any, cache: Any, options: dict[str, Any]) -> Job:
+    """lcache.open, with smaller likely batch sizes where memory is short."""
     if options.get("batch_size") is not None or options.get("likely_batch_size") is not None:
         return open_job(source, cache, **options)
-    for size in _LIKELY:
+    for size in _LIKELY_BATCH_SIZES:
         try:
             return open_job(source, cache, likely_batch_size=size, **options)
         except Error as e:
             if size is None or "memory" not in str(e):
-                raise  # only batches of large samples are worth another try: they may need more memory than there is
+                raise  # a smaller batch size helps only against too little memory, which large samples may need
     raise AssertionError
 
 
 class Sample:
-    """What decode gets beside the bytes; unpacks as (index, name, label, parts). The name is looked up when asked for.
+    """The second argument of decode. It unpacks as (index, name, label, parts).
 
-    parts is {extension: bytes}, in the order of the extensions; in a dataset without parts the extension is "".
+    index is the dataset index. name is the path below the source, requested from the server at each use. label is an int. parts is
+    {extension: bytes}, in the order of the extensions; in a dataset without parts the extension is "".
     """
 
     __slots__ = ("_at", "_batch", "index", "label", "parts")
@@ -52,7 +54,7 @@ class Sample:
 
     @property
     def name(self) -> str:
-        return self._batch.names[self._at]
+        return str(self._batch.names[self._at])
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.index, self.name, self.label, self.parts))
@@ -65,10 +67,15 @@ class Sample:
 
 
 class Dataset(torch.utils.data.Dataset):
-    """The samples of a source, each made by decode(data: bytes, sample), where data is the first part and sample.parts has all; without decode a sample is (bytes, label).
+    """A map-style dataset of a source's samples, each made by decode(data: bytes, sample: Sample).
 
-    The job is lcache.open(source, cache, socket=socket, **options); without a source, the one of the server at socket or $LCACHE_SOCKET. A batch is one
-    request, of whichever loader and sampler; copies in workers have connections of their own. It pickles to what it takes to connect again.
+    data is the sample's first part; sample.parts has all parts. Without decode a sample is (bytes, label). The job is
+    lcache.open(source, cache, socket=socket, **options); without a source, the job of the server at socket or $LCACHE_SOCKET. Any loader and
+    sampler may be used, and each batch is one request. Copies in worker processes have connections of their own. The dataset pickles to the
+    little that a new connection needs.
+
+    Raises the errors of lcache.open, and ArgumentError for a server that skips samples it can't read. Access raises IndexError, SampleError or
+    DecodeError.
     """
 
     def __init__(
@@ -97,15 +104,15 @@ class Dataset(torch.utils.data.Dataset):
         self.job = job
         self.decode = decode
         self.decode_seconds = 0.0  # in this process
-        self._told = 0.0  # of them, what the server knows
-        self._key = secrets.token_hex(4)  # the same in every copy
+        self._reported = 0.0  # decode_seconds that the server was told of
+        self.lcache_id = secrets.token_hex(4)  # the same in every copy, such as those in workers
         self._length = job.samples
-        self._ahead: tuple[Any, dict[int, Any]] | None = None
+        self._ahead: tuple[Any, dict[int, Any]] | None = None  # a tagged batch, and its samples by index, for access one by one
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_told": 0.0, "_ahead": None}
+        return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None}
 
-    _derived: tuple[str, ...] = ()  # attributes that a copy finds out by itself
+    _derived: tuple[str, ...] = ()  # attributes that a copy derives again
 
     def __len__(self) -> int:
         return self._length
@@ -115,11 +122,12 @@ class Dataset(torch.utils.data.Dataset):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels."""
+        """The names of the labels: classes[label]."""
         return self.job.classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
+        """The labels, by name."""
         return {name: label for label, name in enumerate(self.classes)}
 
     def __getitem__(self, index: int) -> Any:
@@ -128,13 +136,13 @@ class Dataset(torch.utils.data.Dataset):
             index += self._length
         if not 0 <= index < self._length:
             raise IndexError(f"sample {index} of {self._length}")
-        batch = tagged_batch.iterated()
-        part = batch.parts.get(self._key) if batch is not None and batch.parts else None
+        batch = tagged_batch.last_iterated()
+        part = batch.parts.get(self.lcache_id) if batch is not None and batch.parts else None
         if batch is not None and batch.trial:
-            batch.saw(self._key, [index])
+            batch.record_asked(self.lcache_id, [index])
         if batch is None or part is None or index not in part:
             return self._made([index], None)[0]
-        # One of many that are asked for one by one (ConcatDataset): all of them in one request, at the first.
+        # ConcatDataset asks for a batch's samples one by one: the first of them requests them all.
         if self._ahead is None or self._ahead[0] is not batch:
             self._ahead = batch, dict(self._bytes(part, batch.at))
         return self._make(*self._ahead[1][index])
@@ -143,29 +151,30 @@ class Dataset(torch.utils.data.Dataset):
         plain = [int(i) for i in indices[:]]
         if plain and min(plain) < 0:
             plain = [i + self._length if i < 0 else i for i in plain]
-        batch = indices if isinstance(indices, tagged_batch.TaggedBatch) else tagged_batch.iterated()
+        batch = indices if isinstance(indices, tagged_batch.TaggedBatch) else tagged_batch.last_iterated()
         if batch is not None and batch.trial:
-            batch.saw(self._key, plain)
-        return self._made(plain, tagged_batch.position(indices, plain, self._key))
+            batch.record_asked(self.lcache_id, plain)
+        return self._made(plain, tagged_batch.position_of(indices, plain, self.lcache_id))
 
-    def _made(self, indices: list[int], at: tagged_batch.At | None) -> list[Any]:
+    def _made(self, indices: list[int], at: Position | None) -> list[Any]:
         return [self._make(*entry) for _, entry in self._bytes(indices, at)]
 
-    def _bytes(self, indices: list[int], at: tagged_batch.At | None) -> Iterator[tuple[int, tuple[Any, int, dict[str, bytes]]]]:
-        """(index, (batch, position in it, its parts)) of each; no lease is held any more."""
+    def _bytes(self, indices: list[int], at: Position | None) -> Iterator[tuple[int, tuple[Any, int, dict[str, bytes]]]]:
+        """Yields (index, (batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
         for batch in self._batches(indices, at):
             copies = [{ext: bytes(view) for ext, view in parts.items()} for parts in batch.parts]
             batch.release()
             for i, parts in enumerate(copies):
                 yield batch.indices[i], (batch, i, parts)
 
-    def _batches(self, indices: list[int], at: tagged_batch.At | None) -> list[Any]:
+    def _batches(self, indices: list[int], at: Position | None) -> list[Any]:
+        """The samples in one batch, or in several where the server lends less than one batch needs."""
         try:
             return [self.job.get(indices, at=at)]
         except ArgumentError:
             if len(indices) < 2 or max(indices) >= self._length or min(indices) < 0:
                 raise
-            # More bytes than the server lets out at once: it was started without knowing this batch size.
+            # The batch has more bytes than the server lends at once: it was started without this batch size.
             half = len(indices) // 2
             return self._batches(indices[:half], None) + self._batches(indices[half:], None)
 
@@ -174,21 +183,21 @@ class Dataset(torch.utils.data.Dataset):
         try:
             return self._decoded(parts, batch, i)
         except Error:
-            raise  # the server's, asked for a name
+            raise  # from the server, when decode used a name
         except Exception as e:
             raise self._undecodable(batch.indices[i], e) from e
         finally:
             self.decode_seconds += time.perf_counter() - began
-            if self.decode_seconds >= self._told + _TELL:
-                self.job.report(decode=self.decode_seconds - self._told)
-                self._told = self.decode_seconds
+            if self.decode_seconds >= self._reported + _REPORT:
+                self.job.report(decode=self.decode_seconds - self._reported)
+                self._reported = self.decode_seconds
 
     def _undecodable(self, index: int, error: Exception) -> DecodeError:
         name, source, cause = None, self.job.source, f"{type(error).__name__}: {error}"
         try:
             name = self.job.names([index])[0]
         except Error:
-            pass  # the index says enough
+            pass  # the error has the index
         which = f"sample {index}" if name is None else f"sample {index}, {name!r},"
         return DecodeError(f"{which} of {source} can't be decoded: {cause}", index, name, source, cause)
 
@@ -204,7 +213,7 @@ def _first(parts: dict[str, bytes]) -> bytes:
 
 
 def pil(data: bytes) -> Any:
-    """torchvision's default loader, from bytes: an RGB image of PIL."""
+    """Decodes as torchvision's default loader does: an RGB image of PIL."""
     from PIL import Image
 
     with Image.open(io.BytesIO(data)) as image:
@@ -212,9 +221,10 @@ def pil(data: bytes) -> Any:
 
 
 class ImageFolder(Dataset):
-    """torchvision.datasets.ImageFolder with its samples in lcache: the same classes, indices, labels and images.
+    """torchvision.datasets.ImageFolder over lcache: the same classes, indices, labels and images.
 
-    loader makes an image of a sample's bytes (torchvision's takes a path). Needs PIL, and torchvision only for what transform uses of it.
+    loader makes an image of a sample's bytes, while torchvision's takes a path. The default loader needs PIL. torchvision is needed only for
+    transforms.
     """
 
     _derived = ("_samples",)
@@ -248,7 +258,7 @@ class ImageFolder(Dataset):
 
     @property
     def samples(self) -> list[tuple[str, int]]:
-        """(path, label) of every sample, as torchvision's; asked of the server at the first use."""
+        """(path, label) of every sample, as in torchvision. Requested from the server at the first use."""
         known: list[tuple[str, int]] | None = self.__dict__.get("_samples")
         if known is None:
             labels = self.class_to_idx
@@ -261,4 +271,5 @@ class ImageFolder(Dataset):
 
     @property
     def targets(self) -> list[int]:
+        """The label of every sample."""
         return [label for _, label in self.samples]

@@ -1,8 +1,8 @@
-"""The seed that torch's RandomSampler draws from torch's default generator, when it has no generator of its own.
+"""The seed that torch's RandomSampler draws from torch's default generator, if it has no generator of its own.
 
-torch draws such a seed at every epoch's first batch, so that no later epoch can be foreseen. Here the first seed stays: epoch e is
-the order that torch has with seed + e. Later seeds are drawn all the same, and not used, so that everything else that draws from the default
-generator gets the numbers that it gets without lcache.
+torch draws such a seed at every epoch's first batch, so that no later epoch can be predicted. lcache keeps the first seed: epoch e has
+the order that torch has with seed + e. It draws the later seeds all the same and does not use them, so that everything else that draws from
+the default generator gets the same numbers as without lcache.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ import torch.utils.data
 
 from ..errors import Error
 from . import ranks
-from .sampler_copy import clone, quiet
+from .sampler_copy import copy_sampler, preserved_random_states
 
 _END = object()
 
 
-class Drawn:
+class DrawnSeed:
+    """The seed of one batch sampler's orders."""
+
     def __init__(self) -> None:
-        self.seed: int | None = None  # None: nothing was drawn yet
-        self._tried: Any = None  # the sampler that _fits is of
-        self._fits = False
+        self.seed: int | None = None  # None: not yet drawn
+        self._checked: Any = None  # the sampler that _sufficient was found for
+        self._sufficient = False  # the sampler's order follows from one drawn seed
 
     def sampler(self, batches: Any) -> Any:
-        """The sampler that the seed is for; None if the order of a batch sampler does not follow from one."""
+        """The RandomSampler below a batch sampler that draws the seed; None if the order does not follow from one drawn seed."""
         found = _without_generator(batches)
-        if found is not None and found is not self._tried:
-            self._tried, self._fits = found, _is_seed_all(batches)
-        return found if found is not None and self._fits else None
+        if found is not None and found is not self._checked:
+            self._checked, self._sufficient = found, _order_follows_from_seed(batches)
+        return found if found is not None and self._sufficient else None
 
     def begin(self, batches: Any, epoch: int) -> tuple[Any, torch.Generator] | None:
-        """An epoch's first batch is about to be drawn: the sampler, and the generator that gives it the epoch's order."""
+        """Draws a seed as torch does before an epoch's first batch. Returns the sampler, and the generator with the epoch's order."""
         sampler = self.sampler(batches)
         if sampler is None:
             return None
@@ -43,14 +45,14 @@ class Drawn:
             self.seed = number
         return sampler, self._generator(epoch)
 
-    def put(self, twin: Any, epoch: int) -> None:
-        """Brings a copy of a batch sampler, which sampler() is one for, to an epoch's beginning. Without a seed it draws one, as torch's does."""
+    def prepare(self, twin: Any, epoch: int) -> None:
+        """Brings a copy of a batch sampler to an epoch's beginning. Without a seed the copy draws one, as torch's does."""
         if self.seed is not None:
             *_, last = ranks.chain(twin)
             last.generator = self._generator(epoch)
 
     def take(self, seed: Any) -> None:
-        """The seed is this one, whatever was drawn; None: the next one that is drawn."""
+        """Replaces the seed. None: the next drawn seed counts."""
         if seed is not None and not (isinstance(seed, int) and 0 <= seed < 1 << 63):
             raise Error(f"the loader's state has seed {seed!r:.40}, which torch does not draw")
         self.seed = seed
@@ -60,8 +62,8 @@ class Drawn:
         return torch.Generator().manual_seed(self.seed + epoch)
 
 
-def lend(lent: tuple[Any, torch.Generator] | None, batches: Iterable[Any]) -> Iterator[Any]:
-    """batches, for whose first one the sampler has the generator: an order is made when its first batch is drawn."""
+def with_generator(lent: tuple[Any, torch.Generator] | None, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yields batches. The sampler in lent has the generator while the first batch is drawn, since that makes the epoch's order."""
     iterator = iter(batches)
     if lent is not None:
         sampler, generator = lent
@@ -77,7 +79,7 @@ def lend(lent: tuple[Any, torch.Generator] | None, batches: Iterable[Any]) -> It
 
 
 def _draw() -> int:
-    """The seed as RandomSampler draws it."""
+    """A seed as RandomSampler draws it."""
     return int(torch.empty((), dtype=torch.int64).random_().item())
 
 
@@ -86,18 +88,18 @@ def _without_generator(batches: Any) -> Any:
     return last if isinstance(last, torch.utils.data.RandomSampler) and last.generator is None else None
 
 
-def _is_seed_all(batches: Any) -> bool:
-    """Whether drawing a first batch draws one seed and nothing else from the global generators, and the batch follows from that seed."""
+def _order_follows_from_seed(batches: Any) -> bool:
+    """Whether a first batch draws one seed and nothing else from the global generators, and follows from that seed."""
     try:
-        with quiet() as guard:
-            first = next(iter(clone(batches)), None)
-            after, elsewhere = torch.get_rng_state(), guard.drawn_elsewhere()
-            guard.restore()
+        with preserved_random_states() as states:
+            first = next(iter(copy_sampler(batches)), None)
+            after, elsewhere = torch.get_rng_state(), states.changed_elsewhere()
+            states.restore()
             seed = _draw()
             if elsewhere or not torch.equal(after, torch.get_rng_state()):
                 return False
-            twin = clone(batches)
+            twin = copy_sampler(batches)
             _without_generator(twin).generator = torch.Generator().manual_seed(seed)
             return bool(next(iter(twin), None) == first) and torch.equal(after, torch.get_rng_state())
-    except Exception:
-        return False  # what can't be copied can't be foreseen either
+    except Exception:  # noqa: BLE001  any sampler's code may run here
+        return False  # a sampler that can't be copied can't be predicted either

@@ -1,7 +1,8 @@
-"""The states that a sampler's own generators have when each epoch's first batch is drawn.
+"""The states of a sampler's own generators when each epoch's first batch is drawn.
 
-They are those that torch's would have if every earlier epoch had run to its end, unless somebody else has set the generators
-meanwhile. Before an epoch a DataLoader may have drawn its base seed from one of them; with persistent workers, before the first one only.
+They are the states that torch's sampler would have if every earlier epoch had run to its end. If the program sets the generators between epochs,
+its states count instead. Before an epoch a DataLoader may have drawn its base seed from one of the generators: before the first epoch only, if
+its workers are persistent.
 """
 
 from __future__ import annotations
@@ -12,113 +13,121 @@ from typing import Any
 
 import torch
 
-from .sampler_copy import Generators, base_seed, bounded, clone, quiet, same
+from .sampler_copy import Generators, bounded, copy_sampler, draw_base_seed, preserved_random_states, same_states
 
 
-class States:
+class GeneratorStates:
+    """The states of one batch sampler. Every `generators` argument is Generators of that batch sampler or of a copy."""
+
     def __init__(self, subject: Callable[[], Any]) -> None:
+        """subject returns the batch sampler."""
         self._subject = subject
-        self._base: list[bool] = []  # which generators the loader draws its base seed from
-        self.persistent = False  # the loader draws one base seed, not one an epoch
-        self._chain: dict[int, list[Any]] = {}  # the states when each epoch's first batch is drawn
-        self._left: list[Any] | None = None  # as the last epoch left them, or as they were found
+        self.persistent = False  # the loader draws one base seed in all, not one in each epoch
+        self._gives_base_seed: list[bool] = []  # for each generator, whether the loader draws its base seed from it
+        self._starts: dict[int, list[Any]] = {}  # by epoch, the states when its first batch is drawn
+        self._left: list[Any] | None = None  # the states that the last epoch left; before any epoch, those that were found
         self._iterators = 0  # made since the last epoch began
-        self._begun: list[Any] = []  # when the first batch of the epoch that is being read was drawn
+        self._current_start: list[Any] = []  # the states when the current epoch's first batch was drawn
 
     def bind(self, generator: Any) -> None:
-        """The generator that the loader draws its base seed from."""
-        self._base = [g is generator for g in Generators(self._subject())]
+        """Sets the generator that the loader draws its base seed from."""
+        self._gives_base_seed = [g is generator for g in Generators(self._subject())]
 
-    def iterated(self, generators: Generators) -> None:
-        """An iterator is made."""
+    def note_iterator(self, generators: Generators) -> None:
+        """Counts an iterator over the batch sampler. Its loader may have drawn a base seed for it."""
         self._iterators += 1
         if self._left is None:
             self._left = generators.states()
 
-    def leave(self, generators: Generators) -> None:
-        """A batch was drawn: so far the generators are no one else's doing."""
+    def note_drawn(self, generators: Generators) -> None:
+        """Records the states after a batch was drawn. Any later change is not the batch sampler's."""
         self._left = generators.states()
 
-    def begin(self, generators: Generators, number: int) -> None:
-        """Sets the generators to an epoch's beginning."""
-        self._look(generators, number)
-        generators.restore(self.start(number))
-
-    def began(self, generators: Generators) -> None:
-        self._begun, self._iterators = generators.states(), 0
-
-    def foresaw(self, number: int, generators: Generators) -> None:
-        """A copy has run through the epoch before that."""
-        if not self.persistent:
-            self.draw_base(generators)
-        self._chain[number] = generators.states()
-
-    def put(self, generators: Generators, epoch: int, current: bool) -> None:
-        """Brings a copy's generators to an epoch's beginning; current: it is the one that is being read."""
-        if current:
-            generators.restore(self._begun)
-            return
-        if not self._chain:
-            if self._left is not None:
-                generators.restore(self._left)
-            self.draw_base(generators)
-            self._chain = {0: generators.states()}
+    def begin(self, generators: Generators, epoch: int) -> None:
+        """Sets the generators to the beginning of an epoch."""
+        self._compare(generators, epoch)
         generators.restore(self.start(epoch))
 
-    def draw_base(self, generators: Generators) -> None:
-        for g, drawn in zip(generators, self._base):
-            if drawn and isinstance(g, torch.Generator):
-                base_seed(g)
+    def note_begun(self, generators: Generators) -> None:
+        """Records the states at the beginning of the current epoch."""
+        self._current_start, self._iterators = generators.states(), 0
 
-    def start(self, number: int) -> list[Any]:
-        """The states when an epoch's first batch is drawn: by running copies through the epochs before it."""
-        at = max((e for e in self._chain if e <= number), default=min(self._chain))
-        if at < number:
-            with quiet():
-                twin = clone(self._subject())
+    def note_predicted(self, epoch: int, generators: Generators) -> None:
+        """Records the states before an epoch, after a copy has run through the epoch before it."""
+        if not self.persistent:
+            self._draw_base_seeds(generators)
+        self._starts[epoch] = generators.states()
+
+    def prepare(self, generators: Generators, epoch: int, current: bool) -> None:
+        """Sets a copy's generators to the beginning of an epoch. current: the epoch is the one that is being read."""
+        if current:
+            generators.restore(self._current_start)
+            return
+        if not self._starts:
+            if self._left is not None:
+                generators.restore(self._left)
+            self._draw_base_seeds(generators)
+            self._starts = {0: generators.states()}
+        generators.restore(self.start(epoch))
+
+    def start(self, epoch: int) -> list[Any]:
+        """The states when an epoch's first batch is drawn. Runs copies through earlier epochs if need be."""
+        at = max((e for e in self._starts if e <= epoch), default=min(self._starts))
+        if at < epoch:
+            with preserved_random_states():
+                twin = copy_sampler(self._subject())
                 generators = Generators(twin)
-                generators.restore(self._chain[at])
-                for e in range(at, number):
+                generators.restore(self._starts[at])
+                for e in range(at, epoch):
                     for _ in bounded(twin):
                         pass
-                    self.foresaw(e + 1, generators)
-        for e in [e for e in self._chain if 0 < e < number - 1]:
-            del self._chain[e]
-        return self._chain.get(number, self._chain[at])
+                    self.note_predicted(e + 1, generators)
+        for e in [e for e in self._starts if 0 < e < epoch - 1]:
+            del self._starts[e]
+        return self._starts.get(epoch, self._starts[at])
 
-    def _look(self, generators: Generators, number: int) -> None:
-        """Compares the generators' states with those that the last epoch left: all that may have happened since is what loaders draw."""
+    def _draw_base_seeds(self, generators: Generators) -> None:
+        for generator, drawn in zip(generators, self._gives_base_seed):
+            if drawn and isinstance(generator, torch.Generator):
+                draw_base_seed(generator)
+
+    def _compare(self, generators: Generators, epoch: int) -> None:
+        """Compares the generators with the states that the last epoch left. Only draws of base seeds may lie between.
+
+        Otherwise the program has set the generators, and the predicted states give way to the present ones.
+        """
         now, draws = generators.states(), self._draws(generators)
-        base = [bool(d) for d in draws] if draws is not None else [False] * len(now)
-        new = len(self._base) != len(base) or any(d and not b for d, b in zip(base, self._base))
-        self._base = [d or b for d, b in itertools.zip_longest(base, self._base[: len(base)], fillvalue=False)]
-        if draws is not None and max(draws) > 1:  # iterators were made of which nothing was asked: they are no epochs
+        drawn = [bool(d) for d in draws] if draws is not None else [False] * len(now)
+        known = self._gives_base_seed
+        found_new = len(known) != len(drawn) or any(d and not k for d, k in zip(drawn, known))
+        self._gives_base_seed = [d or k for d, k in itertools.zip_longest(drawn, known[: len(drawn)], fillvalue=False)]
+        if draws is not None and max(draws) > 1:  # some iterators drew a base seed and no batch: they are no epochs
             assert self._left is not None
             generators.restore(self._left)
-            self.draw_base(generators)
+            self._draw_base_seeds(generators)
             now = generators.states()
-        if not self._chain:
-            self._chain = {0: now}
-        elif draws is None and not same(now, self._chain.get(number)) or draws is not None and new:
-            self._chain = {number: now}  # somebody set them, and their word counts; or it shows only now that the loader draws
+        if not self._starts:
+            self._starts = {0: now}
+        elif (found_new if draws is not None else not same_states(now, self._starts.get(epoch))):
+            self._starts = {epoch: now}  # the program set the generators, or this is the first sign that the loader draws from them
 
     def _draws(self, generators: Generators) -> list[int] | None:
-        """How many base seeds were drawn from each generator since the last epoch left it; None if that can't be all."""
+        """How many base seeds were drawn from each generator since the last epoch left it. None if something else has changed them."""
         assert self._left is not None
         try:
-            with quiet():
-                twins = Generators(clone(self._subject()))
-        except Exception:
+            with preserved_random_states():
+                twins = Generators(copy_sampler(self._subject()))
+        except Exception:  # noqa: BLE001  any sampler's code may run here
             return None
         twins.restore(self._left)
         found = []
-        for g, now in zip(twins, generators.states()):
+        for twin, now in zip(twins, generators.states()):
             for draws in range(self._iterators + 1):
-                if same([twins.state(g)], [now]):
+                if same_states([twins.state(twin)], [now]):
                     found.append(draws)
                     break
-                if isinstance(g, torch.Generator):
-                    base_seed(g)
+                if isinstance(twin, torch.Generator):
+                    draw_base_seed(twin)
             else:
                 return None
         return found

@@ -1,4 +1,4 @@
-"""torch's DataLoader with lcache's course, state and timing; and the same for a loader that was built elsewhere."""
+"""torch's DataLoader with its order pushed ahead, a state and times; and watch(), which adds the same to a loader that was built elsewhere."""
 
 from __future__ import annotations
 
@@ -10,85 +10,73 @@ import torch
 import torch.utils.data
 
 from ..errors import Error
-from .sampler_copy import Seeded
-from .order_ahead import Course, Resume
-from .epoch_report import Report
-from .wrappers import Route
-from .sampler import BatchSampler, Watching
+from . import frameworks
+from .epoch_report import EpochReport
+from .order_ahead import OrderAhead
+from .resume import from_state, to_state
+from .sampler import BatchSampler, WatchedSampler
+from .sampler_copy import SpawnableGenerator
 
-_VERSION = 1
 
+class _WatchedLoader:
+    """What watch() adds to a loader's class. The order ahead itself is the batch sampler's."""
 
-class _Watched:
-    """What watch() adds to a loader's class. The machinery itself is in the batch sampler."""
-
-    # Not super(): a loader can take on another class only if that has the same first base, so watch() copies these methods.
+    # The class that a method here stands above. Not super(): a loader can take on another class only if that has the same first base, so that
+    # watch() copies these methods into a class of its own.
     _lcache_above: Any = torch.utils.data.DataLoader
 
+    batch_sampler: Any
+
     def __iter__(self) -> Iterator[Any]:
-        course = getattr(self.batch_sampler, "course", None)
-        if course is None:
+        ahead = getattr(self.batch_sampler, "order_ahead", None)
+        if ahead is None:
             loop = _Loop(self, self._lcache_above.__iter__(self))
         else:
-            course.check_world()
-            course.looped = True  # while the sampler's iterators are made, and workers' first batches are drawn
+            ahead.check_world()
+            ahead.in_loop = True  # while the sampler's iterators are made, and workers' first batches are drawn
             try:
                 loop = _Loop(self, self._lcache_above.__iter__(self))
             finally:
-                course.looped = False
+                ahead.in_loop = False
         self.__dict__["_lcache_progress"] = loop.progress
         return loop
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch. Without it the loader counts."""
+        """Sets the epoch of the next iteration. Without it the loader counts."""
         above = getattr(self._lcache_above, "set_epoch", None)
         if above is not None:
             above(self, epoch)
-        self._course.set_epoch(epoch)
+        self._order_ahead.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training loop is, as JSON: what it got counts, not what was prefetched. Between epochs: the beginning of the next one."""
-        course, progress = self._course, self.__dict__.get("_lcache_progress")
-        world, _ = course.place
-        epoch, consumed, before = course.next_epoch, 0, 0
-        if progress is not None and progress.count and not progress.over and course._asked is None:
-            epoch, consumed, before = course.epoch, course.skipped + progress.count, course.before
-        elif course._resume is not None and course._resume.epoch == epoch:
-            at = course._resume
-            return self._state(at.epoch, at.consumed, at.world, at.batch_size, at.before, at.digest)
-        size = getattr(self.batch_sampler, "batch_size", None)
-        return self._state(epoch, consumed, world, size, before, course.digest(epoch))
+        """Where the training loop stands, as JSON: {v, seed, epoch, consumed, world, batch_size, fingerprint, order_digest}.
 
-    def _state(self, epoch: int, consumed: int, world: int, batch_size: int | None, before: int, digest: str | None) -> dict[str, Any]:
-        state = {"v": _VERSION, "seed": self._course.seed(), "epoch": epoch, "consumed": consumed, "world": world, "batch_size": batch_size,
-                 "fingerprint": self._fingerprint(), "order_digest": digest}
-        return {**state, "before": before} if before else state
+        consumed counts the batches that the loop received, not those that were prefetched. Between epochs: the beginning of the next one.
+        """
+        ahead, progress = self._order_ahead, self.__dict__.get("_lcache_progress")
+        received = progress.count if progress is not None and not progress.over else 0
+        return to_state(ahead.position(received), ahead.seed(), self._fingerprint())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on where the state was taken, with any number of workers, world size or batch size. The order's
-        digest is compared when it begins."""
-        if state.get("v") != _VERSION:
-            raise Error(f"the loader's state has version {state.get('v')}, this lcache knows {_VERSION}")
-        if state["fingerprint"] != self._fingerprint():
-            raise Error(f"the loader's state is of another dataset: fingerprint {state['fingerprint']}, here {self._fingerprint()}")
-        course = self._course
-        if course.draws:
-            course.reseed(state["seed"])
-        elif state["seed"] != course.seed():
-            raise Error(f"the loader's state has seed {state['seed']}, this loader {course.seed()}: give it the same")
+        """The next iteration goes on where the state was taken. The number of workers, the world size and the batch size may differ.
+
+        Raises Error for a state of another dataset, version or seed. The iteration raises Error if the order's digest differs.
+        """
+        at = from_state(state, self._fingerprint())
+        self._order_ahead.take_seed(state["seed"])
         self.__dict__.pop("_lcache_progress", None)
-        course.resume(Resume(state["epoch"], state["consumed"], state["world"], state["batch_size"] or 0, state.get("before", 0), state["order_digest"]))
+        self._order_ahead.resume(at)
 
     @property
-    def _course(self) -> Course:
-        course = getattr(self.batch_sampler, "course", None)
-        if course is None:
+    def _order_ahead(self) -> OrderAhead:
+        ahead: OrderAhead | None = getattr(self.batch_sampler, "order_ahead", None)
+        if ahead is None:
             raise Error("this loader has no batches of indices to follow: it needs a map-style dataset and a batch size")
-        return course
+        return ahead
 
     def _fingerprint(self) -> str | None:
-        route = self._course.route
-        found = [leaf.job.fingerprint for leaf in route.leaves] if route is not None else []
+        translation = self._order_ahead.translation
+        found = [leaf.job.fingerprint for leaf in translation.leaves] if translation is not None else []
         return "+".join(found) if found else None
 
 
@@ -96,26 +84,26 @@ class _Progress:
     """How far a training loop is. The loader keeps it, and not the loop itself, which may refer to the loader."""
 
     def __init__(self) -> None:
-        self.count = 0  # batches that it got
-        self.over = False
+        self.count = 0  # batches that the loop received
+        self.over = False  # the epoch ended
 
 
 class _Loop:
-    """An iterator over a loader that counts what the training loop gets, and how long it waited for it."""
+    """An iterator over a loader. It counts the batches that the training loop receives, and measures the waits for them."""
 
     def __init__(self, loader: Any, inner: Iterator[Any]) -> None:
         self._inner = inner
-        self._course = getattr(loader.batch_sampler, "course", None)
+        self._order_ahead: OrderAhead | None = getattr(loader.batch_sampler, "order_ahead", None)
         self.progress = _Progress()
-        self._report = Report(self._course, loader)
+        self._report = EpochReport(self._order_ahead, loader)
 
     def __iter__(self) -> _Loop:
         return self
 
     def __next__(self) -> Any:
         asked = time.perf_counter()
-        if self.progress.count == 1 and self._course is not None:
-            self._course.go_on()
+        if self.progress.count == 1 and self._order_ahead is not None:
+            self._order_ahead.go_on()
         try:
             batch = next(self._inner)
         except StopIteration:
@@ -124,7 +112,7 @@ class _Loop:
                 self._report.end(asked)
             raise
         self.progress.count += 1
-        self._report.got(asked, time.perf_counter())
+        self._report.note_batch(asked, time.perf_counter())
         return batch
 
     def __getattr__(self, name: str) -> Any:
@@ -134,44 +122,47 @@ class _Loop:
 
 
 def watch(loader: Any) -> Any:
-    """Lets lcache follow a DataLoader that was built elsewhere (accelerate, Lightning, Trainer): the same loader, which from now on pushes
-    its coming order, counts, and has state_dict, load_state_dict and set_epoch. Call it last, on what the training loop iterates over."""
+    """Watches a DataLoader that was built elsewhere (accelerate, Lightning, Trainer), and returns the same object.
+
+    From now on it pushes its coming order, counts, and has state_dict, load_state_dict and set_epoch. Call watch last, on the loader that
+    the training loop iterates over.
+    """
     kind = type(loader)
     if hasattr(kind, "_lcache_above"):
         return loader
-    added = {name: value for name, value in vars(_Watched).items() if not name.startswith("__") or name == "__iter__"}
-    if hasattr(type(_base(loader)), "state_dict"):
-        del added["state_dict"], added["load_state_dict"]  # torchdata's has its own
+    added = {name: value for name, value in vars(_WatchedLoader).items() if not name.startswith("__") or name == "__iter__"}
+    if frameworks.has_own_state(loader):
+        del added["state_dict"], added["load_state_dict"]
     watched = type(kind.__name__, (kind,), {**added, "__module__": kind.__module__, "__qualname__": kind.__qualname__, "_lcache_above": kind})
-    object.__dict__["__class__"].__set__(loader, watched)  # accelerate's loaders have a property of that name
-    _follow(loader)
+    frameworks.set_class(loader, watched)
+    _watch_batch_sampler(loader)
     return loader
 
 
-def _base(loader: Any) -> Any:
-    """The torch DataLoader itself: accelerate's hold one."""
-    return vars(loader).get("base_dataloader", loader)
-
-
-def _follow(loader: Any) -> None:
+def _watch_batch_sampler(loader: Any) -> None:
+    """Gives a loader a batch sampler with an order ahead, if it has any batch sampler."""
     inner = getattr(loader, "batch_sampler", None)
     if inner is None:
         return
     if type(inner) is torch.utils.data.BatchSampler:
         inner = BatchSampler(inner.sampler, inner.batch_size, inner.drop_last)
-    elif not hasattr(inner, "course"):
-        inner = Watching(inner)
-    vars(_base(loader))["batch_sampler"] = inner  # torch refuses to have it set; nothing was iterated yet
-    inner.course.bind(loader.dataset, loader.generator)
-    inner.course.within(loader)
-    route: Route = inner.course.route
-    if not route.leaves:
-        inner.course.once("route", f"the dataset {type(loader.dataset).__name__} does with indices what lcache does not know: nothing is pushed, which costs speed")
+    elif not hasattr(inner, "order_ahead"):
+        inner = WatchedSampler(inner)
+    frameworks.set_batch_sampler(loader, inner)
+    ahead: OrderAhead = inner.order_ahead
+    ahead.bind(loader.dataset, loader.generator)
+    ahead.within(loader)
+    if ahead.translation is None or not ahead.translation.leaves:
+        kind = type(loader.dataset).__name__
+        ahead.once("route", f"the dataset {kind} changes indices in a way that lcache does not know: nothing is pushed, which costs speed")
 
 
-class DataLoader(_Watched, torch.utils.data.DataLoader):
-    """torch's DataLoader, watched. seed=S is short for generator=torch.Generator().manual_seed(S). Without both, everything is drawn from
-    torch's default generator as torch's loader does; the seed that it draws for the first epoch's order is the seed of all of them."""
+class DataLoader(_WatchedLoader, torch.utils.data.DataLoader):
+    """torch's DataLoader, watched. seed=S is short for generator=torch.Generator().manual_seed(S).
+
+    Without seed and generator, everything is drawn from torch's default generator as torch's loader does. The seed that it draws for the first
+    epoch's order is then the seed of all orders.
+    """
 
     def __init__(
         self,
@@ -193,12 +184,10 @@ class DataLoader(_Watched, torch.utils.data.DataLoader):
         **more: Any,
     ) -> None:
         if generator is None and seed is not None:
-            generator = Seeded().manual_seed(seed)
+            generator = SpawnableGenerator().manual_seed(seed)
         super().__init__(
             dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout, worker_init_fn,
             multiprocessing_context, generator, **more,
         )
         self.seed = seed
-        _follow(self)
-
-
+        _watch_batch_sampler(self)

@@ -1,9 +1,12 @@
-"""Which of a process's loaders says the order of a server's rank: one at a time, as long as it is used. The others are served by index.
+"""Which of a process's loaders owns a rank's order at a server. One loader at a time pushes it; the others are served by index.
 
-The first that asks holds it. It gives way when it is collected, when its job was closed, when its server has ended and another one is
-there, and when it was left: when another loader begins an epoch and the holder has neither begun one nor yielded a batch since that other one
-began its last. It also gives way to one that reads more samples, and until its training loop asks for a second batch. So of loaders that are
-used in turn, for training and for validation, one keeps it, whichever began; and a loader that was made anew has it in its second epoch at the latest.
+The first loader that asks becomes the owner. Another loader takes the order over in these cases:
+- the owner was garbage-collected, its job was closed, or its server has ended and another one runs;
+- the owner was left: the other loader begins an epoch, and the owner has neither begun one nor yielded a batch since that loader began its last epoch;
+- the other loader reads more samples;
+- the owner's training loop has not yet asked for a second batch.
+So of two loaders used in turn, for training and for validation, the one that reads more keeps the order, whichever began. And a loader that was
+made again owns the order in its second epoch at the latest.
 """
 
 from __future__ import annotations
@@ -18,78 +21,85 @@ from ..errors import Error
 from ..job import Job
 from ..protocol import NOWHERE
 
-_held: weakref.WeakValueDictionary[tuple[str, int], Claim] = weakref.WeakValueDictionary()  # by socket and rank
-_clock = itertools.count(1)  # of what loaders do, in this process
+_owners: weakref.WeakValueDictionary[tuple[str, int], Ownership] = weakref.WeakValueDictionary()  # by socket and rank
+_clock = itertools.count(1)  # counts what loaders do, in this process
 
 
-class Claim:
+class Ownership:
+    """One loader's part in it."""
+
     def __init__(self) -> None:
-        self.holds = False
-        self.settled = False  # its training loop has asked for more than one batch; until then it gives way to any other
+        self.held = False
+        self.settled = False  # the training loop has asked for a second batch; until then any other loader takes over
         self._jobs: Sequence[Job] = ()
         self._samples = 0  # of an epoch
-        self._begun = self._before = 0  # when the last epoch was begun, and the one before it
-        self._moved = 0  # when an epoch was begun or a batch yielded
-        self._searched = False
+        # Times of _clock:
+        self._begun = self._begun_before = 0  # the last epoch began, and the epoch before it
+        self._active = 0  # an epoch began, or a batch was yielded
+        self._collected = False  # garbage was collected once, for loaders in reference cycles
 
     def begin(self) -> None:
-        """An epoch begins."""
-        self._before, self._begun = self._begun, next(_clock)
-        self._moved = self._begun
+        """Notes that an epoch begins."""
+        self._begun_before, self._begun = self._begun, next(_clock)
+        self._active = self._begun
 
-    def yielded(self) -> None:
-        self._moved = next(_clock)
+    def note_batch(self) -> None:
+        """Notes that a batch was yielded."""
+        self._active = next(_clock)
 
     def take(self, jobs: Sequence[Job], rank: int, samples: int) -> bool:
-        """Holds the rank at all the jobs' servers from now on, for epochs of so many samples. False, and nothing has changed, if another
-        loader holds it at one of them."""
+        """Makes this loader the owner of the rank's order at the servers of all jobs, for epochs with so many samples.
+
+        False, without any change, if another loader stays the owner at one of them.
+        """
         self._samples = samples
         keys = {(job.socket, rank): job for job in jobs}
-        if self.holds and all(_held.get(key) is self for key in keys):
+        if self.held and all(_owners.get(key) is self for key in keys):
             return True
-        if not all(self._free(key, job) for key, job in keys.items()):
-            if self._searched:
+        if not all(self._is_free(key, job) for key, job in keys.items()):
+            if self._collected:
                 return False
-            self._searched = True
-            gc.collect()  # a loader in a cycle of references, which nobody can use any more
-            if not all(self._free(key, job) for key, job in keys.items()):
+            self._collected = True
+            gc.collect()  # the owner may be a loader in a reference cycle, which the program can't use
+            if not all(self._is_free(key, job) for key, job in keys.items()):
                 return False
         for key, job in keys.items():
-            other = _held.get(key)
-            if other is not None and other is not self:
-                other._lose(key)
-            job.forget_orders(NOWHERE, rank)  # what others pushed is not pushed again to a server that was started anew
-            _held[key] = self
-        self.holds, self._jobs = True, jobs
+            owner = _owners.get(key)
+            if owner is not None and owner is not self:
+                owner._lose(key)
+            job.forget_orders(NOWHERE, rank)  # a server that starts again is not given another loader's orders
+            _owners[key] = self
+        self.held, self._jobs = True, jobs
         return True
 
-    def _free(self, key: tuple[str, int], job: Job) -> bool:
-        other = _held.get(key)
-        if other is None or other is self or not other.holds:
+    def _is_free(self, key: tuple[str, int], job: Job) -> bool:
+        """Whether this loader may take the order over at one server."""
+        owner = _owners.get(key)
+        if owner is None or owner is self or not owner.held:
             return True
-        if not other.settled or other._moved < self._before or other._samples < self._samples:
+        if not owner.settled or owner._active < self._begun_before or owner._samples < self._samples:
             return True
-        theirs = next(j for j in other._jobs if j.socket == key[0])
+        theirs = next(j for j in owner._jobs if j.socket == key[0])
         if theirs is job:
             return False
-        return theirs.closed or not self._before and _is_newer(job, theirs)
+        return theirs.closed or (not self._begun_before and _has_newer_server(job, theirs))
 
     def _lose(self, key: tuple[str, int]) -> None:
-        """Another loader says the order of this rank from now on; at other servers nobody does."""
-        self.holds = False
+        """Another loader owns the order at this server from now on. At the other servers no loader does."""
+        self.held = False
         for job in self._jobs:
             job.forget_orders(NOWHERE, key[1])
 
 
-def _is_newer(mine: Job, theirs: Job) -> bool:
+def _has_newer_server(mine: Job, theirs: Job) -> bool:
     """Whether the server of theirs has ended, and mine has another one."""
     if mine.info.server == theirs.info.server:
         return False
     try:
-        mine.stats()  # so that mine is the server that runs now
+        mine.stats()  # connects mine to the server that runs now
     except Error:
-        return False  # whoever pushes the order will say so
+        return False  # pushing the order will report the error
     return mine.info.server != theirs.info.server
 
 
-os.register_at_fork(after_in_child=_held.clear)  # a child's loaders are its own
+os.register_at_fork(after_in_child=_owners.clear)  # a child's loaders are its own

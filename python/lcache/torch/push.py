@@ -1,4 +1,4 @@
-"""What the servers are told of a course: the order of each epoch, and of each batch its place in it."""
+"""Pushes a loader's orders to the servers of its datasets, and tags each batch with its position in them."""
 
 from __future__ import annotations
 
@@ -11,161 +11,171 @@ from typing import Any
 
 from ..errors import ArgumentError, Error
 from ..job import Job
-from .ownership import Claim
-from .wrappers import Route
-from .tagged_batch import TaggedBatch
+from .ownership import Ownership
+from .tagged_batch import Position, TaggedBatch
+from .wrappers import Translation
 
-Order = dict  # epoch → list of batches
+Orders = dict[int, list[list[int]]]  # by epoch, one rank's batches
 
 
-class Publisher:
-    """Tells the servers below a route.
+class Pusher:
+    """Pushes to the servers of a translation's leaves.
 
-    Servers sort what they hold into the order that they are told. So a loader that has told them nothing yet waits until its training loop asks
-    for a second batch: one that looks at a single batch starts no sort. Until then batches have no places. A server that holds nothing is told at
-    once: it has nothing to sort, and the first epoch reads the source in order. Through a wrapper that lcache does not know the publisher also
-    waits for what the first batch asks for.
+    A server sorts its log into an order that is pushed. So a loader that has pushed nothing yet waits until its training loop asks for a second
+    batch: a look at a single batch starts no sort. Until then batches have no positions. A server with an empty cache is given the order at once: it
+    has nothing to sort, and the first epoch reads the source in that order. Through a wrapper that lcache does not know, the pusher also waits until the
+    dataset was asked for the samples of the first batch.
     """
 
-    def __init__(self, route: Route, once: Callable[..., None]) -> None:
-        self.route, self._once = route, once
-        self._trial = _Trial() if route.guessed else None
-        self._known: dict[int, list[list[int]]] = {}  # what the servers know
-        self._coming: tuple[Order, int, int] | None = None  # what they are told when the loop goes on and the trial has gone well
-        self._claim = Claim()
-        self._ours = False
-        self._looped = False  # a training loop says that it goes on; without one, drawing a second batch does
-        self._goes_on = self._at_once = False
+    def __init__(self, translation: Translation, once: Callable[..., None]) -> None:
+        self.translation, self._once = translation, once
+        self._trial = _Trial() if translation.guessed else None
+        self._pushed: Orders = {}
+        self._waiting: tuple[Orders, int, int] | None = None  # (orders, epoch, rank) to be pushed when the conditions hold
+        self._ownership = Ownership()
+        self._pushes = False  # the current epoch's order was pushed
+        self._in_loop = False  # a training loop calls go_on(); otherwise drawing a second batch does
+        self._going_on = self._at_once = False
         self._drawn = 0  # batches of this epoch
-        self._first = self._unplaced = 0  # of them, from which one on and how many went without their places
+        self._first_unplaced = self._unplaced = 0  # number of the first batch of this epoch without a position, and how many had none
 
-    def begin(self, expected: Order, epoch: int, rank: int, looped: bool) -> None:
-        """An epoch begins; expected: the batches of this one and of the next ones, as far as they are known. looped: the training loop
-        will say that it goes on."""
-        self._ours, self._coming = False, None
-        self._looped, self._goes_on, self._drawn, self._first, self._unplaced = looped, False, 0, 0, 0
-        self._at_once = self._claim.holds or all(_holds_nothing(leaf.job) for leaf in self.route.leaves)
-        self._claim.begin()
-        if self._trial is not None and (self._trial.ended or not self._trial.begin()):
+    def begin(self, orders: Orders, epoch: int, rank: int, in_loop: bool) -> None:
+        """Begins an epoch. orders are the predicted ones, of this epoch and later ones. in_loop: the training loop calls go_on()."""
+        self._pushes, self._waiting = False, None
+        self._in_loop, self._going_on, self._drawn, self._first_unplaced, self._unplaced = in_loop, False, 0, 0, 0
+        self._at_once = self._ownership.held or all(_is_empty(leaf.job) for leaf in self.translation.leaves)
+        self._ownership.begin()
+        if self._trial is not None and (self._trial.failed or not self._trial.begin()):
             self._once("route", "the dataset's wrapper asks lcache for other samples than the sampler says: nothing is pushed, which costs speed")
             return
-        self._coming = expected, epoch, rank
-        self._push_coming()
+        self._waiting = orders, epoch, rank
+        self._push_waiting()
 
     def go_on(self) -> None:
-        """The training loop asks for more than the epoch's first batch, or the epoch is over."""
-        self._goes_on = self._claim.settled = True
-        self._push_coming()
+        """Notes that the training loop asks for more than the epoch's first batch, or that the epoch is over."""
+        self._going_on = self._ownership.settled = True
+        self._push_waiting()
 
-    def expects(self, epoch: int) -> bool:
+    def has_epoch(self, epoch: int) -> bool:
         """Whether any server's job has an epoch of that number."""
-        return any(_has(leaf.job, epoch) for leaf in self.route.leaves)
+        return any(_has_epoch(leaf.job, epoch) for leaf in self.translation.leaves)
 
-    def batch(self, batch: Any, at: tuple[int, int, int]) -> Any:
-        """The batch with its place, if this course says the order of its rank."""
-        self._claim.yielded()
+    def tag(self, batch: Any, at: Position) -> Any:
+        """The batch, with its position if its order was pushed."""
+        self._ownership.note_batch()
         self._drawn += 1
-        if self._drawn > 1 and not self._looped:
+        if self._drawn > 1 and not self._in_loop:
             self.go_on()
         else:
-            self._push_coming()
+            self._push_waiting()
         if not isinstance(batch, list):
             return batch
-        if self._coming is None:
-            return self._tagged(batch, at) if self._ours and self._claim.holds else batch
+        if self._waiting is None:
+            return self._tagged(batch, at) if self._pushes and self._ownership.held else batch
         if self._unplaced == 0:
-            self._first = at[2]
+            self._first_unplaced = at[2]
         self._unplaced += 1
         return self._tagged(batch, None, self._trial.path if self._trial is not None and at[2] == 0 else None)
 
-    def _push_coming(self) -> None:
-        if self._coming is None or not (self._goes_on or self._at_once) or self._trial is not None and not self._trial.agreed():
+    def _push_waiting(self) -> None:
+        """Pushes the waiting orders if the conditions hold."""
+        if self._waiting is None or not (self._going_on or self._at_once):
             return
-        (expected, epoch, rank), self._coming, self._trial = self._coming, None, None
-        self._push(expected, epoch, rank)
+        if self._trial is not None and not self._trial.passed():
+            return
+        (orders, epoch, rank), self._waiting, self._trial = self._waiting, None, None
+        self._push(orders, epoch, rank)
 
-    def _tagged(self, batch: Any, at: Any, trial: str | None = None) -> Any:
-        if self.route.direct:
+    def _tagged(self, batch: list[int], at: Position | None, trial: str | None = None) -> Any:
+        if self.translation.direct:
             return TaggedBatch(batch, at)
         parts = self._parts([batch])
         return batch if parts is None else TaggedBatch(batch, at, parts[0], trial)
 
-    def _parts(self, batches: list[Any]) -> list[dict[str, list[int]]] | None:
-        """Each batch's part of each leaf; None if a wrapper is asked for what is no index of the dataset that it holds."""
+    def _parts(self, batches: list[list[int]]) -> list[dict[str, list[int]]] | None:
+        """Each batch's indices in each leaf. None if a guessed wrapper takes something else than its dataset's indices."""
         try:
-            return [self.route.batch(batch) for batch in batches]
+            return [self.translation.parts(batch) for batch in batches]
         except (TypeError, ValueError, LookupError):
-            if not self.route.guessed:
+            if not self.translation.guessed:
                 raise
             return None
 
-    def _push(self, expected: Order, current: int, rank: int) -> None:
-        """Pushes what the servers do not know yet."""
-        if not expected:
+    def _push(self, orders: Orders, current: int, rank: int) -> None:
+        """Pushes the orders that the servers do not have yet."""
+        if not orders:
             return
-        held = self._claim.holds
-        samples = max(sum(map(len, batches)) for batches in expected.values())
-        if not self._claim.take([leaf.job for leaf in self.route.leaves], rank, samples):
-            self._once("index", f"another loader over this dataset says the order of rank {rank}: this one is served by index, which costs speed. If it takes the place of "
-                       "the other one, it says the order from its next epoch on; if both are used, give one of them a dataset with a cache of its own", logging.INFO)
+        held = self._ownership.held
+        samples = max(sum(map(len, batches)) for batches in orders.values())
+        if not self._ownership.take([leaf.job for leaf in self.translation.leaves], rank, samples):
+            self._once(
+                "index",
+                f"another loader over this dataset pushes the order of rank {rank}: this one is served by index, which costs speed. If it replaces the "
+                "other one, it pushes its order from its next epoch on; if both are used, give one of them a dataset with a cache of its own",
+                logging.INFO,
+            )
             return
         if not held:
-            self._known = {}
-        for epoch, batches in expected.items():
-            if self._known.get(epoch) == batches:
-                continue
-            parts = None if self.route.direct else self._parts(batches)
-            if parts is None and not self.route.direct:
+            self._pushed = {}
+        for epoch, batches in orders.items():
+            if self._pushed.get(epoch) != batches and not self._push_epoch(epoch, batches, current, rank):
                 return
-            for leaf in self.route.leaves:
-                if epoch != current and not _has(leaf.job, epoch):
-                    continue
-                try:
-                    leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf._key] for part in parts])
-                except ArgumentError as e:
-                    self._once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
-                    if epoch == current:
-                        return
-                if epoch == current:  # before the answer to what is pushed next, so that it is counted before other batches are
-                    leaf.job.report_unplaced(epoch, rank, self._first, self._unplaced)
-            self._known[epoch] = batches
-        for epoch in [e for e in self._known if e < current]:
-            del self._known[epoch]
-        for leaf in self.route.leaves:
+        for epoch in [e for e in self._pushed if e < current]:
+            del self._pushed[epoch]
+        for leaf in self.translation.leaves:
             leaf.job.forget_orders(current, rank)
-        self._ours = True
+        self._pushes = True
+
+    def _push_epoch(self, epoch: int, batches: list[list[int]], current: int, rank: int) -> bool:
+        """Pushes one epoch's order to every leaf's server. False if nothing more can be pushed."""
+        parts = None if self.translation.direct else self._parts(batches)
+        if parts is None and not self.translation.direct:
+            return False
+        for leaf in self.translation.leaves:
+            if epoch != current and not _has_epoch(leaf.job, epoch):
+                continue
+            try:
+                leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf.lcache_id] for part in parts])
+            except ArgumentError as e:
+                self._once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
+                if epoch == current:
+                    return False
+            if epoch == current:  # before the next push is answered, so that the server counts these batches before any other
+                leaf.job.report_unplaced(epoch, rank, self._first_unplaced, self._unplaced)
+        self._pushed[epoch] = batches
+        return True
 
 
-def _holds_nothing(job: Job) -> bool:
-    """Whether a server's cache is empty; False where it does not say."""
+def _is_empty(job: Job) -> bool:
+    """Whether a server's cache is empty. False if the server does not say."""
     try:
         return bool(job.stats()["cache"]["used_bytes"] == 0)
     except (Error, KeyError, TypeError):
-        return False  # whatever is asked next says what is wrong
+        return False  # the next request reports the error
 
 
-def _has(job: Job, epoch: int) -> bool:
-    return job.epochs <= 0 or epoch < job.epochs  # 0: it is not known how many
+def _has_epoch(job: Job, epoch: int) -> bool:
+    return job.epochs <= 0 or epoch < job.epochs  # 0: unknown how many
 
 
 class _Trial:
-    """Whether a dataset, maybe in a worker, was asked for just what the first batch says. It tells by removing a file, which any process can."""
+    """Whether a dataset was asked for exactly the samples of the first batch. Any process, such as a worker, passes the trial by removing a file."""
 
     def __init__(self) -> None:
-        self.path = ""
-        self.ended = False
+        self.path = ""  # of the file
+        self.failed = False
 
     def begin(self) -> bool:
-        """Once: there is no second trial."""
+        """Begins the trial in the first epoch. In a later epoch: whether the trial was passed, since there is no second one."""
         if self.path:
-            self.ended = not self.agreed()
-            return not self.ended
+            self.failed = not self.passed()
+            return not self.failed
         fd, self.path = tempfile.mkstemp(prefix="lcache-first-batch-")
         os.close(fd)
         weakref.finalize(self, _remove, self.path)
         return True
 
-    def agreed(self) -> bool:
+    def passed(self) -> bool:
         return not os.path.exists(self.path)
 
 

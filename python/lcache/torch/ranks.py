@@ -1,4 +1,4 @@
-"""How a sampler deals a global order to ranks, and how the rest of one is dealt to other ranks after a resume."""
+"""How a sampler deals a global order to ranks, and how the rest of a global order is dealt to other ranks after a resume."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from .frameworks import SHARD_RANK
 
 
 def chain(sampler: Any) -> Iterator[Any]:
@@ -19,48 +21,25 @@ def chain(sampler: Any) -> Iterator[Any]:
 
 
 def world_rank(sampler: Any) -> tuple[int, int] | None:
-    """(world, rank) as a DistributedSampler or accelerate's shard has them; None where every process goes over the same order."""
+    """(world size, rank) of a DistributedSampler or accelerate's shard; None where every process reads the same order."""
     for s in chain(sampler):
-        for size, number in (("num_replicas", "rank"), ("num_processes", "process_index")):
-            world, rank = getattr(s, size, None), getattr(s, number, None)
+        for size_name, rank_name in (("num_replicas", "rank"), SHARD_RANK):
+            world, rank = getattr(s, size_name, None), getattr(s, rank_name, None)
             if isinstance(world, int) and isinstance(rank, int):
                 return world, rank
     return None
 
 
-def dealer(sampler: Any, frame: Any) -> Any:
-    """accelerate's BatchSamplerShard, if it is what iterates over a batch sampler, in that frame; None if it is anything else.
-
-    Nothing but the call says so: prepare() wraps a batch sampler without telling it."""
-    found = frame.f_locals.get("self")
-    if found is None or getattr(found, "batch_sampler", None) is not sampler or not isinstance(getattr(found, "split_batches", None), bool):
-        return None
-    return found if found.batch_size is not None and found.num_processes > 1 else None
-
-
-class Whole:
-    """A full batch of all ranks' together, for what cuts a rank's part out of it: that is the part it was made of, which may be a short one."""
-
-    def __init__(self, part: Any, size: int) -> None:
-        self._part, self._size = part, size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, part: slice) -> Any:
-        return self._part
-
-
 def epoch_holder(sampler: Any) -> Any:
-    """What is told the epoch, if anything is: a sampler with set_epoch and epoch that is not ours."""
+    """The sampler in the chain that keeps the epoch's number: it has set_epoch and epoch, and is not lcache's. None if there is none."""
     for s in chain(sampler):
         if callable(getattr(s, "set_epoch", None)) and isinstance(getattr(s, "epoch", None), int) and not hasattr(s, "silent"):
             return s
     return None
 
 
-def merge(twin: Any) -> list[int]:
-    """The global order that a (copied) batch sampler deals from: all ranks', without padding."""
+def global_order(twin: Any) -> list[int]:
+    """The indices that a batch sampler deals to all ranks, without padding. Changes the batch sampler, which has to be a copy."""
     inner = twin
     for s in chain(twin):
         inner = s
@@ -73,7 +52,7 @@ def merge(twin: Any) -> list[int]:
 
 
 def deal(rest: Sequence[int], world: int, rank: int, drop_last: bool) -> list[int]:
-    """One rank's part, as DistributedSampler deals: every world-th, padded from the start or cut to equal lengths."""
+    """One rank's part of an order, as DistributedSampler deals: every world-th index, padded from the start or cut to equal lengths."""
     if world == 1 or not rest:
         return list(rest)
     if drop_last:
@@ -85,13 +64,13 @@ def deal(rest: Sequence[int], world: int, rank: int, drop_last: bool) -> list[in
 
 
 def cut(order: Sequence[int], batch_size: int, drop_last: bool) -> list[list[int]]:
-    """Batches of an order."""
+    """The batches of an order."""
     end = len(order) // batch_size * batch_size if drop_last else len(order)
     return [list(order[at : at + batch_size]) for at in range(0, end, batch_size)]
 
 
 def digest(order: Sequence[int]) -> str:
-    """SHA-256 of indices as little-endian uint32, in hex."""
+    """The SHA-256 of indices as little-endian uint32, in hex."""
     column = array("I", order)
     if column.itemsize != 4 or memoryview(array("H", [1])).tobytes() != b"\x01\x00":
         return hashlib.sha256(b"".join(i.to_bytes(4, "little") for i in order)).hexdigest()

@@ -1,68 +1,59 @@
-"""Batch samplers that follow their own course: torch's, and one laid around any other."""
+"""Batch samplers whose order is pushed ahead: torch's BatchSampler, and a wrapper around any other batch sampler."""
 
 from __future__ import annotations
 
-import copy
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch.utils.data
 
-from . import ranks
-from .order_ahead import Course
+from . import frameworks, ranks
+from .order_ahead import OrderAhead
 
 
 class BatchSampler(torch.utils.data.BatchSampler):
-    """torch's BatchSampler, which also tells the server the coming order and its batches their place in it.
+    """torch's BatchSampler, which also pushes the coming order to the server and tags each batch with its position.
 
-    Works over any sampler, in any loader. The dataset is found through the sampler; give it where the sampler doesn't know it
+    It works over any sampler and in any loader. It finds the dataset through the sampler. Give dataset where the sampler does not know it
     (SubsetRandomSampler, WeightedRandomSampler) and the loader isn't lcache's.
     """
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool, dataset: Any = None) -> None:
         super().__init__(sampler, batch_size, drop_last)
-        self.silent = False  # somebody around it follows it
-        self.course = Course(self, held=True)
-        self._shard: Any = None  # accelerate's, that deals what this yields to the ranks
+        self.silent = False  # True: a wrapper around this sampler pushes and tags instead
+        self.order_ahead = OrderAhead(self, held=True)
+        self._shard: Any = None  # accelerate's, which deals these batches to the ranks
         if dataset is not None:
-            self.course.bind(dataset)
+            self.order_ahead.bind(dataset)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Any]:
         if self.silent:
             return self.batches()
-        caller = sys._getframe(1)
-        loader = caller.f_locals.get("loader")
-        if isinstance(loader, torch.utils.data.DataLoader):  # torch's own, whose iterator this call comes from: nothing else says so
-            self.course.within(loader)
-        shard = ranks.dealer(self, caller)
-        return self.course.iterate() if shard is None else self._dealt(shard)
+        loader, shard = frameworks.iterating(self)
+        if loader is not None:
+            self.order_ahead.within(loader)
+        return self.order_ahead.iterate() if shard is None else self._dealt(shard)
 
-    def _dealt(self, shard: Any) -> Iterator[list[int]]:
-        """What makes a shard yield the batches of its own rank, which a copy of it has made, each with its place."""
+    def _dealt(self, shard: Any) -> Iterator[Any]:
+        """What makes accelerate's shard yield its rank's batches, each with its position. A copy of the shard deals them here first."""
         if self._shard is not shard:
             self._shard = shard
-            mine = copy.copy(shard)
-            mine.batch_sampler = torch.utils.data.BatchSampler(self.sampler, self.batch_size, self.drop_last)
-            self.course = self.course.dealt(mine)
-        world = shard.num_processes
-        for batch in self.course.iterate():
-            if shard.split_batches:
-                yield ranks.Whole(batch, shard.batch_size)
-            else:
-                yield from [batch] * world  # it takes one of every world batches, and a short one that is the last
+            plain = torch.utils.data.BatchSampler(self.sampler, self.batch_size, self.drop_last)
+            self.order_ahead = self.order_ahead.dealt(frameworks.copied_shard(shard, plain))
+        yield from frameworks.fed_to_shard(shard, self.order_ahead.iterate())
 
     def batches(self) -> Iterator[list[int]]:
         """The batches as torch's class yields them."""
-        return super().__iter__()
+        batches: Iterator[list[int]] = super().__iter__()
+        return batches
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch; the sampler is told, too."""
-        self.course.set_epoch(epoch)
+        """Sets the epoch of the next iteration, here and in the sampler."""
+        self.order_ahead.set_epoch(epoch)
 
 
-class Watching(torch.utils.data.Sampler):
-    """Any batch sampler, followed from outside; all else about it is as it was."""
+class WatchedSampler(torch.utils.data.Sampler):
+    """A wrapper around any batch sampler, which pushes its order and tags its batches. Everything else is the batch sampler's own."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -70,10 +61,10 @@ class Watching(torch.utils.data.Sampler):
         for sampler in ranks.chain(inner):
             if isinstance(sampler, BatchSampler):
                 sampler.silent = True
-        self.course = Course(inner)
+        self.order_ahead = OrderAhead(inner)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.inner) if self.silent else self.course.iterate()
+        return iter(self.inner) if self.silent else self.order_ahead.iterate()
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -84,4 +75,5 @@ class Watching(torch.utils.data.Sampler):
         return getattr(self.inner, name)
 
     def set_epoch(self, epoch: int) -> None:
-        self.course.set_epoch(epoch)
+        """Sets the epoch of the next iteration, here and in the sampler."""
+        self.order_ahead.set_epoch(epoch)

@@ -1,6 +1,6 @@
-"""Copies of samplers that can be run ahead without the sampler, or any random state, noticing.
+"""Copies of samplers, which are run ahead without any effect on the sampler itself or on a random state.
 
-A copy shares the datasets, has generators of its own in the same state, and runs between a save and a restore of the global random states.
+A copy shares the sampler's datasets and has generators of its own in the same states. It runs between a save and a restore of the global random states.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import copy
 import random
 import sys
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils.data
 from torch.utils.data import Sampler
 
 from ..errors import Error
+from .frameworks import holds_sampler
 
-
-ENDLESS = 1 << 24  # batches of a sampler without a length
+ENDLESS = 1 << 24  # more batches than any epoch of a sampler without a length has
 
 
 class Generators:
-    """The generators of its own that a sampler draws from, in a fixed order, and their states."""
+    """A sampler's own random generators, in a fixed order, and their states. Generators are those of torch, Python and numpy."""
 
     def __init__(self, sampler: Any) -> None:
         self._found: list[Any] = []
-        for value in _reach(sampler):
-            if _kind(value) and not any(value is g for g in self._found):
+        for value in _reachable(sampler):
+            if _accessors(value) and not any(value is g for g in self._found):
                 self._found.append(value)
 
     def __len__(self) -> int:
@@ -39,60 +39,64 @@ class Generators:
         return iter(self._found)
 
     def state(self, generator: Any) -> Any:
-        return _kind(generator)[0](generator)  # type: ignore[index]
+        accessors = _accessors(generator)
+        assert accessors is not None
+        return accessors.read(generator)
 
     def states(self) -> list[Any]:
         return [self.state(g) for g in self._found]
 
     def restore(self, states: list[Any]) -> None:
-        for g, state in zip(self._found, states):
-            _kind(g)[1](g, state)  # type: ignore[index]
+        for generator, state in zip(self._found, states):
+            accessors = _accessors(generator)
+            assert accessors is not None
+            accessors.write(generator, state)
 
     def seed(self) -> int | None:
-        """Of the first one of torch's."""
-        return next((g.initial_seed() for g in self._found if isinstance(g, torch.Generator)), None)
+        """The seed of the first of torch's generators; None without one."""
+        for generator in self._found:
+            if isinstance(generator, torch.Generator):
+                return int(generator.initial_seed())
+        return None
 
 
-class Seeded(torch.Generator):
-    """torch's generator, which a loader can take along into a process that is spawned: torch hands on a generator's state in shared
-    memory that is gone before that process has begun."""
+class SpawnableGenerator(torch.Generator):
+    """torch's generator, pickled by value. torch pickles a generator's state in shared memory, which is gone before a spawned process starts."""
 
     def __reduce__(self) -> Any:
         return _with_state, (bytes(self.get_state().tolist()),)
 
 
-def _with_state(state: bytes) -> Seeded:
-    generator = Seeded()
+def _with_state(state: bytes) -> SpawnableGenerator:
+    generator = SpawnableGenerator()
     generator.set_state(torch.tensor(list(state), dtype=torch.uint8))
     return generator
 
 
-def base_seed(generator: torch.Generator) -> None:
-    """What a DataLoader draws from its generator at the start of every epoch."""
+def draw_base_seed(generator: torch.Generator) -> None:
+    """Draws from a generator the number that a DataLoader draws for its workers at the start of every epoch."""
     torch.empty((), dtype=torch.int64).random_(generator=generator)
 
 
-def clone(sampler: Any) -> Any:
-    """A copy to be run ahead. Raises whatever copying raises: then the sampler can't be foreseen."""
+def copy_sampler(sampler: Any) -> Any:
+    """A copy to be run ahead. Raises any exception that copying raises: the sampler can't be predicted then."""
     shared: dict[int, Any] = {}
-    for value in _reach(sampler):
-        if isinstance(value, torch.utils.data.Dataset) and not _holds_sampler(value):
-            shared[id(value)] = value
-        elif isinstance(value, types.ModuleType):
+    for value in _reachable(sampler):
+        if isinstance(value, types.ModuleType) or (isinstance(value, torch.utils.data.Dataset) and not holds_sampler(value)):
             shared[id(value)] = value
         elif isinstance(value, torch.Generator):
             twin = torch.Generator(device=value.device)
             twin.set_state(value.get_state())
             shared[id(value)] = twin
     twin = copy.deepcopy(sampler, shared)
-    for value in _reach(twin):
+    for value in _reachable(twin):
         if hasattr(value, "silent"):
-            value.silent = True  # a copy of one of ours follows nothing
+            value.silent = True  # a copy of lcache's own batch samplers pushes nothing
     return twin
 
 
 def bounded(batches: Any) -> Iterator[list[int]]:
-    """A copy's batches; an error if there are far more than it should have."""
+    """The batches of a copy. Error if there are many more than its length says."""
     try:
         limit = 2 * len(batches) + 16
     except (TypeError, NotImplementedError):
@@ -104,77 +108,80 @@ def bounded(batches: Any) -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[Guard]:
-    """Restores the global random states in the end; until then the guard tells whether anything drew from them."""
-    guard = Guard()
+def preserved_random_states() -> Iterator[RandomStates]:
+    """Restores the global random states at the end. Until then the yielded object tells whether they changed."""
+    states = RandomStates()
     try:
-        yield guard
+        yield states
     finally:
-        guard.restore()
+        states.restore()
 
 
-class Guard:
-    """Global random states as they are now."""
+class RandomStates:
+    """The global random states of torch, Python and numpy (if it is loaded) at this object's creation."""
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
         self._numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
 
-    def drawn(self) -> bool:
-        """Whether something drew from them since."""
-        return self._torch_drawn() or self.drawn_elsewhere()
+    def changed(self) -> bool:
+        """Whether a global generator was drawn from since."""
+        return self._torch_changed() or self.changed_elsewhere()
 
-    def drawn_elsewhere(self) -> bool:
-        """Whether something drew from Python's or numpy's."""
-        return self._python != random.getstate() or self._numpy_drawn()
+    def changed_elsewhere(self) -> bool:
+        """Whether Python's or numpy's global generator was drawn from since."""
+        return self._python != random.getstate() or self._numpy_changed()
 
     def restore(self) -> None:
-        if self._torch_drawn():
+        """Sets the global random states back."""
+        if self._torch_changed():
             torch.set_rng_state(self._torch)
         if self._python != random.getstate():
             random.setstate(self._python)
-        if self._numpy_drawn():
+        if self._numpy_changed():
             sys.modules["numpy"].random.set_state(self._numpy)
 
-    def _torch_drawn(self) -> bool:
+    def _torch_changed(self) -> bool:
         return not torch.equal(self._torch, torch.get_rng_state())
 
-    def _numpy_drawn(self) -> bool:
+    def _numpy_changed(self) -> bool:
         if self._numpy is None:
             return False
         now = sys.modules["numpy"].random.get_state()
         return self._numpy[2:] != now[2:] or bool((self._numpy[1] != now[1]).any())
 
 
-def same(a: list[Any] | None, b: list[Any] | None) -> bool:
+def same_states(a: list[Any] | None, b: list[Any] | None) -> bool:
     """Whether two lists of states are equal."""
     if a is None or b is None or len(a) != len(b):
         return False
     return all(torch.equal(x, y) if isinstance(x, torch.Tensor) else repr(x) == repr(y) for x, y in zip(a, b))
 
 
-def _kind(value: Any) -> tuple[Any, Any] | None:
-    """How a generator's state is read and set; None for anything else."""
+class _Accessors(NamedTuple):
+    """How a kind of generator's state is read and written."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Any], None]
+
+
+def _accessors(value: Any) -> _Accessors | None:
+    """None if value is no generator."""
     if isinstance(value, torch.Generator):
-        return torch.Generator.get_state, torch.Generator.set_state
+        return _Accessors(torch.Generator.get_state, torch.Generator.set_state)
     if isinstance(value, random.Random):
-        return random.Random.getstate, random.Random.setstate
+        return _Accessors(random.Random.getstate, random.Random.setstate)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         if isinstance(value, numpy.random.Generator):
-            return (lambda g: copy.deepcopy(g.bit_generator.state)), (lambda g, s: setattr(g.bit_generator, "state", s))
+            return _Accessors(lambda g: copy.deepcopy(g.bit_generator.state), lambda g, state: setattr(g.bit_generator, "state", state))
         if isinstance(value, numpy.random.RandomState):
-            return (lambda g: g.get_state(legacy=False)), (lambda g, s: g.set_state(s))
+            return _Accessors(lambda g: g.get_state(legacy=False), lambda g, state: g.set_state(state))
     return None
 
 
-def _holds_sampler(dataset: Any) -> bool:
-    """Lightning gives its sampler a dataset that is another sampler."""
-    return any(isinstance(value, Sampler) for value in vars(dataset).values())
-
-
-def _reach(root: Any) -> Iterator[Any]:
+def _reachable(root: Any) -> Iterator[Any]:
     """The objects that a sampler consists of: its attributes, and those of samplers among them."""
     seen: set[int] = set()
     todo = [root]
@@ -184,13 +191,14 @@ def _reach(root: Any) -> Iterator[Any]:
             continue
         seen.add(id(value))
         yield value
-        if isinstance(value, types.ModuleType) or isinstance(value, torch.utils.data.Dataset) and not _holds_sampler(value):
+        if isinstance(value, types.ModuleType) or (isinstance(value, torch.utils.data.Dataset) and not holds_sampler(value)):
             continue
-        if _kind(value) is None and hasattr(value, "__dict__") and not isinstance(value, type):
-            todo += [v for v in vars(value).values() if _interesting(v)]
+        if _accessors(value) is None and hasattr(value, "__dict__") and not isinstance(value, type):
+            todo += [v for v in vars(value).values() if _is_part(v)]
 
 
-def _interesting(value: Any) -> bool:
-    if isinstance(value, (Sampler, torch.utils.data.Dataset, types.ModuleType)) or _kind(value) is not None:
+def _is_part(value: Any) -> bool:
+    """Whether an attribute can decide a sampler's order: samplers, datasets, modules, generators, and other objects that can be iterated over."""
+    if isinstance(value, (Sampler, torch.utils.data.Dataset, types.ModuleType)) or _accessors(value) is not None:
         return True
     return hasattr(value, "__dict__") and hasattr(value, "__iter__") and not isinstance(value, (torch.Tensor, type))

@@ -1,4 +1,4 @@
-"""Batches that know where in the schedule they belong, on their way from a batch sampler to a dataset, maybe in another process."""
+"""Batches tagged with their position in the schedule, on their way from a batch sampler to a dataset, which may be in a worker process."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-At = tuple  # (epoch, rank, batch)
+Position = tuple[int, int, int]  # (epoch, rank, batch)
 
 
-class TaggedBatch(list):
-    """A batch of dataset indices, as any batch sampler yields it, that knows its place: at = (epoch, rank, batch).
+class TaggedBatch(list[int]):
+    """A batch of dataset indices, as any batch sampler yields it, with its position.
 
-    parts is for datasets below others: by dataset, the batch's indices in it. A batch that is iterated over is noted for the
-    thread, because Subset and ConcatDataset hand on plain lists and single indices. trial is a file that is removed once every dataset was
-    asked for just its part; at is None meanwhile.
+    parts is for lcache datasets below other datasets: by the lcache dataset's id, the batch's indices in it. Iterating over a batch records it
+    for the thread, because Subset and ConcatDataset pass on plain lists and single indices. trial is the path of a file, which a dataset removes once
+    every dataset was asked for exactly its part; at is None meanwhile.
     """
 
     __slots__ = ("asked", "at", "parts", "size", "trial")
 
-    def __init__(self, indices: Iterable[int], at: At | None, parts: dict[str, list[int]] | None = None, trial: str | None = None) -> None:
+    def __init__(self, indices: Iterable[int], at: Position | None, parts: dict[str, list[int]] | None = None, trial: str | None = None) -> None:
         super().__init__(indices)
         self.at, self.parts, self.size, self.trial = at, parts, len(self), trial
-        self.asked: dict[str, list[int]] = {}  # by dataset, what the trial saw
+        self.asked: dict[str, list[int]] = {}  # by dataset, the indices that were asked for during the trial
 
     def __iter__(self) -> Iterator[int]:
         _thread.batch = self
@@ -32,9 +32,9 @@ class TaggedBatch(list):
     def __reduce__(self) -> Any:
         return TaggedBatch, (self[:], self.at, self.parts, self.trial)
 
-    def saw(self, key: str, indices: list[int]) -> None:
-        """The dataset named key was asked for samples while this batch was on trial."""
-        self.asked.setdefault(key, []).extend(indices)
+    def record_asked(self, dataset_id: str, indices: list[int]) -> None:
+        """Records that a dataset was asked for samples during the trial. Ends the trial once all parts were asked for."""
+        self.asked.setdefault(dataset_id, []).extend(indices)
         if self.trial and self.parts and {k: part for k, part in self.parts.items() if part} == self.asked:
             try:
                 os.unlink(self.trial)
@@ -50,15 +50,17 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def position(indices: Any, plain: list[int], key: str) -> At | None:
-    """Where a batch belongs that the dataset named key is asked for, as it came and as plain indices; None if nobody said."""
+def position_of(indices: Any, plain: list[int], dataset_id: str) -> Position | None:
+    """The position of the batch that a dataset is asked for, as it came and as plain indices. None: unknown."""
     batch = indices if isinstance(indices, TaggedBatch) else _thread.batch
-    if batch is None or batch.parts is None:
-        # accelerate makes up full batches in place
-        return batch.at if batch is not None and batch is indices and len(batch) == batch.size else None
-    return batch.at if batch.parts.get(key) == plain else None
+    if batch is None:
+        return None
+    if batch.parts is None:
+        # A batch that grew has lost its position: accelerate fills up short batches in place.
+        return batch.at if batch is indices and len(batch) == batch.size else None
+    return batch.at if batch.parts.get(dataset_id) == plain else None
 
 
-def iterated() -> TaggedBatch | None:
+def last_iterated() -> TaggedBatch | None:
     """The batch that this thread last began to iterate over."""
     return _thread.batch

@@ -1,7 +1,7 @@
-"""From the indices of a training dataset to those of the lcache datasets below it, through torch's Subset and ConcatDataset.
+"""Translation of a training dataset's indices to those of the lcache datasets below it, through torch's Subset and ConcatDataset.
 
-A wrapper of another kind may do with indices what it likes. If it is as long as the one dataset that it holds, it is guessed that it passes
-them on; whoever uses the route has to see whether that is so.
+A wrapper of another kind may change indices in any way. If it is as long as the one dataset that it holds, the translation guesses that the wrapper
+passes indices on, and the caller has to check the guess.
 """
 
 from __future__ import annotations
@@ -12,59 +12,53 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
+from . import frameworks
 from .dataset import Dataset
 
-Place = tuple  # (lcache dataset, index in it)
+_Find = Callable[[int], tuple[Dataset, int]]  # index → (lcache dataset, index in it)
 
 
-class Route:
-    """What a dataset is made of. `leaves` are its lcache datasets; none: what it does with an index is not known."""
+class Translation:
+    """The translation for one training dataset. `leaves` are the lcache datasets below it; empty if indices can't be translated."""
 
     def __init__(self, dataset: Any) -> None:
         self.leaves: list[Dataset] = []
-        self.direct = isinstance(dataset, Dataset)
-        self.guessed = False  # a wrapper is taken for one that passes indices on
+        self.direct = isinstance(dataset, Dataset)  # the training dataset is itself the lcache dataset
+        self.guessed = False  # an unknown wrapper is assumed to pass indices on
         self._find = self._finder(dataset)
         if self._find is None:
             self.leaves = []
 
-    def batch(self, indices: Sequence[int]) -> dict[str, list[int]]:
-        """The batch's part of each leaf, by the leaf's key."""
+    def parts(self, indices: Sequence[int]) -> dict[str, list[int]]:
+        """A batch's indices in each leaf, by the leaf's id."""
         if self.direct:
-            return {self.leaves[0]._key: list(indices)}
-        parts: dict[str, list[int]] = {leaf._key: [] for leaf in self.leaves}
+            return {self.leaves[0].lcache_id: list(indices)}
+        parts: dict[str, list[int]] = {leaf.lcache_id: [] for leaf in self.leaves}
         assert self._find is not None
         for i in indices:
             leaf, index = self._find(i)
-            parts[leaf._key].append(index)
+            parts[leaf.lcache_id].append(index)
         return parts
 
-    def _finder(self, dataset: Any) -> Callable[[int], Place] | None:
+    def _finder(self, dataset: Any) -> _Find | None:
+        """Finds a dataset's index in its leaf. None if that is unknown. Adds the leaf to leaves."""
         if isinstance(dataset, Dataset):
-            if dataset not in self.leaves:
-                self.leaves.append(dataset)
-            size = len(dataset)
-            return lambda i: (dataset, i if i >= 0 else i + size)
+            leaf = dataset
+            if leaf not in self.leaves:
+                self.leaves.append(leaf)
+            size = len(leaf)
+            return lambda i: (leaf, i if i >= 0 else i + size)
         if type(dataset) is Subset:
             below = self._finder(dataset.dataset)
             indices = dataset.indices
             return None if below is None else lambda i: below(int(indices[i]))
         if type(dataset) is ConcatDataset:
-            finders = [self._finder(part) for part in dataset.datasets]
-            if any(find is None for find in finders):
-                return None
-            ends = dataset.cumulative_sizes
-            total = ends[-1]
-
-            def find(i: int) -> Place:
-                i = i if i >= 0 else i + total
-                part = bisect.bisect_right(ends, i)
-                return finders[part](i - (ends[part - 1] if part else 0))  # type: ignore[misc]
-
-            return find
+            found = [self._finder(part) for part in dataset.datasets]
+            finders = [find for find in found if find is not None]
+            return None if len(finders) < len(found) else _concatenated(finders, dataset.cumulative_sizes)
         return self._guess(dataset)
 
-    def _guess(self, wrapper: Any) -> Callable[[int], Place] | None:
+    def _guess(self, wrapper: Any) -> _Find | None:
         held = [v for v in getattr(wrapper, "__dict__", {}).values() if isinstance(v, (Dataset, Subset, ConcatDataset))]
         try:
             if len(held) != 1 or len(wrapper) != len(held[0]):
@@ -75,18 +69,30 @@ class Route:
         return self._finder(held[0])
 
 
+def _concatenated(finders: Sequence[_Find], ends: Sequence[int]) -> _Find:
+    """The finder of datasets one after the other. ends has the index behind each of them."""
+    total = ends[-1]
+
+    def find(i: int) -> tuple[Dataset, int]:
+        i = i if i >= 0 else i + total
+        part = bisect.bisect_right(ends, i)
+        return finders[part](i - (ends[part - 1] if part else 0))
+
+    return find
+
+
 def dataset_of(sampler: Any) -> Any:
-    """The dataset that a sampler, or one that it wraps, was made for; None if none of them says."""
+    """The dataset that a sampler, or one that it wraps, was made for. None if no sampler knows it."""
     for _ in range(8):
         for name in ("data_source", "dataset"):
             found = getattr(sampler, name, None)
-            inner = getattr(found, "_sampler", None)  # Lightning's
+            inner = frameworks.sampler_in_dataset(found)
             if inner is not None:
                 break
             if found is not None and hasattr(found, "__getitem__"):
                 return found
         else:
-            inner = next((s for s in (getattr(sampler, n, None) for n in ("batch_sampler", "sampler", "_sampler")) if s is not None), None)
+            inner = frameworks.wrapped_sampler(sampler)
         if inner is None:
             return None
         sampler = inner

@@ -31,10 +31,10 @@ def status(dataset):
 
 def read(loader):
     """An epoch, which must be whole and in the sampler's order; returns its digest."""
-    course = loader.batch_sampler.course
+    ahead = loader.batch_sampler.order_ahead
     order = [i for batch in loader for i in batch.tolist()]
-    assert course.exact and len(order) == len(loader.dataset)
-    return course.digest(course.epoch)
+    assert ahead.exact and len(order) == len(loader.dataset)
+    return ahead.digest(ahead.epoch)
 
 
 def in_order(dataset):

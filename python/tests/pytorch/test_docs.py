@@ -36,8 +36,8 @@ def test_every_block_runs(root, tmp_path):
             block = block.replace(shown, ours)
         exec(compile(textwrap.dedent(block), PAGE, "exec"), known)
     # The second one went on where the first began: all epochs were read to their ends.
-    course = known["loader"].batch_sampler.course
-    assert (course.epoch, course.complete, course.exact) == (EPOCHS - 1, True, True)
+    ahead = known["loader"].batch_sampler.order_ahead
+    assert (ahead.epoch, ahead.complete, ahead.exact) == (EPOCHS - 1, True, True)
     assert known["loader"].seed == 0 and known["dataset"].job.stats()["jobs"][0]["samples_delivered"] == EPOCHS * 40
 
 

@@ -164,7 +164,7 @@ def test_every_epoch_follows_from_the_first_seed(folder, root, workers):
         assert order == list(sampler)
     loader.set_epoch(2)
     assert [i for batch in lists(loader) for i in batch] == epochs[1]
-    assert loader.generator is None and loader.sampler.generator is None and loader.batch_sampler.course.exact
+    assert loader.generator is None and loader.sampler.generator is None and loader.batch_sampler.order_ahead.exact
 
 
 def test_loaders_have_orders_of_their_own(folder, root):
@@ -194,7 +194,7 @@ def test_persistent_workers(folder, root, given):
     assert lists(loader) == want[0]
     assert next(iter(loader)).tolist() == want[1][0]
     assert lists(loader) == want[2]
-    assert loader.batch_sampler.course.exact
+    assert loader.batch_sampler.order_ahead.exact
     loader.batch_sampler.set_epoch(1)
     assert lists(loader) == want[1]
     if given == "batch sampler":
@@ -285,7 +285,7 @@ class Twice(data.Sampler):
 
 
 def test_sampler_that_draws_more(folder, root):
-    """All epochs are torch's then, and each is foreseen when it begins."""
+    """All epochs are torch's then, and each is predicted when it begins."""
     def epochs(loader):
         torch.manual_seed(2)
         return [lists(loader) for _ in range(2)], torch.get_rng_state().tolist()
@@ -293,7 +293,7 @@ def test_sampler_that_draws_more(folder, root):
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = lt.DataLoader(ours, batch_sampler=Twice(ours))
     assert epochs(loader) == epochs(data.DataLoader(Plain(len(folder)), batch_sampler=Twice(Plain(len(folder)))))
-    assert loader.batch_sampler.course.exact
+    assert loader.batch_sampler.order_ahead.exact
 
 
 @pytest.mark.parametrize("replacement, number", [(True, None), (True, 100), (False, 100), (False, 500)])
@@ -310,4 +310,4 @@ def test_other_random_samplers(folder, root, replacement, number):
     seed = loader.state_dict()["seed"]
     sampler = data.RandomSampler(Plain(len(folder)), replacement, number, generator=torch.Generator().manual_seed(seed + 1))
     assert [i for batch in lists(loader) for i in batch] == list(sampler)
-    assert loader.batch_sampler.course.exact
+    assert loader.batch_sampler.order_ahead.exact

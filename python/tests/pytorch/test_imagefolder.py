@@ -78,7 +78,7 @@ def test_same_as_torchvision(photos, root, transform, expected, method, workers,
     )
     for epoch in range(EPOCHS):
         same(list(loader), expected[persistent][epoch])
-        assert loader.batch_sampler.course.exact
+        assert loader.batch_sampler.order_ahead.exact
     status = ours.job.stats()["jobs"][0]
     assert status["divergences"] == 0 and len(status["epochs_done"]) == EPOCHS
     # The log holds all, and is laid out for the orders that were pushed, unless epochs of milliseconds are faster than it.

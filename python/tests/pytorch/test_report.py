@@ -16,7 +16,7 @@ from torch.utils import data  # noqa: E402
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.epoch_report import Report  # noqa: E402
+from lcache.torch.epoch_report import EpochReport  # noqa: E402
 
 
 def index(_, sample):
@@ -30,17 +30,17 @@ def test_line_an_epoch(folder, root, caplog):
     for epoch in range(2):
         list(loader)
         (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith(f"epoch {epoch}:")]
-        digest = loader.batch_sampler.course.digest(epoch)
+        digest = loader.batch_sampler.order_ahead.digest(epoch)
         assert re.fullmatch(rf"epoch {epoch}: [0-9.e-]+ s, loop waited [0-9.]+ %, \d+ MB/s, exact {digest[:4]}…", line)
     assert digest in [e["order_digest"] for e in ours.job.stats()["jobs"][0]["epochs_done"]]
 
 
 def test_times():
     """Waiting counts while the loop is in next, the rest is the loop's own."""
-    report = Report(None, None)
+    report = EpochReport(None, None)
     began = report._began
-    report.got(began + 1, began + 4)
-    report.got(began + 6, began + 6.5)
+    report.note_batch(began + 1, began + 4)
+    report.note_batch(began + 6, began + 6.5)
     assert (round(report.loop_wait_seconds, 3), round(report.busy_seconds, 3)) == (3.5, 3.0)
 
 
@@ -50,7 +50,7 @@ def test_epoch_never_advanced(folder, root, caplog):
     first, second, third = [[b.tolist() for b in loader] for _ in range(3)]
     assert first == second == third, "torch's order without set_epoch is the same each time"
     assert caplog.text.count("epoch never advanced") == 1
-    assert loader.batch_sampler.course.epoch == 2
+    assert loader.batch_sampler.order_ahead.epoch == 2
 
 
 class Shared(data.Sampler):
@@ -87,14 +87,14 @@ def test_divergence(folder, root, caplog):
         assert [i for b in loader for i in b.tolist()][:32] == list(range(32))
     assert caplog.text.count("the order differs") == 1
     assert "epoch 0 batch 2 position 0" in caplog.text
-    assert loader.batch_sampler.course.exact is False
+    assert loader.batch_sampler.order_ahead.exact is False
 
 
 @pytest.mark.parametrize("kept, warns", [(50, 1), (100, 0)])
 def test_small_cache(folder, root, caplog, kept, warns):
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = lt.DataLoader(ours, 16)
-    report = Report(loader.batch_sampler.course, loader)
+    report = EpochReport(loader.batch_sampler.order_ahead, loader)
     for _ in range(2):
         report._warn({"kept_bytes": kept, "dataset_bytes": 100}, 1.0)
     assert caplog.text.count("more disk space") == warns
@@ -105,8 +105,8 @@ def test_the_loop_is_the_slowest_part(folder, root, caplog, epoch, waited, says)
     """Said once, as a piece of news and not as a warning; the first epoch says nothing about the others."""
     caplog.set_level(logging.INFO, "lcache")
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), 16)
-    report = Report(loader.batch_sampler.course, loader)
-    loader.batch_sampler.course.epoch, report.loop_wait_seconds = epoch, waited
+    report = EpochReport(loader.batch_sampler.order_ahead, loader)
+    loader.batch_sampler.order_ahead.epoch, report.loop_wait_seconds = epoch, waited
     for _ in range(2):
         report._warn({}, 10.0)
     assert [r.levelno for r in caplog.records if "slowest part" in r.getMessage()] == [logging.INFO] * says

@@ -13,7 +13,7 @@ numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 from torch.utils import data  # noqa: E402
 
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.sampler_copy import Guard  # noqa: E402
+from lcache.torch.sampler_copy import RandomStates  # noqa: E402
 
 EPOCHS = 3
 
@@ -97,7 +97,7 @@ def run(loader, sampler):
             sampler.set_epoch(epoch)
         epochs.append([batch.tolist() for batch in loader])
         torch.rand(3), random.random()
-    return epochs, Guard()
+    return epochs, RandomStates()
 
 
 def undisturbed(before, after):
@@ -119,11 +119,11 @@ def test_sampler(folder, root, name, drop_last):
     got, after = run(data.DataLoader(ours, batch_sampler=batches), sampler)
     if name == "random, default generator":  # the first epoch's seed stays, so that later epochs are known
         for epoch in range(1, EPOCHS):
-            again = data.RandomSampler(ours, generator=torch.Generator().manual_seed(batches.course.seed() + epoch))
+            again = data.RandomSampler(ours, generator=torch.Generator().manual_seed(batches.order_ahead.seed() + epoch))
             want[epoch] = list(data.BatchSampler(again, 16, drop_last))
     assert got == want
     assert undisturbed(state, after), "a random state is another one than without lcache"
-    assert batches.course.exact
+    assert batches.order_ahead.exact
     rank = 1 if name == "distributed" else 0
     # All epochs were known before they began, unless their order depended on what the user draws.
     assert pushed == [(e, rank) for e in range(EPOCHS + (0 if name in GLOBAL else 2))]
@@ -146,7 +146,7 @@ def test_batches_of_any_sizes(folder, root):
     reference = data.DataLoader(Plain(len(ours)), batch_sampler=Buckets(len(ours), torch_generator()))
     for _ in range(EPOCHS):
         assert [x.tolist() for x in loader] == [x.tolist() for x in reference]
-        assert loader.batch_sampler.course.exact
+        assert loader.batch_sampler.order_ahead.exact
     assert ours.job.stats()["jobs"][0]["divergences"] == 0
 
 
@@ -339,4 +339,4 @@ def test_endless_sampler(folder, root, caplog, monkeypatch):
     batches = lt.BatchSampler(Endless(), 4, False, dataset=ours)
     iterator = iter(data.DataLoader(ours, batch_sampler=batches))
     assert next(iterator).tolist() == [7] * 4
-    assert "can't be foreseen" in caplog.text
+    assert "can't be predicted" in caplog.text
