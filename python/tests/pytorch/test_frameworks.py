@@ -1,8 +1,12 @@
 """torch's own DDP, accelerate and Lightning, on one process and on two: the same batches as without lcache."""
 
+import importlib.metadata
 import importlib.util
+import io
 import json
 import os
+import pathlib
+import tokenize
 
 import pytest
 from embedded_servers import folder, root  # noqa: F401
@@ -11,11 +15,34 @@ from forked import Program, start_ranks
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch").origin is None:
     pytest.skip("torch is not installed", allow_module_level=True)
 
+import lcache.torch  # noqa: E402
+from lcache.torch.frameworks import TESTED  # noqa: E402
+
 pytestmark = pytest.mark.xdist_group("forked")  # what forked.py imports is imported once
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ACCELERATE = ["accelerate" + how for how in ("", ", seedable", ", watched", ", split", ", uneven", ", uneven split")]
 NEEDS = {"torch": "torch", **dict.fromkeys(ACCELERATE, "accelerate"), "lightning": "lightning"}
+
+
+@pytest.mark.parametrize("name", sorted(TESTED))
+def test_releases(name):
+    """lcache.torch.frameworks relies on insides: the releases that it names are those that are tested here."""
+    with open(os.path.join(HERE, "../live/requirements.txt")) as f:
+        assert f"{name}=={TESTED[name]}\n" in f.readlines(), "frameworks.py and the tests' requirements name different releases"
+    try:
+        installed = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{name} is not installed")
+    assert installed.split("+")[0] == TESTED[name]
+
+
+def test_insides_are_in_one_file():
+    """No other module of lcache.torch names a package that is built on torch, or looks at the stack."""
+    for module in sorted(pathlib.Path(lcache.torch.__file__).parent.glob("*.py")):
+        words = [token.string for token in tokenize.generate_tokens(io.StringIO(module.read_text()).readline) if token.type == tokenize.NAME]
+        if module.name != "frameworks.py":
+            assert not {"accelerate", "lightning", "_getframe", "f_locals", "split_batches", "num_processes", "process_index"} & set(words), module.name
 
 
 @pytest.mark.parametrize("world", [1, 2])

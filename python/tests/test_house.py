@@ -1,0 +1,171 @@
+"""The client's own rules: which module may import which, and that names with a leading underscore stay in their class or module."""
+
+import ast
+import pathlib
+import sys
+
+import pytest
+
+import lcache
+
+PACKAGE = pathlib.Path(lcache.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_of(file):
+    """lcache/torch/push.py → lcache.torch.push; lcache/__init__.py → lcache."""
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(file): ast.parse(file.read_text()) for file in FILES}
+PACKAGES = {module_of(file) for file in FILES if file.name == "__init__.py"}
+
+
+def imports(name, tree):
+    """The modules that a module imports, those for types only and those within functions included."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = name.split(".")
+                above = parts[: len(parts) - node.level + (name in PACKAGES)]
+                base = ".".join([*above, *base.split(".")] if base else above)
+            for alias in node.names:
+                member = f"{base}.{alias.name}"
+                found.add(member if member in MODULES else base)
+    return found
+
+
+IMPORTS = {name: imports(name, tree) for name, tree in MODULES.items()}
+
+
+def cycle(graph):
+    """A cycle of a graph as a list of nodes; None if there is none."""
+    done = set()
+
+    def visit(node, path):
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return None
+        found = next(filter(None, (visit(child, [*path, node]) for child in sorted(graph.get(node, ())))), None)
+        done.add(node)
+        return found
+
+    return next(filter(None, (visit(node, []) for node in sorted(graph))), None)
+
+
+def test_no_import_cycle():
+    assert {"lcache.job", "lcache.link", "lcache.torch.loader"} <= set(MODULES)
+    assert "lcache.link" in IMPORTS["lcache.job"] and "lcache.torch.order_ahead" in IMPORTS["lcache.torch.sampler"]
+    assert cycle({name: used & set(MODULES) for name, used in IMPORTS.items()}) is None
+
+
+def test_cycle_is_found():
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_torch_stays_in_its_package(name):
+    if not name.startswith("lcache.torch"):
+        outside = {used for used in IMPORTS[name] if used.split(".")[0] in ("torch", "PIL", "numpy") or used.startswith("lcache.torch")}
+        assert not outside
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="sys.stdlib_module_names is of Python 3.10")
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_standard_library_only(name):
+    allowed = {"lcache", *sys.stdlib_module_names}
+    if name.startswith("lcache.torch"):
+        allowed |= {"torch", "PIL"}
+    assert {used.split(".")[0] for used in IMPORTS[name]} <= allowed
+
+
+# Private names of other packages that the client may use, and why.
+EXCEPTIONS = {
+    ("lcache.torch.frameworks", "_getframe"): "reads the caller of a batch sampler's __iter__; CPython only, and documented",
+    ("lcache.torch.frameworks", "_sampler"): "Lightning's wrappers of a sampler",
+    ("lcache.torch.loader", "_lcache_above"): "is set on other packages' loader classes, so that the prefix keeps it apart from their names",
+}
+NAMED_TUPLE = {"_replace", "_fields", "_field_defaults", "_asdict", "_make"}  # documented methods of every NamedTuple
+
+
+def is_private(name):
+    return name.startswith("_") and not name.endswith("__") and name != "_"
+
+
+def defined_by(cls):
+    """The private names that a class defines: methods, class variables, and attributes of self or of an argument named cls."""
+    names = set()
+    for node in ast.walk(cls):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names.add(node.name)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value):
+            names.add(node.attr)
+    return names
+
+
+def is_self(node):
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def reached(tree):
+    """(line, name) of each private name that a module reaches into something else for.
+
+    Allowed are self._x and cls._x, and x._y within a class that defines _y itself: another object of the same class.
+    """
+    found = []
+
+    def visit(node, own):
+        if isinstance(node, ast.ClassDef):
+            own = own | defined_by(node)
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and not is_self(node.value) and node.attr not in own:
+            found.append((node.lineno, node.attr))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr", "setattr", "delattr"):
+            target, name = node.args[0], node.args[1]
+            if isinstance(name, ast.Constant) and is_private(name.value) and not is_self(target):
+                found.append((node.lineno, name.value))
+        if isinstance(node, ast.ImportFrom):
+            found.extend((node.lineno, alias.name) for alias in node.names if is_private(alias.name))
+        for child in ast.iter_child_nodes(node):
+            visit(child, own)
+
+    visit(tree, frozenset())
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_private_names_stay_private(name):
+    refused = [(line, used) for line, used in reached(MODULES[name]) if used not in NAMED_TUPLE and (name, used) not in EXCEPTIONS]
+    assert not refused, f"{name} reaches into other objects: {refused}"
+
+
+def test_every_exception_is_needed():
+    used = {(name, attribute) for name, tree in MODULES.items() for _, attribute in reached(tree)}
+    assert set(EXCEPTIONS) <= used
+
+
+@pytest.mark.parametrize(
+    "code, refused",
+    [
+        ("job._link.path", ["_link"]),
+        ("self._link.path", []),
+        ("self.job._link", ["_link"]),
+        ("getattr(job, '_link')", ["_link"]),
+        ("from .job import _check", ["_check"]),
+        ("from . import _thread as thread", ["_thread"]),
+        ("class A:\n def f(self, other):\n  self._x = other._x", []),
+        ("class A:\n def f(self, other):\n  self.x = other._x", ["_x"]),
+        ("class A:\n def f(self):\n  self._x = 1\ndef g(a):\n return a._x", ["_x"]),
+        ("x.__dict__, type(x).__name__", []),
+    ],
+)
+def test_reached(code, refused):
+    assert [name for _, name in reached(ast.parse(code))] == refused
