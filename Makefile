@@ -4,7 +4,7 @@
 # make test-faults   the long tests of the promises: fuzzing, kills, power cuts, every environment; hours. See docs/testing.md
 # make bench   Go benchmarks
 # make docs    docs/reference.md, from the commands
-# make lint    gofmt, go vet, staticcheck
+# make lint    gofmt, go vet, staticcheck; ruff and mypy over the Python client
 #
 # Needs Go, Python 3.9 or newer, and a network to their package registries. No root.
 
@@ -13,6 +13,7 @@ PYTHON ?= python3
 
 BIN         := $(CURDIR)/bin/lcache
 VENV        := .venv
+LINT_VENV   := .venv-lint
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1-dev)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
@@ -96,10 +97,18 @@ bench:
 docs:
 	$(GO) test ./cmd/lcache -run '^TestReference$$' -count=1 -update
 
-lint:
+lint: $(LINT_VENV)/installed
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt: $$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	cd python && ../$(LINT_VENV)/bin/ruff check --quiet --cache-dir ../$(LINT_VENV)/ruff-cache lcache
+	cd python && ../$(LINT_VENV)/bin/mypy --cache-dir ../$(LINT_VENV)/mypy-cache
+
+# A virtual environment of its own, so that lint needs neither torch nor what the tests need.
+$(LINT_VENV)/installed: python/requirements-lint.txt
+	@$(PYTHON) -m venv $(LINT_VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
+	$(LINT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 clean:
-	rm -rf bin $(VENV)
+	rm -rf bin $(VENV) $(LINT_VENV)
