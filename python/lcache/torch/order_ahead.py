@@ -162,7 +162,7 @@ class OrderAhead:
         return self.epoch + 1
 
     def position(self, received: int) -> Position:
-        """Where a training loop stands that has received so many batches of the current epoch. 0: at the beginning of the next epoch."""
+        """Where a training loop stands that has received that number of batches of the current epoch. 0: at the beginning of the next epoch."""
         world, _ = self.world_rank
         size = getattr(self.subject, "batch_size", None)
         if received and self._next is None:
@@ -308,7 +308,7 @@ class OrderAhead:
             return ranks.digest(ranks.global_order(copy_sampler(self.subject)))
 
     def _after_resume(self, number: int) -> tuple[list[list[int]] | None, int]:
-        """(batches, skip) of an epoch that a resume begins. batches replace the sampler's own; None: skip so many of the sampler's own."""
+        """(batches, skip) of an epoch that a resume begins. batches replace the sampler's own. None: the first `skip` of the sampler's own are done."""
         at, self._resume = self._resume, None
         if at is None or at.epoch != number:
             return None, 0

@@ -48,7 +48,7 @@ class Ownership:
         self._active = next(_clock)
 
     def take(self, jobs: Sequence[Job], rank: int, samples: int) -> bool:
-        """Makes this loader the owner of the rank's order at the servers of all jobs, for epochs with so many samples.
+        """Makes this loader the owner of the rank's order at the servers of all jobs, for epochs with that number of samples.
 
         False, without any change, if another loader stays the owner at one of them.
         """
