@@ -170,7 +170,7 @@ def _start(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
 def _failed(what: str, home: Home, errors: str) -> Error:
     """The error of an lcache program that wrote `errors` and ended."""
     lines = [line for line in errors.strip().splitlines() if not line.startswith("default ")]
-    text = f"lcache {what} of {home.source} into {home.dirs[0]}: {lines[-1] if lines else 'ended without a word'}"
+    text = f"lcache {what} of {home.source} into {home.dirs[0]}: {lines[-1] if lines else 'ended without a message'}"
     busy = _BUSY.search(errors)
     return _Busy(text, busy[1]) if busy else Error(text)
 

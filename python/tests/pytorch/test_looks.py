@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from embedded_servers import folder, gone, root  # noqa: F401
-from test_claims import fill, in_order, read, status
+from test_ownership import fill, in_order, read, status
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
