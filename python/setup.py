@@ -1,7 +1,8 @@
-"""Puts the lcache program into the wheel, as a script, so that it is on PATH beside python.
+"""Puts the lcache program into the wheel as a script, so that pip installs it into the folder of the python program.
 
-The program is built from the Go sources next to this folder, without C, so that it runs on any Linux of this machine's kind; an sdist carries
-it ready. Without both there is no wheel, unless LCACHE_CLIENT_ONLY=1 asks for one without the program: then lcache has to be on PATH already.
+The program is built from the Go sources next to this folder. It is built without C, so that it runs on any Linux of this machine's architecture. An sdist
+contains the built program. Without sources and built program the build fails, unless LCACHE_CLIENT_ONLY=1 asks for a wheel without the program: lcache has to
+be on PATH already in that case.
 """
 
 import atexit
@@ -34,20 +35,20 @@ GO = shutil.which(os.environ.get("GO", "go"))
 HAS_PROGRAM = os.environ.get("LCACHE_CLIENT_ONLY", "") in ("", "0")
 
 
-def wanted():
+def required_go():
     """The version of Go that the program needs."""
     with open(os.path.join(os.path.dirname(HERE), "go.mod")) as f:
         return next(line.split()[1] for line in f if line.startswith("go "))
 
 
 def failure(why):
-    """An error in place of a package without its program."""
-    return SystemExit(f"lcache needs Go {wanted()} or newer to build its program, and {why}. Install Go (https://go.dev/dl), or set LCACHE_CLIENT_ONLY=1"
+    """The error that ends a build without a program."""
+    return SystemExit(f"lcache needs Go {required_go()} or newer to build its program, and {why}. Install Go (https://go.dev/dl), or set LCACHE_CLIENT_ONLY=1"
                       " to install the Python client alone, for a program that is on PATH already.")
 
 
-def check():
-    """Ends the build at once if there will be no program."""
+def require_program():
+    """Ends the build at once if there is nothing to make the program of."""
     if not HAS_PROGRAM or os.path.exists(READY):
         return
     if not os.path.isdir(SOURCES):
@@ -56,15 +57,16 @@ def check():
         raise failure("there is no go on PATH")
 
 
-def too_old():
-    """Why a build failed, if that is Go's version: one before 1.21 can't read this go.mod, and a later one may not be able to fetch the one that it needs."""
+def failed_build():
+    """Why a build failed. Go before 1.21 can't read this go.mod. A later one fetches the required version, and fails without a network."""
     local = {**os.environ, "GOTOOLCHAIN": "local"}
     has = subprocess.run([GO, "env", "GOVERSION"], cwd="/", env=local, capture_output=True, text=True, check=False).stdout.strip()
-    numbers = [[int(part) for part in re.findall(r"\d+", version)[:2]] for version in (has, wanted())]
+    numbers = [[int(part) for part in re.findall(r"\d+", version)[:2]] for version in (has, required_go())]
     return f"{GO} is {has} and could not fetch a newer one" if numbers[0] < numbers[1] else f"{GO} could not build it"
 
 
-def program(to, version):
+def make_program(to, version):
+    """Builds the program, or copies the built one, to the path `to`."""
     to = os.path.abspath(to)
     os.makedirs(os.path.dirname(to), exist_ok=True)
     if os.path.exists(READY):
@@ -73,19 +75,19 @@ def program(to, version):
         command = [GO, "build", "-trimpath", "-ldflags", f"-s -w -X main.version={version}", "-o", to, "./cmd/lcache"]
         built = subprocess.run(command, cwd=os.path.dirname(HERE), env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}, check=False)
         if built.returncode != 0:
-            raise failure(too_old())
+            raise failure(failed_build())
     os.chmod(to, 0o755)
 
 
 class Scripts(build_scripts):
-    """Not a text whose first line is adapted, but a program."""
+    """Makes the program, where setuptools would adapt the first line of a text."""
 
     def run(self):
-        program(os.path.join(self.build_dir, "lcache"), self.distribution.get_version())
+        make_program(os.path.join(self.build_dir, "lcache"), self.distribution.get_version())
 
 
 class Wheel(bdist_wheel):
-    """Any Python 3, and the machine that the program is for."""
+    """The wheel is for any Python 3, and for the machine architecture of the program."""
 
     def finalize_options(self):
         super().finalize_options()
@@ -98,14 +100,16 @@ class Wheel(bdist_wheel):
 
 
 class Source(sdist):
+    """The sdist contains the built program."""
+
     def make_release_tree(self, base_dir, files):
         super().make_release_tree(base_dir, files)
         if HAS_PROGRAM:
-            program(os.path.join(base_dir, "prebuilt", "lcache"), self.distribution.get_version())
+            make_program(os.path.join(base_dir, "prebuilt", "lcache"), self.distribution.get_version())
 
 
 class Program(Distribution):
-    """Packages go where the machine's own go, as a wheel for one kind of machine has it."""
+    """Declares a wheel for one machine architecture."""
 
     def has_ext_modules(self):
         return HAS_PROGRAM
@@ -115,8 +119,8 @@ class Program(Distribution):
 
 
 if __name__ == "__main__":
-    check()
-    scratch = tempfile.mkdtemp()  # instead of a build folder beside the sources, where old files would stay in new wheels
+    require_program()
+    scratch = tempfile.mkdtemp()  # a build folder next to the sources would keep old files for new wheels
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     setup(
         distclass=Program,

@@ -27,7 +27,7 @@ _LIKELY_BATCH_SIZES = (256, 32, None)
 
 def _open(source: Any, cache: Any, options: dict[str, Any]) -> Job:
     """lcache.open, with smaller likely batch sizes where memory is short."""
-    if options.get("batch_size") is not None or options.get("likely_batch_size") is not None:
+    if options.get("batch_size") is not None or "likely_batch_size" in options:
         return open_job(source, cache, **options)
     for size in _LIKELY_BATCH_SIZES:
         try:
@@ -41,7 +41,7 @@ def _open(source: Any, cache: Any, options: dict[str, Any]) -> Job:
 class Sample:
     """The second argument of decode. It unpacks as (index, name, label, parts).
 
-    index is the dataset index. name is the path below the source, requested from the server at each use. label is an int. parts is
+    index is the dataset index. name is the path below the source, requested from the server at the first use. label is an int. parts is
     {extension: bytes}, in the order of the extensions; in a dataset without parts the extension is "".
     """
 
@@ -157,6 +157,7 @@ class Dataset(torch.utils.data.Dataset):
         return self._made(plain, tagged_batch.position_of(indices, plain, self.lcache_id))
 
     def _made(self, indices: list[int], at: Position | None) -> list[Any]:
+        """The decoded samples of one batch."""
         return [self._make(*entry) for _, entry in self._bytes(indices, at)]
 
     def _bytes(self, indices: list[int], at: Position | None) -> Iterator[tuple[int, tuple[Any, int, dict[str, bytes]]]]:
@@ -179,6 +180,7 @@ class Dataset(torch.utils.data.Dataset):
             return self._batches(indices[:half], None) + self._batches(indices[half:], None)
 
     def _make(self, batch: Any, i: int, parts: dict[str, bytes]) -> Any:
+        """Decodes sample i of a batch, and counts the time. Raises DecodeError for an exception of decode, loader or a transform."""
         began = time.perf_counter()
         try:
             return self._decoded(parts, batch, i)
@@ -202,6 +204,7 @@ class Dataset(torch.utils.data.Dataset):
         return DecodeError(f"{which} of {source} can't be decoded: {cause}", index, name, source, cause)
 
     def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
+        """What decode makes of sample i of a batch."""
         data = _first(parts)
         if self.decode is None:
             return data, batch.labels[i]
