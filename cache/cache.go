@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"lcache/blockio"
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/metaindex"
@@ -101,7 +101,7 @@ func (c *Cache) open(o Options) (err error) {
 			return fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
 				c.Dirs[0], strings.Join(c.Dirs, ","))
 		}
-		if within := caches.Within(c.Dirs[0]); within != "" {
+		if within := cachedir.Within(c.Dirs[0]); within != "" {
 			return fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.Dirs[0], within)
 		}
 		return fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.Dirs[0], c.Dirs[0])
@@ -137,7 +137,7 @@ func CleanDirs(dirs []string) ([]string, error) {
 		if seen[abs] {
 			return nil, usage.Errorf("cache directory %s is given twice", d)
 		}
-		if err := caches.CheckLink(abs); err != nil {
+		if err := cachedir.CheckLink(abs); err != nil {
 			return nil, err
 		}
 		seen[abs] = true
@@ -245,7 +245,7 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 // locate sets every sample's place from the recovered Logfiles: the newer one, which is being filled, wins.
 func (c *Cache) locate() {
 	for _, l := range c.Store.ByAge() {
-		slot := l.Slot()
+		slot := l.Half()
 		c.recovered[slot].Store(true)
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
@@ -259,12 +259,12 @@ func (c *Cache) locate() {
 // lost makes misses of the samples whose block could not be written or read back.
 func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for i, index := range indices {
-		c.Locations.Clear(index, c.Locations.At(l.Slot(), seg, offsets[i]))
+		c.Locations.Clear(index, c.Locations.At(l.Half(), seg, offsets[i]))
 	}
 }
 
-// Keeps is admission: what the log holds. Empty samples never enter it, they are always hits.
-func (c *Cache) Keeps(index sample.Index) bool {
+// Admits is admission: what the log holds. Empty samples never enter it, they are always hits.
+func (c *Cache) Admits(index sample.Index) bool {
 	return c.Manifest.Size(index) > 0 && chunker.Admitted(c.Manifest.NameHash(index), c.Record.Threshold)
 }
 

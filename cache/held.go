@@ -14,7 +14,7 @@ import (
 func (c *Cache) IsComplete(share, shares int) bool {
 	for i := share; i < c.Manifest.Len(); i += shares {
 		index := sample.Index(i)
-		if _, known := c.Sums.Get(index); c.Keeps(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
+		if _, known := c.Sums.Get(index); c.Admits(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
 			return false
 		}
 	}

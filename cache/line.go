@@ -18,7 +18,7 @@ func (c *Cache) NewLine(o *schedule.Order, held *logfile.Logfile) (*chunker.Line
 	if held != nil {
 		capacity = uint64(held.Header().SegmentBlocks-1) * uint64(c.Format.Block)
 	}
-	return chunker.NewLine(o.Chunks, o.Ranks, chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Keeps})
+	return chunker.NewLine(o.Chunks, o.Ranks, chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Admits})
 }
 
 // Begin starts a Logfile for a line, in a slot that is empty. A segment has one block more than the line's cut: a restart may

@@ -53,7 +53,7 @@ func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
 		return nil, err
 	}
 	for i, index := range to {
-		if index != sample.None && !c.Keeps(index) {
+		if index != sample.None && !c.Admits(index) {
 			to[i] = sample.None
 		}
 	}

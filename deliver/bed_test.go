@@ -38,9 +38,9 @@ type bed struct {
 
 	mu        sync.Mutex // guards the fields that follow
 	chunks    map[deliver.Position][]sample.Index
-	coming    map[sample.Index]deliver.Coming // others are Gone
-	asked     []int                           // pids
-	looks     map[sample.Index]int            // how often Coming was asked, by the first sample of the request
+	coming    map[sample.Index]deliver.Availability // others are Gone
+	asked     []int                                 // pids
+	looks     map[sample.Index]int                  // how often Expect was asked, by the first sample of the request
 	delivered []deliver.Delivery
 	starved   func(n int) // called at the n-th starvation
 	starves   int
@@ -56,7 +56,7 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { disk.Close() })
-	b := &bed{t: t, looks: map[sample.Index]int{}, chunks: map[deliver.Position][]sample.Index{}, coming: map[sample.Index]deliver.Coming{}}
+	b := &bed{t: t, looks: map[sample.Index]int{}, chunks: map[deliver.Position][]sample.Index{}, coming: map[sample.Index]deliver.Availability{}}
 	b.Bed = fetchtest.New(t, fetchtest.Options{Sizes: sizes, Log: logfile.Options{IO: disk}, Fetch: fetch.Options{SourceTimeout: time.Hour},
 		Staging: staging.Options{Slots: 2, SlotBytes: slotSize, SideBytes: 1 << 17, SpareBytes: 1 << 14}})
 	b.io = disk
@@ -64,7 +64,7 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	if o.Logger == nil {
 		o.Logger = b.Logger
 	}
-	o.Window = deliver.Window{Chunk: b.chunk, Asked: b.noteAsked, Coming: b.whatComes, Starved: b.noteStarved, Delivered: b.noteDelivered}
+	o.Window = deliver.Window{Chunk: b.chunk, Asked: b.noteAsked, Expect: b.whatComes, Starved: b.noteStarved, Delivered: b.noteDelivered}
 	if b.d, err = deliver.New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func (b *bed) noteAsked(_ context.Context, at *deliver.Position, _ []sample.Inde
 	return at
 }
 
-func (b *bed) whatComes(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
+func (b *bed) whatComes(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Availability) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looks[indices[0]]++
@@ -130,13 +130,13 @@ func (b *bed) looked(at *deliver.Position) {
 	}
 }
 
-func (b *bed) set(i sample.Index, c deliver.Coming) {
+func (b *bed) set(i sample.Index, c deliver.Availability) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.coming[i] = c
 }
 
-// looksAt is how often Coming was asked for a request that begins with a sample.
+// looksAt is how often Expect was asked for a request that begins with a sample.
 func (b *bed) looksAt(first sample.Index) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

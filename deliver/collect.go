@@ -82,7 +82,7 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room 
 //   - It holds nothing meanwhile, so a sample that was there may be evicted while the window moves.
 //   - The window does not follow a request without a position. Such a request waits only for samples that were expected at its first look, and once for each.
 func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole bool, err error) {
-	w := &wait{r: r, at: at, coming: make([]Coming, len(r.indices))}
+	w := &wait{r: r, at: at, coming: make([]Availability, len(r.indices))}
 	defer w.stop()
 	for {
 		changed := d.Staging.Changed()
@@ -94,7 +94,7 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 			d.Stats.Stall.Enter()
 			r.slow = time.After(d.Timeout / 3)
 		}
-		d.Window.Coming(at, r.indices, r.there, w.coming)
+		d.Window.Expect(at, r.indices, r.there, w.coming)
 		loading, queued := w.expected()
 		if !loading && !queued {
 			return false, ctx.Err()
@@ -122,8 +122,8 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 type wait struct {
 	r        *collected
 	at       *Position
-	coming   []Coming    // what the window expects of each sample
-	patience *time.Timer // for a slot; nil until one is waited for
+	coming   []Availability // what the window expects of each sample
+	patience *time.Timer    // for a slot; nil until one is waited for
 }
 
 // expected reports whether some of the samples that are waited for are being read, and whether some wait for a slot. Samples that

@@ -44,13 +44,13 @@ import (
 // Position names a chunk.
 type Position = chunker.Position
 
-// Coming is what the window expects of a sample that staging lacks.
-type Coming uint8
+// Availability is what the window expects of a sample that staging lacks.
+type Availability uint8
 
 const (
-	Gone    Coming = iota // not expected: fetch it by index
-	Loading               // being read
-	Queued                // its segment is next, but no slot is free
+	Gone    Availability = iota // not expected: fetch it by index
+	Loading                     // being read
+	Queued                      // its segment is next, but no slot is free
 )
 
 // Window is the engine's knowledge of epochs and of the samples that the pass will bring. at is nil for a request without a position.
@@ -60,8 +60,8 @@ type Window struct {
 	// Asked is called before a request is served, with the pid of the client. It returns at, or nil if the schedule has no such
 	// position.
 	Asked func(ctx context.Context, at *Position, indices []sample.Index, pid int) *Position
-	// Coming fills coming[i] for the samples with have[i] false.
-	Coming func(at *Position, indices []sample.Index, have []bool, coming []Coming)
+	// Expect fills coming[i] for the samples with have[i] false.
+	Expect func(at *Position, indices []sample.Index, have []bool, coming []Availability)
 	// Starved is called when a scheduled request has waited for a slot until its patience was over. It makes room if it can.
 	Starved func(at *Position)
 	// Delivered is called after a delivery.

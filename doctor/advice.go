@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"lcache/caches"
+	"lcache/cachedir"
 )
 
 // Verdict is whether lcache would help.
@@ -79,7 +79,7 @@ func (a *Advice) judge(f *Facts) {
 	r := f.Reading
 	faster := a.Expected / a.Now
 	switch {
-	case uint64(r.Bytes) <= f.Memory.Available/2 && r.Nature != caches.Network:
+	case uint64(r.Bytes) <= f.Memory.Available/2 && r.Nature != cachedir.Network:
 		a.Verdict = Bother
 		a.Why = fmt.Sprintf("all %s of it fit into memory: from the second epoch on the page cache has them", size(uint64(r.Bytes)))
 	case faster < worthwhile:

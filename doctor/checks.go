@@ -7,7 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/caches"
+	"lcache/cachedir"
 )
 
 // State says how good a finding is.
@@ -138,17 +138,17 @@ func (p *Place) checkKind() Check {
 	switch {
 	case p.NoWrite != "":
 		c.State, c.Found, c.Do = Bad, c.Found+": "+p.NoWrite, "make it writable for this user, or give another --cache"
-	case p.Nature == caches.Network:
+	case p.Nature == cachedir.Network:
 		c.State, c.Found, c.Do = Bad, c.Found+": over a network", elsewhere
-	case p.Nature == caches.RAM:
+	case p.Nature == cachedir.RAM:
 		c.State, c.Found, c.Do = Bad, c.Found+": memory, not a disk", elsewhere
-	case p.Nature == caches.Layered:
+	case p.Nature == cachedir.Layered:
 		c.State, c.Found, c.Do = Better, c.Found+": the container's own layer, lost with it", "mount a folder of the host's SSD: docker run -v /nvme/lcache:/cache"
-	case p.Nature == caches.Copying:
+	case p.Nature == cachedir.Copying:
 		c.State, c.Found, c.Do = Better, c.Found+": writes every block to a new place, which a log that is rewritten every epoch wears out", "use ext4 or xfs; on btrfs: chattr +C on the empty directory"
-	case p.Nature == caches.User:
+	case p.Nature == cachedir.User:
 		c.State, c.Found, c.Do = Better, c.Found+": every transfer goes through another process", "use ext4 or xfs on a local SSD"
-	case p.Nature == caches.Unknown:
+	case p.Nature == cachedir.Unknown:
 		c.State, c.Found, c.Do = Unseen, c.Found+": not known to lcache", "see below whether it has O_DIRECT and is fast; ext4 and xfs are known to be"
 	}
 	return c

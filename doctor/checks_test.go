@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/caches"
+	"lcache/cachedir"
 )
 
 // fine are facts that nothing is to be done about.
@@ -13,7 +13,7 @@ func fine() *Facts {
 	dev := &Device{Read: 3e9, Write: 2e9, BothRead: 1.2e9, BothWrite: 1e9, IOPS: 400_000, Random: 2.8e9, Latency: 80e-6, OpBytes: assumedOp}
 	return &Facts{CPUs: 16, Ring: Ring{Engine: "io_uring"}, Locked: Locked{Limit: math.MaxUint64},
 		Memory: Memory{Total: 64 << 30, Available: 32 << 30, Version: 2}, Huge: Huge{Shmem: "advise"},
-		Places: []Place{{Dir: "/nvme", Seen: "/nvme", ID: 1, Kind: "ext4", Nature: caches.Local, Block: "nvme0n1", Size: 1e12, Free: 9e11, Floor: 5e10, Direct: true, MemAlign: 4, OffAlign: 512, Device: dev}}}
+		Places: []Place{{Dir: "/nvme", Seen: "/nvme", ID: 1, Kind: "ext4", Nature: cachedir.Local, Block: "nvme0n1", Size: 1e12, Free: 9e11, Floor: 5e10, Direct: true, MemAlign: 4, OffAlign: 512, Device: dev}}}
 }
 
 // find is the check of a name.
@@ -57,12 +57,12 @@ func TestChecks(t *testing.T) {
 		{"a tight group", func(f *Facts) { f.Memory.Limit, f.Memory.Group = 1<<30, "/sys/fs/cgroup/x" }, "memory", Better, "/sys/fs/cgroup/x allows 1.1 GB", "--memory 512MiB"},
 		{"a wide group", func(f *Facts) { f.Memory.Limit, f.Memory.Group = 16<<30, "/sys/fs/cgroup/x" }, "memory", Good, "17 GB", ""},
 		{"no /proc", func(f *Facts) { f.Memory = Memory{} }, "memory", Unseen, "/proc", "mount"},
-		{"network", func(f *Facts) { f.Places[0].Kind, f.Places[0].Nature = "nfs", caches.Network }, "file system", Bad, "nfs", "local SSD"},
-		{"memory", func(f *Facts) { f.Places[0].Kind, f.Places[0].Nature = "tmpfs", caches.RAM }, "file system", Bad, "tmpfs", "local SSD"},
-		{"container", func(f *Facts) { f.Places[0].Nature = caches.Layered }, "file system", Better, "layer", "docker run -v"},
-		{"btrfs", func(f *Facts) { f.Places[0].Nature = caches.Copying }, "file system", Better, "new place", "chattr"},
-		{"fuse", func(f *Facts) { f.Places[0].Nature = caches.User }, "file system", Better, "process", "ext4"},
-		{"a new kind", func(f *Facts) { f.Places[0].Nature = caches.Unknown }, "file system", Unseen, "not known to lcache", "ext4"},
+		{"network", func(f *Facts) { f.Places[0].Kind, f.Places[0].Nature = "nfs", cachedir.Network }, "file system", Bad, "nfs", "local SSD"},
+		{"memory", func(f *Facts) { f.Places[0].Kind, f.Places[0].Nature = "tmpfs", cachedir.RAM }, "file system", Bad, "tmpfs", "local SSD"},
+		{"container", func(f *Facts) { f.Places[0].Nature = cachedir.Layered }, "file system", Better, "layer", "docker run -v"},
+		{"btrfs", func(f *Facts) { f.Places[0].Nature = cachedir.Copying }, "file system", Better, "new place", "chattr"},
+		{"fuse", func(f *Facts) { f.Places[0].Nature = cachedir.User }, "file system", Better, "process", "ext4"},
+		{"a new kind", func(f *Facts) { f.Places[0].Nature = cachedir.Unknown }, "file system", Unseen, "not known to lcache", "ext4"},
 		{"read-only", func(f *Facts) { f.Places[0].NoWrite = "read-only file system" }, "file system", Bad, "read-only", "writable"},
 		{"not there", func(f *Facts) { f.Places[0].Dir = "/nvme/new" }, "file system", Good, "/nvme/new is not there yet", ""},
 		{"no O_DIRECT", func(f *Facts) { f.Places[0].Direct = false }, "O_DIRECT", Better, "refused", "ext4"},
@@ -100,7 +100,7 @@ func TestBlind(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	const GB = 1e9
 	reading := func(bytes int64, now float64) *Reading {
-		return &Reading{Bytes: bytes, Files: 1000, Nature: caches.Local, Readers: []Reader{{Readers: 1, Bytes: 1, Seconds: 1}, {Readers: 32, Bytes: int64(now), Seconds: 1}}}
+		return &Reading{Bytes: bytes, Files: 1000, Nature: cachedir.Local, Readers: []Reader{{Readers: 1, Bytes: 1, Seconds: 1}, {Readers: 32, Bytes: int64(now), Seconds: 1}}}
 	}
 	for _, c := range []struct {
 		what     string
@@ -112,7 +112,7 @@ func TestAdvice(t *testing.T) {
 		{"slow files", func(f *Facts) { f.Reading = reading(200*GB, 0.1*GB) }, Worth, 1 * GB, "10.0 times"},
 		{"fast files", func(f *Facts) { f.Reading = reading(200*GB, 0.9*GB) }, Bother, 1 * GB, "fast enough: 32 readers get 900 MB/s now, the log would give 1 GB/s"},
 		{"all in memory", func(f *Facts) { f.Reading = reading(10*GB, 0.1*GB) }, Bother, 1 * GB, "fit into memory"},
-		{"all in memory, but far away", func(f *Facts) { f.Reading = reading(10*GB, 0.1*GB); f.Reading.Nature = caches.Network }, Worth, 1 * GB, "times"},
+		{"all in memory, but far away", func(f *Facts) { f.Reading = reading(10*GB, 0.1*GB); f.Reading.Nature = cachedir.Network }, Worth, 1 * GB, "times"},
 		{"few CPUs", func(f *Facts) {
 			f.Reading = reading(200*GB, 0.01*GB)
 			f.CPUs = 1

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/caches"
+	"lcache/cachedir"
 )
 
 // Place is a cache directory with its file system.
@@ -18,19 +18,19 @@ type Place struct {
 	Seen string `json:"seen"` // the directory that was looked at: Dir, or the nearest folder above it that exists
 	ID   uint64 `json:"-"`    // device number of the file system
 
-	Kind       string        `json:"file_system"` // "ext4"; an unknown one by its number
-	Nature     caches.Nature `json:"nature"`
-	Block      string        `json:"block_device,omitempty"` // its name, as far as the kernel tells
-	Rotational bool          `json:"rotational,omitempty"`   // as the kernel reports it, which is often wrong for virtual disks
-	Size       uint64        `json:"size_bytes"`
-	Free       uint64        `json:"free_bytes"`  // for this user
-	Floor      uint64        `json:"floor_bytes"` // that a cache leaves free
-	Direct     bool          `json:"direct"`      // O_DIRECT
-	MemAlign   int           `json:"memory_align,omitempty"`
-	OffAlign   int           `json:"offset_align,omitempty"`
-	NoWrite    string        `json:"no_write,omitempty"` // why no file can be made there; "": one can
-	Device     *Device       `json:"device,omitempty"`
-	NoDevice   string        `json:"no_device,omitempty"` // why the device was not measured
+	Kind       string          `json:"file_system"` // "ext4"; an unknown one by its number
+	Nature     cachedir.Nature `json:"nature"`
+	Block      string          `json:"block_device,omitempty"` // its name, as far as the kernel tells
+	Rotational bool            `json:"rotational,omitempty"`   // as the kernel reports it, which is often wrong for virtual disks
+	Size       uint64          `json:"size_bytes"`
+	Free       uint64          `json:"free_bytes"`  // for this user
+	Floor      uint64          `json:"floor_bytes"` // that a cache leaves free
+	Direct     bool            `json:"direct"`      // O_DIRECT
+	MemAlign   int             `json:"memory_align,omitempty"`
+	OffAlign   int             `json:"offset_align,omitempty"`
+	NoWrite    string          `json:"no_write,omitempty"` // why no file can be made there; "": one can
+	Device     *Device         `json:"device,omitempty"`
+	NoDevice   string          `json:"no_device,omitempty"` // why the device was not measured
 }
 
 // lookAtPlace collects the facts about a directory, but for its device's rates.
@@ -38,12 +38,12 @@ func lookAtPlace(root fs.FS, dir string) Place {
 	p := Place{Dir: dir, Seen: nearest(dir)}
 	var st unix.Statfs_t
 	if err := unix.Statfs(p.Seen, &st); err != nil {
-		p.Kind, p.Nature, p.NoWrite = "unknown", caches.Unknown, err.Error()
+		p.Kind, p.Nature, p.NoWrite = "unknown", cachedir.Unknown, err.Error()
 		return p
 	}
-	p.Kind, p.Nature, _ = caches.FileSystem(p.Seen) // Statfs has shown that it can be looked at
+	p.Kind, p.Nature, _ = cachedir.FileSystem(p.Seen) // Statfs has shown that it can be looked at
 	p.Size, p.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
-	p.Floor = caches.Floor(p.Size)
+	p.Floor = cachedir.Floor(p.Size)
 	var of unix.Stat_t
 	if unix.Stat(p.Seen, &of) == nil {
 		p.ID = of.Dev
@@ -111,9 +111,9 @@ func (p *Place) wrong() string {
 	switch {
 	case p.NoWrite != "":
 		return "no file can be made there"
-	case p.Nature == caches.Network:
+	case p.Nature == cachedir.Network:
 		return "a network file system is not measured"
-	case p.Nature == caches.RAM:
+	case p.Nature == cachedir.RAM:
 		return "it is memory"
 	case !p.Direct:
 		return "without O_DIRECT the page cache would be measured"

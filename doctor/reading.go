@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -31,13 +31,13 @@ type ReadOptions struct {
 
 // Reading says how fast a source's files can be read without lcache.
 type Reading struct {
-	Source  string        `json:"source"`
-	Kind    string        `json:"file_system"`
-	Nature  caches.Nature `json:"nature"`
-	Files   int           `json:"files"`
-	Bytes   int64         `json:"bytes"`
-	Listing float64       `json:"listing_seconds"`
-	Readers []Reader      `json:"readers"` // with 1 reader, and with manyReaders at once
+	Source  string          `json:"source"`
+	Kind    string          `json:"file_system"`
+	Nature  cachedir.Nature `json:"nature"`
+	Files   int             `json:"files"`
+	Bytes   int64           `json:"bytes"`
+	Listing float64         `json:"listing_seconds"`
+	Readers []Reader        `json:"readers"` // with 1 reader, and with manyReaders at once
 }
 
 // Reader has the result of some readers at once, each of which read whole files in random order.
@@ -78,7 +78,7 @@ func Read(ctx context.Context, o ReadOptions) (*Reading, error) {
 	for _, e := range entries {
 		r.Bytes += int64(e.Size)
 	}
-	r.Kind, r.Nature, _ = caches.FileSystem(name)
+	r.Kind, r.Nature, _ = cachedir.FileSystem(name)
 	rand.Shuffle(len(entries), func(i, k int) { entries[i], entries[k] = entries[k], entries[i] })
 	each := (o.Time - time.Since(began)) / 2
 	var next atomic.Int64

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/caches"
+	"lcache/cachedir"
 )
 
 func example() *Report {
-	return &Report{Schema: 1, Version: "1", Facts: &Facts{When: time.Unix(1e9, 0).UTC(), Reading: &Reading{Source: "/data/train", Kind: "xfs", Nature: caches.Local, Files: 1_281_167, Bytes: 138e9,
+	return &Report{Schema: 1, Version: "1", Facts: &Facts{When: time.Unix(1e9, 0).UTC(), Reading: &Reading{Source: "/data/train", Kind: "xfs", Nature: cachedir.Local, Files: 1_281_167, Bytes: 138e9,
 		Readers: []Reader{{Readers: 1, Files: 5000, Bytes: 540e6, Seconds: 10, Disk: 540e6}, {Readers: 32, Files: 30_000, Bytes: 3_240e6, Seconds: 10, Disk: 1_620e6, Failed: 1}}}},
 		Checks: []Check{{Name: "io_uring", State: Good, Found: "works"}, {Name: "huge pages", State: Better, Found: "4 KiB", Do: "echo advise"}},
 		Unseen: []string{"burst credits"},

@@ -63,17 +63,17 @@ type Options struct {
 
 // An Engine serves one cache.
 type Engine struct {
-	cache   *cache.Cache
-	opts    Options
-	started time.Time
-	server  string // random, of this run
-	mover   *sorter.Mover
-	staging *staging.Staging // the mover's
-	fetcher *fetch.Fetcher   // the mover's
-	pass    *reorder.Pass    // the mover's
-	ahead   *fetch.Ahead
-	reader  *fetch.Reader // in the static layout, where ahead and pass have nothing to do; else nil
-	deliver *deliver.Deliver
+	cache          *cache.Cache
+	opts           Options
+	started        time.Time
+	server         string // random, of this run
+	mover          *sorter.Mover
+	staging        *staging.Staging // the mover's
+	fetcher        *fetch.Fetcher   // the mover's
+	pass           *reorder.Pass    // the mover's
+	missPrefetcher *fetch.MissPrefetcher
+	prefetcher     *fetch.Prefetcher // in the static layout, where ahead and pass have nothing to do; else nil
+	deliver        *deliver.Deliver
 
 	wake     chan struct{} // to the mover
 	misses   chan struct{} // to the reader of misses: begin where it says
@@ -157,7 +157,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 // assemble makes the parts, from the memory up, and starts the loops. If a part fails those before it are given back.
 func (e *Engine) assemble() (err error) {
 	e.mover, err = sorter.New(e.cache, sorter.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
-		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnSourceRead: e.fill})
+		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnSourceRead: e.storeMiss})
 	if err != nil {
 		return err
 	}
@@ -169,8 +169,8 @@ func (e *Engine) assemble() (err error) {
 			err = errors.Join(err, e.dismantle(ctx))
 		}
 	}()
-	e.ahead = fetch.NewAhead(e.fetcher)
-	e.ahead.Skip = e.missSkipped
+	e.missPrefetcher = fetch.NewMissPrefetcher(e.fetcher)
+	e.missPrefetcher.Skip = e.missSkipped
 	if err := e.makeDeliver(); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (e *Engine) assemble() (err error) {
 		e.mu.Unlock()
 	}
 	if e.cache.IsStatic() {
-		e.reader = e.newReader()
+		e.prefetcher = e.newReader()
 	}
 	e.loops.Add(2)
 	go e.move()
@@ -198,9 +198,9 @@ func (e *Engine) assemble() (err error) {
 }
 
 func (e *Engine) makeDeliver() (err error) {
-	window := deliver.Window{Chunk: e.chunk, Asked: e.asked, Coming: e.coming, Starved: e.starved, Delivered: e.delivered}
+	window := deliver.Window{Chunk: e.chunk, Asked: e.asked, Expect: e.expect, Starved: e.starved, Delivered: e.delivered}
 	if e.cache.IsStatic() {
-		window.Coming, window.Starved = e.comingStatic, e.starvedStatic
+		window.Expect, window.Starved = e.expectStatic, e.starvedStatic
 	}
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger,
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
@@ -237,11 +237,11 @@ func (e *Engine) halt(ctx context.Context) error {
 	err := logfile.Within(ctx, "what the mover does in "+e.cache.Dirs[0], func() error {
 		e.loops.Wait()
 		e.builders.Wait()
-		if e.ahead != nil {
-			e.ahead.Stop()
+		if e.missPrefetcher != nil {
+			e.missPrefetcher.Stop()
 		}
-		if e.reader != nil {
-			e.reader.Stop()
+		if e.prefetcher != nil {
+			e.prefetcher.Stop()
 		}
 		return nil
 	})
@@ -342,8 +342,8 @@ func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.In
 	if changed {
 		e.reordered(epoch, replaced)
 	}
-	if e.reader != nil {
-		e.reader.Changed(rank, epoch)
+	if e.prefetcher != nil {
+		e.prefetcher.Changed(rank, epoch)
 	}
 	e.nudge()
 	return nil

@@ -67,11 +67,11 @@ func (f *filling) leave(index sample.Index, err error) {
 	}
 }
 
-// fill appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up nobody for long: the
+// storeMiss appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up nobody for long: the
 // sample is read from the source once more, another time.
-func (e *Engine) fill(index sample.Index, data []byte) {
+func (e *Engine) storeMiss(index sample.Index, data []byte) {
 	f := e.filling.Load()
-	if f == nil || !e.cache.Keeps(index) || e.cache.Locations.Get(index) != 0 || !f.enter(index) {
+	if f == nil || !e.cache.Admits(index) || e.cache.Locations.Get(index) != 0 || !f.enter(index) {
 		return
 	}
 	limit := e.opts.LogTimeout
@@ -84,7 +84,7 @@ func (e *Engine) fill(index sample.Index, data []byte) {
 	if seg := f.segment[index]; seg != chunker.None && e.cache.Locations.Get(index) == 0 { // else somebody was quicker
 		var off uint64
 		if off, err = e.cache.AppendTo(ctx, f.log, int(seg), index, data); err == nil {
-			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Slot(), int(seg), off))
+			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Half(), int(seg), off))
 		}
 	}
 	f.leave(index, err)

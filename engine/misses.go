@@ -36,7 +36,7 @@ func (e *Engine) readMisses(at *deliver.Position, again bool) {
 	}
 }
 
-// missLoop owns Ahead: it starts it where readMisses says. A goroutine of its own, because ending the one before takes locks.
+// missLoop owns the MissPrefetcher: it starts it where readMisses says. A goroutine of its own, because ending the one before takes locks.
 func (e *Engine) missLoop() {
 	defer e.loops.Done()
 	for {
@@ -45,7 +45,7 @@ func (e *Engine) missLoop() {
 			e.mu.Lock()
 			m := e.missing
 			e.mu.Unlock()
-			e.ahead.Start(e.missSequence(m.epoch, m.turn), e.missWanted)
+			e.missPrefetcher.Start(e.missSequence(m.epoch, m.turn), e.missWanted)
 		case <-e.ctx.Done():
 			return
 		}
@@ -87,7 +87,7 @@ func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 				loaded, i = true, 0
 			}
 			for ; i < len(indices); i++ {
-				if index := indices[i]; e.cache.Manifest.Size(index) > 0 && !e.cache.Keeps(index) {
+				if index := indices[i]; e.cache.Manifest.Size(index) > 0 && !e.cache.Admits(index) {
 					i++
 					return fetch.Ask{Index: index, Epoch: epoch, Rank: order.Ranks[r], Batch: batch}, true
 				}

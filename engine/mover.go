@@ -39,7 +39,7 @@ func (e *Engine) look() (action, outlook) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.retryLayout()
-	if e.reader != nil {
+	if e.prefetcher != nil {
 		e.updateReadEpoch()
 		return action{layOut: -1}, outlook{e.readEpoch, -1}
 	}
@@ -269,7 +269,7 @@ func (e *Engine) beginTarget(epoch int) bool {
 }
 
 func (e *Engine) beginLog(tgt *reorder.EpochLog, l *layout) (err error) {
-	if tgt.Log, err = e.cache.Begin(1-e.cur.Log.Slot(), l.line, l.order, uint32(l.epoch)); err != nil {
+	if tgt.Log, err = e.cache.Begin(1-e.cur.Log.Half(), l.line, l.order, uint32(l.epoch)); err != nil {
 		return err
 	}
 	if err = e.mover.Register(tgt.Log); err != nil {
@@ -313,7 +313,7 @@ func (e *Engine) swap() bool {
 	l.EndRouting()
 	e.setCurrent(l)
 	e.mu.Unlock()
-	if err := e.cache.Store.Drop(old.Log.Slot()); err != nil {
+	if err := e.cache.Store.Drop(old.Log.Half()); err != nil {
 		e.cache.Logger.Error("the old log can't be removed", "error", err)
 	}
 	e.retire()

@@ -71,7 +71,7 @@ func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, 
 func (e *Engine) laysOut(epoch int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.reader != nil || !e.cache.Schedule.IsComplete(epoch, time.Hour) || e.cur.Epoch == epoch || e.tgt != nil && e.tgt.Epoch == epoch
+	return e.prefetcher != nil || !e.cache.Schedule.IsComplete(epoch, time.Hour) || e.cur.Epoch == epoch || e.tgt != nil && e.tgt.Epoch == epoch
 }
 
 // reaches gives the mover turns, for 20 s, until something is so, and reports whether it is. is is called with e.mu held.

@@ -43,8 +43,8 @@ func (e *Engine) restore() error {
 // recovered numbers the Logfiles, the older one first, and lays out those whose order is known.
 func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
 	for _, l := range e.cache.Store.ByAge() {
-		if l.Empty() && e.cache.OtherHolds(l.Slot()) {
-			if err := e.cache.Store.Drop(l.Slot()); err != nil {
+		if l.Empty() && e.cache.OtherHolds(l.Half()) {
+			if err := e.cache.Store.Drop(l.Half()); err != nil {
 				return nil, err
 			}
 			continue

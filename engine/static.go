@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// In the static layout samples stay where they were packed: no pass, no slots, nothing is moved. A fetch.Reader reads each rank's coming
+// In the static layout samples stay where they were packed: no pass, no slots, nothing is moved. A fetch.Prefetcher reads each rank's coming
 // chunks by place into the ring, which has the memory that slots take otherwise. Only what the log should keep and lacks (the first
 // epoch without prefill, a sample that was damaged) is written, once, when the source has been asked for it.
 
@@ -42,8 +42,8 @@ func (e *Engine) restoreStatic() error {
 }
 
 // newReader makes what reads ahead in the static layout.
-func (e *Engine) newReader() *fetch.Reader {
-	return fetch.NewReader(e.fetcher, fetch.ReaderOptions{Chunk: e.comingChunk, Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.cache.Schedule.Local()), Idle: e.noteIdle})
+func (e *Engine) newReader() *fetch.Prefetcher {
+	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.cache.Schedule.Local()), Idle: e.noteIdle})
 }
 
 // comingChunk is what a rank asks for at a step, and what comes after that.
@@ -64,8 +64,8 @@ func (e *Engine) comingChunk(rank int, at fetch.Step) (indices []sample.Index, n
 
 func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }
 
-// comingStatic says what the reader is about to bring (deliver.Window). A rank that has waited for room in vain is served by index.
-func (e *Engine) comingStatic(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
+// expectStatic says what the reader is about to bring (deliver.Window). A rank that has waited for room in vain is served by index.
+func (e *Engine) expectStatic(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Availability) {
 	hungry := true
 	if at != nil {
 		e.mu.Lock()
@@ -82,7 +82,7 @@ func (e *Engine) comingStatic(at *deliver.Position, indices []sample.Index, have
 		if at != nil {
 			rank, when = at.Rank, step(at)
 		}
-		switch reading, queued := e.reader.Look(rank, when, index); {
+		switch reading, queued := e.prefetcher.Look(rank, when, index); {
 		case reading:
 			coming[i] = deliver.Loading
 		case queued && !hungry:
@@ -90,7 +90,7 @@ func (e *Engine) comingStatic(at *deliver.Position, indices []sample.Index, have
 		}
 	}
 	if at != nil && hungry {
-		e.reader.Skip(at.Rank, step(at))
+		e.prefetcher.Skip(at.Rank, step(at))
 	}
 }
 
@@ -101,7 +101,7 @@ func (e *Engine) starvedStatic(at *deliver.Position) {
 		r.gaveUpWaiting = true
 	}
 	e.mu.Unlock()
-	e.reader.Starved()
+	e.prefetcher.Starved()
 }
 
 // readyStatic is how many batches lie ready before the hindmost rank.
@@ -111,7 +111,7 @@ func (e *Engine) readyStatic() int {
 		if r.asked.IsZero() {
 			continue
 		}
-		if ready := e.reader.Ready(n); least < 0 || ready < least {
+		if ready := e.prefetcher.Ready(n); least < 0 || ready < least {
 			least = ready
 		}
 	}

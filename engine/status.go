@@ -181,7 +181,7 @@ func (e *Engine) Status() Status {
 
 // ready is how many batches lie loaded before the hindmost rank. e.mu is held.
 func (e *Engine) ready() int {
-	if e.reader != nil {
+	if e.prefetcher != nil {
 		return e.readyStatic()
 	}
 	if e.cur == nil || e.cur.Line == nil || e.cache.Record.Job.BatchSize == 0 {

@@ -58,19 +58,19 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 		r.outOfWindow, r.gaveUpWaiting, r.missFrom = false, false, 0
 		e.cache.Schedule.AddNeeded(at.Epoch)
 	}
-	r.outOfWindow = r.outOfWindow && e.reader == nil // there no rank holds up another one
+	r.outOfWindow = r.outOfWindow && e.prefetcher == nil // there no rank holds up another one
 	r.diverged = false
 	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.ask(at.Epoch, at.Batch, indices)
 	r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
 	_, over := e.counts.epoch(at.Epoch, at.Rank)
-	if e.reader == nil {
+	if e.prefetcher == nil {
 		e.readMisses(at, again)
 	}
 	e.mu.Unlock()
 	e.closeEpochs(over)
-	if e.reader != nil {
-		e.reader.Asked(at.Rank, step(at))
+	if e.prefetcher != nil {
+		e.prefetcher.Asked(at.Rank, step(at))
 	}
 	e.nudge()
 	return at
@@ -107,8 +107,8 @@ func (e *Engine) diverged(at *deliver.Position, place schedule.Finding, want, in
 	return at
 }
 
-// coming says what the pass is about to bring (deliver.Window).
-func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Coming) {
+// expect says what the pass is about to bring (deliver.Window).
+func (e *Engine) expect(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Availability) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if r := e.rankAt(at); r != nil && r.diverged {
@@ -125,8 +125,8 @@ func (e *Engine) coming(at *deliver.Position, indices []sample.Index, have []boo
 		}
 		seg, state := e.segmentOf(index)
 		switch {
-		case seg < 0 && (e.cur.Line != nil || !e.cache.Keeps(index)): // the log does not keep it
-			if e.ahead.Coming(index) {
+		case seg < 0 && (e.cur.Line != nil || !e.cache.Admits(index)): // the log does not keep it
+			if e.missPrefetcher.IsReading(index) {
 				coming[i] = deliver.Loading
 			} else if r := e.rankAt(at); r != nil {
 				r.missFrom = at.Batch + 1 // this one is read by index now: don't read it ahead as well
@@ -196,7 +196,7 @@ func (e *Engine) starved(at *deliver.Position) {
 		me.gaveUpWaiting = true
 	}
 	e.mu.Unlock()
-	e.ahead.Sweep(e.missWanted)
+	e.missPrefetcher.Sweep(e.missWanted)
 	e.nudge()
 }
 
@@ -246,8 +246,8 @@ func (e *Engine) delivered(at *deliver.Position, d deliver.Delivery) {
 		over = e.deliveredAt(at, d)
 	}
 	e.mu.Unlock()
-	if e.reader != nil && at != nil && !d.Part {
-		e.reader.Delivered(at.Rank, step(at))
+	if e.prefetcher != nil && at != nil && !d.Part {
+		e.prefetcher.Delivered(at.Rank, step(at))
 	}
 	e.closeEpochs(over)
 	e.nudge()

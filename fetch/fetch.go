@@ -1,8 +1,8 @@
 // Package fetch is the one path for samples that the pass over the log did not bring: it asks an ordered list of suppliers, either Logfile
 // by place and then the source, each with a deadline of its own, and hands out only bytes that have the manifest's sum.
 //
-// Many brings samples asked for by index into side memory; Source fills memory that its caller has reserved; Ahead reads the
-// samples that the log does not keep, in the order in which they will be needed, into the miss ring; Reader reads all samples there,
+// FetchAll brings samples asked for by index into side memory; Source fills memory that its caller has reserved; MissPrefetcher reads the
+// samples that the log does not keep, in the order in which they will be needed, into the miss ring; Prefetcher reads all samples there,
 // where they stay as they were packed: by place, many at once, for each rank in its own order. A supplier that hangs loses its turn at
 // the deadline, a device that is put aside at once: the buffer stays quarantined until the late answer is in. All methods may be called
 // concurrently.
@@ -42,8 +42,8 @@ type Options struct {
 	LogTimeout    time.Duration
 	SourceTimeout time.Duration
 	Logger        *slog.Logger
-	// Keep is given each sample that was read from the source and verified, before it is handed on; data is only lent. Nil: nothing is kept.
-	Keep func(index sample.Index, data []byte)
+	// OnSourceRead is given each sample that was read from the source and verified, before it is handed on; data is only lent. Nil: nothing is kept.
+	OnSourceRead func(index sample.Index, data []byte)
 }
 
 // Stats only grow.
@@ -105,7 +105,7 @@ func (f *Fetcher) Close(ctx context.Context) error {
 	}
 }
 
-// Got is one sample that Many or Into brought.
+// Got is one sample that FetchAll or Into brought.
 type Got struct {
 	Data       []byte
 	FromSource bool
@@ -119,9 +119,9 @@ type request struct {
 	extents   []*staging.Extent
 }
 
-// Many brings samples into memory that it finds; of each extent returned the caller gets a reference. None of the samples is empty. If
+// FetchAll brings samples into memory that it finds; of each extent returned the caller gets a reference. None of the samples is empty. If
 // one cannot be had at all the error names it and nothing is kept. For one sample it does not wait for clients.
-func (f *Fetcher) Many(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
+func (f *Fetcher) FetchAll(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
 	x, err := f.oneRoom(ctx, f.Need(indices))
 	if err != nil {
 		return nil, nil, err

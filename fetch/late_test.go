@@ -51,7 +51,7 @@ func (b *bed) untilUnused() {
 func TestLogHangs(t *testing.T) {
 	b, _ := newBed(t, 8, 6, fetch.Options{LogTimeout: soon})
 	release := b.hold(t, func(int64) bool { return true })
-	extents, got, err := b.Fetcher.Many(t.Context(), []sample.Index{0, 7})
+	extents, got, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{0, 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestLateAnswerOfAMovedSample(t *testing.T) {
 		}
 		return n == 0
 	})
-	extents, got, err := b.Fetcher.Many(t.Context(), []sample.Index{0})
+	extents, got, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestSourceHangs(t *testing.T) {
 		if deadline == "the source's" {
 			ctx = t.Context()
 		}
-		_, _, err := b.Fetcher.Many(ctx, []sample.Index{1, 0, 2})
+		_, _, err := b.Fetcher.FetchAll(ctx, []sample.Index{1, 0, 2})
 		cancel()
 		var named *source.SampleError
 		if !errors.As(err, &named) || named.Name != b.Name(1) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), b.Dir) {
@@ -247,7 +247,7 @@ func TestTurnAtTheLogHasADeadline(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {
-		_, _, err := b.Fetcher.Many(ctx, one[:turns])
+		_, _, err := b.Fetcher.FetchAll(ctx, one[:turns])
 		first <- err
 	}()
 	for range turns {
@@ -255,7 +255,7 @@ func TestTurnAtTheLogHasADeadline(t *testing.T) {
 	}
 	late, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	if _, _, err := b.Fetcher.Many(late, one[turns:]); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := b.Fetcher.FetchAll(late, one[turns:]); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the deadline", err)
 	}
 	giveUp()

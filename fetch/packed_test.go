@@ -83,7 +83,7 @@ func TestPackedLogHangs(t *testing.T) {
 	release := b.hold(t, func(int64) bool { return true })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	extents, got, err := b.Fetcher.Many(ctx, []sample.Index{1, 2})
+	extents, got, err := b.Fetcher.FetchAll(ctx, []sample.Index{1, 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,8 +130,8 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	} else if !known {
 		f.Sums.Set(index, sum)
 	}
-	if f.Keep != nil {
-		f.Keep(index, dst)
+	if f.OnSourceRead != nil {
+		f.OnSourceRead(index, dst)
 	}
 	return nil, nil
 }

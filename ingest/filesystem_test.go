@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/caches"
+	"lcache/cachedir"
 )
 
 // Where temporary folders are in memory, tests may use them all the same.
@@ -37,10 +37,10 @@ func TestRefuseMemory(t *testing.T) {
 // What is only slow is not refused.
 func TestRefuseNetwork(t *testing.T) {
 	want := "/cache is on a network file system (nfs): a cache belongs on a local SSD; give another --cache"
-	if err := refuseKind("/cache", "nfs", caches.Network); err == nil || err.Error() != want {
+	if err := refuseKind("/cache", "nfs", cachedir.Network); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	for _, nature := range []caches.Nature{caches.Local, caches.Copying, caches.Layered, caches.User, caches.Unknown} {
+	for _, nature := range []cachedir.Nature{cachedir.Local, cachedir.Copying, cachedir.Layered, cachedir.User, cachedir.Unknown} {
 		if err := refuseKind("/cache", "any", nature); err != nil {
 			t.Errorf("%s: %v", nature, err)
 		}

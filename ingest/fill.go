@@ -162,7 +162,7 @@ func (in *run) read(ctx context.Context) error {
 	var total, there int64
 	for i := range c.Manifest.Len() {
 		index := sample.Index(i)
-		if !c.Keeps(index) || i%in.o.Shares != in.o.Share {
+		if !c.Admits(index) || i%in.o.Shares != in.o.Share {
 			continue
 		}
 		if _, known := c.Sums.Get(index); known && c.Locations.Get(index) != 0 {
@@ -175,8 +175,8 @@ func (in *run) read(ctx context.Context) error {
 	if in.report.ReadSeconds == 0 { // not after a re-sort of its own
 		in.report.Already, in.report.ReadSamples = there, int64(len(todo))
 	}
-	c.Store.NoneFreed(true)
-	defer c.Store.NoneFreed(false)
+	c.Store.SetNoFrees(true)
+	defer c.Store.SetNoFrees(false)
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -196,7 +196,7 @@ func (in *run) read(ctx context.Context) error {
 				for _, index := range todo[from:min(from+readRun, len(todo))] {
 					size := int(c.Manifest.Size(index))
 					buf = slices.Grow(buf[:0], size)[:size]
-					if err := in.store1(ctx, entries, index, buf); err != nil {
+					if err := in.storeSample(ctx, entries, index, buf); err != nil {
 						cancel(err)
 						return
 					}
@@ -223,8 +223,8 @@ func (in *run) read(ctx context.Context) error {
 	return nil
 }
 
-// store1 reads one sample and appends it where the first epoch wants it.
-func (in *run) store1(ctx context.Context, entries *sample.Reader, index sample.Index, buf []byte) error {
+// storeSample reads one sample and appends it where the first epoch wants it.
+func (in *run) storeSample(ctx context.Context, entries *sample.Reader, index sample.Index, buf []byte) error {
 	c := in.cache
 	entry, err := entries.Entry(index)
 	if err != nil {
@@ -257,7 +257,7 @@ func (in *run) store1(ctx context.Context, entries *sample.Reader, index sample.
 		return fmt.Errorf("store %q: %w", entry.Name, err)
 	}
 	c.Sums.Set(index, sum)
-	c.Locations.Set(index, c.Locations.At(in.target.Slot(), int(seg), off))
+	c.Locations.Set(index, c.Locations.At(in.target.Half(), int(seg), off))
 	return nil
 }
 

@@ -260,7 +260,7 @@ func (in *run) admit(room uint64) (bytes uint64) {
 	c.Record.Threshold, bytes = chunker.Admit(c.Manifest.NameHashes(), sizes, c.Format.Align, room)
 	c.Record.Kept, c.Record.KeptBytes = 0, 0
 	for i := range sizes {
-		if c.Keeps(sample.Index(i)) {
+		if c.Admits(sample.Index(i)) {
 			c.Record.Kept++
 			c.Record.KeptBytes += uint64(sizes[i])
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/chunker"
 )
 
@@ -24,10 +24,10 @@ type volume struct {
 	reserved uint64 // taken by files that making the cache again removes
 }
 
-// room is what a cache may take of it.
-func (v volume) room() uint64 {
+// freeBytes is what a cache may take of it.
+func (v volume) freeBytes() uint64 {
 	have := v.free + v.reserved
-	return have - min(have, caches.Floor(v.size))
+	return have - min(have, cachedir.Floor(v.size))
 }
 
 // mostBudget is the largest budget, in whole MiB, with which no file system goes below its floor, and the one that sets it. The first directory holds
@@ -39,7 +39,7 @@ func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume
 	}
 	most = math.MaxUint64
 	for _, v := range volumes {
-		room := v.room()
+		room := v.freeBytes()
 		if v.first {
 			room -= min(room, metadata)
 		}
@@ -109,7 +109,7 @@ func (in *run) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	least := *f
 	least.Budget = most
 	fits, tooSmall := chunker.Size(least)
-	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(caches.Floor(tightest.size)))
+	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(cachedir.Floor(tightest.size)))
 	switch {
 	case most == 0 || tooSmall != nil:
 		return z, fmt.Errorf("%s: too little is left for a cache; make room, or give another --cache", space)
@@ -148,18 +148,18 @@ func refuseInside(dir, source string) error {
 
 // refuseFileSystem keeps caches off file systems where they make no sense. LCACHE_TMPFS=1 allows memory, for tests.
 func refuseFileSystem(dir string) error {
-	name, nature, err := caches.FileSystem(dir)
+	name, nature, err := cachedir.FileSystem(dir)
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", dir, err)
 	}
 	return refuseKind(dir, name, nature)
 }
 
-func refuseKind(dir, name string, nature caches.Nature) error {
+func refuseKind(dir, name string, nature cachedir.Nature) error {
 	switch {
-	case nature == caches.Network:
+	case nature == cachedir.Network:
 		return fmt.Errorf("%s is on a network file system (%s): a cache belongs on a local SSD; give another --cache", dir, name)
-	case nature == caches.RAM && os.Getenv("LCACHE_TMPFS") != "1":
+	case nature == cachedir.RAM && os.Getenv("LCACHE_TMPFS") != "1":
 		return fmt.Errorf("%s is in memory (%s), which the cache would take from training: a cache belongs on a local SSD; give another --cache", dir, name)
 	}
 	return nil

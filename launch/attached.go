@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"lcache/attach"
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/engine"
 	"lcache/figures"
 	"lcache/schedule"
@@ -29,7 +29,7 @@ type attached struct {
 
 // attach finds the server that has the cache in dirs already; without one it returns nil.
 func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) {
-	c, err := caches.Look(dirs[0])
+	c, err := cachedir.Look(dirs[0])
 	if err != nil || c.Pid == 0 {
 		return nil, nil // opening the directory names its fault
 	}

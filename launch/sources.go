@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"lcache/cache"
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/ingest"
 	"lcache/schedule"
 	"lcache/source"
@@ -22,7 +22,7 @@ import (
 // open finds the server of the n-th source, or makes one, and says how.
 func (r *run) open(ctx context.Context, n int, s Source) error {
 	dirs := r.home(s.Path)
-	c, err := caches.Look(dirs[0])
+	c, err := cachedir.Look(dirs[0])
 	if err == nil && c.Source != "" {
 		if err := r.isOf(c, s.Path); err != nil {
 			return err
@@ -72,11 +72,11 @@ func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened 
 
 // takeOnlyCache makes the source of the only cache in the first root the run's source.
 func (r *run) takeOnlyCache() error {
-	found, err := caches.List(r.Roots[0])
+	found, err := cachedir.List(r.Roots[0])
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(c caches.Cache) bool { return c.Source == "" })
+	found = slices.DeleteFunc(found, func(c cachedir.Cache) bool { return c.Source == "" })
 	switch len(found) {
 	case 0:
 		return usage.Errorf("no source: give --source DIR, the folder of the dataset")
@@ -96,12 +96,12 @@ func (r *run) takeOnlyCache() error {
 
 // home returns the directories of a source's cache: a folder in each root; or the roots themselves, if they are a cache.
 func (r *run) home(source string) []string {
-	c, err := caches.Look(r.Roots[0])
-	var link *caches.LinkError
+	c, err := cachedir.Look(r.Roots[0])
+	var link *cachedir.LinkError
 	if (err == nil || errors.As(err, &link)) && c.Source != "" { // opening refuses a link to a cache
 		return r.Roots
 	}
-	folder := cmp.Or(r.folder, caches.Folder(source, caches.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels}))
+	folder := cmp.Or(r.folder, cachedir.Folder(source, cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels}))
 	var dirs []string
 	for _, root := range r.Roots {
 		dirs = append(dirs, filepath.Join(root, folder))
@@ -112,7 +112,7 @@ func (r *run) home(source string) []string {
 // keep takes from an existing cache the settings that were not given, so that the cache keeps them. Sources after the first get a job of
 // their own.
 func (r *run) keep(n int, o *ingest.Options) {
-	if c, err := caches.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
+	if c, err := cachedir.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
 		o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
 		if o.FollowLinks == nil && c.FollowGiven == c.FollowLinks { // one of the two flags was given when the cache was made
 			o.FollowLinks = &c.FollowLinks
@@ -140,7 +140,7 @@ func inOrder(j schedule.Job) schedule.Job {
 }
 
 // isOf refuses a cache of another source, or of other files of it.
-func (r *run) isOf(c caches.Cache, src string) error {
+func (r *run) isOf(c cachedir.Cache, src string) error {
 	if !source.Same(c.Source, src) {
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, c.Source, src)
 	}

@@ -174,7 +174,7 @@ func TestNoneFreed(t *testing.T) {
 	if err := l.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a block without a place was flushed: %v", err)
 	}
-	b.s.NoneFreed(true)
+	b.s.SetNoFrees(true)
 	for i := uint32(places + 1); i < n; i++ {
 		b.append(l, 0, i)
 	}
@@ -184,7 +184,7 @@ func TestNoneFreed(t *testing.T) {
 	if got := b.losses(); len(got) != n-places || got[places] != 1 || got[n-1] != 1 {
 		t.Errorf("told of %v, want the last %d samples", got, n-places)
 	}
-	b.s.NoneFreed(false)
+	b.s.SetNoFrees(false)
 	if err := l.FreeBlocks(0, 1); err != nil {
 		t.Fatal(err)
 	}

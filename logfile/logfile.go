@@ -27,7 +27,7 @@ var (
 // Logfile is the log of one epoch: segments, each a string of bytes that grows by Append and is read by block or by place.
 type Logfile struct {
 	s       *Store
-	slot    int
+	half    int
 	head    Header
 	gen     uint64
 	segs    []segment
@@ -83,7 +83,7 @@ func newLogfile(s *Store, slot int, head Header, gen uint64) (*Logfile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("arrival lists of %d samples: %w", n, err)
 	}
-	l := &Logfile{s: s, slot: slot, head: head, gen: gen, segs: make([]segment, k), arr: arr, done: make(chan struct{})}
+	l := &Logfile{s: s, half: slot, head: head, gen: gen, segs: make([]segment, k), arr: arr, done: make(chan struct{})}
 	for i := range l.segs {
 		l.segs[i].lock = make(chan struct{}, 1)
 		l.segs[i].old = noPlace
@@ -133,8 +133,8 @@ func unmapIndices(arr []sample.Index) error {
 // Header says what the Logfile was begun for. Its Starts must not be changed.
 func (l *Logfile) Header() Header { return l.head }
 
-// Slot is 0 or 1.
-func (l *Logfile) Slot() int { return l.slot }
+// Half is 0 or 1.
+func (l *Logfile) Half() int { return l.half }
 
 // Generation says which Logfile is older: that with the smaller one. Block writes draw from the same counter.
 func (l *Logfile) Generation() uint64 { return l.gen }

@@ -60,9 +60,9 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 	}
 }
 
-// NoneFreed sets whether no place will be freed from now on, because samples are appended and none are moved. Then a full block that finds no place becomes
+// SetNoFrees sets whether no place will be freed from now on, because samples are appended and none are moved. Then a full block that finds no place becomes
 // a hole at once; otherwise the block waits for a place.
-func (s *Store) NoneFreed(none bool) { s.launch(s.free.setNoFrees(none)...) }
+func (s *Store) SetNoFrees(none bool) { s.launch(s.free.setNoFrees(none)...) }
 
 // giveUp ends the writes that wait for a place and match.
 func (s *Store) giveUp(match func(f *blockWrite) bool) {
@@ -74,7 +74,7 @@ func (s *Store) giveUp(match func(f *blockWrite) bool) {
 // Flush waits until no full block is on its way to disk. It does not make anything durable, Seal does.
 func (l *Logfile) Flush(ctx context.Context) error {
 	if err := l.writes.wait(ctx); err != nil {
-		return fmt.Errorf("flush logfile in slot %d: %w", l.slot, err)
+		return fmt.Errorf("flush logfile in slot %d: %w", l.half, err)
 	}
 	return nil
 }

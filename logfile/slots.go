@@ -58,7 +58,7 @@ func (s *Store) Begin(slot int, h Header, starts []uint64) (*Logfile, error) {
 func (s *Store) poolFor(l *Logfile) error {
 	need := int(l.head.Segments) + s.spare
 	s.mu.Lock()
-	p := s.pools[l.slot]
+	p := s.pools[l.half]
 	s.mu.Unlock()
 	if p == nil || cap(p.free) < need {
 		fresh, err := newPool(need, s.format.Block)
@@ -66,7 +66,7 @@ func (s *Store) poolFor(l *Logfile) error {
 			return err
 		}
 		s.mu.Lock()
-		s.pools[l.slot] = fresh
+		s.pools[l.half] = fresh
 		s.mu.Unlock()
 		if p != nil {
 			s.outgrown = append(s.outgrown, p)

@@ -94,7 +94,7 @@ func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 		return nil
 	}
 	if err := l.journal.failure(); err != nil {
-		return fmt.Errorf("not all of the logfile in slot %d is durable: %w", l.slot, err)
+		return fmt.Errorf("not all of the logfile in slot %d is durable: %w", l.half, err)
 	}
 	return nil
 }

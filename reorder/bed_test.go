@@ -288,7 +288,7 @@ func (b *bed) inLog(slot int, order []sample.Index) {
 			b.t.Errorf("sample %d is not in slot %d", i, slot)
 			continue
 		}
-		extents, got, err := b.Fetcher.Many(b.t.Context(), []sample.Index{i})
+		extents, got, err := b.Fetcher.FetchAll(b.t.Context(), []sample.Index{i})
 		if err != nil {
 			b.t.Fatal(err)
 		}

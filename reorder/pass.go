@@ -227,7 +227,7 @@ func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) 
 	defer cancel()
 	off, err := t.Log.Append(ctx, int(seg), index, data)
 	if err == nil {
-		p.Locations.Set(index, p.Locations.At(t.Log.Slot(), int(seg), off))
+		p.Locations.Set(index, p.Locations.At(t.Log.Half(), int(seg), off))
 	}
 	return err
 }
@@ -266,7 +266,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		p.Staging.Drop(x)
 		return
 	}
-	extents, got, err := p.Fetcher.Many(ctx, []sample.Index{index})
+	extents, got, err := p.Fetcher.FetchAll(ctx, []sample.Index{index})
 	if err != nil {
 		p.skipped(l, index, err)
 		return
@@ -297,7 +297,7 @@ func (p *Pass) skipped(l *load, index sample.Index, err error) {
 // forget clears the place of a sample that was not written on, because its old block is about to be freed.
 func (p *Pass) forget(l *load, index sample.Index) {
 	loc := p.Locations.Get(index)
-	if slot, seg, _, ok := p.Locations.Split(loc); ok && slot == l.from.Log.Slot() && seg == l.seg {
+	if slot, seg, _, ok := p.Locations.Split(loc); ok && slot == l.from.Log.Half() && seg == l.seg {
 		p.Locations.Clear(index, loc)
 	}
 }

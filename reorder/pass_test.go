@@ -34,7 +34,7 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 	b := newBed(t, s)
 	l := b.filled(0, permutation(n, seed), seed)
 	for epoch := range uint64(3) {
-		next, segment := b.line(1-l.Log.Slot(), permutation(n, 100*seed+epoch))
+		next, segment := b.line(1-l.Log.Half(), permutation(n, 100*seed+epoch))
 		b.over(l, b.aim(next, segment), s.slots)
 		if !l.Log.Empty() {
 			t.Errorf("seed %d, packed %v: the old Logfile still holds blocks", seed, s.packed)
@@ -42,12 +42,12 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 		if got := b.pass.Stats.Verified.Load(); got != int64(n)*int64(epoch+1) {
 			t.Errorf("seed %d, packed %v: %d samples verified after epoch %d, want each once", seed, s.packed, got, epoch)
 		}
-		if err := b.Store.Drop(l.Log.Slot()); err != nil {
+		if err := b.Store.Drop(l.Log.Half()); err != nil {
 			t.Fatal(err)
 		}
 		l = next
 	}
-	b.inLog(l.Log.Slot(), l.Line.Order)
+	b.inLog(l.Log.Half(), l.Line.Order)
 	st := &b.pass.Stats
 	if len(b.Source.Reads()) != 0 || st.Dropped.Load()+st.LateBlocks.Load()+st.Supplied.Load() != 0 || len(b.Lost()) != 0 {
 		t.Errorf("seed %d, packed %v: source %v, dropped %d, late %d, supplied %d, lost %v", seed, s.packed, b.Source.Reads(), st.Dropped.Load(), st.LateBlocks.Load(), st.Supplied.Load(), b.Lost())
@@ -245,7 +245,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 			if b.Locations.Get(i) == 0 {
 				t.Errorf("at %d: sample %d was lost", at, i)
 			}
-			extents, got, err := b.Fetcher.Many(t.Context(), []sample.Index{i})
+			extents, got, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{i})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -44,7 +44,7 @@ func (m *Mover) Join(into, from *logfile.Logfile) (line *chunker.Line, err error
 		samples, bytes := into.Room(seg)
 		rooms[seg] = freeRoom{seg, samples, bytes}
 		into.Arrivals(seg, func(_ int, index sample.Index, _ uint64) bool {
-			if line.Segment[index] == chunker.None && m.Cache.Locations.In(index, into.Slot()) {
+			if line.Segment[index] == chunker.None && m.Cache.Locations.In(index, into.Half()) {
 				put(index, seg)
 			}
 			return true
@@ -52,7 +52,7 @@ func (m *Mover) Join(into, from *logfile.Logfile) (line *chunker.Line, err error
 	}
 	for k := range int(from.Header().Segments) {
 		from.Arrivals(k, func(_ int, index sample.Index, _ uint64) bool {
-			if line.Segment[index] != chunker.None || !m.Cache.Locations.In(index, from.Slot()) {
+			if line.Segment[index] != chunker.None || !m.Cache.Locations.In(index, from.Half()) {
 				return true
 			}
 			var seg int

@@ -54,7 +54,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 		return nil, err
 	}
 	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source,
-		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, Keep: o.OnSourceRead,
+		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnSourceRead: o.OnSourceRead,
 		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
 	m.Pass = reorder.New(reorder.Options{Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
 		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, Workers: max(2, min(4, cores.N)),
@@ -84,7 +84,7 @@ func (m *Mover) ScratchBytes() int64 { return int64(len(m.scratch)) }
 
 // Register makes a Logfile's write buffers known to the I/O engine. Logfiles of one half use the same ones, unless a later one needs more.
 func (m *Mover) Register(l *logfile.Logfile) error {
-	have := &m.buffers[l.Slot()]
+	have := &m.buffers[l.Half()]
 	want := l.Buffers()
 	if unsafe.SliceData(*have) == unsafe.SliceData(want) && len(*have) == len(want) {
 		return nil
@@ -103,13 +103,13 @@ func (m *Mover) Register(l *logfile.Logfile) error {
 
 // Aim makes a log the one that samples are written to. What its Logfile holds already is not written to it again.
 func (m *Mover) Aim(l *reorder.EpochLog) error {
-	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Slot()) })
+	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Half()) })
 }
 
 // GiveUp drops a Logfile in an order that this job does not have. The samples that only it holds become misses.
 func (m *Mover) GiveUp(l *logfile.Logfile) error {
 	m.Cache.Logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
-	half := l.Slot()
+	half := l.Half()
 	for i := range m.Cache.Manifest.Len() {
 		if loc := m.Cache.Locations.Get(sample.Index(i)); m.Cache.Locations.In(sample.Index(i), half) {
 			m.Cache.Locations.Clear(sample.Index(i), loc)

@@ -82,8 +82,8 @@ func (s *sort) run(ctx context.Context) error {
 func (s *sort) find(ctx context.Context) error {
 	var found []*reorder.EpochLog
 	for _, l := range s.Cache.Store.ByAge() {
-		if l.Empty() && s.Cache.OtherHolds(l.Slot()) {
-			if err := s.Cache.Store.Drop(l.Slot()); err != nil {
+		if l.Empty() && s.Cache.OtherHolds(l.Half()) {
+			if err := s.Cache.Store.Drop(l.Half()); err != nil {
 				return err
 			}
 			continue
@@ -141,7 +141,7 @@ func (s *sort) begin() error {
 		return err
 	}
 	s.tgt, s.willBe = &reorder.EpochLog{Line: line}, true
-	if s.tgt.Log, err = s.Cache.Begin(1-s.cur.Log.Slot(), line, s.order, 0); err != nil {
+	if s.tgt.Log, err = s.Cache.Begin(1-s.cur.Log.Half(), line, s.order, 0); err != nil {
 		return err
 	}
 	if err := s.Register(s.tgt.Log); err != nil {
@@ -196,7 +196,7 @@ func (s *sort) swap() error {
 		s.cur.Line.Free()
 		s.cur.Line = nil
 	}
-	if err := s.Cache.Store.Drop(old.Log.Slot()); err != nil {
+	if err := s.Cache.Store.Drop(old.Log.Half()); err != nil {
 		s.Cache.Logger.Error("the old log can't be removed", "error", err)
 	}
 	return nil

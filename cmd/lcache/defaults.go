@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"lcache/cache"
-	"lcache/caches"
+	"lcache/cachedir"
 )
 
 // cacheRoots returns the folders in which caches lie, one on each SSD, and where their names come from.
@@ -19,7 +19,7 @@ func cacheRoots(given []string) (roots []string, from string, err error) {
 		}
 		return roots, "$" + envName("cache"), nil
 	}
-	root, from, err := caches.DefaultRoot()
+	root, from, err := cachedir.DefaultRoot()
 	return []string{root}, from, err
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/doctor"
 	"lcache/figures"
 )
@@ -67,7 +67,7 @@ func cold(s *doctor.Reading, r doctor.Reader) string {
 	if r.Failed > 0 {
 		failed = figures.Plural(r.Failed, "file", "files") + " could not be read"
 	}
-	if s.Nature == caches.Network || r.Bytes == 0 {
+	if s.Nature == cachedir.Network || r.Bytes == 0 {
 		return failed
 	}
 	from := "from the device"

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/doctor"
 )
 
 func doctorExample() *doctor.Report {
-	return &doctor.Report{Schema: 1, Version: "1", Facts: &doctor.Facts{When: time.Unix(1e9, 0).UTC(), Reading: &doctor.Reading{Source: "/data/train", Kind: "xfs", Nature: caches.Local, Files: 1_281_167, Bytes: 138e9,
+	return &doctor.Report{Schema: 1, Version: "1", Facts: &doctor.Facts{When: time.Unix(1e9, 0).UTC(), Reading: &doctor.Reading{Source: "/data/train", Kind: "xfs", Nature: cachedir.Local, Files: 1_281_167, Bytes: 138e9,
 		Readers: []doctor.Reader{{Readers: 1, Files: 5000, Bytes: 540e6, Seconds: 10, Disk: 540e6}, {Readers: 32, Files: 30_000, Bytes: 3_240e6, Seconds: 10, Disk: 1_620e6, Failed: 1}}}},
 		Checks: []doctor.Check{{Name: "io_uring", State: doctor.Good, Found: "works"}, {Name: "huge pages", State: doctor.Better, Found: "4 KiB", Do: "echo advise"}},
 		Unseen: []string{"burst credits"},
@@ -44,7 +44,7 @@ nothing to do
 `},
 		{"network", func(r *doctor.Report) {
 			r.Checks, r.Unseen = r.Checks[:1], nil
-			r.Facts.Reading.Nature, r.Facts.Reading.Readers = caches.Network, r.Facts.Reading.Readers[:1]
+			r.Facts.Reading.Nature, r.Facts.Reading.Readers = cachedir.Network, r.Facts.Reading.Readers[:1]
 			r.Advice = &doctor.Advice{Verdict: doctor.Unclear, Why: "the device of the cache was not measured", Disk: 141e9, Memory: 1.6e9}
 		}, `
 good   io_uring  works

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/metrics"
 )
 
@@ -99,7 +99,7 @@ func TestRunMetrics(t *testing.T) {
 	s := newScript(t)
 	s.ingested()
 	// The first source's cache is served by a process of its own.
-	home := filepath.Join(s.work, "root", caches.Folder(filepath.Join(s.work, "data"), caches.Listing{}))
+	home := filepath.Join(s.work, "root", cachedir.Folder(filepath.Join(s.work, "data"), cachedir.Listing{}))
 	if err := os.Mkdir(filepath.Dir(home), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/attach"
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/figures"
 )
 
@@ -51,8 +51,8 @@ func atMostOne(cmd *cobra.Command, args []string) error {
 
 // listing is the document of --json.
 type listing struct {
-	Roots  []string       `json:"roots"`
-	Caches []caches.Cache `json:"caches"`
+	Roots  []string         `json:"roots"`
+	Caches []cachedir.Cache `json:"caches"`
 }
 
 // listCaches lists the folder in args, which must exist; without one, the default folders and the caches of this user's servers.
@@ -62,8 +62,8 @@ func listCaches(args []string) (l listing, err error) {
 		if err != nil {
 			return l, fmt.Errorf("working directory: %w", err)
 		}
-		found, err := caches.List(root)
-		return listing{[]string{root}, append([]caches.Cache{}, found...)}, err
+		found, err := cachedir.List(root)
+		return listing{[]string{root}, append([]cachedir.Cache{}, found...)}, err
 	}
 	if l.Roots, _, err = cacheRoots(nil); err != nil {
 		return l, err
@@ -76,7 +76,7 @@ func listCaches(args []string) (l listing, err error) {
 	for _, s := range servers {
 		served = append(served, s.Cache...)
 	}
-	l.Caches, err = caches.ListAll(l.Roots, served)
+	l.Caches, err = cachedir.ListAll(l.Roots, served)
 	return l, err
 }
 
@@ -110,7 +110,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		rows = append(rows, []string{oneLine(shownIn(l.Roots, c.Dir)), source, fmt.Sprintf("%*s", width, figures.Bytes(c.Bytes)), used, pid})
 	}
 	table(w, "", rows)
-	if slices.ContainsFunc(l.Caches, func(c caches.Cache) bool {
+	if slices.ContainsFunc(l.Caches, func(c cachedir.Cache) bool {
 		return !slices.ContainsFunc(l.Roots, func(root string) bool { return c.Dir == root || strings.HasPrefix(c.Dir, root+"/") })
 	}) {
 		where += " and elsewhere" // a server has it

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"lcache/caches"
+	"lcache/cachedir"
 )
 
 func TestWriteList(t *testing.T) {
 	now := time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC)
-	l := listing{Roots: []string{"/nvme/lcache"}, Caches: []caches.Cache{
+	l := listing{Roots: []string{"/nvme/lcache"}, Caches: []cachedir.Cache{
 		{Dir: "/nvme/lcache/train-8c1f02aa", Source: "/data/imagenet/train", Bytes: 138e9, LastUse: now, Pid: 4711, Parts: 1},
 		{Dir: "/nvme/lcache/val-00c1aa17", Source: "/data/imagenet/val", Bytes: 6.7e9, LastUse: now.Add(-3 * time.Hour), Parts: 1},
 		{Dir: "/nvme/lcache/half", Bytes: 12e6, LastUse: now.Add(-100 * 24 * time.Hour), Parts: 1},

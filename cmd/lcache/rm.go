@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/caches"
+	"lcache/cachedir"
 	"lcache/figures"
 )
 
@@ -34,7 +34,7 @@ func newRemoveCommand(g *globals) *cobra.Command {
 		if err := (dirs{&cache}).Set(args[0]); err != nil {
 			return &usageError{err}
 		}
-		done, err := caches.RemoveAll(cache)
+		done, err := cachedir.RemoveAll(cache)
 		switch {
 		case err != nil && len(done) == 0:
 			return err
@@ -47,7 +47,7 @@ func newRemoveCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-func writeRemoved(w io.Writer, done []caches.Removed) {
+func writeRemoved(w io.Writer, done []cachedir.Removed) {
 	parts := 0
 	for _, r := range done {
 		of := ""
@@ -55,7 +55,7 @@ func writeRemoved(w io.Writer, done []caches.Removed) {
 			of = "cache of " + oneLine(r.Source)
 		}
 		fmt.Fprintf(w, "removed %s\n", joined(r.Dir, of, figures.Bytes(r.Bytes)))
-		if within := caches.Within(r.Dir); within != "" {
+		if within := cachedir.Within(r.Dir); within != "" {
 			fmt.Fprintf(w, "  the directory stays, other caches lie in it: %s\n", oneLine(within))
 		} else if len(r.Left) > 0 {
 			fmt.Fprintf(w, "  the directory stays, lcache did not make what is in it: %s\n", oneLine(strings.Join(r.Left, ", ")))

@@ -284,7 +284,7 @@ func (b *Bed) Fill(l *logfile.Logfile, seg int, indices ...sample.Index) {
 			return err
 		})
 		b.Sums.Set(i, sample.Sum(data))
-		b.Locations.Set(i, b.Locations.At(l.Slot(), seg, off))
+		b.Locations.Set(i, b.Locations.At(l.Half(), seg, off))
 	}
 }
 
@@ -359,7 +359,7 @@ func (b *Bed) Lost() map[sample.Index]int {
 // noteLost makes misses of what a block took with it.
 func (b *Bed) noteLost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for k, i := range indices {
-		b.Locations.Clear(i, b.Locations.At(l.Slot(), seg, offsets[k]))
+		b.Locations.Clear(i, b.Locations.At(l.Half(), seg, offsets[k]))
 		b.mu.Lock()
 		b.lost[i]++
 		b.mu.Unlock()

@@ -1,4 +1,4 @@
-package caches
+package cachedir
 
 import (
 	"crypto/sha256"

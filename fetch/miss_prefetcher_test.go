@@ -66,7 +66,7 @@ func always(fetch.Ask) bool { return true }
 func TestAheadFillsTheRingInOrder(t *testing.T) {
 	const n, ring = 12, 4
 	b := aheadBed(t, n, ring, 1)
-	a := fetch.NewAhead(b.Fetcher)
+	a := fetch.NewMissPrefetcher(b.Fetcher)
 	var want []sample.Index
 	for i := range sample.Index(n) {
 		want = append(want, (i*5+2)%n)
@@ -98,7 +98,7 @@ func TestAheadPassesOverWhatNeverFits(t *testing.T) {
 	io := openIO(t)
 	b := &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: []uint32{3000, 3*4096 + 1, 3000, 3 * 4096}, Log: logfile.Options{IO: io},
 		Fetch: fetch.Options{Jobs: 1}, Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 1 << 16, MissBytes: 3 * 4096}})}
-	a := fetch.NewAhead(b.Fetcher)
+	a := fetch.NewMissPrefetcher(b.Fetcher)
 	next, done := sequence(0, 1, 2)
 	a.Start(next, always)
 	<-done
@@ -118,7 +118,7 @@ func TestAheadPassesOverWhatNeverFits(t *testing.T) {
 func TestAheadSweeps(t *testing.T) {
 	const n, ring = 10, 3
 	b := aheadBed(t, n, ring, 2)
-	a := fetch.NewAhead(b.Fetcher)
+	a := fetch.NewMissPrefetcher(b.Fetcher)
 	var passed atomic.Int64 // batches before it are not wanted
 	next, done := sequence(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	wanted := func(k fetch.Ask) bool { return int64(k.Batch) >= passed.Load() }
@@ -152,14 +152,14 @@ func TestAheadSweeps(t *testing.T) {
 // A sample that occurs again while it is being read is not read twice, and what is there already is not read at all.
 func TestAheadReadsOnce(t *testing.T) {
 	b := aheadBed(t, 3, 6, 4)
-	a := fetch.NewAhead(b.Fetcher)
+	a := fetch.NewMissPrefetcher(b.Fetcher)
 	asked := make(chan struct{})
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-asked; return nil })
 	next, done := sequence(0, 0, 1, 0, 1)
 	a.Start(next, always)
 	<-done // the whole sequence was gone through while the reads are on their way
-	if !a.Coming(0) || !a.Coming(1) || a.Coming(2) {
-		t.Errorf("coming: %v %v %v, want 0 and 1", a.Coming(0), a.Coming(1), a.Coming(2))
+	if !a.IsReading(0) || !a.IsReading(1) || a.IsReading(2) {
+		t.Errorf("coming: %v %v %v, want 0 and 1", a.IsReading(0), a.IsReading(1), a.IsReading(2))
 	}
 	close(asked)
 	b.until(func() bool { return b.Staging.Present(0) && b.Staging.Present(1) })
@@ -172,7 +172,7 @@ func TestAheadReadsOnce(t *testing.T) {
 // Stop joins the reads, also those of a source that has gone deaf, and Start replaces the sequence before.
 func TestAheadStops(t *testing.T) {
 	b := aheadBed(t, 4, 4, 2)
-	a := fetch.NewAhead(b.Fetcher)
+	a := fetch.NewMissPrefetcher(b.Fetcher)
 	a.Stop() // nothing was begun
 	begun, hung := make(chan struct{}, 4), make(chan struct{})
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { begun <- struct{}{}; <-hung; return nil })
@@ -181,7 +181,7 @@ func TestAheadStops(t *testing.T) {
 	<-begun
 	<-begun
 	a.Stop()
-	if a.Coming(0) || a.Coming(1) {
+	if a.IsReading(0) || a.IsReading(1) {
 		t.Error("still coming after Stop")
 	}
 	x, ok := b.Staging.Alloc(staging.Miss, 0, 3*4096)
@@ -201,7 +201,7 @@ func TestAheadStops(t *testing.T) {
 // A read that fails frees its place, and whoever waits is told to look again.
 func TestAheadFails(t *testing.T) {
 	b := aheadBed(t, 3, 1, 1)
-	a := fetch.NewAhead(b.Fetcher)
+	a := fetch.NewMissPrefetcher(b.Fetcher)
 	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error {
 		if e.Name == b.Name(0) {
 			return context.DeadlineExceeded
@@ -217,11 +217,11 @@ func TestAheadFails(t *testing.T) {
 	}
 }
 
-// Regression: Sweep asked its caller's function under its own lock, and whoever called Coming under the lock which that function
+// Regression: Sweep asked its caller's function under its own lock, and whoever called IsReading under the lock which that function
 // takes waited for ever.
 func TestSweepAndComingUnderOneLock(t *testing.T) {
 	b := aheadBed(t, 4, 4, 2)
-	a := fetch.NewAhead(b.Fetcher)
+	a := fetch.NewMissPrefetcher(b.Fetcher)
 	next, done := sequence(0, 1, 2, 3)
 	a.Start(next, always)
 	<-done
@@ -235,7 +235,7 @@ func TestSweepAndComingUnderOneLock(t *testing.T) {
 	go func() {
 		defer mine.Unlock()
 		<-inside // Sweep is in its caller's function, about to wait for mine
-		a.Coming(1)
+		a.IsReading(1)
 		close(asked)
 	}()
 	a.Sweep(func(fetch.Ask) bool {

@@ -14,9 +14,9 @@ type Ask struct {
 	Epoch, Rank, Batch int
 }
 
-// Ahead reads misses in the order in which they will be needed, as far as the miss ring has room, so that the source works
+// MissPrefetcher reads misses in the order in which they will be needed, as far as the miss ring has room, so that the source works
 // in parallel with the disk. One sequence at a time; Start replaces the one before.
-type Ahead struct {
+type MissPrefetcher struct {
 	f *Fetcher
 
 	// Skip reports whether a request is bringing a sample by index now, so that it need not be read ahead. A sample that was read already stays
@@ -47,14 +47,14 @@ type pending struct {
 	x   *staging.Extent
 }
 
-// NewAhead makes an Ahead that reads nothing yet.
-func NewAhead(f *Fetcher) *Ahead {
-	return &Ahead{f: f, slots: make(chan struct{}, f.Jobs), inFlight: map[sample.Index]struct{}{}}
+// NewMissPrefetcher makes a MissPrefetcher that reads nothing yet.
+func NewMissPrefetcher(f *Fetcher) *MissPrefetcher {
+	return &MissPrefetcher{f: f, slots: make(chan struct{}, f.Jobs), inFlight: map[sample.Index]struct{}{}}
 }
 
 // Start begins a sequence, in place of the one before: next yields misses in order of need, ok false at the end; wanted reports whether a miss
 // is still of use (its rank has not passed it, nor fallen behind). Samples that were read before, or are in flight, stay if they are wanted.
-func (a *Ahead) Start(next func() (Ask, bool), wanted func(Ask) bool) {
+func (a *MissPrefetcher) Start(next func() (Ask, bool), wanted func(Ask) bool) {
 	a.end()
 	a.Sweep(wanted)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,7 +74,7 @@ func (a *Ahead) Start(next func() (Ask, bool), wanted func(Ask) bool) {
 }
 
 // end ends the sequence, not its reads.
-func (a *Ahead) end() {
+func (a *MissPrefetcher) end() {
 	a.mu.Lock()
 	halt, listed := a.halt, a.listed
 	a.halt = nil
@@ -86,7 +86,7 @@ func (a *Ahead) end() {
 }
 
 // Stop ends the sequence, joins its reads, and frees samples that were not delivered.
-func (a *Ahead) Stop() {
+func (a *MissPrefetcher) Stop() {
 	a.end()
 	a.mu.Lock()
 	r := a.reads
@@ -100,8 +100,8 @@ func (a *Ahead) Stop() {
 	a.Sweep(func(Ask) bool { return false })
 }
 
-// Coming reports whether a sample is being read now.
-func (a *Ahead) Coming(index sample.Index) bool {
+// IsReading reports whether a sample is being read now.
+func (a *MissPrefetcher) IsReading(index sample.Index) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, ok := a.inFlight[index]
@@ -109,7 +109,7 @@ func (a *Ahead) Coming(index sample.Index) bool {
 }
 
 // Sweep frees samples that were read ahead and are no longer wanted. wanted may take locks, but none that the caller of Sweep holds.
-func (a *Ahead) Sweep(wanted func(Ask) bool) {
+func (a *MissPrefetcher) Sweep(wanted func(Ask) bool) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
 	a.mu.Lock()
@@ -131,17 +131,17 @@ func (a *Ahead) Sweep(wanted func(Ask) bool) {
 	a.mu.Unlock()
 }
 
-func (a *Ahead) skip(ask Ask) bool { return a.Skip != nil && a.Skip(ask) }
+func (a *MissPrefetcher) skip(ask Ask) bool { return a.Skip != nil && a.Skip(ask) }
 
 // list goes through a sequence and begins its reads.
-func (a *Ahead) list(ctx context.Context, r *reads, next func() (Ask, bool), wanted func(Ask) bool) {
+func (a *MissPrefetcher) list(ctx context.Context, r *reads, next func() (Ask, bool), wanted func(Ask) bool) {
 	for ctx.Err() == nil {
 		ask, ok := next()
 		if !ok {
 			return
 		}
 		switch {
-		case !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) || a.Coming(ask.Index):
+		case !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) || a.IsReading(ask.Index):
 			continue
 		case int64(a.f.Manifest.Size(ask.Index)) > a.f.Staging.MissBytes():
 			continue // it never fits the ring: a request will read it by index, and the samples behind it don't wait
@@ -180,7 +180,7 @@ func (a *Ahead) list(ctx context.Context, r *reads, next func() (Ask, bool), wan
 
 // waitRing waits until the ring has room for a sample, and meanwhile sweeps out samples that are no longer wanted. It returns nil when the sample itself is
 // no longer wanted.
-func (a *Ahead) waitRing(ctx context.Context, ask Ask, wanted func(Ask) bool) *staging.Extent {
+func (a *MissPrefetcher) waitRing(ctx context.Context, ask Ask, wanted func(Ask) bool) *staging.Extent {
 	for ctx.Err() == nil && wanted(ask) && !a.skip(ask) {
 		changed := a.f.Staging.Changed()
 		if x, ok := a.f.Staging.Alloc(staging.Miss, ask.Index, int(a.f.Manifest.Size(ask.Index))); ok {
@@ -195,7 +195,7 @@ func (a *Ahead) waitRing(ctx context.Context, ask Ask, wanted func(Ask) bool) *s
 	return nil
 }
 
-func (a *Ahead) read(ctx context.Context, ask Ask, x *staging.Extent) {
+func (a *MissPrefetcher) read(ctx context.Context, ask Ask, x *staging.Extent) {
 	data := x.Buf[:a.f.Manifest.Size(ask.Index)]
 	late, err := a.f.Source(ctx, ask.Index, data)
 	a.mu.Lock()

@@ -1,10 +1,10 @@
-// Package caches finds, describes and removes caches on disk, without opening them. It knows the default folder of caches, the file systems
+// Package cachedir finds, describes and removes caches on disk, without opening them. It knows the default folder of caches, the file systems
 // that a cache may be on, and the process that uses a cache.
 //
 // A Cache describes one directory. Look, List and ListAll make descriptions, Remove and RemoveAll remove caches. The package reads no sample
 // and needs no source, so it can also list and remove caches that are unfinished, damaged or made by another version of lcache. All functions
 // may be called concurrently, and while servers run.
-package caches
+package cachedir
 
 import (
 	"encoding/binary"

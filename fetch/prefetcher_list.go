@@ -24,7 +24,7 @@ const (
 )
 
 // list lists chunks and reads them until Stop.
-func (r *Reader) list() {
+func (r *Prefetcher) list() {
 	idle := false
 	tell := func(now bool) {
 		if now != idle && r.o.Idle != nil {
@@ -49,7 +49,7 @@ func (r *Reader) list() {
 
 // collect lists chunks, always for the rank with the fewest bytes in the ring, and returns the samples to be read for them. full means
 // that a rank has used up its share.
-func (r *Reader) collect() (burst []*prefetch, full bool) {
+func (r *Prefetcher) collect() (burst []*prefetch, full bool) {
 	bytes := 0
 	for len(burst) < burstSamples && bytes < burstBytes {
 		r.mu.Lock()
@@ -84,7 +84,7 @@ func (r *Reader) collect() (burst []*prefetch, full bool) {
 
 // hungriest returns the rank to list for: of the ranks that have not used up their share, the one with the fewest bytes. A rank that has used up its share
 // and waits frees the chunks that it has left behind. r.mu is held.
-func (r *Reader) hungriest() (best *rankCursor, full bool) {
+func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
 	share := r.share()
 	for _, c := range r.ranks {
 		for c.bytes >= share && !c.asked.before(c.next) && r.letGo(c) { // the chunk that it asks for is not listed yet
@@ -101,7 +101,7 @@ func (r *Reader) hungriest() (best *rankCursor, full bool) {
 }
 
 // add lists a chunk and returns those of its samples that have no prefetch yet. r.mu is held.
-func (r *Reader) add(c *rankCursor, at Step, indices []sample.Index) (fresh []*prefetch) {
+func (r *Prefetcher) add(c *rankCursor, at Step, indices []sample.Index) (fresh []*prefetch) {
 	k := &chunk{of: c, at: at}
 	for _, index := range indices {
 		size := r.f.Manifest.Size(index)
@@ -151,14 +151,14 @@ type placeRead struct {
 	bytes int
 
 	batch *readBatch
-	over  bool // guarded by Reader.mu: the read has landed or was given up
+	over  bool // guarded by Prefetcher.mu: the read has landed or was given up
 }
 
 func (p *placeRead) first() *part { return &p.parts[0] }
 func (p *placeRead) end() uint64  { l := &p.parts[len(p.parts)-1]; return l.off + uint64(l.n) }
 
 // arrange splits a burst into reads by place, with neighbours in one read, and samples that are read one by one (by their position in the burst).
-func (r *Reader) arrange(burst []*prefetch) (reads []*placeRead, source []int) {
+func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, source []int) {
 	parts := make([]part, 0, len(burst))
 	for i, pf := range burst {
 		slot, seg, off, ok := r.f.Locations.Split(r.f.Locations.Get(pf.index))
@@ -191,7 +191,7 @@ func (r *Reader) arrange(burst []*prefetch) (reads []*placeRead, source []int) {
 }
 
 // begin reads a burst in the order of need, and waits for room in the ring.
-func (r *Reader) begin(burst []*prefetch, tell func(idle bool)) {
+func (r *Prefetcher) begin(burst []*prefetch, tell func(idle bool)) {
 	reads, source := r.arrange(burst)
 	var batch []*placeRead
 	bytes := 0
@@ -229,7 +229,7 @@ func (r *Reader) begin(burst []*prefetch, tell func(idle bool)) {
 }
 
 // waitRing waits until the ring has n bytes and the reads in flight are within their bounds. It returns nil when no chunk wants the samples any longer.
-func (r *Reader) waitRing(n, batched int, prefetches []*prefetch, flush func(), tell func(bool)) *staging.Extent {
+func (r *Prefetcher) waitRing(n, batched int, prefetches []*prefetch, flush func(), tell func(bool)) *staging.Extent {
 	if int64(n) > r.f.Staging.MissBytes() { // it never fits: a request will read it by index
 		for _, pf := range prefetches {
 			r.failed(pf)

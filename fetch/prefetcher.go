@@ -22,8 +22,8 @@ func (s Step) near(t Step) bool {
 	return t.Epoch == s.Epoch && t.Batch-s.Batch <= leap || t.Epoch == s.Epoch+1 && t.Batch <= leap
 }
 
-// ReaderOptions configure a Reader. The Reader holds no lock of its own while it calls a function.
-type ReaderOptions struct {
+// PrefetcherOptions configure a Prefetcher. The Prefetcher holds no lock of its own while it calls a function.
+type PrefetcherOptions struct {
 	// Chunk returns the samples of a rank's chunk at a step, and the step after it. ok is false past the job's end, and while the
 	// order is not known.
 	Chunk func(rank int, at Step) (indices []sample.Index, next Step, ok bool)
@@ -35,12 +35,12 @@ type ReaderOptions struct {
 	Idle func(bool)
 }
 
-// A Reader reads the coming chunks of each rank ahead of their need, as far as the ring has room: samples that the log holds by place,
-// many at once, neighbours in one read; the others from the source. In the static layout a Reader does what the pass does in the reordered one.
+// A Prefetcher reads the coming chunks of each rank ahead of their need, as far as the ring has room: samples that the log holds by place,
+// many at once, neighbours in one read; the others from the source. In the static layout a Prefetcher does what the pass does in the reordered one.
 // Ranks share the ring evenly and don't wait for each other.
-type Reader struct {
+type Prefetcher struct {
 	f *Fetcher
-	o ReaderOptions
+	o PrefetcherOptions
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -117,9 +117,9 @@ const (
 	leap    = 64
 )
 
-// NewReader makes a Reader and starts its goroutines. It reads nothing before the first Asked.
-func NewReader(f *Fetcher, o ReaderOptions) *Reader {
-	r := &Reader{f: f, o: o, slots: make(chan struct{}, f.Jobs), wake: make(chan struct{}, 1), ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
+// NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked.
+func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
+	r := &Prefetcher{f: f, o: o, slots: make(chan struct{}, f.Jobs), wake: make(chan struct{}, 1), ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
 	r.landing = sync.NewCond(&r.mu)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.listing.Go(r.list)
@@ -131,7 +131,7 @@ func NewReader(f *Fetcher, o ReaderOptions) *Reader {
 
 // Stop ends all reading and frees what was read and not delivered. Reads that the disk still owns end in the background; Fetcher.Close waits
 // for them.
-func (r *Reader) Stop() {
+func (r *Prefetcher) Stop() {
 	r.mu.Lock()
 	r.stopping = true
 	r.mu.Unlock()
@@ -148,7 +148,7 @@ func (r *Reader) Stop() {
 	r.workers.Wait()
 }
 
-func (r *Reader) nudge() {
+func (r *Prefetcher) nudge() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -156,7 +156,7 @@ func (r *Reader) nudge() {
 }
 
 // Asked notes which chunk a rank asks for. Reading begins there with the rank's first request, and starts over where the rank jumps to.
-func (r *Reader) Asked(rank int, at Step) {
+func (r *Prefetcher) Asked(rank int, at Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.nudge()
@@ -188,20 +188,20 @@ func (r *Reader) Asked(rank int, at Step) {
 	}
 }
 
-func (r *Reader) jump(c *rankCursor, at Step) {
+func (r *Prefetcher) jump(c *rankCursor, at Step) {
 	r.passAll(c)
 	clear(c.done)
 	c.next, c.strays = at, 0
 }
 
-func (r *Reader) passAll(c *rankCursor) {
+func (r *Prefetcher) passAll(c *rankCursor) {
 	for len(c.chunks) > 0 {
 		r.pass(c, 0)
 	}
 }
 
 // pass removes a chunk from a rank's list, and frees what was read for it and not delivered. r.mu is held.
-func (r *Reader) pass(c *rankCursor, i int) {
+func (r *Prefetcher) pass(c *rankCursor, i int) {
 	k := c.chunks[i]
 	c.chunks = slices.Delete(c.chunks, i, i+1)
 	c.bytes -= k.bytes
@@ -210,7 +210,7 @@ func (r *Reader) pass(c *rankCursor, i int) {
 	}
 }
 
-func (r *Reader) unwant(pf *prefetch, k *chunk) {
+func (r *Prefetcher) unwant(pf *prefetch, k *chunk) {
 	if i := slices.Index(pf.chunks, k); i >= 0 {
 		pf.chunks = slices.Delete(pf.chunks, i, i+1)
 	}
@@ -223,19 +223,19 @@ func (r *Reader) unwant(pf *prefetch, k *chunk) {
 }
 
 // forget removes a prefetch from the table, unless a later prefetch of the same sample has replaced it. r.mu is held.
-func (r *Reader) forget(pf *prefetch) {
+func (r *Prefetcher) forget(pf *prefetch) {
 	if r.prefetches[pf.index] == pf {
 		delete(r.prefetches, pf.index)
 	}
 }
 
 // Delivered notes that a chunk was delivered to a rank.
-func (r *Reader) Delivered(rank int, at Step) { r.over(rank, at, true) }
+func (r *Prefetcher) Delivered(rank int, at Step) { r.over(rank, at, true) }
 
 // Skip notes that a chunk is brought by index: its samples that are not in flight are no longer read for it.
-func (r *Reader) Skip(rank int, at Step) { r.over(rank, at, false) }
+func (r *Prefetcher) Skip(rank int, at Step) { r.over(rank, at, false) }
 
-func (r *Reader) over(rank int, at Step, whole bool) {
+func (r *Prefetcher) over(rank int, at Step, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.ranks[rank]
@@ -262,7 +262,7 @@ func (r *Reader) over(rank int, at Step, whole bool) {
 }
 
 // Changed notes that a rank's order from an epoch on was replaced, or has become known.
-func (r *Reader) Changed(rank, epoch int) {
+func (r *Prefetcher) Changed(rank, epoch int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.ranks[rank]
@@ -277,14 +277,14 @@ func (r *Reader) Changed(rank, epoch int) {
 }
 
 // unlist removes the last chunk that was listed for a rank. The chunk is listed again in its turn.
-func (r *Reader) unlist(c *rankCursor) {
+func (r *Prefetcher) unlist(c *rankCursor) {
 	last := len(c.chunks) - 1
 	c.next = c.chunks[last].at
 	r.pass(c, last)
 }
 
 // makeRoom unlists the other ranks' chunks beyond their share, which is smaller now that there is one rank more than expected.
-func (r *Reader) makeRoom() {
+func (r *Prefetcher) makeRoom() {
 	share := r.share()
 	for _, c := range r.ranks {
 		for len(c.chunks) > 1 && c.bytes > share {
@@ -295,7 +295,7 @@ func (r *Reader) makeRoom() {
 
 // squeeze frees a chunk when a chunk that a rank asks for now has no room in the ring. It frees a chunk that is needed later (a read of several samples may
 // take more memory than is counted for each), or a chunk of an epoch that its rank has left. r.mu is held.
-func (r *Reader) squeeze(needy []*prefetch) bool {
+func (r *Prefetcher) squeeze(needy []*prefetch) bool {
 	urgent := slices.ContainsFunc(needy, func(pf *prefetch) bool {
 		return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return !k.of.asked.before(k.at) })
 	})
@@ -319,7 +319,7 @@ func (r *Reader) squeeze(needy []*prefetch) bool {
 }
 
 // letGo frees the first chunk that a rank did not ask for in an epoch that it has left. r.mu is held.
-func (r *Reader) letGo(c *rankCursor) bool {
+func (r *Prefetcher) letGo(c *rankCursor) bool {
 	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return !k.asked && k.at.Epoch < c.asked.Epoch })
 	if i >= 0 {
 		r.pass(c, i)
@@ -328,13 +328,13 @@ func (r *Reader) letGo(c *rankCursor) bool {
 }
 
 // share returns how many bytes of the ring each rank may fill.
-func (r *Reader) share() int64 {
+func (r *Prefetcher) share() int64 {
 	ring := r.f.Staging.MissBytes()
 	return max(ring-r.o.Leased, ring/4) / int64(max(1, r.o.Ranks, len(r.ranks)))
 }
 
 // Starved frees the chunks that ranks have left behind, after a request has waited for room until its patience was over.
-func (r *Reader) Starved() {
+func (r *Prefetcher) Starved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.ranks {
@@ -346,7 +346,7 @@ func (r *Reader) Starved() {
 }
 
 // Look reports whether a sample that a rank asks for at a step is in flight, or will be (queued).
-func (r *Reader) Look(rank int, at Step, index sample.Index) (reading, queued bool) {
+func (r *Prefetcher) Look(rank int, at Step, index sample.Index) (reading, queued bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if pf := r.prefetches[index]; pf != nil && pf.state != prefetchReady {
@@ -357,7 +357,7 @@ func (r *Reader) Look(rank int, at Step, index sample.Index) (reading, queued bo
 }
 
 // Ready returns how many chunks beyond the one last asked for are ready for a rank.
-func (r *Reader) Ready(rank int) (n int) {
+func (r *Prefetcher) Ready(rank int) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.ranks[rank]; c != nil {

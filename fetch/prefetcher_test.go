@@ -18,7 +18,7 @@ import (
 type readerBed struct {
 	*bed
 	t      *testing.T
-	r      *fetch.Reader
+	r      *fetch.Prefetcher
 	orders map[int][][]sample.Index
 	epochs atomic.Int64 // beyond the first
 	idle   atomic.Int64
@@ -47,7 +47,7 @@ func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orde
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.r = fetch.NewReader(b.Fetcher, fetch.ReaderOptions{Chunk: b.chunk, Idle: func(idle bool) {
+	b.r = fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: b.chunk, Idle: func(idle bool) {
 		if idle {
 			b.idle.Add(1)
 		}
@@ -333,7 +333,7 @@ func TestReaderOffersMisses(t *testing.T) {
 	var mu sync.Mutex
 	kept := map[sample.Index]int{}
 	var b *readerBed
-	o := fetch.Options{Keep: func(i sample.Index, data []byte) {
+	o := fetch.Options{OnSourceRead: func(i sample.Index, data []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		kept[i]++
@@ -357,7 +357,7 @@ func TestReaderIsToldOfOrders(t *testing.T) {
 	b := newReaderBed(t, 60, 60, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {}})
 	var mu sync.Mutex
 	orders := [][]sample.Index(nil)
-	r := fetch.NewReader(b.Fetcher, fetch.ReaderOptions{Chunk: func(rank int, at fetch.Step) ([]sample.Index, fetch.Step, bool) {
+	r := fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: func(rank int, at fetch.Step) ([]sample.Index, fetch.Step, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.Batch >= len(orders) {

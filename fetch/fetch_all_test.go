@@ -71,7 +71,7 @@ func newBedOn(t *testing.T, n, logged int, o fetch.Options, log logfile.Options)
 // get asks for samples, checks their bytes and gives them back; fromSource is in the order of the request.
 func (b *bed) get(t *testing.T, indices ...sample.Index) (fromSource []bool) {
 	t.Helper()
-	extents, got, err := b.Fetcher.Many(t.Context(), indices)
+	extents, got, err := b.Fetcher.FetchAll(t.Context(), indices)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestSideMemoryIsFull(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, _, err := b.Fetcher.Many(ctx, []sample.Index{1})
+	_, _, err := b.Fetcher.FetchAll(ctx, []sample.Index{1})
 	if !errors.Is(err, fetch.ErrNoRoom) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want ErrNoRoom by the deadline", err)
 	}
@@ -232,7 +232,7 @@ func TestSideMemoryIsFull(t *testing.T) {
 	blockedUntil := b.Staging.Changed()
 	done := make(chan error, 1)
 	go func() {
-		extents, _, err := b.Fetcher.Many(t.Context(), []sample.Index{1, 2})
+		extents, _, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{1, 2})
 		for _, x := range extents {
 			b.Staging.Drop(x)
 		}
@@ -248,7 +248,7 @@ func TestSideMemoryIsFull(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	b, _ := newBed(t, 4, 0, fetch.Options{})
 	indices := make([]sample.Index, 200)
-	_, _, err := b.Fetcher.Many(t.Context(), indices)
+	_, _, err := b.Fetcher.FetchAll(t.Context(), indices)
 	var large *fetch.TooLargeError
 	if !errors.As(err, &large) || large.Limit != 1<<20 || large.Need != b.Fetcher.Need(indices) || large.Need <= large.Limit {
 		t.Errorf("got %v (%+v)", err, large)
@@ -278,7 +278,7 @@ func TestOneBadSampleEndsTheRequest(t *testing.T) {
 		if err := tt.do(b); err != nil {
 			t.Fatal(err)
 		}
-		extents, got, err := b.Fetcher.Many(t.Context(), []sample.Index{0, 5, 4})
+		extents, got, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{0, 5, 4})
 		var named *source.SampleError
 		if !errors.Is(err, tt.want) || !errors.As(err, &named) || named.Name != b.Name(5) || extents != nil || got != nil {
 			t.Errorf("%s: %v, extents %v", tt.name, err, extents)

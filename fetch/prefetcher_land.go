@@ -19,7 +19,7 @@ type readBatch struct {
 
 // submit begins reads by place. Reads that have not landed after LogTimeout are given up; their memory is used again when the
 // disk has answered.
-func (r *Reader) submit(batch []*placeRead) {
+func (r *Prefetcher) submit(batch []*placeRead) {
 	if len(batch) == 0 {
 		return
 	}
@@ -56,7 +56,7 @@ func (r *Reader) submit(batch []*placeRead) {
 }
 
 // land queues a completed read for verification. It runs on a goroutine of the I/O engine.
-func (r *Reader) land(p *placeRead, data []byte, err error) {
+func (r *Prefetcher) land(p *placeRead, data []byte, err error) {
 	r.mu.Lock()
 	late := p.over || r.stopped
 	p.over = true
@@ -76,7 +76,7 @@ func (r *Reader) land(p *placeRead, data []byte, err error) {
 }
 
 // giveUp ends the reads of a batch that the disk has not answered. Waiters look again, and are served by index.
-func (r *Reader) giveUp(b *readBatch) {
+func (r *Prefetcher) giveUp(b *readBatch) {
 	hung := 0
 	r.mu.Lock()
 	for _, p := range b.reads {
@@ -99,7 +99,7 @@ func (r *Reader) giveUp(b *readBatch) {
 	r.nudge()
 }
 
-func (r *Reader) arrived(p *placeRead) {
+func (r *Prefetcher) arrived(p *placeRead) {
 	r.inFlight--
 	r.inFlightBytes -= p.bytes
 }
@@ -108,7 +108,7 @@ func (r *Reader) arrived(p *placeRead) {
 const atOnce = 8
 
 // verify publishes the samples of landed reads whose checksums are right.
-func (r *Reader) verify() {
+func (r *Prefetcher) verify() {
 	var reads []*placeRead
 	var pieces []staging.Piece
 	var prefetches []*prefetch
@@ -163,7 +163,7 @@ type verified struct {
 }
 
 // check compares the bytes of reads with the checksums.
-func (r *Reader) check(reads []*placeRead) (good []verified, bad []*prefetch) {
+func (r *Prefetcher) check(reads []*placeRead) (good []verified, bad []*prefetch) {
 	for _, p := range reads {
 		for i := range p.parts {
 			a := &p.parts[i]
@@ -181,7 +181,7 @@ func (r *Reader) check(reads []*placeRead) (good []verified, bad []*prefetch) {
 }
 
 // publish makes samples available to waiters. r.mu is held, so that the chunks that want a sample don't change meanwhile.
-func (r *Reader) publish(pieces []staging.Piece, prefetches []*prefetch, out []*staging.Extent) {
+func (r *Prefetcher) publish(pieces []staging.Piece, prefetches []*prefetch, out []*staging.Extent) {
 	if len(pieces) == 0 {
 		return
 	}
@@ -199,7 +199,7 @@ func (r *Reader) publish(pieces []staging.Piece, prefetches []*prefetch, out []*
 
 // again retries, by index, a sample whose bytes did not have its checksum: it may have moved meanwhile, and
 // only a second failure counts.
-func (r *Reader) again(pf *prefetch) {
+func (r *Prefetcher) again(pf *prefetch) {
 	defer r.sources.Done()
 	r.mu.Lock()
 	wanted := len(pf.chunks) > 0
@@ -216,7 +216,7 @@ func (r *Reader) again(pf *prefetch) {
 }
 
 // fromSource reads a sample into x that is not read by place with others, in a goroutine of its own.
-func (r *Reader) fromSource(pf *prefetch, x *staging.Extent) {
+func (r *Prefetcher) fromSource(pf *prefetch, x *staging.Extent) {
 	r.mu.Lock()
 	pf.state = prefetchReading
 	r.mu.Unlock()
@@ -238,7 +238,7 @@ func (r *Reader) fromSource(pf *prefetch, x *staging.Extent) {
 }
 
 // byItself reads one sample into x: by place, or else from the source.
-func (r *Reader) byItself(pf *prefetch, x *staging.Extent) {
+func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 	var q lateReads
 	data, ok := r.f.fromLog(r.ctx, pf.index, x.Buf, &q)
 	switch {
@@ -252,7 +252,7 @@ func (r *Reader) byItself(pf *prefetch, x *staging.Extent) {
 	}
 }
 
-func (r *Reader) ask(pf *prefetch, x *staging.Extent) {
+func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 	size := r.f.Manifest.Size(pf.index)
 	data := x.Buf[:size:size]
 	late, err := r.f.Source(r.ctx, pf.index, data)
@@ -272,7 +272,7 @@ func (r *Reader) ask(pf *prefetch, x *staging.Extent) {
 }
 
 // bring publishes one sample and ends the caller's reference to x.
-func (r *Reader) bring(pf *prefetch, x *staging.Extent, data []byte, fromSource bool) {
+func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, fromSource bool) {
 	r.mu.Lock()
 	if keep := len(pf.chunks); keep > 0 && r.ctx.Err() == nil {
 		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Keep: keep, FromSource: fromSource}}, []*prefetch{pf}, nil)
@@ -283,7 +283,7 @@ func (r *Reader) bring(pf *prefetch, x *staging.Extent, data []byte, fromSource 
 }
 
 // failed ends a prefetch that brought no sample, and wakes waiters to look again.
-func (r *Reader) failed(pf *prefetch) {
+func (r *Prefetcher) failed(pf *prefetch) {
 	r.mu.Lock()
 	r.forget(pf)
 	r.mu.Unlock()
