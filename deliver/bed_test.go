@@ -64,7 +64,7 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	if o.Logger == nil {
 		o.Logger = b.Logger
 	}
-	o.Window = deliver.Window{Chunk: b.chunk, Asked: b.noteAsked, Expect: b.whatComes, Starved: b.noteStarved, Delivered: b.noteDelivered}
+	o.Window = b
 	if b.d, err = deliver.New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	return b
 }
 
-func (b *bed) chunk(_ context.Context, _ string, at deliver.Position) ([]sample.Index, error) {
+func (b *bed) Chunk(_ context.Context, _ string, at deliver.Position) ([]sample.Index, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c, ok := b.chunks[at]; ok {
@@ -81,7 +81,7 @@ func (b *bed) chunk(_ context.Context, _ string, at deliver.Position) ([]sample.
 	return nil, io.EOF
 }
 
-func (b *bed) noteAsked(_ context.Context, at *deliver.Position, _ []sample.Index, pid int) *deliver.Position {
+func (b *bed) Asked(_ context.Context, at *deliver.Position, _ []sample.Index, pid int) *deliver.Position {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked = append(b.asked, pid)
@@ -91,7 +91,7 @@ func (b *bed) noteAsked(_ context.Context, at *deliver.Position, _ []sample.Inde
 	return at
 }
 
-func (b *bed) whatComes(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Availability) {
+func (b *bed) Expect(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Availability) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looks[indices[0]]++
@@ -103,7 +103,10 @@ func (b *bed) whatComes(at *deliver.Position, indices []sample.Index, have []boo
 	}
 }
 
-func (b *bed) noteStarved(*deliver.Position) {
+// Decided: see deliver.Window.
+func (b *bed) Decided(*deliver.Position, []sample.Index, []bool, []deliver.Availability) {}
+
+func (b *bed) LostPatience(*deliver.Position) {
 	b.mu.Lock()
 	b.starves++
 	n, f := b.starves, b.starved
@@ -113,7 +116,7 @@ func (b *bed) noteStarved(*deliver.Position) {
 	}
 }
 
-func (b *bed) noteDelivered(at *deliver.Position, d deliver.Delivery) {
+func (b *bed) Delivered(at *deliver.Position, d deliver.Delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looked(at)

@@ -95,6 +95,7 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 			r.slow = time.After(d.Timeout / 3)
 		}
 		d.Window.Expect(at, r.indices, r.there, w.coming)
+		d.Window.Decided(at, r.indices, r.there, w.coming)
 		loading, queued := w.expected()
 		if !loading && !queued {
 			return false, ctx.Err()
@@ -107,7 +108,7 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 		case <-w.hungry():
 			if queued { // not if it is being read by now
 				r.starved++
-				d.Window.Starved(at)
+				d.Window.LostPatience(at)
 			}
 			w.patience.Reset(d.Patience)
 		case <-r.slow:

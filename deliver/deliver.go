@@ -53,19 +53,21 @@ const (
 	Queued                      // its segment is next, but no slot is free
 )
 
-// Window is the engine's knowledge of epochs and of the samples that the pass will bring. at is nil for a request without a position.
-type Window struct {
+// A Window brings samples ahead of requests, and knows the epochs: it is the engine. at is nil for a request without a position.
+type Window interface {
 	// Chunk returns the samples of a position for a session; io.EOF past the end of a rank's epoch.
-	Chunk func(ctx context.Context, session string, at Position) ([]sample.Index, error)
+	Chunk(ctx context.Context, session string, at Position) ([]sample.Index, error)
 	// Asked is called before a request is served, with the pid of the client. It returns at, or nil if the schedule has no such
 	// position.
-	Asked func(ctx context.Context, at *Position, indices []sample.Index, pid int) *Position
-	// Expect fills coming[i] for the samples with have[i] false.
-	Expect func(at *Position, indices []sample.Index, have []bool, coming []Availability)
-	// Starved is called when a scheduled request has waited for a slot until its patience was over. It makes room if it can.
-	Starved func(at *Position)
+	Asked(ctx context.Context, at *Position, indices []sample.Index, pid int) *Position
+	// Expect fills expect[i] for the samples with have[i] false. It changes nothing.
+	Expect(at *Position, indices []sample.Index, have []bool, expect []Availability)
+	// Decided is told what a request does about the samples with have[i] false: it waits for the expected ones, and reads the others by index.
+	Decided(at *Position, indices []sample.Index, have []bool, expect []Availability)
+	// LostPatience is called when a scheduled request has waited for a slot until its patience was over. It makes room if it can.
+	LostPatience(at *Position)
 	// Delivered is called after a delivery.
-	Delivered func(at *Position, d Delivery)
+	Delivered(at *Position, d Delivery)
 }
 
 // A Delivery counts the samples of one answer: InWindow lay in staging or came there while the request waited, Misses came from

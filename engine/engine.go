@@ -73,6 +73,7 @@ type Engine struct {
 	pass           *reorder.Pass    // the mover's
 	missPrefetcher *fetch.MissPrefetcher
 	prefetcher     *fetch.Prefetcher // in the static layout, where ahead and pass have nothing to do; else nil
+	window         *window
 	deliver        *deliver.Deliver
 
 	wake     chan struct{} // to the mover
@@ -197,14 +198,15 @@ func (e *Engine) assemble() (err error) {
 	return nil
 }
 
+// makeDeliver makes what answers requests, out of a window of those that bring samples in this layout.
 func (e *Engine) makeDeliver() (err error) {
-	window := deliver.Window{Chunk: e.chunk, Asked: e.asked, Expect: e.expect, Starved: e.starved, Delivered: e.delivered}
+	e.window = &window{Engine: e, bringers: []bringer{passBringer{Engine: e}, missBringer{Engine: e}}}
 	if e.cache.IsStatic() {
-		window.Expect, window.Starved = e.expectStatic, e.starvedStatic
+		e.window.bringers = []bringer{placeBringer{Engine: e}}
 	}
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger,
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
-		Window: window})
+		Window: e.window})
 	if err != nil {
 		e.deliver = nil
 	}
@@ -342,8 +344,8 @@ func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.In
 	if changed {
 		e.reordered(epoch, replaced)
 	}
-	if e.prefetcher != nil {
-		e.prefetcher.Changed(rank, epoch)
+	for _, b := range e.window.bringers {
+		b.pushed(rank, epoch)
 	}
 	e.nudge()
 	return nil

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"iter"
 	"slices"
 
 	"lcache/deliver"
@@ -64,45 +65,50 @@ func (e *Engine) comingChunk(rank int, at fetch.Step) (indices []sample.Index, n
 
 func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }
 
-// expectStatic says what the reader is about to bring (deliver.Window). A rank that has waited for room in vain is served by index.
-func (e *Engine) expectStatic(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Availability) {
-	hungry := true
-	if at != nil {
-		e.mu.Lock()
-		r := e.ranks[at.Rank]
-		hungry = r == nil || r.outOfWindow || r.gaveUpWaiting
-		e.mu.Unlock()
+// placeBringer is the prefetcher that reads each rank's coming chunks by place. A rank that has waited for room in vain is served by index.
+type placeBringer struct {
+	deaf
+	*Engine
+}
+
+func (b placeBringer) expect(q query) func(sample.Index) deliver.Availability {
+	rank, when := -1, fetch.Step{}
+	if q.at != nil {
+		rank, when = q.at.Rank, step(q.at)
 	}
-	for i, index := range indices {
-		if have[i] {
-			continue
-		}
-		coming[i] = deliver.Gone
-		rank, when := -1, fetch.Step{}
-		if at != nil {
-			rank, when = at.Rank, step(at)
-		}
-		switch reading, queued := e.prefetcher.Look(rank, when, index); {
+	return func(index sample.Index) deliver.Availability {
+		switch reading, queued := b.prefetcher.Look(rank, when, index); {
 		case reading:
-			coming[i] = deliver.Loading
-		case queued && !hungry:
-			coming[i] = deliver.Queued
+			return deliver.Loading
+		case queued && q.mayWait():
+			return deliver.Queued
 		}
-	}
-	if at != nil && hungry {
-		e.prefetcher.Skip(at.Rank, step(at))
+		return deliver.Gone
 	}
 }
 
-// starvedStatic makes room for a request that has waited (rule 2): what ranks have left behind goes, and this rank waits no longer.
-func (e *Engine) starvedStatic(at *deliver.Position) {
-	e.mu.Lock()
-	if r := e.ranks[at.Rank]; r != nil {
+// decided lets the prefetcher leave out what the request reads by index.
+func (b placeBringer) decided(q query, _ iter.Seq2[sample.Index, deliver.Availability]) {
+	if !q.mayWait() {
+		b.prefetcher.Skip(q.at.Rank, step(q.at))
+	}
+}
+
+func (b placeBringer) asked(at *deliver.Position, _ bool) { b.prefetcher.Asked(at.Rank, step(at)) }
+
+// lostPatience gives up what ranks have left behind, and lets this rank wait no longer (rule 2).
+func (b placeBringer) lostPatience(at *deliver.Position) {
+	b.mu.Lock()
+	if r := b.ranks[at.Rank]; r != nil {
 		r.gaveUpWaiting = true
 	}
-	e.mu.Unlock()
-	e.prefetcher.Starved()
+	b.mu.Unlock()
+	b.prefetcher.Starved()
 }
+
+func (b placeBringer) delivered(at *deliver.Position) { b.prefetcher.Delivered(at.Rank, step(at)) }
+
+func (b placeBringer) pushed(rank, epoch int) { b.prefetcher.Changed(rank, epoch) }
 
 // readyStatic is how many batches lie ready before the hindmost rank.
 func (e *Engine) readyStatic() int {

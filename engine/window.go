@@ -7,15 +7,20 @@ import (
 	"slices"
 	"time"
 
-	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/sample"
 	"lcache/schedule"
 )
 
-// chunk is what a session asks for by a position (deliver.Window).
-func (e *Engine) chunk(ctx context.Context, session string, at deliver.Position) ([]sample.Index, error) {
-	indices, ok, err := e.cache.Schedule.Meant(ctx, session, at)
+// window is the engine as deliver sees it: an ordered list of who brings samples ahead of requests, and the ranks' progress.
+type window struct {
+	*Engine
+	bringers []bringer // the first that expects a sample answers for it
+}
+
+// Chunk returns the samples that a session asks for by a position (deliver.Window).
+func (w *window) Chunk(ctx context.Context, session string, at deliver.Position) ([]sample.Index, error) {
+	indices, ok, err := w.cache.Schedule.Meant(ctx, session, at)
 	if err != nil {
 		return nil, forClient(err)
 	}
@@ -36,8 +41,9 @@ func forClient(err error) error {
 	return err
 }
 
-// asked notes where a rank is (deliver.Window). What the schedule does not have is counted, and that is all.
-func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []sample.Index, pid int) *deliver.Position {
+// Asked notes where a rank is (deliver.Window). A position that the schedule does not have is counted, and nothing else follows from it.
+func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []sample.Index, pid int) *deliver.Position {
+	e := w.Engine
 	if at == nil {
 		return nil
 	}
@@ -58,19 +64,16 @@ func (e *Engine) asked(ctx context.Context, at *deliver.Position, indices []samp
 		r.outOfWindow, r.gaveUpWaiting, r.missFrom = false, false, 0
 		e.cache.Schedule.AddNeeded(at.Epoch)
 	}
-	r.outOfWindow = r.outOfWindow && e.prefetcher == nil // there no rank holds up another one
+	r.outOfWindow = r.outOfWindow && !e.cache.IsStatic() // there no rank holds up another one
 	r.diverged = false
 	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.ask(at.Epoch, at.Batch, indices)
 	r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
 	_, over := e.counts.epoch(at.Epoch, at.Rank)
-	if e.prefetcher == nil {
-		e.readMisses(at, again)
-	}
 	e.mu.Unlock()
 	e.closeEpochs(over)
-	if e.prefetcher != nil {
-		e.prefetcher.Asked(at.Rank, step(at))
+	for _, b := range w.bringers {
+		b.asked(at, again)
 	}
 	e.nudge()
 	return at
@@ -107,133 +110,79 @@ func (e *Engine) diverged(at *deliver.Position, place schedule.Finding, want, in
 	return at
 }
 
-// expect says what the pass is about to bring (deliver.Window).
-func (e *Engine) expect(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Availability) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if r := e.rankAt(at); r != nil && r.diverged {
-		at = nil // nothing is on its way to it
+// Expect fills expect[i] for the samples that are not there yet (deliver.Window). It changes nothing.
+func (w *window) Expect(at *deliver.Position, indices []sample.Index, have []bool, expect []deliver.Availability) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.query(at)
+	looks := make([]func(sample.Index) deliver.Availability, len(w.bringers))
+	for k, b := range w.bringers {
+		looks[k] = b.expect(q)
 	}
-	first, soon := -1, at != nil && e.cur != nil && e.comes(at.Epoch)
 	for i, index := range indices {
 		if have[i] {
 			continue
 		}
-		coming[i] = deliver.Gone
-		if e.cur == nil {
-			continue
+		expect[i] = deliver.Gone
+		for _, look := range looks {
+			if expect[i] = look(index); expect[i] != deliver.Gone {
+				break
+			}
 		}
-		seg, state := e.segmentOf(index)
-		switch {
-		case seg < 0 && (e.cur.Line != nil || !e.cache.Admits(index)): // the log does not keep it
-			if e.missPrefetcher.IsReading(index) {
-				coming[i] = deliver.Loading
-			} else if r := e.rankAt(at); r != nil {
-				r.missFrom = at.Batch + 1 // this one is read by index now: don't read it ahead as well
-			}
-		case state == segLoading:
-			coming[i] = deliver.Loading
-		case state == segAbsent && at != nil && at.Epoch == e.cur.Epoch:
-			if first < 0 {
-				first = e.firstUnloaded(e.hindmost())
-			}
-			// A batch further ahead waits for those before it, if they are in the window.
-			r := e.ranks[at.Rank]
-			if first >= 0 && r != nil && !r.outOfWindow && !r.gaveUpWaiting && seg >= first && floor(r, e.cur) < first+e.cache.Sizing.Slots {
-				coming[i] = deliver.Queued
-				if e.paused {
-					e.paused, e.windowHitRate = false, 1
-					e.nudge()
+	}
+}
+
+// Decided is told what a request does about samples that are not there: it waits for the expected ones, and reads the others by index
+// (deliver.Window).
+func (w *window) Decided(at *deliver.Position, indices []sample.Index, have []bool, expect []deliver.Availability) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.query(at)
+	if at == nil {
+		return
+	}
+	for _, b := range w.bringers {
+		b.decided(q, func(yield func(sample.Index, deliver.Availability) bool) {
+			for i, index := range indices {
+				if !have[i] && !yield(index, expect[i]) {
+					return
 				}
 			}
-		case soon:
-			// The target is about to be read. At an epoch's boundary that takes a moment, which is cheaper than reading by index.
-			if r := e.ranks[at.Rank]; r != nil && !r.gaveUpWaiting {
-				coming[i] = deliver.Queued
-			}
-		}
+		})
 	}
 }
 
-// segmentOf is where a sample is in the line that is read, and what the pass has done with that.
-func (e *Engine) segmentOf(index sample.Index) (seg int, state segState) {
-	if e.cur.Line == nil || e.cur.Line.Segment[index] == chunker.None {
-		return -1, segDone
+// LostPatience makes room for a scheduled request that has waited for a slot in vain (deliver.Window, rule 2).
+func (w *window) LostPatience(at *deliver.Position) {
+	for _, b := range w.bringers {
+		b.lostPatience(at)
 	}
-	seg = int(e.cur.Line.Segment[index])
-	return seg, e.segs[seg]
+	w.nudge()
 }
 
-// comes reports whether an epoch is being laid out, or is about to be, while the log is in another order.
-func (e *Engine) comes(epoch int) bool {
-	v := e.view()
-	return epoch == v.outlook().next
+// query is a request as bringers see it.
+type query struct {
+	at   *deliver.Position // nil: none
+	rank *rank             // nil: unknown
 }
 
-func (e *Engine) rankAt(at *deliver.Position) *rank {
+// query looks up the rank of a request. e.mu is held.
+func (e *Engine) query(at *deliver.Position) query {
 	if at == nil {
-		return nil
+		return query{}
 	}
-	return e.ranks[at.Rank]
+	return query{at, e.ranks[at.Rank]}
 }
 
-// starved makes room for a request that has waited: whoever is behind it is served by index from now on (rule 2).
-func (e *Engine) starved(at *deliver.Position) {
-	e.mu.Lock()
-	me := e.ranks[at.Rank]
-	moved := false
-	if me != nil && me.epoch == at.Epoch && me.batch < at.Batch && !me.waits() {
-		me.leave(at.Batch) // the one in front is slower than the window may be, or was left out
-		moved = true
-	}
-	for _, r := range e.ranks {
-		if r != me && !r.outOfWindow && me != nil && behind(r, me) {
-			r.outOfWindow = true
-			moved = true
-		}
-	}
-	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.Epoch) && (e.slotless() || !e.nearlyDrained(at.Epoch)) {
-		me.gaveUpWaiting = true
-	}
-	e.mu.Unlock()
-	e.missPrefetcher.Sweep(e.missWanted)
-	e.nudge()
-}
+// isScheduled reports whether the request is what the schedule has at its position. Nothing is on its way to another one.
+func (q query) isScheduled() bool { return q.rank != nil && !q.rank.diverged }
 
-// slotless reports whether the pass has found no slot for as long as a request waits for one: clients hold them all, and may go on
-// doing so. e.mu is held.
-func (e *Engine) slotless() bool { return !e.idle.IsZero() && time.Since(e.idle) >= e.deliver.Patience }
+// mayWait reports whether a request waits for a slot. e.mu is held.
+func (q query) mayWait() bool { return q.rank != nil && !q.rank.outOfWindow && !q.rank.gaveUpWaiting }
 
-// nearlyDrained reports whether the pass will begin an epoch before long: then waiting is cheaper than reading it by index, and keeps
-// the pass from staying behind for good. e.mu is held.
-func (e *Engine) nearlyDrained(epoch int) bool {
-	if e.tgt == nil || e.tgt.Epoch != epoch {
-		return false
-	}
-	left := 0
-	for _, s := range e.segs {
-		if s != segDone {
-			left++
-		}
-	}
-	return left <= max(4, len(e.segs)/10)
-}
-
-// behind reports whether rank a has still to pass what rank b has passed.
-func behind(a, b *rank) bool {
-	switch {
-	case a.asked.IsZero():
-		return true
-	case a.epoch != b.epoch:
-		return a.epoch < b.epoch
-	case a.finished != b.finished:
-		return b.finished
-	}
-	return a.batch < b.batch
-}
-
-// delivered notes what was handed out (deliver.Window).
-func (e *Engine) delivered(at *deliver.Position, d deliver.Delivery) {
+// Delivered notes a delivery (deliver.Window).
+func (w *window) Delivered(at *deliver.Position, d deliver.Delivery) {
+	e := w.Engine
 	e.mu.Lock()
 	// The share of about the last 1,000 samples that lay in the window: under half of them, loading ahead is of no use.
 	weight := min(1, float64(d.Samples)/1000)
@@ -246,8 +195,10 @@ func (e *Engine) delivered(at *deliver.Position, d deliver.Delivery) {
 		over = e.deliveredAt(at, d)
 	}
 	e.mu.Unlock()
-	if e.prefetcher != nil && at != nil && !d.Part {
-		e.prefetcher.Delivered(at.Rank, step(at))
+	if at != nil && !d.Part {
+		for _, b := range w.bringers {
+			b.delivered(at)
+		}
 	}
 	e.closeEpochs(over)
 	e.nudge()

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"iter"
+	"time"
+
+	"lcache/chunker"
+	"lcache/deliver"
+	"lcache/sample"
+)
+
+// A bringer brings samples ahead of requests. There are three: the pass over the log, the prefetcher of misses beside it, and in the static layout
+// the prefetcher that reads by place. Between its answer and what the request does about it nothing of a bringer changes by being asked.
+type bringer interface {
+	// expect gives the function that answers for the samples of one request. Both change nothing. e.mu is held.
+	expect(q query) func(sample.Index) deliver.Availability
+	// decided is told of the samples that are not there, and what was expected of them: a request with a position waits for those that are
+	// expected, and reads the others by index. e.mu is held.
+	decided(q query, samples iter.Seq2[sample.Index, deliver.Availability])
+	// asked is told that a rank has come to a position; again, that it has gone back.
+	asked(at *deliver.Position, again bool)
+	// lostPatience makes room for a request that has waited in vain.
+	lostPatience(at *deliver.Position)
+	// delivered is told of a whole chunk.
+	delivered(at *deliver.Position)
+	// pushed is told that an order was pushed.
+	pushed(rank, epoch int)
+}
+
+// deaf is the part of a bringer that listens to nothing.
+type deaf struct{}
+
+func (deaf) decided(query, iter.Seq2[sample.Index, deliver.Availability]) {}
+func (deaf) asked(*deliver.Position, bool)                                {}
+func (deaf) lostPatience(*deliver.Position)                               {}
+func (deaf) delivered(*deliver.Position)                                  {}
+func (deaf) pushed(int, int)                                              {}
+
+// passBringer is the pass over the log that is read.
+type passBringer struct {
+	deaf
+	*Engine
+}
+
+func (b passBringer) expect(q query) func(sample.Index) deliver.Availability {
+	v := b.passView(q)
+	return v.expect
+}
+
+// decided lets the pass load ahead again: a request that matches the schedule waits for it.
+func (b passBringer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
+	if !b.paused || !q.isScheduled() {
+		return
+	}
+	for _, expected := range samples {
+		if expected == deliver.Queued {
+			b.paused, b.windowHitRate = false, 1
+			b.nudge()
+			return
+		}
+	}
+}
+
+// passView is what may be expected of the pass for one request.
+type passView struct {
+	line     *chunker.Line // of the log that is read; nil: its order is not known
+	segs     []segState
+	admits   func(sample.Index) bool
+	inPlace  bool // the request is for the epoch that is read
+	soon     bool // it is for the epoch that the pass comes to next
+	mayQueue bool // it waits for a slot: its rank is in time, and no further ahead than there are slots
+	mayWait  bool // it waits for the next epoch
+	first    int  // the first segment that is to be loaded; -1: none
+}
+
+// passView looks at the pass for one request. e.mu is held.
+func (e *Engine) passView(q query) passView {
+	v := passView{first: -1, admits: e.cache.Admits}
+	if e.cur == nil {
+		v.admits = func(sample.Index) bool { return false }
+		return v
+	}
+	v.line, v.segs = e.cur.Line, e.segs
+	if !q.isScheduled() {
+		return v
+	}
+	state := e.view()
+	v.soon = q.at.Epoch == state.outlook().next
+	v.inPlace = q.at.Epoch == e.cur.Epoch
+	v.mayWait = !q.rank.gaveUpWaiting
+	if v.inPlace {
+		v.first = state.unloaded
+		// A batch further ahead waits for those before it, if they are in the window.
+		v.mayQueue = q.mayWait() && floor(q.rank, e.cur) < v.first+e.cache.Sizing.Slots
+	}
+	return v
+}
+
+// expect is what may be expected of the pass for one sample.
+func (v *passView) expect(index sample.Index) deliver.Availability {
+	seg := -1
+	if v.line != nil && v.line.Segment[index] != chunker.None {
+		seg = int(v.line.Segment[index])
+	}
+	switch {
+	case seg < 0 && (v.line != nil || !v.admits(index)): // the log does not keep it
+		return deliver.Gone
+	case seg >= 0 && v.segs[seg] == segLoading:
+		return deliver.Loading
+	case seg >= 0 && v.segs[seg] == segAbsent && v.inPlace:
+		if v.mayQueue && v.first >= 0 && seg >= v.first {
+			return deliver.Queued
+		}
+		return deliver.Gone
+	case v.soon && v.mayWait:
+		// The target is about to be read. At an epoch's boundary that takes a moment, which is cheaper than reading by index.
+		return deliver.Queued
+	}
+	return deliver.Gone
+}
+
+// lostPatience serves the ranks behind by index from now on.
+func (b passBringer) lostPatience(at *deliver.Position) {
+	e := b.Engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	me := e.ranks[at.Rank]
+	moved := false
+	if me != nil && me.epoch == at.Epoch && me.batch < at.Batch && !me.waits() {
+		me.leave(at.Batch) // the one in front is slower than the window may be, or was left out
+		moved = true
+	}
+	for _, r := range e.ranks {
+		if r != me && !r.outOfWindow && me != nil && behind(r, me) {
+			r.outOfWindow = true
+			moved = true
+		}
+	}
+	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.Epoch) && (e.slotless() || !e.nearlyDrained(at.Epoch)) {
+		me.gaveUpWaiting = true
+	}
+}
+
+// slotless reports whether the pass has found no slot for as long as a request waits for one: clients hold them all, and may go on
+// doing so. e.mu is held.
+func (e *Engine) slotless() bool { return !e.idle.IsZero() && time.Since(e.idle) >= e.deliver.Patience }
+
+// nearlyDrained reports whether the pass will begin an epoch before long: then waiting is cheaper than reading it by index, and keeps
+// the pass from staying behind for good. e.mu is held.
+func (e *Engine) nearlyDrained(epoch int) bool {
+	if e.tgt == nil || e.tgt.Epoch != epoch {
+		return false
+	}
+	left := 0
+	for _, s := range e.segs {
+		if s != segDone {
+			left++
+		}
+	}
+	return left <= max(4, len(e.segs)/10)
+}
+
+// behind reports whether rank a has still to pass what rank b has passed.
+func behind(a, b *rank) bool {
+	switch {
+	case a.asked.IsZero():
+		return true
+	case a.epoch != b.epoch:
+		return a.epoch < b.epoch
+	case a.finished != b.finished:
+		return b.finished
+	}
+	return a.batch < b.batch
+}
+
+// missBringer is the prefetcher of the samples that the log does not keep.
+type missBringer struct {
+	deaf
+	*Engine
+}
+
+func (b missBringer) expect(query) func(sample.Index) deliver.Availability {
+	return func(index sample.Index) deliver.Availability {
+		if !b.isMiss(index) || !b.missPrefetcher.IsReading(index) {
+			return deliver.Gone
+		}
+		return deliver.Loading
+	}
+}
+
+// isMiss reports whether the log that is read does not keep a sample. e.mu is held.
+func (e *Engine) isMiss(index sample.Index) bool {
+	if e.cur == nil || e.cur.Line == nil {
+		return e.cur != nil && !e.cache.Admits(index)
+	}
+	return e.cur.Line.Segment[index] == chunker.None
+}
+
+// decided keeps a miss that is read by index now from being read ahead as well.
+func (b missBringer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
+	if !q.isScheduled() {
+		return
+	}
+	for index, expected := range samples {
+		if expected == deliver.Gone && b.isMiss(index) {
+			q.rank.missFrom = q.at.Batch + 1
+			return
+		}
+	}
+}
+
+func (b missBringer) asked(at *deliver.Position, again bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.readMisses(at, again)
+}
+
+func (b missBringer) lostPatience(*deliver.Position) { b.missPrefetcher.Sweep(b.missWanted) }
