@@ -8,7 +8,7 @@ import "sync"
 // continue, or released by a fault) are ready: they stay active and go first.
 type backlog struct {
 	depth, fileDepth int
-	// kick tells the engine that so many operations can be taken, or that it is time to end. It is called with mu held.
+	// kick tells the engine how many operations are ready, or with 0 that it must end. It is called with mu held.
 	kick func(ready int)
 	// kicked, if it is set, is called after each kick, when mu is free.
 	kicked func()
@@ -19,7 +19,7 @@ type backlog struct {
 	ready   list
 	active  int
 	closing bool
-	ended   bool // the engine's last goroutine has left or is leaving: nobody takes any more
+	ended   bool // the engine's last goroutine has left or is leaving: no operation will be taken
 }
 
 func newBacklog(depth, fileDepth int) *backlog {
@@ -63,7 +63,7 @@ func (l *list) pop() *Op {
 	return op
 }
 
-// add queues ops. What it returns nobody will ever take: the engine is gone.
+// add queues ops. It returns the operations that no goroutine will take, because the engine has ended.
 func (b *backlog) add(ops []*Op) []*Op {
 	b.mu.Lock()
 	for _, op := range ops {
@@ -128,7 +128,7 @@ func (b *backlog) take() *Op {
 	return b.takeLocked()
 }
 
-// end reports whether all has been done that ever will be, and that no engine takes any more.
+// end reports whether the engine must end: it is closing and no operation is left. Then none is taken any longer.
 func (b *backlog) end() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

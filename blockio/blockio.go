@@ -7,7 +7,7 @@
 // the bytes mean, retries no error of a device and keeps no cache.
 //
 // All methods of IO and File may be called concurrently; what must not be called from a Done says so. An Op, and the memory of its buffer, belong to the engine from Submit
-// until Done is called, even if nobody waits any more.
+// until Done is called, even if its waiter has given up.
 package blockio
 
 import (
@@ -19,7 +19,7 @@ import (
 	"sync/atomic"
 )
 
-// DefaultDepth is how many transfers are in flight at most unless Options says otherwise.
+// DefaultDepth is the bound of transfers in flight unless Options says otherwise.
 const DefaultDepth = 32
 
 // maxDepth keeps the ring's completion queue (twice the next power of two) far below the kernel's limit of 65,536.
@@ -128,7 +128,7 @@ func (io *IO) because(format string, args ...any) {
 }
 
 // Close waits until everything submitted before it is done, Dones included, and ends the engine's goroutines. It waits for
-// a hung device as long as that hangs: whoever can't wait calls it in a goroutine. It must not be called from a Done. Further calls
+// a hung device as long as that hangs: a caller that can't wait calls it in a goroutine. It must not be called from a Done. Further calls
 // wait likewise. The error is always nil today.
 func (io *IO) Close() error {
 	io.ops.close()

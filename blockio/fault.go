@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fault says what goes wrong with one operation. The zero value lets it pass. Everything but Err happens
+// Fault is the trouble of one operation. The zero value lets the operation pass. Everything but Err happens
 // below the engine's own handling of short and interrupted transfers, so those are tested with it.
 type Fault struct {
 	Err      error           // the operation ends with it, before the kernel is asked (after Hold)
 	Hold     <-chan struct{} // nothing happens before it is closed: a hung or late device. The operation is in flight meanwhile
-	Again    int             // so many answers of the kernel become EAGAIN
-	Short    int             // the first transfer is cut to so many bytes, at least one unit of alignment, and the rest is continued
-	Torn     int             // only so many bytes (rounded down to alignment) are moved, at least one unit, yet all is reported as done
-	Misplace int64           // the transfer happens so many bytes from where it should
+	Again    int             // how many answers of the kernel become EAGAIN
+	Short    int             // the first transfer is cut to this many bytes, at least one unit of alignment, and the rest is continued
+	Torn     int             // only this many bytes (rounded down to alignment, at least one unit) are moved, yet all are reported as done
+	Misplace int64           // the transfer happens this many bytes from its offset
 	Flip     int             // the bit Flip-1 of Buf is inverted after a read
 	bent     bool
 	torn     bool
@@ -72,7 +72,7 @@ func (i *injector) apply(op *Op) {
 	op.fault = &f
 }
 
-// bend changes what is asked of the kernel.
+// bend changes the request to the kernel.
 func (f *Fault) bend(op *Op, buf []byte, off int64) ([]byte, int64) {
 	if op.sync {
 		return buf, off
@@ -91,7 +91,7 @@ func (f *Fault) bend(op *Op, buf []byte, off int64) ([]byte, int64) {
 	return buf, off
 }
 
-// answer changes what the kernel said.
+// answer changes the kernel's answer.
 func (f *Fault) answer(n int, errno unix.Errno) (int, unix.Errno) {
 	if f.Again > 0 {
 		f.Again--
@@ -103,7 +103,7 @@ func (f *Fault) answer(n int, errno unix.Errno) (int, unix.Errno) {
 	return n, errno
 }
 
-// spoil changes what a read brought.
+// spoil changes the bytes of a read.
 func (f *Fault) spoil(op *Op) {
 	if bit := f.Flip - 1; bit >= 0 && !op.Write && bit/8 < len(op.Buf) {
 		op.Buf[bit/8] ^= 1 << (bit % 8)

@@ -28,14 +28,14 @@ type region struct {
 	index  int
 }
 
-// memory is what the ring knows of registered memory. Who holds the ring changes it; others read the names.
+// memory is the ring's table of registered memory. The holder of the ring changes it; suffix may be called without the ring.
 type memory struct {
 	regions []region // in order of lo, disjoint
-	off     error    // why nothing can be registered
+	off     error    // why no memory can be registered; nil: it can
 
 	mu     sync.Mutex // guards the fields that follow
 	known  int        // regions
-	failed bool       // something is not registered that should be
+	failed bool       // a registration failed
 }
 
 func (m *memory) suffix() string {
@@ -50,7 +50,7 @@ func (m *memory) suffix() string {
 	return " (partly registered)"
 }
 
-// fail notes that registering does not work here at all.
+// fail notes that the kernel refuses all registration.
 func (m *memory) fail(err error) {
 	m.off = err
 	m.note(true)
@@ -123,7 +123,7 @@ func (m *memory) add(mem []byte, set func(int, []byte) error) error {
 
 var errOverlap = errors.New("it overlaps memory that is registered already")
 
-// remove forgets what of mem is registered.
+// remove unregisters the regions within mem.
 func (m *memory) remove(mem []byte, set func(int, []byte) error) error {
 	lo, hi := span(mem)
 	var errs []error
@@ -149,7 +149,7 @@ func (m *memory) drop() {
 }
 
 func (e *uring) register(mem []byte) error {
-	defer e.drive() // for those who found the ring locked
+	defer e.drive() // for submitters that found the ring locked
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ops.isClosing() {

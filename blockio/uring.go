@@ -12,7 +12,7 @@ import (
 	"lcache/iouring"
 )
 
-// uring is the engine on an io_uring. Whoever submits gives the kernel what has queued up, if nobody else is at it; one goroutine, the
+// uring is the engine on an io_uring. A submitter enters all queued operations, unless another submitter is doing that; one goroutine, the
 // reaper, waits for completions and calls the Dones. What a Done submits goes to the kernel with one system call for the
 // whole batch of completions.
 //
@@ -70,7 +70,7 @@ func (e *uring) kick(ready int) {
 }
 
 // drive gives the kernel all that can be taken. If another goroutine is at it, or the reaper at its Dones, that one looks again when
-// it has unlocked: so nothing is forgotten, and Submit waits for nobody.
+// it has unlocked: so no operation is forgotten, and Submit never waits.
 func (e *uring) drive() {
 	for e.ops.takeable() && e.mu.TryLock() {
 		e.fill()
@@ -177,7 +177,7 @@ func (e *uring) reap() {
 			e.enter(true)
 		}
 		e.mu.Unlock()
-		e.drive() // for those who found the ring locked
+		e.drive() // for submitters that found the ring locked
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

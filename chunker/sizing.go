@@ -121,7 +121,7 @@ func (f Facts) at(w uint64) (Sizing, error) {
 		s = f.Segment
 	}
 	z := Sizing{Block: w, Segment: s, Slot: s + w, Credit: uint64(f.Ranks) * f.Batch}
-	// A cut comes before the sample that does not fit any more, which costs nothing where samples are small beside a segment, and up to
+	// A cut comes before the first sample that does not fit, which costs nothing where samples are small compared with a segment, and up to
 	// half of it where they are not; and the rest has segments of its own.
 	fill := s
 	if f.Largest > s/4 {
@@ -153,7 +153,7 @@ func (f Facts) sum(z *Sizing, roomy bool) {
 		z.Slots = max(2+int((z.Credit+z.Slot/2)/z.Slot), least)
 	}
 	// Whatever clients hold may have come by index, where each sample takes its pages whole and one more at each end; one request of
-	// each rank must fit beside it, and the spare part that no lease may take.
+	// each rank must fit in addition to it, and the spare part that no lease may take.
 	request := f.Batch + uint64(f.BatchSamples)*12<<10
 	z.Spare = max(leastSpare, f.Largest+8<<10)
 	z.Side = max(min(bigSide, max(8<<20, f.Kept/8)), z.Credit+uint64(max(f.Ranks, 1))*request+z.Spare) - z.Spare
@@ -188,7 +188,7 @@ func (f Facts) stored() uint64 {
 	return f.Stored
 }
 
-// Plain is the bytes of samples that so many bytes on disk hold.
+// Plain returns how many bytes of samples a number of bytes on disk holds.
 func (f Facts) Plain(room uint64) uint64 {
 	if room >= f.stored() {
 		return f.Kept
@@ -210,7 +210,7 @@ func (f Facts) scratch(w uint64) uint64 {
 }
 
 // unpacking is the other memory of a cache that compresses: for reads by index what a device has in flight, and the largest sample; and the
-// largest sample again where its pieces are put together, and where it is packed. Samples under a block take little beside it.
+// largest sample again where its pieces are put together, and where it is packed. Samples under a block take little compared with it.
 func (f Facts) unpacking(w uint64) uint64 {
 	if !f.Packed {
 		return 0

@@ -16,7 +16,7 @@ var N = runtime.GOMAXPROCS(0)
 // waiting is half of the files that are read at once.
 const waiting = 8
 
-// Spare gives Go code turns for threads that wait, beside one for each core. A GOMAXPROCS in the environment stays.
+// Spare adds turns for threads that wait to the one for each core. A GOMAXPROCS in the environment stays.
 func Spare() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(N + waiting)

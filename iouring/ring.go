@@ -4,7 +4,7 @@
 // Ring takes a Request with Push, gives it to the kernel with Enter and hands out completions with Reap. It knows reads, writes (also with
 // registered buffers), fsync and no-op, never sizes or meanings; it has no polling kernel thread and never drops a completion.
 //
-// A Ring belongs to whoever holds the caller's lock; only Wait and Wake may be called without it. Submitters enter the kernel
+// A Ring must be used under a lock of its caller; only Wait and Wake may be called without the lock. Submitters enter the kernel
 // themselves, without waiting there; one goroutine, in Wait, is parked in Go's network poller on an eventfd that the kernel signals
 // with each completion. Why so is said at type Ring.
 package iouring
@@ -40,7 +40,7 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // Ring is one io_uring. Its zero value is of no use; New makes one.
 //
-// Nobody owns it by thread. The other way, a goroutine locked to its thread that submits for all and sleeps in io_uring_enter, was
+// No thread owns the ring. The alternative, a goroutine locked to its thread that submits for all and sleeps in io_uring_enter, was
 // built and measured first: on two CPUs, 1 MiB reads at depth 16 hashed by two workers ran at 1.57 GB/s with it, at
 // 1.85 GB/s with this, at 1.81 GB/s with a pool of preads; a 4 KiB read that a goroutine waits for took 155 µs instead of 35 µs
 // when one CPU was busy. A thread that comes back from a long system call queues for a processor of Go's scheduler, once to
@@ -71,7 +71,7 @@ type Ring struct {
 	enter func(submit uint32) (int, unix.Errno) // the system call, or what Interpose put before it
 }
 
-// New makes a ring with room for so many requests in flight (1 to 16,384). Where io_uring can't be had the error is
+// New makes a ring for inFlight requests in flight (1 to 16,384). Where io_uring can't be had the error is
 // an *UnavailableError.
 func New(inFlight int) (*Ring, error) {
 	if inFlight < 1 || inFlight > maxInFlight {

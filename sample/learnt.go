@@ -19,7 +19,7 @@ import (
 	"lcache/offheap"
 )
 
-// A learnt file holds, beside the manifest, what is found out about each sample while it is read. All are alike, little-endian; n
+// A learnt file holds a fact about each sample that is learnt when the sample is read. All learnt files have this format, little-endian; n
 // and the fingerprint are the manifest's.
 //
 //	┌──────────────────────────┬─────────────┬──────────────┐
@@ -38,7 +38,7 @@ const (
 	learntData    = 4096 // the columns begin at a page, so they are aligned and a torn header page harms no entry
 )
 
-// learntFile is a kind of them.
+// learntFile is a kind of learnt file.
 type learntFile struct {
 	magic string
 	name  string        // in errors
@@ -46,7 +46,7 @@ type learntFile struct {
 	trace durable.Trace // of tests; the mapping's writes are told at each Sync
 }
 
-// learntMap is one that is open.
+// learntMap is an open learnt file.
 type learntMap struct {
 	kind   *learntFile
 	path   string
@@ -89,7 +89,7 @@ func (k *learntFile) open(path string, fp Fingerprint, n int, private bool) (m l
 	return learntMap{kind: k, path: path, mapped: b, broken: new(atomic.Pointer[error])}, nil
 }
 
-// blank is one without a file, in which nothing is known yet.
+// blank returns a learntMap without a file, in which no entry is known.
 func (k *learntFile) blank(n int) (m learntMap, err error) {
 	if n < 0 || uint64(n) > MaxSamples {
 		return m, fmt.Errorf("%w: %d samples", ErrEntry, n)
@@ -161,7 +161,7 @@ func (m *learntMap) guard(f func()) (whole bool) {
 	return true
 }
 
-// faulted takes what a panic brought: a fault of the mapping is noted, anything else goes on.
+// faulted notes a fault of the mapping, and panics again with any other value of a panic.
 func (m *learntMap) faulted(r any) {
 	if r == nil {
 		return

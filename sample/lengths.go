@@ -20,7 +20,7 @@ var lengthsFile = learntFile{magic: "lcachest", name: "stored lengths", entry: 8
 // is unknown after the next open. Then nothing that the log holds of its sample is found, which costs a read of the source.
 //
 // The offsets of all samples behind one in its block follow from its length. So a length never changes while a log may hold its
-// sample; Forget is for who knows that none does. Set of one sample happens once, before the sample is in the log; other than
+// sample; callers of Forget know that none does. Set of one sample happens once, before the sample is in the log; other than
 // that Get and Set are safe to call concurrently.
 //
 // They are held in memory, where all that the log does finds them: a page of the file that can't be written, because the disk fails or the

@@ -122,7 +122,7 @@ func OpenManifest(path string) (*Manifest, error) {
 	return m, nil
 }
 
-// holdManifest reads a manifest into memory that nobody can write to.
+// holdManifest reads a manifest into memory and makes that memory read-only.
 func holdManifest(f *os.File, size int) (m *Manifest, err error) {
 	mem, err := offheap.Make[byte](size)
 	if err != nil {
@@ -298,7 +298,7 @@ func (m *Manifest) takeParts() error {
 	return nil
 }
 
-// Close gives the memory back. Slices that the manifest gave out must not be used any more.
+// Close frees the memory. Slices that the manifest returned must not be used afterwards.
 func (m *Manifest) Close() error { return m.close() }
 
 // Len is the number of samples.

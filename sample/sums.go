@@ -10,8 +10,8 @@ import (
 // check = the low 32 bits of xxh3-64(sum ‖ index as u32), 1 if they are 0.
 var sumsFile = learntFile{magic: "lcachesm", name: "sums", entry: 12}
 
-// Sums holds the xxh3-64 of each sample's bytes, once these have been read. They are learnt, so the file is written all the
-// time, through a shared mapping and without a journal: the kernel may write its pages back in any order and a power cut may
+// Sums holds the xxh3-64 of each sample's bytes, once these have been read. They are learnt, so the file is written continually,
+// through a shared mapping and without a journal: the kernel may write its pages back in any order and a power cut may
 // leave some old, some new, some zero and some torn, also between the two columns. So every entry proves itself: its check is a
 // hash of sum and index together. A zeroed page has checks of 0, which no entry has; a sum from another moment, or at another
 // index, does not match its check. All of these read as unknown, which costs a read of the source, and never as a wrong sum
@@ -87,7 +87,7 @@ func (s *Sums) Get(i Index) (sum uint64, known bool) {
 	return sum, known
 }
 
-// get is Get for who guards it.
+// get is Get for callers within guard.
 func (s *Sums) get(i Index) (sum uint64, known bool) {
 	check := atomic.LoadUint32(&s.checks[i])
 	if check == 0 {
@@ -113,7 +113,7 @@ func (s *Sums) Set(i Index, sum uint64) {
 	whole = true
 }
 
-// set is Set for who guards it.
+// set is Set for callers within guard.
 func (s *Sums) set(i Index, sum uint64) {
 	atomic.StoreUint64(&s.sums[i], sum)
 	atomic.StoreUint32(&s.checks[i], checkOf(sum, i))
@@ -124,7 +124,7 @@ func (s *Sums) Forget(i Index) {
 	s.guard(func() { atomic.StoreUint32(&s.checks[i], 0) })
 }
 
-// guarded is how many entries have one guard where all are gone through. If one of them can't be had each is tried by itself.
+// guarded is how many entries share one guard in a pass over all. If one of them can't be read, each is read under a guard of its own.
 const guarded = 1024
 
 // Known counts the samples whose sum is known. It looks at every entry, 12 bytes a sample: ask at start, not once a batch.

@@ -1,7 +1,7 @@
 // Package shuffle replays, bit for bit, the order in which machine learning frameworks read a dataset: a recipe
 // (the framework's sampler), its parameters and an epoch give the global order and the split over ranks and
 // batches. It hides the frameworks' random generators and every accident of how they use them. Its types are
-// Spec (what the user says), Replay (a Spec made ready), Split (who gets which position) and Recipe with Param
+// Spec (the user's recipe and parameters), Replay (a Spec made ready), Split (which rank gets which position) and Recipe with Param
 // (what exists, for help and documentation). It knows nothing of files, samples or caches; the only files it
 // reads are those that a parameter names. It does not predict what cannot be predicted: generators on a GPU,
 // draws that go through a vector library, batches in the order in which workers finish. All functions and the

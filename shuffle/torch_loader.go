@@ -15,7 +15,7 @@ func loaderRecipes() []Recipe {
 	}}
 }
 
-// workerParams are those of a loader, whoever made it.
+// workerParams are the parameters of a loader's workers.
 func workerParams() []Param {
 	return []Param{
 		{Name: paramBatch, Type: Int, Meaning: "batch size; absent: None, no batches"},
@@ -68,7 +68,7 @@ func (l *dataLoader) skip() {
 	l.randomSampler.skip()
 }
 
-// skipAbandoned moves past an epoch of which only so many batches were taken. The sampler is a Python
+// skipAbandoned moves past an epoch of which only some batches were taken. The sampler is a Python
 // generator: it has drawn its permutation when the first batch was asked of it, and the one that it discards
 // at the end only when it was asked for more than there is.
 func (l *dataLoader) skipAbandoned(taken int) {

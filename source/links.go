@@ -29,7 +29,7 @@ const (
 	Outside        // through a link that leaves the source
 )
 
-// version is what a sample's file is known by, beside its size: the time of its last change, and for what is reached through a link the
+// version is what a sample's file is known by, besides its size: the time of its last change, and for what is reached through a link the
 // file itself. The source's own device counts as 0, because a device may have another number when the machine is started again.
 // statfs asks for the file system that it is on, which is done once a device.
 func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) error) uint64 {

@@ -12,7 +12,7 @@ import (
 
 // List gives the order of torchvision's ImageFolder: the folders at the top are the classes, sorted as Python sorts them;
 // within a class come its folders sorted by their whole path (so "a", "a-b", "a/b": not the order of a depth-first walk),
-// and within a folder its files, sorted. Links are followed, to folders and to files. Files beside the class folders are left out.
+// and within a folder its files, sorted. Links are followed, to folders and to files. Files next to the class folders are left out.
 // As there, a class folder without a file is an error. Other than there, so is what would be left out silently or would
 // fail later: what can't be read, a link to nothing, a loop of links, what is not a regular file. A file of labels changes the
 // classes and labels and leaves the order as it is; then a top folder without a file is no error.
@@ -88,7 +88,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 	w, ctx := newWalk(ctx, d, before, progress)
 	top, err := w.scan(ctx, sub{path: "."}, nil)
 	if err != nil {
-		w.group.Wait() // nothing runs any more; it frees the context
+		w.group.Wait() // no goroutine runs; Wait frees the context
 		return nil, nil, err
 	}
 	if !d.opts.Flat {
@@ -109,7 +109,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 		err = w.all(ctx, top.self, top.subs, func(string) int32 { return 0 })
 	} else {
 		w.count(-len(top.files))
-		self.now.Outside = 0 // files beside the classes are no samples
+		self.now.Outside = 0 // files next to the class folders are no samples
 		w.keep(self)
 		labels := make(map[string]int32, len(classes))
 		for i, c := range classes {

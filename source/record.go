@@ -51,7 +51,7 @@ func EncodeFolders(folders []Folder, of [16]byte) []byte {
 	return le.AppendUint64(b, xxh3.Hash(b))
 }
 
-// DecodeFolders reads a record of that, of so many samples. An error says that everything is to be listed.
+// DecodeFolders decodes the record of a listing of that many samples. After an error the caller lists all folders.
 func DecodeFolders(b []byte, of [16]byte, samples int) ([]Folder, error) {
 	le := binary.LittleEndian
 	if len(b) < recordHead+recordSum || string(b[:8]) != recordMagic || le.Uint32(b[8:]) != recordVersion || [16]byte(b[16:32]) != of {

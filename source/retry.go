@@ -88,7 +88,7 @@ func (r *Retrying) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	}
 }
 
-// tried says in a sample's error how often it was read in vain.
+// tried adds to a sample's error how often the sample was read.
 func tried(err error, times int, why string) error {
 	if why != "" {
 		why = ": " + why

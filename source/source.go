@@ -2,7 +2,7 @@
 //
 // [Open] chooses a source by the scheme of what the user wrote; today that is a directory, listed in the order of
 // torchvision's ImageFolder. A source is opened read-only and never changed. A read gives exactly the version of a sample
-// that was listed, or a [SampleError]; it does not cache, verify sums or set deadlines: who calls it does. [Retrying] is a source
+// that was listed, or a [SampleError]; it does not cache, verify checksums or set deadlines: its caller does. [Retrying] is a source
 // around another one that tries reads again when the trouble may pass.
 // All methods of a Source may be called concurrently, except Close, which must come after all others.
 package source
@@ -75,7 +75,7 @@ func (e *SampleError) Error() string {
 }
 func (e *SampleError) Unwrap() error { return e.Err }
 
-// SampleName is the name, for whoever knows no more of the error than that it has one.
+// SampleName returns the name, for callers that know only that the error has one.
 func (e *SampleError) SampleName() string { return e.Name }
 
 // Open opens the source that the user wrote: a directory, by its path.

@@ -7,16 +7,16 @@ import (
 )
 
 // An Extent is a piece of staging that holds one sample outside the slots: one read ahead of its need, or one asked for by
-// index. It is counted: whoever got it from Alloc or Take holds one reference. A read that brings several samples at once has an
-// Extent for the whole, and one for each of them (PublishPieces), which ends with its last reference and holds the whole till then.
+// index. Alloc and Take give their callers one reference. A read that brings several samples at once has an
+// Extent for the whole, and one for each sample (PublishPieces); each of these holds a reference to the whole until its own last reference ends.
 type Extent struct {
 	Index sample.Index
 	Buf   []byte // the piece; of an Alloc aligned to 4096, and the sample is a part of it
 	base  uint64 // of Buf in staging, if it is from a pool
 	data  uint64 // of the sample in staging, once published
 	refs  int
-	taker *Hold   // that a kept reference went to last
-	kept  int     // so many of refs are the prefetcher's, handed over to the first Takes
+	taker *Hold   // the last Hold that got a kept reference
+	kept  int     // how many of refs belong to the prefetcher; the first Takes get them
 	pool  *pool   // nil for a part of
 	whole *Extent // another one
 }
@@ -46,8 +46,7 @@ func (s *Staging) Shrink(x *Extent, n int) {
 	s.notifyLocked()
 }
 
-// PublishExtent makes data, a part of x.Buf, the address of x's sample, and leaves the caller's reference with the sample
-// itself: the first Take gets it.
+// PublishExtent makes data, a part of x.Buf, the address of x's sample. The caller's reference goes to the first Take.
 func (s *Staging) PublishExtent(x *Extent, data []byte, fromSource bool) {
 	s.mu.Lock()
 	x.data = s.OffsetOf(data)
@@ -58,7 +57,7 @@ func (s *Staging) PublishExtent(x *Extent, data []byte, fromSource bool) {
 	s.mu.Unlock()
 }
 
-// A Piece is one of the samples that a read has brought to Data, a part of Of.Buf. It is kept for so many Takes.
+// A Piece is one sample of a read. Data is a part of Of.Buf, and Keep is for how many Takes the Piece is kept.
 type Piece struct {
 	Of         *Extent
 	Index      sample.Index
@@ -83,7 +82,7 @@ func (s *Staging) PublishPieces(pieces []Piece, out []*Extent) {
 	s.notifyLocked()
 }
 
-// Withdraw takes back an extent that was published and that nobody took: a miss read ahead for a rank that never came.
+// Withdraw ends a published extent that no Take got, such as a miss read ahead for a rank that never came.
 func (s *Staging) Withdraw(x *Extent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +94,7 @@ func (s *Staging) Withdraw(x *Extent) bool {
 	return true
 }
 
-// KeepMore keeps a published extent for one Take more. It reports false if the extent is gone by now.
+// KeepMore keeps a published extent for one more Take. It returns false if the extent is gone.
 func (s *Staging) KeepMore(x *Extent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +106,7 @@ func (s *Staging) KeepMore(x *Extent) bool {
 	return true
 }
 
-// KeepAtMost withdraws an extent until it is kept for no more than n Takes.
+// KeepAtMost withdraws an extent until it is kept for at most n Takes.
 func (s *Staging) KeepAtMost(x *Extent, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,14 +126,14 @@ func (s *Staging) Drop(x *Extent) {
 	s.mu.Unlock()
 }
 
-// dropLocked ends a reference, and tells who waits for memory if that gave some back.
+// dropLocked ends a reference, and wakes waiters if memory was freed.
 func (s *Staging) dropLocked(x *Extent) {
 	if s.unrefLocked(x) {
 		s.notifyLocked()
 	}
 }
 
-// unrefLocked is dropLocked without telling, so that the end of a batch tells once.
+// unrefLocked is dropLocked without waking waiters, so that the end of a batch wakes them once.
 func (s *Staging) unrefLocked(x *Extent) (freed bool) {
 	x.refs--
 	if x.refs > 0 {

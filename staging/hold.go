@@ -8,7 +8,7 @@ import (
 	"lcache/sample"
 )
 
-// A Hold keeps what Take handed out where it is. The zero Hold holds nothing.
+// A Hold keeps the samples that Take handed out at their addresses. The zero Hold holds nothing.
 type Hold struct {
 	slots   []int
 	extents []*Extent
@@ -17,7 +17,7 @@ type Hold struct {
 // Add puts an extent, with the caller's reference, under the Hold.
 func (h *Hold) Add(x *Extent) { h.extents = append(h.extents, x) }
 
-// ExtentBytes is how much single memory the Hold keeps.
+// ExtentBytes returns how many bytes outside the slots the Hold keeps.
 func (h *Hold) ExtentBytes() (n int64) {
 	for _, x := range h.extents {
 		n += int64((len(x.Buf) + pieceAlign - 1) / pieceAlign * pieceAlign)
@@ -25,7 +25,7 @@ func (h *Hold) ExtentBytes() (n int64) {
 	return n
 }
 
-// SideBytesOf is how much of the side memory a Hold keeps.
+// SideBytesOf returns how many bytes of side memory a Hold keeps.
 func (s *Staging) SideBytesOf(h *Hold) (n int64) {
 	for _, x := range h.extents {
 		if x.pool == s.pools[Side] {
@@ -35,7 +35,7 @@ func (s *Staging) SideBytesOf(h *Hold) (n int64) {
 	return n
 }
 
-// LeavesRoom reports whether n bytes of side memory would lie free in one piece, if nothing else than these Holds kept some of it.
+// LeavesRoom reports whether n bytes of side memory would be free in one piece if only these Holds kept some of it.
 func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
 	var taken []span
 	for _, h := range holds {
@@ -57,14 +57,14 @@ func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
 	return false
 }
 
-// An Address is where a sample lies: its offset in the shared memory, and whether the source had to be asked.
+// An Address is a sample's offset in the shared memory, and whether the sample came from the source.
 type Address struct {
 	Offset     uint64
 	FromSource bool
 }
 
 // Take looks up the samples want[i] for which have[i] is false. If all of them have an address it holds them, writes the addresses
-// to out[i], sets have[i] and returns 0. Otherwise it holds nothing, so that whoever waits for a slot does not keep one meanwhile; it
+// to out[i], sets have[i] and returns 0. Otherwise it holds nothing, so that a waiter for a slot does not keep one meanwhile; it
 // sets there[i] to whether the sample has an address now, and returns how many have none.
 func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []Address) (absent int) {
 	s.mu.Lock()
@@ -76,7 +76,7 @@ func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []A
 	return 0
 }
 
-// TakeSome is Take for a caller that waits for nothing more: it holds the samples that have an address, and returns how many have none.
+// TakeSome is Take for a caller that waits no longer: it holds the samples that have an address, and returns how many have none.
 func (s *Staging) TakeSome(h *Hold, want []sample.Index, have, there []bool, out []Address) (absent int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,14 +107,14 @@ func (s *Staging) takeLocked(h *Hold, want []sample.Index, have, there []bool, o
 		s.holdLocked(h, out[i].Offset)
 		have[i] = true
 		if out[i].FromSource {
-			// Only the first delivery waited for the source: from now on the sample comes from memory.
+			// Only the first delivery counts as a miss: from now on the sample comes from memory.
 			a := uint32(out[i].Offset/uint64(s.opts.Align)+1) << 1
 			atomic.CompareAndSwapUint32(&s.addr[want[i]], a|1, a)
 		}
 	}
 }
 
-// lookLocked is a sample's address, if what lies there is alive.
+// lookLocked returns a sample's address, if its slot or extent is alive.
 func (s *Staging) lookLocked(index sample.Index) (Address, bool) {
 	if s.closed {
 		return Address{}, false
@@ -139,7 +139,7 @@ func (s *Staging) holdLocked(h *Hold, off uint64) {
 		return
 	}
 	x := s.extents[off]
-	if x.kept > 0 && x.taker != h { // twice in one request is one Take
+	if x.kept > 0 && x.taker != h { // a request that names a sample twice takes it once
 		x.kept--
 		x.taker = h
 	} else {

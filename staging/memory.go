@@ -15,10 +15,10 @@ import (
 
 const hugePage = 2 << 20
 
-// memory is the shared map itself: one memfd, sealed so that nobody can resize it or map it writable again.
+// memory is the shared mapping: one memfd, sealed against resizing and against further writable mappings.
 type memory struct {
 	fd   int
-	file *os.File // the same memfd opened read-only: what clients get
+	file *os.File // the same memfd opened read-only, for clients
 	data []byte
 	huge string // "hugetlb", "thp" or ""
 
@@ -114,7 +114,7 @@ func (m *memory) close() {
 	}
 }
 
-// pageBytes says what the kernel really gave: the page size that most of the touched memory is mapped with, from smaps.
+// pageBytes returns the page size of most of the touched memory, from smaps.
 func (m *memory) pageBytes() int {
 	if m.huge == "hugetlb" {
 		return hugePage

@@ -1,9 +1,9 @@
-// Package staging is the shared memory that holds a window of the epoch, and the rules of who may touch which part of it.
+// Package staging is the shared memory that holds a window of the epoch, with the rules for reuse of its parts.
 //
 // A Staging is one sealed memfd that clients map read-only: slots for segments, a ring for samples that were read ahead one by one,
 // side memory for samples asked for by index, and a spare part that is only lent. One address for each sample says where its verified bytes lie now. Publish sets
-// it, Take hands out addresses together with a Hold, Release ends the Hold, and only memory that nobody holds is used again.
-// So delivered bytes are never written over, whoever produced them: a block of the log, the source, or (later) another node.
+// it, Take hands out addresses together with a Hold, Release ends the Hold, and only memory without Holds is reused.
+// So delivered bytes are never overwritten, whether a block of the log, the source, or (later) another node supplied them.
 //
 // It knows indices, offsets and references; it does no I/O and knows no epoch order. All methods may be called concurrently.
 package staging
@@ -37,7 +37,7 @@ type Pool int
 const (
 	Miss Pool = iota
 	Side
-	Spare // what lies here is lent for a moment, never leased
+	Spare // for loans; never leased
 )
 
 type slotState uint8
@@ -48,8 +48,8 @@ const (
 	slotReady
 )
 
-// A slot holds one segment. Its places are written by the loader alone while it is loading, and read by everybody once the
-// address of a sample is published.
+// A slot holds one segment. Only the loader writes to a slot, while it is loading. Clients read a sample once its
+// address is published.
 type slot struct {
 	state slotState
 	owner Segment
@@ -63,7 +63,7 @@ type Segment struct {
 	Segment int
 }
 
-// Staging: see the package's comment.
+// Staging is described in the package's comment.
 type Staging struct {
 	opts  Options
 	mem   *memory
@@ -108,7 +108,7 @@ func New(opts Options) (*Staging, error) {
 }
 
 // Close unmaps the server's side. What clients mapped stays theirs, bytes included. Holds may still be released and extents dropped
-// afterwards, which is only counted, see CheckReleased; Take and Alloc find nothing. Nobody may be loading, publishing or reclaiming any more.
+// afterwards, which is only counted, see CheckReleased; Take and Alloc find nothing. No load, Publish or Reclaim may be in progress.
 func (s *Staging) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *Staging) Memory() []byte { return s.mem.data }
 // Bytes is the size of the shared memory.
 func (s *Staging) Bytes() int64 { return int64(len(s.mem.data)) }
 
-// PageBytes is the page size that the kernel mapped most of the touched memory with.
+// PageBytes returns the page size of most of the touched memory.
 func (s *Staging) PageBytes() int { return s.mem.pageBytes() }
 
 // Slot is slot i's memory.
@@ -173,7 +173,7 @@ func (s *Staging) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// Notify wakes everybody who waits on Changed.
+// Notify wakes all waiters on Changed.
 func (s *Staging) Notify() {
 	s.mu.Lock()
 	s.notifyLocked()
@@ -206,7 +206,7 @@ func (s *Staging) Ready(i int) {
 	s.mu.Unlock()
 }
 
-// Pin keeps a slot from being used again while the kernel may still write to it; Unpin ends that.
+// Pin keeps a slot from reuse while the kernel may still write to it; Unpin ends that.
 func (s *Staging) Pin(i int) { s.mu.Lock(); s.slot[i].pins++; s.mu.Unlock() }
 
 // Unpin: see Pin.
@@ -217,13 +217,13 @@ func (s *Staging) Unpin(i int) {
 	s.mu.Unlock()
 }
 
-// Reclaim frees the ready slots of which done says that nobody will ask for their segment again, and that nobody holds. The
-// members callback lists the samples of a segment, so that their addresses can be withdrawn. It returns how many slots it freed.
+// Reclaim evicts the ready slots without Holds or pins whose segment done reports as no longer needed. The
+// members callback lists the samples of a segment, so that their addresses can be withdrawn. Reclaim returns how many slots it freed.
 func (s *Staging) Reclaim(done func(Segment) bool, members func(Segment, func(sample.Index))) int {
 	freed := 0
 	for i := range s.slot {
 		owner, idle := s.idle(i)
-		if !idle || !done(owner) || !s.takeBack(i, owner) {
+		if !idle || !done(owner) || !s.unlink(i, owner) {
 			continue
 		}
 		s.withdraw(i, owner, members)
@@ -232,7 +232,7 @@ func (s *Staging) Reclaim(done func(Segment) bool, members func(Segment, func(sa
 	return freed
 }
 
-// idle reports what a slot holds if nobody holds the slot. done is asked without the lock: it belongs to others.
+// idle returns the segment of a slot, and whether the slot is ready and has no Holds or pins. Reclaim then calls done without the lock, because done takes locks of its owner.
 func (s *Staging) idle(i int) (Segment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,8 +240,8 @@ func (s *Staging) idle(i int) (Segment, bool) {
 	return sl.owner, !s.closed && sl.state == slotReady && sl.refs == 0 && sl.pins == 0
 }
 
-// takeBack makes an idle slot unreachable: nobody can Take from it, nobody can Acquire it, until its addresses are gone.
-func (s *Staging) takeBack(i int, owner Segment) bool {
+// unlink makes an idle slot unreachable for Take and Acquire until its addresses are withdrawn.
+func (s *Staging) unlink(i int, owner Segment) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sl := &s.slot[i]
@@ -267,7 +267,7 @@ func (s *Staging) withdraw(i int, owner Segment, members func(Segment, func(samp
 	s.mu.Unlock()
 }
 
-// Holders calls f for each ready or loading slot: what it holds, and by how many Holds it is held.
+// Holders calls f for each ready or loading slot, with its segment and its number of Holds.
 func (s *Staging) Holders(f func(owner Segment, refs int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,8 +285,8 @@ func (s *Staging) offset(a uint32) (uint64, bool) {
 	return uint64(a>>1-1) * uint64(s.opts.Align), true
 }
 
-// Publish makes the verified bytes at off the address of a sample. fromSource says where they came from, which decides between
-// hit and miss when they are delivered. Waiters are woken by Notify, once for many samples.
+// Publish makes the verified bytes at off the address of a sample. fromSource says that they came from the source, so that their delivery counts as a miss.
+// Publish wakes no waiters; call Notify once for many samples.
 func (s *Staging) Publish(index sample.Index, off uint64, fromSource bool) {
 	a := uint32(off/uint64(s.opts.Align)+1) << 1
 	if fromSource {
@@ -295,7 +295,7 @@ func (s *Staging) Publish(index sample.Index, off uint64, fromSource bool) {
 	atomic.StoreUint32(&s.addr[index], a)
 }
 
-// Present reports whether a sample has an address now. By the time the caller looks again it may be gone: Take decides.
+// Present reports whether a sample has an address now. The sample may be evicted at any time: only Take holds it.
 func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s.addr[index]) != 0 }
 
 // MissBytes is the size of the ring for what is read ahead: what is larger never can be.

@@ -150,7 +150,7 @@ func (f *Form) Forget(i sample.Index) {
 	f.lengths.Forget(i)
 }
 
-// Unpack turns the stored bytes of sample i into its own, in dst, which has their size. Nothing beside dst is written, whatever the
+// Unpack turns the stored bytes of sample i into its own, in dst, which has their size. Only dst is written, whatever the
 // stored bytes are. An error says that they are damaged; without one they may be, and the sum decides.
 func (f *Form) Unpack(i sample.Index, data, dst []byte) error {
 	if len(data) != f.Length(i) || len(dst) != int(f.sizes[i]) {

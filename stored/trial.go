@@ -35,7 +35,7 @@ func (t *Trial) Saves() float64 {
 	return t.savedSum / t.plainSum
 }
 
-// Stored estimates what a dataset of so many samples, of which the padded bytes are plain, takes in the log: its bytes times the ratio of
+// Stored estimates the bytes in the log of a dataset of that many samples with plain padded bytes: plain times the ratio of
 // those seen, and three standard deviations of that estimate (of a ratio, with the correction for a finite population). One
 // dataset in a thousand takes more.
 func (t *Trial) Stored(plain uint64, samples int) uint64 {

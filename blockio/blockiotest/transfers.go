@@ -112,7 +112,7 @@ func endOfFile(t *testing.T, eng *blockio.IO) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// A file whose end is off the grid, as somebody else may have cut it.
+	// A file whose end is off the grid, as another program may have cut it.
 	const cut = 2*unit + 100
 	if err := os.Truncate(f.Name(), cut); err != nil {
 		t.Fatal(err)
