@@ -26,7 +26,7 @@ func newBacklog(depth, fileDepth int) *backlog {
 	return &backlog{depth: depth, fileDepth: min(fileDepth, depth)}
 }
 
-// fileQueue is what one file has in the backlog; guarded by backlog.mu.
+// fileQueue holds one file's operations in the backlog; guarded by backlog.mu.
 type fileQueue struct {
 	waiting list
 	active  int
@@ -96,7 +96,7 @@ func (b *backlog) giveBack(op *Op) {
 	b.unlockAndKick()
 }
 
-// unlockAndKick tells the engine what has changed.
+// unlockAndKick unlocks, and tells the engine if operations can be taken or it must end.
 func (b *backlog) unlockAndKick() {
 	n := b.takeableLocked()
 	ends := b.closing && b.idleLocked()
@@ -136,7 +136,7 @@ func (b *backlog) end() bool {
 	return b.ended
 }
 
-// inTurnLocked lists a file among those that have something to be taken.
+// inTurnLocked adds a file to the files with operations to be taken.
 func (b *backlog) inTurnLocked(f *File) {
 	if q := &f.queue; !q.inTurn && q.waiting.n > 0 && q.active < b.fileDepth {
 		q.inTurn = true
@@ -144,7 +144,7 @@ func (b *backlog) inTurnLocked(f *File) {
 	}
 }
 
-// takeableLocked counts what takeLocked would give out now.
+// takeableLocked counts the operations that takeLocked would return now.
 func (b *backlog) takeableLocked() int {
 	n := 0
 	for _, f := range b.turns {

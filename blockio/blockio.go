@@ -3,10 +3,10 @@
 // It hides how a transfer reaches the kernel: through an io_uring with registered buffers, through one without, or
 // through a pool of goroutines in pread and pwrite; a self-test in Open decides. It also hides O_DIRECT with its
 // alignment, and short transfers. IO is an engine with a bounded number of transfers in flight, File a file
-// opened through it, Op one asynchronous transfer; Alloc gives the aligned memory that direct I/O wants. It does not know what
-// the bytes mean, retries no error of a device and keeps no cache.
+// opened through it, Op one asynchronous transfer; Alloc gives the aligned memory that direct I/O wants. It does not interpret
+// the bytes, retries no error of a device and keeps no cache.
 //
-// All methods of IO and File may be called concurrently; what must not be called from a Done says so. An Op, and the memory of its buffer, belong to the engine from Submit
+// All methods of IO and File may be called concurrently; the docs name methods that must not be called from a Done. An Op, and the memory of its buffer, belong to the engine from Submit
 // until Done is called, even if its waiter has given up.
 package blockio
 
@@ -25,7 +25,7 @@ const DefaultDepth = 32
 // maxDepth keeps the ring's completion queue (twice the next power of two) far below the kernel's limit of 65,536.
 const maxDepth = 4096
 
-// ErrClosed is what operations get that are submitted once Close of their IO, or of their File, has begun.
+// ErrClosed is the error of operations that are submitted after Close of their IO, or of their File, has begun.
 var ErrClosed = errors.New("block I/O is closed")
 
 // Options of Open. The zero value is the automatic choice.
@@ -37,7 +37,7 @@ type Options struct {
 	Logger  *slog.Logger // told which engine was chosen and why; nil is silent
 }
 
-// IO is an engine and what it has in flight.
+// IO is an engine and its operations in flight.
 type IO struct {
 	engine engine
 	ops    *backlog
@@ -51,7 +51,7 @@ type IO struct {
 	reason string
 }
 
-// An engine carries out what it takes from the backlog. Its close is called once the backlog is closing, and returns when all of its
+// An engine carries out operations that it takes from the backlog. Its close is called once the backlog is closing, and returns when all of its
 // goroutines have ended.
 type engine interface {
 	name() string
@@ -107,7 +107,7 @@ func (io *IO) Name() string { return io.engine.name() }
 // Direct reports whether O_DIRECT is tried at all; whether a file has it, its own Direct says.
 func (io *IO) Direct() bool { return io.direct != "off" }
 
-// Reason says why this engine was chosen, and what it has to do without, in words for a status page.
+// Reason says why this engine was chosen, and which features are missing, in words for a status page.
 func (io *IO) Reason() string {
 	io.mu.Lock()
 	defer io.mu.Unlock()

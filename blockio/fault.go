@@ -25,7 +25,7 @@ type injector struct {
 	n      atomic.Int64
 }
 
-// Inject calls f for every operation submitted from now on, n counting from 0, to ask what shall go wrong with it. It is for
+// Inject calls f for every operation submitted from now on, n counting from 0; the Fault that f returns happens to it. It is for
 // tests, also of other packages. f is called inside Submit, concurrently if Submit is, and must not keep op. A Sync of a file is asked too, with
 // an op whose Buf is nil and whose Write is set; of its Fault only Err, Hold and Again count. A nil f ends it.
 func Inject(io *IO, f func(n int64, op *Op) Fault) {

@@ -94,7 +94,7 @@ func (f *File) closeFd() {
 	}
 }
 
-// askAlignment asks what direct transfers of this file must be aligned to; an error says that it takes none.
+// askAlignment asks the kernel for the alignment of direct transfers of this file. An error means that the file takes no direct transfers.
 func (f *File) askAlignment() error {
 	f.memAlign, f.offAlign = defaultAlign, defaultAlign
 	var st unix.Statx_t
@@ -120,10 +120,10 @@ func (f *File) mustBeRegular() error {
 	return nil
 }
 
-// MemAlign is what the address of every buffer must be a multiple of, in bytes; 1 if the file is buffered.
+// MemAlign returns the alignment of buffers' addresses in bytes; 1 if the file is buffered.
 func (f *File) MemAlign() int { return f.memAlign }
 
-// OffAlign is what every offset and length must be a multiple of, in bytes; 1 if the file is buffered.
+// OffAlign returns the alignment of offsets and lengths in bytes; 1 if the file is buffered.
 func (f *File) OffAlign() int { return f.offAlign }
 
 // Direct reports whether transfers bypass the page cache.
@@ -162,7 +162,7 @@ func (f *File) Allocate(size int64) error {
 		return nil
 	}
 	if size > st.Size {
-		_ = unix.Ftruncate(f.fd, st.Size) // gives back what was reserved until the error came
+		_ = unix.Ftruncate(f.fd, st.Size) // frees the space that was reserved before the error
 	}
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("%s: this file system can't reserve space; use another: %w", text, err)

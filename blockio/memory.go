@@ -28,7 +28,7 @@ func Alloc(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Free unmaps what Alloc returned; b must be that whole slice. No operation may be in flight on it, and if it was registered it
+// Free unmaps memory from Alloc; b must be that whole slice. No operation may be in flight on it, and if it was registered it
 // must be unregistered first, or the IO closed.
 func Free(b []byte) error {
 	if b == nil {

@@ -100,7 +100,7 @@ func (op *Op) decided() error {
 // nothing reports whether there is nothing to ask the kernel for.
 func (op *Op) nothing() bool { return len(op.Buf) == 0 && !op.sync }
 
-// rest returns what is to be transferred now, and where.
+// rest returns the bytes that are still to be transferred, and their offset.
 func (op *Op) rest() ([]byte, int64) {
 	buf, off := op.Buf[op.n:], op.Offset+int64(op.n)
 	if op.fault != nil {

@@ -24,7 +24,7 @@ type uring struct {
 
 	mu      sync.Mutex // guards the fields that follow
 	ring    *iouring.Ring
-	slots   []*Op // by token: what the ring has
+	slots   []*Op // by token: operations of the ring
 	free    []uint64
 	decided list // to be ended by the reaper without the kernel
 	tries   int  // in a row, with a busy kernel and nothing in flight

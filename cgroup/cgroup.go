@@ -1,6 +1,6 @@
 // Package cgroup says how much memory the control groups of this process allow it, in versions 1 and 2.
 //
-// A limit holds for everything below it, so what binds is the least of a process's own group and of all groups above it, as far
+// A limit holds for everything below it, so the effective limit is the least of a process's own group and of all groups above it, as far
 // as this mount shows them. In a container the mount may begin at the container's own group. Nothing is kept: Look reads the files
 // each time, and may be called concurrently.
 package cgroup

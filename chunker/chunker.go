@@ -2,7 +2,7 @@
 // and where that line is cut into segments.
 //
 // Chunks answers (rank, batch) → indices, from a global order and the split that deals it out. A Line is the layout of one
-// epoch's Logfile: every sample that this node keeps, once, in delivery order, then those that the epoch does not use
+// epoch's Logfile: every sample that this node keeps, once, in delivery order, then the samples that the epoch does not use
 // (drop_last). Size computes block, segment, slots, memory and space from the dataset and the limits (the formulas are in
 // sizing.go), and Admit draws the fixed set that a small budget keeps. Nothing here does I/O; values are immutable once built
 // and may be read concurrently.
@@ -22,7 +22,7 @@ type Split interface {
 	Positions(rank, batch int, dst []uint64) []uint64
 }
 
-// Chunks are all chunks of one epoch: what the ranks ask for, in order.
+// Chunks are all chunks of one epoch, in the order in which the ranks ask for them.
 type Chunks struct {
 	Global []sample.Index
 	Split  Split

@@ -7,11 +7,11 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Facts are what the sizes follow from. Bytes unless said.
+// Facts are the inputs of Size, in bytes unless said.
 type Facts struct {
 	Kept         uint64 // padded bytes that the log is to hold when all of the dataset is admitted
-	Packed       bool   // the cache compresses: what is read is unpacked out of scratch memory
-	Stored       uint64 // with Packed: what Kept takes on disk
+	Packed       bool   // the cache compresses: samples are unpacked from scratch memory
+	Stored       uint64 // with Packed: bytes of Kept on disk
 	Samples      int    // of the manifest
 	Largest      uint64 // the largest sample, padded
 	Batch        uint64 // the largest chunk, roughly: batch size × mean size, at least the largest sample
@@ -19,20 +19,20 @@ type Facts struct {
 	Ranks        int    // attached here
 	Devices      int
 	Metadata     uint64 // manifest, sums and journals on disk: part of the budget
-	Budget       uint64 // 0: what the dataset needs
-	Memory       uint64 // limit; 0: what is needed, at most MemoryCap
-	MemoryCap    uint64 // for the default: a quarter of what the machine has
+	Budget       uint64 // 0: the need of the dataset
+	Memory       uint64 // limit; 0: the need, at most MemoryCap
+	MemoryCap    uint64 // for the default: a quarter of the machine's memory
 	Block        uint64 // fixed by FORMAT, or 0 to choose
 	SourceRate   uint64 // bytes a second, 0: unknown
 	Segment      uint64 // at least this: a Logfile that was laid out before; 0: free
 	Static       bool   // samples stay where they are: the ring takes the memory that slots take otherwise
 }
 
-// Sizing is the answer: the memory and space formulas of the design, with every term.
+// Sizing is the result of Size: every term of the memory and space formulas.
 type Sizing struct {
 	Block    uint64 // W
-	Segment  uint64 // s: what a segment may hold, whole blocks
-	Slot     uint64 // a segment and one block for what a restart may waste
+	Segment  uint64 // s: capacity of a segment, whole blocks
+	Slot     uint64 // a segment, and one block that a restart may waste
 	Segments int    // K, about
 	Slots    int    // n
 	Buffers  int    // write buffers of one Logfile: K and those in flight
@@ -44,7 +44,7 @@ type Sizing struct {
 	Memory   uint64 // M, all of it
 	Slack    uint64 // arena beyond the samples themselves
 	Arena    uint64 // bytes on disk for blocks
-	Room     uint64 // what samples may take of the arena: the bound for admission
+	Room     uint64 // bytes of the arena for samples: the bound of admission
 	Budget   uint64
 }
 
@@ -161,8 +161,8 @@ func (f Facts) sum(z *Sizing, roomy bool) {
 	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Spare + z.Miss + z.Scratch + f.unpacking(z.Block) + uint64(bytesEach*float64(f.Samples))
 }
 
-// credit gives clients what the limit leaves, up to the larger of three batches and 16 MB for each rank: one that the loop holds, one
-// that it is being handed, one on its way.
+// credit gives clients the memory that the limit leaves, up to the larger of three batches and 16 MB for each rank: one batch in the loop, one
+// being delivered, one in flight.
 func (f Facts) credit(z *Sizing, limit uint64) {
 	want := uint64(max(f.Ranks, 1)) * max(3*f.Batch, 16<<20)
 	for want > z.Credit {
@@ -180,7 +180,7 @@ func (f Facts) credit(z *Sizing, limit uint64) {
 	}
 }
 
-// stored is what Kept takes on disk.
+// stored returns the bytes of Kept on disk.
 func (f Facts) stored() uint64 {
 	if !f.Packed {
 		return f.Kept
@@ -199,8 +199,8 @@ func (f Facts) Plain(room uint64) uint64 {
 	return min(f.Kept, uint64(float64(room)*(float64(f.Kept)/float64(f.Stored))))
 }
 
-// scratch is the memory that the pass reads blocks to before it unpacks their samples: twice what the devices have in flight, so that
-// they are busy meanwhile, and the largest sample, which must lie there as a whole. A small log is read as a whole.
+// scratch is the memory that the pass reads blocks to before it unpacks their samples: twice the devices' bytes in flight, so that
+// the devices stay busy, and the largest sample, which must lie there as a whole. A small log is read as a whole.
 func (f Facts) scratch(w uint64) uint64 {
 	if !f.Packed {
 		return 0
@@ -209,7 +209,7 @@ func (f Facts) scratch(w uint64) uint64 {
 	return min(up(2*inFlight*uint64(max(f.Devices, 1))), up(f.stored())) + up(f.Largest) + w
 }
 
-// unpacking is the other memory of a cache that compresses: for reads by index what a device has in flight, and the largest sample; and the
+// unpacking is the other memory of a cache that compresses: for reads by index a device's bytes in flight, and the largest sample; and the
 // largest sample again where its pieces are put together, and where it is packed. Samples under a block take little compared with it.
 func (f Facts) unpacking(w uint64) uint64 {
 	if !f.Packed {
@@ -224,7 +224,7 @@ func (f Facts) PackedReads() uint64 {
 }
 
 // space sets slack and arena. With everything admitted the arena is the samples and the slack; with a budget it is the budget
-// less what manifest, sums and journals take.
+// less the bytes of manifest, sums and journals.
 func (f Facts) space(z *Sizing) error {
 	w := z.Block
 	most := 2*max(z.Segment, uint64(z.Segments)*w) + 32*w

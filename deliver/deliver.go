@@ -2,17 +2,17 @@
 // pass is about to bring, has the others fetched by index, and answers with columns of offsets into the shared memory.
 //
 // A Client is one session of one process. What it was given it holds by leases, which end by Release or with the process, never
-// with a connection alone. The Window, which the engine supplies, says what an epoch's chunks are and what is on its way; deliver
+// with a connection alone. The Window, which the engine supplies, knows an epoch's chunks and the samples in flight; deliver
 // itself knows nothing of Logfiles or of the order in which they are read. All methods may be called concurrently.
 //
 // # What waits for what
 //
-// Leases may hold all slots, all of the ring and all side memory, for as long as processes live. The pass and what reads ahead wait for
+// Leases may hold all slots, all of the ring and all side memory, for as long as processes live. The pass and readers ahead wait for
 // that; a request waits for it until its patience is over, and then its samples are lent in parts. What else is waited for has an order: a
 // goroutine that holds one thing waits only for things further down, so that no circle can close.
 //
-//  1. The window: what the pass or a reader brings. A request that waits for it holds nothing.
-//  2. A slot, for the pass; a piece of the ring, for what reads ahead.
+//  1. The window: samples that the pass or a reader brings. A request that waits for it holds nothing.
+//  2. A slot, for the pass; a piece of the ring, for readers ahead.
 //  3. Tokens of the pass for blocks on their way, and scratch memory for stored bytes, which one load at a time takes.
 //  4. Side memory: all that a request needs, in one piece and in the order of arrival; or the spare part, in the order of arrival, which
 //     comes back by itself. The pass takes side memory that is free, else the spare part. No request waits for a second piece: where the disk
@@ -100,7 +100,7 @@ type Stats struct {
 	Stall                  Clock // wall time with at least one request waiting
 }
 
-// A Batch is what a request is answered with: columns, one entry a sample. Offsets are into the shared memory. Pinned is how many
+// A Batch is the answer to a request: columns, one entry a sample. Offsets are into the shared memory. Pinned is how many
 // bytes of shared memory the lease keeps from other use: in side memory whole pages, which is more than the samples' own bytes.
 type Batch struct {
 	Lease   uint64

@@ -1,4 +1,4 @@
-// Package durable replaces files so that a crash leaves the old version or the new one, whole. A [Version] is written beside the file that it will replace;
+// Package durable replaces files so that a crash leaves the old version or the new one, whole. A [Version] is written under a temporary name in the same directory;
 // Commit makes its bytes durable, renames it over the old file, and syncs the directory. [ReplaceFile] is all of that in one call. A [Trace] is told each step
 // before it is taken: crash tests compute from the steps what a power cut would leave, and fault tests refuse a step.
 //

@@ -45,7 +45,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 			return data, true
 		}
 		var pending *logfile.PendingError
-		if errors.As(err, &pending) || errors.Is(err, errNotAsked) { // a late answer may still write to it, so nothing else may, wherever the sample is by now
+		if errors.As(err, &pending) || errors.Is(err, errNotAsked) { // a late answer may still write to buf, so no other read may
 			return nil, false
 		}
 		if errors.Is(err, logfile.ErrAside) { // its place is kept: the device may be taken back
@@ -78,8 +78,8 @@ func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, o
 	return data, err
 }
 
-// Bad counts a sample whose place does not give its bytes, and makes it a miss. A block that was lost or freed is no damage, and one that
-// can't be read is trouble of the disk, which the log counts: corrupt are bytes that came and were others.
+// Bad makes a sample whose place does not have its bytes a miss, and counts it. A block that was lost or freed is no corruption. A block that
+// can't be read is an error of the disk, which the log counts. Only bytes with a wrong checksum are corrupt.
 func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error) {
 	if !f.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
 		return
@@ -146,8 +146,8 @@ type read struct {
 	done   chan struct{} // closed when err is set and dst is no longer written to
 }
 
-// start gives a read to a reader: one that is idle, a new one while there are fewer than Jobs, else the first that becomes idle.
-// They stay until Close: to make a goroutine for each read, and to let its stack grow, costs a tenth of what a small sample does in all.
+// start gives a read to an idle reader, or to a new one while there are fewer than Jobs, or else to the first that becomes idle.
+// Readers stay until Close: a goroutine for each read, with its growing stack, would cost a tenth of the time of a small sample.
 func (f *Fetcher) start(r *read) error {
 	select {
 	case f.reads <- r:
@@ -168,7 +168,7 @@ func (f *Fetcher) start(r *read) error {
 	}
 }
 
-// readOn carries out a read, and then those that come while it is idle.
+// readOn carries out a read, and then further reads until Close.
 func (f *Fetcher) readOn(r *read) {
 	defer f.late.Done()
 	for {

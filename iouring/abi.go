@@ -27,7 +27,7 @@ const (
 	maxTransfer = 1 << 30 // of one request; the kernel's own limit is a page less than 2 GiB
 )
 
-// Opcode says what a request does.
+// Opcode is the kind of a request.
 type Opcode uint8
 
 // The requests that a Ring knows. Fsync makes data durable as fdatasync does.

@@ -60,7 +60,7 @@ func (r *Ring) Wake() {
 	_, _ = r.event.Write(one[:]) // an error is the close
 }
 
-// Enter gives what was pushed to the kernel and does not wait. After an error what the kernel did not take is still queued: with ErrBusy
+// Enter gives the pushed requests to the kernel and does not wait. After an error, requests that the kernel did not take are still queued: with ErrBusy
 // enter again after the next completion, or after a while if nothing is in flight; with another, Retract takes it back.
 func (r *Ring) Enter() error {
 	atomic.StoreUint32(r.sqTail, r.tail)
@@ -90,7 +90,7 @@ func (r *Ring) Interpose(f func(submit uint32, kernel func(uint32) (int, unix.Er
 
 func (r *Ring) kernel(submit uint32) (int, unix.Errno) { return sysEnter(r.fd, submit) }
 
-// Retract takes back what was pushed and not given to the kernel, and calls f with each token. Their buffers are the caller's.
+// Retract removes the pushed requests that the kernel did not take, and calls f with each token. Their buffers belong to the caller again.
 func (r *Ring) Retract(f func(token uint64)) {
 	head := atomic.LoadUint32(r.sqHead)
 	from := r.tail

@@ -64,11 +64,11 @@ type Ring struct {
 	cqMask         uint32
 	cqes           []cqe
 
-	event    *os.File // the eventfd that tells of completions; non-blocking, so that Go's poller waits for it
+	event    *os.File // the eventfd that counts completions; non-blocking, so that Go's poller waits for it
 	inFlight int      // requests pushed and not reaped
 	vec      unix.Iovec
 
-	enter func(submit uint32) (int, unix.Errno) // the system call, or what Interpose put before it
+	enter func(submit uint32) (int, unix.Errno) // the system call, or the function of Interpose
 }
 
 // New makes a ring for inFlight requests in flight (1 to 16,384). Where io_uring can't be had the error is
@@ -147,7 +147,7 @@ func (r *Ring) mapQueues(p *params) error {
 // InFlight returns how many requests were pushed and not yet reaped: those whose buffers are not the caller's.
 func (r *Ring) InFlight() int { return r.inFlight }
 
-// Close waits for all requests that the kernel has, drops their completions and what was not entered, and gives the ring back. No
+// Close waits for all requests that the kernel has, drops their completions and the requests that were not entered, and frees the ring. No
 // Wait and no Wake may run or come later.
 func (r *Ring) Close() error {
 	r.Retract(func(uint64) {})

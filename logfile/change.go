@@ -18,7 +18,7 @@ import (
 
 // Changes to a closed cache after its source has changed. The caller holds the directories' locks.
 
-// ReadFormat returns what the cache over dirs was created with.
+// ReadFormat returns the Format that the cache over dirs was created with.
 func ReadFormat(dirs []string) (Format, error) {
 	f, broken, err := readFormats(dirs)
 	if err == nil {
@@ -60,7 +60,7 @@ func Grow(dirs []string, places int) error {
 	return nil
 }
 
-// extend is reserve for an arena that holds samples: what is there stays, and where there is no room it goes back to its old length.
+// extend is reserve for an arena that holds samples. The samples stay; without disk space the arena gets its old length back.
 func extend(path string, size int64) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"lcache/durable"
 )
 
-// claim is what a journal's newest record of a (segment, sequence) says.
+// claim is the content of a journal's newest record of a (segment, sequence).
 type claim struct {
 	gen         uint64 // 0: there is no record
 	place       uint32
@@ -38,7 +38,7 @@ func (s *Store) readClaims(r *recovery, claimed []uint64) {
 	s.finishScan(r, sc, good)
 }
 
-// note keeps what a record says.
+// note keeps the claim of a record.
 func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
 	if err := s.checkPosition(r, rec); err != nil {
 		return err

@@ -18,7 +18,7 @@ var ErrExists = errors.New("there is a cache already")
 // NoSpaceError says that a directory has too little room for its part of the arena.
 type NoSpaceError struct {
 	Dir        string
-	Need, Have int64 // bytes; Have is what an unprivileged process may take
+	Need, Have int64 // bytes; Have is the space that an unprivileged process may take
 }
 
 func (e *NoSpaceError) Error() string {
@@ -78,7 +78,7 @@ func refuseUsed(dir string) error {
 	return nil
 }
 
-// checkSpace refuses early, with both numbers, what fallocate would refuse late after taking the rest of the disk.
+// checkSpace refuses a size, with both numbers, that fallocate would refuse only after it has filled the disk.
 func checkSpace(dir string, need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -133,8 +133,8 @@ func (s *Store) where(place uint32) (*device, int64) {
 	return s.devices[place%n], int64(place/n) * int64(s.format.Block)
 }
 
-// openDevices opens the arena of each directory. The first one holds the journals, so without it there is no cache; any other one that
-// is gone, empty or damaged is put aside, and what lay there is lost until it is filled in again.
+// openDevices opens the arena of each directory. The first directory holds the journals, so without it there is no cache. Any other directory that
+// is gone, empty or damaged is put aside, and its samples are lost until they are stored again.
 func (s *Store) openDevices(broken []error) error {
 	var errs []error
 	for i, dir := range s.dirs {
@@ -188,7 +188,7 @@ func (s *Store) openArena(d *device) error {
 		return errors.Join(err, f.Close())
 	}
 	if old := d.arena.Swap(f); old != nil {
-		_ = old.Close() // what is in flight on it ends first
+		_ = old.Close() // transfers in flight on it end first
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // What is asked of a cache's directories before they are written to. The caller holds their locks.
 
-// CheckDirs refuses directories that are not those of one cache, in the order of its creation: what is made in them would destroy another
+// CheckDirs refuses directories that are not those of one cache, in the order of its creation: files made in them would destroy another
 // cache. Where FORMAT is missing or damaged nothing is known, and nothing refused; but if only later directories have one, then the first must hold
 // what a Create that was cut off left there.
 func CheckDirs(dirs []string) error {
@@ -66,7 +66,7 @@ func Mend(dirs []string) (mended []string, err error) {
 			continue
 		}
 		if st, err := os.Lstat(filepath.Join(dirs[i], arenaName)); err != nil || st.Size() < f.arenaSize(i, len(dirs)) {
-			continue // what lay there is lost
+			continue // its samples are lost
 		}
 		if err := durable.ReplaceFile(filepath.Join(dirs[i], formatName), encodeFormat(f, i, len(dirs))); err != nil {
 			return mended, fmt.Errorf("mend %s: %w", dirs[i], err)

@@ -5,9 +5,9 @@
 // which samples are appended, cut into blocks that are written to any free place. A journal for each Logfile says which
 // block lies where and which samples begin in it.
 //
-// The package knows places and bytes, no orders: which segment a sample belongs to, and when a block is no longer needed,
-// it is told. It does not check samples either: what it returns may be stale or torn after a crash, and the caller
-// believes a sample only if its sum is right. No disk trouble makes Append fail: blocks that can't be written become
+// The package knows places and bytes, no orders: callers say which segment a sample belongs to, and when a block is no longer needed.
+// It does not check samples either: bytes that it returns may be stale or torn after a crash, and the caller
+// accepts a sample only if its checksum is right. No disk trouble makes Append fail: blocks that can't be written become
 // holes and their samples are reported as lost. A disk that fails or hangs is put aside, probed, and taken back; meanwhile nothing is
 // written there, and reads from it end at once.
 //

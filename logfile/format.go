@@ -43,7 +43,7 @@ var ErrVersion = errors.New("unknown format version")
 // ErrDamaged is the class of errors about a cache that can't be opened as it is; making it again costs only time.
 var ErrDamaged = errors.New("make the cache anew by ingest")
 
-// Format is what is fixed when a cache is made.
+// Format is the part of a cache's geometry that is fixed when the cache is made.
 type Format struct {
 	Block  int      // bytes of a block: a multiple of 4096, at most 64 MiB
 	Align  int      // samples are padded to a multiple of this many bytes: 64 or 8
@@ -94,7 +94,7 @@ func encodeFormat(f Format, dir, dirs int) []byte {
 	return b
 }
 
-// decodeFormat accepts exactly what encodeFormat makes.
+// decodeFormat accepts exactly the bytes that encodeFormat makes.
 func decodeFormat(b []byte) (f Format, dir, dirs int, err error) {
 	le := binary.LittleEndian
 	if len(b) < 12 || string(b[:8]) != formatMagic {

@@ -17,7 +17,7 @@ const (
 	// patientWrites is the ratio of a write's deadline to a read's: a write may have to wait until the device has flushed its cache.
 	patientWrites = 2
 
-	// mostProbeWait is what the wait between two probes grows to, in units of the first one.
+	// mostProbeWait bounds the wait between two probes, in units of the first wait.
 	mostProbeWait = 64
 )
 
@@ -161,7 +161,7 @@ func (h *health) probed(now time.Time, err error) {
 	h.recent, h.idle, h.ended = h.recent[:0], 0, false
 }
 
-// report is what a status page shows.
+// report returns the state for a status page.
 func (h *health) report() (aside bool, errors, asides uint64, last error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

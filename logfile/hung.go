@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// HungError says what a file or device of the cache did not finish in time. It may do so later: until the process ends nothing that the Store was
-// given may be unmapped, and the directories' locks are kept.
+// HungError names an operation that a file or device of the cache did not finish in time. The operation may still finish: until the process ends no memory that the
+// Store was given may be unmapped, and the directories' locks are kept.
 type HungError struct {
 	What string // "fdatasync of /cache/journal-0"
 	Err  error  // why the wait ended
@@ -18,8 +18,8 @@ func (e *HungError) Error() string {
 
 func (e *HungError) Unwrap() error { return e.Err }
 
-// Within runs f on a goroutine of its own and waits for it until ctx ends; the error is a *HungError then, and f goes on by itself. A system
-// call that waits for a disk can't be called off.
+// Within runs f on a goroutine of its own and waits for it until ctx ends. Then the error is a *HungError and f goes on by itself: a system
+// call that waits for a disk can't be cancelled.
 func Within(ctx context.Context, what string, f func() error) error {
 	result := make(chan error, 1)
 	go func() { result <- f() }()

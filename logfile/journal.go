@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnwritten bounds the records kept in memory for a journal that can't be written. What exceeds it is dropped: those blocks are read from the
+// maxUnwritten bounds the records kept in memory for a journal that can't be written. Further records are dropped: their blocks are read from the
 // source again after a restart.
 const maxUnwritten = 64 << 20
 
@@ -33,7 +33,7 @@ type journal struct {
 	unsynced bool       // written since the last sync
 
 	broken  atomic.Pointer[error] // the first sync, of arena or journal, that failed
-	dropped atomic.Bool           // its Logfile is: what it says is of no use
+	dropped atomic.Bool           // its Logfile is dropped: its records are useless
 }
 
 // add queues a record.
@@ -45,7 +45,7 @@ func (j *journal) add(r *record, indices []sample.Index) {
 	}
 }
 
-// flush writes what is queued. What could not be written is queued again.
+// flush writes the queued records. Records that could not be written are queued again.
 func (j *journal) flush() (n int, err error) {
 	j.wmu.Lock()
 	defer j.wmu.Unlock()
@@ -79,8 +79,8 @@ func (j *journal) flushLocked() (int, error) {
 	return len(batch), nil
 }
 
-// sync writes what is queued and makes the journal durable. A failed sync is not tried again: the kernel may have dropped the pages,
-// and would answer the second one with success.
+// sync writes the queued records and makes the journal durable. A failed sync is not retried: the kernel may have dropped the pages,
+// and would report success.
 func (j *journal) sync() error {
 	j.wmu.Lock()
 	defer j.wmu.Unlock()
@@ -111,7 +111,7 @@ func fdatasync(f *os.File) error {
 	}
 }
 
-// fail remembers that something this journal vouches for may not be durable.
+// fail notes that a sync failed, so that blocks or records of this journal may not be durable.
 func (j *journal) fail(err error) { j.broken.CompareAndSwap(nil, &err) }
 
 func (j *journal) failure() error {

@@ -27,11 +27,11 @@ import (
 //	| u32    | u32    | u64        | u32   | u32     | u32      | u32   | u32| u32  | u32   | u32   | u32 × count   | → 8 | u64      |
 //	+--------+--------+------------+-------+---------+----------+-------+----+------+-------+-------+---------------+-----+----------+
 //
-// A record stands alone: it says what lies where without the records around it. So a lost one costs its own block only, reading
+// A record stands alone: it locates its samples without the records around it. So a lost record costs its own block only, reading
 // goes on behind it, and the order in which blocks happened to finish does not matter. Sequence is the block's number in its
 // segment; at and used are bytes within the place: 0 and the block's size, except for tails, many of which share a place.
-// first is where the first sample that begins in this block begins, counted from the start of the block; used if none does. What
-// lies before it belongs to a sample that begins in an earlier block. The lengths of samples are the manifest's.
+// first is where the first sample that begins in this block begins, counted from the start of the block; used if none does. The bytes
+// before it belong to a sample that begins in an earlier block. The lengths of samples are the manifest's.
 //
 // A record whose used is 0 and whose place is 2³²-1 says that all blocks of the segment before sequence are freed. Only a clean stop writes
 // those: after a crash the places that were freed last, and are not yet written over, are better found again, because the newer
@@ -73,7 +73,7 @@ type record struct {
 
 func (r *record) index(i int) sample.Index { return binary.LittleEndian.Uint32(r.indices[4*i:]) }
 
-// isFreed tells the two kinds of records apart.
+// isFreed reports whether the record frees blocks.
 func (r *record) isFreed() bool { return r.place == noPlace && r.used == 0 && r.count == 0 }
 
 func checksum(b []byte, seed uint64) uint64 { return xxh3.HashSeed(b, seed) }
@@ -123,7 +123,7 @@ func headerLength(b []byte) (int, error) {
 	return headerSize(int(segments)), nil
 }
 
-// decodeHeader accepts exactly what encodeHeader makes; b must have the length that headerLength said.
+// decodeHeader accepts exactly the bytes that encodeHeader makes; b must have the length that headerLength returned.
 func decodeHeader(b []byte, seed uint64) (h *Header, generation uint64, err error) {
 	n, err := headerLength(b)
 	if err != nil {
@@ -166,7 +166,7 @@ func appendRecord(dst []byte, r *record, indices []sample.Index, seed uint64) []
 	return le.AppendUint64(dst, checksum(dst[begin:], seed))
 }
 
-// recordLength reads from the first eight bytes how long a record claims to be; limit bounds what is believed.
+// recordLength reads from the first eight bytes how long a record claims to be; limit bounds the answer.
 func recordLength(b []byte, limit int) (int, error) {
 	le := binary.LittleEndian
 	if le.Uint32(b) != recordMagic {

@@ -130,7 +130,7 @@ func unmapIndices(arr []sample.Index) error {
 	return nil
 }
 
-// Header says what the Logfile was begun for. Its Starts must not be changed.
+// Header returns the Header that the Logfile was begun with. Its Starts must not be changed.
 func (l *Logfile) Header() Header { return l.head }
 
 // Half is 0 or 1.

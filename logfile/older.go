@@ -7,8 +7,8 @@ import (
 	"lcache/sample"
 )
 
-// Older is what it takes to read a Logfile whose journal names the samples of another manifest: that of a source as it was before
-// files were added, removed or changed. Such a Logfile can be read and freed, never appended to.
+// Older maps the samples of another manifest, that of a source before files were added, removed or changed, to this manifest. With it a Logfile
+// whose journal names those samples can be read and freed, never appended to.
 //
 // A sample that is no longer in the manifest still lies between its neighbours in the log, whose offsets follow from its
 // length. So it gets a number behind those of the manifest, which is never visible outside this package.

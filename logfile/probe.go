@@ -12,8 +12,8 @@ import (
 )
 
 // probe tries a device that is aside: a page is written to a free place, if there is one, and read back. A device that does not answer
-// through the file that was opened first may have been mounted again: then it is tried by its path, if what lies there is
-// still this cache. The state machine learns the result of each direction by itself. It returns early when the Store is closed.
+// through the file that was opened first may have been mounted again: then it is tried by its path, if the directory there is
+// still of this cache. Reading and writing have their own results. It returns early when the Store is closed.
 func (s *Store) probe(d *device) {
 	var readErr, writeErr error
 	if file := d.arena.Load(); file != nil {
@@ -30,7 +30,7 @@ func (s *Store) probe(d *device) {
 		return
 	}
 	if readErr != nil {
-		writeErr = readErr // what can't be read is not worth writing
+		writeErr = readErr // a page that can't be read back proves nothing
 	}
 	now := s.now()
 	d.write.probed(now, writeErr)

@@ -28,7 +28,7 @@ func Span(off uint64, n int) int {
 
 // samplesLocked calls f for each sample that begins in a block, whether it is whole or not: its position in the arrival list, and its
 // offset in the segment's string. Offsets follow from the lengths before, counted from the start of each block, so a lost block does not
-// shift what comes behind it.
+// shift the blocks behind it.
 func (l *Logfile) samplesLocked(seg, seq int, f func(ord uint32, index sample.Index, off uint64)) {
 	sg := &l.segs[seg]
 	b := &sg.blocks[seq]
@@ -125,8 +125,8 @@ func (l *Logfile) Gone(seg int) int {
 
 // ReadBlock reads block j of a segment into dst and calls done once: on this goroutine if the bytes are in memory or the block is
 // gone (ErrHole, ErrFreed) or out of reach (ErrAside), else on a goroutine of the engine, which done must not hold up. dst begins at a multiple of 4096 and has
-// the length of a block, or for a shorter last block at least its used length rounded up to 4096; what lies behind
-// the used bytes is undefined. dst is the engine's until done is called. The bytes are not checked.
+// the length of a block, or for a shorter last block at least its used length rounded up to 4096; bytes behind
+// the used ones are undefined. dst belongs to the engine until done is called. The bytes are not checked.
 func (l *Logfile) ReadBlock(seg, j int, dst []byte, done func(err error)) {
 	b, err := l.peek(seg, j, func(b *block, mem []byte) { copy(dst, mem) })
 	if n := int(roundUp(b.used)); err == nil && len(dst) < n {

@@ -54,8 +54,8 @@ func (l *Logfile) readError(seg int, off uint64, n int, err error) error {
 	return fmt.Errorf("read %d bytes at %d of segment %d: %w", n, off, seg, err)
 }
 
-// plan lists the transfers that bring bytes [off, off+n) of a segment's string to buf, which starts with the unit that off lies in. What
-// is in memory is copied at once. Blocks that follow each other on disk, too, are one transfer. devices are those that are asked.
+// plan lists the transfers that bring bytes [off, off+n) of a segment's string to buf, which starts with the unit that off lies in. Bytes
+// in memory are copied at once. Blocks that are neighbours on disk, too, are one transfer. devices are the devices of the transfers.
 func (l *Logfile) plan(seg int, off uint64, n int, buf []byte) (ops []*blockio.Op, devices []*device, err error) {
 	if n <= 0 || len(buf) < Span(off, n) {
 		return nil, nil, l.readError(seg, off, n, fmt.Errorf("the buffer has %d bytes, want %d", len(buf), Span(off, n)))
@@ -101,7 +101,7 @@ func (l *Logfile) plan(seg int, off uint64, n int, buf []byte) (ops []*blockio.O
 	return ops, devices, nil
 }
 
-// await sets what is called when all of some transfers, not yet submitted, are over, with the first error.
+// await makes done be called, with the first error, when all of ops are over. They must not have been submitted.
 func (s *Store) await(ops []*blockio.Op, done func(error)) {
 	if len(ops) == 1 {
 		ops[0].Done = func(_ *blockio.Op, err error) { done(err) }

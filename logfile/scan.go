@@ -23,7 +23,7 @@ type scanner struct {
 	end     int64  // where the last good record ends
 	records int
 	eof     bool
-	err     error // of a read; what lies behind is as if it were not there
+	err     error // of a read; bytes behind it are ignored
 }
 
 var recordMagicBytes = []byte{recordMagic & 0xff, recordMagic >> 8 & 0xff, recordMagic >> 16 & 0xff, recordMagic >> 24}
@@ -47,7 +47,7 @@ func (s *scanner) next() bool {
 	return false
 }
 
-// skip moves at least eight bytes on, to what may be a record.
+// skip moves at least eight bytes on, to the next bytes that may be a record.
 func (s *scanner) skip() {
 	s.pos += 8
 	for s.pos < s.n {

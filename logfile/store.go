@@ -29,22 +29,22 @@ type Options struct {
 	Logger      *slog.Logger       // nil is silent
 	Sizes       []uint32           // bytes of each sample by index, as the manifest has them; kept, not copied
 	Fingerprint sample.Fingerprint // of that manifest; a Logfile of another one is opened only by Older
-	// Older tells of another manifest that a Logfile may be of; an error, or nil, says that nothing is known, and then that Logfile is not
-	// opened. nil is allowed. Called by Open only.
+	// Older returns the other manifest that a Logfile may be of. After an error or nil that Logfile is not opened.
+	// A nil Older is allowed. Only Open calls it.
 	Older func(sample.Fingerprint) (*Older, error)
 	Spare int // write buffers of a Logfile beyond one a segment; 0 means 16 for each directory, 2 is the least
-	// Lost is told which samples of a segment, with their offsets, are gone because a block could not be written or read back. It is
-	// called without locks, on any goroutine, and must not block for long. Append may still be about to return such a sample's offset. nil is allowed.
+	// Lost is called with the samples of a segment, and their offsets, that are gone because a block could not be written or read back. It is
+	// called without locks, on any goroutine, and must not block for long. Append may return the offset of such a sample later. A nil Lost is allowed.
 	Lost        func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
-	Deadline    time.Duration // a device that answers no read for so long is put aside, one that answers no write after twice as long; 0: 5 s
+	Deadline    time.Duration // a device that answers no read for this long, or no write for twice as long, is put aside; 0: 5 s
 	AsideErrors int           // errors within a minute that put a device aside; 0: 3
 	ProbeAfter  time.Duration // the wait before the first probe of a device that is aside; 0: 2 s
 	// CloseTimeout is how long Close waits for a device that hangs; 0: 30 s.
 	CloseTimeout time.Duration
-	// SyncEvery is how often what was written is made durable in the background; 0: only by Seal and Close.
+	// SyncEvery is the interval of background syncs; 0: only Seal and Close sync.
 	SyncEvery time.Duration
-	// SyncSizes makes durable what Sizes has, where that is learnt as samples are appended: a record whose samples' lengths are not known is no
-	// use. It is called before records are made durable. nil: Sizes are fixed.
+	// SyncSizes makes Sizes durable where they are learnt as samples are appended: a record is useless if the lengths of its samples are not
+	// known. It is called before records are made durable. nil: Sizes are fixed.
 	SyncSizes func() error
 	// ReadOnly keeps every file as it is: recovery leaves a torn journal alone, Begin, Drop and Append are refused with ErrReadOnly, a
 	// probe only reads, and Close writes nothing.
@@ -105,7 +105,7 @@ type Store struct {
 }
 
 // Open opens the cache over dirs, given in the order in which it was created, and recovers both Logfiles from their journals. The caller
-// holds the directories' locks. The first directory must be there, since it holds the journals; any other one that is gone, empty or
+// holds the directories' locks. The first directory must be there, since it holds the journals. Any other directory that is gone, empty or
 // damaged is put aside, with a line in the log, and its samples are lost. A journal that is damaged, or of another manifest, costs its Logfile, with a line in
 // the log, but not the cache.
 func Open(dirs []string, opts Options) (*Store, error) {
@@ -222,7 +222,7 @@ func (s *Store) journalPath(slot int) string {
 	return filepath.Join(s.dirs[0], journalPrefix+strconv.Itoa(slot))
 }
 
-// Format returns what the cache was created with.
+// Format returns the Format that the cache was created with.
 func (s *Store) Format() Format { return s.format }
 
 // Free returns how many places no block claims.
@@ -240,7 +240,7 @@ func (s *Store) Logfiles() [2]*Logfile {
 
 // Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that
 // still wait for a place are lost. The caller must not use the Store or its Logfiles during Close or later. The error is that of the first thing that could
-// not be made durable, failed background syncs included. It waits for what hangs until Options.CloseTimeout; then the error is a [*HungError], and a
+// not be made durable, failed background syncs included. It waits for a device or file that hangs until Options.CloseTimeout; then the error is a [*HungError], and a
 // further Close gives back the memory that was left to a device or file that has answered since.
 // Only a Begin or a Drop that hangs may be under way when it is called.
 func (s *Store) Close() error {
@@ -275,7 +275,7 @@ func (s *Store) Close() error {
 	s.stopProbes()
 	errs = append(errs, s.transfers.wait(ctx))
 	s.stopLoops()
-	s.joined.Wait() // they leave to itself what hangs
+	s.joined.Wait() // they don't wait for a file that hangs
 	errs = append(errs, s.waitProbes(ctx))
 	for _, l := range s.Logfiles() {
 		if l != nil {
@@ -293,7 +293,7 @@ func (s *Store) Close() error {
 			s.outgrown = append(s.outgrown, p)
 		}
 	}
-	s.freePools() // what a hung device still owns stays mapped
+	s.freePools() // buffers that a hung device still owns stay mapped
 	if err := errors.Join(append(errs, s.closeFiles())...); err != nil {
 		return fmt.Errorf("close cache: %w", err)
 	}

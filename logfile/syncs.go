@@ -11,7 +11,7 @@ import (
 // process loses few blocks.
 const batchTime = 20 * time.Millisecond
 
-// wake tells the journals' goroutine that there is something to write.
+// wake tells the journals' goroutine that a record is queued.
 func (s *Store) wake() {
 	select {
 	case s.kick <- struct{}{}:
@@ -36,7 +36,7 @@ func (s *Store) writeJournals() {
 	}
 }
 
-// flushJournals leaves a write that hangs to itself when the Store stops.
+// flushJournals writes the queued records of both Logfiles. When the Store stops it does not wait for a write that hangs.
 func (s *Store) flushJournals() {
 	for _, l := range s.Logfiles() {
 		if l == nil {
@@ -74,11 +74,11 @@ func (s *Store) syncJournals(every time.Duration) {
 	}
 }
 
-// syncAll makes durable what was written until now: first the blocks, then the records that point to them. It returns what has failed for l,
-// now or earlier. A failed sync is never tried again, since the kernel may have dropped what it covered, and would
-// say nothing the second time. One that ctx did not wait for goes on by itself, and a later one covers what it may not have.
+// syncAll makes all earlier writes durable: first the blocks, then the records that point to them. It returns the error of a failed sync that concerned l,
+// now or earlier. A failed sync is never retried: the kernel may have dropped the pages, and would
+// report success. A sync that ctx did not wait for goes on by itself; a later sync covers the writes that it may have missed.
 //
-// What lies on a device that is aside is not vouched for: it is believed by its sums alone, as everything is.
+// Blocks on a device that is aside are not synced. Their checksums decide whether they are used, as always.
 func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 	if err := s.syncTurn.take(ctx); err != nil {
 		return &HungError{What: "another sync", Err: err}
@@ -99,7 +99,7 @@ func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 	return nil
 }
 
-// syncOnce returns an error only for what ctx did not wait for; what fails is noted with the Logfiles that it concerns.
+// syncOnce syncs once. It returns an error only for a sync that ctx did not wait for; a failed sync is noted with the Logfiles that it concerns.
 func (s *Store) syncOnce(ctx context.Context) error {
 	slots := s.Logfiles()
 	if s.before != nil {
@@ -131,7 +131,7 @@ func (s *Store) syncOnce(ctx context.Context) error {
 	return nil
 }
 
-// syncDevices tells apart what has failed from what ctx did not wait for.
+// syncDevices syncs all arenas. failed are errors of syncs; unfinished are syncs that ctx did not wait for.
 func (s *Store) syncDevices(ctx context.Context) (failed, unfinished error) {
 	for _, d := range s.devices {
 		err := d.sync(ctx)

@@ -5,8 +5,8 @@ import (
 	"lcache/durable"
 )
 
-// withFaults returns a Trace that asks the engine for an injected fault first, see [blockio.InjectPlain]. A Store's Trace is told of every step outside
-// the arenas: those pass through blockio, which has a seam of its own.
+// withFaults returns a Trace that asks the engine for an injected fault first, see [blockio.InjectPlain]. A Store's Trace is told each step outside
+// the arenas. Transfers of arenas pass through blockio, which has a seam of its own.
 func withFaults(io *blockio.IO, t durable.Trace) durable.Trace {
 	return func(c durable.Change) error {
 		if c.Step != durable.StepSynced && c.Step != durable.StepSyncedDir {

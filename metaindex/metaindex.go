@@ -1,9 +1,9 @@
-// Package metaindex says what an epoch's chunks are and where each sample is: the two levels of LCache's MetaIndex (§III-C).
+// Package metaindex lists an epoch's chunks and locates each sample: the two levels of LCache's MetaIndex (§III-C).
 //
 // The upper level answers for one sample: Locations holds, in one atomic word each, the Logfile, segment and offset of every
 // sample. The lower level is the list of an epoch's chunks in order, as CMs {CID, Offset, Size, Cached, Content}. The paper links
 // CMs in a list and hashes file names; here both levels are arrays outside the Go heap, indexed by chunk and by sample, which is
-// what makes 14 million samples cost a few hundred MB instead of 10 GB. Names are looked up in the manifest.
+// why 14 million samples cost a few hundred MB instead of 10 GB. Names are looked up in the manifest.
 //
 // Locations may be read and written concurrently. A List is immutable.
 package metaindex
@@ -69,7 +69,7 @@ func (l *Locations) Get(i sample.Index) Loc { return Loc(atomic.LoadUint64(&l.lo
 // Set publishes a sample's place. The old block may be freed only afterwards.
 func (l *Locations) Set(i sample.Index, loc Loc) { atomic.StoreUint64(&l.loc[i], uint64(loc)) }
 
-// Clear makes a sample's place nowhere, if it still is what the caller saw.
+// Clear removes a sample's place, if it is still the one that the caller saw.
 func (l *Locations) Clear(i sample.Index, saw Loc) bool {
 	return saw != 0 && atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), 0)
 }
@@ -142,10 +142,10 @@ func (l *List) CM(cid int, dst []sample.Index) CM {
 	return cm
 }
 
-// Bytes is what the whole epoch delivers here, and Largest the size of its largest chunk.
+// Bytes returns how many bytes the epoch delivers here.
 func (l *List) Bytes() uint64 { return l.offset[l.Len()] }
 
-// Largest is the size of the largest chunk: the least that a client must be allowed to hold.
+// Largest returns the size of the largest chunk. A client must be allowed to hold at least that.
 func (l *List) Largest() (largest uint64) {
 	for cid := 0; cid < l.Len(); cid++ {
 		largest = max(largest, l.offset[cid+1]-l.offset[cid])

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Number is what an array may hold: fixed widths without pointers.
+// Number is the type of an array's elements: fixed widths without pointers.
 type Number interface {
 	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64
 }
@@ -42,14 +42,14 @@ func Make[T Number](n int) ([]T, error) {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n), nil
 }
 
-// Free gives back what Make returned; nil is allowed. The slice must be the one that Make gave, not a part of it.
+// Free frees an array from Make; nil is allowed. The slice must be the one that Make gave, not a part of it.
 func Free[T Number](s []T) {
 	if cap(s) == 0 {
 		return
 	}
 	s = s[:cap(s)]
 	bytes := len(s) * int(unsafe.Sizeof(s[0]))
-	// x/sys keeps a table of what it mapped, keyed by the slice's last byte; the same bytes are the key here.
+	// x/sys keeps a table of its mappings, keyed by the slice's last byte; the same bytes are the key here.
 	if unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), bytes)) == nil {
 		mapped.Add(-int64(bytes))
 	}

@@ -62,8 +62,8 @@ type load struct {
 	watch    *time.Timer
 }
 
-// Load brings segment seg of from into slot (which the caller has acquired for it), and writes its samples on into target (nil:
-// they stay where they are). With drain nobody will ask for the segment here. done runs when everything is published and
+// Load brings segment seg of from into slot (which the caller has acquired for it), and appends its samples to target (nil:
+// they stay where they are). drain means that no request will ask for the segment. done runs when all samples are published and
 // written on; the slot is then ready.
 func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain bool, done func()) {
 	l := &load{p: p, from: from, seg: seg, slot: slot, base: uint64(slot * p.Staging.SlotBytes()), mem: p.Staging.Slot(slot),

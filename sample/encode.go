@@ -165,7 +165,7 @@ func extensions(entries []Entry) (exts []string, parts uint64) {
 	return exts, parts
 }
 
-// check refuses what a manifest can't hold.
+// check refuses a listing that a manifest can't hold.
 func check(classes []string, entries []Entry) error {
 	if uint64(len(entries)) > MaxSamples {
 		return fmt.Errorf("%w: %d samples, a manifest holds at most %d: split the dataset", ErrEntry, len(entries), uint64(MaxSamples))

@@ -54,7 +54,7 @@ type learntMap struct {
 	broken *atomic.Pointer[error]
 }
 
-// open maps the file, and creates it if there is none. With private the file is neither created nor changed: what is set stays in
+// open maps the file, and creates it if there is none. With private the file is neither created nor changed: entries that are set stay in
 // memory, and a file that is not there is fs.ErrNotExist.
 func (k *learntFile) open(path string, fp Fingerprint, n int, private bool) (m learntMap, err error) {
 	mode, mapping := os.O_RDWR, syscall.MAP_SHARED
@@ -183,8 +183,8 @@ func (m *learntMap) Broken() error {
 	return nil
 }
 
-// Sync waits until all entries set before are on disk. A sync that fails must not be tried again: what it covered may be lost, and
-// is unknown after a restart.
+// Sync waits until all entries set before are on disk. A failed sync must not be retried: its entries may be lost, and
+// are unknown after a restart.
 func (m *learntMap) Sync() error {
 	err := m.kind.trace.Tell(durable.Change{Step: durable.StepWrite, Path: m.path, Data: m.mapped})
 	if err == nil {

@@ -24,7 +24,7 @@ var lengthsFile = learntFile{magic: "lcachest", name: "stored lengths", entry: 8
 // that Get and Set are safe to call concurrently.
 //
 // They are held in memory, where all that the log does finds them: a page of the file that can't be written, because the disk fails or the
-// file was cut short, costs the next open what it held; Broken says so.
+// file was cut short, loses its entries for the next open; Broken says so.
 type Lengths struct {
 	learntMap
 	lengths []uint32 // outside Go's heap
@@ -40,7 +40,7 @@ func OpenLengths(path string, fp Fingerprint, sizes []uint32) (*Lengths, error) 
 	return newLengths(m, sizes, err)
 }
 
-// ReadLengths is OpenLengths for callers that must not change the file: what is set or forgotten stays in memory, and a file that is not there is
+// ReadLengths is OpenLengths for callers that must not change the file: entries that are set or forgotten stay in memory, and a file that is not there is
 // fs.ErrNotExist.
 func ReadLengths(path string, fp Fingerprint, sizes []uint32) (*Lengths, error) {
 	m, err := lengthsFile.open(path, fp, len(sizes), true)
@@ -108,7 +108,7 @@ func (l *Lengths) Forget(i Index) {
 // All is the lengths of all samples by index, as they become known.
 func (l *Lengths) All() []uint32 { return l.lengths }
 
-// Close syncs and unmaps; what All gave is gone.
+// Close syncs and unmaps. The slice that All returned is gone.
 func (l *Lengths) Close() error {
 	err := l.close()
 	offheap.Free(l.lengths)

@@ -38,8 +38,8 @@ type Manifest struct {
 	byName      func() *hashIndex
 }
 
-// WriteManifest writes the manifest of a listing to path, whole or not at all: what was written is decoded again and
-// compared before it takes the place of what was there. The errors of a listing that can't be kept wrap [ErrEntry].
+// WriteManifest writes the manifest of a listing to path, whole or not at all: the bytes are decoded again and
+// compared before they replace the old manifest. The errors of a listing that can't be kept wrap [ErrEntry].
 func WriteManifest(path string, classes []string, entries []Entry) (Fingerprint, error) {
 	return writeManifest(path, classes, entries, nil)
 }
@@ -61,7 +61,7 @@ func writeManifest(path string, classes []string, entries []Entry, trace durable
 	return print, nil
 }
 
-// verifyWritten decodes what f holds and holds it against what was to be written.
+// verifyWritten decodes f and compares the result with the listing.
 func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []Entry) (err error) {
 	fi, err := f.Stat()
 	if err != nil {

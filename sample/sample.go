@@ -1,8 +1,8 @@
-// Package sample owns what identifies a training sample: its index, its name, and the checksum of its bytes.
+// Package sample owns the identity of a training sample: its index, its name, and the checksum of its bytes.
 //
 // It has two files, both portable between machines. The [Manifest] is the immutable list of
-// a dataset's samples in framework order; its [Fingerprint] names the dataset. [Sums] lies beside it and learns the
-// xxh3-64 sum of each sample's bytes as they are read for the first time. [Remap] carries what is known from one listing
+// a dataset's samples in framework order; its [Fingerprint] names the dataset. [Sums] is a file of its own that learns the
+// xxh3-64 checksum of each sample's bytes when they are read for the first time. [Remap] carries checksums from one listing
 // to the next. Names stay on disk and are read when they are asked for; everything else of a manifest is verified when
 // it is opened. The package reads no sample's bytes and knows no source.
 //
@@ -24,14 +24,14 @@ type Index = uint32
 // None is no sample's index. See [Remap].
 const None Index = math.MaxUint32
 
-// Limits of a manifest. They bound what a reader allocates, and keep None free.
+// Limits of a manifest. They bound the memory of a reader, and keep None free.
 const (
 	MaxSamples = math.MaxUint32 - 1 // samples in one manifest
 	MaxName    = 64 << 10           // bytes of a name, a class or a part's extension
 )
 
 var (
-	// ErrCorrupt says that a file's bytes are not what was written. The file can be made again: a manifest by listing the source, sums by reading it.
+	// ErrCorrupt says that a file's bytes differ from the ones that were written. The file can be made again: a manifest by listing the source, sums by reading it.
 	ErrCorrupt = errors.New("corrupt")
 	// ErrVersion says that a file was written by another version of lcache, whose format this one does not know.
 	ErrVersion = errors.New("unknown format version")
@@ -67,7 +67,7 @@ type Entry struct {
 
 // Part is one of the files that make up a sample, such as the jpg and the json of a tar shard.
 type Part struct {
-	Ext  string // what follows the stem, without the dot
+	Ext  string // the extension, without the dot
 	Size uint32 // bytes
 }
 

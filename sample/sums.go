@@ -35,7 +35,7 @@ func OpenSums(path string, fp Fingerprint, n int) (*Sums, error) {
 	return newSums(m, n, err)
 }
 
-// ReadSums is OpenSums for callers that must not change the file: what is set or forgotten stays in memory, and a file that is not there is
+// ReadSums is OpenSums for callers that must not change the file: entries that are set or forgotten stay in memory, and a file that is not there is
 // fs.ErrNotExist.
 func ReadSums(path string, fp Fingerprint, n int) (*Sums, error) {
 	m, err := sumsFile.open(path, fp, n, true)

@@ -16,12 +16,12 @@ type Param struct {
 	Name    string
 	Type    Type
 	Default string   // in the form it would be given; "" and not Required: absent, which Python calls None
-	Values  []string // what a Word may be; empty: anything
+	Values  []string // allowed values of a Word; empty: any
 	Meaning string
 
 	Required bool
 
-	refuse map[string]string // values that name what cannot be replayed, and why
+	refuse map[string]string // values that cannot be replayed, with the reason
 }
 
 // The limits of what a parameter may ask for. Indices are uint32, and a Replay must not allocate more than an

@@ -64,10 +64,10 @@ func (r *Recipe) Missing(p Param) *UsageError {
 	return r.usage("%s is missing (%s: %s)", p.Name, p.Flag(), p.Meaning)
 }
 
-// Unpredictable lists what users may ask for by name and cannot have, each with the reason.
+// Unpredictable lists names of orders that cannot be replayed, each with the reason.
 func Unpredictable() map[string]string { return maps.Clone(refused) }
 
-// pushInstead is what a user does whose order cannot be replayed.
+// pushInstead is the advice for an order that cannot be replayed.
 const pushInstead = ": it can't be replayed; push each epoch's indices as they are drawn, with job.push_order(epoch, rank, indices)"
 
 // refused are shuffles that users may well ask for by name, and why they are no recipes.

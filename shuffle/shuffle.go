@@ -133,7 +133,7 @@ func (r *Replay) Sequential() bool {
 	return false
 }
 
-// errStopped is what Global and Rank return after Stop.
+// errStopped is the error of Global and Rank after Stop.
 var errStopped = errors.New("stopped while the epochs before were drawn")
 
 // Stop ends the draws of earlier epochs, which may take long: calls that make them return an error, and so do later calls that would begin them.
@@ -225,7 +225,7 @@ func (r *Replay) checkEpoch(epoch int) error {
 	return nil
 }
 
-// resize makes dst n long; what is in it is of no interest.
+// resize makes dst n long. Its contents are undefined.
 func resize(dst []uint32, n int) []uint32 {
 	if cap(dst) < n {
 		return make([]uint32, n)

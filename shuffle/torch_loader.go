@@ -119,7 +119,7 @@ func buildDataLoader(a *args) (*plan, error) {
 	return p, nil
 }
 
-// checkWorkers refuses what the constructors of loaders refuse.
+// checkWorkers refuses the values that the constructors of loaders refuse.
 func (a *args) checkWorkers() error {
 	if a.bool("persistent_workers") && a.int("num_workers") == 0 {
 		return a.errorf("persistent_workers needs num_workers of at least 1")

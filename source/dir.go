@@ -138,7 +138,7 @@ func (d *dir) versionOf(f openFile, size int, want *uint64) (uint64, error) {
 	return version, nil
 }
 
-// advise adds to an error of the file system what to do about it.
+// advise adds advice to an error of the file system.
 func advise(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):

@@ -29,7 +29,7 @@ const (
 	Outside        // through a link that leaves the source
 )
 
-// version is what a sample's file is known by, besides its size: the time of its last change, and for what is reached through a link the
+// version identifies the content of a sample's file, together with its size: the time of its last change, and for a file that is reached through a link also the
 // file itself. The source's own device counts as 0, because a device may have another number when the machine is started again.
 // statfs asks for the file system that it is on, which is done once a device.
 func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) error) uint64 {
@@ -69,7 +69,7 @@ func (d *dir) device(dev uint64) uint64 {
 	return dev
 }
 
-// statLink looks at what a link in an open folder leads to.
+// statLink stats the target of a link in an open folder.
 func (d *dir) statLink(folder int, path, name string, st *unix.Stat_t) error {
 	if d.opts.NoFollowLinks {
 		fi, err := d.root.Stat(path)

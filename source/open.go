@@ -89,7 +89,7 @@ func (d *dir) leave(fd int) {
 	}
 }
 
-// openBeneath opens what has a link on the way, or can't be opened, in the source alone.
+// openBeneath opens a file whose path has a link, or can't be opened otherwise, only within the source.
 func (d *dir) openBeneath(path string, flags int) (openFile, error) {
 	f, err := d.root.OpenFile(path, flags, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 //	 0  magic    "lcachels"
 //	 8  version  u32 = 2
 //	12  folders  u32
-//	16  of       16 bytes: what it is a record of, the caller's choice
+//	16  of       16 bytes: the identity of the listing, chosen by the caller
 //	32  rows     for each folder: device u64, inode u64, mtime i64, ctime i64, samples u32, outside u32, links u32, reach u32, length u32, path
 //	    sum      xxh3-64 of everything before it
 //
@@ -30,7 +30,7 @@ const (
 
 var errRecord = errors.New("not a record of this listing")
 
-// EncodeFolders writes a record. of says what it is a record of.
+// EncodeFolders encodes a record. of identifies the listing that it records.
 func EncodeFolders(folders []Folder, of [16]byte) []byte {
 	le := binary.LittleEndian
 	b := append(make([]byte, 0, recordHead+len(folders)*(recordRow+32)), recordMagic...)

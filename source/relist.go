@@ -11,7 +11,7 @@ import (
 	"lcache/sample"
 )
 
-// A Listing is what listing a source gave.
+// A Listing is the result of listing a source.
 type Listing struct {
 	Classes []string
 	Entries []sample.Entry
@@ -54,7 +54,7 @@ func Relist(ctx context.Context, s Source, before *Before, progress func(samples
 // settled is how old a folder's last change must be: a later one may bear the same time, by the file system's clock.
 var settled = 2 * time.Second
 
-// earlier is what is known of the listing before, by folder.
+// earlier is the listing before, by folder.
 type earlier struct {
 	folders map[string]known
 	entries func() ([]sample.Entry, error)
@@ -89,13 +89,13 @@ func newEarlier(b *Before) *earlier {
 	return e
 }
 
-// find gives what was known of a folder that need not be looked into.
+// find returns the earlier listing of a folder that need not be read.
 func (e *earlier) find(now Folder) (known, bool) {
 	k, same := e.match(now)
 	return k, same && k.Links == 0
 }
 
-// match gives what was known of a folder that is itself the same as then.
+// match returns the earlier listing of a folder that is itself unchanged.
 func (e *earlier) match(now Folder) (known, bool) {
 	if e == nil || now.Modified == 0 {
 		return known{}, false
@@ -104,7 +104,7 @@ func (e *earlier) match(now Folder) (known, bool) {
 	return k, ok && k.Device == now.Device && k.Inode == now.Inode && k.Modified == now.Modified && k.Changed == now.Changed && k.Reach == now.Reach
 }
 
-// folderNow is what tells whether a folder has changed. start is when the listing began.
+// folderNow is the state of a folder that shows whether it has changed. start is when the listing began.
 func folderNow(path string, st *unix.Stat_t, start time.Time) Folder {
 	f := Folder{Path: path, Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
 	if latest := max(f.Modified, f.Changed); latest > start.Add(-settled).UnixNano() {

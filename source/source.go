@@ -63,10 +63,10 @@ var (
 	ErrEmpty = errors.New("no samples")
 )
 
-// SampleError says what went wrong with one sample, and what to do. Use errors.Is with [ErrChanged], [ErrGone] or an errno for the cause.
+// SampleError is an error of one sample, with advice. Use errors.Is with [ErrChanged], [ErrGone] or an errno for the cause.
 type SampleError struct {
 	Name string // the sample's name in the manifest
-	Op   string // what was tried: "list", "open", "stat", "read"
+	Op   string // the operation: "list", "open", "stat", "read"
 	Err  error
 }
 

@@ -46,7 +46,7 @@ type folder struct {
 	kept  *known // it is as it was: files are to be taken from there
 }
 
-// scanned is what one folder holds.
+// scanned is the content of one folder.
 type scanned struct {
 	self    *place
 	now     Folder
@@ -302,7 +302,7 @@ func joinNames(prefix string, files []sample.Entry) {
 	}
 }
 
-// kind is what a name stands for.
+// kind is the type of a file.
 type kind struct {
 	folder  bool
 	link    bool
@@ -311,7 +311,7 @@ type kind struct {
 	version uint64
 }
 
-// lookAt opens nothing: what is there may be a fifo or a device.
+// lookAt opens no file: it may be a fifo or a device.
 func (w *walk) lookAt(f *os.File, prefix, name string, folder Reach) (kind, error) {
 	if len(prefix)+len(name) > sample.MaxName {
 		return kind{}, fmt.Errorf("its path has %d bytes, at most %d: shorten it", len(prefix)+len(name), sample.MaxName)

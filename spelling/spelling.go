@@ -1,4 +1,4 @@
-// Package spelling finds what a mistyped word was meant to be, so that an error can name it, and writes words as
+// Package spelling finds the word that a mistyped one was meant to be, so that an error can suggest it, and writes words as
 // a shell reads them.
 //
 // Functions keep no state and may be called concurrently.

@@ -33,7 +33,7 @@ func (s *Staging) Alloc(p Pool, index sample.Index, n int) (*Extent, bool) {
 	return &Extent{Index: index, Buf: s.mem.data[off:end:end], base: off, refs: 1, pool: s.pools[p]}, true
 }
 
-// Shrink gives back what lies behind the first n bytes of an extent that the caller alone refers to.
+// Shrink frees the memory behind the first n bytes of an extent, to which the caller has the only reference.
 func (s *Staging) Shrink(x *Extent, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,7 @@ type slot struct {
 	pins  int // of the kernel: a late block may still land here
 }
 
-// Segment names what a slot holds: the line's number (unique while the server runs) and the segment in it.
+// Segment is the identity of a slot's content: the line's number (unique while the server runs) and the segment in it.
 type Segment struct {
 	Line    uint64
 	Segment int
@@ -121,8 +121,8 @@ func (s *Staging) Close() {
 	s.addr = nil
 }
 
-// CheckReleased returns an error that names what is still held: slots by Holds or pins, and extents. Once clients and readers are gone nothing is.
-// Tests call it then, also after Close.
+// CheckReleased returns an error that names slots with Holds or pins, and extents. Without clients and readers there must be none.
+// Tests call it at their end, also after Close.
 func (s *Staging) CheckReleased() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,7 +298,7 @@ func (s *Staging) Publish(index sample.Index, off uint64, fromSource bool) {
 // Present reports whether a sample has an address now. The sample may be evicted at any time: only Take holds it.
 func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s.addr[index]) != 0 }
 
-// MissBytes is the size of the ring for what is read ahead: what is larger never can be.
+// MissBytes is the size of the ring for samples that are read ahead. A larger sample can't be read ahead.
 func (s *Staging) MissBytes() int64 { return int64(s.opts.MissBytes) }
 
 // SideBytes is the size of the side memory.

@@ -2,7 +2,7 @@
 // that saves no space.
 //
 // A Form turns a sample's bytes into its stored ones (Pack) and back (Unpack), keeps the stored lengths, and sees to it that all of
-// them together fit the room that the log has: what does not is refused, and its sample stays a miss. Packing happens once, when a
+// them together fit the log: a sample that does not fit is refused, and stays a miss. Packing happens once, when a
 // sample is read from the source; from then on its stored bytes are moved as they are. A Trial says, from some of the samples, how much
 // space all of them will take. A cache without compression has no Form. All methods of a Form may be called concurrently; a
 // Trial belongs to one goroutine.
@@ -50,8 +50,8 @@ type packer struct {
 	buf []byte
 }
 
-// New makes the Form of a dataset. Samples are padded to align bytes in the log, which has room for this many bytes of them; what
-// lengths knows already counts.
+// New makes the Form of a dataset. Samples are padded to align bytes in the log, which has room for this many bytes of them. Samples whose
+// lengths are known already count.
 func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64) *Form {
 	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, packers: make(chan *packer, min(8, cores.N)),
 		large: make(chan *packer, 1)}
@@ -76,7 +76,7 @@ func (f *Form) Length(i sample.Index) int { return int(f.lengths.Get(i)) }
 // Packed reports whether the stored bytes of sample i are other than its own.
 func (f *Form) Packed(i sample.Index) bool { return f.lengths.Get(i) != f.sizes[i] }
 
-// Refuses reports whether sample i is, for all that is known, one of those that the log has no room for.
+// Refuses reports whether the log, by the lengths known now, has no room for sample i.
 func (f *Form) Refuses(i sample.Index) bool { return f.lengths.Get(i) == 0 && f.refused.Load() > 0 }
 
 // Used is how many bytes, padded, the samples with a known length take.
@@ -88,7 +88,7 @@ func (f *Form) Refused() int64 { return f.refused.Load() }
 // pack compresses plain into the packer's buffer, if that saves at least one unit of the alignment. What it gives is a function
 // of plain and align alone: it is compressed again after its block was lost.
 func (p *packer) pack(plain []byte, align uint32) (packed []byte, ok bool) {
-	n := padded(uint32(len(plain)), align) // what is packed must stay a unit under this
+	n := padded(uint32(len(plain)), align) // packed bytes must be at least a unit shorter
 	if n <= uint64(align) || len(plain) > largest {
 		return nil, false
 	}

@@ -1,9 +1,9 @@
-// Package fetchtest is a small cache in a temporary directory, for the tests of fetch and of what is built on it: a directory
+// Package fetchtest is a small cache in a temporary directory, for the tests of fetch and of packages above it: a directory
 // as the source, its manifest and sums, a store with real files, shared memory and a Fetcher over all of them.
 //
 // A Bed is made by New from the sizes of the samples; Fill puts samples into a Logfile. What a sample's bytes must be follows from
-// its index. At the end of the test everything is closed, and what a test left held is an error. Its Source counts reads and can
-// be told to hang or fail; the disk is broken by the caller, who brings the I/O engine.
+// its index. At the end of the test everything is closed, and memory that is still held is an error. Its Source counts reads and can
+// be told to hang or fail; the caller supplies the I/O engine, and its faults.
 package fetchtest
 
 import (
