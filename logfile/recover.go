@@ -181,35 +181,25 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 	return err
 }
 
-// settle turns the claims of one segment into blocks: a place that was written later for another block, or whose device is missing, is
-// gone, and so is a sample that does not go on where the next block says.
+// settle turns the claims of one segment into blocks. A block is gone if its place was written later for another block, or if the place's device is
+// missing. A sample is gone if its next block does not continue it.
 func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, claimed []uint64) {
-	w := uint64(s.format.Block)
 	for i := range claims {
 		if c := &claims[i]; c.gen < claimed[c.place] || i < freed || c.gen != 0 && s.missing(c.place) {
 			c.gen = 0
 		}
 	}
-	for i := range claims {
-		c := &claims[i]
-		rest := uint64(c.spill) * 8
-		for j := i + 1; c.gen != 0 && rest > 0; j++ {
-			if j >= len(claims) || claims[j].gen == 0 || uint64(claims[j].first) != min(w, rest) {
-				c.cut = true
-				break
-			}
-			rest -= min(w, rest)
-		}
-	}
+	w := uint64(s.format.Block)
+	markCut(claims, w)
 	sg := &l.segs[seg]
-	room := l.head.Starts[seg+1] - l.head.Starts[seg]
+	most := l.head.Starts[seg+1] - l.head.Starts[seg]
 	sg.freed = freed
 	sg.blocks = make([]block, len(claims))
 	for i, c := range claims {
 		if c.cut {
 			c.count--
 		}
-		if c.gen != 0 && uint64(sg.n)+uint64(c.count) > room {
+		if c.gen != 0 && uint64(sg.n)+uint64(c.count) > most {
 			c.gen, claims[i].gen = 0, 0
 		}
 		if c.gen == 0 {
@@ -221,6 +211,21 @@ func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, claimed [
 		}
 		sg.blocks[i] = block{place: c.place, ord: sg.n, first: c.first, used: c.used, at: c.at, state: stateDisk}
 		sg.n += c.count
+	}
+}
+
+// markCut marks each claim whose last sample the following blocks, of w bytes, don't continue.
+func markCut(claims []claim, w uint64) {
+	for i := range claims {
+		c := &claims[i]
+		rest := uint64(c.spill) * 8
+		for j := i + 1; c.gen != 0 && rest > 0; j++ {
+			if j >= len(claims) || claims[j].gen == 0 || uint64(claims[j].first) != min(w, rest) {
+				c.cut = true
+				break
+			}
+			rest -= min(w, rest)
+		}
 	}
 }
 

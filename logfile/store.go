@@ -260,7 +260,21 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.shut = true
-	var errs []error
+	errs := s.settleWrites(ctx)
+	for _, l := range s.Logfiles() {
+		if l != nil {
+			errs = append(errs, s.syncAll(ctx, l))
+		}
+	}
+	errs = append(errs, s.giveBack()...)
+	if err := errors.Join(append(errs, s.closeFiles())...); err != nil {
+		return fmt.Errorf("close cache: %w", err)
+	}
+	return nil
+}
+
+// settleWrites ends all writing: appends, tails, background loops and probes.
+func (s *Store) settleWrites(ctx context.Context) (errs []error) {
 	for _, l := range s.Logfiles() {
 		if l == nil {
 			continue
@@ -276,12 +290,11 @@ func (s *Store) Close() error {
 	errs = append(errs, s.transfers.wait(ctx))
 	s.stopLoops()
 	s.joined.Wait() // they don't wait for a file that hangs
-	errs = append(errs, s.waitProbes(ctx))
-	for _, l := range s.Logfiles() {
-		if l != nil {
-			errs = append(errs, s.syncAll(ctx, l))
-		}
-	}
+	return append(errs, s.waitProbes(ctx))
+}
+
+// giveBack frees the memory of Logfiles and write buffers. Buffers that a hung device still owns stay mapped.
+func (s *Store) giveBack() (errs []error) {
 	for slot, l := range s.Logfiles() {
 		if l != nil {
 			errs = append(errs, l.forget())
@@ -293,11 +306,8 @@ func (s *Store) Close() error {
 			s.outgrown = append(s.outgrown, p)
 		}
 	}
-	s.freePools() // buffers that a hung device still owns stay mapped
-	if err := errors.Join(append(errs, s.closeFiles())...); err != nil {
-		return fmt.Errorf("close cache: %w", err)
-	}
-	return nil
+	s.freePools()
+	return errs
 }
 
 // forget is dispose for a Store that closes: the blocks stay where they are.

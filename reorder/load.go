@@ -73,28 +73,10 @@ func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain b
 		l.arrivals = append(l.arrivals, arrival{off: off, at: off, index: index})
 		return true
 	})
-	n := from.Log.Blocks(seg)
-	l.blocks = make([]blockState, n)
-	l.pending = n
-	l.end = uint64(n * p.Block)
-	if p.Form != nil {
-		l.bufs = make([][]byte, n)
-		l.place()
-	} else {
-		gone := uint64(from.Log.Gone(seg))
-		if len(l.arrivals) > 0 { // which may have been lost since they were listed
-			gone = min(gone, l.arrivals[0].off/uint64(p.Block))
-		}
-		l.front = gone * uint64(p.Block)
-	}
-	missing := l.missing()
+	l.layOut()
+	missing, n := l.missing(), len(l.blocks)
 	p.loads.Add(1)
 	l.open++ // the reading
-	if p.Form == nil {
-		for j := range n {
-			l.blocks[j] = blockPending
-		}
-	}
 	if n > 0 {
 		l.p.progress.Store(time.Now().UnixNano())
 		l.mu.Lock() // timeout may be called at once
@@ -117,7 +99,28 @@ func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain b
 	}
 }
 
-// stored is how many bytes of the string a sample takes.
+// layOut decides where in the slot each block and sample goes.
+func (l *load) layOut() {
+	p, n := l.p, l.from.Log.Blocks(l.seg)
+	l.blocks = make([]blockState, n)
+	l.pending = n
+	l.end = uint64(n * p.Block)
+	if p.Form != nil {
+		l.bufs = make([][]byte, n)
+		l.place()
+		return
+	}
+	for j := range l.blocks {
+		l.blocks[j] = blockPending
+	}
+	gone := uint64(l.from.Log.Gone(l.seg))
+	if len(l.arrivals) > 0 { // which may have been lost since they were listed
+		gone = min(gone, l.arrivals[0].off/uint64(p.Block))
+	}
+	l.front = gone * uint64(p.Block)
+}
+
+// stored returns how many bytes of the string a sample takes.
 func (l *load) stored(a *arrival) uint64 {
 	if l.p.Form != nil {
 		return uint64(l.p.Form.Length(a.index))

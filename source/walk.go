@@ -183,17 +183,24 @@ func (w *walk) scan(ctx context.Context, at sub, parent *place) (*scanned, error
 	if err := w.batches(ctx, f, prefix, s); err != nil {
 		return nil, err
 	}
-	if w.dir.opts.Group == GroupStem {
-		n := len(s.files)
-		if s.files, err = group(s.files, len(prefix)); err != nil {
-			return nil, err
-		}
-		w.count(len(s.files) - n)
-	} else {
-		slices.SortFunc(s.files, func(a, b sample.Entry) int { return comparePython(a.Name, b.Name) })
+	if err := w.order(s, prefix); err != nil {
+		return nil, err
 	}
 	s.now.Links, s.now.Outside = s.links, s.countOutside()
 	return s, nil
+}
+
+// order groups the files of a folder into samples, or sorts them.
+func (w *walk) order(s *scanned, prefix string) (err error) {
+	if w.dir.opts.Group != GroupStem {
+		slices.SortFunc(s.files, func(a, b sample.Entry) int { return comparePython(a.Name, b.Name) })
+		return nil
+	}
+	n := len(s.files)
+	if s.files, err = group(s.files, len(prefix)); err == nil {
+		w.count(len(s.files) - n)
+	}
+	return err
 }
 
 // batches reads the names of an open folder and looks at them, batch by batch, in as many jobs as are free.
