@@ -164,14 +164,8 @@ func (r *Recipe) collect(spec Spec) (map[string]string, error) {
 		}
 		given[name] = text
 	}
-	if spec.Samples < 0 || spec.Samples > maxSamples {
-		return nil, r.usage("n is %d; a dataset has 0 to %d samples", spec.Samples, uint32(maxSamples))
-	}
-	if spec.BatchSize < 0 || spec.BatchSize > maxRanks {
-		return nil, r.usage("batch_size is %d; it is 1 to %d, or 0 for none", spec.BatchSize, maxRanks)
-	}
-	if spec.World < 0 || spec.World > maxRanks {
-		return nil, r.usage("world is %d; it is 1 to %d", spec.World, maxRanks)
+	if err := r.checkFields(spec); err != nil {
+		return nil, err
 	}
 	if spec.Samples > 0 || r.has(paramSamples) {
 		given[paramSamples] = strconv.Itoa(spec.Samples)
@@ -192,6 +186,19 @@ func (r *Recipe) collect(spec Spec) (map[string]string, error) {
 		given[paramDropLast] = "true"
 	}
 	return given, nil
+}
+
+// checkFields checks the numbers that are fields of Spec.
+func (r *Recipe) checkFields(spec Spec) error {
+	switch {
+	case spec.Samples < 0 || spec.Samples > maxSamples:
+		return r.usage("n is %d; a dataset has 0 to %d samples", spec.Samples, uint32(maxSamples))
+	case spec.BatchSize < 0 || spec.BatchSize > maxRanks:
+		return r.usage("batch_size is %d; it is 1 to %d, or 0 for none", spec.BatchSize, maxRanks)
+	case spec.World < 0 || spec.World > maxRanks:
+		return r.usage("world is %d; it is 1 to %d", spec.World, maxRanks)
+	}
+	return nil
 }
 
 func (r *Recipe) has(name string) bool {
