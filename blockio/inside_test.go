@@ -58,7 +58,7 @@ func TestRegisteredRegions(t *testing.T) {
 }
 
 func TestRegionsAreCutIntoUnits(t *testing.T) {
-	// Addresses only: nobody touches the bytes.
+	// Addresses only: the bytes are not accessed.
 	mem, err := unix.Mmap(-1, 0, 2*maxUnit+4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		t.Skipf("no address space for the test: %v", err)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSubmitWhileRegistering: registering holds the ring's lock, so that whoever submits meanwhile finds it taken. What was submitted
-// was once left in the backlog until somebody else came.
+// TestSubmitWhileRegistering: registering holds the ring's lock, so that a submitter finds it taken. Operations that were submitted meanwhile
+// were once left in the backlog until the next Submit.
 func TestSubmitWhileRegistering(t *testing.T) {
 	io, err := Open(Options{Engine: "uring"})
 	if err != nil {

@@ -125,7 +125,7 @@ func TestRingTrouble(t *testing.T) {
 	}
 }
 
-// TestNobodyIsForgotten submits at the worst time: when whoever has the ring locked has already looked for work. Submit must
+// TestNobodyIsForgotten submits at the worst time: when the holder of the ring's lock has already looked for work. Submit must
 // come back, and the operation must end without another one's help.
 func TestNobodyIsForgotten(t *testing.T) {
 	io, e := openRing(t, 4)

@@ -50,7 +50,7 @@ func TestSizeOfTheDesign(t *testing.T) {
 		if m := float64(z.Memory); m < tt.memory[0] || m > tt.memory[1] {
 			t.Errorf("%s: %.2f GB of memory, want %.2f", tt.name, m/1e9, tt.memory)
 		}
-		// The arena is about one dataset: not more than 1.5 % beside it.
+		// The arena is about one dataset: not more than 1.5 % beyond it.
 		if ratio := float64(z.Arena) / float64(tt.facts.Kept); ratio < 1 || ratio > 1.015 {
 			t.Errorf("%s: the arena is %.3f of the samples", tt.name, ratio)
 		}

@@ -126,7 +126,7 @@ func (b *bed) Delivered(at *deliver.Position, d deliver.Delivery) {
 // wrong reports whether a position is one that the schedule does not have.
 func (b *bed) wrong(at deliver.Position) bool { return at.Epoch >= 1000 }
 
-// looked fails if somebody is told of a position that is not believed. b.mu is held.
+// looked fails if the window is told of a position that is not believed. b.mu is held.
 func (b *bed) looked(at *deliver.Position) {
 	if at != nil && b.wrong(*at) {
 		b.t.Errorf("%+v is not believed, and was handed on", *at)

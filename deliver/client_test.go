@@ -75,7 +75,7 @@ func TestLeaseEndsWithTheProcess(t *testing.T) {
 	}
 }
 
-// A process takes its session up again by its token. Nobody else can.
+// A process takes its session up again by its token. No other process can.
 func TestToken(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.bring(0)
@@ -185,7 +185,7 @@ func TestManyClientsComeAndGo(t *testing.T) {
 			c := b.attach(p.pid())
 			b.get(c, 0)
 			alive = append(alive, session{p, c})
-			// One that comes and goes without a lease gives its descriptor to the next.
+			// A client that comes and goes without a lease frees its descriptor for the next.
 			b.attach(os.Getpid()).Disconnected()
 		default:
 			k := r.IntN(n)

@@ -145,7 +145,7 @@ func TestLoadingThatNeverEnds(t *testing.T) {
 	releaseAll(c)
 }
 
-// Who waits for a slot says so, again and again, and is served by index in the end; once the segment is being read it says nothing.
+// A request that waits for a slot reports that it starves, again and again, and is served by index in the end. Once the segment is being read the request reports nothing.
 func TestStarved(t *testing.T) {
 	b := newBed(t, deliver.Options{Patience: time.Millisecond})
 	b.set(4, deliver.Queued)
@@ -182,7 +182,7 @@ func TestStarved(t *testing.T) {
 	releaseAll(c)
 }
 
-// A wait ends by its deadline, with an error that names what it waited for and who holds the memory.
+// A wait ends by its deadline, with an error that names what it waited for and which process holds the memory.
 func TestTimeouts(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 20 * soon})
 	c := b.attach(os.Getpid())

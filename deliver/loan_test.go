@@ -59,7 +59,7 @@ func (b *bed) fill(clients ...*deliver.Client) {
 }
 
 // Every client holds what it may, all of them together all there is, and each asks for one batch more: every one is answered, though
-// nobody gives anything back.
+// no client gives anything back.
 func TestEveryoneIsAnswered(t *testing.T) {
 	b := newBed(t, deliver.Options{Patience: time.Millisecond})
 	var clients []*deliver.Client
@@ -135,7 +135,7 @@ func TestNothingIsHeldWhileWaiting(t *testing.T) {
 	b.untilFree()
 }
 
-// What comes or goes while a request waits for room changes how much it needs: it never takes a second piece beside the first.
+// Samples that come or go while a request waits for room change how much it needs: it never takes a second piece.
 func TestWindowChangesWhileWaitingForRoom(t *testing.T) {
 	for _, goes := range []bool{false, true} {
 		b := newBed(t, deliver.Options{})
@@ -171,7 +171,7 @@ func TestWindowChangesWhileWaitingForRoom(t *testing.T) {
 	}
 }
 
-// A client that stops in the middle keeps the spare part from nobody, and what it copied is not believed.
+// A client that stops in the middle does not keep the spare part from other clients, and its copy does not count.
 func TestLoanEndsByItself(t *testing.T) {
 	b := newBed(t, deliver.Options{LoanTime: time.Millisecond})
 	stopped, c := b.attach(os.Getpid()), b.attach(os.Getpid())

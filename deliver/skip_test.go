@@ -69,7 +69,7 @@ func TestSkipErrors(t *testing.T) {
 	}
 }
 
-// What says nothing about the sample ends the request all the same: skipping because somebody was slow would lose data silently.
+// An error that is not about the sample ends the request: to skip a sample because the source was slow would lose data silently.
 func TestSkipIsNotForDeadlines(t *testing.T) {
 	b := newBed(t, deliver.Options{SkipErrors: true, Timeout: 5 * soon})
 	b.Source.Before(func(ctx context.Context, _ sample.Entry, _ []byte) error {

@@ -228,7 +228,7 @@ func TestSideMemoryIsFull(t *testing.T) {
 	if !errors.Is(err, fetch.ErrNoRoom) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want ErrNoRoom by the deadline", err)
 	}
-	// Who waits is served as soon as there is room.
+	// A waiter is served as soon as there is room.
 	blockedUntil := b.Staging.Changed()
 	done := make(chan error, 1)
 	go func() {

@@ -183,7 +183,7 @@ func TestSourceDeadlineCoversTheWaitForAJob(t *testing.T) {
 	close(hung)
 }
 
-// As many samples are read at once as there are jobs, and never more; whoever comes too early gets a reader in the end.
+// As many samples are read at once as there are jobs, and never more; a read that finds no reader gets one in the end.
 func TestSourceJobs(t *testing.T) {
 	const n, jobs = 60, 3
 	b, _ := newBed(t, n, 0, fetch.Options{Jobs: jobs})

@@ -14,7 +14,7 @@ import (
 	"lcache/staging"
 )
 
-// aheadBed has n samples of 3000 bytes at the source, and a ring for so many of them.
+// aheadBed has n samples of 3000 bytes at the source, and a ring for some of them.
 func aheadBed(t *testing.T, n, ring, jobs int) *bed {
 	t.Helper()
 	io := openIO(t)
@@ -114,7 +114,7 @@ func TestAheadPassesOverWhatNeverFits(t *testing.T) {
 	}
 }
 
-// What is not wanted any more gives its room to what is.
+// A sample that is no longer wanted gives its room to one that is.
 func TestAheadSweeps(t *testing.T) {
 	const n, ring = 10, 3
 	b := aheadBed(t, n, ring, 2)
@@ -198,7 +198,7 @@ func TestAheadStops(t *testing.T) {
 	a.Stop()
 }
 
-// A read that fails frees its place, and whoever waits is told to look again.
+// A read that fails frees its memory, and wakes waiters to look again.
 func TestAheadFails(t *testing.T) {
 	b := aheadBed(t, 3, 1, 1)
 	a := fetch.NewMissPrefetcher(b.Fetcher)
@@ -217,8 +217,8 @@ func TestAheadFails(t *testing.T) {
 	}
 }
 
-// Regression: Sweep asked its caller's function under its own lock, and whoever called IsReading under the lock which that function
-// takes waited for ever.
+// Regression: Sweep called its caller's function under its own lock, and a caller of IsReading under the lock that this function
+// takes deadlocked.
 func TestSweepAndComingUnderOneLock(t *testing.T) {
 	b := aheadBed(t, 4, 4, 2)
 	a := fetch.NewMissPrefetcher(b.Fetcher)

@@ -289,7 +289,7 @@ func TestReaderMeetsDamage(t *testing.T) {
 
 var errBroken = blockio.ErrClosed // any error will do
 
-// A disk that hangs loses its turn: who waits is told to look elsewhere, and the memory is not used again before the late answer. Stop
+// A disk that hangs loses its turn: waiters are woken to read elsewhere, and the memory is not used again before the late answer. Stop
 // does not wait for it, Fetcher.Close does.
 func TestReaderMeetsAHungDisk(t *testing.T) {
 	b := newReaderBed(t, 40, 39, 1<<20, fetch.Options{LogTimeout: soon}, map[int][][]sample.Index{0: {{1, 39}, {20}}})
@@ -352,7 +352,7 @@ func TestReaderOffersMisses(t *testing.T) {
 	}
 }
 
-// An order that is pushed late, or anew, is what counts.
+// An order that is pushed late, or again, replaces the one before.
 func TestReaderIsToldOfOrders(t *testing.T) {
 	b := newReaderBed(t, 60, 60, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {}})
 	var mu sync.Mutex
@@ -385,7 +385,7 @@ func TestReaderIsToldOfOrders(t *testing.T) {
 	}
 }
 
-// What is larger than the ring is left to who asks for it by index, and holds up nothing.
+// A sample larger than the ring is left to requests by index, and delays no other sample.
 func TestReaderPassesOverWhatNeverFits(t *testing.T) {
 	b := newReaderBed(t, 20, 19, 4096, fetch.Options{}, map[int][][]sample.Index{0: {{1}, {0}}}) // sample 1 crosses pages, 0 does not
 	at := fetch.Step{}

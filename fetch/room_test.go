@@ -24,7 +24,7 @@ func roomBed(t *testing.T, o fetch.Options) *bed {
 	return b
 }
 
-// A small request does not pass a large one that waits: else the large one might wait for ever.
+// A small request does not pass a large one that waits: else the large one might starve.
 func TestRoomInOrder(t *testing.T) {
 	b := roomBed(t, fetch.Options{})
 	first, err := b.Fetcher.Room(t.Context(), 8192)

@@ -97,7 +97,7 @@ func (b *bed) open() *Store {
 // close checks the books, and that a clean stop is clean.
 func (b *bed) close() {
 	b.t.Helper()
-	b.s.SetNoFrees(true) // as Close does: what waits for a place would wait for ever
+	b.s.SetNoFrees(true) // as Close does: a block that waits for a place would wait without end
 	b.books()
 	if err := b.s.Close(); err != nil {
 		b.t.Errorf("close: %v", err)

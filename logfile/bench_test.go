@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// BenchmarkAppend writes and frees for ever: copy, routing, disk.
+// BenchmarkAppend writes and frees in a loop: copy, routing, disk.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{100 << 10, 4 << 10} {
 		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {

@@ -108,7 +108,7 @@ func TestOlderManifest(t *testing.T) {
 	b.close()
 }
 
-// Damage under a sample that is gone concerns nobody.
+// Damage under a sample that is gone is not reported.
 func TestOlderManifestLosses(t *testing.T) {
 	b := newBed(t, 1, 4096, 40, []uint32{1000, 9000, 1000})
 	b.open()

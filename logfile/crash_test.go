@@ -44,7 +44,7 @@ func TestCrashClones(t *testing.T) {
 
 type tally struct{ clones, promised, right, stale int }
 
-// promise is a sample that a Seal has made durable and nobody has freed since.
+// promise is a sample that a Seal has made durable and that was not freed since.
 type promise struct {
 	gen   uint64 // of the Logfile
 	seg   int

@@ -290,7 +290,7 @@ func TestHungReadsEndTogether(t *testing.T) {
 	b.close()
 }
 
-// A writer that hangs does not make appends wait for ever: what it has it keeps, and the rest goes elsewhere, or nowhere.
+// A device whose writes hang does not make appends hang: it keeps the buffers that it has, and other blocks go to other devices, or become holes.
 func TestHungWriter(t *testing.T) {
 	const n = 40
 	b := newBed(t, 1, 4096, 4*n, slices.Repeat([]uint32{4096}, n))
@@ -427,7 +427,7 @@ func TestAnotherCacheIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// Places on a device that is aside are nobody's to wait for.
+// No block waits for a place on a device that is aside.
 func TestFullDeviceBesideOneAside(t *testing.T) {
 	const n = 20
 	b := newBed(t, 2, 4096, 8, slices.Repeat([]uint32{4096}, n))

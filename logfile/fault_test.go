@@ -17,7 +17,7 @@ import (
 
 // failing makes the writes (or reads) that match fail.
 func failing(io *blockio.IO, write bool, match func(n int64) bool) {
-	var mu sync.Mutex // a second try is submitted beside an append
+	var mu sync.Mutex // a retry is submitted concurrently with an append
 	n := int64(-1)
 	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
 		mu.Lock()
@@ -137,7 +137,7 @@ func equalCounts(a, b map[sample.Index]int) bool {
 	return len(a) == len(b)
 }
 
-// A disk that fails all writes makes holes, but nobody waits for ever and no place is lost.
+// A disk that fails all writes makes holes, but no append hangs and no place is lost.
 func TestAllWritesFail(t *testing.T) {
 	const n = 60
 	b := newBed(t, 1, 4096, 6, randomSizes(n, 4096, 9000, 13))
@@ -160,7 +160,7 @@ func TestAllWritesFail(t *testing.T) {
 	}
 }
 
-// Who only appends waits in vain for a place: blocks that find none are holes at once, those that wait already too, and it is told.
+// While no place will be freed, a block that finds none becomes a hole at once, and so does a block that waits already. Options.Lost is called for both.
 func TestNoneFreed(t *testing.T) {
 	const n, places = 8, 4
 	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, n))

@@ -87,7 +87,7 @@ func TestHealthSeesHangs(t *testing.T) {
 	}
 }
 
-// The wait for a probe doubles up to its bound, over several troubles of one kind too, and a device that stayed normal for a while begins anew.
+// The wait for a probe doubles up to its bound, over several troubles of one kind too, and a device that stayed normal for a while begins with the first wait again.
 func TestHealthProbes(t *testing.T) {
 	now := time.Now()
 	h := newHealth(asideErrors, 3, time.Second)

@@ -163,7 +163,7 @@ func TestTwoLogfilesTakeTurns(t *testing.T) {
 }
 
 // Killed in the middle of a reorder, what both Logfiles hold is right, and the reorder can go on: the places that were freed but not written over are
-// claimed again, and yet nobody waits for ever.
+// claimed again, and yet no append hangs.
 func TestKilledWhileReordering(t *testing.T) {
 	const n, segments, w = 90, 3, 4096
 	sizes := randomSizes(n, w, 2*w, 8)

@@ -57,7 +57,7 @@ func BenchmarkRecoverTerabyte(b *testing.B) {
 		before := cpuTime(b)
 		s := bed.open()
 		found := 0
-		for _, l := range s.Logfiles() { // who uses it looks at every sample once
+		for _, l := range s.Logfiles() { // a caller looks at every sample once
 			for seg := range segments {
 				l.Arrivals(seg, func(int, sample.Index, uint64) bool { found++; return true })
 			}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 const (
 	block    = 4096
 	capacity = 12 * block // of a segment
-	slack    = 32         // blocks: the least that an arena has beside its samples
+	slack    = 32         // blocks: the least that an arena has beyond its samples
 	soon     = 20 * time.Millisecond
 )
 

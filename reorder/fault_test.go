@@ -51,7 +51,7 @@ func TestEveryReadFails(t *testing.T) {
 func TestDamagedBlock(t *testing.T) {
 	for _, c := range []struct {
 		s     spec
-		first sample.Index // so many are scrambled
+		first sample.Index // how many samples are scrambled
 		least int
 	}{
 		{spec{sizes: slices.Repeat([]uint32{1500}, 40), workers: 2}, 5, 1},
@@ -94,7 +94,7 @@ func TestLateBlock(t *testing.T) {
 			break // fewer blocks than that
 		}
 		members := l.Line.Members(0)
-		var here []sample.Index // who found no more room in the slot is served by index
+		var here []sample.Index // a sample without room in the slot is served by index
 		for _, i := range members {
 			if b.Staging.Present(i) {
 				here = append(here, i)

@@ -14,7 +14,7 @@ import (
 )
 
 // There and back, in an arena with no more than the least slack: every sample is verified, published and routed exactly once, blocks
-// are freed as it goes, and nothing waits for ever. Stored bytes are moved as they are, and no more scratch than the largest sample needs is
+// are freed as it goes, and no load hangs. Stored bytes are moved as they are, and no more scratch than the largest sample needs is
 // enough.
 func TestPassInATightArena(t *testing.T) {
 	for seed := range uint64(16) {
@@ -27,7 +27,7 @@ func TestPassInATightArena(t *testing.T) {
 	}
 }
 
-// passes goes there, back and there again; at the end at most so many places are used.
+// passes goes there, back and there again; at the end at most this many places are used.
 func (s spec) passes(t *testing.T, seed uint64, most int) {
 	t.Helper()
 	n := len(s.sizes)
@@ -75,7 +75,7 @@ func TestPassWithoutTarget(t *testing.T) {
 	b.inLog(0, l.Line.Order)
 }
 
-// The order of a Logfile need not be known to sort it anew.
+// The order of a Logfile need not be known to sort it.
 func TestForeignLine(t *testing.T) {
 	const n = 80
 	b := newBed(t, spec{sizes: randomSizes(n, 4), workers: 3})
@@ -83,7 +83,7 @@ func TestForeignLine(t *testing.T) {
 	l.Line = nil
 	next, segment := b.line(1, permutation(n, 5))
 	b.over(l, b.aim(next, segment), 2)
-	// Regression: its segments' members are not known any more once their blocks are free, so addresses outlived their slots.
+	// Regression: its segments' members are no longer known once their blocks are free, so addresses outlived their slots.
 	for i := range sample.Index(n) {
 		if b.Staging.Present(i) {
 			t.Errorf("sample %d has an address in a slot that was taken back", i)

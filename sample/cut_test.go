@@ -46,7 +46,7 @@ func TestSumsCutUnderTheMapping(t *testing.T) {
 
 // Where a part of the file is gone, only that part is unknown, however many entries are gone through at once.
 func TestSumsCutInTheMiddle(t *testing.T) {
-	const n, left = 10_000, 1000 // sums of so many are left, and no check, in one; all sums and so many checks in the other
+	const n, left = 10_000, 1000 // one file keeps the sums of `left` samples and no check; the other keeps all sums and `left` checks
 	dir := t.TempDir()
 	open := func(name string) *Sums {
 		s := openSums(t, filepath.Join(dir, name), Fingerprint{1}, n)

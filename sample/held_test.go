@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// When the disk of the cache failed, names could not be read any more, and without them nothing from the source.
+// When the disk of the cache failed, names could no longer be read, and without names no sample from the source.
 func TestNamesOutliveTheFile(t *testing.T) {
 	path := writeTemp(t, listingClasses, listing)
 	m, err := OpenManifest(path)

@@ -215,7 +215,7 @@ func TestDirListErrors(t *testing.T) {
 	}
 }
 
-// What lies beside class folders is no sample, so it can't make a listing fail; with --ext neither can what the extensions leave out. A link
+// A file next to the class folders is no sample, so it can't make a listing fail; with --ext neither can what the extensions leave out. A link
 // to nothing could have been a folder, unless its name has an extension.
 func TestDirIgnores(t *testing.T) {
 	tr := newTree(t, files("a/x.jpg", "README"))

@@ -18,7 +18,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// linked is a source beside which there is an outside for its links to lead to.
+// linked is a source with links to a folder outside it.
 func linked(t testing.TB, in, out map[string][]byte, links map[string]string) (in1, out1 *tree) {
 	t.Helper()
 	in1, out1 = newTree(t, in), newTree(t, out)

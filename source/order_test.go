@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// imageFolder is what torchvision's find_classes and make_dataset do, told anew in pure Python. It prints the classes, then label and path of every file.
+// imageFolder is what torchvision's find_classes and make_dataset do, in pure Python. It prints the classes, then label and path of every file.
 const imageFolder = `
 import os, sys
 top = sys.argv[1]

@@ -122,7 +122,7 @@ func TestWithdrawAgainstTake(t *testing.T) {
 		wg.Go(func() {
 			var out []Address
 			if h, absent, out = take(s, 1); absent == 0 {
-				// Nobody gets this memory as long as it is held.
+				// No Alloc gets this memory while it is held.
 				y, z := alloc(t, s, Miss, 2, 4096), alloc(t, s, Miss, 3, 4096)
 				clear(y.Buf)
 				clear(z.Buf)

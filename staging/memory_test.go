@@ -22,7 +22,7 @@ func newStaging(t testing.TB, o Options) *Staging {
 	return s
 }
 
-// Nobody can resize the memory, write to it by the file, or map it writable: neither by the server's own descriptor, nor by the one
+// The memory can't be resized, written by the file, or mapped writable: neither by the server's own descriptor, nor by the one
 // that clients get, nor by a new one of the same file.
 func TestMemoryIsSealed(t *testing.T) {
 	s := newStaging(t, Options{Samples: 1, Slots: 1, SlotBytes: 4096})

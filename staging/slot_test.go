@@ -90,7 +90,7 @@ func TestSlotLifeCycle(t *testing.T) {
 	}
 }
 
-// Take holds all or nothing: whoever waits for one sample must not keep the slots of the others from moving on.
+// Take holds all or nothing: a waiter for one sample must not keep the slots of the others from reuse.
 func TestTakeHoldsAllOrNothing(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 1, SlotBytes: 4096, MissBytes: 8192})
 	a, _ := s.Acquire(Segment{1, 0})

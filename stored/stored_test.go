@@ -82,7 +82,7 @@ func TestPackUnpack(t *testing.T) {
 		case len(stored) != len(plain):
 			packed++
 		}
-		// Nothing beside the destination may be written: its neighbours in a slot are being read.
+		// Only the destination may be written: its neighbours in a slot are being read.
 		room := bytes.Repeat([]byte{0xA5}, len(plain)+200)
 		if err := f.Unpack(sample.Index(i), stored, room[100:100+len(plain)]); err != nil {
 			t.Fatalf("unpack %d bytes: %v", len(plain), err)
@@ -215,7 +215,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: whatever bytes a disk gives, nothing panics, nothing beside the destination is written, and what was packed comes back.
+// FuzzUnpack: whatever bytes a disk gives, Unpack does not panic and writes only the destination, and packed bytes come back.
 func FuzzUnpack(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{100, 1000, 70_000} {
