@@ -155,11 +155,9 @@ func (in *run) static() bool { return in.report.Layout == cache.LayoutStatic }
 // readRun is how many samples a reader of the source takes at once: few, so that all readers end at about the same time.
 const readRun = 16
 
-// read fills the target from the source.
-func (in *run) read(ctx context.Context) error {
+// lacking lists what the log is to keep of this share and lacks, with its bytes; there counts the samples that it has.
+func (in *run) lacking() (todo []sample.Index, total, there int64) {
 	c := in.cache
-	var todo []sample.Index
-	var total, there int64
 	for i := range c.Manifest.Len() {
 		index := sample.Index(i)
 		if !c.Admits(index) || i%in.o.Shares != in.o.Share {
@@ -172,20 +170,44 @@ func (in *run) read(ctx context.Context) error {
 		todo = append(todo, index)
 		total += int64(c.Manifest.Size(index))
 	}
+	return todo, total, there
+}
+
+// read fills the target from the source.
+func (in *run) read(ctx context.Context) error {
+	c := in.cache
+	todo, total, there := in.lacking()
 	if in.report.ReadSeconds == 0 { // not after a re-sort of its own
 		in.report.Already, in.report.ReadSamples = there, int64(len(todo))
 	}
 	c.Store.SetNoFrees(true)
 	defer c.Store.SetNoFrees(false)
 	start := time.Now()
+	if err := in.readAll(ctx, todo, total); err != nil {
+		return err
+	}
+	if err := in.target.WriteTails(ctx); err != nil {
+		return err
+	}
+	if err := in.target.Seal(ctx); err != nil {
+		return fmt.Errorf("make the log durable: %w", err)
+	}
+	if err := c.Sums.Sync(); err != nil {
+		return err
+	}
+	in.report.ReadSeconds += time.Since(start).Seconds()
+	return nil
+}
+
+// readAll reads samples, several at once, and stores them.
+func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) error {
+	c := in.cache
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next, done atomic.Int64
 	var wg sync.WaitGroup
 	for range in.o.Jobs {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			entries, buf := c.Manifest.Reader(), []byte(nil)
 			for ctx.Err() == nil {
 				// A run at a time, so that the names of its samples are read together.
@@ -203,24 +225,11 @@ func (in *run) read(ctx context.Context) error {
 					in.o.Progress(cache.Progress{Stage: "reading", Done: done.Add(int64(size)), Total: total, Unit: "bytes"})
 				}
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	in.report.ReadBytes += done.Load()
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	if err := in.target.WriteTails(ctx); err != nil {
-		return err
-	}
-	if err := in.target.Seal(ctx); err != nil {
-		return fmt.Errorf("make the log durable: %w", err)
-	}
-	if err := c.Sums.Sync(); err != nil {
-		return err
-	}
-	in.report.ReadSeconds += time.Since(start).Seconds()
-	return nil
+	return context.Cause(ctx)
 }
 
 // storeSample reads one sample and appends it where the first epoch wants it.

@@ -24,7 +24,34 @@ import (
 )
 
 // prepare lists the source, decides the geometry and opens or makes the cache.
-func (in *run) prepare(ctx context.Context) (err error) {
+func (in *run) prepare(ctx context.Context) error {
+	c := in.cache
+	if err := in.takeDirs(); err != nil {
+		return err
+	}
+	if err := in.find(); err != nil {
+		return err
+	}
+	if err := in.list(ctx); err != nil {
+		return err
+	}
+	if err := in.describe(); err != nil {
+		return err
+	}
+	if err := in.space(ctx); err != nil {
+		return err
+	}
+	if err := in.openLog(ctx); err != nil {
+		return err
+	}
+	if err := cache.WriteRecord(c.Dirs[0], c.Record); err != nil {
+		return err
+	}
+	return in.record()
+}
+
+// takeDirs opens the source, and makes and locks the cache's directories.
+func (in *run) takeDirs() (err error) {
 	c := in.cache
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
@@ -43,28 +70,34 @@ func (in *run) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := c.Lock(false); err != nil {
+	return c.Lock(false)
+}
+
+// find reads what the directories were made for: in.old, which stays nil if there is no cache yet.
+func (in *run) find() error {
+	c := in.cache
+	old, err := cache.ReadRecord(c.Dirs[0])
+	switch {
+	case errors.Is(err, cache.ErrDamaged):
+		in.logger().Warn("a new cache is made", "error", err)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
-	}
-	old, oldErr := cache.ReadRecord(c.Dirs[0])
-	if errors.Is(oldErr, cache.ErrDamaged) {
-		in.logger().Warn("the cache is made anew", "error", oldErr)
-	} else if oldErr != nil && !errors.Is(oldErr, fs.ErrNotExist) {
-		return oldErr
-	}
-	if oldErr == nil && !source.Same(old.Source, c.Source.String()) {
+	case err == nil && !source.Same(old.Source, c.Source.String()):
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dirs[0], old.Source, c.Source)
 	}
 	if err := logfile.CheckDirs(c.Dirs); err != nil {
 		return err
 	}
-	if oldErr == nil {
+	if err == nil {
 		in.old = &old
 		in.mend()
 	}
-	if err := in.list(ctx); err != nil {
-		return err
-	}
+	return nil
+}
+
+// describe makes the schedule of the job, and the record of what the cache is made for.
+func (in *run) describe() (err error) {
+	c := in.cache
 	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
 		return err
 	}
@@ -77,19 +110,7 @@ func (in *run) prepare(ctx context.Context) (err error) {
 		c.Record.Layout = in.old.Layout
 	}
 	in.report.Layout, in.report.LayoutReason = c.ChooseLayout(in.o.Layout)
-	if err := in.measureChunks(); err != nil {
-		return err
-	}
-	if err := in.space(ctx); err != nil {
-		return err
-	}
-	if err := in.openLog(ctx); err != nil {
-		return err
-	}
-	if err := cache.WriteRecord(c.Dirs[0], c.Record); err != nil {
-		return err
-	}
-	return in.record()
+	return in.measureChunks()
 }
 
 // mend repairs what a directory but the first may have lost and others know. What it can't repair is told when the store is opened.
@@ -205,7 +226,11 @@ func (in *run) clear() error {
 	for _, d := range slices.Backward(in.cache.Dirs) {
 		paths = append(paths, cache.MadeIn(d)...)
 	}
-	for _, path := range paths {
+	// Durably: a file system need not keep the order of removals over a power cut.
+	if err := durable.Trace(nil).Remove(paths[0]); err != nil {
+		return err
+	}
+	for _, path := range paths[1:] {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
