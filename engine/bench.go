@@ -55,7 +55,7 @@ func OpenBench(o Options, reorder bool) (*Bench, error) {
 }
 
 func newBench(c *cache.Cache, o Options) (*Bench, error) {
-	c.Record.Job.Epochs = 0 // unknown, until the log has said where it is
+	c.Record.Job.Epochs = 0 // unknown until the log's epoch is known
 	if c.Record.Job.Recipe == "" {
 		c.Record.Job = schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", BatchSize: max(c.Record.Job.BatchSize, benchBatch), World: 1}
 	}
@@ -92,7 +92,7 @@ func (b *Bench) aimAt(reorder bool) error {
 	switch {
 	case e.tgt != nil:
 		b.Epoch, b.goal, b.Settling = max(e.tgt.Epoch, 0), max(e.tgt.Epoch, 0), true
-	case e.cur.Epoch < 0: // in nobody's order: while epoch 0 is served by index, the log is sorted for the one after it
+	case e.cur.Epoch < 0: // in the order of no known epoch: while epoch 0 is served by index, the log is sorted for the one after it
 		b.Epoch, b.goal, b.Settling = 0, 1, true
 	default:
 		b.Epoch, b.goal = e.cur.Epoch, e.cur.Epoch

@@ -9,8 +9,8 @@ import (
 	"lcache/sample"
 )
 
-// A bringer brings samples ahead of requests. There are three: the pass over the log, the prefetcher of misses beside it, and in the static layout
-// the prefetcher that reads by place. Between its answer and what the request does about it nothing of a bringer changes by being asked.
+// A bringer brings samples ahead of requests. There are three: the pass over the log, the prefetcher of misses, and in the static layout
+// the prefetcher that reads by place. A question changes nothing of a bringer; what the request decides is told to it after that.
 type bringer interface {
 	// expect gives the function that answers for the samples of one request. Both change nothing. e.mu is held.
 	expect(q query) func(sample.Index) deliver.Availability
@@ -19,7 +19,7 @@ type bringer interface {
 	decided(q query, samples iter.Seq2[sample.Index, deliver.Availability])
 	// asked is told that a rank has come to a position; again, that it has gone back.
 	asked(at *deliver.Position, again bool)
-	// lostPatience makes room for a request that has waited in vain.
+	// lostPatience makes room for a request whose patience is over.
 	lostPatience(at *deliver.Position)
 	// delivered is told of a whole chunk.
 	delivered(at *deliver.Position)

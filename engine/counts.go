@@ -55,7 +55,7 @@ type totals struct {
 const mostOpen = 8
 
 // epoch is the epoch that a rank is in: the open one; or the closed one, opened again for a rank that was not in it yet; or a new one.
-// over are those that are closed for it, because nobody has asked for anything of them for the longest time.
+// over are the epochs that are closed to make room for it: those whose last request is the oldest.
 func (c *counts) epoch(epoch, rank int) (ep *epochCount, over []*epochCount) {
 	if c.open == nil {
 		c.open, c.closed = map[int]*epochCount{}, map[int]*epochCount{}
@@ -89,7 +89,7 @@ func (c *counts) epoch(epoch, rank int) (ep *epochCount, over []*epochCount) {
 // part is how much of its epoch a rank has got.
 type part struct{ first, count int }
 
-// delivered notes a batch, one of so many of its rank.
+// delivered notes that a rank, which has that many batches, got one of them.
 func (ep *epochCount) delivered(rank, batch, batches int) {
 	bits := ep.batches[rank]
 	if bits == nil {

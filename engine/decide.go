@@ -9,7 +9,7 @@ type view struct {
 	readEpoch int  // the epoch that is read: see epochRead
 
 	cur, tgt     logView
-	unidentified bool // beside cur there is a Logfile in an unknown order
+	unidentified bool // there is a second Logfile, in an unknown order
 	comparable   bool // the order of cur's or the unidentified Logfile's epoch is known, and was not compared with it
 
 	unloaded int // the first segment of cur with samples to deliver that is not loaded, from the hindmost rank on; -1: none

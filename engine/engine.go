@@ -326,7 +326,7 @@ func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part,
 }
 
 // Push takes an order from a client: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
-// begins it is laid out, later it only says what Chunk means. A rank may take back what it said by another order for the same epoch.
+// begins, it is laid out; later, it only defines what Chunk returns. A rank may replace its order for an epoch by another one.
 // While a process reads a rank in its own order, another one's is refused: the first job owns the log. So is an order for which there is no room:
 // clients may push as many epochs ahead as PushBytes allows. Where there is a recipe the order holds for the session's own positions; those of
 // other sessions mean the recipe's.

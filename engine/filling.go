@@ -33,7 +33,7 @@ func (e *Engine) startFilling(l *reorder.EpochLog) {
 	e.filling.Store(&filling{log: l.Log, segment: l.Line.Segment, busy: map[sample.Index]struct{}{}})
 }
 
-// stopFilling returns when nothing is appended any more.
+// stopFilling ends filling, and returns when no append is under way.
 func (e *Engine) stopFilling() {
 	f := e.filling.Swap(nil)
 	if f == nil {
@@ -67,7 +67,7 @@ func (f *filling) leave(index sample.Index, err error) {
 	}
 }
 
-// storeMiss appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up nobody for long: the
+// storeMiss appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up its caller for a second at most: the
 // sample is read from the source once more, another time.
 func (e *Engine) storeMiss(index sample.Index, data []byte) {
 	f := e.filling.Load()

@@ -9,7 +9,7 @@ import (
 	"lcache/staging"
 )
 
-// layOut lays out an epoch beside the pass; the mover is woken when it is done. e.mu is held.
+// layOut lays out an epoch in a goroutine, and wakes the mover when it is done. e.mu is held.
 func (e *Engine) layOut(epoch int) {
 	if e.layouts[epoch] != nil || e.layingOut[epoch] {
 		return

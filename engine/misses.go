@@ -7,15 +7,15 @@ import (
 	"lcache/schedule"
 )
 
-// missReader is where the reading ahead of misses is: a sequence over epochs, begun anew when the ranks jump.
+// missReader is how far misses are listed for the prefetcher: a sequence over epochs that begins again when the ranks jump.
 type missReader struct {
 	turn    int  // sequences begun; an older one does not change what follows
 	epoch   int  // that is being listed; past the last one at the end
 	blocked bool // its order is not known: go on there once it is
 }
 
-// readMisses begins a sequence if the log does not keep everything and a rank asks for what the one before does not come to: that lists
-// one epoch after the other, passing over what nobody waits for. again says that the rank goes back. e.mu is held.
+// readMisses begins a sequence if the log does not keep everything, and a rank asks for an epoch that the current sequence does not come to. A
+// sequence lists one epoch after the other, and leaves out the misses that no rank waits for. again reports that the rank goes back. e.mu is held.
 func (e *Engine) readMisses(at *deliver.Position, again bool) {
 	if e.cache.Sizing.Miss == 0 {
 		return
@@ -36,7 +36,7 @@ func (e *Engine) readMisses(at *deliver.Position, again bool) {
 	}
 }
 
-// missLoop owns the MissPrefetcher: it starts it where readMisses says. A goroutine of its own, because ending the one before takes locks.
+// missLoop starts the MissPrefetcher at the epoch that readMisses chose. It is a goroutine of its own, because ending a sequence takes locks.
 func (e *Engine) missLoop() {
 	defer e.loops.Done()
 	for {
@@ -52,7 +52,7 @@ func (e *Engine) missLoop() {
 	}
 }
 
-// missSequence lists what the log does not keep, in the order of need, from an epoch on.
+// missSequence lists the samples that the log does not keep, in the order of need, from an epoch on.
 func (e *Engine) missSequence(epoch, turn int) func() (fetch.Ask, bool) {
 	var order *schedule.Order
 	batch, r, i := 0, 0, 0

@@ -10,7 +10,7 @@ import (
 )
 
 // A rank is how far one rank has come. Ranks that never attached count as being at the start. Its requests need not come in the order of its
-// batches: several workers of one loader ask side by side.
+// batches: several workers of one loader ask at the same time.
 type rank struct {
 	pid           int
 	epoch         int
@@ -19,13 +19,13 @@ type rank struct {
 	gaveUpWaiting bool      // for a slot: it does not wait again before it was served from the window
 	outOfWindow   bool      // served by index until it is back in the window
 	diverged      bool      // its last request was not what its position asks for
-	missFrom      int       // batches before it are not read ahead any more
+	missFrom      int       // misses of earlier batches are no longer read ahead
 	seen          int       // the epoch of the last request, also of one that differed from the schedule
 
 	batch int             // the first that is not delivered
 	open  map[int]request // from batch on, and some delivered ones before it: a worker may be the first to ask, and not have the first batch
 	last  []sample.Index  // the batch before, if it was delivered
-	again int             // requests in a row for what was delivered
+	again int             // requests in a row for delivered batches
 }
 
 // request is a batch that was asked for.
@@ -34,7 +34,7 @@ type request struct {
 	delivered bool
 }
 
-// spread is how many batches of a rank may be under way at once. Who asks further ahead has left the first of them out.
+// spread is how many batches of a rank may be under way at once. A request further ahead means that the first of them were left out.
 const spread = 64
 
 // ask notes a request.
@@ -50,7 +50,7 @@ func (r *rank) ask(epoch, batch int, indices []sample.Index) {
 	r.batch = min(r.batch, batch)
 	if !r.open[batch].delivered {
 		r.again = 0
-	} else if r.again++; r.again > 1 { // no lost answer: it has gone back, and comes to those behind it again
+	} else if r.again++; r.again > 1 { // not an answer that was lost: the rank has gone back, and will come to the later batches again
 		maps.DeleteFunc(r.open, func(b int, q request) bool { return b > batch && q.delivered })
 	}
 	r.open[batch] = request{indices: indices}
@@ -59,7 +59,7 @@ func (r *rank) ask(epoch, batch int, indices []sample.Index) {
 	}
 }
 
-// leave gives up what comes before a batch: nobody seems to want it.
+// leave gives up the batches before one: no worker seems to want them.
 func (r *rank) leave(batch int) {
 	maps.DeleteFunc(r.open, func(b int, _ request) bool { return b >= r.batch && b < batch })
 	r.batch = max(r.batch, batch)

@@ -17,13 +17,13 @@ type Report struct {
 	Loop        float64 // the loop ran, waiting included
 	Decode      float64 // samples were made of bytes, in this process
 	Workers     int     // processes that decode for this loop; 0: the loop itself does
-	First, Had  int     // batches First to First+Had-1 of the epoch were asked for by index, before the loop said their places
+	First, Had  int     // batches First to First+Had-1 of the epoch were asked for by index, before the loop told their positions
 }
 
 // mostReported bounds what is kept of ranks and epochs, whose numbers clients choose.
 const mostReported = schedule.MostRanks
 
-// reports are the sums of what was reported; guarded by Engine.mu. A rank's loop goes on beside the other ranks' loops, so over the
+// reports are the sums of what was reported; guarded by Engine.mu. The ranks' loops run at the same time, so over the
 // ranks the longest counts; decoding is work, and adds up.
 type reports struct {
 	ranks  map[int]*rankReport

@@ -32,12 +32,12 @@ const (
 // then cur stays as it is.
 type state struct {
 	cur, tgt     *reorder.EpochLog
-	unidentified *reorder.EpochLog // recovered beside cur, while there is no tgt: it was being filled for an order that is not known yet
+	unidentified *reorder.EpochLog // the newer Logfile that was recovered, while there is no tgt: it was being filled for an order that is not known yet
 	segs         []segState        // of cur
 	loading      int               // segments
 	drained      bool              // the pass goes on undelivered
 
-	requested bool // a request has come: before that nobody knows which epoch is wanted
+	requested bool // a request has come: before, the wanted epoch is not known
 	readEpoch int  // the epoch that is read
 	ranks     map[int]*rank
 	logs      map[uint64]*reorder.EpochLog // by ID: those that a slot may hold

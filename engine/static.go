@@ -65,7 +65,7 @@ func (e *Engine) comingChunk(rank int, at fetch.Step) (indices []sample.Index, n
 
 func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }
 
-// placeBringer is the prefetcher that reads each rank's coming chunks by place. A rank that has waited for room in vain is served by index.
+// placeBringer is the prefetcher that reads each rank's coming chunks by place. A rank that gave up waiting for room is served by index.
 type placeBringer struct {
 	deaf
 	*Engine

@@ -12,7 +12,7 @@ import (
 	"lcache/schedule"
 )
 
-// window is the engine as deliver sees it: an ordered list of who brings samples ahead of requests, and the ranks' progress.
+// window is the engine as deliver sees it: the ordered list of bringers, and the progress of the ranks.
 type window struct {
 	*Engine
 	bringers []bringer // the first that expects a sample answers for it
@@ -79,9 +79,9 @@ func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []samp
 	return at
 }
 
-// diverged notes a request that differs from the schedule. That costs speed only: its rank is served by index and does not move the
-// window. It is counted, and the first one is kept, because the user wants to know. Where no order is known nothing differs. A position
-// that the schedule does not have says nothing of its rank, and is not believed.
+// diverged notes a request that differs from the schedule. That costs speed only: the rank is served by index and does not move the window.
+// Divergences are counted, and the first one is kept for the user. Where no order is known nothing differs. A position that the schedule does not
+// have is not believed: nil is returned.
 func (e *Engine) diverged(at *deliver.Position, place schedule.Finding, want, indices []sample.Index, pid int) *deliver.Position {
 	known := place == schedule.Scheduled || place == schedule.Nowhere && e.cache.Schedule.IsKnown(at.Epoch)
 	e.mu.Lock()
@@ -152,7 +152,7 @@ func (w *window) Decided(at *deliver.Position, indices []sample.Index, have []bo
 	}
 }
 
-// LostPatience makes room for a scheduled request that has waited for a slot in vain (deliver.Window, rule 2).
+// LostPatience makes room for a scheduled request whose patience is over (deliver.Window, rule 2).
 func (w *window) LostPatience(at *deliver.Position) {
 	for _, b := range w.bringers {
 		b.lostPatience(at)
