@@ -49,10 +49,21 @@ func (in *run) list(ctx context.Context) error {
 		}
 		return err
 	}
+	err = in.take(ctx, tmp, old, fp, len(listing.Entries))
+	if err == nil && c.Manifest == nil {
+		c.Manifest, err = sample.OpenManifest(path)
+	}
+	in.folders = listing.Folders
+	return err
+}
+
+// take puts a new listing, at path, in its place, according to the fate of the cache that is found. old is the manifest that is there, which
+// is closed unless it stays; nil: none.
+func (in *run) take(ctx context.Context, path string, old *sample.Manifest, fp sample.Fingerprint, samples int) error {
 	f := in.lookAtCache()
 	switch {
 	case old == nil:
-		f.sums = f.record && in.isOf(fp, len(listing.Entries))
+		f.sums = f.record && in.isOf(fp, samples)
 	case old.Fingerprint() == fp:
 		f.manifest = manifestSame
 	default:
@@ -63,23 +74,17 @@ func (in *run) list(ctx context.Context) error {
 	in.logger().Debug("the cache that is found", "fate", what, "reason", why)
 	switch {
 	case f.manifest == manifestSame: // space makes the cache again if that is its fate
-		c.Manifest = old
-		err = os.Remove(tmp)
+		in.cache.Manifest = old
+		return os.Remove(path)
 	case what == keep:
-		err = in.replaceManifest(tmp)
+		return in.replaceManifest(path)
 	case what == adapt:
-		err = in.adapt(ctx, old, tmp)
-	default:
-		if old != nil {
-			old.Close()
-		}
-		err = in.anew(tmp)
+		return in.adapt(ctx, old, path)
 	}
-	if err == nil && c.Manifest == nil {
-		c.Manifest, err = sample.OpenManifest(path)
+	if old != nil {
+		old.Close()
 	}
-	in.folders = listing.Folders
-	return err
+	return in.anew(path)
 }
 
 // wholeManifest opens a manifest of which every byte is right, names included.

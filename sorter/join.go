@@ -33,6 +33,12 @@ func (m *Mover) Join(into, from *logfile.Logfile) (line *chunker.Line, err error
 	for i := range line.Segment {
 		line.Segment[i] = chunker.None
 	}
+	m.placeBoth(line, into, from)
+	return line, nil
+}
+
+// placeBoth gives every sample of two Logfiles a segment of into, its own if it lies there, and lists the samples by segment.
+func (m *Mover) placeBoth(line *chunker.Line, into, from *logfile.Logfile) {
 	h := into.Header()
 	counts := make([]uint64, h.Segments+1)
 	put := func(index sample.Index, seg int) {
@@ -73,7 +79,6 @@ func (m *Mover) Join(into, from *logfile.Logfile) (line *chunker.Line, err error
 			at[seg]++
 		}
 	}
-	return line, nil
 }
 
 // freeRoom is what a segment can still take.
