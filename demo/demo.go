@@ -6,7 +6,6 @@
 package demo
 
 import (
-	"bufio"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -18,11 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"lcache/attach"
 	"lcache/cache"
@@ -169,22 +164,6 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 	}, nil
 }
 
-// rank is one reading process.
-type rank struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-// seen is the answer of a rank for an epoch.
-type seen struct {
-	Epoch, Rank, Samples int
-	Bytes                int64
-	Seconds              float64
-	Wrong                []string
-	Wrongs               int
-}
-
 // read lets all ranks read epoch after epoch, and takes the server's counters after each epoch.
 func (d *demo) read(ctx context.Context, p *Pass, socket string) error {
 	status, err := attach.Dial(socket, "lcache-demo")
@@ -227,59 +206,4 @@ func (d *demo) read(ctx context.Context, p *Pass, socket string) error {
 		d.o.Progress(cache.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.Epochs), Unit: "epochs"})
 	}
 	return nil
-}
-
-// oneEpoch starts an epoch on all ranks at once and waits for the last.
-func oneEpoch(ranks []*rank, epoch int) ([]seen, float64, error) {
-	answers := make([]seen, len(ranks))
-	began := time.Now()
-	var all errgroup.Group
-	for i, r := range ranks {
-		all.Go(func() error {
-			if _, err := fmt.Fprintln(r.in, epoch); err != nil {
-				return fmt.Errorf("rank %d, epoch %d: %w", i, epoch, err)
-			}
-			if err := r.answer(&answers[i]); err != nil {
-				return fmt.Errorf("rank %d, epoch %d: %w", i, epoch, err)
-			}
-			return nil
-		})
-	}
-	err := all.Wait()
-	return answers, time.Since(began).Seconds(), err // a rank that failed ends; the others wait for it no longer than their deadline
-}
-
-func (d *demo) startRank(ctx context.Context, socket string, i int) (*rank, error) {
-	cmd := exec.CommandContext(ctx, d.o.Python, d.reader, "--socket", socket, "--source", d.o.Source, "--seed", "0",
-		"--rank", strconv.Itoa(i), "--world", strconv.Itoa(d.o.World), "--batch-size", strconv.Itoa(d.o.BatchSize))
-	cmd.Env = append(launch.ChildEnvironment(os.Environ()), "PYTHONPATH="+d.o.Client, "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stderr = d.o.Logs
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start rank %d: %w", i, err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start rank %d: %w", i, err)
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start rank %d: %w", i, err)
-	}
-	return &rank{cmd, in, bufio.NewReader(out)}, nil
-}
-
-func (r *rank) answer(to any) error {
-	line, err := r.out.ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("the reader ended early, its own message is above: %w", err)
-	}
-	return json.Unmarshal(line, to)
-}
-
-// close ends the process: without input it closes its job and exits.
-func (r *rank) close() {
-	if r != nil {
-		r.in.Close()
-		r.cmd.Wait()
-	}
 }
