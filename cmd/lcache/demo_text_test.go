@@ -52,7 +52,7 @@ with half of the space · budget 50 MB · memory 80 MB · 20 segments · blocks 
 ✓ exact   40,000 samples in DistributedSampler's order, every byte equal to its file's
 ✓ source  read once, at ingest: 100 MB; then 0 misses and 0 B from it in 2 epochs
 ✓ log     a full shuffle, read in pieces of 256 KiB on average; samples are 9.8 KiB
-✓ half    hit ratio 44.0 %, beside (budget − slack)/S = 44.0 %; no policy can reach more than c = budget/S = 50.0 %
+✓ half    hit ratio 44.0 % of the bytes; (budget − slack)/S = 44.0 %; no policy can reach more than c = budget/S = 50.0 %
 
 shown: full shuffles at 0.5 s an epoch, from a log that put itself in order for the next epoch while it was read
        (times include opening every file again and comparing it)
