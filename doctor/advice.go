@@ -35,8 +35,8 @@ const (
 	cpuRead    = 0.12
 )
 
-// worthwhile is how many times faster the log must be to be worth another tool.
-const worthwhile = 1.2
+// Worthwhile is how many times faster the log must be to be worth another tool.
+const Worthwhile = 1.2
 
 // Advise compares the facts. Without Facts.Reading, or without a measured device, the verdict is Unclear.
 func (f *Facts) Advise() (a Advice) {
@@ -82,7 +82,7 @@ func (a *Advice) judge(f *Facts) {
 	case uint64(r.Bytes) <= f.Memory.Available/2 && r.Nature != cachedir.Network:
 		a.Verdict = Bother
 		a.Why = fmt.Sprintf("all %s of it fit into memory: from the second epoch on the page cache has them", size(uint64(r.Bytes)))
-	case faster < worthwhile:
+	case faster < Worthwhile:
 		a.Verdict = Bother
 		a.Why = fmt.Sprintf("your disk is fast enough: 32 readers get %s now, the log would give %s", speed(a.Now), speed(a.Expected))
 		if a.Share < 0.5 {
