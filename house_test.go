@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"doctor":     {"blockio", "cachedir", "cgroup", "source", "sample"},
 	"launch":     {"attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "source"},
 	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
-	"demo":       {"launch", "attach", "ingest", "engine", "cache", "schedule"},
+	"demo":       {"launch", "attach", "ingest", "engine", "doctor", "cache", "schedule"},
 	"cmd/lcache": {"launch", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "shuffle", "source", "sample"},
 }
 

@@ -1,7 +1,7 @@
 // Package demo does the whole job of a cache on real files, and checks every byte.
 //
 // Run ingests a folder, serves it, and reads it for some epochs from Python in fully shuffled order, as several ranks; then it does all of
-// that again with half of the space. The server and every rank are processes of their own, as a user's would be. Each rank compares every
+// that again with half of the space. After the first pass it times the same samples in the same order as plain files. The server and every rank are processes of their own, as a user's would be. Each rank compares every
 // sample with its file, and the order with one that it works out by itself. The Result has the figures, and the Checks that must hold.
 package demo
 
@@ -46,6 +46,7 @@ type Options struct {
 	Progress func(cache.Progress)
 	Ingested func(*ingest.Report) // the first time, with all of the space
 	Passed   func(*Pass)          // after each pass
+	Timed    func(*PlainFiles)    // after the first pass
 }
 
 // demo is one Run.
@@ -92,8 +93,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result.Full = *full
+	result.Full, result.Plain = *full, full.plain
 	o.Passed(full)
+	o.Timed(result.Plain)
 	enough, err := canHalve(d.o.Source, full.Ingest.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("look at the source: %w", err)
@@ -109,9 +111,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 // pass ingests the source, serves it, and reads all epochs, with a given budget; 0: the dataset's need.
 func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*Pass, error) {
+	epochs := d.o.Epochs
+	if budget == 0 {
+		epochs = 2*d.o.Epochs + 1 // for the timed epochs, too. All but the last epoch of a job write the next one: no timed epoch is the last
+	}
 	report, err := ingest.Run(ctx, ingest.Options{
 		Source: d.o.Source, Dirs: []string{cache}, Budget: budget,
-		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: d.o.Epochs, BatchSize: d.o.BatchSize, World: d.o.World},
+		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: epochs, BatchSize: d.o.BatchSize, World: d.o.World},
 		IO:     d.o.IO,
 		Logger: d.o.Logger, Progress: d.o.Progress,
 	})
@@ -164,7 +170,8 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 	}, nil
 }
 
-// read lets all ranks read epoch after epoch, and takes the server's counters after each epoch.
+// read lets all ranks read epoch after epoch, and takes the server's counters after each epoch. With all of the space it then compares with plain
+// files.
 func (d *demo) read(ctx context.Context, p *Pass, socket string) error {
 	status, err := attach.Dial(socket, "lcache-demo")
 	if err != nil {
@@ -205,5 +212,9 @@ func (d *demo) read(ctx context.Context, p *Pass, socket string) error {
 		before = after
 		d.o.Progress(cache.Progress{Stage: "epochs", Done: int64(epoch + 1), Total: int64(d.o.Epochs), Unit: "epochs"})
 	}
-	return nil
+	if p.Name != "full" {
+		return nil
+	}
+	p.plain, err = d.readPlain(ctx, ranks, status, p.Ingest.Bytes)
+	return err
 }

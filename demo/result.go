@@ -16,6 +16,8 @@ type Result struct {
 	World  int    `json:"world"`
 	Full   Pass   `json:"full"`
 	Half   *Pass  `json:"half,omitempty"` // nil: the source is too small to be halved
+
+	Plain *PlainFiles `json:"plain_files"`
 }
 
 // A Pass is one run over all epochs with one budget.
@@ -25,6 +27,8 @@ type Pass struct {
 	Epochs []Epoch        `json:"epochs"`
 	Wrong  []string       `json:"wrong"` // the first differences that ranks saw, in words
 	Wrongs int            `json:"wrongs"`
+
+	plain *PlainFiles // of the pass with all of the space
 }
 
 // An Epoch has the figures of the ranks for one epoch, and the change of the server's counters in it. The server loads some segments of the
@@ -109,6 +113,9 @@ func (r *Result) Checks() []Check {
 	}
 	if r.Half != nil {
 		checks = append(checks, r.checkHalf())
+	}
+	if r.Plain != nil {
+		checks = append(checks, r.Plain.check())
 	}
 	return checks
 }

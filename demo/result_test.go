@@ -17,7 +17,7 @@ func example() *Result {
 		return Epoch{Epoch: n, Samples: 10000, Bytes: 100e6, Seconds: 0.5, Hits: 10000 - source/10000, Misses: source / 10000,
 			LogReads: 400, LogRead: 100 << 20, LogWritten: 100e6, Source: source, Stalled: 0.04}
 	}
-	return &Result{Epochs: 2, World: 2,
+	return &Result{Epochs: 2, World: 2, Plain: examplePlain(),
 		Full: Pass{Ingest: ingest(110e6, 8e6), Epochs: []Epoch{epoch(0, 0), epoch(1, 0)}},
 		Half: &Pass{Ingest: ingest(50e6, 6e6), Epochs: []Epoch{epoch(0, 56e6), epoch(1, 56e6)}},
 	}
@@ -34,7 +34,7 @@ func TestHolds(t *testing.T) {
 func TestSmall(t *testing.T) {
 	r := example()
 	r.Half = nil
-	if failed := r.Failed(); len(failed) != 0 || len(r.Checks()) != 3 {
+	if failed := r.Failed(); len(failed) != 0 || len(r.Checks()) != 4 {
 		t.Errorf("failed: %v of %d checks", failed, len(r.Checks()))
 	}
 	r.Full.Wrongs = 1
@@ -67,6 +67,8 @@ func TestFails(t *testing.T) {
 		},
 		"log: a full shuffle, r":  func(r *Result) { r.Full.Epochs[1].LogRead = 0 }, // an epoch came from elsewhere
 		"log: a full shuffle, re": func(r *Result) { r.Full.Epochs[0].LogWritten, r.Full.Epochs[1].LogWritten = 0, 0 },
+		"plain: 1 difference, ":   func(r *Result) { r.Plain.Readings[1].crcs[1] = []uint32{1, 7}; r.Plain.compare() },
+		"plain: 2 differences":    func(r *Result) { r.Plain.Readings[2].crcs = [][]uint32{nil, nil}; r.Plain.compare() },
 		"half: hit ratio 42.0 %":  func(r *Result) { r.Half.Epochs[0].Source = 60e6 },
 		"half: hit ratio 100.0 %": func(r *Result) { r.Half.Epochs = []Epoch{{Samples: 20000, Bytes: 200e6}} }, // no counters
 	} {

@@ -45,6 +45,25 @@ func epochRow(name string, e demo.Epoch) []string {
 		figures.Count(e.LogReads), mean, figures.Bytes(e.LogWritten), figures.Bytes(e.Source), figures.Duration(e.Stalled)}
 }
 
+func writePlain(w io.Writer, p *demo.PlainFiles) {
+	fmt.Fprintf(w, "\nthe same samples in the same order as plain files · open, read, close · timed without comparing files, at most 5 s each\n")
+	rows := [][]string{{"", "samples/s", "MB/s", "from the disk"}}
+	for _, r := range p.Readings {
+		rows = append(rows, []string{r.Name(), figures.PerSecond(r.Samples, r.Seconds), figures.PerSecond(r.Bytes/1e6, r.Seconds), fromDisk(r)})
+	}
+	numbers(w, "  ", rows)
+	for _, wrong := range p.Wrong {
+		fmt.Fprintf(w, "! %s\n", wrong)
+	}
+}
+
+func fromDisk(r demo.Reading) string {
+	if r.Disk < 0 {
+		return "not known"
+	}
+	return figures.Percent(float64(min(r.Disk, r.Bytes)), float64(r.Bytes)) // files are read by whole pages, the log by whole blocks
+}
+
 func writeFindings(w io.Writer, r *demo.Result) {
 	if r.Half == nil {
 		fmt.Fprintf(w, "\nwith half of the space: left out, this source is too small for it\n")

@@ -98,6 +98,9 @@ def test_demo(tmp_path):
                           "--python", sys.executable, "--epochs", 2, "--json", "--quiet")
     assert [e["samples"] for e in done.json["full"]["epochs"]] == [1000, 1000]
     assert done.json["full"]["wrongs"] == done.json["half"]["wrongs"] == 0
+    readings = done.json["plain_files"]["readings"]
+    assert [r["how"] for r in readings] == ["cold files", "cold files", *["files"] * done.json["plain_files"]["fits_in_memory"], "lcache"]
+    assert all(r["samples"] == 1000 * r["epochs"] and r["bytes"] == 20_000 * r["samples"] for r in readings) and not done.json["plain_files"]["wrong"]
     assert os.listdir(tmp_path) == ["data"]
 
 
