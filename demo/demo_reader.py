@@ -99,6 +99,7 @@ class Rank:
     def __init__(self, arguments):
         self.a = arguments
         self.files = image_folder(arguments.source)
+        self.in_memory = len(self.files)  # files of the last cold reading, which left them in the page cache
         self.job = lcache.connect(arguments.socket)
         if self.job.samples != len(self.files):
             raise SystemExit(f"the server has {self.job.samples} samples, the folder {len(self.files)} files")
@@ -133,6 +134,8 @@ class Rank:
         paths = [self.files[index][0] for order in orders for index in order]
         if how == "cold files":
             paths = paths[: drop(paths, a.batch_size)]
+        if how == "files":
+            paths = paths[: self.in_memory]
         if how == "lcache":
             samples = (sample for epoch in range(*epochs) for batch in self.job.epoch(epoch, rank=a.rank) for sample in batch.samples)
         else:
@@ -152,6 +155,8 @@ class Rank:
         seconds = time.monotonic() - began
         disk = None if disk is None else from_disk() - disk
         samples.close()
+        if how == "cold files":
+            self.in_memory = count
         return {"samples": count, "bytes": size, "seconds": seconds, "disk": disk, "crcs": crcs}
 
 

@@ -1,5 +1,6 @@
 """Commands as their users run them, beside what e2e/ has of the servers that they start."""
 
+import argparse
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import sys
 import pytest
 from realserver import ROOT, Folder, Server, lcache_command, needs_binary
 
+import demo_reader  # from a folder that realserver adds to the path
 import lcache
 
 pytestmark = needs_binary
@@ -102,6 +104,19 @@ def test_demo(tmp_path):
     assert [r["how"] for r in readings] == ["cold files", "cold files", *["files"] * done.json["plain_files"]["fits_in_memory"], "lcache"]
     assert all(r["samples"] == 1000 * r["epochs"] and r["bytes"] == 20_000 * r["samples"] for r in readings) and not done.json["plain_files"]["wrong"]
     assert os.listdir(tmp_path) == ["data"]
+
+
+def test_demo_reads_what_is_in_memory(serve, small, monkeypatch):
+    """A cold reading of demo ends in the middle on a slow disk. Its reading of files in memory ends there, too: the other files are not in memory."""
+    server = serve(small, epochs=2)
+    rank = demo_reader.Rank(argparse.Namespace(socket=server.socket, source=small.root, seed=0, rank=0, world=1, batch_size=server.batch_size))
+    monkeypatch.setattr(demo_reader, "READ_SECONDS", 0)
+    cold = rank.timed("cold files", [0, 1], 1)
+    monkeypatch.setattr(demo_reader, "READ_SECONDS", 60)
+    warm = rank.timed("files", [0, 1], 1)
+    assert cold["samples"] == warm["samples"] == server.batch_size
+    assert cold["crcs"] == warm["crcs"] == rank.timed("lcache", [0, 1], 1)["crcs"][:1]
+    rank.job.close()
 
 
 def test_second_signal_is_not_needed(serve, small):
