@@ -75,8 +75,8 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 // lease puts a batch under a lease of its own, unless the process is gone or the server stops. A session may have as many leases as the shared memory has KiB,
 // because leases without bytes, too, take memory of the server.
 func (c *Client) lease(b *Batch, hold *staging.Hold) error {
-	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.Staging.SideBytesOf(hold)}
-	most := max(leastLeases, int(c.d.Staging.Bytes()>>10))
+	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.o.Staging.SideBytesOf(hold)}
+	most := max(leastLeases, int(c.d.o.Staging.Bytes()>>10))
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	switch {
@@ -114,7 +114,7 @@ func (c *Client) Release(leases ...uint64) {
 	}
 	c.d.mu.Unlock()
 	for _, l := range ended {
-		c.d.Staging.Release(&l.hold)
+		c.d.o.Staging.Release(&l.hold)
 	}
 }
 
@@ -150,7 +150,7 @@ func (d *Deliver) gone(c *Client) {
 	d.mu.Unlock()
 	d.giveBack(loans)
 	for _, l := range leases {
-		d.Staging.Release(&l.hold)
+		d.o.Staging.Release(&l.hold)
 	}
 }
 
@@ -163,7 +163,7 @@ func (d *Deliver) CheckReleased() error {
 	for _, c := range clients {
 		d.gone(c)
 	}
-	return d.Staging.CheckReleased()
+	return d.o.Staging.CheckReleased()
 }
 
 // Held reports, for each process attached, how many bytes it holds.

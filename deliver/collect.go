@@ -42,10 +42,10 @@ func (d *Deliver) newCollected(indices []sample.Index) *collected {
 
 // reset releases all samples of a request.
 func (d *Deliver) reset(r *collected) {
-	d.Staging.Release(&r.hold)
+	d.o.Staging.Release(&r.hold)
 	r.skipped, r.fetched = nil, 0
 	for i, index := range r.indices {
-		r.have[i] = d.Manifest.Size(index) == 0 // an empty sample is always a hit
+		r.have[i] = d.o.Manifest.Size(index) == 0 // an empty sample is always a hit
 	}
 }
 
@@ -85,32 +85,32 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 	w := &wait{r: r, at: at, coming: make([]Availability, len(r.indices))}
 	defer w.stop()
 	for {
-		changed := d.Staging.Changed()
-		if d.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
+		changed := d.o.Staging.Changed()
+		if d.o.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
 			return true, nil
 		}
 		if !r.stalled {
 			r.stalled = true
 			d.Stats.Stall.Enter()
-			r.slow = time.After(d.Timeout / 3)
+			r.slow = time.After(d.o.Timeout / 3)
 		}
-		d.Window.Expect(at, r.indices, r.there, w.coming)
-		d.Window.Decided(at, r.indices, r.there, w.coming)
+		d.o.Window.Expect(at, r.indices, r.there, w.coming)
+		d.o.Window.Decided(at, r.indices, r.there, w.coming)
 		loading, queued := w.expected()
 		if !loading && !queued {
 			return false, ctx.Err()
 		}
 		if queued && w.patience == nil {
-			w.patience = time.NewTimer(d.Patience)
+			w.patience = time.NewTimer(d.o.Patience)
 		}
 		select {
 		case <-changed:
 		case <-w.hungry():
 			if queued { // not if it is being read by now
 				r.starved++
-				d.Window.LostPatience(at)
+				d.o.Window.LostPatience(at)
 			}
-			w.patience.Reset(d.Patience)
+			w.patience.Reset(d.o.Patience)
 		case <-r.slow:
 			r.hopeless = true
 		case <-ctx.Done():
@@ -167,34 +167,34 @@ func (w *wait) stop() {
 // could not move. Samples that are evicted meanwhile are read, too, if there is room at once. again means that there was no room, and the request has to begin again.
 func (d *Deliver) fetch(ctx context.Context, r *collected, position *Position, room makeRoom) (again bool, err error) {
 	want, _ := r.absent()
-	x, err := room(ctx, d.Fetcher.Need(want))
+	x, err := room(ctx, d.o.Fetcher.Need(want))
 	if err != nil {
 		return false, err
 	}
-	take := d.Staging.Take
+	take := d.o.Staging.Take
 	if position != nil || r.all { // after r.all there was too little room once: now no sample may be evicted
-		take, r.all = d.Staging.TakeSome, false
+		take, r.all = d.o.Staging.TakeSome, false
 	}
 	for {
 		if take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
 			if x != nil {
-				d.Staging.Drop(x)
+				d.o.Staging.Drop(x)
 			}
 			return false, nil
 		}
 		want, at := r.absent()
-		need := d.Fetcher.Need(want)
+		need := d.o.Fetcher.Need(want)
 		if x == nil {
-			x, _ = d.Fetcher.TryRoom(need)
+			x, _ = d.o.Fetcher.TryRoom(need)
 		}
 		if x == nil || need > int64(len(x.Buf)) {
 			if x != nil {
-				d.Staging.Drop(x)
+				d.o.Staging.Drop(x)
 			}
 			r.all = true
 			return true, nil
 		}
-		d.Staging.Shrink(x, int(need))
+		d.o.Staging.Shrink(x, int(need))
 		if again, err := d.bring(ctx, r, x, want, at); again || err != nil {
 			return again, err
 		}
@@ -204,7 +204,7 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, position *Position, r
 
 // bring reads samples into x, which has room for them.
 func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, want []sample.Index, at []int) (again bool, err error) {
-	extents, got := d.Fetcher.Into(ctx, x, want)
+	extents, got := d.o.Fetcher.Into(ctx, x, want)
 	for _, x := range extents {
 		r.hold.Add(x)
 	}
@@ -221,7 +221,7 @@ func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, wa
 		if r.isSkipped(i) {
 			continue
 		}
-		r.addr[i] = staging.Address{Offset: d.Staging.OffsetOf(got[k].Data), FromSource: got[k].FromSource}
+		r.addr[i] = staging.Address{Offset: d.o.Staging.OffsetOf(got[k].Data), FromSource: got[k].FromSource}
 	}
 	r.fetched += len(want)
 	return false, nil

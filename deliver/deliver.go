@@ -139,7 +139,7 @@ func (e *TimeoutError) Error() string {
 
 // A Deliver serves all clients of one dataset.
 type Deliver struct {
-	Options
+	o     Options
 	Stats Stats
 
 	watch *watcher
@@ -165,12 +165,18 @@ func New(o Options) (*Deliver, error) {
 	if o.LoanTime == 0 {
 		o.LoanTime = time.Second
 	}
-	d := &Deliver{Options: o, clients: map[string]*Client{}}
+	d := &Deliver{o: o, clients: map[string]*Client{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	var err error
 	d.watch, err = newWatcher(d.gone)
 	return d, err
 }
+
+// Timeout is how long a request may take.
+func (d *Deliver) Timeout() time.Duration { return d.o.Timeout }
+
+// Patience is how long a scheduled request waits for a slot.
+func (d *Deliver) Patience() time.Duration { return d.o.Patience }
 
 // Close ends all requests, which get ErrClosing, and joins them.
 func (d *Deliver) Close() {
@@ -191,7 +197,7 @@ func (d *Deliver) enter(ctx context.Context) (context.Context, func(), error) {
 		return nil, nil, ErrClosing
 	}
 	d.requests.Add(1)
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.o.Timeout)
 	stop := context.AfterFunc(d.ctx, cancel)
 	return ctx, func() { stop(); cancel(); d.requests.Done() }, nil
 }
@@ -204,7 +210,7 @@ func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, err
 	}
 	defer leave()
 	at := Position{Epoch: epoch, Rank: rank, Batch: batch}
-	indices, err := c.d.Window.Chunk(ctx, c.Token, at)
+	indices, err := c.d.o.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, c.d.explain(ctx, err, &at)
 	}
@@ -227,8 +233,8 @@ func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) 
 // known refuses indices that the dataset does not have.
 func (d *Deliver) known(indices []sample.Index) error {
 	for i, index := range indices {
-		if int(index) >= d.Manifest.Len() {
-			return &ArgumentError{fmt.Sprintf("index %d at position %d is not in the dataset of %d samples", index, i, d.Manifest.Len())}
+		if int(index) >= d.o.Manifest.Len() {
+			return &ArgumentError{fmt.Sprintf("index %d at position %d is not in the dataset of %d samples", index, i, d.o.Manifest.Len())}
 		}
 	}
 	return nil
@@ -236,14 +242,14 @@ func (d *Deliver) known(indices []sample.Index) error {
 
 func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Position) (*Batch, error) {
 	d := c.d
-	at := d.Window.Asked(ctx, said, indices, c.Pid)
+	at := d.o.Window.Asked(ctx, said, indices, c.Pid)
 	r := d.newCollected(indices)
 	if err := d.collect(ctx, r, at, c.waitSide); err != nil {
 		return nil, d.explain(ctx, err, said)
 	}
 	b := d.columns(r)
 	if err := c.lease(b, &r.hold); err != nil {
-		d.Staging.Release(&r.hold)
+		d.o.Staging.Release(&r.hold)
 		return nil, err
 	}
 	d.delivered(at, d.delivery(r, b, len(indices)), b.bytes())
@@ -270,7 +276,7 @@ func (d *Deliver) delivered(at *Position, n Delivery, bytes int64) {
 	d.Stats.Bytes.Add(bytes)
 	d.Stats.Misses.Add(int64(n.Misses))
 	d.Stats.Hits.Add(int64(n.Samples - n.Misses))
-	d.Window.Delivered(at, n)
+	d.o.Window.Delivered(at, n)
 }
 
 func (d *Deliver) columns(r *collected) *Batch {
@@ -279,8 +285,8 @@ func (d *Deliver) columns(r *collected) *Batch {
 	b := &Batch{Offsets: make([]uint64, n), Lengths: make([]uint32, n), Indices: r.indices, Labels: make([]int32, n)}
 	for i, index := range r.indices {
 		b.Offsets[i] = r.addr[i].Offset
-		b.Lengths[i] = d.Manifest.Size(index)
-		b.Labels[i] = d.Manifest.Label(index)
+		b.Lengths[i] = d.o.Manifest.Size(index)
+		b.Labels[i] = d.o.Manifest.Label(index)
 	}
 	b.Pinned = max(b.bytes(), r.hold.ExtentBytes())
 	return b
@@ -299,13 +305,13 @@ func (d *Deliver) explain(ctx context.Context, err error, at *Position) error {
 	case errors.As(err, &large):
 		return &ArgumentError{large.Error()}
 	case errors.Is(err, fetch.ErrNoRoom) && !errors.Is(err, context.Canceled):
-		return &TimeoutError{d.Timeout, fmt.Sprintf("room in side memory: %v; %s", err, d.holder())}
+		return &TimeoutError{d.o.Timeout, fmt.Sprintf("room in side memory: %v; %s", err, d.holder())}
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
 		what := "samples by index"
 		if at != nil {
 			what = fmt.Sprintf("epoch %d rank %d batch %d", at.Epoch, at.Rank, at.Batch)
 		}
-		return &TimeoutError{d.Timeout, fmt.Sprintf("%s: %v", what, err)}
+		return &TimeoutError{d.o.Timeout, fmt.Sprintf("%s: %v", what, err)}
 	}
 	return err
 }

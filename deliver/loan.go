@@ -47,23 +47,23 @@ func (c *Client) Copies() {
 // for leases only about as long as copying takes.
 func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, error) {
 	d := c.d
-	if x, ok := d.Fetcher.TryRoom(need); ok {
+	if x, ok := d.o.Fetcher.TryRoom(need); ok {
 		c.setCramped(false)
 		return x, nil
 	}
 	d.mu.Lock()
-	copies, patience := c.copies, d.Patience/8
+	copies, patience := c.copies, d.o.Patience/8
 	if c.cramped {
 		patience = 0
 	}
 	d.mu.Unlock()
 	if !copies {
-		return d.Fetcher.Room(ctx, need)
+		return d.o.Fetcher.Room(ctx, need)
 	}
-	soon, cancel := context.WithTimeout(ctx, d.Timeout/3)
+	soon, cancel := context.WithTimeout(ctx, d.o.Timeout/3)
 	defer cancel()
 	go func() {
-		for look := time.NewTimer(patience); ; look.Reset(d.Patience / 8) {
+		for look := time.NewTimer(patience); ; look.Reset(d.o.Patience / 8) {
 			select {
 			case <-look.C:
 				if !d.leavesRoom(need) {
@@ -75,7 +75,7 @@ func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, err
 			}
 		}
 	}()
-	x, err := d.Fetcher.Room(soon, need)
+	x, err := d.o.Fetcher.Room(soon, need)
 	full := errors.Is(err, fetch.ErrNoRoom)
 	c.setCramped(full)
 	if full && ctx.Err() == nil {
@@ -102,7 +102,7 @@ func (d *Deliver) leavesRoom(need int64) bool {
 			}
 		}
 	}
-	return d.Staging.LeavesRoom(holds, need)
+	return d.o.Staging.LeavesRoom(holds, need)
 }
 
 // LendChunk is Lend for a chunk of an epoch; io.EOF means that the rank has no such batch.
@@ -113,7 +113,7 @@ func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*
 	}
 	defer leave()
 	at := Position{Epoch: epoch, Rank: rank, Batch: batch}
-	indices, err := c.d.Window.Chunk(ctx, c.Token, at)
+	indices, err := c.d.o.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at 
 	if err := c.d.known(indices); err != nil {
 		return nil, err
 	}
-	return c.lendPart(ctx, indices, from, c.d.Window.Asked(ctx, at, indices, c.Pid))
+	return c.lendPart(ctx, indices, from, c.d.o.Window.Asked(ctx, at, indices, c.Pid))
 }
 
 func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {
@@ -139,21 +139,21 @@ func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int,
 	if from > len(indices) {
 		return nil, &ArgumentError{fmt.Sprintf("position %d of a request for %d samples", from, len(indices))}
 	}
-	n := d.Fetcher.Fitting(indices[from:])
+	n := d.o.Fetcher.Fitting(indices[from:])
 	if n == 0 && from < len(indices) {
-		size := d.Fetcher.Need(indices[from : from+1])
-		return nil, &ArgumentError{(&fetch.TooLargeError{Need: size, Limit: d.Staging.SpareBytes()}).Error()}
+		size := d.o.Fetcher.Need(indices[from : from+1])
+		return nil, &ArgumentError{(&fetch.TooLargeError{Need: size, Limit: d.o.Staging.SpareBytes()}).Error()}
 	}
 	part := indices[from : from+n]
 	r := d.newCollected(part)
-	if err := d.collect(ctx, r, at, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.Fetcher.SpareRoom(ctx) }); err != nil {
+	if err := d.collect(ctx, r, at, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.o.Fetcher.SpareRoom(ctx) }); err != nil {
 		return nil, d.explain(ctx, err, at)
 	}
 	b := d.columns(r)
 	l := &loan{hold: r.hold, at: at, count: d.delivery(r, b, n), bytes: b.bytes()}
 	l.count.Part = from+n < len(indices)
 	if !c.lend(b, l) {
-		d.Staging.Release(&r.hold)
+		d.o.Staging.Release(&r.hold)
 		return nil, ErrClosing
 	}
 	return &Loan{Batch: b, Next: from + n, Total: len(indices)}, nil
@@ -170,7 +170,7 @@ func (c *Client) lend(b *Batch, l *loan) bool {
 	number := c.d.nextLease
 	b.Lease = number
 	c.loans[number] = l
-	l.timer = time.AfterFunc(c.d.LoanTime, func() { c.endLoan(number) })
+	l.timer = time.AfterFunc(c.d.o.LoanTime, func() { c.endLoan(number) })
 	return true
 }
 
@@ -208,7 +208,7 @@ func (c *Client) takeLoans() (loans []*loan) {
 func (d *Deliver) giveBack(loans []*loan) {
 	for _, l := range loans {
 		l.timer.Stop()
-		d.Staging.Release(&l.hold)
+		d.o.Staging.Release(&l.hold)
 	}
 }
 

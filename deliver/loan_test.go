@@ -278,7 +278,7 @@ func TestWhoHoldsTheRoom(t *testing.T) {
 // Regression: where the log hung, a request needed as much room once more, and waited for it with the first in its hand.
 func TestLogHangsWhereRoomIsScarce(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 10 * time.Second})
-	b.Fetcher.LogTimeout = soon
+	b.Fetcher.SetLogTimeout(soon)
 	l := b.Begin(0, []uint64{0, uint64(len(sizes)) + 1}, 8)
 	b.Fill(l, 0, 7)
 	if err := l.Flush(t.Context()); err != nil {

@@ -32,7 +32,7 @@ func (s *skips) first(index sample.Index) bool {
 // skip leaves one sample out of an answer if Options.SkipErrors is set. It returns false for an error that must end the request because it
 // is not about the sample, such as a deadline.
 func (d *Deliver) skip(r *collected, i int, err error) bool {
-	if !d.SkipErrors || !fetch.Unavailable(err) {
+	if !d.o.SkipErrors || !fetch.Unavailable(err) {
 		return false
 	}
 	if r.skipped == nil {
@@ -42,11 +42,11 @@ func (d *Deliver) skip(r *collected, i int, err error) bool {
 	index := r.indices[i]
 	d.Stats.Skipped.Add(1)
 	if d.skips.first(index) {
-		name, nameErr := d.Manifest.Name(index)
+		name, nameErr := d.o.Manifest.Name(index)
 		if nameErr != nil {
 			name = fmt.Sprintf("sample %d", index)
 		}
-		d.Logger.Warn("a sample can't be read and is left out of its batches", "name", name, "index", index, "error", err)
+		d.o.Logger.Warn("a sample can't be read and is left out of its batches", "name", name, "index", index, "error", err)
 	}
 	return true
 }

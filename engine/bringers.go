@@ -30,11 +30,9 @@ type bringer interface {
 // deaf is the part of a bringer that listens to nothing.
 type deaf struct{}
 
-func (deaf) decided(query, iter.Seq2[sample.Index, deliver.Availability]) {}
-func (deaf) asked(*deliver.Position, bool)                                {}
-func (deaf) lostPatience(*deliver.Position)                               {}
-func (deaf) delivered(*deliver.Position)                                  {}
-func (deaf) pushed(int, int)                                              {}
+func (deaf) asked(*deliver.Position, bool) {}
+func (deaf) delivered(*deliver.Position)   {}
+func (deaf) pushed(int, int)               {}
 
 // passBringer is the pass over the log that is read.
 type passBringer struct {
@@ -143,7 +141,9 @@ func (b passBringer) lostPatience(at *deliver.Position) {
 
 // slotless reports whether the pass has found no slot for as long as a request waits for one: clients hold them all, and may go on
 // doing so. e.mu is held.
-func (e *Engine) slotless() bool { return !e.idle.IsZero() && time.Since(e.idle) >= e.deliver.Patience }
+func (e *Engine) slotless() bool {
+	return !e.idle.IsZero() && time.Since(e.idle) >= e.deliver.Patience()
+}
 
 // nearlyDrained reports whether the pass will begin an epoch before long: then waiting is cheaper than reading it by index, and keeps
 // the pass from staying behind for good. e.mu is held.

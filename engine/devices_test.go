@@ -80,7 +80,7 @@ func (d *dataset) withAiling(t *testing.T, a *ailing, which int, hangs bool) boo
 	dirs := twoDirs(t)
 	defer func() { os.RemoveAll(filepath.Dir(dirs[0])) }()
 	a.dir = dirs[which]
-	o := Options{BlockTimeout: 200 * time.Millisecond, LogTimeout: 200 * time.Millisecond}
+	o := Options{knobs: knobs{BlockTimeout: 200 * time.Millisecond, LogTimeout: 200 * time.Millisecond}}
 	o.IO.Deadline, o.IO.ProbeAfter = 100*time.Millisecond, 5*time.Millisecond
 	return d.survives(t, a, ingest.Options{Dirs: dirs, Memory: 28 << 20}, o, func() {
 		if hangs { // nothing of a device that still hangs could be given back

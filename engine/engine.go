@@ -53,8 +53,12 @@ type Options struct {
 
 	FollowLinks *bool // whether what was listed through links that leave the source is served; nil: yes, but not if Shared
 
-	// For tests: how long things may take before they count as late. Zero: the defaults of each package.
-	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration
+	knobs
+}
+
+// knobs are for tests. The zero value of each is the default of the package that it is for.
+type knobs struct {
+	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration                     // after which things count as late
 	LateEpoch                                                            time.Duration                     // rule 1's 10 s
 	PushBytes                                                            int64                             // that pushed orders may take; 0: by the dataset and the machine
 	Source                                                               func(source.Source) source.Source // what to read from instead

@@ -151,7 +151,7 @@ func ingested(t testing.TB, d *dataset, o ingest.Options) (Options, *ingest.Repo
 	if err != nil {
 		t.Fatalf("ingest: %v", err)
 	}
-	return Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Patience: 100 * time.Millisecond, Logger: testLogger(t)}, rep
+	return Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, knobs: knobs{Patience: 100 * time.Millisecond}, Logger: testLogger(t)}, rep
 }
 
 // testLogger shows warnings and errors as part of the test's output.

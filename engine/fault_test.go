@@ -99,7 +99,7 @@ func (d *dataset) withFault(t *testing.T, layout string, f fault, n int64, compr
 	if compress != "" {
 		in.Memory *= 2
 	}
-	return d.survives(t, f.at(n), in, Options{Layout: layout, BlockTimeout: time.Second}, func() {})
+	return d.survives(t, f.at(n), in, Options{Layout: layout, knobs: knobs{BlockTimeout: time.Second}}, func() {})
 }
 
 // TestIngestNthFault does the same for ingest: it ends with an error that says what failed, or makes a cache that is right; run again

@@ -186,7 +186,7 @@ func TestPackedCrash(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			o := Options{Dirs: []string{dir}, IO: testIO(), Memory: in.Memory, Patience: 5 * time.Second, Logger: testLogger(t)}
+			o := Options{Dirs: []string{dir}, IO: testIO(), Memory: in.Memory, knobs: knobs{Patience: 5 * time.Second}, Logger: testLogger(t)}
 			e := open(t, o)
 			d.readEpochs(t, e, j, 0, 2)
 			s := e.Status().Jobs[0]

@@ -66,10 +66,7 @@ func (e *Engine) comingChunk(rank int, at fetch.Step) (indices []sample.Index, n
 func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }
 
 // placeBringer is the prefetcher that reads each rank's coming chunks by place. A rank that gave up waiting for room is served by index.
-type placeBringer struct {
-	deaf
-	*Engine
-}
+type placeBringer struct{ *Engine }
 
 func (b placeBringer) expect(q query) func(sample.Index) deliver.Availability {
 	rank, when := -1, fetch.Step{}

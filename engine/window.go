@@ -47,7 +47,7 @@ func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []samp
 	if at == nil {
 		return nil
 	}
-	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout/6) // a hint is not worth more of the request's time
+	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout()/6) // a hint is not worth more of the request's time
 	place, want := e.cache.Schedule.At(soon, *at)
 	cancel()
 	if place != schedule.Scheduled || !slices.Equal(want, indices) {

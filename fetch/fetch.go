@@ -56,7 +56,7 @@ type Stats struct {
 
 // A Fetcher: see the package's comment.
 type Fetcher struct {
-	Options
+	o     Options
 	Stats Stats
 
 	reads   chan *read                           // from the source, to a reader that is idle
@@ -80,7 +80,7 @@ func New(o Options) *Fetcher {
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 30 * time.Second
 	}
-	f := &Fetcher{Options: o, reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
+	f := &Fetcher{o: o, reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
 		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1)}}
 	f.leave = sync.OnceFunc(func() { close(f.left) })
 	if o.Form != nil {
@@ -88,6 +88,15 @@ func New(o Options) *Fetcher {
 	}
 	return f
 }
+
+// Jobs is how many reads from the source run at once.
+func (f *Fetcher) Jobs() int { return f.o.Jobs }
+
+// SourceTimeout is how long a read from the source may take.
+func (f *Fetcher) SourceTimeout() time.Duration { return f.o.SourceTimeout }
+
+// SetLogTimeout changes how long a read from the log may take. It is for tests, before any read.
+func (f *Fetcher) SetLogTimeout(d time.Duration) { f.o.LogTimeout = d }
 
 // Close ends idle readers and waits for late answers, at most until ctx ends.
 func (f *Fetcher) Close(ctx context.Context) error {
@@ -101,7 +110,7 @@ func (f *Fetcher) Close(ctx context.Context) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("a read from %s has not come back: %w", f.Options.Source, ctx.Err())
+		return fmt.Errorf("a read from %s has not come back: %w", f.o.Source, ctx.Err())
 	}
 }
 
@@ -130,7 +139,7 @@ func (f *Fetcher) FetchAll(ctx context.Context, indices []sample.Index) ([]*stag
 	for _, g := range got {
 		if g.Err != nil {
 			for _, x := range extents {
-				f.Staging.Drop(x)
+				f.o.Staging.Drop(x)
 			}
 			return nil, nil, g.Err
 		}
@@ -153,7 +162,7 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 	var wg sync.WaitGroup
 	at := 0
 	for i, index := range indices {
-		n := sideBytes(f.Manifest.Size(index))
+		n := sideBytes(f.o.Manifest.Size(index))
 		buf := x.Buf[at : at+n : at+n]
 		at += n
 		wg.Add(1)
@@ -167,7 +176,7 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 	wg.Wait()
 	for _, x := range req.extents {
 		if req.any() { // quarantine: the memory is not used again before the last late answer
-			f.Staging.Share(x)
+			f.o.Staging.Share(x)
 			f.dropLater(x, &req.lateReads)
 		}
 	}
@@ -177,7 +186,7 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 // Aside brings one sample from the source into side memory, without asking the log: it is known not to answer. The caller gets a
 // reference to the extent.
 func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Extent, []byte, error) {
-	size := f.Manifest.Size(index)
+	size := f.o.Manifest.Size(index)
 	x, err := f.oneRoom(ctx, int64(size))
 	if err != nil {
 		return nil, nil, err
@@ -188,9 +197,9 @@ func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Exten
 	case err == nil:
 		return x, dst, nil
 	case late != nil:
-		f.After(late, func() { f.Staging.Drop(x) })
+		f.After(late, func() { f.o.Staging.Drop(x) })
 	default:
-		f.Staging.Drop(x)
+		f.o.Staging.Drop(x)
 	}
 	return nil, nil, err
 }
@@ -205,9 +214,9 @@ func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *
 	if err := ctx.Err(); err != nil {
 		return Got{}, f.waited(index, "the log", err)
 	}
-	size := f.Manifest.Size(index)
+	size := f.o.Manifest.Size(index)
 	if req.has(buf) {
-		x, ok := f.Staging.Alloc(staging.Side, index, int(size))
+		x, ok := f.o.Staging.Alloc(staging.Side, index, int(size))
 		if !ok { // waiting for it would be holding one room and waiting for another
 			return Got{}, ErrNoRoom
 		}

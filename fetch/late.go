@@ -55,6 +55,6 @@ func (f *Fetcher) dropLater(x *staging.Extent, q *lateReads) {
 		for _, done := range q.done {
 			<-done
 		}
-		f.Staging.Drop(x)
+		f.o.Staging.Drop(x)
 	}()
 }

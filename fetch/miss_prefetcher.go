@@ -49,7 +49,7 @@ type pending struct {
 
 // NewMissPrefetcher makes a MissPrefetcher that reads nothing yet.
 func NewMissPrefetcher(f *Fetcher) *MissPrefetcher {
-	return &MissPrefetcher{f: f, slots: make(chan struct{}, f.Jobs), inFlight: map[sample.Index]struct{}{}}
+	return &MissPrefetcher{f: f, slots: make(chan struct{}, f.o.Jobs), inFlight: map[sample.Index]struct{}{}}
 }
 
 // Start begins a sequence, in place of the one before: next yields misses in order of need, ok false at the end; wanted reports whether a miss
@@ -119,11 +119,11 @@ func (a *MissPrefetcher) Sweep(wanted func(Ask) bool) {
 	kept := ready[:0]
 	for _, p := range ready {
 		switch {
-		case !a.f.Staging.Kept(p.x): // it was delivered
+		case !a.f.o.Staging.Kept(p.x): // it was delivered
 		case wanted(p.ask): // called without mu: it takes locks of its own
 			kept = append(kept, p)
 		default:
-			a.f.Staging.Withdraw(p.x)
+			a.f.o.Staging.Withdraw(p.x)
 		}
 	}
 	a.mu.Lock()
@@ -141,9 +141,9 @@ func (a *MissPrefetcher) list(ctx context.Context, r *reads, next func() (Ask, b
 			return
 		}
 		switch {
-		case !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) || a.IsReading(ask.Index):
+		case !wanted(ask) || a.skip(ask) || a.f.o.Staging.Present(ask.Index) || a.IsReading(ask.Index):
 			continue
-		case int64(a.f.Manifest.Size(ask.Index)) > a.f.Staging.MissBytes():
+		case int64(a.f.o.Manifest.Size(ask.Index)) > a.f.o.Staging.MissBytes():
 			continue // it never fits the ring: a request will read it by index, and the samples behind it don't wait
 		}
 		x := a.waitRing(ctx, ask, wanted)
@@ -153,19 +153,19 @@ func (a *MissPrefetcher) list(ctx context.Context, r *reads, next func() (Ask, b
 		select {
 		case a.slots <- struct{}{}:
 		case <-ctx.Done():
-			a.f.Staging.Drop(x)
+			a.f.o.Staging.Drop(x)
 			return
 		}
 		// Set first, then checked: a request that looks in between waits for this read, or has noted that it reads the sample by index.
 		a.mu.Lock()
 		a.inFlight[ask.Index] = struct{}{}
 		a.mu.Unlock()
-		if !wanted(ask) || a.skip(ask) || a.f.Staging.Present(ask.Index) { // a request began to read it by index while the source was busy
+		if !wanted(ask) || a.skip(ask) || a.f.o.Staging.Present(ask.Index) { // a request began to read it by index while the source was busy
 			a.mu.Lock()
 			delete(a.inFlight, ask.Index)
 			a.mu.Unlock()
-			a.f.Staging.Drop(x)
-			a.f.Staging.Notify()
+			a.f.o.Staging.Drop(x)
+			a.f.o.Staging.Notify()
 			<-a.slots
 			continue
 		}
@@ -182,8 +182,8 @@ func (a *MissPrefetcher) list(ctx context.Context, r *reads, next func() (Ask, b
 // no longer wanted.
 func (a *MissPrefetcher) waitRing(ctx context.Context, ask Ask, wanted func(Ask) bool) *staging.Extent {
 	for ctx.Err() == nil && wanted(ask) && !a.skip(ask) {
-		changed := a.f.Staging.Changed()
-		if x, ok := a.f.Staging.Alloc(staging.Miss, ask.Index, int(a.f.Manifest.Size(ask.Index))); ok {
+		changed := a.f.o.Staging.Changed()
+		if x, ok := a.f.o.Staging.Alloc(staging.Miss, ask.Index, int(a.f.o.Manifest.Size(ask.Index))); ok {
 			return x
 		}
 		a.Sweep(wanted)
@@ -196,12 +196,12 @@ func (a *MissPrefetcher) waitRing(ctx context.Context, ask Ask, wanted func(Ask)
 }
 
 func (a *MissPrefetcher) read(ctx context.Context, ask Ask, x *staging.Extent) {
-	data := x.Buf[:a.f.Manifest.Size(ask.Index)]
+	data := x.Buf[:a.f.o.Manifest.Size(ask.Index)]
 	late, err := a.f.Source(ctx, ask.Index, data)
 	a.mu.Lock()
 	delete(a.inFlight, ask.Index)
 	if err == nil {
-		a.f.Staging.PublishExtent(x, data, true)
+		a.f.o.Staging.PublishExtent(x, data, true)
 		a.ready = append(a.ready, pending{ask, x})
 	}
 	a.mu.Unlock()
@@ -210,9 +210,9 @@ func (a *MissPrefetcher) read(ctx context.Context, ask Ask, x *staging.Extent) {
 	}
 	// A request for the sample reads it by index, and gets the error or a second try.
 	if late != nil {
-		a.f.After(late, func() { a.f.Staging.Drop(x) })
+		a.f.After(late, func() { a.f.o.Staging.Drop(x) })
 	} else {
-		a.f.Staging.Drop(x)
+		a.f.o.Staging.Drop(x)
 	}
-	a.f.Staging.Notify()
+	a.f.o.Staging.Notify()
 }

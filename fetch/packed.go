@@ -92,9 +92,9 @@ var errNotAsked = errors.New("no memory to unpack it in time")
 // readPacked is readPlace for a sample that is not stored as it is: its stored bytes are read aside, and unpacked into dst, which has its
 // size. A late answer writes to memory of its own, so dst is free for the next supplier.
 func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, index sample.Index, dst []byte) ([]byte, error) {
-	mine, cancel := context.WithTimeout(ctx, f.LogTimeout)
+	mine, cancel := context.WithTimeout(ctx, f.o.LogTimeout)
 	defer cancel()
-	n := f.Form.Length(index)
+	n := f.o.Form.Length(index)
 	if n == 0 {
 		return nil, fmt.Errorf("sample %d: its stored length is not known: %w", index, logfile.ErrHole)
 	}
@@ -110,7 +110,7 @@ func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, 
 		return nil, err
 	}
 	defer f.packed.give(buf)
-	if err == nil && f.Form.Unpack(index, data, dst) != nil {
+	if err == nil && f.o.Form.Unpack(index, data, dst) != nil {
 		return nil, nil // treated as bytes with a wrong checksum
 	}
 	return dst, err

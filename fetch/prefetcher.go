@@ -119,7 +119,7 @@ const (
 
 // NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked.
 func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
-	r := &Prefetcher{f: f, o: o, slots: make(chan struct{}, f.Jobs), wake: make(chan struct{}, 1), ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
+	r := &Prefetcher{f: f, o: o, slots: make(chan struct{}, f.o.Jobs), wake: make(chan struct{}, 1), ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
 	r.landing = sync.NewCond(&r.mu)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.listing.Go(r.list)
@@ -215,7 +215,7 @@ func (r *Prefetcher) unwant(pf *prefetch, k *chunk) {
 		pf.chunks = slices.Delete(pf.chunks, i, i+1)
 	}
 	if pf.x != nil {
-		r.f.Staging.KeepAtMost(pf.x, len(pf.chunks))
+		r.f.o.Staging.KeepAtMost(pf.x, len(pf.chunks))
 	}
 	if len(pf.chunks) == 0 {
 		r.forget(pf)
@@ -329,7 +329,7 @@ func (r *Prefetcher) letGo(c *rankCursor) bool {
 
 // share returns how many bytes of the ring each rank may fill.
 func (r *Prefetcher) share() int64 {
-	ring := r.f.Staging.MissBytes()
+	ring := r.f.o.Staging.MissBytes()
 	return max(ring-r.o.Leased, ring/4) / int64(max(1, r.o.Ranks, len(r.ranks)))
 }
 

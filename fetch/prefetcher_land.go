@@ -33,7 +33,7 @@ func (r *Prefetcher) submit(batch []*placeRead) {
 		r.inFlight++
 		r.inFlightBytes += p.bytes
 	}
-	b.watch = time.AfterFunc(r.f.LogTimeout, func() { r.giveUp(b) })
+	b.watch = time.AfterFunc(r.f.o.LogTimeout, func() { r.giveUp(b) })
 	r.mu.Unlock()
 	r.f.late.Add(len(batch))
 	var ranges [2][]logfile.Range
@@ -43,7 +43,7 @@ func (r *Prefetcher) submit(batch []*placeRead) {
 			Done: func(data []byte, err error) { r.land(p, data, err) }})
 	}
 	for slot, many := range ranges {
-		switch l := r.f.Logfile(slot); {
+		switch l := r.f.o.Logfile(slot); {
 		case len(many) == 0:
 		case l != nil:
 			l.ReadMany(many)
@@ -70,7 +70,7 @@ func (r *Prefetcher) land(p *placeRead, data []byte, err error) {
 	}
 	r.mu.Unlock()
 	if late {
-		r.f.Staging.Drop(p.x)
+		r.f.o.Staging.Drop(p.x)
 		r.f.late.Done()
 	}
 }
@@ -95,7 +95,7 @@ func (r *Prefetcher) giveUp(b *readBatch) {
 		return
 	}
 	r.f.Stats.Timeouts.Add(int64(hung))
-	r.f.Staging.Notify()
+	r.f.o.Staging.Notify()
 	r.nudge()
 }
 
@@ -146,7 +146,7 @@ func (r *Prefetcher) verify() {
 		r.sources.Add(len(bad))
 		r.mu.Unlock()
 		for _, p := range reads {
-			r.f.Staging.Drop(p.x)
+			r.f.o.Staging.Drop(p.x)
 			r.f.late.Done()
 		}
 		for _, pf := range bad {
@@ -188,7 +188,7 @@ func (r *Prefetcher) publish(pieces []staging.Piece, prefetches []*prefetch, out
 	for len(out) < len(pieces) {
 		out = append(out, nil)
 	}
-	r.f.Staging.PublishPieces(pieces, out)
+	r.f.o.Staging.PublishPieces(pieces, out)
 	for i, pf := range prefetches {
 		pf.x, pf.state = out[i], prefetchReady
 		for _, k := range pf.chunks {
@@ -207,7 +207,7 @@ func (r *Prefetcher) again(pf *prefetch) {
 	if !wanted {
 		return
 	}
-	x, ok := r.f.Staging.Alloc(staging.Miss, pf.index, sideBytes(r.f.Manifest.Size(pf.index)))
+	x, ok := r.f.o.Staging.Alloc(staging.Miss, pf.index, sideBytes(r.f.o.Manifest.Size(pf.index)))
 	if !ok {
 		r.failed(pf) // a request will read it by index
 		return
@@ -223,7 +223,7 @@ func (r *Prefetcher) fromSource(pf *prefetch, x *staging.Extent) {
 	select {
 	case r.slots <- struct{}{}:
 	case <-r.ctx.Done():
-		r.f.Staging.Drop(x)
+		r.f.o.Staging.Drop(x)
 		r.failed(pf)
 		return
 	}
@@ -253,7 +253,7 @@ func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 }
 
 func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
-	size := r.f.Manifest.Size(pf.index)
+	size := r.f.o.Manifest.Size(pf.index)
 	data := x.Buf[:size:size]
 	late, err := r.f.Source(r.ctx, pf.index, data)
 	switch {
@@ -261,12 +261,12 @@ func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 		r.bring(pf, x, data, true)
 		return
 	case late != nil:
-		r.f.After(late, func() { r.f.Staging.Drop(x) })
+		r.f.After(late, func() { r.f.o.Staging.Drop(x) })
 	default:
-		r.f.Staging.Drop(x)
+		r.f.o.Staging.Drop(x)
 	}
 	if !errors.Is(err, context.Canceled) {
-		r.f.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
+		r.f.o.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
 	}
 	r.failed(pf)
 }
@@ -278,7 +278,7 @@ func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, fromSou
 		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Keep: keep, FromSource: fromSource}}, []*prefetch{pf}, nil)
 	}
 	r.mu.Unlock()
-	r.f.Staging.Drop(x)
+	r.f.o.Staging.Drop(x)
 	r.nudge()
 }
 
@@ -287,6 +287,6 @@ func (r *Prefetcher) failed(pf *prefetch) {
 	r.mu.Lock()
 	r.forget(pf)
 	r.mu.Unlock()
-	r.f.Staging.Notify()
+	r.f.o.Staging.Notify()
 	r.nudge()
 }

@@ -73,7 +73,7 @@ func (r *Prefetcher) collect() (burst []*prefetch, full bool) {
 			c.next = next
 			fresh := r.add(c, at, indices)
 			for _, pf := range fresh {
-				bytes += int(r.f.Manifest.Size(pf.index))
+				bytes += int(r.f.o.Manifest.Size(pf.index))
 			}
 			burst = append(burst, fresh...)
 		}
@@ -104,7 +104,7 @@ func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
 func (r *Prefetcher) add(c *rankCursor, at Step, indices []sample.Index) (fresh []*prefetch) {
 	k := &chunk{of: c, at: at}
 	for _, index := range indices {
-		size := r.f.Manifest.Size(index)
+		size := r.f.o.Manifest.Size(index)
 		if size == 0 {
 			continue
 		}
@@ -114,7 +114,7 @@ func (r *Prefetcher) add(c *rankCursor, at Step, indices []sample.Index) (fresh 
 			continue // twice in one chunk: one prefetch is enough
 		case pf != nil && pf.state != prefetchReady:
 			k.left++
-		case pf != nil && r.f.Staging.KeepMore(pf.x):
+		case pf != nil && r.f.o.Staging.KeepMore(pf.x):
 		default: // it has no prefetch, or its extent is gone
 			pf = &prefetch{index: index}
 			r.prefetches[index] = pf
@@ -161,18 +161,18 @@ func (p *placeRead) end() uint64  { l := &p.parts[len(p.parts)-1]; return l.off 
 func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, source []int) {
 	parts := make([]part, 0, len(burst))
 	for i, pf := range burst {
-		slot, seg, off, ok := r.f.Locations.Split(r.f.Locations.Get(pf.index))
-		sum, known := r.f.Sums.Get(pf.index)
+		slot, seg, off, ok := r.f.o.Locations.Split(r.f.o.Locations.Get(pf.index))
+		sum, known := r.f.o.Sums.Get(pf.index)
 		if !ok || !known || r.f.isPacked(pf.index) {
 			source = append(source, i)
 			continue
 		}
-		parts = append(parts, part{pf: pf, need: i, slot: slot, seg: seg, off: off, n: int(r.f.Manifest.Size(pf.index)), sum: sum})
+		parts = append(parts, part{pf: pf, need: i, slot: slot, seg: seg, off: off, n: int(r.f.o.Manifest.Size(pf.index)), sum: sum})
 	}
 	slices.SortFunc(parts, func(a, b part) int {
 		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.seg, b.seg), cmp.Compare(a.off, b.off))
 	})
-	largest := min(largestRead, uint64(r.f.Staging.MissBytes()/8))
+	largest := min(largestRead, uint64(r.f.o.Staging.MissBytes()/8))
 	for i := 0; i < len(parts); {
 		p := &placeRead{parts: parts[i : i+1], need: parts[i].need}
 		first := p.first()
@@ -203,7 +203,7 @@ func (r *Prefetcher) begin(burst []*prefetch, tell func(idle bool)) {
 		if len(source) > 0 && (len(reads) == 0 || source[0] < reads[0].need) {
 			pf := burst[source[0]]
 			source = source[1:]
-			if x := r.waitRing(int(r.f.Manifest.Size(pf.index)), 0, []*prefetch{pf}, flush, tell); x != nil {
+			if x := r.waitRing(int(r.f.o.Manifest.Size(pf.index)), 0, []*prefetch{pf}, flush, tell); x != nil {
 				flush()
 				r.fromSource(pf, x)
 			}
@@ -230,14 +230,14 @@ func (r *Prefetcher) begin(burst []*prefetch, tell func(idle bool)) {
 
 // waitRing waits until the ring has n bytes and the reads in flight are within their bounds. It returns nil when no chunk wants the samples any longer.
 func (r *Prefetcher) waitRing(n, batched int, prefetches []*prefetch, flush func(), tell func(bool)) *staging.Extent {
-	if int64(n) > r.f.Staging.MissBytes() { // it never fits: a request will read it by index
+	if int64(n) > r.f.o.Staging.MissBytes() { // it never fits: a request will read it by index
 		for _, pf := range prefetches {
 			r.failed(pf)
 		}
 		return nil
 	}
 	for r.ctx.Err() == nil {
-		changed := r.f.Staging.Changed()
+		changed := r.f.o.Staging.Changed()
 		r.mu.Lock()
 		want := slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return len(pf.chunks) > 0 })
 		busy := r.inFlight+batched >= mostInFlight || r.inFlightBytes >= mostInFlightBytes
@@ -246,7 +246,7 @@ func (r *Prefetcher) waitRing(n, batched int, prefetches []*prefetch, flush func
 			return nil
 		}
 		if !busy {
-			if x, ok := r.f.Staging.Alloc(staging.Miss, prefetches[0].index, n); ok {
+			if x, ok := r.f.o.Staging.Alloc(staging.Miss, prefetches[0].index, n); ok {
 				tell(false)
 				return x
 			}

@@ -26,16 +26,16 @@ func sideBytes(size uint32) int { return logfile.Span(4095, int(size)) }
 // Need returns how many bytes of side memory a request for these samples takes.
 func (f *Fetcher) Need(indices []sample.Index) (n int64) {
 	for _, i := range indices {
-		n += int64(sideBytes(f.Manifest.Size(i)))
+		n += int64(sideBytes(f.o.Manifest.Size(i)))
 	}
 	return n
 }
 
 // Fitting returns how many of the first samples fit the spare part.
 func (f *Fetcher) Fitting(indices []sample.Index) (n int) {
-	left := f.Staging.SpareBytes()
+	left := f.o.Staging.SpareBytes()
 	for _, i := range indices {
-		if size := f.Manifest.Size(i); size > 0 {
+		if size := f.o.Manifest.Size(i); size > 0 {
 			left -= int64(sideBytes(size))
 		}
 		if left < 0 {
@@ -49,12 +49,12 @@ func (f *Fetcher) Fitting(indices []sample.Index) (n int) {
 // Room waits for side memory: need bytes in one piece. Callers get it in the order in which they came, so that small
 // requests don't starve a large one. Callers must hold nothing meanwhile that others wait for. The caller gets a reference to the extent.
 func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error) {
-	if limit := f.Staging.SideBytes(); need > limit {
+	if limit := f.o.Staging.SideBytes(); need > limit {
 		return nil, &TooLargeError{Need: need, Limit: limit}
 	}
 	x, err := f.inTurn(ctx, staging.Side, need)
 	if err != nil {
-		err = fmt.Errorf("%w: %d bytes of %d are taken and %d in one piece are needed: %w", ErrNoRoom, f.Staging.SideUsed(), f.Staging.SideBytes(), need, err)
+		err = fmt.Errorf("%w: %d bytes of %d are taken and %d in one piece are needed: %w", ErrNoRoom, f.o.Staging.SideUsed(), f.o.Staging.SideBytes(), need, err)
 	}
 	return x, err
 }
@@ -66,12 +66,12 @@ func (f *Fetcher) TryRoom(need int64) (*staging.Extent, bool) {
 		return nil, false
 	}
 	defer turn.Release(1)
-	return f.Staging.Alloc(staging.Side, sample.None, int(need))
+	return f.o.Staging.Alloc(staging.Side, sample.None, int(need))
 }
 
 // SpareRoom waits for the spare part of side memory. No client holds it for long, so every caller gets it, in the order in which they came.
 func (f *Fetcher) SpareRoom(ctx context.Context) (*staging.Extent, error) {
-	x, err := f.inTurn(ctx, staging.Spare, f.Staging.SpareBytes())
+	x, err := f.inTurn(ctx, staging.Spare, f.o.Staging.SpareBytes())
 	if err != nil {
 		err = fmt.Errorf("%w: others use the spare part: %w", ErrNoRoom, err)
 	}
@@ -88,8 +88,8 @@ func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*stag
 	}
 	defer turn.Release(1)
 	for {
-		changed := f.Staging.Changed()
-		if x, ok := f.Staging.Alloc(pool, sample.None, int(n)); ok {
+		changed := f.o.Staging.Changed()
+		if x, ok := f.o.Staging.Alloc(pool, sample.None, int(n)); ok {
 			return x, nil
 		}
 		select {
@@ -106,7 +106,7 @@ func (f *Fetcher) oneRoom(ctx context.Context, n int64) (*staging.Extent, error)
 	if x, ok := f.TryRoom(n); ok {
 		return x, nil
 	}
-	if n > f.Staging.SpareBytes() {
+	if n > f.o.Staging.SpareBytes() {
 		return f.Room(ctx, n)
 	}
 	return f.SpareRoom(ctx)

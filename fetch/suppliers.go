@@ -23,17 +23,17 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 	defer func() { <-f.logs }()
 	failed := 0
 	for ctx.Err() == nil {
-		loc := f.Locations.Get(index)
-		slot, seg, off, ok := f.Locations.Split(loc)
+		loc := f.o.Locations.Get(index)
+		slot, seg, off, ok := f.o.Locations.Split(loc)
 		if !ok {
 			return nil, false
 		}
-		lf := f.Logfile(slot)
-		sum, known := f.Sums.Get(index)
+		lf := f.o.Logfile(slot)
+		sum, known := f.o.Sums.Get(index)
 		if lf == nil || !known {
 			return nil, false
 		}
-		n := int(f.Manifest.Size(index))
+		n := int(f.o.Manifest.Size(index))
 		var data []byte
 		var err error
 		if f.isPacked(index) {
@@ -51,7 +51,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 		if errors.Is(err, logfile.ErrAside) { // its place is kept: the device may be taken back
 			return nil, false
 		}
-		if f.Locations.Get(index) != loc {
+		if f.o.Locations.Get(index) != loc {
 			continue // it moved while it was read
 		}
 		if failed++; failed < 2 {
@@ -64,10 +64,10 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 }
 
 // isPacked reports whether the log has a sample in other bytes than its own.
-func (f *Fetcher) isPacked(index sample.Index) bool { return f.Form != nil && f.Form.Packed(index) }
+func (f *Fetcher) isPacked(index sample.Index) bool { return f.o.Form != nil && f.o.Form.Packed(index) }
 
 func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, n int, buf []byte, q *lateReads) ([]byte, error) {
-	mine, cancel := context.WithTimeout(ctx, f.LogTimeout)
+	mine, cancel := context.WithTimeout(ctx, f.o.LogTimeout)
 	defer cancel()
 	data, err := lf.Read(mine, seg, off, n, buf)
 	var pending *logfile.PendingError
@@ -81,33 +81,33 @@ func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, o
 // Bad makes a sample whose place does not have its bytes a miss, and counts it. A block that was lost or freed is no corruption. A block that
 // can't be read is an error of the disk, which the log counts. Only bytes with a wrong checksum are corrupt.
 func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error) {
-	if !f.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
+	if !f.o.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
 		return
 	}
 	if err != nil {
-		f.Logger.Warn("a sample can't be read from the log; it is read from the source again", "sample", index, "error", err)
+		f.o.Logger.Warn("a sample can't be read from the log; it is read from the source again", "sample", index, "error", err)
 		return
 	}
-	if f.Recovered(slot) {
+	if f.o.Recovered(slot) {
 		f.Stats.StaleReads.Add(1)
 		return
 	}
 	f.Stats.CorruptSamples.Add(1)
-	f.Logger.Warn("a sample in the log is not what was written; it is read from the source again", "sample", index)
+	f.o.Logger.Warn("a sample in the log is not what was written; it is read from the source again", "sample", index)
 }
 
 // Source reads a sample from the source into dst, which has its size, and checks or records its sum. If the deadline comes first,
 // late is closed when dst is no longer written to.
 func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
-	entry, err := f.Manifest.Entry(index)
+	entry, err := f.o.Manifest.Entry(index)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.SourceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.o.SourceTimeout)
 	r := &read{ctx: ctx, cancel: cancel, entry: entry, dst: dst, done: make(chan struct{})}
 	if err := f.start(r); err != nil {
 		cancel()
-		return nil, f.waited(index, f.Options.Source.String(), err)
+		return nil, f.waited(index, f.o.Source.String(), err)
 	}
 	select {
 	case <-r.done:
@@ -116,7 +116,7 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 		case <-r.done: // a source that honours ctx is back at once
 		case <-time.After(50 * time.Millisecond):
 			f.Stats.Timeouts.Add(1)
-			return r.done, f.waited(index, f.Options.Source.String(), ctx.Err())
+			return r.done, f.waited(index, f.o.Source.String(), ctx.Err())
 		}
 	}
 	if r.err != nil {
@@ -125,13 +125,13 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	f.Stats.SourceReads.Add(1)
 	f.Stats.SourceBytes.Add(int64(len(dst)))
 	sum := sample.Sum(dst)
-	if want, known := f.Sums.Get(index); known && want != sum {
+	if want, known := f.o.Sums.Get(index); known && want != sum {
 		return nil, &source.SampleError{Name: entry.Name, Op: "check", Err: fmt.Errorf("%w: its bytes differ from the ones ingested, though size and modification time agree; run lcache ingest --relist", source.ErrChanged)}
 	} else if !known {
-		f.Sums.Set(index, sum)
+		f.o.Sums.Set(index, sum)
 	}
-	if f.OnSourceRead != nil {
-		f.OnSourceRead(index, dst)
+	if f.o.OnSourceRead != nil {
+		f.o.OnSourceRead(index, dst)
 	}
 	return nil, nil
 }
@@ -154,7 +154,7 @@ func (f *Fetcher) start(r *read) error {
 		return nil
 	default:
 	}
-	if f.readers.Add(1) <= int64(f.Jobs) {
+	if f.readers.Add(1) <= int64(f.o.Jobs) {
 		f.late.Add(1)
 		go f.readOn(r)
 		return nil
@@ -172,7 +172,7 @@ func (f *Fetcher) start(r *read) error {
 func (f *Fetcher) readOn(r *read) {
 	defer f.late.Done()
 	for {
-		r.err = f.Options.Source.Read(r.ctx, r.entry, r.dst)
+		r.err = f.o.Source.Read(r.ctx, r.entry, r.dst)
 		close(r.done)
 		r.cancel()
 		select {
@@ -184,7 +184,7 @@ func (f *Fetcher) readOn(r *read) {
 }
 
 func (f *Fetcher) waited(index sample.Index, on string, err error) error {
-	name, nameErr := f.Manifest.Name(index)
+	name, nameErr := f.o.Manifest.Name(index)
 	if nameErr != nil {
 		name = fmt.Sprintf("sample %d", index)
 	}

@@ -66,9 +66,9 @@ type load struct {
 // they stay where they are). drain means that no request will ask for the segment. done runs when all samples are published and
 // written on; the slot is then ready.
 func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain bool, done func()) {
-	l := &load{p: p, from: from, seg: seg, slot: slot, base: uint64(slot * p.Staging.SlotBytes()), mem: p.Staging.Slot(slot),
+	l := &load{p: p, from: from, seg: seg, slot: slot, base: uint64(slot * p.o.Staging.SlotBytes()), mem: p.o.Staging.Slot(slot),
 		target: target, drain: drain, done: done, open: 1,
-		turn: make(chan struct{}, p.Fetcher.Jobs)}
+		turn: make(chan struct{}, p.o.Fetcher.Jobs())}
 	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		l.arrivals = append(l.arrivals, arrival{off: off, at: off, index: index})
 		return true
@@ -80,7 +80,7 @@ func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain b
 	if n > 0 {
 		l.p.progress.Store(time.Now().UnixNano())
 		l.mu.Lock() // timeout may be called at once
-		l.watch = time.AfterFunc(p.BlockTimeout, l.timeout)
+		l.watch = time.AfterFunc(p.o.BlockTimeout, l.timeout)
 		l.mu.Unlock()
 	}
 	go func() {
@@ -90,11 +90,11 @@ func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain b
 	switch {
 	case n == 0:
 		l.close()
-	case p.Form != nil:
+	case p.o.Form != nil:
 		p.loads.Go(l.readPacked)
 	default:
 		for j := range n {
-			from.Log.ReadBlock(seg, j, l.mem[j*p.Block:(j+1)*p.Block], func(err error) { l.arrived(j, err) })
+			from.Log.ReadBlock(seg, j, l.mem[j*p.o.Block:(j+1)*p.o.Block], func(err error) { l.arrived(j, err) })
 		}
 	}
 }
@@ -104,8 +104,8 @@ func (l *load) layOut() {
 	p, n := l.p, l.from.Log.Blocks(l.seg)
 	l.blocks = make([]blockState, n)
 	l.pending = n
-	l.end = uint64(n * p.Block)
-	if p.Form != nil {
+	l.end = uint64(n * p.o.Block)
+	if p.o.Form != nil {
 		l.bufs = make([][]byte, n)
 		l.place()
 		return
@@ -115,17 +115,17 @@ func (l *load) layOut() {
 	}
 	gone := uint64(l.from.Log.Gone(l.seg))
 	if len(l.arrivals) > 0 { // which may have been lost since they were listed
-		gone = min(gone, l.arrivals[0].off/uint64(p.Block))
+		gone = min(gone, l.arrivals[0].off/uint64(p.o.Block))
 	}
-	l.front = gone * uint64(p.Block)
+	l.front = gone * uint64(p.o.Block)
 }
 
 // stored returns how many bytes of the string a sample takes.
 func (l *load) stored(a *arrival) uint64 {
-	if l.p.Form != nil {
-		return uint64(l.p.Form.Length(a.index))
+	if l.p.o.Form != nil {
+		return uint64(l.p.o.Form.Length(a.index))
 	}
-	return uint64(l.p.Sizes[a.index])
+	return uint64(l.p.o.Sizes[a.index])
 }
 
 // missing lists the samples that the segment should hold and the Logfile lacks, in line order. It asks the Logfile and not Locations: a sample
@@ -153,7 +153,7 @@ func (l *load) missing() (missing []sample.Index) {
 
 // routed reports whether the next line has a sample already, or leaves it out.
 func (l *load) routed(index sample.Index) bool {
-	if l.target == nil || l.p.Form != nil && l.p.Form.Refuses(index) {
+	if l.target == nil || l.p.o.Form != nil && l.p.o.Form.Refuses(index) {
 		return true
 	}
 	_, ok := l.target.Router.Route(index)
@@ -168,10 +168,10 @@ func (l *load) supplyAll(missing []sample.Index) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(missing)); i = next.Add(1) - 1 {
 				l.turn <- struct{}{}
-				off, inSlot := l.reserve(uint64(l.p.Sizes[missing[i]]))
+				off, inSlot := l.reserve(uint64(l.p.o.Sizes[missing[i]]))
 				l.p.supply(l, missing[i], off, inSlot, true)
 				<-l.turn
-				l.p.Staging.Notify()
+				l.p.o.Staging.Notify()
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func (l *load) reserve(size uint64) (uint64, bool) {
 
 // padded returns how many bytes a sample of n bytes takes in a slot.
 func (p *Pass) padded(n uint64) uint64 {
-	a := uint64(p.Align)
+	a := uint64(p.o.Align)
 	return (n + a - 1) / a * a
 }
 
@@ -237,7 +237,7 @@ func (l *load) quarantine() {
 	if l.bufs != nil {
 		l.p.scratch.late(1)
 	} else {
-		l.p.Staging.Pin(l.slot)
+		l.p.o.Staging.Pin(l.slot)
 	}
 }
 
@@ -247,7 +247,7 @@ func (l *load) backAtLast(j int) {
 		l.p.scratch.late(-1)
 		l.p.scratch.give(l.bufs[j])
 	} else {
-		l.p.Staging.Unpin(l.slot)
+		l.p.o.Staging.Unpin(l.slot)
 	}
 }
 
@@ -258,7 +258,7 @@ func (l *load) timeout() {
 		l.mu.Unlock()
 		return
 	}
-	if wait := l.p.BlockTimeout - time.Duration(time.Now().UnixNano()-l.p.progress.Load()); wait > 0 {
+	if wait := l.p.o.BlockTimeout - time.Duration(time.Now().UnixNano()-l.p.progress.Load()); wait > 0 {
 		l.watch.Reset(wait)
 		l.mu.Unlock()
 		return
@@ -275,19 +275,19 @@ func (l *load) timeout() {
 	}
 	l.advance()
 	if l.here < len(l.blocks) {
-		l.watch.Reset(l.p.BlockTimeout)
+		l.watch.Reset(l.p.o.BlockTimeout)
 	}
 	l.mu.Unlock()
 	if given == 0 {
 		return
 	}
-	l.p.Logger.Warn("the disk does not answer; samples are read from the source", "segment", l.seg, "waited", l.p.BlockTimeout)
+	l.p.o.Logger.Warn("the disk does not answer; samples are read from the source", "segment", l.seg, "waited", l.p.o.BlockTimeout)
 }
 
 // advance moves over the decided blocks and queues the samples that end in them, as one task for each block. Tasks of a
 // load are queued in order, under its lock; in another order the queue's tokens would deadlock.
 func (l *load) advance() {
-	w := uint64(l.p.Block)
+	w := uint64(l.p.o.Block)
 	for l.here < len(l.blocks) && l.blocks[l.here] > blockPending {
 		l.here++
 		from := l.handed
@@ -343,7 +343,7 @@ func (l *load) finished(t *task) {
 		l.from.Log.FreeBlocks(l.seg, int(free))
 	}
 	l.p.queue.give(n)
-	l.p.Staging.Notify()
+	l.p.o.Staging.Notify()
 	l.close()
 }
 
@@ -365,7 +365,7 @@ func (l *load) close() {
 	if l.target != nil && l.p.ctx.Err() == nil {
 		l.from.Log.FreeSegment(l.seg)
 	}
-	l.p.Staging.Ready(l.slot)
+	l.p.o.Staging.Ready(l.slot)
 	l.done()
 	l.p.loads.Done()
 }

@@ -22,7 +22,7 @@ func (l *load) place() {
 	at := uint64(0)
 	for i := range l.arrivals {
 		a := &l.arrivals[i]
-		size := l.p.padded(uint64(l.p.Sizes[a.index]))
+		size := l.p.padded(uint64(l.p.o.Sizes[a.index]))
 		if at+size > uint64(len(l.mem)) {
 			a.at = noPlace
 			continue
@@ -67,7 +67,7 @@ func (l *load) readPacked() {
 // needed marks the blocks that a sample lies in.
 func (l *load) needed() []bool {
 	needed := make([]bool, len(l.blocks))
-	w := uint64(l.p.Block)
+	w := uint64(l.p.o.Block)
 	for i := range l.arrivals {
 		a := &l.arrivals[i]
 		for j := a.off / w; j <= (a.off+l.stored(a)-1)/w && j < uint64(len(needed)); j++ {
@@ -98,7 +98,7 @@ func (l *load) giveBack(upto int) {
 
 // pieces calls f for each part of a sample's stored bytes, in order. Its blocks are here.
 func (l *load) pieces(a *arrival, f func(part []byte)) {
-	w := uint64(l.p.Block)
+	w := uint64(l.p.o.Block)
 	for off, end := a.off, a.off+l.stored(a); off < end; {
 		stop := min(end, (off/w+1)*w)
 		f(l.bufs[off/w][off%w : off%w+stop-off])
@@ -113,7 +113,7 @@ func (l *load) unpack(w *worker, a *arrival, place []byte) (data []byte, ok bool
 	if unsafe.SliceData(data) == unsafe.SliceData(place) {
 		return data, true
 	}
-	return data, l.p.Form.Unpack(a.index, data, place) == nil
+	return data, l.p.o.Form.Unpack(a.index, data, place) == nil
 }
 
 // whole puts the pieces of a sample together: where it is stored as it is, at its place.
@@ -124,7 +124,7 @@ func (l *load) whole(w *worker, a *arrival, place []byte) (data []byte) {
 		return data
 	}
 	data = place
-	if l.p.Form.Packed(a.index) {
+	if l.p.o.Form.Packed(a.index) {
 		data = w.lend(l.p, int(l.stored(a)))
 	}
 	to := data
@@ -140,9 +140,9 @@ type worker struct {
 
 // lend lends n bytes until done. Samples larger than a block share one buffer, in turn.
 func (w *worker) lend(p *Pass, n int) []byte {
-	if n <= p.Block {
+	if n <= p.o.Block {
 		if w.buf == nil {
-			w.buf = make([]byte, p.Block)
+			w.buf = make([]byte, p.o.Block)
 		}
 		return w.buf[:n]
 	}
@@ -163,19 +163,19 @@ func (w *worker) done(p *Pass) {
 
 // appendPacked is append for plain bytes.
 func (p *Pass) appendPacked(t *EpochLog, seg uint32, index sample.Index, plain []byte) error {
-	ctx, cancel := context.WithTimeout(p.ctx, p.WriteTimeout)
+	ctx, cancel := context.WithTimeout(p.ctx, p.o.WriteTimeout)
 	defer cancel()
-	return p.Form.Pack(ctx, index, plain, func(data []byte) error { return p.append(t, seg, index, data) })
+	return p.o.Form.Pack(ctx, index, plain, func(data []byte) error { return p.append(t, seg, index, data) })
 }
 
 // dropped counts and logs a sample that is not written on. That the log has no room for it is a property of the dataset, and logged once.
 func (p *Pass) dropped(index sample.Index, err error) {
 	p.Stats.Dropped.Add(1)
 	if !errors.Is(err, stored.ErrRoom) {
-		p.Logger.Warn("a sample is not in the next epoch's log and will be read from the source", "sample", index, "error", err)
+		p.o.Logger.Warn("a sample is not in the next epoch's log and will be read from the source", "sample", index, "error", err)
 		return
 	}
 	p.full.Do(func() {
-		p.Logger.Warn("the data compresses less than expected: samples that the log has no room for are read from the source in every epoch")
+		p.o.Logger.Warn("the data compresses less than expected: samples that the log has no room for are read from the source in every epoch")
 	})
 }

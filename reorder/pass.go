@@ -51,7 +51,7 @@ type Stats struct {
 
 // A Pass: see the package's comment.
 type Pass struct {
-	Options
+	o     Options
 	Stats Stats
 
 	queue     *queue
@@ -79,9 +79,9 @@ func New(o Options) *Pass {
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 30 * time.Second
 	}
-	p := &Pass{Options: o, queue: newQueue(aheadTasks)}
+	p := &Pass{o: o, queue: newQueue(aheadTasks)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	if p.Form != nil {
+	if p.o.Form != nil {
 		p.scratch = newScratch(o.Scratch, o.Block, slices.Max(append([]uint32{0}, o.Sizes...)))
 	}
 	for range max(o.Workers, 1) {
@@ -149,12 +149,12 @@ func (p *Pass) work() {
 // arrive verifies one sample at its place in the slot, publishes it and writes it on.
 func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 	l := t.load
-	size := uint64(p.Sizes[a.index])
-	sum, known := p.Sums.Get(a.index)
+	size := uint64(p.o.Sizes[a.index])
+	sum, known := p.o.Sums.Get(a.index)
 	if !a.lost && known && a.at != noPlace {
 		place := l.mem[a.at : a.at+size : a.at+size]
 		data, whole := place, true
-		if p.Form != nil {
+		if p.o.Form != nil {
 			data, whole = l.unpack(w, a, place)
 		}
 		good := whole && sample.Sum(place) == sum
@@ -188,7 +188,7 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 // them, and once their blocks are free, no list of the slot's addresses is left to withdraw them by.
 func (p *Pass) publish(l *load, index sample.Index, off uint64, fromSource bool) {
 	if l.from.Line != nil {
-		p.Staging.Publish(index, l.base+off, fromSource)
+		p.o.Staging.Publish(index, l.base+off, fromSource)
 	}
 }
 
@@ -206,7 +206,7 @@ func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 		return
 	}
 	var err error
-	if packed || p.Form == nil {
+	if packed || p.o.Form == nil {
 		err = p.append(l.target, seg, index, data)
 	} else {
 		err = p.appendPacked(l.target, seg, index, data)
@@ -223,11 +223,11 @@ func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 
 // append adds stored bytes to the next line.
 func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) error {
-	ctx, cancel := context.WithTimeout(p.ctx, p.WriteTimeout)
+	ctx, cancel := context.WithTimeout(p.ctx, p.o.WriteTimeout)
 	defer cancel()
 	off, err := t.Log.Append(ctx, int(seg), index, data)
 	if err == nil {
-		p.Locations.Set(index, p.Locations.At(t.Log.Half(), int(seg), off))
+		p.o.Locations.Set(index, p.o.Locations.At(t.Log.Half(), int(seg), off))
 	}
 	return err
 }
@@ -239,10 +239,10 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		return
 	}
 	p.Stats.Supplied.Add(1)
-	size := int(p.Sizes[index])
-	if inSlot && (!useLog || p.Locations.Get(index) == 0) {
+	size := int(p.o.Sizes[index])
+	if inSlot && (!useLog || p.o.Locations.Get(index) == 0) {
 		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
-		late, err := p.Fetcher.Source(p.ctx, index, dst)
+		late, err := p.o.Fetcher.Source(p.ctx, index, dst)
 		if late != nil {
 			p.pinUntil(l.slot, late)
 		}
@@ -254,19 +254,19 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.Fetcher.SourceTimeout)
+	ctx, cancel := context.WithTimeout(p.ctx, p.o.Fetcher.SourceTimeout())
 	defer cancel()
 	if !useLog {
-		x, data, err := p.Fetcher.Aside(ctx, index)
+		x, data, err := p.o.Fetcher.Aside(ctx, index)
 		if err != nil {
 			p.skipped(l, index, err)
 			return
 		}
 		p.route(l, index, data, false)
-		p.Staging.Drop(x)
+		p.o.Staging.Drop(x)
 		return
 	}
-	extents, got, err := p.Fetcher.FetchAll(ctx, []sample.Index{index})
+	extents, got, err := p.o.Fetcher.FetchAll(ctx, []sample.Index{index})
 	if err != nil {
 		p.skipped(l, index, err)
 		return
@@ -279,7 +279,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 	}
 	p.route(l, index, data, false)
 	for _, x := range extents {
-		p.Staging.Drop(x)
+		p.o.Staging.Drop(x)
 	}
 }
 
@@ -291,19 +291,19 @@ func (p *Pass) skipped(l *load, index sample.Index, err error) {
 	if l.target != nil {
 		p.forget(l, index)
 	}
-	p.Logger.Warn("a sample could not be read ahead", "sample", index, "error", err)
+	p.o.Logger.Warn("a sample could not be read ahead", "sample", index, "error", err)
 }
 
 // forget clears the place of a sample that was not written on, because its old block is about to be freed.
 func (p *Pass) forget(l *load, index sample.Index) {
-	loc := p.Locations.Get(index)
-	if slot, seg, _, ok := p.Locations.Split(loc); ok && slot == l.from.Log.Half() && seg == l.seg {
-		p.Locations.Clear(index, loc)
+	loc := p.o.Locations.Get(index)
+	if slot, seg, _, ok := p.o.Locations.Split(loc); ok && slot == l.from.Log.Half() && seg == l.seg {
+		p.o.Locations.Clear(index, loc)
 	}
 }
 
 // pinUntil keeps a slot from reuse until a late read from the source has ended.
 func (p *Pass) pinUntil(slot int, late <-chan struct{}) {
-	p.Staging.Pin(slot)
-	p.Fetcher.After(late, func() { p.Staging.Unpin(slot) })
+	p.o.Staging.Pin(slot)
+	p.o.Fetcher.After(late, func() { p.o.Staging.Unpin(slot) })
 }
