@@ -10,6 +10,8 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -158,6 +160,29 @@ func TestTableHasNoCycle(t *testing.T) {
 	}
 	for name := range mayImport {
 		visit(name, nil)
+	}
+}
+
+// TestArchitectureTable: docs/architecture.md has a row for each package of the table, and no other ones.
+func TestArchitectureTable(t *testing.T) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([\\w/]+)/` \\| .+ \\|$").FindAllStringSubmatch(string(page), -1) {
+		rows[m[1]] = true
+	}
+	all := slices.Concat(slices.Collect(maps.Keys(mayImport)), everywhere)
+	for _, name := range all {
+		if !rows[name] {
+			t.Errorf("docs/architecture.md has no row for package %s", name)
+		}
+	}
+	for name := range rows {
+		if !slices.Contains(all, name) {
+			t.Errorf("docs/architecture.md has a row for %s, which is not in the table of the house", name)
+		}
 	}
 }
 

@@ -160,17 +160,29 @@ func otherGroup(t *testing.T) string {
 	return me.Gid
 }
 
-// TestPicture: README's picture is what its script makes.
+// TestPicture: the pictures of the pages are what their scripts make.
 func TestPicture(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3 here")
 	}
-	made, err := exec.Command(python, "../../docs/img/reorder.py").Output()
-	if err != nil {
-		t.Fatal(err)
+	scripts, err := filepath.Glob("../../docs/img/*.py")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
 	}
-	if kept, err := os.ReadFile("../../docs/img/reorder.svg"); err != nil || !bytes.Equal(kept, made) {
-		t.Errorf("docs/img/reorder.svg is not what its script makes (%v): python3 docs/img/reorder.py > docs/img/reorder.svg", err)
+	for _, script := range scripts {
+		made, err := exec.Command(python, script).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", script, err)
+		}
+		picture := strings.TrimSuffix(script, ".py") + ".svg"
+		if kept, err := os.ReadFile(picture); err != nil || !bytes.Equal(kept, made) {
+			name := strings.TrimSuffix(filepath.Base(script), ".py")
+			t.Errorf("docs/img/%s.svg is not what its script makes (%v): python3 docs/img/%s.py > docs/img/%s.svg", name, err, name, name)
+		}
+	}
+	pictures, err := filepath.Glob("../../docs/img/*.svg")
+	if err != nil || len(pictures) != len(scripts) {
+		t.Errorf("%d pictures and %d scripts, want one script for each (%v)", len(pictures), len(scripts), err)
 	}
 }
