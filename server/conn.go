@@ -319,8 +319,8 @@ func (c *conn) sendMemory(b []byte, memory *os.File) error {
 	controlErr := raw.Control(func(fd uintptr) {
 		n, _, err = c.c.WriteMsgUnix(b, unix.UnixRights(int(fd)), nil)
 	})
-	if err := firstOf(controlErr, err); err != nil {
-		return err
+	if err := firstOf(controlErr, err); err != nil || n == len(b) {
+		return err // no empty write: it is an error if the client has closed since
 	}
 	_, err = c.c.Write(b[n:])
 	return err

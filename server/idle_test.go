@@ -2,8 +2,13 @@ package server
 
 import (
 	"context"
+	"errors"
+	"net"
+	"os"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestIdle(t *testing.T) {
@@ -85,4 +90,46 @@ func TestIdleWaitsForTheFirstClient(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
+}
+
+// A client that closes as soon as it has the answer to HELLO has attached: sending the answer is no error, so that the server notes its first
+// client.
+func TestClientClosesOnTheAnswerToHello(t *testing.T) {
+	memory, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	for try := range 500 {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, client := connOf(t, ends[0]), connOf(t, ends[1])
+		closed := make(chan error, 1)
+		go func() {
+			_, err := client.Read(make([]byte, 64))
+			closed <- errors.Join(err, client.Close())
+		}()
+		sent := newConn(&Server{limits: defaultLimits}, server).sendMemory([]byte("an answer"), memory)
+		if err := <-closed; err != nil {
+			t.Fatal(err)
+		}
+		server.Close()
+		if sent != nil {
+			t.Fatalf("try %d: the client has the whole answer, and sending it was an error: %v", try, sent)
+		}
+	}
+}
+
+// connOf makes a connection of one end of a socket pair.
+func connOf(t *testing.T, fd int) *net.UnixConn {
+	t.Helper()
+	f := os.NewFile(uintptr(fd), "socket")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.UnixConn)
 }
