@@ -21,7 +21,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race,)
 
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
-IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder engine server cmd))
+IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder deliver engine server launch doctor cmd))
 
 PYTEST       := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
 CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch
@@ -29,7 +29,7 @@ END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 
-# Tests of engine, logfile, fetch and reorder that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
+# Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
 LONG_TESTS := TestBegunAnew TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
 	TestHeadersFlipped TestHintsKeepNothing TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte \
 	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestNoPrefillReadsSourceOnce TestNobodyWaits \

@@ -36,7 +36,7 @@ func options(t *testing.T, script string) (Options, *bytes.Buffer) {
 		}
 	}
 	var out bytes.Buffer
-	io := cache.IO{Engine: "auto", Direct: "auto"}
+	io := cache.IO{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")}
 	return Options{Command: []string{"sh", "-c", script}, Sources: []Source{{Path: filepath.Join(dir, "data")}}, Roots: []string{filepath.Join(dir, "root")},
 		Ingest: ingest.Options{NoPrefill: true, IO: io}, Engine: engine.Options{IO: io}, Stdout: &out, Stderr: t.Output(), Environ: os.Environ(), Version: "test", Registry: filepath.Join(dir, "servers")}, &out
 }
