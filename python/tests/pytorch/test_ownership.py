@@ -37,9 +37,17 @@ def read(loader):
     return ahead.digest(ahead.epoch)
 
 
-def in_order(dataset):
-    """The digests of the epochs that were read with their places."""
-    return [epoch["order_digest"] for epoch in status(dataset)["epochs_done"]]
+def in_order(dataset, least=0):
+    """The digests of the epochs that were read with their places, and of which that number of samples was read at least."""
+    return [epoch["order_digest"] for epoch in status(dataset)["epochs_done"] if epoch["hits"] + epoch["misses"] >= least]
+
+
+def whole_in_order(dataset):
+    """The digests of the epochs that were not broken off.
+
+    The line of an epoch that was broken off comes when the server knows that it was left, which may be after the next epoch has ended.
+    """
+    return in_order(dataset, len(dataset) // 2)
 
 
 def fill(dataset, loader):
@@ -83,7 +91,7 @@ def test_made_again_after_del(folder, root, said, no_collector, workers, broken_
     assert seen() is None, "something still refers to the loader"
     loader = lt.DataLoader(ours, SIZE, shuffle=True, seed=2, num_workers=workers)
     digests = [read(loader) for _ in range(3)]
-    assert in_order(ours)[-3:] == digests
+    assert whole_in_order(ours)[-3:] == digests
     after = status(ours)
     assert after["source_reads"] == before["source_reads"] and after["divergences"] == 0
     assert not said()
@@ -129,7 +137,7 @@ def test_made_again_after_an_interrupt(folder, root, said, whole):
     first = read(loader)
     assert said() == [logging.INFO] and first not in in_order(ours)
     second = read(loader)
-    assert in_order(ours)[-1] == second
+    assert whole_in_order(ours)[-1] == second
     fill(ours, loader)
     assert len(said()) == 1 and status(ours)["divergences"] == 0
     del last
