@@ -205,7 +205,7 @@ func (c *Cache) OpenSums() (err error) {
 	if !errors.Is(err, sample.ErrCorrupt) && !errors.Is(err, sample.ErrOtherManifest) {
 		return err
 	}
-	c.Logger.Warn("the sums are made anew: every sample is read from the source once more", "error", err)
+	c.Logger.Warn("the checksums are damaged or of another source: every sample is read from the source once more", "error", err)
 	if err := os.Remove(path); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (c *Cache) readSums(path string) (err error) {
 	if !isUseless(err) {
 		return err
 	}
-	c.Logger.Warn("the sums are of no use: nothing that the log holds can be compared with one", "error", err)
+	c.Logger.Warn("the checksums are of no use: nothing that the log holds can be compared with one", "error", err)
 	c.Sums, err = sample.BlankSums(c.Manifest.Len())
 	return err
 }
@@ -58,7 +58,7 @@ func (c *Cache) readFrom(path string, from *sample.Manifest) error {
 		return err
 	}
 	if c.Sums, err = sample.BlankSums(c.Manifest.Len()); err != nil {
-		return fmt.Errorf("carry the sums over: %w", err)
+		return fmt.Errorf("carry the checksums over: %w", err)
 	}
 	old.CopyTo(c.Sums, to)
 	return nil

@@ -132,7 +132,7 @@ func (v *verify) run(ctx context.Context) error {
 	wg.Wait()
 	v.report.Seconds, v.report.Bad, v.report.Errors = time.Since(start).Seconds(), v.bad.lines, v.failed.lines
 	if err := v.cache.Sums.Broken(); err != nil {
-		v.cache.Logger.Warn("some sums can't be read", "error", err)
+		v.cache.Logger.Warn("some checksums can't be read", "error", err)
 	}
 	return context.Cause(ctx)
 }

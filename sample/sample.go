@@ -35,8 +35,8 @@ var (
 	ErrCorrupt = errors.New("corrupt")
 	// ErrVersion says that a file was written by another version of lcache, whose format this one does not know.
 	ErrVersion = errors.New("unknown format version")
-	// ErrOtherManifest says that sums belong to a manifest with another fingerprint.
-	ErrOtherManifest = errors.New("sums of another manifest")
+	// ErrOtherManifest says that checksums or stored lengths belong to a manifest with another fingerprint.
+	ErrOtherManifest = errors.New("checksums or lengths of another manifest")
 	// ErrEntry says that an entry can't be in a manifest: no name, too long a name, a name given twice, parts that are not the whole.
 	ErrEntry = errors.New("invalid entry")
 )

@@ -170,11 +170,11 @@ func TestVerifyText(t *testing.T) {
 	}{
 		{"good", good, "", `verify /nvme/train                                      good
   11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
-  sums     11,380 good · 0 corrupt · 0 unknown · 4 not in the log, served from the source
+  checksum 11,380 good · 0 corrupt · 0 unknown · 4 not in the log, served from the source
 `, exitDone},
 		{"bad", bad, "/data/train", `verify /nvme/train                                      CORRUPT
   11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
-  sums     11,376 good · 2 corrupt · 0 unknown · 4 not in the log, served from the source
+  checksum 11,376 good · 2 corrupt · 0 unknown · 4 not in the log, served from the source
   against  /data/train: 2 different
 ! a/b.jpg
 ! a/\nc.jpg
@@ -183,21 +183,21 @@ func TestVerifyText(t *testing.T) {
 `, exitCorrupt},
 		{"repaired", repaired, "", `verify /nvme/train                                      CORRUPT
   11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
-  sums     11,378 good · 2 corrupt · 0 unknown · 4 not in the log, served from the source
+  checksum 11,378 good · 2 corrupt · 0 unknown · 4 not in the log, served from the source
   repair   2 forgotten: the next ingest or epoch reads them from the source
 ! a/b.jpg
 ! a/c.jpg
 `, exitCorrupt},
 		{"unreadable", unreadable, "/data/train", `verify /nvme/train                                      UNREADABLE
   11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
-  sums     11,350 good · 0 corrupt · 30 unreadable · 0 unknown · 4 not in the log, served from the source
+  checksum 11,350 good · 0 corrupt · 30 unreadable · 0 unknown · 4 not in the log, served from the source
   against  /data/train: 0 different · 1 unreadable
 ! a/b.jpg: read 9 bytes at 0 of segment 0: input/output error
 ! and 30 more
 `, exitError},
 		{"both", both, "", `verify /nvme/train                                      CORRUPT
   11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
-  sums     11,349 good · 1 corrupt · 30 unreadable · 0 unknown · 4 not in the log, served from the source
+  checksum 11,349 good · 1 corrupt · 30 unreadable · 0 unknown · 4 not in the log, served from the source
 ! d
 ! a/b.jpg: input/output error
 ! and 29 more

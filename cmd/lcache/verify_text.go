@@ -25,7 +25,7 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 	if r.Missing > 0 {
 		missing = figures.Count(int64(r.Missing)) + " not in the log, served from the source"
 	}
-	fmt.Fprintln(w, "  sums     "+joined(figures.Count(int64(r.Good))+" good", figures.Count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), figures.Count(int64(r.Unknown))+" unknown", missing))
+	fmt.Fprintln(w, "  checksum "+joined(figures.Count(int64(r.Good))+" good", figures.Count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), figures.Count(int64(r.Unknown))+" unknown", missing))
 	if against != "" {
 		fmt.Fprintf(w, "  against  %s: %s\n", against, joined(figures.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
 	}
