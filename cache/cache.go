@@ -1,7 +1,7 @@
-// Package cache is one opened cache: what its directories hold, and how big each part of it is. Serving a cache, making one and checking one
+// Package cache is one opened cache: the contents of its directories, and the size of each part. Serving a cache, making one and checking one
 // start here.
 //
-// A [Cache] has the directories and their locks, the [Record] of what the cache was made for (job.json), the manifest, the checksums, the
+// A [Cache] has the directories and their locks, the [Record] of its job (job.json), the manifest, the checksums, the
 // stored lengths of a cache that compresses, the store of both Logfiles, the place of every sample, the schedule of the job, and the sizes
 // that follow from all these. [Open] opens them in order, and Close closes them in reverse order. [Verify] reads every sample and checks it.
 //
@@ -34,7 +34,7 @@ import (
 	"lcache/usage"
 )
 
-// A Cache is an opened cache. Ingest opens one step by step, since it makes what it opens.
+// A Cache is an opened cache. Ingest opens one step by step, because it makes the parts that it opens.
 type Cache struct {
 	Dirs      []string // absolute; the first holds all but arena and journals of the others
 	Record    Record
@@ -55,13 +55,13 @@ type Cache struct {
 	Layout, LayoutReason string // how it is served: log or static, and why
 
 	locks        []*logfile.LockFile
-	recovered    [2]atomic.Bool // by Logfile: another process has begun it
-	closeTimeout time.Duration  // of a device that hangs; 0: the default
-	readOnly     bool           // no file is changed but the lock files
-	asideErrors  int            // within a minute put a device aside; 0: the default
+	recovered    [2]atomic.Bool // by half: another process began this Logfile
+	closeTimeout time.Duration  // how long Close waits for a device that hangs; 0: the default
+	readOnly     bool           // no file is changed, except the lock files
+	asideErrors  int            // errors within a minute that put a device aside; 0: the default
 }
 
-// The files of a cache that only its first directory has.
+// The files that only the first directory of a cache has.
 const (
 	ManifestName = "manifest"
 	SumsName     = "sums"
@@ -73,12 +73,12 @@ const (
 type Options struct {
 	Dirs   []string
 	IO     IO
-	Memory int64  // bytes; 0: as ingest was told
-	Layout string // as asked for now; "" or "auto": as ingest was told, or by the job
+	Memory int64  // bytes; 0: the limit given to ingest
+	Layout string // as requested now; "" or "auto": the layout given to ingest, else chosen by the job
 	Logger *slog.Logger
 }
 
-// Open opens what ingest made. On an error everything is closed again.
+// Open opens a cache that ingest made. After an error nothing stays open.
 func Open(o Options) (*Cache, error) {
 	c := &Cache{Logger: o.Logger}
 	if err := c.open(o); err != nil {
@@ -122,7 +122,7 @@ func (c *Cache) open(o Options) (err error) {
 	return c.OpenStore(o.IO, cmp.Or(o.Memory, c.Record.Memory))
 }
 
-// CleanDirs gives the absolute paths of a cache's directories, and refuses none, doubles and symbolic links.
+// CleanDirs returns the absolute paths of a cache's directories. It refuses an empty list, a directory that is given twice, and a symbolic link.
 func CleanDirs(dirs []string) ([]string, error) {
 	if len(dirs) == 0 || dirs[0] == "" {
 		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
@@ -146,16 +146,16 @@ func CleanDirs(dirs []string) ([]string, error) {
 	return clean, nil
 }
 
-// Lock takes the directories for this process. With lacking, one that is lost is done without, unless it is the first: who holds that
-// has the cache.
+// Lock locks the directories for this process. With lacking, a lost directory is skipped, unless it is the first: the process that holds the first
+// one has the cache.
 func (c *Cache) Lock(lacking bool) error {
 	for i, d := range c.Dirs {
 		if _, err := os.Lstat(filepath.Join(d, "FORMAT")); err != nil && lacking && i > 0 {
-			continue // the store says what is wrong with it; nothing is made there
+			continue // the store reports its fault; nothing is made there
 		}
 		l, err := logfile.Lock(d)
 		var busy *logfile.BusyError
-		// A server that was just killed holds its lock until the kernel is done with it.
+		// A server that was just killed holds its lock until the kernel has ended the process.
 		for tries := 0; errors.As(err, &busy) && tries < 20; tries++ {
 			time.Sleep(50 * time.Millisecond)
 			l, err = logfile.Lock(d)
@@ -174,7 +174,7 @@ func (c *Cache) Lock(lacking bool) error {
 	return nil
 }
 
-// openData opens what is the same whoever comes: manifest, sums, source.
+// openData opens manifest, checksums and source.
 func (c *Cache) openData() (err error) {
 	c.Manifest, err = sample.OpenManifest(filepath.Join(c.Dirs[0], ManifestName))
 	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
@@ -189,8 +189,8 @@ func (c *Cache) openData() (err error) {
 	return c.OpenSource(c.Record.Source, c.Record.SourceOptions())
 }
 
-// OpenSums opens what is known of the samples' bytes. Sums of an earlier manifest are carried over as far as that is known; those that
-// are damaged are forgotten: samples without one are read from the source, and learnt again.
+// OpenSums opens the samples' checksums. Checksums of a replaced manifest are carried over for the samples that are unchanged. Damaged ones are
+// forgotten: a sample without a checksum is read from the source, and its checksum is learnt again.
 func (c *Cache) OpenSums() (err error) {
 	path := filepath.Join(c.Dirs[0], SumsName)
 	if c.readOnly {
@@ -242,38 +242,40 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 	return nil
 }
 
-// locate sets every sample's place from the recovered Logfiles: the newer one, which is being filled, wins.
+// locate sets every sample's place from the recovered Logfiles. A sample in both has its place in the newer one, which is being filled.
 func (c *Cache) locate() {
 	for _, l := range c.Store.ByAge() {
-		slot := l.Half()
-		c.recovered[slot].Store(true)
+		half := l.Half()
+		c.recovered[half].Store(true)
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
-				c.Locations.Set(index, c.Locations.At(slot, seg, off))
+				c.Locations.Set(index, c.Locations.At(half, seg, off))
 				return true
 			})
 		}
 	}
 }
 
-// lost makes misses of the samples whose block could not be written or read back.
+// lost turns samples into misses whose block could not be written or read back.
 func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for i, index := range indices {
 		c.Locations.Clear(index, c.Locations.At(l.Half(), seg, offsets[i]))
 	}
 }
 
-// Admits is admission: what the log holds. Empty samples never enter it, they are always hits.
+// Admits reports whether the log admits a sample. Empty samples are never admitted: they are always hits.
 func (c *Cache) Admits(index sample.Index) bool {
 	return c.Manifest.Size(index) > 0 && chunker.Admitted(c.Manifest.NameHash(index), c.Record.Threshold)
 }
 
-// Logfile is the Logfile in a slot now, or nil.
-func (c *Cache) Logfile(slot int) *logfile.Logfile { return c.Store.Logfiles()[slot] }
+// Logfile returns the Logfile of a half, or nil.
+func (c *Cache) Logfile(half int) *logfile.Logfile { return c.Store.Logfiles()[half] }
 
-func (c *Cache) WasRecovered(slot int) bool { return c.recovered[slot].Load() }
+// WasRecovered reports whether an earlier process began the Logfile of a half.
+func (c *Cache) WasRecovered(half int) bool { return c.recovered[half].Load() }
 
-// closeIO does not wait for ever for a device that hangs: what it has in flight belongs to it until the process ends, and is mapped that long.
+// closeIO closes the I/O engine, and stops waiting for a device that hangs. The memory of transfers in flight stays mapped until the process ends:
+// the device may still write to it.
 func (c *Cache) closeIO() error {
 	closed := make(chan error, 1)
 	go func() { closed <- c.IO.Close() }()
@@ -287,8 +289,8 @@ func (c *Cache) closeIO() error {
 	}
 }
 
-// Close gives everything back in reverse order of opening. While a file of the cache hangs what the log uses stays mapped, and the
-// directories locked: the kernel takes both back when the process ends.
+// Close closes everything in reverse order of opening. If a file of the cache hangs, the memory of the log stays mapped, and the directories stay
+// locked: the kernel takes both back when the process ends.
 func (c *Cache) Close() (err error) {
 	if c.Schedule != nil {
 		c.Schedule.Stop()
@@ -309,7 +311,7 @@ func (c *Cache) Close() (err error) {
 	return err
 }
 
-// CloseStore gives back what openSums and openStore took.
+// CloseStore closes what OpenSums and OpenStore opened.
 func (c *Cache) CloseStore() (err error) {
 	if c.Store != nil {
 		err = c.Store.Close()
@@ -332,6 +334,7 @@ func (c *Cache) CloseStore() (err error) {
 	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.Dirs[0], func() error { return errors.Join(lengths(), sums()) }))
 }
 
+// closeSums makes the checksums durable and closes them.
 func (c *Cache) closeSums() error {
 	if c.Sums == nil {
 		return nil
@@ -344,5 +347,5 @@ func (c *Cache) closeSums() error {
 	return errors.Join(c.Sums.Sync(), c.Sums.Close())
 }
 
-// syncEvery is how often what was written is made durable.
+// syncEvery is the time between two syncs of the log.
 const syncEvery = 5 * time.Second

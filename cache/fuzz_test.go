@@ -11,8 +11,8 @@ import (
 	"lcache/usage"
 )
 
-// FuzzJob takes any bytes for job.json, sealed or not. What is accepted comes back as it was when it is written again, and a schedule made
-// of it is an error or one that can be asked.
+// FuzzJob takes any bytes for job.json, with a right checksum or without. A record that is accepted is the same when it is written and read again. A
+// schedule made of it is an error, or answers.
 func FuzzJob(f *testing.F) {
 	dir := f.TempDir()
 	for _, j := range []Record{
@@ -59,7 +59,7 @@ func FuzzJob(f *testing.F) {
 			t.Fatalf("%s became %s", first, second)
 		}
 		if j.Job.World > 1000 || len(j.Job.Params) > 0 {
-			return // shuffle's own fuzzing is about those
+			return // the fuzz targets of shuffle cover these
 		}
 		s, err := schedule.New(j.Job, 50, MachineMemory())
 		if err != nil {

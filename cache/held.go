@@ -9,8 +9,8 @@ import (
 	"lcache/schedule"
 )
 
-// IsComplete reports whether everything that the log is to keep of a part of the source is in it: a full segment, or a tail without a free
-// place, may have left something out. What lies there without a sum is of no use.
+// IsComplete reports whether the log holds every admitted sample of a share of the source. A sample can be missing because its segment was full, or
+// because its tail found no free place. A sample without a known checksum counts as missing.
 func (c *Cache) IsComplete(share, shares int) bool {
 	for i := share; i < c.Manifest.Len(); i += shares {
 		index := sample.Index(i)
@@ -21,7 +21,7 @@ func (c *Cache) IsComplete(share, shares int) bool {
 	return true
 }
 
-// IsOfThisJob reports whether a Logfile is in the order of one of this job's epochs.
+// IsOfThisJob reports whether a Logfile is in the order of one of this job's epochs. first is the order of the first epoch.
 func (c *Cache) IsOfThisJob(l *logfile.Logfile, first *schedule.Order) bool {
 	h := l.Header()
 	if l.IsOlder() {
@@ -37,7 +37,7 @@ func (c *Cache) IsOfThisJob(l *logfile.Logfile, first *schedule.Order) bool {
 	return err == nil && o.Key == h.Key
 }
 
-// HoldsOlder reports whether a Logfile of a replaced manifest holds samples still: sorting them was cut off.
+// HoldsOlder reports whether a Logfile of a replaced manifest still holds samples, because the sort of it was cut off.
 func (c *Cache) HoldsOlder() bool {
 	for _, l := range c.Store.Logfiles() {
 		if l != nil && l.IsOlder() && !l.Empty() {
@@ -47,6 +47,7 @@ func (c *Cache) HoldsOlder() bool {
 	return false
 }
 
+// HoldsNothing returns the error for a command that needs samples in the log and finds none.
 func (c *Cache) HoldsNothing() error {
 	return fmt.Errorf("%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", c.Dirs[0])
 }

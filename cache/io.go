@@ -7,23 +7,24 @@ import (
 	"lcache/blockio"
 )
 
-// IO chooses the engine ("auto", "uring" or "pread") and whether the page cache is bypassed ("auto", "on" or "off").
+// IO chooses the I/O engine ("auto", "uring" or "pread"), and whether reads and writes bypass the page cache ("auto", "on" or "off").
 type IO struct {
 	Engine string
 	Direct string
 	Inject func(*blockio.IO) // for tests: faults, from the first operation on
 
-	// For tests: when a device that does not answer is put aside, and when it is probed first. Zero: the defaults of logfile.
+	// For tests: after how long a device that does not answer is put aside, and after how long it is first probed. 0: the defaults of logfile.
 	Deadline, ProbeAfter time.Duration
-	CloseTimeout         time.Duration // how long closing waits for a device that hangs; 0: 30 s for the log, and 10 s for what is left
+	CloseTimeout         time.Duration // how long Close waits for a device that hangs; 0: 30 s for the log, and 10 s for other files
 }
 
+// open opens the I/O engine for a cache.
 func (o IO) open(c *Cache) (*blockio.IO, error) {
 	depth := blockio.DefaultDepth
 	if c.IsStatic() {
 		depth = StaticDepth
 	}
-	// Each device has a part of its own, so that one that hangs does not keep the others from being asked.
+	// Each device has a queue depth of its own, so that a device that hangs does not block the others.
 	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Depth: depth * len(c.Dirs), PerFile: depth, Logger: c.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("open the I/O engine: %w", err)
@@ -34,5 +35,5 @@ func (o IO) open(c *Cache) (*blockio.IO, error) {
 	return io, nil
 }
 
-// StaticDepth is how many transfers are in flight: an NVMe disk wants more reads at once when they are as small as a sample.
+// StaticDepth is the queue depth of a device in the static layout: an NVMe disk needs more reads in flight if each is as small as a sample.
 const StaticDepth = 64

@@ -8,14 +8,14 @@ import (
 	"lcache/usage"
 )
 
-// The layouts: how samples lie in the log over the epochs.
+// The layouts of the log over the epochs.
 const (
 	LayoutAuto   = "auto"
 	LayoutLog    = "log"    // reordered every epoch
-	LayoutStatic = "static" // they stay where they were packed
+	LayoutStatic = "static" // samples stay where they were packed
 )
 
-// CheckLayout refuses what is no layout; "" is auto.
+// CheckLayout refuses an unknown layout; "" is auto.
 func CheckLayout(layout string) error {
 	switch layout {
 	case "", LayoutAuto, LayoutLog, LayoutStatic:
@@ -24,11 +24,10 @@ func CheckLayout(layout string) error {
 	return usage.Errorf("layout %q is not one: give auto, log or static", layout)
 }
 
-// leftOut is the share of the samples that an epoch may leave out before moving them all on is a waste.
+// leftOut is the largest share of samples that an epoch may leave out of a reordered log. Beyond it, moving all samples costs more than it saves.
 const leftOut = 0.05
 
-// ChooseLayout decides how samples lie, and says why in a sentence: what is asked for now, else what ingest was asked for, else by the
-// job.
+// ChooseLayout returns the layout, with the reason in a sentence. asked comes first, then the layout given to ingest, then the job decides.
 func (c *Cache) ChooseLayout(asked string) (layout, reason string) {
 	switch {
 	case asked != "" && asked != LayoutAuto:
@@ -49,7 +48,7 @@ func (c *Cache) ChooseLayout(asked string) (layout, reason string) {
 	return LayoutLog, "the log is reordered every epoch: large reads in exact order"
 }
 
-// usedByEpoch counts the samples that the first epoch delivers here; later ones are much the same.
+// usedByEpoch counts the dataset's samples, and those that the first epoch delivers here. Later epochs are assumed to deliver about as many.
 func (c *Cache) usedByEpoch() (n, used int, err error) {
 	order, err := c.Schedule.Order(context.Background(), 0)
 	if err != nil {

@@ -7,26 +7,26 @@ import (
 	"lcache/source"
 )
 
-// LinkFacts is what job.json says of links. A cache of an earlier version has none of it, and was listed without leaving the source.
+// LinkFacts is the part of job.json about links. In a cache of an earlier version it is missing: that listing followed no link out of the source.
 type LinkFacts struct {
 	FollowLinks  bool `json:"follow_links"`                 // links that leave the source are followed
-	FollowGiven  bool `json:"follow_links_given,omitempty"` // because the user said so
-	OutsideLinks int  `json:"outside_links"`                // samples that are reached through one
+	FollowGiven  bool `json:"follow_links_given,omitempty"` // because of a flag of the user
+	OutsideLinks int  `json:"outside_links"`                // samples that are reached through such links
 }
 
-// Links says what is served of the samples that are reached through links that leave the source.
+// Links says whether samples are served that are reached through links that leave the source.
 type Links struct {
-	Shared bool  // users other than this process's may connect
-	Follow *bool // as the user said; nil: they are served, but not to other users
+	Shared bool  // other users may connect
+	Follow *bool // the user's flag; nil: they are served, but not to other users
 }
 
-// SourceOptions are those that later reads of the source need.
+// SourceOptions returns the options to open the source with for reads.
 func (j *Record) SourceOptions() source.Options {
 	return source.Options{Exts: j.Exts, Flat: j.Flat, Group: j.Group, NoFollowLinks: !j.FollowLinks}
 }
 
-// CheckLinks refuses to serve what is reached through links that leave the source to other users, unless the user said that they may
-// have it: such a link can lead to whatever this process may read. beneath says that reads must not leave the source.
+// CheckLinks refuses to serve other users samples that are reached through links that leave the source, unless a flag allows it: such a link can lead
+// to any file that this process may read. beneath says that reads must not leave the source.
 func (j *Record) CheckLinks(l Links) (beneath bool, err error) {
 	allowed := !l.Shared || j.FollowGiven
 	if l.Follow != nil {
@@ -47,7 +47,8 @@ func (j *Record) CheckLinks(l Links) (beneath bool, err error) {
 	}
 }
 
-// CheckLinks refuses a cache by its links before anything is opened. A record that can't be read is an error when the cache is opened.
+// CheckLinks does the check of Record.CheckLinks before the cache is opened. If the record can't be read, it returns nil: opening the cache reports
+// that.
 func CheckLinks(dirs []string, l Links) error {
 	dirs, err := CleanDirs(dirs)
 	if err != nil {
@@ -61,7 +62,7 @@ func CheckLinks(dirs []string, l Links) error {
 	return err
 }
 
-// HoldToLinks opens the source again if reads must not leave it.
+// HoldToLinks checks the rule of links, and opens the source again if reads must not leave it.
 func (c *Cache) HoldToLinks(l Links) error {
 	beneath, err := c.Record.CheckLinks(l)
 	if err != nil || beneath == !c.Record.FollowLinks {

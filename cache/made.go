@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 )
 
-// MadeIn are the files that every directory of a cache has.
+// MadeIn lists the files that every directory of a cache has.
 func MadeIn(dir string) (paths []string) {
 	for _, name := range []string{"FORMAT", "journal-0", "journal-1", "arena"} {
 		paths = append(paths, filepath.Join(dir, name))
@@ -12,7 +12,7 @@ func MadeIn(dir string) (paths []string) {
 	return paths
 }
 
-// MadeFirst are those that only the first has, but for manifests.
+// MadeFirst lists the files that only the first directory has, without its manifests.
 func (c *Cache) MadeFirst() (paths []string) {
 	for _, name := range []string{RecordName, SumsName, LengthsName, ListingName} {
 		paths = append(paths, filepath.Join(c.Dirs[0], name))
@@ -20,7 +20,7 @@ func (c *Cache) MadeFirst() (paths []string) {
 	return paths
 }
 
-// Made are the files in a directory that clear removes, but for manifests.
+// Made lists the files that lcache makes in a directory of this cache, without manifests.
 func (c *Cache) Made(dir string) []string {
 	if dir == c.Dirs[0] {
 		return append(c.MadeFirst(), MadeIn(dir)...)

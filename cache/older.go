@@ -16,7 +16,7 @@ import (
 
 const olderPrefix = ManifestName + "-"
 
-// OlderPath is where a manifest lies that has been replaced.
+// OlderPath returns the path of a replaced manifest.
 func (c *Cache) OlderPath(print sample.Fingerprint) string {
 	return filepath.Join(c.Dirs[0], olderPrefix+print.String())
 }
@@ -35,7 +35,8 @@ func (c *Cache) OlderManifests() (paths []string, err error) {
 	return paths, nil
 }
 
-// older is how the store reads a Logfile of a replaced manifest. What the log is not to keep any more counts as gone.
+// older returns the map by which the store reads a Logfile of a replaced manifest. A sample that is no longer admitted counts as removed. nil: that
+// manifest is not there.
 func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
 	m, err := sample.OpenManifest(c.OlderPath(print))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +61,8 @@ func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
 	return &logfile.Older{Sizes: slices.Clone(m.Sizes()), To: to}, nil
 }
 
-// carrySums opens the sums after those of a replaced manifest, which are there, were carried over: a changed sample loses its sum. false
-// if it is not known what they are of.
+// carrySums carries the checksums of a replaced manifest over to this one, and opens them. A changed sample loses its checksum. carrySums returns
+// false if the file belongs to no known manifest.
 func (c *Cache) carrySums(path string) (bool, error) {
 	paths, err := c.OlderManifests()
 	if err != nil {
@@ -87,7 +88,7 @@ func (c *Cache) carrySums(path string) (bool, error) {
 	return false, nil
 }
 
-// carryFrom replaces the sums of a replaced manifest, and opens the new ones.
+// carryFrom replaces the checksums of a replaced manifest by those of this one, and opens them.
 func (c *Cache) carryFrom(path string, from *sample.Manifest) (err error) {
 	old, err := sample.OpenSums(path, from.Fingerprint(), from.Len())
 	if err != nil {

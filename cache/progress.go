@@ -1,6 +1,6 @@
 package cache
 
-// Progress is what a long run tells of itself.
+// Progress is how far a long run has come.
 type Progress struct {
 	Stage string `json:"stage"`
 	Done  int64  `json:"done"`
@@ -8,7 +8,7 @@ type Progress struct {
 	Unit  string `json:"unit"`  // "samples" or "bytes"
 }
 
-// A Default says what was chosen for the user, and why.
+// A Default is a value that lcache chose for the user, and its origin.
 type Default struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

@@ -8,10 +8,10 @@ import (
 	"lcache/sample"
 )
 
-// A cache that is only looked at: where serving would mend a file, or replace it, the same is made in memory, so that what is found is what
-// serving would find, and is there to be found again.
+// A read-only cache changes no file. Where serving would repair or replace a file, the same is made in memory: a check finds what a server would
+// find, and the next check finds it again.
 
-// readSums is openSums without a change of any file.
+// readSums is OpenSums without a change of any file.
 func (c *Cache) readSums(path string) (err error) {
 	c.Sums, err = sample.ReadSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
 	if errors.Is(err, sample.ErrOtherManifest) {
@@ -27,7 +27,7 @@ func (c *Cache) readSums(path string) (err error) {
 	return err
 }
 
-// isUseless reports whether a learnt file is one that serving would replace.
+// isUseless reports whether serving would replace a learnt file.
 func isUseless(err error) bool {
 	return errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) || errors.Is(err, fs.ErrNotExist)
 }

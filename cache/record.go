@@ -17,7 +17,8 @@ import (
 	"lcache/source"
 )
 
-// Record is job.json: what a cache was made for. It is written last in ingest's preparation, atomically.
+// A Record is the content of job.json: source and job of a cache, and the sizes that were fixed when it was made. Ingest writes it last in its
+// preparation, atomically.
 type Record struct {
 	Schema int      `json:"schema"`
 	Source string   `json:"source"`
@@ -27,12 +28,12 @@ type Record struct {
 	Labels string   `json:"labels,omitempty"`
 	LinkFacts
 	Job       schedule.Job `json:"job"`
-	Budget    int64        `json:"budget"` // as given; 0: what the dataset needs
-	Memory    int64        `json:"memory"`
-	Threshold uint64       `json:"threshold"` // of admission by name hash
-	Kept      int          `json:"kept_samples"`
-	KeptBytes uint64       `json:"kept_bytes"`
-	Chunk     uint64       `json:"largest_chunk"`    // bytes, of the first epoch: what a client must be allowed to hold at least
+	Budget    int64        `json:"budget"`           // as given, bytes; 0: the need of the dataset
+	Memory    int64        `json:"memory"`           // as given, bytes; 0: the default
+	Threshold uint64       `json:"threshold"`        // of admission by name hash
+	Kept      int          `json:"kept_samples"`     // admitted samples
+	KeptBytes uint64       `json:"kept_bytes"`       // of the admitted samples, unpadded
+	Chunk     uint64       `json:"largest_chunk"`    // bytes, of the first epoch: the least that a client must be allowed to hold
 	Layout    string       `json:"layout,omitempty"` // as given; "": auto
 	Share     int          `json:"share,omitempty"`
 	Shares    int          `json:"shares,omitempty"`
@@ -40,27 +41,29 @@ type Record struct {
 	Packing
 }
 
-// Counted says how many files of a manifest have each extension, so that a client's filter which removes nothing can be told from one that does.
+// Counted has the number of files for each extension in a manifest. It shows whether a client's filter of extensions removes any file.
 type Counted struct {
 	Fingerprint string        `json:"fingerprint"` // of the manifest
 	Files       source.Counts `json:"files"`       // nil: too many extensions
 }
 
+// RecordName is the file name of a Record.
 const RecordName = "job.json"
 
-// ErrDamaged is the class of errors about a job.json that is not as it was written. Ingest makes the cache anew then.
+// ErrDamaged is the class of errors about a damaged job.json. Ingest then makes the cache again.
 var ErrDamaged = errors.New("it is damaged: run lcache ingest again")
 
-// jobChecksum is the last field of job.json: xxh3-64 of the bytes before it. A flipped digit of a seed or a budget would be believed
-// otherwise, and the job would run in another order.
+// jobChecksum begins the last field of job.json: xxh3-64 of the bytes before it. Without a checksum, a flipped digit of a seed would pass
+// unnoticed, and the job would run in another order.
 const jobChecksum = ",\n  \"checksum\": \""
 
+// sealJob adds the checksum.
 func sealJob(b []byte) []byte {
 	b = bytes.TrimSuffix(b, []byte("\n}"))
 	return fmt.Appendf(b, "%s%016x\"\n}\n", jobChecksum, xxh3.Hash(b))
 }
 
-// checkJob accepts a file without a checksum too: the first versions wrote none.
+// checkJob compares the checksum. It accepts a file without one: the first versions wrote none.
 func checkJob(b []byte) error {
 	body, sum, found := bytes.Cut(b, []byte(jobChecksum))
 	if found && string(sum) != fmt.Sprintf("%016x\"\n}\n", xxh3.Hash(body)) {
@@ -69,6 +72,7 @@ func checkJob(b []byte) error {
 	return nil
 }
 
+// ReadRecord reads the Record of a cache from its first directory. A damaged one is ErrDamaged, and a missing one is fs.ErrNotExist.
 func ReadRecord(dir string) (j Record, err error) {
 	b, err := readFile(filepath.Join(dir, RecordName))
 	if err != nil {
@@ -105,6 +109,7 @@ func readFile(path string) ([]byte, error) {
 	return b, err
 }
 
+// WriteRecord replaces the Record of a cache in its first directory, atomically and durably.
 func WriteRecord(dir string, j Record) error {
 	b, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {
@@ -113,7 +118,7 @@ func WriteRecord(dir string, j Record) error {
 	return durable.ReplaceFile(filepath.Join(dir, RecordName), sealJob(b))
 }
 
-// Name is the job's, for people: the last Name of the source.
+// Name returns the job's name, for people: the last element of the source's path.
 func (c *Cache) Name() string {
 	name := filepath.Base(strings.TrimRight(c.Record.Source, "/"))
 	if name == "." || name == "/" {

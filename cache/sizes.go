@@ -12,7 +12,8 @@ import (
 	"lcache/sample"
 )
 
-// Size works out memory for this job on the cache's fixed block Size; a Logfile that was laid out before fixes the least slot.
+// Size computes the sizes for this job and a memory limit in bytes. The block size is fixed by FORMAT. The segments of a Logfile that exists are the
+// least size of a segment.
 func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 	f := c.Facts()
 	f.Memory = memory
@@ -30,7 +31,7 @@ func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 	return z, nil
 }
 
-// Facts are what sizes follow from.
+// Facts returns the facts that sizes follow from.
 func (c *Cache) Facts() chunker.Facts {
 	sizes := c.Manifest.Sizes()
 	align := c.Format.Align
@@ -58,9 +59,10 @@ func (c *Cache) Facts() chunker.Facts {
 	return f
 }
 
+// IsStatic reports whether the cache is served in the static layout.
 func (c *Cache) IsStatic() bool { return c.Layout == LayoutStatic }
 
-// AlignFor: short samples are padded less.
+// AlignFor returns the alignment of samples in the log, in bytes. Short samples are padded less.
 func AlignFor(m *sample.Manifest) int {
 	if n := uint64(m.Len()); n > 0 && m.Bytes()/n >= 4096 {
 		return 64
@@ -68,8 +70,8 @@ func AlignFor(m *sample.Manifest) int {
 	return 8
 }
 
-// MetadataBytes is what a cache needs on disk beside its arena: manifest, sums, both journals (a record for each of the smallest
-// blocks, an index for each sample, again for tails), and the small files.
+// MetadataBytes returns the bytes that a cache needs on disk in addition to its arena: manifest, checksums, both journals, and the small files. A
+// journal has a record for each of the smallest blocks, an index for each sample, and both once more for tails.
 func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
 	n := uint64(m.Len())
 	var manifest uint64
@@ -80,8 +82,8 @@ func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
 	return manifest + 12*n + 2*(5*n+160*blocks) + 256<<10
 }
 
-// MachineMemory is what this process may count on: the machine's, or less if a control group says so. Reserving shared memory
-// beyond a group's limit is answered with SIGKILL, not ENOMEM.
+// MachineMemory returns the bytes of memory that this process may use: the machine's, or the limit of its control group if that is less. A process
+// that reserves shared memory beyond the group's limit gets SIGKILL, not ENOMEM.
 func MachineMemory() uint64 {
 	var si unix.Sysinfo_t
 	total := uint64(4 << 30)
@@ -91,6 +93,7 @@ func MachineMemory() uint64 {
 	return memoryWithin(os.DirFS("/"), total)
 }
 
+// memoryWithin returns total, or the limit of the control group if that is less.
 func memoryWithin(root fs.FS, total uint64) uint64 {
 	if limit := cgroup.Look(root).Limit; limit > 0 {
 		return min(total, limit)

@@ -11,10 +11,10 @@ import (
 	"lcache/source"
 )
 
-// watched is a source whose changed samples are remembered: the next listing then looks at every file.
+// watched is a source that removes the record of the last listing when a sample has changed. The next listing then looks at every file.
 type watched struct {
 	source.Source
-	record string // of the listing
+	record string // path of the record of the listing
 	once   sync.Once
 }
 
@@ -26,7 +26,7 @@ func (w *watched) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	return err
 }
 
-// OpenSource opens the source, to be read through c.source.
+// OpenSource opens the source: c.Lister lists it, and c.Source reads its samples, with retries.
 func (c *Cache) OpenSource(src string, o source.Options) (err error) {
 	if c.Lister, err = source.Open(src, o); err != nil {
 		return err

@@ -15,13 +15,15 @@ import (
 // Packing is the part of job.json about compression. It is fixed when the cache is made.
 type Packing struct {
 	Compress string   `json:"compress,omitempty"`     // "lz4"; "": none
-	Saves    *float64 `json:"saves,omitempty"`        // what a part of the data said; nil: it was not asked
-	Stored   uint64   `json:"stored_bytes,omitempty"` // estimate of what all samples take in the log, padded
-	Room     uint64   `json:"room,omitempty"`         // what they may take of it: what exceeds is refused
+	Saves    *float64 `json:"saves,omitempty"`        // share of bytes that lz4 saved on a part of the data; nil: not measured
+	Stored   uint64   `json:"stored_bytes,omitempty"` // estimate of the bytes that all samples take in the log, padded
+	Room     uint64   `json:"room,omitempty"`         // bytes that samples may take in the log: a sample beyond it is refused
 }
 
+// IsPacked reports whether the cache compresses.
 func (p Packing) IsPacked() bool { return p.Compress != "" }
 
+// CompressName returns the name of the compression, or "none".
 func (p Packing) CompressName() string {
 	if p.IsPacked() {
 		return p.Compress
@@ -29,13 +31,13 @@ func (p Packing) CompressName() string {
 	return "none"
 }
 
-// LZ4 is the one compression there is.
+// LZ4 is the only compression.
 const LZ4 = "lz4"
 
 const lengthBytes = 8 // of an entry of the stored lengths
 
-// openLengths opens the stored lengths of a cache that compresses, and gives what every sample takes in the log. Without the
-// file the log can't be read: it was removed, or the cache's making did not come that far.
+// openLengths opens the stored lengths of a cache that compresses, and returns the bytes that every sample takes in the log. Without compression these
+// are the manifest's sizes. If the file is missing, it is made empty: then no sample in the log can be read.
 func (c *Cache) openLengths() ([]uint32, error) {
 	if !c.Record.IsPacked() {
 		return c.Manifest.Sizes(), nil
@@ -62,6 +64,7 @@ func (c *Cache) openLengths() ([]uint32, error) {
 	return c.Lengths.All(), nil
 }
 
+// CloseLengths closes the stored lengths, if there are any.
 func (c *Cache) CloseLengths() error {
 	l := c.Lengths
 	if c.Lengths = nil; l == nil {
@@ -70,6 +73,7 @@ func (c *Cache) CloseLengths() error {
 	return l.Close()
 }
 
+// syncLengths makes the stored lengths durable.
 func (c *Cache) syncLengths() error {
 	if c.Lengths == nil {
 		return nil
@@ -77,7 +81,7 @@ func (c *Cache) syncLengths() error {
 	return c.Lengths.Sync()
 }
 
-// StoredSize is how many bytes a sample that is in the log takes there.
+// StoredSize returns the bytes that a sample takes in the log.
 func (c *Cache) StoredSize(index sample.Index) int {
 	if c.Form != nil {
 		return c.Form.Length(index)
@@ -85,10 +89,10 @@ func (c *Cache) StoredSize(index sample.Index) int {
 	return int(c.Manifest.Size(index))
 }
 
-// Refuses reports whether the log has no room for a sample, because the data compresses less than the part that was tried.
+// Refuses reports whether the log has no room for a sample because the data compresses less than the part that was measured.
 func (c *Cache) Refuses(index sample.Index) bool { return c.Form != nil && c.Form.Refuses(index) }
 
-// AppendTo stores a sample's plain bytes in a Logfile, packed if the cache compresses.
+// AppendTo appends a sample's plain bytes to a segment of a Logfile, packed if the cache compresses, and returns the offset.
 func (c *Cache) AppendTo(ctx context.Context, l *logfile.Logfile, seg int, index sample.Index, plain []byte) (off uint64, err error) {
 	if c.Form == nil {
 		return l.Append(ctx, seg, index, plain)

@@ -22,8 +22,8 @@ import (
 // VerifyOptions of Verify.
 type VerifyOptions struct {
 	Dirs     []string
-	Against  string // a source, to compare every byte with; "": sums only
-	Repair   bool   // forget the sums of what is damaged, so that it is read again
+	Against  string // a source, to compare every byte with; "": checksums only
+	Repair   bool   // forget the checksums of damaged samples, so that they are read from the source again
 	IO       IO
 	Jobs     int
 	Logger   *slog.Logger
@@ -35,25 +35,25 @@ type VerifyReport struct {
 	Samples    int      `json:"samples"`
 	InLog      int      `json:"in_log"`
 	Good       int      `json:"good"`
-	Corrupt    int      `json:"corrupt"`    // in the log, with bytes that don't have the manifest's sum
-	Unreadable int      `json:"unreadable"` // in the log, but no bytes came: nothing is known of them
-	Unknown    int      `json:"unknown"`    // in the log, but their sum is not known: never delivered from there
-	Missing    int      `json:"missing"`    // not in the log: read from the source when asked for
+	Corrupt    int      `json:"corrupt"`    // in the log, with bytes that don't have the known checksum
+	Unreadable int      `json:"unreadable"` // in the log, but could not be read: nothing is known of their bytes
+	Unknown    int      `json:"unknown"`    // in the log, without a known checksum: never delivered from there
+	Missing    int      `json:"missing"`    // not in the log: read from the source when requested
 	Different  int      `json:"different"`  // good, but the source has other bytes now
 	Uncompared int      `json:"uncompared"` // good, but the source could not be read
-	Forgotten  int      `json:"forgotten"`  // corrupt ones whose sum is no longer known, because of Repair
+	Forgotten  int      `json:"forgotten"`  // corrupt ones whose checksum was forgotten, because of Repair
 	Bytes      int64    `json:"bytes"`
 	Seconds    float64  `json:"seconds"`
 	Bad        []string `json:"bad"`    // the first names of corrupt and different samples
-	Errors     []string `json:"errors"` // what was wrong with the first unreadable and uncompared ones: name and cause
+	Errors     []string `json:"errors"` // name and cause of the first unreadable and uncompared ones
 }
 
-// Verify reads every sample of a cache that is not being served and checks its sum; with Against, every byte. No file of the cache is changed,
-// unless Repair is set: then, at the end, the sums of samples that are damaged are forgotten. Such a sample is not looked for in the log
-// again, and the next ingest, or the next epoch, reads it from the source. Nothing on disk tells a block that was torn when the machine lost
-// power from one that has rotted since: both count as corrupt.
+// Verify reads every sample of a cache and checks its checksum; with Against, it compares every byte. The cache must not be served meanwhile. Verify
+// changes no file of the cache, unless Repair is set: then, at the end, it forgets the checksums of damaged samples. Such a sample is not read from
+// the log again; the next ingest, or the next epoch, reads it from the source. A block that was torn by a power cut and a block that has rotted look
+// the same on disk: both count as corrupt.
 //
-// An error without a report says that not all was looked at, and nothing was forgotten.
+// An error without a report says that Verify did not come to the end, and forgot nothing.
 func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -82,7 +82,7 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	return v.report, err
 }
 
-// verifyErrors put a device aside, so many within a minute: one with a few bad sectors is read to its end.
+// verifyErrors is the number of errors within a minute that puts a device aside. It is large, so that a device with a few bad sectors is read to its end.
 const verifyErrors = 1 << 16
 
 type verify struct {
@@ -92,8 +92,8 @@ type verify struct {
 	mu      sync.Mutex // guards the fields that follow
 	report  *VerifyReport
 	corrupt []sample.Index
-	bad     told // of the corrupt and different ones
-	failed  told // of those that could not be read
+	bad     firstLines // of corrupt and different samples
+	failed  firstLines // of samples that could not be read
 }
 
 func (v *verify) run(ctx context.Context) error {
@@ -137,7 +137,7 @@ func (v *verify) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// forget makes what is damaged unknown, with Repair.
+// forget forgets the checksums of damaged samples, with Repair.
 func (v *verify) forget() {
 	if !v.o.Repair {
 		return
@@ -148,10 +148,10 @@ func (v *verify) forget() {
 	v.report.Forgotten = len(v.corrupt)
 }
 
-// verifier is one goroutine's memory.
+// verifier is one goroutine of Verify, with its memory.
 type verifier struct {
 	*verify
-	mem             []byte // for reads of the log, aligned; nil: there is none, or the last one is the device's still
+	mem             []byte // for reads of the log, aligned; nil: none is allocated, or a device still writes to the last one
 	plain, unpacked []byte
 }
 
@@ -162,11 +162,11 @@ func (v *verifier) free() {
 	}
 }
 
-// one looks at a sample. The error is one of the whole run.
+// one checks a sample. Its error ends the whole run.
 func (v *verifier) one(ctx context.Context, index sample.Index) error {
 	c := v.cache
 	size := c.Manifest.Size(index)
-	slot, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+	half, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
 	sum, known := c.Sums.Get(index)
 	if size == 0 {
 		v.count(func(r *VerifyReport) { r.Good++ })
@@ -186,8 +186,8 @@ func (v *verifier) one(ctx context.Context, index sample.Index) error {
 	}
 	var data []byte
 	good := false
-	for range 2 { // one wrong read is no damage yet
-		if data, err = v.read(ctx, c.Logfile(slot), seg, off, index); ctx.Err() != nil {
+	for range 2 { // a single wrong read is no damage yet
+		if data, err = v.read(ctx, c.Logfile(half), seg, off, index); ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if good = err == nil && sample.Sum(data) == sum; good || errors.Is(err, logfile.ErrAside) {
@@ -227,10 +227,10 @@ func (v *verifier) one(ctx context.Context, index sample.Index) error {
 	return nil
 }
 
-// errUnpack says that the log's bytes came, and are no packed sample.
-var errUnpack = errors.New("what is stored can't be unpacked")
+// errUnpack says that bytes were read from the log, but are no packed sample.
+var errUnpack = errors.New("the stored bytes can't be unpacked")
 
-// read gives a sample's plain bytes as the log has them; they are valid until the next call.
+// read returns a sample's plain bytes from the log. They are valid until the next call.
 func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off uint64, index sample.Index) ([]byte, error) {
 	c := v.cache
 	n := c.StoredSize(index)
@@ -256,7 +256,7 @@ func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off ui
 	return v.unpacked, nil
 }
 
-// FreeAfter unmaps the buffer of a read that nobody waits for, once the device is done with it. One that never answers keeps it until the
+// FreeAfter unmaps the buffer of an abandoned read once the device has finished it. If the device never answers, the buffer stays mapped until the
 // process ends.
 func FreeAfter(pending *logfile.PendingError, mem []byte) {
 	go func() {
@@ -265,8 +265,8 @@ func FreeAfter(pending *logfile.PendingError, mem []byte) {
 	}()
 }
 
-// compare reports whether the source has other bytes, if there is one to compare with. What it has no longer, or has changed, is different;
-// what it can't be read is an error.
+// compare reports whether the source has other bytes. Without a source to compare with it returns false. A sample that the source has removed or
+// changed is different; a sample that can't be read is an error.
 func (v *verifier) compare(ctx context.Context, index sample.Index, data []byte) (different bool, err error) {
 	if v.against == nil {
 		return false, nil
@@ -283,7 +283,7 @@ func (v *verifier) compare(ctx context.Context, index sample.Index, data []byte)
 	return err == nil && !bytes.Equal(data, v.plain), err
 }
 
-// sized gives n bytes, in the same memory if it has them.
+// sized returns n bytes: of mem if it is large enough, else of new memory.
 func sized(mem []byte, n int) []byte {
 	if cap(mem) < n {
 		return make([]byte, n)
@@ -291,30 +291,32 @@ func sized(mem []byte, n int) []byte {
 	return mem[:n]
 }
 
+// count changes the report under its lock.
 func (v *verify) count(f func(*VerifyReport)) {
 	v.mu.Lock()
 	f(v.report)
 	v.mu.Unlock()
 }
 
-// mostTold is how many samples a report names of each kind.
-const mostTold = 20
+// mostNamed is the number of samples of each kind that a report names.
+const mostNamed = 20
 
-// told is what is said of the first samples of a kind, in the order of their indices: the same in every run.
-type told struct {
+// firstLines has a line for each of the first samples of a kind, by index: the same in every run.
+type firstLines struct {
 	indices []sample.Index
 	lines   []string
 }
 
-func (t *told) add(index sample.Index, line string) {
+// add adds a sample's line, if the sample is among the first.
+func (t *firstLines) add(index sample.Index, line string) {
 	at, _ := slices.BinarySearch(t.indices, index)
-	if at == mostTold {
+	if at == mostNamed {
 		return
 	}
 	t.indices = slices.Insert(t.indices, at, index)
 	t.lines = slices.Insert(t.lines, at, line)
-	if len(t.lines) > mostTold {
-		t.indices, t.lines = t.indices[:mostTold], t.lines[:mostTold]
+	if len(t.lines) > mostNamed {
+		t.indices, t.lines = t.indices[:mostNamed], t.lines[:mostNamed]
 	}
 }
 
