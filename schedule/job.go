@@ -5,7 +5,7 @@ import (
 	"lcache/usage"
 )
 
-// A Job is what a training run will ask for. Without a Recipe the source is stored in canonical order, and orders come from clients.
+// A Job describes the orders of a training run. Without a Recipe clients push the orders, and the source is stored in canonical order.
 type Job struct {
 	Recipe    string            `json:"recipe"`
 	Seed      string            `json:"seed"`
@@ -17,7 +17,7 @@ type Job struct {
 	Params    map[string]string `json:"params,omitempty"`
 }
 
-// Check finds what is wrong with a job, whatever dataset it is for: it comes before the listing, which may take minutes.
+// Check refuses a job that is wrong for any dataset. It is called before the listing, which may take minutes.
 func (j Job) Check() error {
 	if j.Epochs < 0 {
 		return usage.Errorf("--epochs %d: give 0 (unknown) or more", j.Epochs)
@@ -42,7 +42,7 @@ func (j Job) Check() error {
 	return nil
 }
 
-// spec is what the recipe is replayed from, over n samples.
+// spec returns the recipe and its parameters, over n samples.
 func (j Job) spec(n int) shuffle.Spec {
 	return shuffle.Spec{Recipe: j.Recipe, Samples: n, Seed: j.Seed, BatchSize: j.BatchSize, World: j.World, DropLast: j.DropLast, Params: j.Params}
 }

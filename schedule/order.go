@@ -17,47 +17,48 @@ import (
 // An Order is the order of one epoch.
 type Order struct {
 	*chunker.Chunks
-	Ranks   []int    // that the order covers, ascending
-	Key     [16]byte // the same for the same order in every process
-	version int      // the schedule's, of its epoch, when the order was made
+	Ranks   []int    // ranks that the order covers, ascending
+	Key     [16]byte // equal for equal orders, in every process
+	version int      // the version of the epoch when the order was made
 }
 
-// orderCache are the orders that were made, and those on their way; guarded by schedule.mu.
+// orderCache has the orders that are made, and those in the making. Schedule.mu guards it.
 type orderCache struct {
 	orders map[int]*Order
-	recent []int // epochs in orders, the one that was used longest ago first
-	needed []int // epochs whose orders are not dropped for others'
+	recent []int // epochs in orders, least recently used first
+	needed []int // epochs whose orders are not evicted
 	making map[int]*making
-	last   int             // made by replay; -1: none
-	side   *making         // the one that is made apart; nil: none
-	apart  *shuffle.Replay // of a sequential recipe; nil until it is needed
-	recipe []*making       // orders as the recipe has them, of epochs for which another one was pushed; the one that was used longest ago first
+	last   int             // the last epoch made by replay; -1: none
+	side   *making         // the order that is made apart; nil: none
+	apart  *shuffle.Replay // a second replay of a sequential recipe, for orders made apart; nil until it is needed
+	recipe []*making       // the recipe's orders of epochs for which another order was pushed, least recently used first
 }
 
-// making is an order on its way.
+// making is an order in the making.
 type making struct {
 	epoch int
 	done  chan struct{} // closed once the fields that follow are set
 	order *Order
 	err   error
-	stale bool // a push has changed it meanwhile
+	stale bool // a push has changed the order meanwhile
 }
 
-// keepOrders is how many epochs' orders stay in memory: the one before, the one read, the one written, the one after. Ranks that are in different
-// epochs need more, at most mostOrders: each takes 4 bytes a sample.
+// keepOrders is the number of epochs whose orders stay in memory: the epoch before, the one read, the one written, and the one after it. Ranks in
+// different epochs need more, at most mostOrders. An order takes 4 bytes a sample.
 const (
 	keepOrders = 4
 	mostOrders = 8
 )
 
-// Where each epoch goes on from the one before, asking for one far ahead draws all those between. MostDrawn is how many samples may be drawn for
-// an epoch that the job may or may not have: some minutes. nearby is how many epochs ahead are drawn on the way.
+// In a sequential recipe each epoch goes on from the one before, so an epoch far ahead needs the draws of all epochs between. MostDrawn is the number of
+// samples that may be drawn for an epoch if the job's number of epochs is unknown: it takes some minutes. nearby is the distance, in epochs, up to
+// which an epoch is not far.
 const (
 	MostDrawn = 1 << 33
 	nearby    = 8
 )
 
-// errBusy: an order is being made apart, and another one would have to wait for it.
+// errBusy says that an order is being made apart, and that a second one would wait for it.
 var errBusy = errors.New("another order is being made")
 
 // BeforeMaking calls f before each order that is made from now on. It is for tests, as is IsMakingAside.
@@ -67,28 +68,29 @@ func (s *Schedule) BeforeMaking(f func(epoch int)) {
 	s.before = f
 }
 
-// IsMakingAside reports whether an order that nobody needs to read is being made.
+// IsMakingAside reports whether an order is being made apart.
 func (s *Schedule) IsMakingAside() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.side != nil
 }
 
-// reason says what an order is for.
+// A reason is the use of an order.
 type reason uint8
 
 const (
-	toRead    reason = iota // or to lay out
-	toCompare               // with what a client pushes
-	forHint                 // a client says that its request belongs there
+	toRead    reason = iota // to read or to lay out the epoch
+	toCompare               // to compare with a pushed order
+	forHint                 // to look up the position that a client names with its request
 )
 
-// Order is an epoch's order. Making one takes about a second at 14 M samples; callers that ask meanwhile wait for the same one.
+// Order returns an epoch's order. Making one takes about a second at 14 M samples. Callers that ask for an order in the making wait for it.
 func (s *Schedule) Order(ctx context.Context, epoch int) (*Order, error) {
 	return s.find(ctx, epoch, toRead)
 }
 
-// find is order for a reason. What nobody needs to read, and what takes long, is made apart, one epoch at a time, so that nothing else waits for it.
+// find returns an order for a reason. An order that is not to be read, and an order that takes long, are made apart, one at a time. So no reader of
+// another epoch waits for them.
 func (s *Schedule) find(ctx context.Context, epoch int, why reason) (*Order, error) {
 	for {
 		s.mu.Lock()
@@ -125,7 +127,7 @@ func (s *Schedule) find(ctx context.Context, epoch int, why reason) (*Order, err
 	}
 }
 
-// ofRecipe is an epoch's order as the recipe has it, whatever was pushed.
+// ofRecipe returns the recipe's order of an epoch, even if another one was pushed.
 func (s *Schedule) ofRecipe(ctx context.Context, epoch int) (*Order, error) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.recipe, func(m *making) bool { return m.epoch == epoch })
@@ -157,7 +159,7 @@ func (s *Schedule) ofRecipe(ctx context.Context, epoch int) (*Order, error) {
 	}
 }
 
-// mayMake refuses epochs that have no order, or one that would take too long. s.mu is held.
+// mayMake refuses an epoch without an order, and one whose order would take too long. The caller holds s.mu.
 func (s *Schedule) mayMake(epoch int) error {
 	switch {
 	case s.stopped:
@@ -172,7 +174,7 @@ func (s *Schedule) mayMake(epoch int) error {
 	return nil
 }
 
-// isFar reports whether an epoch's order takes the draws of many others. s.mu is held.
+// isFar reports whether an epoch's order needs the draws of many other epochs. The caller holds s.mu.
 func (s *Schedule) isFar(epoch int) bool {
 	if s.replay == nil || !s.replay.Sequential() {
 		return false
@@ -181,7 +183,7 @@ func (s *Schedule) isFar(epoch int) bool {
 	return !near(0) && !near(s.last) && !slices.ContainsFunc(s.needed, near)
 }
 
-// start begins to make an order. s.mu is held.
+// start starts to make an order. The caller holds s.mu.
 func (s *Schedule) start(epoch int, aside bool) *making {
 	m := &making{epoch: epoch, done: make(chan struct{})}
 	s.making[epoch] = m
@@ -196,9 +198,9 @@ func (s *Schedule) start(epoch int, aside bool) *making {
 		}
 	}
 	version, before := s.versions[epoch], s.before
-	var pushed map[int]*given
+	var pushed map[int]*pushedRank
 	if s.isPushed(epoch) {
-		pushed = make(map[int]*given, len(s.pushed[epoch]))
+		pushed = make(map[int]*pushedRank, len(s.pushed[epoch]))
 		for r, g := range s.pushed[epoch] {
 			pushed[r] = g
 		}
@@ -234,7 +236,7 @@ func (s *Schedule) start(epoch int, aside bool) *making {
 	return m
 }
 
-// isPushed reports whether an epoch's order is the pushed one: with a recipe only if all ranks have pushed theirs. s.mu is held.
+// isPushed reports whether a pushed order is the epoch's. With a recipe, all local ranks must have pushed theirs. The caller holds s.mu.
 func (s *Schedule) isPushed(epoch int) bool {
 	pushed := s.pushed[epoch]
 	for _, r := range s.local {
@@ -245,7 +247,7 @@ func (s *Schedule) isPushed(epoch int) bool {
 	return len(pushed) > 0
 }
 
-// keepOrder adds an order to the cache, in place of the one that was used longest ago and is not needed. s.mu is held.
+// keepOrder adds an order to the cache, and evicts the least recently used orders that are not needed. The caller holds s.mu.
 func (s *Schedule) keepOrder(epoch int, o *Order) {
 	s.orders[epoch] = o
 	s.recent = append(s.recent, epoch)
@@ -255,13 +257,13 @@ func (s *Schedule) keepOrder(epoch int, o *Order) {
 	}
 }
 
-// dropOrder takes an order out of the cache. s.mu is held.
+// dropOrder removes an order from the cache. The caller holds s.mu.
 func (s *Schedule) dropOrder(epoch int) {
 	delete(s.orders, epoch)
 	s.recent = slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch })
 }
 
-// SetNeeded says which epochs are read and laid out: their orders stay in memory.
+// SetNeeded sets the epochs that are read and laid out. Their orders stay in memory.
 func (s *Schedule) SetNeeded(epochs []int) {
 	slices.Sort(epochs)
 	s.mu.Lock()
@@ -269,7 +271,7 @@ func (s *Schedule) SetNeeded(epochs []int) {
 	s.needed = slices.Compact(append(s.needed[:0], epochs...))
 }
 
-// AddNeeded adds an epoch that a rank has just come to, until SetNeeded says all of them.
+// AddNeeded adds an epoch that a rank has just come to, until the next SetNeeded.
 func (s *Schedule) AddNeeded(epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,13 +280,14 @@ func (s *Schedule) AddNeeded(epoch int) {
 	}
 }
 
-// IsCurrent reports whether an order is still what its epoch's is.
+// IsCurrent reports whether an order is still its epoch's: no push has changed that since the order was made.
 func (s *Schedule) IsCurrent(epoch int, o *Order) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return o.version == s.versions[epoch]
 }
 
+// replayed replays an epoch's order from the recipe.
 func (s *Schedule) replayed(replay *shuffle.Replay, epoch int) (*Order, error) {
 	global, err := replay.Global(epoch, nil)
 	if err != nil {
@@ -300,10 +303,10 @@ func (s *Schedule) replayed(replay *shuffle.Replay, epoch int) (*Order, error) {
 	return &Order{Chunks: &chunker.Chunks{Global: global, Split: split}, Ranks: s.local, Key: h.Sum128().Bytes()}, nil
 }
 
-// explicit is the split of pushed orders: batches of any sizes, in steps over the ranks.
+// explicit is the split of pushed orders: batches of any size, in steps over the ranks.
 type explicit struct {
-	starts map[int][]uint64 // by rank: where each batch begins in the global order
-	sizes  map[int][]int
+	starts map[int][]uint64 // by rank: the position of each batch in the global order
+	sizes  map[int][]int    // by rank: the samples of each batch
 }
 
 func (x *explicit) Batches(rank int) int { return len(x.starts[rank]) }
@@ -316,7 +319,8 @@ func (x *explicit) Positions(rank, batch int, dst []uint64) []uint64 {
 	return dst
 }
 
-func pushedOrder(pushed map[int]*given) *Order {
+// pushedOrder makes the order of an epoch from the pushed orders of its ranks.
+func pushedOrder(pushed map[int]*pushedRank) *Order {
 	var ranks []int
 	steps := 0
 	for r, g := range pushed {
@@ -348,10 +352,10 @@ func pushedOrder(pushed map[int]*given) *Order {
 	return o
 }
 
-// canonicalKey is the key of the canonical order, of any dataset.
+// canonicalKey is the key of the canonical order of every dataset.
 var canonicalKey = xxh3.HashString128("canonical").Bytes()
 
-// Canonical is the manifest's own order. A source is stored in it where no epoch's order is known.
+// Canonical returns the canonical order of n samples. A source is stored in this order if no epoch's order is known.
 func Canonical(n int) *Order {
 	global := make([]sample.Index, n)
 	for i := range global {

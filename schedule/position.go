@@ -8,26 +8,25 @@ import (
 	"lcache/sample"
 )
 
-// A Finding is what the schedule has at a position that a client names.
+// A Finding is the schedule's answer to a position that a client names.
 type Finding uint8
 
 const (
-	Nowhere   Finding = iota // the job has no such position, or its order can't be told now
-	Unknown                  // no order is known for it yet
-	Scheduled                // a batch
+	Nowhere   Finding = iota // the job has no such position, or its order can't be made now
+	Unknown                  // no order is known for the position yet
+	Scheduled                // the schedule has a batch there
 )
 
-// At looks up a position that a client names beside its indices. An order that has to be made for that is made apart from the orders that are
-// needed.
+// At looks up the position that a client names with its indices. If the order must be made for that, it is made apart.
 func (s *Schedule) At(ctx context.Context, at chunker.Position) (Finding, []sample.Index) {
 	if at.Batch < 0 || !s.Exists(at.Epoch) || !s.IsLocal(at.Rank) {
 		return Nowhere, nil
 	}
-	given, dropped := s.given(at.Epoch, at.Rank)
+	pushed, dropped := s.pushedOf(at.Epoch, at.Rank)
 	switch {
-	case given != nil && at.Batch < given.batches():
-		return Scheduled, given.batch(at.Batch)
-	case given == nil && (dropped || s.replay == nil):
+	case pushed != nil && at.Batch < pushed.batches():
+		return Scheduled, pushed.batch(at.Batch)
+	case pushed == nil && (dropped || s.replay == nil):
 		return Unknown, nil
 	case at.Batch >= s.Batches(at.Epoch, at.Rank):
 		return Nowhere, nil
@@ -42,8 +41,8 @@ func (s *Schedule) At(ctx context.Context, at chunker.Position) (Finding, []samp
 	return Nowhere, nil
 }
 
-// Meant is what a session asks for by a position alone: the order that it pushed itself, else the recipe's, which no other session's push
-// changes. Without a recipe it is the order that any session pushed. ok is false behind the last batch.
+// Meant returns the samples that a session requests by a position alone. They are those of the order that this session pushed, else of the recipe's
+// order: another session's push does not count. Without a recipe the order that any session pushed counts. ok is false behind the last batch.
 func (s *Schedule) Meant(ctx context.Context, session string, at chunker.Position) (indices []sample.Index, ok bool, err error) {
 	if !s.IsLocal(at.Rank) {
 		return nil, false, notServed(at.Rank, s.local)
@@ -62,7 +61,7 @@ func (s *Schedule) Meant(ctx context.Context, session string, at chunker.Positio
 	return indices, ok, nil
 }
 
-// isOthers reports whether a rank's order for an epoch was pushed by another session, and for that session alone.
+// isOthers reports whether another session pushed a rank's order for an epoch, and pushed it for itself alone.
 func (s *Schedule) isOthers(session string, epoch, rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +72,7 @@ func (s *Schedule) isOthers(session string, epoch, rank int) bool {
 	return pusher != "" && pusher != session
 }
 
-// Chunk is the samples at a position. The order that a rank has pushed counts even if the other ranks have not pushed theirs. ok is false
+// Chunk returns the samples at a position. The order that a rank has pushed counts even if the other ranks have not pushed theirs. ok is false
 // behind the last batch.
 func (s *Schedule) Chunk(ctx context.Context, at chunker.Position) (indices []sample.Index, ok bool, err error) {
 	look, err := s.Chunks(ctx, at.Epoch, at.Rank)
@@ -84,16 +83,16 @@ func (s *Schedule) Chunk(ctx context.Context, at chunker.Position) (indices []sa
 	return indices, ok, nil
 }
 
-// Chunks looks up the batches of a rank's epoch.
+// Chunks returns a function that looks up the batches of a rank's epoch.
 func (s *Schedule) Chunks(ctx context.Context, epoch, rank int) (func(batch int) ([]sample.Index, bool), error) {
-	given, dropped := s.given(epoch, rank)
+	pushed, dropped := s.pushedOf(epoch, rank)
 	switch {
-	case given != nil:
+	case pushed != nil:
 		return func(batch int) ([]sample.Index, bool) {
-			if batch < 0 || batch >= given.batches() {
+			if batch < 0 || batch >= pushed.batches() {
 				return nil, false
 			}
-			return given.batch(batch), true
+			return pushed.batch(batch), true
 		}, nil
 	case dropped:
 		return nil, refuse("the order pushed for epoch %d was dropped: push it again", epoch)
@@ -108,10 +107,10 @@ func (s *Schedule) Chunks(ctx context.Context, epoch, rank int) (func(batch int)
 	return func(batch int) ([]sample.Index, bool) { return o.Chunk(rank, batch, nil) }, nil
 }
 
-// Batches is how many chunks a rank has in an epoch; 0 where that is not known. No order is made for it.
+// Batches returns the number of a rank's batches in an epoch; 0: it is not known. Batches makes no order.
 func (s *Schedule) Batches(epoch, rank int) int {
-	if given, _ := s.given(epoch, rank); given != nil {
-		return given.batches()
+	if pushed, _ := s.pushedOf(epoch, rank); pushed != nil {
+		return pushed.batches()
 	}
 	if s.replay == nil || !s.Exists(epoch) || !slices.Contains(s.local, rank) {
 		return 0

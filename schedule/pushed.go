@@ -10,25 +10,26 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// given is a rank's order of an epoch as a client said it: batches of any sizes, one behind the other.
-type given struct {
+// A pushedRank is a rank's order of an epoch as a client pushed it: batches of any size, one behind the other.
+type pushedRank struct {
 	flat []sample.Index
-	ends []uint32 // by batch: where it ends in flat
-	by   Pusher   // that said it last
+	ends []uint32 // by batch: its end in flat
+	by   Pusher   // the last one that pushed it
 }
 
-// Pusher is the session that says an order, and the process that it belongs to. An order of no session holds for all of them.
+// A Pusher is the session that pushes an order, and the session's process. The order of a Pusher without a session holds for all sessions.
 type Pusher struct {
 	Pid     int
 	Session string
 }
 
-func give(batches [][]sample.Index, by Pusher) *given {
+// newPushedRank copies the batches of an order.
+func newPushedRank(batches [][]sample.Index, by Pusher) *pushedRank {
 	total := 0
 	for _, batch := range batches {
 		total += len(batch)
 	}
-	g := &given{flat: make([]sample.Index, 0, total), ends: make([]uint32, len(batches)), by: by}
+	g := &pushedRank{flat: make([]sample.Index, 0, total), ends: make([]uint32, len(batches)), by: by}
 	for b, batch := range batches {
 		g.flat = append(g.flat, batch...)
 		g.ends[b] = uint32(len(g.flat))
@@ -36,9 +37,9 @@ func give(batches [][]sample.Index, by Pusher) *given {
 	return g
 }
 
-func (g *given) batches() int { return len(g.ends) }
+func (g *pushedRank) batches() int { return len(g.ends) }
 
-func (g *given) batch(b int) []sample.Index {
+func (g *pushedRank) batch(b int) []sample.Index {
 	begin := uint32(0)
 	if b > 0 {
 		begin = g.ends[b-1]
@@ -46,40 +47,41 @@ func (g *given) batch(b int) []sample.Index {
 	return g.flat[begin:g.ends[b]:g.ends[b]]
 }
 
-// bytes is what an order takes: its numbers, and what any order takes in the tables.
-func (g *given) bytes() int64 { return 1024 + 4*int64(len(g.flat)) + 4*int64(len(g.ends)) }
+// bytes returns the memory of an order: its numbers, and its entries in the tables.
+func (g *pushedRank) bytes() int64 { return 1024 + 4*int64(len(g.flat)) + 4*int64(len(g.ends)) }
 
-// PushBytes is how much of PushLimit an order takes.
-func PushBytes(batches [][]sample.Index) int64 { return give(batches, Pusher{}).bytes() }
+// PushBytes returns the bytes of PushLimit that an order takes.
+func PushBytes(batches [][]sample.Index) int64 { return newPushedRank(batches, Pusher{}).bytes() }
 
-// pushLimit is how many bytes of pushed orders are kept: clients choose how many epochs ahead they push. Eight epochs of all samples fit, and the three
-// that lcache.torch pushes at once with one sample a batch; beyond that a sixteenth of the machine's memory may be used.
+// pushLimit returns the bytes of pushed orders that are kept. Clients choose the number of epochs that they push ahead. Eight epochs of all samples
+// fit, and the three that lcache.torch pushes at once with one sample a batch. A sixteenth of the machine's memory may be used if that is more.
 func pushLimit(n int, machine uint64) int64 {
 	return max(64<<20, 32*int64(n), int64(machine/16))
 }
 
-// PushLimit is how many bytes pushed orders may take, and SetPushLimit changes it.
+// PushLimit returns the bytes that pushed orders may take.
 func (s *Schedule) PushLimit() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.limit
 }
 
+// SetPushLimit changes the bytes that pushed orders may take.
 func (s *Schedule) SetPushLimit(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit = bytes
 }
 
-// MostRanks is for how many ranks without a recipe orders are kept, whose numbers clients choose.
+// MostRanks is the number of ranks whose orders are kept without a recipe: clients choose the ranks' numbers.
 const MostRanks = 1024
 
-// noEpoch is the error for an epoch that the job does not have.
+// noEpoch returns the error for an epoch that the job does not have.
 func (s *Schedule) noEpoch(epoch int) error {
 	return refuse("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)
 }
 
-// Accepts refuses orders of what the job does not have.
+// Accepts refuses an order of an epoch or a rank that the job does not have.
 func (s *Schedule) Accepts(epoch, rank int) error {
 	if !s.Exists(epoch) {
 		return s.noEpoch(epoch)
@@ -90,8 +92,8 @@ func (s *Schedule) Accepts(epoch, rank int) error {
 	return nil
 }
 
-// Claim makes a process the one that says the order of a rank, unless reads reports that the one before reads the rank: the one that has said its order,
-// or reader, if nobody has.
+// Claim claims a rank's order for a process: only this process may then push it. Claim fails if reads reports that the owner before still reads the
+// rank. Without an owner before, reader counts as the owner.
 func (s *Schedule) Claim(pid, rank, reader int, reads func(owner int) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +111,8 @@ func (s *Schedule) Claim(pid, rank, reader int, reads func(owner int) bool) erro
 	return nil
 }
 
-// Push takes a rank's order for an epoch from the process that has claimed the rank. changed: the epoch's order is another one with it; replaced: because
-// the rank, or the recipe, said another one before. Where there is no room it drops epochs, all of whose orders spare lets go.
+// Push takes a rank's order for an epoch from the process that has claimed the rank. changed reports that the epoch's order is another one now. replaced
+// reports that there was one before, pushed or the recipe's. If there is no room, Push drops epochs: those for all of whose orders spare returns true.
 func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches [][]sample.Index, spare func(epoch, pid int) bool) (changed, replaced bool, err error) {
 	if err := s.Accepts(epoch, rank); err != nil {
 		return false, false, err
@@ -122,7 +124,7 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches
 			}
 		}
 	}
-	g := give(batches, by)
+	g := newPushedRank(batches, by)
 	same := s.isSameOrder(ctx, epoch, rank, g)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +146,7 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches
 		return false, false, err
 	}
 	if s.pushed[epoch] == nil {
-		s.pushed[epoch], s.since[epoch] = map[int]*given{}, time.Now()
+		s.pushed[epoch], s.since[epoch] = map[int]*pushedRank{}, time.Now()
 	}
 	s.pushed[epoch][rank] = g
 	s.kept += more
@@ -155,9 +157,9 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches
 	return true, before != nil || s.replay != nil, nil
 }
 
-// isSameOrder reports whether a rank's order for an epoch is just that already, pushed or by the recipe.
-func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *given) bool {
-	before, gone := s.given(epoch, rank)
+// isSameOrder reports whether a rank already has that order for an epoch, pushed or by the recipe.
+func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *pushedRank) bool {
+	before, gone := s.pushedOf(epoch, rank)
 	if before != nil || gone || s.replay == nil {
 		return before != nil && slices.Equal(before.flat, g.flat) && slices.Equal(before.ends, g.ends)
 	}
@@ -177,8 +179,8 @@ func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *given) b
 	return true
 }
 
-// given is what a rank has pushed for an epoch; gone reports that it was dropped since.
-func (s *Schedule) given(epoch, rank int) (g *given, gone bool) {
+// pushedOf returns the order that a rank has pushed for an epoch, or nil. gone reports that it was dropped since.
+func (s *Schedule) pushedOf(epoch, rank int) (g *pushedRank, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ranks := s.pushed[epoch]
@@ -186,7 +188,7 @@ func (s *Schedule) given(epoch, rank int) (g *given, gone bool) {
 	return ranks[rank], gone || ranks == nil && epoch < s.droppedBefore
 }
 
-// makeRoom drops epochs until an order fits, those first that come first. s.mu is held.
+// makeRoom drops epochs until an order fits, the lowest epoch first. The caller holds s.mu.
 func (s *Schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid int) bool) error {
 	for s.kept+more > s.limit {
 		oldest := -1
@@ -211,11 +213,11 @@ func (s *Schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid i
 	return nil
 }
 
-// mostDropped is how many epochs are remembered one by one that were dropped.
+// mostDropped is the number of dropped epochs that are remembered one by one.
 const mostDropped = 1 << 16
 
-// drop forgets what was pushed for an epoch. It is not replaced by the recipe's order: clients that ask for one again are told to push it again.
-// s.mu is held.
+// drop removes the pushed orders of an epoch. The recipe's order does not take their place: clients that request the epoch are told to push again. The
+// caller holds s.mu.
 func (s *Schedule) drop(epoch int) {
 	var sessions []string
 	for _, g := range s.pushed[epoch] {
@@ -239,10 +241,10 @@ func (s *Schedule) drop(epoch int) {
 	}
 }
 
-// keepPushed is how many epochs' pushed orders are kept.
+// keepPushed is the number of epochs whose pushed orders are kept when an epoch is over.
 const keepPushed = 16
 
-// EpochOver drops pushed orders once an epoch is over, the oldest first, if there are many.
+// EpochOver notes that an epoch is over. It drops the pushed orders of earlier epochs, the lowest first, while there are more than keepPushed.
 func (s *Schedule) EpochOver(over int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

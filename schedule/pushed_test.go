@@ -11,7 +11,7 @@ import (
 	"lcache/sample"
 )
 
-// refused fails unless an order was refused for a reason.
+// refused fails the test unless err refuses an order for that reason.
 func refused(t *testing.T, err error, why string) {
 	t.Helper()
 	var wrong *Error
@@ -20,7 +20,7 @@ func refused(t *testing.T, err error, why string) {
 	}
 }
 
-// Of two processes that push for a rank at once, whatever the turns they take, the one that has the rank in the end is the one whose order counts.
+// TestTwoPushersAtOnce: two processes claim a rank and push for it at once. In every sequence of their steps, the order of the last owner counts.
 func TestTwoPushersAtOnce(t *testing.T) {
 	idle := func(int) bool { return false }
 	none := func(int, int) bool { return false }
@@ -45,13 +45,13 @@ func TestTwoPushersAtOnce(t *testing.T) {
 				refused(t, err, "process "+strconv.Itoa(owner)+" has taken over the order of rank 0")
 			}
 		}
-		if g, _ := s.given(0, 0); int(g.batch(0)[0]) != s.owners[0] {
+		if g, _ := s.pushedOf(0, 0); int(g.batch(0)[0]) != s.owners[0] {
 			t.Errorf("%v: the rank is process %d's, its order another one's", turns, s.owners[0])
 		}
 	}
 }
 
-// Epochs whose pushed orders were dropped are told from those that never had one, however many there are.
+// TestDroppedEpochsAreRemembered: an epoch whose pushed orders were dropped differs from one that never had any, also after many drops.
 func TestDroppedEpochsAreRemembered(t *testing.T) {
 	s, err := New(Job{Recipe: "torch.distributed_sampler", Seed: "7", BatchSize: 4, World: 1}, 8, 0)
 	if err != nil {

@@ -1,13 +1,14 @@
 // Package schedule says which sample indices every rank asks for in every epoch of one job. A Schedule replays the orders from a recipe
 // and a seed, or takes them from clients, which push them; a pushed order beats the recipe's. It knows no bytes and no disk.
 //
-// A [Job] is what a training run will ask for. An [Order] is one epoch's: all its indices, how they are split into batches and ranks, and
-// a key that is the same for the same order in every process. The key is written into a log's header, so that [Schedule.Identify] finds the
-// epoch of a log that an earlier process wrote.
+// A [Job] describes the orders of a training run. An [Order] is one epoch's: all its indices, their split into batches and ranks, and a key. Equal
+// orders have equal keys, in every process. The key is written into a log's header, so that [Schedule.Identify] finds the epoch of a log that an
+// earlier process wrote.
 //
-// Orders are made once, beside all locks, and the last few are kept: making one takes about a second at 14 M samples. Every number that a
-// client names (epoch, rank, batch, the size of an order) is checked here before it is believed. A Schedule may be used concurrently. Its
-// lock is the last one taken: it calls nothing of another package while it holds it.
+// Making an order takes about a second at 14 M samples: so no lock is held meanwhile, and the last few orders are kept. Every number that a client
+// names (epoch, rank, batch, the size of an order) is checked here before it is used. A Schedule may be used concurrently. Other
+// locks may be held when it is called. While it holds its own lock, it calls no functions of its callers but those given to Claim and Push, which must
+// not call the Schedule.
 package schedule
 
 import (
@@ -31,37 +32,38 @@ type Schedule struct {
 	local  []int // ranks served here
 	makers sync.WaitGroup
 
-	mu            sync.Mutex // guards the fields that follow
-	limit         int64      // bytes of pushed orders
-	pushed        map[int]map[int]*given
-	kept          int64             // bytes of pushed
-	owners        map[int]int       // by rank: the process that pushes its order
-	since         map[int]time.Time // by epoch: when the first of its orders was pushed
-	version       int               // pushes that have changed an order
-	versions      map[int]int       // by epoch: the version that changed its order last; missing: none
-	dropped       map[int]string    // epochs whose pushed orders were dropped, with the session that had pushed them; "": several
-	droppedBefore int               // all epochs below count as dropped, unless they are pushed
+	mu            sync.Mutex                  // guards the fields that follow
+	limit         int64                       // bytes that pushed orders may take
+	pushed        map[int]map[int]*pushedRank // by epoch and rank
+	kept          int64                       // bytes of pushed
+	owners        map[int]int                 // by rank: the process that claimed its order
+	since         map[int]time.Time           // by epoch: the time of its first push
+	version       int                         // number of pushes that have changed an order
+	versions      map[int]int                 // by epoch: the version that changed its order last; missing: no push has
+	dropped       map[int]string              // by epoch whose pushed orders were dropped: the session that had pushed them; "": several
+	droppedBefore int                         // every epoch below counts as dropped, unless its order is pushed again
 	orderCache
 	stopped bool
 	before  func(epoch int) // for tests: called before an order is made
 }
 
-// An Error is a position or an order that this job does not have, with the reason and what to do.
+// An Error refuses a position or an order that this job does not have. Reason says why, and what to do.
 type Error struct{ Reason string }
 
+// Error returns the reason.
 func (e *Error) Error() string { return e.Reason }
 
 func refuse(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
 
-// ErrStopped is the answer after Stop.
+// ErrStopped is the error of calls after Stop.
 var ErrStopped = errors.New("the schedule is stopped")
 
 var errUnknownOrder = &Error{"no order is known for this epoch: give the job a recipe and a batch size (--recipe and --batch-size of lcache run and lcache ingest, or of lcache.open), push one (job.push_order), or ask by index (job.get)"}
 
-// New makes the schedule of a job over a dataset of n samples. machine is the bytes of memory that this process may count on: pushed orders
-// take a part of it.
+// New makes the schedule of a job over a dataset of n samples. machine is the bytes of memory that this process may use: pushed orders may take a part
+// of it.
 func New(j Job, n int, machine uint64) (*Schedule, error) {
-	s := &Schedule{job: j, n: n, limit: pushLimit(n, machine), pushed: map[int]map[int]*given{}, owners: map[int]int{}, since: map[int]time.Time{},
+	s := &Schedule{job: j, n: n, limit: pushLimit(n, machine), pushed: map[int]map[int]*pushedRank{}, owners: map[int]int{}, since: map[int]time.Time{},
 		versions: map[int]int{}, dropped: map[int]string{}, orderCache: orderCache{orders: map[int]*Order{}, making: map[int]*making{}, last: -1}}
 	world := max(j.World, 1)
 	if err := j.Check(); err != nil {
@@ -94,7 +96,7 @@ func New(j Job, n int, machine uint64) (*Schedule, error) {
 // Replays reports whether the job has a recipe. Without one every order comes from clients.
 func (s *Schedule) Replays() bool { return s.replay != nil }
 
-// World is the number of ranks that share an epoch, here and elsewhere; 0 without a recipe.
+// World returns the number of ranks that share an epoch, here and on other machines; 0 without a recipe.
 func (s *Schedule) World() int {
 	if s.replay == nil {
 		return 0
@@ -102,15 +104,15 @@ func (s *Schedule) World() int {
 	return s.replay.World()
 }
 
-// Local is the ranks served here, ascending. The caller must not change it.
+// Local returns the ranks that are served here, ascending. Callers must not change the list.
 func (s *Schedule) Local() []int { return s.local }
 
-// IsLocal reports whether a rank is served here. Without a recipe every rank that pushes is.
+// IsLocal reports whether a rank is served here. Without a recipe every rank is.
 func (s *Schedule) IsLocal(rank int) bool {
 	return slices.Contains(s.local, rank) || s.replay == nil && rank >= 0
 }
 
-// SetEpochs changes how many epochs the job has; 0: unknown.
+// SetEpochs changes the number of the job's epochs; 0: unknown.
 func (s *Schedule) SetEpochs(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,14 +131,15 @@ func (s *Schedule) exists(epoch int) bool {
 	return epoch >= 0 && (s.job.Epochs == 0 || epoch < s.job.Epochs)
 }
 
-// IsKnown reports whether an epoch's order could be made now, at least of one rank.
+// IsKnown reports whether an epoch's order can be made now, at least for one rank.
 func (s *Schedule) IsKnown(epoch int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.exists(epoch) && (s.replay != nil || len(s.pushed[epoch]) > 0)
 }
 
-// IsComplete reports whether an epoch's order is known of all ranks here, or of some for so long that the others may not come.
+// IsComplete reports whether an epoch's order is known for all local ranks. It is also complete if some ranks have pushed theirs and patience has passed
+// since the first push: the other ranks may not come.
 func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,19 +155,19 @@ func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	return true
 }
 
-// Version is the number of the push that changed an epoch's order last; 0: none has.
+// Version returns the number of the push that changed an epoch's order last; 0: no push has.
 func (s *Schedule) Version(epoch int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.versions[epoch]
 }
 
-// notServed is the error for a rank that the job does not have here. Most often the job was made without its world size.
+// notServed returns the error for a rank that is not local. Most often the job was made without its world size.
 func notServed(rank int, served []int) error {
 	return refuse("rank %d is not served here, only %v: the job was made with another --world-size or --ranks than the training has", rank, served)
 }
 
-// Stop ends what is being made, and returns when nothing is. Orders that are asked for later are ErrStopped.
+// Stop cancels the orders in the making, and waits until they have ended. Later requests for an order get ErrStopped.
 func (s *Schedule) Stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -177,7 +180,7 @@ func (s *Schedule) Stop() {
 	s.makers.Wait()
 }
 
-// Bytes is the memory that the kept orders take.
+// Bytes returns the memory of the orders in the cache.
 func (s *Schedule) Bytes() (n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +190,8 @@ func (s *Schedule) Bytes() (n int64) {
 	return n
 }
 
-// Identify finds the epoch whose order has a key: the one named, or none but the canonical order, whose epoch is -1. A nil order means that this
-// job does not have it, or does not know it yet.
+// Identify returns the order that has a key, and its epoch: the named epoch, or -1 for the canonical order. A nil order means that neither has the key,
+// or that the epoch's order is not known yet.
 func (s *Schedule) Identify(ctx context.Context, epoch int, key [16]byte, patience time.Duration) (*Order, int, error) {
 	if s.IsComplete(epoch, patience) {
 		o, err := s.Order(ctx, epoch)

@@ -7,7 +7,7 @@ import (
 	"lcache/sample"
 )
 
-// TestPushedWhileItIsMade: an order that is pushed while the epoch's order is being made counts, for whoever asks then and later.
+// TestPushedWhileItIsMade: an order that is pushed while the epoch's order is being made counts, for callers that wait and for later ones.
 func TestPushedWhileItIsMade(t *testing.T) {
 	const n = 1 << 17
 	s, err := New(Job{}, n, 0)
@@ -49,6 +49,6 @@ func TestPushedWhileItIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first := <-asked; o.Global[0] != n-1 {
-		t.Errorf("the order begins with %d, want %d as it was pushed last; who asked before got one that begins with %d", o.Global[0], n-1, first)
+		t.Errorf("the order begins with %d, want %d as it was pushed last; the caller that had asked before got one that begins with %d", o.Global[0], n-1, first)
 	}
 }
