@@ -17,18 +17,18 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A source that changed. The new manifest takes the old one's name, and the old one stays beside it, as manifest-<fingerprint>, for as long
-// as a journal or the sums name samples by its indices: whoever opens the cache meanwhile reads those through a map from old index to new,
-// by name. Nothing else of the cache is written for that, so a kill at any point leaves the old cache, or the new one with a log that
-// is partly the old one's. Then the log is sorted into the new order, as for another job, and only what is new is read.
+// A changed source. The new manifest takes the old one's name. The old manifest stays, as manifest-<fingerprint>, as long as a journal or the
+// checksums name samples by its indices. A process that opens the cache meanwhile reads these through a map, by name, from old index to new index.
+// Adapting writes no other file of the cache. So a kill at any point leaves the old cache, or the new cache with a log that is partly the old one's.
+// Then the log is sorted into the new order, as for another job, and only the new samples are read.
 
-// errAnew says that the cache can't be adapted to the source, and why: it is made anew.
+// errAnew says that the cache can't be adapted to the source, and is made again. Errors that wrap it have the reason.
 var errAnew = errors.New("the cache is made anew")
 
-// adapt puts a new listing, at path, in the place of the manifest that is there, which is closed.
+// adapt replaces the old manifest by the new listing at path, and closes the old one.
 func (in *run) adapt(ctx context.Context, old *sample.Manifest, path string) error {
 	c := in.cache
-	if err := in.settleOld(ctx, old); err != nil && !errors.Is(err, logfile.ErrDamaged) { // what is damaged is made anew, later
+	if err := in.settleOld(ctx, old); err != nil && !errors.Is(err, logfile.ErrDamaged) { // a damaged log is made again later
 		return errors.Join(err, old.Close())
 	}
 	next, err := sample.OpenManifest(path)
@@ -50,16 +50,16 @@ func (in *run) adapt(ctx context.Context, old *sample.Manifest, path string) err
 	if !same {
 		return nil
 	}
-	// Only labels are other ones: the log stays as it is.
+	// Only labels have changed: the log stays as it is.
 	return logfile.Reprint(c.Dirs, from, to)
 }
 
-// settleOld completes, with the old manifest and job, a Logfile that was being filled: only under these is its order known.
+// settleOld completes a Logfile that was being filled, with the old manifest and the old job: its order is known only by these.
 func (in *run) settleOld(ctx context.Context, old *sample.Manifest) (err error) {
 	c := in.cache
 	for _, name := range []string{"journal-0", "journal-1"} {
 		if _, err := os.Lstat(filepath.Join(c.Dirs[0], name)); err != nil {
-			return nil // there are no two
+			return nil // there are not two Logfiles
 		}
 	}
 	c.Manifest, c.Record = old, *in.old
@@ -80,7 +80,7 @@ func (in *run) settleOld(ctx context.Context, old *sample.Manifest) (err error) 
 	return in.finishOld(ctx)
 }
 
-// compare counts what is new, gone and changed. same says that every sample is what and where it was.
+// compare counts the added, removed and changed samples in the report. same says that every sample has the same bytes and the same index.
 func (in *run) compare(old, next *sample.Manifest) (same bool, err error) {
 	to, err := sample.Remap(old, next)
 	if err != nil {
@@ -114,7 +114,7 @@ func (in *run) compare(old, next *sample.Manifest) (same bool, err error) {
 	return same, nil
 }
 
-// refit fits the space that the cache has to a changed manifest: the arena grows if it may, else less of the dataset is kept.
+// refit fits the cache's space to a changed manifest. The arena grows if there is space; otherwise fewer samples are admitted.
 func (in *run) refit() (err error) {
 	c := in.cache
 	if c.Format, err = logfile.ReadFormat(c.Dirs); err != nil {
@@ -142,7 +142,7 @@ func (in *run) refit() (err error) {
 	return nil
 }
 
-// grow makes the arena larger, if there is space.
+// grow makes the arena larger if there is space.
 func (in *run) grow(places int) error {
 	c := in.cache
 	more := uint64(places-c.Format.Places) * uint64(c.Format.Block)
@@ -165,7 +165,7 @@ func (in *run) grow(places int) error {
 	return err
 }
 
-// forgetOlder removes the manifests that no Logfile is of any more.
+// forgetOlder removes replaced manifests that no Logfile needs.
 func (in *run) forgetOlder() error {
 	c := in.cache
 	needed := map[string]bool{}

@@ -1,18 +1,19 @@
 package ingest
 
-// A fate is what becomes of a cache that is found, or of its log.
+// A fate is the decision about a cache that ingest finds, or about its log.
 type fate uint8
 
 const (
-	keep   fate = iota // as it is; of the log: nothing is to be read or moved
-	adapt              // to a changed source: only what is new is read
-	anew               // what it holds is given up
-	begin              // the log: there is none that holds anything
-	finish             // the log: complete what the job before this one was sorting, and look again
-	resort             // the log: sort it into the first epoch's order, and look again
-	fill               // the log: read what it lacks
+	keep   fate = iota // it stays as it is; of the log: no sample is to be read or moved
+	adapt              // to a changed source: only new samples are read
+	anew               // made again, without the samples that it holds
+	begin              // the log: begin a Logfile, because none holds samples
+	finish             // the log: complete the sort of the job before this one, and decide again
+	resort             // the log: sort it into the first epoch's order, and decide again
+	fill               // the log: read the missing samples
 )
 
+// String returns the name that tests and log messages use.
 func (f fate) String() string {
 	return [...]string{"keep", "adapt", "anew", "begin", "finish", "resort", "fill"}[f]
 }
@@ -21,22 +22,22 @@ func (f fate) String() string {
 type manifestState uint8
 
 const (
-	manifestLost    manifestState = iota // or damaged
-	manifestSame                         // every sample is what and where it was
-	manifestChanged                      // or only labels
+	manifestLost    manifestState = iota // missing or damaged
+	manifestSame                         // every sample has the same bytes and the same index
+	manifestChanged                      // samples or labels have changed
 )
 
-// found is what is known of a cache before its log is opened.
+// found has the facts of a cache before its log is opened.
 type found struct {
-	record       bool // a job.json of this source, whole
-	otherBudget  bool // it was made with another budget than the one that is asked for
-	otherPacking bool // it is compressed, and must not be, or the other way around
+	record       bool // it has an undamaged job.json of this source
+	otherBudget  bool // it was made with another budget than the requested one
+	otherPacking bool // it is compressed and must not be, or the reverse
 	packed       bool // it is compressed
 	manifest     manifestState
-	sums         bool // without a manifest: the checksums are of just this listing
+	sums         bool // the manifest is lost, and the checksums are of this listing
 }
 
-// decideCache is the fate of a cache, and why.
+// decideCache returns the fate of a cache, and the reason.
 func decideCache(f found) (fate, string) {
 	switch {
 	case !f.record:
@@ -57,25 +58,25 @@ func decideCache(f found) (fate, string) {
 	return adapt, "the source has changed"
 }
 
-// foundLog is what is known of the log once it is opened.
+// foundLog has the facts of the log once it is opened.
 type foundLog struct {
-	holds bool // a Logfile holds samples; what follows is of the newer one, if both do
+	holds bool // a Logfile holds samples; the later fields are about the newer one if both do
 	two   bool // both Logfiles hold samples: a sort was cut off
-	older bool // a Logfile is of a replaced manifest, and holds samples
+	older bool // a Logfile of a replaced manifest holds samples
 
 	first   bool        // it is in the first epoch's order
-	fits    bool        // it can be filled further: it is in the order of an epoch of this job; in the static layout, of the first one
-	ofOld   func() bool // it was being filled for an epoch of the job before this one, whose order is known
-	resort  bool        // it was sorted just now
-	recipe  bool        // the job has one: else the order is the clients' to push
-	static  bool        // samples are to stay where they are packed
-	nothing bool        // nothing is to be read: the log has all that it is to keep, or no prefill is wanted
-	all     bool        // the log has all that it is to keep
+	fits    bool        // it can be filled further: it is in the order of an epoch of this job; in the static layout, of the first epoch
+	ofOld   func() bool // it was being filled for an epoch of the job before this one, and the order of that epoch is known
+	resort  bool        // this ingest has just sorted it
+	recipe  bool        // the job has a recipe: without one, clients push the order
+	static  bool        // the layout is static
+	nothing bool        // nothing is to be read: the log has all admitted samples, or prefill is off
+	all     bool        // the log has all admitted samples
 }
 
-// decideLog is the fate of the log, and why.
+// decideLog returns the fate of the log, and the reason.
 func decideLog(f foundLog) (fate, string) {
-	fits := f.fits && !(f.first && f.two) // what a sort that was cut off left lies in the places that new samples need
+	fits := f.fits && !(f.first && f.two) // samples that a cut-off sort has left take the places that new samples need
 	switch {
 	case !f.holds:
 		return begin, "no Logfile holds anything"

@@ -11,7 +11,7 @@ import (
 	"lcache/cachedir"
 )
 
-// Where temporary folders are in memory, tests may use them all the same.
+// Tests may make caches in temporary folders that are in memory.
 func init() { os.Setenv("LCACHE_TMPFS", "1") }
 
 func TestRefuseMemory(t *testing.T) {
@@ -34,7 +34,7 @@ func TestRefuseMemory(t *testing.T) {
 	}
 }
 
-// What is only slow is not refused.
+// File systems that are only slow are not refused.
 func TestRefuseNetwork(t *testing.T) {
 	want := "/cache is on a network file system (nfs): a cache belongs on a local SSD; give another --cache"
 	if err := refuseKind("/cache", "nfs", cachedir.Network); err == nil || err.Error() != want {
@@ -47,7 +47,7 @@ func TestRefuseNetwork(t *testing.T) {
 	}
 }
 
-// A cache is inside its source whatever links lead there, and whether its directory is there yet or not.
+// TestRefuseInside: a cache inside its source is refused, also behind symbolic links, and also if its directory does not exist yet.
 func TestRefuseInside(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"data/classes", "data-too"} {

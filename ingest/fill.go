@@ -19,7 +19,7 @@ import (
 	"lcache/stored"
 )
 
-// fill lays out the first epoch and reads what the log lacks, in the source's own order.
+// fill lays out the first epoch, and reads the missing samples in the source's own order.
 func (in *run) fill(ctx context.Context) error {
 	order, err := in.firstOrder()
 	if err != nil {
@@ -40,7 +40,7 @@ func (in *run) fill(ctx context.Context) error {
 			in.logger().Warn("some samples have no room in the log and will be read from the source")
 			return nil
 		}
-		// Every ingest that was killed has left gaps. In a Logfile of its own the segment has room again.
+		// Each killed ingest has left gaps in the segments. In a new Logfile the segments have room again.
 		in.full.Store(0)
 		if err := sorter.Sort(ctx, in.cache, order, in.target); err != nil {
 			return err
@@ -51,7 +51,7 @@ func (in *run) fill(ctx context.Context) error {
 	}
 }
 
-// firstOrder is what the first Logfile is laid out for.
+// firstOrder returns the order that the first Logfile is laid out in.
 func (in *run) firstOrder() (*schedule.Order, error) {
 	if !in.cache.Schedule.Replays() || in.static() {
 		return schedule.Canonical(in.cache.Manifest.Len()), nil
@@ -59,7 +59,7 @@ func (in *run) firstOrder() (*schedule.Order, error) {
 	return in.cache.Schedule.Order(context.Background(), 0)
 }
 
-// settle brings the log to where samples can be read into it: in.target, laid out as in.line. done reports that nothing is to be read.
+// settle prepares the log for new samples: in.target is the Logfile that takes them, and in.line its layout. done reports that nothing is to be read.
 func (in *run) settle(ctx context.Context, order *schedule.Order) (done bool, err error) {
 	c := in.cache
 	finished, sorted := false, false
@@ -90,7 +90,7 @@ func (in *run) settle(ctx context.Context, order *schedule.Order) (done bool, er
 	}
 }
 
-// newest is the Logfile that holds something and was begun last, or nil.
+// newest returns the newer Logfile of those that hold samples, or nil.
 func newest(s *logfile.Store) *logfile.Logfile {
 	list := s.HoldingByAge()
 	if len(list) == 0 {
@@ -99,7 +99,7 @@ func newest(s *logfile.Store) *logfile.Logfile {
 	return list[len(list)-1]
 }
 
-// lookAtLog collects what decideLog asks for.
+// lookAtLog collects the facts for decideLog.
 func (in *run) lookAtLog(held *logfile.Logfile, first *schedule.Order, sorted, finished bool) foundLog {
 	c := in.cache
 	f := foundLog{holds: held != nil, resort: sorted, recipe: c.Schedule.Replays(), static: in.static(), older: c.HoldsOlder(),
@@ -135,7 +135,7 @@ func (in *run) begin(order *schedule.Order) (err error) {
 	return err
 }
 
-// goOn lays out a Logfile that is filled further, in the first epoch's order or in the one that the job has come to.
+// goOn makes held the target again. Its order is the first epoch's, or that of the epoch that the job has come to.
 func (in *run) goOn(held *logfile.Logfile, order *schedule.Order) (err error) {
 	in.target = held
 	if held.Header().Key != order.Key {
@@ -148,14 +148,14 @@ func (in *run) goOn(held *logfile.Logfile, order *schedule.Order) (err error) {
 	return err
 }
 
-// static reports whether samples are to stay where they are packed: then they are packed in the source's order, so that those that cross
-// blocks lie side by side on disk.
+// static reports whether the layout is static. Samples are then packed in the source's order, so that the blocks of a sample that crosses blocks lie side
+// by side on disk.
 func (in *run) static() bool { return in.report.Layout == cache.LayoutStatic }
 
-// readRun is how many samples a reader of the source takes at once: few, so that all readers end at about the same time.
+// readRun is the number of samples that a reader of the source takes at once. It is small, so that all readers end at about the same time.
 const readRun = 16
 
-// lacking lists what the log is to keep of this share and lacks, with its bytes; there counts the samples that it has.
+// lacking lists the admitted samples of this share that the log does not have, with their bytes. there counts the samples that it has.
 func (in *run) lacking() (todo []sample.Index, total, there int64) {
 	c := in.cache
 	for i := range c.Manifest.Len() {
@@ -177,7 +177,7 @@ func (in *run) lacking() (todo []sample.Index, total, there int64) {
 func (in *run) read(ctx context.Context) error {
 	c := in.cache
 	todo, total, there := in.lacking()
-	if in.report.ReadSeconds == 0 { // not after a re-sort of its own
+	if in.report.ReadSeconds == 0 { // the first read: not after a re-sort
 		in.report.Already, in.report.ReadSamples = there, int64(len(todo))
 	}
 	c.Store.SetNoFrees(true)
@@ -210,7 +210,7 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 		wg.Go(func() {
 			entries, buf := c.Manifest.Reader(), []byte(nil)
 			for ctx.Err() == nil {
-				// A run at a time, so that the names of its samples are read together.
+				// The names of a run's samples are read together.
 				from := int(next.Add(readRun)) - readRun
 				if from >= len(todo) {
 					return
@@ -232,7 +232,7 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	return context.Cause(ctx)
 }
 
-// storeSample reads one sample and appends it where the first epoch wants it.
+// storeSample reads one sample from the source and appends it to its segment of the target.
 func (in *run) storeSample(ctx context.Context, entries *sample.Reader, index sample.Index, buf []byte) error {
 	c := in.cache
 	entry, err := entries.Entry(index)
@@ -255,7 +255,7 @@ func (in *run) storeSample(ctx context.Context, entries *sample.Reader, index sa
 	switch {
 	case errors.Is(err, stored.ErrRoom):
 		return nil
-	case errors.Is(err, stored.ErrLength): // what the log holds is not it: it has room in a Logfile without that
+	case errors.Is(err, stored.ErrLength): // the log holds other bytes of it: it has room in a new Logfile
 		c.Locations.Clear(index, c.Locations.Get(index))
 		return nil
 	case errors.Is(err, logfile.ErrFull):
@@ -270,7 +270,7 @@ func (in *run) storeSample(ctx context.Context, entries *sample.Reader, index sa
 	return nil
 }
 
-// holds reports whether the log has just these bytes of a sample: then only its sum was lost.
+// holds reports whether the log has exactly these bytes of a sample. Then only its checksum was lost.
 func (in *run) holds(ctx context.Context, index sample.Index, plain []byte) bool {
 	c := in.cache
 	slot, seg, off, ok := c.Locations.Split(c.Locations.Get(index))

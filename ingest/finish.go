@@ -8,8 +8,8 @@ import (
 	"lcache/sorter"
 )
 
-// oldTarget is the Logfile that the job before this one was filling, with its schedule and its order; nil: there is none, or its order is not
-// known. The caller stops the schedule.
+// oldTarget returns the schedule of the job before this one, and the order of the Logfile that it was filling. nil: there is no such Logfile, or its
+// order is not known. The caller stops the schedule.
 func (in *run) oldTarget() (*schedule.Schedule, *schedule.Order, error) {
 	c := in.cache
 	logs := c.Store.HoldingByAge()
@@ -38,8 +38,8 @@ func (in *run) isOfOldJob() bool {
 	return order != nil || err != nil
 }
 
-// finishOld completes a Logfile that the job before this one was filling. Its order is known now, and not any longer once the new job is
-// written down; without it what only that Logfile holds would have to be read from the source again.
+// finishOld completes a Logfile that the job before this one was filling. Its order is known only until the new job is written to job.json. After
+// that, samples that only this Logfile holds would have to be read from the source again.
 func (in *run) finishOld(ctx context.Context) error {
 	s, order, err := in.oldTarget()
 	if s == nil || err != nil {

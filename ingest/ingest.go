@@ -1,8 +1,8 @@
-// Package ingest makes a cache of a source, or adapts the one that is there: offline, while nobody serves it.
+// Package ingest makes a cache of a source, or adapts an existing cache to a changed source or job: offline, while no server has it.
 //
-// [Run] lists the source, fixes the geometry (block, budget, admission), opens or makes the cache, and decides what becomes of the log that it
-// finds: keep it, finish what was cut off, sort it into another order, adapt it to a changed source, or make it again. Then it reads from the
-// source what the log lacks. What is stored already is not read again. A run that is killed at any point leaves a cache that the next one
+// [Run] lists the source, fixes the geometry (block, budget, admission), opens or makes the cache, and decides the fate of the log that it finds:
+// keep it, finish a sort that was cut off, sort it into another order, adapt it to a changed source, or make it again. Then it reads the missing
+// samples from the source. A sample that is stored already is not read again. A run that is killed at any point leaves a cache that the next run
 // completes.
 package ingest
 
@@ -30,16 +30,16 @@ type Options struct {
 	Flat           bool
 	Group          string // source.GroupStem, or "": each file is a sample
 	Labels         string // a CSV file of name,label; "": the folders' labels
-	FollowLinks    *bool  // whether links that leave the source are followed; nil: they are, but not for other users
+	FollowLinks    *bool  // whether links that leave the source are followed; nil: yes, but not for other users
 	Dirs           []string
 	Job            schedule.Job
 	Budget, Memory int64 // bytes; 0: the default
 	NoPrefill      bool
-	Compress       string // "auto", "lz4" or "none"; "": as the cache is, a new one without
-	Layout         string // "" or "auto", "log", "static": how it will be served
+	Compress       string // "auto", "lz4" or "none"; "": as in the existing cache, and none in a new one
+	Layout         string // "" or "auto", "log", "static": the layout in which it will be served
 	Jobs           int    // reads at once; 0: 16
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
-	Relist         bool
+	Relist         bool   // list every folder, not only those that have changed
 	IO             cache.IO
 	Block          int // bytes; 0: chosen (tests)
 	Logger         *slog.Logger
@@ -48,7 +48,7 @@ type Options struct {
 	Statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
 }
 
-// Report is what an ingest did and what it made.
+// A Report describes an ingest, and the cache after it.
 type Report struct {
 	Source         string          `json:"source"`
 	Dirs           []string        `json:"dirs"`
@@ -56,15 +56,15 @@ type Report struct {
 	Classes        int             `json:"classes"`
 	Bytes          int64           `json:"bytes"`
 	Fingerprint    string          `json:"fingerprint"`
-	Changed        bool            `json:"changed"` // the source is not the one that was ingested before; if the cache was adapted to it, by so many samples:
+	Changed        bool            `json:"changed"` // the source has changed since the last ingest; if the cache was adapted, the numbers of samples follow
 	AddedSamples   int             `json:"added_samples"`
 	RemovedSamples int             `json:"removed_samples"`
 	ChangedSamples int             `json:"changed_samples"`
-	Anew           bool            `json:"anew"` // the cache could not be adapted, and was made anew
+	Anew           bool            `json:"anew"` // the cache could not be adapted, and was made again
 	ReadBytes      int64           `json:"read_bytes"`
 	ReadSamples    int64           `json:"read_samples"`
 	ReadSeconds    float64         `json:"read_seconds"`
-	Already        int64           `json:"already"` // samples that were there before
+	Already        int64           `json:"already"` // samples that were in the log before
 	Resorted       bool            `json:"resorted"`
 	StoredSamples  int             `json:"stored_samples"`
 	StoredBytes    int64           `json:"stored_bytes"` // that the samples take in the log
@@ -85,7 +85,7 @@ type Report struct {
 	Defaults       []cache.Default `json:"defaults"`
 }
 
-// Run makes a cache of a source, or completes or adapts the one that is there: what is stored already is not read again.
+// Run makes a cache of a source, or completes or adapts an existing one. Samples that are stored already are not read again.
 func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -129,20 +129,21 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	return in.report, nil
 }
 
+// run is one ingest.
 type run struct {
 	o       Options
 	cache   *cache.Cache
 	report  *Report
-	fresh   bool            // the cache is made anew
-	old     *cache.Record   // what it was made for before; nil: nothing
-	full    atomic.Int64    // samples that their segment had no room for
-	folders []source.Folder // of a new listing
-	outside int             // samples that are reached through links that leave the source
-	line    *chunker.Line
-	target  *logfile.Logfile
+	fresh   bool             // the cache is made again
+	old     *cache.Record    // the record before this ingest; nil: there was none
+	full    atomic.Int64     // samples without room in their segment
+	folders []source.Folder  // of a new listing
+	outside int              // samples that are reached through links that leave the source
+	line    *chunker.Line    // the layout of target
+	target  *logfile.Logfile // the Logfile that samples are read into
 }
 
-// freeLine gives back the layout that is filled.
+// freeLine frees the layout of the target.
 func (in *run) freeLine() {
 	if in.line != nil {
 		in.line.Free()
@@ -150,6 +151,7 @@ func (in *run) freeLine() {
 	}
 }
 
+// finish completes the report.
 func (in *run) finish() {
 	c, r := in.cache, in.report
 	r.Source, r.Dirs = c.Source.String(), c.Dirs

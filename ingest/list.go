@@ -16,9 +16,9 @@ import (
 	"lcache/source"
 )
 
-// list makes the manifest. The one that is there stays if the source is the same, and the cache is adapted if it is not; one that is damaged is
-// written again, and the cache stays if it is of the same source. Folders that did not change since the listing before are not looked into, unless a
-// sample turned out to be another one meanwhile.
+// list lists the source and makes the manifest. If the source is the same, the old manifest stays. If the source has changed, the cache is adapted. A
+// damaged manifest is written again, and the cache stays if its checksums are of the same listing. Folders that have not changed since the last listing
+// are not read, unless a sample was found to have changed.
 func (in *run) list(ctx context.Context) error {
 	c := in.cache
 	in.o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
@@ -57,8 +57,8 @@ func (in *run) list(ctx context.Context) error {
 	return err
 }
 
-// take puts a new listing, at path, in its place, according to the fate of the cache that is found. old is the manifest that is there, which
-// is closed unless it stays; nil: none.
+// take puts the new listing at path to use, by the fate of the cache. old is the manifest of the last ingest; nil: there is none. take closes old, unless
+// it stays the manifest.
 func (in *run) take(ctx context.Context, path string, old *sample.Manifest, fp sample.Fingerprint, samples int) error {
 	f := in.lookAtCache()
 	switch {
@@ -84,10 +84,10 @@ func (in *run) take(ctx context.Context, path string, old *sample.Manifest, fp s
 	if old != nil {
 		old.Close()
 	}
-	return in.anew(path)
+	return in.remake(path)
 }
 
-// wholeManifest opens a manifest of which every byte is right, names included.
+// wholeManifest opens a manifest and checks every byte, names included.
 func wholeManifest(path string) (*sample.Manifest, error) {
 	m, err := sample.OpenManifest(path)
 	if err != nil {
@@ -99,7 +99,7 @@ func wholeManifest(path string) (*sample.Manifest, error) {
 	return m, nil
 }
 
-// isOf reports whether a cache without a manifest is of a listing: its sums say so.
+// isOf reports whether a cache without a manifest is of a listing: its checksums name the listing's fingerprint.
 func (in *run) isOf(fp sample.Fingerprint, samples int) bool {
 	path := filepath.Join(in.cache.Dirs[0], cache.SumsName)
 	if _, err := os.Lstat(path); err != nil {
@@ -112,7 +112,7 @@ func (in *run) isOf(fp sample.Fingerprint, samples int) bool {
 	return sums.Close() == nil
 }
 
-// count counts the extensions of the manifest's files, unless the last ingest has counted those of the same manifest.
+// count counts the extensions of the manifest's files. If the last ingest has counted those of the same manifest, it returns that.
 func (in *run) count() (*cache.Counted, error) {
 	m := in.cache.Manifest
 	n := &cache.Counted{Fingerprint: m.Fingerprint().String(), Files: source.Counts{}}
@@ -131,7 +131,7 @@ func (in *run) count() (*cache.Counted, error) {
 	return n, err
 }
 
-// record writes down what the next listing need not look into.
+// record writes the folders of this listing to disk, so that the next listing skips those that have not changed.
 func (in *run) record() error {
 	c := in.cache
 	if in.folders == nil {
@@ -141,7 +141,7 @@ func (in *run) record() error {
 	return durable.ReplaceFile(filepath.Join(c.Dirs[0], cache.ListingName), source.EncodeFolders(in.folders, of))
 }
 
-// listed names a listing: what was found, and what was asked for. Labels are not part of it, since they are put on afterwards.
+// listed returns a hash that names a listing: of its fingerprint and its options. Labels are not part of it, because they are added after the listing.
 func (in *run) listed(fp sample.Fingerprint, src string) [16]byte {
 	said, err := json.Marshal([]any{fp.String(), src, in.o.Exts, in.o.Flat, in.o.Group, in.follows()})
 	if err != nil {
@@ -150,7 +150,7 @@ func (in *run) listed(fp sample.Fingerprint, src string) [16]byte {
 	return xxh3.Hash128(said).Bytes()
 }
 
-// before is the listing that the manifest is of, if its record can be trusted.
+// before returns the listing of the manifest, or nil if its record can't be trusted.
 func (in *run) before(old *sample.Manifest) *source.Before {
 	if old == nil || in.o.Relist {
 		return nil

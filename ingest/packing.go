@@ -12,17 +12,17 @@ import (
 	"lcache/usage"
 )
 
-// keepsPacking reports whether a cache is as this ingest wants it. What auto has found once stays.
+// keepsPacking reports whether a cache has the compression that this ingest requests. With auto, the compression of an existing cache stays.
 func (in *run) keepsPacking(p cache.Packing) bool {
 	return in.o.Compress == "" || in.o.Compress == "auto" || in.o.Compress == p.CompressName()
 }
 
-// choosePacking tries how much lz4 saves on a part of the data, if it may be used at all, and decides.
+// choosePacking decides whether a new cache compresses. If lz4 is allowed, it measures the saving on a part of the data.
 func (in *run) choosePacking(ctx context.Context) error {
 	c := in.cache
 	c.Record.Packing = cache.Packing{}
 	want := in.o.Compress
-	if want == "" && in.old != nil { // made anew for another reason
+	if want == "" && in.old != nil { // made again for another reason
 		want = in.old.CompressName()
 	}
 	if want == "" || want == "none" {
@@ -42,7 +42,7 @@ func (in *run) choosePacking(ctx context.Context) error {
 	return nil
 }
 
-// checkCompress refuses what is no compression; "" is what the cache has.
+// checkCompress refuses an unknown compression; "" is that of the existing cache.
 func checkCompress(c string) error {
 	switch c {
 	case "", "auto", cache.LZ4, "none":
@@ -52,13 +52,13 @@ func checkCompress(c string) error {
 }
 
 const (
-	leastSaving = 0.1 // auto: a smaller saving costs more time than it gives
-	mostTried   = 1000
-	trialBytes  = 64 << 20
+	leastSaving = 0.1      // auto: a smaller saving costs more time than it gains
+	mostTried   = 1000     // samples of a trial
+	trialBytes  = 64 << 20 // of a trial, at most
 )
 
-// TrialSamples are the samples that are tried: one at random out of each of as many runs of equal length, so that neither a dataset that is sorted
-// nor one with a period deceives.
+// TrialSamples returns the samples of a trial: one at random out of each of that number of runs of equal length. So neither a sorted dataset nor one
+// with a period misleads the trial.
 func TrialSamples(sizes []uint32, share, shares int) (list []sample.Index) {
 	mine := (len(sizes) - share + shares - 1) / shares
 	r := rand.New(rand.NewPCG(1, uint64(mine)))
@@ -77,12 +77,12 @@ func TrialSamples(sizes []uint32, share, shares int) (list []sample.Index) {
 	}
 }
 
-// try reads some samples and packs them.
+// try reads the samples of a trial and packs them.
 func (in *run) try(ctx context.Context) (*stored.Trial, error) {
 	c := in.cache
 	t := &stored.Trial{Align: c.Format.Align}
 	list := TrialSamples(c.Manifest.Sizes(), in.o.Share, in.o.Shares)
-	buffers := make(chan []byte) // in any order: a Trial does not mind
+	buffers := make(chan []byte) // in any order: the result of a Trial does not depend on it
 	next := make(chan sample.Index)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -124,18 +124,18 @@ func (in *run) try(ctx context.Context) (*stored.Trial, error) {
 	return t, context.Cause(ctx)
 }
 
-// append stores a sample's bytes in the Logfile that is being filled.
+// append appends a sample's bytes to a segment of the target.
 func (in *run) append(ctx context.Context, seg int, index sample.Index, plain []byte) (uint64, error) {
 	c := in.cache
 	off, err := c.AppendTo(ctx, in.target, seg, index, plain)
 	if errors.Is(err, stored.ErrLength) && !in.inLog(index) {
-		c.Form.Forget(index) // its bytes are others now
+		c.Form.Forget(index) // its bytes have changed
 		return c.AppendTo(ctx, in.target, seg, index, plain)
 	}
 	return off, err
 }
 
-// inLog reports whether a Logfile counts with a sample's stored length. That is rarely asked, and takes a while.
+// inLog reports whether a Logfile relies on a sample's stored length. It looks at all of a Logfile, and is rarely called.
 func (in *run) inLog(index sample.Index) (held bool) {
 	for _, l := range in.cache.Store.Logfiles() {
 		held = held || l != nil && l.Counts(index)
@@ -143,6 +143,7 @@ func (in *run) inLog(index sample.Index) (held bool) {
 	return held
 }
 
+// reportPacking puts the compression and its saving into the report.
 func (in *run) reportPacking() {
 	c, r := in.cache, in.report
 	r.Compress, r.Saves = c.Record.CompressName(), c.Record.Saves

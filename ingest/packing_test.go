@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestDrawn: every share draws its own samples, spread over it, and not many more bytes than it may.
+// TestDrawn: every share draws its own samples, spread over the share, and about as many bytes as a trial may read.
 func TestDrawn(t *testing.T) {
 	for _, c := range []struct{ n, share, shares, size, want int }{
 		{0, 0, 1, 10, 0}, {1, 0, 1, 10, 1}, {1, 1, 2, 10, 0}, {10, 0, 1, 10, 10}, {10, 2, 3, 10, 3}, {10_000, 0, 1, 10, 1000}, {10_000, 3, 4, 10, 1000},

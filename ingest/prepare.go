@@ -23,7 +23,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// prepare lists the source, decides the geometry and opens or makes the cache.
+// prepare lists the source, decides the geometry, and opens or makes the cache.
 func (in *run) prepare(ctx context.Context) error {
 	c := in.cache
 	if err := in.takeDirs(); err != nil {
@@ -73,7 +73,7 @@ func (in *run) takeDirs() (err error) {
 	return c.Lock(false)
 }
 
-// find reads what the directories were made for: in.old, which stays nil if there is no cache yet.
+// find reads the record of the existing cache into in.old, which stays nil if there is no cache yet.
 func (in *run) find() error {
 	c := in.cache
 	old, err := cache.ReadRecord(c.Dirs[0])
@@ -95,7 +95,7 @@ func (in *run) find() error {
 	return nil
 }
 
-// describe makes the schedule of the job, and the record of what the cache is made for.
+// describe makes the job's schedule, and the record of the cache.
 func (in *run) describe() (err error) {
 	c := in.cache
 	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
@@ -113,7 +113,7 @@ func (in *run) describe() (err error) {
 	return in.measureChunks()
 }
 
-// mend repairs what a directory but the first may have lost and others know. What it can't repair is told when the store is opened.
+// mend repairs the FORMAT of later directories from that of the others. Opening the store reports damage that mend can't repair.
 func (in *run) mend() {
 	mended, err := logfile.Mend(in.cache.Dirs)
 	for _, dir := range mended {
@@ -124,7 +124,7 @@ func (in *run) mend() {
 	}
 }
 
-// openLog opens sums and store. Damage that the store can't be opened with costs what it held.
+// openLog opens checksums and store. If damage keeps the store from being opened, the log is made again, empty.
 func (in *run) openLog(ctx context.Context) error {
 	c := in.cache
 	if err := c.OpenSums(); err != nil {
@@ -147,7 +147,7 @@ func (in *run) openLog(ctx context.Context) error {
 	return in.openLog(ctx)
 }
 
-// measureChunks finds the largest chunk of the first epoch; later ones are much the same.
+// measureChunks measures the largest chunk of the first epoch. Chunks of later epochs are about as large.
 func (in *run) measureChunks() error {
 	c := in.cache
 	if !c.Schedule.Replays() {
@@ -166,7 +166,7 @@ func (in *run) measureChunks() error {
 	return nil
 }
 
-// lookAtCache collects what decideCache asks for, but for the manifest's state.
+// lookAtCache collects the facts for decideCache, without the manifest's state.
 func (in *run) lookAtCache() found {
 	if in.old == nil {
 		return found{}
@@ -175,8 +175,8 @@ func (in *run) lookAtCache() found {
 		packed: in.old.IsPacked()}
 }
 
-// anew takes a listing as the manifest of a cache that holds nothing.
-func (in *run) anew(listed string) error {
+// remake empties the cache, and takes a listing as its manifest.
+func (in *run) remake(listed string) error {
 	in.fresh = true
 	if err := in.clear(); err != nil {
 		return err
@@ -184,15 +184,16 @@ func (in *run) anew(listed string) error {
 	return in.replaceManifest(listed)
 }
 
+// replaceManifest takes a listing as the manifest, durably.
 func (in *run) replaceManifest(listed string) error {
 	return durable.Rename(listed, filepath.Join(in.cache.Dirs[0], cache.ManifestName))
 }
 
-// space fits the cache that is there to what is asked for now, or makes one.
+// space fits an existing cache to the options of this ingest, or makes a cache.
 func (in *run) space(ctx context.Context) error {
 	c := in.cache
 	f := in.lookAtCache()
-	f.manifest = manifestSame // by now
+	f.manifest = manifestSame // list has adapted the cache to it
 	if what, _ := decideCache(f); what == anew {
 		in.fresh = true
 	}
@@ -215,8 +216,8 @@ func (in *run) space(ctx context.Context) error {
 
 func (in *run) logger() *slog.Logger { return in.o.Logger }
 
-// clear removes what an earlier listing made. job.json goes first: without it the directory is no cache that could be served. Directories go from
-// the last to the first: as long as a later one has a FORMAT, the first shows that it is of the same cache.
+// clear removes all files of the cache. It begins with job.json: a directory without it can't be served. It goes from the last directory to the first:
+// as long as a later directory has a FORMAT, the first one shows that both are of the same cache.
 func (in *run) clear() error {
 	older, err := in.cache.OlderManifests()
 	if err != nil {
@@ -243,7 +244,7 @@ func (in *run) clear() error {
 	return nil
 }
 
-// create fixes block, budget and admission, and reserves the arena. What is there stays until it is known that the new one can be had.
+// create fixes block, budget and admission, and reserves the arena. An existing cache is removed only when it is known that the new one fits.
 func (in *run) create(ctx context.Context) error {
 	c := in.cache
 	c.Format = logfile.Format{Align: cache.AlignFor(c.Manifest)}
@@ -278,7 +279,7 @@ func (in *run) create(ctx context.Context) error {
 	return logfile.Create(c.Dirs, c.Format)
 }
 
-// admit draws what the log keeps, and gives its padded bytes.
+// admit draws the admitted samples, and returns their padded bytes.
 func (in *run) admit(room uint64) (bytes uint64) {
 	c := in.cache
 	sizes := c.Manifest.Sizes()
@@ -293,6 +294,7 @@ func (in *run) admit(room uint64) (bytes uint64) {
 	return bytes
 }
 
+// defaulted notes a default in the report.
 func (in *run) defaulted(name string, n uint64, from string) {
 	in.report.Defaults = append(in.report.Defaults, cache.Default{Name: name, Value: humanize.Bytes(n), From: from})
 }

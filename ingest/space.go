@@ -16,22 +16,22 @@ import (
 
 // volume is a file system that holds directories of a cache.
 type volume struct {
-	dir      string // the first of them
-	dirs     int    // so many
-	first    bool   // the cache's first directory is there, which holds all that is not arena
-	size     uint64
-	free     uint64 // for an unprivileged process
-	reserved uint64 // taken by files that making the cache again removes
+	dir      string // the first of these directories
+	dirs     int    // their number
+	first    bool   // the cache's first directory is among them: it has the cache's metadata
+	size     uint64 // bytes
+	free     uint64 // bytes, for an unprivileged process
+	reserved uint64 // bytes of files that making the cache again removes
 }
 
-// freeBytes is what a cache may take of it.
+// freeBytes returns the bytes that a cache may take of a volume.
 func (v volume) freeBytes() uint64 {
 	have := v.free + v.reserved
 	return have - min(have, cachedir.Floor(v.size))
 }
 
-// mostBudget is the largest budget, in whole MiB, with which no file system goes below its floor, and the one that sets it. The first directory holds
-// metadata, and the arena is dealt evenly over all; 0: there is no room for any.
+// mostBudget returns the largest budget, in whole MiB, that leaves every file system above its floor, and the file system that limits it. The first
+// directory holds metadata, and the arena is dealt evenly over all directories. 0: there is no room for a cache.
 func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume) {
 	dirs := 0
 	for _, v := range volumes {
@@ -44,7 +44,7 @@ func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume
 			room -= min(room, metadata)
 		}
 		each := room / uint64(v.dirs)
-		each -= min(each, 1<<20) // blocks may not come out even
+		each -= min(each, 1<<20) // a directory may get a block more than another one
 		if arena := each * uint64(dirs); arena < most {
 			most, tightest = arena, v
 		}
@@ -55,9 +55,9 @@ func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume
 	return most, tightest
 }
 
-// volumes looks at the file systems of the cache's directories. What removed names in each of them counts as free.
+// volumes returns the file systems of the cache's directories. The files that removed lists for each directory count as free space.
 func (in *run) volumes(removed func(dir string) []string) (list []volume, err error) {
-	ids := map[uint64]int{} // where in list a device is
+	ids := map[uint64]int{} // by device: its place in list
 	for i, dir := range in.cache.Dirs {
 		var st unix.Stat_t
 		var fs unix.Statfs_t
@@ -80,6 +80,7 @@ func (in *run) volumes(removed func(dir string) []string) (list []volume, err er
 	return list, nil
 }
 
+// askSpace is statfs, or what a test has in its place.
 func (in *run) askSpace(dir string, fs *unix.Statfs_t) error {
 	if in.o.Statfs != nil {
 		return in.o.Statfs(dir, fs)
@@ -87,8 +88,8 @@ func (in *run) askSpace(dir string, fs *unix.Statfs_t) error {
 	return unix.Statfs(dir, fs)
 }
 
-// fit sizes a new cache so that every file system keeps its floor: without a budget it takes what the dataset needs, or what there is; one
-// that is too large is refused, with the largest that is not.
+// fit sizes a new cache so that every file system keeps its floor. Without a budget the cache takes the need of the dataset, or the free space if that is
+// less. A budget that is too large is refused with the largest possible one.
 func (in *run) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	volumes, err := in.volumes(in.cache.Made)
 	if err != nil {
@@ -121,6 +122,7 @@ func (in *run) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	return fits, nil
 }
 
+// freeSpace returns the free bytes of a directory's file system, for an unprivileged process.
 func freeSpace(dir string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -129,13 +131,13 @@ func freeSpace(dir string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// refuseInside keeps a cache out of its own source, which would list the cache's files as samples.
+// refuseInside refuses a cache inside its own source: the listing would take the cache's files as samples.
 func refuseInside(dir, source string) error {
 	src, err := filepath.EvalSymlinks(source)
 	if err != nil {
-		return nil // it is no directory
+		return nil // the source is no directory
 	}
-	there := dir // the part of dir that is there
+	there := dir // the part of dir that exists
 	real, err := filepath.EvalSymlinks(there)
 	for ; err != nil && there != filepath.Dir(there); real, err = filepath.EvalSymlinks(there) {
 		there = filepath.Dir(there)
@@ -146,7 +148,7 @@ func refuseInside(dir, source string) error {
 	return fmt.Errorf("the cache %s is inside its source %s, which would list it as samples: give another --cache", dir, source)
 }
 
-// refuseFileSystem keeps caches off file systems where they make no sense. LCACHE_TMPFS=1 allows memory, for tests.
+// refuseFileSystem refuses a cache on a network file system or in memory. LCACHE_TMPFS=1 allows memory, for tests.
 func refuseFileSystem(dir string) error {
 	name, nature, err := cachedir.FileSystem(dir)
 	if err != nil {
@@ -155,6 +157,7 @@ func refuseFileSystem(dir string) error {
 	return refuseKind(dir, name, nature)
 }
 
+// refuseKind is refuseFileSystem for a known file system.
 func refuseKind(dir, name string, nature cachedir.Nature) error {
 	switch {
 	case nature == cachedir.Network:

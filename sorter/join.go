@@ -10,13 +10,15 @@ import (
 	"lcache/sample"
 )
 
-// worthJoining is the share of what the log holds that is rather moved than read from the source again: moving it means moving all the rest.
+// worthJoining is the least share of the log's samples that the newer Logfile must hold for a join. Joining moves all other samples; below this share it
+// is cheaper to read the newer Logfile's samples from the source again.
 const worthJoining = 0.1
 
-// ErrNotWorth says that joining two Logfiles would move more than it saves.
+// ErrNotWorth says that joining two Logfiles would cost more than it saves.
 var ErrNotWorth = errors.New("the newer one holds too little")
 
-// Join lays out, behind what each segment of a Logfile holds, what another Logfile holds. Nothing of it is delivered in place.
+// Join lays out the samples of from behind the samples that each segment of into holds. The line is in no epoch's order: no sample of it is delivered
+// from the window.
 func (m *Mover) Join(into, from *logfile.Logfile) (line *chunker.Line, err error) {
 	if into.IsOlder() || float64(into.Held()) < worthJoining*float64(into.Held()+from.Held()) {
 		return nil, ErrNotWorth
@@ -81,15 +83,15 @@ func (m *Mover) placeBoth(line *chunker.Line, into, from *logfile.Logfile) {
 	}
 }
 
-// freeRoom is what a segment can still take.
+// freeRoom is the room that a segment has left.
 type freeRoom struct {
 	seg     int
 	samples int
 	bytes   uint64
 }
 
-// firstFit takes room for a sample in one of the first segments that have any; -1: in none of them. rest is without those that are full, or
-// that a whole look along found no use for.
+// firstFit takes room for a sample in one of the first segments of rooms; -1: none has enough. rest is rooms without the segments at its beginning that
+// are full, or that were given up because neither they nor the next segments had enough.
 func firstFit(rooms []freeRoom, bytes uint64) (seg int, rest []freeRoom) {
 	const ahead = 16
 	for ; len(rooms) > 0; rooms = rooms[1:] {

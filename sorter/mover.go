@@ -19,24 +19,24 @@ import (
 
 // Options of New. The zero value of each is the default.
 type Options struct {
-	SideBytes                               int                        // of side memory; 0: by the formula
-	BlockTimeout, LogTimeout, SourceTimeout time.Duration              // for tests: when a read counts as late
-	OnSourceRead                            func(sample.Index, []byte) // called with every sample that was read from the source for a request
+	SideBytes                               int                        // of side memory; 0: by the memory formula
+	BlockTimeout, LogTimeout, SourceTimeout time.Duration              // for tests: after how long a read counts as late
+	OnSourceRead                            func(sample.Index, []byte) // called with every sample that a request has read from the source
 }
 
-// A Mover has what it takes to move the samples of a cache: shared memory with its slots, the fetcher, and the pass. The write buffers of both
-// Logfiles and the scratch memory of a cache that compresses are registered with the I/O engine.
+// A Mover moves the samples of a cache. It has the shared memory with its slots, the fetcher, and the pass. The write buffers of both Logfiles are
+// registered with the I/O engine, and so is the scratch memory of a cache that compresses.
 type Mover struct {
 	Cache   *cache.Cache
 	Staging *staging.Staging
 	Fetcher *fetch.Fetcher
 	Pass    *reorder.Pass
 
-	buffers [2][]byte // by Logfile: its write buffers, registered
-	scratch []byte    // registered: compressed blocks are read to it; nil without compression
+	buffers [2][]byte // by half: the Logfile's write buffers, registered
+	scratch []byte    // memory that compressed blocks are read to, registered; nil without compression
 }
 
-// New takes the memory that the cache's sizes say, and starts the pass's workers. After an error nothing is left.
+// New allocates memory by the cache's sizes, and starts the pass's workers. After an error nothing is left allocated.
 func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	z := c.Sizing
 	m = &Mover{Cache: c}
@@ -62,7 +62,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	return m, nil
 }
 
-// makeScratch takes the memory that the pass reads compressed blocks to.
+// makeScratch allocates the memory that the pass reads compressed blocks to.
 func (m *Mover) makeScratch() error {
 	if m.Cache.Form == nil {
 		return nil
@@ -79,10 +79,10 @@ func (m *Mover) makeScratch() error {
 	return nil
 }
 
-// ScratchBytes is the size of the scratch memory.
+// ScratchBytes returns the size of the scratch memory.
 func (m *Mover) ScratchBytes() int64 { return int64(len(m.scratch)) }
 
-// Register makes a Logfile's write buffers known to the I/O engine. Logfiles of one half use the same ones, unless a later one needs more.
+// Register registers a Logfile's write buffers with the I/O engine. Logfiles of one half use the same buffers, unless a later one needs more.
 func (m *Mover) Register(l *logfile.Logfile) error {
 	have := &m.buffers[l.Half()]
 	want := l.Buffers()
@@ -101,12 +101,12 @@ func (m *Mover) Register(l *logfile.Logfile) error {
 	return m.Cache.IO.Register(want)
 }
 
-// Aim makes a log the one that samples are written to. What its Logfile holds already is not written to it again.
+// Aim makes a log the target of the pass. Samples that its Logfile already holds are not routed to it again.
 func (m *Mover) Aim(l *reorder.EpochLog) error {
 	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Half()) })
 }
 
-// GiveUp drops a Logfile in an order that this job does not have. The samples that only it holds become misses.
+// GiveUp drops a Logfile whose order this job does not have. Samples that only this Logfile holds become misses.
 func (m *Mover) GiveUp(l *logfile.Logfile) error {
 	m.Cache.Logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
 	half := l.Half()
@@ -118,7 +118,7 @@ func (m *Mover) GiveUp(l *logfile.Logfile) error {
 	return m.Cache.Store.Drop(half)
 }
 
-// Halt ends all loads and reads. After an error a device may still write to the shared memory: it must not be freed.
+// Halt ends all loads and reads. After an error a device may still write to the shared memory, and the memory must not be freed.
 func (m *Mover) Halt(ctx context.Context) error {
 	err := m.Pass.Close(ctx)
 	if fetchErr := m.Fetcher.Close(ctx); err == nil {
@@ -127,7 +127,7 @@ func (m *Mover) Halt(ctx context.Context) error {
 	return err
 }
 
-// Close halts, and gives everything back. The cache stays open.
+// Close halts the Mover and frees its memory. The cache stays open.
 func (m *Mover) Close(ctx context.Context) error {
 	if err := m.Halt(ctx); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (m *Mover) Close(ctx context.Context) error {
 	return nil
 }
 
-// Release makes the memory unknown to the I/O engine and frees it, after Halt.
+// Release unregisters the memory from the I/O engine and frees it. Callers call Halt first.
 func (m *Mover) Release() {
 	for _, mem := range [][]byte{m.Staging.Memory(), m.scratch, m.buffers[0], m.buffers[1]} {
 		if len(mem) == 0 {
@@ -149,7 +149,7 @@ func (m *Mover) Release() {
 	m.Free()
 }
 
-// Free gives the memory back, after Halt, once the I/O engine is closed.
+// Free frees the memory. Callers call Halt first, and close the I/O engine or unregister the memory.
 func (m *Mover) Free() {
 	if m.scratch != nil {
 		blockio.Free(m.scratch)

@@ -1,9 +1,9 @@
-// Package sorter puts a cache's log into another order by itself: nobody reads from it meanwhile, and the source is not read. Ingest sorts a log
-// that it finds in another job's order, or whose segments have no room left.
+// Package sorter sorts a cache's log into another order. No client reads from the log meanwhile, and the source is not read. Ingest sorts a log that
+// it finds in another job's order, and a log whose segments have no room left.
 //
-// A [Mover] has what it takes to move samples from one Logfile to the other; the engine serves out of one. [Sort] goes over the older Logfile
-// segment by segment and writes its samples to the newer one, until one Logfile in the wanted order holds them all. Mover.Join lays out, behind
-// what one Logfile holds, what the other one holds, where neither is in an order that is known.
+// A [Mover] moves samples from one Logfile to the other; the engine serves out of one, too. [Sort] goes over the older Logfile segment by segment and
+// writes its samples to the newer one, until one Logfile in the wanted order holds them all. [Mover.Join] joins two Logfiles if the order of neither
+// is known.
 package sorter
 
 import (
@@ -23,11 +23,11 @@ import (
 
 const (
 	maxLoading = 2                // segments loaded at once
-	stopWait   = 30 * time.Second // for transfers, after a sort that has ended or was interrupted
+	stopWait   = 30 * time.Second // for transfers in flight after a sort has ended or was interrupted
 )
 
-// Sort puts what the log holds into an order. leave is a Logfile that is sorted even if it has that order, because it has no room left; nil:
-// none. An error leaves a cache whose samples lie in two Logfiles, as a kill does: the next Sort goes on.
+// Sort sorts the log into an order. leave is a Logfile without room that is sorted even if it has that order already; nil: none. An error leaves a
+// cache whose samples lie in two Logfiles, as a kill does: the next Sort goes on with it.
 func Sort(ctx context.Context, c *cache.Cache, order *schedule.Order, leave *logfile.Logfile) error {
 	m, err := New(c, Options{})
 	if err != nil {
@@ -38,23 +38,24 @@ func Sort(ctx context.Context, c *cache.Cache, order *schedule.Order, leave *log
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWait)
 	defer cancel()
 	closeErr := m.Close(stop)
-	if closeErr == nil { // else a load may still look into a line
+	if closeErr == nil { // after an error a load may still read a line
 		s.free()
 	}
 	return errors.Join(err, closeErr)
 }
 
-// sort is one Sort: cur is the older Logfile, which is emptied into the newer one, tgt.
+// sort is one Sort. It empties the older Logfile, cur, into the newer one, tgt.
 type sort struct {
 	*Mover
 	order    *schedule.Order
 	leave    *logfile.Logfile
 	cur, tgt *reorder.EpochLog
-	inOrder  bool // cur is in the wanted order
-	willBe   bool // so will tgt be
-	lastID   uint64
+	inOrder  bool   // cur is in the wanted order
+	willBe   bool   // tgt is in the wanted order
+	lastID   uint64 // of the last pass
 }
 
+// run passes over the log until it is in the wanted order, in one Logfile.
 func (s *sort) run(ctx context.Context) error {
 	if err := s.find(ctx); err != nil || s.cur == nil {
 		return err
@@ -77,8 +78,8 @@ func (s *sort) run(ctx context.Context) error {
 	}
 }
 
-// find takes up the Logfiles that there are. Where there are two, the older is emptied into the newer one, if the newer one's order is known
-// or its samples are worth it.
+// find takes up the Logfiles of the cache. Of two, the older one is emptied into the newer one if the newer one's order is known, or if it holds enough
+// samples to be worth it.
 func (s *sort) find(ctx context.Context) error {
 	var found []*reorder.EpochLog
 	for _, l := range s.Cache.Store.ByAge() {
@@ -102,7 +103,7 @@ func (s *sort) find(ctx context.Context) error {
 		return err
 	}
 	if line != nil {
-		line.Free() // nothing is delivered from it
+		line.Free() // no sample is delivered from it
 	}
 	if len(found) == 2 {
 		return s.takeUp(ctx, found[1])
@@ -110,20 +111,20 @@ func (s *sort) find(ctx context.Context) error {
 	return nil
 }
 
-// recognize lays out a Logfile whose order is known, and says whether that is the wanted one.
+// recognize lays out a Logfile if its order is known, and sets wanted if that is the wanted order.
 func (s *sort) recognize(ctx context.Context, l *logfile.Logfile, wanted *bool) (*chunker.Line, error) {
 	line, order, _, err := s.Cache.LineOf(ctx, l, 0)
 	*wanted = line != nil && order.Key == s.order.Key && l != s.leave
 	return line, err
 }
 
-// takeUp makes a Logfile that was being filled the target again.
+// takeUp makes a Logfile that was being filled the target again, or gives it up.
 func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) {
 	newer.Line, err = s.recognize(ctx, newer.Log, &s.willBe)
 	switch {
 	case err != nil:
 		return err
-	case newer.Line == nil && s.inOrder: // to join them would undo the order
+	case newer.Line == nil && s.inOrder: // joining them would undo the order of cur
 		return s.GiveUp(newer.Log)
 	case newer.Line == nil:
 		if newer.Line, err = s.Join(newer.Log, s.cur.Log); err != nil {
@@ -134,7 +135,7 @@ func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) 
 	return s.Aim(newer)
 }
 
-// begin lays out the wanted order and begins its Logfile.
+// begin lays out the wanted order and begins its Logfile as the target.
 func (s *sort) begin() error {
 	line, err := s.Cache.NewLine(s.order, nil)
 	if err != nil {
@@ -150,7 +151,7 @@ func (s *sort) begin() error {
 	return s.Aim(s.tgt)
 }
 
-// pass loads every segment of cur and writes its samples to tgt. A pass that ctx ends leaves what is under way to Close.
+// pass loads every segment of cur and writes its samples to tgt. If ctx ends it, loads in flight are left to Close.
 func (s *sort) pass(ctx context.Context) error {
 	s.lastID++
 	s.cur.ID = s.lastID
@@ -177,7 +178,7 @@ func (s *sort) pass(ctx context.Context) error {
 	return nil
 }
 
-// acquire finds a slot. All that were loaded may be used again: nothing of them is delivered.
+// acquire finds a slot for a segment. Slots that were loaded may be used again, because no sample is delivered from them.
 func (s *sort) acquire(owner staging.Segment) (slot int, ok bool) {
 	if slot, ok = s.Staging.Acquire(owner); ok {
 		return slot, true
@@ -186,13 +187,13 @@ func (s *sort) acquire(owner staging.Segment) (slot int, ok bool) {
 	return s.Staging.Acquire(owner)
 }
 
-// swap makes tgt the log that there is. cur holds nothing any longer.
+// swap drops cur, which holds no samples now, and makes tgt the next cur.
 func (s *sort) swap() error {
 	old := s.cur
 	s.cur, s.tgt = s.tgt, nil
 	s.cur.EndRouting()
 	s.inOrder = s.willBe
-	if s.cur.Line != nil { // nothing is delivered from it
+	if s.cur.Line != nil { // no sample is delivered from it
 		s.cur.Line.Free()
 		s.cur.Line = nil
 	}
@@ -202,6 +203,7 @@ func (s *sort) swap() error {
 	return nil
 }
 
+// free frees the lines of both logs.
 func (s *sort) free() {
 	for _, l := range []*reorder.EpochLog{s.cur, s.tgt} {
 		if l != nil {
