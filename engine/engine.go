@@ -8,9 +8,9 @@
 // [Open] serves a cache: an [Engine] owns everything that belongs to it, its goroutines included, and Close ends them in order. An Engine's methods
 // may be called concurrently.
 //
-// The locks, in the order in which they are taken: deliver's request and client locks; Engine.mu; then, under it, those of the Schedule and of
-// logfile's Store and Logfiles, which call nothing of the engine's. Staging's lock is never held while Engine.mu is taken, and the callbacks that
-// staging is given (evictable, members) are called without it.
+// The locks, in the order in which they are taken: the miss prefetcher's sweeping; Engine.mu; under it the schedule's, and deliver's under that; also
+// under Engine.mu the prefetchers' locks, then staging's; and the free list's. deliver holds no lock while it calls the window, and staging holds none
+// while it calls evictable or members. docs/architecture.md has the whole list.
 package engine
 
 import (
@@ -87,7 +87,7 @@ type Engine struct {
 	loops    sync.WaitGroup // move and missLoop
 	builders sync.WaitGroup // of lines
 
-	mu sync.Mutex // guards the fields that follow; never held while calling staging or the store
+	mu sync.Mutex // guards the fields that follow; see the package comment for the order of locks
 	state
 	counts counts
 
