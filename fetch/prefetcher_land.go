@@ -132,7 +132,7 @@ func (r *Prefetcher) verify() {
 		r.mu.Lock()
 		for _, g := range good {
 			if keep := len(g.pf.chunks); keep > 0 && !r.stopped {
-				pieces = append(pieces, staging.Piece{Of: g.x, Index: g.pf.index, Data: g.data, Keep: keep})
+				pieces = append(pieces, staging.Piece{Of: g.x, Index: g.pf.index, Data: g.data, Takes: keep})
 				prefetches = append(prefetches, g.pf)
 			}
 		}
@@ -275,7 +275,7 @@ func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, fromSource bool) {
 	r.mu.Lock()
 	if keep := len(pf.chunks); keep > 0 && r.ctx.Err() == nil {
-		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Keep: keep, FromSource: fromSource}}, []*prefetch{pf}, nil)
+		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Takes: keep, FromSource: fromSource}}, []*prefetch{pf}, nil)
 	}
 	r.mu.Unlock()
 	r.f.o.Staging.Drop(x)

@@ -19,8 +19,8 @@ import (
 	"lcache/stored"
 )
 
-// fill lays out the first epoch, and reads the missing samples in the source's own order.
-func (in *run) fill(ctx context.Context) error {
+// prefill lays out the first epoch, and reads the missing samples in the source's own order.
+func (in *run) prefill(ctx context.Context) error {
 	order, err := in.firstOrder()
 	if err != nil {
 		return err

@@ -119,7 +119,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if err := in.prepare(ctx); err != nil {
 		return nil, err
 	}
-	if err := in.fill(ctx); err != nil {
+	if err := in.prefill(ctx); err != nil {
 		return nil, err
 	}
 	in.finish()

@@ -62,7 +62,7 @@ type Piece struct {
 	Of         *Extent
 	Index      sample.Index
 	Data       []byte
-	Keep       int // at least 1
+	Takes       int // at least 1
 	FromSource bool
 }
 
@@ -74,7 +74,7 @@ func (s *Staging) PublishPieces(pieces []Piece, out []*Extent) {
 	for i := range pieces {
 		p := &pieces[i]
 		p.Of.refs++
-		x := &Extent{Index: p.Index, Buf: p.Data, data: s.OffsetOf(p.Data), refs: p.Keep, kept: p.Keep, whole: p.Of}
+		x := &Extent{Index: p.Index, Buf: p.Data, data: s.OffsetOf(p.Data), refs: p.Takes, kept: p.Takes, whole: p.Of}
 		s.extents[x.data] = x
 		s.Publish(x.Index, x.data, p.FromSource)
 		out[i] = x

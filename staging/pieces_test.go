@@ -8,7 +8,7 @@ func TestPieces(t *testing.T) {
 	whole := alloc(t, s, Miss, 1, 12000)
 	out := make([]*Extent, 2)
 	changed := s.Changed()
-	s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Keep: 2}, {Of: whole, Index: 2, Data: whole.Buf[4032:5000], Keep: 1, FromSource: true}}, out)
+	s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 2}, {Of: whole, Index: 2, Data: whole.Buf[4032:5000], Takes: 1, FromSource: true}}, out)
 	s.Drop(whole)
 	if !isClosed(changed) || !s.Present(1) || !s.Present(2) || free(s, Miss) != 4096 {
 		t.Fatalf("present %v and %v, %d bytes free", s.Present(1), s.Present(2), free(s, Miss))
