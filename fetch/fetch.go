@@ -36,8 +36,8 @@ type Options struct {
 	Form          *stored.Form // nil: without compression
 	PackedBytes   int64        // with it: memory for stored bytes on their way into side memory; room for the largest sample, at least
 	Source        source.Source
-	Logfile       func(slot int) *logfile.Logfile // nil where the slot is empty
-	Recovered     func(slot int) bool             // a Logfile that this process did not begin: its failures are stale, not corrupt
+	Logfile       func(half int) *logfile.Logfile // nil where the half has no Logfile
+	Recovered     func(half int) bool             // a Logfile that this process did not begin: its failures are stale, not corrupt
 	Jobs          int                             // reads from the source at once
 	LogTimeout    time.Duration
 	SourceTimeout time.Duration

@@ -80,7 +80,7 @@ func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, o
 
 // Bad makes a sample whose place does not have its bytes a miss, and counts it. A block that was lost or freed is no corruption. A block that
 // can't be read is an error of the disk, which the log counts. Only bytes with a wrong checksum are corrupt.
-func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error) {
+func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, half int, err error) {
 	if !f.o.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
 		return
 	}
@@ -88,7 +88,7 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, slot int, err error
 		f.o.Logger.Warn("a sample can't be read from the log; it is read from the source again", "sample", index, "error", err)
 		return
 	}
-	if f.o.Recovered(slot) {
+	if f.o.Recovered(half) {
 		f.Stats.StaleReads.Add(1)
 		return
 	}

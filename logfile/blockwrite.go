@@ -147,7 +147,7 @@ func (l *Logfile) loseLocked(seg, seq int) *lostSamples {
 func (s *Store) reportHole(l *Logfile, seg, seq int, lost *lostSamples, err error) {
 	s.stats.holes.Add(1)
 	s.stats.lostSamples.Add(uint64(len(lost.indices)))
-	s.log.Warn("block lost", "slot", l.half, "segment", seg, "block", seq, "samples", len(lost.indices), "err", err)
+	s.log.Warn("block lost", "half", l.half, "segment", seg, "block", seq, "samples", len(lost.indices), "err", err)
 	if s.lost != nil && len(lost.indices) > 0 {
 		s.lost(l, seg, lost.indices, lost.offsets)
 	}

@@ -87,10 +87,10 @@ func Reprint(dirs []string, from, to sample.Fingerprint) error {
 	if err != nil {
 		return fmt.Errorf("rename journals: %w", err)
 	}
-	for slot := range 2 {
-		path := filepath.Join(dirs[0], journalPrefix+strconv.Itoa(slot))
+	for half := range 2 {
+		path := filepath.Join(dirs[0], journalPrefix+strconv.Itoa(half))
 		if err := reprint(path, f.seed(), from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("rename journal %d: %w", slot, err)
+			return fmt.Errorf("rename journal %d: %w", half, err)
 		}
 	}
 	return nil

@@ -70,20 +70,20 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 	case sc.err != nil || err != nil:
 		// What can't be read now may be good: keep it, and go on behind it.
 		s.stats.readErrors.Add(1)
-		s.log.Warn("journal read in part", "slot", r.slot, "err", errors.Join(sc.err, err))
+		s.log.Warn("journal read in part", "half", r.half, "err", errors.Join(sc.err, err))
 		if err != nil {
 			r.writable = false
 			return
 		}
 		r.end = (st.Size() + 7) &^ 7
 	case st.Size() > sc.end && r.writable && r.other == nil:
-		s.log.Info("journal: torn end cut off", "slot", r.slot, "bytes", st.Size()-sc.end)
-		err := s.trace.Tell(durable.Change{Step: durable.StepTruncate, Path: s.journalPath(r.slot), Off: sc.end})
+		s.log.Info("journal: torn end cut off", "half", r.half, "bytes", st.Size()-sc.end)
+		err := s.trace.Tell(durable.Change{Step: durable.StepTruncate, Path: s.journalPath(r.half), Off: sc.end})
 		if err == nil {
 			err = r.f.Truncate(sc.end)
 		}
 		if err != nil {
-			s.log.Warn("journal: cut off torn end", "slot", r.slot, "err", err)
+			s.log.Warn("journal: cut off torn end", "half", r.half, "err", err)
 		}
 	}
 	if err == nil && st.Size() > r.begin+good {

@@ -128,36 +128,36 @@ func FuzzRecover(f *testing.F) {
 	b := newBed(f, 1, 4096, 16, sizes)
 	b.open()
 	var heads [2][]byte
-	for slot := range 2 {
-		b.begin(slot, uint32(slot), 8, 12, 16)
+	for half := range 2 {
+		b.begin(half, uint32(half), 8, 12, 16)
 	}
-	for slot := range 2 {
-		head, err := os.ReadFile(b.s.journalPath(slot))
+	for half := range 2 {
+		head, err := os.ReadFile(b.s.journalPath(half))
 		if err != nil {
 			f.Fatal(err)
 		}
-		heads[slot] = head
+		heads[half] = head
 	}
 	b.close()
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		c := &bed{t: t, dirs: b.dirs, format: b.format, sizes: sizes, opts: b.opts, lost: map[sample.Index]int{}}
-		for slot, input := range [][]byte{first, second} {
-			journal := slices.Concat(heads[slot], recordInput(input, 2, b.format.Block, b.format.seed()))
-			if err := os.WriteFile(b.s.journalPath(slot), journal, 0o600); err != nil {
+		for half, input := range [][]byte{first, second} {
+			journal := slices.Concat(heads[half], recordInput(input, 2, b.format.Block, b.format.seed()))
+			if err := os.WriteFile(b.s.journalPath(half), journal, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		c.open()
 		c.books()
 		buf := aligned(t, Span(4095, 12288)+unit)
-		for slot, l := range c.s.Logfiles() {
+		for half, l := range c.s.Logfiles() {
 			if l == nil {
-				t.Fatalf("slot %d is gone, with a good header", slot)
+				t.Fatalf("half %d is gone, with a good header", half)
 			}
 			for seg := range int(l.Header().Segments) {
 				l.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool {
 					if _, err := l.Read(t.Context(), seg, off, int(sizes[i]), buf); err != nil {
-						t.Errorf("slot %d segment %d sample %d at %d is listed: %v", slot, seg, i, off, err)
+						t.Errorf("half %d segment %d sample %d at %d is listed: %v", half, seg, i, off, err)
 					}
 					return true
 				})

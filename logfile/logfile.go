@@ -76,14 +76,14 @@ func (s state) inMemory() bool { return s == stateOpen || s == stateInFlight }
 func (s state) alive() bool    { return s.inMemory() || s == stateDisk }
 
 // newLogfile makes one without blocks; its journal and pool are still to be set.
-func newLogfile(s *Store, slot int, head Header, gen uint64) (*Logfile, error) {
+func newLogfile(s *Store, half int, head Header, gen uint64) (*Logfile, error) {
 	k := int(head.Segments)
 	n := head.Starts[k] - head.Starts[0]
 	arr, err := mapIndices(n)
 	if err != nil {
 		return nil, fmt.Errorf("arrival lists of %d samples: %w", n, err)
 	}
-	l := &Logfile{s: s, half: slot, head: head, gen: gen, segs: make([]segment, k), arr: arr, done: make(chan struct{})}
+	l := &Logfile{s: s, half: half, head: head, gen: gen, segs: make([]segment, k), arr: arr, done: make(chan struct{})}
 	for i := range l.segs {
 		l.segs[i].lock = make(chan struct{}, 1)
 		l.segs[i].old = noPlace
@@ -140,10 +140,10 @@ func (l *Logfile) Half() int { return l.half }
 func (l *Logfile) Generation() uint64 { return l.gen }
 
 // Buffers is the memory that all writes come from, to be registered with the engine before the first Append. It stays mapped until the
-// Store is closed, or a Logfile that needs more is begun in this slot; later Logfiles of the slot use it again.
+// Store is closed, or a Logfile that needs more is begun in this half; later Logfiles of the half use it again.
 func (l *Logfile) Buffers() []byte { return l.pool.mem }
 
-// Empty reports whether it holds no block, on disk or in memory. Then Begin may take its slot.
+// Empty reports whether it holds no block, on disk or in memory. Then Begin may take its half.
 func (l *Logfile) Empty() bool { return l.held.Load() == 0 }
 
 // Held is how many bytes its blocks have, on disk or in memory, whole or not.

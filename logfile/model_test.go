@@ -48,15 +48,15 @@ func runModel(t *testing.T, seed uint64) {
 	b := newBed(t, 1+int(seed%3), 8192, 900, randomSizes(n, 8192, 20000, seed))
 	b.open()
 	var models [2]*model
-	begin := func(slot int) {
-		b.begin(slot, r.Uint32(), segments, 1000, n)
-		models[slot] = &model{samples: make([][]entry, segments), freed: make([]int, segments)}
+	begin := func(half int) {
+		b.begin(half, r.Uint32(), segments, 1000, n)
+		models[half] = &model{samples: make([][]entry, segments), freed: make([]int, segments)}
 	}
 	begin(0)
 	begin(1)
 	for range steps {
-		slot, seg := r.IntN(2), r.IntN(segments)
-		l, m := b.s.Logfiles()[slot], models[slot]
+		half, seg := r.IntN(2), r.IntN(segments)
+		l, m := b.s.Logfiles()[half], models[half]
 		switch r.IntN(20) {
 		case 0:
 			upto := r.IntN(l.Blocks(seg) + 2)
@@ -79,10 +79,10 @@ func runModel(t *testing.T, seed uint64) {
 			b.compareModels(&models)
 		case 4:
 			if r.IntN(4) == 0 {
-				if err := b.s.Drop(slot); err != nil {
+				if err := b.s.Drop(half); err != nil {
 					t.Fatal(err)
 				}
-				begin(slot)
+				begin(half)
 			}
 		default:
 			for range 1 + r.IntN(6) {
@@ -99,17 +99,17 @@ func runModel(t *testing.T, seed uint64) {
 
 func (b *bed) compareModels(models *[2]*model) {
 	b.t.Helper()
-	for slot, m := range models {
-		l := b.s.Logfiles()[slot]
+	for half, m := range models {
+		l := b.s.Logfiles()[half]
 		if l == nil {
-			b.t.Fatalf("slot %d is gone", slot)
+			b.t.Fatalf("half %d is gone", half)
 		}
 		b.check(l)
 		for seg := range m.samples {
 			var got []entry
 			l.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool { got = append(got, entry{i, off}); return true })
 			if want := m.want(b, seg); !slices.Equal(got, want) {
-				b.t.Fatalf("slot %d segment %d: got %v, want %v", slot, seg, got, want)
+				b.t.Fatalf("half %d segment %d: got %v, want %v", half, seg, got, want)
 			}
 		}
 	}

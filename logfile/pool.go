@@ -9,7 +9,7 @@ import (
 )
 
 // pool holds the write buffers of one Logfile, each of one block, in one piece of memory that can be registered with
-// the engine. A pool outlives its Logfile while writes from it are in flight, and serves the next Logfile of the slot.
+// the engine. A pool outlives its Logfile while writes from it are in flight, and serves the next Logfile of the half.
 type pool struct {
 	mem    []byte
 	block  int

@@ -14,7 +14,7 @@ import (
 
 // recovery is one journal on its way to being a Logfile.
 type recovery struct {
-	slot     int
+	half     int
 	f        *os.File
 	writable bool
 	head     *Header
@@ -33,10 +33,10 @@ type recovery struct {
 func (s *Store) recover() error {
 	var found []*recovery
 	claimed := make([]uint64, s.format.Places) // newest generation that was written to a place
-	for slot := range 2 {
-		r, err := s.openJournal(slot)
+	for half := range 2 {
+		r, err := s.openJournal(half)
 		if err != nil {
-			s.log.Warn("logfile not recovered", "slot", slot, "err", err)
+			s.log.Warn("logfile not recovered", "half", half, "err", err)
 			continue
 		}
 		if r == nil {
@@ -44,7 +44,7 @@ func (s *Store) recover() error {
 		}
 		s.readClaims(r, claimed)
 		if r.other != nil {
-			s.log.Warn("logfile not recovered", "slot", slot, "err", r.other)
+			s.log.Warn("logfile not recovered", "half", half, "err", r.other)
 			_ = r.f.Close()
 			continue
 		}
@@ -54,7 +54,7 @@ func (s *Store) recover() error {
 	shared := map[uint32]int{}
 	for _, r := range found {
 		if err := s.rebuild(r, claimed, taken, shared); err != nil {
-			s.log.Warn("logfile not recovered", "slot", r.slot, "err", err)
+			s.log.Warn("logfile not recovered", "half", r.half, "err", err)
 		}
 	}
 	s.free = newFreeList(s.format.Places, len(s.devices), s.spare/len(s.devices), func(p uint32) bool { return taken[p/64]>>(p%64)&1 == 1 })
@@ -65,9 +65,9 @@ func (s *Store) recover() error {
 }
 
 // openJournal returns nil and no error if there is none.
-func (s *Store) openJournal(slot int) (r *recovery, err error) {
-	r = &recovery{slot: slot, writable: !s.readOnly}
-	path := s.journalPath(slot)
+func (s *Store) openJournal(half int) (r *recovery, err error) {
+	r = &recovery{half: half, writable: !s.readOnly}
+	path := s.journalPath(half)
 	mode := os.O_RDWR
 	if s.readOnly {
 		mode = os.O_RDONLY
@@ -84,7 +84,7 @@ func (s *Store) openJournal(slot int) (r *recovery, err error) {
 			return nil, err
 		}
 		r.writable = false
-		s.log.Warn("journal can't be written: what is appended will not survive a restart", "slot", slot)
+		s.log.Warn("journal can't be written: what is appended will not survive a restart", "half", half)
 	}
 	if r.head, r.gen, err = readHeader(r.f, s.format.seed()); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), r.f.Close())
@@ -135,7 +135,7 @@ func readHeader(f *os.File, seed uint64) (*Header, uint64, error) {
 
 // rebuild makes the Logfile of r, and marks the places that it keeps.
 func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]int) error {
-	l, err := newLogfile(s, r.slot, *r.head, r.gen)
+	l, err := newLogfile(s, r.half, *r.head, r.gen)
 	if err != nil {
 		return errors.Join(err, r.f.Close())
 	}
@@ -171,13 +171,13 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 		}
 	}
 	l.held.Store(held)
-	l.journal = &journal{seed: s.format.seed(), path: s.journalPath(r.slot), trace: s.trace, f: r.f, off: r.end}
+	l.journal = &journal{seed: s.format.seed(), path: s.journalPath(r.half), trace: s.trace, f: r.f, off: r.end}
 	if !r.writable {
 		l.journal.f = nil
 		err = r.f.Close()
 	}
-	s.setSlot(r.slot, l)
-	s.log.Info("logfile recovered", "slot", r.slot, "epoch", r.head.Epoch, "blocks", held, "ignored", r.rejected)
+	s.setHalf(r.half, l)
+	s.log.Info("logfile recovered", "half", r.half, "epoch", r.head.Epoch, "blocks", held, "ignored", r.rejected)
 	return err
 }
 

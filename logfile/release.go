@@ -74,7 +74,7 @@ func (s *Store) giveUp(match func(f *blockWrite) bool) {
 // Flush waits until no full block is on its way to disk. It does not make anything durable, Seal does.
 func (l *Logfile) Flush(ctx context.Context) error {
 	if err := l.writes.wait(ctx); err != nil {
-		return fmt.Errorf("flush logfile in slot %d: %w", l.half, err)
+		return fmt.Errorf("flush logfile in half %d: %w", l.half, err)
 	}
 	return nil
 }

@@ -218,8 +218,8 @@ func readSmall(path string) ([]byte, error) {
 	return b[:n], nil
 }
 
-func (s *Store) journalPath(slot int) string {
-	return filepath.Join(s.dirs[0], journalPrefix+strconv.Itoa(slot))
+func (s *Store) journalPath(half int) string {
+	return filepath.Join(s.dirs[0], journalPrefix+strconv.Itoa(half))
 }
 
 // Format returns the Format that the cache was created with.
@@ -231,7 +231,7 @@ func (s *Store) Free() int { return s.free.len() }
 // Used returns how many places hold blocks, or are being written.
 func (s *Store) Used() int { return s.format.Places - s.free.len() }
 
-// Logfiles returns the Logfiles by slot, as recovered or begun; nil where there is none.
+// Logfiles returns the Logfiles by half, as recovered or begun; nil where there is none.
 func (s *Store) Logfiles() [2]*Logfile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,10 +295,10 @@ func (s *Store) settleWrites(ctx context.Context) (errs []error) {
 
 // giveBack frees the memory of Logfiles and write buffers. Buffers that a hung device still owns stay mapped.
 func (s *Store) giveBack() (errs []error) {
-	for slot, l := range s.Logfiles() {
+	for half, l := range s.Logfiles() {
 		if l != nil {
 			errs = append(errs, l.forget())
-			s.setSlot(slot, nil)
+			s.setHalf(half, nil)
 		}
 	}
 	for _, p := range s.pools {

@@ -16,7 +16,7 @@ import (
 	"lcache/sample"
 )
 
-// A Loc is where a sample's bytes begin: Logfile slot (1 bit), segment (20 bits), offset in the segment's byte string / align
+// A Loc is where a sample's bytes begin: half (1 bit), segment (20 bits), offset in the segment's byte string / align
 // (43 bits, plus one so that the zero Loc is nowhere). It is final when a sample is appended; blocks move, the string does not.
 type Loc uint64
 
@@ -50,13 +50,13 @@ func (l *Locations) Free() { offheap.Free(l.loc); l.loc = nil }
 // Bytes is the size of the table.
 func (l *Locations) Bytes() int64 { return int64(len(l.loc)) * 8 }
 
-// At makes the Loc of an offset in a segment of the Logfile in a slot.
-func (l *Locations) At(slot, segment int, off uint64) Loc {
-	return Loc(uint64(slot)<<63 | uint64(segment)<<offsetBits | (off/l.align + 1))
+// At makes the Loc of an offset in a segment of the Logfile in a half, 0 or 1.
+func (l *Locations) At(half, segment int, off uint64) Loc {
+	return Loc(uint64(half)<<63 | uint64(segment)<<offsetBits | (off/l.align + 1))
 }
 
 // Split is the inverse of At; ok is false for nowhere.
-func (l *Locations) Split(loc Loc) (slot, segment int, off uint64, ok bool) {
+func (l *Locations) Split(loc Loc) (half, segment int, off uint64, ok bool) {
 	if loc == 0 {
 		return 0, 0, 0, false
 	}
@@ -74,10 +74,10 @@ func (l *Locations) Clear(i sample.Index, saw Loc) bool {
 	return saw != 0 && atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), 0)
 }
 
-// In reports whether a sample's place is in the Logfile of a slot.
-func (l *Locations) In(i sample.Index, slot int) bool {
+// In reports whether a sample's place is in the Logfile of a half.
+func (l *Locations) In(i sample.Index, half int) bool {
 	loc := l.Get(i)
-	return loc != 0 && int(loc>>63) == slot
+	return loc != 0 && int(loc>>63) == half
 }
 
 // A CM is a chunk's metadata (LCache §III-C).

@@ -62,7 +62,7 @@ type Piece struct {
 	Of         *Extent
 	Index      sample.Index
 	Data       []byte
-	Takes       int // at least 1
+	Takes      int // at least 1
 	FromSource bool
 }
 

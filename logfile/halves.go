@@ -9,52 +9,52 @@ import (
 	"lcache/blockio"
 )
 
-// Begin starts an empty Logfile in slot 0 or 1, which must hold none, or an empty one. Its journal replaces the old one's at once.
+// Begin starts an empty Logfile in half 0 or 1, which must hold none, or an empty one. Its journal replaces the old one's at once.
 // starts has one number more than there are segments: segment k takes at most starts[k+1]-starts[k] samples; it is kept.
 // Zero fields Block and Align of h are filled in.
-func (s *Store) Begin(slot int, h Header, starts []uint64) (*Logfile, error) {
-	if slot != 0 && slot != 1 {
-		return nil, fmt.Errorf("begin logfile: there is no slot %d", slot)
+func (s *Store) Begin(half int, h Header, starts []uint64) (*Logfile, error) {
+	if half != 0 && half != 1 {
+		return nil, fmt.Errorf("begin logfile: there is no half %d", half)
 	}
 	if s.readOnly {
-		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, ErrReadOnly)
+		return nil, fmt.Errorf("begin logfile in half %d: %w", half, ErrReadOnly)
 	}
 	h.Starts = starts
 	if h.Block == 0 && h.Align == 0 {
 		h.Block, h.Align = uint32(s.format.Block), uint32(s.format.Align)
 	}
 	if err := h.check(s.format); err != nil {
-		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, err)
+		return nil, fmt.Errorf("begin logfile in half %d: %w", half, err)
 	}
 	_ = s.slotTurn.take(context.Background())
 	defer s.slotTurn.give()
-	old := s.Logfiles()[slot]
+	old := s.Logfiles()[half]
 	switch {
 	case s.isClosed():
-		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, ErrClosed)
+		return nil, fmt.Errorf("begin logfile in half %d: %w", half, ErrClosed)
 	case old != nil && !old.Empty():
-		return nil, fmt.Errorf("begin logfile: slot %d still holds blocks of epoch %d: drop it first", slot, old.head.Epoch)
+		return nil, fmt.Errorf("begin logfile: half %d still holds blocks of epoch %d: drop it first", half, old.head.Epoch)
 	}
-	l, err := newLogfile(s, slot, h, s.gen.Add(1))
+	l, err := newLogfile(s, half, h, s.gen.Add(1))
 	if err != nil {
-		return nil, fmt.Errorf("begin logfile in slot %d: %w", slot, err)
+		return nil, fmt.Errorf("begin logfile in half %d: %w", half, err)
 	}
 	if err := s.poolFor(l); err != nil {
-		return nil, errors.Join(fmt.Errorf("begin logfile in slot %d: %w", slot, err), unmapIndices(l.arr))
+		return nil, errors.Join(fmt.Errorf("begin logfile in half %d: %w", half, err), unmapIndices(l.arr))
 	}
 	n := h.Starts[h.Segments] - h.Starts[0]
-	l.journal, err = beginJournal(s.journalPath(slot), &h, l.gen, s.format.seed(), int64(s.format.Places)*int64(recordSize(1))+int64(n)*4, s.trace)
+	l.journal, err = beginJournal(s.journalPath(half), &h, l.gen, s.format.seed(), int64(s.format.Places)*int64(recordSize(1))+int64(n)*4, s.trace)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("begin logfile in slot %d: %w", slot, err), unmapIndices(l.arr))
+		return nil, errors.Join(fmt.Errorf("begin logfile in half %d: %w", half, err), unmapIndices(l.arr))
 	}
-	s.setSlot(slot, l)
+	s.setHalf(half, l)
 	if old != nil {
 		err = s.dispose(old)
 	}
 	return l, err
 }
 
-// poolFor gives l the buffers of its slot, larger ones if those do not suffice.
+// poolFor gives l the buffers of its half, larger ones if those do not suffice.
 func (s *Store) poolFor(l *Logfile) error {
 	need := int(l.head.Segments) + s.spare
 	s.mu.Lock()
@@ -92,10 +92,10 @@ func (s *Store) freePools() {
 	})
 }
 
-func (s *Store) setSlot(slot int, l *Logfile) {
+func (s *Store) setHalf(half int, l *Logfile) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slots[slot] = l
+	s.slots[half] = l
 }
 
 func (s *Store) isClosed() bool {
@@ -104,29 +104,29 @@ func (s *Store) isClosed() bool {
 	return s.closed
 }
 
-// Drop frees all places of the Logfile in a slot and forgets it, its journal too. Reads of it in flight may return other bytes than were
+// Drop frees all places of the Logfile in a half and forgets it, its journal too. Reads of it in flight may return other bytes than were
 // asked for; later calls of its methods find no blocks.
-func (s *Store) Drop(slot int) error {
-	if slot != 0 && slot != 1 {
-		return fmt.Errorf("drop logfile: there is no slot %d", slot)
+func (s *Store) Drop(half int) error {
+	if half != 0 && half != 1 {
+		return fmt.Errorf("drop logfile: there is no half %d", half)
 	}
 	if s.readOnly {
-		return fmt.Errorf("drop logfile in slot %d: %w", slot, ErrReadOnly)
+		return fmt.Errorf("drop logfile in half %d: %w", half, ErrReadOnly)
 	}
 	_ = s.slotTurn.take(context.Background())
 	defer s.slotTurn.give()
-	l := s.Logfiles()[slot]
+	l := s.Logfiles()[half]
 	if l == nil || s.isClosed() {
 		return nil
 	}
-	s.setSlot(slot, nil)
-	if err := errors.Join(s.dispose(l), s.trace.Remove(s.journalPath(slot))); err != nil {
-		return fmt.Errorf("drop logfile in slot %d: %w", slot, err)
+	s.setHalf(half, nil)
+	if err := errors.Join(s.dispose(l), s.trace.Remove(s.journalPath(half))); err != nil {
+		return fmt.Errorf("drop logfile in half %d: %w", half, err)
 	}
 	return nil
 }
 
-// dispose ends a Logfile that has left its slot.
+// dispose ends a Logfile that has left its half.
 func (s *Store) dispose(l *Logfile) error {
 	l.end.Do(func() { close(l.done) })
 	for seg := range l.segs {
