@@ -138,7 +138,7 @@ func (e *Engine) overEpochs() (over []*epochCount) {
 		}
 		// A rank that has not begun the epoch yet is still to come, unless it never asked for anything.
 		for rank, r := range e.ranks {
-			done = done && (r.asked.IsZero() || r.seen > epoch || r.seen == epoch && finished(rank) || r.seen < epoch && r.outOfWindow)
+			done = done && (r.asked.IsZero() || r.seen > epoch || r.seen == epoch && finished(rank) || r.seen < epoch && (r.outOfWindow || e.counts.hasGoneBack(ep, rank, r.seen)))
 		}
 		if done {
 			over = append(over, ep)
@@ -147,6 +147,13 @@ func (e *Engine) overEpochs() (over []*epochCount) {
 	}
 	slices.SortFunc(over, func(a, b *epochCount) int { return a.epoch - b.epoch })
 	return over
+}
+
+// hasGoneBack reports whether a rank has left an epoch for an earlier one, seen, that it has begun since. A late request of several workers belongs to an
+// earlier epoch that was begun before. The caller holds e.mu.
+func (c *counts) hasGoneBack(ep *epochCount, rank, seen int) bool {
+	now := c.open[seen]
+	return ep.batches[rank] != nil && now != nil && now.began.After(ep.began)
 }
 
 // clone is an epoch as it is now. A rank that comes late may open the epoch again while it is being closed.
