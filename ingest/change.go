@@ -22,8 +22,8 @@ import (
 // Adapting writes no other file of the cache. So a kill at any point leaves the old cache, or the new cache with a log that is partly the old one's.
 // Then the log is sorted into the new order, as for another job, and only the new samples are read.
 
-// errAnew says that the cache can't be adapted to the source, and is made again. Errors that wrap it have the reason.
-var errAnew = errors.New("the cache is made anew")
+// errRemake says that the cache can't be adapted to the source, and is made again. Errors that wrap it have the reason.
+var errRemake = errors.New("the cache is made again")
 
 // adapt replaces the old manifest by the new listing at path, and closes the old one.
 func (in *run) adapt(ctx context.Context, old *sample.Manifest, path string) error {
@@ -118,14 +118,14 @@ func (in *run) compare(old, next *sample.Manifest) (same bool, err error) {
 func (in *run) refit() (err error) {
 	c := in.cache
 	if c.Format, err = logfile.ReadFormat(c.Dirs); err != nil {
-		return fmt.Errorf("%w: %w", errAnew, err)
+		return fmt.Errorf("%w: %w", errRemake, err)
 	}
 	f := c.Facts()
 	f.Memory, f.Block = uint64(in.o.Memory), uint64(c.Format.Block)
 	arena := uint64(c.Format.Places) * f.Block
 	needed := cache.MetadataBytes(c.Dirs[0], c.Manifest, f.Kept)
 	if f.Budget > 0 && arena+needed > f.Budget {
-		return fmt.Errorf("%w: its index takes %s now, and with the log more than the budget", errAnew, humanize.Bytes(needed))
+		return fmt.Errorf("%w: its index takes %s now, and with the log more than the budget", errRemake, humanize.Bytes(needed))
 	}
 	z, err := chunker.Size(f)
 	if err != nil {
@@ -137,7 +137,7 @@ func (in *run) refit() (err error) {
 		}
 	}
 	if arena = uint64(c.Format.Places) * f.Block; z.Slack >= arena || in.admit(arena-z.Slack) == 0 && f.Kept > 0 {
-		return fmt.Errorf("%w: its log of %s has no room for the samples", errAnew, humanize.Bytes(arena))
+		return fmt.Errorf("%w: its log of %s has no room for the samples", errRemake, humanize.Bytes(arena))
 	}
 	return nil
 }

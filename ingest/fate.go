@@ -6,7 +6,7 @@ type fate uint8
 const (
 	keep   fate = iota // it stays as it is; of the log: no sample is to be read or moved
 	adapt              // to a changed source: only new samples are read
-	anew               // made again, without the samples that it holds
+	remake             // made again, without the samples that it holds
 	begin              // the log: begin a Logfile, because none holds samples
 	finish             // the log: complete the sort of the job before this one, and decide again
 	resort             // the log: sort it into the first epoch's order, and decide again
@@ -15,7 +15,7 @@ const (
 
 // String returns the name that tests and log messages use.
 func (f fate) String() string {
-	return [...]string{"keep", "adapt", "anew", "begin", "finish", "resort", "fill"}[f]
+	return [...]string{"keep", "adapt", "remake", "begin", "finish", "resort", "fill"}[f]
 }
 
 // manifestState is how the manifest of a cache that is found compares with the source's listing.
@@ -41,19 +41,19 @@ type found struct {
 func decideCache(f found) (fate, string) {
 	switch {
 	case !f.record:
-		return anew, "there is no cache yet"
+		return remake, "there is no cache yet"
 	case f.otherBudget:
-		return anew, "it has another budget"
+		return remake, "it has another budget"
 	case f.otherPacking:
-		return anew, "its compression is another one"
+		return remake, "its compression is another one"
 	case f.manifest == manifestSame:
 		return keep, "the source is the same"
 	case f.manifest == manifestLost && f.sums:
 		return keep, "its checksums are of this listing: the manifest is written again"
 	case f.manifest == manifestLost:
-		return anew, "which samples it holds is not known"
+		return remake, "which samples it holds is not known"
 	case f.packed:
-		return anew, "what a compressed log holds can be found only by the lengths of the manifest that it was made for"
+		return remake, "what a compressed log holds can be found only by the lengths of the manifest that it was made for"
 	}
 	return adapt, "the source has changed"
 }

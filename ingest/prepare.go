@@ -117,7 +117,7 @@ func (in *run) describe() (err error) {
 func (in *run) mend() {
 	mended, err := logfile.Mend(in.cache.Dirs)
 	for _, dir := range mended {
-		in.logger().Warn("a directory's FORMAT was damaged, and is written anew", "dir", dir)
+		in.logger().Warn("a directory's FORMAT was damaged, and is written again", "dir", dir)
 	}
 	if err != nil && !errors.Is(err, logfile.ErrDamaged) {
 		in.logger().Warn("the directories can't be mended", "error", err)
@@ -134,7 +134,7 @@ func (in *run) openLog(ctx context.Context) error {
 	if in.fresh || !errors.Is(err, logfile.ErrDamaged) {
 		return err
 	}
-	in.logger().Warn("the log is made anew", "error", err)
+	in.logger().Warn("the log is made again", "error", err)
 	if err := errors.Join(c.IO.Close(), c.CloseLengths(), c.Sums.Close()); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (in *run) space(ctx context.Context) error {
 	c := in.cache
 	f := in.lookAtCache()
 	f.manifest = manifestSame // list has adapted the cache to it
-	if what, _ := decideCache(f); what == anew {
+	if what, _ := decideCache(f); what == remake {
 		in.fresh = true
 	}
 	if !in.fresh {
@@ -204,7 +204,7 @@ func (in *run) space(ctx context.Context) error {
 		if err != nil || len(older) == 0 {
 			return err
 		}
-		if err = in.refit(); !errors.Is(err, errAnew) {
+		if err = in.refit(); !errors.Is(err, errRemake) {
 			return err
 		}
 		in.logger().Warn("the cache can't be adapted to the changed source", "reason", err)

@@ -41,7 +41,7 @@ const (
 var ErrVersion = errors.New("unknown format version")
 
 // ErrDamaged is the class of errors about a cache that can't be opened as it is; making it again costs only time.
-var ErrDamaged = errors.New("make the cache anew by ingest")
+var ErrDamaged = errors.New("make the cache again by ingest")
 
 // Format is the part of a cache's geometry that is fixed when the cache is made.
 type Format struct {
