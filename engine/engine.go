@@ -76,7 +76,7 @@ type Engine struct {
 	fetcher        *fetch.Fetcher   // the mover's
 	pass           *reorder.Pass    // the mover's
 	missPrefetcher *fetch.MissPrefetcher
-	prefetcher     *fetch.Prefetcher // in the static layout, where ahead and pass have nothing to do; else nil
+	prefetcher     *fetch.Prefetcher // in the static layout, where pass and missPrefetcher have nothing to do; else nil
 	window         *window
 	deliver        *deliver.Deliver
 

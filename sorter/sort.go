@@ -127,7 +127,11 @@ func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) 
 	case newer.Line == nil && s.inOrder: // joining them would undo the order of cur
 		return s.GiveUp(newer.Log)
 	case newer.Line == nil:
-		if newer.Line, err = s.Join(newer.Log, s.cur.Log); err != nil {
+		newer.Line, err = s.Join(newer.Log, s.cur.Log)
+		if err != nil && !errors.Is(err, ErrNotWorth) {
+			s.Cache.Logger.Warn("the logs of a sort that was cut off can't be joined", "error", err)
+		}
+		if err != nil {
 			return s.GiveUp(newer.Log)
 		}
 	}
