@@ -1,0 +1,172 @@
+package sorter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/cache"
+	"lcache/ingest"
+	"lcache/leaktest"
+	"lcache/logfile"
+	"lcache/offheap"
+	"lcache/sample"
+	"lcache/schedule"
+	"lcache/sorter"
+)
+
+// Where temporary folders are in memory, tests may use them all the same.
+func init() { os.Setenv("LCACHE_TMPFS", "1") }
+
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+}
+
+func job(seed string) schedule.Job {
+	return schedule.Job{Recipe: "torch.distributed_sampler", Seed: seed, Epochs: 3, BatchSize: 16, World: 1}
+}
+
+// made is a cache of 400 samples whose log is in the order of a seed, and what the samples are.
+func made(t *testing.T, seed, compress string) (dir string, want map[string][]byte) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 2))
+	root := t.TempDir()
+	want = map[string][]byte{}
+	for i := range 400 {
+		b := bytes.Repeat([]byte(fmt.Sprintf("sample %d ", i)), 1+r.IntN(2000))
+		name := fmt.Sprintf("%04d", i)
+		want[name] = b
+		if err := os.WriteFile(filepath.Join(root, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir = filepath.Join(t.TempDir(), "cache")
+	if _, err := ingest.Run(t.Context(), ingest.Options{Source: root, Flat: true, Dirs: []string{dir}, Job: job(seed), Compress: compress, Block: 128 << 10, Memory: 64 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	return dir, want
+}
+
+func open(t *testing.T, dir string) *cache.Cache {
+	t.Helper()
+	c, err := cache.Open(cache.Options{Dirs: []string{dir}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// check reads every sample of the log by place, and compares the log's order with the wanted one.
+func check(t *testing.T, c *cache.Cache, key [16]byte, want map[string][]byte) {
+	t.Helper()
+	logs := c.Store.HoldingByAge()
+	if len(logs) != 1 || logs[0].Header().Key != key {
+		t.Fatalf("%d Logfiles hold samples, want one in the wanted order", len(logs))
+	}
+	for i := range c.Manifest.Len() {
+		index := sample.Index(i)
+		name, err := c.Manifest.Name(index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		half, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+		if !ok {
+			t.Fatalf("sample %s has no place", name)
+		}
+		mem, err := blockio.Alloc(logfile.Span(off, c.StoredSize(index)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Logfile(half).Read(t.Context(), seg, off, c.StoredSize(index), mem)
+		if err == nil && c.Form != nil {
+			plain := make([]byte, c.Manifest.Size(index))
+			got, err = plain, c.Form.Unpack(index, got, plain)
+		}
+		if err != nil || !bytes.Equal(got, want[name]) {
+			t.Errorf("sample %s: other bytes, %v", name, err)
+		}
+		blockio.Free(mem)
+	}
+}
+
+// TestSort: a log is sorted into another order and back, plain and compressed, and into the order that it has already, out of a Logfile that is to be
+// left. All samples are there each time.
+func TestSort(t *testing.T) {
+	for _, compress := range []string{"", "lz4"} {
+		t.Run("compress="+compress, func(t *testing.T) {
+			dir, want := made(t, "1", compress)
+			c := open(t, dir)
+			var last *schedule.Order
+			for _, seed := range []string{"2", "1", "3"} {
+				s, err := schedule.New(job(seed), c.Manifest.Len(), cache.MachineMemory())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if last, err = s.Order(t.Context(), 0); err != nil {
+					t.Fatal(err)
+				}
+				c.Schedule.Stop()
+				c.Schedule = s
+				if err := sorter.Sort(t.Context(), c, last, nil); err != nil {
+					t.Fatal(err)
+				}
+				check(t, c, last.Key, want)
+			}
+			held := c.Store.HoldingByAge()[0]
+			if err := sorter.Sort(t.Context(), c, last, nil); err != nil || c.Store.HoldingByAge()[0] != held {
+				t.Errorf("a log in the wanted order was sorted, or %v", err)
+			}
+			if err := sorter.Sort(t.Context(), c, last, held); err != nil || c.Store.HoldingByAge()[0] == held {
+				t.Errorf("the Logfile that is to be left is still there, or %v", err)
+			}
+			check(t, c, last.Key, want)
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestSortInterrupted: sorts that are ended, each a little later than the one before, lose nothing: the last one goes on with what they left.
+func TestSortInterrupted(t *testing.T) {
+	const rounds = 12
+	dir, want := made(t, "1", "")
+	for round := range rounds {
+		c := open(t, dir)
+		s, err := schedule.New(job("9"), c.Manifest.Len(), cache.MachineMemory())
+		if err != nil {
+			t.Fatal(err)
+		}
+		order, err := s.Order(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Schedule.Stop()
+		c.Schedule = s
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(round)*300*time.Microsecond)
+		if round == rounds-1 {
+			ctx = t.Context()
+		}
+		err = sorter.Sort(ctx, c, order, nil)
+		cancel()
+		switch {
+		case round == rounds-1 && err != nil:
+			t.Fatal(err)
+		case round == rounds-1:
+			check(t, c, order.Key, want)
+		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+			t.Errorf("round %d: %v", round, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
