@@ -1,55 +1,17 @@
 package attach
 
 import (
-	"encoding/binary"
-	"io"
 	"net"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lcache/attach/attachtest"
 )
-
-func frame(version, kind byte, request uint32, body string) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, uint32(8+len(body)))
-	b = append(b, version, kind, 0, 0)
-	return append(binary.LittleEndian.AppendUint32(b, request), body...)
-}
-
-// answerWith listens on path and answers each frame of one connection with the next of answers.
-func answerWith(t *testing.T, path string, answers ...[]byte) {
-	t.Helper()
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	t.Cleanup(func() { l.Close(); <-done })
-	go func() {
-		defer close(done)
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		l.Close() // who comes again finds nobody, and does not wait for an answer
-		defer conn.Close()
-		for _, a := range answers {
-			head := make([]byte, 12)
-			if _, err := io.ReadFull(conn, head); err != nil {
-				return
-			}
-			if _, err := io.CopyN(io.Discard, conn, int64(binary.LittleEndian.Uint32(head))-8); err != nil {
-				return
-			}
-			if _, err := conn.Write(a); err != nil {
-				return
-			}
-		}
-	}()
-}
 
 func TestClient(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	answerWith(t, path, frame(1, frameJSON, 1, `{"name": "train", "batch_size": 64}`), frame(1, frameJSON, 2, `{"pid": 7, "unknown": 1}`))
+	attachtest.Answer(t, path, attachtest.Frame(1, frameJSON, 1, `{"name": "train", "batch_size": 64}`), attachtest.Frame(1, frameJSON, 2, `{"pid": 7, "unknown": 1}`))
 	c, err := Dial(path, "a test")
 	if err != nil {
 		t.Fatal(err)
@@ -73,21 +35,21 @@ func TestClientRefuses(t *testing.T) {
 		answer []byte
 		want   string
 	}{
-		{"an error", frame(1, frameError, 1, `{"kind": "denied", "message": "not your server"}`), "server at PATH: not your server"},
-		{"an error of another version", frame(9, frameError, 1, `{"message": "old"}`), "server at PATH: old"},
-		{"an error that is none", frame(1, frameError, 1, `[`), "server at PATH: an error without a message"},
-		{"another version", frame(9, frameJSON, 1, `{}`), "server at PATH speaks protocol 9, this lcache 1: use the same version for both"},
-		{"another request", frame(1, frameJSON, 2, `{}`), "server at PATH answered another question (type 129): that is not an lcache server"},
-		{"another type", frame(1, 130, 1, `{}`), "server at PATH answered another question (type 130): that is not an lcache server"},
+		{"an error", attachtest.Frame(1, frameError, 1, `{"kind": "denied", "message": "not your server"}`), "server at PATH: not your server"},
+		{"an error of another version", attachtest.Frame(9, frameError, 1, `{"message": "old"}`), "server at PATH: old"},
+		{"an error that is none", attachtest.Frame(1, frameError, 1, `[`), "server at PATH: an error without a message"},
+		{"another version", attachtest.Frame(9, frameJSON, 1, `{}`), "server at PATH speaks protocol 9, this lcache 1: use the same version for both"},
+		{"another request", attachtest.Frame(1, frameJSON, 2, `{}`), "server at PATH answered another question (type 129): that is not an lcache server"},
+		{"another type", attachtest.Frame(1, 130, 1, `{}`), "server at PATH answered another question (type 130): that is not an lcache server"},
 		{"too long", []byte("\xff\xff\xff\xffSSH-2.0-x"), "answer from PATH has a length of 4294967295: that is not an lcache server"},
 		{"too short", []byte("\x07\x00\x00\x00\x01\x81\x00\x00\x01\x00\x00\x00"), "answer from PATH has a length of 7: that is not an lcache server"},
 		{"nothing", nil, "answer from server at PATH: EOF"},
-		{"half", frame(1, frameJSON, 1, `{}`)[:13], "answer from server at PATH: unexpected EOF"},
-		{"no JSON", frame(1, frameJSON, 1, `x`), "answer from server at PATH: invalid character 'x' looking for beginning of value"},
+		{"half", attachtest.Frame(1, frameJSON, 1, `{}`)[:13], "answer from server at PATH: unexpected EOF"},
+		{"no JSON", attachtest.Frame(1, frameJSON, 1, `x`), "answer from server at PATH: invalid character 'x' looking for beginning of value"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
-			answerWith(t, path, c.answer)
+			attachtest.Answer(t, path, c.answer)
 			_, err := Dial(path, "a test")
 			if err == nil {
 				t.Fatal("no error")

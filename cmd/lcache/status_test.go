@@ -3,16 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"io"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"lcache/attach"
+	"lcache/attach/attachtest"
 )
 
 const (
@@ -24,11 +22,11 @@ const (
 func documents(t *testing.T, texts ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	answers := [][]byte{frame(1, documentFrame, 1, "{}")}
+	answers := [][]byte{attachtest.Frame(1, attachtest.Document, 1, "{}")}
 	for i, text := range texts {
-		answers = append(answers, frame(1, documentFrame, uint32(i+2), text))
+		answers = append(answers, attachtest.Frame(1, attachtest.Document, uint32(i+2), text))
 	}
-	answerWith(t, path, answers...)
+	attachtest.Answer(t, path, answers...)
 	return path
 }
 
@@ -158,45 +156,4 @@ func TestStatusWatchAll(t *testing.T) {
 	if a, b := strings.Count(out.String(), `"uptime_seconds":10`), strings.Count(out.String(), `"uptime_seconds":12`); a != 1 || b != 3 {
 		t.Errorf("shown %d and %d times, want 1 and 3:\n%s", a, b, out.String())
 	}
-}
-
-// documentFrame is the type of an answer that is a document.
-const documentFrame = 129
-
-func frame(version, kind byte, request uint32, body string) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, uint32(8+len(body)))
-	b = append(b, version, kind, 0, 0)
-	return append(binary.LittleEndian.AppendUint32(b, request), body...)
-}
-
-// answerWith listens on path and answers each frame of one connection with the next of answers.
-func answerWith(t *testing.T, path string, answers ...[]byte) {
-	t.Helper()
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	t.Cleanup(func() { l.Close(); <-done })
-	go func() {
-		defer close(done)
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		l.Close() // who comes again finds nobody, and does not wait for an answer
-		defer conn.Close()
-		for _, a := range answers {
-			head := make([]byte, 12)
-			if _, err := io.ReadFull(conn, head); err != nil {
-				return
-			}
-			if _, err := io.CopyN(io.Discard, conn, int64(binary.LittleEndian.Uint32(head))-8); err != nil {
-				return
-			}
-			if _, err := conn.Write(a); err != nil {
-				return
-			}
-		}
-	}()
 }
