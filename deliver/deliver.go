@@ -63,6 +63,7 @@ type Window interface {
 	// Expect fills expect[i] for the samples with have[i] false. It changes nothing.
 	Expect(at *Position, indices []sample.Index, have []bool, expect []Availability)
 	// Decided is told what a request does about the samples with have[i] false: it waits for the expected ones, and reads the others by index.
+	// It turns Gone into Loading where a read has begun since Expect, so that no sample is read twice.
 	Decided(at *Position, indices []sample.Index, have []bool, expect []Availability)
 	// LostPatience is called when a scheduled request has waited for a slot until its patience was over. It makes room if it can.
 	LostPatience(at *Position)

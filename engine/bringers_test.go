@@ -1,11 +1,16 @@
 package engine
 
 import (
+	"context"
+	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"lcache/chunker"
 	"lcache/deliver"
+	"lcache/ingest"
 	"lcache/sample"
+	"lcache/source"
 )
 
 // TestExpectOfThePass: what a request may expect of the pass for samples in segments that are loaded, loading, next, and behind, and for one that
@@ -38,4 +43,61 @@ func TestExpectOfThePass(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReadBegunMeanwhile: a miss whose read ahead begins after a request has asked for it, and before the request says that it reads it by index, is
+// waited for. Regression: between question and decision it was read twice.
+func TestReadBegunMeanwhile(t *testing.T) {
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
+	j := samplerJob(2, 16, 1, false)
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: int64(d.total)/10 + 6<<20})
+	held, let := make(chan struct{}), sync.Once{}
+	release := func() { let.Do(func() { close(held) }) }
+	defer release()
+	o.Source = func(s source.Source) source.Source { return &gatedSource{Source: s, held: held} }
+	e := open(t, o)
+	defer closeEngine(t, e)
+	defer release()
+	c := attach(t, e)
+	read := make(chan error, 1)
+	go func() {
+		_, err := d.readRank(e, c, 0, 0, 0)
+		read <- err
+	}()
+	var miss sample.Index
+	if !e.reaches(func() bool {
+		for i := range e.cache.Manifest.Len() {
+			if miss = sample.Index(i); !e.cache.Admits(miss) && e.missPrefetcher.IsReading(miss) {
+				return true
+			}
+		}
+		return false
+	}) {
+		t.Fatal("no miss is read ahead")
+	}
+	at := position(0, 0, 0)
+	expect := []deliver.Availability{deliver.Gone} // as it was when the request asked
+	e.window.Decided(&at, []sample.Index{miss}, []bool{false}, expect)
+	if expect[0] != deliver.Loading {
+		t.Errorf("a miss that is being read: %d, want that it is waited for", expect[0])
+	}
+	release()
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+}
+
+// gatedSource reads nothing before held is closed.
+type gatedSource struct {
+	source.Source
+	held chan struct{}
+}
+
+func (s *gatedSource) Read(ctx context.Context, e sample.Entry, dst []byte) error {
+	select {
+	case <-s.held:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.Source.Read(ctx, e, dst)
 }

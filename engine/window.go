@@ -114,33 +114,39 @@ func (e *Engine) diverged(at *deliver.Position, place schedule.Finding, want, in
 func (w *window) Expect(at *deliver.Position, indices []sample.Index, have []bool, expect []deliver.Availability) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	q := w.query(at)
-	looks := make([]func(sample.Index) deliver.Availability, len(w.bringers))
-	for k, b := range w.bringers {
-		looks[k] = b.expect(q)
-	}
+	look := w.look(w.query(at))
 	for i, index := range indices {
-		if have[i] {
-			continue
-		}
-		expect[i] = deliver.Gone
-		for _, look := range looks {
-			if expect[i] = look(index); expect[i] != deliver.Gone {
-				break
-			}
+		if !have[i] {
+			expect[i] = look(index)
 		}
 	}
 }
 
+// look asks the bringers in their order. e.mu is held.
+func (w *window) look(q query) func(sample.Index) deliver.Availability {
+	looks := make([]func(sample.Index) deliver.Availability, len(w.bringers))
+	for k, b := range w.bringers {
+		looks[k] = b.expect(q)
+	}
+	return func(index sample.Index) deliver.Availability {
+		for _, look := range looks {
+			if expected := look(index); expected != deliver.Gone {
+				return expected
+			}
+		}
+		return deliver.Gone
+	}
+}
+
 // Decided is told what a request does about samples that are not there: it waits for the expected ones, and reads the others by index
-// (deliver.Window).
+// (deliver.Window). A bringer reads none of those others from here on; a read that has begun since Expect is waited for.
 func (w *window) Decided(at *deliver.Position, indices []sample.Index, have []bool, expect []deliver.Availability) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := w.query(at)
 	if at == nil {
 		return
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.query(at)
 	for _, b := range w.bringers {
 		b.decided(q, func(yield func(sample.Index, deliver.Availability) bool) {
 			for i, index := range indices {
@@ -149,6 +155,12 @@ func (w *window) Decided(at *deliver.Position, indices []sample.Index, have []bo
 				}
 			}
 		})
+	}
+	look := w.look(q)
+	for i, index := range indices {
+		if !have[i] && expect[i] == deliver.Gone && look(index) == deliver.Loading {
+			expect[i] = deliver.Loading
+		}
 	}
 }
 
