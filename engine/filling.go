@@ -89,6 +89,6 @@ func (e *Engine) storeMiss(index sample.Index, data []byte) {
 	}
 	f.leave(index, err)
 	if err != nil && !errors.Is(err, logfile.ErrFull) && e.ctx.Err() == nil {
-		e.cache.Logger.Warn("the log does not take what it lacks; it is read from the source again", "sample", index, "error", err)
+		e.cache.Logger.Warn("a sample could not be appended to the log; it is read from the source again", "sample", index, "error", err)
 	}
 }

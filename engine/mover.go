@@ -261,7 +261,7 @@ func (e *Engine) beginTarget(epoch int) bool {
 		tgt.Epoch = -1
 	}
 	if tgt.Epoch == e.readEpoch {
-		// What the log holds is moved to where it is wanted, at once; what it lacks is read when tgt is the log that is read.
+		// Samples that the log holds are moved at once to where tgt wants them. The others are read when tgt is the log that is read.
 		e.cur = &reorder.EpochLog{Epoch: -1, Log: e.cur.Log}
 		e.number(e.cur)
 	}

@@ -320,7 +320,7 @@ func TestBackAndOn(t *testing.T) {
 	} else {
 		c.Release(b.Lease)
 	}
-	await("epoch 1 to be laid out anew", func() bool { return e.tgt != nil && e.tgt.Epoch == 1 })
+	await("epoch 1 to be laid out again", func() bool { return e.tgt != nil && e.tgt.Epoch == 1 })
 	before := e.Status().Jobs[0].RandomReads
 	go func() {
 		await("a request of epoch 1", func() bool { return e.ranks[0].epoch == 1 })

@@ -156,9 +156,15 @@ func (w *window) Decided(at *deliver.Position, indices []sample.Index, have []bo
 			}
 		})
 	}
-	look := w.look(q)
+	var look func(sample.Index) deliver.Availability
 	for i, index := range indices {
-		if !have[i] && expect[i] == deliver.Gone && look(index) == deliver.Loading {
+		if have[i] || expect[i] != deliver.Gone {
+			continue
+		}
+		if look == nil { // most often all are expected
+			look = w.look(q)
+		}
+		if look(index) == deliver.Loading {
 			expect[i] = deliver.Loading
 		}
 	}
