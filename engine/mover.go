@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"lcache/chunker"
 	"lcache/reorder"
 	"lcache/staging"
 )
@@ -323,7 +324,7 @@ func (e *Engine) swap() bool {
 // floor is the segment that the rank's front begins in.
 func floor(r *rank, l *reorder.EpochLog) int {
 	for _, index := range r.front() {
-		if seg := l.Line.Segment[index]; seg != reorder.None {
+		if seg := l.Line.Segment[index]; seg != chunker.None {
 			return int(seg)
 		}
 	}

@@ -145,7 +145,7 @@ func (b *bed) line(slot int, order []sample.Index) (*reorder.EpochLog, []uint32)
 	b.t.Helper()
 	segment := make([]uint32, len(b.Sizes))
 	for i := range segment {
-		segment[i] = reorder.None
+		segment[i] = chunker.None
 	}
 	starts, fill := []uint64{0}, 0
 	for k, i := range order {

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/metaindex"
 	"lcache/sample"
@@ -199,7 +200,7 @@ func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 		return
 	}
 	seg, ok := l.target.Router.Route(index)
-	if seg == None { // the next line leaves it out: its block is about to be free
+	if seg == chunker.None { // the next line leaves it out: its block is about to be free
 		p.forget(l, index)
 	}
 	if !ok || !l.target.Router.Claim(index) {

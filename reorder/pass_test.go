@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/chunker"
 	"lcache/reorder"
 	"lcache/sample"
 )
@@ -272,7 +273,7 @@ func isDone(c chan struct{}) bool {
 }
 
 func TestRouterClaims(t *testing.T) {
-	r, err := reorder.NewRouter([]uint32{4, reorder.None, 0})
+	r, err := reorder.NewRouter([]uint32{4, chunker.None, 0})
 	if err != nil {
 		t.Fatal(err)
 	}

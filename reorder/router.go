@@ -3,12 +3,10 @@ package reorder
 import (
 	"sync/atomic"
 
+	"lcache/chunker"
 	"lcache/offheap"
 	"lcache/sample"
 )
-
-// None is the segment of a sample that the next line does not hold.
-const None = ^uint32(0)
 
 // A Router maps a sample to its segment of the next line, if that line holds it. Its input is an index alone: no bytes,
 // files or clocks. One bit a sample records that the sample is placed, so that a sample that is loaded twice is routed once.
@@ -29,7 +27,7 @@ func NewRouter(segment []uint32) (*Router, error) {
 // Route returns the segment that a sample is to be appended to; ok is false if it is placed already or the next line leaves it out.
 func (r *Router) Route(index sample.Index) (segment uint32, ok bool) {
 	segment = r.segment[index]
-	return segment, segment != None && !r.Placed(index)
+	return segment, segment != chunker.None && !r.Placed(index)
 }
 
 // Placed reports whether a sample is in the next line.

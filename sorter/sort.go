@@ -72,9 +72,7 @@ func (s *sort) run(ctx context.Context) error {
 		if err := s.pass(ctx); err != nil {
 			return fmt.Errorf("re-sort the log: %w", err)
 		}
-		if err := s.swap(); err != nil {
-			return err
-		}
+		s.swap()
 	}
 }
 
@@ -192,19 +190,14 @@ func (s *sort) acquire(owner staging.Segment) (slot int, ok bool) {
 }
 
 // swap drops cur, which holds no samples now, and makes tgt the next cur.
-func (s *sort) swap() error {
+func (s *sort) swap() {
 	old := s.cur
 	s.cur, s.tgt = s.tgt, nil
-	s.cur.EndRouting()
+	s.cur.Free() // no sample is delivered from it, or written to it
 	s.inOrder = s.willBe
-	if s.cur.Line != nil { // no sample is delivered from it
-		s.cur.Line.Free()
-		s.cur.Line = nil
-	}
 	if err := s.Cache.Store.Drop(old.Log.Half()); err != nil {
 		s.Cache.Logger.Error("the old log can't be removed", "error", err)
 	}
-	return nil
 }
 
 // free frees the lines of both logs.
