@@ -1,0 +1,179 @@
+package importance
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"lcache/sample"
+	"lcache/spelling"
+)
+
+// Method is one of the papers' systems: which scorer, which targets, which cache.
+type Method struct {
+	Name string
+	// Substitute is what may be served in place of a sample, if the user allows it: Low, Class or "" for nothing.
+	Substitute string
+	// Defaults are the paper's numbers, or lcache's where the paper has none.
+	Defaults Params
+	// Scorer makes values of observations. best is called with the best connected sample of each batch, by methods that know it.
+	Scorer func(n int, p Params, best func(sample.Index, []sample.Index)) (Scorer, error)
+	// Targets makes targets of values, by the parameters of this boundary.
+	Targets func(p Params) Targets
+	// Cache is the paper's own memory policy, for samples with these labels.
+	Cache func(labels []int32, capacity int64, p Params) (Policy, error)
+}
+
+// What may stand in for a sample.
+const (
+	Low   = "low"   // another L-sample that was not served in this epoch
+	Class = "class" // a near neighbour of the same class
+)
+
+// Methods is the table of who consists of what.
+var Methods = []Method{
+	{
+		Name: "impact", Substitute: Low,
+		Defaults: Params{Beta: 1, Floor: 0.05, SShare: 0.25, LShare: 0.1, LDepth: 3, Overlap: 0.8, MaxWarmUp: 10, Rep: 1, Batch: 256},
+		Scorer: func(n int, p Params, _ func(sample.Index, []sample.Index)) (Scorer, error) {
+			return made[Scorer](NewLoss(n, LossOptions{Irreducible: p.Irreducible, Unstable: p.Unstable, Overlap: p.Overlap, MaxEpochs: p.MaxWarmUp, Fixed: p.WarmUp}))
+		},
+		Targets: func(p Params) Targets { return Even(IIS(p.Beta, p.Floor)) },
+		Cache: func(labels []int32, capacity int64, _ Params) (Policy, error) {
+			return made[Policy](NewHCache(len(labels), capacity))
+		},
+	},
+	{
+		Name:     "shade",
+		Defaults: Params{B0: 10, Rep: 1, Prefetch: true, Batch: 256},
+		Scorer: func(n int, p Params, _ func(sample.Index, []sample.Index)) (Scorer, error) {
+			return made[Scorer](NewRank(n, p.Batch, p.B0))
+		},
+		Targets: func(p Params) Targets { return Weighted(p.Smooth, p.Rep) },
+		Cache: func(labels []int32, capacity int64, p Params) (Policy, error) {
+			return made[Policy](NewAPP(len(labels), capacity, p.Strict))
+		},
+	},
+	{
+		Name: "spider", Substitute: Class,
+		Defaults: Params{K: 500, MaxUses: 8, RatioStart: 0.9, RatioEnd: 0.8, Gamma: 0.01, M: 5, Rep: 1, Batch: 256},
+		Scorer: func(n int, p Params, best func(sample.Index, []sample.Index)) (Scorer, error) {
+			return made[Scorer](NewGraph(n, p.K, NewElastic(p.RatioStart, p.RatioEnd, p.Gamma, p.M), best))
+		},
+		Targets: func(p Params) Targets { return Weighted(0, p.Rep) },
+		Cache: func(labels []int32, capacity int64, p Params) (Policy, error) {
+			return made[Policy](NewHomophily(labels, capacity, p.RatioStart, p.MaxUses))
+		},
+	},
+}
+
+// made is a constructor's result as an interface: without an error, or as nil.
+func made[I any, T interface {
+	*E
+	Close()
+}, E any](x T, err error) (i I, _ error) {
+	if err != nil {
+		return i, err
+	}
+	return any(x).(I), nil
+}
+
+// Lookup finds a method by its name.
+func Lookup(name string) (Method, error) {
+	var names []string
+	for _, m := range Methods {
+		if m.Name == name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return Method{}, unknown("method", name, names)
+}
+
+// policies are those that any method can have. "paper" is the method's own.
+var policies = []string{"next-use", "paper", "lru", "minio"}
+
+// NewPolicy makes a memory policy of a method by its name: next-use, paper, lru or minio.
+func (m Method) NewPolicy(name string, labels []int32, capacity int64, p Params) (Policy, error) {
+	switch name {
+	case "next-use":
+		return made[Policy](NewNextUse(len(labels), capacity))
+	case "paper":
+		return m.Cache(labels, capacity, p)
+	case "lru":
+		return made[Policy](NewLRU(len(labels), capacity))
+	case "minio":
+		return made[Policy](NewMinIO(len(labels), capacity))
+	}
+	return nil, unknown("policy", name, policies)
+}
+
+func unknown(what, name string, known []string) error {
+	hint := ""
+	if near := spelling.Nearest(name, known); near != "" {
+		hint = fmt.Sprintf("; did you mean %s?", near)
+	}
+	return fmt.Errorf("importance: no %s %q: there are %s%s", what, name, strings.Join(known, ", "), hint)
+}
+
+// Params are what a user may choose. A method looks at its own ones only.
+type Params struct {
+	Batch int // samples of one batch
+
+	// impact
+	Beta, Floor    float64
+	SShare, LShare float64 // of the memory: the S-buffer, and the L-cache at first
+	LDepth         int     // packages in memory
+	Overlap        float64
+	MaxWarmUp      int
+	WarmUp         int // epochs; 0: as S decides
+	Unstable       int // samples in S, which follow from SShare and the memory
+	Irreducible    []float32
+
+	// shade
+	B0, Rep, Smooth  float64
+	Strict, Prefetch bool
+
+	// spider
+	K, MaxUses           int
+	RatioStart, RatioEnd float64
+	Gamma                float64
+	M                    int
+}
+
+// Check says what is wrong with the parameters of a method, and what they may be.
+func (m Method) Check(p Params) error {
+	type rule struct {
+		of, name    string
+		value       float64
+		least, most float64
+	}
+	for _, r := range []rule{
+		{"", "batch_size", float64(p.Batch), 1, MaxSamples},
+		{"impact", "beta", p.Beta, 1e-3, 100},
+		{"impact", "floor", p.Floor, 0, 1},
+		{"impact", "s_share", p.SShare, 0, 0.9},
+		{"impact", "l_share", p.LShare, 0, 1},
+		{"impact", "l_depth", float64(p.LDepth), 1, 1024},
+		{"impact", "overlap", p.Overlap, 0, 1},
+		{"impact", "max_warmup", float64(p.MaxWarmUp), 1, 1000},
+		{"impact", "warmup", float64(p.WarmUp), 0, 1000},
+		{"shade", "b0", p.B0, 1, 1e6},
+		{"shade", "rep", p.Rep, 1, 1000},
+		{"shade", "smooth", p.Smooth, 0, 1e6},
+		{"spider", "k", float64(p.K), 1, MaxNeighbours},
+		{"spider", "max_uses", float64(p.MaxUses), 0, math.MaxInt32},
+		{"spider", "ratio's start", p.RatioStart, 0, 1},
+		{"spider", "ratio's end", p.RatioEnd, 0, p.RatioStart},
+		{"spider", "gamma", p.Gamma, 1e-9, 1},
+		{"spider", "m", float64(p.M), 1, 1000},
+	} {
+		if r.of != "" && r.of != m.Name {
+			continue
+		}
+		if !(r.value >= r.least && r.value <= r.most) {
+			return fmt.Errorf("importance: %s of %s is %v: give a number from %v to %v", r.name, m.Name, r.value, r.least, r.most)
+		}
+	}
+	return nil
+}

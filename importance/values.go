@@ -1,0 +1,167 @@
+package importance
+
+import (
+	"fmt"
+
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// Scorer makes values of observations: one number a sample, at least 0; the greater, the more it matters.
+type Scorer interface {
+	// Observe takes one batch. What is wrong in it is left out and counted; the rest counts.
+	Observe(o Observation) Report
+	// Values copies all values to dst, which is made if it is too short, and returns it. A sample that was never observed has the mean of the others.
+	Values(dst []float64) []float64
+	// EndEpoch says that an epoch has ended, and how training went.
+	EndEpoch(p Progress)
+	// Activity says how much of the last epoch was observed.
+	Activity() Activity
+	// Close gives the memory back.
+	Close()
+}
+
+// Progress is what the trainer reports of an epoch. A nil number was not reported.
+type Progress struct {
+	Epoch    int
+	Epochs   int // of the whole job; 0: unknown
+	Accuracy *float64
+	Loss     *float64
+}
+
+// A State is how far a method has come.
+type State string
+
+// States of a method.
+const (
+	Warmup State = "warmup" // plain permutations, until the unstable samples are known
+	Active State = "active"
+	Idle   State = "idle" // two epochs without an observation: plain permutations until reports return
+)
+
+// Activity is what is known of the observations.
+type Activity struct {
+	State         State
+	ObservedShare float64 // of all samples, in the last epoch that ended
+	LastObserved  int     // the newest epoch that an observation was of; -1: none
+	Silent        int     // epochs that ended without an observation, one after the other
+}
+
+// values are the numbers that every scorer keeps: a value and the epoch of its observation, 10 bytes a sample.
+type values struct {
+	v        []float64 // of samples never seen: what fill wrote
+	stamp    []uint16  // 0: never seen; else the epoch of the last observation, folded
+	epoch    int       // that is being trained
+	seen     int
+	observed int // samples seen in this epoch
+	activity Activity
+}
+
+func newValues(n int) (values, error) {
+	if n < 1 || n > sample.MaxSamples {
+		return values{}, fmt.Errorf("importance of %d samples: there are from 1 to %d", n, uint32(sample.MaxSamples))
+	}
+	v, err := offheap.MakeDense[float64](n)
+	if err != nil {
+		return values{}, err
+	}
+	stamp, err := offheap.MakeDense[uint16](n)
+	if err != nil {
+		offheap.Free(v)
+		return values{}, err
+	}
+	return values{v: v, stamp: stamp, activity: Activity{State: Active, LastObserved: -1}}, nil
+}
+
+// Close gives the memory back.
+func (s *values) Close() {
+	offheap.Free(s.v)
+	offheap.Free(s.stamp)
+	s.v, s.stamp = nil, nil
+}
+
+// fold makes an epoch two bytes that are not 0.
+func fold(epoch int) uint16 { return uint16(epoch%65535) + 1 }
+
+// stale reports whether an observation's epoch is neither the current one nor the one before, whose last batches may lag.
+func (s *values) stale(epoch uint32) bool {
+	return int64(epoch) > int64(s.epoch) || int64(epoch)+1 < int64(s.epoch)
+}
+
+// overtaken reports whether sample i has a value of a newer epoch than the one given.
+func (s *values) overtaken(i sample.Index, epoch uint32) bool {
+	return int(epoch) < s.epoch && s.stamp[i] == fold(s.epoch)
+}
+
+// set notes the value of sample i in an epoch that is not stale. A negative value is 0.
+func (s *values) set(i sample.Index, v float64, epoch uint32) {
+	if s.overtaken(i, epoch) {
+		return
+	}
+	if !(v > 0) {
+		v = 0 // also for -0, whose bits sort elsewhere
+	}
+	mark := fold(int(epoch))
+	if s.stamp[i] == 0 {
+		s.seen++
+	}
+	if int(epoch) == s.epoch && s.stamp[i] != mark {
+		s.observed++
+	}
+	s.v[i], s.stamp[i] = v, mark
+	s.activity.LastObserved = max(s.activity.LastObserved, int(epoch))
+}
+
+// fill gives samples that were never seen the mean of the others, so that v is complete.
+func (s *values) fill() {
+	if s.seen == len(s.v) {
+		return
+	}
+	sum := 0.0
+	for i, v := range s.v {
+		if s.stamp[i] != 0 {
+			sum += v
+		}
+	}
+	mean := 0.0
+	if s.seen > 0 {
+		mean = sum / float64(s.seen)
+	}
+	for i := range s.v {
+		if s.stamp[i] == 0 {
+			s.v[i] = mean
+		}
+	}
+}
+
+// Values copies all values to dst; see [Scorer].
+func (s *values) Values(dst []float64) []float64 {
+	s.fill()
+	return append(dst[:0], s.v...)
+}
+
+// Value is the value of sample i, and whether it was ever observed.
+func (s *values) Value(i sample.Index) (v float64, seen bool) {
+	if int(i) >= len(s.v) || s.stamp[i] == 0 {
+		return 0, false
+	}
+	return s.v[i], true
+}
+
+// Activity says how much of the last epoch was observed.
+func (s *values) Activity() Activity { return s.activity }
+
+// end closes the epoch. Two epochs without a word make the method idle; the first observation after that makes it active.
+func (s *values) end(epoch int) {
+	s.activity.ObservedShare = float64(s.observed) / float64(len(s.v))
+	if s.observed > 0 {
+		s.activity.Silent = 0
+	} else {
+		s.activity.Silent++
+	}
+	s.activity.State = Active
+	if s.activity.Silent >= 2 {
+		s.activity.State = Idle
+	}
+	s.epoch, s.observed = epoch+1, 0
+}
