@@ -1,0 +1,121 @@
+package plan
+
+// Seconds are how long each resource is busy in an epoch. They work side by side.
+type Seconds struct {
+	Disk     float64 `json:"disk"`
+	Source   float64 `json:"source"`
+	Network  float64 `json:"network"`
+	Decode   float64 `json:"decode"`
+	Consumer float64 `json:"consumer"`
+}
+
+// others is the slowest beside the disk.
+func (s Seconds) others() float64 { return max(s.Source, s.Network, s.Decode, s.Consumer) }
+
+// slowest is the time of the epoch and the resource that makes it so; the consumer where several do.
+func (s Seconds) slowest() (float64, string) {
+	most, name := s.Consumer, "consumer"
+	for _, other := range []struct {
+		name    string
+		seconds float64
+	}{{"disk", s.Disk}, {"source", s.Source}, {"network", s.Network}, {"decode", s.Decode}} {
+		if other.seconds > most {
+			most, name = other.seconds, other.name
+		}
+	}
+	return most, name
+}
+
+// Epoch is one steady epoch of one policy. Bytes and seconds are per node.
+type Epoch struct {
+	Policy       Policy  `json:"policy"`
+	Hit          float64 `json:"hit"`
+	ReadBytes    float64 `json:"read_bytes"`    // from disk, with what reads by place take in vain
+	WriteBytes   float64 `json:"write_bytes"`   // to disk
+	SourceBytes  float64 `json:"source_bytes"`  // from the source
+	NetworkBytes float64 `json:"network_bytes"` // from peers, and as much to them
+	Seconds      Seconds `json:"seconds"`
+	EpochS       float64 `json:"epoch_s"`
+	StallS       float64 `json:"stall_s"` // how long the consumer waits
+	BoundBy      string  `json:"bound_by"`
+	Sizes
+	SlackBytes float64 `json:"slack_bytes"`
+	Fits       bool    `json:"fits"`  // in memory; else MemoryBytes is what it needs
+	Admit      float64 `json:"admit"` // the share that is admitted
+}
+
+// WritesPerDay is how much the disk is written a day, if epochs follow each other.
+func (e Epoch) WritesPerDay() float64 { return per(e.WriteBytes*86400, e.EpochS) }
+
+// Epoch returns a steady epoch of a policy that holds all that fits, or what Facts.Admit leaves of it.
+func (m *Model) Epoch(p Policy) Epoch {
+	return m.epochAt(p, m.f.Admit)
+}
+
+func (m *Model) epochAt(p Policy, admit float64) Epoch {
+	hit, z, sp, fits := m.top(p)
+	hit = min(hit, admit)
+	z, fits = m.need(p, hit, z, sp, fits)
+	e := Epoch{Policy: p, Hit: hit, Sizes: z, SlackBytes: sp.SlackBytes, Fits: fits, Admit: hit}
+	read, write, disk := m.traffic(p, hit, z.BlockBytes, true)
+	e.ReadBytes, e.WriteBytes = read.Bytes, write.Bytes
+	e.SourceBytes, e.NetworkBytes = (1-hit)*m.node, m.fromPeers(p, hit)
+	e.Seconds = m.others(p, hit)
+	e.Seconds.Disk = disk.Seconds(read, write)
+	e.EpochS, e.BoundBy = e.Seconds.slowest()
+	e.StallS = e.EpochS - e.Seconds.Consumer
+	return e
+}
+
+// traffic is what a policy reads from the disk and writes to it in an epoch, and the disk as the policy uses it. The last
+// epoch is not written on.
+func (m *Model) traffic(p Policy, hit, block float64, writes bool) (read, write Transfer, disk DiskLine) {
+	disk = m.f.Device
+	bytes := hit * m.node * m.f.StoredRatio
+	switch {
+	case p == MinIO:
+		disk.QueueDepth, disk.Latency = m.f.Workers, m.f.FileOpen
+		read = Transfer{bytes * (1 + pageBytes/m.stored), m.stored + pageBytes}
+	case p == TwoLogfile:
+		read, write = Transfer{bytes, m.f.Batch * m.stored}, Transfer{bytes, m.stored}
+	case p.inPlace():
+		read = Transfer{bytes * (1 + pageBytes/m.stored), (m.stored + pageBytes) / (1 + m.borders(block))}
+	case p.reorders():
+		if p == Log { // the whole set goes over, whichever part of it this node delivers
+			bytes *= m.f.Nodes
+		}
+		read, write = Transfer{bytes, block}, Transfer{bytes, block}
+	}
+	if !writes {
+		write = Transfer{}
+	}
+	return read, write, disk
+}
+
+// borders is x: how many reads a sample costs beyond the first, where neighbouring blocks are not adjacent.
+func (m *Model) borders(block float64) float64 {
+	if (m.f.FromLog || m.f.Devices > 1) && block > 0 {
+		return m.stored / block
+	}
+	return 0
+}
+
+// fromPeers is what a node takes from peers.
+func (m *Model) fromPeers(p Policy, hit float64) float64 {
+	if !p.peers() {
+		return 0
+	}
+	return hit * m.node * (m.f.Nodes - 1) / m.f.Nodes
+}
+
+// others are the times of all but the disk.
+func (m *Model) others(p Policy, hit float64) Seconds {
+	miss := 1 - hit
+	return Seconds{
+		Source: max(per(miss*m.f.DatasetBytes, m.f.Source.BPS), per(miss*m.node, m.f.Source.NodeBPS),
+			per(miss*m.f.Samples, m.f.Source.Ops)),
+		Network:  per(m.fromPeers(p, hit)+miss*m.node, m.f.NetworkBPS),
+		Decode:   per(m.node, m.f.DecodeBPS),
+		Consumer: per(m.node, m.f.ConsumerBPS),
+	}
+}

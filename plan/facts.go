@@ -1,0 +1,122 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+)
+
+// Facts are what a plan is made from. Bytes and bytes/s, samples, seconds; a rate of 0 limits nothing, and other fields of
+// 0 take the default that is written beside them. Everything but the dataset and the source is per node.
+type Facts struct {
+	DatasetBytes float64 `json:"dataset_bytes"`            // S
+	Samples      float64 `json:"samples"`                  // F
+	LargestBytes float64 `json:"largest_bytes,omitempty"`  // the largest sample; 0 means the mean
+	StoredRatio  float64 `json:"stored_ratio,omitempty"`   // stored bytes ÷ plain bytes, with lz4; 0 means 1
+	Batch        float64 `json:"batch"`                    // samples of one rank's mini-batch
+	Epochs       float64 `json:"epochs"`                   // E
+	LeftOut      float64 `json:"left_out,omitempty"`       // the share of the samples that an epoch does not use
+	Nodes        float64 `json:"nodes,omitempty"`          // n; 0 means 1
+	Ranks        float64 `json:"ranks,omitempty"`          // on this node; 0 means 1
+	WithoutPeers bool    `json:"without_peers,omitempty"`  // nodes can't read from each other
+	Devices      float64 `json:"devices,omitempty"`        // 0 means 1
+	CacheBytes   float64 `json:"cache_bytes"`              // D: the budget
+	MemoryBytes  float64 `json:"memory_bytes,omitempty"`   // the limit; 0 means 2 GiB
+	BlockBytes   float64 `json:"block_bytes,omitempty"`    // W to start from; 0 means 1 MiB
+	SideBytes    float64 `json:"side_bytes,omitempty"`     // X: memory for requests by index
+	PeerBytes    float64 `json:"peer_bytes,omitempty"`     // memory for peers; 0 means 2 MiB a node
+	FromLog      bool    `json:"from_log,omitempty"`       // the static layout reads a Logfile that was left in place
+	Prefill      bool    `json:"prefill,omitempty"`        // the log is filled before training begins
+	Admit        float64 `json:"admit,omitempty"`          // the most that is admitted, as a share; 0 means all that fits
+	ConsumerBPS  float64 `json:"consumer_bps,omitempty"`   // what the training consumes, as stored bytes
+	DecodeBPS    float64 `json:"decode_bps,omitempty"`     // what the CPU workers prepare, as stored bytes
+	NetworkBPS   float64 `json:"network_bps,omitempty"`    // each way
+	Workers      float64 `json:"loader_workers,omitempty"` // of a loader that reads files; 0 means 8
+	FileOpen     float64 `json:"file_open_s,omitempty"`    // seconds to open and read one file
+	WearPerDay   float64 `json:"wear_per_day,omitempty"`   // bytes a day that the drives may be written; 0 means no limit
+
+	Device DiskLine `json:"device"`
+	Source Source   `json:"source"`
+}
+
+// Source is what the place of the original data gives.
+type Source struct {
+	BPS     float64 `json:"bps,omitempty"`      // to all nodes together
+	NodeBPS float64 `json:"node_bps,omitempty"` // to one node
+	Ops     float64 `json:"ops,omitempty"`      // samples/s, to all nodes together
+}
+
+// largest is the largest number that makes sense anywhere: beyond it sums lose their meaning.
+const largest = 1e24
+
+// check refuses facts that make no sense, and names the first of them as JSON spells it.
+func (f Facts) check() error {
+	if err := checkNumbers(reflect.ValueOf(f), ""); err != nil {
+		return err
+	}
+	for _, must := range []struct {
+		name          string
+		value, lo, hi float64
+	}{
+		{"dataset_bytes", f.DatasetBytes, 1, largest},
+		{"samples", f.Samples, 1, f.DatasetBytes},
+		{"batch", f.Batch, 1, largest},
+		{"epochs", f.Epochs, 1, 1e12},
+		{"nodes", f.Nodes, 0, 1e9},
+		{"ranks", f.Ranks, 0, 1e6},
+		{"devices", f.Devices, 0, 1e6},
+		{"stored_ratio", f.StoredRatio, 0, 16},
+		{"left_out", f.LeftOut, 0, 1},
+		{"admit", f.Admit, 0, 1},
+		{"device.mix", f.Device.Mix, 0, 1},
+	} {
+		if must.value < must.lo || must.value > must.hi {
+			return fmt.Errorf("%s is %g, and must lie between %g and %g", must.name, must.value, must.lo, must.hi)
+		}
+	}
+	if f.BlockBytes != 0 && f.BlockBytes < 4096 {
+		return fmt.Errorf("block_bytes is %g, and must be at least 4096", f.BlockBytes)
+	}
+	return nil
+}
+
+// checkNumbers refuses what is negative, infinite, absurdly large, or not a number, in a struct of floats.
+func checkNumbers(v reflect.Value, prefix string) error {
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		switch field := v.Field(i); field.Kind() {
+		case reflect.Struct:
+			if err := checkNumbers(field, prefix+name+"."); err != nil {
+				return err
+			}
+		case reflect.Float64:
+			if x := field.Float(); math.IsNaN(x) || x < 0 || x > largest {
+				return fmt.Errorf("%s%s is %g, and must lie between 0 and %g", prefix, name, x, largest)
+			}
+		}
+	}
+	return nil
+}
+
+// withDefaults fills what was left at 0.
+func (f Facts) withDefaults() Facts {
+	set := func(field *float64, to float64) {
+		if *field == 0 {
+			*field = to
+		}
+	}
+	set(&f.LargestBytes, f.DatasetBytes/f.Samples)
+	set(&f.StoredRatio, 1)
+	set(&f.Nodes, 1)
+	set(&f.Ranks, 1)
+	set(&f.Devices, 1)
+	set(&f.MemoryBytes, 2<<30)
+	set(&f.BlockBytes, defaultBlock)
+	set(&f.PeerBytes, 2*f.Nodes*(1<<20))
+	set(&f.Admit, 1)
+	set(&f.Workers, 8)
+	set(&f.Device.OpBytes, defaultOpBytes)
+	set(&f.Device.QueueDepth, 64)
+	return f
+}

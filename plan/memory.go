@@ -1,0 +1,75 @@
+package plan
+
+import "math"
+
+// Memory is what decides how much memory a reordered log needs. All are bytes or counts.
+type Memory struct {
+	KeptBytes    float64 // S_k: what the log holds, plain, padded as in the arena
+	LargestBytes float64 // the largest sample
+	BlockBytes   float64 // W
+	Devices      float64
+	Ranks        float64
+	HeldBytes    float64 // L: what clients may hold at once
+	SideBytes    float64 // X: for requests by index
+	MissBytes    float64 // for samples that are not admitted
+	Samples      float64 // F, for the MetaIndex
+	Spill        bool    // tails go to disk as short blocks, instead of waiting in memory
+}
+
+// Sizes are the parts that follow: segments of whole blocks, slots that hold one each, and the sum.
+type Sizes struct {
+	BlockBytes   float64 `json:"block_bytes"`
+	SegmentBytes float64 `json:"segment_bytes"`
+	Segments     float64 `json:"segments"`
+	Slots        float64 `json:"slots"`
+	Spill        bool    `json:"tails_spilled"`
+	MemoryBytes  float64 `json:"memory_bytes"`
+}
+
+// Sizes returns the parts. A segment of √(S·W) bytes needs the least memory, half of it in slots and half in the buffers
+// of the epoch that is written and the tails of the one that is read.
+func (m Memory) Sizes() Sizes {
+	w, tails := m.BlockBytes, 2.0
+	root := math.Sqrt(m.KeptBytes * w)
+	if m.Spill {
+		tails, root = 1, math.Sqrt(m.KeptBytes*w/2)
+	}
+	z := Sizes{BlockBytes: w, Spill: m.Spill}
+	z.SegmentBytes = w * max(1, math.Ceil(max(root, m.LargestBytes)/w))
+	z.Segments = math.Ceil(m.KeptBytes / z.SegmentBytes)
+	z.Slots = 2 + math.Floor(m.HeldBytes/z.SegmentBytes)
+	if m.Ranks > 1 {
+		z.Slots = max(z.Slots, 3)
+	}
+	z.MemoryBytes = z.Slots*z.SegmentBytes + tails*z.Segments*w + (blocksAhead*m.Devices+blocksAhead)*w +
+		m.SideBytes + m.MissBytes + indexBytes*m.Samples
+	return z
+}
+
+// Fit returns the largest block, from m.BlockBytes down by halves, with which the need fits into limit bytes of memory and
+// the slack into budget bytes of disk. Blocks stay above least; after that tails are spilled. If that is not enough, fits
+// is false and the sizes say what is needed. missBytes, if given, says what misses take at a block size.
+func (m Memory) Fit(limit, budget, least float64, missBytes func(Sizes) float64) (z Sizes, fits bool) {
+	at := func(w float64) Sizes {
+		m.BlockBytes = w
+		if missBytes != nil {
+			m.MissBytes = 0
+			m.MissBytes = missBytes(m.Sizes())
+		}
+		return m.Sizes()
+	}
+	w := m.BlockBytes
+	for w/2 >= least && 32*w > budget/100 {
+		w /= 2
+	}
+	z = at(w)
+	for z.MemoryBytes > limit && w/2 >= least {
+		w /= 2
+		z = at(w)
+	}
+	if z.MemoryBytes > limit {
+		m.Spill = true
+		z = at(w)
+	}
+	return z, z.MemoryBytes <= limit
+}

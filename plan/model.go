@@ -1,0 +1,165 @@
+package plan
+
+import "math"
+
+// Model answers for one set of facts.
+type Model struct {
+	f      Facts
+	mean   float64 // s: bytes of a sample
+	stored float64 // ρ·s: its bytes on disk
+	node   float64 // V: what one node consumes an epoch
+}
+
+// New checks facts, and fills what was left out. Its error names the fact that makes no sense.
+func New(f Facts) (*Model, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	f = f.withDefaults()
+	mean := f.DatasetBytes / f.Samples
+	return &Model{f: f, mean: mean, stored: mean * f.StoredRatio, node: f.DatasetBytes / f.Nodes}, nil
+}
+
+// Facts returns the facts with what was left out filled in.
+func (m *Model) Facts() Facts { return m.f }
+
+// with answers for other facts, which are known to be right.
+func (m *Model) with(change func(*Facts)) *Model {
+	other := *m
+	change(&other.f)
+	return &other
+}
+
+// homes is over how many nodes one copy of the dataset is spread.
+func (m *Model) homes(p Policy) float64 {
+	if p.peers() {
+		return m.f.Nodes
+	}
+	return 1
+}
+
+// arena returns block and segment as ingest fixes them, and what the budget then holds. With misses says whether the
+// memory has to hold samples that are not admitted, even if all of them fit.
+func (m *Model) arena(p Policy, withMisses bool) (z Sizes, sp Space, fits bool) {
+	homes := m.homes(p)
+	padded := Padded(m.f.DatasetBytes*m.f.StoredRatio, m.f.Samples) / homes
+	share := min(1, m.f.CacheBytes/padded)
+	need := m.memory(p, share)
+	z, fits = need.Fit(m.f.MemoryBytes, m.f.CacheBytes, m.f.Device.SmallestBlock(), func(z Sizes) float64 {
+		if withMisses || NewSpace(padded, m.f.CacheBytes, z).Hit < 1 {
+			return m.missBytes()
+		}
+		return 0
+	})
+	return z, NewSpace(padded, m.f.CacheBytes, z), fits
+}
+
+// memory describes the need of a log that keeps a share of the dataset, with the least that clients may hold and without
+// misses.
+func (m *Model) memory(p Policy, share float64) Memory {
+	homes := m.homes(p)
+	need := Memory{
+		KeptBytes: share * Padded(m.f.DatasetBytes, m.f.Samples) / homes, LargestBytes: m.f.LargestBytes, BlockBytes: m.f.BlockBytes,
+		Devices: m.f.Devices, Ranks: m.f.Ranks, HeldBytes: m.batches(), SideBytes: m.f.SideBytes, Samples: m.f.Samples / homes,
+	}
+	need.SideBytes += m.unpacking() + m.peerMemory(p)
+	return need
+}
+
+// batches is one batch of every rank of this node.
+func (m *Model) batches() float64 { return m.f.Ranks * m.f.Batch * m.mean }
+
+// mostHeld is what clients are given if memory allows.
+func (m *Model) mostHeld() float64 { return m.f.Ranks * max(2*m.f.Batch*m.mean, leastCredit) }
+
+// unpacking is what compressed samples need while they are unpacked.
+func (m *Model) unpacking() float64 {
+	if m.f.StoredRatio == 1 {
+		return 0
+	}
+	return 2*blocksAhead*defaultBlock*m.f.Devices + m.f.LargestBytes
+}
+
+// peerMemory is two orders of the whole world, and what connections take.
+func (m *Model) peerMemory(p Policy) float64 {
+	if !p.peers() {
+		return 0
+	}
+	return 8*m.f.Samples + m.f.PeerBytes
+}
+
+// missBytes is the ring for samples that are not admitted: a second of the source, and never under two steps.
+func (m *Model) missBytes() float64 {
+	rate := math.Inf(1)
+	for _, r := range []float64{m.f.Source.BPS / m.f.Nodes, m.f.Source.NodeBPS, m.f.Source.Ops * m.mean / m.f.Nodes} {
+		if r > 0 {
+			rate = min(rate, r)
+		}
+	}
+	if math.IsInf(rate, 1) {
+		rate = 0
+	}
+	return max(leastMisses, 2*m.batches(), rate)
+}
+
+// top is the largest hit ratio that the budget gives to a policy, and the arena behind it.
+func (m *Model) top(p Policy) (hit float64, z Sizes, sp Space, fits bool) {
+	switch {
+	case p == MinIO:
+		return min(1, m.f.CacheBytes/m.f.DatasetBytes/m.f.StoredRatio), Sizes{}, Space{}, true
+	case p == TwoLogfile:
+		return min(1, m.f.CacheBytes/(2*m.f.DatasetBytes)/m.f.StoredRatio), Sizes{}, Space{}, true
+	case p.arena():
+		z, sp, fits = m.arena(p, false)
+		hit = sp.Hit
+		if p == OwnLog {
+			hit, _ = NextUseAt(m.f.Nodes, hit)
+		}
+		return hit, z, sp, fits
+	}
+	return 0, Sizes{}, Space{}, true
+}
+
+// need is the memory that a policy takes at a hit ratio: as much as the limit allows if that is enough, else the least
+// that it needs.
+func (m *Model) need(p Policy, hit float64, z Sizes, sp Space, fits bool) (Sizes, bool) {
+	switch {
+	case p.inPlace():
+		z.MemoryBytes, fits = m.inPlaceMemory(p, hit)
+		return z, fits
+	case !p.reorders():
+		z.MemoryBytes = 3*m.batches() + m.readAhead(m.mean)
+		return z, z.MemoryBytes <= m.f.MemoryBytes
+	case !fits:
+		return z, false
+	}
+	kept := hit
+	if p == OwnLog {
+		kept = min(sp.Hit, m.f.Admit)
+	}
+	roomy := m.memory(p, kept)
+	roomy.BlockBytes, roomy.Spill, roomy.HeldBytes = z.BlockBytes, z.Spill, m.mostHeld()
+	if hit < 1 {
+		roomy.MissBytes = m.missBytes()
+	}
+	z = roomy.Sizes()
+	z.MemoryBytes = min(z.MemoryBytes, m.f.MemoryBytes)
+	return z, true
+}
+
+// inPlaceMemory is what reads by place take: what clients hold, a batch ahead of it, and the reads in flight.
+func (m *Model) inPlaceMemory(p Policy, hit float64) (bytes float64, fits bool) {
+	rest := m.batches() + m.readAhead(m.stored) + m.f.SideBytes + indexBytes*m.f.Samples/m.homes(p) + m.unpacking() + m.peerMemory(p)
+	if hit < 1 {
+		rest += m.missBytes()
+	}
+	if least := rest + m.batches(); least > m.f.MemoryBytes {
+		return least, false
+	}
+	return min(m.f.MemoryBytes, rest+m.mostHeld()), true
+}
+
+// readAhead is a queue full of samples, each rounded out to pages.
+func (m *Model) readAhead(sample float64) float64 {
+	return m.f.Device.QueueDepth * (sample + pageBytes)
+}

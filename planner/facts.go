@@ -1,0 +1,270 @@
+// Package planner collects the facts that a plan is made from, says where each is from, and turns them into a report.
+//
+// Facts are what package plan needs, each with its provenance: given by a flag, read from a file that lcache doctor wrote,
+// told by a running server, measured now, or assumed. Fields lists them under the names of their flags. Gather fills what
+// the flags leave open, and Missing says in one line what nobody knows. Report asks package plan and adds what-if tables.
+// The formulas are in package plan; this package has none. Facts have one user at a time.
+package planner
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"lcache/plan"
+	"lcache/spelling"
+	"lcache/usage"
+)
+
+// Facts are those of a plan, and where each is from, by its field's name.
+type Facts struct {
+	plan.Facts
+	From map[string]string
+
+	perSample map[string]float64 // rates that were said in samples/s
+	perDay    float64            // drive writes a day that the drives are meant for
+}
+
+// Field is one fact: the name of its flag, and what it is.
+type Field struct {
+	Name  string
+	Kind  Kind
+	Help  string
+	Ways  string // how to find it out, for the error that it is missing; "" if it need not be known
+	where func(f *Facts) *float64
+}
+
+// Kind is how a fact is written.
+type Kind string
+
+// The kinds of facts. What is unlimited may be written so.
+const (
+	Number  Kind = "N"
+	Size    Kind = "SIZE"     // 138GB, 512MiB
+	Rate    Kind = "RATE"     // 500MB/s, 10Gbit/s
+	RateOrN Kind = "RATE|N/s" // also 20000/s, in samples
+)
+
+// Fields are all facts that have a flag.
+var Fields = []Field{
+	{"samples", Number, "samples of the dataset", "--samples, or --source to list it", func(f *Facts) *float64 { return &f.Samples }},
+	{"bytes", Size, "size of the dataset", "--bytes, or --source to list it", func(f *Facts) *float64 { return &f.DatasetBytes }},
+	{"largest", Size, "the largest sample (default: the mean)", "", func(f *Facts) *float64 { return &f.LargestBytes }},
+	{"stored-ratio", Number, "stored bytes ÷ plain bytes, if samples are compressed", "", func(f *Facts) *float64 { return &f.StoredRatio }},
+	{"batch-size", Number, "samples of one rank's batch", "--batch-size", func(f *Facts) *float64 { return &f.Batch }},
+	{"epochs", Number, "epochs of the training", "--epochs", func(f *Facts) *float64 { return &f.Epochs }},
+	{"left-out", Number, "share of the samples that an epoch does not use, 0 to 1", "", func(f *Facts) *float64 { return &f.LeftOut }},
+	{"nodes", Number, "nodes that train together", "", func(f *Facts) *float64 { return &f.Nodes }},
+	{"ranks", Number, "ranks on one node", "", func(f *Facts) *float64 { return &f.Ranks }},
+	{"devices", Number, "devices of the cache on one node", "", func(f *Facts) *float64 { return &f.Devices }},
+	{"budget", Size, "disk space for the cache on one node", "--budget", func(f *Facts) *float64 { return &f.CacheBytes }},
+	{"memory", Size, "memory that a server may take on one node", "--memory", func(f *Facts) *float64 { return &f.MemoryBytes }},
+	{"read-bw", Rate, "what the devices read", "", func(f *Facts) *float64 { return &f.Device.ReadBPS }},
+	{"write-bw", Rate, "what the devices write", "", func(f *Facts) *float64 { return &f.Device.WriteBPS }},
+	{"combined-bw", Rate, "what they read and write together, if that has a limit of its own", "", func(f *Facts) *float64 { return &f.Device.CombinedBPS }},
+	{"read-iops", Number, "reads a second", "", func(f *Facts) *float64 { return &f.Device.ReadIOPS }},
+	{"write-iops", Number, "writes a second", "", func(f *Facts) *float64 { return &f.Device.WriteIOPS }},
+	{"combined-iops", Number, "reads and writes a second together, if that has a limit of its own", "", func(f *Facts) *float64 { return &f.Device.CombinedIOPS }},
+	{"op-size", Size, "the largest request that counts as one operation", "", func(f *Facts) *float64 { return &f.Device.OpBytes }},
+	{"mix", Number, "0: reads and writes have separate limits; 1: they share one", "", func(f *Facts) *float64 { return &f.Device.Mix }},
+	{"queue-depth", Number, "reads in flight (default: 64)", "", func(f *Facts) *float64 { return &f.Device.QueueDepth }},
+	{"latency", Number, "seconds of one read at that depth", "", func(f *Facts) *float64 { return &f.Device.Latency }},
+	{"source-bw", Rate, "what the source gives to all nodes together", "--source-bw or --source-ops, or --source to measure it", func(f *Facts) *float64 { return &f.Source.BPS }},
+	{"source-node-bw", Rate, "what the source gives to one node", "", func(f *Facts) *float64 { return &f.Source.NodeBPS }},
+	{"source-ops", Number, "files or objects a second that it gives to all nodes together", "", func(f *Facts) *float64 { return &f.Source.Ops }},
+	{"network", Rate, "the network of one node, each way", "--network", func(f *Facts) *float64 { return &f.NetworkBPS }},
+	{"consumer", RateOrN, "what the training on one node takes when nothing holds it up", "--consumer, or --cache of a running job", func(f *Facts) *float64 { return &f.ConsumerBPS }},
+	{"decode", RateOrN, "what the CPU workers of one node prepare", "", func(f *Facts) *float64 { return &f.DecodeBPS }},
+	{"file-open", Number, "seconds to open and read one file, for comparison with files on the SSD", "", func(f *Facts) *float64 { return &f.FileOpen }},
+	{"loader-workers", Number, "workers that read files, for the same comparison", "", func(f *Facts) *float64 { return &f.Workers }},
+}
+
+// field finds a fact by its name.
+func field(name string) (Field, error) {
+	names := []string{"sample-size"}
+	for _, f := range Fields {
+		if f.Name == name {
+			return f, nil
+		}
+		names = append(names, f.Name)
+	}
+	if near := spelling.Nearest(name, names); near != "" {
+		return Field{}, usage.Errorf("%s is no fact of a plan: did you mean %s?", name, near)
+	}
+	return Field{}, usage.Errorf("%s is no fact of a plan: there are %s", name, strings.Join(names, ", "))
+}
+
+// Set sets a fact as a flag does.
+func (f *Facts) Set(name, text, from string) error {
+	if name == "sample-size" { // the same bytes in samples of another size
+		n, err := parse(Size, text)
+		if err != nil || n < 1 {
+			return usage.Errorf("sample-size %q: write a size, as in 16KB", text)
+		}
+		f.Samples = max(1, math.Round(f.DatasetBytes/n))
+		f.LargestBytes = 0
+		return nil
+	}
+	fd, err := field(name)
+	if err != nil {
+		return err
+	}
+	value, err := parse(fd.Kind, text)
+	if err != nil {
+		return usage.Errorf("%s %q: %v", name, text, err)
+	}
+	f.put(fd, value, from)
+	if samples, ok := strings.CutSuffix(text, "/s"); fd.Kind == RateOrN && ok && isNumber(samples) {
+		f.perSample[name] = value
+	}
+	return nil
+}
+
+// put sets a value. A rate that is unlimited is 0 to package plan.
+func (f *Facts) put(fd Field, value float64, from string) {
+	if f.From == nil {
+		f.From, f.perSample = map[string]string{}, map[string]float64{}
+	}
+	delete(f.perSample, fd.Name)
+	if math.IsInf(value, 1) {
+		value, from = 0, from+", unlimited"
+	}
+	*fd.where(f) = value
+	f.From[fd.Name] = from
+}
+
+// fill sets a value that nothing has set yet.
+func (f *Facts) fill(name string, value float64, from string) {
+	fd, err := field(name)
+	if err != nil || f.From[name] != "" || !(value > 0) {
+		return
+	}
+	f.put(fd, value, from)
+}
+
+// Clone returns facts that can be changed by themselves.
+func (f *Facts) Clone() *Facts {
+	other := *f
+	other.From, other.perSample = map[string]string{}, map[string]float64{}
+	for k, v := range f.From {
+		other.From[k] = v
+	}
+	for k, v := range f.perSample {
+		other.perSample[k] = v
+	}
+	return &other
+}
+
+// Model makes the model of the facts. Rates in samples become bytes now that the samples' size is known.
+func (f *Facts) Model() (*plan.Model, error) {
+	facts := f.Clone()
+	facts.inBytes()
+	facts.WearPerDay = f.perDay * f.CacheBytes
+	m, err := plan.New(facts.Facts)
+	if err != nil {
+		return nil, usage.Errorf("these facts make no plan: %v", err)
+	}
+	return m, nil
+}
+
+// inBytes turns rates in samples into bytes, by the size that samples have now.
+func (f *Facts) inBytes() {
+	for name, samples := range f.perSample {
+		fd, _ := field(name)
+		*fd.where(f) = samples * f.DatasetBytes / max(1, f.Samples)
+	}
+	clear(f.perSample)
+}
+
+// Missing says in one line what is not known and how to find it out.
+func (f *Facts) Missing() error {
+	var missing []string
+	for _, fd := range Fields {
+		switch {
+		case fd.Ways == "" || f.From[fd.Name] != "":
+		case fd.Name == "source-bw" && (f.From["source-ops"] != "" || f.From["source-node-bw"] != ""):
+		case fd.Name == "network" && f.Nodes <= 1:
+		default:
+			missing = append(missing, fmt.Sprintf("%s (%s)", fd.Name, fd.Ways))
+		}
+	}
+	if !f.knowsDevice() {
+		missing = append(missing, "the device (--read-bw with --read-iops, or --combined-bw with --combined-iops; lcache doctor --cache DIR --save FILE measures it for --facts FILE)")
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return usage.Errorf("not known: %s; what has no limit is \"unlimited\"", strings.Join(missing, "; "))
+}
+
+func (f *Facts) knowsDevice() bool {
+	bandwidth := f.From["read-bw"] != "" && f.From["write-bw"] != "" || f.From["combined-bw"] != ""
+	return bandwidth && (f.From["read-iops"] != "" || f.From["combined-iops"] != "")
+}
+
+// Endurance sets what the drives are meant for: "3DWPD", drive writes a day, or "1400TBW", which counts over five years.
+func (f *Facts) Endurance(text string) error {
+	digits, daily := strings.CutSuffix(text, "DWPD")
+	if n, err := strconv.ParseFloat(digits, 64); daily && err == nil && n > 0 && n < 1e6 {
+		f.perDay = n
+		return nil
+	}
+	digits, total := strings.CutSuffix(text, "TBW")
+	n, err := strconv.ParseFloat(digits, 64)
+	if !total || err != nil || !(n > 0 && n < 1e12) {
+		return usage.Errorf("endurance %q: write 3DWPD, drive writes a day, or 1400TBW, which counts over five years", text)
+	}
+	if f.CacheBytes <= 0 {
+		return usage.Errorf("endurance %s needs --budget, to say how many drive writes that is", text)
+	}
+	f.perDay = n * 1e12 / (5 * 365) / f.CacheBytes
+	return nil
+}
+
+var bits = regexp.MustCompile(`^([0-9.]+)\s*([KMGT])b(it)?$`)
+
+// parse reads a value. What is unlimited is infinite.
+func parse(kind Kind, text string) (float64, error) {
+	text = strings.TrimSpace(text)
+	switch kind {
+	case Rate, RateOrN:
+		if text == "unlimited" {
+			return math.Inf(1), nil
+		}
+		per, ok := strings.CutSuffix(text, "/s")
+		if kind == RateOrN && ok && isNumber(per) {
+			return strconv.ParseFloat(strings.ReplaceAll(per, ",", ""), 64)
+		}
+		if m := bits.FindStringSubmatch(per); m != nil {
+			n, err := strconv.ParseFloat(m[1], 64)
+			return n * map[string]float64{"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[m[2]] / 8, err
+		}
+		n, err := parse(Size, per)
+		if err != nil {
+			return 0, fmt.Errorf("write bytes a second, as in 500MB/s or 10Gbit/s%s, or unlimited", map[bool]string{true: ", or samples a second, as in 20000/s"}[kind == RateOrN])
+		}
+		return n, nil
+	case Size:
+		n, err := humanize.ParseBytes(text)
+		if err != nil {
+			return 0, fmt.Errorf("write a size, as in 138GB or 512MiB")
+		}
+		return float64(n), nil
+	}
+	if text == "unlimited" {
+		return math.Inf(1), nil
+	}
+	if !isNumber(text) {
+		return 0, fmt.Errorf("write a number")
+	}
+	return strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+}
+
+func isNumber(text string) bool {
+	n, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+	return err == nil && n >= 0 && !math.IsInf(n, 0) && !math.IsNaN(n)
+}
