@@ -30,8 +30,8 @@ END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 
 # Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
-LONG_TESTS := TestBegunAnew TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
-	TestHeadersFlipped TestHintsKeepNothing TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte \
+LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
+	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte \
 	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestNoPrefillReadsSourceOnce TestNobodyWaits \
 	TestPackedCrash TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPushedAgain TestPushedAnew \
 	TestPushedOrders TestPushedOrdersHaveALimit TestRankPushesLater TestReaderOfAnEpochKeepsItsWindow TestRelist TestResumed \

@@ -34,8 +34,13 @@ var mayImport = map[string][]string{
 	"staging":    {"sample"},
 	"blockio":    {"iouring"},
 	"logfile":    {"blockio", "sample"},
-	"metaindex":  {"chunker", "sample"},
+	"metaindex":  {"sample"},
 	"plan":       {"shuffle"},
+	"importance": {"sample"},
+	"scenario":   {"plan"},
+	"compare":    {"plan", "scenario"},
+	"picture":    {"compare"},
+	"planner":    {"plan", "doctor", "attach", "engine"},
 	"schedule":   {"shuffle", "chunker", "sample"},
 	"cache":      {"schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir", "cgroup"},
 	"fetch":      {"logfile", "staging", "source", "metaindex", "stored", "sample"},
@@ -43,7 +48,7 @@ var mayImport = map[string][]string{
 	"sorter":     {"cache", "reorder", "fetch", "staging", "logfile", "chunker", "schedule", "blockio", "sample"},
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
 	"ingest":     {"cache", "sorter", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir"},
-	"engine":     {"cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "verdict", "sample"},
+	"engine":     {"cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "metaindex", "plan", "verdict", "sample"},
 	"server":     {"deliver", "engine", "schedule", "sample"},
 	"cachedir":   nil,
 	"cgroup":     nil,
@@ -56,7 +61,7 @@ var mayImport = map[string][]string{
 	"launch":     {"attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "source"},
 	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
 	"demo":       {"launch", "attach", "ingest", "engine", "doctor", "cache", "schedule"},
-	"cmd/lcache": {"launch", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "shuffle", "source", "sample"},
+	"cmd/lcache": {"launch", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "planner", "compare", "picture", "scenario", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

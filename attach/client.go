@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -24,7 +25,9 @@ const (
 	protocolVersion = 1
 	frameHello      = 1
 	frameStatus     = 6
+	frameStop       = 14
 	frameJSON       = 129
+	frameOK         = 133
 	frameError      = 255
 	frameMost       = 16 << 20
 	clientDeadline  = 10 * time.Second
@@ -115,6 +118,14 @@ func (c *Client) Status() (raw json.RawMessage, s engine.Status, err error) {
 	return raw, s, nil
 }
 
+// Stop asks the server to end cleanly. It returns when the server has agreed.
+func (c *Client) Stop() error {
+	if !slices.Contains(c.info.Features, "stop") {
+		return fmt.Errorf("the server at %s is a part of the program that started it, or of an earlier version: end process %d itself", c.path, c.info.Pid)
+	}
+	return c.ask(frameStop, nil, nil)
+}
+
 // ask sends one request and reads its answer. It does not receive the descriptor in the answer to HELLO: the kernel drops ancillary data at a
 // plain read.
 func (c *Client) ask(kind byte, body, answer any) error {
@@ -169,7 +180,9 @@ func (c *Client) answer(to any) error {
 		return &toldError{c.path, said.Message}
 	case head[4] != protocolVersion:
 		return fmt.Errorf("server at %s speaks protocol %d, this lcache %d: use the same version for both", c.path, head[4], protocolVersion)
-	case kind != frameJSON || binary.LittleEndian.Uint32(head[8:]) != c.request:
+	case to == nil && kind == frameOK && binary.LittleEndian.Uint32(head[8:]) == c.request:
+		return nil
+	case to == nil || kind != frameJSON || binary.LittleEndian.Uint32(head[8:]) != c.request:
 		return fmt.Errorf("server at %s answered another question (type %d): that is not an lcache server", c.path, kind)
 	}
 	if err := json.Unmarshal(body, to); err != nil {

@@ -162,7 +162,7 @@ func (c *Cache) Lock(lacking bool) error {
 		}
 		switch {
 		case errors.As(err, &busy):
-			return fmt.Errorf("%s is in use by process %d: stop it, or use another cache", d, busy.Pid)
+			return busy
 		case err != nil && lacking && i > 0:
 			c.Logger.Warn("a directory of the cache can't be locked", "dir", d, "error", err)
 			continue
@@ -172,6 +172,13 @@ func (c *Cache) Lock(lacking bool) error {
 		c.locks = append(c.locks, l)
 	}
 	return nil
+}
+
+// SetEnds notes in the locks when this process will end by itself; zero: it will not. Others that want the cache then say so.
+func (c *Cache) SetEnds(at time.Time) {
+	for _, l := range c.locks {
+		l.SetEnds(at)
+	}
 }
 
 // openData opens manifest, checksums and source.
@@ -265,7 +272,13 @@ func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offset
 
 // Admits reports whether the log admits a sample. Empty samples are never admitted: they are always hits.
 func (c *Cache) Admits(index sample.Index) bool {
-	return c.Manifest.Size(index) > 0 && chunker.Admitted(c.Manifest.NameHash(index), c.Record.Threshold)
+	size := c.Manifest.Size(index)
+	return size > 0 && chunker.Admitted(c.Manifest.NameHash(index), c.Record.Threshold) && !c.isTooLarge(size)
+}
+
+// isTooLarge reports whether a little cache leaves out samples of a size.
+func (c *Cache) isTooLarge(size uint32) bool {
+	return c.Record.Most > 0 && chunker.Padded(size, c.Format.Align) > c.Record.Most
 }
 
 // Logfile returns the Logfile of a half, or nil.

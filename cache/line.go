@@ -48,14 +48,14 @@ func (c *Cache) OtherHolds(half int) bool {
 	return other != nil && !other.Empty()
 }
 
-// LineOf lays out a Logfile in an order of this job, and returns line, order and epoch; the epoch of the canonical order is -1. A nil line means that
-// the order is not one of this job, is not known yet, or was cut into other segments. The Logfile can still be read and sorted.
-func (c *Cache) LineOf(ctx context.Context, l *logfile.Logfile, patience time.Duration) (*chunker.Line, *schedule.Order, int, error) {
+// LineOf lays out a Logfile in an order of a job, and returns line, order and epoch; the epoch of the canonical order is -1. A nil line means that
+// the order is not one of that job, is not known yet, or was cut into other segments. The Logfile can still be read and sorted.
+func (c *Cache) LineOf(ctx context.Context, s *schedule.Schedule, l *logfile.Logfile, patience time.Duration) (*chunker.Line, *schedule.Order, int, error) {
 	if l.IsOlder() { // its order may have the same key, but it has another number of samples
 		return nil, nil, -1, nil
 	}
 	h := l.Header()
-	order, epoch, err := c.Schedule.Identify(ctx, int(h.Epoch), h.Key, patience)
+	order, epoch, err := s.Identify(ctx, int(h.Epoch), h.Key, patience)
 	if order == nil || err != nil {
 		return nil, nil, -1, err
 	}

@@ -20,17 +20,19 @@ import (
 // A Record is the content of job.json: source and job of a cache, and the sizes that were fixed when it was made. Ingest writes it last in its
 // preparation, atomically.
 type Record struct {
-	Schema int      `json:"schema"`
-	Source string   `json:"source"`
-	Exts   []string `json:"exts,omitempty"`
-	Flat   bool     `json:"flat,omitempty"`
-	Group  string   `json:"group,omitempty"`
-	Labels string   `json:"labels,omitempty"`
+	Schema     int      `json:"schema"`
+	Source     string   `json:"source"`
+	Exts       []string `json:"exts,omitempty"`
+	Flat       bool     `json:"flat,omitempty"`
+	AllowEmpty bool     `json:"allow_empty,omitempty"` // class folders without a file are classes
+	Group      string   `json:"group,omitempty"`
+	Labels     string   `json:"labels,omitempty"`
 	LinkFacts
 	Job       schedule.Job `json:"job"`
 	Budget    int64        `json:"budget"`           // as given, bytes; 0: the need of the dataset
 	Memory    int64        `json:"memory"`           // as given, bytes; 0: the default
 	Threshold uint64       `json:"threshold"`        // of admission by name hash
+	Most      uint64       `json:"most,omitempty"`   // bytes of the largest sample that is admitted, padded; 0: any
 	Kept      int          `json:"kept_samples"`     // admitted samples
 	KeptBytes uint64       `json:"kept_bytes"`       // of the admitted samples, unpadded
 	Chunk     uint64       `json:"largest_chunk"`    // bytes, of the first epoch: the least that a client must be allowed to hold

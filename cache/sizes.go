@@ -38,26 +38,48 @@ func (c *Cache) Facts() chunker.Facts {
 	if align == 0 {
 		align = AlignFor(c.Manifest)
 	}
-	f := chunker.Facts{Samples: len(sizes), Ranks: len(c.Schedule.Local()), Devices: len(c.Dirs), Budget: uint64(c.Record.Budget), MemoryCap: MachineMemory() / 4}
+	f := chunker.Facts{Samples: len(sizes), TableBytes: tableBytes, Ranks: len(c.Schedule.Local()), Devices: len(c.Dirs), Budget: uint64(c.Record.Budget), MemoryCap: MachineMemory() / 4}
 	for _, s := range sizes {
 		p := chunker.Padded(s, align)
 		f.Kept += p
 		f.Largest = max(f.Largest, p)
+		if p <= c.Record.Most {
+			f.LargestKept = max(f.LargestKept, p)
+		}
 	}
 	f.Static = c.IsStatic()
 	batch := max(c.Record.Job.BatchSize, 1)
 	if len(sizes) > 0 {
-		f.Batch = max(f.Largest, c.Record.Chunk, uint64(min(batch, len(sizes)))*(f.Kept/uint64(len(sizes))+1))
+		f.Batch = batchBytes(f.Largest, c.Record.Chunk, uint64(min(batch, len(sizes)))*(f.Kept/uint64(len(sizes))+1))
 	}
 	f.BatchSamples = batch
-	f.Metadata = MetadataBytes(c.Dirs[0], c.Manifest, f.Kept)
 	if c.Record.IsPacked() {
 		f.Packed, f.Stored = true, c.Record.Stored
+	}
+	f.Metadata = MetadataBytes(c.Dirs[0], c.Manifest, f.InLog())
+	if f.Packed {
 		f.Metadata += lengthBytes * uint64(len(sizes))
 	}
 	f.Metadata += f.Metadata / 16 // the source may grow a little, and the cache with it, within the budget
 	return f
 }
+
+// hugeSample is the size from which on a sample that is larger than two batches does not count as a batch: what memory holds several times is a usual
+// batch, and the huge sample is held once where it may be.
+const hugeSample = 16 << 20
+
+// batchBytes returns the largest chunk of usual samples. largest is the largest sample, chunk the largest chunk of the first epoch (0: not known), and mean a
+// batch of samples of mean size.
+func batchBytes(largest, chunk, mean uint64) uint64 {
+	if largest <= hugeSample || largest <= 2*mean {
+		return max(largest, chunk, mean)
+	}
+	return min(max(mean, chunk-min(chunk, largest)), largest)
+}
+
+// tableBytes is what tables and orders take a sample: place and address 12, two lines (order, segments, arrival list) 24, lines made ahead 16,
+// orders 12. docs/adr/0014-tables-in-memory.md has the reason.
+const tableBytes = 64
 
 // IsStatic reports whether the cache is served in the static layout.
 func (c *Cache) IsStatic() bool { return c.Layout == LayoutStatic }
@@ -71,7 +93,8 @@ func AlignFor(m *sample.Manifest) int {
 }
 
 // MetadataBytes returns the bytes that a cache needs on disk in addition to its arena: manifest, checksums, both journals, and the small files. A
-// journal has a record for each of the smallest blocks, an index for each sample, and both once more for tails.
+// journal has a record for each of the smallest blocks, an index for each sample that the log holds, and both once more for tails. kept is how many bytes of
+// samples the log holds at most.
 func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
 	n := uint64(m.Len())
 	var manifest uint64
@@ -79,7 +102,12 @@ func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
 		manifest = uint64(st.Size())
 	}
 	blocks := kept/(128<<10) + 1
-	return manifest + 12*n + 2*(5*n+160*blocks) + 256<<10
+	held := n
+	if all := m.Bytes(); kept < all {
+		held = uint64(float64(n)*(float64(kept)/float64(all))) + 1
+	}
+	others := min(256<<10, max(64<<10, kept/512)) // the small files
+	return manifest + 12*n + 2*(5*held+160*blocks) + others
 }
 
 // MachineMemory returns the bytes of memory that this process may use: the machine's, or the limit of its control group if that is less. A process

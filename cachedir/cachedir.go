@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,14 +26,15 @@ import (
 
 // A Cache is one directory of a cache. Of a cache over several directories each is one, and only the first knows the source.
 type Cache struct {
-	Dir     string    `json:"dir"`
-	Source  string    `json:"source"` // "": not known here
-	Bytes   int64     `json:"bytes"`  // space of its files on disk
-	LastUse time.Time `json:"last_use"`
-	Pid     int       `json:"pid"` // of the process that uses it; 0: none
-	Part    int       `json:"part"`
-	Parts   int       `json:"parts"`          // directories that the cache has; Part counts from 0
-	Link    string    `json:"link,omitempty"` // Dir is a link to this directory, and not used as a cache
+	Dir     string     `json:"dir"`
+	Source  string     `json:"source"` // "": not known here
+	Bytes   int64      `json:"bytes"`  // space of its files on disk
+	LastUse time.Time  `json:"last_use"`
+	Pid     int        `json:"pid"`            // of the process that uses it; 0: none
+	Ends    *time.Time `json:"ends,omitempty"` // when that process ends by itself unless a client comes; nil: it does not
+	Part    int        `json:"part"`
+	Parts   int        `json:"parts"`          // directories that the cache has; Part counts from 0
+	Link    string     `json:"link,omitempty"` // Dir is a link to this directory, and not used as a cache
 	Listing `json:"-"`
 	Files   map[string]int64 `json:"-"` // number of files with each extension; nil: not known here
 	Memory  int64            `json:"-"` // as given to ingest; 0: not given
@@ -58,15 +60,20 @@ var ErrNotCache = errors.New("not a cache")
 
 // InUse is the error of removing a cache that a process uses.
 type InUse struct {
-	Dir string
-	Pid int // 0: not known
+	Dir  string
+	Pid  int        // 0: not known
+	Ends *time.Time // as in Cache
 }
 
 func (e *InUse) Error() string {
 	if e.Pid == 0 {
 		return e.Dir + " is in use: stop its server first"
 	}
-	return fmt.Sprintf("%s is in use by process %d: stop it first", e.Dir, e.Pid)
+	left := ""
+	if e.Ends != nil {
+		left = fmt.Sprintf(", which has no client and ends by itself in %d s", max(0, int(math.Ceil(time.Until(*e.Ends).Seconds()))))
+	}
+	return fmt.Sprintf("%s is in use by process %d%s: stop it first, with lcache stop %d", e.Dir, e.Pid, left, e.Pid)
 }
 
 const (
@@ -127,7 +134,7 @@ func Look(dir string) (Cache, error) {
 			c.LastUse = used
 		}
 	}
-	c.Pid = holder(filepath.Join(dir, lockName))
+	c.Pid, c.Ends = holder(filepath.Join(dir, lockName))
 	if c.Pid != 0 {
 		c.LastUse = time.Now()
 	}
@@ -188,26 +195,35 @@ func readSmall(path string) ([]byte, error) {
 	return b, err
 }
 
-// holder returns the process that holds a lock file; 0: none. For a moment it takes a shared lock itself, for which a starting server waits.
-func holder(path string) int {
+// holder returns the process that holds a lock file, 0: none; and the time at which that process ends by itself. For a moment it takes a shared lock
+// itself, for which a starting server waits.
+func holder(path string) (pid int, ends *time.Time) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return 0
+		return 0, nil
 	}
 	defer f.Close()
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-		return 0
+		return 0, nil
 	}
-	return pidIn(f)
+	return readHolder(f)
 }
 
-// pidIn returns the number at the beginning of a lock file.
-func pidIn(f *os.File) int {
-	var b [32]byte
+// readHolder reads what the holder of a lock file has written: its number, and on a second line when it ends by itself (logfile/lock.go). The Python client
+// writes a number and a text.
+func readHolder(f *os.File) (pid int, ends *time.Time) {
+	var b [128]byte
 	n, _ := f.ReadAt(b[:], 0)
-	digits, _, _ := strings.Cut(strings.ReplaceAll(string(b[:n]), ":", "\n"), "\n")
-	pid, _ := strconv.Atoi(strings.TrimSpace(digits))
-	return pid
+	first, rest, _ := strings.Cut(string(b[:n]), "\n")
+	digits, _, _ := strings.Cut(first, ":")
+	pid, _ = strconv.Atoi(strings.TrimSpace(digits))
+	if at, found := strings.CutPrefix(rest, "ends "); found {
+		at, _, _ = strings.Cut(at, "\n")
+		if when, err := time.Parse(time.RFC3339Nano, at); err == nil {
+			ends = &when
+		}
+	}
+	return pid, ends
 }
 
 // List describes root, if it is a cache, and the caches in root, sorted by name.

@@ -64,7 +64,8 @@ func lock(dir, name string) (release func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &InUse{Dir: dir, Pid: pidIn(f)}
+			pid, ends := readHolder(f)
+			return nil, &InUse{Dir: dir, Pid: pid, Ends: ends}
 		}
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
@@ -90,7 +91,7 @@ func RemoveAll(dirs []string) (done []Removed, err error) {
 		case err != nil:
 			return nil, err
 		case c.Pid != 0:
-			return nil, &InUse{Dir: dir, Pid: c.Pid}
+			return nil, &InUse{Dir: dir, Pid: c.Pid, Ends: c.Ends}
 		}
 	}
 	for _, dir := range dirs {

@@ -50,6 +50,37 @@ func Admit(hashes []uint64, sizes []uint32, align int, room uint64) (threshold u
 	}
 }
 
+// Most chooses how large a sample may be that a budget with room for only a part of the dataset admits, in padded bytes; 0: of any size. Slack holds the largest
+// admitted sample twice, so in a little cache a few large samples keep out more bytes than they have. Most halves the size down to a block, and takes the one
+// that keeps most bytes; of equal ones the largest.
+func (f Facts) Most(sizes []uint32, align int) (most uint64) {
+	w := f.Block
+	if w == 0 {
+		w = chooseBlock(f)
+	}
+	if f.Budget == 0 || f.Packed || f.Budget >= f.stored()+f.leastSlack(w)+f.Metadata {
+		return 0
+	}
+	kept := func(largest, bytes uint64) uint64 {
+		g := f
+		g.LargestKept = largest
+		return min(bytes, f.Budget-min(f.Budget, f.Metadata+max(g.leastSlack(w), f.Budget/100)))
+	}
+	best := kept(f.Largest, f.Kept)
+	for limit := f.Largest / 2; limit >= w; limit /= 2 {
+		var largest, bytes uint64
+		for _, size := range sizes {
+			if p := Padded(size, align); p <= limit {
+				largest, bytes = max(largest, p), bytes+p
+			}
+		}
+		if n := kept(largest, bytes); n > best {
+			best, most = n, limit
+		}
+	}
+	return most
+}
+
 // Admitted is the rule itself. The two largest hashes count as one, so that the largest threshold can mean all.
 func Admitted(hash, threshold uint64) bool { return fold(hash) < threshold }
 

@@ -156,3 +156,53 @@ func FuzzAdmit(f *testing.F) {
 		}
 	})
 }
+
+// TestMost: large samples are left out only where they keep out more than they have.
+func TestMost(t *testing.T) {
+	const w = 128 << 10
+	sizes := func(small int, size uint32, large int, each uint32) (all []uint32, kept uint64) {
+		for range small {
+			all = append(all, size)
+		}
+		for range large {
+			all = append(all, each)
+		}
+		for _, s := range all {
+			kept += chunker.Padded(s, 64)
+		}
+		return all, kept
+	}
+	for _, c := range []struct {
+		name   string
+		small  int
+		size   uint32
+		large  int
+		each   uint32
+		budget uint64
+		out    bool // the large ones are left out
+	}{
+		{"a few large ones in a little cache", 10_000, 10_000, 10, 3 << 20, 64e6, true},
+		{"no budget", 10_000, 10_000, 10, 3 << 20, 0, false},
+		{"a budget for all", 10_000, 10_000, 10, 3 << 20, 300e6, false},
+		{"all are large", 0, 0, 60, 3 << 20, 64e6, false},
+		{"too few are small", 2000, 10_000, 40, 3 << 20, 64e6, false},
+		{"all are small", 10_000, 10_000, 0, 0, 64e6, false},
+	} {
+		all, kept := sizes(c.small, c.size, c.large, c.each)
+		f := chunker.Facts{Kept: kept, Samples: len(all), Largest: uint64(max(c.size, c.each)), Batch: 4e6, BatchSamples: 64, Ranks: 1, Devices: 1, Metadata: 1e6, Budget: c.budget, Block: w}
+		most := f.Most(all, 64)
+		if out := most > 0 && most < uint64(c.each); out != c.out || most > 0 && most < uint64(c.size) {
+			t.Errorf("%s: at most %d bytes a sample", c.name, most)
+		}
+		before, err := chunker.Size(f)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if most > 0 {
+			f.LargestKept = uint64(c.size) // the largest below it
+		}
+		if after, err := chunker.Size(f); err != nil || c.out && after.Room < before.Room+4<<20 || !c.out && after.Room != before.Room {
+			t.Errorf("%s: room for %d bytes, before %d (%v)", c.name, after.Room, before.Room, err)
+		}
+	}
+}

@@ -13,8 +13,10 @@ type Facts struct {
 	Packed       bool   // the cache compresses: samples are unpacked from scratch memory
 	Stored       uint64 // with Packed: bytes of Kept on disk
 	Samples      int    // of the manifest
+	TableBytes   uint64 // what tables and orders take a sample; 0: the MetaIndex of the design
 	Largest      uint64 // the largest sample, padded
-	Batch        uint64 // the largest chunk, roughly: batch size × mean size, at least the largest sample
+	LargestKept  uint64 // the largest that the log may hold; 0: Largest
+	Batch        uint64 // the largest chunk, roughly: batch size × mean size; less than Largest where a few samples are much larger than the others
 	BatchSamples int    // samples of a chunk
 	Ranks        int    // attached here
 	Devices      int
@@ -40,6 +42,7 @@ type Sizing struct {
 	Side     uint64
 	Spare    uint64 // for requests that leases leave no room for in Side: the largest sample, at least
 	Scratch  uint64 // for blocks of stored bytes on their way into a slot; 0 without compression
+	Request  uint64 // a larger request is refused. What Side can't hold of a smaller one is lent piece by piece
 	Credit   uint64 // L: bytes that clients may hold at once
 	Memory   uint64 // M, all of it
 	Slack    uint64 // arena beyond the samples themselves
@@ -55,7 +58,9 @@ const (
 	bigSide    = 64 << 20
 	leastSpare = 1 << 20  // so that small samples are lent many at once
 	inFlight   = 16 << 20 // that one device is given at a time
-	bytesEach  = 28.5     // MetaIndex, a sample
+	bytesEach  = 28.5     // MetaIndex of the design, a sample
+	behindHuge = 16 << 20 // room in a segment behind a huge sample
+	page       = 4 << 10  // parts of the shared memory are whole pages
 )
 
 // Size chooses block, segment and slots so that memory and space stay within their limits, or says which number is needed.
@@ -73,8 +78,15 @@ func Size(f Facts) (Sizing, error) {
 		if err != nil {
 			return z, err
 		}
+		if f.Block == 0 && w > usualBlock && z.Memory > f.roof(0, z.Memory) {
+			w /= 2
+			continue
+		}
 		if limit == 0 || z.Memory <= limit {
-			f.credit(&z, limit)
+			f.credit(&z, f.roof(z.Memory, limit))
+			if huge := pages(f.huge() + page); f.huge() > 0 && z.Memory+huge <= f.Memory { // clients that take no loans can have it by index, too
+				z.Side, z.Memory = z.Side+huge, z.Memory+huge
+			}
 			if f.Static {
 				z.Miss += uint64(z.Slots) * z.Slot
 				z.Slots = 0
@@ -89,8 +101,9 @@ func Size(f Facts) (Sizing, error) {
 	}
 }
 
-// chooseBlock halves the block while 32 of them, the least slack, are more than 1 % of the budget: down to 256 KiB, and to
-// 128 KiB only where they would be more than a quarter of it.
+// chooseBlock halves the block while 32 of them, the least slack, are more than 1 % of the budget: down to 256 KiB; and to 128 KiB where they would be more
+// than a quarter of it, or where they keep out samples, more than 2 % of a budget that has no room for all of them. What a volume limited in operations loses
+// by smaller reads is less than what such a little cache loses by misses.
 func chooseBlock(f Facts) uint64 {
 	d := f.Budget
 	if d == 0 {
@@ -100,7 +113,8 @@ func chooseBlock(f Facts) uint64 {
 	for 32*w > d/100 && w > usualBlock {
 		w /= 2
 	}
-	if f.Budget != 0 && 32*w > d/4 {
+	all := f.stored() + f.leastSlack(w) + f.Metadata
+	if f.Budget != 0 && (32*w > d/4 || f.Budget < all && 32*w > d/50) {
 		w = minBlock
 	}
 	return w
@@ -113,7 +127,13 @@ func (f Facts) at(w uint64) (Sizing, error) {
 		kept = f.Plain(f.Budget)
 	}
 	up := func(n uint64) uint64 { return (n + w - 1) / w * w }
-	s := up(uint64(math.Max(math.Sqrt(float64(kept)*float64(w)), float64(f.Largest))))
+	// Behind a huge sample its segment has room for the rest of its chunk, so that the chunk lies in two segments and not in three.
+	largest := f.largestKept()
+	least := largest
+	if largest > f.Batch {
+		least = largest + min(f.Batch, behindHuge)
+	}
+	s := up(uint64(math.Max(math.Sqrt(float64(kept)*float64(w)), float64(least))))
 	if s == 0 {
 		s = w
 	}
@@ -124,8 +144,8 @@ func (f Facts) at(w uint64) (Sizing, error) {
 	// A cut comes before the first sample that does not fit, which costs nothing where samples are small compared with a segment, and up to
 	// half of it where they are not; and the rest has segments of its own.
 	fill := s
-	if f.Largest > s/4 {
-		fill = max(s-min(f.Largest, s), s/2)
+	if largest > s/4 {
+		fill = max(s-min(largest, s), s/2)
 	}
 	z.Segments = int((kept+fill-1)/fill) + 2
 	z.Buffers = z.Segments + 16*f.Devices
@@ -143,7 +163,7 @@ func (f Facts) at(w uint64) (Sizing, error) {
 
 func (f Facts) sum(z *Sizing, roomy bool) {
 	least := 2
-	if f.Ranks > 1 {
+	if f.Ranks > 1 || f.largestKept() > f.Batch { // the chunk with a huge sample lies in two, and the client that holds it asks for the next one
 		least = 3
 	}
 	z.Slots = max(2+int(z.Credit/z.Slot), least)
@@ -157,8 +177,45 @@ func (f Facts) sum(z *Sizing, roomy bool) {
 	request := f.Batch + uint64(f.BatchSamples)*12<<10
 	z.Spare = max(leastSpare, f.Largest+8<<10)
 	z.Side = max(min(bigSide, max(8<<20, f.Kept/8)), z.Credit+uint64(max(f.Ranks, 1))*request+z.Spare) - z.Spare
+	if huge := f.huge(); huge > 0 {
+		z.Side = max(z.Side, z.Credit+uint64(max(f.Ranks, 1))*request) // the spare part is for the huge one
+	}
+	z.Request = max(z.Side, 4*f.huge()+request)
+	z.Miss, z.Side, z.Spare = pages(z.Miss), pages(z.Side), pages(z.Spare)
 	z.Scratch = f.scratch(z.Block)
-	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Spare + z.Miss + z.Scratch + f.unpacking(z.Block) + uint64(bytesEach*float64(f.Samples))
+	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Spare + z.Miss + z.Scratch + f.unpacking(z.Block) + f.tables()
+}
+
+func pages(n uint64) uint64 { return (n + page - 1) / page * page }
+
+// tables is the memory of tables and orders.
+func (f Facts) tables() uint64 {
+	if f.TableBytes > 0 {
+		return f.TableBytes * uint64(f.Samples)
+	}
+	return uint64(bytesEach * float64(f.Samples))
+}
+
+// huge is the largest sample where it is larger than a batch of others; else 0. A slot holds it, and so does the spare part. Side memory does not: a request by
+// index that has it is lent piece by piece. docs/adr/0015-huge-samples.md has the reason.
+func (f Facts) huge() uint64 {
+	if f.Largest <= f.Batch {
+		return 0
+	}
+	return f.Largest
+}
+
+// roof bounds what credit takes where samples are huge: four of the largest, which three slots and the spare part hold, and 256 MB for all else, if the need
+// is not more.
+func (f Facts) roof(need, limit uint64) uint64 {
+	if f.huge() == 0 || f.Ranks > 1 || f.Packed {
+		return limit
+	}
+	roof := max(need, 4*f.Largest+256e6)
+	if limit == 0 {
+		return roof
+	}
+	return min(limit, roof)
 }
 
 // credit gives clients the memory that the limit leaves, up to the larger of three batches and 16 MB for each rank: one batch in the loop, one
@@ -197,6 +254,14 @@ func (f Facts) Plain(room uint64) uint64 {
 		return room
 	}
 	return min(f.Kept, uint64(float64(room)*(float64(f.Kept)/float64(f.Stored))))
+}
+
+// InLog returns how many bytes of samples the log holds at most: all, or as many as the budget has room for.
+func (f Facts) InLog() uint64 {
+	if f.Budget == 0 {
+		return f.Kept
+	}
+	return f.Plain(f.Budget)
 }
 
 // scratch is the memory that the pass reads blocks to before it unpacks their samples: twice the devices' bytes in flight, so that
@@ -253,7 +318,14 @@ func (f Facts) space(z *Sizing) error {
 }
 
 // leastSlack is 32 blocks; and a sample on its way may be in both Logfiles, so there is room for the largest one, twice.
-func (f Facts) leastSlack(w uint64) uint64 { return 32*w + 2*(max(f.Largest, w)-1)/w*w }
+func (f Facts) leastSlack(w uint64) uint64 { return 32*w + 2*(max(f.largestKept(), w)-1)/w*w }
+
+func (f Facts) largestKept() uint64 {
+	if f.LargestKept > 0 {
+		return f.LargestKept
+	}
+	return f.Largest
+}
 
 // leastBudget is a budget, in whole MiB, that is not refused and leaves room for a sample. Block and slack grow with the budget, so it is approached from below.
 func (f Facts) leastBudget() uint64 {
@@ -262,7 +334,7 @@ func (f Facts) leastBudget() uint64 {
 		if w == 0 {
 			w = chooseBlock(f)
 		}
-		least := f.Metadata + max(f.leastSlack(w), f.Budget/100) + w + f.Largest
+		least := f.Metadata + max(f.leastSlack(w), f.Budget/100) + w + f.largestKept()
 		if f.Budget >= least {
 			return f.Budget
 		}

@@ -296,3 +296,46 @@ func TestSizeOfTheStaticLayout(t *testing.T) {
 		t.Errorf("%d bytes of memory, the limit is %d", z.Memory, f.Memory)
 	}
 }
+
+// One huge sample among small ones: a rank's memory is four of it and 256 MB at most, where the other samples need little; else what they need and that. And yet
+// it fits where it may lie, in each layout and at any budget.
+func TestSizeOfAHugeSample(t *testing.T) {
+	for _, kept := range []uint64{600e6, 5e9, 60e9} {
+		for _, batch := range []uint64{2e6, 13e6, 36e6} {
+			for _, budget := range []uint64{0, kept * 2, kept*2/3 + 800e6} {
+				for _, static := range []bool{false, true} {
+					f := chunker.Facts{Kept: kept, Samples: int(kept / 100_000), Largest: 300e6, Batch: batch, BatchSamples: int(batch/100_000) + 1, Ranks: 1, Devices: 1,
+						Metadata: 1e6, Budget: budget, MemoryCap: 6e9, Static: static}
+					z, err := chunker.Size(f)
+					if err != nil {
+						t.Fatalf("%+v: %v", f, err)
+					}
+					most := 4*f.Largest + 256e6
+					if kept > 10e9 {
+						usual := f
+						usual.Largest = f.Batch
+						others, err := chunker.Size(usual)
+						if err != nil {
+							t.Fatal(err)
+						}
+						most += others.Memory
+					}
+					if z.Memory > most {
+						t.Errorf("%+v: %d MB of memory, want at most %d: %+v", f, z.Memory/1e6, most/1e6, z)
+					}
+					ring := z.Miss >= f.Largest+8192
+					if z.Segment < f.Largest+min(f.Batch, 16<<20) || static && !ring || !static && z.Slots < 3 {
+						t.Errorf("%+v: %d slots for segments of %d, a ring of %d", f, z.Slots, z.Segment, z.Miss)
+					}
+					if z.Spare < f.Largest+8190 || z.Side < z.Credit+f.Batch || z.Credit < f.Batch || z.Request < 4*f.Largest {
+						t.Errorf("%+v: what is asked for by index has no room: %+v", f, z)
+					}
+					f.Memory = 3e9
+					if roomy, err := chunker.Size(f); err != nil || roomy.Side < z.Side+f.Largest || roomy.Memory > f.Memory {
+						t.Errorf("%+v: with memory to spare side memory has %d, before %d (%v)", f, roomy.Side, z.Side, err)
+					}
+				}
+			}
+		}
+	}
+}

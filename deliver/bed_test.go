@@ -106,7 +106,7 @@ func (b *bed) Expect(at *deliver.Position, indices []sample.Index, have []bool, 
 // Decided: see deliver.Window.
 func (b *bed) Decided(*deliver.Position, []sample.Index, []bool, []deliver.Availability) {}
 
-func (b *bed) LostPatience(*deliver.Position) {
+func (b *bed) LostPatience(*deliver.Position, []sample.Index, []bool) {
 	b.mu.Lock()
 	b.starves++
 	n, f := b.starves, b.starved

@@ -25,6 +25,8 @@ type collected struct {
 	awaited []bool // samples that are waited for; nil before the first look
 
 	stalled  bool
+	said     *Position        // that the client named
+	stall    *Clock           // of its job
 	starved  int              // how often its patience for a slot was over
 	slow     <-chan time.Time // fires when samples that are still being read are no longer waited for
 	hopeless bool             // slow has fired
@@ -55,6 +57,7 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room 
 	defer func() {
 		if r.stalled {
 			d.Stats.Stall.Leave()
+			r.stall.Leave()
 		}
 	}()
 	for {
@@ -92,6 +95,8 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 		if !r.stalled {
 			r.stalled = true
 			d.Stats.Stall.Enter()
+			r.stall = &d.StatsOf(r.said).Stall
+			r.stall.Enter()
 			r.slow = time.After(d.o.Timeout / 3)
 		}
 		d.o.Window.Expect(at, r.indices, r.there, w.coming)
@@ -108,7 +113,7 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 		case <-w.hungry():
 			if queued { // not if it is being read by now
 				r.starved++
-				d.o.Window.LostPatience(at)
+				d.o.Window.LostPatience(at, r.indices, r.there)
 			}
 			w.patience.Reset(d.o.Patience)
 		case <-r.slow:

@@ -65,17 +65,19 @@ type Window interface {
 	// Decided is told what a request does about the samples with have[i] false: it waits for the expected ones, and reads the others by index.
 	// It turns Gone into Loading where a read has begun since Expect, so that no sample is read twice.
 	Decided(at *Position, indices []sample.Index, have []bool, expect []Availability)
-	// LostPatience is called when a scheduled request has waited for a slot until its patience was over. It makes room if it can.
-	LostPatience(at *Position)
+	// LostPatience is called when a scheduled request has waited for a slot, or for memory to read ahead to, until its patience was over. It makes room
+	// for the samples with have[i] false if it can.
+	LostPatience(at *Position, indices []sample.Index, have []bool)
 	// Delivered is called after a delivery.
 	Delivered(at *Position, d Delivery)
 }
 
-// A Delivery counts the samples of one answer: InWindow lay in staging or came there while the request waited, Misses came from
-// the source. Skipped samples were requested, too, and can't be had.
+// A Delivery counts the samples of one answer: Ahead were brought ahead of the request or while it waited, and Misses came from the source. Skipped
+// samples were requested, too, and can't be had.
 type Delivery struct {
-	Samples, InWindow, Misses, Skipped int
-	Part                               bool // more of the same chunk follows
+	Samples, Ahead, Misses, Skipped int
+
+	Part bool // more of the same chunk follows
 }
 
 // Options configure a Deliver.
@@ -91,6 +93,9 @@ type Options struct {
 	// SkipErrors leaves samples that can't be had out of their answers, which are shorter then, instead of ending the request. Each is
 	// counted, and logged once.
 	SkipErrors bool
+	// RequestBytes is how much side memory a request of a client that copies may need. What side memory can't hold of it is lent piece by piece. 0: only what
+	// side memory holds.
+	RequestBytes int64
 }
 
 // Stats only grow.
@@ -138,6 +143,9 @@ func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("waited %.0f s for %s", e.Waited.Seconds(), e.For)
 }
 
+// A Place is a rank of a job.
+type Place struct{ Job, Rank int }
+
 // A Deliver serves all clients of one dataset.
 type Deliver struct {
 	o     Options
@@ -148,6 +156,7 @@ type Deliver struct {
 
 	mu        sync.Mutex // guards the fields that follow
 	clients   map[string]*Client
+	jobs      map[int]*Stats // by number
 	nextLease uint64
 	closed    bool
 	ctx       context.Context // ends at Close
@@ -166,7 +175,7 @@ func New(o Options) (*Deliver, error) {
 	if o.LoanTime == 0 {
 		o.LoanTime = time.Second
 	}
-	d := &Deliver{o: o, clients: map[string]*Client{}}
+	d := &Deliver{o: o, clients: map[string]*Client{}, jobs: map[int]*Stats{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	var err error
 	d.watch, err = newWatcher(d.gone)
@@ -203,14 +212,18 @@ func (d *Deliver) enter(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() { stop(); cancel(); d.requests.Done() }, nil
 }
 
-// Chunk delivers a chunk of an epoch; io.EOF means that the rank has no such batch.
+// Chunk is ChunkAt for the job of the server's own recipe.
 func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, error) {
+	return c.ChunkAt(ctx, Position{Epoch: epoch, Rank: rank, Batch: batch})
+}
+
+// ChunkAt delivers the chunk at a position; io.EOF means that the rank has no such batch.
+func (c *Client) ChunkAt(ctx context.Context, at Position) (*Batch, error) {
 	ctx, leave, err := c.d.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	at := Position{Epoch: epoch, Rank: rank, Batch: batch}
 	indices, err := c.d.o.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, c.d.explain(ctx, err, &at)
@@ -218,7 +231,7 @@ func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, err
 	return c.serve(ctx, indices, &at)
 }
 
-// Get delivers any indices, at any time. at is a hint that only speed depends on; nil is allowed.
+// Get delivers any indices, at any time. at is a hint that only speed depends on; nil is allowed, and a negative rank names the job alone.
 func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
 	ctx, leave, err := c.d.enter(ctx)
 	if err != nil {
@@ -245,21 +258,22 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Positi
 	d := c.d
 	at := d.o.Window.Asked(ctx, said, indices, c.Pid)
 	r := d.newCollected(indices)
+	r.said = said
 	if err := d.collect(ctx, r, at, c.waitSide); err != nil {
 		return nil, d.explain(ctx, err, said)
 	}
 	b := d.columns(r)
-	if err := c.lease(b, &r.hold); err != nil {
+	if err := c.lease(b, &r.hold, at); err != nil {
 		d.o.Staging.Release(&r.hold)
 		return nil, err
 	}
-	d.delivered(at, d.delivery(r, b, len(indices)), b.bytes())
+	d.delivered(said, at, d.delivery(r, b, len(indices)), b.bytes())
 	return b, nil
 }
 
 // delivery counts the samples of an answer to a request for asked samples.
 func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
-	n := Delivery{Samples: len(b.Indices), InWindow: asked - r.fetched, Skipped: asked - len(b.Indices)}
+	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices)}
 	for i := range b.Indices {
 		if r.addr[i].FromSource {
 			n.Misses++
@@ -269,15 +283,45 @@ func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
 }
 
 // delivered counts a delivery and tells the window.
-func (d *Deliver) delivered(at *Position, n Delivery, bytes int64) {
-	if !n.Part {
-		d.Stats.Chunks.Add(1)
-	}
-	d.Stats.Samples.Add(int64(n.Samples))
-	d.Stats.Bytes.Add(bytes)
-	d.Stats.Misses.Add(int64(n.Misses))
-	d.Stats.Hits.Add(int64(n.Samples - n.Misses))
+func (d *Deliver) delivered(said, at *Position, n Delivery, bytes int64) {
+	d.Stats.count(n, bytes)
+	of := d.StatsOf(said)
+	of.count(n, bytes)
+	of.Skipped.Add(int64(n.Skipped)) // of the server each is counted when it is left out
 	d.o.Window.Delivered(at, n)
+}
+
+func (s *Stats) count(n Delivery, bytes int64) {
+	if !n.Part {
+		s.Chunks.Add(1)
+	}
+	s.Samples.Add(int64(n.Samples))
+	s.Bytes.Add(bytes)
+	s.Misses.Add(int64(n.Misses))
+	s.Hits.Add(int64(n.Samples - n.Misses))
+}
+
+// StatsOf returns what is counted of the job that a position names. Without one that is the server's own recipe's.
+func (d *Deliver) StatsOf(at *Position) *Stats {
+	number := 0
+	if at != nil {
+		number = at.Job
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.jobs[number]
+	if s == nil {
+		s = &Stats{}
+		d.jobs[number] = s
+	}
+	return s
+}
+
+// Forget forgets what was counted of a job.
+func (d *Deliver) Forget(job int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.jobs, job)
 }
 
 func (d *Deliver) columns(r *collected) *Batch {
@@ -309,7 +353,7 @@ func (d *Deliver) explain(ctx context.Context, err error, at *Position) error {
 		return &TimeoutError{d.o.Timeout, fmt.Sprintf("room in side memory: %v; %s", err, d.holder())}
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
 		what := "samples by index"
-		if at != nil {
+		if at != nil && at.Rank >= 0 {
 			what = fmt.Sprintf("epoch %d rank %d batch %d", at.Epoch, at.Rank, at.Batch)
 		}
 		return &TimeoutError{d.o.Timeout, fmt.Sprintf("%s: %v", what, err)}

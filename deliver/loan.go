@@ -18,6 +18,7 @@ import (
 // which has room for the largest sample and which no lease may take.
 type loan struct {
 	hold  staging.Hold
+	said  *Position // that the client named
 	at    *Position
 	count Delivery
 	bytes int64
@@ -59,6 +60,9 @@ func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, err
 	d.mu.Unlock()
 	if !copies {
 		return d.o.Fetcher.Room(ctx, need)
+	}
+	if side := d.o.Staging.SideBytes(); need > side && need <= d.o.RequestBytes {
+		return nil, &RoomError{fmt.Sprintf("%d bytes of side memory are needed at once, it has %d", need, side)}
 	}
 	soon, cancel := context.WithTimeout(ctx, d.o.Timeout/3)
 	defer cancel()
@@ -105,19 +109,23 @@ func (d *Deliver) leavesRoom(need int64) bool {
 	return d.o.Staging.LeavesRoom(holds, need)
 }
 
-// LendChunk is Lend for a chunk of an epoch; io.EOF means that the rank has no such batch.
+// LendChunk is LendAt for the job of the server's own recipe.
 func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*Loan, error) {
+	return c.LendAt(ctx, Position{Epoch: epoch, Rank: rank, Batch: batch}, from)
+}
+
+// LendAt is Lend for the chunk at a position; io.EOF means that the rank has no such batch.
+func (c *Client) LendAt(ctx context.Context, at Position, from int) (*Loan, error) {
 	ctx, leave, err := c.d.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	at := Position{Epoch: epoch, Rank: rank, Batch: batch}
 	indices, err := c.d.o.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, err
 	}
-	return c.lendPart(ctx, indices, from, &at)
+	return c.lendPart(ctx, indices, from, &at, &at)
 }
 
 // Lend delivers the samples of a request from a position on, as many as the spare part has room for, and at least one. The client copies
@@ -131,10 +139,10 @@ func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at 
 	if err := c.d.known(indices); err != nil {
 		return nil, err
 	}
-	return c.lendPart(ctx, indices, from, c.d.o.Window.Asked(ctx, at, indices, c.Pid))
+	return c.lendPart(ctx, indices, from, at, c.d.o.Window.Asked(ctx, at, indices, c.Pid))
 }
 
-func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {
+func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int, said, at *Position) (*Loan, error) {
 	d := c.d
 	if from > len(indices) {
 		return nil, &ArgumentError{fmt.Sprintf("position %d of a request for %d samples", from, len(indices))}
@@ -146,11 +154,12 @@ func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int,
 	}
 	part := indices[from : from+n]
 	r := d.newCollected(part)
+	r.said = said
 	if err := d.collect(ctx, r, at, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.o.Fetcher.SpareRoom(ctx) }); err != nil {
 		return nil, d.explain(ctx, err, at)
 	}
 	b := d.columns(r)
-	l := &loan{hold: r.hold, at: at, count: d.delivery(r, b, n), bytes: b.bytes()}
+	l := &loan{hold: r.hold, said: said, at: at, count: d.delivery(r, b, n), bytes: b.bytes()}
 	l.count.Part = from+n < len(indices)
 	if !c.lend(b, l) {
 		d.o.Staging.Release(&r.hold)
@@ -170,8 +179,16 @@ func (c *Client) lend(b *Batch, l *loan) bool {
 	number := c.d.nextLease
 	b.Lease = number
 	c.loans[number] = l
-	l.timer = time.AfterFunc(c.d.o.LoanTime, func() { c.endLoan(number) })
+	l.timer = time.AfterFunc(c.d.loanTime(l.bytes), func() { c.endLoan(number) })
 	return true
+}
+
+// slowCopy is how many bytes are copied in LoanTime at least, also on a machine with much else to do.
+const slowCopy = 100e6
+
+// loanTime is how long a loan of some bytes lasts.
+func (d *Deliver) loanTime(bytes int64) time.Duration {
+	return time.Duration(max(1, float64(bytes)/slowCopy) * float64(d.o.LoanTime))
 }
 
 // Copied ends a loan, and reports whether it had lasted until now: then the copied bytes are right, and count as delivered.
@@ -180,7 +197,7 @@ func (c *Client) Copied(number uint64) bool {
 	if l == nil {
 		return false
 	}
-	c.d.delivered(l.at, l.count, l.bytes)
+	c.d.delivered(l.said, l.at, l.count, l.bytes)
 	return true
 }
 

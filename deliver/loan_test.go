@@ -234,7 +234,7 @@ func TestLoansOfAChunk(t *testing.T) {
 	if err != nil || last.Next != 5 || !c.Copied(last.Lease) || c.Copied(last.Lease) {
 		t.Fatalf("got %+v, %v", last, err)
 	}
-	want := []deliver.Delivery{{Samples: 2, InWindow: 1, Misses: 1, Part: true}, {Samples: 1, Misses: 1, Part: true}, {Samples: 2, InWindow: 1, Misses: 1}}
+	want := []deliver.Delivery{{Samples: 2, Ahead: 1, Misses: 1, Part: true}, {Samples: 1, Misses: 1, Part: true}, {Samples: 2, Ahead: 1, Misses: 1}}
 	if !slices.Equal(b.delivered, want) || b.d.Stats.Chunks.Load() != 1 || b.d.Stats.Samples.Load() != 5 {
 		t.Errorf("told %+v, %d chunks of %d samples", b.delivered, b.d.Stats.Chunks.Load(), b.d.Stats.Samples.Load())
 	}

@@ -9,30 +9,30 @@ import (
 	"lcache/sample"
 )
 
-// A bringer brings samples ahead of requests. There are three: the pass over the log, the prefetcher of misses, and in the static layout
-// the prefetcher that reads by place. A question changes nothing of a bringer; what the request decides is told to it after that.
+// A bringer brings samples ahead of requests. There are two: the pass over the log, and the prefetcher. A question changes nothing of a
+// bringer; what the request decides is told to it after that.
 type bringer interface {
 	// expect gives the function that answers for the samples of one request. Both change nothing. e.mu is held.
 	expect(q query) func(sample.Index) deliver.Availability
 	// decided is told of the samples that are not there, and what was expected of them: a request with a position waits for those that are
 	// expected, and reads the others by index. e.mu is held.
 	decided(q query, samples iter.Seq2[sample.Index, deliver.Availability])
-	// asked is told that a rank has come to a position; again, that it has gone back.
-	asked(at *deliver.Position, again bool)
+	// asked is told that a rank has come to a position.
+	asked(at *deliver.Position)
 	// lostPatience makes room for a request whose patience is over.
 	lostPatience(at *deliver.Position)
 	// delivered is told of a whole chunk.
 	delivered(at *deliver.Position)
 	// pushed is told that an order was pushed.
-	pushed(rank, epoch int)
+	pushed(j *job, rank, epoch int)
 }
 
 // deaf is the part of a bringer that listens to nothing.
 type deaf struct{}
 
-func (deaf) asked(*deliver.Position, bool) {}
-func (deaf) delivered(*deliver.Position)   {}
-func (deaf) pushed(int, int)               {}
+func (deaf) asked(*deliver.Position)     {}
+func (deaf) delivered(*deliver.Position) {}
+func (deaf) pushed(*job, int, int)       {}
 
 // passBringer is the pass over the log that is read.
 type passBringer struct {
@@ -79,7 +79,7 @@ func (e *Engine) passView(q query) passView {
 		return v
 	}
 	v.line, v.segs = e.cur.Line, e.segs
-	if !q.isScheduled() {
+	if !q.isScheduled() || q.job != e.owner { // of what the pass brings for the owner's sake a sample that is being read serves others, too
 		return v
 	}
 	state := e.view()
@@ -92,6 +92,35 @@ func (e *Engine) passView(q query) passView {
 		v.mayQueue = q.mayWait() && floor(q.rank, e.cur) < v.first+e.cache.Sizing.Slots
 	}
 	return v
+}
+
+// isInWindow reports whether the pass brings a rank of the owner the samples of an epoch that the log keeps. Else the prefetcher does. e.mu is held.
+func (e *Engine) isInWindow(v *view, r *rank, epoch int) bool {
+	if e.cur == nil || r.diverged || r.gaveUpWaiting {
+		return false
+	}
+	switch {
+	case epoch == v.outlook().next:
+		return true
+	case e.cur.Line == nil || epoch != e.cur.Epoch || r.outOfWindow || v.goesBack():
+		return false
+	case r.epoch != epoch || r.finished || r.front() == nil:
+		return true
+	}
+	return v.unloaded < 0 || floor(r, e.cur) < v.unloaded+e.cache.Sizing.Slots
+}
+
+// hasCaughtUp reports whether what a rank asks for next lies in slots, or is still to be loaded. e.mu is held.
+func (e *Engine) hasCaughtUp(r *rank) bool {
+	if e.cur == nil || e.cur.Line == nil || r.epoch != e.cur.Epoch || r.front() == nil {
+		return false
+	}
+	for _, index := range r.front() {
+		if seg := e.cur.Line.Segment[index]; seg != chunker.None && e.segs[seg] == segDone && !e.staging.InSlot(index) {
+			return false
+		}
+	}
+	return true
 }
 
 // expect is what may be expected of the pass for one sample.
@@ -122,13 +151,16 @@ func (b passBringer) lostPatience(at *deliver.Position) {
 	e := b.Engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	me := e.ranks[at.Rank]
+	if e.jobOf(at) != e.owner {
+		return
+	}
+	me := e.owner.ranks[at.Rank]
 	moved := false
 	if me != nil && me.epoch == at.Epoch && me.batch < at.Batch && !me.waits() {
 		me.leave(at.Batch) // the one in front is slower than the window may be, or was left out
 		moved = true
 	}
-	for _, r := range e.ranks {
+	for _, r := range e.owner.ranks {
 		if r != me && !r.outOfWindow && me != nil && behind(r, me) {
 			r.outOfWindow = true
 			moved = true
@@ -172,47 +204,3 @@ func behind(a, b *rank) bool {
 	}
 	return a.batch < b.batch
 }
-
-// missBringer is the prefetcher of the samples that the log does not keep.
-type missBringer struct {
-	deaf
-	*Engine
-}
-
-func (b missBringer) expect(query) func(sample.Index) deliver.Availability {
-	return func(index sample.Index) deliver.Availability {
-		if !b.isMiss(index) || !b.missPrefetcher.IsReading(index) {
-			return deliver.Gone
-		}
-		return deliver.Loading
-	}
-}
-
-// isMiss reports whether the log that is read does not keep a sample. e.mu is held.
-func (e *Engine) isMiss(index sample.Index) bool {
-	if e.cur == nil || e.cur.Line == nil {
-		return e.cur != nil && !e.cache.Admits(index)
-	}
-	return e.cur.Line.Segment[index] == chunker.None
-}
-
-// decided keeps a miss that is read by index now from being read ahead as well.
-func (b missBringer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
-	if !q.isScheduled() {
-		return
-	}
-	for index, expected := range samples {
-		if expected == deliver.Gone && b.isMiss(index) {
-			q.rank.missFrom = q.at.Batch + 1
-			return
-		}
-	}
-}
-
-func (b missBringer) asked(at *deliver.Position, again bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.readMisses(at, again)
-}
-
-func (b missBringer) lostPatience(*deliver.Position) { b.missPrefetcher.Sweep(b.missWanted) }

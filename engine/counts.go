@@ -6,14 +6,14 @@ import (
 	"encoding/hex"
 	"slices"
 	"time"
+
+	"lcache/deliver"
 )
 
-// counts are what the engine itself counts; guarded by Engine.mu. The other packages count their own.
+// counts are what the engine counts of a job; guarded by Engine.mu. The other packages count their own.
 type counts struct {
-	evicted         int64
 	divergences     int64
 	firstDivergence *Divergence
-	consumerWait    time.Duration
 	asked           int64 // requests with a position
 	open            map[int]*epochCount
 	closed          map[int]*epochCount // the last ones over: a rank that comes late still belongs to them
@@ -127,22 +127,22 @@ const keepClosed = 4
 // keepEpochs is how many finished epochs the status document lists.
 const keepEpochs = 1000
 
-// overEpochs takes out the epochs that every rank seen in them has finished or left. e.mu is held.
-func (e *Engine) overEpochs() (over []*epochCount) {
-	for epoch, ep := range e.counts.open {
-		finished := func(rank int) bool { return ep.whole(rank, e.cache.Schedule.Batches(epoch, rank)) }
+// overEpochs takes out the epochs that every rank seen in them has finished or left. Engine.mu is held.
+func (j *job) overEpochs() (over []*epochCount) {
+	for epoch, ep := range j.counts.open {
+		finished := func(rank int) bool { return ep.whole(rank, j.schedule.Batches(epoch, rank)) }
 		done := len(ep.batches) > 0
 		for rank := range ep.batches {
-			r := e.ranks[rank]
+			r := j.ranks[rank]
 			done = done && (r == nil || r.seen != epoch || finished(rank))
 		}
 		// A rank that has not begun the epoch yet is still to come, unless it never asked for anything.
-		for rank, r := range e.ranks {
-			done = done && (r.asked.IsZero() || r.seen > epoch || r.seen == epoch && finished(rank) || r.seen < epoch && (r.outOfWindow || e.counts.hasGoneBack(ep, rank, r.seen)))
+		for rank, r := range j.ranks {
+			done = done && (r.asked.IsZero() || r.seen > epoch || r.seen == epoch && finished(rank) || r.seen < epoch && (r.outOfWindow || j.counts.hasGoneBack(ep, rank, r.seen)))
 		}
 		if done {
 			over = append(over, ep)
-			delete(e.counts.open, epoch)
+			delete(j.counts.open, epoch)
 		}
 	}
 	slices.SortFunc(over, func(a, b *epochCount) int { return a.epoch - b.epoch })
@@ -167,27 +167,27 @@ func (ep *epochCount) clone() *epochCount {
 	return &twin
 }
 
-// closeEpochs adds finished epochs to the status document. The digest takes a while at millions of samples: it is made without e.mu.
-func (e *Engine) closeEpochs(over []*epochCount) {
+// closeEpochs adds a job's finished epochs to the status document. The digest takes a while at millions of samples: it is made without e.mu.
+func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 	for _, ep := range over {
 		e.mu.Lock()
 		was := ep.clone()
 		e.mu.Unlock()
 		d := EpochDone{Epoch: was.epoch, Seconds: time.Since(was.began).Seconds(), Hits: was.hits, Misses: was.misses}
 		if !was.diverged {
-			d.OrderDigest = e.digest(was)
+			d.OrderDigest = e.digest(j, was)
 		}
-		now := e.totals()
+		now := e.totals(j)
 		e.mu.Lock()
-		e.timed(&now)
-		last := e.counts.last
-		e.counts.last, e.counts.before = now, last
+		e.timed(j, &now)
+		last := j.counts.last
+		j.counts.last, j.counts.before = now, last
 		d.LogReadBytes, d.LogReadOps, d.LogWriteBytes = now.logRead-last.logRead, now.readOps-last.readOps, now.logWrite-last.logWrite
 		d.SourceBytes, d.StallSeconds = now.source-last.source, (now.stall - last.stall).Seconds()
-		e.counts.reports.fillEpoch(&d)
-		e.counts.addDone(ep, d)
+		j.counts.reports.fillEpoch(&d)
+		j.counts.addDone(ep, d)
 		e.mu.Unlock()
-		e.cache.Schedule.EpochOver(ep.epoch)
+		j.schedule.EpochOver(ep.epoch)
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *counts) addDone(ep *epochCount, d EpochDone) {
 }
 
 // digest is the SHA-256 of the epoch's delivered indices, rank by rank, as little-endian u32; nil where no order is known.
-func (e *Engine) digest(ep *epochCount) *string {
+func (e *Engine) digest(j *job, ep *epochCount) *string {
 	h := sha256.New()
 	var ranks []int
 	for r := range ep.batches {
@@ -233,7 +233,7 @@ func (e *Engine) digest(ep *epochCount) *string {
 	slices.Sort(ranks)
 	var buf []byte
 	for _, r := range ranks {
-		chunk, err := e.cache.Schedule.Chunks(e.ctx, ep.epoch, r)
+		chunk, err := j.schedule.Chunks(e.ctx, ep.epoch, r)
 		if err != nil {
 			return nil
 		}
@@ -256,13 +256,12 @@ func (e *Engine) digest(ep *epochCount) *string {
 	return &s
 }
 
-// totals are the counters now, but for those that timed adds.
-func (e *Engine) totals() totals {
-	s := e.cache.Store.Stats()
+// totals are a job's counters now, but for those that timed adds.
+func (e *Engine) totals(j *job) totals {
+	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(&deliver.Position{Job: j.number})
 	return totals{at: time.Now(), logRead: int64(s.BlockReadBytes), readOps: int64(s.BlockReads), logWrite: int64(s.WriteBytes),
-		source: e.fetcher.Stats.SourceBytes.Load(), samples: e.deliver.Stats.Samples.Load(), misses: e.deliver.Stats.Misses.Load(),
-		stall: e.deliver.Stats.Stall.Total()}
+		source: e.fetcher.Stats.SourceBytes.Load(), samples: d.Samples.Load(), misses: d.Misses.Load(), stall: d.Stall.Total()}
 }
 
 // timed adds what e.mu guards. e.mu is held.
-func (e *Engine) timed(t *totals) { t.idle, t.loop = e.idleFor(), e.counts.reports.totals() }
+func (e *Engine) timed(j *job, t *totals) { t.idle, t.loop = e.idleFor(), j.counts.reports.totals() }

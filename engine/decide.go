@@ -1,6 +1,10 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+
+	"lcache/plan"
+)
 
 // view is all that the mover's next step depends on, as it is at one moment. A decision changes nothing of it, so that every case of rule 1 is a
 // paragraph of testdata/decide.txt.
@@ -16,9 +20,11 @@ type view struct {
 	unswept  int // the first segment of cur that the pass has not gone over; -1: none
 	loading  int // segments
 
-	inTime   bool // a rank is to be served from the window
-	paused   bool // loading ahead is of no use
-	mayBegin bool // a Logfile can be begun: the devices take blocks, and no attempt has failed lately
+	inTime   bool        // a rank is to be served from the window
+	paused   bool        // loading ahead is of no use
+	mayBegin bool        // a Logfile can be begun: the devices take blocks, and no attempt has failed lately
+	choice   plan.Choice // where the log that is read is full and not in the order of an epoch near: what becomes of it
+	sorting  bool        // the target is the epoch that is read, and the log held much when that began
 
 	sparse   func() bool          // cur holds less than half of what it is to keep
 	complete func(epoch int) bool // an epoch's order is known of all ranks
@@ -123,6 +129,8 @@ func (v *view) advance() action {
 		return a
 	case v.tgt.exists && v.unswept >= 0 && v.unloaded < 0:
 		return v.load(v.unswept, true, "all that is delivered is loaded")
+	case !v.tgt.exists && v.isOpen():
+		return action{why: "nothing is written before it is known that it pays"}
 	case !v.tgt.exists:
 		return action{why: "nothing is to be written on"}
 	case v.unswept >= 0 && v.paused:
@@ -153,7 +161,7 @@ func (v *view) outlook() outlook {
 	switch {
 	case !v.tgt.exists:
 		return outlook{v.readEpoch, v.next()}
-	case v.rests():
+	case v.rests() || v.sorting: // while the log is sorted the prefetcher serves
 		return outlook{v.readEpoch, -1}
 	}
 	return outlook{v.readEpoch, v.tgt.epoch}
@@ -175,11 +183,20 @@ func (v *view) next() int {
 		n = v.cur.epoch + 1
 	case v.sparse() && v.complete(v.readEpoch):
 		n = v.readEpoch
+	case v.isOpen():
+		return -1
+	case v.choice == plan.Sort && !v.sparse() && v.complete(v.readEpoch):
+		n = v.readEpoch
 	}
 	if n == v.cur.epoch || !v.complete(n) {
 		return -1
 	}
 	return n
+}
+
+// isOpen reports whether it is not decided yet what becomes of a full log in another order than that of the epoch that is read.
+func (v *view) isOpen() bool {
+	return v.cur.exists && !v.inWindow() && !v.sparse() && v.choice == plan.Wait
 }
 
 // inWindow reports whether cur's epoch is the one that is read or the next one.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"lcache/plan"
 )
 
 // TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what the mover does in it and why.
@@ -17,10 +19,10 @@ import (
 //	the action, and why
 //
 // What is not said is as it is most of the time: a request has come, a rank is in time, a Logfile can be begun, nothing is loading. Left out,
-// cur and tgt are not there, and -1 is a Logfile in the order of no epoch that is known.
+// cur and tgt are not there, and -1 is a Logfile in the order of no epoch that is known. A full log in another order stays where it is; "open" and "sort" say otherwise.
 func TestDecide(t *testing.T) {
 	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
-		v := view{requested: true, inTime: true, mayBegin: true, unloaded: -1, unswept: -1}
+		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.Place, unloaded: -1, unswept: -1}
 		var known, laidOut []int
 		sparse := false
 		for _, field := range strings.Fields(d.Input) {
@@ -71,6 +73,10 @@ func TestDecide(t *testing.T) {
 				v.inTime = false
 			case "paused":
 				v.paused = true
+			case "open", "sort", "place":
+				v.choice = map[string]plan.Choice{"open": plan.Wait, "sort": plan.Sort, "place": plan.Place}[name]
+			case "sorting":
+				v.sorting = true
 			case "failed":
 				v.mayBegin = false
 			default:

@@ -2,14 +2,14 @@
 // next, and when the two change roles. It wires the other packages together and moves no bytes itself.
 //
 // In the log layout one goroutine, the mover, takes the pass over segments and lets both Logfiles take turns. It looks at the state as a view,
-// decides by a pure function, and applies the action. In the static layout, where samples stay where they were packed, there is no pass: a
-// reader ahead of each rank brings its coming chunks by place. Ingest, which makes the cache that is opened here, is a program of its own.
+// decides by a pure function, and applies the action. What the pass does not bring to a rank whose order is known the prefetcher brings. In the
+// static layout, where samples stay where they were packed, that is everything. Ingest, which makes the cache that is opened here, is a program of its own.
 //
 // [Open] serves a cache: an [Engine] owns everything that belongs to it, its goroutines included, and Close ends them in order. An Engine's methods
 // may be called concurrently.
 //
-// The locks, in the order in which they are taken: the miss prefetcher's sweeping; Engine.mu; under it the schedule's, and deliver's under that; also
-// under Engine.mu the prefetchers' locks, then staging's; and the free list's. deliver holds no lock while it calls the window, and staging holds none
+// The locks, in the order in which they are taken: Engine.mu; under it the schedule's, and deliver's under that; also under Engine.mu the
+// prefetcher's lock, then staging's; and the free list's. A job's lists' lock has none above or below it. deliver holds no lock while it calls the window, and staging holds none
 // while it calls evictable or members. docs/architecture.md has the whole list.
 package engine
 
@@ -29,6 +29,7 @@ import (
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/logfile"
+	"lcache/plan"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/schedule"
@@ -50,6 +51,7 @@ type Options struct {
 	OnError string // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
 	Logger  *slog.Logger
 	Version string
+	JobsMax int // how many jobs with tokens are read ahead for, at most; 0: 8
 
 	FollowLinks *bool // whether what was listed through links that leave the source is served; nil: yes, but not if Shared
 
@@ -63,33 +65,35 @@ type knobs struct {
 	PushBytes                                                            int64                             // that pushed orders may take; 0: by the dataset and the machine
 	Source                                                               func(source.Source) source.Source // what to read from instead
 	Side                                                                 int                               // bytes of side memory instead of the formula's
+	Begin                                                                func(plan.Beginning) plan.Choice  // instead of the rule of package plan
 }
 
 // An Engine serves one cache.
 type Engine struct {
-	cache          *cache.Cache
-	opts           Options
-	started        time.Time
-	server         string // random, of this run
-	mover          *sorter.Mover
-	staging        *staging.Staging // the mover's
-	fetcher        *fetch.Fetcher   // the mover's
-	pass           *reorder.Pass    // the mover's
-	missPrefetcher *fetch.MissPrefetcher
-	prefetcher     *fetch.Prefetcher // in the static layout, where pass and missPrefetcher have nothing to do; else nil
-	window         *window
-	deliver        *deliver.Deliver
+	cache      *cache.Cache
+	opts       Options
+	started    time.Time
+	server     string // random, of this run
+	mover      *sorter.Mover
+	staging    *staging.Staging // the mover's
+	fetcher    *fetch.Fetcher   // the mover's
+	pass       *reorder.Pass    // the mover's
+	prefetcher *fetch.Prefetcher
+	window     *window
+	deliver    *deliver.Deliver
 
 	wake     chan struct{} // to the mover
-	misses   chan struct{} // to the reader of misses: begin where it says
 	ctx      context.Context
 	cancel   context.CancelFunc
-	loops    sync.WaitGroup // move and missLoop
+	loops    sync.WaitGroup // move
 	builders sync.WaitGroup // of lines
 
-	mu sync.Mutex // guards the fields that follow; see the package comment for the order of locks
+	mu      sync.Mutex   // guards the fields that follow; see the package comment for the order of locks
+	jobs    map[int]*job // by number
+	owner   *job         // whose order the log has
+	lastJob int
+	ended   []JobStatus // the last ones that are over
 	state
-	counts counts
 
 	filling atomic.Pointer[filling] // where what the log lacks goes; nil: nowhere
 }
@@ -125,6 +129,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	return e, nil
 }
 
+// SetEnds notes when this server will end by itself, for those that want its cache; zero: it will not.
+func (e *Engine) SetEnds(at time.Time) { e.cache.SetEnds(at) }
+
 func (o Options) links() cache.Links { return cache.Links{Shared: o.Shared, Follow: o.FollowLinks} }
 
 func (o Options) withDefaults() Options {
@@ -134,6 +141,9 @@ func (o Options) withDefaults() Options {
 	if o.OnError == "" {
 		o.OnError = "fail"
 	}
+	if o.JobsMax <= 0 {
+		o.JobsMax = defaultJobs
+	}
 	if o.LateEpoch == 0 {
 		o.LateEpoch = 10 * time.Second
 	}
@@ -142,7 +152,7 @@ func (o Options) withDefaults() Options {
 
 // newEngine makes an Engine of an open cache, which stays the caller's if that fails.
 func newEngine(c *cache.Cache, o Options) (*Engine, error) {
-	e := &Engine{cache: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), misses: make(chan struct{}, 1)}
+	e := &Engine{cache: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
@@ -174,12 +184,12 @@ func (e *Engine) assemble() (err error) {
 			err = errors.Join(err, e.dismantle(ctx))
 		}
 	}()
-	e.missPrefetcher = fetch.NewMissPrefetcher(e.fetcher)
-	e.missPrefetcher.Skip = e.missSkipped
 	if err := e.makeDeliver(); err != nil {
 		return err
 	}
-	e.state = newState(e.cache.Schedule.Local())
+	e.owner = newJob(0, e.cache.Schedule)
+	e.jobs = map[int]*job{0: e.owner}
+	e.state = newState()
 	if e.cache.IsStatic() {
 		err = e.restoreStatic()
 	} else {
@@ -188,27 +198,23 @@ func (e *Engine) assemble() (err error) {
 	if err != nil {
 		return err
 	}
-	if e.cur != nil && e.tgt == nil && e.cur.Epoch >= 0 && e.cache.Schedule.IsComplete(e.cur.Epoch+1, e.opts.LateEpoch) {
+	if e.cur != nil && e.tgt == nil && e.cur.Epoch >= 0 && e.owner.schedule.IsComplete(e.cur.Epoch+1, e.opts.LateEpoch) {
 		e.mu.Lock()
 		e.layOut(e.cur.Epoch + 1)
 		e.mu.Unlock()
 	}
-	if e.cache.IsStatic() {
-		e.prefetcher = e.newReader()
-	}
-	e.loops.Add(2)
-	go e.move()
-	go e.missLoop()
+	e.prefetcher = e.newPrefetcher()
+	e.loops.Go(e.move)
 	return nil
 }
 
 // makeDeliver makes what answers requests, out of a window of those that bring samples in this layout.
 func (e *Engine) makeDeliver() (err error) {
-	e.window = &window{Engine: e, bringers: []bringer{passBringer{Engine: e}, missBringer{Engine: e}}}
+	e.window = &window{Engine: e, bringers: []bringer{passBringer{Engine: e}, prefetchBringer{e}}}
 	if e.cache.IsStatic() {
-		e.window.bringers = []bringer{placeBringer{Engine: e}}
+		e.window.bringers = []bringer{prefetchBringer{e}}
 	}
-	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger,
+	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger, RequestBytes: int64(e.cache.Sizing.Request),
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
 		Window: e.window})
 	if err != nil {
@@ -243,9 +249,6 @@ func (e *Engine) halt(ctx context.Context) error {
 	err := logfile.Within(ctx, "what the mover does in "+e.cache.Dirs[0], func() error {
 		e.loops.Wait()
 		e.builders.Wait()
-		if e.missPrefetcher != nil {
-			e.missPrefetcher.Stop()
-		}
 		if e.prefetcher != nil {
 			e.prefetcher.Stop()
 		}
@@ -314,6 +317,15 @@ func (e *Engine) Names(indices []sample.Index, room int) (names []string, err er
 	return names, nil
 }
 
+// Labels returns the labels of count samples from the first one on. Callers must not change them.
+func (e *Engine) Labels(first, count uint32) ([]int32, error) {
+	n := e.cache.Manifest.Len()
+	if end := uint64(first) + uint64(count); end > uint64(n) {
+		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("labels of samples %d to %d are not in the dataset of %d samples", first, end, n)}
+	}
+	return e.cache.Manifest.Labels()[first : first+count], nil
+}
+
 // Parts looks up the parts of samples, as Names does their names; nil for one that has none.
 func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part, err error) {
 	for _, index := range indices {
@@ -329,27 +341,36 @@ func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part,
 	return parts, nil
 }
 
-// Push takes an order from a client: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
+// Push takes an order from a client of a job: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
 // begins, it is laid out; later, it only defines what Chunk returns. A rank may replace its order for an epoch by another one.
 // While a process reads a rank in its own order, another one's is refused: the first job owns the log. So is an order for which there is no room:
 // clients may push as many epochs ahead as PushBytes allows. Where there is a recipe the order holds for the session's own positions; those of
 // other sessions mean the recipe's.
 func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
-	if err := e.cache.Schedule.Accepts(epoch, rank); err != nil {
+	return e.PushOf(0, by, epoch, rank, batches)
+}
+
+// PushOf is Push for the job with a number.
+func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
+	j := e.lookUp(&deliver.Position{Job: number})
+	if j == nil {
+		return errJobOver
+	}
+	if err := j.schedule.Accepts(epoch, rank); err != nil {
 		return forClient(err)
 	}
-	if err := e.own(by.Pid, rank); err != nil {
+	if err := e.own(j, by.Pid, rank); err != nil {
 		return forClient(err)
 	}
-	changed, replaced, err := e.cache.Schedule.Push(e.ctx, by, epoch, rank, batches, e.spare())
+	changed, replaced, err := j.schedule.Push(e.ctx, by, epoch, rank, batches, e.spare(j))
 	if err != nil {
 		return forClient(err)
 	}
 	if changed {
-		e.reordered(epoch, replaced)
+		e.reordered(j, epoch, replaced)
 	}
 	for _, b := range e.window.bringers {
-		b.pushed(rank, epoch)
+		b.pushed(j, rank, epoch)
 	}
 	e.nudge()
 	return nil
@@ -358,13 +379,16 @@ func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.In
 // PushBytes is how much memory pushed orders may take.
 func (e *Engine) PushBytes() int64 { return e.cache.Schedule.PushLimit() }
 
-// spare tells which pushed orders may be dropped for another one: those of epochs that all ranks have behind them, and of processes that are gone.
-func (e *Engine) spare() func(epoch, pid int) bool {
+// spare tells which orders pushed for a job may be dropped for another one: those of epochs that all ranks have behind them, and of processes that are gone.
+func (e *Engine) spare(j *job) func(epoch, pid int) bool {
 	e.mu.Lock()
-	first := e.readEpoch
-	for _, r := range e.ranks {
+	first := j.latestEpoch()
+	if j == e.owner {
+		first = e.readEpoch
+	}
+	for _, r := range j.ranks {
 		if !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch {
-			first = min(first, r.at(e.cache.Schedule))
+			first = min(first, j.at(r))
 		}
 	}
 	e.mu.Unlock()

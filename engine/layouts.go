@@ -15,8 +15,9 @@ func (e *Engine) layOut(epoch int) {
 		return
 	}
 	e.layingOut[epoch] = true
+	s := e.owner.schedule
 	e.builders.Go(func() {
-		order, err := e.cache.Schedule.Order(e.ctx, epoch)
+		order, err := s.Order(e.ctx, epoch)
 		var line *chunker.Line
 		if err == nil {
 			line, err = e.cache.NewLine(order, nil)
@@ -24,11 +25,11 @@ func (e *Engine) layOut(epoch int) {
 		e.mu.Lock()
 		delete(e.layingOut, epoch)
 		switch {
-		case err == nil && !e.cache.Schedule.IsCurrent(epoch, order):
+		case err == nil && (s != e.owner.schedule || !s.IsCurrent(epoch, order)):
 			line.Free()
 		case err == nil:
 			e.layouts[epoch] = &layout{epoch: epoch, order: order, line: line}
-		default:
+		case s == e.owner.schedule:
 			e.setBroken(fmt.Errorf("lay out epoch %d: %w", epoch, err))
 		}
 		e.mu.Unlock()

@@ -20,14 +20,16 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/shuffle"
 )
 
 // TestModel drives the engine with random operations from a seed, and compares every answer with the source: batches of several
-// ranks in any epoch, requests by index, pushed orders, jobs without a recipe whose orders are told again after each restart, clients
-// that leave, restarts in another layout, and damage to the arena.
+// ranks in any epoch, requests by index, pushed orders, jobs without a recipe whose orders are told again after each restart and that begin anew with other seeds,
+// over a log that is sorted or served where it lies as a draw says, clients
+// that leave, other jobs beside the first, restarts in another layout, and damage to the arena.
 // LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
 func TestModel(t *testing.T) {
 	ops, runs := 400, 6
@@ -74,11 +76,13 @@ type model struct {
 	opts    Options
 	e       *Engine
 	clients []*modelClient
+	others  []*otherJob
 	replay  *shuffle.Replay
 	at      []deliver.Position // by rank: where it is
 	pushed  map[deliver.Position][]sample.Index
 	again   *ingest.Options // without a recipe: what may be done before a restart, as each opening by a client does
 	told    map[[2]int]bool // without a recipe: epochs and ranks whose orders this server has heard
+	jobs    int             // without a recipe: how often a job has begun anew, with a seed of its own
 	log     []string
 	damaged bool
 }
@@ -122,16 +126,25 @@ func newModel(t *testing.T, seed uint64) *model {
 	m.opts.Patience = time.Duration(1+r.IntN(50)) * time.Millisecond
 	m.opts.LateEpoch = time.Duration(50+r.IntN(500)) * time.Millisecond
 	m.opts.Timeout = 20 * time.Second
-	var err error
-	m.replay, err = shuffle.New(shuffle.Spec{Recipe: m.job.Recipe, Samples: len(m.d.bytes), Seed: m.job.Seed, BatchSize: m.job.BatchSize, World: world, DropLast: m.job.DropLast})
-	if err != nil {
-		t.Fatal(err)
+	choices := rand.New(rand.NewPCG(seed, 2)) // of its own: how often the question comes is a matter of time
+	m.opts.Begin = func(plan.Beginning) plan.Choice {
+		return []plan.Choice{plan.Wait, plan.Sort, plan.Place}[choices.IntN(3)]
 	}
+	m.reseed()
 	m.at = make([]deliver.Position, world)
 	for rank := range m.at {
 		m.at[rank].Rank = rank
 	}
 	return m
+}
+
+// reseed makes the orders that the job's seed says.
+func (m *model) reseed() {
+	var err error
+	m.replay, err = shuffle.New(shuffle.Spec{Recipe: m.job.Recipe, Samples: len(m.d.bytes), Seed: m.job.Seed, BatchSize: m.job.BatchSize, World: m.job.World, DropLast: m.job.DropLast})
+	if err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 func (m *model) note(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
@@ -152,14 +165,18 @@ func (m *model) run(ops int) {
 	m.start()
 	for range ops {
 		switch p := m.r.IntN(100); {
-		case p < 62:
+		case p < 50:
 			m.batch(m.r.IntN(len(m.at)))
+		case p < 62:
+			m.other()
 		case p < 78:
 			m.get()
 		case p < 86:
 			m.release()
 		case p < 90:
 			m.jump()
+		case p < 91:
+			m.beginAnew()
 		case p < 93:
 			m.push()
 		case p < 96:
@@ -209,6 +226,8 @@ func (m *model) runInStep(ops int) {
 			for rank := range m.at {
 				m.at[rank].Epoch, m.at[rank].Batch = at.Epoch, at.Batch
 			}
+		case p < 92:
+			m.beginAnew()
 		case p < 95:
 			m.push()
 		case p < 97:
@@ -231,6 +250,10 @@ func (m *model) start() {
 }
 
 func (m *model) stop() {
+	for _, o := range m.others {
+		o.leave()
+	}
+	m.others = nil
 	s := m.e.Status()
 	if m.e.cache.Sizing.Budget > 0 {
 		if du := used(m.t, m.opts.Dirs); du > s.Cache.BudgetBytes {
@@ -384,6 +407,23 @@ func (m *model) jump() {
 		}
 	}
 	m.note("jump to epoch %d", epoch)
+}
+
+// beginAnew lets a job begin again in its first epoch. One without a recipe takes another seed, and says its orders as it comes to them.
+func (m *model) beginAnew() {
+	for rank := range m.at {
+		m.at[rank].Epoch, m.at[rank].Batch = 0, 0
+	}
+	if m.again == nil {
+		m.note("begin anew")
+		return
+	}
+	m.jobs++
+	m.job.Seed = strconv.Itoa(100 + m.jobs)
+	m.note("begin anew with seed %s", m.job.Seed)
+	m.reseed()
+	clear(m.pushed)
+	clear(m.told)
 }
 
 // push gives one rank, or all, an order of its own for an epoch.

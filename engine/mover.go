@@ -13,11 +13,11 @@ const maxLoading = 2
 
 // move is the one goroutine that changes the state machine's Logfiles: rule 1, one mover.
 func (e *Engine) move() {
-	defer e.loops.Done()
 	tick := time.NewTicker(e.opts.LateEpoch / 10)
 	defer tick.Stop()
 	for last := (outlook{}); e.ctx.Err() == nil; {
 		changed := e.staging.Changed()
+		e.settleOwner()
 		act, now := e.look()
 		if now != last {
 			last = now
@@ -40,7 +40,7 @@ func (e *Engine) look() (action, outlook) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.retryLayout()
-	if e.prefetcher != nil {
+	if e.cache.IsStatic() {
 		e.updateReadEpoch()
 		return action{layOut: -1}, outlook{e.readEpoch, -1}
 	}
@@ -48,15 +48,29 @@ func (e *Engine) look() (action, outlook) {
 		e.updateReadEpoch()
 	}
 	v := e.view()
+	e.consider(&v)
+	e.shareRanks(&v)
+	e.shareDevice(&v)
 	return decide(v), v.outlook()
+}
+
+// shareRanks tells the prefetcher of each rank that the window serves from now on, or no longer. e.mu is held.
+func (e *Engine) shareRanks(v *view) {
+	for n, r := range e.owner.ranks {
+		at := e.owner.at(r)
+		if is := e.isInWindow(v, r, at); is != r.inWindow || at != r.lookedAt && !is { // chunks of an epoch to come may have been left to a window that never came to it
+			r.inWindow, r.lookedAt = is, at
+			e.prefetcher.Refresh(e.owner.cursor(n), e.owner.next(r))
+		}
+	}
 }
 
 // view is the state as decide sees it. e.mu is held.
 func (e *Engine) view() view {
 	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, unloaded: -1, unswept: -1, paused: e.paused,
-		inTime: e.anyInTime(), mayBegin: e.mayBegin(), unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
+		inTime: e.anyInTime(), mayBegin: e.mayBegin(), choice: e.beginning.choice, sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
 		sparse:   e.isSparse,
-		complete: func(epoch int) bool { return e.cache.Schedule.IsComplete(epoch, e.opts.LateEpoch) },
+		complete: func(epoch int) bool { return e.owner.schedule.IsComplete(epoch, e.opts.LateEpoch) },
 		laidOut:  func(epoch int) bool { return e.layouts[epoch] != nil }}
 	v.cur, v.tgt = viewOf(e.cur), viewOf(e.tgt)
 	if e.cur != nil {
@@ -127,12 +141,12 @@ func (e *Engine) hindmost() int {
 		}
 	}
 	asked := e.anyAsked()
-	for _, r := range e.ranks {
+	for _, r := range e.owner.ranks {
 		if r.asked.IsZero() && asked {
 			continue
 		}
 		f := 0
-		if r.at(e.cache.Schedule) == e.cur.Epoch && !r.finished && r.front() != nil {
+		if e.owner.at(r) == e.cur.Epoch && !r.finished && r.front() != nil {
 			f = floor(r, e.cur)
 		}
 		if r.outOfWindow {
@@ -149,7 +163,7 @@ func (e *Engine) hindmost() int {
 
 // anyInTime reports whether some rank is to be served from the window.
 func (e *Engine) anyInTime() bool {
-	for _, r := range e.ranks {
+	for _, r := range e.owner.ranks {
 		if !r.asked.IsZero() && !r.outOfWindow {
 			return true
 		}
@@ -158,7 +172,7 @@ func (e *Engine) anyInTime() bool {
 }
 
 func (e *Engine) anyAsked() bool {
-	for _, r := range e.ranks {
+	for _, r := range e.owner.ranks {
 		if !r.asked.IsZero() {
 			return true
 		}
@@ -172,8 +186,8 @@ func (e *Engine) load(act action) bool {
 	cur, tgt := e.cur, e.tgt
 	if act.late {
 		e.drained = true
-		for _, r := range e.ranks {
-			if r.at(e.cache.Schedule) <= cur.Epoch {
+		for _, r := range e.owner.ranks {
+			if e.owner.at(r) <= cur.Epoch {
 				r.outOfWindow = true
 			}
 		}
@@ -205,16 +219,29 @@ func (e *Engine) load(act action) bool {
 	return true
 }
 
-// noteIdle keeps the clock of consumer_wait: nothing more may be loaded until a client has consumed.
-func (e *Engine) noteIdle(idle bool) {
+// noteIdle notes whether the pass waits for a slot: nothing more may be loaded until a client has consumed.
+func (e *Engine) noteIdle(idle bool) { e.noteWait(&e.idle, idle, true) }
+
+// noteFull notes whether the prefetcher waits for memory. That counts as waiting for the consumer where the window serves no rank.
+func (e *Engine) noteFull(full bool) {
+	e.mu.Lock()
+	counts := !e.anyInWindow()
+	e.mu.Unlock()
+	e.noteWait(&e.full, full, counts)
+}
+
+// noteWait keeps a clock of consumer_wait.
+func (e *Engine) noteWait(since *time.Time, waits, counts bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if idle && e.idle.IsZero() {
-		e.idle = time.Now()
+	if waits && since.IsZero() {
+		*since = time.Now()
 	}
-	if !idle && !e.idle.IsZero() {
-		e.counts.consumerWait += time.Since(e.idle)
-		e.idle = time.Time{}
+	if !waits && !since.IsZero() {
+		if counts {
+			e.consumerWait += time.Since(*since)
+		}
+		*since = time.Time{}
 	}
 }
 
@@ -261,6 +288,8 @@ func (e *Engine) beginTarget(epoch int) bool {
 	if l.stale {
 		tgt.Epoch = -1
 	}
+	_, left := e.epochBytes(e.readEpoch)
+	e.beginning.begins(tgt.Epoch == e.readEpoch && !e.isSparse(), e.cache.Store.Stats().WriteBytes, left)
 	if tgt.Epoch == e.readEpoch {
 		// Samples that the log holds are moved at once to where tgt wants them. The others are read when tgt is the log that is read.
 		e.cur = &reorder.EpochLog{Epoch: -1, Log: e.cur.Log}
@@ -294,9 +323,9 @@ func (e *Engine) setCurrent(l *reorder.EpochLog) {
 	e.segs = make([]segState, l.Log.Header().Segments)
 	e.drained = false
 	e.paused, e.windowHitRate = false, 1 // reset the hit rate: it described the log before, and a waiter will not reset it
-	for _, r := range e.ranks {
+	for _, r := range e.owner.ranks {
 		r.gaveUpWaiting = false
-		if r.at(e.cache.Schedule) == l.Epoch {
+		if e.owner.at(r) == l.Epoch {
 			r.outOfWindow = false // it was late for what was read before
 		}
 	}
@@ -312,6 +341,7 @@ func (e *Engine) swap() bool {
 	l := e.tgt
 	e.tgt = nil
 	l.EndRouting()
+	e.sortBytes += e.beginning.ends(e.cache.Store.Stats().WriteBytes)
 	e.setCurrent(l)
 	e.mu.Unlock()
 	if err := e.cache.Store.Drop(old.Log.Half()); err != nil {

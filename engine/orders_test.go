@@ -130,7 +130,7 @@ func testOrderInTheMaking(t *testing.T, layout string) {
 	soon(t, "the chunk whose order is made", func() { <-waits })
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if r := e.ranks[1]; r.epoch != 0 || r.batch != 3 {
+	if r := e.owner.ranks[1]; r.epoch != 0 || r.batch != 3 {
 		t.Errorf("rank 1 is at batch %d of epoch %d, want batch 3 of epoch 0", r.batch, r.epoch)
 	}
 }

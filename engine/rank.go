@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"lcache/fetch"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/schedule"
@@ -16,10 +17,13 @@ type rank struct {
 	epoch         int
 	asked         time.Time // for the last time
 	finished      bool      // with epoch: its last batch is delivered
+	finishedEpoch int       // one more than the last epoch that it has finished; 0: none
 	gaveUpWaiting bool      // for a slot: it does not wait again before it was served from the window
-	outOfWindow   bool      // served by index until it is back in the window
+	gaveUpMemory  bool      // to be read ahead to: it does not wait again before a whole chunk was brought ahead
+	outOfWindow   bool      // not served from the window until it has caught up
+	inWindow      bool      // served from the window when the mover looked last
+	lookedAt      int       // its epoch when the prefetcher was told last
 	diverged      bool      // its last request was not what its position asks for
-	missFrom      int       // misses of earlier batches are no longer read ahead
 	seen          int       // the epoch of the last request, also of one that differed from the schedule
 
 	batch int             // the first that is not delivered
@@ -107,6 +111,14 @@ func (r *rank) at(s *schedule.Schedule) int {
 	return r.epoch
 }
 
+// next is the step that the rank comes to next: of its first batch that is not delivered.
+func (r *rank) next(s *schedule.Schedule) fetch.Step {
+	if at := r.at(s); at != r.epoch {
+		return fetch.Step{Epoch: at}
+	}
+	return fetch.Step{Epoch: r.epoch, Batch: r.batch}
+}
+
 // position is how many batches of an epoch rank n has behind it.
 func (r *rank) position(s *schedule.Schedule, n, epoch int) int {
 	switch {
@@ -118,21 +130,21 @@ func (r *rank) position(s *schedule.Schedule, n, epoch int) int {
 	return r.batch
 }
 
-// own makes a process the one that says the order of a rank, unless another one is reading it, in an order that it pushed or in the recipe's.
-func (e *Engine) own(pid, rank int) error {
+// own makes a process the one that says the order of a job's rank, unless another one is reading it, in an order that it pushed or in the recipe's.
+func (e *Engine) own(j *job, pid, rank int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	reader, busy := 0, false
-	if r := e.ranks[rank]; r != nil {
+	if r := j.ranks[rank]; r != nil {
 		reader, busy = r.pid, time.Since(r.asked) < e.opts.LateEpoch
 	}
-	return e.cache.Schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
+	return j.schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
 }
 
-// needs reports whether a rank has still to pass a segment. An epoch that the log has left, for an earlier one, is laid out again when a rank comes
+// needs reports whether a rank of the owner has still to pass a segment. An epoch that the log has left, for an earlier one, is laid out again when a rank comes
 // to it. Segments further ahead of a rank than the window reaches, because it went back, are read again if they were not moved.
 func (e *Engine) needs(r *rank, l *reorder.EpochLog, seg int) bool {
-	switch at := r.at(e.cache.Schedule); {
+	switch at := e.owner.at(r); {
 	case at > l.Epoch || r.finished && r.epoch == l.Epoch:
 		return false
 	case at < l.Epoch:

@@ -17,6 +17,8 @@ type Report struct {
 	Loop        float64 // the loop ran, waiting included
 	Decode      float64 // samples were made of bytes, in this process
 	Workers     int     // processes that decode for this loop; 0: the loop itself does
+	Pid         int     // of that process
+	Job         int     // its number
 	First, Had  int     // batches First to First+Had-1 of the epoch were asked for by index, before the loop told their positions
 }
 
@@ -33,6 +35,7 @@ type reports struct {
 }
 
 type rankReport struct {
+	pid        int // whose loop it is
 	wait, loop float64
 	workers    int
 }
@@ -45,15 +48,19 @@ type loopTotals struct {
 
 // Report adds what a training process tells.
 func (e *Engine) Report(r Report) error {
-	if r.Epoch >= 0 && !e.cache.Schedule.IsLocal(r.Rank) {
+	j := e.lookUp(&deliver.Position{Job: r.Job})
+	if j == nil {
+		return errJobOver
+	}
+	if r.Epoch >= 0 && !j.schedule.IsLocal(r.Rank) {
 		return &deliver.ArgumentError{Reason: "a report of a rank that is not served here"}
 	}
 	if r.Epoch >= 0 && r.Had > 0 {
-		e.closeEpochs(e.had(r))
+		e.closeEpochs(j, e.had(j, r))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := &e.counts
+	c := &j.counts
 	if r.Decode > 0 {
 		c.reports.decode += r.Decode
 		c.reports.some = true
@@ -77,29 +84,25 @@ const hadPatience = time.Second
 
 // had counts batches that were delivered without their places, and returns the epochs that are over with them. The rank goes on behind them.
 // An order that is not known has no such batches.
-func (e *Engine) had(r Report) []*epochCount {
-	if !e.cache.Schedule.IsKnown(r.Epoch) {
+func (e *Engine) had(j *job, r Report) []*epochCount {
+	if !j.schedule.IsKnown(r.Epoch) {
 		return nil
 	}
-	batches := e.cache.Schedule.Batches(r.Epoch, r.Rank)
+	batches := j.schedule.Batches(r.Epoch, r.Rank)
 	end := min(r.First+r.Had, batches)
 	if r.First >= end {
 		return nil
 	}
 	soon, cancel := context.WithTimeout(e.ctx, hadPatience)
 	defer cancel()
-	place, last := e.cache.Schedule.At(soon, position(r.Epoch, r.Rank, end-1))
+	place, last := j.schedule.At(soon, position(r.Epoch, r.Rank, end-1))
 	if place != schedule.Scheduled {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at := e.ranks[r.Rank]
-	if at == nil {
-		at = &rank{}
-		e.ranks[r.Rank] = at
-	}
-	ep, over := e.counts.epoch(r.Epoch, r.Rank)
+	at := j.rank(r.Rank)
+	ep, over := j.counts.epoch(r.Epoch, r.Rank)
 	for b := r.First; b < end; b++ {
 		ep.delivered(r.Rank, b, batches)
 	}
@@ -109,7 +112,7 @@ func (e *Engine) had(r Report) []*epochCount {
 		at.asked, at.seen = time.Now(), r.Epoch
 	}
 	at.finished = at.finished || at.epoch == r.Epoch && ep.whole(r.Rank, batches)
-	return append(over, e.overEpochs()...)
+	return append(over, j.overEpochs()...)
 }
 
 func (s *reports) add(r Report) {
@@ -127,6 +130,7 @@ func (s *reports) add(r Report) {
 	rank.wait += r.LoopWait
 	rank.loop += r.Loop
 	rank.workers = r.Workers
+	rank.pid = r.Pid
 	epoch := s.epochs[r.Epoch]
 	if epoch == nil {
 		s.forget(r.Epoch)
@@ -215,11 +219,24 @@ func (p period) facts() verdict.Facts {
 		LoopSeconds: p.loop.loop, LoopWait: p.loop.wait}
 }
 
-// idleFor is how long the pass has had nothing it may load. e.mu is held.
+// idleFor is how long nothing more could be read before a client had consumed. e.mu is held.
 func (e *Engine) idleFor() time.Duration {
-	wait := e.counts.consumerWait
+	wait := e.consumerWait
 	if !e.idle.IsZero() {
 		wait += time.Since(e.idle)
 	}
+	if !e.full.IsZero() && !e.anyInWindow() {
+		wait += time.Since(e.full)
+	}
 	return wait
+}
+
+// anyInWindow reports whether the window serves a rank. e.mu is held.
+func (e *Engine) anyInWindow() bool {
+	for _, r := range e.owner.ranks {
+		if r.inWindow && !r.asked.IsZero() {
+			return true
+		}
+	}
+	return false
 }

@@ -96,7 +96,7 @@ func TestBatchesWithoutPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := e.Status().Jobs[0]; len(s.Ranks) != 1 || s.Ranks[0].Position != 0 || len(e.counts.open) != 0 {
+	if s := e.Status().Jobs[0]; len(s.Ranks) != 1 || s.Ranks[0].Position != 0 || len(e.owner.counts.open) != 0 {
 		t.Errorf("batches that no order has moved rank 0: %+v", s.Ranks)
 	}
 	if err := e.Report(Report{Epoch: 0, First: 0, Had: 2}); err != nil {

@@ -71,7 +71,7 @@ func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, 
 func (e *Engine) laysOut(epoch int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.prefetcher != nil || !e.cache.Schedule.IsComplete(epoch, time.Hour) || e.cur.Epoch == epoch || e.tgt != nil && e.tgt.Epoch == epoch
+	return e.cache.IsStatic() || !e.cache.Schedule.IsComplete(epoch, time.Hour) || e.cur.Epoch == epoch || e.tgt != nil && e.tgt.Epoch == epoch
 }
 
 // reaches gives the mover turns, for 20 s, until something is so, and reports whether it is. is is called with e.mu held.
@@ -149,11 +149,13 @@ func TestRankPushesLater(t *testing.T) {
 	orders := [][][][]sample.Index{shuffled(1, len(d.bytes), 3, 2, 0), shuffled(1, len(d.bytes), 3, 2, 1)}
 	d.push(t, e, 0, 0, 3, orders[0])
 	c := attach(t, e)
-	b, err := c.Chunk(context.Background(), 0, 0, 0)
-	if err != nil {
-		t.Fatal(err)
+	for batch := range len(orders[0][0])/4 + 1 { // before a quarter is delivered nothing is written on
+		b, err := c.Chunk(context.Background(), 0, 0, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release(b.Lease)
 	}
-	c.Release(b.Lease)
 	laidOut(0)
 	d.push(t, e, 0, 0, 3, orders[0]) // the same again changes nothing
 	laidOut(0)

@@ -42,8 +42,10 @@ func (e *Engine) restore() error {
 
 // recovered numbers the Logfiles, the older one first, and lays out those whose order is known.
 func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
-	for _, l := range e.cache.Store.ByAge() {
-		if l.Empty() && e.cache.OtherHolds(l.Half()) {
+	for i, l := range e.cache.Store.ByAge() {
+		// The older one may be empty because nothing has come from the source yet: its epoch goes on, and what comes is written to the newer one.
+		goesOn := i == 0 && l.Empty() && !e.cache.IsComplete(0, 1)
+		if l.Empty() && e.cache.OtherHolds(l.Half()) && !goesOn {
 			if err := e.cache.Store.Drop(l.Half()); err != nil {
 				return nil, err
 			}
@@ -65,7 +67,7 @@ func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
 // identify finds the epoch of this job that a recovered Logfile is for. One in an order that the job does not have can still be read, and
 // sorted.
 func (e *Engine) identify(l *logfile.Logfile) (*reorder.EpochLog, error) {
-	line, _, epoch, err := e.cache.LineOf(e.ctx, l, e.opts.LateEpoch)
+	line, _, epoch, err := e.cache.LineOf(e.ctx, e.owner.schedule, l, e.opts.LateEpoch)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func (e *Engine) comparable() *reorder.EpochLog {
 			continue
 		}
 		n := int(l.Log.Header().Epoch)
-		if version := e.cache.Schedule.Version(n); e.compared[l.Log] != version && e.cache.Schedule.IsComplete(n, e.opts.LateEpoch) {
+		if version := e.owner.schedule.Version(n); e.compared[l.Log] != version && e.owner.schedule.IsComplete(n, e.opts.LateEpoch) {
 			return l
 		}
 	}
@@ -98,7 +100,7 @@ func (e *Engine) compare() bool {
 	if l == nil {
 		return true
 	}
-	version := e.cache.Schedule.Version(int(l.Log.Header().Epoch))
+	version := e.owner.schedule.Version(int(l.Log.Header().Epoch))
 	known, err := e.identify(l.Log)
 	if err == nil && known.Line != nil && l == e.unidentified {
 		err = e.mover.Aim(known)
@@ -129,6 +131,8 @@ func (e *Engine) fillUnidentified(known *reorder.EpochLog) {
 	delete(e.logs, e.unidentified.ID)
 	delete(e.compared, e.unidentified.Log)
 	e.unidentified = nil
+	_, left := e.epochBytes(e.readEpoch)
+	e.beginning.begins(known.Epoch >= 0 && known.Epoch == e.readEpoch && !e.isSparse(), e.cache.Store.Stats().WriteBytes, left)
 	e.setTarget(known)
 }
 

@@ -315,15 +315,17 @@ func TestBackAndOn(t *testing.T) {
 	disk.mu.Lock()
 	disk.from, disk.to = 0, forever
 	disk.mu.Unlock()
-	if b, err := c.Chunk(context.Background(), 0, 0, 0); err != nil {
-		t.Fatal(err)
-	} else {
+	for batch := range e.cache.Schedule.Batches(0, 0)/4 + 1 { // before a quarter is delivered nothing is written on
+		b, err := c.Chunk(context.Background(), 0, 0, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
 		c.Release(b.Lease)
 	}
 	await("epoch 1 to be laid out again", func() bool { return e.tgt != nil && e.tgt.Epoch == 1 })
 	before := e.Status().Jobs[0].RandomReads
 	go func() {
-		await("a request of epoch 1", func() bool { return e.ranks[0].epoch == 1 })
+		await("a request of epoch 1", func() bool { return e.owner.ranks[0].epoch == 1 })
 		disk.end()
 		close(hold)
 	}()

@@ -37,9 +37,8 @@ type state struct {
 	loading      int               // segments
 	drained      bool              // the pass goes on undelivered
 
-	requested bool // a request has come: before, the wanted epoch is not known
-	readEpoch int  // the epoch that is read
-	ranks     map[int]*rank
+	requested bool                         // a request has come: before, the wanted epoch is not known
+	readEpoch int                          // the epoch that is read
 	logs      map[uint64]*reorder.EpochLog // by ID: those that a slot may hold
 	lastID    uint64
 	layouts   map[int]*layout          // by epoch, made ahead
@@ -49,19 +48,19 @@ type state struct {
 	broken    error                    // the next epoch could not be laid out
 	brokenAt  time.Time
 
-	windowHitRate float64    // share of about the last 1,000 samples that lay in the window
-	paused        bool       // loading ahead is of no use
-	idle          time.Time  // since when the pass has nothing it may load; zero: it has
-	missing       missReader // what is read ahead of the samples that the log does not keep
+	beginning     beginning // of an epoch over a log in another order
+	windowHitRate float64   // share of about the last 1,000 samples that lay in the window
+	paused        bool      // loading ahead is of no use
+	idle          time.Time // since when the pass has nothing it may load; zero: it has
+	full          time.Time // since when the prefetcher has no memory to read to; zero: it has
+	consumerWait  time.Duration
+	evicted       int64 // segments
+	sortBytes     int64 // written by sorts into the epoch that is read
 }
 
-func newState(ranks []int) state {
-	s := state{ranks: map[int]*rank{}, logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{},
+func newState() state {
+	return state{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{},
 		compared: map[*logfile.Logfile]int{}, windowHitRate: 1}
-	for _, r := range ranks {
-		s.ranks[r] = &rank{}
-	}
-	return s
 }
 
 // number gives a log, or a pass that begins again, a number of its own.
@@ -100,7 +99,7 @@ func (e *Engine) evictable(owner staging.Segment) bool {
 		return true
 	}
 	held := false
-	for _, r := range e.ranks {
+	for _, r := range e.owner.ranks {
 		if !e.needs(r, l, owner.Segment) {
 			continue
 		}
@@ -110,7 +109,7 @@ func (e *Engine) evictable(owner staging.Segment) bool {
 		held = true
 	}
 	if held {
-		e.counts.evicted++
+		e.evicted++
 	}
 	return true
 }
@@ -141,9 +140,9 @@ func (e *Engine) active(r *rank, held map[int]int64) bool {
 func (e *Engine) updateReadEpoch() {
 	held := e.deliver.Held()
 	var at, needed []int
-	for _, r := range e.ranks {
+	for _, r := range e.owner.ranks {
 		if e.active(r, held) {
-			at = append(at, r.at(e.cache.Schedule))
+			at = append(at, e.owner.at(r))
 			needed = append(needed, r.epoch)
 		}
 	}
@@ -156,7 +155,7 @@ func (e *Engine) updateReadEpoch() {
 	if e.tgt != nil {
 		needed = append(needed, e.tgt.Epoch+1)
 	}
-	e.cache.Schedule.SetNeeded(needed)
+	e.owner.schedule.SetNeeded(needed)
 }
 
 // isSparse reports whether the log that is read holds less than half of what it is to keep: then the epoch that is read is laid out for itself, and
@@ -169,12 +168,15 @@ func (e *Engine) isSparse() bool {
 	return e.cur.Log.Held() < kept/2
 }
 
-// reordered: an epoch's order is another one than it was. A line that has no Logfile yet is laid out again. Where a rank has replaced its own
+// reordered: an epoch of a job has another order than it had. That concerns the owner's lines. A line that has no Logfile yet is laid out again. Where a rank has replaced its own
 // order, a Logfile in the old order belongs to no epoch, and is sorted again; where one more rank has pushed an order the Logfile is still good for
 // the others.
-func (e *Engine) reordered(epoch int, replaced bool) {
+func (e *Engine) reordered(j *job, epoch int, replaced bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if j != e.owner {
+		return
+	}
 	if l := e.layouts[epoch]; l != nil {
 		delete(e.layouts, epoch)
 		l.line.Free()
@@ -189,9 +191,5 @@ func (e *Engine) reordered(epoch int, replaced bool) {
 		if l.Epoch == epoch {
 			l.Epoch = -1
 		}
-	}
-	if e.missing.epoch >= epoch { // the list of what is read ahead follows the old order
-		e.missing.turn++
-		e.missing.epoch, e.missing.blocked = -2, false
 	}
 }

@@ -11,17 +11,18 @@ import (
 
 // Status is the status document. Counters only grow.
 type Status struct {
-	Schema           int         `json:"schema"`
-	Version          string      `json:"version"`
-	Pid              int         `json:"pid"`
-	UptimeSeconds    float64     `json:"uptime_seconds"`
-	IOEngine         string      `json:"io_engine"`
-	Direct           bool        `json:"direct"`
-	PageBytes        int         `json:"page_bytes"`
-	MemoryBytes      int64       `json:"memory_bytes"`
-	MemoryLimitBytes int64       `json:"memory_limit_bytes"`
-	Cache            CacheStatus `json:"cache"`
-	Jobs             []JobStatus `json:"jobs"`
+	Schema           int     `json:"schema"`
+	Version          string  `json:"version"`
+	Pid              int     `json:"pid"`
+	UptimeSeconds    float64 `json:"uptime_seconds"`
+	IOEngine         string  `json:"io_engine"`
+	Direct           bool    `json:"direct"`
+	PageBytes        int     `json:"page_bytes"`
+	MemoryBytes      int64   `json:"memory_bytes"`
+	MemoryLimitBytes int64   `json:"memory_limit_bytes"`
+	Memory
+	Cache CacheStatus `json:"cache"`
+	Jobs  []JobStatus `json:"jobs"`
 }
 
 // CacheStatus is the part of Status about the directories.
@@ -39,6 +40,11 @@ type CacheStatus struct {
 
 // JobStatus is the part of Status about what is served. Durations are in seconds.
 type JobStatus struct {
+	ID                 string       `json:"id"`          // the token; empty: the server's own recipe's job, and requests of no job
+	Owner              bool         `json:"owner"`       // the log is laid out in its order
+	OnDemand           bool         `json:"on_demand"`   // nothing is read ahead: too many other jobs
+	Connections        int          `json:"connections"` // that named its token
+	Pids               []int        `json:"pids"`        // of its ranks
 	Name               string       `json:"name"`
 	Source             string       `json:"source"`
 	Samples            int          `json:"samples"`
@@ -64,6 +70,7 @@ type JobStatus struct {
 	LogReadOps         int64        `json:"log_read_ops"`
 	LogWriteBytes      int64        `json:"log_write_bytes"`
 	LogWriteOps        int64        `json:"log_write_ops"`
+	SortBytes          int64        `json:"sort_bytes"` // of LogWriteBytes: by sorts into the epoch that is read
 	RandomReads        int64        `json:"random_reads"`
 	ReorderDropped     int64        `json:"reorder_dropped"`
 	EvictedSegments    int64        `json:"evicted_segments"`
@@ -89,12 +96,20 @@ type JobStatus struct {
 	ReadErrors         int64        `json:"log_read_errors"`
 	SyncErrors         int64        `json:"log_sync_errors"`
 	MetaIndexBytesEach float64      `json:"metaindex_bytes_per_sample"`
+
+	// Of the epoch that the ranks read now; between two epochs, of the one before.
+	HitsEpoch        int64 `json:"hits_epoch"`
+	MissesEpoch      int64 `json:"misses_epoch"`
+	SourceBytesEpoch int64 `json:"source_bytes_epoch"`
 }
 
-// RankStatus is how far a rank is; Position counts batches of the epoch.
+// RankStatus is how far a rank is; Position counts batches of the job's epoch. Pid is the process whose loop consumes the batches, as it reports
+// itself. Without a report it is the process that asked last, which may be one of several workers.
 type RankStatus struct {
 	Rank            int      `json:"rank"`
 	Pid             int      `json:"pid"`
+	Epoch           int      `json:"epoch"`    // of its last request
+	Finished        bool     `json:"finished"` // it has all batches of Epoch, and has not asked for another epoch
 	Position        int      `json:"position"`
 	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
 	LeasedBytes     int64    `json:"leased_bytes"`
@@ -121,45 +136,29 @@ func position(epoch, rank, batch int) deliver.Position {
 	return deliver.Position{Epoch: epoch, Rank: rank, Batch: batch}
 }
 
-// Status is the state and the counters now.
+// Status is the state and the counters now. The figures of log, source and memory are the server's, and stand in the first job's entry.
 func (e *Engine) Status() Status {
 	store := e.cache.Store.Stats()
-	held := e.deliver.Held()
-	j := JobStatus{Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()), KeptBytes: int64(e.cache.Record.KeptBytes),
-		Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs, Layout: e.cache.Layout, LayoutReason: e.cache.LayoutReason,
-		ChunksDelivered: e.deliver.Stats.Chunks.Load(), SamplesDelivered: e.deliver.Stats.Samples.Load(), BytesDelivered: e.deliver.Stats.Bytes.Load(),
-		Hits: e.deliver.Stats.Hits.Load(), Misses: e.deliver.Stats.Misses.Load(), SkippedSamples: e.deliver.Stats.Skipped.Load(),
-		SourceBytes: e.fetcher.Stats.SourceBytes.Load(), SourceReads: e.fetcher.Stats.SourceReads.Load(), SourceRetries: e.cache.Source.Retries(),
-		LogReadBytes: int64(store.BlockReadBytes), LogReadOps: int64(store.BlockReads), LogWriteBytes: int64(store.WriteBytes), LogWriteOps: int64(store.Writes),
-		RandomReads: e.fetcher.Stats.RandomReads.Load(), ReorderDropped: e.pass.Stats.Dropped.Load(), LateBlocks: e.pass.Stats.LateBlocks.Load(),
-		StallSeconds: e.deliver.Stats.Stall.Total().Seconds(), CorruptSamples: e.fetcher.Stats.CorruptSamples.Load(), StaleSamples: e.fetcher.Stats.StaleReads.Load(),
-		WriteErrors: int64(store.WriteErrors), ReadErrors: int64(store.ReadErrors), SyncErrors: int64(store.SyncErrors),
-		SegmentBytes: int64(e.cache.Sizing.Segment), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
-	now := e.totals()
+	held := heldBytes{}
+	held.ranks, held.unplaced = e.deliver.HeldByRank()
 	e.mu.Lock()
-	j.Epoch = e.readEpoch
-	j.EvictedSegments, j.Divergences, j.FirstDivergence = e.counts.evicted, e.counts.divergences, e.counts.firstDivergence
-	j.ConsumerWait = e.idleFor().Seconds()
+	var jobs []JobStatus
+	for _, of := range e.sorted() {
+		jobs = append(jobs, e.statusOf(of, held))
+	}
+	jobs = append(jobs, e.ended...)
+	j := &jobs[0]
+	j.KeptBytes, j.SegmentBytes, j.Segments = int64(e.cache.Record.KeptBytes), int64(e.cache.Sizing.Segment), len(e.segs)
+	j.SourceBytes, j.SourceReads, j.SourceRetries = e.fetcher.Stats.SourceBytes.Load(), e.fetcher.Stats.SourceReads.Load(), e.cache.Source.Retries()
+	j.LogReadBytes, j.LogReadOps, j.LogWriteBytes, j.LogWriteOps = int64(store.BlockReadBytes), int64(store.BlockReads), int64(store.WriteBytes), int64(store.Writes)
+	j.RandomReads, j.ReorderDropped, j.LateBlocks = e.fetcher.Stats.RandomReads.Load(), e.pass.Stats.Dropped.Load(), e.pass.Stats.LateBlocks.Load()
+	j.CorruptSamples, j.StaleSamples = e.fetcher.Stats.CorruptSamples.Load(), e.fetcher.Stats.StaleReads.Load()
+	j.WriteErrors, j.ReadErrors, j.SyncErrors = int64(store.WriteErrors), int64(store.ReadErrors), int64(store.SyncErrors)
+	j.EvictedSegments, j.ConsumerWait = e.evicted, e.idleFor().Seconds()
+	j.SkippedSamples = e.deliver.Stats.Skipped.Load()
+	j.SortBytes = e.sortBytes + e.beginning.unfinished(store.WriteBytes)
 	j.Draining = e.drained && e.tgt != nil
-	j.EpochsDone = append(j.EpochsDone, e.counts.done...)
-	j.Segments = len(e.segs)
-	j.ReadyBatches = e.ready()
-	for n, r := range e.ranks {
-		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: r.pid, Position: r.position(e.cache.Schedule, n, j.Epoch), LeasedBytes: held[r.pid], Late: r.outOfWindow})
-	}
-	e.counts.reports.fill(&j)
-	// The epoch that is read and the one before it: what bound the first epoch is no news in the tenth.
-	then := e.counts.before
-	if then.at.IsZero() {
-		then.at = e.started
-	}
-	e.timed(&now)
-	j.BoundBy = boundBy(now.since(then))
 	e.mu.Unlock()
-	slices.SortFunc(j.Ranks, func(a, b RankStatus) int { return a.Rank - b.Rank })
-	for _, r := range j.Ranks {
-		j.Batches = max(j.Batches, e.cache.Schedule.Batches(j.Epoch, r.Rank))
-	}
 	j.MetaIndexBytesEach = e.bytesEach()
 	devices := e.devices()
 	e.mu.Lock()
@@ -172,17 +171,18 @@ func (e *Engine) Status() Status {
 	}
 	state := cacheState(devices, trouble)
 	e.mu.Unlock()
+	memory := e.memory()
 	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.cache.IO.Name(), Direct: e.cache.IO.Direct(),
-		PageBytes: e.staging.PageBytes(), MemoryBytes: e.memoryBytes(), MemoryLimitBytes: int64(e.cache.Sizing.Memory),
+		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.taken(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.taken()), Memory: memory,
 		Cache: CacheStatus{Dirs: e.cache.Dirs, BudgetBytes: int64(e.cache.Sizing.Budget), UsedBytes: int64(e.cache.Store.Used()) * int64(e.cache.Format.Block), State: state,
 			SlackBytes: int64(e.cache.Sizing.Slack), ArenaBytes: int64(e.cache.Sizing.Arena), BlockBytes: int64(e.cache.Format.Block), Compress: e.cache.Record.CompressName(), Devices: devices},
-		Jobs: []JobStatus{j}}
+		Jobs: jobs}
 }
 
 // ready is how many batches lie loaded before the hindmost rank. e.mu is held.
 func (e *Engine) ready() int {
-	if e.prefetcher != nil {
-		return e.readyStatic()
+	if !e.anyInWindow() {
+		return e.readyByPrefetcher(e.owner)
 	}
 	if e.cur == nil || e.cur.Line == nil || e.cache.Record.Job.BatchSize == 0 {
 		return 0
@@ -196,33 +196,93 @@ func (e *Engine) ready() int {
 	return int(samples) / e.cache.Record.Job.BatchSize
 }
 
-// memoryBytes is the memory that the formula counts, as it is really taken: reserved regions, and tables outside Go's heap.
-func (e *Engine) memoryBytes() int64 {
-	n := e.staging.Bytes() + e.mover.ScratchBytes() + int64(e.bytesEach()*float64(e.cache.Manifest.Len()))
-	for _, l := range e.cache.Store.Logfiles() {
-		if l != nil {
-			n += int64(len(l.Buffers()))
-		}
-	}
-	return n
+// heldBytes are those that clients hold: by rank, and by process what it asked for without a position.
+type heldBytes struct {
+	ranks    map[deliver.Place]int64
+	unplaced map[int]int64
 }
 
-// bytesEach is what the MetaIndex takes a sample: place and address, and for each line its order, segments and arrival list, and the
-// orders that chunks are cut from.
-func (e *Engine) bytesEach() float64 {
-	if e.cache.Manifest.Len() == 0 {
-		return 0
+// statusOf is the part of the document about a job. e.mu is held.
+func (e *Engine) statusOf(of *job, held heldBytes) JobStatus {
+	c := e.deliver.StatsOf(&deliver.Position{Job: of.number})
+	j := JobStatus{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand, Connections: of.users, Pids: []int{},
+		Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()),
+		Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs, Layout: e.cache.Layout, LayoutReason: e.cache.LayoutReason,
+		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits.Load(), Misses: c.Misses.Load(),
+		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
+	if of == e.owner {
+		j.Epoch, j.ReadyBatches = e.readEpoch, e.ready()
+	} else {
+		j.Epoch, j.ReadyBatches = of.latestEpoch(), e.readyByPrefetcher(of)
 	}
-	n := e.cache.Locations.Bytes() + 4*int64(e.cache.Manifest.Len())
-	e.mu.Lock()
-	for _, l := range e.logs {
-		if l.Line != nil {
-			n += 4 * int64(len(l.Line.Order)+len(l.Line.Segment)+len(l.Line.Order))
+	e.fillCounts(of, &j, e.totals(of))
+	e.fillRanks(of, &j, held)
+	return j
+}
+
+// fillCounts fills in what is counted of a job. e.mu is held.
+func (e *Engine) fillCounts(of *job, j *JobStatus, now totals) {
+	c := &of.counts
+	j.Divergences, j.FirstDivergence = c.divergences, c.firstDivergence
+	j.EpochsDone = append(j.EpochsDone, c.done...)
+	c.fillEpoch(j, now)
+	// The epoch that is read and the one before it: what bound the first epoch is no news in the tenth.
+	then := c.before
+	if then.at.IsZero() {
+		then.at = e.started
+	}
+	e.timed(of, &now)
+	j.BoundBy = boundBy(now.since(then))
+}
+
+// fillRanks fills in how far a job's ranks are. e.mu is held.
+func (e *Engine) fillRanks(of *job, j *JobStatus, held heldBytes) {
+	for n, r := range of.ranks {
+		pid := e.consumer(of, n, r)
+		holds := held.ranks[deliver.Place{Job: of.number, Rank: n}] + held.unplaced[pid]
+		if pid != r.pid {
+			holds += held.unplaced[r.pid]
+		}
+		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: pid, Epoch: r.epoch, Finished: r.finished, Position: r.position(of.schedule, n, j.Epoch),
+			LeasedBytes: holds, Late: r.outOfWindow})
+		if pid != 0 && !slices.Contains(j.Pids, pid) {
+			j.Pids = append(j.Pids, pid)
+		}
+		j.Batches = max(j.Batches, of.schedule.Batches(j.Epoch, n))
+	}
+	slices.Sort(j.Pids)
+	slices.SortFunc(j.Ranks, func(a, b RankStatus) int { return a.Rank - b.Rank })
+	of.counts.reports.fill(j)
+}
+
+// fillEpoch fills in the figures of the epoch that is read now: of the open epoch that was asked for last. Without an open one they are those of
+// the epoch that was over last. Engine.mu is held.
+func (c *counts) fillEpoch(j *JobStatus, now totals) {
+	var open *epochCount
+	for _, ep := range c.open {
+		if open == nil || ep.asked > open.asked {
+			open = ep
 		}
 	}
-	for _, l := range e.layouts {
-		n += 4 * int64(len(l.line.Order)+len(l.line.Segment))
+	if open != nil {
+		j.HitsEpoch, j.MissesEpoch, j.SourceBytesEpoch = open.hits, open.misses, now.source-c.last.source
+		return
 	}
-	e.mu.Unlock()
-	return float64(n+e.cache.Schedule.Bytes()) / float64(e.cache.Manifest.Len())
+	if n := len(c.done); n > 0 {
+		last := c.done[n-1]
+		j.HitsEpoch, j.MissesEpoch, j.SourceBytesEpoch = last.Hits, last.Misses, last.SourceBytes
+	}
+}
+
+// consumer is the process that consumes a rank's batches: the one that reported for it, unless that process has gone and another one asks now.
+// e.mu is held.
+func (e *Engine) consumer(j *job, n int, r *rank) int {
+	told := j.counts.reports.ranks[n]
+	if told == nil || told.pid == 0 || told.pid == r.pid {
+		return r.pid
+	}
+	if !e.deliver.Attached(told.pid) && e.deliver.Attached(r.pid) {
+		return r.pid
+	}
+	return told.pid
 }

@@ -253,7 +253,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 		t.Errorf("%d divergences", s.Divergences)
 	}
 	e.mu.Lock()
-	e.ranks[0].asked = time.Now().Add(-time.Minute)
+	e.owner.ranks[0].asked = time.Now().Add(-time.Minute)
 	e.mu.Unlock()
 	if err := e.Push(schedule.Pusher{Pid: other.Process.Pid}, 1, 0, theirs); err != nil {
 		t.Errorf("another order when nobody reads: %v", err)

@@ -20,7 +20,11 @@ type window struct {
 
 // Chunk returns the samples that a session asks for by a position (deliver.Window).
 func (w *window) Chunk(ctx context.Context, session string, at deliver.Position) ([]sample.Index, error) {
-	indices, ok, err := w.cache.Schedule.Meant(ctx, session, at)
+	j := w.lookUp(&at)
+	if j == nil {
+		return nil, errJobOver
+	}
+	indices, ok, err := j.schedule.Meant(ctx, session, at)
 	if err != nil {
 		return nil, forClient(err)
 	}
@@ -29,6 +33,8 @@ func (w *window) Chunk(ctx context.Context, session string, at deliver.Position)
 	}
 	return indices, nil
 }
+
+var errJobOver = &deliver.ArgumentError{Reason: "the job that asks is over: connect again"}
 
 // forClient turns what the schedule refuses into what deliver answers clients with.
 func forClient(err error) error {
@@ -47,33 +53,32 @@ func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []samp
 	if at == nil {
 		return nil
 	}
+	j := e.lookUp(at)
+	if j == nil || at.Rank < 0 || j.onDemand {
+		return nil
+	}
 	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout()/6) // a hint is not worth more of the request's time
-	place, want := e.cache.Schedule.At(soon, *at)
+	place, want := j.schedule.At(soon, *at)
 	cancel()
 	if place != schedule.Scheduled || !slices.Equal(want, indices) {
-		return e.diverged(at, place, want, indices, pid)
+		return e.diverged(j, at, place, want, indices, pid)
 	}
 	e.mu.Lock()
 	e.requested = true
-	r := e.ranks[at.Rank]
-	if r == nil {
-		r = &rank{}
-		e.ranks[at.Rank] = r
-	}
+	r := j.rank(at.Rank)
 	if at.Epoch != r.epoch || r.asked.IsZero() {
-		r.outOfWindow, r.gaveUpWaiting, r.missFrom = false, false, 0
-		e.cache.Schedule.AddNeeded(at.Epoch)
+		r.outOfWindow, r.gaveUpWaiting, r.gaveUpMemory = false, false, false
+		j.schedule.AddNeeded(at.Epoch)
 	}
 	r.outOfWindow = r.outOfWindow && !e.cache.IsStatic() // there no rank holds up another one
 	r.diverged = false
-	again := r.finished && at.Epoch <= r.epoch || at.Epoch < r.epoch-1
 	r.ask(at.Epoch, at.Batch, indices)
 	r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
-	_, over := e.counts.epoch(at.Epoch, at.Rank)
+	_, over := j.counts.epoch(at.Epoch, at.Rank)
 	e.mu.Unlock()
-	e.closeEpochs(over)
+	e.closeEpochs(j, over)
 	for _, b := range w.bringers {
-		b.asked(at, again)
+		b.asked(at)
 	}
 	e.nudge()
 	return at
@@ -82,31 +87,31 @@ func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []samp
 // diverged notes a request that differs from the schedule. That costs speed only: the rank is served by index and does not move the window.
 // Divergences are counted, and the first one is kept for the user. Where no order is known nothing differs. A position that the schedule does not
 // have is not believed: nil is returned.
-func (e *Engine) diverged(at *deliver.Position, place schedule.Finding, want, indices []sample.Index, pid int) *deliver.Position {
-	known := place == schedule.Scheduled || place == schedule.Nowhere && e.cache.Schedule.IsKnown(at.Epoch)
+func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, want, indices []sample.Index, pid int) *deliver.Position {
+	known := place == schedule.Scheduled || place == schedule.Nowhere && j.schedule.IsKnown(at.Epoch)
 	e.mu.Lock()
 	if known {
-		e.counts.divergences++
+		j.counts.divergences++
 	}
-	if known && e.counts.firstDivergence == nil {
+	if known && j.counts.firstDivergence == nil {
 		d := &Divergence{Epoch: at.Epoch, Rank: at.Rank, Batch: at.Batch}
 		for d.Position < min(len(indices), len(want)) && want[d.Position] == indices[d.Position] {
 			d.Position++
 		}
-		e.counts.firstDivergence = d
+		j.counts.firstDivergence = d
 	}
 	if place == schedule.Nowhere {
 		e.mu.Unlock()
 		return nil
 	}
-	if r := e.ranks[at.Rank]; r != nil {
+	if r := j.ranks[at.Rank]; r != nil {
 		r.outOfWindow, r.diverged = true, true
 		r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
 	}
-	ep, over := e.counts.epoch(at.Epoch, at.Rank)
+	ep, over := j.counts.epoch(at.Epoch, at.Rank)
 	ep.diverged = true
 	e.mu.Unlock()
-	e.closeEpochs(over)
+	e.closeEpochs(j, over)
 	return at
 }
 
@@ -170,26 +175,52 @@ func (w *window) Decided(at *deliver.Position, indices []sample.Index, have []bo
 	}
 }
 
-// LostPatience makes room for a scheduled request whose patience is over (deliver.Window, rule 2).
-func (w *window) LostPatience(at *deliver.Position) {
+// LostPatience makes room for a scheduled request whose patience is over (deliver.Window, rule 2). It tells the bringer that the request waits for.
+func (w *window) LostPatience(at *deliver.Position, indices []sample.Index, have []bool) {
+	w.mu.Lock()
+	q := w.query(at)
+	var waits []bringer
 	for _, b := range w.bringers {
+		expect := b.expect(q)
+		if slices.ContainsFunc(lacking(indices, have), func(index sample.Index) bool { return expect(index) == deliver.Queued }) {
+			waits = append(waits, b)
+			break
+		}
+	}
+	w.mu.Unlock()
+	for _, b := range waits {
 		b.lostPatience(at)
 	}
 	w.nudge()
 }
 
+// lacking returns the samples that are not there.
+func lacking(indices []sample.Index, have []bool) (lack []sample.Index) {
+	for i, index := range indices {
+		if !have[i] {
+			lack = append(lack, index)
+		}
+	}
+	return lack
+}
+
 // query is a request as bringers see it.
 type query struct {
 	at   *deliver.Position // nil: none
+	job  *job              // nil: unknown
 	rank *rank             // nil: unknown
 }
 
-// query looks up the rank of a request. e.mu is held.
+// query looks up the job and the rank of a request. e.mu is held.
 func (e *Engine) query(at *deliver.Position) query {
 	if at == nil {
 		return query{}
 	}
-	return query{at, e.ranks[at.Rank]}
+	j := e.jobOf(at)
+	if j == nil {
+		return query{at: at}
+	}
+	return query{at, j, j.ranks[at.Rank]}
 }
 
 // isScheduled reports whether the request is what the schedule has at its position. Nothing is on its way to another one.
@@ -198,19 +229,26 @@ func (q query) isScheduled() bool { return q.rank != nil && !q.rank.diverged }
 // mayWait reports whether a request waits for a slot. e.mu is held.
 func (q query) mayWait() bool { return q.rank != nil && !q.rank.outOfWindow && !q.rank.gaveUpWaiting }
 
+// mayPrefetch reports whether a request waits until it is read ahead. e.mu is held.
+func (q query) mayPrefetch() bool { return q.isScheduled() && !q.rank.gaveUpMemory }
+
 // Delivered notes a delivery (deliver.Window).
 func (w *window) Delivered(at *deliver.Position, d deliver.Delivery) {
 	e := w.Engine
 	e.mu.Lock()
-	// The share of about the last 1,000 samples that lay in the window: under half of them, loading ahead is of no use.
+	// The share of about the last 1,000 samples that were there: under half of them, loading ahead is of no use.
 	weight := min(1, float64(d.Samples)/1000)
-	if d.Samples > 0 {
-		e.windowHitRate += weight * (float64(d.InWindow)/float64(d.Samples) - e.windowHitRate)
+	if d.Samples > 0 && (at == nil || e.jobOf(at) == e.owner) {
+		e.windowHitRate += weight * (float64(d.Ahead)/float64(d.Samples) - e.windowHitRate)
 	}
 	e.paused = e.windowHitRate < 0.5
+	var j *job
 	var over []*epochCount
 	if at != nil {
-		over = e.deliveredAt(at, d)
+		j = e.jobOf(at)
+	}
+	if j != nil {
+		over = e.deliveredAt(j, at, d)
 	}
 	e.mu.Unlock()
 	if at != nil && !d.Part {
@@ -218,31 +256,33 @@ func (w *window) Delivered(at *deliver.Position, d deliver.Delivery) {
 			b.delivered(at)
 		}
 	}
-	e.closeEpochs(over)
+	e.closeEpochs(j, over)
 	e.nudge()
 }
 
 // deliveredAt moves a rank on, and returns the epochs that are over with it. e.mu is held.
-func (e *Engine) deliveredAt(at *deliver.Position, d deliver.Delivery) []*epochCount {
-	r := e.ranks[at.Rank]
+func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) []*epochCount {
+	r := j.ranks[at.Rank]
 	if r == nil {
 		return nil
 	}
-	if d.InWindow == d.Samples && !d.Part {
-		r.gaveUpWaiting = false
-		r.outOfWindow = r.outOfWindow && (e.cur == nil || at.Epoch != e.cur.Epoch)
+	if d.Ahead == d.Samples && !d.Part {
+		r.gaveUpMemory = false
+		if (r.gaveUpWaiting || r.outOfWindow) && e.hasCaughtUp(r) {
+			r.gaveUpWaiting, r.outOfWindow = false, false
+		}
 	}
-	ep, over := e.counts.epoch(at.Epoch, at.Rank)
+	ep, over := j.counts.epoch(at.Epoch, at.Rank)
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
 	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
-	batches := e.cache.Schedule.Batches(at.Epoch, at.Rank)
+	batches := j.schedule.Batches(at.Epoch, at.Rank)
 	ep.delivered(at.Rank, at.Batch, batches)
 	if r.epoch == at.Epoch {
 		r.deliver(at.Batch)
 	}
 	if r.epoch == at.Epoch && ep.whole(at.Rank, batches) {
-		r.finished = true
+		r.finished, r.finishedEpoch = true, r.epoch+1
 	}
-	return append(over, e.overEpochs()...)
+	return append(over, j.overEpochs()...)
 }

@@ -1,9 +1,8 @@
 // Package fetch is the one path for samples that the pass over the log did not bring: it asks an ordered list of suppliers, either Logfile
 // by place and then the source, each with a deadline of its own, and hands out only bytes that have the manifest's sum.
 //
-// FetchAll brings samples asked for by index into side memory; Source fills memory that its caller has reserved; MissPrefetcher reads the
-// samples that the log does not keep, in the order in which they will be needed, into the miss ring; Prefetcher reads all samples there,
-// where they stay as they were packed: by place, many at once, for each rank in its own order. A supplier that hangs loses its turn at
+// FetchAll brings samples asked for by index into side memory; Source fills memory that its caller has reserved; Prefetcher reads what nothing else
+// brings to a rank whose order is known, ahead of its requests: by place, many at once, else from the source. A supplier that hangs loses its turn at
 // the deadline, a device that is put aside at once: the buffer stays quarantined until the late answer is in. All methods may be called
 // concurrently.
 package fetch
@@ -67,6 +66,9 @@ type Fetcher struct {
 	packed  *packedMemory                        // nil without compression
 	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool: first come, first served
 	late    sync.WaitGroup
+
+	prefetcher atomic.Pointer[Prefetcher] // that uses side memory; nil: none
+	together   sync.Mutex                 // held while room is taken for Together
 }
 
 // New makes a Fetcher. It starts no goroutine before the first request.
@@ -91,6 +93,9 @@ func New(o Options) *Fetcher {
 
 // Jobs is how many reads from the source run at once.
 func (f *Fetcher) Jobs() int { return f.o.Jobs }
+
+// LogTimeout is how long a read from the log may take.
+func (f *Fetcher) LogTimeout() time.Duration { return f.o.LogTimeout }
 
 // SourceTimeout is how long a read from the source may take.
 func (f *Fetcher) SourceTimeout() time.Duration { return f.o.SourceTimeout }

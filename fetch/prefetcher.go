@@ -1,11 +1,15 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"lcache/cores"
+	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/staging"
 )
@@ -17,60 +21,95 @@ func (s Step) before(t Step) bool {
 	return s.Epoch < t.Epoch || s.Epoch == t.Epoch && s.Batch < t.Batch
 }
 
+// isFarBehind reports whether a step is in an earlier epoch, or more than leap chunks before another one.
+func (s Step) isFarBehind(t Step) bool {
+	return s.Epoch < t.Epoch || s.Epoch == t.Epoch && s.Batch < t.Batch-leap
+}
+
 // near reports whether a later step is at most leap chunks ahead, counted from its epoch's first where that is the next one.
 func (s Step) near(t Step) bool {
 	return t.Epoch == s.Epoch && t.Batch-s.Batch <= leap || t.Epoch == s.Epoch+1 && t.Batch <= leap
 }
 
-// PrefetcherOptions configure a Prefetcher. The Prefetcher holds no lock of its own while it calls a function.
+// A Coming is a chunk that a rank will ask for.
+type Coming struct {
+	metaindex.CM
+	Next Step                    // of the rank, after this one
+	Left func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
+}
+
+// PrefetcherOptions configure a Prefetcher. The Prefetcher holds no lock of its own while it calls Chunk or Idle.
 type PrefetcherOptions struct {
-	// Chunk returns the samples of a rank's chunk at a step, and the step after it. ok is false past the job's end, and while the
-	// order is not known.
-	Chunk func(rank int, at Step) (indices []sample.Index, next Step, ok bool)
-	// Leased is how many bytes of the ring clients may hold at once. Reading ahead leaves that part of the ring free.
+	// Chunk returns a rank's chunk at a step. ok is false past the job's end, while the order is not known, and where nothing is left to
+	// the Prefetcher from there on: it asks again after Changed or Refresh, and where the rank has jumped.
+	Chunk func(rank int, at Step) (c Coming, ok bool)
+	// Side lets chunks lie in side memory, too, as far as no request waits for it. A request that does gets it back.
+	Side bool
+	// Leased is how many bytes clients may hold at once. Reading ahead leaves that part of the memory free.
 	Leased int64
 	// Ranks is how many ranks are expected. Each rank has its share from the start, so that no chunk is taken back when the others come.
 	Ranks int
-	// Idle is called with true when the ring is full, and with false when it has room again. Nil is allowed.
+	// Idle is called with true when the memory is full, and with false when it has room again. Nil is allowed.
 	Idle func(bool)
 }
 
-// A Prefetcher reads the coming chunks of each rank ahead of their need, as far as the ring has room: samples that the log holds by place,
-// many at once, neighbours in one read; the others from the source. In the static layout a Prefetcher does what the pass does in the reordered one.
-// Ranks share the ring evenly and don't wait for each other.
+// A Prefetcher reads the coming chunks of each rank ahead of their need, as far as there is memory: samples that the log holds by place, many at
+// once, neighbours in one read; the others from the source. Its unit is a chunk's CM. Device and source have goroutines and limits of their own, so that
+// one that hangs does not hold up the other. Ranks share memory and device evenly, and don't wait for each other.
+//
+// In the static layout it brings every sample. In the reordered one it brings what the pass leaves: samples that the log does not keep, and all samples of a rank
+// that the window does not serve.
 type Prefetcher struct {
 	f *Fetcher
 	o PrefetcherOptions
 
 	ctx     context.Context
 	cancel  context.CancelFunc
-	listing sync.WaitGroup // the goroutine that lists
+	loops   sync.WaitGroup // the goroutines that list, and that begin reads
 	workers sync.WaitGroup // those that verify
-	sources sync.WaitGroup // reads from the source, and second tries
-	slots   chan struct{}  // a token for each of them
-	wake    chan struct{}  // something may be begun
+	singles sync.WaitGroup // reads of one sample
+	wakes   [3]chan struct{}
+	slots   [paths]chan struct{} // tokens for reads of one sample, by place or from the source
+	idle    atomic.Bool          // what PrefetcherOptions.Idle was told last
 
 	mu            sync.Mutex // guards the fields that follow; taken before staging's lock
 	ranks         map[int]*rankCursor
 	prefetches    map[sample.Index]*prefetch
-	inFlight      int // reads by place not yet verified
+	inFlight      int // reads by place, of several samples, not yet verified
 	inFlightBytes int
-	landed        []*placeRead // brought, to be verified
-	landing       *sync.Cond   // there is something, or the end
-	stopping      bool         // no read is begun
-	stopped       bool         // and none is published
+	depth         int                // at most this many in flight
+	landed        []*placeRead       // brought, to be verified
+	landing       *sync.Cond         // there is something, or the end
+	inHand        [paths][]*prefetch // the last burst that was taken
+	meters        [paths]meter
+	stopping      bool // no read is begun
+	stopped       bool // and none is published
 }
+
+// path is how a sample is brought.
+type path uint8
+
+const (
+	byPlace path = iota
+	bySource
+	paths
+)
+
+// The goroutines that can be woken: one for each path, and the one that lists.
+const listing = int(paths)
 
 // rankCursor is one rank's position, and the chunks listed for it.
 type rankCursor struct {
-	rank    int
-	next    Step          // to be listed
-	blocked bool          // the chunk at next is not known
-	chunks  []*chunk      // listed and not passed, in order
-	done    map[Step]bool // chunks near next that need no listing, because they were brought by index
-	strays  int           // requests in a row for chunks that are passed
-	asked   Step
-	bytes   int64 // of chunks
+	rank     int
+	next     Step          // to be listed
+	blocked  bool          // there is no chunk at next for now
+	chunks   []*chunk      // listed and not passed, in order
+	done     map[Step]bool // chunks that need no listing: delivered, or brought by index
+	strays   int           // requests in a row for delivered chunks
+	asked    Step
+	bytes    int64        // of chunks
+	inFlight [paths]int64 // bytes on their way
+	begun    [paths]int   // chunks[:begun] have nothing to be begun
 }
 
 // chunk is a batch that a rank will ask for.
@@ -78,9 +117,11 @@ type chunk struct {
 	of         *rankCursor
 	at         Step
 	prefetches []*prefetch
-	left       int // prefetches that are not ready
+	todo       [paths][]*prefetch // to be begun, in order
+	left       int                // prefetches that are not ready
 	bytes      int64
 	asked      bool
+	stale      bool // to be listed once more before anything of it is begun
 }
 
 // holds reports whether a sample of the chunk is read already.
@@ -88,43 +129,65 @@ func (k *chunk) holds() bool {
 	return slices.ContainsFunc(k.prefetches, func(pf *prefetch) bool { return pf.x != nil })
 }
 
+// begin puts a prefetch on the chunk's list of reads to be begun.
+func (k *chunk) begin(pf *prefetch) {
+	k.todo[pf.path] = append(k.todo[pf.path], pf)
+	k.of.begun[pf.path] = 0
+}
+
 type prefetchState uint8
 
 const (
-	prefetchQueued  prefetchState = iota
-	prefetchReading               // on its way
-	prefetchReady                 // published
+	prefetchQueued  prefetchState = iota // in the todo list of one of its chunks
+	prefetchTaken                        // out of the list, to be begun at once
+	prefetchReading                      // on its way
+	prefetchReady                        // published
 )
 
 // prefetch is the read of one sample for one or more chunks.
 type prefetch struct {
 	index  sample.Index
+	size   uint32
 	state  prefetchState
+	path   path
+	of     *rankCursor     // whose bytes in flight it counts among
 	chunks []*chunk        // that want it
 	x      *staging.Extent // once published
 }
 
-// mostInFlight and mostInFlightBytes bound the reads in flight, so that a read does not wait for its turn until it counts as late.
+// mostInFlight and mostInFlightBytes bound the reads by place in flight, so that a read does not wait for its turn until it counts as late. BesideThePass is for
+// SetDepth: on a device that is limited in operations each read in flight keeps the pass's large ones waiting, and the pass has to get on.
 const (
 	mostInFlight      = 256
 	mostInFlightBytes = 16 << 20
+	BesideThePass     = 32
 )
 
 // lagging is how many chunks behind its newest request a rank's chunks are kept: several workers of one rank don't ask in order. leap is how many
-// chunks ahead of the listed ones a request may be without being a jump.
+// chunks ahead of the listed ones a request may be without being a jump. mostListed bounds the chunks listed for a rank, however small they are.
 const (
-	lagging = 32
-	leap    = 64
+	lagging    = 32
+	leap       = 64
+	mostListed = 4096
 )
 
-// NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked.
+// NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one.
 func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
-	r := &Prefetcher{f: f, o: o, slots: make(chan struct{}, f.o.Jobs), wake: make(chan struct{}, 1), ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
+	r := &Prefetcher{f: f, o: o, depth: mostInFlight, ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
+	for i := range r.wakes {
+		r.wakes[i] = make(chan struct{}, 1)
+	}
+	r.slots = [paths]chan struct{}{byPlace: make(chan struct{}, cap(f.logs)), bySource: make(chan struct{}, f.o.Jobs)}
 	r.landing = sync.NewCond(&r.mu)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.listing.Go(r.list)
+	r.loops.Go(r.list)
+	r.loops.Go(r.readByPlace)
+	r.loops.Go(r.readFromSource)
 	for range max(2, min(4, cores.N)) {
 		r.workers.Go(r.verify)
+	}
+	if o.Side {
+		f.prefetcher.Store(r)
 	}
 	return r
 }
@@ -136,8 +199,8 @@ func (r *Prefetcher) Stop() {
 	r.stopping = true
 	r.mu.Unlock()
 	r.cancel()
-	r.listing.Wait()
-	r.sources.Wait()
+	r.loops.Wait()
+	r.singles.Wait()
 	r.mu.Lock()
 	r.stopped = true
 	for _, c := range r.ranks {
@@ -148,10 +211,24 @@ func (r *Prefetcher) Stop() {
 	r.workers.Wait()
 }
 
+// SetDepth bounds the reads by place in flight; 0: as many as the device wants.
+func (r *Prefetcher) SetDepth(reads int) {
+	if reads <= 0 || reads > mostInFlight {
+		reads = mostInFlight
+	}
+	r.mu.Lock()
+	r.depth = reads
+	r.mu.Unlock()
+	r.nudge()
+}
+
+// nudge wakes all goroutines that begin something.
 func (r *Prefetcher) nudge() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+	for _, wake := range r.wakes {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -168,30 +245,30 @@ func (r *Prefetcher) Asked(rank int, at Step) {
 			r.makeRoom()
 		}
 	}
-	c.asked, c.blocked = at, false
-	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return k.at == at })
+	before := c.asked
+	c.asked = at
+	i, listed := c.find(at)
 	switch {
-	case i >= 0:
+	case listed:
 		c.strays, c.chunks[i].asked = 0, true
 		for ; i > lagging; i-- {
 			r.pass(c, 0)
 		}
-	case !at.before(c.next) && at.Epoch == c.next.Epoch && at.Batch-c.next.Batch <= leap:
-		c.strays = 0
-	case at.before(c.next):
-		// Either a delivered chunk is asked for again, or the rank has gone back.
-		if c.strays++; c.strays > 1 || len(c.chunks) == 0 {
+	case c.done[at]: // an answer was lost, or the rank has gone back
+		if c.strays++; c.strays > 1 {
 			r.jump(c, at)
 		}
-	default:
+	case at.before(c.next) && at.isFarBehind(before), !at.before(c.next) && !c.next.near(at):
 		r.jump(c, at)
+	default: // to be listed soon; or it was, and nothing of it was left to the Prefetcher
+		c.strays = 0
 	}
 }
 
 func (r *Prefetcher) jump(c *rankCursor, at Step) {
 	r.passAll(c)
 	clear(c.done)
-	c.next, c.strays = at, 0
+	c.next, c.strays, c.blocked = at, 0, false
 }
 
 func (r *Prefetcher) passAll(c *rankCursor) {
@@ -204,18 +281,31 @@ func (r *Prefetcher) passAll(c *rankCursor) {
 func (r *Prefetcher) pass(c *rankCursor, i int) {
 	k := c.chunks[i]
 	c.chunks = slices.Delete(c.chunks, i, i+1)
+	for p := range c.begun {
+		if i < c.begun[p] {
+			c.begun[p]--
+		}
+	}
 	c.bytes -= k.bytes
 	for _, pf := range k.prefetches {
 		r.unwant(pf, k)
 	}
 }
 
+// unwant ends a chunk's interest in a sample. A sample that another chunk wants, too, and that is not begun, is put on that chunk's list.
+// r.mu is held.
 func (r *Prefetcher) unwant(pf *prefetch, k *chunk) {
 	if i := slices.Index(pf.chunks, k); i >= 0 {
 		pf.chunks = slices.Delete(pf.chunks, i, i+1)
 	}
 	if pf.x != nil {
 		r.f.o.Staging.KeepAtMost(pf.x, len(pf.chunks))
+	}
+	if i := slices.Index(k.todo[pf.path], pf); i >= 0 {
+		k.todo[pf.path] = slices.Delete(k.todo[pf.path], i, i+1)
+		if len(pf.chunks) > 0 {
+			pf.chunks[0].begin(pf)
+		}
 	}
 	if len(pf.chunks) == 0 {
 		r.forget(pf)
@@ -242,23 +332,48 @@ func (r *Prefetcher) over(rank int, at Step, whole bool) {
 	if c == nil {
 		return
 	}
-	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return k.at == at })
+	i, listed := c.find(at)
 	switch {
-	case i >= 0 && whole:
+	case listed && whole:
 		r.pass(c, i)
 		r.nudge()
-	case i >= 0:
-		k := c.chunks[i]
-		k.prefetches = slices.DeleteFunc(k.prefetches, func(pf *prefetch) bool {
-			queued := pf.state == prefetchQueued
-			if queued {
-				r.unwant(pf, k)
-			}
-			return queued
-		})
-	case !at.before(c.next) && c.next.near(at): // else only a jump leads there
-		c.done[at] = true
+	case listed:
+		r.leaveOut(c.chunks[i], func(sample.Index) bool { return true })
 	}
+	if whole || !listed {
+		c.isDone(at)
+	}
+}
+
+// find returns where a chunk is in the list, or would be.
+func (c *rankCursor) find(at Step) (i int, listed bool) {
+	return slices.BinarySearchFunc(c.chunks, at, func(k *chunk, at Step) int {
+		return cmp.Or(cmp.Compare(k.at.Epoch, at.Epoch), cmp.Compare(k.at.Batch, at.Batch))
+	})
+}
+
+// isDone notes that a chunk needs no listing. Chunks that only a jump leads to are forgotten.
+func (c *rankCursor) isDone(at Step) {
+	c.done[at] = true
+	if len(c.done) > 4*leap {
+		maps.DeleteFunc(c.done, func(s Step, _ bool) bool {
+			return s.Epoch != c.asked.Epoch && s.Epoch != c.next.Epoch || s.Epoch == c.asked.Epoch && s.Batch < c.asked.Batch-leap
+		})
+	}
+}
+
+// leaveOut takes samples that are not begun off a chunk. r.mu is held.
+func (r *Prefetcher) leaveOut(k *chunk, which func(sample.Index) bool) {
+	k.prefetches = slices.DeleteFunc(k.prefetches, func(pf *prefetch) bool {
+		if pf.state != prefetchQueued || !which(pf.index) {
+			return false
+		}
+		r.unwant(pf, k)
+		k.left--
+		k.of.bytes -= int64(sideBytes(pf.size))
+		k.bytes -= int64(sideBytes(pf.size))
+		return true
+	})
 }
 
 // Changed notes that a rank's order from an epoch on was replaced, or has become known.
@@ -273,75 +388,43 @@ func (r *Prefetcher) Changed(rank, epoch int) {
 	for n := len(c.chunks); n > 0 && c.chunks[n-1].at.Epoch >= epoch; n-- {
 		r.unlist(c)
 	}
+	maps.DeleteFunc(c.done, func(s Step, _ bool) bool { return s.Epoch >= epoch })
+	from := Step{Epoch: epoch}
+	if from.before(c.asked) {
+		from = c.asked
+	}
+	if from.before(c.next) { // chunks of which nothing was left were listed without a trace
+		c.next = from
+	}
 	r.nudge()
 }
 
-// unlist removes the last chunk that was listed for a rank. The chunk is listed again in its turn.
-func (r *Prefetcher) unlist(c *rankCursor) {
-	last := len(c.chunks) - 1
-	c.next = c.chunks[last].at
-	r.pass(c, last)
-}
-
-// makeRoom unlists the other ranks' chunks beyond their share, which is smaller now that there is one rank more than expected.
-func (r *Prefetcher) makeRoom() {
-	share := r.share()
-	for _, c := range r.ranks {
-		for len(c.chunks) > 1 && c.bytes > share {
-			r.unlist(c)
-		}
-	}
-}
-
-// squeeze frees a chunk when a chunk that a rank asks for now has no room in the ring. It frees a chunk that is needed later (a read of several samples may
-// take more memory than is counted for each), or a chunk of an epoch that its rank has left. r.mu is held.
-func (r *Prefetcher) squeeze(needy []*prefetch) bool {
-	urgent := slices.ContainsFunc(needy, func(pf *prefetch) bool {
-		return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return !k.of.asked.before(k.at) })
-	})
-	if !urgent {
-		return false
-	}
-	var most *rankCursor
-	for _, c := range r.ranks {
-		if r.letGo(c) {
-			return true
-		}
-		if n := len(c.chunks); n > 0 && c.asked.before(c.chunks[n-1].at) && c.chunks[n-1].holds() && (most == nil || c.bytes > most.bytes) {
-			most = c
-		}
-	}
-	if most == nil {
-		return false
-	}
-	r.unlist(most)
-	return true
-}
-
-// letGo frees the first chunk that a rank did not ask for in an epoch that it has left. r.mu is held.
-func (r *Prefetcher) letGo(c *rankCursor) bool {
-	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return !k.asked && k.at.Epoch < c.asked.Epoch })
-	if i >= 0 {
-		r.pass(c, i)
-	}
-	return i >= 0
-}
-
-// share returns how many bytes of the ring each rank may fill.
-func (r *Prefetcher) share() int64 {
-	ring := r.f.o.Staging.MissBytes()
-	return max(ring-r.o.Leased, ring/4) / int64(max(1, r.o.Ranks, len(r.ranks)))
-}
-
-// Starved frees the chunks that ranks have left behind, after a request has waited for room until its patience was over.
-func (r *Prefetcher) Starved() {
+// Refresh notes that something else brings a rank's samples from now on, or no longer does: its chunks are listed again from a step on. What is read for
+// them stays.
+func (r *Prefetcher) Refresh(rank int, from Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.ranks {
-		for len(c.chunks) > 0 && c.chunks[0].at.before(c.asked) {
-			r.pass(c, 0)
-		}
+	c := r.ranks[rank]
+	if c == nil {
+		return
 	}
+	c.next, c.blocked = from, false
+	for _, k := range c.chunks {
+		k.stale = !k.at.before(from)
+	}
+	r.nudge()
+}
+
+// Forget lets go of a rank and of all that was read for it: it sleeps, or its job is over. When the rank asks again reading begins anew.
+func (r *Prefetcher) Forget(rank int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.ranks[rank]
+	if c == nil {
+		return
+	}
+	r.passAll(c)
+	delete(r.ranks, rank)
 	r.nudge()
 }
 
@@ -349,8 +432,13 @@ func (r *Prefetcher) Starved() {
 func (r *Prefetcher) Look(rank int, at Step, index sample.Index) (reading, queued bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if pf := r.prefetches[index]; pf != nil && pf.state != prefetchReady {
-		return pf.state == prefetchReading, pf.state == prefetchQueued
+	if pf := r.prefetches[index]; pf != nil {
+		if pf.state != prefetchReady {
+			return pf.state == prefetchReading, pf.state != prefetchReading
+		}
+		if pf.x != nil && r.f.o.Staging.Restore(pf.x) {
+			return true, false // the caller looks into staging once more
+		}
 	}
 	c := r.ranks[rank]
 	return false, c != nil && !c.blocked && !at.before(c.next) && at.Epoch == c.next.Epoch && at.Batch-c.next.Batch <= leap && !c.done[at]

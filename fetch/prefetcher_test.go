@@ -10,6 +10,7 @@ import (
 	"lcache/blockio"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
+	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/staging"
 )
@@ -22,6 +23,18 @@ type readerBed struct {
 	orders map[int][][]sample.Index
 	epochs atomic.Int64 // beyond the first
 	idle   atomic.Int64
+	left   func(sample.Index) bool // nil: all
+}
+
+// until waits for something that staging tells of.
+func (b *bed) until(what func() bool) {
+	for {
+		changed := b.Staging.Changed()
+		if what() {
+			return
+		}
+		<-changed
+	}
 }
 
 func newReaderBed(t *testing.T, n, logged, ring int, o fetch.Options, orders map[int][][]sample.Index) *readerBed {
@@ -56,16 +69,16 @@ func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orde
 	return b
 }
 
-func (b *readerBed) chunk(rank int, at fetch.Step) ([]sample.Index, fetch.Step, bool) {
+func (b *readerBed) chunk(rank int, at fetch.Step) (fetch.Coming, bool) {
 	order := b.orders[rank]
 	if at.Epoch > int(b.epochs.Load()) || at.Batch >= len(order) {
-		return nil, at, false
+		return fetch.Coming{}, false
 	}
 	next := fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
 	if next.Batch == len(order) {
 		next = fetch.Step{Epoch: at.Epoch + 1}
 	}
-	return order[at.Batch], next, true
+	return fetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left}, true
 }
 
 // ask waits for a chunk of the first epoch and returns which of its samples came from the source. What is held is given back, and the reader told.
@@ -127,7 +140,8 @@ func TestReaderGoesThroughAnEpoch(t *testing.T) {
 				}
 			}
 		}
-		if got := b.Fetcher.Stats.SourceReads.Load(); got != n-logged {
+		// A ring of 64 KiB has room for one chunk, and the next one gives way with what was read for it.
+		if got := b.Fetcher.Stats.SourceReads.Load(); got != n-logged && (ring > 64<<10 || got > (n-logged)*11/10) {
 			t.Errorf("ring of %d: %d reads from the source, want %d", ring, got, n-logged)
 		}
 		if got := b.reads(); got > logged*3/2 || ring < 8<<20 && got < logged/20 {
@@ -357,13 +371,13 @@ func TestReaderIsToldOfOrders(t *testing.T) {
 	b := newReaderBed(t, 60, 60, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {}})
 	var mu sync.Mutex
 	orders := [][]sample.Index(nil)
-	r := fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: func(rank int, at fetch.Step) ([]sample.Index, fetch.Step, bool) {
+	r := fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: func(rank int, at fetch.Step) (fetch.Coming, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.Batch >= len(orders) {
-			return nil, at, false
+			return fetch.Coming{}, false
 		}
-		return orders[at.Batch], fetch.Step{Batch: at.Batch + 1}, true
+		return fetch.Coming{CM: metaindex.CM{Content: orders[at.Batch]}, Next: fetch.Step{Batch: at.Batch + 1}}, true
 	}})
 	defer r.Stop()
 	push := func(order [][]sample.Index) {

@@ -59,14 +59,37 @@ func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error)
 	return x, err
 }
 
-// TryRoom is Room for a caller that does not wait. It passes no caller that waits.
+// TryRoom is Room for a caller that does not wait. It passes no caller that waits. Chunks that were read ahead by place into side memory give way.
 func (f *Fetcher) TryRoom(need int64) (*staging.Extent, bool) {
+	return f.sideNow(need, func() bool { return f.yieldOne(byPlace) })
+}
+
+// sideNow takes side memory if no other caller waits for it and there is room, or yield has made some.
+func (f *Fetcher) sideNow(need int64, yield func() bool) (*staging.Extent, bool) {
 	turn := f.turns[staging.Side]
 	if !turn.TryAcquire(1) {
 		return nil, false
 	}
 	defer turn.Release(1)
-	return f.o.Staging.Alloc(staging.Side, sample.None, int(need))
+	for {
+		x, ok := f.o.Staging.Alloc(staging.Side, sample.None, int(need))
+		if ok || !yield() {
+			return x, ok
+		}
+	}
+}
+
+// yieldOne frees what was read ahead on a path into side memory for a chunk; false: there is nothing.
+func (f *Fetcher) yieldOne(p path) bool {
+	r := f.prefetcher.Load()
+	return r != nil && r.yieldOne(p)
+}
+
+// tryRoomTogether is TryRoom for callers that don't pass each other, either.
+func (f *Fetcher) tryRoomTogether(need int) (*staging.Extent, bool) {
+	f.together.Lock()
+	defer f.together.Unlock()
+	return f.TryRoom(int64(need))
 }
 
 // SpareRoom waits for the spare part of side memory. No client holds it for long, so every caller gets it, in the order in which they came.
@@ -78,7 +101,7 @@ func (f *Fetcher) SpareRoom(ctx context.Context) (*staging.Extent, error) {
 	return x, err
 }
 
-// inTurn waits until a pool has n bytes and all earlier callers have theirs.
+// inTurn waits until a pool has n bytes and all earlier callers have theirs. Chunks that were read ahead into side memory give way.
 func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*staging.Extent, error) {
 	turn := f.turns[pool]
 	if !turn.TryAcquire(1) {
@@ -91,6 +114,9 @@ func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*stag
 		changed := f.o.Staging.Changed()
 		if x, ok := f.o.Staging.Alloc(pool, sample.None, int(n)); ok {
 			return x, nil
+		}
+		if pool == staging.Side && (f.yieldOne(byPlace) || f.yieldOne(bySource)) { // the source is not asked twice as long as the log can be
+			continue
 		}
 		select {
 		case <-changed:

@@ -28,6 +28,7 @@ type Options struct {
 	Source         string
 	Exts           []string
 	Flat           bool
+	AllowEmpty     bool   // class folders without a file are classes, and no error
 	Group          string // source.GroupStem, or "": each file is a sample
 	Labels         string // a CSV file of name,label; "": the folders' labels
 	FollowLinks    *bool  // whether links that leave the source are followed; nil: yes, but not for other users

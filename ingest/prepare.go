@@ -56,7 +56,7 @@ func (in *run) takeDirs() (err error) {
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
 	}
-	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs}); err != nil {
+	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs}); err != nil {
 		return err
 	}
 	for _, d := range c.Dirs {
@@ -101,7 +101,7 @@ func (in *run) describe() (err error) {
 	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
 		return err
 	}
-	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
+	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
 		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts()}
 	if c.Record.Counted, err = in.count(); err != nil {
 		return err
@@ -140,7 +140,6 @@ func (in *run) openLog(ctx context.Context) error {
 	}
 	c.IO, c.Sums, c.Store = nil, nil, nil
 	in.fresh = true
-	c.Record.Threshold, c.Record.Kept, c.Record.KeptBytes = 0, 0, 0
 	if err := in.create(ctx); err != nil {
 		return err
 	}
@@ -157,12 +156,11 @@ func (in *run) measureChunks() error {
 	if err != nil {
 		return err
 	}
-	list, err := metaindex.NewList(order.Chunks, order.Ranks, c.Manifest.Sizes(), nil)
-	if err != nil {
-		return err
+	c.Record.Chunk = 0
+	for _, rank := range order.Ranks {
+		chunk := func(batch int) ([]sample.Index, bool) { return order.Chunk(rank, batch, nil) }
+		c.Record.Chunk = max(c.Record.Chunk, metaindex.NewList(order.Batches(rank), chunk, c.Manifest.Sizes(), nil).Largest())
 	}
-	c.Record.Chunk = list.Largest()
-	list.Free()
 	return nil
 }
 
@@ -200,6 +198,7 @@ func (in *run) space(ctx context.Context) error {
 	if !in.fresh {
 		c.Record.Packing = in.old.Packing
 		c.Record.Budget, c.Record.Threshold, c.Record.Kept, c.Record.KeptBytes = in.old.Budget, in.old.Threshold, in.old.Kept, in.old.KeptBytes
+		c.Record.Most = in.old.Most
 		older, err := c.OlderManifests()
 		if err != nil || len(older) == 0 {
 			return err
@@ -251,9 +250,14 @@ func (in *run) create(ctx context.Context) error {
 	if err := in.choosePacking(ctx); err != nil {
 		return err
 	}
+	c.Record.Threshold, c.Record.Kept, c.Record.KeptBytes, c.Record.Most = 0, 0, 0, 0
 	f := c.Facts()
-	f.Memory = uint64(in.o.Memory)
 	f.Block = uint64(in.o.Block)
+	if c.Record.Most = f.Most(c.Manifest.Sizes(), c.Format.Align); c.Record.Most > 0 {
+		f = c.Facts()
+		f.Block = uint64(in.o.Block)
+	}
+	f.Memory = uint64(in.o.Memory)
 	z, err := in.fit(&f)
 	if err != nil {
 		return err
@@ -282,7 +286,14 @@ func (in *run) create(ctx context.Context) error {
 // admit draws the admitted samples, and returns their padded bytes.
 func (in *run) admit(room uint64) (bytes uint64) {
 	c := in.cache
-	sizes := c.Manifest.Sizes()
+	sizes := slices.Clone(c.Manifest.Sizes())
+	if most := c.Record.Most; most > 0 {
+		for i, size := range sizes {
+			if chunker.Padded(size, c.Format.Align) > most {
+				sizes[i] = 0
+			}
+		}
+	}
 	c.Record.Threshold, bytes = chunker.Admit(c.Manifest.NameHashes(), sizes, c.Format.Align, room)
 	c.Record.Kept, c.Record.KeptBytes = 0, 0
 	for i := range sizes {

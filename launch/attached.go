@@ -33,7 +33,7 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 	if err != nil || c.Pid == 0 {
 		return nil, nil // opening the directory names its fault
 	}
-	a := r.findServer(c.Pid, dirs)
+	a := findServer(r.Registry, r.Version, c.Pid, dirs)
 	if a == nil {
 		return nil, nil // perhaps an ingest: opening the cache names that process
 	}
@@ -56,9 +56,9 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 
 // findServer connects to the server of the process that holds the cache's lock. It tries the default socket of the cache, and the sockets in
 // the registry.
-func (r *run) findServer(pid int, dirs []string) *attached {
+func findServer(registry, version string, pid int, dirs []string) *attached {
 	sockets := []string{attach.SocketOf(dirs)}
-	if entries, err := attach.Registered(r.Registry); err == nil {
+	if entries, err := attach.Registered(registry); err == nil {
 		for _, e := range entries {
 			if e.PID == pid && slices.Contains(e.Cache, dirs[0]) {
 				sockets = append(sockets, e.Socket)
@@ -66,7 +66,7 @@ func (r *run) findServer(pid int, dirs []string) *attached {
 		}
 	}
 	for _, socket := range sockets {
-		client, err := attach.Dial(socket, "lcache-status "+r.Version)
+		client, err := attach.Dial(socket, "lcache-status "+version)
 		if err != nil {
 			continue
 		}

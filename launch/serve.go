@@ -39,6 +39,7 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error 
 	if err != nil {
 		return err
 	}
+	o.Server.Stoppable = true
 	l, err := start(ctx, o)
 	if err != nil {
 		return errors.Join(err, m.Shutdown(ctx))
@@ -65,6 +66,7 @@ func (l *local) wait(ctx context.Context, o ServeOptions) error {
 	case <-ctx.Done():
 	case <-l.server.Idle():
 		o.Logger.Info("no client is left, ending", "waited", o.Server.Idle)
+	case <-l.server.Asked():
 	case err := <-l.served:
 		l.served <- nil // for end, which joins it
 		return err

@@ -102,6 +102,7 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 		return nil, err
 	}
 	l := &local{engine: e, defaults: e.Defaults(), chosen: chosen, served: make(chan error, 1)}
+	o.Server.Ends = e.SetEnds
 	if l.server, err = server.Listen(e, o.Server); err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTime)
 		defer cancel()

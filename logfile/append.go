@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"lcache/blockio"
 	"lcache/sample"
 )
 
@@ -154,78 +153,13 @@ func (l *Logfile) publish(seg int, index sample.Index, n int, begins bool) {
 	b.state = stateInFlight
 	f := &l.pool.writes[b.place]
 	f.l, f.seg, f.seq, f.buf = l, uint32(seg), uint32(len(sg.blocks)-1), b.place
-	f.place, f.avoid, f.old, f.retried = noPlace, noPlace, sg.old, false
-	sg.old = noPlace
+	f.place, f.avoid, f.old, f.retried = noPlace, noPlace, sg.takeOldLocked(), false
 	sg.mu.Unlock()
 
 	l.writes.add()
 	if l.s.free.take(f) {
 		l.s.launch(f)
 	}
-}
-
-// reopenTail reads a short last block back into a buffer, so that it can grow. Its place is kept until the grown block is on disk:
-// a crash before that finds the short one.
-func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
-	sg := &l.segs[seg]
-	sg.mu.Lock()
-	b := sg.lastLocked()
-	if b == nil || b.state != stateDisk || b.used == l.head.Block {
-		sg.mu.Unlock()
-		return nil
-	}
-	tail, seq := *b, len(sg.blocks)-1
-	sg.mu.Unlock()
-
-	buf, err := l.pool.get(ctx, l.done)
-	if err != nil {
-		return err
-	}
-	d, off := l.s.where(tail.place)
-	if d.read.isAside() {
-		err = ErrAside
-	} else {
-		err = l.s.transfer(ctx, d.read, &blockio.Op{File: d.arena.Load(), Offset: off + int64(tail.at)*unit, Buf: l.pool.bytes(buf)[:roundUp(tail.used)]},
-			func() { l.pool.put(buf) })
-	}
-	if errors.Is(err, errGivenUp) {
-		if errors.Is(err, ErrAside) {
-			l.loseTail(seg, seq, tail.place, err) // the buffer comes back when the device is done with it
-			return nil
-		}
-		return fmt.Errorf("read tail back: %w", err)
-	}
-	sg.mu.Lock()
-	b = &sg.blocks[seq]
-	if b.state != stateDisk { // freed meanwhile
-		sg.mu.Unlock()
-		l.pool.put(buf)
-		return nil
-	}
-	if err != nil {
-		sg.mu.Unlock()
-		l.pool.put(buf)
-		l.loseTail(seg, seq, tail.place, err)
-		return nil
-	}
-	b.state, b.place, b.at = stateOpen, buf, 0
-	sg.old = tail.place
-	sg.mu.Unlock()
-	return nil
-}
-
-// loseTail makes a short block that can't be read back a hole. The caller holds the segment's lock, so that only FreeBlocks may change the block meanwhile.
-func (l *Logfile) loseTail(seg, seq int, place uint32, err error) {
-	sg := &l.segs[seg]
-	sg.mu.Lock()
-	if sg.blocks[seq].state != stateDisk {
-		sg.mu.Unlock()
-		return
-	}
-	lost := l.loseLocked(seg, seq)
-	sg.mu.Unlock()
-	l.s.launch(l.s.free.release(place)...)
-	l.s.reportHole(l, seg, seq, lost, fmt.Errorf("read tail back: %w", err))
 }
 
 // roundUp returns how many bytes a transfer of n bytes moves.

@@ -42,9 +42,9 @@ func (s *Store) heldPlaces() (held map[uint32]int, shared map[uint32]bool) {
 					shared[b.place] = int(b.used) < s.format.Block
 				}
 			}
-			if sg.old != noPlace {
-				held[sg.old]++
-				shared[sg.old] = true
+			if place := sg.old.place; place != noPlace {
+				held[place]++
+				shared[place] = true
 			}
 		}
 	}

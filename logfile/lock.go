@@ -3,10 +3,12 @@ package logfile
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,13 +18,21 @@ type LockFile struct{ f *os.File }
 
 // BusyError says that another process holds a cache directory.
 type BusyError struct {
-	Dir string
-	Pid int // 0 if the holder has not written it yet
+	Dir  string
+	Pid  int       // 0 if the holder has not written it yet
+	Ends time.Time // when the holder ends by itself unless a client comes; zero: it does not
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("cache directory %s is in use by process %d: stop it or take another directory", e.Dir, e.Pid)
+	left := ""
+	if !e.Ends.IsZero() {
+		left = fmt.Sprintf(", which has no client and ends by itself in %d s", max(0, int(math.Ceil(time.Until(e.Ends).Seconds()))))
+	}
+	return fmt.Sprintf("%s is in use by process %d%s: stop it with lcache stop %d, or use another cache", e.Dir, e.Pid, left, e.Pid)
 }
+
+// Words of the file's second line, which is there only while the holder waits for a client.
+const endsWord = "ends "
 
 // Lock takes the cache directory dir for this process, until Close or the process's end. If another one holds it the error is a *BusyError.
 func Lock(dir string) (*LockFile, error) {
@@ -35,14 +45,25 @@ func Lock(dir string) (*LockFile, error) {
 	if err := flock(f); err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &BusyError{Dir: dir, Pid: readPid(f)}
+			pid, ends := readHolder(f)
+			return nil, &BusyError{Dir: dir, Pid: pid, Ends: ends}
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	// The pid is for people; a full disk must not keep a cache from being served, so its errors are ignored.
-	_ = f.Truncate(0)
-	_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return &LockFile{f}, nil
+	l := &LockFile{f}
+	l.SetEnds(time.Time{})
+	return l, nil
+}
+
+// SetEnds writes who holds the directory, and when that process will end by itself; zero: it will not. What is written is for people. A full disk must not
+// keep a cache from being served, so errors are ignored.
+func (l *LockFile) SetEnds(at time.Time) {
+	text := strconv.Itoa(os.Getpid()) + "\n"
+	if !at.IsZero() {
+		text += endsWord + at.UTC().Format(time.RFC3339Nano) + "\n"
+	}
+	_, _ = l.f.WriteAt([]byte(text), 0)
+	_ = l.f.Truncate(int64(len(text)))
 }
 
 // Close gives the directory back. The file stays: removing it would let two processes hold locks on two files of one name.
@@ -57,9 +78,14 @@ func flock(f *os.File) error {
 	}
 }
 
-func readPid(f *os.File) int {
-	var b [32]byte
+func readHolder(f *os.File) (pid int, ends time.Time) {
+	var b [128]byte
 	n, _ := f.ReadAt(b[:], 0)
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(b[:n])))
-	return pid
+	first, rest, _ := strings.Cut(string(b[:n]), "\n")
+	pid, _ = strconv.Atoi(strings.TrimSpace(first))
+	if at, found := strings.CutPrefix(rest, endsWord); found {
+		at, _, _ = strings.Cut(at, "\n")
+		ends, _ = time.Parse(time.RFC3339Nano, at) // half of a line is no time
+	}
+	return pid, ends
 }

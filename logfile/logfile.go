@@ -47,9 +47,10 @@ type segment struct {
 
 	mu     sync.Mutex // guards the fields that follow; never held while waiting
 	blocks []block
-	n      uint32 // length of the arrival list
-	freed  int    // blocks before this one are freed
-	old    uint32 // place of the short tail that the open buffer was read back from, or noPlace
+	n      uint32    // length of the arrival list
+	freed  int       // blocks before this one are freed
+	old    diskTail  // of the open buffer
+	back   *readBack // in flight, of the short last block
 }
 
 // block is 20 bytes, so that a million of them are no burden.
@@ -86,7 +87,7 @@ func newLogfile(s *Store, half int, head Header, gen uint64) (*Logfile, error) {
 	l := &Logfile{s: s, half: half, head: head, gen: gen, segs: make([]segment, k), arr: arr, done: make(chan struct{})}
 	for i := range l.segs {
 		l.segs[i].lock = make(chan struct{}, 1)
-		l.segs[i].old = noPlace
+		l.segs[i].old.place = noPlace
 	}
 	return l, nil
 }

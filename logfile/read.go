@@ -187,6 +187,20 @@ func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []by
 	if err != nil {
 		return nil, err
 	}
+	return l.readPlanned(ctx, ops, devices, seg, off, n, buf)
+}
+
+// ReadAhead is Read for a caller that knows what comes next, as the pass does: it counts as block reads.
+func (l *Logfile) ReadAhead(ctx context.Context, seg int, off uint64, n int, buf []byte) (data []byte, err error) {
+	ops, devices, err := l.plan(seg, off, n, buf)
+	if err != nil {
+		return nil, err
+	}
+	l.s.countBlockReads(ops)
+	return l.readPlanned(ctx, ops, devices, seg, off, n, buf)
+}
+
+func (l *Logfile) readPlanned(ctx context.Context, ops []*blockio.Op, devices []*device, seg int, off uint64, n int, buf []byte) (data []byte, err error) {
 	if err := l.s.readAll(ctx, ops, devices); err != nil {
 		return nil, l.readError(seg, off, n, err)
 	}

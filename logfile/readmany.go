@@ -41,13 +41,17 @@ func (l *Logfile) ReadMany(ranges []Range) {
 			}
 			r.Done(data, err)
 		})
-		for _, op := range ops {
-			l.s.stats.blockReads.Add(1)
-			l.s.stats.blockReadBytes.Add(uint64(len(op.Buf)))
-		}
+		l.s.countBlockReads(ops)
 		all = append(all, ops...)
 	}
 	l.s.submit(all...)
+}
+
+func (s *Store) countBlockReads(ops []*blockio.Op) {
+	for _, op := range ops {
+		s.stats.blockReads.Add(1)
+		s.stats.blockReadBytes.Add(uint64(len(op.Buf)))
+	}
 }
 
 func (l *Logfile) readError(seg int, off uint64, n int, err error) error {

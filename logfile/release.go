@@ -43,8 +43,7 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 			places = append(places, b.place)
 		case stateOpen:
 			l.pool.put(b.place)
-			places = append(places, sg.old)
-			sg.old = noPlace
+			places = append(places, sg.takeOldLocked())
 		case stateInFlight: // landed gives back its buffer and place
 			inFlight++
 		}

@@ -25,7 +25,7 @@ type bin struct {
 
 // WriteTails writes the partly filled buffers of all segments as short blocks, several to a place, and gives the buffers back. It
 // is for the end of an ingest; Close does the same. Appends wait meanwhile; an Append afterwards reads its segment's short block
-// back. A tail for which no place is free, or that can't be written, becomes a hole. The error says only that ctx ended
+// back. A tail that is as it was read back stays where it is. A tail for which no place is free, or that can't be written, becomes a hole. The error says only that ctx ended
 // first: tails not written by then stay in memory.
 func (l *Logfile) WriteTails(ctx context.Context) error {
 	for seg := range l.segs {
@@ -36,12 +36,27 @@ func (l *Logfile) WriteTails(ctx context.Context) error {
 			return fmt.Errorf("write tails: segment %d is being appended to: %w", seg, context.Cause(ctx))
 		}
 	}
+	l.putBack()
 	for _, b := range packTails(l.openTails(), l.head.Block) {
 		if err := l.writeBin(ctx, b); err != nil {
 			return fmt.Errorf("write tails: %w", err)
 		}
 	}
 	return nil
+}
+
+// putBack makes the open buffers that have not grown since they were read back short blocks on disk again. It needs the locks of all segments.
+func (l *Logfile) putBack() {
+	for seg := range l.segs {
+		sg := &l.segs[seg]
+		sg.mu.Lock()
+		if b := sg.lastLocked(); b != nil && b.state == stateOpen && sg.old.place != noPlace && sg.old.used == b.used {
+			l.pool.put(b.place)
+			b.state, b.place, b.at = stateDisk, sg.old.place, sg.old.at
+			sg.takeOldLocked()
+		}
+		sg.mu.Unlock()
+	}
 }
 
 // openTails needs the locks of all segments.
@@ -140,8 +155,7 @@ func (l *Logfile) tailsWritten(b bin, place uint32, gen uint64) {
 		e := &sg.blocks[t.seq]
 		if e.state == stateOpen {
 			l.pool.put(e.place)
-			old = append(old, sg.old)
-			sg.old = noPlace
+			old = append(old, sg.takeOldLocked())
 			e.state, e.place, e.at = stateDisk, place, uint16(t.at/unit)
 			l.recordLocked(t.seg, t.seq, gen)
 		} else {
@@ -161,8 +175,7 @@ func (l *Logfile) loseTails(b bin, err error) {
 			sg.mu.Unlock()
 			continue
 		}
-		buf, old := e.place, sg.old
-		sg.old = noPlace
+		buf, old := e.place, sg.takeOldLocked()
 		lost := l.loseLocked(t.seg, t.seq)
 		sg.mu.Unlock()
 		l.pool.put(buf)

@@ -11,7 +11,6 @@ package metaindex
 import (
 	"sync/atomic"
 
-	"lcache/chunker"
 	"lcache/offheap"
 	"lcache/sample"
 )
@@ -80,75 +79,84 @@ func (l *Locations) In(i sample.Index, half int) bool {
 	return loc != 0 && int(loc>>63) == half
 }
 
-// A CM is a chunk's metadata (LCache §III-C).
+// A CM is a chunk's metadata (LCache §III-C), as the Prefetcher of package fetch needs it.
 type CM struct {
-	CID     uint64         // step × ranks + rank's place among the ranks
-	Offset  uint64         // of the chunk in the epoch's bytes, in CID order
+	CID     uint64         // the chunk's number in its rank's epoch
+	Offset  uint64         // of the chunk in the bytes that the rank's epoch delivers
 	Size    uint64         // bytes of all its samples
 	Cached  bool           // every sample is in a Logfile or empty
 	Content []sample.Index // in the order in which they are delivered
 }
 
-// A List is the CMs of one epoch, in order of CID.
+// Chunks returns the samples of a rank's chunk; ok is false past its last one.
+type Chunks func(batch int) (content []sample.Index, ok bool)
+
+// A List is the CMs of one rank's epoch, in the order in which the rank asks for them. It does not keep the order itself: its methods get the Chunks that it
+// was made from.
 type List struct {
-	chunks *chunker.Chunks
-	ranks  []int
-	steps  int
-	offset []uint64 // by CID, one more at the end
-	sizes  []uint32
-	loc    *Locations
+	batches int
+	stride  int      // chunks from one entry of offset to the next
+	offset  []uint64 // of each stride-th chunk
+	bytes   uint64
+	largest uint64
+	sizes   []uint32
+	loc     *Locations
 }
 
-// NewList walks one epoch's chunks for the ranks attached here.
-func NewList(c *chunker.Chunks, ranks []int, sizes []uint32, loc *Locations) (*List, error) {
-	steps := 0
-	for _, r := range ranks {
-		steps = max(steps, c.Batches(r))
-	}
-	offset, err := offheap.Make[uint64](steps*len(ranks) + 1)
-	if err != nil {
-		return nil, err
-	}
-	l := &List{chunks: c, ranks: ranks, steps: steps, offset: offset, sizes: sizes, loc: loc}
-	var buf []sample.Index
-	for cid := 0; cid < steps*len(ranks); cid++ {
-		offset[cid+1] = offset[cid]
-		buf, _ = c.Chunk(ranks[cid%len(ranks)], cid/len(ranks), buf)
-		for _, index := range buf {
-			offset[cid+1] += uint64(sizes[index])
+// mostOffsets bounds how many offsets a List keeps. The others are counted from the one before.
+const mostOffsets = 1 << 16
+
+// NewList walks a rank's chunks once. sizes is by index, and with loc nil no chunk is called cached.
+func NewList(batches int, chunks Chunks, sizes []uint32, loc *Locations) *List {
+	l := &List{batches: batches, stride: 1 + batches/mostOffsets, sizes: sizes, loc: loc}
+	l.offset = make([]uint64, 0, batches/l.stride+1)
+	for batch := range batches {
+		if batch%l.stride == 0 {
+			l.offset = append(l.offset, l.bytes)
 		}
-		buf = buf[:0]
+		size := l.size(chunks, batch)
+		l.bytes += size
+		l.largest = max(l.largest, size)
 	}
-	return l, nil
+	return l
 }
 
-// Free gives the memory back.
-func (l *List) Free() { offheap.Free(l.offset); l.offset = nil }
-
-// Len is the number of chunks, over all ranks.
-func (l *List) Len() int { return l.steps * len(l.ranks) }
-
-// CM is the chunk with a CID. Content is appended to dst[:0].
-func (l *List) CM(cid int, dst []sample.Index) CM {
-	rank, batch := l.ranks[cid%len(l.ranks)], cid/len(l.ranks)
-	content, _ := l.chunks.Chunk(rank, batch, dst)
-	cm := CM{CID: uint64(cid), Offset: l.offset[cid], Size: l.offset[cid+1] - l.offset[cid], Cached: true, Content: content}
+func (l *List) size(chunks Chunks, batch int) (n uint64) {
+	content, _ := chunks(batch)
 	for _, index := range content {
-		if l.sizes[index] > 0 && l.loc.Get(index) == 0 {
-			cm.Cached = false
-			break
-		}
+		n += uint64(l.sizes[index])
+	}
+	return n
+}
+
+// Len returns the number of chunks.
+func (l *List) Len() int { return l.batches }
+
+// CM returns the metadata of a chunk. Cached is of this moment.
+func (l *List) CM(chunks Chunks, cid int) CM {
+	content, _ := chunks(cid)
+	cm := CM{CID: uint64(cid), Offset: l.Offset(chunks, cid), Cached: l.loc != nil, Content: content}
+	for _, index := range content {
+		cm.Size += uint64(l.sizes[index])
+		cm.Cached = cm.Cached && (l.sizes[index] == 0 || l.loc.Get(index) != 0)
 	}
 	return cm
 }
 
-// Bytes returns how many bytes the epoch delivers here.
-func (l *List) Bytes() uint64 { return l.offset[l.Len()] }
+// Offset returns how many bytes the chunks before a chunk have.
+func (l *List) Offset(chunks Chunks, cid int) uint64 {
+	if cid >= l.batches {
+		return l.bytes
+	}
+	off := l.offset[cid/l.stride]
+	for batch := cid / l.stride * l.stride; batch < cid; batch++ {
+		off += l.size(chunks, batch)
+	}
+	return off
+}
+
+// Bytes returns how many bytes the epoch delivers to the rank.
+func (l *List) Bytes() uint64 { return l.bytes }
 
 // Largest returns the size of the largest chunk. A client must be allowed to hold at least that.
-func (l *List) Largest() (largest uint64) {
-	for cid := 0; cid < l.Len(); cid++ {
-		largest = max(largest, l.offset[cid+1]-l.offset[cid])
-	}
-	return largest
-}
+func (l *List) Largest() uint64 { return l.largest }

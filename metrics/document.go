@@ -19,10 +19,11 @@ const (
 	labelName = "name"
 	labelRank = "rank"
 	labelDir  = "dir"
+	labelJob  = "job" // of jobs with a token
 )
 
 // unshown are the fields without a series: those that a label has, and texts for people, of which each change would make a new series.
-var unshown = map[string]bool{"name": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "device_last_error": true}
+var unshown = map[string]bool{"name": true, "id": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "device_last_error": true}
 
 // writer turns one document into metrics. It takes their names from the document's JSON tags, so it shows new fields without a change here.
 type writer struct {
@@ -43,7 +44,10 @@ func write(to chan<- prometheus.Metric, name string, s engine.Status) {
 func (w writer) object(within string, v reflect.Value) {
 	for i := range v.NumField() {
 		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if tag != "" && tag != "-" {
+		switch {
+		case v.Type().Field(i).Anonymous:
+			w.object(within, v.Field(i))
+		case tag != "" && tag != "-":
 			w.field(within, tag, v.Field(i))
 		}
 	}
@@ -85,7 +89,11 @@ func (w writer) list(name string, v reflect.Value) {
 	switch of := v.Interface().(type) {
 	case []engine.JobStatus:
 		for _, j := range of {
-			w.object("", reflect.ValueOf(j))
+			of := w
+			if j.ID != "" {
+				of = w.with(labelJob, j.ID)
+			}
+			of.object("", reflect.ValueOf(j))
 		}
 	case []engine.RankStatus:
 		for _, r := range of {

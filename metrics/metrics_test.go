@@ -107,7 +107,7 @@ func full() engine.Status {
 	next := 0
 	fill(reflect.ValueOf(&s).Elem(), 2, &next)
 	s.Jobs = s.Jobs[:1]
-	s.Jobs[0].Name = "train"
+	s.Jobs[0].Name, s.Jobs[0].ID = "train", "" // a job with an ID has it as a label: TestJobs
 	return s
 }
 
@@ -138,6 +138,8 @@ func expected(t *testing.T, s engine.Status) map[string]float64 {
 				case "jobs":
 					job := v[0].(map[string]any)
 					delete(job, "name")
+					delete(job, "id")
+					delete(job, "pids")
 					walk(prefix, labels, job)
 				case "ranks":
 					for _, r := range v {
@@ -326,4 +328,19 @@ func TestShutdownWaits(t *testing.T) {
 	}
 	<-over
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestJobs: series of a job with a token have it as a label, and those of the server's own job have none.
+func TestJobs(t *testing.T) {
+	var log strings.Builder
+	s := listen(t, &log)
+	status := full()
+	other := full().Jobs[0]
+	other.ID, other.Hits, status.Jobs[0].Hits = "validation", 2, 1
+	status.Jobs = append(status.Jobs[:1], other)
+	s.Add("train", func() (engine.Status, error) { return status, nil })
+	series, _ := scrape(t, s)
+	if series[`lcache_hits{name="train"}`] != 1 || series[`lcache_hits{job="validation",name="train"}`] != 2 {
+		t.Errorf("hits: %v, want 1 and 2; %s", series, log.String())
+	}
 }

@@ -23,6 +23,17 @@ var names = map[string]about{
 	"page_bytes":         gauge("Size of the pages of the shared memory."),
 	"memory_bytes":       gauge("Memory that the server has taken."),
 	"memory_limit_bytes": gauge("Memory that the server may take."),
+
+	// What the memory is made of.
+	"memory_shared_bytes":  gauge("Shared memory: slots, miss ring and side memory."),
+	"memory_buffer_bytes":  gauge("Write buffers of both Logfiles."),
+	"memory_scratch_bytes": gauge("Memory from which compressed blocks are unpacked."),
+	"memory_index_bytes":   gauge("Tables with an entry for each sample."),
+	"rss_bytes":            gauge("Memory of the server's process that is resident, as the kernel counts it."),
+	"rss_shared_bytes":     gauge("Resident part of the shared memory."),
+	"rss_file_bytes":       gauge("Resident pages of files: manifest, checksums and the program. The kernel may drop them."),
+	"rss_private_bytes":    gauge("Resident memory of buffers, index, orders and heap."),
+
 	"cache_budget_bytes": gauge("Disk space that the cache may take."),
 	"cache_used_bytes":   gauge("Disk space of the blocks that hold samples."),
 	"cache_state":        gauge("State of the cache's disks, as a label: normal, degraded or aside."),
@@ -46,12 +57,20 @@ var names = map[string]about{
 	"segment_bytes":              gauge("Size of the largest segment."),
 	"metaindex_bytes_per_sample": gauge("Memory of the index, for each sample."),
 
+	// Which job.
+	"owner":       gauge("1 while the log is laid out in this job's order."),
+	"on_demand":   gauge("1 while nothing is read ahead for this job, because there are too many others."),
+	"connections": gauge("Connections that named this job."),
+
 	// What was delivered.
-	"chunks_delivered":  counter("Mini-batches handed to client processes."),
-	"samples_delivered": counter("Samples handed to client processes."),
-	"bytes_delivered":   counter("Bytes of samples handed to client processes."),
-	"hits":              counter("Samples delivered that came from the log or from memory."),
-	"misses":            counter("Samples delivered that came from the source."),
+	"chunks_delivered":   counter("Mini-batches handed to client processes."),
+	"samples_delivered":  counter("Samples handed to client processes."),
+	"bytes_delivered":    counter("Bytes of samples handed to client processes."),
+	"hits":               counter("Samples delivered that came from the log or from memory."),
+	"misses":             counter("Samples delivered that came from the source."),
+	"hits_epoch":         gauge("Samples delivered of the present epoch that came from the log or from memory."),
+	"misses_epoch":       gauge("Samples delivered of the present epoch that came from the source."),
+	"source_bytes_epoch": gauge("Bytes read from the source since the last epoch was over."),
 
 	// What it took.
 	"source_bytes":    counter("Bytes read from the source."),
@@ -61,6 +80,7 @@ var names = map[string]about{
 	"log_read_ops":    counter("Reads of the log."),
 	"log_write_bytes": counter("Bytes written to the log: the wear of the disk."),
 	"log_write_ops":   counter("Writes to the log."),
+	"sort_bytes":      counter("Bytes of these that were written to sort the log into the epoch being read, because a job had begun in another order."),
 	"random_reads":    counter("Samples read by themselves from the log, out of order."),
 
 	// Waiting.
@@ -76,7 +96,7 @@ var names = map[string]about{
 
 	// What went wrong.
 	"reorder_dropped":           counter("Samples that were not written to the next epoch's log, and will be misses there."),
-	"evicted_segments":          counter("Segments evicted because a request waited for memory; late ranks are served by index."),
+	"evicted_segments":          counter("Segments evicted because a request waited for memory; late ranks are read ahead by place."),
 	"late_blocks":               counter("Blocks that were read after their deadline."),
 	"log_write_errors":          counter("Writes to the log that failed."),
 	"log_read_errors":           counter("Reads of the log that failed."),
@@ -101,7 +121,9 @@ var names = map[string]about{
 	"rank_position":          gauge("The batch that the rank reads next."),
 	"rank_loop_wait_seconds": counter("Seconds in which the rank's training loop waited for its next batch, as the loop reported."),
 	"rank_leased_bytes":      gauge("Bytes of batches that the rank's process has not released."),
-	"rank_late":              gauge("1 for a rank that is behind the window and is served by index."),
+	"rank_epoch":             gauge("The epoch of the rank's last request."),
+	"rank_finished":          gauge("1 for a rank that has all batches of that epoch, and has asked for no other one."),
+	"rank_late":              gauge("1 for a rank that is behind the window and is read ahead by place."),
 
 	// The last epoch that is over.
 	"epochs_done":                  counter("Epochs that are over."),

@@ -15,7 +15,7 @@ import (
 
 // Number is the type of an array's elements: fixed widths without pointers.
 type Number interface {
-	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64
+	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64 | ~float32 | ~float64
 }
 
 // mapped counts bytes that Make returned or Count noted, and that are not given back.
@@ -40,6 +40,23 @@ func Make[T Number](n int) ([]T, error) {
 	}
 	mapped.Add(int64(bytes))
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n), nil
+}
+
+// hugeFrom is how large an array is that MakeDense asks huge pages for: several of them, so that what the last one wastes is little.
+const hugeFrom = 16 << 20
+
+// MakeDense is Make for an array of which every part will be used, in any order: a large one gets huge pages, if the kernel has some, because
+// finding a page costs more than reading it. Free frees it.
+func MakeDense[T Number](n int) ([]T, error) {
+	s, err := Make[T](n)
+	if err != nil || n == 0 {
+		return s, err
+	}
+	if bytes := n * int(unsafe.Sizeof(s[0])); bytes >= hugeFrom {
+		// A kernel without huge pages refuses, and nothing is lost.
+		_ = unix.Madvise(unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), bytes), unix.MADV_HUGEPAGE)
+	}
+	return s, nil
 }
 
 // Free frees an array from Make; nil is allowed. The slice must be the one that Make gave, not a part of it.

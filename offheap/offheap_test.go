@@ -53,6 +53,33 @@ func TestMapped(t *testing.T) {
 	}
 }
 
+// A dense array is an array like others, of any size.
+func TestMakeDense(t *testing.T) {
+	before := Mapped()
+	for _, n := range []int{0, 3, hugeFrom/8 + 5} {
+		s, err := MakeDense[uint64](n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s) != n || Mapped() != before+int64(8*n) {
+			t.Fatalf("%d numbers, and %d bytes are mapped; want %d and %d", len(s), Mapped()-before, n, 8*n)
+		}
+		for i := range s {
+			if s[i] != 0 {
+				t.Fatalf("element %d of a fresh array is %d", i, s[i])
+			}
+			s[i] = uint64(i)
+		}
+		if n > 0 && s[n-1] != uint64(n-1) {
+			t.Errorf("the last element is %d, want %d", s[n-1], n-1)
+		}
+		Free(s)
+	}
+	if Mapped() != before {
+		t.Errorf("%d bytes are left", Mapped()-before)
+	}
+}
+
 // pages is the process's virtual memory in pages.
 func pages(t *testing.T) int {
 	t.Helper()

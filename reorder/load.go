@@ -44,6 +44,7 @@ type load struct {
 	turn   chan struct{} // tokens, one for each sample that is being supplied
 
 	arrivals []arrival
+	cut      atomic.Bool // a sample was left out because the pass is being closed: its block must stay
 
 	mu       sync.Mutex // guards the fields that follow
 	blocks   []blockState
@@ -158,33 +159,6 @@ func (l *load) routed(index sample.Index) bool {
 	}
 	_, ok := l.target.Router.Route(index)
 	return !ok
-}
-
-// supplyAll supplies the missing samples, at most one for each token at a time.
-func (l *load) supplyAll(missing []sample.Index) {
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	for range min(len(missing), cap(l.turn)) {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(missing)); i = next.Add(1) - 1 {
-				l.turn <- struct{}{}
-				off, inSlot := l.reserve(uint64(l.p.o.Sizes[missing[i]]))
-				l.p.supply(l, missing[i], off, inSlot, true)
-				<-l.turn
-				l.p.o.Staging.Notify()
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// inTurn takes a token, waiting for it, and calls supply in a goroutine of its own.
-func (l *load) inTurn(supply func()) {
-	l.turn <- struct{}{}
-	go func() {
-		supply()
-		<-l.turn
-	}()
 }
 
 // reserve takes bytes of the slot that no block is read to.
@@ -339,13 +313,17 @@ func (l *load) finished(t *task) {
 		l.giveBack(int(free))
 	}
 	l.mu.Unlock()
-	if l.target != nil && n > 0 && l.p.ctx.Err() == nil {
+	if l.target != nil && n > 0 && l.isWhole() {
 		l.from.Log.FreeBlocks(l.seg, int(free))
 	}
 	l.p.queue.give(n)
 	l.p.o.Staging.Notify()
 	l.close()
 }
+
+// isWhole reports whether the samples that are done were all written on, so that their blocks may be freed: appends that are under way while the pass is being closed
+// may wait for these places.
+func (l *load) isWhole() bool { return !l.cut.Load() && l.p.ctx.Err() == nil }
 
 // close ends one of the load's open parts; the last one ends the load.
 func (l *load) close() {
@@ -362,7 +340,7 @@ func (l *load) close() {
 	if l.watch != nil {
 		l.watch.Stop()
 	}
-	if l.target != nil && l.p.ctx.Err() == nil {
+	if l.target != nil && l.isWhole() {
 		l.from.Log.FreeSegment(l.seg)
 	}
 	l.p.o.Staging.Ready(l.slot)

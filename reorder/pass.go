@@ -10,7 +10,6 @@ package reorder
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -64,8 +63,12 @@ type Pass struct {
 	progress  atomic.Int64 // when a block of any load last came in: loads share the disk's queue
 	wg        sync.WaitGroup
 	loads     sync.WaitGroup
-	ctx       context.Context // ends at Close: the pass's own life, not a call's
+	open      context.Context // ends when Close begins: nothing is begun after that. The pass's own life, not a call's
+	end       context.CancelFunc
+	ctx       context.Context // ends when what is under way has had its time to end by itself
 	cancel    context.CancelFunc
+	entering  sync.Mutex     // held while underWay is added to, and while open ends
+	underWay  sync.WaitGroup // tasks and samples that are being supplied
 }
 
 // aheadTasks is how many blocks may be appended to the next Logfile before the oldest of them is free in the old one. With the
@@ -81,6 +84,7 @@ func New(o Options) *Pass {
 		o.WriteTimeout = 30 * time.Second
 	}
 	p := &Pass{o: o, queue: newQueue(aheadTasks)}
+	p.open, p.end = context.WithCancel(context.Background())
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if p.o.Form != nil {
 		p.scratch = newScratch(o.Scratch, o.Block, slices.Max(append([]uint32{0}, o.Sizes...)))
@@ -90,27 +94,6 @@ func New(o Options) *Pass {
 		go p.work()
 	}
 	return p
-}
-
-// Close ends all loads, at the next sample, and joins the workers. A block that the disk never answers keeps it until ctx ends.
-func (p *Pass) Close(ctx context.Context) error {
-	p.cancel()
-	if p.scratch != nil {
-		p.scratch.close()
-	}
-	done := make(chan struct{})
-	go func() {
-		p.loads.Wait()
-		p.queue.close()
-		p.wg.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("segments are still being read: %w", ctx.Err())
-	}
 }
 
 // A task is a run of a segment's samples whose blocks are all in memory, or have failed.
@@ -137,13 +120,23 @@ func (p *Pass) work() {
 			return
 		}
 		t.open.Store(1)
-		for i := t.from; i < t.to; i++ {
-			a := &t.load.arrivals[i]
-			if p.ctx.Err() == nil {
-				p.arrive(t, a, w)
-			}
-		}
+		p.workOn(t, w)
 		t.close()
+	}
+}
+
+// workOn takes a task's samples in turn, until the pass is being closed.
+func (p *Pass) workOn(t *task, w *worker) {
+	if !p.enter(t.load) {
+		return
+	}
+	defer p.underWay.Done()
+	for i := t.from; i < t.to; i++ {
+		if p.open.Err() != nil {
+			t.load.cut.Store(true)
+			return
+		}
+		p.arrive(t, &t.load.arrivals[i], w)
 	}
 }
 
@@ -231,68 +224,6 @@ func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) 
 		p.o.Locations.Set(index, p.o.Locations.At(t.Log.Half(), int(seg), off))
 	}
 	return err
-}
-
-// supply reads a sample that the segment lacks, by its place in the log or else from the source, to off in the slot, where no
-// transfer is in flight. Without room in the slot the sample is only written on.
-func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bool) {
-	if p.ctx.Err() != nil {
-		return
-	}
-	p.Stats.Supplied.Add(1)
-	size := int(p.o.Sizes[index])
-	if inSlot && (!useLog || p.o.Locations.Get(index) == 0) {
-		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
-		late, err := p.o.Fetcher.Source(p.ctx, index, dst)
-		if late != nil {
-			p.pinUntil(l.slot, late)
-		}
-		if err == nil {
-			p.publish(l, index, off, true)
-			p.route(l, index, dst, false)
-		} else {
-			p.skipped(l, index, err)
-		}
-		return
-	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.o.Fetcher.SourceTimeout())
-	defer cancel()
-	if !useLog {
-		x, data, err := p.o.Fetcher.Aside(ctx, index)
-		if err != nil {
-			p.skipped(l, index, err)
-			return
-		}
-		p.route(l, index, data, false)
-		p.o.Staging.Drop(x)
-		return
-	}
-	extents, got, err := p.o.Fetcher.FetchAll(ctx, []sample.Index{index})
-	if err != nil {
-		p.skipped(l, index, err)
-		return
-	}
-	data := got[0].Data
-	if inSlot {
-		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
-		copy(dst, data)
-		p.publish(l, index, off, got[0].FromSource)
-	}
-	p.route(l, index, data, false)
-	for _, x := range extents {
-		p.o.Staging.Drop(x)
-	}
-}
-
-// skipped leaves a sample out of the window. A request for the sample reads it by index, and gets the error.
-func (p *Pass) skipped(l *load, index sample.Index, err error) {
-	if p.ctx.Err() != nil {
-		return
-	}
-	if l.target != nil {
-		p.forget(l, index)
-	}
-	p.o.Logger.Warn("a sample could not be read ahead", "sample", index, "error", err)
 }
 
 // forget clears the place of a sample that was not written on, because its old block is about to be freed.

@@ -3,6 +3,7 @@ package reorder_test
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -150,6 +151,52 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 		t.Errorf("%d samples were read by place though their blocks were loaded", got)
 	}
 	b.inLog(1, next.Line.Order)
+}
+
+// After a restart, segments that were loaded and not delivered lie in the target already: all over it, but side by side there, since they were written on one
+// after the other. They come in few reads.
+func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
+	for _, s := range []spec{{sizes: slices.Repeat([]uint32{300}, 800), workers: 2}, {sizes: packedSizes(150, 12), workers: 2, packed: true}} {
+		n := len(s.sizes)
+		b := newBed(t, s)
+		l, next, target := b.twoLines(12)
+		const moved = 2
+		for seg := range moved {
+			_, done := b.load(l, seg, target, false)
+			b.wait(done)
+			for b.reclaim(l) > 0 {
+			}
+		}
+		if err := next.Log.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := b.Store.Stats()
+		again := &reorder.EpochLog{ID: 99, Log: l.Log, Line: l.Line}
+		lacking := 0
+		for seg := range moved {
+			_, done := b.load(again, seg, target, false)
+			b.wait(done)
+			b.holds(l.Line.Members(seg))
+			lacking += len(l.Line.Members(seg))
+		}
+		if got := b.pass.Stats.Supplied.Load(); got != int64(lacking) {
+			t.Errorf("packed %v: %d samples supplied, want %d", s.packed, got, lacking)
+		}
+		segments := int(next.Log.Header().Segments)
+		if reads, most := b.Store.Stats().Reads-before.Reads, uint64(moved*(capacity/block+2*segments)); reads > most { // each block once, and those at the borders twice
+			t.Errorf("packed %v: %d reads for %d samples in %d segments, want at most %d", s.packed, reads, lacking, segments, most)
+		}
+		if got := b.Fetcher.Stats.RandomReads.Load(); got != 0 || len(b.Source.Reads()) != 0 {
+			t.Errorf("packed %v: %d samples came one by one, %v from the source", s.packed, got, b.Source.Reads())
+		}
+		for b.reclaim(again) > 0 {
+		}
+		b.over(l, target, 2)
+		b.inLog(1, next.Line.Order)
+		if dropped := b.pass.Stats.Dropped.Load(); dropped != 0 || n != len(next.Line.Order) {
+			t.Errorf("packed %v: %d samples dropped", s.packed, dropped)
+		}
+	}
 }
 
 // A drained segment brings only what must be written on.

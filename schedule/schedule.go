@@ -155,6 +155,19 @@ func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	return true
 }
 
+// Samples returns how many samples the local ranks are delivered in an epoch, as far as their orders are known; 0: none is. It makes no order.
+func (s *Schedule) Samples(epoch int) (n int) {
+	batches := 0
+	for _, r := range s.local {
+		if pushed, _ := s.pushedOf(epoch, r); pushed != nil {
+			n += len(pushed.flat)
+		} else {
+			batches += s.Batches(epoch, r)
+		}
+	}
+	return n + min(batches*s.job.BatchSize, s.n)
+}
+
 // Version returns the number of the push that changed an epoch's order last; 0: no push has.
 func (s *Schedule) Version(epoch int) int {
 	s.mu.Lock()

@@ -48,7 +48,7 @@ func (c *conn) handle(ctx context.Context, q *request) {
 			c.s.opts.Logger.Warn("connection ended", "pid", c.client.Pid, "err", err)
 			defer c.c.CloseRead() // ends the reader, and so the connection
 		}
-		c.out = appendFailure(c.out[:0], q.request, f)
+		c.out = appendReasoned(c.out[:0], q.request, f, reasonOf(f, err))
 	}
 	if c.send(c.out) != nil && lease != 0 {
 		// The client can't have read all of it, so it has nothing to release.
@@ -56,6 +56,9 @@ func (c *conn) handle(ctx context.Context, q *request) {
 		c.forget(lease)
 		c.mu.Unlock()
 		c.client.Release(lease)
+	}
+	if c.asks {
+		c.s.askToStop(c.client.Pid) // the answer is on its way
 	}
 	if cap(c.out) > 1<<20 {
 		c.out = nil // large answers are rare, connections may be many
@@ -102,7 +105,7 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 			c.out, err = appendEmpty(c.out, typeOK, q.request), nil
 		}
 	case typePush:
-		if err = c.pushed(q.body); err == nil {
+		if err = c.pushed(q.job, q.body); err == nil {
 			c.out = appendEmpty(c.out, typeOK, q.request)
 		}
 	case typeStatus:
@@ -111,10 +114,30 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 		err = c.names(q)
 	case typeParts:
 		err = c.parts(q)
+	case typeStop:
+		if err = c.stop(); err == nil {
+			c.out = appendEmpty(c.out, typeOK, q.request)
+			c.asks = true
+		}
+	case typeLabels:
+		err = c.labels(q)
+	case typeJob:
+		err = c.join(q)
 	default:
 		err = broken("type %d is no request of protocol %d", q.kind, protocolVersion)
 	}
 	return 0, err
+}
+
+// stop checks a STOP. Only the server's own user and root may stop it, not the members of a group that may connect.
+func (c *conn) stop() error {
+	switch {
+	case !c.owner:
+		return argument("only the user who started this server may stop it")
+	case !c.s.opts.Stoppable:
+		return argument("this server is a part of the program that started it: end that program")
+	}
+	return nil
 }
 
 // chunk answers CHUNK: with the batch at a position of the schedule, or with END behind the last batch.
@@ -123,7 +146,7 @@ func (c *conn) chunk(ctx context.Context, q *request) (lease uint64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	batch, err := c.client.Chunk(ctx, p.epoch, p.rank, p.batch)
+	batch, err := c.client.ChunkAt(ctx, position(q.job, p.epoch, p.rank, p.batch))
 	if errors.Is(err, io.EOF) {
 		c.out = appendEmpty(c.out, typeEnd, q.request)
 		return 0, nil
@@ -140,7 +163,7 @@ func (c *conn) get(ctx context.Context, q *request) (lease uint64, err error) {
 	if len(p.indices) > maxBatch {
 		return 0, argument("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
 	}
-	batch, err := c.client.Get(ctx, p.indices, p.at)
+	batch, err := c.client.Get(ctx, p.indices, q.at(p.at))
 	return c.batch(q, batch, err)
 }
 
@@ -181,6 +204,20 @@ func (c *conn) parts(q *request) error {
 	return err
 }
 
+// labels answers LABELS.
+func (c *conn) labels(q *request) error {
+	p, err := decodeLabels(q.body)
+	if err != nil {
+		return err
+	}
+	labels, err := c.s.engine.Labels(p.first, p.count)
+	if err != nil {
+		return err
+	}
+	c.out = appendLabels(c.out, q.request, labels)
+	return nil
+}
+
 // lend answers LEND: with a part of the samples of a CHUNK or GET.
 func (c *conn) lend(ctx context.Context, q *request) error {
 	p, err := decodeLend(q.body)
@@ -192,9 +229,9 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 	}
 	var loan *deliver.Loan
 	if p.kind == typeChunk {
-		loan, err = c.client.LendChunk(ctx, p.chunk.epoch, p.chunk.rank, p.chunk.batch, p.from)
+		loan, err = c.client.LendAt(ctx, position(q.job, p.chunk.epoch, p.chunk.rank, p.chunk.batch), p.from)
 	} else {
-		loan, err = c.client.Lend(ctx, p.get.indices, p.from, p.get.at)
+		loan, err = c.client.Lend(ctx, p.get.indices, p.from, q.at(p.get.at))
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -223,7 +260,7 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 }
 
 // pushed takes a piece of an order, and pushes the order to the engine when it is complete.
-func (c *conn) pushed(body []byte) error {
+func (c *conn) pushed(job int, body []byte) error {
 	p, err := decodePush(body)
 	if err != nil {
 		return err
@@ -231,9 +268,9 @@ func (c *conn) pushed(body []byte) error {
 	o := &c.push
 	if p.first == 0 {
 		c.dropPush()
-		o.epoch, o.rank = p.epoch, p.rank
+		o.job, o.epoch, o.rank = job, p.epoch, p.rank
 	}
-	if p.first != len(o.batches) || p.epoch != o.epoch || p.rank != o.rank {
+	if p.first != len(o.batches) || job != o.job || p.epoch != o.epoch || p.rank != o.rank {
 		return argument("piece of an order for epoch %d rank %d from batch %d on: the one before ended at batch %d of epoch %d rank %d; begin again with batch 0",
 			p.epoch, p.rank, p.first, len(o.batches), o.epoch, o.rank)
 	}
@@ -250,7 +287,7 @@ func (c *conn) pushed(body []byte) error {
 		return nil
 	}
 	defer c.dropPush()
-	return c.s.engine.Push(schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, o.batches)
+	return c.s.engine.PushOf(job, schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, o.batches)
 }
 
 // takePush counts the memory of a piece of an order. It returns the bytes that the pieces of all connections take.

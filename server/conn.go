@@ -26,11 +26,13 @@ type conn struct {
 	c      *net.UnixConn
 	r      *bufio.Reader
 	client *deliver.Client
+	owner  bool // the client is of the server's user, or of root
 	queue  chan *request
 
 	// The fields that follow belong to the answering goroutine.
 	out  []byte     // the answer; its memory is used again
 	mute bool       // a write has failed
+	asks bool       // the client has asked the server to stop
 	push halfPushed // the order that is being pushed
 
 	mu      sync.Mutex          // guards the fields that follow
@@ -40,10 +42,12 @@ type conn struct {
 	answers map[uint32]uint64   // the inverse of leases, for CANCEL
 	prune   int                 // number of leases above which answered looks for released ones
 	bye     bool                // the client has said BYE
+	jobs    []named             // by the connection's number less 1; only the answering goroutine appends
 }
 
 // halfPushed is an order that is being pushed in pieces.
 type halfPushed struct {
+	job         int
 	epoch, rank int
 	batches     [][]sample.Index
 	indices     int
@@ -116,18 +120,23 @@ func (c *conn) leave() {
 	c.mu.Unlock()
 	c.client.Release(leases...)
 	c.client.Disconnected()
+	c.leaveJobs()
 }
 
 // welcome checks the client's credentials, reads HELLO, and answers it with the facts of the job and the shared memory.
 func (c *conn) welcome() error {
-	pid, err := peer(c.c, c.s.opts.AllowGroup)
+	pid, owner, err := peer(c.c, c.s.opts.AllowGroup)
 	if err != nil {
 		return err
 	}
+	c.owner = owner
 	c.c.SetReadDeadline(time.Now().Add(c.s.limits.hello))
 	f, err := readFrame(c.r, maxHello+8)
 	if err != nil {
 		return late(err, "HELLO", c.s.limits.hello)
+	}
+	if f.job != 0 {
+		return broken("frame flags %#x: HELLO belongs to no job", f.job)
 	}
 	if f.kind != typeHello {
 		return broken("the first frame must be HELLO, it has type %d", f.kind)
@@ -142,6 +151,9 @@ func (c *conn) welcome() error {
 	client, info, err := c.s.engine.Attach(pid, said.Token)
 	if err != nil {
 		return fmt.Errorf("attach process %d: %w", pid, err)
+	}
+	if c.s.opts.Stoppable {
+		info.Features = append(slices.Clone(info.Features), "stop")
 	}
 	b, err := appendJSON(nil, typeJSON, f.request, info)
 	if err == nil {
@@ -183,13 +195,16 @@ func (c *conn) read() error {
 		if err != nil {
 			return late(err, "a frame", c.s.limits.frame)
 		}
+		if err := c.resolve(&f); err != nil {
+			return err
+		}
 		switch f.kind {
 		case typeRelease:
 			err = c.release(f.body)
 		case typeCancel:
 			err = c.cancel(f.body)
 		case typeReport:
-			err = c.report(f.body)
+			err = c.report(f.job, f.body)
 		case typeCopied:
 			err = c.copied(&request{frame: f})
 		case typeBye:
@@ -282,11 +297,12 @@ func (c *conn) cancel(body []byte) error {
 }
 
 // report passes the client's report of its times to the engine. A report of a rank that is not served here does not end the connection.
-func (c *conn) report(body []byte) error {
+func (c *conn) report(job int, body []byte) error {
 	r, err := decodeReport(body)
 	if err != nil {
 		return err
 	}
+	r.Pid, r.Job = c.client.Pid, job
 	if err := c.s.engine.Report(r); err != nil {
 		c.s.opts.Logger.Debug("report ignored", "pid", c.client.Pid, "err", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"lcache/deliver"
 )
@@ -45,4 +46,23 @@ func failureOf(err error) failure {
 		f.Kind, f.Sample = "sample", named.SampleName()
 	}
 	return f
+}
+
+// reasoned is the body of ERROR.
+type reasoned struct {
+	failure
+	Reason string `json:"reason,omitempty"`
+}
+
+// reasonOf names why a sample can't be read; "": for another reason, or the error is of another kind.
+func reasonOf(f failure, err error) string {
+	switch {
+	case f.Kind != "sample":
+		return ""
+	case errors.Is(err, fs.ErrNotExist):
+		return "not_found"
+	case errors.Is(err, fs.ErrPermission):
+		return "permission"
+	}
+	return ""
 }

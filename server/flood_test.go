@@ -47,6 +47,7 @@ func TestSmallRequestsKeepNothing(t *testing.T) {
 		"RELEASE":                func(i uint32) frame { return frame{kind: typeRelease, body: releaseBody(1<<40 + uint64(i))} },
 		"CANCEL":                 func(i uint32) frame { return frame{kind: typeCancel, body: columnOf(1, 1<<30+i)} },
 		"NAMES":                  func(i uint32) frame { return frame{kind: typeNames, body: columnOf(1, testSamples+i)} },
+		"LABELS":                 func(i uint32) frame { return frame{kind: typeLabels, body: columnOf(testSamples+i, 1)} },
 		"PARTS":                  func(i uint32) frame { return frame{kind: typeParts, body: columnOf(1, testSamples+i)} },
 	} {
 		t.Run(name, func(t *testing.T) {

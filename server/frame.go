@@ -49,6 +49,9 @@ const (
 	typeParts   = 11
 	typeLend    = 12
 	typeCopied  = 13
+	typeStop    = 14
+	typeLabels  = 15
+	typeJob     = 16
 
 	typeJSON     = 129
 	typeBatch    = 130
@@ -57,7 +60,9 @@ const (
 	typeOK       = 133
 	typePartsAre = 134
 	typeLoan     = 135
-	typeError    = 255
+
+	typeLabelsAre = 137
+	typeError     = 255
 )
 
 // A protocolError says which rule of docs/protocol.md the client broke. It ends the connection.
@@ -70,6 +75,7 @@ func broken(format string, args ...any) error { return &protocolError{fmt.Sprint
 type frame struct {
 	version uint8
 	kind    uint8
+	job     int // flags: 0, or a number that JOB was answered with
 	request uint32
 	body    []byte
 }
@@ -81,15 +87,13 @@ func readFrame(r *bufio.Reader, limit int) (frame, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return frame{}, err
 	}
-	f := frame{version: head[4], kind: head[5], request: binary.LittleEndian.Uint32(head[8:])}
+	f := frame{version: head[4], kind: head[5], job: int(binary.LittleEndian.Uint16(head[6:])), request: binary.LittleEndian.Uint32(head[8:])}
 	length := binary.LittleEndian.Uint32(head[:])
 	switch {
 	case length < 8 || length > uint32(limit):
 		return f, broken("frame length %d is not within 8 to %d", length, limit)
 	case f.version != protocolVersion:
 		return f, broken("server speaks protocol %d, client %d: install the client that belongs to this server", protocolVersion, f.version)
-	case head[6] != 0 || head[7] != 0:
-		return f, broken("frame flags %#x are not known to protocol %d", binary.LittleEndian.Uint16(head[6:]), protocolVersion)
 	}
 	rest := int(length) - 8
 	for rest > 0 {
@@ -150,9 +154,14 @@ func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
 }
 
 func appendFailure(b []byte, request uint32, f failure) []byte {
+	return appendReasoned(b, request, f, "")
+}
+
+// appendReasoned is appendFailure with the reason why a sample can't be read; "": without.
+func appendReasoned(b []byte, request uint32, f failure, reason string) []byte {
 	f.Message = f.Message[:min(len(f.Message), 64<<10)] // a message holds names, which may be long
 	f.Sample = f.Sample[:min(len(f.Sample), 64<<10)]
-	b, _ = appendJSON(b, typeError, request, f) // can't fail: three strings that fit
+	b, _ = appendJSON(b, typeError, request, reasoned{f, reason}) // can't fail: four strings that fit
 	return b
 }
 
@@ -207,6 +216,17 @@ func appendNames(b []byte, request uint32, names []string) ([]byte, error) {
 		b = append(b, name...)
 	}
 	return finish(b, at), nil
+}
+
+// appendLabels appends LABELS with as many labels as fit a frame.
+func appendLabels(b []byte, request uint32, labels []int32) []byte {
+	labels = labels[:min(len(labels), (maxFrame-headerBytes)/4)]
+	at := len(b)
+	b = binary.LittleEndian.AppendUint32(begin(b, typeLabelsAre, request), uint32(len(labels)))
+	for _, v := range labels {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	return finish(b, at)
 }
 
 func appendEmpty(b []byte, kind uint8, request uint32) []byte {

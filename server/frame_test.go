@@ -72,6 +72,9 @@ func TestGoldenRequests(t *testing.T) {
 		"copied":     {typeCopied, 11, func(b []byte) (any, error) { return decodeCopied(b) }, uint64(1<<63 + 7)},
 		"names":      {typeNames, 7, func(b []byte) (any, error) { return decodeList(b, "NAMES") }, []uint32{5, 3}},
 		"parts":      {typeParts, 8, func(b []byte) (any, error) { return decodeList(b, "PARTS") }, []uint32{5, 3}},
+		"labels":     {typeLabels, 12, func(b []byte) (any, error) { return decodeLabels(b) }, labelsRequest{2, 5}},
+		"job":        {typeJob, 13, func(b []byte) (any, error) { return decodeJob(b) }, jobRequest{"train"}},
+		"chunk-job":  {typeChunk, 14, func(b []byte) (any, error) { return decodeChunk(b) }, chunkRequest{3, 1, 17}},
 		"cancel":     {typeCancel, 0, func(b []byte) (any, error) { return decodeList(b, "CANCEL") }, []uint32{2}},
 		"report":     {typeReport, 0, func(b []byte) (any, error) { return decodeReport(b) }, engine.Report{Epoch: 3, Rank: 1, LoopWait: 0.5, Loop: 2.25, Decode: 1, Workers: 4}},
 	}
@@ -80,6 +83,9 @@ func TestGoldenRequests(t *testing.T) {
 		f := read(t, frames[name])
 		if f.kind != tt.kind || f.request != tt.request {
 			t.Errorf("%s: type %d request %d, want %d and %d", name, f.kind, f.request, tt.kind, tt.request)
+		}
+		if want := map[string]int{"chunk-job": 258}[name]; f.job != want {
+			t.Errorf("%s: job %d, want %d", name, f.job, want)
 		}
 		got, err := tt.decode(f.body)
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
@@ -110,14 +116,15 @@ func TestGoldenAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string][]byte{
-		"json":      object,
-		"batch":     appendBatch(nil, 2, batch),
-		"loan":      appendLoan(nil, 9, &deliver.Loan{Batch: batch, Next: 66, Total: 256}),
-		"end":       appendEmpty(nil, typeEnd, 2),
-		"names-are": names,
-		"parts-are": parts,
-		"ok":        appendEmpty(nil, typeOK, 5),
-		"error":     appendFailure(nil, 2, failure{"sample", "gone", "a/b.jpg"}),
+		"json":       object,
+		"batch":      appendBatch(nil, 2, batch),
+		"loan":       appendLoan(nil, 9, &deliver.Loan{Batch: batch, Next: 66, Total: 256}),
+		"end":        appendEmpty(nil, typeEnd, 2),
+		"names-are":  names,
+		"parts-are":  parts,
+		"labels-are": appendLabels(nil, 12, []int32{-1, 2}),
+		"ok":         appendEmpty(nil, typeOK, 5),
+		"error":      appendFailure(nil, 2, failure{"sample", "gone", "a/b.jpg"}),
 	}
 	want := goldens(t)
 	for name, b := range got {
@@ -170,7 +177,6 @@ func TestReadFrameRefuses(t *testing.T) {
 		{"over the cap", hex.EncodeToString(long) + "01 02 0000 01000000", "length 16777217"},
 		{"4 GiB", "ffffffff 01 02 0000 01000000", "length 4294967295"},
 		{"version 2", "08000000 02 02 0000 01000000", "server speaks protocol 1, client 2"},
-		{"flags", "08000000 01 02 0100 01000000", "flags 0x1"},
 		{"http", hex.EncodeToString([]byte("GET / HTTP/1.1\r\n")), "length"},
 	}
 	for _, tt := range tests {
@@ -304,6 +310,11 @@ func FuzzDecode(f *testing.F) {
 			var loan uint64
 			if loan, err = decodeCopied(got.body); err == nil {
 				again = binary.LittleEndian.AppendUint64(again, loan)
+			}
+		case typeLabels:
+			var q labelsRequest
+			if q, err = decodeLabels(got.body); err == nil {
+				u32(q.first, q.count)
 			}
 		case typeNames, typeCancel, typeParts:
 			var list []uint32

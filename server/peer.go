@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer returns the process that connected, and an error if its user may not connect. The server's user, root, and members of the allowed
-// group (0: none) may. A process that inherited the connection is not seen.
-func peer(c *net.UnixConn, group int) (pid int, err error) {
+// peer returns the process that connected, and an error if its user may not connect. The server's user and root, who are its owners, may, and members
+// of the allowed group (0: none). A process that inherited the connection is not seen.
+func peer(c *net.UnixConn, group int) (pid int, owner bool, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("peer credentials: %w", err)
+		return 0, false, fmt.Errorf("peer credentials: %w", err)
 	}
 	var cred *unix.Ucred
 	var groups []uint32
@@ -27,19 +27,20 @@ func peer(c *net.UnixConn, group int) (pid int, err error) {
 		}
 	})
 	if controlErr != nil || err != nil {
-		return 0, fmt.Errorf("peer credentials: %w", firstOf(controlErr, err))
+		return 0, false, fmt.Errorf("peer credentials: %w", firstOf(controlErr, err))
 	}
+	owner = int(cred.Uid) == os.Geteuid() || cred.Uid == 0
 	switch {
-	case int(cred.Uid) == os.Geteuid() || cred.Uid == 0:
+	case owner:
 	case group > 0 && (int(cred.Gid) == group || groupsErr == nil && slices.Contains(groups, uint32(group))):
 	default:
-		return 0, &deniedError{fmt.Sprintf("user %d may not use this server of user %d", cred.Uid, os.Geteuid())}
+		return 0, false, &deniedError{fmt.Sprintf("user %d may not use this server of user %d", cred.Uid, os.Geteuid())}
 	}
 	if cred.Pid <= 0 {
 		// Its leases could never end.
-		return 0, &deniedError{"the server can't see the client's process: they are in different pid namespaces"}
+		return 0, false, &deniedError{"the server can't see the client's process: they are in different pid namespaces"}
 	}
-	return int(cred.Pid), nil
+	return int(cred.Pid), owner, nil
 }
 
 // A deniedError refuses a client that may not be served.

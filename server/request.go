@@ -87,6 +87,15 @@ func decodeList(b []byte, request string) ([]uint32, error) {
 	return list, r.end(request)
 }
 
+// labelsRequest asks for the labels of consecutive samples.
+type labelsRequest struct{ first, count uint32 }
+
+func decodeLabels(b []byte) (labelsRequest, error) {
+	r := body{b: b}
+	q := labelsRequest{first: r.u32(), count: r.u32()}
+	return q, r.end("LABELS")
+}
+
 // pushRequest is one piece of an order. Its batches share one array.
 type pushRequest struct {
 	epoch, rank int

@@ -34,6 +34,11 @@ type Options struct {
 	Idle time.Duration
 	// First is the least time from Serve until Idle() is closed, if no client has attached yet; 0: Idle.
 	First time.Duration
+	// Ends is told when the server will be without a client for too long: the time at which Idle() is closed unless a client comes. The zero time
+	// says that a client is there. Nil: nobody is told.
+	Ends func(at time.Time)
+	// Stoppable lets clients of the same user ask the server to stop, which closes the channel of Asked(). Without it they are refused.
+	Stoppable bool
 }
 
 // limits bound a connection. Only tests change them.
@@ -56,9 +61,13 @@ type Server struct {
 	listener *net.UnixListener
 	closed   chan struct{}  // closed when Shutdown begins
 	idle     chan struct{}  // closed when the server was without a client for opts.Idle
+	asked    chan struct{}  // closed when a client asks the server to stop
+	asking   sync.Once      // closes asked
 	removed  sync.Once      // removes the socket file
 	running  sync.WaitGroup // connections, and Serve
 	pushing  atomic.Int64   // bytes of partly received orders, over all connections
+
+	telling sync.Mutex // held while opts.Ends is called, which gets the newest time last; mu is taken under it
 
 	mu      sync.Mutex // guards the fields that follow
 	conns   map[*conn]struct{}
@@ -68,6 +77,7 @@ type Server struct {
 	isIdle  bool               // idle is closed
 	began   time.Time          // start of Serve
 	met     bool               // a client has attached
+	ends    time.Time          // when alone fires; zero: a client is there, or there is no opts.Idle
 }
 
 // Listen makes the socket, and first removes the socket file of a server that has died. The caller holds the cache's lock. If a process
@@ -96,7 +106,7 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 		o.Logger.Warn("members of the group can't come to the socket: let them pass this directory, or choose another --socket", "group", o.AllowGroup, "directory", dir)
 	}
 	return &Server{engine: e, opts: o, limits: defaultLimits, place: p, listener: l,
-		closed: make(chan struct{}), idle: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}}, nil
+		closed: make(chan struct{}), idle: make(chan struct{}), asked: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}}, nil
 }
 
 // Path returns the absolute path of the socket.
@@ -105,6 +115,36 @@ func (s *Server) Path() string { return s.place.path }
 // Idle returns a channel that is closed when the server was without a client for Options.Idle. The time counts from Serve on. The caller
 // then calls Shutdown. A client that connects between the two gets the error that the server closes.
 func (s *Server) Idle() <-chan struct{} { return s.idle }
+
+// Asked returns a channel that is closed when a client asks the server to stop. The caller then calls Shutdown.
+func (s *Server) Asked() <-chan struct{} { return s.asked }
+
+func (s *Server) askToStop(pid int) {
+	s.asking.Do(func() {
+		s.opts.Logger.Info("asked to stop", "pid", pid)
+		close(s.asked)
+	})
+}
+
+// wait begins the time without a client. The caller holds mu, and calls tell when it does not.
+func (s *Server) wait(timer func(time.Duration)) {
+	after := s.idleAfter()
+	s.ends = time.Now().Add(after)
+	timer(after)
+}
+
+// tell says when the server ends, or that it does not. The caller does not hold mu.
+func (s *Server) tell() {
+	if s.opts.Ends == nil {
+		return
+	}
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	s.mu.Lock()
+	at := s.ends
+	s.mu.Unlock()
+	s.opts.Ends(at)
+}
 
 // idleAfter returns how long the server may be without a client from now on. The caller holds mu.
 func (s *Server) idleAfter() time.Duration {
@@ -144,9 +184,10 @@ func (s *Server) Serve() error {
 	s.running.Add(1)
 	if s.opts.Idle > 0 {
 		s.began = time.Now()
-		s.alone = time.AfterFunc(s.idleAfter(), s.left)
+		s.wait(func(after time.Duration) { s.alone = time.AfterFunc(after, s.left) })
 	}
 	s.mu.Unlock()
+	s.tell()
 	defer s.running.Done()
 	s.opts.Logger.Info("listening", "socket", s.place.path, "version", s.opts.Version)
 	for {
@@ -181,19 +222,28 @@ func (s *Server) add(ctx context.Context, c *net.UnixConn) {
 	}
 	x := newConn(s, c)
 	s.conns[x] = struct{}{}
+	first := !s.ends.IsZero()
 	if s.alone != nil {
 		s.alone.Stop()
+		s.ends = time.Time{}
 	}
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
+		if first {
+			s.tell()
+		}
 		x.serve(ctx)
 		s.mu.Lock()
 		delete(s.conns, x)
-		if len(s.conns) == 0 && s.alone != nil && !s.closing {
-			s.alone.Reset(s.idleAfter())
+		last := len(s.conns) == 0 && s.alone != nil && !s.closing
+		if last {
+			s.wait(func(after time.Duration) { s.alone.Reset(after) })
 		}
 		s.mu.Unlock()
+		if last {
+			s.tell()
+		}
 	}()
 }
 

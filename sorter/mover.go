@@ -101,8 +101,10 @@ func (m *Mover) Register(l *logfile.Logfile) error {
 	return m.Cache.IO.Register(want)
 }
 
-// Aim makes a log the target of the pass. Samples that its Logfile already holds are not routed to it again.
+// Aim makes a log the target of the pass. Samples that its Logfile already holds are not routed to it again. Tails that a stop has written are read back, all
+// at once, before the pass needs them.
 func (m *Mover) Aim(l *reorder.EpochLog) error {
+	l.Log.ReadTailsBack()
 	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Half()) })
 }
 

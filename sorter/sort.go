@@ -111,7 +111,7 @@ func (s *sort) find(ctx context.Context) error {
 
 // recognize lays out a Logfile if its order is known, and sets wanted if that is the wanted order.
 func (s *sort) recognize(ctx context.Context, l *logfile.Logfile, wanted *bool) (*chunker.Line, error) {
-	line, order, _, err := s.Cache.LineOf(ctx, l, 0)
+	line, order, _, err := s.Cache.LineOf(ctx, s.Cache.Schedule, l, 0)
 	*wanted = line != nil && order.Key == s.order.Key && l != s.leave
 	return line, err
 }

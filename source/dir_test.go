@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,6 +143,21 @@ func TestDirOptions(t *testing.T) {
 		if got := names(entries); err != nil || got != tt.want {
 			t.Errorf("%+v: %v\n got %s\nwant %s", tt.opts, err, got, tt.want)
 		}
+	}
+}
+
+// TestAllowEmpty: class folders without a file, or without one of the extensions, are classes then, and the labels of the others count them.
+func TestAllowEmpty(t *testing.T) {
+	tr := newTree(t, files("b/1.jpg", "c/2.txt", "d/3.jpg"))
+	if err := os.MkdirAll(tr.path("a/sub"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	classes, entries, err := tr.open(t, source.Options{AllowEmpty: true, Exts: []string{"jpg"}}).List(t.Context(), nil)
+	if got := names(entries); err != nil || got != "b/1.jpg=1 d/3.jpg=3" || !slices.Equal(classes, []string{"a", "b", "c", "d"}) {
+		t.Errorf("got %s with classes %v, %v", got, classes, err)
+	}
+	if _, _, err = tr.open(t, source.Options{AllowEmpty: true, Exts: []string{"png"}}).List(t.Context(), nil); !errors.Is(err, source.ErrEmpty) {
+		t.Errorf("no sample at all: %v, want ErrEmpty", err)
 	}
 }
 

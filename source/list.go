@@ -131,7 +131,7 @@ func (d *dir) checkFound(classes []string, folders []folder, total int) error {
 	if total == 0 {
 		return fmt.Errorf("%w: it holds no file%s", ErrEmpty, of)
 	}
-	if d.opts.Labels != "" {
+	if d.opts.Labels != "" || d.opts.AllowEmpty {
 		return nil
 	}
 	full := make([]bool, len(classes))
@@ -149,7 +149,7 @@ func (d *dir) checkFound(classes []string, folders []folder, total int) error {
 	if len(empty) == 0 {
 		return nil
 	}
-	return fmt.Errorf("class folder %s holds no file%s%s (torchvision refuses that too): remove the folder, put a file into it, or list the source flat", empty[0], of, andMore(len(empty)-1))
+	return fmt.Errorf("class folder %s holds no file%s%s (torchvision refuses that too): remove the folder, put a file into it, allow it (--allow-empty), or list the source flat", empty[0], of, andMore(len(empty)-1))
 }
 
 func andMore(n int) string {

@@ -46,6 +46,8 @@ type Options struct {
 	Labels string   // listing: a CSV file of name,label, which takes the place of the folders' labels; "": none
 	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
 
+	AllowEmpty bool // listing: class folders without a file are classes, and no error
+
 	Apart []string // folders that a link may lead to and that hold no samples: the cache's own
 
 	NoFollowLinks bool // nothing outside the source is read: a link that leaves it is an error

@@ -19,6 +19,8 @@ type Extent struct {
 	kept  int     // how many of refs belong to the prefetcher; the first Takes get them
 	pool  *pool   // nil for a part of
 	whole *Extent // another one
+
+	fromSource bool
 }
 
 // Alloc takes n bytes from a pool for one sample; the caller holds the one reference.
@@ -66,20 +68,35 @@ type Piece struct {
 	FromSource bool
 }
 
-// PublishPieces makes each piece's Data the address of its sample, and writes the extents that hold them to out[i]. The caller's
-// references to the wholes stay the caller's.
+// PublishPieces makes each piece's Data the address of its sample, and writes the extents that hold them to out[i]. A sample that lies in a slot keeps its
+// address: the slot may stay longer than the piece. The caller's references to the wholes stay the caller's.
 func (s *Staging) PublishPieces(pieces []Piece, out []*Extent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range pieces {
 		p := &pieces[i]
 		p.Of.refs++
-		x := &Extent{Index: p.Index, Buf: p.Data, data: s.OffsetOf(p.Data), refs: p.Takes, kept: p.Takes, whole: p.Of}
+		x := &Extent{Index: p.Index, Buf: p.Data, data: s.OffsetOf(p.Data), refs: p.Takes, kept: p.Takes, whole: p.Of, fromSource: p.FromSource}
 		s.extents[x.data] = x
-		s.Publish(x.Index, x.data, p.FromSource)
+		if !s.InSlot(x.Index) {
+			s.Publish(x.Index, x.data, p.FromSource)
+		}
 		out[i] = x
 	}
 	s.notifyLocked()
+}
+
+// Restore makes an extent of PublishPieces its sample's address again, if the sample has none: it lay in a slot when the piece was published, and the slot was
+// reclaimed since. It reports whether it did.
+func (s *Staging) Restore(x *Extent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.extents[x.data] != x || s.Present(x.Index) {
+		return false
+	}
+	s.Publish(x.Index, x.data, x.fromSource)
+	s.notifyLocked()
+	return true
 }
 
 // Withdraw ends a published extent that no Take got, such as a miss read ahead for a rank that never came.
@@ -106,14 +123,24 @@ func (s *Staging) KeepMore(x *Extent) bool {
 	return true
 }
 
-// KeepAtMost withdraws an extent until it is kept for at most n Takes.
-func (s *Staging) KeepAtMost(x *Extent, n int) {
+// KeepAtMost withdraws an extent until it is kept for at most n Takes, and reports whether that freed it.
+func (s *Staging) KeepAtMost(x *Extent, n int) (freed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x.kept > n {
 		x.kept--
 		s.dropLocked(x)
+		freed = x.refs == 0
 	}
+	return freed
+}
+
+// IsSide reports whether an extent lies in side memory.
+func (s *Staging) IsSide(x *Extent) bool {
+	for x.whole != nil {
+		x = x.whole
+	}
+	return x.pool == s.pools[Side]
 }
 
 // Kept reports whether a published extent still waits for its first Take.

@@ -27,25 +27,31 @@ func (h *Hold) ExtentBytes() (n int64) {
 
 // SideBytesOf returns how many bytes of side memory a Hold keeps.
 func (s *Staging) SideBytesOf(h *Hold) (n int64) {
-	for _, x := range h.extents {
-		if x.pool == s.pools[Side] {
-			n += int64(len(x.Buf))
-		}
+	for _, taken := range s.sideSpans(h) {
+		n += int64(taken.size)
 	}
 	return n
 }
 
-// LeavesRoom reports whether n bytes of side memory would be free in one piece if only these Holds kept some of it.
-func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
-	var taken []span
+// sideSpans returns the pieces of side memory that some Holds keep, by offset. A read of several samples keeps all of its memory as long as one of them is held.
+func (s *Staging) sideSpans(holds ...*Hold) (taken []span) {
 	for _, h := range holds {
 		for _, x := range h.extents {
+			for x.whole != nil {
+				x = x.whole
+			}
 			if x.pool == s.pools[Side] {
 				taken = append(taken, span{x.base, uint64(len(x.Buf))})
 			}
 		}
 	}
 	slices.SortFunc(taken, func(a, b span) int { return cmp.Compare(a.off, b.off) })
+	return slices.Compact(taken)
+}
+
+// LeavesRoom reports whether n bytes of side memory would be free in one piece if only these Holds kept some of it.
+func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
+	taken := s.sideSpans(holds...)
 	at := uint64(s.opts.Slots*s.opts.SlotBytes + s.opts.MissBytes)
 	taken = append(taken, span{off: at + uint64(s.opts.SideBytes)})
 	for _, t := range taken {

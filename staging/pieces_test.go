@@ -41,3 +41,33 @@ func TestPieces(t *testing.T) {
 		t.Errorf("present %v, %d bytes free at the end", s.Present(1), free(s, Miss))
 	}
 }
+
+// TestPieceBehindASlot: a sample that lies in a slot keeps its address while a piece of it is published, and gets the piece's when the slot is reclaimed.
+func TestPieceBehindASlot(t *testing.T) {
+	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 16384})
+	owner := Segment{Line: 1}
+	slot, _ := s.Acquire(owner)
+	s.Publish(1, 0, false)
+	s.Ready(slot)
+	whole := alloc(t, s, Miss, 1, 3000)
+	out := make([]*Extent, 1)
+	s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 1, FromSource: true}}, out)
+	s.Drop(whole)
+	if s.Restore(out[0]) || !s.InSlot(1) {
+		t.Error("the slot's address was replaced")
+	}
+	if n := s.Reclaim(func(Segment) bool { return true }, func(_ Segment, f func(uint32)) { f(1) }); n != 1 || s.Present(1) {
+		t.Fatalf("%d slots reclaimed, present %v", n, s.Present(1))
+	}
+	if !s.Restore(out[0]) || s.Restore(out[0]) {
+		t.Error("want the piece's address once")
+	}
+	h, absent, at := take(s, 1)
+	if absent != 0 || at[0] != (Address{s.OffsetOf(whole.Buf), true}) {
+		t.Errorf("%d absent, %+v", absent, at)
+	}
+	s.Release(&h)
+	if s.Restore(out[0]) || s.Present(1) {
+		t.Error("an extent that is gone was restored")
+	}
+}

@@ -149,6 +149,11 @@ func (s *Staging) File() *os.File { return s.mem.file }
 // Memory is all of the shared memory, for registering it with the I/O engine.
 func (s *Staging) Memory() []byte { return s.mem.data }
 
+// Parts is how many bytes all parts take together. The shared memory is up to one huge page larger, which nothing touches.
+func (s *Staging) Parts() int64 {
+	return int64(s.opts.Slots*s.opts.SlotBytes + s.opts.MissBytes + s.opts.SideBytes + s.opts.SpareBytes)
+}
+
 // Bytes is the size of the shared memory.
 func (s *Staging) Bytes() int64 { return int64(len(s.mem.data)) }
 
@@ -298,6 +303,12 @@ func (s *Staging) Publish(index sample.Index, off uint64, fromSource bool) {
 // Present reports whether a sample has an address now. The sample may be evicted at any time: only Take holds it.
 func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s.addr[index]) != 0 }
 
+// InSlot reports whether a sample has an address in a slot now. Like Present it promises nothing for later.
+func (s *Staging) InSlot(index sample.Index) bool {
+	off, ok := s.offset(atomic.LoadUint32(&s.addr[index]))
+	return ok && off < uint64(s.slots*s.opts.SlotBytes)
+}
+
 // MissBytes is the size of the ring for samples that are read ahead. A larger sample can't be read ahead.
 func (s *Staging) MissBytes() int64 { return int64(s.opts.MissBytes) }
 
@@ -306,6 +317,13 @@ func (s *Staging) SideBytes() int64 { return int64(s.opts.SideBytes) }
 
 // SpareBytes is the size of the spare part.
 func (s *Staging) SpareBytes() int64 { return int64(s.opts.SpareBytes) }
+
+// Free returns how many bytes of a pool are not taken. They need not lie in one piece.
+func (s *Staging) Free(p Pool) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.pools[p].total - s.pools[p].used)
+}
 
 // SideUsed is how many bytes of the side memory are taken.
 func (s *Staging) SideUsed() int64 {

@@ -98,11 +98,7 @@ func (o *doctorOptions) show(w io.Writer, g *globals, report *doctor.Report) err
 	return report.Err()
 }
 
-// stages returns a function that shows the stages of a measurement. A stage takes seconds, so it has no count.
+// stages returns a function that shows the stages of a measurement. Nobody knows how many there will be, so they are not counted.
 func stages(bar *progress) func(string) {
-	n := int64(0)
-	return func(stage string) {
-		n++
-		bar.update(cache.Progress{Stage: stage, Done: n, Unit: "steps"})
-	}
+	return func(stage string) { bar.update(cache.Progress{Stage: stage}) }
 }

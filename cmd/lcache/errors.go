@@ -1,12 +1,16 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -70,6 +74,35 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	return exitError
+}
+
+// errorKind names the class of an error for programs that started this one; "": it has none of those that programs tell apart.
+func errorKind(err error) string {
+	switch {
+	case exitCode(err) == exitUsage:
+		return "usage"
+	case errors.Is(err, fs.ErrNotExist):
+		return "not_found"
+	case errors.Is(err, fs.ErrPermission):
+		return "permission"
+	case errors.Is(err, syscall.ENOTDIR):
+		return "not_a_directory"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "no_space"
+	case errors.Is(err, syscall.EROFS):
+		return "read_only"
+	}
+	return ""
+}
+
+// writeErrorKind writes a line of JSON before the error's own line, for a program that reads progress as JSON. An error without a kind has none.
+func writeErrorKind(w io.Writer, err error) {
+	kind := errorKind(err)
+	if kind == "" {
+		return
+	}
+	line, _ := json.Marshal(map[string]any{"schema": 1, "error": map[string]string{"kind": kind}})
+	fmt.Fprintf(w, "%s\n", line)
 }
 
 // unknownCommand is the error of a word that is no command. It names the command that was meant.

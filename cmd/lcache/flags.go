@@ -239,6 +239,7 @@ func withoutRecipe(flags *pflag.FlagSet, job schedule.Job) string {
 func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.Var(list{&o.Exts}, "ext", "only files whose names end in one of these, like .jpg,.png")
 	flags.BoolVar(&o.Flat, "flat", false, "take all files as one sorted list with label 0, without classes")
+	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "class folders without a file are classes, and no error")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")
 	flags.Var(file{&o.Labels}, "labels", "a CSV file of name,label: instead of the folders' labels")
 	addLinkFlags(flags, &o.FollowLinks,

@@ -87,10 +87,14 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		fmt.Fprintf(w, "no caches in %s\n", where)
 		return
 	}
-	var total int64
+	var here, elsewhere together
 	width := len("bytes")
 	for _, c := range l.Caches {
-		total += c.Bytes
+		of := &here
+		if !l.lists(c.Dir) {
+			of = &elsewhere
+		}
+		of.caches, of.bytes = of.caches+1, of.bytes+c.Bytes
 		width = max(width, utf8.RuneCountInString(figures.Bytes(c.Bytes)))
 	}
 	rows := [][]string{{"cache", "source", fmt.Sprintf("%*s", width, "bytes"), "last use", "pid"}}
@@ -107,15 +111,31 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		if c.Pid != 0 {
 			used, pid = "now", strconv.Itoa(c.Pid)
 		}
-		rows = append(rows, []string{oneLine(shownIn(l.Roots, c.Dir)), source, fmt.Sprintf("%*s", width, figures.Bytes(c.Bytes)), used, pid})
+		name := oneLine(shownIn(l.Roots, c.Dir))
+		if !l.lists(c.Dir) {
+			name += " *"
+		}
+		rows = append(rows, []string{name, source, fmt.Sprintf("%*s", width, figures.Bytes(c.Bytes)), used, pid})
 	}
 	table(w, "", rows)
-	if slices.ContainsFunc(l.Caches, func(c cachedir.Cache) bool {
-		return !slices.ContainsFunc(l.Roots, func(root string) bool { return c.Dir == root || strings.HasPrefix(c.Dir, root+"/") })
-	}) {
-		where += " and elsewhere" // a server has it
+	if here.caches > 0 || elsewhere.caches == 0 {
+		fmt.Fprintf(w, "%s in %s\n", here, where)
 	}
-	fmt.Fprintf(w, "%s · %s in %s\n", figures.Plural(int64(len(l.Caches)), "cache", "caches"), figures.Bytes(total), where)
+	if elsewhere.caches > 0 {
+		fmt.Fprintf(w, "* %s elsewhere, shown because a server of yours has it open\n", elsewhere)
+	}
+}
+
+// together is some caches, and what they take.
+type together struct{ caches, bytes int64 }
+
+func (a together) String() string {
+	return figures.Plural(a.caches, "cache", "caches") + " · " + figures.Bytes(a.bytes)
+}
+
+// lists reports whether a cache lies in a folder that was listed.
+func (l listing) lists(dir string) bool {
+	return slices.ContainsFunc(l.Roots, func(root string) bool { return dir == root || strings.HasPrefix(dir, root+"/") })
 }
 
 // shownIn returns a directory relative to the root, if one root was listed.

@@ -20,8 +20,9 @@ func TestWriteList(t *testing.T) {
 train-8c1f02aa  /data/imagenet/train                    138 GB  now           4711
 val-00c1aa17    /data/imagenet/val                      6.7 GB  3 h ago       –
 half            not known: its ingest was not finished   12 MB  100 days ago  –
-/mnt/other      /data/a\x1b[2Jb                          400 B  1 min ago     –
-4 caches · 145 GB in /nvme/lcache and elsewhere
+/mnt/other *    /data/a\x1b[2Jb                          400 B  1 min ago     –
+3 caches · 145 GB in /nvme/lcache
+* 1 cache · 400 B elsewhere, shown because a server of yours has it open
 `
 	var out bytes.Buffer
 	writeList(&out, l, now)

@@ -79,7 +79,7 @@ var elsewhere = map[string]string{
 }
 
 // blocksNotRun is how many blocks of all pages are marked as such. A new one has to be counted here, so that it is nobody's oversight.
-const blocksNotRun = 4
+const blocksNotRun = 5
 
 // TestPages: what the pages show is run, or marked with the reason why it is not.
 func TestPages(t *testing.T) {
@@ -182,7 +182,8 @@ func TestPicture(t *testing.T) {
 		}
 	}
 	pictures, err := filepath.Glob("../../docs/img/*.svg")
-	if err != nil || len(pictures) != len(scripts) {
-		t.Errorf("%d pictures and %d scripts, want one script for each (%v)", len(pictures), len(scripts), err)
+	drawn := 1 // simulation.svg, by the command that docs/planning.md shows
+	if err != nil || len(pictures) != len(scripts)+drawn {
+		t.Errorf("%d pictures and %d scripts, want one script for each but simulation.svg (%v)", len(pictures), len(scripts), err)
 	}
 }

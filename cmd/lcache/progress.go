@@ -81,7 +81,9 @@ func (p *progress) update(u cache.Progress) {
 	if u.Stage != p.stage {
 		p.endBar()
 		p.stage, p.start = u.Stage, now
-		p.last = now // a stage that is over within one interval needs no line
+		if u.Unit != "" || p.last.IsZero() {
+			p.last = now // a stage that is over within one interval needs no line
+		}
 	}
 	if p.mode == "bar" {
 		p.draw(u)
@@ -101,6 +103,9 @@ func (p *progress) update(u cache.Progress) {
 
 // progressText makes a plain line: "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left".
 func progressText(u cache.Progress, seconds float64) string {
+	if u.Unit == "" {
+		return u.Stage
+	}
 	amount, pace := figures.Count(u.Done)+" "+u.Unit, ""
 	if u.Unit == "bytes" {
 		amount = figures.Bytes(u.Done)
@@ -122,18 +127,22 @@ func progressText(u cache.Progress, seconds float64) string {
 	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), figures.Percent(float64(u.Done), float64(u.Total)), pace, left)
 }
 
+// draw draws a bar; or what was done so far beside a spinner, if nobody knows the total.
 func (p *progress) draw(u cache.Progress) {
 	if p.bar == nil {
-		total := u.Total
+		count, total := progressbar.OptionShowCount(), u.Total
 		if total <= 0 {
-			total = -1
+			count, total = func(*progressbar.ProgressBar) {}, -1
 		}
 		p.bar = progressbar.NewOptions64(total,
 			progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(fmt.Sprintf("%-9s", u.Stage)),
-			progressbar.OptionShowBytes(u.Unit == "bytes"), progressbar.OptionShowCount(), progressbar.OptionSetWidth(barWidth(columns(p.out))),
+			progressbar.OptionShowBytes(u.Unit == "bytes"), count, progressbar.OptionSetWidth(barWidth(columns(p.out))),
 			progressbar.OptionSetSpinnerChangeInterval(0), // else a goroutine goes on drawing a bar that is over
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "━", SaucerHead: "━", SaucerPadding: " ", BarStart: "", BarEnd: ""}))
+	}
+	if u.Total <= 0 {
+		p.bar.Describe(progressText(u, 0))
 	}
 	if u.Total > 0 && p.bar.GetMax64() != u.Total {
 		p.bar.ChangeMax64(u.Total)

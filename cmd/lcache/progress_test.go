@@ -71,6 +71,32 @@ func TestProgressBar(t *testing.T) {
 	}
 }
 
+// TestProgressWithoutTotal: what has no total is not shown as a part of one, on a terminal or elsewhere.
+func TestProgressWithoutTotal(t *testing.T) {
+	clock := time.Unix(100, 0)
+	for mode, want := range map[string][]string{"bar": {"kernel and memory", "reading of /nvme", "listing  5 samples"}, "plain": {"reading of /nvme\n", "listing  1,234 samples\n"}} {
+		var out bytes.Buffer
+		p := &progress{mode: mode, out: &out, now: func() time.Time { return clock }, every: 3 * time.Second}
+		for _, u := range []cache.Progress{{Stage: "kernel and memory"}, {Stage: "device of /nvme"}, {Stage: "reading of /nvme"},
+			{Stage: "listing", Done: 5, Unit: "samples"}, {Stage: "listing", Done: 1234, Unit: "samples"}} {
+			p.update(u)
+			clock = clock.Add(2 * time.Second)
+			if u.Done > 0 {
+				clock = clock.Add(2 * time.Second)
+			}
+		}
+		p.done()
+		for _, text := range want {
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("%s: %q is not in %q", mode, text, out.String())
+			}
+		}
+		if strings.Contains(out.String(), "/-") || strings.Contains(out.String(), "steps") || mode == "plain" && strings.Count(out.String(), "\n") != len(want) {
+			t.Errorf("%s: %q", mode, out.String())
+		}
+	}
+}
+
 func TestProgressMode(t *testing.T) {
 	var out bytes.Buffer
 	for _, c := range []struct {

@@ -57,6 +57,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if ended := new(endedWith); errors.As(err, &ended) && ended.err == nil {
 		return ended.code
 	}
+	if g.progress == "json" {
+		writeErrorKind(stderr, err)
+	}
 	text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors; names are quoted
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), oneLine(text))
 	return exitCode(err)
@@ -67,6 +70,7 @@ const (
 	groupTrain   = "train"
 	groupCaches  = "caches"
 	groupMeasure = "measure"
+	groupPlan    = "plan"
 	groupRest    = "rest"
 )
 
@@ -109,8 +113,9 @@ func newRootCommand(g *globals) *cobra.Command {
 	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how progress is shown on stderr: auto, plain, json or none")
 	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "neither progress nor remarks, only errors")
 	addGroup(root, groupTrain, "Train:", newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g))
-	addGroup(root, groupCaches, "Look after caches:", newListCommand(g), newVerifyCommand(g), newRemoveCommand(g))
+	addGroup(root, groupCaches, "Look after caches:", newListCommand(g), newVerifyCommand(g), newRemoveCommand(g), newStopCommand(g))
 	addGroup(root, groupMeasure, "Measure this machine:", newDoctorCommand(g), newBenchCommand(g))
+	addGroup(root, groupPlan, "Plan before you buy:", newPlanCommand(g), newSimulateCommand(g))
 	addGroup(root, groupRest, "Try it, and the rest:", newDemoCommand(g), newOrderCommand(), newCompletionCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		complete(cmd, g)

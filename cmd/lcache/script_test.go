@@ -29,7 +29,7 @@ import (
 //
 // Other lines prepare: file PATH TEXT, size PATH BYTES, dir PATH, link PATH TARGET, remove PATH, damage PATH, set NAME=VALUE,
 // disk PATH SIZE (a small file system, which needs root: without, the rest of the script is skipped), memory PATH (a folder in memory), stop (SIGTERM to the server,
-// which must end with 0), kill (SIGKILL). Commands run in a folder of their own, $WORK.
+// which must end with 0), kill (SIGKILL), ended (the server has ended by itself, with 0). Commands run in a folder of their own, $WORK.
 
 // TestMain lets the test's own binary be lcache: a script's processes have real exit codes, signals and locks.
 func TestMain(m *testing.M) {
@@ -125,7 +125,7 @@ func (s *script) step(path string, lines []string, i int) int {
 		s.memory(file)
 	case verb == "set":
 		s.env = append(s.env, strings.ReplaceAll(rest, "$WORK", s.work))
-	case verb == "stop" || verb == "kill":
+	case verb == "stop" || verb == "kill" || verb == "ended":
 		s.end(where, verb)
 	default:
 		s.t.Fatalf("%s: not a line of a script: %q", where, line)
@@ -185,14 +185,15 @@ func (s *script) end(where, verb string) {
 	if s.server == nil {
 		s.t.Fatalf("%s: no server runs", where)
 	}
-	signal := syscall.SIGTERM
-	if verb == "kill" {
-		signal = syscall.SIGKILL
+	switch verb {
+	case "stop":
+		s.server.Process.Signal(syscall.SIGTERM)
+	case "kill":
+		s.server.Process.Signal(syscall.SIGKILL)
 	}
-	s.server.Process.Signal(signal)
 	stuck := time.AfterFunc(time.Minute, func() { s.server.Process.Kill() })
 	err := s.server.Wait()
-	if stuck.Stop(); verb == "stop" && err != nil {
+	if stuck.Stop(); verb != "kill" && err != nil {
 		s.t.Errorf("%s: the server ended with %v", where, err)
 	}
 	s.server = nil

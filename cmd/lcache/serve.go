@@ -70,6 +70,7 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 	addLayoutFlag(f, &o.engine.Layout)
 	addMetricsFlag(f, &o.metrics)
 	addOnErrorFlag(f, &o.engine.OnError)
+	f.IntVar(&o.engine.JobsMax, "jobs-max", 8, "jobs with a name of their own (lcache.connect(job=...)) that are read ahead for; further ones are served on demand")
 	addLinkFlags(f, &o.engine.FollowLinks,
 		"serve samples behind links that leave the source, also where other users may connect",
 		"serve no sample behind a link that leaves the source")
@@ -78,6 +79,9 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 
 // finish checks the options, and completes them.
 func (o *serveOptions) finish(f *pflag.FlagSet) error {
+	if o.engine.JobsMax < 1 {
+		return usagef("--jobs-max %d: give 1 or more", o.engine.JobsMax)
+	}
 	if err := needCache(o.engine.Dirs); err != nil {
 		return err
 	}

@@ -233,6 +233,9 @@ func (s *stage) prepare(p parsedLine) {
 	case "serve", "bench", "verify":
 	case "rm":
 		caches = p.cmd.Flags().Args()
+	case "stop":
+		caches = nil
+		s.server(nil, source)
 	case "status":
 		caches = nil
 		if s.server(p.values("--socket"), source); len(p.values("--socket")) > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/attach"
+	"lcache/engine"
 )
 
 // Times between two questions for the status, over which rates are measured: for the first text, and for the others of --watch.
@@ -37,7 +38,9 @@ func newStatusCommand(g *globals) *cobra.Command {
 		Short:      "Show what your servers are doing: epoch, speed, bottleneck",
 		SuggestFor: []string{"ps", "top", "info"},
 		Long: "status asks a running server for its job's epoch, speed and bottleneck. Without --socket it shows all servers of this\n" +
-			"user. A line that begins with ! says that you should do something.",
+			"user; those whose jobs have the same name are told apart by cache and process. Hits and source are those of the epoch\n" +
+			"that is being read. A line that begins with ! says that you should do something.\n\n" +
+			"With --json the status of one server is its document, that of several is {\"schema\": 1, \"servers\": [document, …]}.",
 		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .jobs[0].hits",
 	}
 	f := cmd.Flags()
@@ -97,8 +100,9 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	}
 }
 
-// lookAtAll writes the status of each server. It leaves out a server that is gone, unless the user named its socket.
+// lookAtAll looks at each server and writes what it found. It leaves out a server that is gone, unless the user named its socket.
 func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []*watched, err error) {
+	var documents []json.RawMessage
 	for _, s := range servers {
 		raw, err := s.look()
 		if err != nil && o.watch && o.socket == "" {
@@ -108,18 +112,32 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 		if kept = append(kept, s); err != nil {
 			return servers, err
 		}
-		if o.json {
-			if err := writeDocument(page, raw, o.watch); err != nil {
-				return servers, err
-			}
-			continue
-		}
+		documents = append(documents, raw)
+	}
+	if o.json {
+		return kept, writeDocuments(page, documents, o.watch)
+	}
+	markTwins(kept)
+	for _, s := range kept {
 		if page.Len() > 0 {
 			page.WriteByte('\n')
 		}
 		writeStatus(page, s.view)
 	}
 	return kept, nil
+}
+
+// markTwins notes which servers have jobs of the same name.
+func markTwins(servers []*watched) {
+	named := map[string]int{}
+	for _, s := range servers {
+		for _, job := range s.now.Jobs {
+			named[job.Name]++
+		}
+	}
+	for _, s := range servers {
+		s.twin = slices.ContainsFunc(s.now.Jobs, func(job engine.JobStatus) bool { return named[job.Name] > 1 })
+	}
 }
 
 // show writes a page. On a terminal it replaces the last page line by line, so that the screen does not flicker. Elsewhere there is an empty
@@ -155,8 +173,17 @@ func (w *watched) look() (json.RawMessage, error) {
 	return raw, nil
 }
 
-func writeDocument(w *bytes.Buffer, raw json.RawMessage, compact bool) error {
-	var err error
+// writeDocuments writes the document of one server as it is, and those of several as a list. Without a server that answers it writes nothing.
+func writeDocuments(w *bytes.Buffer, documents []json.RawMessage, compact bool) error {
+	if len(documents) == 0 {
+		return nil
+	}
+	raw, err := documents[0], error(nil)
+	if len(documents) > 1 {
+		if raw, err = json.Marshal(map[string]any{"schema": 1, "servers": documents}); err != nil {
+			return fmt.Errorf("join the documents: %w", err)
+		}
+	}
 	if compact {
 		err = json.Compact(w, raw)
 	} else {

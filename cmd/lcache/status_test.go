@@ -100,9 +100,42 @@ func TestStatusOfAll(t *testing.T) {
 	if err := showStatus(context.Background(), statusOptions{json: true}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"uptime_seconds": 10`, `"uptime_seconds": 12`} {
+	var all struct {
+		Schema  int
+		Servers []struct {
+			Schema int
+			Uptime float64 `json:"uptime_seconds"`
+			Jobs   []struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+		t.Fatal(err)
+	}
+	if all.Schema != 1 || len(all.Servers) != 2 || all.Servers[0].Schema != 1 || all.Servers[0].Uptime+all.Servers[1].Uptime != 22 || all.Servers[1].Jobs[0].Name != "train" {
+		t.Errorf("got %+v of\n%s", all, out.String())
+	}
+}
+
+// TestStatusOfTwins: two servers of one name are told apart by cache and process, and a third one of another name keeps its own.
+func TestStatusOfTwins(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	for _, document := range []string{
+		`{"schema": 1, "pid": 7, "cache": {"dirs": ["/a/train-1"]}, "jobs": [{"name": "train"}]}`,
+		`{"schema": 1, "pid": 8, "cache": {"dirs": ["/b/train-2", "/c/train-2"]}, "jobs": [{"name": "train"}]}`,
+		`{"schema": 1, "pid": 9, "cache": {"dirs": ["/a/val"]}, "jobs": [{"name": "val"}]}`,
+	} {
+		if _, err := attach.Register(filepath.Join(dir, "lcache"), documents(t, document, document), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := showStatus(context.Background(), statusOptions{look: time.Millisecond}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"train (/a/train-1, pid 7) · epoch 0", "train (/b/train-2,/c/train-2, pid 8) · epoch 0", "\nval · epoch 0"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("%s is not in %s", want, out.String())
+			t.Errorf("%q is not in\n%s", want, out.String())
 		}
 	}
 }

@@ -15,6 +15,7 @@ type view struct {
 	before  engine.Status
 	now     engine.Status
 	seconds float64 // between the two
+	twin    bool    // another server that is shown has a job of the same name
 }
 
 // writeStatus prints one server's status. A line that begins with ! asks the user to do something.
@@ -28,12 +29,12 @@ func writeStatus(w io.Writer, v view) {
 	if len(v.before.Jobs) > 0 {
 		was = v.before.Jobs[0]
 	}
-	fmt.Fprintln(w, progressLine(v, was, job))
+	fmt.Fprintln(w, joined(v.title(job), progressLine(v, was, job)))
 	fmt.Fprintln(w, "  "+joined(loopText(was, job), "ready "+figures.Plural(int64(job.ReadyBatches), "batch", "batches"), "bound by "+job.BoundBy))
 	fmt.Fprintln(w, "  "+joined(
 		figures.Rate(job.BytesDelivered-was.BytesDelivered, v.seconds),
 		figures.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds)+" samples/s",
-		"hits "+figures.Percent(float64(job.Hits), float64(job.Hits+job.Misses)),
+		"hits "+figures.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)),
 		"divergence "+figures.Count(job.Divergences)))
 	fmt.Fprintln(w, "  disk   "+diskText(v, was, job))
 	fmt.Fprintln(w, "  memory "+memoryText(v.now))
@@ -41,7 +42,35 @@ func writeStatus(w io.Writer, v view) {
 	writeWarnings(w, v.now, was, job)
 }
 
+// title names the job; and its cache and server, if its name alone does not tell it from another one.
+func (v view) title(job engine.JobStatus) string {
+	if !v.twin {
+		return job.Name
+	}
+	return fmt.Sprintf("%s (%s, pid %d)", job.Name, oneLine(strings.Join(v.now.Cache.Dirs, ",")), v.now.Pid)
+}
+
+// finished is the epoch that all ranks which ever asked for something have behind them; ok is false while one of them has not.
+func finished(job engine.JobStatus) (epoch int, ok bool) {
+	for _, r := range job.Ranks {
+		if r.Pid == 0 {
+			continue
+		}
+		if !r.Finished {
+			return 0, false
+		}
+		epoch, ok = max(epoch, r.Epoch), true
+	}
+	return epoch, ok
+}
+
 func progressLine(v view, was, job engine.JobStatus) string {
+	if epoch, over := finished(job); over {
+		if job.Epochs > 0 && epoch == job.Epochs-1 {
+			return "done · " + figures.Plural(int64(job.Epochs), "epoch", "epochs")
+		}
+		return fmt.Sprintf("epoch %d done", epoch)
+	}
 	batches := job.Batches
 	var position, remaining, ranks float64
 	for _, r := range job.Ranks {
@@ -54,17 +83,17 @@ func progressLine(v view, was, job engine.JobStatus) string {
 	}
 	epoch := fmt.Sprintf("epoch %d", job.Epoch)
 	if ranks == 0 {
-		return joined(job.Name, epoch, "no rank reads")
+		return joined(epoch, "no rank reads")
 	}
 	mean := position / ranks
 	if batches == 0 {
-		return joined(job.Name, epoch, "batch "+figures.Count(int64(mean)))
+		return joined(epoch, "batch "+figures.Count(int64(mean)))
 	}
 	left := ""
 	if chunks := job.ChunksDelivered - was.ChunksDelivered; chunks > 0 && v.seconds > 0 && remaining > 0 {
 		left = figures.Duration(remaining/(float64(chunks)/v.seconds)) + " left"
 	}
-	return joined(job.Name, epoch, fmt.Sprintf("batch %s / %s", figures.Count(int64(mean)), figures.Count(int64(batches))),
+	return joined(epoch, fmt.Sprintf("batch %s / %s", figures.Count(int64(mean)), figures.Count(int64(batches))),
 		figures.Percent(mean, float64(batches)), left)
 }
 
@@ -85,8 +114,12 @@ func diskText(v view, was, job engine.JobStatus) string {
 	if job.LogReadOps > 0 {
 		reads = figures.Binary(job.LogReadBytes/job.LogReadOps) + " reads"
 	}
+	sorted := ""
+	if job.SortBytes > 0 {
+		sorted = figures.Bytes(job.SortBytes) + " written to change orders"
+	}
 	return joined(figures.BothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds),
-		reads, "source "+figures.Bytes(job.SourceBytes))
+		reads, "source "+figures.Bytes(job.SourceBytesEpoch), sorted)
 }
 
 func memoryText(s engine.Status) string {
@@ -102,7 +135,11 @@ func memoryText(s engine.Status) string {
 	if s.Direct {
 		direct = "O_DIRECT"
 	}
-	return joined(used, pages, s.IOEngine, direct)
+	resident := ""
+	if s.RSS > 0 {
+		resident = figures.Bytes(s.RSS) + " resident"
+	}
+	return joined(used, resident, pages, s.IOEngine, direct)
 }
 
 func writeRanks(w io.Writer, s engine.Status, job engine.JobStatus) {
@@ -119,7 +156,11 @@ func writeRanks(w io.Writer, s engine.Status, job engine.JobStatus) {
 		if r.Pid > 0 {
 			pid = fmt.Sprint(r.Pid)
 		}
-		rows = append(rows, []string{fmt.Sprint(r.Rank), pid, figures.Count(int64(r.Position)), waited, figures.Bytes(int64(r.LeasedBytes))})
+		batch := figures.Count(int64(r.Position))
+		if r.Finished {
+			batch = "done"
+		}
+		rows = append(rows, []string{fmt.Sprint(r.Rank), pid, batch, waited, figures.Bytes(int64(r.LeasedBytes))})
 	}
 	table(w, "  ", rows)
 }

@@ -13,7 +13,7 @@ func seconds(s float64) *float64 { return &s }
 func sketch() view {
 	job := engine.JobStatus{
 		Name: "train", Source: "s3://data/train", Samples: 1281167, Epochs: 90, Epoch: 3, Batches: 5005, Layout: "log",
-		ReadyBatches: 24, BoundBy: "consumer", Hits: 538624,
+		ReadyBatches: 24, BoundBy: "consumer", Hits: 1000000, Misses: 1281167, HitsEpoch: 538624, SourceBytes: 138e9,
 		LogReadBytes: 60 << 30, LogReadOps: 60 << 10,
 		LoopWaitSeconds: seconds(10), LoopSeconds: seconds(1000),
 		Ranks: []engine.RankStatus{{Rank: 0, Pid: 4711, Position: 2104, LoopWaitSeconds: seconds(2.032), LeasedBytes: 55e6}},
@@ -55,11 +55,56 @@ func TestStatusText(t *testing.T) {
 	idle.now.Jobs[0].Ranks, idle.now.Jobs[0].LoopSeconds, idle.seconds = nil, nil, 0
 	idle.now.Jobs[0].StallSeconds = 0.2
 
+	twin := sketch()
+	twin.twin, twin.now.RSS = true, 2.5e9
+	over := sketch()
+	over.now.Jobs[0].Epoch, over.now.Jobs[0].Ranks[0].Epoch, over.now.Jobs[0].Ranks[0].Finished = 3, 2, true
+	over.now.Jobs[0].Ranks = append(over.now.Jobs[0].Ranks, engine.RankStatus{Rank: 1, Pid: 4712, Epoch: 2, Finished: true}, engine.RankStatus{Rank: 2})
+	last := sketch()
+	last.now.Jobs[0].Epochs, last.now.Jobs[0].Ranks[0].Epoch, last.now.Jobs[0].Ranks[0].Finished = 4, 3, true
+	still := sketch()
+	still.now.Jobs[0].Ranks = append(still.now.Jobs[0].Ranks, engine.RankStatus{Rank: 1, Pid: 4712, Epoch: 3, Finished: true, Position: 5005})
+
 	for _, c := range []struct {
 		name string
 		view view
 		want string
 	}{
+		{"another of the name", twin, `train (/nvme/train, pid 4700) · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
+  loop waited 0.2 % · ready 24 batches · bound by consumer
+  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · 2.5 GB resident · huge pages · io_uring · O_DIRECT
+  rank  pid   batch  waited  holds
+  0     4711  2,104  0.2 %   55 MB
+`},
+		{"between epochs", over, `train · epoch 2 done
+  loop waited 0.2 % · ready 24 batches · bound by consumer
+  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+  rank  pid   batch  waited  holds
+  0     4711  done   0.2 %   55 MB
+  1     4712  done   –       0 B
+  2     –     0      –       0 B
+`},
+		{"after the last epoch", last, `train · done · 4 epochs
+  loop waited 0.2 % · ready 24 batches · bound by consumer
+  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+  rank  pid   batch  waited  holds
+  0     4711  done   0.2 %   55 MB
+`},
+		{"one rank of two is done", still, `train · epoch 3 · batch 3,554 / 5,005 · 71 % · 2 min 40 s left
+  loop waited 0.2 % · ready 24 batches · bound by consumer
+  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+  rank  pid   batch  waited  holds
+  0     4711  2,104  0.2 %   55 MB
+  1     4712  done   –       0 B
+`},
 		{"as sketched", plain, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
   loop waited 0.2 % · ready 24 batches · bound by consumer
   480 MB/s · 4,450 samples/s · hits 100 % · divergence 0

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lcache/planner"
+	"lcache/usage"
+)
+
+// factFlag is a flag whose text package planner reads.
+type factFlag struct {
+	to   *string
+	kind planner.Kind
+}
+
+func (f factFlag) Type() string { return string(f.kind) }
+func (f factFlag) String() string {
+	if f.to == nil {
+		return ""
+	}
+	return *f.to
+}
+
+func (f factFlag) Set(text string) error {
+	*f.to = text
+	return nil
+}
+
+type planOptions struct {
+	gather    planner.Gathering
+	given     map[string]*string
+	endurance string
+	whatIf    []string
+	alone     bool
+}
+
+func newPlanCommand(g *globals) *cobra.Command {
+	o := planOptions{given: map[string]*string{}}
+	cmd := &cobra.Command{
+		Use:   "plan [--source SRC] [--cache DIR[,DIR…]] [--facts FILE|off] [FACTS]",
+		Short: "Say what a cache would do for a job, before you buy a disk",
+		Long: "plan computes how long an epoch takes with each way to keep the data, what limits it, what is written to the drives,\n" +
+			"how much memory it needs, the least disk space that is as good as any, and which layout to take.\n\n" +
+			"It needs facts. They come, in this order, from flags, from --facts, from the server of --cache if one runs, and from\n" +
+			"measuring: the files of --source for --time, the device of --cache for up to 20 s. The report says where each is from.\n" +
+			"--facts off never measures. What has no limit is written \"unlimited\".\n\n" +
+			"Sizes and rates are of one node, but for the source, which all nodes share. docs/planning.md explains the numbers.",
+		Example: "  lcache plan --source /data/train --time 2s --budget 1TB --read-bw 3GB/s --write-bw 2GB/s --read-iops 500000 \\\n" +
+			"    --batch-size 256 --epochs 90 --consumer 5000/s\n" +
+			"  lcache plan --facts off --samples 1281167 --bytes 138GB --batch-size 256 --epochs 90 --budget 150GB \\\n" +
+			"    --combined-bw 500MB/s --combined-iops 3000 --source-bw 150MB/s --consumer 5000/s --what-if sample-size=16KB",
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.gather.Source, "source", "", "your files: `SRC`, a directory, which is listed and read")
+	f.DurationVar(&o.gather.Time, "time", 10*time.Second, "the time for reading --source, with its listing")
+	f.Var(dirs{&o.gather.Dirs}, "cache", "the directory of the cache, which need not exist yet: its server is asked, or its device measured")
+	f.StringVar(&o.gather.File, "facts", "", "a `FILE` that lcache doctor --save FILE wrote, or off: measure nothing")
+	for _, fact := range planner.Fields {
+		o.given[fact.Name] = new(string)
+		f.Var(factFlag{o.given[fact.Name], fact.Kind}, fact.Name, fact.Help)
+	}
+	f.BoolVar(&o.alone, "without-peers", false, "nodes can't read from each other")
+	f.StringVar(&o.endurance, "endurance", "", "what the drives are meant for: `3DWPD`, drive writes a day, or 1400TBW, over five years")
+	f.StringArrayVar(&o.whatIf, "what-if", nil, "a fact and what it may be instead: `KEY=V,V`; sample-size is one, too")
+	f.BoolVar(&g.json, "json", false, "the plan as JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		bar := newProgress(g, cmd.ErrOrStderr())
+		defer bar.done()
+		o.gather.Progress, o.gather.Now = stages(bar), time.Now()
+		report, err := o.report(cmd)
+		bar.done()
+		if err != nil {
+			return err
+		}
+		if g.json {
+			return writeJSON(cmd.OutOrStdout(), report)
+		}
+		writePlan(cmd.OutOrStdout(), report)
+		return nil
+	}
+	return cmd
+}
+
+// report collects the facts and makes the plan.
+func (o *planOptions) report(cmd *cobra.Command) (*planner.Report, error) {
+	if o.gather.Time < time.Second {
+		return nil, usage.Errorf("--time %v: give at least 1s", o.gather.Time)
+	}
+	var changes []planner.Change
+	for _, text := range o.whatIf {
+		c, err := planner.ParseChange(text)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, c)
+	}
+	facts := &planner.Facts{}
+	for _, fact := range planner.Fields {
+		if cmd.Flags().Changed(fact.Name) {
+			if err := facts.Set(fact.Name, *o.given[fact.Name], "given"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	facts.WithoutPeers = o.alone
+	if err := facts.Gather(cmd.Context(), o.gather); err != nil {
+		return nil, err
+	}
+	if err := facts.Missing(); err != nil {
+		return nil, err
+	}
+	if o.endurance != "" {
+		if err := facts.Endurance(o.endurance); err != nil {
+			return nil, err
+		}
+	}
+	return facts.Report(changes)
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestPlanningExamples: each plan of docs/planning.md prints what the page shows below it.
+func TestPlanningExamples(t *testing.T) {
+	blocks, _ := blocksOf(t, "docs/planning.md")
+	seen := 0
+	for i, b := range blocks {
+		command := strings.Fields(strings.ReplaceAll(b.text, "\\\n", " "))
+		if b.language() != "sh" || len(command) < 2 || command[1] != "plan" {
+			continue
+		}
+		seen++
+		if i+1 == len(blocks) || blocks[i+1].language() != "text" {
+			t.Errorf("%s:%d: no output below the command", b.page, b.line)
+			continue
+		}
+		var stdout, stderr bytes.Buffer
+		if code := run(command[1:], &stdout, &stderr); code != exitDone {
+			t.Errorf("%s:%d: exit code %d: %s", b.page, b.line, code, &stderr)
+		}
+		if got, want := stdout.String(), blocks[i+1].text; got != want {
+			t.Errorf("%s:%d: the page shows\n%s\nthe command prints\n%s", b.page, b.line, want, got)
+		}
+	}
+	if seen != 3 {
+		t.Errorf("docs/planning.md has %d plans, want the three worked examples", seen)
+	}
+}
+
+// TestPlanningScenario: the page shows the example of package scenario.
+func TestPlanningScenario(t *testing.T) {
+	example, err := os.ReadFile("../../scenario/testdata/example.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/planning.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(page, append([]byte("```text\n"), example...)) {
+		t.Error("docs/planning.md does not show scenario/testdata/example.txt")
+	}
+}
+
+// TestPlanningPicture: the picture of the page is what its command draws.
+func TestPlanningPicture(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the picture was drawn on amd64: the last digits of floats differ elsewhere")
+	}
+	blocks, _ := blocksOf(t, "docs/planning.md")
+	for _, b := range blocks {
+		command := strings.Fields(strings.ReplaceAll(b.text, "\\\n", " "))
+		if b.language() != "sh" || len(command) < 2 || command[1] != "simulate" {
+			continue
+		}
+		drawn := filepath.Join(t.TempDir(), "simulation.svg")
+		var stdout, stderr bytes.Buffer
+		if code := run(append(command[1:], "--plot", drawn), &stdout, &stderr); code != exitDone {
+			t.Fatalf("exit code %d: %s", code, &stderr)
+		}
+		got, err := os.ReadFile(drawn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile("../../docs/img/simulation.svg")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Error("docs/img/simulation.svg is not what the command of docs/planning.md draws: run it in docs/img, and look at the picture")
+		}
+		return
+	}
+	t.Error("docs/planning.md has no simulation")
+}
+
+// TestPlanErrors: one line and the exit code of a wrong command line.
+func TestPlanErrors(t *testing.T) {
+	for _, tc := range []struct {
+		args, want string
+		code       int
+	}{
+		{"plan --facts off", "not known: samples (--samples, or --source to list it); bytes", exitUsage},
+		{"plan --facts off --budget lots", "lcache plan: budget \"lots\": write a size", exitUsage},
+		{"plan --facts off --what-if budgte=5GB", "did you mean budget?", exitUsage},
+		{"plan --facts /nowhere/machine.json", "/nowhere/machine.json: no such file", exitError},
+		{"plan --facts off --samples 1e18 --bytes 1MB --batch-size 1 --epochs 1 --budget 1GB --memory 1GB --combined-bw 1GB --combined-iops 1 --source-bw 1GB --consumer 1/s", "samples is 1e+18", exitUsage},
+		{"plan --facts off --time 1ms", "--time 1ms: give at least 1s", exitUsage},
+		{"simulate --scenario mnits", `did you mean "mnist"?`, exitUsage},
+		{"simulate --policy nofps", "did you mean nopfs?", exitUsage},
+		{"simulate --scenario mnist --epochs many", `epochs: "many" is no number`, exitUsage},
+		{"simulate --scenario mnist --plot fig.pdf", "ends with .svg or .png", exitUsage},
+		{"simulate --scenario mnist --sweep ram", "write key=value,value", exitUsage},
+		{"simulate --scenario mnist --scale 0.5", "scale 0.5", exitUsage},
+		{"simulate --scenario imagenet22k --policy nopfs --method exact --memory 1MB", "may take 0.001 GB", exitError},
+		{"simulate --method guess", "must be one of", exitUsage},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(strings.Fields(tc.args), &stdout, &stderr)
+		if code != tc.code || !strings.Contains(stderr.String(), tc.want) || strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("lcache %s: exit code %d, want %d; %q, want %q", tc.args, code, tc.code, &stderr, tc.want)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lcache/cache"
+	"lcache/compare"
+	"lcache/figures"
+	"lcache/picture"
+	"lcache/plan"
+	"lcache/scenario"
+	"lcache/usage"
+)
+
+type simulateOptions struct {
+	run       compare.Options
+	scenarios []string
+	policies  []string
+	sweeps    []string
+	epochs    string
+	workers   string
+	batch     string
+	memory    int64
+	picture   string
+	threads   string
+	method    string
+}
+
+func newSimulateCommand(g *globals) *cobra.Command {
+	o := simulateOptions{threads: string(plan.Shared), method: string(plan.AutoMethod), memory: 2 << 30}
+	cmd := &cobra.Command{
+		Use:   "simulate [--scenario NAME|FILE]… [--policy NAME,…|all]",
+		Short: "Compare ways to feed a training, mini-batch by mini-batch",
+		Long: "simulate runs the model of the NoPFS paper (SC '21): workers compute, prefetch and wait for each other, and each policy\n" +
+			"says where samples live and in which order they are read. It compares the policies of that paper with those of lcache.\n\n" +
+			"A scenario is built in (" + strings.Join(scenario.Names(), ", ") + ") or a file; docs/planning.md shows one. Without\n" +
+			"--scenario the six of the paper's Fig. 8 are run.\n\n" +
+			"The method exact replays the orders of all epochs, sampled draws mini-batches from the distributions that follow from\n" +
+			"them, analytic has closed forms. auto takes exact where that is cheap, else sampled.",
+		Example: "  lcache simulate --scenario imagenet1k-tight --plot fig8.svg\n" +
+			"  lcache simulate --scenario imagenet22k --scale 50 --policy nopfs,peer_static --sweep ram=32GB,128GB --sweep ssd=128GB,1TB",
+	}
+	f := cmd.Flags()
+	f.Var(list{&o.scenarios}, "scenario", "the `NAME` of a scenario, or a file (default: the six of Fig. 8)")
+	f.Var(list{&o.policies}, "policy", "policies, or all (default: all)")
+	f.StringVar(&o.epochs, "epochs", "", "`N` epochs, instead of the scenario's")
+	f.StringVar(&o.workers, "workers", "", "`N` workers, instead of the scenario's")
+	f.StringVar(&o.batch, "batch-size", "", "`N` samples in one worker's mini-batch, instead of the scenario's")
+	f.Var(&choice{&o.threads, []string{"shared", "paper"}}, "threads", "what prefetch threads share: the device (shared), or nothing, as the paper's formula has it (paper)")
+	f.Var(&choice{&o.method, []string{"auto", "analytic", "sampled", "exact"}}, "method", "how to find out who reads what from where")
+	f.Uint64Var(&o.run.Seed, "seed", 0, "the `SEED` of orders, sizes and draws")
+	f.Float64Var(&o.run.Scale, "scale", 1, "divide samples and storage by `K`, and multiply times by it: quicker, and nearly as right")
+	f.Var(size{&o.memory}, "memory", "memory that the tables of exact may take")
+	f.StringArrayVar(&o.sweeps, "sweep", nil, "a key of the scenario file and its values: `KEY=V,V`; all combinations are run")
+	f.StringVar(&o.picture, "plot", "", "draw the results into `FILE`.svg or .png")
+	f.BoolVar(&g.json, "json", false, "the results as JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := o.finish(); err != nil {
+			return err
+		}
+		bar := newProgress(g, cmd.ErrOrStderr())
+		defer bar.done()
+		o.run.Progress = func(what string, done, total float64) {
+			u := cache.Progress{Stage: "simulating " + what, Done: int64(done), Total: int64(total), Unit: "simulations"}
+			if total == 1 {
+				u.Done, u.Total, u.Unit = int64(1000*done), 1000, "parts"
+			}
+			bar.update(u)
+		}
+		report, err := compare.Run(cmd.Context(), o.run)
+		bar.done()
+		if err != nil {
+			return err
+		}
+		if o.picture != "" {
+			if err := picture.Save(report, o.picture); err != nil {
+				return err
+			}
+		}
+		if g.json {
+			return writeJSON(cmd.OutOrStdout(), report)
+		}
+		writeSimulation(cmd.OutOrStdout(), report)
+		return nil
+	}
+	return cmd
+}
+
+// figure8 are the scenarios that are run if none is named.
+var figure8 = []string{"mnist", "imagenet1k", "openimages", "imagenet22k", "cosmoflow", "cosmoflow512"}
+
+// finish checks the options, and completes them.
+func (o *simulateOptions) finish() (err error) {
+	if o.picture != "" {
+		if err := picture.Check(o.picture); err != nil {
+			return err
+		}
+	}
+	if o.run.Policies, err = compare.ParsePolicies(o.policies); err != nil {
+		return err
+	}
+	if len(o.scenarios) == 0 {
+		o.scenarios = figure8
+	}
+	var all []scenario.Scenario
+	for _, name := range o.scenarios {
+		loaded, err := scenario.Load(name)
+		if err != nil {
+			return usage.Errorf("%v", err)
+		}
+		all = append(all, loaded...)
+	}
+	for i := range all {
+		for key, value := range map[string]string{"epochs": o.epochs, "workers": o.workers, "batch": o.batch} {
+			if value == "" {
+				continue
+			}
+			if err := all[i].Set(key, value); err != nil {
+				return usage.Errorf("%v", err)
+			}
+		}
+	}
+	o.run.Scenarios, err = compare.Vary(all, o.sweeps)
+	o.run.Threads, o.run.Method, o.run.Memory = plan.Threads(o.threads), plan.Method(o.method), float64(o.memory)
+	return err
+}
+
+// writeSimulation prints a table for each scenario.
+func writeSimulation(w io.Writer, r *compare.Report) {
+	for i, s := range r.Scenarios {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s: %s\n", s.Name, s.Title)
+		fmt.Fprintf(w, "  %s samples, %s, %s epochs, %d workers; computing alone takes %s\n", figures.Count(int64(s.Workload.Samples)), bytesOf(s.Workload.TotalMB()*1e6),
+			figures.Count(int64(s.Workload.Epochs)), s.Machine.Workers, epochTime(s.LowerBoundS))
+		rows := [][]string{{"policy", "time", "÷ bound", "staging in", "stall", "first epoch", "others", "source", "own", "other workers", ""}}
+		for _, p := range s.Policies {
+			rows = append(rows, simulationRow(p))
+		}
+		numbers(w, "  ", rows)
+	}
+	if r.Scale != 1 {
+		fmt.Fprintf(w, "\nSimulated with samples and storage divided by %g; times and bytes are those of the whole job.\n", r.Scale)
+	}
+}
+
+func simulationRow(p compare.Result) []string {
+	if p.Refuses() {
+		return []string{string(p.Policy), "refuses", "–", "–", "–", "–", "–", "–", "–", "–", ""}
+	}
+	note := string(p.Method)
+	if p.DatasetSeen < 0.995 {
+		note += fmt.Sprintf(", sees %.0f %%", 100*p.DatasetSeen)
+	}
+	mb := func(n float64) string {
+		if n <= 0 {
+			return "–"
+		}
+		return bytesOf(n * 1e6)
+	}
+	return []string{string(p.Policy), epochTime(p.Seconds), fmt.Sprintf("%.2f", p.Ratio), epochTime(p.InitS), epochTime(p.StallS), epochTime(p.FirstEpochS), epochTime(p.SteadyEpochS),
+		mb(p.MB.PFS), mb(p.MB.Local), mb(p.MB.Remote), note}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lcache/attach"
+	"lcache/launch"
+)
+
+func newStopCommand(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:        "stop [DIR|PID]",
+		Short:      "Stop a server cleanly",
+		SuggestFor: []string{"kill", "quit", "shutdown"},
+		Long: "stop ends the server that has the cache in DIR open, or the server with this PID; without either, the only server of this\n" +
+			"user. The server ends as after SIGTERM: requests in flight are answered, nothing that is stored is lost. A training that\n" +
+			"lcache.open started it for starts it again when it needs it. A server inside lcache run ends with its command.",
+		Example: "  lcache stop /nvme/train\n  lcache stop",
+		Args:    atMostOne,
+	}
+	cmd.Flags().BoolVar(&g.json, "json", false, "what was stopped as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o := launch.StopOptions{Registry: attach.Dir(), Version: cmd.Version}
+		if len(args) == 1 {
+			var err error
+			if o.Dir, o.Pid, err = dirOrPid(args[0]); err != nil {
+				return err
+			}
+		}
+		s, err := launch.Stop(cmd.Context(), o)
+		if err != nil {
+			return err
+		}
+		if g.json {
+			return writeJSON(cmd.OutOrStdout(), s)
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "stopped "+joined(s.Name, "pid "+strconv.Itoa(s.Pid), oneLine(strings.Join(s.Dirs, ","))))
+		return err
+	}
+	return cmd
+}
+
+// dirOrPid reads the argument of stop: digits are a process, all else is the directory of a cache, of which the first of several suffices.
+func dirOrPid(arg string) (dir string, pid int, err error) {
+	if pid, err := strconv.Atoi(arg); err == nil {
+		if pid <= 0 {
+			return "", 0, usagef("%s is no process: give the pid that lcache status shows, or the cache's directory", arg)
+		}
+		return "", pid, nil
+	}
+	first, _, _ := strings.Cut(arg, ",")
+	if first == "" {
+		return "", 0, usagef("%q is no directory: give the cache's directory, or a pid", arg)
+	}
+	if dir, err = filepath.Abs(first); err != nil {
+		return "", 0, fmt.Errorf("working directory: %w", err)
+	}
+	return dir, 0, nil
+}

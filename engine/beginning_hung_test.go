@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/ingest"
+	"lcache/plan"
+	"lcache/sample"
+	"lcache/schedule"
+	"lcache/source"
+)
+
+// apart is a second run of two ranks, of which the log keeps about half of the samples: rank 0 reads only samples that it keeps, rank 1 only others.
+func apart(t *testing.T, alter func(*Options)) (*dataset, *Engine, [][][]sample.Index) {
+	t.Helper()
+	d, o := secondRun(t, ingest.Options{Budget: -50, Memory: 32 << 20, Job: schedule.Job{World: 2}})
+	o.Patience, o.Timeout = 20*time.Second, 40*time.Second
+	alter(&o)
+	e := open(t, o.chosen(plan.Wait))
+	var own [2][]sample.Index
+	for _, index := range slices.Concat(shuffled(2, len(d.bytes), 1, 1, 0)[0]...) {
+		switch {
+		case len(d.bytes[index]) == 0:
+		case e.cache.Admits(index):
+			own[0] = append(own[0], index)
+		default:
+			own[1] = append(own[1], index)
+		}
+	}
+	var orders [][][]sample.Index
+	for rank := range own {
+		orders = append(orders, slices.Collect(slices.Chunk(own[rank], 16)))
+		push(t, e, 0, rank, orders[rank])
+	}
+	return d, e, orders
+}
+
+// asks begins a request that is to hang, in the background.
+func asks(t *testing.T, e *Engine, rank int) (answer chan error) {
+	t.Helper()
+	answer = make(chan error, 1)
+	c := attach(t, e)
+	go func() {
+		b, err := c.Chunk(context.Background(), 0, rank, 0)
+		if err == nil {
+			c.Release(b.Lease)
+		}
+		answer <- err
+	}()
+	return answer
+}
+
+// goesOn reads some of a rank's epoch beside what hangs, and fails if that takes long.
+func (d *dataset) goesOn(t *testing.T, e *Engine, rank int, order [][]sample.Index, release func()) {
+	t.Helper()
+	late := time.AfterFunc(15*time.Second, func() { t.Errorf("rank %d waits for what hangs", rank); release() })
+	defer late.Stop()
+	d.readOrder(t, e, attach(t, e), 0, rank, 0, order, nil)
+}
+
+// TestHungSourceBesideALog: ranks whose chunks need no source go on at once while it hangs, and the others when it answers.
+func TestHungSourceBesideALog(t *testing.T) {
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	defer release()
+	d, e, orders := apart(t, func(o *Options) {
+		o.SourceTimeout = time.Hour
+		o.Source = func(s source.Source) source.Source { return &gatedSource{Source: s, held: held} }
+	})
+	defer closeEngine(t, e)
+	defer release()
+	answer := asks(t, e, 1)
+	becomes(t, e, "the source is asked", func() bool {
+		return slices.ContainsFunc(orders[1][0], e.isReadingAhead)
+	})
+	d.goesOn(t, e, 0, orders[0], release)
+	release()
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+	d.readOrder(t, e, attach(t, e), 0, 1, 1, orders[1], nil)
+	if s := e.Status().Jobs[0]; s.RandomReads != 0 || s.CorruptSamples != 0 {
+		t.Errorf("%d samples read by index, %d corrupt", s.RandomReads, s.CorruptSamples)
+	}
+}
+
+// TestHungDiskBesideASource: ranks whose chunks need no disk go on at once while it hangs, and the others when it answers.
+func TestHungDiskBesideASource(t *testing.T) {
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	defer release()
+	d, e, orders := apart(t, func(o *Options) {
+		o.LogTimeout, o.BlockTimeout, o.IO.Deadline = time.Hour, time.Hour, time.Hour
+	})
+	defer closeEngine(t, e)
+	defer release()
+	blockio.Inject(e.cache.IO, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Buf != nil && !op.Write {
+			return blockio.Fault{Hold: held}
+		}
+		return blockio.Fault{}
+	})
+	answer := asks(t, e, 0)
+	becomes(t, e, "the disk is asked", func() bool {
+		return slices.ContainsFunc(orders[0][0], e.isReadingAhead)
+	})
+	d.goesOn(t, e, 1, orders[1], release)
+	blockio.Inject(e.cache.IO, nil)
+	release()
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+	d.readOrder(t, e, attach(t, e), 0, 0, 1, orders[0], nil)
+	if s := e.Status().Jobs[0]; s.RandomReads != 0 || s.CorruptSamples != 0 {
+		t.Errorf("%d samples read by index, %d corrupt", s.RandomReads, s.CorruptSamples)
+	}
+}
+
+// TestHungForGood: what hangs for good costs each request a deadline, and no more: the log's samples come from the source, and those of a source that hangs are errors
+// that name them.
+func TestHungForGood(t *testing.T) {
+	const soon = 200 * time.Millisecond
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	defer release()
+	d, e, orders := apart(t, func(o *Options) {
+		o.LogTimeout, o.BlockTimeout, o.IO.Deadline, o.IO.ProbeAfter, o.Logger = soon, soon, soon, time.Hour, nil
+	})
+	defer closeEngine(t, e)
+	defer release()
+	blockio.Inject(e.cache.IO, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Buf != nil && !op.Write {
+			return blockio.Fault{Hold: held}
+		}
+		return blockio.Fault{}
+	})
+	d.goesOn(t, e, 0, orders[0], release)
+	if s := e.Status().Jobs[0]; s.SourceReads < int64(len(slices.Concat(orders[0]...)))/2 || s.CorruptSamples != 0 {
+		t.Errorf("%d reads from the source, %d corrupt", s.SourceReads, s.CorruptSamples)
+	}
+}
+
+// TestDeafSourceHasADeadline: a request for a sample that only a deaf source has ends with an error, by the source's deadline.
+func TestDeafSourceHasADeadline(t *testing.T) {
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	defer release()
+	d, e, orders := apart(t, func(o *Options) {
+		o.SourceTimeout = 200 * time.Millisecond
+		o.Logger = nil
+		o.Source = func(s source.Source) source.Source { return &gatedSource{Source: s, held: held} }
+	})
+	defer closeEngine(t, e)
+	defer release()
+	select {
+	case err := <-asks(t, e, 1):
+		if err == nil {
+			t.Error("a source that hangs gave samples")
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("a request waits for a source that hangs")
+	}
+	d.goesOn(t, e, 0, orders[0], release)
+}

@@ -1,0 +1,297 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/cache"
+	"lcache/deliver"
+	"lcache/ingest"
+	"lcache/plan"
+	"lcache/sample"
+)
+
+// A gate holds a disk's writes of blocks, from some number of them on, until it is opened: so a sort stays in its middle.
+type gate struct {
+	mu   sync.Mutex // guards the fields that follow
+	shut chan struct{}
+	pass int // writes that pass
+	held int
+}
+
+// newGate makes a gate that lets some writes pass, and the disk behind it wait without being put aside.
+func newGate(t *testing.T, o *Options, pass int) *gate {
+	t.Helper()
+	g := &gate{shut: make(chan struct{}), pass: pass}
+	t.Cleanup(g.open)
+	o.IO.Inject, o.IO.Deadline, o.BlockTimeout, o.LogTimeout = g.inject, time.Hour, time.Hour, time.Hour
+	return g
+}
+
+func (g *gate) inject(io *blockio.IO) {
+	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.pass--; !op.Write || op.Buf == nil {
+			g.pass++
+		}
+		if g.shut == nil || g.pass >= 0 || !op.Write || op.Buf == nil {
+			return blockio.Fault{}
+		}
+		g.held++
+		return blockio.Fault{Hold: g.shut}
+	})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut != nil {
+		close(g.shut)
+		g.shut = nil
+	}
+}
+
+func (g *gate) holds() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held > 0
+}
+
+// secondRun is a cache without a recipe, of more than the window, that a job has read two epochs of. A fifth of the samples are empty, tiny or large.
+func secondRun(t *testing.T, in ingest.Options) (*dataset, Options) {
+	t.Helper()
+	content := func(r *rand.Rand, _ int, b []byte) { noise(r, b) }
+	if in.Compress != "" {
+		content = mostlyWords
+	}
+	d := makeDatasetOf(t, 2000, func(r *rand.Rand, i int) int {
+		switch i % 20 {
+		case 3:
+			return 0
+		case 9:
+			return 1 + r.IntN(8)
+		case 15:
+			return 100_000 + r.IntN(100_000)
+		}
+		return r.IntN(20_000)
+	}, content)
+	in.Block = 128 << 10
+	if in.Memory == 0 {
+		in.Memory = 24 << 20
+	}
+	if in.Budget < 0 { // a percentage
+		in.Budget = -in.Budget*d.total/100 + 6<<20
+	}
+	o, _ := ingested(t, d, in)
+	o.Layout, o.Patience = cache.LayoutLog, 20*time.Second // a slow machine is no reason to read by index here
+	world := max(1, in.Job.World)
+	if world > 1 {
+		o.Patience = 200 * time.Millisecond // after which a rank that does not come holds up no other
+	}
+	e := open(t, o)
+	for rank := range world {
+		d.push(t, e, rank, 0, 2, shuffled(1, len(d.bytes), 2, world, rank))
+	}
+	for epoch := range 2 {
+		for rank := range world {
+			d.readOrder(t, e, attach(t, e), epoch, rank, 0, shuffled(1, len(d.bytes), 2, world, rank)[epoch], nil)
+		}
+	}
+	closeEngine(t, e)
+	return d, o
+}
+
+// readOrder reads an epoch from a batch on, in an order that was pushed. turn is called before each batch.
+func (d *dataset) readOrder(t *testing.T, e *Engine, c *deliver.Client, epoch, rank, start int, order [][]sample.Index, turn func(batch int)) {
+	t.Helper()
+	if turn == nil {
+		turn = func(int) {}
+	}
+	got, err := d.readPaced(e, c, epoch, rank, start, turn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, slices.Concat(order[start:]...)) {
+		t.Fatalf("epoch %d rank %d: order differs from the one pushed", epoch, rank)
+	}
+}
+
+// readSome reads batches [from, to) of an order that was pushed.
+func (d *dataset) readSome(t *testing.T, e *Engine, c *deliver.Client, epoch, rank, from, to int, order [][]sample.Index) {
+	t.Helper()
+	for batch := from; batch < to; batch++ {
+		b, err := c.Chunk(t.Context(), epoch, rank, batch)
+		if err != nil {
+			t.Fatalf("epoch %d rank %d batch %d: %v", epoch, rank, batch, err)
+		}
+		if !slices.Equal(b.Indices, order[batch]) {
+			t.Fatalf("epoch %d rank %d batch %d: other samples than the order has", epoch, rank, batch)
+		}
+		if err := d.check(e, b); err != nil {
+			t.Fatal(err)
+		}
+		c.Release(b.Lease)
+	}
+}
+
+// becomes waits until something is so. is is called with e.mu held.
+func becomes(t *testing.T, e *Engine, what string, is func() bool) {
+	t.Helper()
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		so := is()
+		e.mu.Unlock()
+		if so {
+			return
+		}
+		if time.Now().After(until) {
+			e.mu.Lock()
+			v := e.view()
+			e.mu.Unlock()
+			t.Fatalf("it never came that %s: %v of %+v; %+v", what, decide(v), v, e.Status().Jobs[0])
+		}
+		e.nudge()
+	}
+}
+
+func (e *Engine) isSorting() bool { return e.tgt != nil && e.beginning.sorting }
+
+// chosen makes a test say what becomes of a log in another order.
+func (o Options) chosen(choice plan.Choice) Options {
+	o.Begin = func(plan.Beginning) plan.Choice { return choice }
+	return o
+}
+
+// byPlace is how many bytes the prefetcher has read by place.
+func (e *Engine) byPlace() int64 {
+	place, _ := e.prefetcher.Work()
+	return place.Bytes
+}
+
+// TestBeginsAndSorts: a second run with another seed is served by place until the log is sorted into its first epoch; the rest of that epoch, and the
+// next one, come from the window.
+func TestBeginsAndSorts(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	e := open(t, o.chosen(plan.Sort))
+	defer closeEngine(t, e)
+	orders := shuffled(2, len(d.bytes), 3, 1, 0)
+	d.push(t, e, 0, 0, 3, orders)
+	c := attach(t, e)
+	var ahead int64
+	d.readOrder(t, e, c, 0, 0, 0, orders[0], func(batch int) {
+		switch batch {
+		case fewBatches:
+			if got := e.Status().Jobs[0].LogWriteBytes; got != 0 {
+				t.Errorf("%d bytes were written before anything was decided", got)
+			}
+		case 2 * fewBatches:
+			becomes(t, e, "the log is sorted into the epoch that is read", func() bool { return e.cur.Epoch == 0 && e.anyInWindow() })
+			ahead = e.byPlace()
+		}
+	})
+	if ahead == 0 || ahead > d.total*3/4 {
+		t.Errorf("%d of %d bytes were read by place before the window took over: want what the memory holds", ahead, d.total)
+	}
+	if more := e.byPlace() - ahead; more > d.total/20 {
+		t.Errorf("%d bytes were read by place when the log was sorted, want none: the window takes over", more)
+	}
+	ahead = e.byPlace()
+	s := noSource(t, e)
+	if s.SortBytes < d.total*9/10 || s.SortBytes > d.total*11/10 {
+		t.Errorf("the sort counts %d bytes, want the %d that the log holds", s.SortBytes, d.total)
+	}
+	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
+	if more := e.byPlace() - ahead; more > d.total/20 {
+		t.Errorf("%d bytes of the next epoch were read by place, want that the window serves it", more)
+	}
+	if s = noSource(t, e); s.RandomReads != 0 || s.SortBytes > d.total*11/10 || s.Divergences != 0 {
+		t.Errorf("%d samples read by index, %d bytes sorted, %d divergences", s.RandomReads, s.SortBytes, s.Divergences)
+	}
+}
+
+// TestBeginsByPlace: where a sort does not pay the first epoch is read by place to its end, and the next one's log is laid out meanwhile.
+func TestBeginsByPlace(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	e := open(t, o.chosen(plan.Place))
+	defer closeEngine(t, e)
+	orders := shuffled(2, len(d.bytes), 3, 1, 0)
+	d.push(t, e, 0, 0, 3, orders)
+	c := attach(t, e)
+	d.readOrder(t, e, c, 0, 0, 0, orders[0], func(batch int) {
+		if batch == len(orders[0])-1 {
+			becomes(t, e, "the next epoch's log is ready", func() bool { return e.cur.Epoch == 1 || e.tgt != nil && e.tgt.Epoch == 1 && e.firstUnswept() < 0 })
+		}
+	})
+	first := e.byPlace()
+	if first < d.total*9/10 {
+		t.Errorf("%d of %d bytes were read by place, want all", first, d.total)
+	}
+	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
+	if more := e.byPlace() - first; more > d.total/20 {
+		t.Errorf("%d bytes of the next epoch were read by place, want that the window serves it", more)
+	}
+	if s := noSource(t, e); s.RandomReads != 0 || s.SortBytes != 0 || s.LogWriteBytes < d.total*9/10 {
+		t.Errorf("%d samples read by index, %d bytes sorted, %d written", s.RandomReads, s.SortBytes, s.LogWriteBytes)
+	}
+}
+
+// TestBeginsAndWaits: as long as nothing is decided nothing is written. An epoch that ends before has the log laid out for the next one.
+func TestBeginsAndWaits(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	e := open(t, o.chosen(plan.Wait))
+	defer closeEngine(t, e)
+	orders := shuffled(2, len(d.bytes), 2, 1, 0)
+	d.push(t, e, 0, 0, 2, orders)
+	c := attach(t, e)
+	last := len(orders[0]) - 1
+	d.readOrder(t, e, c, 0, 0, 0, orders[0], func(batch int) {
+		if s := noSource(t, e); batch == last && (s.RandomReads != 0 || s.LogWriteBytes != 0 || e.byPlace() < d.total*8/10) {
+			t.Errorf("%d samples read by index, %d bytes written, %d read by place, want 0, 0 and the epoch", s.RandomReads, s.LogWriteBytes, e.byPlace())
+		}
+	})
+	becomes(t, e, "the next epoch's log is begun", func() bool { return e.cur.Epoch == 1 || e.tgt != nil && e.tgt.Epoch == 1 })
+	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
+	noSource(t, e)
+}
+
+// TestLookWritesNothing: by the rule itself a look at three batches, and a consumer slower than the disk in the first quarter of its epoch, write nothing. After that
+// the next epoch is laid out.
+func TestLookWritesNothing(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	orders := shuffled(2, len(d.bytes), 2, 1, 0)
+	e := open(t, o)
+	d.push(t, e, 0, 0, 2, orders)
+	d.readSome(t, e, attach(t, e), 0, 0, 0, 3, orders[0])
+	if s := noSource(t, e); s.LogWriteBytes != 0 {
+		t.Errorf("a look at three batches wrote %d bytes", s.LogWriteBytes)
+	}
+	closeEngine(t, e)
+
+	e = open(t, o)
+	defer closeEngine(t, e)
+	d.push(t, e, 0, 0, 2, orders)
+	quarter := len(orders[0]) / 4
+	late := false
+	d.readOrder(t, e, attach(t, e), 0, 0, 0, orders[0], func(batch int) {
+		if s := e.Status().Jobs[0]; batch < quarter && s.LogWriteBytes > 0 {
+			late = late || s.StallSeconds >= plan.WaitedEnough.Seconds()
+			if !late {
+				t.Errorf("%d bytes were written before batch %d, and the consumer has waited %.3f s", s.LogWriteBytes, batch, s.StallSeconds)
+			}
+		}
+		if batch > 0 && batch < len(orders[0])-20 { // the consumer takes longer than the disk
+			becomes(t, e, "a batch is ready", func() bool { return e.anyInWindow() || e.prefetcher.Ready(0) > 0 })
+		}
+		if batch == quarter+fewBatches {
+			becomes(t, e, "the next epoch is laid out", func() bool { return e.tgt != nil || e.cur.Epoch >= 0 })
+		}
+	})
+	if s := noSource(t, e); s.LogWriteBytes == 0 || s.SortBytes != 0 && !late {
+		t.Errorf("%d bytes written, %d of them for a sort, want the next epoch's log and no sort", s.LogWriteBytes, s.SortBytes)
+	}
+}

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"lcache/deliver"
+	"lcache/schedule"
+)
+
+// Several jobs may read one cache: training and validation, a notebook beside a run, searches over the same dataset. A job is named by a token that its
+// processes say; all ranks and workers with one token are one job. Each begins with the orders of the server's own recipe, and pushes others. A job that nobody is
+// connected for any longer ends after a while; only what it counted stays.
+
+const (
+	defaultJobs = 8        // that are read ahead for
+	mostJobs    = 1024     // that are connected
+	mostEnded   = 16       // that are listed when they are over
+	mostToken   = 128      // bytes
+	lateEpochs  = 6        // after that many times LateEpoch without a connection a job is over, and an owner that sleeps owns no longer
+	shareOrders = int64(4) // each job may push this part of what the server's own may
+)
+
+// Join takes part in the job with a token, and returns the job's number. Leave ends that.
+func (e *Engine) Join(token string) (int, error) {
+	if token == "" || len(token) > mostToken {
+		return 0, &deliver.ArgumentError{Reason: fmt.Sprintf("a job's token of %d bytes: give 1 to %d", len(token), mostToken)}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, j := range e.jobs {
+		if j.token == token {
+			j.users++
+			return j.number, nil
+		}
+	}
+	if len(e.jobs) > mostJobs {
+		return 0, &deliver.ArgumentError{Reason: fmt.Sprintf("%d jobs are connected already: no server takes more", mostJobs)}
+	}
+	s, err := schedule.New(e.cache.Record.Job, e.cache.Manifest.Len(), 0)
+	if err != nil {
+		return 0, err
+	}
+	s.SetPushLimit(max(e.cache.Schedule.PushLimit()/shareOrders, s.PushLimit()))
+	e.lastJob++
+	j := newJob(e.lastJob, s)
+	j.token, j.users, j.began = token, 1, time.Now()
+	j.onDemand = e.readAhead() >= e.opts.JobsMax
+	e.jobs[j.number] = j
+	if j.onDemand {
+		e.cache.Logger.Warn("a job is served on demand, not read ahead for: that many others are (--jobs-max)", "job", token, "jobs_max", e.opts.JobsMax)
+	}
+	return j.number, nil
+}
+
+// Leave ends a part in a job.
+func (e *Engine) Leave(number int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if j := e.jobs[number]; j != nil && j.token != "" {
+		j.users--
+		j.left = time.Now()
+	}
+}
+
+// readAhead is how many jobs with a token are read ahead for. e.mu is held.
+func (e *Engine) readAhead() (n int) {
+	for _, j := range e.jobs {
+		if j.token != "" && !j.onDemand {
+			n++
+		}
+	}
+	return n
+}
+
+// sorted lists the jobs in the order in which they came. e.mu is held.
+func (e *Engine) sorted() (jobs []*job) {
+	for _, j := range e.jobs {
+		jobs = append(jobs, j)
+	}
+	slices.SortFunc(jobs, func(a, b *job) int { return a.number - b.number })
+	return jobs
+}
+
+// sweepJobs ends the jobs that nobody has been connected for lately, and takes memory from those that sleep: they hold nothing but their leases. It keeps the orders
+// of the others. e.mu is held.
+func (e *Engine) sweepJobs() {
+	if len(e.jobs) == 1 {
+		return
+	}
+	held := e.deliver.Held()
+	for _, j := range e.sorted() {
+		if j != e.owner && e.isOver(j) {
+			e.endJob(j)
+			continue
+		}
+		if j == e.owner {
+			continue
+		}
+		var needed []int
+		for n, r := range j.ranks {
+			switch {
+			case e.active(r, held):
+				needed = append(needed, r.epoch, j.at(r))
+			case !r.asked.IsZero():
+				e.prefetcher.Forget(j.cursor(n))
+			}
+		}
+		j.schedule.SetNeeded(needed)
+	}
+}
+
+// isOver reports whether nobody has been connected for a job for a while. e.mu is held.
+func (e *Engine) isOver(j *job) bool {
+	return j.token != "" && j.users == 0 && time.Since(j.left) > lateEpochs*e.opts.LateEpoch
+}
+
+// endJob forgets a job but for what it counted, and reads ahead for one that was served on demand. e.mu is held.
+func (e *Engine) endJob(j *job) {
+	for n := range j.ranks {
+		e.prefetcher.Forget(j.cursor(n))
+	}
+	e.ended = append(e.ended, e.statusOf(j, heldBytes{}))
+	if len(e.ended) > mostEnded {
+		e.ended = slices.Delete(e.ended, 0, 1)
+	}
+	delete(e.jobs, j.number)
+	e.deliver.Forget(j.number)
+	e.builders.Go(j.schedule.Stop) // it waits for orders in the making
+	for _, other := range e.sorted() {
+		if other.onDemand && e.readAhead() < e.opts.JobsMax {
+			other.onDemand = false
+		}
+	}
+}
+
+// latestEpoch is the epoch that the rank which asked last is in; Engine.mu is held.
+func (j *job) latestEpoch() int {
+	var last *rank
+	for _, r := range j.ranks {
+		if last == nil || r.asked.After(last.asked) {
+			last = r
+		}
+	}
+	if last == nil {
+		return 0
+	}
+	return last.epoch
+}

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"time"
+
+	"lcache/reorder"
+)
+
+// contender is what decides whether the log is laid out in a job's order.
+type contender struct {
+	number  int
+	samples int  // that it reads an epoch; 0: no order is known
+	active  bool // it reads
+	between bool // none of its ranks is in the middle of an epoch
+}
+
+// chooseOwner returns the number of the job whose order the log has from now on: of the active ones with a known order the one that reads most an epoch. Jobs stand
+// in the order in which they came, and that is how ties are decided. An active owner is replaced between two of its epochs only: what the pass has laid out for it
+// would be lost.
+func chooseOwner(jobs []contender, owner int) int {
+	best := contender{number: owner}
+	for _, j := range jobs {
+		if j.number != owner || !j.active || j.samples == 0 {
+			continue
+		}
+		if !j.between {
+			return owner
+		}
+		best = j
+	}
+	for _, j := range jobs {
+		if j.active && j.samples > best.samples {
+			best = j
+		}
+	}
+	return best.number
+}
+
+// contender describes a job. e.mu is held.
+func (e *Engine) contender(j *job, held map[int]int64) contender {
+	c := contender{number: j.number, between: true}
+	patience := e.opts.LateEpoch
+	if j == e.owner && (j.token == "" || j.users > 0) {
+		patience *= lateEpochs // it sleeps, perhaps while another one of its program's loops reads
+	}
+	for _, r := range j.ranks {
+		if r.asked.IsZero() || time.Since(r.asked) > patience && held[r.pid] == 0 {
+			continue
+		}
+		c.active = !j.onDemand
+		c.between = c.between && (r.finished || r.batch == 0)
+		c.samples = max(c.samples, j.schedule.Samples(r.epoch))
+	}
+	return c
+}
+
+// nextOwner is the job that is to own the log's order. e.mu is held.
+func (e *Engine) nextOwner() *job {
+	if len(e.jobs) == 1 {
+		return e.owner
+	}
+	held := e.deliver.Held()
+	var contenders []contender
+	for _, j := range e.sorted() {
+		contenders = append(contenders, e.contender(j, held))
+	}
+	next := e.jobs[chooseOwner(contenders, e.owner.number)]
+	if next == e.owner && e.isOver(next) {
+		return e.jobs[0]
+	}
+	return next
+}
+
+// settleOwner lets the job own the log's order that is to. The Logfiles whose orders it does not have are read, and sorted, as those of an earlier job. Only the mover
+// calls it.
+func (e *Engine) settleOwner() {
+	e.mu.Lock()
+	e.sweepJobs()
+	next := e.nextOwner()
+	logs := []*reorder.EpochLog{e.cur, e.tgt}
+	changes := next != e.owner && e.loading == 0
+	e.mu.Unlock()
+	if !changes {
+		return
+	}
+	epochs := map[*reorder.EpochLog]int{}
+	for _, l := range logs {
+		if l == nil {
+			continue
+		}
+		epochs[l] = -1
+		if l.Line == nil || l.Log.IsOlder() {
+			continue
+		}
+		h := l.Log.Header()
+		if order, epoch, err := next.schedule.Identify(e.ctx, int(h.Epoch), h.Key, e.opts.LateEpoch); err == nil && order != nil {
+			epochs[l] = epoch
+		}
+	}
+	e.mu.Lock()
+	e.setOwner(next, epochs)
+	e.mu.Unlock()
+	e.staging.Notify()
+}
+
+// setOwner: see settleOwner. epochs are those of the next owner that cur and tgt are in the order of. e.mu is held.
+func (e *Engine) setOwner(next *job, epochs map[*reorder.EpochLog]int) {
+	e.cache.Logger.Info("another job owns the log's order", "job", next.token, "before", e.owner.token)
+	before := e.owner
+	e.owner = next
+	for _, l := range e.logs {
+		epoch, is := epochs[l]
+		if !is {
+			epoch = -1
+		}
+		l.Epoch = epoch
+	}
+	for epoch, l := range e.layouts {
+		delete(e.layouts, epoch)
+		l.line.Free()
+	}
+	clear(e.compared)
+	e.broken = nil
+	e.sortBytes += e.beginning.unfinished(e.cache.Store.Stats().WriteBytes)
+	e.beginning = beginning{sequentialRate: e.beginning.sequentialRate, measuring: e.beginning.measuring, depth: e.beginning.depth}
+	e.paused, e.windowHitRate, e.drained = false, 1, false
+	e.readEpoch = next.latestEpoch()
+	for _, r := range next.ranks {
+		r.outOfWindow, r.gaveUpWaiting = false, false
+	}
+	for n, r := range before.ranks {
+		r.inWindow = false
+		if !r.asked.IsZero() {
+			e.prefetcher.Refresh(before.cursor(n), before.next(r))
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"iter"
+	"sync"
+
+	"lcache/deliver"
+	"lcache/fetch"
+	"lcache/metaindex"
+	"lcache/sample"
+)
+
+// newPrefetcher makes what brings samples that the pass does not. In the static layout that is all of them, and the ring has room for them. Else
+// chunks that are read ahead lie in side memory, too.
+func (e *Engine) newPrefetcher() *fetch.Prefetcher {
+	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Side: !e.cache.IsStatic(),
+		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull})
+}
+
+// comingChunk is what the rank of a cursor asks for at a step, and what of it is left to the prefetcher. It says that nothing is where the window serves the rank, and the log keeps
+// everything: mover.shareRanks tells the prefetcher when that ends.
+func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool) {
+	number, rank := ofCursor(cursor)
+	e.mu.Lock()
+	j := e.jobs[number]
+	if j == nil || !j.schedule.IsKnown(at.Epoch) {
+		e.mu.Unlock()
+		return c, false
+	}
+	r := j.ranks[rank]
+	inWindow, inPlace := false, false
+	if !e.cache.IsStatic() && r != nil && j == e.owner {
+		v := e.view()
+		inWindow, inPlace = e.isInWindow(&v, r, at.Epoch), v.cur.epoch == at.Epoch || v.cur.epoch == at.Epoch+1
+	}
+	e.mu.Unlock()
+	switch {
+	case inWindow && e.cache.Sizing.Miss == 0:
+		return c, false
+	case inWindow:
+		c.Left = func(index sample.Index) bool { return !e.cache.Admits(index) }
+	case inPlace: // the end of an epoch may lie in slots while the next one is loaded; and a rank that is late may catch up with the window
+		c.Left = func(index sample.Index) bool { return !e.staging.InSlot(index) }
+	}
+	list, chunks := e.chunkList(j, rank, at.Epoch)
+	if list == nil {
+		return c, false
+	}
+	c.Next = fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
+	if c.Next.Batch >= list.Len() {
+		c.Next = fetch.Step{Epoch: at.Epoch + 1}
+	}
+	if at.Batch < list.Len() {
+		c.CM = list.CM(chunks, at.Batch)
+	}
+	return c, true
+}
+
+// chunkLists are the CMs of the epochs that ranks are in.
+type chunkLists struct {
+	mu    sync.Mutex // guards the field that follows
+	lists map[chunkListKey]chunkListOf
+}
+
+type chunkListKey struct{ rank, epoch int }
+
+type chunkListOf struct {
+	list    *metaindex.List
+	version int // of the order
+}
+
+// chunkList returns the CMs of an epoch of a job's rank, and the chunks themselves; nil where the order is not known. The first call for an epoch walks its order.
+func (e *Engine) chunkList(j *job, rank, epoch int) (*metaindex.List, metaindex.Chunks) {
+	version := j.schedule.Version(epoch)
+	chunks, err := j.schedule.Chunks(e.ctx, epoch, rank)
+	if err != nil {
+		return nil, nil
+	}
+	key := chunkListKey{rank, epoch}
+	j.lists.mu.Lock()
+	have := j.lists.lists[key]
+	j.lists.mu.Unlock()
+	if have.list != nil && have.version == version {
+		return have.list, chunks
+	}
+	list := metaindex.NewList(j.schedule.Batches(epoch, rank), chunks, e.cache.Manifest.Sizes(), e.cache.Locations)
+	j.lists.mu.Lock()
+	defer j.lists.mu.Unlock()
+	if j.lists.lists == nil {
+		j.lists.lists = map[chunkListKey]chunkListOf{}
+	}
+	for k := range j.lists.lists { // a rank lists the epoch that it is in and the next one
+		if k.rank == rank && (k.epoch < epoch-1 || k.epoch > epoch) {
+			delete(j.lists.lists, k)
+		}
+	}
+	j.lists.lists[key] = chunkListOf{list, version}
+	return list, chunks
+}
+
+// bytes returns how many bytes a rank's epoch has, and how many batches; 0 where its CMs are not listed.
+func (l *chunkLists) bytes(rank, epoch int) (bytes uint64, batches int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	have := l.lists[chunkListKey{rank, epoch}]
+	if have.list == nil {
+		return 0, 0
+	}
+	return have.list.Bytes(), have.list.Len()
+}
+
+func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }
+
+// prefetchBringer is the prefetcher as a bringer. A rank that gave up waiting for memory is served by index.
+type prefetchBringer struct{ *Engine }
+
+func (b prefetchBringer) expect(q query) func(sample.Index) deliver.Availability {
+	rank, when := -1, fetch.Step{}
+	if q.at != nil {
+		rank, when = cursor(q.at), step(q.at)
+	}
+	return func(index sample.Index) deliver.Availability {
+		switch reading, queued := b.prefetcher.Look(rank, when, index); {
+		case reading:
+			return deliver.Loading
+		case queued && q.mayPrefetch():
+			return deliver.Queued
+		}
+		return deliver.Gone
+	}
+}
+
+// decided lets the prefetcher leave out a chunk of which it brings nothing that the request waits for.
+func (b prefetchBringer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
+	if !q.isScheduled() {
+		return
+	}
+	if q.mayPrefetch() {
+		for _, expected := range samples {
+			if expected != deliver.Gone {
+				return
+			}
+		}
+	}
+	b.prefetcher.Skip(cursor(q.at), step(q.at))
+}
+
+func (b prefetchBringer) asked(at *deliver.Position) { b.prefetcher.Asked(cursor(at), step(at)) }
+
+// lostPatience gives up what ranks have left behind, and lets this rank wait no longer (rule 2).
+func (b prefetchBringer) lostPatience(at *deliver.Position) {
+	b.mu.Lock()
+	if j := b.jobOf(at); j != nil && j.ranks[at.Rank] != nil {
+		j.ranks[at.Rank].gaveUpMemory = true
+	}
+	b.mu.Unlock()
+	b.prefetcher.Starved()
+}
+
+func (b prefetchBringer) delivered(at *deliver.Position) {
+	b.prefetcher.Delivered(cursor(at), step(at))
+}
+
+func (b prefetchBringer) pushed(j *job, rank, epoch int) {
+	b.prefetcher.Changed(j.cursor(rank), epoch)
+}
+
+// readyByPrefetcher is how many batches lie ready before the hindmost rank of a job. e.mu is held.
+func (e *Engine) readyByPrefetcher(j *job) int {
+	least := -1
+	for n, r := range j.ranks {
+		if r.asked.IsZero() {
+			continue
+		}
+		if ready := e.prefetcher.Ready(j.cursor(n)); least < 0 || ready < least {
+			least = ready
+		}
+	}
+	return max(least, 0)
+}

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lcache/fetch"
+	"lcache/logfile"
+	"lcache/staging"
+)
+
+// How fast the pass could read is measured for measureFor, of which the first part does not count: a limit of operations or bytes lets a burst pass.
+const (
+	measureFor   = 300 * time.Millisecond
+	measureAfter = 120 * time.Millisecond
+	measureLanes = 16
+)
+
+// measureSequential measures how fast the pass could read the log that is read, beside what the prefetcher reads.
+func (e *Engine) measureSequential() {
+	e.mu.Lock()
+	l := e.cur
+	e.mu.Unlock()
+	e.prefetcher.SetDepth(fetch.BesideThePass / 2)
+	rate := 0.0
+	if slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)}); ok { // no such line: the slot can be reclaimed at once
+		rate = e.readBlocks(l.Log, slot)
+		e.staging.Ready(slot)
+	}
+	e.prefetcher.SetDepth(0)
+	e.mu.Lock()
+	e.beginning.sequentialRate = rate
+	e.beginning.measuring = false
+	if rate == 0 { // there is no slot, or the disk does not answer: another time
+		e.beginning.considered = time.Now()
+	}
+	e.mu.Unlock()
+	e.nudge()
+}
+
+// readBlocks reads blocks of a log into a slot, many at once, and returns how many bytes came in a second; 0: too few to tell.
+func (e *Engine) readBlocks(l *logfile.Logfile, slot int) float64 {
+	mem, w := e.staging.Slot(slot), e.cache.Format.Block
+	blocks := blocksOf(l)
+	var next, bytes atomic.Int64
+	begin := time.Now()
+	var lanes sync.WaitGroup
+	for lane := range min(measureLanes, len(mem)/w) {
+		buf := mem[lane*w : (lane+1)*w]
+		lanes.Go(func() {
+			for e.ctx.Err() == nil && time.Since(begin) < measureFor {
+				k := next.Add(1) - 1
+				if k >= int64(len(blocks)) || !e.readBlock(l, blocks[k], buf, slot) {
+					return
+				}
+				if time.Since(begin) > measureAfter {
+					bytes.Add(int64(w))
+				}
+			}
+		})
+	}
+	lanes.Wait()
+	counted := time.Since(begin) - measureAfter
+	if counted < measureAfter/4 {
+		return 0
+	}
+	return float64(bytes.Load()) / counted.Seconds()
+}
+
+type blockAt struct{ seg, seq int }
+
+// blocksOf lists blocks of a Logfile in its order: enough for measureFor.
+func blocksOf(l *logfile.Logfile) (blocks []blockAt) {
+	for seg := range l.Header().Segments {
+		for seq := range l.Blocks(int(seg)) {
+			if blocks = append(blocks, blockAt{int(seg), seq}); len(blocks) == 1<<14 {
+				return blocks
+			}
+		}
+	}
+	return blocks
+}
+
+// readBlock reads one block. It returns false when the disk does not answer in time; then the slot is pinned until it does.
+func (e *Engine) readBlock(l *logfile.Logfile, at blockAt, buf []byte, slot int) bool {
+	done := make(chan error, 1)
+	e.staging.Pin(slot)
+	l.ReadBlock(at.seg, at.seq, buf, func(err error) {
+		e.staging.Unpin(slot)
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err == nil || errors.Is(err, logfile.ErrHole)
+	case <-time.After(e.fetcher.LogTimeout()):
+		return false
+	}
+}

@@ -1,0 +1,316 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/deliver"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// seat is a job as a test takes part in it.
+type seat struct {
+	d      *dataset
+	e      *Engine
+	number int
+	c      *deliver.Client
+	orders map[int][][]sample.Index // by epoch: what was pushed
+}
+
+func (d *dataset) join(t testing.TB, e *Engine, token string) *seat {
+	t.Helper()
+	n, err := e.Join(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &seat{d: d, e: e, number: n, c: attach(t, e), orders: map[int][][]sample.Index{}}
+}
+
+func (s *seat) leave() {
+	s.c.Disconnected()
+	s.e.Leave(s.number)
+}
+
+// push pushes a random order of some samples for an epoch.
+func (s *seat) push(r *rand.Rand, epoch, samples int) error {
+	var order [][]sample.Index
+	for batch := range slices.Chunk(r.Perm(len(s.d.bytes))[:samples], 16) {
+		var indices []sample.Index
+		for _, i := range batch {
+			indices = append(indices, sample.Index(i))
+		}
+		order = append(order, indices)
+	}
+	s.orders[epoch] = order
+	return s.e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, epoch, 0, order)
+}
+
+// read reads batches of an epoch that was pushed, up to its end, and compares indices and bytes.
+func (s *seat) read(epoch, from int) error {
+	for b := from; ; b++ {
+		got, err := s.c.ChunkAt(context.Background(), deliver.Position{Job: s.number, Epoch: epoch, Batch: b})
+		if errors.Is(err, io.EOF) && b == len(s.orders[epoch]) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("job %d epoch %d batch %d: %w", s.number, epoch, b, err)
+		}
+		if !slices.Equal(got.Indices, s.orders[epoch][b]) {
+			return fmt.Errorf("job %d epoch %d batch %d: %v, pushed were %v", s.number, epoch, b, got.Indices, s.orders[epoch][b])
+		}
+		if err := s.d.check(s.e, got); err != nil {
+			return fmt.Errorf("job %d epoch %d batch %d: %w", s.number, epoch, b, err)
+		}
+		s.c.Release(got.Lease)
+	}
+}
+
+// digest is that of an epoch that was read whole.
+func (s *seat) digest(epoch int) string {
+	h := sha256.New()
+	for _, batch := range s.orders[epoch] {
+		for _, index := range batch {
+			h.Write(binary.LittleEndian.AppendUint32(nil, index))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// statusOfJob is a job's part of the status document.
+func statusOfJob(t testing.TB, e *Engine, token string) JobStatus {
+	t.Helper()
+	for _, j := range e.Status().Jobs {
+		if j.ID == token {
+			return j
+		}
+	}
+	t.Fatalf("the status document has no job %q", token)
+	return JobStatus{}
+}
+
+// Jobs side by side get what they pushed, are counted apart, and read nothing from the source: training and validation, searches, and the server's own recipe.
+func TestSeveralJobs(t *testing.T) { inLayouts(t, testSeveralJobs) }
+
+func testSeveralJobs(t *testing.T, layout string) {
+	j := samplerJob(3, 16, 1, false)
+	d, o := small(t, j)
+	o.Layout, o.Patience = layout, 5*time.Second // what a slow disk brings late counts as read by index
+	e := open(t, o)
+	defer closeEngine(t, e)
+	const epochs = 3
+	samples := map[string]int{"train": len(d.bytes), "validation": 200, "search": 700}
+	seats := map[string]*seat{}
+	var readers sync.WaitGroup
+	for token, n := range samples {
+		s := d.join(t, e, token)
+		seats[token] = s
+		r := rand.New(rand.NewPCG(uint64(n), 3))
+		readers.Go(func() {
+			defer s.leave()
+			for epoch := range epochs {
+				for _, ahead := range []int{epoch, epoch + 1} {
+					if s.orders[ahead] == nil && ahead < epochs {
+						if err := s.push(r, ahead, n); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}
+				if err := s.read(epoch, 0); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	readers.Go(func() { d.readEpochs(t, e, j, 0, epochs) })
+	readers.Wait()
+	for token, n := range samples {
+		s := statusOfJob(t, e, token)
+		if s.SamplesDelivered != int64(epochs*n) || s.Misses != 0 || s.Divergences != 0 || len(s.EpochsDone) != epochs {
+			t.Errorf("%s: %d samples, %d misses, %d divergences, %d epochs; want %d samples and %d epochs alone", token, s.SamplesDelivered, s.Misses, s.Divergences,
+				len(s.EpochsDone), epochs*n, epochs)
+			continue
+		}
+		for k, done := range s.EpochsDone {
+			if want := seats[token].digest(k); done.OrderDigest == nil || *done.OrderDigest != want {
+				t.Errorf("%s epoch %d: digest %v, want %s", token, k, done.OrderDigest, want)
+			}
+		}
+	}
+	if s := noSource(t, e); s.SamplesDelivered != int64(epochs*len(d.bytes)) {
+		t.Errorf("the recipe's job has %d samples, want %d", s.SamplesDelivered, epochs*len(d.bytes))
+	}
+}
+
+// Jobs that begin, go back, change their orders, sleep and leave at any time get the right bytes, and the source is not read.
+func TestJobsComeAndGo(t *testing.T) { inLayouts(t, testJobsComeAndGo) }
+
+func testJobsComeAndGo(t *testing.T, layout string) {
+	d, o := small(t, samplerJob(4, 16, 1, false))
+	o.Layout, o.LateEpoch = layout, 200*time.Millisecond
+	e := open(t, o)
+	defer closeEngine(t, e)
+	seed, _ := drawSeed(t)
+	var readers sync.WaitGroup
+	for k := range 4 {
+		r := rand.New(rand.NewPCG(seed, uint64(k)))
+		readers.Go(func() {
+			for life := range 3 {
+				n, err := e.Join(fmt.Sprintf("job-%d-%d", k, life))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s := &seat{d: d, e: e, number: n, c: attach(t, e), orders: map[int][][]sample.Index{}}
+				for range 4 {
+					epoch := r.IntN(3)
+					if s.orders[epoch] == nil || r.IntN(2) == 0 {
+						err = s.push(r, epoch, 16+r.IntN(len(d.bytes)-16))
+					}
+					if err == nil {
+						err = s.read(epoch, r.IntN(len(s.orders[epoch])))
+					}
+					if err != nil {
+						t.Errorf("seed %d: %v", seed, err)
+						break
+					}
+					if r.IntN(3) == 0 {
+						time.Sleep(2 * o.LateEpoch)
+					}
+				}
+				s.leave()
+			}
+		})
+	}
+	readers.Wait()
+	noSource(t, e)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		e.mu.Lock()
+		live, ended := len(e.jobs), len(e.ended)
+		e.mu.Unlock()
+		if live == 1 && ended == 12 { // one lives: the recipe's
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d jobs live and %d are over, long after all have left", live, ended)
+		}
+	}
+}
+
+// The job that reads most owns the log, whichever came first, and reads it in place.
+func TestLargestJobOwns(t *testing.T) {
+	d, o := small(t, samplerJob(8, 16, 1, false))
+	o.LateEpoch = 300 * time.Millisecond
+	e := open(t, o)
+	defer closeEngine(t, e)
+	check, train := d.join(t, e, "sanity check"), d.join(t, e, "train")
+	defer check.leave()
+	defer train.leave()
+	r := rand.New(rand.NewPCG(1, 1))
+	if err := errors.Join(check.push(r, 0, 160), check.read(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); !statusOfJob(t, e, "sanity check").Owner; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the only job that reads does not own the log")
+		}
+	}
+	for epoch := range 8 {
+		if train.orders[epoch] == nil {
+			if err := train.push(r, epoch, len(d.bytes)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if epoch+1 < 8 {
+			if err := train.push(r, epoch+1, len(d.bytes)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(train.read(epoch, 0), check.push(r, epoch, 160), check.read(epoch, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !statusOfJob(t, e, "train").Owner || statusOfJob(t, e, "sanity check").Owner {
+		t.Error("the job that reads 1,200 samples an epoch does not own the log, but the one that reads 160")
+	}
+	if s := noSource(t, e); s.LogWriteBytes == 0 {
+		t.Error("nothing was reordered for the job that owns the log")
+	}
+}
+
+func TestChooseOwner(t *testing.T) {
+	train := contender{number: 1, samples: 1000, active: true}
+	between := contender{number: 1, samples: 1000, active: true, between: true}
+	tests := []struct {
+		name  string
+		jobs  []contender
+		owner int
+		want  int
+	}{
+		{"nobody reads", []contender{{number: 0}, {number: 1}}, 0, 0},
+		{"the first that reads", []contender{{number: 0}, train}, 0, 1},
+		{"a check before training", []contender{{number: 1, samples: 10, active: true, between: true}, {number: 2, samples: 1000, active: true}}, 1, 2},
+		{"a check in the middle of its epoch", []contender{{number: 1, samples: 10, active: true}, {number: 2, samples: 1000, active: true}}, 1, 1},
+		{"a smaller one beside it", []contender{between, {number: 2, samples: 999, active: true}}, 1, 1},
+		{"an equal one: the owner stays", []contender{between, {number: 2, samples: 1000, active: true}}, 2, 2},
+		{"equal ones: the first", []contender{train, {number: 2, samples: 1000, active: true}, {number: 3}}, 3, 1},
+		{"no order is known", []contender{{number: 0}, {number: 2, active: true}}, 0, 0},
+		{"the owner sleeps", []contender{{number: 1, samples: 1000}, {number: 2, samples: 10, active: true}}, 1, 2},
+		{"all sleep", []contender{{number: 1, samples: 1000}, {number: 2, samples: 10}}, 1, 1},
+	}
+	for _, tt := range tests {
+		if got := chooseOwner(tt.jobs, tt.owner); got != tt.want {
+			t.Errorf("%s: job %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Beyond --jobs-max a job gets its batches all the same, and is read ahead for once another one is over.
+func TestJobsMax(t *testing.T) {
+	d, o := small(t, samplerJob(2, 16, 1, false))
+	o.JobsMax, o.LateEpoch = 1, 100*time.Millisecond
+	e := open(t, o)
+	defer closeEngine(t, e)
+	first, second := d.join(t, e, "first"), d.join(t, e, "second")
+	defer second.leave()
+	r := rand.New(rand.NewPCG(2, 2))
+	for _, s := range []*seat{first, second} {
+		if err := errors.Join(s.push(r, 0, 300), s.read(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f, s := statusOfJob(t, e, "first"), statusOfJob(t, e, "second"); f.OnDemand || !s.OnDemand || s.SamplesDelivered != 300 {
+		t.Errorf("on demand: %v, %v (%d samples)", f.OnDemand, s.OnDemand, s.SamplesDelivered)
+	}
+	first.leave()
+	for end := time.Now().Add(10 * time.Second); statusOfJob(t, e, "second").OnDemand; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing is read ahead although the other job is over")
+		}
+	}
+	if err := errors.Join(second.push(r, 1, 300), second.read(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"", string(make([]byte, mostToken+1))} {
+		if _, err := e.Join(token); err == nil {
+			t.Errorf("a token of %d bytes was taken", len(token))
+		}
+	}
+	if same, err := e.Join("second"); err != nil || same != second.number {
+		t.Errorf("the same token is job %d (%v), want %d", same, err, second.number)
+	}
+	e.Leave(second.number)
+}

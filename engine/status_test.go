@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"lcache/deliver"
+	"lcache/ingest"
+)
+
+// TestStatusOfTheEpoch: the epoch's own hits, misses and bytes of the source begin at 0 with each epoch, while those of the job only grow. Between
+// two epochs they are those of the epoch before, whose rank is finished.
+func TestStatusOfTheEpoch(t *testing.T) {
+	d := makeDataset(t, 200, func(*rand.Rand, int) int { return 10_000 })
+	j := samplerJob(3, 20, 1, false)
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	for epoch := range 3 {
+		d.readEpochs(t, e, j, epoch, epoch+1)
+		s := e.Status().Jobs[0]
+		done := s.EpochsDone[epoch]
+		if s.HitsEpoch != done.Hits || s.MissesEpoch != done.Misses || s.SourceBytesEpoch != done.SourceBytes || s.HitsEpoch+s.MissesEpoch != 200 {
+			t.Errorf("epoch %d: %d hits, %d misses and %d bytes; the epoch has %+v", epoch, s.HitsEpoch, s.MissesEpoch, s.SourceBytesEpoch, done)
+		}
+		if s.Hits+s.Misses != int64(200*(epoch+1)) {
+			t.Errorf("epoch %d: %d hits and %d misses of the job", epoch, s.Hits, s.Misses)
+		}
+		if r := s.Ranks[0]; r.Epoch != epoch || !r.Finished {
+			t.Errorf("after epoch %d the rank is in %d, finished %v", epoch, r.Epoch, r.Finished)
+		}
+	}
+	if s := e.Status().Jobs[0]; s.SourceBytesEpoch != 0 || s.SourceBytes != d.total {
+		t.Errorf("%d bytes of the source in the last epoch, %d in all; want none, and the dataset once", s.SourceBytesEpoch, s.SourceBytes)
+	}
+}
+
+// TestStatusInTheEpoch looks in the middle of an epoch.
+func TestStatusInTheEpoch(t *testing.T) {
+	d := makeDataset(t, 200, func(*rand.Rand, int) int { return 10_000 })
+	j := samplerJob(2, 20, 1, false)
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	d.readEpochs(t, e, j, 0, 1)
+	c := attachTo(t, e, os.Getpid())
+	for batch := range 3 {
+		b, err := c.Chunk(t.Context(), 1, 0, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Release(b.Lease)
+	}
+	s := e.Status().Jobs[0]
+	if s.HitsEpoch != 60 || s.MissesEpoch != 0 || s.Hits != 260 {
+		t.Errorf("%d hits and %d misses in the epoch, %d hits in all; want 60, 0 and 260", s.HitsEpoch, s.MissesEpoch, s.Hits)
+	}
+	for deadline := time.Now().Add(10 * time.Second); s.Epoch != 1 && time.Now().Before(deadline); s = e.Status().Jobs[0] {
+		time.Sleep(time.Millisecond) // the mover has still to note that the ranks are in it
+	}
+	if r := s.Ranks[0]; r.Finished || r.Epoch != 1 || r.Position != 3 || r.LeasedBytes < 3*20*10_000 {
+		t.Errorf("the rank is %+v; want batch 3 of epoch 1, and what its leases hold", r)
+	}
+}
+
+// TestRankIsItsConsumers: a worker asks for a rank's batches, and another process, whose loop it is, reports. The rank is the loop's. When that
+// process has gone, the rank is of the process that asks.
+func TestRankIsItsConsumers(t *testing.T) {
+	d := makeDataset(t, 100, func(*rand.Rand, int) int { return 5_000 })
+	j := samplerJob(2, 20, 1, false)
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	loop := exec.Command("sleep", "60")
+	if err := loop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer loop.Process.Kill()
+	worker, consumer := attachTo(t, e, os.Getpid()), attachTo(t, e, loop.Process.Pid)
+	b, err := worker.Chunk(t.Context(), 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Release(b.Lease)
+	rank := func() RankStatus { return e.Status().Jobs[0].Ranks[0] }
+	if got := rank(); got.Pid != os.Getpid() {
+		t.Errorf("before a report: process %d, want the one that asks", got.Pid)
+	}
+	if err := e.Report(Report{Epoch: 0, Rank: 0, Loop: 1, Pid: consumer.Pid}); err != nil {
+		t.Fatal(err)
+	}
+	if got := rank(); got.Pid != loop.Process.Pid || got.LeasedBytes != b.Pinned {
+		t.Errorf("with a report: process %d with %d bytes, want the loop's, with the %d of its worker", got.Pid, got.LeasedBytes, b.Pinned)
+	}
+	consumer.Disconnected()
+	if got := rank(); got.Pid != os.Getpid() {
+		t.Errorf("the loop's process has gone: process %d, want the one that asks", got.Pid)
+	}
+}
+
+// TestMemoryWithinItsLimit: at every moment the memory that is taken is at most what may be taken, and both are sums of named parts.
+func TestMemoryWithinItsLimit(t *testing.T) {
+	d := makeDataset(t, 3_000, func(*rand.Rand, int) int { return 64 })
+	j := samplerJob(3, 100, 1, false)
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	over := make(chan struct{})
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		for {
+			s := e.Status()
+			if s.MemoryBytes > s.MemoryLimitBytes || s.MemoryLimitBytes > 24<<20 {
+				t.Errorf("%d bytes of memory are taken, the limit is %d of the %d given", s.MemoryBytes, s.MemoryLimitBytes, 24<<20)
+			}
+			if sum := s.Shared + s.Buffers + s.Scratch + s.Index; sum != s.MemoryBytes || s.Shared == 0 || s.Index == 0 {
+				t.Errorf("parts of %+v make %d, not %d", s.Memory, sum, s.MemoryBytes)
+			}
+			if n := int64(len(d.bytes)); s.Index > n*int64(e.cache.Facts().TableBytes) {
+				t.Errorf("tables of %d bytes, %d a sample", s.Index, s.Index/n)
+			}
+			if s.RSS != s.RSSShared+s.RSSFiles+s.RSSPrivate || s.RSS <= 0 {
+				t.Errorf("resident: %+v", s.Memory)
+			}
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	d.readEpochs(t, e, j, 0, 3)
+	close(over)
+	<-looked
+}
+
+func TestResident(t *testing.T) {
+	for text, want := range map[string]Memory{
+		"Name:\tlcache\nVmRSS:\t     600 kB\nRssAnon:\t     100 kB\nRssFile:\t     200 kB\nRssShmem:\t     300 kB\n": {RSS: 600 << 10, RSSPrivate: 100 << 10, RSSFiles: 200 << 10, RSSShared: 300 << 10},
+		"Name:\tRssAnon:\nRssAnon:\tmany kB\nRssFile:\t7 MB\nRssShmem:":                                              {},
+		"": {},
+	} {
+		var m Memory
+		if m.resident([]byte(text)); m != want {
+			t.Errorf("%q: got %+v, want %+v", text, m, want)
+		}
+	}
+}
+
+func attachTo(t *testing.T, e *Engine, pid int) *deliver.Client {
+	t.Helper()
+	c, _, err := e.Attach(pid, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,287 @@
+package fetch_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/fetch"
+	"lcache/fetch/fetchtest"
+	"lcache/logfile"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// A leftBed is a readerBed over a source and no log, in which something else may bring samples. Of a sample of 3000 bytes the memory takes room.
+type leftBed struct {
+	*readerBed
+	brings atomic.Pointer[func(sample.Index) bool] // what is left to the Prefetcher
+}
+
+const room = 2 * 4096
+
+func newLeftBed(t *testing.T, sizes []uint32, o fetch.Options, memory staging.Options, p fetch.PrefetcherOptions, orders map[int][][]sample.Index) *leftBed {
+	t.Helper()
+	io := openIO(t)
+	memory.Slots, memory.SlotBytes = 1, 4096
+	b := &leftBed{readerBed: &readerBed{t: t, orders: orders, bed: &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: sizes, Log: logfile.Options{IO: io},
+		Fetch: o, Staging: memory})}}}
+	t.Cleanup(func() { blockio.Inject(io, nil) })
+	p.Chunk = func(rank int, at fetch.Step) (fetch.Coming, bool) {
+		c, ok := b.chunk(rank, at)
+		if left := b.brings.Load(); left != nil {
+			c.Left = *left
+		}
+		return c, ok
+	}
+	b.r = fetch.NewPrefetcher(b.Fetcher, p)
+	t.Cleanup(b.r.Stop)
+	return b
+}
+
+// leave says which samples are left to the Prefetcher.
+func (b *leftBed) leave(which func(sample.Index) bool) { b.brings.Store(&which) }
+
+// missBed has n samples of 3000 bytes, one for each chunk of rank 0 in the order of their indices, and a ring for some of them.
+func missBed(t *testing.T, n, ring, jobs int) *leftBed {
+	t.Helper()
+	var order [][]sample.Index
+	for i := range n {
+		order = append(order, []sample.Index{sample.Index(i)})
+	}
+	return newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: jobs}, staging.Options{SideBytes: 1 << 16, MissBytes: ring * room}, fetch.PrefetcherOptions{},
+		map[int][][]sample.Index{0: order})
+}
+
+func (b *leftBed) present(indices ...sample.Index) bool {
+	return !slices.ContainsFunc(indices, func(i sample.Index) bool { return !b.Staging.Present(i) })
+}
+
+// take holds one sample.
+func (b *leftBed) take(i sample.Index) *staging.Hold {
+	b.t.Helper()
+	h, out := &staging.Hold{}, make([]staging.Address, 1)
+	if b.Staging.Take(h, []sample.Index{i}, make([]bool, 1), make([]bool, 1), out) > 0 {
+		b.t.Fatalf("sample %d can't be taken", i)
+	}
+	if b.Is(i, b.Staging.Slice(out[0].Offset, 3000)); !out[0].FromSource {
+		b.t.Errorf("sample %d: a miss is called a hit", i)
+	}
+	return h
+}
+
+// Misses are read in the order of need, as far as the ring has room, and each is read once. What something else brings is not read.
+func TestMissesInTheOrderOfNeed(t *testing.T) {
+	const n, ring, per = 60, 6, 3
+	order := shuffled(n, per, 4)
+	b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 1}, staging.Options{MissBytes: ring * room}, fetch.PrefetcherOptions{}, map[int][][]sample.Index{0: order})
+	isMiss := func(i sample.Index) bool { return i%3 == 0 }
+	b.leave(isMiss)
+	var names []string
+	for batch, chunk := range order {
+		at := fetch.Step{Batch: batch}
+		b.r.Asked(0, at)
+		for _, i := range chunk {
+			if !isMiss(i) {
+				if _, queued := b.r.Look(0, fetch.Step{Batch: -1}, i); queued {
+					t.Errorf("sample %d, which something else brings, is called coming", i)
+				}
+				continue
+			}
+			b.until(func() bool { return b.present(i) })
+			if got := len(b.Source.Order()); got > len(names)+ring {
+				t.Errorf("%d samples were read when %d were taken: more than the ring holds", got, len(names))
+			}
+			h := b.take(i)
+			b.Staging.Release(h)
+			names = append(names, b.Name(i))
+		}
+		b.r.Delivered(0, at)
+	}
+	if got := b.Source.Order(); !slices.Equal(got, names) {
+		t.Errorf("read in the order %v, want %v", got, names)
+	}
+}
+
+// Regression: a sample larger than the ring stopped the reading ahead until its rank had passed it.
+func TestMissesPassOverWhatNeverFits(t *testing.T) {
+	b := newLeftBed(t, []uint32{3000, 3*4096 + 2, 3000, 3 * 4096}, fetch.Options{Jobs: 1}, staging.Options{MissBytes: 4 * 4096}, fetch.PrefetcherOptions{},
+		map[int][][]sample.Index{0: {{0}, {1}, {2}, {3}}})
+	b.r.Asked(0, fetch.Step{})
+	b.until(func() bool { return b.present(0, 2) })
+	for batch := range 3 {
+		b.r.Asked(0, fetch.Step{Batch: batch})
+		b.r.Delivered(0, fetch.Step{Batch: batch})
+	}
+	b.r.Asked(0, fetch.Step{Batch: 3}) // this one fits, alone
+	b.until(func() bool { return b.present(3) })
+	if n := b.Source.Reads()[b.Name(1)]; n != 0 || b.present(1) {
+		t.Errorf("the sample that never fits was read %d times", n)
+	}
+}
+
+// A sample that is no longer wanted, because its rank has jumped, gives its room to one that is; one that is held stays.
+func TestMissesThatNobodyWants(t *testing.T) {
+	const n, ring, far = 100, 3, 80
+	b := missBed(t, n, ring, 2)
+	b.r.Asked(0, fetch.Step{})
+	b.until(func() bool { return b.present(0, 1, 2) })
+	h := b.take(1)
+	b.r.Asked(0, fetch.Step{Batch: far})
+	b.until(func() bool { return b.present(far, far+1) }) // the third place is held
+	if b.present(0) || b.present(2) || !b.present(1) {
+		t.Error("want what is passed to be gone, and what is held to stay")
+	}
+	b.Staging.Release(h)
+	b.until(func() bool { return b.present(far + 2) })
+	b.r.Stop()
+	reads := b.Source.Reads()
+	for i := range sample.Index(n) {
+		if b.present(i) {
+			t.Errorf("sample %d is still there after Stop", i)
+		}
+		if i > ring+1 && i < far && reads[b.Name(i)] != 0 { // one may have begun before the jump
+			t.Errorf("sample %d was read though nobody wanted it any more", i)
+		}
+	}
+}
+
+// A sample that occurs again while it is being read is not read twice.
+func TestMissesAreReadOnce(t *testing.T) {
+	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 3), fetch.Options{Jobs: 4}, staging.Options{MissBytes: 8 * room}, fetch.PrefetcherOptions{},
+		map[int][][]sample.Index{0: {{0, 0}, {1}, {0}, {1}}, 1: {{1, 0}}})
+	asked := make(chan struct{})
+	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-asked; return nil })
+	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(1, fetch.Step{})
+	isReading := func(i sample.Index) bool { reading, _ := b.r.Look(-1, fetch.Step{}, i); return reading }
+	for until := time.Now().Add(20 * time.Second); !isReading(0) || !isReading(1); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("both samples are never read")
+		}
+	}
+	if isReading(2) {
+		t.Error("sample 2, which nobody wants, is being read")
+	}
+	close(asked)
+	for batch := range 4 {
+		b.ask(0, batch)
+	}
+	b.ask(1, 0)
+	if r := b.Source.Reads(); r[b.Name(0)] != 1 || r[b.Name(1)] != 1 || len(r) != 2 {
+		t.Errorf("reads: %v, want one of each", r)
+	}
+}
+
+// Stop does not wait for a source that has gone deaf. Memory that this may still write to is not given back before.
+func TestStopWithADeafSource(t *testing.T) {
+	b := missBed(t, 4, 4, 2)
+	begun, hung := make(chan struct{}, 4), make(chan struct{})
+	b.Source.Before(func(context.Context, sample.Entry, []byte) error { begun <- struct{}{}; <-hung; return nil })
+	b.r.Asked(0, fetch.Step{})
+	<-begun
+	<-begun
+	late := time.AfterFunc(20*time.Second, func() { t.Error("Stop waits for the source"); close(hung) })
+	b.r.Stop()
+	if !late.Stop() {
+		return
+	}
+	if x, ok := b.Staging.Alloc(staging.Miss, 0, 3*room); ok {
+		b.Staging.Drop(x)
+		t.Error("memory that the source may still write to was given back")
+	}
+	close(hung)
+	b.until(func() bool { return b.Staging.Free(staging.Miss) == 4*room })
+	if b.present(0) || b.present(1) {
+		t.Error("a read that Stop has ended was published")
+	}
+}
+
+// A read that fails frees its memory, and wakes waiters to look again.
+func TestMissesThatFail(t *testing.T) {
+	b := missBed(t, 3, 2, 1)
+	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error {
+		if e.Name == b.Name(0) {
+			return errors.New("it is gone")
+		}
+		return nil
+	})
+	b.r.Asked(0, fetch.Step{})
+	b.until(func() bool {
+		reading, queued := b.r.Look(0, fetch.Step{}, 0)
+		return !reading && !queued && b.present(1)
+	})
+	if b.present(0) {
+		t.Error("a read that failed was published")
+	}
+	b.r.Skip(0, fetch.Step{}) // the request reads it by index, and is answered with the error
+	b.r.Delivered(0, fetch.Step{})
+	b.ask(0, 1)
+	b.ask(0, 2)
+}
+
+// When the window begins to serve a rank what is read for it stays, and what is not begun is left to the window. When the window no longer does, that is found
+// again.
+func TestRefreshInBothDirections(t *testing.T) {
+	const n = 12
+	b := missBed(t, n, 2*n, 2)
+	window := func(sample.Index) bool { return false }
+	b.leave(window)
+	b.r.Asked(0, fetch.Step{})
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // until all is listed
+		if _, queued := b.r.Look(0, fetch.Step{Batch: n - 1}, n-1); !queued {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("what the window brings is called coming for ever")
+		}
+	}
+	if got := b.Source.Order(); len(got) != 0 {
+		t.Errorf("%v were read though the window brings all", got)
+	}
+
+	let := map[string]chan struct{}{}
+	for i := range sample.Index(n) {
+		let[b.Name(i)] = make(chan struct{})
+	}
+	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error { <-let[e.Name]; return nil })
+	b.leave(func(sample.Index) bool { return true })
+	b.r.Refresh(0, fetch.Step{})
+	close(let[b.Name(0)])
+	close(let[b.Name(1)])
+	b.until(func() bool { return b.present(0, 1) })
+	for until := time.Now().Add(20 * time.Second); len(b.Source.Order()) < 4 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+	}
+	b.leave(window)
+	b.r.Refresh(0, fetch.Step{})
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, queued := b.r.Look(0, fetch.Step{Batch: n - 1}, n-1); !queued {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("what the window brings again is still called coming")
+		}
+	}
+	close(let[b.Name(2)])
+	close(let[b.Name(3)])
+	b.until(func() bool { return b.present(0, 1, 2, 3) }) // what is read stays, and what has begun comes
+	if got := b.Source.Order(); len(got) != 4 {
+		t.Errorf("%v were read, want the four that had begun", got)
+	}
+
+	b.leave(func(sample.Index) bool { return true })
+	for i := sample.Index(4); i < n; i++ {
+		close(let[b.Name(i)])
+	}
+	b.r.Refresh(0, fetch.Step{})
+	for batch := range n {
+		b.ask(0, batch)
+	}
+	if got := b.Source.Order(); len(got) != n {
+		t.Errorf("%v were read, want each once", got)
+	}
+}

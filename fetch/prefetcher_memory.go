@@ -1,0 +1,293 @@
+package fetch
+
+import (
+	"slices"
+
+	"lcache/staging"
+)
+
+// Chunks lie in the ring, and with PrefetcherOptions.Side in side memory as well. What is there and not leased can be given up at any time, which costs
+// a second read: for a chunk that is needed earlier, and for a request by index that waits for side memory.
+
+// memory is how many bytes chunks may lie in.
+func (r *Prefetcher) memory() int64 {
+	if r.o.Side {
+		return r.f.o.Staging.MissBytes() + r.f.o.Staging.SideBytes()
+	}
+	return r.f.o.Staging.MissBytes()
+}
+
+// largestPiece is the most that can be had in one piece.
+func (r *Prefetcher) largestPiece() int64 {
+	if r.o.Side {
+		return max(r.f.o.Staging.MissBytes(), r.f.o.Staging.SideBytes())
+	}
+	return r.f.o.Staging.MissBytes()
+}
+
+// share returns how many bytes of the memory each rank may fill.
+func (r *Prefetcher) share() int64 {
+	all := r.memory()
+	return max(all-r.o.Leased, all/4) / int64(max(1, r.o.Ranks, len(r.ranks)))
+}
+
+// alloc takes memory for a read, if there is some.
+func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
+	if x, ok := r.f.o.Staging.Alloc(staging.Miss, of.index, n); ok || !r.o.Side {
+		return x, ok
+	}
+	return r.f.sideNow(int64(n), func() bool { return false })
+}
+
+// wait waits until there are n bytes of memory for some prefetches, and ready reports that they may be begun. pause is called before each wait. wait returns nil
+// when no chunk wants the samples any longer, or when they never fit.
+func (r *Prefetcher) wait(p path, n int, prefetches []*prefetch, ready func() bool, pause func()) *staging.Extent {
+	if int64(n) > r.largestPiece() { // a request will read it by index
+		r.mu.Lock()
+		for _, pf := range prefetches {
+			pf.leaveChunks()
+		}
+		r.mu.Unlock()
+		for _, pf := range prefetches {
+			r.failed(pf)
+		}
+		return nil
+	}
+	defer r.wakeUp(int(paths - 1 - p)) // it may have let these prefetches go first
+	for r.ctx.Err() == nil {
+		changed := r.f.o.Staging.Changed()
+		r.mu.Lock()
+		wanted := slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return len(pf.chunks) > 0 })
+		may, spared := ready(), int64(0)
+		if wanted {
+			spared = r.spared(p, prefetches)
+		}
+		r.mu.Unlock()
+		if !wanted {
+			break
+		}
+		if may {
+			if spared == 0 || r.free() >= spared+int64(n) {
+				if x, ok := r.alloc(prefetches[0], n); ok {
+					r.tellIdle(false)
+					return x
+				}
+			}
+			r.mu.Lock()
+			again := r.squeeze(prefetches)
+			r.mu.Unlock()
+			if again {
+				continue
+			}
+			r.tellIdle(true)
+		}
+		pause()
+		select {
+		case <-changed:
+		case <-r.wakes[p]:
+		case <-r.ctx.Done():
+		}
+	}
+	for _, pf := range prefetches {
+		r.failed(pf)
+	}
+	return nil
+}
+
+// leaveChunks takes a prefetch that never fits off its chunks, so that its bytes do not count as taken. Prefetcher.mu is held.
+func (pf *prefetch) leaveChunks() {
+	for _, k := range pf.chunks {
+		k.prefetches = slices.DeleteFunc(k.prefetches, func(other *prefetch) bool { return other == pf })
+		k.left--
+		k.bytes -= int64(sideBytes(pf.size))
+		k.of.bytes -= int64(sideBytes(pf.size))
+	}
+	pf.chunks = nil
+}
+
+// spared returns how many bytes the other path still needs for chunks of the same rank that come before all of those that want some prefetches: memory goes
+// to what is needed first. r.mu is held.
+func (r *Prefetcher) spared(p path, prefetches []*prefetch) (n int64) {
+	other := paths - 1 - p
+	first := firstWanting(prefetches)
+	for _, pf := range r.inHand[other] {
+		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.chunks[0].at.before(first.at) {
+			n += int64(sideBytes(pf.size))
+		}
+	}
+	if first.of.firstTodo(other) == nil {
+		return n
+	}
+	for _, k := range first.of.chunks[first.of.begun[other]:] {
+		if !k.at.before(first.at) {
+			break
+		}
+		for _, pf := range k.todo[other] {
+			n += int64(sideBytes(pf.size))
+		}
+	}
+	return n
+}
+
+// firstWanting returns the first of the chunks that want some prefetches; nil: none does.
+func firstWanting(prefetches []*prefetch) (first *chunk) {
+	for _, pf := range prefetches {
+		for _, k := range pf.chunks {
+			if first == nil || k.at.before(first.at) {
+				first = k
+			}
+		}
+	}
+	return first
+}
+
+// free returns how many bytes of the memory are not taken.
+func (r *Prefetcher) free() int64 {
+	n := r.f.o.Staging.Free(staging.Miss)
+	if r.o.Side {
+		n += r.f.o.Staging.Free(staging.Side)
+	}
+	return n
+}
+
+// tellIdle tells PrefetcherOptions.Idle of a change.
+func (r *Prefetcher) tellIdle(idle bool) {
+	if r.o.Idle != nil && r.idle.Swap(idle) != idle {
+		r.o.Idle(idle)
+	}
+}
+
+// makeRoom unlists the other ranks' chunks beyond their share, which is smaller now that there is one rank more than expected.
+func (r *Prefetcher) makeRoom() {
+	share := r.share()
+	for _, c := range r.ranks {
+		for len(c.chunks) > 1 && c.bytes > share {
+			r.unlist(c)
+		}
+	}
+}
+
+// unlist removes the last chunk that was listed for a rank. The chunk is listed again in its turn.
+func (r *Prefetcher) unlist(c *rankCursor) {
+	last := len(c.chunks) - 1
+	if at := c.chunks[last].at; at.before(c.next) {
+		c.next = at
+	}
+	r.pass(c, last)
+}
+
+// squeeze frees a chunk when a chunk that a rank asks for now has no room. It frees a chunk that is needed later (a read of several samples may
+// take more memory than is counted for each), or a chunk of an epoch that its rank has left. r.mu is held.
+func (r *Prefetcher) squeeze(needy []*prefetch) bool {
+	urgent := slices.ContainsFunc(needy, func(pf *prefetch) bool {
+		return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return !k.of.asked.before(k.at) })
+	})
+	return urgent && r.giveUpOne()
+}
+
+// giveUpOne frees what is missed least: a chunk of an epoch that its rank has left, else what the last chunk of the rank with the most bytes has from the log,
+// else that chunk. It returns false if there is nothing but what ranks ask for now. r.mu is held.
+func (r *Prefetcher) giveUpOne() bool {
+	var most *rankCursor
+	for _, c := range r.ranks {
+		if r.letGo(c) {
+			return true
+		}
+		if n := len(c.chunks); n > 0 && c.asked.before(c.chunks[n-1].at) && c.hasLater() && (most == nil || c.bytes > most.bytes) {
+			most = c
+		}
+	}
+	if most == nil {
+		return false
+	}
+	for i := len(most.chunks) - 1; i >= 0 && most.asked.before(most.chunks[i].at); i-- {
+		if r.shed(most.chunks[i]) {
+			return true
+		}
+	}
+	r.unlist(most)
+	return true
+}
+
+// hasLater reports whether a sample is read already for a chunk after the one that the rank asks for.
+func (c *rankCursor) hasLater() bool {
+	for i := len(c.chunks) - 1; i >= 0 && c.asked.before(c.chunks[i].at); i-- {
+		if c.chunks[i].holds() {
+			return true
+		}
+	}
+	return false
+}
+
+// shed frees what a chunk, and no other, has from the log, to be read once more. r.mu is held.
+func (r *Prefetcher) shed(k *chunk) (freed bool) {
+	for _, pf := range k.prefetches {
+		if pf.path == byPlace && len(pf.chunks) == 1 {
+			freed = r.giveBack(pf) || freed
+		}
+	}
+	return freed
+}
+
+// giveBack frees a sample that was read, unless clients hold it, and lists it to be read once more. r.mu is held.
+func (r *Prefetcher) giveBack(pf *prefetch) bool {
+	if pf.x == nil || r.prefetches[pf.index] != pf || !r.f.o.Staging.KeepAtMost(pf.x, 0) {
+		return false
+	}
+	pf.x, pf.state, pf.path = nil, prefetchQueued, bySource
+	if r.isInLog(pf.index) {
+		pf.path = byPlace
+	}
+	for _, k := range pf.chunks {
+		k.left++
+	}
+	pf.chunks[0].begin(pf)
+	return true
+}
+
+// letGo frees the first chunk that a rank did not ask for in an epoch that it has left. r.mu is held.
+func (r *Prefetcher) letGo(c *rankCursor) bool {
+	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return !k.asked && k.at.Epoch < c.asked.Epoch })
+	if i >= 0 {
+		r.pass(c, i)
+	}
+	return i >= 0
+}
+
+// yieldOne frees what a chunk has on a path in side memory, for a caller that needs it: first of chunks that are needed later, then of those that ranks have left behind, never of
+// those that they ask for now.
+func (r *Prefetcher) yieldOne(p path) (freed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, later := range []bool{true, false} {
+		for _, c := range r.ranks {
+			for i := len(c.chunks) - 1; i >= 0; i-- {
+				k := c.chunks[i]
+				if k.asked || c.asked.before(k.at) != later {
+					continue
+				}
+				for _, pf := range k.prefetches {
+					if pf.path == p && pf.x != nil && r.f.o.Staging.IsSide(pf.x) && !slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return k.asked }) {
+						freed = r.giveBack(pf) || freed
+					}
+				}
+				if freed {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// Starved frees the chunks that ranks have left behind, after a request has waited for room until its patience was over.
+func (r *Prefetcher) Starved() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.ranks {
+		for len(c.chunks) > 0 && c.chunks[0].at.before(c.asked) {
+			r.pass(c, 0)
+		}
+	}
+	r.nudge()
+}

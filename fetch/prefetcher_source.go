@@ -1,0 +1,146 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+
+	"lcache/staging"
+)
+
+// readFromSource begins reads from the source until Stop, each in a goroutine of its own. It holds a token while it waits for memory, and no other
+// goroutine waits for that token.
+func (r *Prefetcher) readFromSource() {
+	for {
+		select {
+		case r.slots[bySource] <- struct{}{}:
+		case <-r.ctx.Done():
+			return
+		}
+		var burst []*prefetch
+		for {
+			if burst = r.take(bySource, 1, 1); len(burst) > 0 {
+				break
+			}
+			select {
+			case <-r.wakes[bySource]:
+			case <-r.ctx.Done():
+				return
+			}
+		}
+		pf := burst[0]
+		x := r.wait(bySource, sideBytes(pf.size), burst, func() bool { return true }, func() {})
+		if x == nil {
+			<-r.slots[bySource]
+			continue
+		}
+		r.single(pf, func() { r.ask(pf, x) })
+	}
+}
+
+// alone reads a sample that is unpacked by itself.
+func (r *Prefetcher) alone(pf *prefetch) {
+	select {
+	case r.slots[byPlace] <- struct{}{}:
+	case <-r.ctx.Done():
+		r.failed(pf)
+		return
+	}
+	x := r.wait(byPlace, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {})
+	if x == nil {
+		<-r.slots[byPlace]
+		return
+	}
+	r.single(pf, func() { r.byItself(pf, x) })
+}
+
+// single runs the read of one sample in a goroutine, which gives back the token that the caller took.
+func (r *Prefetcher) single(pf *prefetch, read func()) {
+	p := pf.path
+	r.mu.Lock()
+	pf.state = prefetchReading
+	r.meters[p].enter()
+	r.mu.Unlock()
+	r.singles.Go(func() {
+		read()
+		r.mu.Lock()
+		r.meters[p].leave()
+		r.mu.Unlock()
+		<-r.slots[p]
+		r.wakeUp(int(p))
+	})
+}
+
+// again retries, by index, a sample whose bytes did not have its checksum: it may have moved meanwhile, and
+// only a second failure counts.
+func (r *Prefetcher) again(pf *prefetch) {
+	defer r.singles.Done()
+	r.mu.Lock()
+	wanted := len(pf.chunks) > 0
+	r.mu.Unlock()
+	if !wanted {
+		r.failed(pf)
+		return
+	}
+	x, ok := r.alloc(pf, sideBytes(pf.size))
+	if !ok {
+		r.failed(pf) // a request will read it by index
+		return
+	}
+	r.byItself(pf, x)
+}
+
+// byItself reads one sample into x: by place, or else from the source.
+func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
+	var q lateReads
+	data, ok := r.f.fromLog(r.ctx, pf.index, x.Buf, &q)
+	switch {
+	case ok:
+		r.bring(pf, x, data, false)
+	case q.any():
+		r.f.dropLater(x, &q)
+		r.failed(pf)
+	default:
+		r.ask(pf, x)
+	}
+}
+
+// ask reads one sample from the source into x.
+func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
+	data := x.Buf[:pf.size:pf.size]
+	late, err := r.f.Source(r.ctx, pf.index, data)
+	switch {
+	case err == nil:
+		r.bring(pf, x, data, true)
+		return
+	case late != nil:
+		r.f.After(late, func() { r.f.o.Staging.Drop(x) })
+	default:
+		r.f.o.Staging.Drop(x)
+	}
+	if !errors.Is(err, context.Canceled) {
+		r.f.o.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
+	}
+	r.failed(pf)
+}
+
+// bring publishes one sample and ends the caller's reference to x.
+func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, fromSource bool) {
+	r.mu.Lock()
+	r.settle(pf)
+	if keep := len(pf.chunks); keep > 0 && r.ctx.Err() == nil {
+		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Takes: keep, FromSource: fromSource}}, []*prefetch{pf}, make([]*staging.Extent, 1))
+	}
+	r.mu.Unlock()
+	r.f.o.Staging.Drop(x)
+	r.nudge()
+}
+
+// failed ends a prefetch that brought no sample, and wakes waiters to look again.
+func (r *Prefetcher) failed(pf *prefetch) {
+	r.mu.Lock()
+	r.settle(pf)
+	r.forget(pf)
+	r.mu.Unlock()
+	r.f.o.Staging.Notify()
+	r.nudge()
+}

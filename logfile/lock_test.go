@@ -1,0 +1,58 @@
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestLockSaysWhenItEnds: whoever finds the lock held learns by whom, and when that process ends by itself.
+func TestLockSaysWhenItEnds(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	pid := os.Getpid()
+	busy := func() *BusyError {
+		t.Helper()
+		_, err := Lock(dir)
+		b := new(BusyError)
+		if !errors.As(err, &b) || b.Pid != pid || b.Dir != dir {
+			t.Fatalf("a second lock: %v", err)
+		}
+		return b
+	}
+	if got, want := busy().Error(), fmt.Sprintf("%s is in use by process %d: stop it with lcache stop %d, or use another cache", dir, pid, pid); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	l.SetEnds(time.Now().Add(42900 * time.Millisecond))
+	if got, want := busy().Error(), fmt.Sprintf("%s is in use by process %d, which has no client and ends by itself in 43 s: stop it with lcache stop %d, or use another cache", dir, pid, pid); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	l.SetEnds(time.Now().Add(-time.Hour)) // just now: it is ending
+	if got := busy(); time.Until(got.Ends) > 0 {
+		t.Errorf("ends at %v", got.Ends)
+	}
+	l.SetEnds(time.Time{})
+	if got := busy(); !got.Ends.IsZero() {
+		t.Errorf("with a client it ends at %v", got.Ends)
+	}
+	for _, torn := range []string{"", "x", fmt.Sprint(pid) + "\nends", fmt.Sprint(pid) + "\nends 2026-11-"} {
+		if err := os.WriteFile(filepath.Join(dir, lockName), []byte(torn), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(filepath.Join(dir, lockName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ends := readHolder(f); !ends.IsZero() || len(torn) > 2 && got != pid {
+			t.Errorf("%q is read as process %d that ends at %v", torn, got, ends)
+		}
+		f.Close()
+	}
+}

@@ -1,0 +1,72 @@
+package reorder_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/sample"
+)
+
+// A pass is closed while the disk takes no blocks for a moment, so that appends wait for write buffers in the middle of a sample. They are finished: no segment has a
+// gap that would leave its last samples without room after the next start.
+func TestCloseFinishesSamples(t *testing.T) {
+	const n = 60
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{block + block/2}, n), workers: 4})
+	l, next, target := b.twoLines(31)
+	held, release := gate(t)
+	b.inject(true, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
+	for seg := range 2 {
+		b.load(l, seg, target, false)
+	}
+	free := -1
+	for b.pass.Stats.Verified.Load() < 2 || free != b.Store.Free() { // until all is stuck
+		free = b.Store.Free()
+		time.Sleep(soon)
+	}
+	time.AfterFunc(soon, release)
+	b.closePass()
+	moved := 0
+	for seg := range int(next.Log.Header().Segments) {
+		end := uint64(0)
+		next.Log.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool {
+			if off != end {
+				t.Errorf("segment %d: sample %d begins at %d, the one before ends at %d", seg, i, off, end)
+			}
+			end = off + uint64(padded(b.Sizes[i]))
+			moved++
+			return true
+		})
+		if got := next.Log.Length(seg); got != end {
+			t.Errorf("segment %d has %d bytes, and samples up to %d", seg, got, end)
+		}
+	}
+	if moved == 0 || moved == n {
+		t.Errorf("%d of %d samples were moved: want some", moved, n)
+	}
+}
+
+// A sample that is on its way from the source when the pass is closed is written on.
+func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
+	const n = 10
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{500}, n), workers: 2})
+	l, _ := b.line(0, permutation(n, 32))
+	next, segment := b.line(1, permutation(n, 33))
+	held, release := gate(t)
+	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-held; return nil })
+	_, done := b.load(l, 0, b.aim(next, segment), false)
+	for len(b.Source.Reads()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	time.AfterFunc(soon, release)
+	b.closePass()
+	b.wait(done)
+	for name, times := range b.Source.Reads() {
+		i := slices.IndexFunc(l.Line.Order, func(i sample.Index) bool { return b.Name(i) == name })
+		if index := l.Line.Order[i]; times != 1 || !b.Locations.In(index, 1) {
+			t.Errorf("sample %d was read %d times, and is in the next log: %v", index, times, b.Locations.In(index, 1))
+		}
+	}
+}

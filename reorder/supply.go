@@ -1,0 +1,155 @@
+package reorder
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"lcache/fetch"
+	"lcache/sample"
+)
+
+// A sample that a segment should hold and lacks is supplied: from another place in the log, or else from the source. Then it is treated like the rest.
+
+// slotRoom is bytes of the slot that no block is read to, for a sample that the segment lacks.
+type slotRoom struct {
+	off    uint64
+	inSlot bool // there is room
+}
+
+// supplyAll supplies the missing samples: those that the log holds elsewhere many at once, since after a restart all samples of a segment may have been written
+// on already; the others one by one, at most one for each token at a time.
+func (l *load) supplyAll(missing []sample.Index) {
+	rooms := make([]slotRoom, len(missing))
+	for i, index := range missing {
+		rooms[i].off, rooms[i].inSlot = l.reserve(uint64(l.p.o.Sizes[index]))
+	}
+	rest := l.p.o.Fetcher.Together(l.p.open, missing, func(samples []fetch.Stored) (wrong []int) {
+		if !l.p.enter(l) {
+			return nil
+		}
+		defer l.p.underWay.Done()
+		for _, s := range samples {
+			if !l.p.supplyStored(l, missing[s.I], rooms[s.I], s.Data) {
+				wrong = append(wrong, s.I)
+			}
+		}
+		l.p.o.Staging.Notify()
+		return wrong
+	})
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range min(len(rest), cap(l.turn)) {
+		wg.Go(func() {
+			for n := next.Add(1) - 1; n < int64(len(rest)); n = next.Add(1) - 1 {
+				i := rest[n]
+				l.turn <- struct{}{}
+				l.p.supply(l, missing[i], rooms[i].off, rooms[i].inSlot, true)
+				<-l.turn
+				l.p.o.Staging.Notify()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// inTurn takes a token, waiting for it, and calls supply in a goroutine of its own.
+func (l *load) inTurn(supply func()) {
+	l.turn <- struct{}{}
+	go func() {
+		supply()
+		<-l.turn
+	}()
+}
+
+// supply reads a sample that the segment lacks, by its place in the log or else from the source, to off in the slot, where no
+// transfer is in flight. Without room in the slot the sample is only written on.
+func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bool) {
+	if !p.enter(l) {
+		return
+	}
+	defer p.underWay.Done()
+	p.Stats.Supplied.Add(1)
+	size := int(p.o.Sizes[index])
+	if inSlot && (!useLog || p.o.Locations.Get(index) == 0) {
+		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
+		late, err := p.o.Fetcher.Source(p.ctx, index, dst)
+		if late != nil {
+			p.pinUntil(l.slot, late)
+		}
+		if err == nil {
+			p.publish(l, index, off, true)
+			p.route(l, index, dst, false)
+		} else {
+			p.skipped(l, index, err)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.o.Fetcher.SourceTimeout())
+	defer cancel()
+	if !useLog {
+		x, data, err := p.o.Fetcher.Aside(ctx, index)
+		if err != nil {
+			p.skipped(l, index, err)
+			return
+		}
+		p.route(l, index, data, false)
+		p.o.Staging.Drop(x)
+		return
+	}
+	extents, got, err := p.o.Fetcher.FetchAll(ctx, []sample.Index{index})
+	if err != nil {
+		p.skipped(l, index, err)
+		return
+	}
+	data := got[0].Data
+	if inSlot {
+		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
+		copy(dst, data)
+		p.publish(l, index, off, got[0].FromSource)
+	}
+	p.route(l, index, data, false)
+	for _, x := range extents {
+		p.o.Staging.Drop(x)
+	}
+}
+
+// supplyStored takes a sample that the segment lacks from bytes that the log has elsewhere, and reports whether they are right.
+func (p *Pass) supplyStored(l *load, index sample.Index, room slotRoom, data []byte) bool {
+	sum, known := p.o.Sums.Get(index)
+	packed := p.o.Form != nil && p.o.Form.Packed(index)
+	if p.open.Err() != nil || !known || packed && !room.inSlot {
+		return false
+	}
+	plain := data
+	if room.inSlot {
+		plain = l.mem[room.off : room.off+uint64(p.o.Sizes[index])]
+		if packed {
+			if p.o.Form.Unpack(index, data, plain) != nil {
+				return false
+			}
+		} else if copy(plain, data) < len(plain) {
+			return false
+		}
+	}
+	if sample.Sum(plain) != sum {
+		return false
+	}
+	p.Stats.Supplied.Add(1)
+	if room.inSlot {
+		p.publish(l, index, room.off, false)
+	}
+	p.route(l, index, data, true)
+	return true
+}
+
+// skipped leaves a sample out of the window. A request for the sample reads it by index, and gets the error.
+func (p *Pass) skipped(l *load, index sample.Index, err error) {
+	if p.ctx.Err() != nil {
+		return
+	}
+	if l.target != nil {
+		p.forget(l, index)
+	}
+	p.o.Logger.Warn("a sample could not be read ahead", "sample", index, "error", err)
+}

@@ -1,0 +1,213 @@
+"""The stage of bench-runs: a volume on a loop device, held to rates by blkio and to memory by a cgroup, and taken down whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+OPERATIONS, BYTES = 3000, 524288000  # per second, each way: what the capped volume gives
+
+
+class Unable(Exception):
+    """This machine can't give the stage; the text says why."""
+
+
+def run(*command: str | Path, timeout: float = 120) -> str:
+    """Runs a tool to its end and returns what it printed. Raises RuntimeError with its complaint."""
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
+    return done.stdout.strip()
+
+
+class Stage:
+    """A volume and the control groups of the processes that are measured on it. A context: leaving it takes everything down."""
+
+    def __init__(self, folder: Path, size: int, capped: bool, memory: int) -> None:
+        self.size, self.capped, self.memory = size, capped, memory
+        self.groups: list[Path] = []
+        self.undo = contextlib.ExitStack()
+        self.folder = Path(tempfile.mkdtemp(prefix="lcache-bench-", dir=folder))
+        self.undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self.volume = self.folder / "volume"
+
+    def __enter__(self) -> Stage:
+        try:
+            self._make_volume()
+            self._make_groups()
+            self.limit(0)
+        except BaseException:
+            self.undo.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_processes(0)
+        self.undo.close()
+
+    def _make_volume(self) -> None:
+        image = self.folder / "image"
+        free = shutil.disk_usage(self.folder).free
+        if free < self.size * 1.02:
+            raise Unable(f"{self.folder} has {free / 1e9:.1f} GB free, and the volume needs {self.size / 1e9:.1f} GB: give another --dir, or fewer --bytes")
+        with image.open("wb") as f:
+            os.posix_fallocate(f.fileno(), 0, self.size)
+        try:
+            self.device = run("losetup", "--find", "--show", "--direct-io=on", image)
+        except RuntimeError as e:
+            raise Unable(f"no loop device: {e}") from None
+        self.undo.callback(self._retry, "losetup", "-d", self.device)
+        if run("losetup", "--list", "--noheadings", "--output", "DIO", self.device) != "1":
+            raise Unable(f"{self.device} has no direct I/O to {image}: the page cache below it would answer; give a --dir on ext4 or xfs")
+        run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-i", "8192", self.device)
+        self.volume.mkdir()
+        self._mount()
+        self.undo.callback(self._unmount)
+        self.number = run("lsblk", "-ndo", "MAJ:MIN", self.device).strip()
+
+    def _mount(self) -> None:
+        try:
+            run("mount", "-o", "noatime", self.device, self.volume)
+        except RuntimeError as e:
+            raise Unable(f"no mount: {e}") from None
+
+    def _unmount(self) -> None:
+        if os.path.ismount(self.volume):
+            self._retry("umount", self.volume)
+
+    @staticmethod
+    def _retry(*command: str | Path) -> None:
+        """Runs a command of taking down again for ten seconds while the kernel calls its object busy."""
+        for left in range(20, -1, -1):
+            try:
+                run(*command)
+                return
+            except RuntimeError:
+                if not left:
+                    raise
+                time.sleep(0.5)
+
+    def remount(self) -> None:
+        """Mounts the volume anew: nothing of it is in the page cache then. Other programs' pages stay."""
+        self._unmount()
+        self._mount()
+
+    def _make_groups(self) -> None:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+        name = f"lcache-bench-{os.getpid()}"
+        v1 = {c: Path(m[1]) for m in mounts if m[2] == "cgroup" for c in m[3].split(",")}
+        v2 = [Path(m[1]) for m in mounts if m[2] == "cgroup2"]
+        unified = next((m for m in v2 if {"io", "memory"} <= set((m / "cgroup.controllers").read_text().split())), None)
+        if unified:
+            group = self._group(unified / name, unified)
+            self._limit, self._kills = group / "memory.max", group / "memory.events"
+            with contextlib.suppress(Unable):
+                self._write(group / "memory.swap.max", 0)  # a machine without swap has no such file
+            if self.capped:
+                self._write(group / "io.max", f"{self.number} riops={OPERATIONS} wiops={OPERATIONS} rbps={BYTES} wbps={BYTES}")
+            self.cpu = lambda: int(dict(x.split() for x in (group / "cpu.stat").read_text().splitlines())["usage_usec"]) / 1e6
+            return
+        memory = self._group(self._v1(v1, "memory") / name)
+        self._limit, self._kills = memory / "memory.limit_in_bytes", memory / "memory.oom_control"
+        cpu = self._group(self._v1(v1, "cpuacct") / name)
+        self.cpu = lambda: int((cpu / "cpuacct.usage").read_text()) / 1e9
+        if self.capped:
+            blkio = self._group(self._v1(v1, "blkio") / name)
+            for way in ("read", "write"):
+                self._write(blkio / f"blkio.throttle.{way}_iops_device", f"{self.number} {OPERATIONS}")
+                self._write(blkio / f"blkio.throttle.{way}_bps_device", f"{self.number} {BYTES}")
+
+    def limit(self, aside: int) -> None:
+        """Sets the memory of the processes that start next: what a set may be kept in, and aside, which their programs take."""
+        self._write(self._limit, self.memory + aside)
+
+    def kills(self) -> int:
+        """How many processes the kernel has ended for want of memory."""
+        fields = dict(line.split() for line in self._kills.read_text().splitlines())
+        return int(fields.get("oom_kill", 0))
+
+    def _v1(self, mounted: dict[str, Path], controller: str) -> Path:
+        """The root of a v1 hierarchy; mounted for the time being if it isn't."""
+        if controller in mounted:
+            return mounted[controller]
+        where = self.folder / f"cgroup-{controller}"
+        where.mkdir()
+        try:
+            run("mount", "-t", "cgroup", "-o", controller, "none", where)
+        except RuntimeError as e:
+            raise Unable(f"no cgroup controller {controller}, neither v1 nor v2: {e}") from None
+        self.undo.callback(self._retry, "umount", where)
+        return where
+
+    def _group(self, path: Path, unified: Path | None = None) -> Path:
+        try:
+            if unified:
+                self._write(unified / "cgroup.subtree_control", "+io +memory")
+            path.mkdir()
+        except OSError as e:
+            raise Unable(f"no control group: {e}") from None
+        self.groups.append(path)
+        self.undo.callback(self._remove_group, path)
+        return path
+
+    @staticmethod
+    def _remove_group(path: Path) -> None:
+        for left in range(20, -1, -1):
+            try:
+                path.rmdir()
+                return
+            except OSError:
+                if not left:
+                    raise
+                time.sleep(0.5)
+
+    @staticmethod
+    def _write(path: Path, value: object) -> None:
+        try:
+            path.write_text(f"{value}\n")
+        except OSError as e:
+            raise Unable(f"{path}: {e.strerror}") from None
+
+    def start(self, command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+        """Starts a measured process in the groups. It gets a SIGKILL if this process ends before it."""
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+        def enter() -> None:
+            for group in self.groups:
+                (group / "cgroup.procs").write_text("0\n")
+            prctl(1, signal.SIGKILL)
+
+        return subprocess.Popen(
+            command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=enter, start_new_session=True
+        )
+
+    def processes(self) -> set[int]:
+        return {int(pid) for group in self.groups for pid in (group / "cgroup.procs").read_text().split()}
+
+    def end_processes(self, patience: float) -> bool:
+        """Waits until no process is left in the groups. Those that are left after it get a SIGKILL; says whether none was."""
+        for wait, kill in ((patience, False), (20.0, True)):
+            until = time.monotonic() + wait
+            while self.processes():
+                if kill:
+                    for pid in self.processes():
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                if time.monotonic() >= until:
+                    break
+                time.sleep(0.05)
+            else:
+                return not kill
+        return False
+
+    def moved(self) -> tuple[int, int]:
+        """Bytes that the device has read and written so far."""
+        fields = Path(f"/sys/block/{Path(self.device).name}/stat").read_text().split()
+        return int(fields[2]) * 512, int(fields[6]) * 512

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestStop: a client of the server's own user may stop a server that allows it. It gets its answer, and the channel closes; a second time does nothing.
+func TestStop(t *testing.T) {
+	s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Stoppable = true })
+	c := attach(t, s, "")
+	if !slices.Contains(c.info.Features, "stop") {
+		t.Errorf("features %v", c.info.Features)
+	}
+	select {
+	case <-s.Asked():
+		t.Fatal("asked before anybody has")
+	default:
+	}
+	for range 2 {
+		if f := c.ask(typeStop, nil); f.kind != typeOK {
+			t.Errorf("the answer has type %d: %s", f.kind, f.body)
+		}
+	}
+	<-s.Asked() // the test's own limit is the deadline
+}
+
+// TestStopRefused: a server that is a part of another program does not offer STOP, and refuses it; the connection goes on.
+func TestStopRefused(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	c := attach(t, s, "")
+	if slices.Contains(c.info.Features, "stop") {
+		t.Errorf("features %v", c.info.Features)
+	}
+	if f := c.ask(typeStop, nil); f.kind != typeError || !strings.Contains(string(f.body), `"argument"`) || !strings.Contains(string(f.body), "end that program") {
+		t.Errorf("the answer has type %d: %s", f.kind, f.body)
+	}
+	select {
+	case <-s.Asked():
+		t.Error("asked all the same")
+	default:
+	}
+	c.batch(c.ask(typeGet, getBody(1)))
+
+	s.opts.Stoppable = true
+	group := newConn(s, nil) // of a member of the group that may connect
+	if err := group.stop(); err == nil || !strings.Contains(err.Error(), "only the user") {
+		t.Errorf("a stranger may stop the server: %v", err)
+	}
+}
+
+// TestEnds: who wants to know learns when the server ends by itself, and that it does not while there is a client.
+func TestEnds(t *testing.T) {
+	told := make(chan time.Time, 8)
+	s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Idle, s.opts.Ends = time.Hour, func(at time.Time) { told <- at } })
+	inAnHour := func(at time.Time) bool { left := time.Until(at); return left > 59*time.Minute && left <= time.Hour }
+	if at := <-told; !inAnHour(at) {
+		t.Errorf("before the first client it ends at %v", at)
+	}
+	first := attach(t, s, "")
+	if at := <-told; !at.IsZero() {
+		t.Errorf("beside a client it ends at %v", at)
+	}
+	second := attach(t, s, "")
+	second.c.Close()
+	first.c.Close()
+	if at := <-told; !inAnHour(at) {
+		t.Errorf("after the last client it ends at %v", at)
+	}
+	if len(told) > 0 {
+		t.Errorf("told %v as well", <-told)
+	}
+}
