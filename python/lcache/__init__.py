@@ -9,7 +9,7 @@ lcache.open(source) lists a source and starts a server by itself. The package ne
 """
 
 from .batch import Batch
-from .errors import ArgumentError, ConnectionError, DecodeError, Error, ProtocolError, SampleError, TimeoutError
+from .errors import ArgumentError, ConnectionError, DecodeError, Error, FileNotFoundError, ProtocolError, SampleError, TimeoutError
 from .job import Job, connect
 from .opening import open
 
@@ -20,6 +20,7 @@ __all__ = [
     "ConnectionError",
     "DecodeError",
     "Error",
+    "FileNotFoundError",
     "Job",
     "ProtocolError",
     "SampleError",

@@ -6,9 +6,11 @@ The bytes stay unchanged as long as a view, a slice, an array or a tensor refers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import add
 from typing import Any
 
-from .errors import Error
+from .arrays import Layout, OtherSize
+from .errors import ArgumentError, Error, SampleError
 from .protocol import Boundaries, Columns
 from .session import Session
 
@@ -36,6 +38,18 @@ class Samples(Sequence[memoryview]):
         view = self._view
         for offset, length in zip(self._columns.offsets, self._columns.lengths):
             yield view[offset : offset + length]
+
+    def copies(self) -> list[bytes]:
+        """Private copies of all samples."""
+        self._check()
+        view = self._view
+        return [bytes(view[offset : offset + length]) for offset, length in zip(self._columns.offsets, self._columns.lengths)]
+
+    def gathered(self, layout: Layout, begins: Sequence[int] | None) -> Any:
+        """A new array of all samples, or of what begins so many bytes behind each one's beginning."""
+        self._check()
+        offsets = self._columns.offsets
+        return layout.gathered(self._view, offsets if begins is None else list(map(add, offsets, begins)))
 
     def _check(self) -> None:
         """Refuses access in a forked child: the parent may end the lease at any time."""
@@ -87,9 +101,9 @@ class Parts(Sequence[dict[str, memoryview]]):
 
 
 class Batch:
-    """Samples in order. len() is their number; `indices` (u32) and `labels` (i32) are sequences of int with that length."""
+    """Samples in order, over which a batch iterates. `indices` (u32), `labels` (i32) and `lengths` (bytes, of all parts together) are sequences of int."""
 
-    __slots__ = ("__weakref__", "_bounds", "_find_names", "_find_parts", "_lengths", "_names", "_samples", "indices", "labels")
+    __slots__ = ("__weakref__", "_bounds", "_find_names", "_find_parts", "_names", "_samples", "indices", "labels", "lengths")
 
     def __init__(
         self,
@@ -102,13 +116,16 @@ class Batch:
         self.indices: memoryview = columns.indices
         self.labels: memoryview = columns.labels
         self._samples: Sequence[memoryview] | None = samples
-        self._lengths = columns.lengths  # bytes
+        self.lengths: Sequence[int] = columns.lengths
         self._find_names, self._find_parts = find_names, find_parts
         self._names: list[str] | None = None
         self._bounds: list[Boundaries] | None = None
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self.samples)
 
     def __repr__(self) -> str:
         return f"<lcache.Batch of {len(self)} samples>"
@@ -136,7 +153,7 @@ class Batch:
     def _boundaries(self) -> list[Boundaries] | None:
         """The parts of each sample, requested from the server at the first use. None where samples have no parts."""
         if self._bounds is None and self._find_parts is not None:
-            self._bounds = self._find_parts(self.indices, self._lengths)
+            self._bounds = self._find_parts(self.indices, self.lengths)
         return self._bounds
 
     @property
@@ -145,6 +162,72 @@ class Batch:
         if self._names is None:
             self._names = self._find_names(self.indices)
         return self._names
+
+    @classmethod
+    def merged(cls, batches: Sequence[Batch]) -> Batch:
+        """The samples of several batches of one job as one batch of private copies."""
+        columns = Columns(
+            0, 0, (), tuple(n for batch in batches for n in batch.lengths),
+            memoryview(b"".join(batch.indices for batch in batches)).cast("I"), memoryview(b"".join(batch.labels for batch in batches)).cast("i"),
+        )
+        copies = [memoryview(bytes(view)) for batch in batches for view in batch._whole()]
+        return cls(columns, copies, batches[0]._find_names, batches[0]._find_parts)
+
+    def copies(self) -> list[bytes]:
+        """Private copies of the samples. The batch is released."""
+        samples = self.samples
+        copied = samples.copies() if isinstance(samples, Samples) else list(map(bytes, samples))
+        self.release()
+        return copied
+
+    def array(self, dtype: Any, shape: int | Sequence[int], part: str | None = None, release: bool = True) -> Any:
+        """The samples as one numpy array of shape (len(batch), *shape), in memory of its own. Needs numpy.
+
+        part is the extension of the part to take; default: the first one. The batch is released, unless release is False: then more arrays can
+        be made, such as those of other parts. Raises SampleError, with the sample's name, if a sample has another number of bytes or lacks the
+        part, ArgumentError for a dtype or shape that describes no array.
+        """
+        layout = Layout(dtype, shape)
+        whole, bounds = self._whole(), self._boundaries()
+        begins: Sequence[int] | None = None
+        lengths = self.lengths
+        if bounds is not None or part:
+            begins, lengths = self._part(bounds, part)
+        try:
+            layout.require(lengths)
+        except OtherSize as e:
+            raise self._unfit(e.place, str(e)) from None
+        if isinstance(whole, Samples):
+            array = whole.gathered(layout, begins)
+        elif begins is None:
+            array = layout.joined(whole)
+        else:
+            array = layout.joined([view[begin : begin + layout.bytes] for view, begin in zip(whole, begins)])
+        if release:
+            self.release()
+        return array
+
+    def _part(self, bounds: list[Boundaries] | None, part: str | None) -> tuple[list[int], list[int]]:
+        """Where a part begins in each sample, and its lengths, in bytes."""
+        if bounds is None:
+            raise ArgumentError(f"part={part!r}: the samples of this dataset have no parts")
+        begins, lengths = [], []
+        for place, parts in enumerate(bounds):
+            found = next(((begin, end) for ext, begin, end in parts if part is None or ext == part), None)
+            if found is None:
+                raise self._unfit(place, f"has no part {part!r}, only {', '.join(repr(ext) for ext, _, _ in parts)}")
+            begins.append(found[0])
+            lengths.append(found[1] - found[0])
+        return begins, lengths
+
+    def _unfit(self, place: int, why: str) -> SampleError:
+        """The error for a sample that fits no array."""
+        try:
+            name: str | None = self.names[place]
+        except Error:
+            name = None  # the error has the index
+        which = f"sample {self.indices[place]}" if name is None else f"sample {self.indices[place]}, {name!r},"
+        return SampleError(f"{which} {why}", name, why)
 
     def release(self) -> None:
         """Drops the batch's own references. Views taken before stay valid. The lease ends with the last of them."""

@@ -11,7 +11,7 @@ import socket
 import time
 
 from . import protocol
-from .errors import ConnectionError, ProtocolError
+from .errors import ConnectionError, ProtocolError, RefusedError
 
 _SUN_PATH = 107  # bytes of a path that sockaddr_un has room for, without the final NUL
 
@@ -29,6 +29,7 @@ class Connection:
         self.mute = False  # nothing more can be sent, though answers may still be received
         # The Session's lock guards the fields that follow. Requests are known by their numbers.
         self.reading = False  # a thread receives
+        self.job = 0  # the number of the job that requests belong to; 0: the server's own
         self.asked: set[int] = set()  # requests whose answers are awaited
         self.unwanted: set[int] = set()  # requests whose answers will be discarded
         self.answers: dict[int, tuple[int, bytes]] = {}  # (type, body) of answers that no thread has fetched yet
@@ -189,7 +190,8 @@ def _dial(path: str, deadline: float) -> socket.socket:
         raise Broken(f"no server at {path}: {e.strerror or 'it does not accept'}") from None
     except (OSError, ValueError) as e:
         sock.close()
-        raise ConnectionError(f"connect to {path}: {getattr(e, 'strerror', None) or e}") from None
+        kind = RefusedError if isinstance(e, PermissionError) else ConnectionError
+        raise kind(f"connect to {path}: {getattr(e, 'strerror', None) or e}") from None
     finally:
         if parent is not None:
             os.close(parent)

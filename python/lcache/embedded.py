@@ -7,7 +7,7 @@ list and start. The others wait, and print for which process. After a server's d
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import json
 import os
 import re
@@ -18,13 +18,14 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+from .cache_lock import POLL, Lock, NewFolder, print_line
 from .connection import Broken, Connection
 from .environment import offered_sockets
-from .errors import ConnectionError, Error, TimeoutError
+from .errors import ConnectionError, Error, TimeoutError, of_errno
+from .first_open import require_source, tell_place
+from .program_errors import exception
 
 _BUSY = re.compile(r"in use by process (\d+)")
-_POLL = 0.1  # seconds between looks at a lock that another process holds
-_SAY = 5.0  # seconds between two printed lines about the same wait
 
 # Variables that name another cache, or other files of the source. A server is told everything that matters by flags.
 _NOT_INHERITED = (
@@ -58,22 +59,27 @@ def ensure_server(home: Home, relist: bool = True) -> bool:
     if _listens(home.socket):
         return False
     _linger()  # reports a wrong LCACHE_LINGER before a listing that may take long
-    os.makedirs(home.dirs[0], mode=0o700, exist_ok=True)
-    with _Lock(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
+    is_new = not os.path.exists(os.path.join(home.dirs[0], "job.json"))
+    if is_new:
+        require_source(home.source)
+    with NewFolder(home.dirs[0]), Lock(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
         deadline = time.monotonic() + home.timeout
         while not _listens(home.socket):
             try:
                 if relist or not os.path.exists(os.path.join(home.dirs[0], "job.json")):
-                    _ingest(home, lock)
+                    report = _ingest(home, lock)
+                    if is_new:
+                        tell_place(home.source, home.dirs, report)
+                        is_new = False
                 lock.say("starting the server")
                 _serve(home)
                 return True
             except _Busy as busy:
                 # The cache's server may be just ending, or was started by hand on another socket. Only the ending one leaves.
                 if time.monotonic() > deadline:
-                    raise ConnectionError(f"{busy}: that server does not listen at {home.socket}; connect to its own socket, or stop it") from None
+                    raise ConnectionError(f"{busy} (it does not listen at {home.socket}: connect to its own socket)") from None
                 lock.say(f"waiting for pid {busy.pid} to end")
-                time.sleep(_POLL)
+                time.sleep(POLL)
     return False
 
 
@@ -93,55 +99,6 @@ def _listens(socket: str) -> bool:
     return True
 
 
-class _Lock:
-    """A file that one process at a time has locked, and into which that process writes what it does. The kernel unlocks it when the process ends."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        self._path, self._timeout = path, timeout
-
-    def __enter__(self) -> _Lock:
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            self._wait()
-        except BaseException:
-            os.close(self._fd)
-            raise
-        self.say("opening")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-    def say(self, what: str) -> None:
-        """Writes what this process does, for the processes that wait."""
-        text = f"{os.getpid()}: {what}".encode()
-        os.pwrite(self._fd, text, 0)
-        os.ftruncate(self._fd, len(text))
-
-    def _wait(self) -> None:
-        """Waits for the lock. TimeoutError when the holder has written nothing new for the timeout."""
-        known, changed, printed = b"", time.monotonic(), time.monotonic() - _SAY + 1
-        while True:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                pass
-            now, written = time.monotonic(), os.pread(self._fd, 4096, 0)
-            if written != known:
-                known, changed = written, now
-            if now - changed > self._timeout:
-                raise TimeoutError(f"waited {self._timeout:g} s for pid {written.decode(errors='replace')}, without news from it ({self._path})")
-            if now - printed >= _SAY:
-                printed = now
-                _print(f"waiting for pid {written.decode(errors='replace')}")
-            time.sleep(_POLL)
-
-
-def _print(line: str) -> None:
-    print(f"lcache: {line}", file=sys.stderr, flush=True)
-
-
 def lcache_program() -> str:
     """The path of the lcache program: $LCACHE_BIN, or lcache in the folder of this Python, or on PATH. Raises Error if there is none."""
     given = os.environ.get("LCACHE_BIN")
@@ -150,7 +107,7 @@ def lcache_program() -> str:
     sibling = os.path.join(os.path.dirname(sys.executable), "lcache")
     found = sibling if os.access(sibling, os.X_OK) else shutil.which("lcache")
     if found is None:
-        raise Error("there is no lcache program: put it on PATH, or set LCACHE_BIN to it")
+        raise of_errno(errno.ENOENT, "there is no lcache program: put it on PATH, or set LCACHE_BIN to it")
     return found
 
 
@@ -164,19 +121,20 @@ def _start(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_environment(), start_new_session=True, **streams)
     except OSError as e:
-        raise Error(f"start {command[0]}: {e.strerror}; set LCACHE_BIN to the lcache program") from None
+        raise of_errno(e.errno, f"start {command[0]}: {e.strerror}; set LCACHE_BIN to the lcache program") from None
 
 
-def _failed(what: str, home: Home, errors: str) -> Error:
+def _failed(home: Home, errors: str, wrong_usage: bool = False) -> Error:
     """The error of an lcache program that wrote `errors` and ended."""
-    lines = [line for line in errors.strip().splitlines() if not line.startswith("default ")]
-    text = f"lcache {what} of {home.source} into {home.dirs[0]}: {lines[-1] if lines else 'ended without a message'}"
-    busy = _BUSY.search(errors)
-    return _Busy(text, busy[1]) if busy else Error(text)
+    error, busy = exception(home.source, errors, wrong_usage), _BUSY.search(errors)
+    return _Busy(str(error), busy[1]) if busy else error
 
 
-def _ingest(home: Home, lock: _Lock) -> None:
-    """Lists the source. Its progress goes into the lock and to stderr. If this process dies, ingest ends when it next writes progress."""
+def _ingest(home: Home, lock: Lock) -> Any:
+    """Lists the source, and returns the program's report.
+
+    Its progress goes into the lock and to stderr. If this process dies, ingest ends when it next writes progress.
+    """
     command = [lcache_program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill"]
     command += ["--progress", "json", "--json", *home.ingest]
     process = _start(command, stderr=subprocess.PIPE)
@@ -192,7 +150,7 @@ def _ingest(home: Home, lock: _Lock) -> None:
                 continue
             reported = True
             lock.say(progress)
-            _print(f"{home.source}: {progress}")
+            print_line(f"{home.source}: {progress}")
         report = process.stdout.read()
         process.wait()
     finally:
@@ -202,13 +160,14 @@ def _ingest(home: Home, lock: _Lock) -> None:
         process.stdout.close()
         process.stderr.close()
     if process.returncode != 0:
-        raise _failed("ingest", home, "\n".join(errors))
+        raise _failed(home, "\n".join(errors), process.returncode == 2)
     made = json.loads(report)
     if made["changed"]:
         was = f"{made['added_samples']:,} samples added, {made['removed_samples']:,} removed, {made['changed_samples']:,} changed"
-        _print(f"{home.source} is not what it was when the cache was made: {'the cache is made again' if made['anew'] else was}")
+        print_line(f"{home.source} is not what it was when the cache was made: {'the cache is made again' if made['anew'] else was}")
     if reported:
-        _print(f"{home.source}: {made['samples']:,} samples")
+        print_line(f"{home.source}: {made['samples']:,} samples")
+    return made
 
 
 def _progress(report: Any) -> str:
@@ -236,7 +195,8 @@ def _serve(home: Home) -> None:
     A shell starts the server and ends at once, so that the server is no child of this process: it leaves no zombie here, and nothing that
     kills this process's children reaches it.
     """
-    command = [lcache_program(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json", "--exit-last", _linger(), *home.serve]
+    command = [lcache_program(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json"]
+    command += ["--progress", "json", "--exit-last", _linger(), *home.serve]
     path = os.path.join(home.dirs[0], "serve.log")
     log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -248,7 +208,7 @@ def _serve(home: Home) -> None:
         try:
             process.wait()
             if not _ready(process.stdout.fileno(), home.timeout):
-                raise _failed("serve", home, os.pread(log, 1 << 16, begin).decode(errors="replace"))
+                raise _failed(home, os.pread(log, 1 << 16, begin).decode(errors="replace"))
         finally:
             process.stdout.close()
     finally:

@@ -1,8 +1,9 @@
-"""The exceptions of this package. All are lcache.Error. Some are also the builtin exception of the same meaning."""
+"""The exceptions of this package. All are lcache.Error. Those that have a builtin exception of the same meaning are that exception, too."""
 
 from __future__ import annotations
 
 import builtins
+import errno
 
 
 class Error(Exception):
@@ -13,8 +14,32 @@ class ArgumentError(Error, ValueError):
     """An argument that this job or server can't take: an index, rank or epoch that it lacks, too large a batch, options that contradict."""
 
 
+class OSError(Error, builtins.OSError):  # named as the builtin, like those below
+    """The operating system refused something. errno is set as in the builtin exception; the message says all, so there is no filename."""
+
+    def __init__(self, message: str, number: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = number
+
+
+class FileNotFoundError(OSError, builtins.FileNotFoundError):
+    """A source, a cache's folder or the lcache program is not there."""
+
+
+class NotADirectoryError(OSError, builtins.NotADirectoryError):
+    """A file stands where a directory should be."""
+
+
+class PermissionError(OSError, builtins.PermissionError):
+    """This user may not read the source, or not write the cache."""
+
+
 class ConnectionError(Error, builtins.ConnectionError):  # the name is part of the API
     """There is no server, the server refused this process, or it ended and did not come back within the deadline."""
+
+
+class RefusedError(ConnectionError, builtins.PermissionError):
+    """There is a server, and this user may not use it."""
 
 
 class ProtocolError(Error):
@@ -22,12 +47,23 @@ class ProtocolError(Error):
 
 
 class SampleError(Error):
-    """One sample can't be read from cache or source. `sample` is its name (None if unknown), `cause` the server's reason."""
+    """One sample can't be read from cache or source. `sample` is its name (None if unknown), `cause` the server's reason.
+
+    If its file is gone, the exception is a FileNotFoundError, too; if the server may not read the file, a PermissionError.
+    """
 
     def __init__(self, message: str, sample: str | None = None, cause: str | None = None) -> None:
         super().__init__(message)
         self.sample = sample
         self.cause = cause
+
+
+class MissingSampleError(SampleError, builtins.FileNotFoundError):
+    """The sample's file is gone."""
+
+
+class ForbiddenSampleError(SampleError, builtins.PermissionError):
+    """The server's user may not read the sample's file."""
 
 
 class DecodeError(SampleError):
@@ -45,3 +81,21 @@ class DecodeError(SampleError):
 
 class TimeoutError(Error, builtins.TimeoutError):  # the name is part of the API
     """A wait reached its deadline. The message names the purpose of the wait."""
+
+
+_OF_ERRNO = {
+    errno.ENOENT: FileNotFoundError,
+    errno.ENOTDIR: NotADirectoryError,
+    errno.EACCES: PermissionError,
+    errno.EPERM: PermissionError,
+}
+
+
+def of_errno(number: int | None, message: str) -> OSError:
+    """The exception of an errno."""
+    return _OF_ERRNO.get(number or 0, OSError)(message, number)
+
+
+def of_sample(reason: str) -> type[SampleError]:
+    """The class for a sample that can't be read. reason is the server's: "not_found", "permission", or "" for any other."""
+    return {"not_found": MissingSampleError, "permission": ForbiddenSampleError}.get(reason, SampleError)

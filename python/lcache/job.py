@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
@@ -15,46 +16,63 @@ from .errors import ArgumentError, Error, ProtocolError
 from .info import Info
 from .link import Link, require_kind
 from .loans import copy_by_loans
-from .orders import chunk_requests, order_requests, push_requests, require_indices, require_numbers, u32_array
+from .orders import Order, chunk_requests, order_requests, push_requests, require_indices, require_numbers, u32_array
 from .replay import Options, Replay
 from .session import NoRoom, Request
 
 _log = logging.getLogger("lcache")
 
 
-def connect(path: str | os.PathLike[str] | None = None, timeout: float = 60.0) -> Job:
+def connect(path: str | os.PathLike[str] | None = None, timeout: float = 60.0, *, job: str | None = None) -> Job:
     """Connects to the server at path (default: $LCACHE_SOCKET) and returns its job.
 
-    timeout is the deadline in seconds of every later wait, reconnecting included. Raises ArgumentError without a usable path,
-    ConnectionError without a server there.
+    timeout is the deadline in seconds of every later wait, reconnecting included. job is a text that names one of several jobs on the same
+    server: all processes that give the same text are one job, with orders and counters of its own. Without it the job is that of the server's
+    own recipe. Raises ArgumentError without a usable path, ConnectionError without a server there.
     """
-    return connect_as(0, path, timeout)
+    return connect_as(0, path, timeout, job)
 
 
-def connect_as(rank: int, path: str | os.PathLike[str] | None, timeout: float) -> Job:
+def connect_as(rank: int, path: str | os.PathLike[str] | None, timeout: float, token: str | None = None) -> Job:
     """connect() for a process with that rank."""
     where = os.fspath(path) if path is not None else os.environ.get("LCACHE_SOCKET", "")
     if not where:
         raise ArgumentError("no socket: give a path or set LCACHE_SOCKET, as lcache run does; lcache.open(DIR) starts a server by itself")
     if os.path.isdir(where):
         raise ArgumentError(f"{where} is a directory: give the socket in it, {os.path.join(where, 'lcache.sock')}")
-    job = Job(where, timeout, rank=rank)
+    job = Job(where, timeout, rank=rank, token=token)
     job.attach(patient=False)
     return job
+
+
+def require_token(token: str | None) -> str | None:
+    """ArgumentError unless a token can name a job."""
+    if token is not None and not (isinstance(token, str) and 0 < len(token.encode(errors="replace")) <= protocol.MAX_TOKEN):
+        raise ArgumentError(f"job={token!r:.80}: give a text of 1 to {protocol.MAX_TOKEN} bytes")
+    return token
 
 
 class Job:
     """One job of a server. Threads may share it; a forked child and an unpickled copy get a session of their own."""
 
     def __init__(
-        self, path: str, timeout: float = 60.0, home: Home | None = None, rank: int = 0, named: Options | None = None, replay: Replay | None = None
+        self,
+        path: str,
+        timeout: float = 60.0,
+        home: Home | None = None,
+        rank: int = 0,
+        named: Options | None = None,
+        replay: Replay | None = None,
+        token: str | None = None,
     ) -> None:
         """Does not connect: the first use does. connect() and lcache.open() connect at once.
 
         path is the server's socket, timeout the deadline of every wait in seconds. home starts the server again after its end.
         named holds the options that the program gave. replay computes the program's order where the server has another order.
+        token names one of several jobs; None: the server's own.
         """
         self._link = Link(path, timeout, home)
+        self._link.token = require_token(token)
         self._rank = rank
         self._named = named or Options()
         self._replay = replay
@@ -72,7 +90,7 @@ class Job:
             link.close()
 
     def __reduce__(self) -> Any:
-        return Job, (self._link.path, self._link.timeout, self._link.home, self._rank, self._named, self._replay)
+        return Job, (self._link.path, self._link.timeout, self._link.home, self._rank, self._named, self._replay, self._link.token)
 
     def __repr__(self) -> str:
         return f"<lcache.Job at {self._link.path}>"
@@ -187,6 +205,10 @@ class Job:
         """Connects now. Patient: waits for a server until the timeout. Raises ConnectionError if there is none."""
         self._link.attach(self._link.deadline(), patient=patient)
 
+    def name_job(self, token: str | None) -> None:
+        """Takes part in the job with that token from the next request on."""
+        self._link.rename(require_token(token))
+
     def set_order(self, named: Options, replay: Replay | None) -> None:
         """Sets the options that the program gave, and what computes its order if the server has another one."""
         self._named, self._replay = named, replay
@@ -203,8 +225,8 @@ class Job:
         self._push_replayed(epoch, rank)
         forks, pushed = self._link.forks, self._link.orders.get((epoch, rank))
         # A pushed order is read by index, since other jobs may push other orders to the same server.
-        request_of = chunk_requests(epoch, rank) if pushed is None else order_requests(epoch, rank, *pushed)
-        following: tuple[Request, array[int] | None] | None = None
+        request_of = chunk_requests(epoch, rank) if pushed is None else order_requests(epoch, rank, pushed)
+        following: tuple[Request, array[int] | memoryview | None] | None = None
         try:
             for number in range(start, protocol.NOWHERE):
                 if forks != self._link.forks:
@@ -268,7 +290,7 @@ class Job:
                         f"this program asks for {self._replay.differs}, and the server (pid {self.pid}) does not take another order: {e}"
                     ) from None
 
-    def _batch(self, request: Request, kind: int, body: bytes, wanted: array[int] | None) -> Batch:
+    def _batch(self, request: Request, kind: int, body: bytes, wanted: array[int] | memoryview | None) -> Batch:
         """The batch of an answer: views of shared memory, or private copies beyond the credits."""
         session = request.session
         assert session is not None
@@ -287,7 +309,7 @@ class Job:
             session.end(columns.lease)
         return Batch(columns, copies, self._names, parts)
 
-    def _copied(self, request: Request, wanted: array[int] | None) -> Batch | None:
+    def _copied(self, request: Request, wanted: array[int] | memoryview | None) -> Batch | None:
         """The batch of a request as private copies, if leases leave no room for its samples. None at an epoch's end."""
         self._warn("batches that are kept, here or in other processes, hold the server's shared memory: batches that it has no room for are copied")
         copied = copy_by_loans(self._link, request)
@@ -300,6 +322,21 @@ class Job:
     def names(self, indices: Iterable[int]) -> list[str]:
         """The samples' names: paths below the source. Bytes that are not UTF-8 come as surrogates; os.fsencode gives the bytes back."""
         return self._names(memoryview(u32_array(indices, "index")))
+
+    def labels(self) -> array[int]:
+        """The label of every sample."""
+        labels = array("i")
+        if "labels" not in self.info.features:
+            # An older server: a sample's label comes with its bytes alone. The labels are the folders', unless a file has named them.
+            if self.info.listing.get("labels"):
+                raise Error("this server is an older one, which does not tell labels without bytes: end it, and a newer one starts")
+            number = {name: label for label, name in enumerate(self.classes)}
+            return array("i", (number.get(name.split("/", 1)[0], 0) for name in self.names(range(self.samples))))
+        while len(labels) < self.samples:
+            rest = self.samples - len(labels)
+            body = self._link.call(protocol.LABELS, protocol.labels(len(labels), rest), f"{rest} labels", protocol.A_LABELS)
+            labels.frombytes(protocol.read_labels(body, rest).tobytes())
+        return labels
 
     def _names(self, indices: memoryview) -> list[str]:
         names: list[str] = []
@@ -320,32 +357,37 @@ class Job:
 
     # Orders and state.
 
-    def push_order(self, epoch: int, rank: int, indices: Iterable[int] | Sequence[Sequence[int]]) -> None:
+    def push_order(self, epoch: int, rank: int, indices: Iterable[int] | Sequence[Sequence[int]] | Order) -> None:
         """Gives the server the order of one epoch and rank.
 
         indices is a list of batches of any sizes, or a flat sequence that is cut by batch_size. Raises ArgumentError if the server refuses
         the order: another process may be reading in an order of its own.
         """
         require_numbers(epoch, rank)
+        order = indices if isinstance(indices, Order) else self._order_of(indices)
+        if max(order.sizes, default=0) > protocol.MAX_BATCH:
+            raise ArgumentError(f"push a batch of {max(order.sizes)} samples: at most {protocol.MAX_BATCH}")
+        with self._link.pushing:
+            for request in push_requests(epoch, rank, order):
+                kind, _ = self._link.answer(request)
+                require_kind(request, kind, protocol.A_OK)
+            self._link.pushed[epoch, rank] = self._link.orders[epoch, rank] = order
+
+    def _order_of(self, indices: Any) -> Order:
         if not hasattr(indices, "__len__"):
             indices = list(indices)
         is_flat_array = getattr(indices, "ndim", None) == 1  # the elements of a numpy array may have a __len__ that raises
-        if not is_flat_array and len(indices) and hasattr(indices[0], "__len__"):  # type: ignore[index, arg-type]
-            batches = [u32_array(batch, "index") for batch in indices]
-            sizes = array("I", map(len, batches))
-            flat = array("I", b"".join(batch.tobytes() for batch in batches))
-        else:
-            flat = u32_array(indices, "index")
-            size = self.batch_size
-            if size <= 0:
-                raise ArgumentError("this job has no batch size: push the order as a list of batches")
-            sizes = array("I", [min(size, len(flat) - at) for at in range(0, len(flat), size)])
-        if max(sizes, default=0) > protocol.MAX_BATCH:
-            raise ArgumentError(f"push a batch of {max(sizes)} samples: at most {protocol.MAX_BATCH}")
-        for request in push_requests(epoch, rank, sizes, flat):
-            kind, _ = self._link.answer(request)
-            require_kind(request, kind, protocol.A_OK)
-        self._link.pushed[epoch, rank] = self._link.orders[epoch, rank] = sizes, flat
+        if not is_flat_array and len(indices) and hasattr(indices[0], "__len__"):
+            return Order.of_batches(indices)
+        flat = u32_array(indices, "index")
+        if self.batch_size <= 0:
+            raise ArgumentError("this job has no batch size: push the order as a list of batches")
+        return Order.cut(flat, self.batch_size)
+
+    @property
+    def pushing(self) -> threading.RLock:
+        """A lock that is held while an order is pushed. Who holds it can be sure that no other thread pushes one."""
+        return self._link.pushing
 
     def forget_orders(self, before: int, rank: int) -> None:
         """Drops this job's copies of the rank's orders before an epoch: a server that starts again is not given them.

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 import weakref
-from array import array
 
 from . import protocol
 from .connection import Broken, Connection
@@ -14,7 +13,7 @@ from .embedded import Home
 from .errors import ConnectionError, Error, ProtocolError, TimeoutError
 from .info import Info
 from .memory import Map
-from .orders import push_requests
+from .orders import Order, push_requests
 from .session import Late, Request, Session, error_of, sessions
 
 _CLIENT = "lcache-python 0.1"
@@ -32,11 +31,13 @@ class Link:
         self.path, self.timeout, self.home = path, timeout, home
         self.session: Session | None = None
         self.forks = 0  # forks between the process that made this link and this process
-        # Orders that were pushed and not yet read to their end, by (epoch, rank), each as (batch sizes, indices). A server that starts again is given them.
-        self.pushed: dict[tuple[int, int], tuple[array[int], array[int]]] = {}
+        # Orders that were pushed and not yet read to their end, by (epoch, rank). A server that starts again is given them.
+        self.pushed: dict[tuple[int, int], Order] = {}
         # The same orders, by which epochs are read. A forked child keeps them and does not push them.
-        self.orders: dict[tuple[int, int], tuple[array[int], array[int]]] = {}
+        self.orders: dict[tuple[int, int], Order] = {}
+        self.pushing = threading.RLock()  # one order is pushed at a time
         self.closed = False
+        self.token: str | None = None  # of the job that all requests belong to; None: of the server's own
         self._known: Info | None = None  # None: not yet connected
         self._connecting = threading.Lock()
         _links.add(self)
@@ -46,6 +47,13 @@ class Link:
         self.closed = True
         if self.session is not None:
             self.session.close()
+
+    def rename(self, token: str | None) -> None:
+        """Sets the job that later requests belong to. What was handed out before stays valid."""
+        if token != self.token:
+            session, self.session, self.token = self.session, None, token
+            if session is not None:
+                session.close()
 
     @property
     def info(self) -> Info:
@@ -156,6 +164,8 @@ class Link:
             info = Info.of(protocol.read_json(body))
             if self._known is not None and info.fingerprint != self._known.fingerprint:
                 raise Error(f"the server at {self.path} now has another dataset: fingerprint {info.fingerprint}, it was {self._known.fingerprint}")
+            if self.token is not None and "jobs" in info.features:
+                connection.job = _named_job(connection, self.token, deadline)
             if old is not None and (old.info.server, old.info.token) == (info.server, info.token):
                 old.replace(connection)
                 return old
@@ -178,8 +188,8 @@ class Link:
 
     def _push_again(self, session: Session, deadline: float) -> None:
         """Pushes the orders that an earlier run of the server was given."""
-        for (epoch, rank), (sizes, flat) in list(self.pushed.items()):
-            for request in push_requests(epoch, rank, sizes, flat):
+        for (epoch, rank), order in list(self.pushed.items()):
+            for request in push_requests(epoch, rank, order):
                 session.send(request, deadline)
                 try:
                     require_kind(request, session.wait(request, deadline)[0], protocol.A_OK)
@@ -189,9 +199,27 @@ class Link:
     def forked(self) -> None:
         """In a forked child: the session and the duty to push orders stay with the parent."""
         self.forks += 1
-        self._connecting = threading.Lock()
+        self._connecting, self.pushing = threading.Lock(), threading.RLock()
         self.session = None
         self.pushed = {}
+
+
+def _named_job(connection: Connection, token: str, deadline: float) -> int:
+    """The number of a job on a connection that nothing else has been asked on."""
+    connection.send(protocol.frame(protocol.JOB, 2, protocol.job(token)), deadline)
+    frames: list[tuple[int, int, bytes]] = []
+    while not frames:
+        if connection.broken is not None:
+            raise connection.why()
+        if not connection.wait(deadline - time.monotonic()):
+            raise Broken("the server did not answer JOB")
+        frames = connection.receive()
+    kind, number, body = frames[0]
+    if kind == protocol.A_ERROR:
+        raise error_of(body, f"job {token!r}")
+    if len(frames) > 1 or kind != protocol.A_JSON or number != 2:
+        raise ProtocolError(f"the server answered JOB with {len(frames)} frames, the first of type {kind}")
+    return protocol.read_job(body)
 
 
 def require_kind(request: Request, kind: int, expected: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from .cachedirs import existing_cache, folders
 from .embedded import Home, ensure_server, lcache_program
 from .environment import launched_world
-from .job import Job
+from .job import Job, require_token
 from .match import Listing
 from .replay import Options, param_texts, replay_for
 from .running_servers import job_at, offered_job, require_match
@@ -36,11 +36,13 @@ def open(  # the name is part of the API
     flat: bool = False,
     group: str = "none",
     labels: str | os.PathLike[str] | None = None,
+    allow_empty: bool = False,
     follow_links: bool | None = None,
     on_error: str | None = None,
     socket: str | os.PathLike[str] | None = None,
     timeout: float = 60.0,
     likely_batch_size: int | None = None,
+    job: str | None = None,
 ) -> Job:
     """A Job over a source, with a server of its own if none runs for it yet.
 
@@ -51,18 +53,21 @@ def open(  # the name is part of the API
     The other arguments are the flags of `lcache ingest`. A server that runs already may have another order (recipe, seed, batch_size, drop_last,
     params). This job then has its own order all the same, which is pushed. An option that can't differ is an ArgumentError that names both values.
     budget and memory (bytes, or text like "2GB") stay those of that server. world_size and rank come from torchrun's or Slurm's variables if not
-    given. follow_links=False refuses links that leave the source; by default they are followed. on_error is "fail" (a sample that can't be
+    given. follow_links=False refuses links that leave the source; by default they are followed. allow_empty=True takes class folders without a file for
+    classes, and not for an error. on_error is "fail" (a sample that can't be
     read is a SampleError, the default) or "skip" (the sample is left out of its batch, which is then shorter). timeout is the deadline of every
-    later wait, in seconds. likely_batch_size sizes a new server's memory where batch_size is unknown; no order depends on it.
+    later wait, in seconds. job is a text that names one of several jobs on the same server, as for connect.
+    likely_batch_size sizes a new server's memory where batch_size is unknown; no order depends on it.
 
     Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError for a server that does not come.
     """
+    token = require_token(job)
     launched = launched_world()
     named = Listing.of(source, ext, flat, group, labels, follow_links)
     options = Options(recipe, seed, epochs, batch_size, world_size, drop_last, param_texts(params), on_error)
     rank, world = launched.rank if rank is None else rank, launched.size if world_size is None else world_size
-    job = job_at(socket, named, timeout, rank) if socket is not None else offered_job(named, timeout, rank)
-    if job is None:
+    opened = job_at(socket, named, timeout, rank) if socket is not None else offered_job(named, timeout, rank)
+    if opened is None:
         existing = existing_cache(named, cache)
         if existing is not None:
             named, options = existing.listing, existing.merged(options)
@@ -76,20 +81,22 @@ def open(  # the name is part of the API
         common = ("--memory", str(memory)) if memory is not None else ()
         serving = ("--on-error", on_error) if on_error is not None else ()
         dirs = existing.dirs if existing is not None else folders(named.source, cache, named.flags())
-        home = Home(named.source, dirs, (*named.flags(), *named.link_flags(), *flags, *common), (*common, *named.link_flags(), *serving), timeout)
+        listing = (*named.flags(), *named.link_flags(), *(("--allow-empty",) if allow_empty else ()))
+        home = Home(named.source, dirs, (*listing, *flags, *common), (*common, *named.link_flags(), *serving), timeout)
         started = ensure_server(home)
-        job = Job(home.socket, timeout, home, rank)
-        job.attach()
-        require_match(named, job)
+        opened = Job(home.socket, timeout, home, rank)
+        opened.attach()
+        require_match(named, opened)
         if on_error is None:
             options = options._replace(on_error="fail")
     else:
         started = False
     try:
-        job.set_order(options, replay_for(options, job.info, world, lcache_program))
+        opened.name_job(token)
+        opened.set_order(options, replay_for(options, opened.info, world, lcache_program))
     except BaseException:
-        job.close()
+        opened.close()
         raise
     if not started and (budget, memory) != (None, None):
-        _log.info("budget and memory are those that the server (pid %d) was started with", job.pid)
-    return job
+        _log.info("budget and memory are those that the server (pid %d) was started with", opened.pid)
+    return opened

@@ -2,14 +2,79 @@
 
 from __future__ import annotations
 
+import bisect
+import hashlib
 import itertools
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import protocol
 from .errors import ArgumentError, ProtocolError
 from .session import Request, Session
+
+
+class Order(Sequence["list[int]"]):
+    """One rank's order of an epoch, as a sequence of batches: the number of samples in each, and the indices of all, both u32.
+
+    The buffers must not change.
+    """
+
+    __slots__ = ("_digest", "_ends", "flat", "sizes")
+
+    def __init__(self, sizes: array[int], flat: array[int] | memoryview) -> None:
+        """flat has the batches one after the other."""
+        self.sizes, self.flat = sizes, flat
+        self._ends: Sequence[int] | None = None
+        self._digest: bytes | None = None
+
+    @classmethod
+    def of_batches(cls, batches: Any) -> Order:
+        """The order of batches of any sizes. ArgumentError if they hold anything but u32."""
+        columns = [u32_array(batch, "index") for batch in batches]
+        return cls(array("I", map(len, columns)), array("I", b"".join(column.tobytes() for column in columns)))
+
+    @classmethod
+    def cut(cls, flat: array[int], batch_size: int, drop_last: bool = False) -> Order:
+        """The order of indices that are cut into batches of one size. drop_last leaves out a last batch that is shorter."""
+        count, rest = divmod(len(flat), batch_size)
+        sizes = array("I", [batch_size]) * count
+        if rest and not drop_last:
+            sizes.append(rest)
+        order = cls(sizes, memoryview(flat)[: count * batch_size] if rest and drop_last else flat)
+        order._ends = range(batch_size, batch_size * (len(sizes) + 1), batch_size)  # the last one may lie beyond the end
+        return order
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        return self.column(number).tolist()
+
+    def column(self, number: int) -> array[int] | memoryview:
+        """The indices of a batch."""
+        end = self.ends[number]
+        begin = self.ends[number - 1] if number % len(self) else 0
+        return self.flat[begin:end]
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """The place in flat behind each batch."""
+        if self._ends is None:
+            self._ends = array("Q", itertools.accumulate(self.sizes))
+        return self._ends
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of the sizes and the indices. Orders with the same digest are equal."""
+        if self._digest is None:
+            hashed = hashlib.sha256(len(self.sizes).to_bytes(8, "little"))
+            hashed.update(self.sizes)
+            hashed.update(self.flat)
+            self._digest = hashed.digest()
+        return self._digest
 
 
 def chunk_requests(epoch: int, rank: int) -> Callable[[int], tuple[Request, None]]:
@@ -22,30 +87,29 @@ def chunk_requests(epoch: int, rank: int) -> Callable[[int], tuple[Request, None
     return request_of
 
 
-def order_requests(epoch: int, rank: int, sizes: array[int], flat: array[int]) -> Callable[[int], tuple[Request, array[int]] | None]:
+def order_requests(epoch: int, rank: int, order: Order) -> Callable[[int], tuple[Request, array[int] | memoryview] | None]:
     """The request for a batch of a pushed order, and the batch's indices, by the batch's number. None behind the last batch."""
-    ends = array("Q", itertools.accumulate(sizes))
 
-    def request_of(number: int) -> tuple[Request, array[int]] | None:
-        if number >= len(sizes):
+    def request_of(number: int) -> tuple[Request, array[int] | memoryview] | None:
+        if number >= len(order):
             return None
         require_numbers(epoch, rank, number)
-        wanted = flat[ends[number] - sizes[number] : ends[number]]
+        wanted = order.column(number)
         return Request(protocol.GET, protocol.get(wanted.tobytes(), (epoch, rank, number)), f"epoch {epoch} rank {rank} batch {number}"), wanted
 
     return request_of
 
 
-def push_requests(epoch: int, rank: int, sizes: array[int], flat: array[int]) -> Iterator[Request]:
-    """The PUSH requests of one order, cut between batches. sizes has the samples of each batch, flat the indices of all batches."""
+def push_requests(epoch: int, rank: int, order: Order) -> Iterator[Request]:
+    """The PUSH requests of one order, cut between batches."""
+    sizes, ends = order.sizes, order.ends
     first, at = 0, 0  # the first batch of a request, and its place in flat
     while True:
-        last, end = first, at
-        while last < len(sizes) and (last == first or end - at + sizes[last] <= protocol.PUSH_PIECE) and last - first < protocol.PUSH_PIECE:
-            end += sizes[last]
-            last += 1
+        last = min(bisect.bisect_right(ends, at + protocol.PUSH_PIECE, first), first + protocol.PUSH_PIECE, len(sizes))
+        last = max(last, min(first + 1, len(sizes)))
+        end = min(ends[last - 1], len(order.flat)) if last > first else at
         more = last < len(sizes)
-        body = protocol.push(epoch, rank, first, more, sizes[first:last].tobytes(), flat[at:end].tobytes())
+        body = protocol.push(epoch, rank, first, more, sizes[first:last].tobytes(), order.flat[at:end].tobytes())
         yield Request(protocol.PUSH, body, f"the order of epoch {epoch} rank {rank}")
         if not more:
             return
@@ -73,7 +137,7 @@ def u32_array(values: Any, what: str) -> array[int]:
         raise ArgumentError(f"not a sequence of {what} numbers: {e}") from None
 
 
-def require_indices(request: Request, session: Session, columns: protocol.Columns, wanted: array[int] | None) -> None:
+def require_indices(request: Request, session: Session, columns: protocol.Columns, wanted: array[int] | memoryview | None) -> None:
     """ProtocolError unless an answer has the wanted indices. A server that skips may leave some out. None: the order is the server's own."""
     if wanted is None or columns.indices == memoryview(wanted):
         return
@@ -81,6 +145,6 @@ def require_indices(request: Request, session: Session, columns: protocol.Column
         raise ProtocolError(f"{request.what}: the server answered with other indices")
 
 
-def _is_subsequence(got: memoryview, wanted: array[int]) -> bool:
+def _is_subsequence(got: memoryview, wanted: array[int] | memoryview) -> bool:
     rest = iter(wanted)
     return all(index in rest for index in got)

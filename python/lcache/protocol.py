@@ -18,6 +18,10 @@ MAX_FRAME = 16 << 20  # bytes that the length field counts
 
 HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL, REPORT, PARTS, LEND, COPIED = range(1, 14)
 A_JSON, A_BATCH, A_END, A_NAMES, A_OK, A_PARTS, A_LOAN = range(129, 136)
+LABELS, A_LABELS = 15, 137
+JOB = 16
+OF_JOB = frozenset((CHUNK, GET, PUSH, LEND, REPORT))  # the requests that belong to a job
+MAX_TOKEN = 128  # bytes of a job's token
 A_ERROR = 255
 
 NOWHERE = 0xFFFFFFFF  # above every epoch, rank and batch number
@@ -47,9 +51,9 @@ class Columns(NamedTuple):
     labels: memoryview  # i32
 
 
-def frame(kind: int, request: int, body: bytes = b"") -> bytes:
-    """One frame, ready to be sent."""
-    return HEADER.pack(8 + len(body), VERSION, kind, 0, request) + body
+def frame(kind: int, request: int, body: bytes = b"", job: int = 0) -> bytes:
+    """One frame, ready to be sent. job is the connection's number of the job that the request belongs to; other requests belong to none."""
+    return HEADER.pack(8 + len(body), VERSION, kind, job if kind in OF_JOB else 0, request) + body
 
 
 def hello(client: str, token: str | None) -> bytes:
@@ -89,6 +93,11 @@ def names(indices: bytes) -> bytes:
 parts = names  # the same body
 
 
+def labels(first: int, count: int) -> bytes:
+    """Asks for the labels of count samples from index `first` on."""
+    return _TWO.pack(first, count)
+
+
 def lend(kind: int, first: int, body: bytes) -> bytes:
     """Borrows the samples of a CHUNK or GET request with that type and body, from position first of its samples on."""
     return _TWO.pack(kind, first) + body
@@ -96,6 +105,19 @@ def lend(kind: int, first: int, body: bytes) -> bytes:
 
 def copied(loan: int) -> bytes:
     return _U64.pack(loan)
+
+
+def job(token: str) -> bytes:
+    """Names a job; the answer has the connection's number of it."""
+    return json.dumps({"token": token}).encode()
+
+
+def read_job(body: bytes) -> int:
+    """The number in the answer to JOB."""
+    number = read_json(body).get("job")
+    if type(number) is not int or not 0 < number < 1 << 16:
+        raise ProtocolError(f"the server answered JOB with the number {number!r:.40}")
+    return number
 
 
 def report(fields: dict[str, float]) -> bytes:
@@ -129,6 +151,11 @@ def read_error(body: bytes) -> tuple[str, str, str | None]:
     fields = read_json(body)
     sample = fields.get("sample")
     return str(fields.get("kind")), str(fields.get("message")), None if sample is None else str(sample)
+
+
+def read_reason(body: bytes) -> str:
+    """Why the sample of an ERROR can't be read: "not_found", "permission", or "" for any other reason."""
+    return str(read_json(body).get("reason") or "")
 
 
 def read_lease(body: bytes) -> int | None:
@@ -188,6 +215,14 @@ def read_names(body: bytes, asked: int) -> list[str]:
     if start != len(body):
         raise ProtocolError(f"names answer of {len(body)} bytes should have {start}")
     return result
+
+
+def read_labels(body: bytes, asked: int) -> memoryview:
+    """Labels, i32. There may be fewer than asked, at least one."""
+    count = _U32.unpack_from(body)[0] if len(body) >= 4 else -1
+    if not min(asked, 1) <= count <= asked or len(body) != 4 + 4 * count:
+        raise ProtocolError(f"labels answer of {len(body)} bytes does not hold 1 to {asked} labels")
+    return memoryview(body)[4:].cast("i")
 
 
 Boundaries = list[tuple[str, int, int]]  # of one sample: (extension, begin, end) of each part, in bytes of the sample

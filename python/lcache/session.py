@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from . import protocol
 from .connection import Broken, Connection
-from .errors import ArgumentError, ConnectionError, Error, ProtocolError, SampleError, TimeoutError
+from .errors import ArgumentError, ConnectionError, Error, ProtocolError, RefusedError, TimeoutError, of_sample
 from .info import Info
 from .memory import Map
 
@@ -59,7 +59,7 @@ class Session:
         self.inherited = False  # this process is a forked child, and the session belongs to the parent
         self._ended_leases: deque[tuple[int, int | None]] = deque()  # (lease, bytes); None: the lease had no anchor
         self._unwanted: deque[tuple[Connection, int]] = deque()  # numbers of requests whose answers are no longer wanted
-        self._unanswered: deque[bytes] = deque()  # frames without an answer, to be sent
+        self._unanswered: deque[tuple[int, bytes]] = deque()  # (type, body) of frames without an answer, to be sent
         self._closing = False
         self._new_lock()
         # The lock guards the fields that follow, and all of the connection but reading from it.
@@ -98,7 +98,7 @@ class Session:
                 self._number = self._number % 0xFFFFFFFF + 1
                 request.session, request.connection, request.number = self, connection, self._number
                 connection.asked.add(self._number)
-                connection.send(protocol.frame(request.kind, self._number, request.body), deadline)
+                connection.send(protocol.frame(request.kind, self._number, request.body, connection.job), deadline)
         finally:
             self._settle()
 
@@ -214,7 +214,7 @@ class Session:
     def tell(self, kind: int, body: bytes) -> None:
         """Sends a frame without an answer. A broken connection loses the frame. Safe in finalizers."""
         if not self.inherited:
-            self._unanswered.append(protocol.frame(kind, 0, body))
+            self._unanswered.append((kind, body))
             self._settle()
 
     def close(self) -> None:
@@ -267,9 +267,9 @@ class Session:
         """Settles the records. The lock is held."""
         self._cancel_unwanted()
         while self._unanswered:
-            frame = self._unanswered.popleft()
+            kind, body = self._unanswered.popleft()
             if self.usable and not self._cancelled:
-                self._connection.send(frame, None)
+                self._connection.send(protocol.frame(kind, 0, body, self._connection.job), None)
         if self._closing and not self._cancelled:
             self._cancelled = True
             self._cancel_all(self._connection)
@@ -324,8 +324,8 @@ def error_of(body: bytes, what: str) -> Exception:
         return e
     text = f"{what}: {message}" if what else message
     if kind == "sample":
-        return SampleError(text, sample, message)
+        return of_sample(protocol.read_reason(body))(text, sample, message)
     if kind == "closing":
         return Broken(text)
-    kinds = {"timeout": TimeoutError, "argument": ArgumentError, "protocol": ProtocolError, "denied": ConnectionError, "room": NoRoom, "late": LoanOver}
+    kinds = {"timeout": TimeoutError, "argument": ArgumentError, "protocol": ProtocolError, "denied": RefusedError, "room": NoRoom, "late": LoanOver}
     return kinds.get(kind, Error)(text)

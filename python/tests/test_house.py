@@ -73,7 +73,8 @@ def test_cycle_is_found():
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_torch_stays_in_its_package(name):
     if not name.startswith("lcache.torch"):
-        outside = {used for used in IMPORTS[name] if used.split(".")[0] in ("torch", "PIL", "numpy") or used.startswith("lcache.torch")}
+        others = {"torch", "PIL", "numpy"} - ({"numpy"} if name == "lcache.arrays" else set())
+        outside = {used for used in IMPORTS[name] if used.split(".")[0] in others or used.startswith("lcache.torch")}
         assert not outside
 
 
@@ -83,6 +84,8 @@ def test_standard_library_only(name):
     allowed = {"lcache", *sys.stdlib_module_names}
     if name.startswith("lcache.torch"):
         allowed |= {"torch", "PIL"}
+    if name == "lcache.arrays":
+        allowed |= {"numpy"}  # within a function, and the error without it says so
     assert {used.split(".")[0] for used in IMPORTS[name]} <= allowed
 
 
@@ -90,6 +93,9 @@ def test_standard_library_only(name):
 EXCEPTIONS = {
     ("lcache.torch.frameworks", "_getframe"): "reads the caller of a batch sampler's __iter__; CPython only, and documented",
     ("lcache.torch.frameworks", "_sampler"): "Lightning's wrappers of a sampler",
+    ("lcache.torch.known_samplers", "_version"): "how often a tensor was changed in place; torch's notes on autograd describe it",
+    ("lcache.torch.ready_batch", "_C"): "torch's way to say that what is computed from a subclass of Tensor is a plain tensor; its notes on extending torch show it",
+    ("lcache.torch.ready_batch", "_disabled_torch_function_impl"): "the same",
     ("lcache.torch.loader", "_lcache_above"): "is set on other packages' loader classes, so that the prefix keeps it apart from their names",
 }
 NAMED_TUPLE = {"_replace", "_fields", "_field_defaults", "_asdict", "_make"}  # documented methods of every NamedTuple

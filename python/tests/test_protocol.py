@@ -38,11 +38,14 @@ def test_requests(frames):
         "status": p.frame(p.STATUS, 6),
         "names": p.frame(p.NAMES, 7, p.names(u32(5, 3))),
         "parts": p.frame(p.PARTS, 8, p.parts(u32(5, 3))),
+        "labels": p.frame(p.LABELS, 12, p.labels(2, 5)),
         "lend-chunk": p.frame(p.LEND, 9, p.lend(p.CHUNK, 64, p.chunk(3, 1, 17))),
         "lend-get": p.frame(p.LEND, 10, p.lend(p.GET, 1, p.get(u32(5, 3), (3, 1, 17)))),
         "copied": p.frame(p.COPIED, 11, p.copied((1 << 63) + 7)),
         "bye": p.frame(p.BYE, 0),
         "cancel": p.frame(p.CANCEL, 0, p.cancel([2])),
+        "job": p.frame(p.JOB, 13, p.job("train")),
+        "chunk-job": p.frame(p.CHUNK, 14, p.chunk(3, 1, 17), 258),
         "report": p.frame(p.REPORT, 0, p.report(dict(epoch=3, rank=1, loop_wait_seconds=0.5, loop_seconds=2.25, decode_seconds=1.0, workers=4))),
     }
     for name, frame in made.items():
@@ -68,6 +71,7 @@ def test_answers(frames):
     assert body(frames["end"], p.A_END, 2) == body(frames["ok"], p.A_OK, 5) == b""
     assert p.read_names(body(frames["names-are"], p.A_NAMES, 7), 2) == ["a", "\udcff/b"]
     assert p.read_parts(body(frames["parts-are"], p.A_PARTS, 8), [4, 9]) == [[("jpg", 0, 3), ("x", 3, 4)], [("", 0, 9)]]
+    assert p.read_labels(body(frames["labels-are"], p.A_LABELS, 12), 5).tolist() == [-1, 2]
     assert p.read_error(body(frames["error"], p.A_ERROR, 2)) == ("sample", "gone", "a/b.jpg")
 
 

@@ -7,8 +7,10 @@ Everything is torch's own with one addition: batch samplers push the order in wh
 images. docs/pytorch-inside.md draws the way of a sample through these modules.
 """
 
-from .dataset import Dataset, ImageFolder, Sample
+from .dataset import Dataset, Sample
+from .headspace import headspace
+from .image_folder import ImageFolder
 from .loader import DataLoader, watch
 from .sampler import BatchSampler
 
-__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "Sample", "watch"]
+__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "Sample", "headspace", "watch"]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import io
+import bisect
+import functools
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import torch.utils.data
 
+from ..batch import Batch
 from ..errors import ArgumentError, DecodeError, Error
 from ..job import Job, connect
 from ..opening import open as open_job
 from . import tagged_batch
+from .decoders import WholeBatch, chosen
+from .ready_batch import plain
 from .tagged_batch import Position
 
-IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+T = TypeVar("T", covariant=True)
 
 _REPORT = 0.05  # seconds of decoding between two reports to the server: an epoch ends with at most that much unreported
 
@@ -25,17 +30,29 @@ _REPORT = 0.05  # seconds of decoding between two reports to the server: an epoc
 _LIKELY_BATCH_SIZES = (256, 32, None)
 
 
-def _open(source: Any, cache: Any, options: dict[str, Any]) -> Job:
+def _open(source: Any, options: dict[str, Any]) -> Job:
     """lcache.open, with smaller likely batch sizes where memory is short."""
-    if options.get("batch_size") is not None or "likely_batch_size" in options:
-        return open_job(source, cache, **options)
+    if options.get("batch_size") is not None or options.get("likely_batch_size") is not None:
+        return open_job(source, **options)
     for size in _LIKELY_BATCH_SIZES:
         try:
-            return open_job(source, cache, likely_batch_size=size, **options)
+            return open_job(source, **{**options, "likely_batch_size": size})
         except Error as e:
             if size is None or "memory" not in str(e):
                 raise  # a smaller batch size helps only against too little memory, which large samples may need
     raise AssertionError
+
+
+def _job_of(source: Any, options: dict[str, Any]) -> Job:
+    """The job of a source, or that of a server. options are lcache.open's."""
+    usual = (("flat", False), ("allow_empty", False), ("ext", ()))
+    given = {name: value for name, value in options.items() if value is not None and (name, value) not in usual}
+    if source is not None:
+        return _open(source, given)
+    of_no_use = given.keys() - {"timeout", "socket", "cache"}
+    if of_no_use:
+        raise ArgumentError(f"{', '.join(sorted(of_no_use))}: of use only with a source, and none is given")
+    return connect(options["socket"], **{name: given[name] for name in ("timeout",) if name in given})
 
 
 class Sample:
@@ -66,12 +83,19 @@ class Sample:
         return (self.index, self.name, self.label, self.parts)[i]
 
 
-class Dataset(torch.utils.data.Dataset):
-    """A map-style dataset of a source's samples, each made by decode(data: bytes, sample: Sample).
+class Dataset(torch.utils.data.Dataset[T], Generic[T]):
+    """A map-style dataset of a source's samples.
 
-    data is the sample's first part; sample.parts has all parts. Without decode a sample is (bytes, label). The job is
-    lcache.open(source, cache, socket=socket, **options); without a source, the job of the server at socket or $LCACHE_SOCKET. Any loader and
-    sampler may be used, and each batch is one request. Copies in worker processes have connections of their own. The dataset pickles to the
+    Each sample is made by decode(data: bytes, sample: Sample). data is the sample's first part; sample.parts has all parts. Without decode a sample
+    is (bytes, label). decode="array" makes samples of one size, with numpy's dtype and shape, rows of one tensor a batch.
+
+    decode_batch(views, columns) makes all samples of a batch at once. views are read-only memoryviews of the samples (of their first parts) in shared
+    memory, without a copy; columns is the lcache.Batch, with indices, labels, lengths, names and parts. It returns a list of as many samples, or
+    anything else, such as a tensor or a dict of tensors, as the ready batch, which default_collate then leaves as it is. The bytes stay as long as
+    anything refers to a view.
+
+    The job is lcache.open(source, cache, …), with that function's keywords; without a source, the job of the server at socket or $LCACHE_SOCKET. Any
+    loader and sampler may be used, and each batch is one request. Copies in worker processes have connections of their own. The dataset pickles to the
     little that a new connection needs.
 
     Raises the errors of lcache.open, and ArgumentError for a server that skips samples it can't read. Access raises IndexError, SampleError or
@@ -81,20 +105,42 @@ class Dataset(torch.utils.data.Dataset):
     def __init__(
         self,
         source: str | os.PathLike[str] | None = None,
-        decode: Callable[[bytes, Sample], Any] | None = None,
+        decode: Callable[[bytes, Sample], T] | str | None = None,
         *,
-        cache: Any = None,
+        decode_batch: Callable[[Sequence[memoryview], Batch], Any] | None = None,
+        dtype: Any = None,
+        shape: int | Sequence[int] | None = None,
+        cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         socket: str | os.PathLike[str] | None = None,
         job: Job | None = None,
-        **options: Any,
+        recipe: str | None = None,
+        seed: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        world_size: int | None = None,
+        rank: int | None = None,
+        drop_last: bool | None = None,
+        params: Mapping[str, Any] | None = None,
+        budget: int | str | None = None,
+        memory: int | str | None = None,
+        ext: str | Iterable[str] = (),
+        flat: bool = False,
+        group: str | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        allow_empty: bool = False,
+        follow_links: bool | None = None,
+        on_error: str | None = None,
+        timeout: float | None = None,
+        likely_batch_size: int | None = None,
     ) -> None:
+        self._whole = chosen(decode, decode_batch, dtype, shape)
         if job is None:
-            if source is not None:
-                job = _open(source, cache, {**options, "socket": socket})
-            elif options.keys() - {"timeout"}:
-                raise ArgumentError(f"{', '.join(sorted(options.keys() - {'timeout'}))}: of use only with a source, and none is given")
-            else:
-                job = connect(socket, **options)
+            job = _job_of(source, {
+                "cache": cache, "socket": socket, "recipe": recipe, "seed": seed, "epochs": epochs, "batch_size": batch_size, "world_size": world_size,
+                "rank": rank, "drop_last": drop_last, "params": params, "budget": budget, "memory": memory, "ext": ext, "flat": flat, "group": group,
+                "labels": labels, "allow_empty": allow_empty, "follow_links": follow_links, "on_error": on_error, "timeout": timeout,
+                "likely_batch_size": likely_batch_size,
+            })
         if job.on_error != "fail":
             job.close()
             raise ArgumentError(
@@ -102,17 +148,18 @@ class Dataset(torch.utils.data.Dataset):
                 " asks for: serve with --on-error fail, and leave out such samples at the source"
             )
         self.job = job
-        self.decode = decode
+        self.decode, self.decode_batch = decode, decode_batch
         self.decode_seconds = 0.0  # in this process
         self._reported = 0.0  # decode_seconds that the server was told of
         self.lcache_id = secrets.token_hex(4)  # the same in every copy, such as those in workers
         self._length = job.samples
+        self.kept: array[int] | None = None  # the job's indices of this dataset's samples, ascending; None: all of them
         self._ahead: tuple[Any, dict[int, Any]] | None = None  # a tagged batch, and its samples by index, for access one by one
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None}
 
-    _derived: tuple[str, ...] = ()  # attributes that a copy derives again
+    _derived: tuple[str, ...] = ("_known_classes",)  # attributes that a copy derives again
 
     def __len__(self) -> int:
         return self._length
@@ -128,39 +175,80 @@ class Dataset(torch.utils.data.Dataset):
     @property
     def class_to_idx(self) -> dict[str, int]:
         """The labels, by name."""
-        return {name: label for label, name in enumerate(self.classes)}
+        known: dict[str, int] | None = self.__dict__.get("_known_classes")
+        if known is None:
+            known = self.__dict__["_known_classes"] = {name: label for label, name in enumerate(self.classes)}
+        return known
 
-    def __getitem__(self, index: int) -> Any:
-        index = int(index)
-        if index < 0:
-            index += self._length
-        if not 0 <= index < self._length:
-            raise IndexError(f"sample {index} of {self._length}")
+    def __getitem__(self, index: int) -> T:
+        index = self._in_job(int(index))
         batch = tagged_batch.last_iterated()
-        part = batch.parts.get(self.lcache_id) if batch is not None and batch.parts else None
         if batch is not None and batch.trial:
             batch.record_asked(self.lcache_id, [index])
-        if batch is None or part is None or index not in part:
-            return self._made([index], None)[0]
+        part = batch.parts.get(self.lcache_id) if batch is not None and batch.parts else None
+        if batch is None or part is None:
+            return self._one(self._made([index], None))
         # ConcatDataset asks for a batch's samples one by one: the first of them requests them all.
         if self._ahead is None or self._ahead[0] is not batch:
-            self._ahead = batch, dict(self._bytes(part, batch.at))
-        return self._make(*self._ahead[1][index])
+            if index not in part:
+                return self._one(self._made([index], None))
+            self._ahead = batch, self._by_index(part, batch.at)
+        made = self._ahead[1].get(index)
+        return self._one(self._made([index], None)) if made is None else self._one([made()])
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        plain = [int(i) for i in indices[:]]
-        if plain and min(plain) < 0:
-            plain = [i + self._length if i < 0 else i for i in plain]
+    def _one(self, samples: Sequence[Any]) -> T:
+        one: T = plain(samples[0])
+        return one
+
+    def _by_index(self, indices: list[int], at: Position | None) -> dict[int, Callable[[], Any]]:
+        """By index, what makes each of the samples of one request."""
+        if self._whole is not None:
+            made = self._made(indices, at)
+            return {index: functools.partial(made.__getitem__, place) for place, index in enumerate(indices)}
+        return {index: functools.partial(self._make, *entry) for index, entry in self._entries(indices, at)}
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[T]:
+        asked = [int(i) for i in indices[:]]
+        if self.kept is not None or (asked and min(asked) < 0):
+            asked = [self._in_job(i) for i in asked]
         batch = indices if isinstance(indices, tagged_batch.TaggedBatch) else tagged_batch.last_iterated()
         if batch is not None and batch.trial:
-            batch.record_asked(self.lcache_id, plain)
-        return self._made(plain, tagged_batch.position_of(indices, plain, self.lcache_id))
+            batch.record_asked(self.lcache_id, asked)
+        return self._made(asked, tagged_batch.position_of(indices, asked, self.lcache_id))
 
-    def _made(self, indices: list[int], at: Position | None) -> list[Any]:
-        """The decoded samples of one batch."""
-        return [self._make(*entry) for _, entry in self._bytes(indices, at)]
+    def _in_job(self, index: int) -> int:
+        """The job's index of a sample. IndexError if this dataset has no such sample."""
+        found = index + self._length if index < 0 else index
+        if not 0 <= found < self._length:
+            raise IndexError(f"sample {index} of {self._length}")
+        return found if self.kept is None else self.kept[found]
 
-    def _bytes(self, indices: list[int], at: Position | None) -> Iterator[tuple[int, tuple[Any, int, dict[str, bytes]]]]:
+    def _made(self, indices: list[int], at: Position | None) -> Sequence[Any]:
+        """The samples of one batch. indices are the job's."""
+        if self._whole is not None:
+            batches = self._batches(indices, at)
+            return self._at_once(self._whole, batches.pop() if len(batches) == 1 else Batch.merged(batches))
+        if self.decode is None and type(self)._decoded is Dataset._decoded:
+            return [pair for batch in self._batches(indices, at) for pair in _pairs(batch)]
+        return [self._make(*entry) for _, entry in self._entries(indices, at)]
+
+    def _at_once(self, whole: WholeBatch, batch: Batch) -> Sequence[Any]:
+        """All samples of a batch, and counts the time. Raises DecodeError for an exception of decode_batch."""
+        began = time.perf_counter()
+        try:
+            return whole.items(batch)
+        except Error:
+            raise
+        except Exception as e:
+            indices = batch.indices.tolist()
+            shown = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
+            cause = f"{type(e).__name__}: {e}"
+            source = self.job.source
+            raise DecodeError(f"{whole.what} failed on the {len(indices)} samples {shown} of {source}: {cause}", None, None, source, cause) from e
+        finally:
+            self._count(began)
+
+    def _entries(self, indices: list[int], at: Position | None) -> Iterator[tuple[int, tuple[Batch, int, dict[str, bytes]]]]:
         """Yields (index, (batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
         for batch in self._batches(indices, at):
             copies = [{ext: bytes(view) for ext, view in parts.items()} for parts in batch.parts]
@@ -168,12 +256,12 @@ class Dataset(torch.utils.data.Dataset):
             for i, parts in enumerate(copies):
                 yield batch.indices[i], (batch, i, parts)
 
-    def _batches(self, indices: list[int], at: Position | None) -> list[Any]:
+    def _batches(self, indices: list[int], at: Position | None) -> list[Batch]:
         """The samples in one batch, or in several where the server lends less than one batch needs."""
         try:
             return [self.job.get(indices, at=at)]
         except ArgumentError:
-            if len(indices) < 2 or max(indices) >= self._length or min(indices) < 0:
+            if len(indices) < 2 or max(indices) >= self.job.samples or min(indices) < 0:
                 raise
             # The batch has more bytes than the server lends at once: it was started without this batch size.
             half = len(indices) // 2
@@ -189,15 +277,21 @@ class Dataset(torch.utils.data.Dataset):
         except Exception as e:
             raise self._undecodable(batch.indices[i], e) from e
         finally:
-            self.decode_seconds += time.perf_counter() - began
-            if self.decode_seconds >= self._reported + _REPORT:
-                self.job.report(decode=self.decode_seconds - self._reported)
-                self._reported = self.decode_seconds
+            self._count(began)
+
+    def _count(self, began: float) -> None:
+        """Counts the time of decoding since then, and reports it now and then."""
+        self.decode_seconds += time.perf_counter() - began
+        if self.decode_seconds >= self._reported + _REPORT:
+            self.job.report(decode=self.decode_seconds - self._reported)
+            self._reported = self.decode_seconds
 
     def _undecodable(self, index: int, error: Exception) -> DecodeError:
+        if self.kept is not None:
+            index = bisect.bisect_left(self.kept, index)
         name, source, cause = None, self.job.source, f"{type(error).__name__}: {error}"
         try:
-            name = self.job.names([index])[0]
+            name = self.job.names([index if self.kept is None else self.kept[index]])[0]
         except Error:
             pass  # the error has the index
         which = f"sample {index}" if name is None else f"sample {index}, {name!r},"
@@ -205,74 +299,19 @@ class Dataset(torch.utils.data.Dataset):
 
     def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
         """What decode makes of sample i of a batch."""
-        data = _first(parts)
+        data = first_part(parts)
         if self.decode is None:
             return data, batch.labels[i]
+        assert callable(self.decode)
         return self.decode(data, Sample(batch, i, parts))
 
 
-def _first(parts: dict[str, bytes]) -> bytes:
+def first_part(parts: dict[str, bytes]) -> bytes:
+    """The bytes of a sample's first part."""
     return next(iter(parts.values()))
 
 
-def pil(data: bytes) -> Any:
-    """Decodes as torchvision's default loader does: an RGB image of PIL."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data)) as image:
-        return image.convert("RGB")
-
-
-class ImageFolder(Dataset):
-    """torchvision.datasets.ImageFolder over lcache: the same classes, indices, labels and images.
-
-    loader makes an image of a sample's bytes, while torchvision's takes a path. The default loader needs PIL. torchvision is needed only for
-    transforms.
-    """
-
-    _derived = ("_samples",)
-
-    def __init__(
-        self,
-        root: str | os.PathLike[str] | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        target_transform: Callable[[Any], Any] | None = None,
-        loader: Callable[[bytes], Any] = pil,
-        *,
-        cache: Any = None,
-        socket: str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
-        if options.get("labels") is not None:
-            raise TypeError("the labels of an ImageFolder are its folders: use lcache.torch.Dataset with labels=")
-        if root is not None:
-            options.setdefault("ext", IMG_EXTENSIONS)
-        super().__init__(root, cache=cache, socket=socket, **options)
-        self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
-        self.transform, self.target_transform, self.loader = transform, target_transform, loader
-
-    def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
-        image, target = self.loader(_first(parts)), batch.labels[i]
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return image, target
-
-    @property
-    def samples(self) -> list[tuple[str, int]]:
-        """(path, label) of every sample, as in torchvision. Requested from the server at the first use."""
-        known: list[tuple[str, int]] | None = self.__dict__.get("_samples")
-        if known is None:
-            labels = self.class_to_idx
-            names = self.job.names(range(self._length))
-            known = [(os.path.join(self.root, name), labels.get(name.split("/", 1)[0], 0)) for name in names]
-            self.__dict__["_samples"] = known
-        return known
-
-    imgs = samples
-
-    @property
-    def targets(self) -> list[int]:
-        """The label of every sample."""
-        return [label for _, label in self.samples]
+def _pairs(batch: Batch) -> Iterator[tuple[bytes, int]]:
+    """(bytes, label) of each sample."""
+    labels = batch.labels.tolist()
+    return zip(batch.copies(), labels)

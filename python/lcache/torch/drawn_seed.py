@@ -15,6 +15,7 @@ import torch.utils.data
 
 from ..errors import Error
 from . import ranks
+from .known_samplers import known_sampler
 from .sampler_copy import copy_sampler, preserved_random_states
 
 _END = object()
@@ -32,7 +33,7 @@ class DrawnSeed:
         """The RandomSampler below a batch sampler that draws the seed; None if the order does not follow from one drawn seed."""
         found = _without_generator(batches)
         if found is not None and found is not self._checked:
-            self._checked, self._sufficient = found, _order_follows_from_seed(batches)
+            self._checked, self._sufficient = found, known_sampler(batches) is not None or _order_follows_from_seed(batches)
         return found if found is not None and self._sufficient else None
 
     def begin(self, batches: Any, epoch: int) -> tuple[Any, torch.Generator] | None:
@@ -43,13 +44,13 @@ class DrawnSeed:
         number = _draw()
         if self.seed is None:
             self.seed = number
-        return sampler, self._generator(epoch)
+        return sampler, self.generator(epoch)
 
     def prepare(self, twin: Any, epoch: int) -> None:
         """Brings a copy of a batch sampler to an epoch's beginning. Without a seed the copy draws one, as torch's does."""
         if self.seed is not None:
             *_, last = ranks.chain(twin)
-            last.generator = self._generator(epoch)
+            last.generator = self.generator(epoch)
 
     def take(self, seed: Any) -> None:
         """Replaces the seed. None: the next drawn seed counts."""
@@ -57,7 +58,8 @@ class DrawnSeed:
             raise Error(f"the loader's state has seed {seed!r:.40}, which torch does not draw")
         self.seed = seed
 
-    def _generator(self, epoch: int) -> torch.Generator:
+    def generator(self, epoch: int) -> torch.Generator:
+        """A generator with an epoch's order. The seed must be known."""
         assert self.seed is not None
         return torch.Generator().manual_seed(self.seed + epoch)
 

@@ -21,6 +21,8 @@ class EpochReport:
     def __init__(self, order_ahead: OrderAhead | None, loader: Any) -> None:
         """order_ahead is None for a loader without batches of indices, which gets no report."""
         self._order_ahead = order_ahead
+        self._batch_sampler = getattr(loader, "batch_sampler", None)
+        self._batches = 0  # that the loop received
         self._workers: int = getattr(loader, "num_workers", 0)
         self._began = time.perf_counter()
         self._received = self._began  # when the loop received its last batch
@@ -28,12 +30,12 @@ class EpochReport:
         self.busy_seconds = 0.0  # the loop worked on a batch
         self._reported = (self._began, 0.0, 0.0)  # when the server was last given a report, with which sums of the two
         self._jobs: list[Job] | None = None  # None: no batch was received yet
-        self._bytes_before: int | None = None  # delivered by the server; None: unknown
 
     def note_batch(self, asked: float, now: float) -> None:
         """Notes that the loop asked for a batch, and received it now."""
         if self._jobs is None:
             self._start()
+        self._batches += 1
         self.loop_wait_seconds += now - asked
         self.busy_seconds += asked - self._received
         self._received = now
@@ -44,13 +46,15 @@ class EpochReport:
         """At the first batch, when the server certainly runs."""
         translation = self._order_ahead.translation if self._order_ahead is not None else None
         self._jobs = [leaf.job for leaf in translation.leaves] if translation is not None else []
-        self._bytes_before = self._status().get("bytes_delivered")
+        self._tell(0.0, 0.0)  # at once, so that the status names this process and not one of its workers
 
     def _report(self, now: float) -> None:
         """Gives the servers the times since the last report."""
         _, wait, busy = self._reported
         self._reported = now, self.loop_wait_seconds, self.busy_seconds
-        wait, busy = self.loop_wait_seconds - wait, self.busy_seconds - busy
+        self._tell(self.loop_wait_seconds - wait, self.busy_seconds - busy)
+
+    def _tell(self, wait: float, busy: float) -> None:
         for job in self._jobs or []:
             assert self._order_ahead is not None
             job.report(self._order_ahead.epoch, self._order_ahead.world_rank[1], loop_wait=wait, loop=wait + busy, workers=self._workers)
@@ -75,13 +79,36 @@ class EpochReport:
         words = [f"epoch {ahead.epoch}: {seconds:.3g} s" if seconds < 10 else f"epoch {ahead.epoch}: {seconds:.0f} s"]
         words.append(f"loop waited {100 * self.loop_wait_seconds / max(seconds, 1e-9):.1f} %")
         status = self._status()
-        if self._bytes_before is not None and "bytes_delivered" in status:
-            words.append(f"{(status['bytes_delivered'] - self._bytes_before) / 1e6 / seconds:.0f} MB/s")
+        own = self._own_bytes(status)
+        if own is not None:
+            words.append(f"{own / 1e6 / seconds:.0f} MB/s")
             self._warn(status, seconds)
         if ahead.exact is not None:
             digest = ahead.digest(ahead.epoch) if _log.isEnabledFor(logging.INFO) else None
             words.append("not as predicted" if not ahead.exact else f"exact {digest[:4]}…" if digest else "exact")
         _log.info("%s", ", ".join(words))
+
+    def _own_bytes(self, status: dict[str, Any]) -> float | None:
+        """The bytes of the samples that this loop received; None if the server's status can't be read.
+
+        The server counts what it delivers to all ranks and loaders. So the loop's own samples are counted here, and the server says how large a
+        delivered sample is in the mean.
+        """
+        delivered, samples, own = status.get("bytes_delivered"), status.get("samples_delivered"), self._own_samples()
+        return delivered / samples * own if delivered is not None and samples and own is not None else None
+
+    def _own_samples(self) -> int | None:
+        """How many samples the loop received; None if its batches have no common size."""
+        size = getattr(self._batch_sampler, "batch_size", None)
+        if not isinstance(size, int):
+            return None
+        most = self._batches * size
+        if self._order_ahead is None or getattr(self._batch_sampler, "drop_last", False):
+            return most
+        try:
+            return min(most, len(self._batch_sampler.sampler) - self._order_ahead.skipped * size)  # type: ignore[union-attr]
+        except (AttributeError, TypeError):
+            return most  # the last batch may have been smaller
 
     def _warn(self, status: dict[str, Any], seconds: float) -> None:
         ahead = self._order_ahead

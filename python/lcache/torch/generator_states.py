@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .known_samplers import known_sampler
 from .sampler_copy import Generators, bounded, copy_sampler, draw_base_seed, preserved_random_states, same_states
 
 
@@ -56,7 +57,16 @@ class GeneratorStates:
         """Records the states before an epoch, after a copy has run through the epoch before it."""
         if not self.persistent:
             self._draw_base_seeds(generators)
-        self._starts[epoch] = generators.states()
+        self.note_start(epoch, generators.states())
+
+    def note_start(self, epoch: int, states: list[Any]) -> None:
+        """Records the states before an epoch."""
+        self._starts[epoch] = states
+
+    @property
+    def draws_base_seed(self) -> bool:
+        """Whether the loader draws a base seed from the first generator before each epoch but the first."""
+        return not self.persistent and bool(self._gives_base_seed) and self._gives_base_seed[0]
 
     def prepare(self, generators: Generators, epoch: int, current: bool) -> None:
         """Sets a copy's generators to the beginning of an epoch. current: the epoch is the one that is being read."""
@@ -74,17 +84,31 @@ class GeneratorStates:
         """The states when an epoch's first batch is drawn. Runs copies through earlier epochs if need be."""
         at = max((e for e in self._starts if e <= epoch), default=min(self._starts))
         if at < epoch:
-            with preserved_random_states():
-                twin = copy_sampler(self._subject())
-                generators = Generators(twin)
-                generators.restore(self._starts[at])
-                for e in range(at, epoch):
-                    for _ in bounded(twin):
-                        pass
-                    self.note_predicted(e + 1, generators)
+            self._run_through(at, epoch)
         for e in [e for e in self._starts if 0 < e < epoch - 1]:
             del self._starts[e]
         return self._starts.get(epoch, self._starts[at])
+
+    def _run_through(self, first: int, end: int) -> None:
+        """Records the states at the beginnings of epochs up to `end`, from those of epoch `first` on."""
+        known = known_sampler(self._subject())
+        if known is not None:
+            generators = Generators.of([torch.Generator()])
+            generators.restore(self._starts[first])
+            (generator,) = generators
+            for e in range(first, end):
+                for step in known.steps(0):
+                    step.draw(generator)
+                self.note_predicted(e + 1, generators)
+            return
+        with preserved_random_states():
+            twin = copy_sampler(self._subject())
+            generators = Generators(twin)
+            generators.restore(self._starts[first])
+            for e in range(first, end):
+                for _ in bounded(twin):
+                    pass
+                self.note_predicted(e + 1, generators)
 
     def _draw_base_seeds(self, generators: Generators) -> None:
         for generator, drawn in zip(generators, self._gives_base_seed):
@@ -114,11 +138,14 @@ class GeneratorStates:
     def _draws(self, generators: Generators) -> list[int] | None:
         """How many base seeds were drawn from each generator since the last epoch left it. None if something else has changed them."""
         assert self._left is not None
-        try:
-            with preserved_random_states():
-                twins = Generators(copy_sampler(self._subject()))
-        except Exception:  # noqa: BLE001  any sampler's code may run here
-            return None
+        if known_sampler(self._subject()) is not None:
+            twins = Generators.of([torch.Generator() for _ in generators])
+        else:
+            try:
+                with preserved_random_states():
+                    twins = Generators(copy_sampler(self._subject()))
+            except Exception:  # noqa: BLE001  any sampler's code may run here
+                return None
         twins.restore(self._left)
         found = []
         for twin, now in zip(twins, generators.states()):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.utils.data
@@ -115,6 +115,9 @@ class _Loop:
         self._report.note_batch(asked, time.perf_counter())
         return batch
 
+    def __len__(self) -> int:
+        return len(self._inner)  # type: ignore[arg-type]
+
     def __getattr__(self, name: str) -> Any:
         if name == "_inner":
             raise AttributeError(name)
@@ -131,12 +134,25 @@ def watch(loader: Any) -> Any:
     if hasattr(kind, "_lcache_above"):
         return loader
     added = {name: value for name, value in vars(_WatchedLoader).items() if not name.startswith("__") or name == "__iter__"}
+    added["__reduce_ex__"] = _reduced
     if frameworks.has_own_state(loader):
         del added["state_dict"], added["load_state_dict"]
     watched = type(kind.__name__, (kind,), {**added, "__module__": kind.__module__, "__qualname__": kind.__qualname__, "_lcache_above": kind})
     frameworks.set_class(loader, watched)
     _watch_batch_sampler(loader)
     return loader
+
+
+def _reduced(loader: Any, protocol: Any) -> Any:
+    """How a watched loader pickles: as a loader of its own class, which is watched again."""
+    state = {name: value for name, value in vars(loader).items() if name != "_lcache_progress"}
+    return _watched_again, (loader._lcache_above, state)
+
+
+def _watched_again(kind: Any, state: dict[str, Any]) -> Any:
+    loader = kind.__new__(kind)
+    vars(loader).update(state)
+    return watch(loader)
 
 
 def _watch_batch_sampler(loader: Any) -> None:
@@ -157,7 +173,10 @@ def _watch_batch_sampler(loader: Any) -> None:
         ahead.once("route", f"the dataset {kind} changes indices in a way that lcache does not know: nothing is pushed, which costs speed")
 
 
-class DataLoader(_WatchedLoader, torch.utils.data.DataLoader):
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class DataLoader(_WatchedLoader, torch.utils.data.DataLoader[_T_co], Generic[_T_co]):
     """torch's DataLoader, watched. seed=S is short for generator=torch.Generator().manual_seed(S).
 
     Without seed and generator, everything is drawn from torch's default generator as torch's loader does. The seed that it draws for the first
@@ -166,28 +185,33 @@ class DataLoader(_WatchedLoader, torch.utils.data.DataLoader):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: torch.utils.data.Dataset[_T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Any = None,
-        batch_sampler: Any = None,
+        sampler: torch.utils.data.Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: torch.utils.data.Sampler[list[Any]] | Iterable[list[Any]] | None = None,
         num_workers: int = 0,
-        collate_fn: Any = None,
+        collate_fn: Callable[[list[_T_co]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn: Any = None,
+        worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
         generator: torch.Generator | None = None,
         *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
         seed: int | None = None,
-        **more: Any,
     ) -> None:
         if generator is None and seed is not None:
             generator = SpawnableGenerator().manual_seed(seed)
+        # in_order is of torch 2.6, and pin_memory_device may go.
+        more = {name: value for name, value, usual in (("pin_memory_device", pin_memory_device, ""), ("in_order", in_order, True)) if value != usual}
         super().__init__(
             dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout, worker_init_fn,
-            multiprocessing_context, generator, **more,
+            multiprocessing_context, generator, prefetch_factor=prefetch_factor, persistent_workers=persistent_workers, **more,
         )
         self.seed = seed
         _watch_batch_sampler(self)

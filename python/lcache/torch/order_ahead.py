@@ -11,20 +11,23 @@ from __future__ import annotations
 import itertools
 import logging
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed
 
-from ..errors import Error
+from ..errors import ArgumentError, Error
+from ..orders import Order
 from . import ranks
+from .computed_orders import ComputedOrders
 from .drawn_seed import DrawnSeed, with_generator
 from .generator_states import GeneratorStates
+from .known_samplers import KnownSampler, known_sampler
 from .push import Orders, Pusher
 from .resume import Position
 from .sampler_copy import Generators, bounded, copy_sampler, preserved_random_states
-from .wrappers import Translation, dataset_of
+from .wrappers import Batches, Translation, dataset_of
 
 _log = logging.getLogger("lcache")
 
@@ -67,6 +70,8 @@ class OrderAhead:
         self._noted_digest: tuple[int, str] | None = None  # (epoch, digest) of an order that can't be predicted later
         self._states = GeneratorStates(self._subject)
         self._drawn = DrawnSeed()
+        self._computed = ComputedOrders(self._states, self._drawn)  # of a sampler that is known
+        self._is_computed = False  # the current epoch's order is one of them
         self._pusher: Pusher | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OrderAhead:
@@ -177,6 +182,9 @@ class OrderAhead:
         if self._noted_digest is not None and self._noted_digest[0] == epoch:
             return self._noted_digest[1]
         try:
+            known = known_sampler(self.subject)
+            if known is not None:
+                return self._computed.digest(known, epoch, self._sampler_epoch(epoch), epoch == self.epoch)
             with preserved_random_states() as states:
                 twin = copy_sampler(self.subject)
                 self._prepare(twin, epoch)
@@ -200,29 +208,32 @@ class OrderAhead:
         """Notes that the training loop asks for its second batch of an epoch, and so does more than look at one."""
         if self._pusher is not None:
             self._pusher.go_on()
+            self._look_further()
 
     def _read(self, subject: Any, generators: Generators, in_loop: bool) -> Iterator[Any]:
+        self._computed.settle(stop=True)
         self._begin(generators)
         number, (_, rank) = self.epoch, self.world_rank
         lent = self._drawn.begin(subject, number)
-        orders = self._predict()
+        known = known_sampler(subject)
+        orders = self._predict(known)
         batches, skip = self._after_resume(number)
         if batches is not None:
             orders[number] = batches
-        real = batches if batches is not None else subject.batches() if hasattr(subject, "batches") else subject
+        real, first = self._real(subject, known, lent, batches, skip)
         if self._pusher is not None:
             self._pusher.begin(orders, number, rank, in_loop)
         predicted = orders.get(number)
         self.exact = None if predicted is None else True
         track = bool(len(generators)) and ranks.epoch_holder(subject) is None
-        count = 0
-        for count, batch in enumerate(with_generator(lent, real), 1):
-            if predicted is not None and self.exact and (count > len(predicted) or batch != predicted[count - 1]):
+        count = first
+        for count, batch in enumerate(real, first + 1):
+            if predicted is not None and self.exact and (count > len(predicted) or not _is_batch(batch, predicted[count - 1])):
                 self._diverged(number, count - 1, batch, predicted)
             if track:
                 self._states.note_drawn(generators)
             if count > skip:
-                yield batch if self._pusher is None else self._pusher.tag(batch, (number, rank, count - 1))
+                yield batch if self._pusher is None else self._tagged(batch, (number, rank, count - 1))
         if track:
             self._states.note_drawn(generators)
         if predicted is not None and self.exact and count < len(predicted):
@@ -230,6 +241,33 @@ class OrderAhead:
         self.complete = True
         if not in_loop:
             self.go_on()
+        self._computed.settle()  # the server needs the next epoch's order now
+
+    def _real(self, subject: Any, known: KnownSampler | None, lent: Any, resumed: Any, skip: int) -> tuple[Iterable[Any], int]:
+        """What yields the epoch's batches, and the number of the first one. lent is the sampler with the generator that it has for this epoch."""
+        if resumed is not None:
+            return resumed, 0
+        if self._is_computed and known is not None and not known.lazy:
+            return self._computed.batches(skip), skip
+        return with_generator(lent, subject.batches() if hasattr(subject, "batches") else subject), 0
+
+    def _tagged(self, batch: Any, at: tuple[int, int, int]) -> Any:
+        assert self._pusher is not None
+        tagged = self._pusher.tag(batch, at)
+        self._look_further()
+        return tagged
+
+    def _look_further(self) -> None:
+        """Has the next epochs computed and pushed, once this epoch's order is pushed and the training loop goes on."""
+        if self._is_computed and self._pusher is not None:
+            push = self._pusher.later()
+            if push is not None:
+                self._computed.go_on(self._epochs_ahead(), push)
+
+    def _epochs_ahead(self) -> int:
+        assert self._pusher is not None
+        has_epoch = self._pusher.has_epoch
+        return next((ahead for ahead in range(AHEAD) if not has_epoch(self.epoch + 1 + ahead)), AHEAD)
 
     def _begin(self, generators: Generators) -> None:
         """Decides the epoch's number and sets the sampler's generators to its beginning."""
@@ -256,22 +294,54 @@ class OrderAhead:
         if self.draws_seed:
             self._drawn.prepare(twin, epoch)
         if holder is not None:
-            if self.epoch < 0 or self._holder_epoch is None or self._next is not None:
-                holder.set_epoch(epoch)
-            else:
-                holder.set_epoch(self._holder_epoch if self._stuck else self._holder_epoch + epoch - self.epoch)
+            holder.set_epoch(self._sampler_epoch(epoch))
         elif len(generators):
             self._states.prepare(generators, epoch, epoch == self.epoch)
 
-    def _predict(self) -> Orders:
+    def _sampler_epoch(self, epoch: int) -> int:
+        """The number of an epoch as the sampler that keeps it has it."""
+        if self.epoch < 0 or self._holder_epoch is None or self._next is not None:
+            return epoch
+        return self._holder_epoch if self._stuck else self._holder_epoch + epoch - self.epoch
+
+    def _predict(self, known: KnownSampler | None) -> Orders:
         """The batches of this epoch and the next ones, as far as they follow from the sampler's own state."""
-        orders: Orders = {}
+        self._is_computed = False
         if self.translation is None:
             dataset = dataset_of(self.subject)
             if dataset is not None:
                 self._push_to(dataset)
         if self._pusher is None:
-            return orders
+            return {}
+        computed = None if known is None else self._compute(known)
+        return self._predict_by_copies() if computed is None else computed
+
+    def _compute(self, known: KnownSampler) -> Orders | None:
+        """This epoch's order. The next ones are computed when the training loop goes on. None if the order is not one of u32."""
+        if self._computed.failure is not None:
+            self.once("later", f"the orders of later epochs could not be told to the server ahead, which costs speed: {self._computed.failure!r}")
+        try:
+            current = self._computed.begin(known, self.epoch, self._sampler_epoch)
+        except (TypeError, ValueError, LookupError, OverflowError):
+            return None
+        self._is_computed = True
+        if known.is_global:
+            self._noted_digest = self.epoch, ranks.digest(current.indices)
+            self._note_global()
+        return {self.epoch: current.order}
+
+    def _note_global(self) -> None:
+        self.once(
+            "global",
+            "the order depends on a global random generator, so that only the epoch that begins can be predicted, not the next: "
+            "give the sampler a generator of its own (or DataLoader a seed)",
+            logging.INFO,
+        )
+
+    def _predict_by_copies(self) -> Orders:
+        """The orders of this epoch and the next ones, by a copy of the sampler, which runs in this thread."""
+        orders: Orders = {}
+        assert self._pusher is not None
         try:
             with preserved_random_states() as states:
                 twin = copy_sampler(self.subject)
@@ -287,15 +357,10 @@ class OrderAhead:
                     batches = list(bounded(twin))
                     if ahead and states.changed():
                         break
-                    orders[self.epoch + ahead] = batches
+                    orders[self.epoch + ahead] = _as_order(batches)
                     if states.changed():
                         self._noted_digest = self.epoch, self._current_digest()
-                        self.once(
-                            "global",
-                            "the order depends on a global random generator, so that only the epoch that begins can be predicted, not the next: "
-                            "give the sampler a generator of its own (or DataLoader a seed)",
-                            logging.INFO,
-                        )
+                        self._note_global()
                         break
                     if holder is None and len(own):
                         self._states.note_predicted(self.epoch + ahead + 1, own)
@@ -307,7 +372,7 @@ class OrderAhead:
         with preserved_random_states():
             return ranks.digest(ranks.global_order(copy_sampler(self.subject)))
 
-    def _after_resume(self, number: int) -> tuple[list[list[int]] | None, int]:
+    def _after_resume(self, number: int) -> tuple[Batches | None, int]:
         """(batches, skip) of an epoch that a resume begins. batches replace the sampler's own. None: the first `skip` of the sampler's own are done."""
         at, self._resume = self._resume, None
         if at is None or at.epoch != number:
@@ -324,16 +389,23 @@ class OrderAhead:
             return None, at.consumed
         if size is None:
             raise Error("resume with another batch size or world size needs a batch sampler that has a batch_size")
-        with preserved_random_states():
-            twin = copy_sampler(self.subject)
-            self._prepare(twin, number)
-            order = ranks.global_order(twin)
+        order = self._global_order(number)
         drops_round = any(getattr(s, "drop_last", False) for s in ranks.chain(self.subject) if hasattr(s, "num_replicas"))
         drops_batch = bool(getattr(self.subject, "drop_last", False))
         batches, self.before = at.remaining(order, world, rank, size, (drops_round, drops_batch))
         return batches, 0
 
-    def _diverged(self, epoch: int, number: int, batch: Any, predicted: list[list[int]]) -> None:
+    def _global_order(self, epoch: int) -> Any:
+        """The indices of an epoch of all ranks, without padding."""
+        known = known_sampler(self.subject)
+        if known is not None:
+            return self._computed.global_order(known, epoch, self._sampler_epoch(epoch), epoch == self.epoch)
+        with preserved_random_states():
+            twin = copy_sampler(self.subject)
+            self._prepare(twin, epoch)
+            return ranks.global_order(twin)
+
+    def _diverged(self, epoch: int, number: int, batch: Any, predicted: Batches) -> None:
         self.exact = False
         want = predicted[number] if number < len(predicted) else []
         got = list(batch) if hasattr(batch, "__iter__") else [batch]
@@ -344,3 +416,16 @@ class OrderAhead:
             f"({len(got)} samples, {len(want)} predicted): the sampler shares a random generator with other code, or changes while it is read; "
             "this costs speed only",
         )
+
+
+def _is_batch(batch: Any, predicted: list[int]) -> bool:
+    """Whether a batch is the predicted one. A batch sampler may yield anything that holds indices."""
+    return bool(batch == predicted) if isinstance(batch, list) or not hasattr(batch, "__iter__") else list(batch) == list(predicted)
+
+
+def _as_order(batches: list[list[int]]) -> Batches:
+    """The order of batches, which takes less memory; the batches themselves if they hold more than u32."""
+    try:
+        return Order.of_batches(batches)
+    except ArgumentError:
+        return batches

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import threading
 import weakref
 from collections.abc import Sequence
 
@@ -30,6 +31,8 @@ class Ownership:
 
     def __init__(self) -> None:
         self.held = False
+        self.ended = threading.Event()  # this loader is not the owner any more, or is gone: what it had begun to push is not wanted
+        weakref.finalize(self, self.ended.set).atexit = False  # type: ignore[misc]  # a property, which typeshed declares in __slots__
         self.settled = False  # the training loop has asked for a second batch; until then any other loader takes over
         self._jobs: Sequence[Job] = ()
         self._samples = 0  # of an epoch
@@ -69,6 +72,9 @@ class Ownership:
                 owner._lose(key)
             job.forget_orders(NOWHERE, rank)  # a server that starts again is not given another loader's orders
             _owners[key] = self
+        if self.ended.is_set():
+            self.ended = threading.Event()
+            weakref.finalize(self, self.ended.set).atexit = False  # type: ignore[misc]
         self.held, self._jobs = True, jobs
         return True
 
@@ -87,6 +93,7 @@ class Ownership:
     def _lose(self, key: tuple[str, int]) -> None:
         """Another loader owns the order at this server from now on. At the other servers no loader does."""
         self.held = False
+        self.ended.set()
         for job in self._jobs:
             job.forget_orders(NOWHERE, key[1])
 

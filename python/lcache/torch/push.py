@@ -11,11 +11,12 @@ from typing import Any
 
 from ..errors import ArgumentError, Error
 from ..job import Job
+from ..orders import Order
 from .ownership import Ownership
 from .tagged_batch import Position, TaggedBatch
-from .wrappers import Translation
+from .wrappers import Batches, Translation
 
-Orders = dict[int, list[list[int]]]  # by epoch, one rank's batches
+Orders = dict[int, Batches]  # by epoch
 
 
 class Pusher:
@@ -33,6 +34,7 @@ class Pusher:
         self._pushed: Orders = {}
         self._waiting: tuple[Orders, int, int] | None = None  # (orders, epoch, rank) to be pushed when the conditions hold
         self._ownership = Ownership()
+        self._push_one: Callable[[int, Batches], bool] | None = None  # pushes an epoch's order
         self._pushes = False  # the current epoch's order was pushed
         self._in_loop = False  # a training loop calls go_on(); otherwise drawing a second batch does
         self._going_on = self._at_once = False
@@ -89,24 +91,19 @@ class Pusher:
     def _tagged(self, batch: list[int], at: Position | None, trial: str | None = None) -> Any:
         if self.translation.direct:
             return TaggedBatch(batch, at)
-        parts = self._parts([batch])
-        return batch if parts is None else TaggedBatch(batch, at, parts[0], trial)
-
-    def _parts(self, batches: list[list[int]]) -> list[dict[str, list[int]]] | None:
-        """Each batch's indices in each leaf. None if a guessed wrapper takes something else than its dataset's indices."""
         try:
-            return [self.translation.parts(batch) for batch in batches]
+            return TaggedBatch(batch, at, self.translation.parts(batch), trial)
         except (TypeError, ValueError, LookupError):
             if not self.translation.guessed:
                 raise
-            return None
+            return batch
 
     def _push(self, orders: Orders, current: int, rank: int) -> None:
         """Pushes the orders that the servers do not have yet."""
         if not orders:
             return
         held = self._ownership.held
-        samples = max(sum(map(len, batches)) for batches in orders.values())
+        samples = max(len(batches.flat) if isinstance(batches, Order) else sum(map(len, batches)) for batches in orders.values())
         if not self._ownership.take([leaf.job for leaf in self.translation.leaves], rank, samples):
             self._once(
                 "index",
@@ -117,8 +114,9 @@ class Pusher:
             return
         if not held:
             self._pushed = {}
+        self._push_one = self._one_pusher(current, rank)
         for epoch, batches in orders.items():
-            if self._pushed.get(epoch) != batches and not self._push_epoch(epoch, batches, current, rank):
+            if not self._push_one(epoch, batches):
                 return
         for epoch in [e for e in self._pushed if e < current]:
             del self._pushed[epoch]
@@ -126,24 +124,51 @@ class Pusher:
             leaf.job.forget_orders(current, rank)
         self._pushes = True
 
-    def _push_epoch(self, epoch: int, batches: list[list[int]], current: int, rank: int) -> bool:
-        """Pushes one epoch's order to every leaf's server. False if nothing more can be pushed."""
-        parts = None if self.translation.direct else self._parts(batches)
-        if parts is None and not self.translation.direct:
-            return False
-        for leaf in self.translation.leaves:
-            if epoch != current and not _has_epoch(leaf.job, epoch):
-                continue
+    def later(self) -> Callable[[int, Order], bool] | None:
+        """What pushes later epochs, from any thread; it does not refer to this object. None while the current epoch's order is not pushed."""
+        return self._push_one if self._pushes and self._going_on and self._ownership.held else None
+
+    def _one_pusher(self, current: int, rank: int) -> Callable[[int, Batches], bool]:
+        """What pushes one epoch's order to every leaf's server, unless they have it. It returns False if nothing more can be pushed."""
+        translation, once, pushed, ended = self.translation, self._once, self._pushed, self._ownership.ended
+        unplaced = self._first_unplaced, self._unplaced
+
+        def push(epoch: int, batches: Batches) -> bool:
+            if _is_same(pushed.get(epoch), batches):
+                return True
             try:
-                leaf.job.push_order(epoch, rank, batches if parts is None else [part[leaf.lcache_id] for part in parts])
-            except ArgumentError as e:
-                self._once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
-                if epoch == current:
-                    return False
-            if epoch == current:  # before the next push is answered, so that the server counts these batches before any other
-                leaf.job.report_unplaced(epoch, rank, self._first_unplaced, self._unplaced)
-        self._pushed[epoch] = batches
+                parts = translation.part_orders(batches)
+            except (TypeError, ValueError, LookupError, OverflowError):
+                if not translation.guessed:
+                    raise
+                return False
+            for leaf in translation.leaves:
+                if epoch != current and not _has_epoch(leaf.job, epoch):
+                    continue
+                with leaf.job.pushing:
+                    if ended.is_set():
+                        return False  # another loader pushes its own orders
+                    try:
+                        leaf.job.push_order(epoch, rank, parts[leaf.lcache_id])
+                    except ArgumentError as e:
+                        once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
+                        if epoch == current:
+                            return False
+                    if epoch == current:  # before the next push is answered, so that the server counts these batches before any other
+                        leaf.job.report_unplaced(epoch, rank, *unplaced)
+            pushed[epoch] = batches
+            return True
+
+        return push
+
+
+def _is_same(a: Batches | None, b: Batches) -> bool:
+    """Whether an order was pushed already."""
+    if a is b:
         return True
+    if isinstance(a, Order) and isinstance(b, Order):
+        return a.digest == b.digest
+    return isinstance(a, list) and a == b
 
 
 def _is_empty(job: Job) -> bool:

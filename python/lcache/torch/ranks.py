@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..orders import Order
 from .frameworks import SHARD_RANK
 
 
@@ -51,27 +52,29 @@ def global_order(twin: Any) -> list[int]:
     return [int(i) for batch in inner for i in batch]
 
 
-def deal(rest: Sequence[int], world: int, rank: int, drop_last: bool) -> list[int]:
-    """One rank's part of an order, as DistributedSampler deals: every world-th index, padded from the start or cut to equal lengths."""
+def deal(rest: Any, world: int, rank: int, drop_last: bool) -> Any:
+    """One rank's part of an order, a list or an array, as DistributedSampler deals: every world-th index, padded from the start or cut to equal lengths."""
     if world == 1 or not rest:
-        return list(rest)
+        return rest
     if drop_last:
         rest = rest[: len(rest) // world * world]
     else:
         short = -len(rest) % world
-        rest = [*rest, *(rest[k % len(rest)] for k in range(short))]
-    return list(rest[rank::world])
+        rest = rest + (rest * -(-short // len(rest)))[:short]
+    return rest[rank::world]
 
 
-def cut(order: Sequence[int], batch_size: int, drop_last: bool) -> list[list[int]]:
-    """The batches of an order."""
+def cut(order: Any, batch_size: int, drop_last: bool) -> Order | list[list[int]]:
+    """The batches of an order, which is a list or an array."""
+    if isinstance(order, array):
+        return Order.cut(order, batch_size, drop_last)
     end = len(order) // batch_size * batch_size if drop_last else len(order)
     return [list(order[at : at + batch_size]) for at in range(0, end, batch_size)]
 
 
 def digest(order: Sequence[int]) -> str:
     """The SHA-256 of indices as little-endian uint32, in hex."""
-    column = array("I", order)
+    column = order if isinstance(order, array) else array("I", order)
     if column.itemsize != 4 or memoryview(array("H", [1])).tobytes() != b"\x01\x00":
         return hashlib.sha256(b"".join(i.to_bytes(4, "little") for i in order)).hexdigest()
-    return hashlib.sha256(column.tobytes()).hexdigest()
+    return hashlib.sha256(column).hexdigest()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import Error
+from ..orders import Order
 from . import ranks
 
 _VERSION = 1
@@ -21,7 +21,7 @@ class Position(NamedTuple):
     before: int
     digest: str | None  # of the epoch's global order; None: unknown
 
-    def remaining(self, order: Sequence[int], world: int, rank: int, batch_size: int, drop_last: tuple[bool, bool]) -> tuple[list[list[int]], int]:
+    def remaining(self, order: Any, world: int, rank: int, batch_size: int, drop_last: tuple[bool, bool]) -> tuple[Order | list[list[int]], int]:
         """The batches that one rank of another world reads of the epoch's global order, and how many samples of that order are done.
 
         drop_last tells whether samples that fill no whole round of ranks are dropped, and whether a short batch is.

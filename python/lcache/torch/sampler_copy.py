@@ -32,6 +32,13 @@ class Generators:
             if _accessors(value) and not any(value is g for g in self._found):
                 self._found.append(value)
 
+    @classmethod
+    def of(cls, found: list[Any]) -> Generators:
+        """Those generators."""
+        generators = cls(None)
+        generators._found = found
+        return generators
+
     def __len__(self) -> int:
         return len(self._found)
 

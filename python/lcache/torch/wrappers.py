@@ -7,23 +7,44 @@ passes indices on, and the caller has to check the guess.
 from __future__ import annotations
 
 import bisect
+import functools
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Union
 
+import torch
 from torch.utils.data import ConcatDataset, Subset
 
+from ..orders import Order
 from . import frameworks
 from .dataset import Dataset
 
-_Find = Callable[[int], tuple[Dataset, int]]  # index → (lcache dataset, index in it)
+Batches = Union[Order, list[list[int]]]  # of an epoch; a list if a sampler yields more than u32
+
+_PIECE = 1 << 18  # indices that are translated at once
+
+
+class _Found(NamedTuple):
+    """Indices in a leaf, and their positions in the column that was translated, ascending. None: all of the column."""
+
+    leaf: Dataset[Any]
+    indices: torch.Tensor
+    positions: torch.Tensor | None
+
+
+class _Finder(NamedTuple):
+    """Finds a dataset's indices in the leaves: a single one, and a column of int64."""
+
+    one: Callable[[int], tuple[Dataset[Any], int]]
+    column: Callable[[torch.Tensor], list[_Found]]
 
 
 class Translation:
     """The translation for one training dataset. `leaves` are the lcache datasets below it; empty if indices can't be translated."""
 
     def __init__(self, dataset: Any) -> None:
-        self.leaves: list[Dataset] = []
-        self.direct = isinstance(dataset, Dataset)  # the training dataset is itself the lcache dataset
+        self.leaves: list[Dataset[Any]] = []
+        self.direct = isinstance(dataset, Dataset) and dataset.kept is None  # the training dataset's indices are the job's
         self.guessed = False  # an unknown wrapper is assumed to pass indices on
         self._find = self._finder(dataset)
         if self._find is None:
@@ -36,29 +57,52 @@ class Translation:
         parts: dict[str, list[int]] = {leaf.lcache_id: [] for leaf in self.leaves}
         assert self._find is not None
         for i in indices:
-            leaf, index = self._find(i)
+            leaf, index = self._find.one(i)
             parts[leaf.lcache_id].append(index)
         return parts
 
-    def _finder(self, dataset: Any) -> _Find | None:
-        """Finds a dataset's index in its leaf. None if that is unknown. Adds the leaf to leaves."""
+    def part_orders(self, batches: Batches) -> dict[str, Batches]:
+        """An epoch's batches in each leaf, by the leaf's id. Raises an error for indices that a dataset does not have."""
+        if self.direct:
+            return {self.leaves[0].lcache_id: batches}
+        if isinstance(batches, Order):
+            return self._part_columns(batches)
+        parts = [self.parts(batch) for batch in batches]
+        return {leaf.lcache_id: [part[leaf.lcache_id] for part in parts] for leaf in self.leaves}
+
+    def _part_columns(self, order: Order) -> dict[str, Batches]:
+        """part_orders of columns, piece by piece: torch's index arithmetic takes many times the memory of a piece."""
+        assert self._find is not None
+        flats, sizes = {leaf: array("I") for leaf in self.leaves}, {leaf: array("I") for leaf in self.leaves}
+        first, at = 0, 0  # a batch, and its place in the order
+        while first < len(order):
+            last = max(first + 1, bisect.bisect_right(order.ends, at + _PIECE, first))
+            piece, counts = order.flat[at : order.ends[last - 1]], order.sizes[first:last]
+            ends = torch.cat([torch.zeros(1, dtype=torch.int64), _int64(counts).cumsum(0)])
+            found = self._find.column(_int64(piece)) if len(piece) else []
+            for leaf in self.leaves:
+                indices, positions = _joined([f for f in found if f.leaf is leaf], len(piece))
+                flats[leaf] += _u32(indices)
+                sizes[leaf] += counts if positions is None else _u32(torch.searchsorted(positions, ends).diff())
+            first, at = last, at + len(piece)
+        return {leaf.lcache_id: Order(sizes[leaf], flats[leaf]) for leaf in self.leaves}
+
+    def _finder(self, dataset: Any) -> _Finder | None:
+        """Finds a dataset's indices in its leaves. None if that is unknown. Adds the leaves to self.leaves."""
         if isinstance(dataset, Dataset):
-            leaf = dataset
-            if leaf not in self.leaves:
-                self.leaves.append(leaf)
-            size = len(leaf)
-            return lambda i: (leaf, i if i >= 0 else i + size)
+            if dataset not in self.leaves:
+                self.leaves.append(dataset)
+            return _in_leaf(dataset)
         if type(dataset) is Subset:
             below = self._finder(dataset.dataset)
-            indices = dataset.indices
-            return None if below is None else lambda i: below(int(indices[i]))
+            return None if below is None else _in_subset(dataset.indices, below)
         if type(dataset) is ConcatDataset:
             found = [self._finder(part) for part in dataset.datasets]
             finders = [find for find in found if find is not None]
             return None if len(finders) < len(found) else _concatenated(finders, dataset.cumulative_sizes)
         return self._guess(dataset)
 
-    def _guess(self, wrapper: Any) -> _Find | None:
+    def _guess(self, wrapper: Any) -> _Finder | None:
         held = [v for v in getattr(wrapper, "__dict__", {}).values() if isinstance(v, (Dataset, Subset, ConcatDataset))]
         try:
             if len(held) != 1 or len(wrapper) != len(held[0]):
@@ -69,16 +113,77 @@ class Translation:
         return self._finder(held[0])
 
 
-def _concatenated(finders: Sequence[_Find], ends: Sequence[int]) -> _Find:
+def _in_leaf(leaf: Dataset[Any]) -> _Finder:
+    """The finder of an lcache dataset, which may keep only some of its job's samples."""
+    whole = leaf.job.samples
+    found = _Finder(lambda i: (leaf, i if i >= 0 else i + whole), lambda column: [_Found(leaf, torch.where(column < 0, column + whole, column), None)])
+    return found if leaf.kept is None else _in_subset(leaf.kept, found)
+
+
+def _in_subset(indices: Any, below: _Finder) -> _Finder:
+    @functools.cache
+    def table() -> torch.Tensor:
+        if isinstance(indices, torch.Tensor):
+            return indices.flatten()
+        if isinstance(indices, array):
+            return torch.frombuffer(indices, dtype=torch.int32)
+        values = indices.tolist() if hasattr(indices, "tolist") else indices
+        return torch.frombuffer(array("i", values), dtype=torch.int32)
+
+    def column(asked: torch.Tensor) -> list[_Found]:
+        if not isinstance(indices, range):
+            return below.column(table()[asked].to(torch.int64))
+        if int(asked.max()) >= len(indices):
+            raise IndexError(f"index {int(asked.max())} of {len(indices)}")
+        return below.column(asked * indices.step + indices.start)
+
+    return _Finder(lambda i: below.one(int(indices[i])), column)
+
+
+def _concatenated(finders: Sequence[_Finder], ends: Sequence[int]) -> _Finder:
     """The finder of datasets one after the other. ends has the index behind each of them."""
     total = ends[-1]
 
-    def find(i: int) -> tuple[Dataset, int]:
+    def one(i: int) -> tuple[Dataset[Any], int]:
         i = i if i >= 0 else i + total
         part = bisect.bisect_right(ends, i)
-        return finders[part](i - (ends[part - 1] if part else 0))
+        return finders[part].one(i - (ends[part - 1] if part else 0))
 
-    return find
+    def column(asked: torch.Tensor) -> list[_Found]:
+        asked = torch.where(asked < 0, asked + total, asked)
+        if int(asked.max()) >= total or int(asked.min()) < 0:
+            raise IndexError(f"index {int(asked.max())} of {total}")
+        part = torch.bucketize(asked, torch.tensor(ends), right=True)
+        found = []
+        for number, finder in enumerate(finders):
+            positions = (part == number).nonzero().flatten()
+            if len(positions):
+                for leaf, indices, within in finder.column(asked[positions] - (ends[number - 1] if number else 0)):
+                    found.append(_Found(leaf, indices, positions if within is None else positions[within]))
+        return found
+
+    return _Finder(one, column)
+
+
+def _joined(found: list[_Found], whole: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The indices in one leaf, and their positions, ascending. No positions: every index is in this leaf."""
+    if len(found) == 1 and found[0].positions is None:
+        return found[0].indices, None
+    if not found:
+        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+    positions, places = torch.cat([torch.arange(whole) if f.positions is None else f.positions for f in found]).sort()
+    return torch.cat([f.indices for f in found])[places], positions
+
+
+def _int64(column: array[int] | memoryview) -> torch.Tensor:
+    return torch.frombuffer(column, dtype=torch.int32).to(torch.int64)
+
+
+def _u32(numbers: torch.Tensor) -> array[int]:
+    column = array("I", bytes(4)) * len(numbers)
+    if len(numbers):
+        torch.frombuffer(column, dtype=torch.int32).copy_(numbers)
+    return column
 
 
 def dataset_of(sampler: Any) -> Any:

@@ -66,9 +66,9 @@ def wrong(value):
     raise IndexError("out of range")
 
 
-@pytest.mark.parametrize("given, cause", [({"loader": no_image}, "OSError: no image"),
-                                          ({"loader": bytes, "transform": wrong}, "IndexError: out of range"),
-                                          ({"loader": bytes, "target_transform": wrong}, "IndexError: out of range")])
+@pytest.mark.parametrize("given, cause", [({"decode": no_image}, "OSError: no image"),
+                                          ({"decode": bytes, "transform": wrong}, "IndexError: out of range"),
+                                          ({"decode": bytes, "target_transform": wrong}, "IndexError: out of range")])
 def test_image_folder(folder, root, tmp_path, given, cause):
     source = shutil.copytree(folder.root, tmp_path / "pictures")
     for name, _ in folder.files:

@@ -58,8 +58,8 @@ def test_dataset(photos, root, transform):
     assert [label for _, label in ours] == theirs.targets
 
 
-def test_target_transform_and_loader(photos, root):
-    ours = lt.ImageFolder(photos, len, lambda label: -label, bytes, cache=root)
+def test_target_transform_and_decode(photos, root):
+    ours = lt.ImageFolder(photos, len, lambda label: -label, decode=bytes, cache=root)
     for i, (path, label) in enumerate(ours.samples[:5]):
         with open(path, "rb") as f:
             assert ours[i] == (len(f.read()), -label)

@@ -73,14 +73,14 @@ def test_as_torchvision(make, tmp_path, root):
             return f.read()
 
     theirs = torchvision.datasets.ImageFolder(source, loader=read)
-    ours = lt.ImageFolder(source, loader=bytes, cache=root)
+    ours = lt.ImageFolder(source, decode=bytes, cache=root)
     assert (ours.classes, ours.class_to_idx, ours.targets, ours.samples) == (theirs.classes, theirs.class_to_idx, theirs.targets, theirs.samples)
     assert [ours[i] for i in range(len(ours))] == [theirs[i] for i in range(len(theirs))]
 
 
 def test_follow_links(tmp_path, root):
     source = hub(tmp_path / "data")
-    with pytest.raises(lcache.Error, match="leaves the source .*, or leave out --no-follow-links"):
+    with pytest.raises(lcache.Error, match="leaves the source .*, or leave out follow_links=False"):
         lcache.open(source, root, ext=[".jpg"], follow_links=False)
     with lcache.open(source, root, ext=[".jpg"], follow_links=True) as job:
         assert job.samples == 20

@@ -27,7 +27,7 @@ sys.path.insert(0, os.environ["DEMO"])
 from demo_reader import image_folder
 if kind == "ImageFolder":
     import lcache.torch
-    data = lcache.torch.ImageFolder(source, loader=bytes, cache=root, **options)
+    data = lcache.torch.ImageFolder(source, decode=bytes, cache=root, **options)
     job, got = data.job, list(data)
 else:
     import lcache
@@ -120,7 +120,7 @@ def test_names_and_flags_of_the_environment(folder, root, monkeypatch):
     monkeypatch.setenv("HOME", os.path.dirname(folder.root))
     monkeypatch.setenv("LCACHE_EXT", ".jpg")
     monkeypatch.setenv("LCACHE_FLAT", "1")
-    data = ImageFolder("~/train", loader=bytes, cache=root, ext=[".bin"])
+    data = ImageFolder("~/train", decode=bytes, cache=root, ext=[".bin"])
     with data.job:
         assert data.job.source == folder.root and data[0] == (folder.contents[0], folder.labels[0]) and data.samples[0] == folder.files[0]
 

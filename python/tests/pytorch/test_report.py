@@ -35,6 +35,33 @@ def test_line_an_epoch(folder, root, caplog):
     assert digest in [e["order_digest"] for e in ours.job.stats()["jobs"][0]["epochs_done"]]
 
 
+def test_speed_is_the_loops_own(folder, root, caplog):
+    """Two ranks and another loader share a server. Each line has the bytes of its own loop alone."""
+    caplog.set_level(logging.INFO, "lcache")
+    ours = lt.Dataset(folder.root, index, cache=root)
+    halves = [lt.DataLoader(ours, 8, sampler=data.DistributedSampler(ours, 2, rank, shuffle=False)) for rank in range(2)]
+    whole = lt.DataLoader(ours, 16)
+    size = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(folder.root) for f in files)
+    loops, own = [iter(loader) for loader in (*halves, whole)], []
+    for loop in loops:
+        next(loop)
+    for loop, share in zip(loops, (0.5, 0.5, 1.0)):
+        list(loop)
+        own.append((loop._report._own_bytes(ours.job.stats()["jobs"][0]), share * size))
+    for got, want in own:
+        assert abs(got / want - 1) < 0.05, own
+    assert caplog.text.count(" MB/s") == 3
+
+
+def test_speed_of_batches_without_a_size(folder, root, caplog):
+    """Batches of a sampler without batch_size have no known number of samples: the line says nothing about a speed."""
+    caplog.set_level(logging.INFO, "lcache")
+    ours = lt.Dataset(folder.root, index, cache=root)
+    list(lt.DataLoader(ours, batch_sampler=[[0, 1], [2], [3, 4, 5]], collate_fn=list))
+    (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch 0:")]
+    assert "MB/s" not in line and "loop waited" in line
+
+
 def test_times():
     """Waiting counts while the loop is in next, the rest is the loop's own."""
     report = EpochReport(None, None)
@@ -151,6 +178,6 @@ def test_look_ahead_ends_with_the_job(folder, root, caplog):
     for _ in range(3):
         list(loader)
     assert pushed == [0, 1, 2]
-    assert [r.getMessage() for r in caplog.records if not r.getMessage().startswith("epoch ")] == []
+    assert [r.getMessage() for r in caplog.records if not r.getMessage().startswith("epoch ") and "copied to" not in r.getMessage()] == []
     list(loader)
     assert caplog.text.count("does not take the order of epoch 3") == 1

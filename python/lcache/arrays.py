@@ -1,0 +1,65 @@
+"""Samples of one size as a numpy array. The only module that uses numpy, and only when it is asked to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import ArgumentError, Error
+
+
+class OtherSize(Exception):
+    """A sample has another size than the others should have. Internal: the caller knows its name."""
+
+    def __init__(self, place: int, length: int, expected: int, described: str) -> None:
+        super().__init__(f"has {length:,} bytes, and {described} has {expected:,}")
+        self.place = place
+
+
+class Layout:
+    """A numpy dtype and the shape of one sample."""
+
+    def __init__(self, dtype: Any, shape: int | Sequence[int]) -> None:
+        """Raises Error without numpy, ArgumentError for what is no dtype or no shape."""
+        self.numpy = _numpy()
+        try:
+            self.dtype = self.numpy.dtype(dtype)
+            self.shape = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
+        except (TypeError, ValueError) as e:
+            raise ArgumentError(f"dtype {dtype!r} and shape {shape!r} describe no array: {e}") from None
+        if self.dtype.hasobject or self.dtype.itemsize == 0:
+            raise ArgumentError(f"dtype {self.dtype} has no fixed number of bytes")
+        if min(self.shape, default=1) < 1:
+            raise ArgumentError(f"shape {self.shape}: each dimension must be 1 or more")
+        self.bytes = math.prod(self.shape) * self.dtype.itemsize  # of one sample
+
+    def require(self, lengths: Sequence[int]) -> None:
+        """OtherSize unless all lengths are those of the layout."""
+        if lengths.count(self.bytes) != len(lengths):
+            place = next(i for i, n in enumerate(lengths) if n != self.bytes)
+            raise OtherSize(place, lengths[place], self.bytes, f"an array of {self.dtype} {self.shape}")
+
+    def gathered(self, memory: memoryview, offsets: Sequence[int]) -> Any:
+        """A new array of the samples that begin at offsets in memory, all of this layout's length and within the memory."""
+        np = self.numpy
+        if not len(offsets):
+            return np.empty((0, *self.shape), self.dtype)
+        # Element i of `every` is the sample that begins at byte i. The elements overlap; indexing copies those that are wanted.
+        every = np.ndarray((len(memory) - self.bytes + 1,), np.dtype((np.void, self.bytes)), memory, 0, (1,))
+        return self._shaped(every[np.array(offsets, dtype=np.intp)])
+
+    def joined(self, samples: Sequence[memoryview]) -> Any:
+        """A new array of samples that lie in memory of their own, all of this layout's length."""
+        return self._shaped(self.numpy.frombuffer(bytearray().join(samples), dtype=self.numpy.uint8))
+
+    def _shaped(self, raw: Any) -> Any:
+        return raw.view(self.dtype).reshape(-1, *self.shape)
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise Error("arrays need numpy, which is not installed here: pip install numpy (batch.samples works without it)") from None
+    return numpy

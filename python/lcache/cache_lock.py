@@ -1,0 +1,118 @@
+"""The folder of a cache while one process at a time lists its source and starts its server: a lock, and nothing left behind after a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from typing import Any
+
+from .errors import TimeoutError, of_errno
+
+POLL = 0.1  # seconds between looks at a lock that another process holds
+_SAY = 5.0  # seconds between two printed lines about the same wait
+
+
+def print_line(line: str) -> None:
+    """Tells the user something on stderr."""
+    print(f"lcache: {line}", file=sys.stderr, flush=True)
+
+
+class NewFolder:
+    """The folder of a cache that is about to be made. If that fails, no folder is left that was not there before."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._made: list[str] = []  # folders that do not exist yet, the innermost first
+
+    def __enter__(self) -> None:
+        while not os.path.lexists(self._path):
+            self._made.append(self._path)
+            self._path = os.path.dirname(self._path)
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is None or not self._made:
+            return
+        try:
+            if not set(os.listdir(self._made[0])) <= _LEFTOVERS:
+                return
+            for name in _LEFTOVERS:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._made[0], name))
+            for folder in self._made:
+                os.rmdir(folder)
+        except OSError:
+            pass  # it has something of another program, or is gone
+
+
+# What a listing that fails leaves in a new cache's folder.
+_LEFTOVERS = {"open.lock", "LOCK", "manifest", "manifest.new"}
+
+
+class Lock:
+    """A file that one process at a time has locked, and into which that process writes what it does. The kernel unlocks it when the process ends."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._path, self._timeout = path, timeout
+
+    def __enter__(self) -> Lock:
+        while True:
+            self._fd = self._open()
+            try:
+                self._wait()
+                held = self._is_in_place()
+            except BaseException:
+                os.close(self._fd)
+                raise
+            if held:
+                self.say("opening")
+                return self
+            os.close(self._fd)
+
+    def _open(self, tries: int = 5) -> int:
+        """Opens the file, and makes its folder. The process that held the lock may just remove the folder: then it is made again."""
+        folder = os.path.dirname(self._path)
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as e:
+            if isinstance(e, FileNotFoundError) and tries > 1:
+                return self._open(tries - 1)
+            raise of_errno(e.errno, f"make the cache's folder {folder}: {e.strerror}: give another cache=") from None
+
+    def _is_in_place(self) -> bool:
+        """Whether the locked file is the one that other processes find. The holder before may have removed it."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def say(self, what: str) -> None:
+        """Writes what this process does, for the processes that wait."""
+        text = f"{os.getpid()}: {what}".encode()
+        os.pwrite(self._fd, text, 0)
+        os.ftruncate(self._fd, len(text))
+
+    def _wait(self) -> None:
+        """Waits for the lock. TimeoutError when the holder has written nothing new for the timeout."""
+        known, changed, printed = b"", time.monotonic(), time.monotonic() - _SAY + 1
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+            now, written = time.monotonic(), os.pread(self._fd, 4096, 0)
+            if written != known:
+                known, changed = written, now
+            if now - changed > self._timeout:
+                raise TimeoutError(f"waited {self._timeout:g} s for pid {written.decode(errors='replace')}, without news from it ({self._path})")
+            if now - printed >= _SAY:
+                printed = now
+                print_line(f"waiting for pid {written.decode(errors='replace')}")
+            time.sleep(POLL)

@@ -1,0 +1,63 @@
+"""What lcache.open checks and says when a source has no cache yet."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .cache_lock import print_line
+from .errors import of_errno
+from .match import is_url
+
+_log = logging.getLogger("lcache")
+
+
+def require_source(source: str) -> None:
+    """Raises an Error that is also a builtin OSError if a source that is a directory can't be listed, before a folder is made for its cache."""
+    if is_url(source):
+        return
+    try:
+        os.scandir(source).close()
+    except OSError as e:
+        advice = {errno.ENOENT: _meant(source), errno.ENOTDIR: ": give the folder that holds the samples"}.get(e.errno or 0, "")
+        raise of_errno(e.errno, f"open source {source}: {e.strerror}{advice}") from None
+
+
+def _meant(path: str) -> str:
+    """Advice about a path that does not exist: a name beside it that is spelt almost alike."""
+    folder, name = os.path.split(path.rstrip("/"))
+    try:
+        near = difflib.get_close_matches(name, os.listdir(folder), 1, 0.75)
+    except OSError:
+        return f": {folder} does not exist, either"
+    return f": did you mean {os.path.join(folder, near[0])}?" if near else ": check its path"
+
+
+def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
+    """Says once for a new cache where the copy of the source goes, how large it will be, and how to have it elsewhere."""
+    try:
+        size, whole = report["arena_bytes"] + report["metadata_bytes"], report["bytes"]
+    except (KeyError, TypeError):
+        return  # a program of another version
+    kept = "the" if report.get("hit_ratio", 1) >= 1 else f"{100 * report['hit_ratio']:.0f} % of the"
+    line = (
+        f"{source}: {kept} {_amount(whole)} are copied to {', '.join(dirs)} while the first epoch is read, which will take {_amount(size)}; "
+        "cache= or $LCACHE_CACHE puts it elsewhere, `lcache rm` removes it"
+    )
+    _log.info(line)
+    if sys.stderr is not None and sys.stderr.isatty() and not _log.isEnabledFor(logging.INFO):
+        print_line(line)
+
+
+def _amount(size: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -1,0 +1,109 @@
+"""An epoch of a known sampler: drawn ahead from a private generator, and yielded later as the sampler itself would yield it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from ..orders import Order
+from .known_samplers import KnownSampler, Step, concatenated, cut
+
+
+class _Block(NamedTuple):
+    """The numbers of one step, and the generator's states around it."""
+
+    before: torch.Tensor | None
+    numbers: array[int]
+    after: torch.Tensor | None
+
+
+class ComputedEpoch:
+    """One epoch. Any thread may call draw() and finish(); the thread of the training loop calls batches()."""
+
+    def __init__(self, known: KnownSampler, epoch: int, generator: torch.Generator | None) -> None:
+        """epoch is the number that the sampler knows. generator is private to this object, and in the state of the epoch's beginning."""
+        self._known, self._generator = known, generator
+        self._steps, self._signature = known.steps(epoch), known.signature(epoch)
+        self._blocks: list[_Block] = []
+        self._order: Order | None = None
+        self.start = generator.get_state() if generator is not None else None  # the generator's state at the beginning
+        self.indices = array("I")  # of the whole epoch, before it is cut into batches
+        self.global_digest: str | None = None  # of the order of all ranks; None: not yet computed
+
+    def is_same_as(self, other: ComputedEpoch) -> bool:
+        """Whether the other epoch has the same beginning, and so the same order."""
+        if self._signature != other._signature or (self.start is None) != (other.start is None):
+            return False
+        return self.start is None or other.start is None or torch.equal(self.start, other.start)
+
+    @property
+    def order(self) -> Order:
+        """The batches that are predicted. draw() must have been called."""
+        assert self._order is not None
+        return self._order
+
+    def draw(self) -> ComputedEpoch:
+        """Draws the order, without the numbers that are drawn behind its end and not used. Raises an error for indices that are no u32."""
+        if self._order is None:
+            steps = list(self._steps)
+            while steps and not steps[-1].length:
+                steps.pop()
+            self._run(len(steps))
+            self.indices = self._known.indices(concatenated(block.numbers for block in self._blocks))
+            self._order = Order.cut(self.indices, self._known.batch_size, self._known.drop_last)
+        return self
+
+    def finish(self) -> torch.Tensor | None:
+        """Draws the rest, and returns the state that the generator is left in."""
+        self._run(len(self._steps))
+        return self._generator.get_state() if self._generator is not None else None
+
+    def _run(self, steps: int) -> None:
+        generator = self._generator
+        while len(self._blocks) < steps:
+            step = self._steps[len(self._blocks)]
+            before = generator.get_state() if generator is not None else None
+            numbers = step.draw(generator)
+            self._blocks.append(_Block(before, numbers, generator.get_state() if generator is not None else None))
+
+    def batches(self, generator: torch.Generator | None, skip: int = 0) -> Iterator[list[int]]:
+        """The epoch's batches from number `skip` on, drawn from the sampler's own generator when the sampler would draw them.
+
+        A step is not repeated if the generator is in the state from which the step was drawn ahead: its numbers and the state behind it are taken.
+        """
+        known = self._known
+        for batch in cut(self._taken(generator), known.batch_size, known.drop_last, skip):
+            yield known.values(batch)
+
+    def _taken(self, generator: torch.Generator | None) -> Iterator[array[int]]:
+        for number, step in enumerate(self._steps):
+            block = self._blocks[number] if number < len(self._blocks) else None
+            if block is None:
+                yield step.draw(generator)
+            elif generator is None or block.before is None or block.after is None:
+                yield block.numbers
+            elif torch.equal(generator.get_state(), block.before):
+                generator.set_state(block.after)
+                yield block.numbers
+            else:
+                yield step.draw(generator)
+
+
+def private(generator: torch.Generator | None) -> torch.Generator | None:
+    """A generator of its own in the same state."""
+    return None if generator is None else at_state(generator.get_state())
+
+
+def at_state(state: torch.Tensor) -> torch.Generator:
+    """A generator in that state."""
+    generator = torch.Generator()
+    generator.set_state(state)
+    return generator
+
+
+def global_indices(steps: list[Step], generator: torch.Generator | None) -> array[int]:
+    """The numbers of an epoch of all ranks."""
+    return concatenated([step.draw(generator) for step in steps])

@@ -1,0 +1,98 @@
+"""The orders of a known sampler: this epoch's, computed when it begins, and the next ones', in a thread once the training loop goes on."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+
+import torch
+
+from . import ranks
+from .computed_epoch import ComputedEpoch, global_indices, private
+from .drawn_seed import DrawnSeed
+from .generator_states import GeneratorStates
+from .known_samplers import KnownSampler
+from .later_epochs import Following, LaterEpochs, Push
+from .sampler_copy import Generators
+
+
+class ComputedOrders:
+    """The orders of one batch sampler. All methods belong to the thread of the training loop."""
+
+    def __init__(self, states: GeneratorStates, drawn: DrawnSeed) -> None:
+        self._states, self._drawn = states, drawn
+        self._known: KnownSampler | None = None
+        self._number = -1  # of the current epoch
+        self._sampler_epoch: Callable[[int], int] = lambda epoch: epoch
+        self._epochs: dict[int, ComputedEpoch] = {}  # the current epoch, and those computed ahead
+        self._later: LaterEpochs | None = None
+        self.failure: Exception | None = None  # why later epochs are not computed or not pushed
+
+    def begin(self, known: KnownSampler, number: int, sampler_epoch: Callable[[int], int]) -> ComputedEpoch:
+        """Computes the epoch that begins, or takes it as it was computed ahead.
+
+        The sampler's generator is at the epoch's beginning. sampler_epoch(e) is the number that the sampler has for epoch e.
+        """
+        generator = self._drawn.generator(number) if known.draws_seed else private(known.generator)
+        fresh, kept = ComputedEpoch(known, sampler_epoch(number), generator), self._epochs.get(number)
+        current = kept if kept is not None and kept.is_same_as(fresh) else fresh.draw()
+        self._known, self._number, self._sampler_epoch = known, number, sampler_epoch
+        self._epochs = {number: current, **{e: c for e, c in self._epochs.items() if e > number}}
+        return current
+
+    def go_on(self, count: int, push: Push) -> None:
+        """Starts to compute and push the epochs behind the current one, `count` of them. Once in an epoch."""
+        known = self._known
+        if self._later is not None or known is None or known.is_global or not count:
+            return
+        following = [
+            Following(e, self._sampler_epoch(e), self._drawn.generator(e) if known.draws_seed else None, self._epochs.get(e))
+            for e in range(self._number + 1, self._number + 1 + count)
+        ]
+        self._later = LaterEpochs(known, self._epochs[self._number], following, self._states.draws_base_seed, push)
+
+    def batches(self, skip: int) -> Iterator[list[int]]:
+        """The current epoch's batches from number `skip` on, as the sampler yields them."""
+        assert self._known is not None
+        generator = self._drawn.generator(self._number) if self._known.draws_seed else self._known.generator
+        return self._epochs[self._number].batches(generator, skip)
+
+    def settle(self, stop: bool = False) -> None:
+        """Waits until the later epochs are computed, and takes over what they say of the generators. stop: not for more of them than the one at hand."""
+        later, self._later = self._later, None
+        if later is None:
+            return
+        if stop:
+            later.stop()
+        later.join()
+        self.failure = later.failure
+        for epoch, state in later.starts.items():
+            self._states.note_start(epoch, [state])
+        self._epochs.update(later.epochs)
+
+    def digest(self, known: KnownSampler, epoch: int, sampler_epoch: int, current: bool) -> str | None:
+        """The digest of an epoch's global order. None if the order depends on a seed that is not drawn yet, or on a global generator."""
+        generator, is_clear = self._at(known, epoch, current)
+        if not is_clear:
+            return None
+        computed, fresh = self._epochs.get(epoch), ComputedEpoch(known, sampler_epoch, generator)
+        if computed is None or not computed.is_same_as(fresh):
+            return ranks.digest(known.indices(global_indices(known.global_steps(sampler_epoch), generator)))
+        if computed.global_digest is None:
+            same = ranks.world_rank(known.sampler) is None
+            order = computed.indices if same else known.indices(global_indices(known.global_steps(sampler_epoch), generator))
+            computed.global_digest = ranks.digest(order)
+        return computed.global_digest
+
+    def global_order(self, known: KnownSampler, epoch: int, sampler_epoch: int, current: bool) -> array[int]:
+        """The indices of an epoch of all ranks, without padding."""
+        return known.indices(global_indices(known.global_steps(sampler_epoch), self._at(known, epoch, current)[0]))
+
+    def _at(self, known: KnownSampler, epoch: int, current: bool) -> tuple[torch.Generator | None, bool]:
+        """A private generator at an epoch's beginning, and whether its state is known."""
+        if known.draws_seed:
+            return (None, False) if self._drawn.seed is None else (self._drawn.generator(epoch), True)
+        generator = private(known.generator)
+        if generator is not None and not known.is_global:
+            self._states.prepare(Generators.of([generator]), epoch, current)
+        return generator, not known.is_global

@@ -1,0 +1,289 @@
+"""torch's own samplers, computed: the order of an epoch as one array, drawn from a generator that the caller gives.
+
+A sampler's __iter__ makes a list of Python's integers, 14 M of which take a second and 600 MB. Here an epoch consists of steps. Each step is one call
+that the sampler makes of torch.randperm or the like, with the same arguments and at the same moment, so that its numbers and the state that it leaves are
+torch's. Only samplers of exactly torch's classes are known. For each class, a small epoch of the installed release is compared once.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils.data
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from .sampler_copy import Generators
+
+_MOST = 1 << 31  # indices that fit an int32
+
+
+class Step(NamedTuple):
+    """One draw: how many indices it yields, and the draw itself. Without numbers to draw it takes None for a generator."""
+
+    length: int
+    draw: Callable[[Any], array[int]]
+
+
+class KnownSampler(NamedTuple):
+    """A batch sampler over a known sampler."""
+
+    sampler: Any
+    batch_size: int
+    drop_last: bool
+
+    @property
+    def lazy(self) -> bool:
+        """Whether the sampler draws while it is read. Then the sampler itself has to yield the batches."""
+        return isinstance(self.sampler, RandomSampler) and bool(self.sampler.replacement)
+
+    @property
+    def generator(self) -> torch.Generator | None:
+        """The generator that the sampler draws from when it is read. None if it draws nothing, or makes a generator in each epoch."""
+        if isinstance(self.sampler, (SequentialSampler, DistributedSampler)):
+            return None
+        if isinstance(self.sampler, RandomSampler) or self.sampler.generator is not None:
+            own: torch.Generator | None = self.sampler.generator
+            return own
+        return torch.default_generator
+
+    @property
+    def is_global(self) -> bool:
+        """Whether the sampler draws its order from torch's default generator."""
+        return self.generator is torch.default_generator
+
+    @property
+    def draws_seed(self) -> bool:
+        """Whether the sampler draws a seed from torch's default generator, and the order from a generator with that seed."""
+        return isinstance(self.sampler, RandomSampler) and self.sampler.generator is None
+
+    def signature(self, epoch: int) -> tuple[Any, ...]:
+        """What an epoch's order depends on, beside the generator's state. The program can change a sampler's attributes at any time."""
+        s, own = self.sampler, (id(self.sampler), self.batch_size, self.drop_last)
+        if isinstance(s, SequentialSampler):
+            return *own, len(s.data_source)
+        if isinstance(s, RandomSampler):
+            return *own, len(s.data_source), s.num_samples, s.replacement
+        if isinstance(s, SubsetRandomSampler):
+            return *own, id(s.indices), len(s.indices)
+        if isinstance(s, WeightedRandomSampler):
+            return *own, id(s.weights), s.weights._version, s.num_samples, s.replacement
+        return *own, len(s.dataset), s.total_size, s.num_samples, s.num_replicas, s.rank, s.drop_last, s.shuffle, s.seed, epoch if s.shuffle else 0
+
+    def steps(self, epoch: int) -> list[Step]:
+        """The steps of an epoch, which may be run in any thread. Only a DistributedSampler's depend on the epoch's number."""
+        steps = _STEPS[type(self.sampler)](self.sampler, epoch)
+        return [step for step in steps if step.length] if self.draws_seed else steps  # nobody sees what a seed's own generator is left in
+
+    def global_steps(self, epoch: int) -> list[Step]:
+        """The steps of an epoch of all ranks together, without padding."""
+        return _all_ranks(self.sampler, epoch) if isinstance(self.sampler, DistributedSampler) else self.steps(epoch)
+
+    def indices(self, drawn: array[int]) -> array[int]:
+        """The dataset indices that the sampler yields for drawn numbers. Raises an error if they are no u32."""
+        if not isinstance(self.sampler, SubsetRandomSampler):
+            return drawn
+        if not len(drawn):
+            return drawn
+        table = _tensor(_u32(self.sampler.indices))
+        return _array(table.index_select(0, _tensor(drawn)))
+
+    def values(self, drawn: list[int]) -> list[Any]:
+        """What the sampler itself yields for drawn numbers."""
+        if not isinstance(self.sampler, SubsetRandomSampler):
+            return drawn
+        chosen = self.sampler.indices
+        return [chosen[i] for i in drawn]
+
+
+def known_sampler(batches: Any) -> KnownSampler | None:
+    """The parts of a batch sampler whose orders can be computed; None for any other."""
+    if type(batches) is not torch.utils.data.BatchSampler and not getattr(batches, "cuts_as_torch", False):
+        return None
+    sampler = batches.sampler
+    kind: Any = type(sampler)
+    if kind not in _STEPS or "__iter__" in vars(sampler) or not _is_as_computed(kind):
+        return None
+    generator = getattr(sampler, "generator", None)
+    if generator is not None and not (isinstance(generator, torch.Generator) and generator.device.type == "cpu"):
+        return None
+    if [id(g) for g in Generators(batches)] != ([] if generator is None else [id(generator)]):
+        return None  # its dataset may draw, too
+    found = KnownSampler(sampler, batches.batch_size, batches.drop_last)
+    try:
+        steps = found.steps(int(getattr(sampler, "epoch", 0)))
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return None  # the sampler itself raises the error
+    return found if sum(step.length for step in steps[:64]) < _MOST else None
+
+
+def cut(blocks: Iterator[array[int]], batch_size: int, drop_last: bool, skip: int = 0) -> Iterator[list[int]]:
+    """Batches of consecutive numbers, as torch's BatchSampler cuts them, without the first `skip`. A block is asked for when its first number is needed."""
+    block, at = array("I"), 0
+    for number in itertools.count():
+        batch: list[int] = []
+        size = 0
+        while size < batch_size:
+            if at == len(block):
+                following = next(blocks, None)
+                if following is None:
+                    break
+                block, at = following, 0
+                continue
+            taken = min(batch_size - size, len(block) - at)
+            if number >= skip:
+                batch += block[at : at + taken].tolist()
+            size, at = size + taken, at + taken
+        if size < batch_size and (drop_last or not size):
+            return
+        if number >= skip:
+            yield batch
+        if size < batch_size:
+            return
+
+
+def concatenated(blocks: Iterable[array[int]]) -> array[int]:
+    """Blocks one after the other. A single one is not copied."""
+    kept = [block for block in blocks if len(block)]
+    return kept[0] if len(kept) == 1 else sum(kept, array("I"))
+
+
+# Steps, by sampler. A step keeps what it needs of its sampler, and not the sampler: the program may drop that meanwhile.
+
+
+def _sequential(sampler: Any, _: int) -> list[Step]:
+    n = len(sampler.data_source)
+    return [Step(n, lambda _: _counted(n))]
+
+
+def _random(sampler: Any, _: int) -> list[Step]:
+    n, total = len(sampler.data_source), sampler.num_samples
+    if sampler.replacement:
+        return [Step(total, lambda g: _array(torch.randint(high=n, size=(total,), dtype=torch.int64, generator=g)))]
+    rest = total % n
+    whole = Step(n, lambda g: _permutation(n, g))
+    return [whole] * (total // n) + [Step(rest, lambda g: _permutation(n, g)[:rest])]
+
+
+def _subset(sampler: Any, _: int) -> list[Step]:
+    n = len(sampler.indices)
+    return [Step(n, lambda g: _permutation(n, g))]
+
+
+def _weighted(sampler: Any, _: int) -> list[Step]:
+    weights, total, replacement = sampler.weights, sampler.num_samples, sampler.replacement
+    return [Step(total, lambda g: _array(torch.multinomial(weights, total, replacement, generator=g)))]
+
+
+def _distributed(sampler: Any, epoch: int) -> list[Step]:
+    n, total, world, rank = len(sampler.dataset), sampler.total_size, sampler.num_replicas, sampler.rank
+    drop_last, count = sampler.drop_last, sampler.num_samples
+    if n == 0 or (total > n if drop_last else total < n) or len(range(rank, total, world)) != count:
+        raise ValueError  # torch's sampler has its own errors for these
+    order = _all_ranks(sampler, epoch)[0].draw
+
+    def draw(_: Any) -> array[int]:
+        whole = order(None)
+        if total > n:
+            whole = (whole * -(-total // n))[:total] if total > 2 * n else whole + whole[: total - n]
+        return whole[rank:total:world] if world > 1 else whole[:total] if total < n else whole
+
+    return [Step(count, draw)]
+
+
+def _all_ranks(sampler: Any, epoch: int) -> list[Step]:
+    n, shuffle, seed = len(sampler.dataset), sampler.shuffle, sampler.seed
+    if shuffle:
+        return [Step(n, lambda _: _permutation(n, torch.Generator().manual_seed(seed + epoch)))]
+    return [Step(n, lambda _: _counted(n))]
+
+
+_STEPS: dict[type, Callable[[Any, int], list[Step]]] = {
+    SequentialSampler: _sequential,
+    RandomSampler: _random,
+    SubsetRandomSampler: _subset,
+    WeightedRandomSampler: _weighted,
+    DistributedSampler: _distributed,
+}
+
+
+# Arrays. An array lends its memory to a tensor, so that neither numpy nor a copy is needed.
+
+
+def _tensor(column: array[int]) -> torch.Tensor:
+    return torch.frombuffer(column, dtype=torch.int32)
+
+
+def _empty(n: int) -> array[int]:
+    return array("I", bytes(4)) * n
+
+
+def _permutation(n: int, generator: torch.Generator | None) -> array[int]:
+    column = _empty(n)
+    if n == 0:
+        torch.randperm(0, generator=generator)
+    else:
+        torch.randperm(n, generator=generator, out=_tensor(column))
+    return column
+
+
+def _counted(n: int) -> array[int]:
+    column = _empty(n)
+    if n:
+        torch.arange(n, out=_tensor(column))
+    return column
+
+
+def _array(numbers: torch.Tensor) -> array[int]:
+    column = _empty(len(numbers))
+    if len(numbers):
+        _tensor(column).copy_(numbers)
+    return column
+
+
+def _u32(values: Any) -> array[int]:
+    if isinstance(values, range):
+        if min(values[0], values[-1]) < 0 or max(values[0], values[-1]) >= _MOST:
+            raise OverflowError(f"{values} has indices that are no u32")
+        return _array(torch.arange(values.start, values.stop, values.step, dtype=torch.int64))
+    return array("I", values.tolist() if hasattr(values, "tolist") else values)
+
+
+@functools.cache
+def _is_as_computed(kind: Any) -> bool:
+    """Whether the installed release of torch has the epochs that are computed here, and leaves its generator in the same state."""
+    try:
+        return all(_same_epoch(sampler) for sampler in _EXAMPLES[kind]())
+    except Exception:  # noqa: BLE001  a release in which anything is different
+        return False
+
+
+def _same_epoch(sampler: Any) -> bool:
+    generator = torch.Generator().manual_seed(7)
+    if hasattr(sampler, "generator"):
+        sampler.generator = torch.Generator().manual_seed(7)
+    known = KnownSampler(sampler, 1, False)
+    drawn = concatenated([step.draw(generator) for step in known.steps(getattr(sampler, "epoch", 0))])
+    if known.indices(drawn).tolist() != list(sampler):
+        return False
+    return not hasattr(sampler, "generator") or torch.equal(generator.get_state(), sampler.generator.get_state())
+
+
+def _distributed_examples() -> Iterator[Any]:
+    for world, rank, shuffle, drop_last in ((1, 0, True, False), (3, 1, True, False), (3, 2, True, True), (4, 3, False, False), (90, 80, True, False)):
+        sampler: Any = DistributedSampler(range(37), world, rank, shuffle, 5, drop_last)
+        sampler.set_epoch(2)
+        yield sampler
+
+
+_EXAMPLES: dict[type, Callable[[], Iterable[Any]]] = {
+    SequentialSampler: lambda: [SequentialSampler(range(5))],
+    RandomSampler: lambda: [RandomSampler(range(37), replacement, total) for replacement in (False, True) for total in (None, 20, 37, 100)],
+    SubsetRandomSampler: lambda: [SubsetRandomSampler(range(90, 9, -3)), SubsetRandomSampler([5, 1, 5])],
+    WeightedRandomSampler: lambda: [WeightedRandomSampler([1.0, 3.0, 2.0, 0.5] * 8, 20, replacement) for replacement in (False, True)],
+    DistributedSampler: _distributed_examples,
+}

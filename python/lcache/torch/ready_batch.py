@@ -1,0 +1,102 @@
+"""A batch that is made whole, on its way through a loader that collates.
+
+torch's fetcher hands what __getitems__ returns to collate_fn. default_collate looks at the type of the first element: ready batches have element types
+of their own, for which it is told to take the batch as it is. To other collate functions a ready batch is a sequence of samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.utils.data
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+
+class ReadyBatch(Sequence[Any]):
+    """A sequence of samples, which are rows of `value`: a tensor or an array, or a mapping or a tuple of them."""
+
+    def __init__(self, value: Any, size: int) -> None:
+        """size is the number of samples."""
+        self.value, self._size = value, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(self._size))]
+        if not -self._size <= i < self._size:
+            raise IndexError(f"sample {i} of a batch of {self._size}")
+        i, value = i % self._size, self.value
+        if isinstance(value, torch.Tensor) and value.shape[:1] == (self._size,):
+            return value[i].as_subclass(_Row)
+        if isinstance(value, Mapping):
+            return _RowMapping(value, i)
+        return _RowTuple(value, i) if isinstance(value, tuple) else _RowObject(value, i)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(self._size))
+
+
+class _Row(torch.Tensor):
+    """A sample of a tensor. What is computed from it is a plain tensor."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class _RowMapping(Mapping[Any, Any]):
+    """A sample of a mapping of columns."""
+
+    def __init__(self, columns: Mapping[Any, Any], place: int) -> None:
+        self._columns, self._place = columns, place
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._columns[key][self._place]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+class _RowTuple(Sequence[Any]):
+    """A sample of a tuple of columns."""
+
+    def __init__(self, columns: tuple[Any, ...], place: int) -> None:
+        self._columns, self._place = columns, place
+
+    def __getitem__(self, i: Any) -> Any:
+        return tuple(self)[i] if isinstance(i, slice) else self._columns[i][self._place]
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+class _RowObject:
+    """A sample of any other batch: `value` is the batch's element."""
+
+    def __init__(self, whole: Any, place: int) -> None:
+        self._whole, self._place = whole, place
+
+    @property
+    def value(self) -> Any:
+        return self._whole[self._place]
+
+
+def plain(sample: Any) -> Any:
+    """A sample of a ready batch as an object of torch or Python."""
+    if isinstance(sample, _Row):
+        return sample.as_subclass(torch.Tensor)
+    if isinstance(sample, _RowObject):
+        return sample.value
+    return dict(sample) if isinstance(sample, _RowMapping) else tuple(sample) if isinstance(sample, _RowTuple) else sample
+
+
+def _collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return batch.value if isinstance(batch, ReadyBatch) else torch.utils.data.default_collate([plain(sample) for sample in batch])
+
+
+default_collate_fn_map.update(dict.fromkeys((_Row, _RowMapping, _RowTuple, _RowObject), _collate))

@@ -1,0 +1,127 @@
+"""What a user sees who opens a source for the first time, and what is left when that fails."""
+
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+from embedded_servers import folder, root  # noqa: F401
+
+import lcache
+
+
+def opened_on_a_terminal(*arguments):
+    """What a program that opens a source says on its terminal."""
+    main, terminal = pty.openpty()
+    code = "import sys, lcache; lcache.open(sys.argv[1], cache=sys.argv[2]).close()"
+    try:
+        process = subprocess.run([sys.executable, "-c", code, *arguments], stderr=terminal, timeout=60)
+        assert process.returncode == 0
+        os.close(terminal)
+        terminal = None
+        said = b""
+        while True:
+            try:
+                said += os.read(main, 4096)
+            except OSError:  # all of it is read, and the other end is closed
+                return said.decode()
+    finally:
+        os.close(main)
+        if terminal is not None:
+            os.close(terminal)
+
+
+def test_place_is_told_once(folder, root, caplog):
+    caplog.set_level(logging.INFO, "lcache")
+    for _ in range(2):
+        lcache.open(folder.root, cache=root).close()
+    (line,) = [r.getMessage() for r in caplog.records if "copied to" in r.getMessage()]
+    (cache,) = os.listdir(root)
+    taken = re.search(r"will take ([\d.]+) MB", line)
+    assert folder.root in line and os.path.join(root, cache) in line and "cache=" in line and "$LCACHE_CACHE" in line
+    on_disk = sum(os.stat(os.path.join(root, cache, name)).st_size for name in ("arena", "manifest", "sums", "job.json"))
+    assert abs(float(taken[1]) * 1e6 / on_disk - 1) < 0.2, (line, on_disk)
+
+
+def test_place_is_told_on_a_terminal(folder, root):
+    first, second = opened_on_a_terminal(folder.root, root), opened_on_a_terminal(folder.root, root)
+    assert first.count("copied to") == 1 and root in first
+    assert "copied to" not in second
+
+
+@pytest.mark.parametrize("below", ["", "deep/er"])
+def test_a_typo_leaves_nothing(folder, root, below):
+    cache = os.path.join(root, below)
+    for source, builtin in ((folder.root + "x", FileNotFoundError), (__file__, NotADirectoryError)):
+        with pytest.raises(builtin) as e:
+            lcache.open(source, cache=cache)
+        assert isinstance(e.value, lcache.Error) and e.value.errno and source in str(e.value)
+        assert not os.path.exists(root)
+
+
+def test_the_name_that_was_meant(folder, root):
+    with pytest.raises(FileNotFoundError, match=re.escape(f"did you mean {folder.root}?")):
+        lcache.open(folder.root + "x", cache=root)
+
+
+@pytest.mark.parametrize("options", [{"budget": "1kB"}, {"ext": ".nothing"}, {"labels": "/nowhere.csv"}, {"budget": "lots"}])
+def test_a_wrong_argument_leaves_nothing(folder, root, options):
+    with pytest.raises(lcache.Error):
+        lcache.open(folder.root, cache=root, **options)
+    assert not os.path.exists(root)
+
+
+def test_what_others_have_there_stays(folder, root):
+    os.makedirs(root)
+    with open(os.path.join(root, "notes"), "w"):
+        pass
+    with pytest.raises(lcache.Error):
+        lcache.open(folder.root, cache=root, ext=".nothing")
+    assert os.listdir(root) == ["notes"]
+
+
+def test_errors_speak_python(folder, root):
+    with pytest.raises(lcache.ArgumentError, match=r'give budget="\d+MiB" or more') as e:
+        lcache.open(folder.root, cache=root, budget="1kB")
+    assert "--" not in str(e.value) and "lcache ingest" not in str(e.value)
+    with pytest.raises(lcache.ArgumentError, match='on_error="maybe": must be one of fail, skip'):
+        lcache.open(folder.root, cache=root, on_error="maybe")
+
+
+def test_a_file_in_the_cache_s_way(folder, root, tmp_path):
+    with pytest.raises(NotADirectoryError, match="give another cache=") as e:
+        lcache.open(folder.root, cache=__file__)
+    assert isinstance(e.value, lcache.Error)
+
+
+def test_missing_program(folder, root, monkeypatch):
+    monkeypatch.setenv("LCACHE_BIN", "/nowhere/lcache")
+    with pytest.raises(FileNotFoundError, match="LCACHE_BIN") as e:
+        lcache.open(folder.root, cache=root)
+    assert isinstance(e.value, lcache.Error) and not os.path.exists(root)
+
+
+def test_a_sample_that_is_gone(tmp_path, root):
+    source = tmp_path / "data"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_bytes(name.encode() * 100)
+    with lcache.open(source, cache=root) as job:
+        (source / "b").unlink()
+        with pytest.raises(FileNotFoundError) as e:
+            job.get([1])
+        assert isinstance(e.value, lcache.SampleError) and e.value.sample == "b"
+        assert bytes(job.get([0]).samples[0]) == b"a" * 100
+
+
+def test_a_lingering_server_says_when_it_ends(folder, root):
+    lcache.open(folder.root, cache=root).close()
+    (cache,) = os.listdir(root)
+    moved = os.path.join(root, cache, "lcache.sock")
+    os.rename(moved, moved + ".away")  # so that the next one does not find it, and wants the cache for itself
+    with pytest.raises(lcache.ConnectionError, match=r"which has no client and ends by itself in \d+ s: stop it with lcache stop \d+"):
+        lcache.open(folder.root, cache=root, timeout=1)
+    os.rename(moved + ".away", moved)

@@ -1,0 +1,245 @@
+"""Batches that are made at once: one tensor of samples of one size, and decode_batch over views of shared memory."""
+
+import os
+import pickle
+import struct
+import warnings
+
+import pictures
+import pytest
+from embedded_servers import folder, root  # noqa: F401
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not hasattr(torch, "Tensor"):
+    pytest.skip("torch is not installed", allow_module_level=True)
+numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+
+from torch.utils import data  # noqa: E402
+
+import lcache  # noqa: E402
+import lcache.torch as lt  # noqa: E402
+
+N, WIDTH, SIZE = 200, 6, 16
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    """Samples of six int32: 100 times the index, and more."""
+    where = tmp_path_factory.mktemp("tokens") / "train"
+    for i in range(N):
+        path = where / f"c{i // 50}" / f"{i:04d}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(struct.pack("<6i", *row(i)))
+    return str(where)
+
+
+def row(i):
+    return [100 * i + k for k in range(WIDTH)]
+
+
+def ours(tokens, root, **more):
+    return lt.Dataset(tokens, cache=root, **{"decode": "array", "dtype": "int32", "shape": (2, 3), **more})
+
+
+def order(epochs=1):
+    generator = torch.Generator().manual_seed(4)
+    loader = data.DataLoader(range(N), SIZE, shuffle=True, generator=generator)
+    return [[batch.tolist() for batch in loader] for _ in range(epochs)]
+
+
+@pytest.mark.parametrize("method, workers", [(None, 0), ("fork", 2), ("spawn", 1)])
+@pytest.mark.parametrize("loader", [lt.DataLoader, data.DataLoader])
+def test_one_tensor_a_batch(tokens, root, loader, method, workers):
+    batches = loader(ours(tokens, root), SIZE, shuffle=True, generator=torch.Generator().manual_seed(4), num_workers=workers, multiprocessing_context=method)
+    got = list(batches)
+    assert all(batch.dtype == torch.int32 and type(batch) is torch.Tensor for batch in got)
+    assert [batch.reshape(-1, WIDTH).tolist() for batch in got] == [[row(i) for i in batch] for batch in order()[0]]
+    if loader is lt.DataLoader:
+        assert batches.batch_sampler.order_ahead.exact
+
+
+def test_one_by_one_and_through_wrappers(tokens, root):
+    dataset = ours(tokens, root)
+    sample = dataset[7]
+    assert type(sample) is torch.Tensor and sample.shape == (2, 3) and sample.flatten().tolist() == row(7)
+    assert type(dataset[-1] + 1) is torch.Tensor and dataset[-1].flatten().tolist() == row(N - 1)
+    with pytest.raises(IndexError):
+        dataset[N]
+    subset = data.Subset(dataset, [5, 3, 8])
+    assert [batch.reshape(-1, WIDTH).tolist() for batch in lt.DataLoader(subset, 2)] == [[row(5), row(3)], [row(8)]]
+    both = data.ConcatDataset([dataset, subset])
+    got = [i for batch in lt.DataLoader(both, 20) for i in (batch[:, 0, 0] // 100).tolist()]
+    assert got == [*range(N), 5, 3, 8]
+    assert pickle.loads(pickle.dumps(dataset))[3].flatten().tolist() == row(3) and len(pickle.dumps(dataset)) < 1500
+
+
+def test_other_collate_functions(tokens, root):
+    """A ready batch is a sequence of samples to them."""
+    def check(batch):
+        assert len(batch) == SIZE and batch[-1].flatten().tolist() == row(SIZE - 1) and [s.shape for s in batch[:2]] == [(2, 3)] * 2
+        with pytest.raises(IndexError):
+            batch[SIZE]
+        return torch.stack(list(batch)), data.default_collate(list(batch)), data.default_collate(batch)
+
+    a, b, c = next(iter(data.DataLoader(ours(tokens, root), SIZE, collate_fn=check)))
+    assert torch.equal(a, b) and torch.equal(b, c) and a.shape == (SIZE, 2, 3) and type(b) is torch.Tensor
+
+
+def test_sample_of_another_size(tokens, root, tmp_path):
+    other = tmp_path / "other"
+    os.makedirs(other)
+    for i in range(3):
+        (other / f"{i}.bin").write_bytes(b"x" * (24 - (i == 1)))
+    with pytest.raises(lcache.SampleError, match=r"sample 1, '1.bin', has 23 bytes, and an array of int32 \(2, 3\) has 24"):
+        list(lt.DataLoader(ours(str(other), root), 3))
+
+
+@pytest.mark.parametrize("more, why", [
+    ({"shape": None}, "needs dtype= and shape="),
+    ({"dtype": "nothing"}, "describe no array"),
+    ({"dtype": "S4"}, "torch has no dtype"),
+    ({"decode": None}, 'are for decode="array"'),
+    ({"decode": "arrays", "dtype": None, "shape": None}, "is no function of bytes"),
+    ({"decode_batch": len}, "give one of them"),
+    ({"decode": None, "dtype": None, "shape": None, "decode_batch": "no"}, "is no function"),
+])
+def test_arguments_that_contradict(more, why):
+    """Before anything is listed."""
+    with pytest.raises(lcache.ArgumentError, match=why):
+        ours("/nowhere", "/nowhere", **more)
+
+
+# decode_batch
+
+
+def columns_of(views, columns):
+    assert len(views) == len(columns) == len(columns.indices) == len(columns.labels) == len(columns.lengths)
+    return [(bytes(view), index, label, length) for view, index, label, length in zip(views, columns.indices, columns.labels, columns.lengths)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_list_of_items(folder, root, workers):
+    dataset = lt.Dataset(folder.root, cache=root, decode_batch=columns_of)
+    loader = lt.DataLoader(dataset, 16, shuffle=True, seed=1, num_workers=workers, collate_fn=list)
+    got = [item for batch in loader for item in batch]
+    assert sorted(index for _, index, _, _ in got) == list(range(240))
+    assert all((raw, label, length) == (folder.contents[i], folder.labels[i], len(folder.contents[i])) for raw, i, label, length in got)
+    assert dataset[3] == (folder.contents[3], 3, folder.labels[3], len(folder.contents[3]))
+
+
+def as_dict(views, columns):
+    """As collators of Hugging Face datasets return a batch."""
+    return {
+        "input_ids": torch.stack([torch.frombuffer(bytearray(view), dtype=torch.int32) for view in views]),
+        "labels": torch.tensor(columns.labels.tolist()), "names": columns.names,
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("loader", [lt.DataLoader, data.DataLoader])
+def test_dict_batch(tokens, root, loader, workers):
+    dataset = lt.Dataset(tokens, cache=root, decode_batch=as_dict)
+    got = list(loader(dataset, SIZE, num_workers=workers))
+    assert [i for batch in got for i in (batch["input_ids"][:, 0] // 100).tolist()] == list(range(N))
+    assert [i for batch in got for i in batch["labels"].tolist()] == [i // 50 for i in range(N)]
+    assert got[0]["names"][0].endswith("0000.bin") and type(got[0]) is dict
+    one = dataset[60]
+    assert one["input_ids"].tolist() == row(60) and one["labels"] == 1
+
+
+def test_tuple_and_other_batches(tokens, root):
+    def two(views, columns):
+        return torch.tensor(columns.indices.tolist()), torch.zeros(len(views), 3)
+
+    indices, zeros = next(iter(lt.DataLoader(lt.Dataset(tokens, cache=root, decode_batch=two), SIZE)))
+    assert indices.tolist() == list(range(SIZE)) and zeros.shape == (SIZE, 3)
+    assert [n.shape for n in lt.Dataset(tokens, cache=root, decode_batch=two)[3]] == [(), (3,)]
+    (got,) = {type(batch) for batch in lt.DataLoader(lt.Dataset(tokens, cache=root, decode_batch=lambda views, _: numpy.arange(len(views))), SIZE)}
+    assert got is numpy.ndarray
+
+
+def test_views_stay(tokens, root):
+    """No copy is made, and the bytes stay while a view of one sample is left, after the batch and the dataset are gone."""
+    held = []
+
+    def keep(views, columns):
+        held.append(views[3])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the memory is not writable
+            return torch.stack([torch.frombuffer(view, dtype=torch.int32) for view in views[:2]])
+
+    dataset = lt.Dataset(tokens, cache=root, decode_batch=keep)
+    list(lt.DataLoader(dataset, SIZE))
+    assert all(view.readonly for view in held)
+    dataset.job.close()
+    del dataset
+    assert [struct.unpack("<6i", view) for view in held] == [tuple(row(i)) for i in range(3, N, SIZE)]
+
+
+def wrong(views, columns):
+    return list(views)[1:]
+
+
+def broken(views, columns):
+    raise ValueError("no such codec")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("decode_batch, why", [(wrong, "returned 15 items for 16 samples"), (broken, "ValueError: no such codec")])
+def test_errors(tokens, root, decode_batch, why, workers):
+    with pytest.raises(lcache.DecodeError, match=why) as raised:
+        list(lt.DataLoader(lt.Dataset(tokens, cache=root, decode_batch=decode_batch), SIZE, num_workers=workers))
+    assert "samples 0, 1, 2, 3, 4, 5, 6, 7, …" in str(raised.value) and tokens in str(raised.value)
+
+
+def test_more_than_the_server_lends(tmp_path, root):
+    """A batch that comes in pieces is decoded at once all the same."""
+    where = tmp_path / "large"
+    os.makedirs(where)
+    for i in range(40):
+        (where / f"{i:02d}.bin").write_bytes(bytes([i]) * 1_000_000)
+    calls = []
+
+    def firsts(views, columns):
+        calls.append(len(views))
+        return torch.tensor([view[0] for view in views])
+
+    dataset = lt.Dataset(where, cache=root, memory="96MB", batch_size=4, decode_batch=firsts)
+    got = list(data.DataLoader(dataset, 40))
+    assert calls == [40] and got[0].tolist() == list(range(40))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return pictures.make(str(tmp_path_factory.mktemp("photos") / "train"))
+
+
+def test_torchcodec(photos, root):
+    """On the CPU, from views of shared memory without a copy."""
+    decoders = pytest.importorskip("torchcodec.decoders", reason="torchcodec is not installed")
+    torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed")
+
+    def decode(views, columns):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the memory is not writable, and nobody writes
+            images = torch.stack([decoders.decode_png(torch.frombuffer(view, dtype=torch.uint8)) for view in views])
+        return images, torch.tensor(columns.labels.tolist())
+
+    theirs = torchvision.datasets.ImageFolder(photos, torchvision.transforms.PILToTensor())
+    loader = lt.DataLoader(lt.Dataset(photos, cache=root, ext=".png", decode_batch=decode), 8)
+    for (images, labels), (want, targets) in zip(loader, data.DataLoader(theirs, 8)):
+        assert torch.equal(images, want) and torch.equal(labels, targets)
+
+
+def test_spdl(folder, root):
+    """lcache is the first stage of a pipeline whose threads hold views."""
+    pipeline = pytest.importorskip("spdl.pipeline", reason="spdl is not installed")
+    with lcache.open(folder.root, root, recipe="torch.distributed_sampler", seed=3, epochs=1, batch_size=16) as job:
+        def decode(batch):
+            return [(index, bytes(view)) for index, view in zip(batch.indices, batch)]
+
+        stages = pipeline.PipelineBuilder().add_source(job.epoch(0)).pipe(decode, concurrency=2, output_order="input").add_sink(3).build(num_threads=2)
+        with stages.auto_stop():
+            got = [item for batch in stages.get_iterator(timeout=30) for item in batch]
+    assert sorted(index for index, _ in got) == list(range(240))
+    assert all(raw == folder.contents[index] for index, raw in got)

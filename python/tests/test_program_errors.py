@@ -1,0 +1,80 @@
+"""What the lcache program says went wrong, told to a Python program."""
+
+import errno
+import pickle
+
+import pytest
+
+import lcache
+from lcache import errors
+from lcache.program_errors import exception, in_python
+
+
+@pytest.mark.parametrize(
+    ("said", "want"),
+    [
+        ("give --budget 5MiB or more", 'give budget="5MiB" or more'),
+        ("give --memory 22MiB or more", 'give memory="22MiB" or more'),
+        ("--budget lots: not a size", 'budget="lots": not a size'),
+        ("--epochs -1: give 0 (unknown) or more", "epochs=-1: give 0 (unknown) or more"),
+        ("add --batch-size B, the samples in one batch", "add batch_size=B, the samples in one batch"),
+        ("use another --cache, or remove it", "use another cache=, or remove it"),
+        ("give another --cache", "give another cache="),
+        ("give --world-size 4 or more, or ranks below 2", "give world_size=4 or more, or ranks below 2"),
+        ("give --follow-links if they may have those too", "give follow_links=True if they may have those too"),
+        ("leave out --no-follow-links", "leave out follow_links=False"),
+        ("(--socket-group, --socket-mode)", "(--socket-group, --socket-mode)"),
+        ("run lcache ingest --cache /c --source …; then give --cache D", "run lcache ingest --cache /c --source …; then give cache=D"),
+        ("stop it with lcache stop 7, or use another cache", "stop it with lcache stop 7, or use another cache"),
+        ("a name like a--budget is left", "a name like a--budget is left"),
+    ],
+)
+def test_flags_are_arguments(said, want):
+    assert in_python(said) == want
+
+
+@pytest.mark.parametrize(
+    ("written", "usage", "kind", "number", "text"),
+    [
+        ("lcache ingest: budget of 1 MB is too small; give --budget 5MiB or more\n", False, lcache.ArgumentError, None, '/d: budget of 1 MB is too small; give budget="5MiB" or more'),
+        ("lcache ingest: --group foo: must be none or stem\n", True, ValueError, None, '/d: group="foo": must be none or stem'),
+        ('{"schema": 1, "error": {"kind": "usage"}}\nlcache serve: --on-error x: must be\n', False, ValueError, None, '/d: on_error="x": must be'),
+        ('{"schema": 1, "error": {"kind": "not_found"}}\nlcache ingest: open "/d": gone\n', False, FileNotFoundError, errno.ENOENT, 'open "/d": gone'),
+        ('{"schema": 1, "error": {"kind": "permission"}}\nlcache ingest: open "/d/x": denied\n', False, PermissionError, errno.EACCES, 'open "/d/x": denied'),
+        ('{"schema": 1, "error": {"kind": "no_space"}}\nlcache ingest: write /d/arena: full\n', False, OSError, errno.ENOSPC, "write /d/arena: full"),
+        ("default budget: 1 GB\ntime=1 level=WARN\nlcache ingest: the disk is odd\n", False, lcache.Error, None, "/d: the disk is odd"),
+        ("{broken\n", False, lcache.Error, None, "/d: the lcache program ended without a message"),
+        ("", False, lcache.Error, None, "/d: the lcache program ended without a message"),
+    ],
+)
+def test_exception_of_a_program(written, usage, kind, number, text):
+    error = exception("/d", written, usage)
+    assert isinstance(error, kind) and isinstance(error, lcache.Error)
+    assert str(error) == text and getattr(error, "errno", None) == number
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (errors.of_errno(errno.ENOENT, "gone"), FileNotFoundError),
+        (errors.of_errno(errno.EPERM, "no"), PermissionError),
+        (errors.of_errno(errno.ENOTDIR, "a file"), NotADirectoryError),
+        (errors.of_errno(errno.EIO, "bad"), OSError),
+        (errors.RefusedError("not yours"), PermissionError),
+        (errors.RefusedError("not yours"), ConnectionError),
+        (errors.of_sample("not_found")("gone", "a.jpg", "gone from the source"), FileNotFoundError),
+        (errors.of_sample("permission")("no", "a.jpg", "permission denied"), PermissionError),
+    ],
+)
+def test_builtin_exceptions(error, builtin):
+    """What is a builtin exception is caught as one, as lcache.Error, and survives a worker's pickle."""
+    assert isinstance(error, builtin) and isinstance(error, lcache.Error)
+    twin = pickle.loads(pickle.dumps(error))
+    assert type(twin) is type(error) and str(twin) == str(error)
+
+
+def test_other_samples():
+    error = errors.of_sample("")("bad", "a.jpg", "input/output error")
+    assert type(error) is lcache.SampleError and not isinstance(error, OSError)
+    missing = errors.of_sample("not_found")("read a.jpg: gone", "a.jpg", "gone")
+    assert (missing.sample, missing.cause, str(missing)) == ("a.jpg", "gone", "read a.jpg: gone")
