@@ -6,6 +6,7 @@ import (
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/plan"
+	"lcache/reorder"
 )
 
 // A job may begin over a full log in another order: with another seed, with the same one from its first epoch on, or far from where it was broken off. The
@@ -35,6 +36,14 @@ type beginning struct {
 	written        uint64    // bytes, when the sort began
 	left           uint64    // bytes of the epoch that is read, when the target was begun
 	depth          int       // of the prefetcher; 0: as it likes
+}
+
+// choiceFor returns what was decided for an epoch and the log that is read; Wait if that was about another epoch or log.
+func (b *beginning) choiceFor(epoch int, cur *reorder.EpochLog) plan.Choice {
+	if cur == nil || b.epoch != epoch || b.log != cur.ID {
+		return plan.Wait
+	}
+	return b.choice
 }
 
 // begins notes that a Logfile is begun; sorts says that it is a sort into the epoch that is read.

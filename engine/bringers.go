@@ -12,7 +12,7 @@ import (
 // A bringer brings samples ahead of requests. There are two: the pass over the log, and the prefetcher. A question changes nothing of a
 // bringer; what the request decides is told to it after that.
 type bringer interface {
-	// expect gives the function that answers for the samples of one request. Both change nothing. e.mu is held.
+	// expect gives the function that answers for the samples of one request. Both change nothing but what is counted on. e.mu is held.
 	expect(q query) func(sample.Index) deliver.Availability
 	// decided is told of the samples that are not there, and what was expected of them: a request with a position waits for those that are
 	// expected, and reads the others by index. e.mu is held.
@@ -83,7 +83,9 @@ func (e *Engine) passView(q query) passView {
 		return v
 	}
 	state := e.view()
-	v.soon = q.at.Epoch == state.outlook().next
+	expected := state.outlook()
+	e.counted(expected)
+	v.soon = q.at.Epoch == expected.next
 	v.inPlace = q.at.Epoch == e.cur.Epoch
 	v.mayWait = !q.rank.gaveUpWaiting
 	if v.inPlace {

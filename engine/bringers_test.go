@@ -10,6 +10,7 @@ import (
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/ingest"
+	"lcache/plan"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -107,4 +108,37 @@ func (s *gatedSource) Read(ctx context.Context, e sample.Entry, dst []byte) erro
 		return ctx.Err()
 	}
 	return s.Source.Read(ctx, e, dst)
+}
+
+// TestWaitersAreWoken: a request that counted on an outlook which the mover has not seen is woken when there is another one. A choice for one epoch and log says nothing of another.
+func TestWaitersAreWoken(t *testing.T) {
+	j := samplerJob(4, 16, 1, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	defer c.Disconnected()
+	d.readOne(t, e, c, j, 0, 0, 0)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.outlook.next = 1000 // what a request counted on before
+	changed := e.staging.Changed()
+	e.passView(e.query(&deliver.Position{Epoch: 1}))
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody is woken")
+	}
+	b := beginning{epoch: 2, log: e.cur.ID, choice: plan.Place}
+	if got := b.choiceFor(2, e.cur); got != plan.Place {
+		t.Errorf("the choice for this epoch and log is %v, want %v", got, plan.Place)
+	}
+	b.log++
+	if got := b.choiceFor(2, e.cur); got != plan.Wait {
+		t.Errorf("the choice for another log is %v, want %v", got, plan.Wait)
+	}
+	b.log--
+	if got := b.choiceFor(3, e.cur); got != plan.Wait {
+		t.Errorf("the choice for another epoch is %v, want %v", got, plan.Wait)
+	}
 }

@@ -15,15 +15,10 @@ const maxLoading = 2
 func (e *Engine) move() {
 	tick := time.NewTicker(e.opts.LateEpoch / 10)
 	defer tick.Stop()
-	for last := (outlook{}); e.ctx.Err() == nil; {
+	for e.ctx.Err() == nil {
 		changed := e.staging.Changed()
 		e.settleOwner()
-		act, now := e.look()
-		if now != last {
-			last = now
-			e.staging.Notify() // wake the waiters: what they wait for may not come any longer
-		}
-		if e.apply(act) {
+		if e.apply(e.look()) {
 			continue
 		}
 		select {
@@ -36,13 +31,14 @@ func (e *Engine) move() {
 }
 
 // look decides the next step.
-func (e *Engine) look() (action, outlook) {
+func (e *Engine) look() action {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.retryLayout()
 	if e.cache.IsStatic() {
 		e.updateReadEpoch()
-		return action{layOut: -1}, outlook{e.readEpoch, -1}
+		e.counted(outlook{e.readEpoch, -1})
+		return action{layOut: -1}
 	}
 	if e.requested && e.cur != nil {
 		e.updateReadEpoch()
@@ -51,7 +47,16 @@ func (e *Engine) look() (action, outlook) {
 	e.consider(&v)
 	e.shareRanks(&v)
 	e.shareDevice(&v)
-	return decide(v), v.outlook()
+	e.counted(v.outlook())
+	return decide(v)
+}
+
+// counted wakes all waiters if the outlook is another one than the last that the mover or a request counted on: what they wait for may not come any longer. e.mu is held.
+func (e *Engine) counted(on outlook) {
+	if on != e.outlook {
+		e.outlook = on
+		e.staging.Notify()
+	}
 }
 
 // shareRanks tells the prefetcher of each rank that the window serves from now on, or no longer. e.mu is held.
@@ -68,7 +73,7 @@ func (e *Engine) shareRanks(v *view) {
 // view is the state as decide sees it. e.mu is held.
 func (e *Engine) view() view {
 	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, unloaded: -1, unswept: -1, paused: e.paused,
-		inTime: e.anyInTime(), mayBegin: e.mayBegin(), choice: e.beginning.choice, sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
+		inTime: e.anyInTime(), mayBegin: e.mayBegin(), choice: e.beginning.choiceFor(e.readEpoch, e.cur), sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
 		sparse:   e.isSparse,
 		complete: func(epoch int) bool { return e.owner.schedule.IsComplete(epoch, e.opts.LateEpoch) },
 		laidOut:  func(epoch int) bool { return e.layouts[epoch] != nil }}

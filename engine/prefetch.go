@@ -18,7 +18,7 @@ func (e *Engine) newPrefetcher() *fetch.Prefetcher {
 }
 
 // comingChunk is what the rank of a cursor asks for at a step, and what of it is left to the prefetcher. It says that nothing is where the window serves the rank, and the log keeps
-// everything: mover.shareRanks tells the prefetcher when that ends.
+// everything: shareRanks tells the prefetcher when that ends.
 func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool) {
 	number, rank := ofCursor(cursor)
 	e.mu.Lock()
@@ -32,6 +32,7 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 	if !e.cache.IsStatic() && r != nil && j == e.owner {
 		v := e.view()
 		inWindow, inPlace = e.isInWindow(&v, r, at.Epoch), v.cur.epoch == at.Epoch || v.cur.epoch == at.Epoch+1
+		r.inWindow = r.inWindow || inWindow && at.Epoch == j.at(r) // the mover tells the prefetcher when that ends
 	}
 	e.mu.Unlock()
 	switch {

@@ -21,7 +21,7 @@ type rank struct {
 	gaveUpWaiting bool      // for a slot: it does not wait again before it was served from the window
 	gaveUpMemory  bool      // to be read ahead to: it does not wait again before a whole chunk was brought ahead
 	outOfWindow   bool      // not served from the window until it has caught up
-	inWindow      bool      // served from the window when the mover looked last
+	inWindow      bool      // served from the window when the mover or the prefetcher looked last
 	lookedAt      int       // its epoch when the prefetcher was told last
 	diverged      bool      // its last request was not what its position asks for
 	seen          int       // the epoch of the last request, also of one that differed from the schedule

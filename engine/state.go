@@ -39,6 +39,7 @@ type state struct {
 
 	requested bool                         // a request has come: before, the wanted epoch is not known
 	readEpoch int                          // the epoch that is read
+	outlook   outlook                      // the last that the mover or a request counted on
 	logs      map[uint64]*reorder.EpochLog // by ID: those that a slot may hold
 	lastID    uint64
 	layouts   map[int]*layout          // by epoch, made ahead
