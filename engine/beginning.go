@@ -143,6 +143,9 @@ func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 	}
 	all, left := e.epochBytes(b.epoch)
 	held := e.cur.Log.Held()
+	if e.unidentified != nil { // the pass joins both before it sorts
+		held += e.unidentified.Log.Held()
+	}
 	kept := min(1, float64(held)/max(1, stored*float64(e.cache.Manifest.Bytes())))
 	facts := plan.Beginning{Left: uint64(float64(left) * kept * stored), Held: held, MissBytes: uint64(float64(left) * (1 - kept)),
 		Waited: e.ownerStats().Stall.Total() - b.stall, Last: !e.owner.schedule.Exists(b.epoch + 1), BlockBytes: float64(e.cache.Format.Block),
@@ -151,7 +154,7 @@ func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 	if all > 0 {
 		facts.Delivered = 1 - float64(left)/float64(all)
 	}
-	if facts.MissBytes < facts.Left/100 { // padding is no miss
+	if facts.MissBytes < facts.Left/100 || source.Bytes == b.source.Bytes { // padding is no miss, and ranks did not wait for a source that nothing was read from
 		facts.MissBytes = 0
 	}
 	return facts

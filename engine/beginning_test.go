@@ -13,6 +13,7 @@ import (
 	"lcache/ingest"
 	"lcache/plan"
 	"lcache/sample"
+	"lcache/staging"
 )
 
 // A gate holds a disk's writes of blocks, from some number of them on, until it is opened: so a sort stays in its middle.
@@ -293,5 +294,30 @@ func TestLookWritesNothing(t *testing.T) {
 	})
 	if s := noSource(t, e); s.LogWriteBytes == 0 || s.SortBytes != 0 && !late {
 		t.Errorf("%d bytes written, %d of them for a sort, want the next epoch's log and no sort", s.LogWriteBytes, s.SortBytes)
+	}
+}
+
+// TestSequentialRate: how fast the log could be read in order is measured, too, where its first blocks were moved on before the last stop, and where it is soon read to its end.
+func TestSequentialRate(t *testing.T) {
+	_, o := secondRun(t, ingest.Options{})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := e.cur.Log
+	for seg := range int(l.Header().Segments) {
+		if err := l.FreeBlocks(seg, l.Blocks(seg)/2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)})
+	if !ok {
+		t.Fatal("there is no slot")
+	}
+	defer e.staging.Ready(slot)
+	began := time.Now()
+	if rate := e.readBlocks(l, slot); rate == 0 {
+		t.Error("no rate is measured where half of the blocks are gone")
+	}
+	if took := time.Since(began); took < measureFor {
+		t.Errorf("it was measured for %v, want %v", took, measureFor)
 	}
 }

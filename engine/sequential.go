@@ -40,10 +40,14 @@ func (e *Engine) measureSequential() {
 	e.nudge()
 }
 
-// readBlocks reads blocks of a log into a slot, many at once, and returns how many bytes came in a second; 0: too few to tell.
+// readBlocks reads blocks of a log into a slot, many at once, those of a small log more than once. It returns how many bytes came in a second; 0: the log has no
+// block, or the disk does not answer.
 func (e *Engine) readBlocks(l *logfile.Logfile, slot int) float64 {
 	mem, w := e.staging.Slot(slot), e.cache.Format.Block
 	blocks := blocksOf(l)
+	if len(blocks) == 0 {
+		return 0
+	}
 	var next, bytes atomic.Int64
 	begin := time.Now()
 	var lanes sync.WaitGroup
@@ -51,11 +55,11 @@ func (e *Engine) readBlocks(l *logfile.Logfile, slot int) float64 {
 		buf := mem[lane*w : (lane+1)*w]
 		lanes.Go(func() {
 			for e.ctx.Err() == nil && time.Since(begin) < measureFor {
-				k := next.Add(1) - 1
-				if k >= int64(len(blocks)) || !e.readBlock(l, blocks[k], buf, slot) {
+				read, answers := e.readBlock(l, blocks[(next.Add(1)-1)%int64(len(blocks))], buf, slot)
+				if !answers {
 					return
 				}
-				if time.Since(begin) > measureAfter {
+				if read && time.Since(begin) > measureAfter {
 					bytes.Add(int64(w))
 				}
 			}
@@ -71,10 +75,10 @@ func (e *Engine) readBlocks(l *logfile.Logfile, slot int) float64 {
 
 type blockAt struct{ seg, seq int }
 
-// blocksOf lists blocks of a Logfile in its order: enough for measureFor.
+// blocksOf lists blocks of a Logfile in its order, without those that were moved on from the beginning of a segment: enough for measureFor.
 func blocksOf(l *logfile.Logfile) (blocks []blockAt) {
 	for seg := range l.Header().Segments {
-		for seq := range l.Blocks(int(seg)) {
+		for seq := l.Gone(int(seg)); seq < l.Blocks(int(seg)); seq++ {
 			if blocks = append(blocks, blockAt{int(seg), seq}); len(blocks) == 1<<14 {
 				return blocks
 			}
@@ -83,8 +87,8 @@ func blocksOf(l *logfile.Logfile) (blocks []blockAt) {
 	return blocks
 }
 
-// readBlock reads one block. It returns false when the disk does not answer in time; then the slot is pinned until it does.
-func (e *Engine) readBlock(l *logfile.Logfile, at blockAt, buf []byte, slot int) bool {
+// readBlock reads one block, unless it is gone. The disk answers, or else the slot is pinned until it does.
+func (e *Engine) readBlock(l *logfile.Logfile, at blockAt, buf []byte, slot int) (read, answers bool) {
 	done := make(chan error, 1)
 	e.staging.Pin(slot)
 	l.ReadBlock(at.seg, at.seq, buf, func(err error) {
@@ -93,8 +97,8 @@ func (e *Engine) readBlock(l *logfile.Logfile, at blockAt, buf []byte, slot int)
 	})
 	select {
 	case err := <-done:
-		return err == nil || errors.Is(err, logfile.ErrHole)
+		return err == nil, err == nil || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed)
 	case <-time.After(e.fetcher.LogTimeout()):
-		return false
+		return false, false
 	}
 }
