@@ -5,6 +5,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/fetch"
+	"lcache/logfile"
 	"lcache/schedule"
 )
 
@@ -19,13 +20,15 @@ type job struct {
 
 	ranks    map[int]*rank
 	counts   counts
-	users    int       // that take part: connections
-	left     time.Time // when one of them ended last
-	onDemand bool      // beyond --jobs-max: nothing is read ahead
+	users    int                      // that take part: connections
+	left     time.Time                // when one of them ended last
+	onDemand bool                     // beyond --jobs-max: nothing is read ahead
+	fits     bool                     // it has the order of a Logfile that was found at the start
+	compared map[*logfile.Logfile]int // one more than the version of its order that a Logfile was compared with at the start
 }
 
 func newJob(number int, s *schedule.Schedule) *job {
-	j := &job{number: number, schedule: s, ranks: map[int]*rank{}}
+	j := &job{number: number, schedule: s, ranks: map[int]*rank{}, compared: map[*logfile.Logfile]int{}}
 	for _, r := range s.Local() {
 		j.ranks[r] = &rank{}
 	}

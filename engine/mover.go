@@ -289,6 +289,7 @@ func (e *Engine) beginTarget(epoch int) bool {
 		e.startFilling(e.cur)
 		return true
 	}
+	e.begun = true
 	e.setTarget(tgt)
 	if l.stale {
 		tgt.Epoch = -1

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"lcache/reorder"
@@ -12,12 +13,16 @@ type contender struct {
 	samples int  // that it reads an epoch; 0: no order is known
 	active  bool // it reads
 	between bool // none of its ranks is in the middle of an epoch
+	fits    bool // a Logfile that was found at the start, and not changed since, is in its order
 }
 
 // chooseOwner returns the number of the job whose order the log has from now on: of the active ones with a known order the one that reads most an epoch. Jobs stand
 // in the order in which they came, and that is how ties are decided. An active owner is replaced between two of its epochs only: what the pass has laid out for it
-// would be lost.
+// would be lost. A server that starts under running jobs finds Logfiles that one of them owned: that one owns them again, whichever comes first.
 func chooseOwner(jobs []contender, owner int) int {
+	if fitting := slices.DeleteFunc(slices.Clone(jobs), func(j contender) bool { return !j.active || !j.fits }); len(fitting) > 0 {
+		jobs = fitting
+	}
 	best := contender{number: owner}
 	for _, j := range jobs {
 		if j.number != owner || !j.active || j.samples == 0 {
@@ -38,7 +43,7 @@ func chooseOwner(jobs []contender, owner int) int {
 
 // contender describes a job. e.mu is held.
 func (e *Engine) contender(j *job, held map[int]int64) contender {
-	c := contender{number: j.number, between: true}
+	c := contender{number: j.number, between: true, fits: j.fits && e.isFresh()}
 	patience := e.opts.LateEpoch
 	if j == e.owner && (j.token == "" || j.users > 0) {
 		patience *= lateEpochs // it sleeps, perhaps while another one of its program's loops reads
@@ -52,6 +57,39 @@ func (e *Engine) contender(j *job, held map[int]int64) contender {
 		c.samples = max(c.samples, j.schedule.Samples(r.epoch))
 	}
 	return c
+}
+
+// isFresh reports whether the server has just started, and has begun no Logfile. e.mu is held.
+func (e *Engine) isFresh() bool {
+	return !e.begun && time.Since(e.started) < e.opts.LateEpoch
+}
+
+// fitLogs notes which jobs have the order of a Logfile that was found at the start. Only the mover calls it.
+func (e *Engine) fitLogs() {
+	e.mu.Lock()
+	if !e.isFresh() || len(e.jobs) == 1 {
+		e.mu.Unlock()
+		return
+	}
+	jobs, logs := e.sorted(), []*reorder.EpochLog{e.cur, e.tgt, e.unidentified}
+	e.mu.Unlock()
+	for _, j := range jobs {
+		for _, l := range logs {
+			if l == nil || j.fits || l.Log.IsOlder() || j.token == "" {
+				continue
+			}
+			n := int(l.Log.Header().Epoch)
+			if version := j.schedule.Version(n); j.compared[l.Log] == version+1 {
+				continue
+			} else if j.schedule.IsComplete(n, e.opts.LateEpoch) {
+				order, epoch, err := j.schedule.Identify(e.ctx, n, l.Log.Header().Key, e.opts.LateEpoch)
+				fits := err == nil && order != nil && epoch >= 0
+				e.mu.Lock()
+				j.fits, j.compared[l.Log] = fits, version+1
+				e.mu.Unlock()
+			}
+		}
+	}
 }
 
 // nextOwner is the job that is to own the log's order. e.mu is held.
@@ -74,6 +112,7 @@ func (e *Engine) nextOwner() *job {
 // settleOwner lets the job own the log's order that is to. The Logfiles whose orders it does not have are read, and sorted, as those of an earlier job. Only the mover
 // calls it.
 func (e *Engine) settleOwner() {
+	e.fitLogs()
 	e.mu.Lock()
 	e.sweepJobs()
 	next := e.nextOwner()

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/ingest"
+	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -269,6 +271,8 @@ func TestChooseOwner(t *testing.T) {
 		{"equal ones: the first", []contender{train, {number: 2, samples: 1000, active: true}, {number: 3}}, 3, 1},
 		{"no order is known", []contender{{number: 0}, {number: 2, active: true}}, 0, 0},
 		{"the owner sleeps", []contender{{number: 1, samples: 1000}, {number: 2, samples: 10, active: true}}, 1, 2},
+		{"after a restart: the one whose order the log is in", []contender{train, {number: 2, samples: 10, active: true, fits: true}}, 1, 2},
+		{"after a restart: it does not read yet", []contender{train, {number: 2, samples: 1000, fits: true}}, 1, 1},
 		{"all sleep", []contender{{number: 1, samples: 1000}, {number: 2, samples: 10}}, 1, 1},
 	}
 	for _, tt := range tests {
@@ -313,4 +317,56 @@ func TestJobsMax(t *testing.T) {
 		t.Errorf("the same token is job %d (%v), want %d", same, err, second.number)
 	}
 	e.Leave(second.number)
+}
+
+// A server that starts under running jobs gives the log to the one that had it, although another one asks first.
+func TestOwnsAfterRestart(t *testing.T) {
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
+	e := open(t, o)
+	train, search := d.join(t, e, "train"), d.join(t, e, "search")
+	r := rand.New(rand.NewPCG(3, 1))
+	for epoch := range 2 {
+		if err := errors.Join(train.push(r, epoch, len(d.bytes)), train.push(r, epoch+1, len(d.bytes)), train.read(epoch, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(search.push(r, epoch, len(d.bytes)), search.read(epoch, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	becomes(t, e, "the log is in the order of the next epoch", func() bool { return e.owner.token == "train" && e.cur.Epoch == 2 || e.tgt != nil && e.tgt.Epoch == 2 })
+	train.leave()
+	search.leave()
+	closeEngine(t, e)
+
+	o.Begin = func(plan.Beginning) plan.Choice { return plan.Wait } // nothing is begun before the owner is there
+	e = open(t, o)
+	defer closeEngine(t, e)
+	again := d.join(t, e, "search")
+	defer again.leave()
+	if err := again.push(r, 2, len(d.bytes)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := again.c.ChunkAt(context.Background(), deliver.Position{Job: again.number, Epoch: 2}); err != nil {
+		t.Fatal(err)
+	} else {
+		again.c.Release(b.Lease)
+	}
+	becomes(t, e, "the job that is there owns the log", func() bool { return e.owner.token == "search" })
+	late := d.join(t, e, "train")
+	defer late.leave()
+	late.orders[2] = train.orders[2]
+	if err := e.PushOf(late.number, schedule.Pusher{Pid: os.Getpid(), Session: late.c.Token}, 2, 0, late.orders[2]); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := late.c.ChunkAt(context.Background(), deliver.Position{Job: late.number, Epoch: 2}); err != nil {
+		t.Fatal(err)
+	} else {
+		late.c.Release(b.Lease)
+	}
+	becomes(t, e, "the job whose order the log is in owns it", func() bool { return e.owner.token == "train" && e.cur.Epoch == 2 })
+	if err := late.read(2, 1); err != nil {
+		t.Fatal(err)
+	}
+	noSource(t, e)
 }

@@ -48,6 +48,7 @@ type state struct {
 	compared  map[*logfile.Logfile]int // the order version that a Logfile in an unknown order was last compared with
 	broken    error                    // the next epoch could not be laid out
 	brokenAt  time.Time
+	begun     bool // a Logfile, since the server started
 
 	beginning     beginning // of an epoch over a log in another order
 	windowHitRate float64   // share of about the last 1,000 samples that lay in the window
