@@ -14,7 +14,8 @@ import (
 // chunks that are read ahead lie in side memory, too.
 func (e *Engine) newPrefetcher() *fetch.Prefetcher {
 	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Side: !e.cache.IsStatic(),
-		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull})
+		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull,
+		Job: func(cursor int) int { number, _ := ofCursor(cursor); return number }})
 }
 
 // comingChunk is what the rank of a cursor asks for at a step, and what of it is left to the prefetcher. It says that nothing is where the window serves the rank, and the log keeps

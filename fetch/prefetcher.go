@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lcache/cores"
 	"lcache/metaindex"
@@ -49,6 +50,8 @@ type PrefetcherOptions struct {
 	Leased int64
 	// Ranks is how many ranks are expected. Each rank has its share from the start, so that no chunk is taken back when the others come.
 	Ranks int
+	// Job returns the job that a rank belongs to. What is in flight is shared evenly between jobs, then between a job's ranks. Nil: all are of one job.
+	Job func(rank int) int
 	// Idle is called with true when the memory is full, and with false when it has room again. Nil is allowed.
 	Idle func(bool)
 }
@@ -101,6 +104,7 @@ const listing = int(paths)
 // rankCursor is one rank's position, and the chunks listed for it.
 type rankCursor struct {
 	rank     int
+	job      int
 	next     Step          // to be listed
 	blocked  bool          // there is no chunk at next for now
 	chunks   []*chunk      // listed and not passed, in order
@@ -108,6 +112,8 @@ type rankCursor struct {
 	strays   int           // requests in a row for delivered chunks
 	asked    Step
 	bytes    int64        // of chunks
+	share    int64        // how many bytes it may fill
+	pace     pace         // of its consumer
 	inFlight [paths]int64 // bytes on their way
 	begun    [paths]int   // chunks[:begun] have nothing to be begun
 }
@@ -240,6 +246,9 @@ func (r *Prefetcher) Asked(rank int, at Step) {
 	c := r.ranks[rank]
 	if c == nil {
 		c = &rankCursor{rank: rank, next: at, done: map[Step]bool{}}
+		if r.o.Job != nil {
+			c.job = r.o.Job(rank)
+		}
 		r.ranks[rank] = c
 		if len(r.ranks) > r.o.Ranks {
 			r.makeRoom()
@@ -335,6 +344,7 @@ func (r *Prefetcher) over(rank int, at Step, whole bool) {
 	i, listed := c.find(at)
 	switch {
 	case listed && whole:
+		c.pace.take(c.chunks[i].bytes, time.Now())
 		r.pass(c, i)
 		r.nudge()
 	case listed:

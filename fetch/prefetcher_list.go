@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"slices"
 
 	"lcache/sample"
@@ -58,14 +59,14 @@ func (r *Prefetcher) listOne() bool {
 // hungriest returns the rank to list for: of the ranks that have not used up their share, the one with the fewest bytes. full means that a rank has used
 // up its share. The chunk that a rank asks for is listed all the same, and the rank frees the chunks that it has left behind. r.mu is held.
 func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
-	share := r.share()
+	r.shareOut()
 	for _, c := range r.ranks {
 		waits := !c.asked.before(c.next) || c.hasStale()
-		for waits && c.bytes >= share && r.letGo(c) {
+		for waits && c.bytes >= c.share && r.letGo(c) {
 		}
 		switch {
 		case c.blocked || r.ctx.Err() != nil:
-		case !waits && len(c.chunks) > 0 && (c.bytes >= share || len(c.chunks) >= mostListed):
+		case !waits && len(c.chunks) > 0 && (c.bytes >= c.share || len(c.chunks) >= mostListed):
 			full = true
 		case best == nil || c.bytes < best.bytes || c.bytes == best.bytes && c.rank < best.rank:
 			best = c
@@ -177,16 +178,20 @@ func (c *rankCursor) firstTodo(p path) *chunk {
 	return nil
 }
 
-// take takes the prefetches out of their lists that are to be begun next on a path: always for the rank with the fewest bytes on their way, in the order in
-// which it needs them. r.mu is taken.
+// take takes the prefetches out of their lists that are to be begun next on a path: always for the job, and of it the rank, with the fewest bytes on their way, in
+// the order in which the rank needs them. r.mu is taken.
 func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := 0
+	jobs := map[int]int64{}
+	for _, c := range r.ranks {
+		jobs[c.job] += c.inFlight[p]
+	}
 	for len(burst) < samples && taken < bytes {
 		var from *chunk
 		for _, c := range r.ranks {
-			if k := c.firstTodo(p); k != nil && (from == nil || c.inFlight[p] < from.of.inFlight[p]) {
+			if k := c.firstTodo(p); k != nil && (from == nil || cmp.Or(cmp.Compare(jobs[c.job], jobs[from.of.job]), cmp.Compare(c.inFlight[p], from.of.inFlight[p])) < 0) {
 				from = k
 			}
 		}
@@ -199,6 +204,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 			from.todo[p] = from.todo[p][1:]
 			pf.state, pf.of = prefetchTaken, from.of
 			pf.of.inFlight[p] += int64(pf.size)
+			jobs[from.of.job] += int64(pf.size)
 			taken += int(pf.size)
 			burst = append(burst, pf)
 		}

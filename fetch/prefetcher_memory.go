@@ -25,12 +25,6 @@ func (r *Prefetcher) largestPiece() int64 {
 	return r.f.o.Staging.MissBytes()
 }
 
-// share returns how many bytes of the memory each rank may fill.
-func (r *Prefetcher) share() int64 {
-	all := r.memory()
-	return max(all-r.o.Leased, all/4) / int64(max(1, r.o.Ranks, len(r.ranks)))
-}
-
 // alloc takes memory for a read, if there is some.
 func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
 	if x, ok := r.f.o.Staging.Alloc(staging.Miss, of.index, n); ok || !r.o.Side {
@@ -159,9 +153,9 @@ func (r *Prefetcher) tellIdle(idle bool) {
 
 // makeRoom unlists the other ranks' chunks beyond their share, which is smaller now that there is one rank more than expected.
 func (r *Prefetcher) makeRoom() {
-	share := r.share()
+	r.shareOut()
 	for _, c := range r.ranks {
-		for len(c.chunks) > 1 && c.bytes > share {
+		for len(c.chunks) > 1 && c.bytes > c.share {
 			r.unlist(c)
 		}
 	}

@@ -1,0 +1,71 @@
+package fetch
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"lcache/sample"
+)
+
+func TestShares(t *testing.T) {
+	tests := []struct {
+		name     string
+		memory   int64
+		expected int
+		paces    []float64
+		want     []int64
+	}{
+		{"alone", 1000, 1, []float64{7}, []int64{1000}},
+		{"nothing was taken yet", 1000, 1, []float64{0, 0}, []int64{500, 500}},
+		{"equals", 1000, 2, []float64{3, 3}, []int64{500, 500}},
+		{"one sleeps", 1000, 1, []float64{5, 0}, []int64{750, 250}},
+		{"one is three times as fast", 1000, 2, []float64{3, 1}, []int64{625, 375}},
+		{"the others may still come", 1000, 4, []float64{9}, []int64{250}},
+		{"nobody", 1000, 2, nil, []int64{}},
+	}
+	for _, tt := range tests {
+		if got := shares(tt.memory, tt.expected, tt.paces); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestPace(t *testing.T) {
+	var p pace
+	begin := time.Now()
+	if got := p.lately(begin); got != 0 {
+		t.Errorf("at first: %v", got)
+	}
+	p.take(100, begin)
+	p.take(100, begin.Add(paceHalf))
+	if got := p.lately(begin.Add(paceHalf)); got != 150 {
+		t.Errorf("100 bytes and 100 a half-life ago: %v, want 150", got)
+	}
+	if got := p.lately(begin.Add(100 * paceHalf)); got > 1e-9 {
+		t.Errorf("long ago: %v", got)
+	}
+}
+
+// TestTakeIsFairBetweenJobs: a job of one rank has as much in flight as one of three, whose ranks share evenly.
+func TestTakeIsFairBetweenJobs(t *testing.T) {
+	r := &Prefetcher{ranks: map[int]*rankCursor{}}
+	for rank := range 4 {
+		c := &rankCursor{rank: rank, job: rank / 3}
+		k := &chunk{of: c}
+		for i := range 600 {
+			pf := &prefetch{index: sample.Index(rank*600 + i), size: 1000, chunks: []*chunk{k}}
+			k.todo[byPlace] = append(k.todo[byPlace], pf)
+		}
+		c.chunks = []*chunk{k}
+		r.ranks[rank] = c
+	}
+	if got := len(r.take(byPlace, 480, 1<<30)); got != 480 {
+		t.Fatalf("%d were taken, want 480", got)
+	}
+	for rank, want := range []int64{80_000, 80_000, 80_000, 240_000} {
+		if got := r.ranks[rank].inFlight[byPlace]; got < want-60_000 || got > want+60_000 {
+			t.Errorf("rank %d has %d bytes in flight, want about %d", rank, got, want)
+		}
+	}
+}
