@@ -74,7 +74,7 @@ func (e *Engine) consider(v *view) {
 	}
 	if b.epoch != v.readEpoch || b.log != e.cur.ID || b.chunks == 0 {
 		choice := plan.Wait
-		if b.log == e.cur.ID && b.choice == plan.Wait && b.chunks > 0 && e.hasFinished(b.epoch) {
+		if e.opts.sortAtOnce || b.log == e.cur.ID && b.choice == plan.Wait && b.chunks > 0 && e.hasFinished(b.epoch) {
 			choice = plan.Sort // a whole epoch was read while nothing was decided: the log is laid out for the one that comes
 		}
 		place, source := e.prefetcher.Work()

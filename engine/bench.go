@@ -37,6 +37,7 @@ const benchBatch = 256
 // served is refused.
 func OpenBench(o Options, reorder bool) (*Bench, error) {
 	o = o.withDefaults()
+	o.sortAtOnce = true
 	if err := cache.CheckLayout(o.Layout); err != nil {
 		return nil, err
 	}
@@ -92,8 +93,8 @@ func (b *Bench) aimAt(reorder bool) error {
 	switch {
 	case e.tgt != nil:
 		b.Epoch, b.goal, b.Settling = max(e.tgt.Epoch, 0), max(e.tgt.Epoch, 0), true
-	case e.cur.Epoch < 0: // in the order of no known epoch: while epoch 0 is served by index, the log is sorted for the one after it
-		b.Epoch, b.goal, b.Settling = 0, 1, true
+	case e.cur.Epoch < 0: // in the order of no known epoch: it is sorted into epoch 0
+		b.Settling = true
 	default:
 		b.Epoch, b.goal = e.cur.Epoch, e.cur.Epoch
 	}
@@ -157,7 +158,7 @@ func (b *Bench) Read(ctx context.Context) (samples, bytes int64, err error) {
 	return n.Load(), size.Load(), err
 }
 
-// settled waits until the log is in the epoch's order: on a small cache the epoch was read by index before that had begun.
+// settled waits until the log is in the epoch's order: of a small cache the epoch was read before that had begun.
 func (b *Bench) settled(ctx context.Context) error {
 	e := b.Engine
 	for {

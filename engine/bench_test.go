@@ -67,6 +67,9 @@ func TestBench(t *testing.T) {
 			}
 			readBench(t, d, b, true)
 			at := 1
+			if c.settles {
+				at = 0
+			}
 			// The log stays where it is without reorder, and moves on beyond the job's last epoch with it.
 			for _, reorder := range []bool{false, false, true, false, true, false} {
 				b := openTestBench(t, o, reorder)

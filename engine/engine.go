@@ -53,6 +53,8 @@ type Options struct {
 	Version string
 	JobsMax int // how many jobs with tokens are read ahead for, at most; 0: 8
 
+	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, whether that pays or not
+
 	FollowLinks *bool // whether what was listed through links that leave the source is served; nil: yes, but not if Shared
 
 	knobs
