@@ -229,8 +229,8 @@ func TestBeginsByPlace(t *testing.T) {
 		}
 	})
 	first := e.byPlace()
-	if first < d.total*9/10 {
-		t.Errorf("%d of %d bytes were read by place, want all", first, d.total)
+	if first < d.total*3/4 {
+		t.Errorf("%d of %d bytes were read by place, want all but what the pass had in slots just then", first, d.total)
 	}
 	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
 	if more := e.byPlace() - first; more > d.total/20 {

@@ -29,10 +29,10 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 		return c, false
 	}
 	r := j.ranks[rank]
-	inWindow, inPlace := false, false
+	inWindow := false
 	if !e.cache.IsStatic() && r != nil && j == e.owner {
 		v := e.view()
-		inWindow, inPlace = e.isInWindow(&v, r, at.Epoch), v.cur.epoch == at.Epoch || v.cur.epoch == at.Epoch+1
+		inWindow = e.isInWindow(&v, r, at.Epoch)
 		r.inWindow = r.inWindow || inWindow && at.Epoch == j.at(r) // the mover tells the prefetcher when that ends
 	}
 	e.mu.Unlock()
@@ -41,8 +41,6 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 		return c, false
 	case inWindow:
 		c.Left = func(index sample.Index) bool { return !e.cache.Admits(index) }
-	case inPlace: // the end of an epoch may lie in slots while the next one is loaded; and a rank that is late may catch up with the window
-		c.Left = func(index sample.Index) bool { return !e.staging.InSlot(index) }
 	}
 	list, chunks := e.chunkList(j, rank, at.Epoch)
 	if list == nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
 	"lcache/plan"
@@ -369,4 +370,55 @@ func TestOwnsAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	noSource(t, e)
+}
+
+// Jobs that want the same samples at about the same time let the disk read them once: a search over the same order, a few batches behind.
+func TestJobsShareReads(t *testing.T) {
+	d, o := small(t, samplerJob(2, 16, 1, false))
+	o.Layout, o.Patience = cache.LayoutStatic, 5*time.Second
+	readBytes := func(jobs ...string) int64 {
+		e := open(t, o)
+		defer closeEngine(t, e)
+		var order [][]sample.Index
+		var seats []*seat
+		for _, token := range jobs {
+			s := d.join(t, e, token)
+			defer s.leave()
+			if order == nil {
+				if err := s.push(rand.New(rand.NewPCG(4, 4)), 0, len(d.bytes)); err != nil {
+					t.Fatal(err)
+				}
+				order = s.orders[0]
+			} else if err := e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, 0, 0, order); err != nil {
+				t.Fatal(err)
+			}
+			seats = append(seats, s)
+		}
+		const behind = 1
+		for b := range len(order) + behind*len(seats) {
+			for n, s := range seats {
+				if batch := b - n*behind; batch >= 0 && batch < len(order) {
+					s.take(t, batch)
+				}
+			}
+		}
+		return noSource(t, e).LogReadBytes
+	}
+	alone, both := readBytes("first"), readBytes("first", "second", "third")
+	if both > alone*3/2 { // what the first had left behind before the others came is read again
+		t.Errorf("three jobs in the same order read %d bytes, one reads %d", both, alone)
+	}
+}
+
+// take reads one batch of epoch 0.
+func (s *seat) take(t *testing.T, batch int) {
+	t.Helper()
+	b, err := s.c.ChunkAt(context.Background(), deliver.Position{Job: s.number, Batch: batch})
+	if err == nil {
+		err = s.d.check(s.e, b)
+		s.c.Release(b.Lease)
+	}
+	if err != nil {
+		t.Fatalf("batch %d: %v", batch, err)
+	}
 }

@@ -123,13 +123,16 @@ func (e *Engine) superseded(l *reorder.EpochLog, id uint64) bool {
 	return id != l.ID || l != e.cur && l != e.tgt && (again(e.cur) || again(e.tgt))
 }
 
-// members lists the samples of a segment, for withdrawing their addresses.
+// members lists the samples of a segment, for withdrawing their addresses. The prefetcher may have counted on them.
 func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 	e.mu.Lock()
 	l := e.logs[owner.Line]
 	e.mu.Unlock()
 	if l != nil {
-		l.Members(owner.Segment, f)
+		l.Members(owner.Segment, func(index sample.Index) {
+			f(index)
+			e.prefetcher.LeftSlot(index)
+		})
 	}
 }
 

@@ -74,6 +74,7 @@ type Prefetcher struct {
 	wakes   [3]chan struct{}
 	slots   [paths]chan struct{} // tokens for reads of one sample, by place or from the source
 	idle    atomic.Bool          // what PrefetcherOptions.Idle was told last
+	inSlots atomic.Int64         // prefetches that are, or become, prefetchInSlot
 
 	mu            sync.Mutex // guards the fields that follow; taken before staging's lock
 	ranks         map[int]*rankCursor
@@ -148,17 +149,19 @@ const (
 	prefetchTaken                        // out of the list, to be begun at once
 	prefetchReading                      // on its way
 	prefetchReady                        // published
+	prefetchInSlot                       // nothing was read: the sample lies in a slot, or is just leaving it
 )
 
 // prefetch is the read of one sample for one or more chunks.
 type prefetch struct {
-	index  sample.Index
-	size   uint32
-	state  prefetchState
-	path   path
-	of     *rankCursor     // whose bytes in flight it counts among
-	chunks []*chunk        // that want it
-	x      *staging.Extent // once published
+	index   sample.Index
+	size    uint32
+	state   prefetchState
+	path    path
+	of      *rankCursor     // whose bytes in flight it counts among
+	chunks  []*chunk        // that want it
+	x       *staging.Extent // once published
+	retried bool            // it was put back once because its bytes were not right
 }
 
 // mostInFlight and mostInFlightBytes bound the reads by place in flight, so that a read does not wait for its turn until it counts as late. BesideThePass is for
@@ -317,6 +320,9 @@ func (r *Prefetcher) unwant(pf *prefetch, k *chunk) {
 		}
 	}
 	if len(pf.chunks) == 0 {
+		if pf.state == prefetchInSlot {
+			r.inSlots.Add(-1)
+		}
 		r.forget(pf)
 	}
 }
@@ -443,6 +449,9 @@ func (r *Prefetcher) Look(rank int, at Step, index sample.Index) (reading, queue
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if pf := r.prefetches[index]; pf != nil {
+		if pf.state == prefetchInSlot {
+			r.leftSlot(pf)
+		}
 		if pf.state != prefetchReady {
 			return pf.state == prefetchReading, pf.state != prefetchReading
 		}

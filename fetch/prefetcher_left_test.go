@@ -285,3 +285,37 @@ func TestRefreshInBothDirections(t *testing.T) {
 		t.Errorf("%v were read, want each once", got)
 	}
 }
+
+// A sample that lies in a slot is not read for a chunk. It is read when the slot is used for other samples before the chunk was asked for, however that is noticed.
+func TestLeavesItsSlot(t *testing.T) {
+	for name, notice := range map[string]func(b *leftBed, i sample.Index){
+		"the prefetcher is told":        func(b *leftBed, i sample.Index) { b.r.LeftSlot(i) },
+		"a request finds it gone first": func(b *leftBed, i sample.Index) { b.r.Look(0, fetch.Step{Batch: 2}, i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := missBed(t, 4, 6, 1)
+			of := staging.Segment{Line: 7}
+			slot, ok := b.Staging.Acquire(of)
+			if !ok {
+				t.Fatal("there is no slot")
+			}
+			b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
+			b.Staging.Ready(slot)
+			b.r.Asked(0, fetch.Step{})
+			b.until(func() bool { return b.present(0, 1, 2, 3) && b.r.Ready(0) == 3 })
+			if got, want := b.Source.Order(), []string{b.Name(0), b.Name(1), b.Name(3)}; !slices.Equal(got, want) {
+				t.Fatalf("read were %v, want %v: the other one lies in a slot", got, want)
+			}
+			b.r.LeftSlot(2) // it has not
+			if freed := b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) { gone(2) }); freed != 1 {
+				t.Fatalf("%d slots were reclaimed, want 1", freed)
+			}
+			notice(b, 2)
+			b.until(func() bool { return b.present(2) })
+			b.Staging.Release(b.take(2))
+			if got := len(b.Source.Order()); got != 4 {
+				t.Errorf("%d reads, want 4", got)
+			}
+		})
+	}
+}

@@ -112,6 +112,7 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, cached bool
 	switch {
 	case pf != nil && slices.Contains(pf.chunks, k):
 		return // twice in one chunk: one prefetch is enough
+	case pf != nil && pf.state == prefetchInSlot:
 	case pf != nil && pf.state != prefetchReady:
 		k.left++
 	case pf != nil && r.f.o.Staging.KeepMore(pf.x):
@@ -202,6 +203,9 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 		for quota := max(1, samples/max(1, len(r.ranks))/2); quota > 0 && len(from.todo[p]) > 0 && len(burst) < samples && taken < bytes; quota-- {
 			pf := from.todo[p][0]
 			from.todo[p] = from.todo[p][1:]
+			if r.isInSlot(pf) {
+				continue
+			}
 			pf.state, pf.of = prefetchTaken, from.of
 			pf.of.inFlight[p] += int64(pf.size)
 			jobs[from.of.job] += int64(pf.size)
@@ -211,6 +215,49 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 	}
 	r.inHand[p] = burst
 	return burst
+}
+
+// isInSlot reports whether a prefetch's sample lies in a slot. Then it is read when it leaves the slot, if it is still wanted. r.mu is held.
+func (r *Prefetcher) isInSlot(pf *prefetch) bool {
+	r.inSlots.Add(1) // before looking: LeftSlot looks at it after the sample has left
+	if !r.f.o.Staging.InSlot(pf.index) {
+		r.inSlots.Add(-1)
+		return false
+	}
+	pf.state = prefetchInSlot
+	for _, k := range pf.chunks {
+		k.left--
+	}
+	return true
+}
+
+// LeftSlot notes that a slot which held a sample is used for other ones.
+func (r *Prefetcher) LeftSlot(index sample.Index) {
+	if r.inSlots.Load() == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if pf := r.prefetches[index]; pf != nil && pf.state == prefetchInSlot {
+		r.leftSlot(pf)
+	}
+}
+
+// leftSlot lists a sample to be read, unless it lies in a slot still. r.mu is held.
+func (r *Prefetcher) leftSlot(pf *prefetch) {
+	if r.f.o.Staging.InSlot(pf.index) {
+		return
+	}
+	r.inSlots.Add(-1)
+	pf.state, pf.path = prefetchQueued, bySource
+	if r.isInLog(pf.index) {
+		pf.path = byPlace
+	}
+	for _, k := range pf.chunks {
+		k.left++
+	}
+	pf.chunks[0].begin(pf)
+	r.wakeUp(int(pf.path))
 }
 
 // putBack lists a prefetch again, on another path. r.mu is held.

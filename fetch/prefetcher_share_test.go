@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lcache/sample"
+	"lcache/staging"
 )
 
 func TestShares(t *testing.T) {
@@ -49,7 +50,12 @@ func TestPace(t *testing.T) {
 
 // TestTakeIsFairBetweenJobs: a job of one rank has as much in flight as one of three, whose ranks share evenly.
 func TestTakeIsFairBetweenJobs(t *testing.T) {
-	r := &Prefetcher{ranks: map[int]*rankCursor{}}
+	memory, err := staging.New(staging.Options{Samples: 4 * 600, Align: 8, Slots: 1, SlotBytes: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[int]*rankCursor{}}
 	for rank := range 4 {
 		c := &rankCursor{rank: rank, job: rank / 3}
 		k := &chunk{of: c}

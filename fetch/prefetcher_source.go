@@ -71,7 +71,7 @@ func (r *Prefetcher) single(pf *prefetch, read func()) {
 }
 
 // again retries, by index, a sample whose bytes did not have its checksum: it may have moved meanwhile, and
-// only a second failure counts.
+// only a second failure counts. Without memory it is read by place once more in its turn.
 func (r *Prefetcher) again(pf *prefetch) {
 	defer r.singles.Done()
 	r.mu.Lock()
@@ -82,11 +82,17 @@ func (r *Prefetcher) again(pf *prefetch) {
 		return
 	}
 	x, ok := r.alloc(pf, sideBytes(pf.size))
-	if !ok {
+	switch {
+	case ok:
+		r.byItself(pf, x)
+	case pf.retried:
 		r.failed(pf) // a request will read it by index
-		return
+	default:
+		pf.retried = true
+		r.mu.Lock()
+		r.putBack(pf, byPlace)
+		r.mu.Unlock()
 	}
-	r.byItself(pf, x)
 }
 
 // byItself reads one sample into x: by place, or else from the source.
