@@ -24,6 +24,9 @@ type collected struct {
 	skipped []bool // samples that can't be had and are left out; nil: none
 	awaited []bool // samples that are waited for; nil before the first look
 
+	looked     bool // once
+	prefetched int  // samples that lay in memory at the first look
+
 	stalled  bool
 	said     *Position        // that the client named
 	stall    *Clock           // of its job
@@ -60,6 +63,7 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room 
 			r.stall.Leave()
 		}
 	}()
+	ctx = fetch.CountedBy(ctx, &d.StatsOf(r.said).Source)
 	for {
 		whole, err := d.await(ctx, r, at)
 		if whole || err != nil {
@@ -89,7 +93,9 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 	defer w.stop()
 	for {
 		changed := d.o.Staging.Changed()
-		if d.o.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr) == 0 {
+		absent := d.o.Staging.Take(&r.hold, r.indices, r.have, r.there, r.addr)
+		d.look(r)
+		if absent == 0 {
 			return true, nil
 		}
 		if !r.stalled {
@@ -120,6 +126,19 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 			r.hopeless = true
 		case <-ctx.Done():
 			return false, ctx.Err()
+		}
+	}
+}
+
+// look counts, at a request's first look, the samples that lie in memory. An empty sample lies nowhere.
+func (d *Deliver) look(r *collected) {
+	if r.looked {
+		return
+	}
+	r.looked = true
+	for i, index := range r.indices {
+		if r.there[i] && d.o.Manifest.Size(index) > 0 {
+			r.prefetched++
 		}
 	}
 }

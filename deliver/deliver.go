@@ -73,11 +73,13 @@ type Window interface {
 }
 
 // A Delivery counts the samples of one answer: Ahead were brought ahead of the request or while it waited, and Misses came from the source. Skipped
-// samples were requested, too, and can't be had.
+// samples were requested, too, and can't be had. Of Ahead, those that lay in memory when they were asked for are Prefetched.
 type Delivery struct {
 	Samples, Ahead, Misses, Skipped int
+	Prefetched                      int
 
-	Part bool // more of the same chunk follows
+	Part  bool // more of the same chunk follows
+	Ready bool // all samples lay in memory when they were asked for, and the client got them in one answer, by a lease
 }
 
 // Options configure a Deliver.
@@ -103,7 +105,10 @@ type Stats struct {
 	Chunks, Samples, Bytes atomic.Int64
 	Hits, Misses           atomic.Int64
 	Skipped                atomic.Int64
-	Stall                  Clock // wall time with at least one request waiting
+	Prefetched             atomic.Int64      // samples that lay in memory when they were asked for
+	Ready                  atomic.Int64      // chunks that did
+	Source                 fetch.SourceCount // of a job: read for it
+	Stall                  Clock             // wall time with at least one request waiting
 }
 
 // A Batch is the answer to a request: columns, one entry a sample. Offsets are into the shared memory. Pinned is how many
@@ -267,13 +272,15 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Positi
 		d.o.Staging.Release(&r.hold)
 		return nil, err
 	}
-	d.delivered(said, at, d.delivery(r, b, len(indices)), b.bytes())
+	n := d.delivery(r, b, len(indices))
+	n.Ready = !r.stalled
+	d.delivered(said, at, n, b.bytes())
 	return b, nil
 }
 
 // delivery counts the samples of an answer to a request for asked samples.
 func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
-	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices)}
+	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices), Prefetched: r.prefetched}
 	for i := range b.Indices {
 		if r.addr[i].FromSource {
 			n.Misses++
@@ -295,6 +302,10 @@ func (s *Stats) count(n Delivery, bytes int64) {
 	if !n.Part {
 		s.Chunks.Add(1)
 	}
+	if n.Ready {
+		s.Ready.Add(1)
+	}
+	s.Prefetched.Add(int64(n.Prefetched))
 	s.Samples.Add(int64(n.Samples))
 	s.Bytes.Add(bytes)
 	s.Misses.Add(int64(n.Misses))

@@ -53,10 +53,23 @@ type Stats struct {
 	Timeouts                   atomic.Int64
 }
 
+// A SourceCount is a part of what was read from the source: what was read for one asker. It only grows.
+type SourceCount struct {
+	Reads, Bytes atomic.Int64
+}
+
+type countKey struct{}
+
+// CountedBy returns a context in which reads from the source count for c, too.
+func CountedBy(ctx context.Context, c *SourceCount) context.Context {
+	return context.WithValue(ctx, countKey{}, c)
+}
+
 // A Fetcher: see the package's comment.
 type Fetcher struct {
 	o     Options
 	Stats Stats
+	Rest  atomic.Pointer[SourceCount] // of reads without a count of their own; nil: they count in Stats alone
 
 	reads   chan *read                           // from the source, to a reader that is idle
 	readers atomic.Int64                         // at most Jobs, but for the moment of asking

@@ -315,3 +315,26 @@ func TestNeedCountsPages(t *testing.T) {
 		t.Error(msg)
 	}
 }
+
+// TestCountedBy: a read from the source counts for the one that it is read for, a read from the log for nobody, and what has no count of its own for the rest.
+func TestCountedBy(t *testing.T) {
+	b, _ := newBed(t, 8, 2, fetch.Options{})
+	read := func(ctx context.Context, indices ...sample.Index) {
+		t.Helper()
+		extents, _, err := b.Fetcher.FetchAll(ctx, indices)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range extents {
+			b.Staging.Drop(x)
+		}
+	}
+	var mine, rest fetch.SourceCount
+	read(t.Context(), 2) // nobody counts yet
+	b.Fetcher.Rest.Store(&rest)
+	read(fetch.CountedBy(t.Context(), &mine), 0, 1, 3, 4)
+	read(t.Context(), 5)
+	if mine.Reads.Load() != 2 || mine.Bytes.Load() != 6000 || rest.Reads.Load() != 1 || rest.Bytes.Load() != 3000 || b.Fetcher.Stats.SourceReads.Load() != 4 {
+		t.Errorf("%d reads of %d bytes, the rest %d of %d, %d in all; want 2, 1 and 4", mine.Reads.Load(), mine.Bytes.Load(), rest.Reads.Load(), rest.Bytes.Load(), b.Fetcher.Stats.SourceReads.Load())
+	}
+}

@@ -44,6 +44,8 @@ type PrefetcherOptions struct {
 	// Chunk returns a rank's chunk at a step. ok is false past the job's end, while the order is not known, and where nothing is left to
 	// the Prefetcher from there on: it asks again after Changed or Refresh, and where the rank has jumped.
 	Chunk func(rank int, at Step) (c Coming, ok bool)
+	// Count is what reads from the source for a rank count in. Nil is allowed.
+	Count func(rank int) *SourceCount
 	// Side lets chunks lie in side memory, too, as far as no request waits for it. A request that does gets it back.
 	Side bool
 	// Leased is how many bytes clients may hold at once. Reading ahead leaves that part of the memory free.

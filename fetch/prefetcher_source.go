@@ -113,7 +113,7 @@ func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 // ask reads one sample from the source into x.
 func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 	data := x.Buf[:pf.size:pf.size]
-	late, err := r.f.Source(r.ctx, pf.index, data)
+	late, err := r.f.Source(r.counted(pf), pf.index, data)
 	switch {
 	case err == nil:
 		r.bring(pf, x, data, true)
@@ -127,6 +127,17 @@ func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 		r.f.o.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
 	}
 	r.failed(pf)
+}
+
+// counted is the context of a read from the source, which counts for the rank that it was begun for.
+func (r *Prefetcher) counted(pf *prefetch) context.Context {
+	r.mu.Lock()
+	of := pf.of
+	r.mu.Unlock()
+	if of == nil || r.o.Count == nil {
+		return r.ctx
+	}
+	return CountedBy(r.ctx, r.o.Count(of.rank))
 }
 
 // bring publishes one sample and ends the caller's reference to x.

@@ -124,6 +124,14 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	}
 	f.Stats.SourceReads.Add(1)
 	f.Stats.SourceBytes.Add(int64(len(dst)))
+	c, ok := ctx.Value(countKey{}).(*SourceCount)
+	if !ok {
+		c = f.Rest.Load()
+	}
+	if c != nil {
+		c.Reads.Add(1)
+		c.Bytes.Add(int64(len(dst)))
+	}
 	sum := sample.Sum(dst)
 	if want, known := f.o.Sums.Get(index); known && want != sum {
 		return nil, &source.SampleError{Name: entry.Name, Op: "check", Err: fmt.Errorf("%w: its bytes differ from the ones ingested, though size and modification time agree; run lcache ingest --relist", source.ErrChanged)}
