@@ -260,7 +260,7 @@ func (e *Engine) digest(j *job, ep *epochCount) *string {
 func (e *Engine) totals(j *job) totals {
 	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(&deliver.Position{Job: j.number})
 	return totals{at: time.Now(), logRead: int64(s.BlockReadBytes), readOps: int64(s.BlockReads), logWrite: int64(s.WriteBytes),
-		source: e.fetcher.Stats.SourceBytes.Load(), samples: d.Samples.Load(), misses: d.Misses.Load(), stall: d.Stall.Total()}
+		source: d.Source.Bytes.Load(), samples: d.Samples.Load(), misses: d.Misses.Load(), stall: d.Stall.Total()}
 }
 
 // timed adds what e.mu guards. e.mu is held.

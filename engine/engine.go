@@ -191,6 +191,7 @@ func (e *Engine) assemble() (err error) {
 	}
 	e.owner = newJob(0, e.cache.Schedule)
 	e.jobs = map[int]*job{0: e.owner}
+	e.fetcher.Rest.Store(&e.ownerStats().Source)
 	e.state = newState()
 	if e.cache.IsStatic() {
 		err = e.restoreStatic()

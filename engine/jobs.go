@@ -47,6 +47,9 @@ func (e *Engine) Join(token string) (int, error) {
 	j := newJob(e.lastJob, s)
 	j.token, j.users, j.began = token, 1, time.Now()
 	j.onDemand = e.readAhead() >= e.opts.JobsMax
+	j.counts.last = e.totals(j) // what the server had done before is no part of the job's first epoch
+	e.timed(j, &j.counts.last)
+	j.counts.before = j.counts.last
 	e.jobs[j.number] = j
 	if j.onDemand {
 		e.cache.Logger.Warn("a job is served on demand, not read ahead for: that many others are (--jobs-max)", "job", token, "jobs_max", e.opts.JobsMax)
@@ -121,7 +124,7 @@ func (e *Engine) endJob(j *job) {
 	for n := range j.ranks {
 		e.prefetcher.Forget(j.cursor(n))
 	}
-	e.ended = append(e.ended, e.statusOf(j, heldBytes{}))
+	e.ended = append(e.ended, e.lastStatusOf(j))
 	if len(e.ended) > mostEnded {
 		e.ended = slices.Delete(e.ended, 0, 1)
 	}

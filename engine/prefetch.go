@@ -13,7 +13,7 @@ import (
 // newPrefetcher makes what brings samples that the pass does not. In the static layout that is all of them, and the ring has room for them. Else
 // chunks that are read ahead lie in side memory, too.
 func (e *Engine) newPrefetcher() *fetch.Prefetcher {
-	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Side: !e.cache.IsStatic(),
+	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Count: e.sourceCount, Side: !e.cache.IsStatic(),
 		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull,
 		Job: func(cursor int) int { number, _ := ofCursor(cursor); return number }})
 }
@@ -107,6 +107,12 @@ func (l *chunkLists) bytes(rank, epoch int) (bytes uint64, batches int) {
 		return 0, 0
 	}
 	return have.list.Bytes(), have.list.Len()
+}
+
+// sourceCount is what reads from the source for the rank of a cursor count in.
+func (e *Engine) sourceCount(cursor int) *fetch.SourceCount {
+	number, _ := ofCursor(cursor)
+	return &e.deliver.StatsOf(&deliver.Position{Job: number}).Source
 }
 
 func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }

@@ -30,6 +30,8 @@ type rank struct {
 	open  map[int]request // from batch on, and some delivered ones before it: a worker may be the first to ask, and not have the first batch
 	last  []sample.Index  // the batch before, if it was delivered
 	again int             // requests in a row for delivered batches
+
+	delivered, ready int64 // batches, and those of them that lay in memory when they were asked for
 }
 
 // request is a batch that was asked for.

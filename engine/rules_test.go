@@ -77,10 +77,11 @@ func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j schedule
 // noSource fails if anything but the log and memory was asked.
 func noSource(t testing.TB, e *Engine) JobStatus {
 	t.Helper()
-	s := e.Status().Jobs[0]
-	if s.SourceReads != 0 || s.Misses != 0 {
+	status := e.Status()
+	if s := status.Totals; s.SourceReads != 0 || s.Misses != 0 {
 		t.Errorf("%d reads from the source, %d misses: want none", s.SourceReads, s.Misses)
 	}
+	s := status.Jobs[0]
 	if s.CorruptSamples != 0 || s.ReorderDropped != 0 {
 		t.Errorf("%d corrupt, %d dropped: want none", s.CorruptSamples, s.ReorderDropped)
 	}

@@ -153,7 +153,8 @@ func testSeveralJobs(t *testing.T, layout string) {
 			}
 		}
 	}
-	if s := noSource(t, e); s.SamplesDelivered != int64(epochs*len(d.bytes)) {
+	noSource(t, e)
+	if s := statusOfJob(t, e, ""); s.SamplesDelivered != int64(epochs*len(d.bytes)) {
 		t.Errorf("the recipe's job has %d samples, want %d", s.SamplesDelivered, epochs*len(d.bytes))
 	}
 }

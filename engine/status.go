@@ -21,8 +21,9 @@ type Status struct {
 	MemoryBytes      int64   `json:"memory_bytes"`
 	MemoryLimitBytes int64   `json:"memory_limit_bytes"`
 	Memory
-	Cache CacheStatus `json:"cache"`
-	Jobs  []JobStatus `json:"jobs"`
+	Cache  CacheStatus `json:"cache"`
+	Jobs   []JobStatus `json:"jobs"` // the owner first, then the others in the order in which they came, then the last ones that are over
+	Totals Totals      `json:"totals"`
 }
 
 // CacheStatus is the part of Status about the directories.
@@ -38,10 +39,12 @@ type CacheStatus struct {
 	Devices     []DeviceStatus `json:"devices"`
 }
 
-// JobStatus is the part of Status about what is served. Durations are in seconds.
+// JobStatus is the part of Status about one job. Durations are in seconds. The figures that ServerFigures has, too, are the server's: the first job has them, and
+// in the others they are 0.
 type JobStatus struct {
 	ID                 string       `json:"id"`          // the token; empty: the server's own recipe's job, and requests of no job
 	Owner              bool         `json:"owner"`       // the log is laid out in its order
+	Ended              bool         `json:"ended"`       // nobody is connected for it any longer; what it counted stays
 	OnDemand           bool         `json:"on_demand"`   // nothing is read ahead: too many other jobs
 	Connections        int          `json:"connections"` // that named its token
 	Pids               []int        `json:"pids"`        // of its ranks
@@ -62,7 +65,9 @@ type JobStatus struct {
 	BytesDelivered     int64        `json:"bytes_delivered"`
 	Hits               int64        `json:"hits"`
 	Misses             int64        `json:"misses"`
-	SkippedSamples     int64        `json:"skipped_samples"` // left out of answers because they can't be had
+	PrefetchedSamples  int64        `json:"prefetched_samples"` // that lay in memory when they were asked for: the pass or the prefetcher had brought them
+	Readiness          *float64     `json:"readiness"`          // share of the batches of which all samples did; nil: none was delivered
+	SkippedSamples     int64        `json:"skipped_samples"`    // left out of answers because they can't be had
 	SourceBytes        int64        `json:"source_bytes"`
 	SourceReads        int64        `json:"source_reads"`
 	SourceRetries      int64        `json:"source_retries"`
@@ -114,6 +119,7 @@ type RankStatus struct {
 	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
 	LeasedBytes     int64    `json:"leased_bytes"`
 	Late            bool     `json:"late"`
+	Readiness       *float64 `json:"readiness"` // as that of the job
 }
 
 // EpochDone is an epoch that is over.
@@ -136,30 +142,22 @@ func position(epoch, rank, batch int) deliver.Position {
 	return deliver.Position{Epoch: epoch, Rank: rank, Batch: batch}
 }
 
-// Status is the state and the counters now. The figures of log, source and memory are the server's, and stand in the first job's entry.
+// Status is the state and the counters now.
 func (e *Engine) Status() Status {
-	store := e.cache.Store.Stats()
 	held := heldBytes{}
 	held.ranks, held.unplaced = e.deliver.HeldByRank()
+	totals := Totals{ServerFigures: ServerFigures{MetaIndexBytesEach: e.bytesEach()}}
 	e.mu.Lock()
 	var jobs []JobStatus
-	for _, of := range e.sorted() {
+	for _, of := range e.listed() {
 		jobs = append(jobs, e.statusOf(of, held))
 	}
-	jobs = append(jobs, e.ended...)
-	j := &jobs[0]
-	j.KeptBytes, j.SegmentBytes, j.Segments = int64(e.cache.Record.KeptBytes), int64(e.cache.Sizing.Segment), len(e.segs)
-	j.SourceBytes, j.SourceReads, j.SourceRetries = e.fetcher.Stats.SourceBytes.Load(), e.fetcher.Stats.SourceReads.Load(), e.cache.Source.Retries()
-	j.LogReadBytes, j.LogReadOps, j.LogWriteBytes, j.LogWriteOps = int64(store.BlockReadBytes), int64(store.BlockReads), int64(store.WriteBytes), int64(store.Writes)
-	j.RandomReads, j.ReorderDropped, j.LateBlocks = e.fetcher.Stats.RandomReads.Load(), e.pass.Stats.Dropped.Load(), e.pass.Stats.LateBlocks.Load()
-	j.CorruptSamples, j.StaleSamples = e.fetcher.Stats.CorruptSamples.Load(), e.fetcher.Stats.StaleReads.Load()
-	j.WriteErrors, j.ReadErrors, j.SyncErrors = int64(store.WriteErrors), int64(store.ReadErrors), int64(store.SyncErrors)
-	j.EvictedSegments, j.ConsumerWait = e.evicted, e.idleFor().Seconds()
-	j.SkippedSamples = e.deliver.Stats.Skipped.Load()
-	j.SortBytes = e.sortBytes + e.beginning.unfinished(store.WriteBytes)
-	j.Draining = e.drained && e.tgt != nil
+	e.fillTotals(&totals) // after the jobs, so that it is no less than their sum
+	if jobs = append(jobs, e.ended...); len(jobs) == 1 {
+		jobs[0].SkippedSamples = totals.SkippedSamples // at once, not only with the batch that they are left out of
+	}
+	totals.copyTo(&jobs[0])
 	e.mu.Unlock()
-	j.MetaIndexBytesEach = e.bytesEach()
 	devices := e.devices()
 	e.mu.Lock()
 	trouble := e.cache.Sums.Broken()
@@ -176,7 +174,7 @@ func (e *Engine) Status() Status {
 		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.taken(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.taken()), Memory: memory,
 		Cache: CacheStatus{Dirs: e.cache.Dirs, BudgetBytes: int64(e.cache.Sizing.Budget), UsedBytes: int64(e.cache.Store.Used()) * int64(e.cache.Format.Block), State: state,
 			SlackBytes: int64(e.cache.Sizing.Slack), ArenaBytes: int64(e.cache.Sizing.Arena), BlockBytes: int64(e.cache.Format.Block), Compress: e.cache.Record.CompressName(), Devices: devices},
-		Jobs: jobs}
+		Jobs: jobs, Totals: totals}
 }
 
 // ready is how many batches lie loaded before the hindmost rank. e.mu is held.
@@ -202,13 +200,51 @@ type heldBytes struct {
 	unplaced map[int]int64
 }
 
+// listed are the jobs of the document but for those that are over. The job of the server's own recipe is left out while nobody has asked anything of it, if there is
+// another one. e.mu is held.
+func (e *Engine) listed() (jobs []*job) {
+	for _, j := range e.sorted() {
+		switch {
+		case j.token == "" && len(e.jobs) > 1 && !e.isUsed(j):
+		case j == e.owner:
+			jobs = slices.Insert(jobs, 0, j)
+		default:
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// isUsed reports whether somebody has asked for samples of a job. e.mu is held.
+func (e *Engine) isUsed(j *job) bool {
+	s := e.deliver.StatsOf(&deliver.Position{Job: j.number})
+	return s.Chunks.Load() > 0 || s.Stall.Total() > 0 || j.counts.asked > 0 || j.counts.divergences > 0 || len(j.counts.reports.ranks) > 0
+}
+
+// lastStatusOf is the part of the document about a job that is over. e.mu is held.
+func (e *Engine) lastStatusOf(of *job) JobStatus {
+	j := e.statusOf(of, heldBytes{})
+	j.Ended, j.OnDemand, j.ReadyBatches, j.Pids = true, false, 0, []int{}
+	return j
+}
+
+// share is a part of a whole; nil: of nothing.
+func share(part, whole int64) *float64 {
+	if whole == 0 {
+		return nil
+	}
+	s := float64(part) / float64(whole)
+	return &s
+}
+
 // statusOf is the part of the document about a job. e.mu is held.
 func (e *Engine) statusOf(of *job, held heldBytes) JobStatus {
 	c := e.deliver.StatsOf(&deliver.Position{Job: of.number})
 	j := JobStatus{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand, Connections: of.users, Pids: []int{},
 		Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()),
-		Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs, Layout: e.cache.Layout, LayoutReason: e.cache.LayoutReason,
+		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs, Layout: e.cache.Layout, LayoutReason: e.cache.LayoutReason,
 		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits.Load(), Misses: c.Misses.Load(),
+		PrefetchedSamples: c.Prefetched.Load(), Readiness: share(c.Ready.Load(), c.Chunks.Load()), SourceBytes: c.Source.Bytes.Load(), SourceReads: c.Source.Reads.Load(),
 		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
 	if of == e.owner {
 		j.Epoch, j.ReadyBatches = e.readEpoch, e.ready()
@@ -244,7 +280,7 @@ func (e *Engine) fillRanks(of *job, j *JobStatus, held heldBytes) {
 			holds += held.unplaced[r.pid]
 		}
 		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: pid, Epoch: r.epoch, Finished: r.finished, Position: r.position(of.schedule, n, j.Epoch),
-			LeasedBytes: holds, Late: r.outOfWindow})
+			LeasedBytes: holds, Late: r.outOfWindow, Readiness: share(r.ready, r.delivered)})
 		if pid != 0 && !slices.Contains(j.Pids, pid) {
 			j.Pids = append(j.Pids, pid)
 		}

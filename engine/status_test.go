@@ -1,14 +1,18 @@
 package engine
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/sample"
+	"lcache/schedule"
 )
 
 // TestStatusOfTheEpoch: the epoch's own hits, misses and bytes of the source begin at 0 with each epoch, while those of the job only grow. Between
@@ -98,6 +102,149 @@ func TestRankIsItsConsumers(t *testing.T) {
 	consumer.Disconnected()
 	if got := rank(); got.Pid != os.Getpid() {
 		t.Errorf("the loop's process has gone: process %d, want the one that asks", got.Pid)
+	}
+}
+
+// jobsNow lists the jobs of the document, the way that people would name them.
+func jobsNow(e *Engine) (jobs []string) {
+	for _, j := range e.Status().Jobs {
+		name := "job " + j.ID
+		if j.ID == "" {
+			name = "recipe"
+		}
+		if j.Owner {
+			name += " owns"
+		}
+		if j.Ended {
+			name += " ended"
+		}
+		jobs = append(jobs, name)
+	}
+	return jobs
+}
+
+func waitForJobs(t *testing.T, e *Engine, want ...string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !slices.Equal(jobsNow(e), want); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the document has %q, want %q", jobsNow(e), want)
+		}
+	}
+}
+
+// TestJobsOfTheStatus follows the list of jobs while two of them come and one goes. What the server does is told once, and nothing that was delivered is forgotten.
+func TestJobsOfTheStatus(t *testing.T) {
+	d, o := small(t, samplerJob(3, 16, 1, false))
+	o.LateEpoch = 400 * time.Millisecond // a job sleeps after that time, and the owner is chosen of those that don't
+	e := open(t, o)
+	defer closeEngine(t, e)
+	waitForJobs(t, e, "recipe owns") // alone it is listed, asked or not
+	few, most := d.join(t, e, "few"), d.join(t, e, "most")
+	waitForJobs(t, e, "job few", "job most")
+	r := rand.New(rand.NewPCG(4, 4))
+	if err := errors.Join(few.push(r, 0, 160), few.read(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	waitForJobs(t, e, "job few owns", "job most")
+	if err := errors.Join(most.push(r, 0, len(d.bytes)), most.read(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	waitForJobs(t, e, "job most owns", "job few")
+	plain := attach(t, e)
+	b, err := plain.Get(t.Context(), []sample.Index{1, 2, 3}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain.Release(b.Lease)
+	waitForJobs(t, e, "job most owns", "recipe", "job few")
+	few.leave()
+	waitForJobs(t, e, "job most owns", "recipe", "job few ended")
+	most.leave()
+	waitForJobs(t, e, "recipe owns", "job few ended", "job most ended")
+
+	s := e.Status()
+	var sum Totals
+	for k, j := range s.Jobs {
+		sum.ChunksDelivered, sum.SamplesDelivered, sum.BytesDelivered = sum.ChunksDelivered+j.ChunksDelivered, sum.SamplesDelivered+j.SamplesDelivered, sum.BytesDelivered+j.BytesDelivered
+		sum.Hits, sum.PrefetchedSamples = sum.Hits+j.Hits, sum.PrefetchedSamples+j.PrefetchedSamples
+		if j.KeptBytes == 0 || j.KeptBytes != s.Jobs[0].KeptBytes || j.Name == "" || (j.SegmentBytes > 0) != (k == 0) || (j.LogReadBytes > 0) != (k == 0) {
+			t.Errorf("entry %d: %+v; want the dataset's figures, and those of the server in the first one alone", k, j)
+		}
+	}
+	if got := s.Totals; got.SamplesDelivered != int64(160+len(d.bytes)+3) || got.SamplesDelivered != sum.SamplesDelivered || got.ChunksDelivered != sum.ChunksDelivered ||
+		got.BytesDelivered != sum.BytesDelivered || got.Hits != sum.Hits || got.PrefetchedSamples != sum.PrefetchedSamples || got.LogReadBytes != s.Jobs[0].LogReadBytes {
+		t.Errorf("totals %+v, the jobs' sums %+v", got, sum)
+	}
+}
+
+// TestSourceOfJobs: what is read from the source counts for the job that it is read for.
+func TestSourceOfJobs(t *testing.T) {
+	d := makeDataset(t, 400, func(*rand.Rand, int) int { return 5_000 })
+	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(1, 20, 1, false), Block: 128 << 10, Memory: 24 << 20, NoPrefill: true}) // one epoch: nothing after it is read ahead
+	o.Layout = "static"
+	e := open(t, o)
+	defer closeEngine(t, e)
+	half := func(from int) (indices []sample.Index) {
+		for i := range 200 {
+			indices = append(indices, sample.Index(from+i))
+		}
+		return indices
+	}
+	read := map[string]int64{}
+	for from, token := range map[int]string{0: "a", 200: "b"} {
+		s := d.join(t, e, token)
+		defer s.leave()
+		for batch := range slices.Chunk(half(from), 20) {
+			s.orders[0] = append(s.orders[0], batch)
+		}
+		if err := errors.Join(e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, 0, 0, s.orders[0]), s.read(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		got := statusOfJob(t, e, token)
+		if read[token] = got.SourceBytes; got.SourceBytes != 200*5_000 || got.SourceReads != 200 || got.Misses != 200 || got.EpochsDone[0].SourceBytes != 200*5_000 {
+			t.Errorf("job %s: %d bytes in %d reads, %d misses, %+v; want its half of the dataset", token, got.SourceBytes, got.SourceReads, got.Misses, got.EpochsDone)
+		}
+	}
+	if s := e.Status(); s.Totals.SourceBytes != d.total || s.Totals.Misses != 400 {
+		t.Errorf("%d bytes and %d misses in all, want the dataset once", s.Totals.SourceBytes, s.Totals.Misses)
+	}
+}
+
+// TestReadiness: a batch that its rank asks for when it lies there is ready, and one that nobody foresaw is not.
+func TestReadiness(t *testing.T) {
+	d := makeDataset(t, 200, func(*rand.Rand, int) int { return 5_000 })
+	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(1, 20, 1, false), Block: 128 << 10, Memory: 24 << 20})
+	o.Layout = "static"
+	e := open(t, o)
+	defer closeEngine(t, e)
+	if s := e.Status().Jobs[0]; s.Readiness != nil || s.PrefetchedSamples != 0 {
+		t.Errorf("before the first batch: %v, %d samples", s.Readiness, s.PrefetchedSamples)
+	}
+	c := attach(t, e)
+	for batch := range 10 {
+		b, err := c.Chunk(t.Context(), 0, 0, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release(b.Lease)
+		for end := time.Now().Add(10 * time.Second); batch < 9 && e.Status().Jobs[0].ReadyBatches == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("batch %d is not read ahead", batch+1)
+			}
+		}
+	}
+	s := e.Status().Jobs[0]
+	if s.Readiness == nil || *s.Readiness < 0.9 || *s.Ranks[0].Readiness != *s.Readiness || s.PrefetchedSamples < 180 || s.PrefetchedSamples > 200 {
+		t.Errorf("%v ready, of the rank %v, %d samples were there; want all but the first batch", s.Readiness, s.Ranks[0].Readiness, s.PrefetchedSamples)
+	}
+	ready := *s.Readiness
+	b, err := c.Get(t.Context(), []sample.Index{7}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Release(b.Lease)
+	if s := e.Status().Jobs[0]; *s.Readiness >= ready || *s.Ranks[0].Readiness != ready {
+		t.Errorf("%v ready after a sample that nobody foresaw, of the rank %v; want less than %v, and as much", *s.Readiness, *s.Ranks[0].Readiness, ready)
 	}
 }
 

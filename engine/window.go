@@ -272,6 +272,12 @@ func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) [
 			r.gaveUpWaiting, r.outOfWindow = false, false
 		}
 	}
+	if !d.Part {
+		r.delivered++
+	}
+	if d.Ready {
+		r.ready++
+	}
 	ep, over := j.counts.epoch(at.Epoch, at.Rank)
 	ep.hits += int64(d.Samples - d.Misses)
 	ep.misses += int64(d.Misses)
