@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/attach"
-	"lcache/engine"
 )
 
 // Times between two questions for the status, over which rates are measured: for the first text, and for the others of --watch.
@@ -38,10 +37,11 @@ func newStatusCommand(g *globals) *cobra.Command {
 		Short:      "Show what your servers are doing: epoch, speed, bottleneck",
 		SuggestFor: []string{"ps", "top", "info"},
 		Long: "status asks a running server for its job's epoch, speed and bottleneck. Without --socket it shows all servers of this\n" +
-			"user; those whose jobs have the same name are told apart by cache and process. Hits and source are those of the epoch\n" +
-			"that is being read. A line that begins with ! says that you should do something.\n\n" +
+			"user; those whose jobs have the same name are told apart by cache and process. Several jobs on one server are shown one\n" +
+			"below the other. Hits and source are those of the epoch that is being read. A line that begins with ! says that you\n" +
+			"should do something.\n\n" +
 			"With --json the status of one server is its document, that of several is {\"schema\": 1, \"servers\": [document, …]}.",
-		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .jobs[0].hits",
+		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .totals.hits",
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "socket", "", "the `PATH` of the server's socket (default: this user's servers)")
@@ -127,16 +127,16 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 	return kept, nil
 }
 
-// markTwins notes which servers have jobs of the same name.
+// markTwins notes which servers have a name that another one has, too.
 func markTwins(servers []*watched) {
 	named := map[string]int{}
 	for _, s := range servers {
-		for _, job := range s.now.Jobs {
-			named[job.Name]++
+		if len(s.now.Jobs) > 0 {
+			named[s.now.Jobs[0].Name]++ // all jobs of a server have one name
 		}
 	}
 	for _, s := range servers {
-		s.twin = slices.ContainsFunc(s.now.Jobs, func(job engine.JobStatus) bool { return named[job.Name] > 1 })
+		s.twin = len(s.now.Jobs) > 0 && named[s.now.Jobs[0].Name] > 1
 	}
 }
 

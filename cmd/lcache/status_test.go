@@ -11,6 +11,7 @@ import (
 
 	"lcache/attach"
 	"lcache/attach/attachtest"
+	"lcache/engine"
 )
 
 const (
@@ -42,6 +43,24 @@ func TestStatusRates(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "train"); n != 1 {
 		t.Errorf("shown %d times", n)
+	}
+}
+
+// TestTwins: two jobs of one server are no two servers of one name.
+func TestTwins(t *testing.T) {
+	server := func(name string, jobs int) *watched {
+		w := &watched{}
+		for range jobs {
+			w.now.Jobs = append(w.now.Jobs, engine.JobStatus{Name: name})
+		}
+		return w
+	}
+	servers := []*watched{server("train", 3), server("val", 1), server("val", 2), server("", 0)}
+	markTwins(servers)
+	for k, want := range []bool{false, true, true, false} {
+		if servers[k].twin != want {
+			t.Errorf("server %d: has a twin is %v, want %v", k, servers[k].twin, want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"lcache/engine"
@@ -24,22 +25,104 @@ func writeStatus(w io.Writer, v view) {
 		fmt.Fprintf(w, "pid %d · no job yet\n", v.now.Pid)
 		return
 	}
-	job := v.now.Jobs[0]
-	was := job
+	// The first entry of a document has the figures of the server, whichever job's it is.
+	server := v.now.Jobs[0]
+	wasServer := server
 	if len(v.before.Jobs) > 0 {
-		was = v.before.Jobs[0]
+		wasServer = v.before.Jobs[0]
 	}
-	fmt.Fprintln(w, joined(v.title(job), progressLine(v, was, job)))
-	fmt.Fprintln(w, "  "+joined(loopText(was, job), "ready "+figures.Plural(int64(job.ReadyBatches), "batch", "batches"), "bound by "+job.BoundBy))
-	fmt.Fprintln(w, "  "+joined(
+	live, ended := byLife(v.now.Jobs)
+	if len(live) == 1 {
+		job, was := live[0], v.earlier(live[0])
+		fmt.Fprintln(w, joined(v.title(job), progressLine(v, was, job)))
+		writeSpeed(w, "  ", v, was, job, "")
+		fmt.Fprintln(w, "  disk   "+diskText(v, wasServer, server, "source "+figures.Bytes(job.SourceBytesEpoch)))
+		fmt.Fprintln(w, "  memory "+memoryText(v.now))
+		writeRanks(w, "  ", job)
+	} else {
+		fmt.Fprintln(w, joined(v.title(server), figures.Plural(int64(len(live)), "job", "jobs")))
+		for _, job := range live {
+			was := v.earlier(job)
+			fmt.Fprintln(w, "  "+joined(jobTitle(job), progressLine(v, was, job)))
+			writeSpeed(w, "    ", v, was, job, "source "+figures.Bytes(job.SourceBytesEpoch))
+			writeRanks(w, "    ", job)
+		}
+		fmt.Fprintln(w, "  disk   "+diskText(v, wasServer, server, ""))
+		fmt.Fprintln(w, "  memory "+memoryText(v.now))
+	}
+	if len(ended) > 0 {
+		fmt.Fprintln(w, "  ended  "+endedJobs(ended))
+	}
+	writeWarnings(w, v, wasServer, server)
+}
+
+// byLife divides the jobs of a document into those that live and those that are over.
+func byLife(jobs []engine.JobStatus) (live, ended []engine.JobStatus) {
+	for _, j := range jobs {
+		if j.Ended {
+			ended = append(ended, j)
+		} else {
+			live = append(live, j)
+		}
+	}
+	return live, ended
+}
+
+// earlier is a job as it was in the document before: itself, if it is new.
+func (v view) earlier(job engine.JobStatus) engine.JobStatus {
+	for _, was := range v.before.Jobs {
+		if was.ID == job.ID && !was.Ended && was.ChunksDelivered <= job.ChunksDelivered {
+			return was
+		}
+	}
+	return job
+}
+
+// jobName names a job by its token.
+func jobName(job engine.JobStatus) string {
+	if job.ID == "" {
+		return "job without a name"
+	}
+	return "job " + oneLine(job.ID)
+}
+
+// jobTitle names one of several jobs, and says what sets it apart from the others.
+func jobTitle(job engine.JobStatus) string {
+	var pids []string
+	for _, pid := range job.Pids {
+		pids = append(pids, fmt.Sprint(pid))
+	}
+	owner, who, demand := "", "", ""
+	if job.Owner {
+		owner = "owner of the log's order"
+	}
+	if len(pids) > 0 {
+		who = "pid " + strings.Join(pids, ", ")
+	}
+	if job.OnDemand {
+		demand = "not read ahead for (--jobs-max)"
+	}
+	return joined(jobName(job), owner, demand, who)
+}
+
+// endedJobs names the jobs that are over, the last one first.
+func endedJobs(ended []engine.JobStatus) string {
+	var names []string
+	for _, job := range slices.Backward(ended) {
+		names = append(names, fmt.Sprintf("%s (%s)", oneLine(job.ID), figures.Plural(job.SamplesDelivered, "sample", "samples")))
+	}
+	return strings.Join(names, ", ")
+}
+
+// writeSpeed prints what a job waits for, and how fast it gets samples.
+func writeSpeed(w io.Writer, indent string, v view, was, job engine.JobStatus, source string) {
+	fmt.Fprintln(w, indent+joined(loopText(was, job), "ready "+figures.Plural(int64(job.ReadyBatches), "batch", "batches"), "bound by "+job.BoundBy))
+	fmt.Fprintln(w, indent+joined(
 		figures.Rate(job.BytesDelivered-was.BytesDelivered, v.seconds),
 		figures.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds)+" samples/s",
 		"hits "+figures.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)),
+		source,
 		"divergence "+figures.Count(job.Divergences)))
-	fmt.Fprintln(w, "  disk   "+diskText(v, was, job))
-	fmt.Fprintln(w, "  memory "+memoryText(v.now))
-	writeRanks(w, v.now, job)
-	writeWarnings(w, v.now, was, job)
 }
 
 // title names the job; and its cache and server, if its name alone does not tell it from another one.
@@ -109,7 +192,7 @@ func loopText(was, job engine.JobStatus) string {
 	return "loop waited " + figures.Percent(wait, loop)
 }
 
-func diskText(v view, was, job engine.JobStatus) string {
+func diskText(v view, was, job engine.JobStatus, source string) string {
 	reads := ""
 	if job.LogReadOps > 0 {
 		reads = figures.Binary(job.LogReadBytes/job.LogReadOps) + " reads"
@@ -119,7 +202,7 @@ func diskText(v view, was, job engine.JobStatus) string {
 		sorted = figures.Bytes(job.SortBytes) + " written to change orders"
 	}
 	return joined(figures.BothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds),
-		reads, "source "+figures.Bytes(job.SourceBytesEpoch), sorted)
+		reads, source, sorted)
 }
 
 func memoryText(s engine.Status) string {
@@ -142,7 +225,7 @@ func memoryText(s engine.Status) string {
 	return joined(used, resident, pages, s.IOEngine, direct)
 }
 
-func writeRanks(w io.Writer, s engine.Status, job engine.JobStatus) {
+func writeRanks(w io.Writer, indent string, job engine.JobStatus) {
 	if len(job.Ranks) == 0 {
 		return
 	}
@@ -162,7 +245,7 @@ func writeRanks(w io.Writer, s engine.Status, job engine.JobStatus) {
 		}
 		rows = append(rows, []string{fmt.Sprint(r.Rank), pid, batch, waited, figures.Bytes(int64(r.LeasedBytes))})
 	}
-	table(w, "  ", rows)
+	table(w, indent, rows)
 }
 
 // writeDevices prints the devices that have failed, or another fault of the cache.
@@ -185,24 +268,32 @@ func writeDevices(w io.Writer, c engine.CacheStatus) {
 }
 
 // writeWarnings prints a line for each thing that the user should look at, with advice.
-func writeWarnings(w io.Writer, s engine.Status, was, job engine.JobStatus) {
+func writeWarnings(w io.Writer, v view, was, server engine.JobStatus) {
+	s := v.now
 	writeDevices(w, s.Cache)
-	if job.CorruptSamples > 0 {
+	if server.CorruptSamples > 0 {
 		fmt.Fprintf(w, "! %s corrupt on disk, read from the source instead: stop the server and run lcache verify --cache %s\n",
-			figures.Plural(int64(job.CorruptSamples), "sample was", "samples were"), strings.Join(s.Cache.Dirs, ","))
+			figures.Plural(server.CorruptSamples, "sample was", "samples were"), strings.Join(s.Cache.Dirs, ","))
 	}
-	if n := job.SkippedSamples; n > 0 {
-		fmt.Fprintf(w, "! %s left out of batches, as the source could not give them: the server's log says which; look at %s\n", figures.Plural(n, "sample was", "samples were"), oneLine(job.Source))
+	if n := skipped(s); n > 0 {
+		fmt.Fprintf(w, "! %s left out of batches, as the source could not give them: the server's log says which; look at %s\n", figures.Plural(n, "sample was", "samples were"), oneLine(server.Source))
 	}
-	if n := job.SourceRetries - was.SourceRetries; n > 0 {
-		fmt.Fprintf(w, "! %s just now: look at %s\n", figures.Plural(int64(n), "source retry", "source retries"), job.Source)
+	if n := server.SourceRetries - was.SourceRetries; n > 0 {
+		fmt.Fprintf(w, "! %s just now: look at %s\n", figures.Plural(n, "source retry", "source retries"), server.Source)
 	}
-	if n := job.WriteErrors + job.ReadErrors + job.SyncErrors; n > 0 {
+	if n := server.WriteErrors + server.ReadErrors + server.SyncErrors; n > 0 {
 		fmt.Fprintf(w, "! %s of the cache's disk: what is lost is read from the source; look at the disk of %s\n",
 			figures.Plural(n, "error", "errors"), strings.Join(s.Cache.Dirs, ","))
 	}
-	if d := job.FirstDivergence; d != nil {
-		fmt.Fprintf(w, "! another order than planned is asked for, first at epoch %d rank %d batch %d: the right samples, but slowly; ingest again with the recipe and seed of the training\n",
-			d.Epoch, d.Rank, d.Batch)
+	live, _ := byLife(s.Jobs)
+	for _, job := range live {
+		of := ""
+		if len(live) > 1 {
+			of = jobName(job) + ": "
+		}
+		if d := job.FirstDivergence; d != nil {
+			fmt.Fprintf(w, "! %sanother order than planned is asked for, first at epoch %d rank %d batch %d: the right samples, but slowly; ingest again with the recipe and seed of the training\n",
+				of, d.Epoch, d.Rank, d.Batch)
+		}
 	}
 }

@@ -65,11 +65,55 @@ func TestStatusText(t *testing.T) {
 	still := sketch()
 	still.now.Jobs[0].Ranks = append(still.now.Jobs[0].Ranks, engine.RankStatus{Rank: 1, Pid: 4712, Epoch: 3, Finished: true, Position: 5005})
 
+	one := sketch() // alone, with a name
+	one.now.Jobs[0].ID, one.now.Jobs[0].Owner, one.now.Jobs[0].Pids = "run-7", true, []int{4711}
+	one.before.Jobs[0].ID = "run-7"
+	one.now.Jobs = append(one.now.Jobs, engine.JobStatus{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200}, engine.JobStatus{Name: "train", ID: "search", Ended: true, SamplesDelivered: 1})
+	several := sketch()
+	second := several.now.Jobs[0]
+	second.ID, second.Pids, second.OnDemand, second.Epoch, second.Batches, second.BoundBy = "validation", []int{4713}, true, 0, 40, "disk"
+	second.HitsEpoch, second.SourceBytesEpoch, second.ReadyBatches = 0, 0, 0
+	second.LoopSeconds, second.LoopWaitSeconds, second.StallSeconds, second.LogReadBytes = nil, nil, 1.5, 0
+	second.Ranks = []engine.RankStatus{{Rank: 0, Pid: 4713, Position: 10}}
+	second.FirstDivergence, second.Divergences = &engine.Divergence{Epoch: 0, Rank: 0, Batch: 3}, 1
+	several.now.Jobs[0].ID, several.now.Jobs[0].Owner, several.now.Jobs[0].Pids = "run-7\n", true, []int{4711, 4712}
+	third := engine.JobStatus{Name: "train", BoundBy: "unknown"}
+	several.before.Jobs[0].ID = "run-7\n" // it owned nothing then: the figures of the log are found all the same
+	several.now.Jobs = append(several.now.Jobs, second, third, engine.JobStatus{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200})
+
 	for _, c := range []struct {
 		name string
 		view view
 		want string
 	}{
+		{"one with a name, and some that are over", one, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
+  loop waited 0.2 % · ready 24 batches · bound by consumer
+  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+  rank  pid   batch  waited  holds
+  0     4711  2,104  0.2 %   55 MB
+  ended  search (1 sample), check (1,200 samples)
+`},
+		{"several", several, `train · 3 jobs
+  job run-7 · owner of the log's order · pid 4711, 4712 · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
+    loop waited 0.2 % · ready 24 batches · bound by consumer
+    480 MB/s · 4,450 samples/s · hits 100 % · source 0 B · divergence 0
+    rank  pid   batch  waited  holds
+    0     4711  2,104  0.2 %   55 MB
+  job validation · not read ahead for (--jobs-max) · pid 4713 · epoch 0 · batch 10 / 40 · 25 %
+    stalled 1.5 s · ready 0 batches · bound by disk
+    0 B/s · 0 samples/s · hits – · source 0 B · divergence 1
+    rank  pid   batch  waited  holds
+    0     4713  10     –       0 B
+  job without a name · epoch 0 · no rank reads
+    stalled 0 s · ready 0 batches · bound by unknown
+    0 B/s · 0 samples/s · hits – · source 0 B · divergence 0
+  disk   read 480 + write 478 MB/s · 1 MiB reads
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+  ended  check (1,200 samples)
+! job validation: another order than planned is asked for, first at epoch 0 rank 0 batch 3: the right samples, but slowly; ingest again with the recipe and seed of the training
+`},
 		{"another of the name", twin, `train (/nvme/train, pid 4700) · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
   loop waited 0.2 % · ready 24 batches · bound by consumer
   480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
