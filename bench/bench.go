@@ -198,8 +198,7 @@ func (b *bench) read(ctx context.Context, r *Report, e *Epoch, reorder, python b
 	}
 	e.CPU, e.Client = cpuSeconds(unix.RUSAGE_SELF)-cpu, cpuSeconds(unix.RUSAGE_CHILDREN)-client
 	s := eng.Status()
-	j := s.Jobs[0]
-	e.LogRead, e.LogWrite, e.Hits, e.Misses = j.LogReadBytes, j.LogWriteBytes, j.Hits, j.Misses
+	e.LogRead, e.LogWrite, e.Hits, e.Misses = s.Totals.LogReadBytes, s.Totals.LogWriteBytes, s.Totals.Hits, s.Totals.Misses
 	r.Engine, r.Direct, r.Page, r.Memory = s.IOEngine, s.Direct, s.PageBytes, s.MemoryBytes
 	return nil
 }

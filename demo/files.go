@@ -122,7 +122,7 @@ func fromServer(before, after engine.Status) int64 {
 	if !after.Direct || len(before.Jobs) == 0 || len(after.Jobs) == 0 {
 		return -1
 	}
-	b, a := before.Jobs[0], after.Jobs[0]
+	b, a := before.Totals, after.Totals
 	return a.LogReadBytes - b.LogReadBytes + a.SourceBytes - b.SourceBytes
 }
 

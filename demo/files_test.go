@@ -58,7 +58,7 @@ func TestReading(t *testing.T) {
 // TestFromServer: a server's bytes are those of its log and its source. Without O_DIRECT the page cache may have had them.
 func TestFromServer(t *testing.T) {
 	status := func(direct bool, log, source int64) engine.Status {
-		return engine.Status{Direct: direct, Jobs: []engine.JobStatus{{LogReadBytes: log, SourceBytes: source}}}
+		return engine.Status{Direct: direct, Jobs: []engine.JobStatus{{}}, Totals: engine.Totals{SourceBytes: source, ServerFigures: engine.ServerFigures{LogReadBytes: log}}}
 	}
 	if got := fromServer(status(true, 20, 3), status(true, 60, 13)); got != 50 {
 		t.Errorf("got %d bytes", got)

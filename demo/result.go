@@ -55,13 +55,11 @@ func (p *Pass) add(epoch int, seconds float64, answers []seen, before, after eng
 		p.Wrong = append(p.Wrong, a.Wrong...)
 		p.Wrongs += a.Wrongs
 	}
-	if len(before.Jobs) > 0 && len(after.Jobs) > 0 {
-		b, a := before.Jobs[0], after.Jobs[0]
-		e.Hits, e.Misses = int64(a.Hits-b.Hits), int64(a.Misses-b.Misses)
-		e.LogReads, e.LogRead = int64(a.LogReadOps-b.LogReadOps), int64(a.LogReadBytes-b.LogReadBytes)
-		e.LogWritten, e.Source = int64(a.LogWriteBytes-b.LogWriteBytes), int64(a.SourceBytes-b.SourceBytes)
-		e.Stalled = a.StallSeconds - b.StallSeconds
-	}
+	b, a := before.Totals, after.Totals
+	e.Hits, e.Misses = a.Hits-b.Hits, a.Misses-b.Misses
+	e.LogReads, e.LogRead = a.LogReadOps-b.LogReadOps, a.LogReadBytes-b.LogReadBytes
+	e.LogWritten, e.Source = a.LogWriteBytes-b.LogWriteBytes, a.SourceBytes-b.SourceBytes
+	e.Stalled = a.StallSeconds - b.StallSeconds
 	p.Epochs = append(p.Epochs, e)
 }
 

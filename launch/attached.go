@@ -37,7 +37,7 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 	if a == nil {
 		return nil, nil // perhaps an ingest: opening the cache names that process
 	}
-	job := a.began.Jobs[0]
+	job := a.began.Jobs[0] // any: they are over the same dataset
 	c.Source = job.Source
 	err = r.isOf(c, s.Path)
 	if follow := r.Ingest.FollowLinks; err == nil && follow != nil && !*follow && c.OutsideLinks > 0 {
@@ -114,17 +114,71 @@ func (a *attached) leave() (engine.Status, error) {
 	return last, nil
 }
 
-// since returns the part of a server's last status that was done after the status began.
+// since returns a server's last status with the jobs of this run alone: those that have delivered something since the status began, and of their figures what was
+// done since. A job that is new counts from 0. Without any job of the run it has the first one. The totals stay those since the server's start.
 func since(last, began engine.Status) engine.Status {
 	if len(last.Jobs) == 0 {
 		return last
 	}
-	j, before := last.Jobs[0], began.Jobs[0]
+	before := byAge(began.Jobs)
+	var moved []engine.JobStatus
+	for _, j := range byAge(last.Jobs) {
+		if k := slices.IndexFunc(before, func(b engine.JobStatus) bool { return isSame(b, j) }); k >= 0 {
+			j = jobSince(j, before[k])
+			before = slices.Delete(before, k, k+1)
+		}
+		if j.SamplesDelivered > 0 || j.SkippedSamples > 0 {
+			moved = append(moved, j)
+		}
+	}
+	if len(moved) == 0 {
+		moved = []engine.JobStatus{jobSince(last.Jobs[0], last.Jobs[0])}
+	}
+	slices.SortStableFunc(moved, func(a, b engine.JobStatus) int { return rankOf(a) - rankOf(b) })
+	// The figures of the server stand in the first entry of each document, whichever job's that is.
+	first := last.Jobs[0]
+	if len(began.Jobs) > 0 {
+		b := began.Jobs[0]
+		first.LogReadBytes, first.LogWriteBytes = first.LogReadBytes-b.LogReadBytes, first.LogWriteBytes-b.LogWriteBytes
+		first.CorruptSamples, first.StaleSamples = first.CorruptSamples-b.CorruptSamples, first.StaleSamples-b.StaleSamples
+	}
+	for k := range moved {
+		moved[k].LogReadBytes, moved[k].LogWriteBytes, moved[k].CorruptSamples, moved[k].StaleSamples = 0, 0, 0, 0
+	}
+	m := &moved[0]
+	m.LogReadBytes, m.LogWriteBytes, m.CorruptSamples, m.StaleSamples = first.LogReadBytes, first.LogWriteBytes, first.CorruptSamples, first.StaleSamples
+	last.Jobs = moved
+	return last
+}
+
+// byAge lists jobs that are over first: of two with one token they are the older ones.
+func byAge(jobs []engine.JobStatus) []engine.JobStatus {
+	jobs = slices.Clone(jobs)
+	slices.SortStableFunc(jobs, func(a, b engine.JobStatus) int { return rankOf(b) - rankOf(a) })
+	return jobs
+}
+
+// rankOf is the place of a job's kind in the status document.
+func rankOf(j engine.JobStatus) int {
+	switch {
+	case j.Ended:
+		return 2
+	case j.Owner:
+		return 0
+	}
+	return 1
+}
+
+// isSame reports whether a job is the one of an earlier document. One with the same token that has delivered less is a new one.
+func isSame(before, now engine.JobStatus) bool {
+	return before.ID == now.ID && (now.Ended || !before.Ended) && before.ChunksDelivered <= now.ChunksDelivered
+}
+
+// jobSince is what a job has done since an earlier status of it.
+func jobSince(j, before engine.JobStatus) engine.JobStatus {
 	for _, n := range []struct{ now, before *int64 }{
-		{&j.SamplesDelivered, &before.SamplesDelivered}, {&j.Hits, &before.Hits}, {&j.Misses, &before.Misses},
-		{&j.SourceBytes, &before.SourceBytes}, {&j.LogReadBytes, &before.LogReadBytes}, {&j.LogWriteBytes, &before.LogWriteBytes},
-		{&j.CorruptSamples, &before.CorruptSamples}, {&j.StaleSamples, &before.StaleSamples}, {&j.Divergences, &before.Divergences},
-		{&j.SkippedSamples, &before.SkippedSamples},
+		{&j.ChunksDelivered, &before.ChunksDelivered}, {&j.SamplesDelivered, &before.SamplesDelivered}, {&j.Hits, &before.Hits}, {&j.Misses, &before.Misses},
+		{&j.SourceBytes, &before.SourceBytes}, {&j.Divergences, &before.Divergences}, {&j.SkippedSamples, &before.SkippedSamples},
 	} {
 		*n.now -= *n.before
 	}
@@ -141,6 +195,5 @@ func since(last, began engine.Status) engine.Status {
 	if before.FirstDivergence != nil {
 		j.FirstDivergence = nil // it came before this run
 	}
-	last.Jobs = []engine.JobStatus{j}
-	return last
+	return j
 }

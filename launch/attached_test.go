@@ -46,6 +46,69 @@ func TestAttachedSummary(t *testing.T) {
 	}
 }
 
+// TestAttachedAmongOthers: while a run used a server of somebody else's, jobs came, went on, slept and ended there. The summary is about those that did something, each since
+// the run began, and the figures of the log stand once, whichever job owned it.
+func TestAttachedAmongOthers(t *testing.T) {
+	job := func(id string, owner, ended bool, chunks int64, epochs ...int) engine.JobStatus {
+		j := engine.JobStatus{ID: id, Owner: owner, Ended: ended, ChunksDelivered: chunks, SamplesDelivered: 10 * chunks, Hits: 10 * chunks, SourceBytes: 100 * chunks, KeptBytes: 1, DatasetBytes: 1}
+		for _, e := range epochs {
+			j.EpochsDone = append(j.EpochsDone, engine.EpochDone{Epoch: e, Seconds: 1, Hits: 100})
+		}
+		return j
+	}
+	began := engine.Status{Jobs: []engine.JobStatus{job("notebook", true, false, 50, 0), job("sleeper", false, false, 7), job("again", false, false, 9), job("long ago", false, true, 3)}}
+	began.Jobs[0].LogReadBytes, began.Jobs[0].CorruptSamples = 1000, 2
+	last := engine.Status{Jobs: []engine.JobStatus{job("train", true, false, 30, 0, 1), job("notebook", false, false, 60, 0, 1), job("sleeper", false, false, 7), job("again", false, false, 12),
+		job("long ago", false, true, 3), job("again", false, true, 10)}}
+	last.Jobs[0].LogReadBytes, last.Jobs[0].CorruptSamples = 4000, 5
+	s := &serving{other: &attached{pid: 4711, began: began}, last: last, ready: map[string]*mean{"train": {sum: 24, n: 1}}}
+	r := s.result(0)
+	want := map[string]int64{"train": 300, "notebook": 100, "again": 120, "again ended": 10}
+	for k, j := range r.Part.Jobs {
+		name := j.ID
+		if j.Ended {
+			name += " ended"
+		}
+		if j.SamplesDelivered != want[name] || j.SourceBytes != 10*want[name] {
+			t.Errorf("%s has %d samples and %d bytes of the source, want %d samples", name, j.SamplesDelivered, j.SourceBytes, want[name])
+		}
+		delete(want, name)
+		if first := k == 0; first != (name == "train") || (j.LogReadBytes == 3000) != first || (j.CorruptSamples == 3) != first {
+			t.Errorf("entry %d is %s with %d bytes read and %d corrupt; want those of the log since the run began with the first, which owns it", k, name, j.LogReadBytes, j.CorruptSamples)
+		}
+		if wantDone := map[string]int{"train": 2, "notebook": 1}[name]; len(j.EpochsDone) != wantDone {
+			t.Errorf("%s has %d epochs, want %d", name, len(j.EpochsDone), wantDone)
+		}
+	}
+	if len(want) > 0 || len(r.Verdicts) != len(r.Part.Jobs) || r.Verdict != r.Verdicts[0] {
+		t.Errorf("missing: %v; %d verdicts", want, len(r.Verdicts))
+	}
+	if len(r.Status.Jobs) != 6 {
+		t.Errorf("the server's own document was changed: %d jobs", len(r.Status.Jobs))
+	}
+}
+
+// TestOwnUnused: of the run's own server only the jobs that somebody used are shown.
+func TestOwnUnused(t *testing.T) {
+	s := &serving{last: engine.Status{Jobs: []engine.JobStatus{{Owner: true, LogReadBytes: 70}, {ID: "train", Ended: true, SamplesDelivered: 5}}}}
+	if r := s.result(0); len(r.Part.Jobs) != 1 || r.Part.Jobs[0].ID != "train" || r.Part.Jobs[0].LogReadBytes != 70 {
+		t.Errorf("%+v, want the job that was used, with what the log did", r.Part.Jobs)
+	}
+}
+
+// TestReadyOfJobs: the batches that lie ready are counted for each job by itself.
+func TestReadyOfJobs(t *testing.T) {
+	f := func(ready int) engine.Status {
+		return engine.Status{Jobs: []engine.JobStatus{{ID: "a", SamplesDelivered: 1, ReadyBatches: ready}, {ID: "b", SamplesDelivered: 1, ReadyBatches: 2}, {ID: "c"}, {ID: "a", Ended: true, SamplesDelivered: 9}}}
+	}
+	s := &serving{}
+	s.count(f(10))
+	s.count(f(20))
+	if a, b, c := s.ready["a"].value(), s.ready["b"].value(), s.ready["c"].value(); a != 15 || b != 2 || c != 0 {
+		t.Errorf("ready: %v, %v and %v batches, want 15, 2 and none", a, b, c)
+	}
+}
+
 func TestSameJob(t *testing.T) {
 	job := schedule.Job{Recipe: "torch.randperm", Seed: "5", BatchSize: 2, Params: map[string]string{"a": "1"}}
 	for name, change := range map[string]func(*schedule.Job){

@@ -8,16 +8,16 @@ import (
 	"lcache/verdict"
 )
 
-// factsOf takes the facts for a verdict from the last status of a server. It leaves out the first of several epochs if that epoch filled the
+// factsOf takes the facts for a verdict on one of the jobs from the last status of a server. It leaves out the first of several epochs if that epoch filled the
 // log.
-func factsOf(s engine.Status, ready, diskLimit float64) verdict.Facts {
+func factsOf(job int, s engine.Status, ready, diskLimit float64) verdict.Facts {
 	f := verdict.Facts{DiskLimit: diskLimit, CPUs: cores.N, Cache: strings.Join(s.Cache.Dirs, ",")}
 	if len(s.Jobs) == 0 {
 		return f
 	}
-	j := s.Jobs[0]
+	j := s.Jobs[job]
 	f.Delivered, f.Ready, f.Recipe, f.Loader = j.SamplesDelivered, ready, j.Recipe, loaderOf(j)
-	f.Kept, f.Dataset, f.Stale = j.KeptBytes, j.DatasetBytes, j.StaleSamples
+	f.Kept, f.Dataset, f.Stale = j.KeptBytes, j.DatasetBytes, s.Jobs[0].StaleSamples                                       // a figure of the server's, which stands in the first entry
 	f.Needed = j.DatasetBytes + 128*int64(j.Samples) + max(j.DatasetBytes/32, 40*max(s.Cache.BlockBytes, 256<<10)) + 1<<20 // padding, metadata and slack, rounded up
 	if d := j.FirstDivergence; d != nil {
 		f.First = &verdict.Position{Epoch: d.Epoch, Rank: d.Rank, Batch: d.Batch, Sample: d.Position}

@@ -18,7 +18,7 @@ func TestFactsOf(t *testing.T) {
 		job.EpochsDone = epochs
 		return engine.Status{Cache: engine.CacheStatus{Dirs: []string{"/a", "/b"}}, Jobs: []engine.JobStatus{job}}
 	}
-	f := factsOf(status(epoch(0, 900, 40, 30, nil), epoch(1, 10, 10, 1, nil), epoch(2, 0, 10, 2, nil)), 3, 7)
+	f := factsOf(0, status(epoch(0, 900, 40, 30, nil), epoch(1, 10, 10, 1, nil), epoch(2, 0, 10, 2, nil)), 3, 7)
 	f.CPUs = 0
 	want := verdict.Facts{Delivered: 3000, Since: 1, Seconds: 20, Samples: 2000, Misses: 10, Stall: 3, Ready: 3, Kept: 100e6, Dataset: 100e6, Needed: f.Needed,
 		DiskRate: 10e6, DiskLimit: 7, Recipe: "torch.randperm", Cache: "/a,/b"}
@@ -26,24 +26,24 @@ func TestFactsOf(t *testing.T) {
 		t.Errorf("the epoch that fills counts:\n got %+v\nwant %+v", f, want)
 	}
 	// Filled before: all epochs count. Reported by the loop: that is what it waited, of the time that the server saw.
-	f = factsOf(status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0)
+	f = factsOf(0, status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0)
 	if f.Since != 0 || f.Samples != 2000 || f.LoopWait != 11 || f.Stall != 2 || f.LoopSeconds != 20 {
 		t.Errorf("got %+v", f)
 	}
 	// The loop's own time, whether it is more or less than the server's.
 	longer, shorter := epoch(0, 0, 10, 1, seconds(5)), epoch(0, 0, 10, 1, seconds(5))
 	longer.LoopSeconds, shorter.LoopSeconds = seconds(12), seconds(7)
-	if f = factsOf(status(longer, shorter), 0, 0); f.LoopSeconds != 19 || f.Seconds != 20 {
+	if f = factsOf(0, status(longer, shorter), 0, 0); f.LoopSeconds != 19 || f.Seconds != 20 {
 		t.Errorf("got %+v", f)
 	}
 	// Reported for a part only: the server's own figures are of one kind.
-	if f = factsOf(status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, nil)), 0, 0); f.Stall != 2 || f.LoopWait != 0 || f.LoopSeconds != 0 {
+	if f = factsOf(0, status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, nil)), 0, 0); f.Stall != 2 || f.LoopWait != 0 || f.LoopSeconds != 0 {
 		t.Errorf("got %+v", f)
 	}
-	if f = factsOf(status(epoch(0, 900, 40, 30, nil)), 0, 0); !f.Filling || f.Since != 0 || f.Samples != 1000 {
+	if f = factsOf(0, status(epoch(0, 900, 40, 30, nil)), 0, 0); !f.Filling || f.Since != 0 || f.Samples != 1000 {
 		t.Errorf("the first alone: %+v", f)
 	}
-	if f = factsOf(engine.Status{}, 0, 0); f.Delivered != 0 {
+	if f = factsOf(0, engine.Status{}, 0, 0); f.Delivered != 0 {
 		t.Errorf("got %+v", f)
 	}
 }

@@ -88,10 +88,11 @@ type Result struct {
 // SourceResult is the part of a Result about one source.
 type SourceResult struct {
 	Source
-	AttachedTo int             // process of a server that ran before; 0: this process served the source
-	Status     engine.Status   // the last one
-	Part       engine.Status   // Status without the work that an attached server did before the run
-	Verdict    verdict.Verdict // on Part
+	AttachedTo int               // process of a server that ran before; 0: this process served the source
+	Status     engine.Status     // the last one
+	Part       engine.Status     // Status with the jobs of the run alone, without the work that an attached server did before
+	Verdict    verdict.Verdict   // on the first job of Part
+	Verdicts   []verdict.Verdict // on each job of Part
 }
 
 // An ExitError is an error with the exit code that shells give to it.

@@ -19,8 +19,8 @@ type serving struct {
 	local *local    // nil: by another process
 	other *attached // nil: by this one
 
-	last  engine.Status // after the last client has left; of an attached server, after the command has ended
-	ready mean          // batches that were ready while the command ran
+	last  engine.Status    // after the last client has left; of an attached server, after the command has ended
+	ready map[string]*mean // by job: batches that were ready while the command ran
 }
 
 func (s *serving) socket() string {
@@ -51,18 +51,41 @@ func (s *serving) stop(ctx context.Context) (err error) {
 
 // sample counts the batches that are ready. It does not count at a server that does not answer.
 func (s *serving) sample() {
-	if now, err := s.status(); err == nil && len(now.Jobs) > 0 && now.Jobs[0].SamplesDelivered > 0 {
-		s.ready.add(float64(now.Jobs[0].ReadyBatches))
+	if now, err := s.status(); err == nil {
+		s.count(now)
+	}
+}
+
+func (s *serving) count(now engine.Status) {
+	if s.ready == nil {
+		s.ready = map[string]*mean{}
+	}
+	for _, j := range now.Jobs {
+		if j.Ended || j.SamplesDelivered == 0 {
+			continue
+		}
+		if s.ready[j.ID] == nil {
+			s.ready[j.ID] = &mean{}
+		}
+		s.ready[j.ID].add(float64(j.ReadyBatches))
 	}
 }
 
 // result returns the source's part of the Result, after stop.
 func (s *serving) result(diskLimit float64) SourceResult {
-	r := SourceResult{Source: s.Source, Status: s.last, Part: s.last}
+	r := SourceResult{Source: s.Source, Status: s.last}
+	var began engine.Status
 	if s.other != nil {
-		r.AttachedTo, r.Part = s.other.pid, since(s.last, s.other.began)
+		r.AttachedTo, began = s.other.pid, s.other.began
 	}
-	r.Verdict = verdict.Judge(factsOf(r.Part, s.ready.value(), diskLimit))
+	r.Part = since(s.last, began)
+	for k, j := range r.Part.Jobs {
+		r.Verdicts = append(r.Verdicts, verdict.Judge(factsOf(k, r.Part, s.ready[j.ID].value(), diskLimit)))
+	}
+	if len(r.Verdicts) == 0 {
+		r.Verdicts = append(r.Verdicts, verdict.Judge(factsOf(0, r.Part, 0, diskLimit)))
+	}
+	r.Verdict = r.Verdicts[0]
 	return r
 }
 
@@ -147,7 +170,7 @@ type mean struct {
 func (m *mean) add(v float64) { m.sum, m.n = m.sum+v, m.n+1 }
 
 func (m *mean) value() float64 {
-	if m.n == 0 {
+	if m == nil || m.n == 0 {
 		return 0
 	}
 	return m.sum / float64(m.n)

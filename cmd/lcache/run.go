@@ -87,6 +87,7 @@ func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	addLayoutFlag(f, &l.Ingest.Layout)
 	addMetricsFlag(f, &l.Metrics)
 	addOnErrorFlag(f, &o.serve.engine.OnError)
+	addJobsMaxFlag(f, &o.serve.engine.JobsMax)
 	addIOFlags(f, &l.Ingest.IO)
 	f.StringVar(&o.facts, "facts", "", "the `FILE` that lcache doctor --save wrote: the summary takes the disk's speed from it")
 }
@@ -109,6 +110,9 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 	if l.Command = args; len(args) == 0 {
 		return usagef("no command: give it at the end, as in lcache run --source DIR -- python train.py")
 	}
+	if err := checkJobsMax(o.serve.engine.JobsMax); err != nil {
+		return err
+	}
 	if err := finishIO(&l.Ingest.IO); err != nil {
 		return err
 	}
@@ -118,7 +122,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 	l.JobGiven = given("recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param")
 	l.ListingGiven = given("ext", "flat", "group", "labels")
 	o.withoutRecipe = withoutRecipe(f, l.Ingest.Job)
-	for _, name := range []string{"budget", "memory", "compress", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error"} {
+	for _, name := range []string{"budget", "memory", "compress", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error", "jobs-max"} {
 		if given(name) {
 			o.serverGiven = append(o.serverGiven, "--"+name)
 		}

@@ -243,3 +243,51 @@ change {…}`
 		t.Errorf("ended with %d:\n%s%s", code, rest, b.errors.String())
 	}
 }
+
+// TestRunSeveralJobs: a training with a loop for validation beside it names two jobs. Each has an epoch, an order and a verdict in the summary; the server's own
+// job, which nobody used, is not in it. Beyond --jobs-max a job is served all the same.
+func TestRunSeveralJobs(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here")
+	}
+	client, err := filepath.Abs("../../python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := diskDir(t)
+	for i := range 64 {
+		if err := patterned(filepath.Join(dir, "shuffled", fmt.Sprint(i)), fmt.Sprint(5000+i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, filepath.Join(dir, "train.py"), `
+import lcache
+
+with lcache.connect(job="train") as train, lcache.connect(job="validation") as validation, lcache.connect(job="notebook") as notebook:
+    for job, order in (train, list(range(64))[::-1]), (validation, list(range(0, 64, 4))):
+        job.push_order(0, 0, [order[i : i + 8] for i in range(0, len(order), 8)])
+        assert [i for batch in job.epoch(0) for i in batch.indices] == order
+    assert notebook.get([7]).indices[0] == 7
+    status = train.stats()
+    assert {job["id"]: job["on_demand"] for job in status["jobs"]} == {"train": False, "validation": False, "notebook": True}, status
+    assert status["totals"]["samples_delivered"] == 81
+`)
+	t.Setenv("PYTHONPATH", client)
+	const table = `epoch time MB/s hits source stalled order
+0 {…} {…} {…} % {…} {…} % {…}…
+exact order as the loader's own, 1 of 1 epoch · every byte verified · 0 corrupt
+bound {…}
+change {…}`
+	const part = `epoch time MB/s hits source loop waited order
+part – – {…} % {…} – –
+exact no epoch came to its end · every byte verified · 0 corrupt
+bound {…}
+change {…}`
+	b := startRun(t, dir, os.Args[0], "run", "--source", "shuffled", "--jobs-max", "2", "--", python, "train.py")
+	rest, code := b.end(t)
+	want := "train.py ended (0) after {…}\n\njob {…}\n" + table + "\n\njob {…}\n" + table + "\n\njob notebook\n" + part + "\n\ndisk {…} read and {…} written, for all jobs together"
+	if code != 0 || !matches(rest, strings.Split(want, "\n"), dir) || !strings.Contains(rest, "job train") || !strings.Contains(rest, "job validation") {
+		t.Errorf("ended with %d:\n%s%s", code, rest, b.errors.String())
+	}
+}

@@ -32,6 +32,14 @@ type sourceSum struct {
 	Exact   string          `json:"exact"`
 	Verdict verdict.Verdict `json:"verdict"`
 	Status  engine.Status   `json:"status"`
+	Jobs    []jobSum        `json:"jobs,omitempty"` // of this run, if there are several; Exact and Verdict are the first one's
+}
+
+// jobSum is the part of sourceSum about one of several jobs.
+type jobSum struct {
+	ID      string          `json:"id"`
+	Exact   string          `json:"exact"`
+	Verdict verdict.Verdict `json:"verdict"`
 }
 
 // writeResult prints the summary: for programs, or for people.
@@ -40,7 +48,13 @@ func writeResult(w io.Writer, g *globals, command []string, r *launch.Result) er
 	case g.json:
 		sum := runSummary{Command: command, ExitCode: r.ExitCode, Signal: int(r.Signal), Seconds: r.Seconds}
 		for _, s := range r.Sources {
-			sum.Sources = append(sum.Sources, sourceSum{s.Name, s.Path, s.AttachedTo, exactText(s.Part), s.Verdict, s.Status})
+			of := sourceSum{s.Name, s.Path, s.AttachedTo, exactText(s.Part), s.Verdict, s.Status, nil}
+			for k, j := range s.Part.Jobs {
+				if len(s.Part.Jobs) > 1 {
+					of.Jobs = append(of.Jobs, jobSum{j.ID, exactJob(j, s.Part.Jobs[0].CorruptSamples), s.Verdicts[k]})
+				}
+			}
+			sum.Sources = append(sum.Sources, of)
 		}
 		return writeJSON(w, sum)
 	case !g.quiet:
@@ -56,8 +70,12 @@ func writeRun(w io.Writer, r *launch.Result) {
 		if len(r.Sources) > 1 {
 			fmt.Fprintf(w, "\n%s · %s\n", s.Name, oneLine(s.Path))
 		}
-		writeEpochs(w, s.Part)
-		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactText(s.Part), s.Verdict.Bound, s.Verdict.Change)
+		if len(s.Part.Jobs) > 1 {
+			writeJobs(w, s)
+		} else {
+			writeEpochs(w, s.Part)
+			fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactText(s.Part), s.Verdict.Bound, s.Verdict.Change)
+		}
 		if s.AttachedTo != 0 {
 			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.AttachedTo)
 		}
@@ -65,6 +83,26 @@ func writeRun(w io.Writer, r *launch.Result) {
 			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", figures.Plural(n, "sample was", "samples were"))
 		}
 	}
+}
+
+// writeJobs prints epochs and verdict of each of several jobs, and what the disk did for all of them.
+func writeJobs(w io.Writer, s launch.SourceResult) {
+	server := s.Part.Jobs[0] // its entry has the figures of the server
+	for k, j := range s.Part.Jobs {
+		fmt.Fprintf(w, "\n%s\n", jobName(j))
+		numbers(w, "", dropColumns(epochRows(j), 5, 6)) // what was read and written meanwhile was so for all jobs
+		v := s.Verdicts[k]
+		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactJob(j, server.CorruptSamples), v.Bound, v.Change)
+	}
+	fmt.Fprintf(w, "\ndisk    %s read and %s written, for all jobs together\n", amount(server.LogReadBytes), amount(server.LogWriteBytes))
+}
+
+// dropColumns leaves columns from one to another out of a table.
+func dropColumns(rows [][]string, from, to int) [][]string {
+	for k := range rows {
+		rows[k] = slices.Delete(rows[k], from, to+1)
+	}
+	return rows
 }
 
 // writeOpened prints where a source is served from, the settings that lcache chose, and the flags without an effect.
@@ -96,10 +134,11 @@ func servedText(o *launch.Opened, verb string) string {
 
 // skipped returns how often a sample was left out of a batch.
 func skipped(s engine.Status) int64 {
-	if len(s.Jobs) == 0 {
-		return 0
+	n := int64(0)
+	for _, j := range s.Jobs {
+		n += j.SkippedSamples
 	}
-	return s.Jobs[0].SkippedSamples
+	return n
 }
 
 func endedText(r *launch.Result) string {
@@ -115,7 +154,11 @@ func writeEpochs(w io.Writer, s engine.Status) {
 	if len(s.Jobs) == 0 || s.Jobs[0].SamplesDelivered == 0 {
 		return
 	}
-	j := s.Jobs[0]
+	numbers(w, "", epochRows(s.Jobs[0]))
+}
+
+// epochRows has a head, a row for each of a job's epochs that is over, and one for other samples.
+func epochRows(j engine.JobStatus) [][]string {
 	waited := "loop waited"
 	for _, e := range j.EpochsDone {
 		if e.LoopWaitSeconds == nil {
@@ -132,7 +175,7 @@ func writeEpochs(w io.Writer, s engine.Status) {
 	if rest.Hits+rest.Misses > 0 {
 		rows = append(rows, runEpochRow("part", rest, j)) // of an epoch, or asked for by index
 	}
-	numbers(w, "", rows)
+	return rows
 }
 
 func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
@@ -179,12 +222,16 @@ func clock(seconds float64) string {
 	return fmt.Sprintf("%d:%02d:%02d", n/3600, n/60%60, n%60)
 }
 
-// exactText says how exact the samples were: the order first, then the bytes.
+// exactText says how exact the samples of the first job were.
 func exactText(s engine.Status) string {
 	if len(s.Jobs) == 0 {
-		return "nothing was asked for: this server was not used"
+		return exactJob(engine.JobStatus{}, 0)
 	}
-	j := s.Jobs[0]
+	return exactJob(s.Jobs[0], s.Jobs[0].CorruptSamples)
+}
+
+// exactJob says how exact the samples of a job were: the order first, then the bytes. corruptSamples are those of the server.
+func exactJob(j engine.JobStatus, corruptSamples int64) string {
 	if j.SamplesDelivered == 0 {
 		return "nothing was asked for: this server was not used"
 	}
@@ -206,8 +253,8 @@ func exactText(s engine.Status) string {
 		order = fmt.Sprintf("order as planned in %d of %s", known, figures.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
 	}
 	corrupt := "0 corrupt"
-	if j.CorruptSamples > 0 {
-		corrupt = figures.Plural(j.CorruptSamples, "sample was", "samples were") + " corrupt on disk, and read from the source instead"
+	if corruptSamples > 0 {
+		corrupt = figures.Plural(corruptSamples, "sample was", "samples were") + " corrupt on disk, and read from the source instead"
 	}
 	return joined(order, "every byte verified", corrupt)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -37,10 +38,34 @@ bound   by nothing of lcache: no sample was asked for
 change  read through it: lcache.connect() in Python, or lcache.torch with this source
 `
 	lossy := launch.SourceResult{Verdict: verdict.Judge(verdict.Facts{}), Part: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
+	check := engine.JobStatus{ID: "check", Samples: 1281167, DatasetBytes: 138e9, SamplesDelivered: 100, Hits: 100, EpochsDone: []engine.EpochDone{{Epoch: 0, Seconds: 2, Hits: 100, StallSeconds: 1}}}
+	job.ID, job.CorruptSamples = "run-7", 0
+	two := launch.SourceResult{Verdict: loop, Verdicts: []verdict.Verdict{loop, verdict.Judge(verdict.Facts{Delivered: 100, Seconds: 2, LoopSeconds: 2})}, Part: engine.Status{Jobs: []engine.JobStatus{job, check}}}
+	const both = `
+job run-7
+epoch  time  MB/s   hits  source  loop waited  order
+0      9:12   250    0 %  138 GB         31 %  9f3a…
+1      4:37   498  100 %       0        0.4 %  51c0…
+part      –     –   80 %   10 MB            –      –
+exact   order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
+bound   by the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
+change  nothing
+
+job check
+epoch   time  MB/s   hits  source  stalled  order
+0      2.0 s   5.4  100 %       0     50 %      –
+exact   order as the loader's own, 0 of 1 epoch · every byte verified · 0 corrupt
+bound   BOUND
+change  CHANGE
+
+disk    139 GB read and 276 GB written, for all jobs together
+`
+	ofCheck := two.Verdicts[1]
 	for _, c := range []struct {
 		sources []launch.SourceResult
 		want    string
 	}{
+		{[]launch.SourceResult{two}, ended + strings.NewReplacer("BOUND", ofCheck.Bound, "CHANGE", ofCheck.Change).Replace(both)},
 		{[]launch.SourceResult{train}, ended + first},
 		{[]launch.SourceResult{lossy}, ended + second + "skipped 1,204 samples were left out of batches, as the source could not give them; the log above names each\n"},
 		{[]launch.SourceResult{train, val}, ended + "\ntrain · /data/train\n" + first + "\nval · /data/val\n" + second},

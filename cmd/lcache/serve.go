@@ -70,17 +70,28 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 	addLayoutFlag(f, &o.engine.Layout)
 	addMetricsFlag(f, &o.metrics)
 	addOnErrorFlag(f, &o.engine.OnError)
-	f.IntVar(&o.engine.JobsMax, "jobs-max", 8, "jobs with a name of their own (lcache.connect(job=...)) that are read ahead for; further ones are served on demand")
+	addJobsMaxFlag(f, &o.engine.JobsMax)
 	addLinkFlags(f, &o.engine.FollowLinks,
 		"serve samples behind links that leave the source, also where other users may connect",
 		"serve no sample behind a link that leaves the source")
 	addIOFlags(f, &o.engine.IO)
 }
 
+func addJobsMaxFlag(f *pflag.FlagSet, jobs *int) {
+	f.IntVar(jobs, "jobs-max", 8, "jobs with a name of their own (lcache.connect(job=...)) that are read ahead for; further ones are served on demand")
+}
+
+func checkJobsMax(jobs int) error {
+	if jobs < 1 {
+		return usagef("--jobs-max %d: give 1 or more", jobs)
+	}
+	return nil
+}
+
 // finish checks the options, and completes them.
 func (o *serveOptions) finish(f *pflag.FlagSet) error {
-	if o.engine.JobsMax < 1 {
-		return usagef("--jobs-max %d: give 1 or more", o.engine.JobsMax)
+	if err := checkJobsMax(o.engine.JobsMax); err != nil {
+		return err
 	}
 	if err := needCache(o.engine.Dirs); err != nil {
 		return err
