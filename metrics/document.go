@@ -23,13 +23,29 @@ const (
 )
 
 // unshown are the fields without a series: those that a label has, and texts for people, of which each change would make a new series.
-var unshown = map[string]bool{"name": true, "id": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "device_last_error": true}
+var unshown = map[string]bool{"name": true, "id": true, "ended": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "device_last_error": true}
+
+// ofDataset are the fields of a job's entry that are the same in each. Their series have no label of a job.
+var ofDataset = map[string]bool{"source": true, "samples": true, "dataset_bytes": true, "kept_bytes": true, "layout": true}
+
+// ofServer are the fields of the totals that stand in the first job's entry, too: what no job has by itself. Their series have no label of a job either, so that a
+// sum over jobs counts nothing twice.
+var ofServer = tags(reflect.TypeFor[engine.ServerFigures]())
+
+func tags(t reflect.Type) map[string]bool {
+	all := map[string]bool{}
+	for i := range t.NumField() {
+		all[t.Field(i).Tag.Get("json")] = true
+	}
+	return all
+}
 
 // writer turns one document into metrics. It takes their names from the document's JSON tags, so it shows new fields without a change here.
 type writer struct {
 	to     chan<- prometheus.Metric
 	labels []string
 	values []string
+	shows  func(name string) bool // nil: everything
 }
 
 func write(to chan<- prometheus.Metric, name string, s engine.Status) {
@@ -38,6 +54,10 @@ func write(to chan<- prometheus.Metric, name string, s engine.Status) {
 	}
 	w := writer{to: to, labels: []string{labelName}, values: []string{valid(name)}}
 	w.object("", reflect.ValueOf(s))
+	if len(s.Jobs) > 0 {
+		w.shows = func(name string) bool { return ofDataset[name] }
+		w.object("", reflect.ValueOf(s.Jobs[0]))
+	}
 }
 
 // object writes the fields of a struct. The prefix within is made of the names of the structs around it.
@@ -45,6 +65,8 @@ func (w writer) object(within string, v reflect.Value) {
 	for i := range v.NumField() {
 		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch {
+		case v.Type().Field(i).Type == reflect.TypeFor[engine.ServerFigures]():
+			w.object("", v.Field(i))
 		case v.Type().Field(i).Anonymous:
 			w.object(within, v.Field(i))
 		case tag != "" && tag != "-":
@@ -55,6 +77,9 @@ func (w writer) object(within string, v reflect.Value) {
 
 func (w writer) field(within, tag string, v reflect.Value) {
 	name := within + tag
+	if w.shows != nil && !w.shows(name) {
+		return
+	}
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			return
@@ -83,15 +108,19 @@ func (w writer) field(within, tag string, v reflect.Value) {
 	}
 }
 
-// list writes a list of the document. A job's fields have no prefix. Ranks and devices have a label. Of the epochs that are over it writes the
-// last one and their number: a monitor scrapes more than once an epoch.
+// list writes a list of the document. A job's fields have no prefix; one that is over has no series any longer, as another one may have its name by now. Ranks and
+// devices have a label. Of the epochs that are over it writes the last one and their number: a monitor scrapes more than once an epoch.
 func (w writer) list(name string, v reflect.Value) {
 	switch of := v.Interface().(type) {
 	case []engine.JobStatus:
 		for _, j := range of {
+			if j.Ended {
+				continue
+			}
 			of := w
+			of.shows = func(name string) bool { return !ofServer[name] && !ofDataset[name] }
 			if j.ID != "" {
-				of = w.with(labelJob, j.ID)
+				of = of.with(labelJob, j.ID)
 			}
 			of.object("", reflect.ValueOf(j))
 		}
@@ -132,7 +161,7 @@ func (w writer) text(name, label, value string) {
 
 // with returns a writer of series with one label more.
 func (w writer) with(label, value string) writer {
-	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), valid(value))}
+	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), valid(value)), w.shows}
 }
 
 func describe(name string, labels []string) *prometheus.Desc {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,9 +108,13 @@ func full() engine.Status {
 	next := 0
 	fill(reflect.ValueOf(&s).Elem(), 2, &next)
 	s.Jobs = s.Jobs[:1]
-	s.Jobs[0].Name, s.Jobs[0].ID = "train", "" // a job with an ID has it as a label: TestJobs
+	s.Jobs[0].Name, s.Jobs[0].ID, s.Jobs[0].Ended = "train", "", false // a job with an ID has it as a label: TestJobs
 	return s
 }
+
+// summed are the totals that each job has a part of.
+var summed = map[string]bool{"chunks_delivered": true, "samples_delivered": true, "bytes_delivered": true, "hits": true, "misses": true, "prefetched_samples": true,
+	"skipped_samples": true, "source_bytes": true, "source_reads": true, "stall_seconds": true}
 
 // expected walks the document as its readers get it, knowing nothing of Go's structs: what each number must be in a scrape.
 func expected(t *testing.T, s engine.Status) map[string]float64 {
@@ -122,6 +127,12 @@ func expected(t *testing.T, s engine.Status) map[string]float64 {
 	if err := json.Unmarshal(text, &document); err != nil {
 		t.Fatal(err)
 	}
+	var shared []string // the server's figures, which stand in the first job's entry, too
+	for key := range document["totals"].(map[string]any) {
+		if !summed[key] {
+			shared = append(shared, key)
+		}
+	}
 	want := map[string]float64{}
 	var walk func(prefix, labels string, object map[string]any)
 	walk = func(prefix, labels string, object map[string]any) {
@@ -132,6 +143,12 @@ func expected(t *testing.T, s engine.Status) map[string]float64 {
 			case bool:
 				want[prefix+key+labels] = map[bool]float64{true: 1}[v]
 			case map[string]any:
+				if key == "totals" {
+					for _, key := range shared {
+						walk(prefix, labels, map[string]any{key: v[key]})
+						delete(v, key)
+					}
+				}
 				walk(prefix+key+"_", labels, v)
 			case []any:
 				switch key {
@@ -140,6 +157,10 @@ func expected(t *testing.T, s engine.Status) map[string]float64 {
 					delete(job, "name")
 					delete(job, "id")
 					delete(job, "pids")
+					delete(job, "ended")
+					for _, key := range shared {
+						delete(job, key)
+					}
 					walk(prefix, labels, job)
 				case "ranks":
 					for _, r := range v {
@@ -330,17 +351,33 @@ func TestShutdownWaits(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestJobs: series of a job with a token have it as a label, and those of the server's own job have none.
+// TestJobs: series of a job with a token have it as a label, and those of the server's own job have none. What is the server's is there once, whichever job comes first,
+// so that sums over jobs are right. A job that is over has no series: another one may have its token by now.
 func TestJobs(t *testing.T) {
 	var log strings.Builder
 	s := listen(t, &log)
 	status := full()
-	other := full().Jobs[0]
-	other.ID, other.Hits, status.Jobs[0].Hits = "validation", 2, 1
-	status.Jobs = append(status.Jobs[:1], other)
+	owner, own, over := full().Jobs[0], full().Jobs[0], full().Jobs[0]
+	owner.ID, owner.Owner, owner.Hits, owner.LogReadBytes = "validation", true, 2, 900
+	own.Hits, own.LogReadBytes = 1, 0
+	over.ID, over.Hits, over.Ended, over.LogReadBytes = "validation", 40, true, 0
+	status.Jobs = []engine.JobStatus{owner, own, over}
+	status.Totals.Hits, status.Totals.LogReadBytes = 43, 900
 	s.Add("train", func() (engine.Status, error) { return status, nil })
-	series, _ := scrape(t, s)
-	if series[`lcache_hits{name="train"}`] != 1 || series[`lcache_hits{job="validation",name="train"}`] != 2 {
-		t.Errorf("hits: %v, want 1 and 2; %s", series, log.String())
+	series, families := scrape(t, s)
+	if series[`lcache_hits{name="train"}`] != 1 || series[`lcache_hits{job="validation",name="train"}`] != 2 || series[`lcache_totals_hits{name="train"}`] != 43 {
+		t.Errorf("hits: %v, want 1, 2 and 43 in all; %s", series, log.String())
+	}
+	if len(families["lcache_hits"].Metric) != 2 || log.Len() > 0 {
+		t.Errorf("%d series of hits, want one of each job that lives; %s", len(families["lcache_hits"].Metric), log.String())
+	}
+	for _, name := range []string{"lcache_log_read_bytes", "lcache_corrupt_samples", "lcache_consumer_wait_seconds", "lcache_samples", "lcache_kept_bytes", "lcache_source"} {
+		f := families[name]
+		if len(f.GetMetric()) != 1 || slices.ContainsFunc(f.GetMetric()[0].Label, func(l *dto.LabelPair) bool { return l.GetName() == "job" }) {
+			t.Errorf("%s: %v, want one series of the server", name, f.GetMetric())
+		}
+	}
+	if series[`lcache_log_read_bytes{name="train"}`] != 900 {
+		t.Errorf("the log's bytes: %v, want 900", series[`lcache_log_read_bytes{name="train"}`])
 	}
 }

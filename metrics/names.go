@@ -42,7 +42,7 @@ var names = map[string]about{
 	"cache_block_bytes":  gauge("Size of a block, the unit of disk I/O."),
 	"cache_compress":     gauge("Compression of samples in the log, as a label: lz4 or none."),
 
-	// The job.
+	// The dataset, and the job.
 	"source":                     gauge("Where the samples come from, as a label."),
 	"samples":                    gauge("Samples of the dataset."),
 	"dataset_bytes":              gauge("Bytes of the dataset."),
@@ -72,9 +72,24 @@ var names = map[string]about{
 	"misses_epoch":       gauge("Samples delivered of the present epoch that came from the source."),
 	"source_bytes_epoch": gauge("Bytes read from the source since the last epoch was over."),
 
+	"prefetched_samples": counter("Samples delivered that lay in memory when they were asked for."),
+	"readiness":          gauge("Share of the batches of which all samples lay in memory when they were asked for, since the job began."),
+
+	// The same of all jobs together, also of those that are over.
+	"totals_chunks_delivered":   counter("Mini-batches handed to client processes, of all jobs."),
+	"totals_samples_delivered":  counter("Samples handed to client processes, of all jobs."),
+	"totals_bytes_delivered":    counter("Bytes of samples handed to client processes, of all jobs."),
+	"totals_hits":               counter("Samples delivered that came from the log or from memory, of all jobs."),
+	"totals_misses":             counter("Samples delivered that came from the source, of all jobs."),
+	"totals_prefetched_samples": counter("Samples delivered that lay in memory when they were asked for, of all jobs."),
+	"totals_skipped_samples":    counter("Samples left out of a batch because they could not be read, of all jobs."),
+	"totals_source_bytes":       counter("Bytes read from the source, for all jobs."),
+	"totals_source_reads":       counter("Reads of the source, for all jobs."),
+	"totals_stall_seconds":      counter("Seconds in which at least one rank of any job waited for the server."),
+
 	// What it took.
-	"source_bytes":    counter("Bytes read from the source."),
-	"source_reads":    counter("Reads of the source."),
+	"source_bytes":    counter("Bytes read from the source for the job."),
+	"source_reads":    counter("Reads of the source for the job."),
 	"source_retries":  counter("Reads of the source that were tried again."),
 	"log_read_bytes":  counter("Bytes read from the log."),
 	"log_read_ops":    counter("Reads of the log."),
@@ -123,6 +138,7 @@ var names = map[string]about{
 	"rank_leased_bytes":      gauge("Bytes of batches that the rank's process has not released."),
 	"rank_epoch":             gauge("The epoch of the rank's last request."),
 	"rank_finished":          gauge("1 for a rank that has all batches of that epoch, and has asked for no other one."),
+	"rank_readiness":         gauge("Share of the rank's batches of which all samples lay in memory when they were asked for."),
 	"rank_late":              gauge("1 for a rank that is behind the window and is read ahead by place."),
 
 	// The last epoch that is over.
