@@ -106,8 +106,9 @@ def reader(o: dict[str, Any]) -> None:
             if first is None:
                 first = time.monotonic() - count.began
             count.take(numbers)
-        jobs = dataset.job.stats()["jobs"]
-        totals = {k: jobs[0].get(k) for k in ("hits", "misses", "divergences", "random_reads", "source_reads", "source_bytes", "corrupt_samples", "layout")}
+        status = dataset.job.stats()
+        figures = {**status["jobs"][0], **status["totals"]}
+        totals = {k: figures.get(k) for k in ("hits", "misses", "divergences", "random_reads", "source_reads", "source_bytes", "corrupt_samples", "layout")}
         count.end(epoch, first_batch=first, totals=totals)
     dataset.job.close()
 
