@@ -63,7 +63,7 @@ func (e *Engine) counted(on outlook) {
 func (e *Engine) shareRanks(v *view) {
 	for n, r := range e.owner.ranks {
 		at := e.owner.at(r)
-		if is := e.isInWindow(v, r, at); is != r.inWindow || at != r.lookedAt && !is { // chunks of an epoch to come may have been left to a window that never came to it
+		if is := e.isInWindow(v, r, at); is != r.inWindow || at != r.lookedAt { // chunks of an epoch to come may have been left to a window that never came to it
 			r.inWindow, r.lookedAt = is, at
 			e.prefetcher.Refresh(e.owner.cursor(n), e.owner.next(r))
 		}

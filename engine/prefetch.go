@@ -29,15 +29,16 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 		return c, false
 	}
 	r := j.ranks[rank]
-	inWindow := false
+	inWindow, tooFar := false, false
 	if !e.cache.IsStatic() && r != nil && j == e.owner {
 		v := e.view()
 		inWindow = e.isInWindow(&v, r, at.Epoch)
+		tooFar = at.Epoch > j.at(r)+1
 		r.inWindow = r.inWindow || inWindow && at.Epoch == j.at(r) // the mover tells the prefetcher when that ends
 	}
 	e.mu.Unlock()
 	switch {
-	case inWindow && e.cache.Sizing.Miss == 0:
+	case inWindow && e.cache.Sizing.Miss == 0, tooFar: // the window may bring all of an epoch after the next: that is not known yet
 		return c, false
 	case inWindow:
 		c.Left = func(index sample.Index) bool { return !e.cache.Admits(index) }

@@ -231,8 +231,8 @@ func (s *stops) read(batches int, abrupt bool, wait time.Duration) {
 				}
 			}
 			if abrupt {
+				at := s.at[rank]
 				go func() {
-					at := s.at[rank]
 					if b, err := c.Chunk(context.Background(), at[0], rank, at[1]); err == nil {
 						c.Release(b.Lease)
 					}
