@@ -31,6 +31,9 @@ func (e *Engine) Join(token string) (int, error) {
 	defer e.mu.Unlock()
 	for _, j := range e.jobs {
 		if j.token == token {
+			if j.users == 0 {
+				j.onDemand = e.readAhead() >= e.opts.JobsMax
+			}
 			j.users++
 			return j.number, nil
 		}
@@ -64,13 +67,24 @@ func (e *Engine) Leave(number int) {
 	if j := e.jobs[number]; j != nil && j.token != "" {
 		j.users--
 		j.left = time.Now()
+		e.admitJobs()
 	}
 }
 
-// readAhead is how many jobs with a token are read ahead for. e.mu is held.
+// admitJobs reads ahead for jobs that were served on demand, as far as others have left. e.mu is held.
+func (e *Engine) admitJobs() {
+	for _, j := range e.sorted() {
+		if j.onDemand && j.users > 0 && e.readAhead() < e.opts.JobsMax {
+			j.onDemand = false
+		}
+	}
+}
+
+// readAhead is how many connected jobs with a token are read ahead for. One that nobody is connected for takes no other's place: a program may make a loader for each
+// epoch. e.mu is held.
 func (e *Engine) readAhead() (n int) {
 	for _, j := range e.jobs {
-		if j.token != "" && !j.onDemand {
+		if j.token != "" && !j.onDemand && j.users > 0 {
 			n++
 		}
 	}
@@ -131,11 +145,6 @@ func (e *Engine) endJob(j *job) {
 	delete(e.jobs, j.number)
 	e.deliver.Forget(j.number)
 	e.builders.Go(j.schedule.Stop) // it waits for orders in the making
-	for _, other := range e.sorted() {
-		if other.onDemand && e.readAhead() < e.opts.JobsMax {
-			other.onDemand = false
-		}
-	}
 }
 
 // latestEpoch is the epoch that the rank which asked last is in; Engine.mu is held.

@@ -423,3 +423,27 @@ func (s *seat) take(t *testing.T, batch int) {
 		t.Fatalf("batch %d: %v", batch, err)
 	}
 }
+
+// A job that nobody is connected for takes no place of those that are read ahead for, although it is not over yet.
+func TestJobsMaxCountsConnected(t *testing.T) {
+	d, o := small(t, samplerJob(2, 16, 1, false))
+	o.JobsMax, o.LateEpoch = 1, time.Hour
+	e := open(t, o)
+	defer closeEngine(t, e)
+	for _, token := range []string{"a", "b", "a"} {
+		s := d.join(t, e, token)
+		if statusOfJob(t, e, token).OnDemand {
+			t.Errorf("%s is served on demand, and nobody else is there", token)
+		}
+		s.leave()
+	}
+	a, b := d.join(t, e, "a"), d.join(t, e, "b")
+	if !statusOfJob(t, e, "b").OnDemand {
+		t.Error("both are read ahead for")
+	}
+	a.leave()
+	if statusOfJob(t, e, "b").OnDemand {
+		t.Error("nothing is read ahead although the other job has left")
+	}
+	b.leave()
+}
