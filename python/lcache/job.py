@@ -171,6 +171,11 @@ class Job:
         return self.info.on_error
 
     @property
+    def token(self) -> str | None:
+        """The text that names this job among several on the server, the `id` of its entry in stats()["jobs"]. None: the server's own job."""
+        return self._link.token
+
+    @property
     def pid(self) -> int:
         """The server's process."""
         return self.info.pid
@@ -208,6 +213,17 @@ class Job:
     def name_job(self, token: str | None) -> None:
         """Takes part in the job with that token from the next request on."""
         self._link.rename(require_token(token))
+
+    def named(self, token: str) -> Job:
+        """The job with that token on the same server, with a connection of its own."""
+        job = Job(self._link.path, self._link.timeout, self._link.home, self._rank, self._named, self._replay, token)
+        job._link = self._link.named(token)
+        return job
+
+    @property
+    def tells_jobs_apart(self) -> bool:
+        """Whether the server keeps a job for each token."""
+        return "jobs" in self.info.features
 
     def set_order(self, named: Options, replay: Replay | None) -> None:
         """Sets the options that the program gave, and what computes its order if the server has another one."""
@@ -399,7 +415,11 @@ class Job:
                 orders.pop(key, None)
 
     def stats(self) -> dict[str, Any]:
-        """The server's status document, as `lcache status --json` prints it."""
+        """The server's status document, as `lcache status --json` prints it.
+
+        Its "jobs" has an entry for each job, whose "id" is the job's token; "" for the server's own. The job that owns the log's order is listed
+        first, and its entry has the figures of the log, the source and the memory, which belong to all.
+        """
         return protocol.read_json(self._link.call(protocol.STATUS, b"", "the status", protocol.A_JSON))
 
     def report(

@@ -48,6 +48,12 @@ class Link:
         if self.session is not None:
             self.session.close()
 
+    def named(self, token: str) -> Link:
+        """A link to the same server for the job with that token."""
+        other = Link(self.path, self.timeout, self.home)
+        other.token, other._known = token, self._known
+        return other
+
     def rename(self, token: str | None) -> None:
         """Sets the job that later requests belong to. What was handed out before stays valid."""
         if token != self.token:

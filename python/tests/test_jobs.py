@@ -14,6 +14,7 @@ from realserver import ROOT, Folder, Server, needs_binary
 
 import lcache
 from lcache import protocol
+from lcache.environment import launched_run, process_run
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +134,41 @@ def test_requests_of_no_job():
     """The number stands in the flags of requests that belong to a job, and of no others."""
     flags = {kind: protocol.HEADER.unpack_from(protocol.frame(kind, 1, job=3))[3] for kind in range(1, 17)}
     assert {kind for kind, said in flags.items() if said} == {2, 3, 5, 10, 12} and set(flags.values()) == {0, 3}
+
+
+TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
+SLURM = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3"}
+
+
+@pytest.mark.parametrize(
+    "env, several, run",
+    [
+        ({}, False, None),
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "night"}, False, "night"),
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "none"}, False, "node1:29500"),
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "static", "WORLD_SIZE": "1"}, False, "node1:29500"),
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "none", **SLURM}, False, "node1:29500"),
+        ({"TORCHELASTIC_RUN_ID": "night", **SLURM}, False, "night"),
+        (SLURM, False, "slurm-77.3"),
+        ({**SLURM, "SLURM_STEP_ID": ""}, False, None),  # the batch script itself: it may start several programs
+        ({**SLURM, "SLURM_JOB_NAME": "bash"}, False, None),
+        ({**TORCHRUN, **SLURM}, False, "slurm-77.3"),
+        (TORCHRUN, False, "node1:29500"),  # a launcher that gives no id, such as Lightning's
+        ({**TORCHRUN, "WORLD_SIZE": "1"}, False, None),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}, False, None),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}, True, "node1:29500"),
+        ({"MASTER_ADDR": "node1"}, True, None),
+    ],
+)
+def test_runs(env, several, run):
+    assert launched_run(env, several) == run
+
+
+def test_processes():
+    """A process has one id for life, and no other process has it."""
+    mine = process_run()
+    assert mine == process_run() and mine.startswith(f"pid-{os.getpid()}-")
+    env = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}
+    code = "from lcache.environment import process_run; print(process_run())"
+    theirs = {subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True).stdout.strip() for _ in range(2)}
+    assert len({run.split("-")[2] for run in (mine, *theirs)}) == 3

@@ -23,30 +23,32 @@ class ComputedOrders:
         self._states, self._drawn = states, drawn
         self._known: KnownSampler | None = None
         self._number = -1  # of the current epoch
-        self._sampler_epoch: Callable[[int], int] = lambda epoch: epoch
         self._epochs: dict[int, ComputedEpoch] = {}  # the current epoch, and those computed ahead
         self._later: LaterEpochs | None = None
         self.failure: Exception | None = None  # why later epochs are not computed or not pushed
 
-    def begin(self, known: KnownSampler, number: int, sampler_epoch: Callable[[int], int]) -> ComputedEpoch:
+    def begin(self, known: KnownSampler, number: int, sampler_epoch: int) -> ComputedEpoch:
         """Computes the epoch that begins, or takes it as it was computed ahead.
 
-        The sampler's generator is at the epoch's beginning. sampler_epoch(e) is the number that the sampler has for epoch e.
+        The sampler's generator is at the epoch's beginning. sampler_epoch is the number that the sampler has for the epoch.
         """
         generator = self._drawn.generator(number) if known.draws_seed else private(known.generator)
-        fresh, kept = ComputedEpoch(known, sampler_epoch(number), generator), self._epochs.get(number)
+        fresh, kept = ComputedEpoch(known, sampler_epoch, generator), self._epochs.get(number)
         current = kept if kept is not None and kept.is_same_as(fresh) else fresh.draw()
-        self._known, self._number, self._sampler_epoch = known, number, sampler_epoch
+        self._known, self._number = known, number
         self._epochs = {number: current, **{e: c for e, c in self._epochs.items() if e > number}}
         return current
 
-    def go_on(self, count: int, push: Push) -> None:
-        """Starts to compute and push the epochs behind the current one, `count` of them. Once in an epoch."""
+    def go_on(self, count: int, sampler_epoch: Callable[[int], int], push: Push) -> None:
+        """Starts to compute and push the epochs behind the current one, `count` of them. Once in an epoch.
+
+        sampler_epoch(e) is the number that the sampler has for epoch e.
+        """
         known = self._known
         if self._later is not None or known is None or known.is_global or not count:
             return
         following = [
-            Following(e, self._sampler_epoch(e), self._drawn.generator(e) if known.draws_seed else None, self._epochs.get(e))
+            Following(e, sampler_epoch(e), self._drawn.generator(e) if known.draws_seed else None, self._epochs.get(e))
             for e in range(self._number + 1, self._number + 1 + count)
         ]
         self._later = LaterEpochs(known, self._epochs[self._number], following, self._states.draws_base_seed, push)

@@ -9,18 +9,20 @@ import secrets
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch.utils.data
 
 from ..batch import Batch
+from ..environment import process_run
 from ..errors import ArgumentError, DecodeError, Error
 from ..job import Job, connect
 from ..opening import open as open_job
 from . import tagged_batch
 from .decoders import WholeBatch, chosen
+from .loader_job import BorrowedJob
 from .ready_batch import plain
-from .tagged_batch import Position
+from .tagged_batch import Position, TaggedBatch
 
 T = TypeVar("T", covariant=True)
 
@@ -49,10 +51,10 @@ def _job_of(source: Any, options: dict[str, Any]) -> Job:
     given = {name: value for name, value in options.items() if value is not None and (name, value) not in usual}
     if source is not None:
         return _open(source, given)
-    of_no_use = given.keys() - {"timeout", "socket", "cache"}
+    of_no_use = given.keys() - {"timeout", "socket", "cache", "job"}
     if of_no_use:
         raise ArgumentError(f"{', '.join(sorted(of_no_use))}: of use only with a source, and none is given")
-    return connect(options["socket"], **{name: given[name] for name in ("timeout",) if name in given})
+    return connect(options["socket"], **{name: given[name] for name in ("timeout", "job") if name in given})
 
 
 class Sample:
@@ -83,6 +85,13 @@ class Sample:
         return (self.index, self.name, self.label, self.parts)[i]
 
 
+class _Asked(NamedTuple):
+    """Whom a batch is requested from, and its position there."""
+
+    job: Job
+    at: Position | None
+
+
 class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     """A map-style dataset of a source's samples.
 
@@ -94,9 +103,10 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     anything else, such as a tensor or a dict of tensors, as the ready batch, which default_collate then leaves as it is. The bytes stay as long as
     anything refers to a view.
 
-    The job is lcache.open(source, cache, …), with that function's keywords; without a source, the job of the server at socket or $LCACHE_SOCKET. Any
-    loader and sampler may be used, and each batch is one request. Copies in worker processes have connections of their own. The dataset pickles to the
-    little that a new connection needs.
+    The job is lcache.open(source, cache, …), with that function's keywords; without a source, the job of the server at socket or $LCACHE_SOCKET; or
+    job, if that is a Job. Any loader and sampler may be used, and each batch is one request. Each loader of lcache is a job of its own, unless job names
+    one for all loaders of this dataset. Copies in worker processes have connections of their own. The dataset pickles to the little that a new
+    connection needs.
 
     Raises the errors of lcache.open, and ArgumentError for a server that skips samples it can't read. Access raises IndexError, SampleError or
     DecodeError.
@@ -112,7 +122,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         shape: int | Sequence[int] | None = None,
         cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         socket: str | os.PathLike[str] | None = None,
-        job: Job | None = None,
+        job: Job | str | None = None,
         recipe: str | None = None,
         seed: int | None = None,
         epochs: int | None = None,
@@ -134,12 +144,12 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         likely_batch_size: int | None = None,
     ) -> None:
         self._whole = chosen(decode, decode_batch, dtype, shape)
-        if job is None:
+        if not isinstance(job, Job):
             job = _job_of(source, {
                 "cache": cache, "socket": socket, "recipe": recipe, "seed": seed, "epochs": epochs, "batch_size": batch_size, "world_size": world_size,
                 "rank": rank, "drop_last": drop_last, "params": params, "budget": budget, "memory": memory, "ext": ext, "flat": flat, "group": group,
                 "labels": labels, "allow_empty": allow_empty, "follow_links": follow_links, "on_error": on_error, "timeout": timeout,
-                "likely_batch_size": likely_batch_size,
+                "likely_batch_size": likely_batch_size, "job": job,
             })
         if job.on_error != "fail":
             job.close()
@@ -152,12 +162,14 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         self.decode_seconds = 0.0  # in this process
         self._reported = 0.0  # decode_seconds that the server was told of
         self.lcache_id = secrets.token_hex(4)  # the same in every copy, such as those in workers
+        self.opener = process_run()  # the process that opened the dataset, the same in every copy
+        self._borrowed: BorrowedJob | None = None
         self._length = job.samples
         self.kept: array[int] | None = None  # the job's indices of this dataset's samples, ascending; None: all of them
         self._ahead: tuple[Any, dict[int, Any]] | None = None  # a tagged batch, and its samples by index, for access one by one
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None}
+        return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None, "_borrowed": None}
 
     _derived: tuple[str, ...] = ("_known_classes",)  # attributes that a copy derives again
 
@@ -187,34 +199,43 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             batch.record_asked(self.lcache_id, [index])
         part = batch.parts.get(self.lcache_id) if batch is not None and batch.parts else None
         if batch is None or part is None:
-            return self._one(self._made([index], None))
+            return self._one(self._made([index], self._asked(batch, None)))
         # ConcatDataset asks for a batch's samples one by one: the first of them requests them all.
         if self._ahead is None or self._ahead[0] is not batch:
             if index not in part:
-                return self._one(self._made([index], None))
-            self._ahead = batch, self._by_index(part, batch.at)
+                return self._one(self._made([index], self._asked(batch, None)))
+            self._ahead = batch, self._by_index(part, self._asked(batch, batch.at))
         made = self._ahead[1].get(index)
-        return self._one(self._made([index], None)) if made is None else self._one([made()])
+        return self._one(self._made([index], self._asked(batch, None))) if made is None else self._one([made()])
+
+    def _asked(self, batch: TaggedBatch | None, at: Position | None) -> _Asked:
+        """The job that a batch's samples are requested from, and the batch's position in it. Without a batch, the dataset's own job."""
+        if batch is None or batch.token is None:
+            return _Asked(self.job, at)
+        if self._borrowed is None:
+            self._borrowed = BorrowedJob()
+        job = self._borrowed.of(self, batch.token)
+        return _Asked(self.job, None) if job is None else _Asked(job, at)
 
     def _one(self, samples: Sequence[Any]) -> T:
         one: T = plain(samples[0])
         return one
 
-    def _by_index(self, indices: list[int], at: Position | None) -> dict[int, Callable[[], Any]]:
+    def _by_index(self, indices: list[int], asked: _Asked) -> dict[int, Callable[[], Any]]:
         """By index, what makes each of the samples of one request."""
         if self._whole is not None:
-            made = self._made(indices, at)
+            made = self._made(indices, asked)
             return {index: functools.partial(made.__getitem__, place) for place, index in enumerate(indices)}
-        return {index: functools.partial(self._make, *entry) for index, entry in self._entries(indices, at)}
+        return {index: functools.partial(self._make, *entry) for index, entry in self._entries(indices, asked)}
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[T]:
-        asked = [int(i) for i in indices[:]]
-        if self.kept is not None or (asked and min(asked) < 0):
-            asked = [self._in_job(i) for i in asked]
-        batch = indices if isinstance(indices, tagged_batch.TaggedBatch) else tagged_batch.last_iterated()
+        wanted = [int(i) for i in indices[:]]
+        if self.kept is not None or (wanted and min(wanted) < 0):
+            wanted = [self._in_job(i) for i in wanted]
+        batch = indices if isinstance(indices, TaggedBatch) else tagged_batch.last_iterated()
         if batch is not None and batch.trial:
-            batch.record_asked(self.lcache_id, asked)
-        return self._made(asked, tagged_batch.position_of(indices, asked, self.lcache_id))
+            batch.record_asked(self.lcache_id, wanted)
+        return self._made(wanted, self._asked(batch, tagged_batch.position_of(indices, wanted, self.lcache_id)))
 
     def _in_job(self, index: int) -> int:
         """The job's index of a sample. IndexError if this dataset has no such sample."""
@@ -223,16 +244,16 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             raise IndexError(f"sample {index} of {self._length}")
         return found if self.kept is None else self.kept[found]
 
-    def _made(self, indices: list[int], at: Position | None) -> Sequence[Any]:
+    def _made(self, indices: list[int], asked: _Asked) -> Sequence[Any]:
         """The samples of one batch. indices are the job's."""
         if self._whole is not None:
-            batches = self._batches(indices, at)
-            return self._at_once(self._whole, batches.pop() if len(batches) == 1 else Batch.merged(batches))
+            batches = self._batches(indices, asked)
+            return self._at_once(self._whole, asked.job, batches.pop() if len(batches) == 1 else Batch.merged(batches))
         if self.decode is None and type(self)._decoded is Dataset._decoded:
-            return [pair for batch in self._batches(indices, at) for pair in _pairs(batch)]
-        return [self._make(*entry) for _, entry in self._entries(indices, at)]
+            return [pair for batch in self._batches(indices, asked) for pair in _pairs(batch)]
+        return [self._make(*entry) for _, entry in self._entries(indices, asked)]
 
-    def _at_once(self, whole: WholeBatch, batch: Batch) -> Sequence[Any]:
+    def _at_once(self, whole: WholeBatch, job: Job, batch: Batch) -> Sequence[Any]:
         """All samples of a batch, and counts the time. Raises DecodeError for an exception of decode_batch."""
         began = time.perf_counter()
         try:
@@ -246,28 +267,29 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             source = self.job.source
             raise DecodeError(f"{whole.what} failed on the {len(indices)} samples {shown} of {source}: {cause}", None, None, source, cause) from e
         finally:
-            self._count(began)
+            self._count(job, began)
 
-    def _entries(self, indices: list[int], at: Position | None) -> Iterator[tuple[int, tuple[Batch, int, dict[str, bytes]]]]:
-        """Yields (index, (batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
-        for batch in self._batches(indices, at):
+    def _entries(self, indices: list[int], asked: _Asked) -> Iterator[tuple[int, tuple[Job, Batch, int, dict[str, bytes]]]]:
+        """Yields (index, (job, batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
+        for batch in self._batches(indices, asked):
             copies = [{ext: bytes(view) for ext, view in parts.items()} for parts in batch.parts]
             batch.release()
             for i, parts in enumerate(copies):
-                yield batch.indices[i], (batch, i, parts)
+                yield batch.indices[i], (asked.job, batch, i, parts)
 
-    def _batches(self, indices: list[int], at: Position | None) -> list[Batch]:
+    def _batches(self, indices: list[int], asked: _Asked) -> list[Batch]:
         """The samples in one batch, or in several where the server lends less than one batch needs."""
         try:
-            return [self.job.get(indices, at=at)]
+            return [asked.job.get(indices, at=asked.at)]
         except ArgumentError:
             if len(indices) < 2 or max(indices) >= self.job.samples or min(indices) < 0:
                 raise
             # The batch has more bytes than the server lends at once: it was started without this batch size.
             half = len(indices) // 2
-            return self._batches(indices[:half], None) + self._batches(indices[half:], None)
+            parts, asked = (indices[:half], indices[half:]), asked._replace(at=None)
+            return [batch for part in parts for batch in self._batches(part, asked)]
 
-    def _make(self, batch: Any, i: int, parts: dict[str, bytes]) -> Any:
+    def _make(self, job: Job, batch: Any, i: int, parts: dict[str, bytes]) -> Any:
         """Decodes sample i of a batch, and counts the time. Raises DecodeError for an exception of decode, loader or a transform."""
         began = time.perf_counter()
         try:
@@ -277,13 +299,13 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         except Exception as e:
             raise self._undecodable(batch.indices[i], e) from e
         finally:
-            self._count(began)
+            self._count(job, began)
 
-    def _count(self, began: float) -> None:
+    def _count(self, job: Job, began: float) -> None:
         """Counts the time of decoding since then, and reports it now and then."""
         self.decode_seconds += time.perf_counter() - began
         if self.decode_seconds >= self._reported + _REPORT:
-            self.job.report(decode=self.decode_seconds - self._reported)
+            job.report(decode=self.decode_seconds - self._reported)
             self._reported = self.decode_seconds
 
     def _undecodable(self, index: int, error: Exception) -> DecodeError:

@@ -44,8 +44,7 @@ class EpochReport:
 
     def _start(self) -> None:
         """At the first batch, when the server certainly runs."""
-        translation = self._order_ahead.translation if self._order_ahead is not None else None
-        self._jobs = [leaf.job for leaf in translation.leaves] if translation is not None else []
+        self._jobs = self._order_ahead.jobs if self._order_ahead is not None else []
         self._tell(0.0, 0.0)  # at once, so that the status names this process and not one of its workers
 
     def _report(self, now: float) -> None:
@@ -60,10 +59,13 @@ class EpochReport:
             job.report(self._order_ahead.epoch, self._order_ahead.world_rank[1], loop_wait=wait, loop=wait + busy, workers=self._workers)
 
     def _status(self) -> dict[str, Any]:
-        """The first job's part of the server's status document; empty if it can't be read."""
+        """The part of the server's status document about the loop's job, at the first of its servers; empty if it can't be read."""
+        if not self._jobs:
+            return {}
         try:
-            job: dict[str, Any] = self._jobs[0].stats()["jobs"][0] if self._jobs else {}
-            return job
+            entries = self._jobs[0].stats()["jobs"]
+            own = next((entry for entry in entries if entry.get("id") == self._jobs[0].token), entries[0])
+            return {**own, "kept_bytes": entries[0].get("kept_bytes", 0)}  # what belongs to all jobs stands in the first entry
         except (Error, KeyError, IndexError):
             return {}
 
@@ -91,7 +93,7 @@ class EpochReport:
     def _own_bytes(self, status: dict[str, Any]) -> float | None:
         """The bytes of the samples that this loop received; None if the server's status can't be read.
 
-        The server counts what it delivers to all ranks and loaders. So the loop's own samples are counted here, and the server says how large a
+        The server counts what it delivers to all ranks and processes of the job. So the loop's own samples are counted here, and the server says how large a
         delivered sample is in the mean.
         """
         delivered, samples, own = status.get("bytes_delivered"), status.get("samples_delivered"), self._own_samples()

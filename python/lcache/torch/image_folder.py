@@ -48,7 +48,7 @@ class ImageFolder(Dataset[Any]):
         extensions: str | Iterable[str] | None = None,
         cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         socket: str | os.PathLike[str] | None = None,
-        job: Job | None = None,
+        job: Job | str | None = None,
         recipe: str | None = None,
         seed: int | None = None,
         epochs: int | None = None,

@@ -10,7 +10,7 @@ import torch
 import torch.utils.data
 
 from ..errors import Error
-from . import frameworks
+from . import frameworks, tagged_batch
 from .epoch_report import EpochReport
 from .order_ahead import OrderAhead
 from .resume import from_state, to_state
@@ -47,6 +47,11 @@ class _WatchedLoader:
         if above is not None:
             above(self, epoch)
         self._order_ahead.set_epoch(epoch)
+
+    @property
+    def job_token(self) -> str | None:
+        """The `id` of this loader's job in the status document. None: that of its dataset's job, or the loader has not begun."""
+        return self._order_ahead.token
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training loop stands, as JSON: {v, seed, epoch, consumed, world, batch_size, fingerprint, order_digest}.
@@ -111,6 +116,8 @@ class _Loop:
                 self.progress.over = True
                 self._report.end(asked)
             raise
+        finally:
+            tagged_batch.forget_iterated()  # what the program asks the dataset for by itself is not the loader's
         self.progress.count += 1
         self._report.note_batch(asked, time.perf_counter())
         return batch

@@ -18,12 +18,14 @@ import torch
 import torch.distributed
 
 from ..errors import ArgumentError, Error
+from ..job import Job
 from ..orders import Order
 from . import ranks
 from .computed_orders import ComputedOrders
 from .drawn_seed import DrawnSeed, with_generator
 from .generator_states import GeneratorStates
 from .known_samplers import KnownSampler, known_sampler
+from .loader_job import LoaderJob
 from .push import Orders, Pusher
 from .resume import Position
 from .sampler_copy import Generators, bounded, copy_sampler, preserved_random_states
@@ -72,6 +74,7 @@ class OrderAhead:
         self._drawn = DrawnSeed()
         self._computed = ComputedOrders(self._states, self._drawn)  # of a sampler that is known
         self._is_computed = False  # the current epoch's order is one of them
+        self._loader_job = LoaderJob()
         self._pusher: Pusher | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OrderAhead:
@@ -101,6 +104,7 @@ class OrderAhead:
     def dealt(self, subject: Any) -> OrderAhead:
         """The order ahead of a sampler that deals this subject's batches to ranks, from the same beginning on."""
         twin = OrderAhead(subject)
+        twin._loader_job = self._loader_job
         if self._bound is not None:
             twin.bind(*self._bound)
         twin._states.persistent = self._states.persistent
@@ -109,7 +113,17 @@ class OrderAhead:
 
     def _push_to(self, dataset: Any) -> None:
         self.translation = Translation(dataset)
-        self._pusher = Pusher(self.translation, self.once) if self.translation.leaves else None
+        self._pusher = Pusher(self.translation, self.once, self._loader_job) if self.translation.leaves else None
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The job of the subject's loader at the server of each lcache dataset."""
+        return [] if self._pusher is None else self._pusher.jobs
+
+    @property
+    def token(self) -> str | None:
+        """What names the job of the subject's loader. None: it is the dataset's, or the loader has not begun."""
+        return self._loader_job.token
 
     @property
     def draws_seed(self) -> bool:
@@ -262,7 +276,7 @@ class OrderAhead:
         if self._is_computed and self._pusher is not None:
             push = self._pusher.later()
             if push is not None:
-                self._computed.go_on(self._epochs_ahead(), push)
+                self._computed.go_on(self._epochs_ahead(), self._sampler_epoch, push)
 
     def _epochs_ahead(self) -> int:
         assert self._pusher is not None
@@ -321,7 +335,7 @@ class OrderAhead:
         if self._computed.failure is not None:
             self.once("later", f"the orders of later epochs could not be told to the server ahead, which costs speed: {self._computed.failure!r}")
         try:
-            current = self._computed.begin(known, self.epoch, self._sampler_epoch)
+            current = self._computed.begin(known, self.epoch, self._sampler_epoch(self.epoch))
         except (TypeError, ValueError, LookupError, OverflowError):
             return None
         self._is_computed = True

@@ -1,4 +1,6 @@
-"""Which of a process's loaders owns a rank's order at a server. One loader at a time pushes it; the others are served by index.
+"""Which of a process's loaders owns a rank's order in a job. One loader at a time pushes it; the others are served by index.
+
+Only loaders that share a job come in each other's way: those of a dataset whose job the program named, and those of a server that has one job for all.
 
 The first loader that asks becomes the owner. Another loader takes the order over in these cases:
 - the owner was garbage-collected, its job was closed, or its server has ended and another one runs;
@@ -17,12 +19,15 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from typing import Optional
 
 from ..errors import Error
 from ..job import Job
 from ..protocol import NOWHERE
 
-_owners: weakref.WeakValueDictionary[tuple[str, int], Ownership] = weakref.WeakValueDictionary()  # by socket and rank
+_Key = tuple[str, Optional[str], int]  # a rank of a job: socket, token, rank
+
+_owners: weakref.WeakValueDictionary[_Key, Ownership] = weakref.WeakValueDictionary()
 _clock = itertools.count(1)  # counts what loaders do, in this process
 
 
@@ -51,12 +56,12 @@ class Ownership:
         self._active = next(_clock)
 
     def take(self, jobs: Sequence[Job], rank: int, samples: int) -> bool:
-        """Makes this loader the owner of the rank's order at the servers of all jobs, for epochs with that number of samples.
+        """Makes this loader the owner of the rank's order in all these jobs, for epochs with that number of samples.
 
         False, without any change, if another loader stays the owner at one of them.
         """
         self._samples = samples
-        keys = {(job.socket, rank): job for job in jobs}
+        keys = {_key(job, rank): job for job in jobs}
         if self.held and all(_owners.get(key) is self for key in keys):
             return True
         if not all(self._is_free(key, job) for key, job in keys.items()):
@@ -78,24 +83,28 @@ class Ownership:
         self.held, self._jobs = True, jobs
         return True
 
-    def _is_free(self, key: tuple[str, int], job: Job) -> bool:
-        """Whether this loader may take the order over at one server."""
+    def _is_free(self, key: _Key, job: Job) -> bool:
+        """Whether this loader may take the order over in one job."""
         owner = _owners.get(key)
         if owner is None or owner is self or not owner.held:
             return True
         if not owner.settled or owner._active < self._begun_before or owner._samples < self._samples:
             return True
-        theirs = next(j for j in owner._jobs if j.socket == key[0])
+        theirs = next(j for j in owner._jobs if _key(j, key[2]) == key)
         if theirs is job:
             return False
         return theirs.closed or (not self._begun_before and _has_newer_server(job, theirs))
 
-    def _lose(self, key: tuple[str, int]) -> None:
-        """Another loader owns the order at this server from now on. At the other servers no loader does."""
+    def _lose(self, key: _Key) -> None:
+        """Another loader owns the order in this job from now on. In the others no loader does."""
         self.held = False
         self.ended.set()
         for job in self._jobs:
-            job.forget_orders(NOWHERE, key[1])
+            job.forget_orders(NOWHERE, key[2])
+
+
+def _key(job: Job, rank: int) -> _Key:
+    return job.socket, job.token if job.tells_jobs_apart else None, rank
 
 
 def _has_newer_server(mine: Job, theirs: Job) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import ArgumentError, Error
 from ..job import Job
 from ..orders import Order
+from .loader_job import LoaderJob
 from .ownership import Ownership
 from .tagged_batch import Position, TaggedBatch
 from .wrappers import Batches, Translation
@@ -28,8 +29,8 @@ class Pusher:
     dataset was asked for the samples of the first batch.
     """
 
-    def __init__(self, translation: Translation, once: Callable[..., None]) -> None:
-        self.translation, self._once = translation, once
+    def __init__(self, translation: Translation, once: Callable[..., None], loader_job: LoaderJob | None = None) -> None:
+        self.translation, self._once, self._loader_job = translation, once, loader_job or LoaderJob()
         self._trial = _Trial() if translation.guessed else None
         self._pushed: Orders = {}
         self._waiting: tuple[Orders, int, int] | None = None  # (orders, epoch, rank) to be pushed when the conditions hold
@@ -45,13 +46,19 @@ class Pusher:
         """Begins an epoch. orders are the predicted ones, of this epoch and later ones. in_loop: the training loop calls go_on()."""
         self._pushes, self._waiting = False, None
         self._in_loop, self._going_on, self._drawn, self._first_unplaced, self._unplaced = in_loop, False, 0, 0, 0
-        self._at_once = self._ownership.held or all(_is_empty(leaf.job) for leaf in self.translation.leaves)
+        self._loader_job.begin(self.translation.leaves)
+        self._at_once = self._ownership.held or all(map(_is_empty, self.jobs))
         self._ownership.begin()
         if self._trial is not None and (self._trial.failed or not self._trial.begin()):
             self._once("route", "the dataset's wrapper asks lcache for other samples than the sampler says: nothing is pushed, which costs speed")
             return
         self._waiting = orders, epoch, rank
         self._push_waiting()
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The loader's job at the server of each leaf."""
+        return [self._loader_job.of(leaf) for leaf in self.translation.leaves]
 
     def go_on(self) -> None:
         """Notes that the training loop asks for more than the epoch's first batch, or that the epoch is over."""
@@ -63,7 +70,7 @@ class Pusher:
         return any(_has_epoch(leaf.job, epoch) for leaf in self.translation.leaves)
 
     def tag(self, batch: Any, at: Position) -> Any:
-        """The batch, with its position if its order was pushed."""
+        """The batch, with its loader's token, and with its position if its order was pushed."""
         self._ownership.note_batch()
         self._drawn += 1
         if self._drawn > 1 and not self._in_loop:
@@ -73,7 +80,10 @@ class Pusher:
         if not isinstance(batch, list):
             return batch
         if self._waiting is None:
-            return self._tagged(batch, at) if self._pushes and self._ownership.held else batch
+            if self._pushes and self._ownership.held:
+                return self._tagged(batch, at)
+            token = self._loader_job.token
+            return batch if token is None else TaggedBatch(batch, None, None if self.translation.direct else {}, None, token)
         if self._unplaced == 0:
             self._first_unplaced = at[2]
         self._unplaced += 1
@@ -89,10 +99,11 @@ class Pusher:
         self._push(orders, epoch, rank)
 
     def _tagged(self, batch: list[int], at: Position | None, trial: str | None = None) -> Any:
+        token = self._loader_job.token
         if self.translation.direct:
-            return TaggedBatch(batch, at)
+            return TaggedBatch(batch, at, None, None, token)
         try:
-            return TaggedBatch(batch, at, self.translation.parts(batch), trial)
+            return TaggedBatch(batch, at, self.translation.parts(batch), trial, token)
         except (TypeError, ValueError, LookupError):
             if not self.translation.guessed:
                 raise
@@ -104,11 +115,11 @@ class Pusher:
             return
         held = self._ownership.held
         samples = max(len(batches.flat) if isinstance(batches, Order) else sum(map(len, batches)) for batches in orders.values())
-        if not self._ownership.take([leaf.job for leaf in self.translation.leaves], rank, samples):
+        if not self._ownership.take(self.jobs, rank, samples):
             self._once(
                 "index",
                 f"another loader over this dataset pushes the order of rank {rank}: this one is served by index, which costs speed. If it replaces the "
-                "other one, it pushes its order from its next epoch on; if both are used, give one of them a dataset with a cache of its own",
+                "other one, it pushes its order from its next epoch on; if both are used, give each a dataset with a job= or a cache of its own",
                 logging.INFO,
             )
             return
@@ -120,8 +131,8 @@ class Pusher:
                 return
         for epoch in [e for e in self._pushed if e < current]:
             del self._pushed[epoch]
-        for leaf in self.translation.leaves:
-            leaf.job.forget_orders(current, rank)
+        for job in self.jobs:
+            job.forget_orders(current, rank)
         self._pushes = True
 
     def later(self) -> Callable[[int, Order], bool] | None:
@@ -132,6 +143,7 @@ class Pusher:
         """What pushes one epoch's order to every leaf's server, unless they have it. It returns False if nothing more can be pushed."""
         translation, once, pushed, ended = self.translation, self._once, self._pushed, self._ownership.ended
         unplaced = self._first_unplaced, self._unplaced
+        jobs = list(zip(translation.leaves, self.jobs))
 
         def push(epoch: int, batches: Batches) -> bool:
             if _is_same(pushed.get(epoch), batches):
@@ -142,20 +154,20 @@ class Pusher:
                 if not translation.guessed:
                     raise
                 return False
-            for leaf in translation.leaves:
-                if epoch != current and not _has_epoch(leaf.job, epoch):
+            for leaf, job in jobs:
+                if epoch != current and not _has_epoch(job, epoch):
                     continue
-                with leaf.job.pushing:
+                with job.pushing:
                     if ended.is_set():
                         return False  # another loader pushes its own orders
                     try:
-                        leaf.job.push_order(epoch, rank, parts[leaf.lcache_id])
+                        job.push_order(epoch, rank, parts[leaf.lcache_id])
                     except ArgumentError as e:
                         once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
                         if epoch == current:
                             return False
                     if epoch == current:  # before the next push is answered, so that the server counts these batches before any other
-                        leaf.job.report_unplaced(epoch, rank, *unplaced)
+                        job.report_unplaced(epoch, rank, *unplaced)
             pushed[epoch] = batches
             return True
 

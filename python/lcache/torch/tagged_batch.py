@@ -15,14 +15,16 @@ class TaggedBatch(list[int]):
 
     parts is for lcache datasets below other datasets: by the lcache dataset's id, the batch's indices in it. Iterating over a batch records it
     for the thread, because Subset and ConcatDataset pass on plain lists and single indices. trial is the path of a file, which a dataset removes once
-    every dataset was asked for exactly its part; at is None meanwhile.
+    every dataset was asked for exactly its part; at is None meanwhile. token names the loader's job; None: the job is the dataset's.
     """
 
-    __slots__ = ("asked", "at", "parts", "size", "trial")
+    __slots__ = ("asked", "at", "parts", "size", "token", "trial")
 
-    def __init__(self, indices: Iterable[int], at: Position | None, parts: dict[str, list[int]] | None = None, trial: str | None = None) -> None:
+    def __init__(
+        self, indices: Iterable[int], at: Position | None, parts: dict[str, list[int]] | None = None, trial: str | None = None, token: str | None = None
+    ) -> None:
         super().__init__(indices)
-        self.at, self.parts, self.size, self.trial = at, parts, len(self), trial
+        self.at, self.parts, self.size, self.trial, self.token = at, parts, len(self), trial, token
         self.asked: dict[str, list[int]] = {}  # by dataset, the indices that were asked for during the trial
 
     def __iter__(self) -> Iterator[int]:
@@ -30,7 +32,7 @@ class TaggedBatch(list[int]):
         return super().__iter__()
 
     def __reduce__(self) -> Any:
-        return TaggedBatch, (self[:], self.at, self.parts, self.trial)
+        return TaggedBatch, (self[:], self.at, self.parts, self.trial, self.token)
 
     def record_asked(self, dataset_id: str, indices: list[int]) -> None:
         """Records that a dataset was asked for samples during the trial. Ends the trial once all parts were asked for."""
@@ -59,6 +61,11 @@ def position_of(indices: Any, plain: list[int], dataset_id: str) -> Position | N
         # A batch that grew has lost its position: accelerate fills up short batches in place.
         return batch.at if batch is indices and len(batch) == batch.size else None
     return batch.at if batch.parts.get(dataset_id) == plain else None
+
+
+def forget_iterated() -> None:
+    """Notes that the batch which this thread last began to iterate over has been fetched."""
+    _thread.batch = None
 
 
 def last_iterated() -> TaggedBatch | None:

@@ -7,6 +7,8 @@ import time
 import pytest
 import realserver
 
+import lcache
+
 
 def gone(pid, seconds=30):
     """Waits for a process to end; False if it does not."""
@@ -35,6 +37,22 @@ def servers(root):
         if b"serve" in words and any(word.startswith(os.fsencode(root) + b"/") for word in words):
             found.append(int(pid))
     return found
+
+
+def entry_of(loader):
+    """A loader's job in the server's status document; with what all jobs have together, which stands in the first entry."""
+    job = loader.batch_sampler.order_ahead.jobs[0]
+    first, *_ = entries = job.stats()["jobs"]
+    (own,) = [entry for entry in entries if entry["id"] == job.token]
+    return {**own, **{name: first[name] for name in ("source_reads", "source_bytes", "log_read_bytes", "random_reads", "sort_bytes", "kept_bytes")}}
+
+
+@pytest.fixture
+def pushed(monkeypatch):
+    """The orders that this process pushes, as (epoch, rank)."""
+    seen, push = [], lcache.job.Job.push_order
+    monkeypatch.setattr(lcache.job.Job, "push_order", lambda job, epoch, rank, order: (seen.append((epoch, rank)), push(job, epoch, rank, order)))
+    return seen
 
 
 @pytest.fixture

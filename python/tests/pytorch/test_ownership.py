@@ -1,4 +1,4 @@
-"""Several loaders over one dataset in one process: one says the order, and it is one that is used."""
+"""Several loaders of one process in one job, which the program named: one says the order, and it is one that is used."""
 
 import gc
 import logging
@@ -25,8 +25,17 @@ def index(_, sample):
     return sample.index
 
 
+def opened(folder, root):
+    """Its loaders have one job."""
+    return lt.Dataset(folder.root, index, cache=root, job="shared")
+
+
 def status(dataset):
-    return dataset.job.stats()["jobs"][0]
+    """The entry of its job; for a dataset whose loaders have jobs of their own, that of the job that owns the log's order."""
+    first, *_ = entries = dataset.job.stats()["jobs"]
+    if dataset.job.token is None:
+        return first
+    return {**next(entry for entry in entries if entry["id"] == dataset.job.token), "source_reads": first["source_reads"]}
 
 
 def read(loader):
@@ -79,7 +88,7 @@ def no_collector():
 @pytest.mark.parametrize("broken_off", [False, True])
 def test_made_again_after_del(folder, root, said, no_collector, workers, broken_off):
     """What is deleted is gone at once, and its say with it; the next loader, whose epochs begin at 0 again, is served from the log in its order."""
-    ours = lt.Dataset(folder.root, index, cache=root)
+    ours = opened(folder, root)
     loader = lt.DataLoader(ours, SIZE, shuffle=True, seed=1, num_workers=workers)
     fill(ours, loader)
     if broken_off:
@@ -98,7 +107,7 @@ def test_made_again_after_del(folder, root, said, no_collector, workers, broken_
 
 
 def test_watched_loaders_are_gone_at_once(folder, root, no_collector):
-    ours = lt.Dataset(folder.root, index, cache=root)
+    ours = opened(folder, root)
     loader = lt.watch(data.DataLoader(ours, batch_sampler=data.BatchSampler(data.RandomSampler(ours), SIZE, True)))
     for _ in loader:
         pass
@@ -130,7 +139,7 @@ def frames(error):
 @pytest.mark.parametrize("whole", [0, 2])
 def test_made_again_after_an_interrupt(folder, root, said, whole):
     """The one that was left lives in a traceback: the next one takes over in its second epoch."""
-    ours = lt.Dataset(folder.root, index, cache=root)
+    ours = opened(folder, root)
     last = interrupted(ours, whole)
     assert [f.f_locals["loader"] for f in frames(last) if "loader" in f.f_locals], "nothing keeps the loader, so this shows nothing"
     loader = lt.DataLoader(ours, SIZE, shuffle=True, seed=2)
@@ -145,13 +154,13 @@ def test_made_again_after_an_interrupt(folder, root, said, whole):
 
 def test_server_that_was_ended(folder, root, said):
     """Another server in the same folder is another one, also for a loader that is kept."""
-    ours = lt.Dataset(folder.root, index, cache=root)
+    ours = opened(folder, root)
     kept = lt.DataLoader(ours, SIZE, shuffle=True, seed=1)
     read(kept)
     pid = ours.job.pid
     os.kill(pid, signal.SIGTERM)
     assert gone(pid)
-    again = lt.Dataset(folder.root, index, cache=root)
+    again = opened(folder, root)
     loader = lt.DataLoader(again, SIZE, shuffle=True, seed=2)
     assert again.job.pid != pid
     digests = [read(loader) for _ in range(2)]
@@ -163,11 +172,11 @@ def test_server_that_was_ended(folder, root, said):
 
 
 def test_job_that_was_closed(folder, root, said):
-    ours = lt.Dataset(folder.root, index, cache=root)
+    ours = opened(folder, root)
     kept = lt.DataLoader(ours, SIZE, shuffle=True, seed=1)
     read(kept)
     ours.job.close()
-    again = lt.Dataset(folder.root, index, cache=root)
+    again = opened(folder, root)
     loader = lt.DataLoader(again, SIZE, shuffle=True, seed=2)
     assert in_order(again)[1:] == [] and [read(loader) for _ in range(2)] == in_order(again)[1:]
     assert not said() and kept is not None
@@ -176,7 +185,7 @@ def test_job_that_was_closed(folder, root, said):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_in_turn(folder, root, said, workers):
     """Training and validation over one dataset: one says the order, and the log is not sorted back and forth."""
-    ours = lt.Dataset(folder.root, index, cache=root)
+    ours = opened(folder, root)
     train = lt.DataLoader(ours, SIZE, shuffle=True, seed=1, num_workers=workers)
     check = lt.DataLoader(ours, SIZE, shuffle=True, seed=2)
     digests = []
@@ -190,7 +199,7 @@ def test_in_turn(folder, root, said, workers):
 
 def test_the_larger_part_is_laid_out(folder, root, said):
     """A dataset that was split: who reads more says the order, even if validation comes first, as with Lightning's sanity check."""
-    ours = lt.Dataset(folder.root, index, cache=root)
+    ours = opened(folder, root)
     most, rest = data.random_split(ours, [0.8, 0.2], torch.Generator().manual_seed(3))
     check = lt.DataLoader(rest, SIZE)
     train = lt.DataLoader(most, SIZE, shuffle=True, seed=1)

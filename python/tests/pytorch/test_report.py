@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from embedded_servers import folder, root  # noqa: F401
+from embedded_servers import folder, pushed, root  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -167,17 +167,14 @@ def test_source_changed(folder, root, tmp_path, capfd):
     assert capfd.readouterr().err.count("is not what it was when the cache was made") == 1
 
 
-def test_look_ahead_ends_with_the_job(folder, root, caplog):
+def test_look_ahead_ends_with_the_job(folder, root, caplog, pushed):
     """Nothing is said of epochs that the job does not have, unless they are read."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root, epochs=3)
-    pushed = []
-    push = ours.job.push_order
-    ours.job.push_order = lambda epoch, rank, order: (pushed.append(epoch), push(epoch, rank, order))
     loader = lt.DataLoader(ours, 16, shuffle=True, seed=1)
     for _ in range(3):
         list(loader)
-    assert pushed == [0, 1, 2]
+    assert pushed == [(0, 0), (1, 0), (2, 0)]
     assert [r.getMessage() for r in caplog.records if not r.getMessage().startswith("epoch ") and "copied to" not in r.getMessage()] == []
     list(loader)
     assert caplog.text.count("does not take the order of epoch 3") == 1

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from embedded_servers import folder, root  # noqa: F401
+from embedded_servers import folder, pushed, root  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -106,16 +106,13 @@ def undisturbed(before, after):
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_sampler(folder, root, name, drop_last):
+def test_sampler(folder, root, pushed, name, drop_last):
     theirs = SAMPLERS[name](Plain(len(folder)))
     want, state = run(data.DataLoader(Plain(len(folder)), batch_sampler=data.BatchSampler(theirs, 16, drop_last)), theirs)
 
     ours = lt.Dataset(folder.root, index, cache=root)
     sampler = SAMPLERS[name](ours)
     batches = lt.BatchSampler(sampler, 16, drop_last, dataset=ours)
-    pushed = []
-    push = ours.job.push_order
-    ours.job.push_order = lambda epoch, rank, order: (pushed.append((epoch, rank)), push(epoch, rank, order))
     got, after = run(data.DataLoader(ours, batch_sampler=batches), sampler)
     if name == "random, default generator":  # the first epoch's seed stays, so that later epochs are known
         for epoch in range(1, EPOCHS):
@@ -260,14 +257,13 @@ class SameLists(Same):
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("wrapper", [Reversed, Doubled])
-def test_wrapper_that_does_not_agree(folder, root, caplog, wrapper, workers):
+def test_wrapper_that_does_not_agree(folder, root, caplog, pushed, wrapper, workers):
     ours = lt.Dataset(folder.root, index, cache=root)
-    ours.job.push_order = lambda *_: pytest.fail("pushed an order that is wrong")
     wrapped = wrapper(ours)
     loader = lt.DataLoader(wrapped, 16, num_workers=workers)
     for _ in range(2):
         assert [i for batch in loader for i in batch.tolist()] == [wrapped[i] for i in range(len(wrapped))]
-    assert caplog.text.count("nothing is pushed") == 1
+    assert caplog.text.count("nothing is pushed") == 1 and not pushed
 
 
 class Named(Reversed):
@@ -287,7 +283,7 @@ def test_wrapper_that_is_not_asked_for_indices(folder, root, caplog):
 
 @pytest.mark.parametrize("method, workers", [(None, 0), ("fork", 2), ("spawn", 1)])
 @pytest.mark.parametrize("wrapper", [Same, SameAtOnce, SameLists])
-def test_wrapper_that_agrees(folder, root, caplog, wrapper, method, workers):
+def test_wrapper_that_agrees(folder, root, caplog, pushed, wrapper, method, workers):
     """Pushed as soon as its first batch shows that it passes on what the sampler says."""
     if method == "spawn" and wrapper is not Same:
         pytest.skip("one wrapper is enough to see that it gets through")
@@ -296,12 +292,9 @@ def test_wrapper_that_agrees(folder, root, caplog, wrapper, method, workers):
     loader = lt.DataLoader(subset, 16, shuffle=True, seed=1, num_workers=workers, multiprocessing_context=method, persistent_workers=method == "spawn")
     persistent = {"num_workers": workers, "persistent_workers": True} if method == "spawn" else {}
     reference = data.DataLoader(range(230, -1, -1), 16, shuffle=True, generator=torch.Generator().manual_seed(1), **persistent)
-    pushed = []
-    push = ours.job.push_order
-    ours.job.push_order = lambda epoch, rank, order: (pushed.append(epoch), push(epoch, rank, order))
     for _ in range(EPOCHS):
         assert [x.tolist() for x in loader] == [x.tolist() for x in reference]
-    assert pushed == list(range(EPOCHS + 2))
+    assert pushed == [(epoch, 0) for epoch in range(EPOCHS + 2)]
     status = ours.job.stats()["jobs"][0]
     assert status["divergences"] == 0 and status["chunks_delivered"] == EPOCHS * len(loader), "one request a batch"
     last = [e for e in status["epochs_done"] if e["epoch"] == EPOCHS - 1]

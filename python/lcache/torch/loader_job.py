@@ -1,0 +1,110 @@
+"""The job of one loader: a token that all its processes say to the server, so that two loaders over one dataset are two jobs.
+
+The token is the id of the run and the loader's ordinal in its process. The id of the run is that of the launcher, so that all ranks say the same;
+without a launcher it is that of the process that opened the dataset. Workers get the token with each batch. A job that the program named itself
+(job=…) is that of all loaders of its dataset. A server that does not tell jobs apart has one job for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch.distributed
+
+from ..environment import launched_run
+from ..errors import ArgumentError
+from ..job import Job
+
+_log = logging.getLogger("lcache")
+
+_LONGEST = 100  # bytes of a run's id within a token, which has at most 128
+
+_ordinals = itertools.count()  # of the loaders that have begun in this process
+_begun: weakref.WeakValueDictionary[str, LoaderJob] = weakref.WeakValueDictionary()  # by token, the loaders of this process
+_made: set[str] = set()  # tokens that were made in this process
+
+
+class Leaf(Protocol):
+    """An lcache dataset."""
+
+    job: Job
+    lcache_id: str
+    opener: str
+
+
+class LoaderJob:
+    """Ends with its loader: its connections are closed then, and the server forgets the job a while later."""
+
+    def __init__(self) -> None:
+        self.token: str | None = None  # None: not yet begun, or the job is that of the dataset
+        self._jobs: dict[str, Job] | None = None  # by the id of an lcache dataset; None: not yet begun
+
+    def begin(self, leaves: Sequence[Leaf]) -> None:
+        """Names the job, once, when the loader first iterates. Connects, so that the server keeps the job for as long as the loader is there."""
+        if self._jobs is not None:
+            return
+        token = f"{_run_of(leaves[0])}/{next(_ordinals)}"
+        jobs = {leaf.lcache_id: leaf.job.named(token) for leaf in leaves if _has_none(leaf.job)}
+        try:
+            for job in jobs.values():
+                job.attach()
+        except ArgumentError as e:
+            _log.info("a loader's requests count for the server's own job: %s", e)
+            jobs = {}
+        self._jobs = jobs
+        if jobs:
+            self.token = token
+            _made.add(token)
+            _begun[token] = self
+
+    def of(self, leaf: Leaf) -> Job:
+        """The job at a dataset's server."""
+        return leaf.job if leaf.job.closed else (self._jobs or {}).get(leaf.lcache_id, leaf.job)
+
+
+class BorrowedJob:
+    """What a dataset keeps in a process that a loader sends batches to, such as a worker."""
+
+    def __init__(self) -> None:
+        self._job: Job | None = None  # of the last token
+
+    def of(self, leaf: Leaf, token: str) -> Job | None:
+        """The job of a batch with that token; None if the batch is of a loader of this process that is gone."""
+        if leaf.job.token is not None or leaf.job.closed:
+            return leaf.job
+        loader = _begun.get(token)
+        if loader is not None:
+            return loader.of(leaf)
+        if token in _made:
+            return None
+        job = self._job
+        if job is None or job.token != token or job.closed:
+            job = self._job = leaf.job.named(token)
+        return job
+
+
+def _has_none(job: Job) -> bool:
+    """Whether a dataset's job has no name, so that its loaders name their own, and the server knows what to do with names."""
+    return job.token is None and not job.closed and job.tells_jobs_apart
+
+
+def _run_of(leaf: Leaf) -> str:
+    dist = torch.distributed
+    several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    run = launched_run(several=several) or leaf.opener
+    return run if len(run.encode()) <= _LONGEST else hashlib.sha256(run.encode()).hexdigest()
+
+
+def _after_fork() -> None:
+    """A child may be a worker: what comes with its parent's tokens is not its own loaders'."""
+    _begun.clear()
+    _made.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
