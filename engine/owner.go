@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"lcache/deliver"
 	"lcache/reorder"
 )
 
@@ -13,12 +14,13 @@ type contender struct {
 	samples int  // that it reads an epoch; 0: no order is known
 	active  bool // it reads
 	between bool // none of its ranks is in the middle of an epoch
+	sleeps  bool // it has asked for nothing lately, perhaps while another one of its program's loops reads
 	fits    bool // a Logfile that was found at the start, and not changed since, is in its order
 }
 
 // chooseOwner returns the number of the job whose order the log has from now on: of the active ones with a known order the one that reads most an epoch. Jobs stand
 // in the order in which they came, and that is how ties are decided. An active owner is replaced between two of its epochs only: what the pass has laid out for it
-// would be lost. A server that starts under running jobs finds Logfiles that one of them owned: that one owns them again, whichever comes first.
+// would be lost. One that sleeps in the middle of an epoch, as after a look at a batch, gives way to one that reads more. A server that starts under running jobs finds Logfiles that one of them owned: that one owns them again, whichever comes first.
 func chooseOwner(jobs []contender, owner int) int {
 	if fitting := slices.DeleteFunc(slices.Clone(jobs), func(j contender) bool { return !j.active || !j.fits }); len(fitting) > 0 {
 		jobs = fitting
@@ -28,7 +30,7 @@ func chooseOwner(jobs []contender, owner int) int {
 		if j.number != owner || !j.active || j.samples == 0 {
 			continue
 		}
-		if !j.between {
+		if !j.between && !j.sleeps {
 			return owner
 		}
 		best = j
@@ -42,17 +44,19 @@ func chooseOwner(jobs []contender, owner int) int {
 }
 
 // contender describes a job. e.mu is held.
-func (e *Engine) contender(j *job, held map[int]int64) contender {
-	c := contender{number: j.number, between: true, fits: j.fits && e.isFresh()}
+func (e *Engine) contender(j *job, held map[deliver.Place]int64) contender {
+	c := contender{number: j.number, between: true, sleeps: true, fits: j.fits && e.isFresh()}
 	patience := e.opts.LateEpoch
 	if j == e.owner && (j.token == "" || j.users > 0) {
-		patience *= lateEpochs // it sleeps, perhaps while another one of its program's loops reads
+		patience *= lateEpochs
 	}
-	for _, r := range j.ranks {
-		if r.asked.IsZero() || time.Since(r.asked) > patience && held[r.pid] == 0 {
+	for n, r := range j.ranks {
+		holds := held[deliver.Place{Job: j.number, Rank: n}] > 0
+		if r.asked.IsZero() || time.Since(r.asked) > patience && !holds {
 			continue
 		}
 		c.active = !j.onDemand
+		c.sleeps = c.sleeps && time.Since(r.asked) > e.opts.LateEpoch && !holds
 		c.between = c.between && (r.finished || r.batch == 0)
 		c.samples = max(c.samples, j.schedule.Samples(r.epoch))
 	}
@@ -97,7 +101,7 @@ func (e *Engine) nextOwner() *job {
 	if len(e.jobs) == 1 {
 		return e.owner
 	}
-	held := e.deliver.Held()
+	held, _ := e.deliver.HeldByRank()
 	var contenders []contender
 	for _, j := range e.sorted() {
 		contenders = append(contenders, e.contender(j, held))

@@ -273,6 +273,8 @@ func TestChooseOwner(t *testing.T) {
 		{"equal ones: the first", []contender{train, {number: 2, samples: 1000, active: true}, {number: 3}}, 3, 1},
 		{"no order is known", []contender{{number: 0}, {number: 2, active: true}}, 0, 0},
 		{"the owner sleeps", []contender{{number: 1, samples: 1000}, {number: 2, samples: 10, active: true}}, 1, 2},
+		{"a look, and training after it", []contender{{number: 1, samples: 10, active: true, sleeps: true}, {number: 2, samples: 1000, active: true}}, 1, 2},
+		{"training that waits for a check", []contender{{number: 1, samples: 1000, active: true, sleeps: true}, {number: 2, samples: 10, active: true}}, 1, 1},
 		{"after a restart: the one whose order the log is in", []contender{train, {number: 2, samples: 10, active: true, fits: true}}, 1, 2},
 		{"after a restart: it does not read yet", []contender{train, {number: 2, samples: 1000, fits: true}}, 1, 1},
 		{"all sleep", []contender{{number: 1, samples: 1000}, {number: 2, samples: 10}}, 1, 1},
