@@ -106,14 +106,16 @@ func (e *Engine) sweepJobs() {
 	if len(e.jobs) == 1 {
 		return
 	}
-	held := e.deliver.Held()
+	var held map[int]int64
 	for _, j := range e.sorted() {
-		if j != e.owner && e.isOver(j) {
+		switch {
+		case j != e.owner && e.isOver(j):
 			e.endJob(j)
 			continue
-		}
-		if j == e.owner {
+		case j == e.owner || !j.isUsed():
 			continue
+		case held == nil:
+			held = e.deliver.Held()
 		}
 		var needed []int
 		for n, r := range j.ranks {
@@ -126,6 +128,16 @@ func (e *Engine) sweepJobs() {
 		}
 		j.schedule.SetNeeded(needed)
 	}
+}
+
+// isUsed reports whether anything was asked for in a job. Engine.mu is held.
+func (j *job) isUsed() bool {
+	for _, r := range j.ranks {
+		if !r.asked.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // isOver reports whether nobody has been connected for a job for a while. e.mu is held.

@@ -101,9 +101,18 @@ func (e *Engine) nextOwner() *job {
 	if len(e.jobs) == 1 {
 		return e.owner
 	}
+	var used []*job
+	for _, j := range e.sorted() {
+		if j.isUsed() {
+			used = append(used, j)
+		}
+	}
+	if len(used) == 1 && used[0] == e.owner && !e.isOver(e.owner) { // so it is most often
+		return e.owner
+	}
 	held, _ := e.deliver.HeldByRank()
 	var contenders []contender
-	for _, j := range e.sorted() {
+	for _, j := range used {
 		contenders = append(contenders, e.contender(j, held))
 	}
 	next := e.jobs[chooseOwner(contenders, e.owner.number)]
