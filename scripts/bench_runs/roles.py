@@ -107,7 +107,7 @@ def reader(o: dict[str, Any]) -> None:
                 first = time.monotonic() - count.began
             count.take(numbers)
         status = dataset.job.stats()
-        figures = {**status["jobs"][0], **status["totals"]}
+        figures = {**status["jobs"][0], **status.get("totals", {})}  # older programs have none
         totals = {k: figures.get(k) for k in ("hits", "misses", "divergences", "random_reads", "source_reads", "source_bytes", "corrupt_samples", "layout")}
         count.end(epoch, first_batch=first, totals=totals)
     dataset.job.close()
