@@ -142,3 +142,21 @@ func TestWaitersAreWoken(t *testing.T) {
 		t.Errorf("the choice for another epoch is %v, want %v", got, plan.Wait)
 	}
 }
+
+// TestLeavesLaterEpochsToTheWindow: what an epoch after the next needs is not read ahead for the rank that the window serves. The window may bring it then; the source would be
+// read twice.
+func TestLeavesLaterEpochsToTheWindow(t *testing.T) {
+	j := samplerJob(4, 16, 1, false)
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 32 << 20, Budget: d.total / 2})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	defer c.Disconnected()
+	d.readOne(t, e, c, j, 0, 0, 0)
+	for epoch, want := range map[int]bool{1: true, 2: true, 3: false} { // the rank comes to epoch 1 next
+		if _, ok := e.comingChunk(e.owner.cursor(0), fetch.Step{Epoch: epoch}); ok != want {
+			t.Errorf("something of epoch %d is left to the prefetcher: %v, want %v", epoch, ok, want)
+		}
+	}
+}
