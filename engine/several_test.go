@@ -449,3 +449,26 @@ func TestJobsMaxCountsConnected(t *testing.T) {
 	}
 	b.leave()
 }
+
+// An owner that leaves in the middle of an epoch gives way at once: a program that is started again, or a notebook's cell, has a job of its own.
+func TestOwnerLeaves(t *testing.T) {
+	d, o := small(t, samplerJob(3, 16, 1, false))
+	o.LateEpoch = time.Hour
+	e := open(t, o)
+	defer closeEngine(t, e)
+	before, after := d.join(t, e, "before"), d.join(t, e, "after")
+	defer after.leave()
+	r := rand.New(rand.NewPCG(5, 5))
+	if err := before.push(r, 0, len(d.bytes)); err != nil {
+		t.Fatal(err)
+	}
+	before.take(t, 0)
+	becomes(t, e, "the only job that reads owns the log", func() bool { return e.owner.token == "before" })
+	if err := after.push(r, 0, len(d.bytes)); err != nil {
+		t.Fatal(err)
+	}
+	after.take(t, 0)
+	before.leave()
+	after.take(t, 1)
+	becomes(t, e, "the job that is left owns the log", func() bool { return e.owner.token == "after" })
+}
