@@ -112,7 +112,7 @@ func (e *Engine) sweepJobs() {
 		case j != e.owner && e.isOver(j):
 			e.endJob(j)
 			continue
-		case j == e.owner || !j.isUsed():
+		case j == e.owner || !j.anyAsked():
 			continue
 		case held == nil:
 			held = e.deliver.Held()
@@ -128,16 +128,6 @@ func (e *Engine) sweepJobs() {
 		}
 		j.schedule.SetNeeded(needed)
 	}
-}
-
-// isUsed reports whether anything was asked for in a job. Engine.mu is held.
-func (j *job) isUsed() bool {
-	for _, r := range j.ranks {
-		if !r.asked.IsZero() {
-			return true
-		}
-	}
-	return false
 }
 
 // isOver reports whether nobody has been connected for a job for a while. e.mu is held.

@@ -145,7 +145,7 @@ func (e *Engine) hindmost() int {
 			*a = f
 		}
 	}
-	asked := e.anyAsked()
+	asked := e.owner.anyAsked()
 	for _, r := range e.owner.ranks {
 		if r.asked.IsZero() && asked {
 			continue
@@ -176,8 +176,9 @@ func (e *Engine) anyInTime() bool {
 	return false
 }
 
-func (e *Engine) anyAsked() bool {
-	for _, r := range e.owner.ranks {
+// anyAsked reports whether a rank of a job has asked for anything. Engine.mu is held.
+func (j *job) anyAsked() bool {
+	for _, r := range j.ranks {
 		if !r.asked.IsZero() {
 			return true
 		}

@@ -103,7 +103,7 @@ func (e *Engine) nextOwner() *job {
 	}
 	var used []*job
 	for _, j := range e.sorted() {
-		if j.isUsed() {
+		if j.anyAsked() {
 			used = append(used, j)
 		}
 	}

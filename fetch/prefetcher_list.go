@@ -249,6 +249,12 @@ func (r *Prefetcher) leftSlot(pf *prefetch) {
 		return
 	}
 	r.inSlots.Add(-1)
+	r.readOnceMore(pf)
+	r.wakeUp(int(pf.path))
+}
+
+// readOnceMore lists a prefetch that its chunks counted as there. r.mu is held.
+func (r *Prefetcher) readOnceMore(pf *prefetch) {
 	pf.state, pf.path = prefetchQueued, bySource
 	if r.isInLog(pf.index) {
 		pf.path = byPlace
@@ -257,7 +263,6 @@ func (r *Prefetcher) leftSlot(pf *prefetch) {
 		k.left++
 	}
 	pf.chunks[0].begin(pf)
-	r.wakeUp(int(pf.path))
 }
 
 // putBack lists a prefetch again, on another path. r.mu is held.

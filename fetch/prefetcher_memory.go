@@ -228,14 +228,8 @@ func (r *Prefetcher) giveBack(pf *prefetch) bool {
 	if pf.x == nil || r.prefetches[pf.index] != pf || !r.f.o.Staging.KeepAtMost(pf.x, 0) {
 		return false
 	}
-	pf.x, pf.state, pf.path = nil, prefetchQueued, bySource
-	if r.isInLog(pf.index) {
-		pf.path = byPlace
-	}
-	for _, k := range pf.chunks {
-		k.left++
-	}
-	pf.chunks[0].begin(pf)
+	pf.x = nil
+	r.readOnceMore(pf)
 	return true
 }
 
