@@ -18,6 +18,12 @@ func inAMiddle(t *testing.T, d *dataset, o Options, orders [][][]sample.Index) (
 	t.Helper()
 	g := newGate(t, &o, int(d.total/(128<<10))/2)
 	e := open(t, o.chosen(plan.Sort))
+	defer func() {
+		if t.Failed() { // else the caller opens and closes
+			g.open()
+			closeEngine(t, e)
+		}
+	}()
 	d.push(t, e, 0, 0, 2, orders)
 	d.readSome(t, e, attach(t, e), 0, 0, 0, 2*fewBatches, orders[0])
 	becomes(t, e, "a sort is in its middle", func() bool { return e.isSorting() && g.holds() })

@@ -113,7 +113,12 @@ func (d *dataset) readOrder(t *testing.T, e *Engine, c *deliver.Client, epoch, r
 	if turn == nil {
 		turn = func(int) {}
 	}
-	got, err := d.readPaced(e, c, epoch, rank, start, turn)
+	got, err := d.readPaced(e, c, epoch, rank, start, func(batch int) {
+		if batch == start+1 {
+			e.looksAtBeginning(t)
+		}
+		turn(batch)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +131,9 @@ func (d *dataset) readOrder(t *testing.T, e *Engine, c *deliver.Client, epoch, r
 func (d *dataset) readSome(t *testing.T, e *Engine, c *deliver.Client, epoch, rank, from, to int, order [][]sample.Index) {
 	t.Helper()
 	for batch := from; batch < to; batch++ {
+		if batch == from+1 {
+			e.looksAtBeginning(t)
+		}
 		b, err := c.Chunk(t.Context(), epoch, rank, batch)
 		if err != nil {
 			t.Fatalf("epoch %d rank %d batch %d: %v", epoch, rank, batch, err)
@@ -138,6 +146,18 @@ func (d *dataset) readSome(t *testing.T, e *Engine, c *deliver.Client, epoch, ra
 		}
 		c.Release(b.Lease)
 	}
+}
+
+// looksAtBeginning waits, in a test that says what is chosen, until the mover has looked at the log that the epoch begins over: it counts batches from there on, and
+// a test reads only a few.
+func (e *Engine) looksAtBeginning(t *testing.T) {
+	if e.opts.Begin == nil {
+		return
+	}
+	t.Helper()
+	becomes(t, e, "the mover looks at the beginning", func() bool {
+		return e.cur == nil || e.tgt != nil || e.isSparse() || e.anyInWindow() || e.beginning.chunks > 0 && e.beginning.log == e.cur.ID && e.beginning.epoch == e.readEpoch
+	})
 }
 
 // becomes waits until something is so. is is called with e.mu held.
