@@ -160,24 +160,6 @@ func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 	return facts
 }
 
-// shareDevice bounds what the prefetcher keeps in flight while the pass moves a log that no rank reads in place. A sort comes first, because the window is to take
-// over. Where the next epoch's log is being written, the pass is to get to its end when the ranks get to theirs. e.mu is held.
-func (e *Engine) shareDevice(v *view) {
-	depth := 0
-	if v.tgt.exists && !v.inWindow() && !e.beginning.measuring {
-		_, left := e.epochBytes(v.readEpoch)
-		read := 1 - float64(left)/float64(max(1, e.beginning.left))
-		moved := float64(v.unswept) / float64(max(1, len(e.segs)))
-		if v.sorting || v.unswept >= 0 && (moved < read || v.readEpoch == v.tgt.epoch) {
-			depth = fetch.BesideThePass
-		}
-	}
-	if depth != e.beginning.depth {
-		e.beginning.depth = depth
-		e.prefetcher.SetDepth(depth)
-	}
-}
-
 // ownerStats are the counters of the job that the log is laid out for. e.mu is held.
 func (e *Engine) ownerStats() *deliver.Stats {
 	return e.deliver.StatsOf(&deliver.Position{Job: e.owner.number})
