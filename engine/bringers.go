@@ -79,7 +79,12 @@ func (e *Engine) passView(q query) passView {
 		return v
 	}
 	v.line, v.segs = e.cur.Line, e.segs
-	if !q.isScheduled() || q.job != e.owner { // of what the pass brings for the owner's sake a sample that is being read serves others, too
+	if q.isScheduled() && q.job != e.owner { // of what the pass brings for the owner's sake a sample that is being read serves others, too
+		if first, end := e.windowFor(q.rank); end > 0 && floor(q.rank, e.cur) < end {
+			v.inPlace, v.mayQueue, v.first = true, true, first
+		}
+	}
+	if !q.isScheduled() || q.job != e.owner {
 		return v
 	}
 	state := e.view()
@@ -153,7 +158,10 @@ func (b passBringer) lostPatience(at *deliver.Position) {
 	e := b.Engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.jobOf(at) != e.owner {
+	if j := e.jobOf(at); j != e.owner {
+		if j != nil {
+			e.fallBehind(j, at.Rank)
+		}
 		return
 	}
 	me := e.owner.ranks[at.Rank]

@@ -350,6 +350,7 @@ func (e *Engine) swap() bool {
 	l.EndRouting()
 	e.sortBytes += e.beginning.ends(e.cache.Store.Stats().WriteBytes)
 	e.setCurrent(l)
+	e.refollow(old)
 	e.mu.Unlock()
 	if err := e.cache.Store.Drop(old.Log.Half()); err != nil {
 		e.cache.Logger.Error("the old log can't be removed", "error", err)

@@ -54,6 +54,13 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 	if at.Batch < list.Len() {
 		c.CM = list.CM(chunks, at.Batch)
 	}
+	if !e.cache.IsStatic() && r != nil {
+		e.mu.Lock()
+		if j != e.owner {
+			c.Soon = e.soon(r, c.Content)
+		}
+		e.mu.Unlock()
+	}
 	return c, true
 }
 

@@ -31,6 +31,8 @@ type rank struct {
 	last  []sample.Index  // the batch before, if it was delivered
 	again int             // requests in a row for delivered batches
 
+	follower follower // of the log, where another job owns it
+
 	delivered, ready int64 // batches, and those of them that lay in memory when they were asked for
 }
 

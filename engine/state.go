@@ -128,12 +128,13 @@ func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 	e.mu.Lock()
 	l := e.logs[owner.Line]
 	e.mu.Unlock()
-	if l != nil {
-		l.Members(owner.Segment, func(index sample.Index) {
-			f(index)
-			e.prefetcher.LeftSlot(index)
-		})
+	if l == nil {
+		return
 	}
+	kept := e.prefetcher.KeepFromSlot(func(f func(sample.Index)) { l.Members(owner.Segment, f) })
+	l.Members(owner.Segment, f)
+	kept.Restore(e.staging)
+	l.Members(owner.Segment, e.prefetcher.LeftSlot)
 }
 
 // active reports whether a rank asked lately or holds something; held is by process.

@@ -37,6 +37,7 @@ type Coming struct {
 	metaindex.CM
 	Next Step                    // of the rank, after this one
 	Left func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
+	Soon []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
 }
 
 // PrefetcherOptions configure a Prefetcher. The Prefetcher holds no lock of its own while it calls Chunk or Idle.
@@ -151,7 +152,7 @@ const (
 	prefetchTaken                        // out of the list, to be begun at once
 	prefetchReading                      // on its way
 	prefetchReady                        // published
-	prefetchInSlot                       // nothing was read: the sample lies in a slot, or is just leaving it
+	prefetchInSlot                       // nothing was read: the sample lies in a slot, is about to, or is just leaving it
 )
 
 // prefetch is the read of one sample for one or more chunks.

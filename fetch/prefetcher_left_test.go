@@ -319,3 +319,43 @@ func TestLeavesItsSlot(t *testing.T) {
 		})
 	}
 }
+
+// A sample that a chunk wants is copied when its slot is used for something else. Without memory it is read again in its turn.
+func TestKeptFromItsSlot(t *testing.T) {
+	for _, ring := range []int{6, 3} { // samples
+		b := missBed(t, 4, ring, 1)
+		slot, _ := b.Staging.Acquire(staging.Segment{Line: 7})
+		copy(b.Staging.Slot(slot), b.Content(2))
+		b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
+		b.Staging.Ready(slot)
+		b.r.Asked(0, fetch.Step{})
+		enough := ring == 6
+		b.until(func() bool { return b.present(0, 1) && (b.r.Ready(0) == 3 || !enough) })
+		var kept fetch.Kept
+		b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
+			kept = b.r.KeepFromSlot(func(f func(sample.Index)) { f(1); f(2); f(2) })
+			clear(b.Staging.Slot(slot)) // as what is loaded next would
+			gone(2)
+		})
+		if b.present(2) {
+			t.Fatal("the sample lies in its slot still")
+		}
+		kept.Restore(b.Staging)
+		b.r.LeftSlot(2)
+		if got := b.present(2); enough && (!got || len(kept) != 1) {
+			t.Errorf("with room for all, the sample is there: %v, %d copies were made; want one", got, len(kept))
+		}
+		for batch, i := range []sample.Index{0, 1, 2, 3} {
+			b.r.Asked(0, fetch.Step{Batch: batch})
+			b.until(func() bool { return b.present(i) })
+			h, out := &staging.Hold{}, make([]staging.Address, 1)
+			b.Staging.Take(h, []sample.Index{i}, make([]bool, 1), make([]bool, 1), out)
+			b.Is(i, b.Staging.Slice(out[0].Offset, 3000))
+			b.Staging.Release(h)
+			b.r.Delivered(0, fetch.Step{Batch: batch})
+		}
+		if got := len(b.Source.Order()); enough && got != 3 {
+			t.Errorf("%d samples were read, want 3", got)
+		}
+	}
+}

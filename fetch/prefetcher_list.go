@@ -88,9 +88,9 @@ func (r *Prefetcher) add(c *rankCursor, at Step, coming *Coming) {
 		k.stale = false
 		r.leaveOut(k, func(index sample.Index) bool { return !left(index) })
 	}
-	for _, index := range coming.Content {
+	for i, index := range coming.Content {
 		if size := r.f.o.Manifest.Size(index); size > 0 && left(index) {
-			r.want(k, index, size, coming.Cached)
+			r.want(k, index, size, coming.Cached, coming.Soon != nil && coming.Soon[i])
 		}
 	}
 	if len(k.prefetches) > 0 && !listed {
@@ -106,9 +106,12 @@ func (r *Prefetcher) add(c *rankCursor, at Step, coming *Coming) {
 	}
 }
 
-// want adds a sample to a chunk that does not have it yet: its prefetch for another chunk, or a new one. r.mu is held.
-func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, cached bool) {
+// want adds a sample to a chunk that does not have it yet: its prefetch for another chunk, or a new one. What a slot is about to hold is not read. r.mu is held.
+func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, cached, soon bool) {
 	pf := r.prefetches[index]
+	if pf != nil && pf.state == prefetchInSlot && !soon {
+		r.leftSlot(pf) // a slot may not come to hold it
+	}
 	switch {
 	case pf != nil && slices.Contains(pf.chunks, k):
 		return // twice in one chunk: one prefetch is enough
@@ -122,6 +125,11 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, cached bool
 			pf.path = byPlace
 		}
 		r.prefetches[index] = pf
+		if soon {
+			pf.state = prefetchInSlot
+			r.inSlots.Add(1)
+			break
+		}
 		k.begin(pf)
 		k.left++
 	}
@@ -215,42 +223,6 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 	}
 	r.inHand[p] = burst
 	return burst
-}
-
-// isInSlot reports whether a prefetch's sample lies in a slot. Then it is read when it leaves the slot, if it is still wanted. r.mu is held.
-func (r *Prefetcher) isInSlot(pf *prefetch) bool {
-	r.inSlots.Add(1) // before looking: LeftSlot looks at it after the sample has left
-	if !r.f.o.Staging.InSlot(pf.index) {
-		r.inSlots.Add(-1)
-		return false
-	}
-	pf.state = prefetchInSlot
-	for _, k := range pf.chunks {
-		k.left--
-	}
-	return true
-}
-
-// LeftSlot notes that a slot which held a sample is used for other ones.
-func (r *Prefetcher) LeftSlot(index sample.Index) {
-	if r.inSlots.Load() == 0 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if pf := r.prefetches[index]; pf != nil && pf.state == prefetchInSlot {
-		r.leftSlot(pf)
-	}
-}
-
-// leftSlot lists a sample to be read, unless it lies in a slot still. r.mu is held.
-func (r *Prefetcher) leftSlot(pf *prefetch) {
-	if r.f.o.Staging.InSlot(pf.index) {
-		return
-	}
-	r.inSlots.Add(-1)
-	r.readOnceMore(pf)
-	r.wakeUp(int(pf.path))
 }
 
 // readOnceMore lists a prefetch that its chunks counted as there. r.mu is held.

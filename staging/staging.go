@@ -309,6 +309,15 @@ func (s *Staging) InSlot(index sample.Index) bool {
 	return ok && off < uint64(s.slots*s.opts.SlotBytes)
 }
 
+// CopyFromSlot copies a sample that lies in a slot. The members callback of Reclaim calls it: until the callback ends nothing else is written there.
+func (s *Staging) CopyFromSlot(dst []byte, index sample.Index) {
+	off, _ := s.offset(atomic.LoadUint32(&s.addr[index]))
+	copy(dst, s.mem.data[off:])
+}
+
+// Align is what the addresses of samples are multiples of.
+func (s *Staging) Align() int { return s.opts.Align }
+
 // MissBytes is the size of the ring for samples that are read ahead. A larger sample can't be read ahead.
 func (s *Staging) MissBytes() int64 { return int64(s.opts.MissBytes) }
 
