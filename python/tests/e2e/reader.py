@@ -9,6 +9,7 @@ Each line on stdin is a JSON object: "do" names a method of Reader, the rest are
 import itertools
 import json
 import os
+import random
 import sys
 import traceback
 
@@ -19,7 +20,7 @@ import lcache
 
 class Reader:
     def __init__(self, socket, tree, job):
-        self.tree, self.spec = tree, job
+        self.socket, self.tree, self.spec = socket, tree, job
         self.files = oracle.image_folder(tree)
         self.job = lcache.connect(socket)
         self.kept = []
@@ -74,6 +75,20 @@ class Reader:
 
     def epochs(self, first, last, rank, report=0):
         return sum(self.epoch(epoch, rank, report=report) for epoch in range(first, last))
+
+    def take_part(self, name, seed, epochs, report=0):
+        """Reads epochs as a job of its own, in orders that it pushes, and returns the name of its job."""
+        with lcache.connect(self.socket, job=name) as job:
+            for epoch in range(epochs):
+                order = random.Random(f"{seed} {epoch}").sample(range(len(self.files)), len(self.files))
+                expected = oracle.batches(order, self.spec["batch_size"])
+                job.push_order(epoch, 0, expected)
+                for number, batch in enumerate(job.epoch(epoch)):
+                    self.check(batch, expected[number], f"job {name} epoch {epoch} batch {number}")
+                    if report and number % report == 0:
+                        print(json.dumps({"at": [epoch, number]}), flush=True)
+                assert number == len(expected) - 1, f"job {name} epoch {epoch} ended after {number + 1} of {len(expected)} batches"
+            return job.token
 
     def keep(self, epoch, rank, count):
         """Reads batches and keeps them."""
