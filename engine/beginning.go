@@ -29,7 +29,7 @@ type beginning struct {
 	stall          time.Duration // totals when it began
 	chunks         int64
 	place, source  fetch.Work
-	considered     time.Time // when rates were last compared
+	again          time.Time // when rates are compared next
 	sequentialRate float64   // of reads in order, bytes a second; 0: not measured
 	measuring      bool      // somebody measures it
 	sorting        bool      // the target is the epoch that is read, and the log held much when that began
@@ -86,7 +86,7 @@ func (e *Engine) consider(v *view) {
 			place: place, source: source, sequentialRate: b.sequentialRate, measuring: b.measuring, depth: b.depth}
 		v.choice = choice
 	}
-	if b.choice != plan.Wait || time.Since(b.considered) < plan.ReconsiderEvery {
+	if b.choice != plan.Wait || time.Now().Before(b.again) {
 		return
 	}
 	facts := e.beginningFacts(b)
@@ -111,7 +111,7 @@ func (e *Engine) consider(v *view) {
 	case place <= nearlyEqual*sort:
 		choice = plan.Place
 	default:
-		b.considered = time.Now()
+		b.again = time.Now().Add(plan.ReconsiderAfter(place))
 	}
 	b.choice, v.choice = choice, choice
 	if choice != plan.Wait {

@@ -8,6 +8,7 @@ import (
 
 	"lcache/fetch"
 	"lcache/logfile"
+	"lcache/plan"
 	"lcache/staging"
 )
 
@@ -32,9 +33,9 @@ func (e *Engine) measureSequential() {
 	e.prefetcher.SetDepth(0)
 	e.mu.Lock()
 	e.beginning.sequentialRate = rate
-	e.beginning.measuring = false
+	e.beginning.measuring, e.beginning.depth = false, 0
 	if rate == 0 { // there is no slot, or the disk does not answer: another time
-		e.beginning.considered = time.Now()
+		e.beginning.again = time.Now().Add(plan.ReconsiderEvery)
 	}
 	e.mu.Unlock()
 	e.nudge()

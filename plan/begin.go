@@ -17,8 +17,17 @@ const (
 	worthSorting = 1.25 // a sort must win by this factor: it costs a write of all the log holds
 )
 
-// ReconsiderEvery is how long after an answer of Wait the question is worth asking again.
+// ReconsiderEvery is the longest time after an answer of Wait until the question is worth asking again.
 const ReconsiderEvery = 5 * time.Second
+
+// ReconsiderAfter is when the question is worth asking again, after an answer of Wait to an epoch whose rest is expected to take some seconds: often enough that it
+// is not TooLate by then. At 5 s an epoch of 20 s would have one answer only.
+func ReconsiderAfter(restSeconds float64) time.Duration {
+	if !(restSeconds >= 0) { // not known
+		return ReconsiderEvery
+	}
+	return time.Duration(min(ReconsiderEvery.Seconds(), restSeconds/20) * float64(time.Second))
+}
 
 // Choice is what a job does that begins over a full log in another order.
 type Choice int

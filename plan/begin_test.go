@@ -98,3 +98,12 @@ func FuzzBeginning(f *testing.F) {
 		}
 	})
 }
+
+// TestReconsiderAfter: the question comes several times before a quarter of the epoch is delivered.
+func TestReconsiderAfter(t *testing.T) {
+	for rest, want := range map[float64]time.Duration{0: 0, 4: 200 * time.Millisecond, 20: time.Second, 100: 5 * time.Second, 1e300: 5 * time.Second, math.Inf(1): 5 * time.Second, math.NaN(): 5 * time.Second, -1: 5 * time.Second} {
+		if got := ReconsiderAfter(rest); got != want {
+			t.Errorf("a rest of %v s: %v, want %v", rest, got, want)
+		}
+	}
+}
