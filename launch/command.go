@@ -50,6 +50,12 @@ func lookUp(name string) (string, error) {
 
 // command runs the command once and waits for it, passing signals on.
 func (r *run) command(path string, signals *signals) (*Result, error) {
+	if r.Headspace {
+		if err := r.takeNotes(); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(filepath.Dir(r.notes))
+	}
 	cmd := exec.Command(path)
 	cmd.Args = r.Command
 	cmd.Env = r.environment()
@@ -73,7 +79,7 @@ func (r *run) command(path string, signals *signals) (*Result, error) {
 				s.sample()
 			}
 		case err := <-ended:
-			result := &Result{Command: commandName(r.Command), Seconds: time.Since(began).Seconds()}
+			result := &Result{Command: commandName(r.Command), Seconds: time.Since(began).Seconds(), Loaders: r.headspace()}
 			return result, result.end(cmd.ProcessState, err)
 		}
 	}
@@ -123,6 +129,9 @@ func (r *run) environment() []string {
 		if s.Name != "" {
 			env = append(env, SocketVariable(s.Name)+"="+s.socket())
 		}
+	}
+	if r.notes != "" {
+		env = append(env, headspaceVariable+"="+r.notes)
 	}
 	return append(env, SocketVariable("")+"="+r.serving[0].socket())
 }

@@ -50,6 +50,7 @@ type Options struct {
 
 	Metrics   string  // host:port to listen on for scrapes of all servers; "": none
 	DiskLimit float64 // bytes a second that the disk was measured to give; 0: not known
+	Headspace bool    // loaders of the command feed the second half of each epoch from memory, and measure both
 
 	Stdin          io.Reader // of the command
 	Stdout, Stderr io.Writer // of the command
@@ -82,6 +83,7 @@ type Result struct {
 	Signal   syscall.Signal // that killed the command; 0: none
 	Seconds  float64        // from the command's start to its end
 	Sources  []SourceResult // as in Options.Sources
+	Loaders  []Headspace    // what Options.Headspace measured
 	Unclean  error          // of stopping the servers; no data is lost
 }
 
@@ -146,6 +148,7 @@ type run struct {
 	metrics *metrics.Server
 	serving []*serving
 	folder  string // in each root; "": by the source
+	notes   string // the file in which loaders note what they measure; "": they measure nothing
 }
 
 // prepare lists every source and serves it.

@@ -89,6 +89,7 @@ func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	addOnErrorFlag(f, &o.serve.engine.OnError)
 	addJobsMaxFlag(f, &o.serve.engine.JobsMax)
 	addIOFlags(f, &l.Ingest.IO)
+	f.BoolVar(&l.Headspace, "headspace", false, "measure how fast COMMAND's training loop is with batches from memory, in the second half of each epoch; what it learns is worth nothing")
 	f.StringVar(&o.facts, "facts", "", "the `FILE` that lcache doctor --save wrote: the summary takes the disk's speed from it")
 }
 
@@ -197,7 +198,7 @@ func runCommand(cmd *cobra.Command, g *globals, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := writeResult(cmd.OutOrStdout(), g, l.Command, result); err != nil {
+	if err := writeResult(cmd.OutOrStdout(), g, l.Command, l.Headspace, result); err != nil {
 		return err
 	}
 	if result.Unclean != nil {

@@ -22,6 +22,8 @@ type runSummary struct {
 	Signal   int         `json:"signal"` // that killed it; 0: none
 	Seconds  float64     `json:"seconds"`
 	Sources  []sourceSum `json:"sources"`
+
+	Headspace []launch.Headspace `json:"headspace,omitempty"` // of each loader of the command, with --headspace
 }
 
 // sourceSum is the part of runSummary about one source.
@@ -43,10 +45,10 @@ type jobSum struct {
 }
 
 // writeResult prints the summary: for programs, or for people.
-func writeResult(w io.Writer, g *globals, command []string, r *launch.Result) error {
+func writeResult(w io.Writer, g *globals, command []string, headspace bool, r *launch.Result) error {
 	switch {
 	case g.json:
-		sum := runSummary{Command: command, ExitCode: r.ExitCode, Signal: int(r.Signal), Seconds: r.Seconds}
+		sum := runSummary{Command: command, ExitCode: r.ExitCode, Signal: int(r.Signal), Seconds: r.Seconds, Headspace: r.Loaders}
 		for _, s := range r.Sources {
 			of := sourceSum{s.Name, s.Path, s.AttachedTo, exactText(s.Part), s.Verdict, s.Status, nil}
 			for k, j := range s.Part.Jobs {
@@ -59,6 +61,9 @@ func writeResult(w io.Writer, g *globals, command []string, r *launch.Result) er
 		return writeJSON(w, sum)
 	case !g.quiet:
 		writeRun(w, r)
+		if headspace {
+			writeHeadspace(w, r.Loaders)
+		}
 	}
 	return nil
 }

@@ -42,6 +42,12 @@ class EpochReport:
         if now - self._reported[0] >= _EVERY:
             self._report(now)
 
+    def leave_out(self, since: float, until: float) -> None:
+        """Takes a time out of all sums, in which the training loop had its batches from elsewhere."""
+        reported, wait, busy = self._reported
+        gap = until - since
+        self._began, self._received, self._reported = self._began + gap, self._received + gap, (reported + gap, wait, busy)
+
     def _start(self) -> None:
         """At the first batch, when the server certainly runs."""
         self._jobs = self._order_ahead.jobs if self._order_ahead is not None else []

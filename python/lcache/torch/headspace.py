@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+# How many batches are kept in memory.
+KEPT = 10
+
 # What is this near to the best can't be made faster in a way that anybody would notice.
 _NEAR = 0.95
 
@@ -34,13 +37,13 @@ class HeadspaceReport:
 class Headspace:
     """An iterable in a loader's place. Made by headspace()."""
 
-    def __init__(self, loader: Any, batches: int = 10) -> None:
+    def __init__(self, loader: Any, batches: int = KEPT) -> None:
         if batches < 1:
             raise ValueError(f"headspace needs at least 1 batch in memory, not {batches}")
         self._loader = loader
         self._batches = batches
-        self._memory = _Meter()
-        self._given = _Meter()
+        self._memory = Meter()
+        self._given = Meter()
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch: the loader's first batches, then the same again and again, as many in all as the loader has."""
@@ -70,7 +73,7 @@ class Headspace:
         return HeadspaceReport(self._memory.rate(), self._given.rate())
 
 
-class _Meter:
+class Meter:
     """Counts batches, and the time from each to the next: of the loop's work on it, and of the wait for the other."""
 
     def __init__(self) -> None:
@@ -95,7 +98,7 @@ def _rate(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def headspace(loader: Any, batches: int = 10) -> Headspace:
+def headspace(loader: Any, batches: int = KEPT) -> Headspace:
     """Stands in a loader's place and feeds batches that are already in memory: the most that any data path could give this program.
 
     loader is any loader with a length. Each epoch its first `batches` batches are read and kept; then they are fed again and again, as many in all

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -12,6 +13,7 @@ import torch.utils.data
 from ..errors import Error
 from . import frameworks, tagged_batch
 from .epoch_report import EpochReport
+from .headspace_run import halved
 from .order_ahead import OrderAhead
 from .resume import from_state, to_state
 from .sampler import BatchSampler, WatchedSampler
@@ -39,7 +41,7 @@ class _WatchedLoader:
             finally:
                 ahead.in_loop = False
         self.__dict__["_lcache_progress"] = loop.progress
-        return loop
+        return halved(loop, self)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next iteration. Without it the loader counts."""
@@ -101,9 +103,24 @@ class _Loop:
         self._order_ahead: OrderAhead | None = getattr(loader.batch_sampler, "order_ahead", None)
         self.progress = _Progress()
         self._report = EpochReport(self._order_ahead, loader)
+        self._paused: float | None = None  # since when the training loop's batches come from elsewhere
 
     def __iter__(self) -> _Loop:
         return self
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within it the training loop gets its batches from elsewhere: the report leaves this time out, and what is read here."""
+        self._paused = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._end_pause(time.perf_counter())
+
+    def _end_pause(self, now: float) -> None:
+        if self._paused is not None:
+            self._report.leave_out(self._paused, now)
+            self._paused = None
 
     def __next__(self) -> Any:
         asked = time.perf_counter()
@@ -114,12 +131,16 @@ class _Loop:
         except StopIteration:
             if not self.progress.over:
                 self.progress.over = True
+                if self._paused is not None:
+                    asked = time.perf_counter()
+                    self._end_pause(asked)
                 self._report.end(asked)
             raise
         finally:
             tagged_batch.forget_iterated()  # what the program asks the dataset for by itself is not the loader's
         self.progress.count += 1
-        self._report.note_batch(asked, time.perf_counter())
+        if self._paused is None:
+            self._report.note_batch(asked, time.perf_counter())
         return batch
 
     def __len__(self) -> int:

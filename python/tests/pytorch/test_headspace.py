@@ -1,8 +1,14 @@
-"""headspace(): batches in memory, what they measure, and what is said about it. The clock is the test's own."""
+"""headspace(): batches in memory, what they measure, and what is said about it. The clock is the test's own, but under lcache run."""
+
+import json
+import subprocess
+import sys
 
 import pytest
+import realserver
 import torch.utils.data
-from lcache.torch import headspace
+from embedded_servers import folder, root  # noqa: F401
+from lcache.torch import headspace, watch
 from lcache.torch.headspace import HeadspaceReport
 
 
@@ -99,3 +105,52 @@ def test_a_loader_of_torch():
     assert seen[:3] == [[0, 1], [2, 3], [4, 5]] == seen[3:6]
     assert space.report().best > 0
     assert space.batch_size == 2
+
+
+TRAIN = """
+import sys
+import lcache.torch as lt
+
+dataset = lt.Dataset(sys.argv[1], lambda data, sample: sample.index)
+loader = lt.DataLoader(dataset, 4, shuffle=True, seed=3, num_workers=int(sys.argv[2]))
+check = lt.DataLoader(dataset, 60)
+for epoch in range(2):
+    batches = [batch.tolist() for batch in loader]
+    assert len(batches) == len(loader) == 60
+    assert len({i for batch in batches[:30] for i in batch}) == 120
+    assert batches[30:] == [batches[i % 10] for i in range(30)], batches
+    assert len(list(check)) == 4
+done = dataset.job.stats()["jobs"]
+assert all(len(e["epochs_done"]) == 2 and e["divergences"] == 0 for e in done), done
+for i, batch in enumerate(loader):
+    if i == 5:
+        break
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_run_headspace(folder, root, tmp_path, workers):  # noqa: F811
+    """Under lcache run --headspace the second half of an epoch is from memory, the server gives all epochs whole, and the run says what both halves took."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = [realserver.BINARY, "run", "--headspace", "--json", "--cache", root, "--source", folder.root, "--", sys.executable, "train.py", folder.root, workers]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout)
+    train, check = said["headspace"]
+    assert train["best_batches_per_second"] > 0 and train["real_batches_per_second"] > 0 and not train["first_epoch"]
+    assert check["real_batches_per_second"] > 0
+    assert [len(job["epochs_done"]) for job in said["sources"][0]["status"]["jobs"]] == [2, 2]
+
+
+def test_run_without_headspace(folder, tmp_path, monkeypatch):  # noqa: F811
+    """Nothing changes without the variable, nor for a loader without a length."""
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(6))
+
+    loader = watch(torch.utils.data.DataLoader(Stream(), batch_size=2))
+    assert len(list(loader)) == 3
+    monkeypatch.setenv("LCACHE_HEADSPACE_NOTES", str(tmp_path / "notes"))
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
+    assert not (tmp_path / "notes").exists()
