@@ -203,6 +203,9 @@ func (p *Place) checkDevice() Check {
 	if d.CombinedCap > 0 {
 		c.Found += "; reading and writing share one limit"
 	}
+	if d.CombinedOps > 0 {
+		c.Found += fmt.Sprintf("; reads and writes share one limit of %s operations/s", humanize.Comma(int64(d.CombinedOps)))
+	}
 	if d.Read < slowRead {
 		c.State, c.Do = Better, "a cache wants an SSD that reads more than "+speed(slowRead)
 	}

@@ -20,13 +20,16 @@ type Device struct {
 	BothRead  float64 `json:"both_read_bytes_per_second"`  // of reads, while the same is written
 	BothWrite float64 `json:"both_write_bytes_per_second"` // of writes, while the same is read
 	IOPS      float64 `json:"read_iops"`                   // 4 KiB at random, 32 in flight
-	Random    float64 `json:"random_bytes_per_second"`     // 100 KiB at random, 32 in flight
+	WriteIOPS float64 `json:"write_iops,omitempty"`        // the same, written; 0: not measured
+	BothIOPS  float64 `json:"both_iops,omitempty"`         // of reads and writes together, 16 of each in flight; 0: not measured
+	Random    float64 `json:"random_bytes_per_second"`     // 100 KiB at random, 32 in flight; 0: not measured
 	Latency   float64 `json:"latency_seconds"`             // of one read of 4 KiB alone, median
 
 	OpBytes     int     `json:"op_bytes"`               // the largest read that counts as one operation
 	OpMeasured  bool    `json:"op_bytes_measured"`      // false: OpBytes is assumed, because bandwidth was the limit
 	Mix         float64 `json:"mix"`                    // 0: reading and writing have separate limits; 1: they share one
 	CombinedCap float64 `json:"combined_cap,omitempty"` // limit of reads and writes together, if it is that of one alone; 0: none
+	CombinedOps float64 `json:"combined_ops,omitempty"` // the same of operations; 0: none
 	How         string  `json:"how"`                    // for people
 }
 
@@ -50,27 +53,14 @@ func (d *Disk) Device(ctx context.Context, progress func(stage string)) (*Device
 func (d *Disk) device(ctx context.Context, part float64, progress func(stage string)) (*Device, error) {
 	began := time.Now()
 	dev := &Device{When: began.Round(time.Second), FileBytes: d.size,
-		How: fmt.Sprintf("a file of %d MiB, O_DIRECT: 1 MiB in order at depth 16; 4 KiB and 100 KiB at random at depth 32; 2.5 s each", d.size>>20)}
+		How: fmt.Sprintf("a file of %d MiB, O_DIRECT: 1 MiB in order at depth 16; 4 KiB and 100 KiB at random at depth 32; 1.5 to 2 s each", d.size>>20)}
 	dev.Engine, dev.Direct = d.Engine()
-	ordered := Stream{Size: orderedBytes, Depth: 16}
-	writing := Stream{Size: orderedBytes, Depth: 16, Write: true}
 	random := func(size int) Stream { return Stream{Size: size, Depth: 32, Random: true} }
 	rates := map[int]float64{}
-	type step struct {
-		stage   string
-		length  time.Duration
-		streams []Stream
-		note    func(r []Rate)
-	}
-	steps := []step{
-		{"writing", 2500 * time.Millisecond, []Stream{writing}, func(r []Rate) { dev.Write = r[0].BytesPerSecond() }},
-		{"reading", 2500 * time.Millisecond, []Stream{ordered}, func(r []Rate) { dev.Read = r[0].BytesPerSecond() }},
-		{"reading and writing", 2500 * time.Millisecond, []Stream{ordered, writing},
-			func(r []Rate) { dev.BothRead, dev.BothWrite = r[0].BytesPerSecond(), r[1].BytesPerSecond() }},
-		{"random reads", 2500 * time.Millisecond, []Stream{random(pageSize)}, func(r []Rate) { dev.IOPS = r[0].OpsPerSecond() }},
-		{"random reads", 2500 * time.Millisecond, []Stream{random(randomBytes)}, func(r []Rate) { dev.Random = r[0].BytesPerSecond() }},
-		{"single reads", 500 * time.Millisecond, []Stream{{Size: pageSize, Depth: 1, Random: true}}, func(r []Rate) { dev.Latency = r[0].Median.Seconds() }},
-	}
+	steps := append(d.basics(dev, 2*time.Second, 1500*time.Millisecond),
+		step{"random reads", 2 * time.Second, []Stream{random(randomBytes)}, func(r []Rate) { dev.Random = r[0].BytesPerSecond() }},
+		step{"single reads", 500 * time.Millisecond, []Stream{{Size: pageSize, Depth: 1, Random: true}}, func(r []Rate) { dev.Latency = r[0].Median.Seconds() }},
+	)
 	for _, size := range opSizes {
 		steps = append(steps, step{"random reads", 800 * time.Millisecond, []Stream{random(size)}, func(r []Rate) { rates[size] = r[0].OpsPerSecond() }})
 	}
@@ -87,14 +77,48 @@ func (d *Disk) device(ctx context.Context, part float64, progress func(stage str
 	return dev, nil
 }
 
+// step is one measurement of a device.
+type step struct {
+	stage   string
+	length  time.Duration
+	streams []Stream
+	note    func(r []Rate)
+}
+
+// basics are the steps that a choice of a layout needs: bandwidth and operations, of reads, of writes, and of both.
+func (d *Disk) basics(dev *Device, bandwidth, operations time.Duration) []step {
+	ordered := Stream{Size: orderedBytes, Depth: 16}
+	writing := Stream{Size: orderedBytes, Depth: 16, Write: true}
+	reads, writes := Stream{Size: pageSize, Depth: 32, Random: true}, Stream{Size: pageSize, Depth: 32, Random: true, Write: true}
+	half := func(s Stream) Stream {
+		s.Depth /= 2
+		return s
+	}
+	return []step{
+		{"writing", bandwidth, []Stream{writing}, func(r []Rate) { dev.Write = r[0].BytesPerSecond() }},
+		{"reading", bandwidth, []Stream{ordered}, func(r []Rate) { dev.Read = r[0].BytesPerSecond() }},
+		{"reading and writing", bandwidth, []Stream{ordered, writing},
+			func(r []Rate) { dev.BothRead, dev.BothWrite = r[0].BytesPerSecond(), r[1].BytesPerSecond() }},
+		{"random reads", bandwidth, []Stream{reads}, func(r []Rate) { dev.IOPS = r[0].OpsPerSecond() }},
+		{"random writes", operations, []Stream{writes}, func(r []Rate) { dev.WriteIOPS = r[0].OpsPerSecond() }},
+		{"random reads and writes", operations, []Stream{half(reads), half(writes)}, func(r []Rate) { dev.BothIOPS = r[0].OpsPerSecond() + r[1].OpsPerSecond() }},
+	}
+}
+
 // derive computes the figures that follow from the rates. ops has operations a second by size.
 func (dev *Device) derive(ops map[int]float64) {
 	dev.OpBytes, dev.OpMeasured = opSize(dev.IOPS, dev.Read, ops)
 	dev.Mix = mix(dev.Read, dev.Write, dev.BothRead, dev.BothWrite)
-	alone, both := max(dev.Read, dev.Write), dev.BothRead+dev.BothWrite
-	if math.Abs(both-alone) <= alone/10 {
-		dev.CombinedCap = both
+	dev.CombinedCap = together(dev.Read, dev.Write, dev.BothRead+dev.BothWrite)
+	dev.CombinedOps = together(dev.IOPS, dev.WriteIOPS, dev.BothIOPS)
+}
+
+// together returns the limit that reads and writes share: what both give together, where that is within a tenth of the larger one alone; else 0.
+func together(read, write, both float64) float64 {
+	if alone := max(read, write); math.Abs(both-alone) <= alone/10 {
+		return both
 	}
+	return 0
 }
 
 // opSize returns the largest read that is as fast, in operations a second, as a small one. Where larger reads are slower because of the

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -35,6 +36,8 @@ type DiskOptions struct {
 	Engine string // as in blockio.Options
 	Direct string // as in blockio.Options; without O_DIRECT OpenDisk fails, unless this is "off"
 	Logger *slog.Logger
+
+	fill time.Duration // for which the file is filled at most; 0: 3 s
 }
 
 // A Disk is a file on the device below a directory, filled and ready to be read and written in any pattern. The file has no name: the kernel
@@ -45,6 +48,7 @@ type Disk struct {
 	mem  []byte
 	size int64 // bytes of the file that are filled
 	hung bool  // the device does not complete transfers
+	most int64 // bytes that a stream of one measurement moves before it ends; 0: any
 }
 
 // OpenDisk makes the file and fills it with random bytes, for at most 3 s: a slow device gets a smaller one.
@@ -80,7 +84,7 @@ func OpenDisk(ctx context.Context, o DiskOptions) (d *Disk, err error) {
 	if err = d.file.Allocate(size); err != nil {
 		return d, err
 	}
-	return d, d.fill(ctx, size)
+	return d, d.fill(ctx, size, cmp.Or(o.fill, fillTime))
 }
 
 // fileSize returns the bytes of the file.
@@ -117,13 +121,13 @@ func (d *Disk) create(dir string) error {
 }
 
 // fill writes the file: the kernel would read reserved blocks without the device.
-func (d *Disk) fill(ctx context.Context, size int64) error {
-	_, written, err := d.run(ctx, fillTime, size, Stream{Size: 1 << 20, Depth: 16, Write: true})
+func (d *Disk) fill(ctx context.Context, size int64, within time.Duration) error {
+	_, written, err := d.run(ctx, within, size, Stream{Size: 1 << 20, Depth: 16, Write: true})
 	if err != nil {
 		return err
 	}
-	if d.size = written; d.size < min(size, leastFile/2) {
-		return fmt.Errorf("only %d bytes could be written in %v: too slow for a cache", written, fillTime)
+	if d.size = written; d.size < min(size, int64(float64(leastFile/2)*min(1, within.Seconds()))) {
+		return fmt.Errorf("only %d bytes could be written in %v: too slow for a cache", written, within)
 	}
 	synced := make(chan error, 1)
 	go func() { synced <- d.file.Sync() }()

@@ -45,8 +45,10 @@ type round struct {
 	warm, end time.Time
 	span      int64 // bytes of the file that are used
 	once      bool  // it ends when all of span was handed out
+	most      int64 // bytes of one stream that are counted before all streams end; 0: any
 	stopped   atomic.Bool
-	ended     chan error // one value for each lane
+	full      atomic.Int64 // when most was reached, in nanoseconds from warm; 0: it was not
+	ended     chan error   // one value for each lane
 }
 
 // flow is a Stream in one round.
@@ -70,7 +72,7 @@ type lane struct {
 // run is Run. With a size it goes over that many bytes once, and written is the number of bytes that it reached.
 func (d *Disk) run(ctx context.Context, length time.Duration, size int64, streams ...Stream) (rates []Rate, written int64, err error) {
 	now := time.Now()
-	r := &round{disk: d, warm: now.Add(min(length/8, 300*time.Millisecond)), end: now.Add(length), span: d.size, once: size > 0}
+	r := &round{disk: d, warm: now.Add(min(length/8, 300*time.Millisecond)), end: now.Add(length), span: d.size, once: size > 0, most: d.most}
 	if r.once {
 		r.span = size
 	}
@@ -141,9 +143,11 @@ func (l *lane) aim() bool {
 // done counts a transfer, and submits the next one.
 func (l *lane) done(_ *blockio.Op, err error) {
 	now := time.Now()
-	if err == nil && now.After(l.warm) && !now.After(l.end) {
-		l.bytes.Add(int64(l.Size))
+	if err == nil && now.After(l.warm) && !now.After(l.end) && l.full.Load() == 0 {
 		l.ops.Add(1)
+		if n := l.bytes.Add(int64(l.Size)); l.most > 0 && n >= l.most && !l.once && l.full.CompareAndSwap(0, int64(now.Sub(l.warm))) {
+			l.stopped.Store(true)
+		}
 		if l.Depth == 1 {
 			l.times = append(l.times, now.Sub(l.began))
 		}
@@ -185,6 +189,9 @@ func (r *round) wait(ctx context.Context, lanes int, length time.Duration) (firs
 
 func (f *flow) rate() Rate {
 	r := Rate{Bytes: f.bytes.Load(), Ops: f.ops.Load(), Seconds: f.end.Sub(f.warm).Seconds()}
+	if full := time.Duration(f.full.Load()); full > 0 {
+		r.Seconds = full.Seconds()
+	}
 	if n := len(f.times); n > 0 {
 		slices.Sort(f.times)
 		r.Median = f.times[n/2]

@@ -73,6 +73,7 @@ func (f *Facts) fromReport(d *doctor.Facts, now time.Time) {
 		seen[dev] = true
 		devices++
 		sum.Read, sum.Write, sum.IOPS, sum.CombinedCap = sum.Read+dev.Read, sum.Write+dev.Write, sum.IOPS+dev.IOPS, sum.CombinedCap+dev.CombinedCap
+		sum.WriteIOPS, sum.CombinedOps = sum.WriteIOPS+dev.WriteIOPS, sum.CombinedOps+dev.CombinedOps
 		sum.Mix, sum.OpBytes, when = max(sum.Mix, dev.Mix), dev.OpBytes, dev.When
 		free += p.Free - min(p.Free, p.Floor)
 	}
@@ -82,6 +83,8 @@ func (f *Facts) fromReport(d *doctor.Facts, now time.Time) {
 		f.fill("read-bw", sum.Read, from)
 		f.fill("write-bw", sum.Write, from)
 		f.fill("read-iops", sum.IOPS, from)
+		f.fill("write-iops", sum.WriteIOPS, from)
+		f.fill("combined-iops", sum.CombinedOps, from)
 		f.fill("op-size", float64(sum.OpBytes), from)
 		if sum.CombinedCap > 0 {
 			f.fill("combined-bw", sum.CombinedCap, from)

@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of Quick, which stands in the way of a training's start.
+const (
+	quickFile = 256 << 20              // bytes of the file, and of one stream of one step
+	quickFill = 700 * time.Millisecond // for the file
+	quickStep = 250 * time.Millisecond
+)
+
+var errBusy = errors.New("the device, or this machine, was too busy to be measured in a short time")
+
+// QuickOptions of Quick.
+type QuickOptions struct {
+	Dir    string
+	Engine string // as in blockio.Options
+	Direct string // as in blockio.Options
+	Logger *slog.Logger
+}
+
+// Quick measures what a choice of a layout needs of the device below a directory: in under 3 s, with O_DIRECT, on a file of at most 256 MiB, of which each of six
+// steps moves as much again, and no more. It does not measure the size of an operation, and assumes 256 KiB. Places that a cache can't be at are refused.
+func Quick(ctx context.Context, o QuickOptions) (dev *Device, err error) {
+	p := lookAtPlace(os.DirFS("/"), o.Dir)
+	if wrong := p.wrong(); wrong != "" {
+		return nil, errors.New(wrong)
+	}
+	size, err := fileSize(DiskOptions{Dir: p.Seen})
+	if err != nil {
+		return nil, err
+	}
+	d, err := OpenDisk(ctx, DiskOptions{Dir: p.Seen, Bytes: min(size, quickFile), Engine: o.Engine, Direct: o.Direct, Logger: o.Logger, fill: quickFill})
+	if err != nil {
+		return nil, err
+	}
+	d.most = quickFile
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return d.quick(ctx, quickStep)
+}
+
+func (d *Disk) quick(ctx context.Context, length time.Duration) (*Device, error) {
+	began := time.Now()
+	dev := &Device{When: began.Round(time.Second), FileBytes: d.size,
+		How: fmt.Sprintf("a file of %d MiB, O_DIRECT: 1 MiB in order at depth 16; 4 KiB at random at depth 32; %v each", d.size>>20, length)}
+	dev.Engine, dev.Direct = d.Engine()
+	for _, s := range d.basics(dev, length, length) {
+		r, err := d.Run(ctx, length, s.streams...)
+		if err != nil {
+			return nil, err
+		}
+		s.note(r)
+	}
+	if min(dev.Read, dev.Write, dev.BothRead, dev.BothWrite, dev.IOPS, dev.WriteIOPS, dev.BothIOPS) <= 0 {
+		return nil, errBusy
+	}
+	dev.derive(nil)
+	dev.OpBytes, dev.OpMeasured = assumedOp, false
+	dev.Seconds = time.Since(began).Seconds()
+	return dev, nil
+}
+
+// Identity tells one file system from others, over restarts of the machine.
+type Identity struct {
+	FileSystem string `json:"file_system"` // the number that the kernel gives it
+	Block      string `json:"block_device,omitempty"`
+	Bytes      uint64 `json:"size_bytes"`
+}
+
+// Identify returns the identity of the file system that a directory is on, or will be.
+func Identify(dir string) (Identity, error) {
+	seen := nearest(dir)
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if err := errors.Join(unix.Statfs(seen, &fs), unix.Stat(seen, &st)); err != nil {
+		return Identity{}, fmt.Errorf("look at %s: %w", seen, err)
+	}
+	id := Identity{FileSystem: fmt.Sprintf("%08x%08x", uint32(fs.Fsid.Val[1]), uint32(fs.Fsid.Val[0])), Bytes: fs.Blocks * uint64(fs.Bsize)}
+	id.Block, _ = blockDevice(os.DirFS("/"), st.Dev)
+	return id, nil
+}
