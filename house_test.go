@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"picture":    {"compare"},
 	"planner":    {"plan", "doctor", "attach", "engine"},
 	"schedule":   {"shuffle", "chunker", "sample"},
-	"cache":      {"schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir", "cgroup"},
+	"cache":      {"plan", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir", "cgroup"},
 	"fetch":      {"logfile", "staging", "source", "metaindex", "stored", "sample"},
 	"reorder":    {"fetch", "logfile", "staging", "metaindex", "chunker", "stored", "sample"},
 	"sorter":     {"cache", "reorder", "fetch", "staging", "logfile", "chunker", "schedule", "blockio", "sample"},
@@ -57,11 +57,12 @@ var mayImport = map[string][]string{
 	"cores":      nil,
 	"attach":     {"engine"},
 	"metrics":    {"engine"},
+	"devices":    {"cache", "doctor", "attach", "plan"},
 	"doctor":     {"blockio", "cachedir", "cgroup", "source", "sample"},
 	"launch":     {"attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "source"},
 	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
 	"demo":       {"launch", "attach", "ingest", "engine", "doctor", "cache", "schedule"},
-	"cmd/lcache": {"launch", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "planner", "compare", "picture", "scenario", "shuffle", "source", "sample"},
+	"cmd/lcache": {"launch", "devices", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "planner", "compare", "picture", "scenario", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

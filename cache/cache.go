@@ -74,7 +74,8 @@ type Options struct {
 	Dirs   []string
 	IO     IO
 	Memory int64  // bytes; 0: the limit given to ingest
-	Layout string // as requested now; "" or "auto": the layout given to ingest, else chosen by the job
+	Layout string // as requested now; "" or "auto": the layout given to ingest, else chosen by the job, and by the disk
+	Disk   Disk   // what is known of the devices
 	Logger *slog.Logger
 }
 
@@ -118,7 +119,7 @@ func (c *Cache) open(o Options) (err error) {
 	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), MachineMemory()); err != nil {
 		return err
 	}
-	c.Layout, c.LayoutReason = c.ChooseLayout(o.Layout)
+	c.Layout, c.LayoutReason = c.ChooseLayout(o.Layout, o.Disk)
 	return c.OpenStore(o.IO, cmp.Or(o.Memory, c.Record.Memory))
 }
 

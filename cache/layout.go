@@ -27,8 +27,8 @@ func CheckLayout(layout string) error {
 // leftOut is the largest share of samples that an epoch may leave out of a reordered log. Beyond it, moving all samples costs more than it saves.
 const leftOut = 0.05
 
-// ChooseLayout returns the layout, with the reason in a sentence. asked comes first, then the layout given to ingest, then the job decides.
-func (c *Cache) ChooseLayout(asked string) (layout, reason string) {
+// ChooseLayout returns the layout, with the reason in a sentence. asked comes first, then the layout given to ingest, then the job decides, then what the disk gives.
+func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	switch {
 	case asked != "" && asked != LayoutAuto:
 		return asked, "as asked for by --layout"
@@ -45,7 +45,7 @@ func (c *Cache) ChooseLayout(asked string) (layout, reason string) {
 				100*float64(n-used)/float64(n))
 		}
 	}
-	return LayoutLog, "the log is reordered every epoch: large reads in exact order"
+	return c.byDisk(disk)
 }
 
 // usedByEpoch counts the dataset's samples, and those that the first epoch delivers here. Later epochs are assumed to deliver about as many.

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,7 @@ type Options struct {
 	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
 	IO      cache.IO
 	Layout  string // "" or "auto", "log", "static"
+	Disk    cache.Disk
 	Shared  bool   // users other than this process's may connect
 	OnError string // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
 	Logger  *slog.Logger
@@ -114,7 +116,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Logger: o.Logger})
+	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Disk: o.Disk, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +292,7 @@ func (e *Engine) Defaults() []cache.Default {
 	if o := e.opts.IO; o.Engine == "" || o.Engine == "auto" {
 		d = append(d, chosen("io", e.cache.IO.Name(), e.cache.IO.Reason()))
 	}
-	if e.cache.IsStatic() && e.opts.Layout != cache.LayoutStatic { // log is what everybody expects
+	if e.opts.Layout != e.cache.Layout && (e.cache.IsStatic() || strings.HasPrefix(e.cache.LayoutReason, cache.ByDisk)) { // log is what everybody expects
 		d = append(d, chosen("layout", e.cache.Layout, e.cache.LayoutReason))
 	}
 	return d

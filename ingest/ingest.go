@@ -41,6 +41,7 @@ type Options struct {
 	Jobs           int    // reads at once; 0: 16
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
 	Relist         bool   // list every folder, not only those that have changed
+	Disk           Disk   // nil: nothing is known of the devices
 	IO             cache.IO
 	Block          int // bytes; 0: chosen (tests)
 	Logger         *slog.Logger
@@ -48,6 +49,10 @@ type Options struct {
 
 	Statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
 }
+
+// A Disk says what is known of the devices below a cache's directories. If the cache is new it may measure them, which takes up to 3 s; when ctx ends it returns
+// without a measurement.
+type Disk func(ctx context.Context, isNew bool, dirs []string) cache.Disk
 
 // A Report describes an ingest, and the cache after it.
 type Report struct {

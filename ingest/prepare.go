@@ -32,15 +32,19 @@ func (in *run) prepare(ctx context.Context) error {
 	if err := in.find(); err != nil {
 		return err
 	}
+	disk, end := in.lookAtDisk(ctx)
+	defer end()
 	if err := in.list(ctx); err != nil {
 		return err
 	}
 	if err := in.describe(); err != nil {
 		return err
 	}
+	known := disk(c.Manifest.Bytes()) // before free space is looked at: a measurement takes some
 	if err := in.space(ctx); err != nil {
 		return err
 	}
+	in.report.Layout, in.report.LayoutReason = c.ChooseLayout(in.o.Layout, known)
 	if err := in.openLog(ctx); err != nil {
 		return err
 	}
@@ -109,7 +113,6 @@ func (in *run) describe() (err error) {
 	if in.o.Layout == "" && in.old != nil {
 		c.Record.Layout = in.old.Layout
 	}
-	in.report.Layout, in.report.LayoutReason = c.ChooseLayout(in.o.Layout)
 	return in.measureChunks()
 }
 

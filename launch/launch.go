@@ -48,9 +48,10 @@ type Options struct {
 	JobGiven     bool // Ingest.Job was asked for; false: an existing cache keeps its own job
 	ListingGiven bool // the files that Ingest lists were asked for: a cache that lists other files is refused
 
-	Metrics   string  // host:port to listen on for scrapes of all servers; "": none
-	DiskLimit float64 // bytes a second that the disk was measured to give; 0: not known
-	Headspace bool    // loaders of the command feed the second half of each epoch from memory, and measure both
+	Disk      ingest.Disk // what is known of the devices; nil: nothing
+	Metrics   string      // host:port to listen on for scrapes of all servers; "": none
+	DiskLimit float64     // bytes a second that the disk was measured to give; 0: not known
+	Headspace bool        // loaders of the command feed the second half of each epoch from memory, and measure both
 
 	Stdin          io.Reader // of the command
 	Stdout, Stderr io.Writer // of the command

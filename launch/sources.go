@@ -47,7 +47,7 @@ func (r *run) open(ctx context.Context, n int, s Source) error {
 // serve brings the n-th source's cache up to date and opens a server for it.
 func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened *Opened) (*serving, error) {
 	o := r.Ingest
-	o.Source, o.Dirs, o.Progress, o.Logger = s.Path, dirs, r.Progress, r.Logger
+	o.Source, o.Dirs, o.Progress, o.Logger, o.Disk = s.Path, dirs, r.Progress, r.Logger, r.Disk
 	r.keep(n, &o)
 	report, err := ingest.Run(ctx, o)
 	if err != nil {
@@ -55,6 +55,9 @@ func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened 
 	}
 	serve := ServeOptions{Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
 	serve.Engine.Dirs = dirs
+	if r.Disk != nil {
+		serve.Engine.Disk = r.Disk(ctx, false, dirs)
+	}
 	l, err := start(ctx, serve)
 	if err != nil {
 		return nil, err

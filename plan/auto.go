@@ -46,8 +46,12 @@ func (e *MemoryError) Error() string {
 func (m *Model) Auto() (Advice, error) {
 	log, static := m.layouts()
 	a := Advice{LogEpochS: m.Epoch(log).EpochS, StaticEpochS: m.Epoch(static).EpochS}
-	_, a.Log = m.BestAdmission(log)
-	_, a.Static = m.BestAdmission(static)
+	if m.f.AsHeld {
+		a.Log, a.Static = m.Epoch(log), m.Epoch(static)
+	} else {
+		_, a.Log = m.BestAdmission(log)
+		_, a.Static = m.BestAdmission(static)
+	}
 	a.Layout, a.Reason = m.byJob(a)
 	if a.Layout == "" {
 		a.Layout, a.Reason = m.byTime(a)
@@ -133,7 +137,7 @@ func (m *Model) byWear(a *Advice, log Policy) {
 		}
 	}
 	less := m.epochAt(log, lo)
-	if a.Static.Fits && a.Static.EpochS <= worthReordering*less.EpochS {
+	if a.Static.Fits && (m.f.AsHeld || a.Static.EpochS <= worthReordering*less.EpochS) {
 		a.Layout = Static
 		a.Reason = fmt.Sprintf("%s, but the drives are meant for %s a day; in place an epoch takes %s and writes nothing", a.Reason, gigabytes(limit), seconds(a.Static.EpochS))
 		return

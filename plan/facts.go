@@ -29,6 +29,7 @@ type Facts struct {
 	FromLog      bool    `json:"from_log,omitempty"`       // the static layout reads a Logfile that was left in place
 	Prefill      bool    `json:"prefill,omitempty"`        // the log is filled before training begins
 	Admit        float64 `json:"admit,omitempty"`          // the most that is admitted, as a share; 0 means all that fits
+	AsHeld       bool    `json:"as_held,omitempty"`        // the choice between layouts holds what is admitted: no smaller share is considered
 	ConsumerBPS  float64 `json:"consumer_bps,omitempty"`   // what the training consumes, as stored bytes
 	DecodeBPS    float64 `json:"decode_bps,omitempty"`     // what the CPU workers prepare, as stored bytes
 	NetworkBPS   float64 `json:"network_bps,omitempty"`    // each way

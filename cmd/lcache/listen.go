@@ -111,5 +111,5 @@ func addMetricsFlag(flags *pflag.FlagSet, to *string) {
 // addLayoutFlag adds --layout.
 func addLayoutFlag(flags *pflag.FlagSet, to *string) {
 	flags.Var(&choice{to, []string{"auto", "log", "static"}}, "layout",
-		"layout of samples on disk: log is reordered every epoch, static never (default: auto, which chooses by the job)")
+		"layout of samples on disk: log is reordered every epoch, static never (default: auto, which chooses by the job and the disk)")
 }

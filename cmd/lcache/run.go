@@ -26,7 +26,7 @@ const exitRunFailed = 125
 type runOptions struct {
 	launch        launch.Options
 	serve         serveOptions
-	facts         string   // a file; "": none
+	facts         string   // a file, "off", or "": what is kept or measured
 	withoutRecipe string   // a remark on flags without an effect; "": there are none
 	serverGiven   []string // given flags that have no effect on a server which runs already
 }
@@ -90,7 +90,7 @@ func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	addJobsMaxFlag(f, &o.serve.engine.JobsMax)
 	addIOFlags(f, &l.Ingest.IO)
 	f.BoolVar(&l.Headspace, "headspace", false, "measure how fast COMMAND's training loop is with batches from memory, in the second half of each epoch; what it learns is worth nothing")
-	f.StringVar(&o.facts, "facts", "", "the `FILE` that lcache doctor --save wrote: the summary takes the disk's speed from it")
+	addFactsFlag(f, &o.facts)
 }
 
 // failed gives an error of lcache the exit code exitRunFailed, unless it has one: COMMAND was not found, or the command line is wrong.
@@ -128,7 +128,10 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 			o.serverGiven = append(o.serverGiven, "--"+name)
 		}
 	}
-	if o.facts != "" {
+	if l.Disk, err = diskFrom(o.facts, l.Ingest.IO); err != nil {
+		return err
+	}
+	if o.facts != "" && o.facts != factsOff {
 		if l.DiskLimit, err = doctor.DiskLimit(o.facts); err != nil {
 			return err
 		}

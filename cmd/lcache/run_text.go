@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/cache"
 	"lcache/engine"
 	"lcache/figures"
 	"lcache/launch"
@@ -79,6 +80,7 @@ func writeRun(w io.Writer, r *launch.Result) {
 			writeJobs(w, s)
 		} else {
 			writeEpochs(w, s.Part)
+			writeLayout(w, s.Part)
 			fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactText(s.Part), s.Verdict.Bound, s.Verdict.Change)
 		}
 		if s.AttachedTo != 0 {
@@ -87,6 +89,13 @@ func writeRun(w io.Writer, r *launch.Result) {
 		if n := skipped(s.Part); n > 0 {
 			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", figures.Plural(n, "sample was", "samples were"))
 		}
+	}
+}
+
+// writeLayout says how samples lay on the disk, where that was chosen by what the disk gives.
+func writeLayout(w io.Writer, s engine.Status) {
+	if len(s.Jobs) > 0 && strings.HasPrefix(s.Jobs[0].LayoutReason, cache.ByDisk) {
+		fmt.Fprintf(w, "layout  %s: %s\n", s.Jobs[0].Layout, s.Jobs[0].LayoutReason)
 	}
 }
 

@@ -1,0 +1,89 @@
+package cache
+
+import (
+	"fmt"
+
+	"github.com/dustin/go-humanize"
+
+	"lcache/figures"
+	"lcache/plan"
+)
+
+// Disk is what is known of the devices of a cache, all of them together.
+type Disk struct {
+	Line plan.DiskLine
+	From string // how it is known, as in "measured on 22 Nov 2026"; "": it is not known
+	Why  string // why it is not known
+}
+
+// unlimited is more memory than any layout takes. Both layouts of an engine take the same memory: what one needs for slots, the other has as a ring. So memory
+// decides nothing between them, and chunker.Size refuses what does not fit.
+const unlimited = 1 << 60
+
+// unknownEpochs stands for the epochs of a job that does not say how many it has.
+const unknownEpochs = 90
+
+// PlanFacts are the facts of this cache and its job for package plan: what is kept is what the cache admits, and no less is considered.
+func (c *Cache) PlanFacts(d Disk) plan.Facts {
+	job := c.Record.Job
+	f := plan.Facts{DatasetBytes: float64(c.Manifest.Bytes()), Samples: float64(c.Manifest.Len()), Batch: float64(max(job.BatchSize, 1)), Epochs: float64(job.Epochs),
+		Ranks: float64(max(len(c.Schedule.Local()), 1)), Devices: float64(len(c.Dirs)), CacheBytes: unlimited, MemoryBytes: unlimited, AsHeld: true, Device: d.Line}
+	if f.Epochs == 0 {
+		f.Epochs = unknownEpochs
+	}
+	if f.DatasetBytes > 0 {
+		f.Admit = float64(c.Record.KeptBytes) / f.DatasetBytes
+	}
+	if c.Record.IsPacked() && c.Record.KeptBytes > 0 {
+		f.StoredRatio = float64(c.Record.Stored) / float64(c.Record.KeptBytes)
+	}
+	if c.Format.Block > 0 {
+		f.BlockBytes = float64(c.Format.Block)
+	}
+	return f
+}
+
+// ByDisk begins a reason that follows from what the disk gives.
+const ByDisk = "read in place an epoch takes "
+
+// LayoutFor chooses a layout by what the disk gives, and says why in one sentence. from says how the disk is known.
+func LayoutFor(f plan.Facts, from string) (layout, reason string, err error) {
+	m, err := plan.New(f)
+	if err != nil {
+		return "", "", err
+	}
+	a, err := m.Auto()
+	if err != nil {
+		return "", "", err
+	}
+	if f.Epochs == 1 {
+		return string(a.Layout), a.Reason, nil
+	}
+	saves := "nothing"
+	if a.Log.EpochS < a.Static.EpochS {
+		saves = fmt.Sprintf("%.0f %% of an epoch", 100*(1-a.Log.EpochS/a.Static.EpochS))
+	}
+	times := fmt.Sprintf(ByDisk+"%s (bound by the %s), reordered %s (by the %s), by a disk that was %s",
+		figures.Duration(a.Static.EpochS), a.Static.BoundBy, figures.Duration(a.Log.EpochS), a.Log.BoundBy, from)
+	writes := humanize.Bytes(uint64(a.Log.WriteBytes))
+	if a.Layout == plan.Static {
+		return LayoutStatic, fmt.Sprintf("%s: reordering would save %s, and write %s in each epoch", times, saves, writes), nil
+	}
+	return LayoutLog, fmt.Sprintf("%s: reordering saves %s, and writes %s in each epoch", times, saves, writes), nil
+}
+
+// byDisk chooses a layout by what the disk gives. Without facts it is the log.
+func (c *Cache) byDisk(d Disk) (layout, reason string) {
+	const reordered = "the log is reordered every epoch, which gives large reads in exact order"
+	switch {
+	case d.From == "" && d.Why != "":
+		return LayoutLog, fmt.Sprintf("the disk is not measured (%s): %s", d.Why, reordered)
+	case d.From == "":
+		return LayoutLog, "the disk is not measured: " + reordered
+	}
+	layout, reason, err := LayoutFor(c.PlanFacts(d), d.From)
+	if err != nil {
+		return LayoutLog, fmt.Sprintf("the disk was %s, which makes no plan (%v): %s", d.From, err, reordered)
+	}
+	return layout, reason
+}
