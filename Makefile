@@ -42,7 +42,7 @@ SPACE := $(EMPTY) $(EMPTY)
 .PHONY: build demo check test test-go test-go-pread test-python test-faults bench docs lint clean
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
 
 demo: build
 	@$(BIN) demo --source "$$($(GO) env GOROOT)/src" --client python --python $(PYTHON)

@@ -45,7 +45,8 @@ type Recommendation struct {
 	MemoryBytes       float64    `json:"memory_bytes"`
 	WithoutS          float64    `json:"without_cache_s"`           // an epoch from the source alone
 	SecondRun         *SecondRun `json:"second_run,omitempty"`      // of the layout log
-	AloneS            float64    `json:"without_peers_s,omitempty"` // the best epoch of nodes that don't share
+	NotYet            string     `json:"not_yet,omitempty"`         // what the advice needs and lcache does not have
+	AloneS            float64    `json:"without_peers_s,omitempty"` // the best epoch of nodes that don't share: what can be had today
 	AloneLayout       string     `json:"without_peers_layout,omitempty"`
 	NeedsBytes        float64    `json:"needs_bytes,omitempty"` // of memory, where no layout fits
 	Error             string     `json:"error,omitempty"`
@@ -169,6 +170,9 @@ func recommend(m *plan.Model) (Recommendation, error) {
 func (r *Recommendation) addAlone(f plan.Facts) error {
 	if f.Nodes <= 1 || f.WithoutPeers {
 		return nil
+	}
+	if r.Policy != r.Layout {
+		r.NotYet = "lcache does not have peers yet: no server reads from another node's"
 	}
 	f.WithoutPeers = true
 	m, err := plan.New(f)

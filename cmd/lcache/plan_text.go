@@ -100,7 +100,10 @@ func writeRecommendation(w io.Writer, r *planner.Report) {
 	if r := a.SecondRun; r != nil {
 		fmt.Fprintf(w, "  The first epoch of a job over a full log in another order: %s by place, %s with a sort.\n", epochTime(r.PlaceS), epochTime(r.SortS))
 	}
-	if a.AloneS > 0 {
+	switch {
+	case a.NotYet != "":
+		fmt.Fprintf(w, "! %s. Today, without peers: %s, %s (--without-peers).\n", a.NotYet, a.AloneLayout, epochTime(a.AloneS))
+	case a.AloneS > 0:
 		fmt.Fprintf(w, "  Without peers: %s, %s.\n", a.AloneLayout, epochTime(a.AloneS))
 	}
 	if a.NextLimitS > 0 {
