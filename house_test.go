@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"scenario":   {"plan"},
 	"compare":    {"plan", "scenario"},
 	"picture":    {"compare"},
-	"planner":    {"plan", "doctor", "attach", "engine"},
+	"planner":    {"plan", "doctor", "attach", "engine", "chunker"},
 	"schedule":   {"shuffle", "chunker", "sample"},
 	"cache":      {"plan", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir", "cgroup"},
 	"fetch":      {"logfile", "staging", "source", "metaindex", "stored", "sample"},

@@ -37,9 +37,14 @@ type Facts struct {
 	FileOpen     float64 `json:"file_open_s,omitempty"`    // seconds to open and read one file
 	WearPerDay   float64 `json:"wear_per_day,omitempty"`   // bytes a day that the drives may be written; 0 means no limit
 
+	Sizer Sizer `json:"-"` // the program's own sizing of Log and Static on one node; nil: the formulas of this package
+
 	Device DiskLine `json:"device"`
 	Source Source   `json:"source"`
 }
+
+// Sizer sizes a log, or the static layout, for facts: what it takes of memory and of disk. If fits is false the sizes say what memory is needed.
+type Sizer func(f Facts, inPlace bool) (z Sizes, sp Space, fits bool)
 
 // Source is what the place of the original data gives.
 type Source struct {

@@ -30,6 +30,9 @@ func (m *Model) with(change func(*Facts)) *Model {
 	return &other
 }
 
+// sized reports whether the program's own sizing stands for the formulas.
+func (m *Model) sized(p Policy) bool { return m.f.Sizer != nil && (p == Log || p == Static) }
+
 // homes is over how many nodes one copy of the dataset is spread.
 func (m *Model) homes(p Policy) float64 {
 	if p.peers() {
@@ -41,6 +44,9 @@ func (m *Model) homes(p Policy) float64 {
 // arena returns block and segment as ingest fixes them, and what the budget then holds. With misses says whether the
 // memory has to hold samples that are not admitted, even if all of them fit.
 func (m *Model) arena(p Policy, withMisses bool) (z Sizes, sp Space, fits bool) {
+	if m.sized(p) {
+		return m.f.Sizer(m.f, p.inPlace())
+	}
 	homes := m.homes(p)
 	padded := Padded(m.f.DatasetBytes*m.f.StoredRatio, m.f.Samples) / homes
 	share := min(1, m.f.CacheBytes/padded)
@@ -124,6 +130,8 @@ func (m *Model) top(p Policy) (hit float64, z Sizes, sp Space, fits bool) {
 // that it needs.
 func (m *Model) need(p Policy, hit float64, z Sizes, sp Space, fits bool) (Sizes, bool) {
 	switch {
+	case m.sized(p):
+		return z, fits
 	case p.inPlace():
 		z.MemoryBytes, fits = m.inPlaceMemory(p, hit)
 		return z, fits

@@ -44,6 +44,9 @@ func (f *Facts) Gather(ctx context.Context, g Gathering) error {
 		}
 	}
 	f.assume()
+	if len(g.Dirs) > 0 || g.Source != "" {
+		f.Sizer = serverSizes
+	}
 	return nil
 }
 

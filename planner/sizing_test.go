@@ -62,3 +62,53 @@ func compareSizing(t *testing.T, bytes, sample, part float64, ranks int, memory 
 		t.Errorf("a server admits %.4f, a plan %.4f", hit, e.Hit)
 	}
 }
+
+// TestLivePlanAsksTheServer: a plan of live facts has the sizes that ingest and serve compute. With 600 MB the formulas would spill tails, which a server does not do.
+func TestLivePlanAsksTheServer(t *testing.T) {
+	facts := plan.Facts{DatasetBytes: 138e9, Samples: 1281167, Batch: 256, Epochs: 9, CacheBytes: 200e9, MemoryBytes: 4 << 30, SideBytes: 64 << 20, Source: plan.Source{BPS: 1e9},
+		Device: plan.DiskLine{ReadBPS: 3e9, WriteBPS: 3e9, ReadIOPS: 500e3}}
+	for _, c := range []struct {
+		memory, budget float64
+		fits           bool
+	}{{4 << 30, 200e9, true}, {1 << 30, 200e9, true}, {600e6, 200e9, false}, {4 << 30, 60e9, true}} {
+		facts.MemoryBytes, facts.CacheBytes, facts.Sizer = c.memory, c.budget, serverSizes
+		m, err := plan.New(facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []plan.Policy{plan.Log, plan.Static} {
+			z, sp, fits := serverSizes(m.Facts(), p == plan.Static)
+			e := m.Epoch(p)
+			if e.Sizes != z || e.Fits != fits || fits != c.fits || math.Abs(e.Hit-min(1, c.budget/138e9)) > 0.02 || e.SlackBytes != sp.SlackBytes {
+				t.Errorf("%s in %.0f MB, %.0f GB: %+v, fits %v, hit %.3f; want %+v, %v", p, c.memory/1e6, c.budget/1e9, e.Sizes, e.Fits, e.Hit, z, c.fits)
+			}
+		}
+		facts.Sizer = nil
+		formula, err := plan.New(facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := formula.Epoch(plan.Log); !e.Fits {
+			t.Errorf("the formulas don't fit into %.0f MB", c.memory/1e6)
+		}
+	}
+}
+
+// TestServerSizesOfAnything: absurd facts give an answer or an error, and no panic.
+func TestServerSizesOfAnything(t *testing.T) {
+	for _, f := range []plan.Facts{
+		{DatasetBytes: 1, Samples: 1, Batch: 1, Epochs: 2},
+		{DatasetBytes: 1e18, Samples: 1e18, Batch: 1e18, Epochs: 2, CacheBytes: 1e24, MemoryBytes: 1e24},
+		{DatasetBytes: 1e18, Samples: 1, Batch: 1, Epochs: 2, Ranks: 1e6, Devices: 1e6, CacheBytes: 1e9},
+		{DatasetBytes: 1e12, Samples: 1e6, Batch: 64, Epochs: 2, CacheBytes: 1, StoredRatio: 0.5},
+	} {
+		f.Sizer = serverSizes
+		m, err := plan.New(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := m.Auto(); err == nil && math.IsNaN(a.Chosen().EpochS) {
+			t.Errorf("%+v: %+v", f, a)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package planner
+
+import (
+	"math"
+
+	"lcache/chunker"
+	"lcache/plan"
+)
+
+// tableBytes is what a server's tables and orders take a sample, and indexBytes what checksums and journals take of the budget.
+const (
+	tableBytes = 64
+	indexBytes = 22
+)
+
+// serverSizes are the sizes that ingest and serve compute for the facts of a plan. It is a plan.Sizer.
+func serverSizes(f plan.Facts, inPlace bool) (z plan.Sizes, sp plan.Space, fits bool) {
+	padded := plan.Padded(f.DatasetBytes, f.Samples)
+	sp.PaddedBytes = padded * f.StoredRatio
+	mean := f.DatasetBytes / f.Samples
+	s, err := chunker.Size(chunker.Facts{
+		Kept: whole(padded), Packed: f.StoredRatio != 1, Stored: whole(sp.PaddedBytes), Samples: int(whole(f.Samples)), TableBytes: tableBytes, Largest: whole(f.LargestBytes),
+		Batch: whole(max(f.Batch*mean, f.LargestBytes)), BatchSamples: int(whole(f.Batch)), Ranks: int(whole(f.Ranks)), Devices: int(whole(f.Devices)),
+		Metadata: whole(indexBytes * f.Samples), Budget: max(1, whole(f.CacheBytes)), Memory: max(1, whole(f.MemoryBytes)), Static: inPlace,
+	})
+	z = plan.Sizes{BlockBytes: float64(s.Block), SegmentBytes: float64(s.Segment), Segments: float64(s.Segments), Slots: float64(s.Slots), MemoryBytes: float64(s.Memory)}
+	sp.SlackBytes = float64(s.Slack)
+	if s.Room > 0 {
+		sp.Hit = min(1, float64(s.Room)/sp.PaddedBytes)
+	}
+	return z, sp, err == nil || s.Room == 0 && s.Memory <= uint64(whole(f.MemoryBytes)) // a budget without room holds nothing, which is no want of memory
+}
+
+// whole is a number of a plan as a server counts it: far below where sums of such numbers would overflow.
+func whole(x float64) uint64 { return uint64(math.Ceil(min(max(x, 0), 1<<50))) }
