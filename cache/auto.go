@@ -2,11 +2,13 @@ package cache
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 
 	"lcache/figures"
 	"lcache/plan"
+	"lcache/schedule"
 )
 
 // Disk is what is known of the devices of a cache, all of them together.
@@ -45,6 +47,25 @@ func (c *Cache) PlanFacts(d Disk) plan.Facts {
 
 // ByDisk begins a reason that follows from what the disk gives.
 const ByDisk = "read in place an epoch takes "
+
+// countBorders chooses the layout again where samples would stay in a log that was laid out for an epoch: its blocks lie anywhere, so a sample that crosses two
+// of them takes two reads. Of a log in the source's order the blocks lie side by side.
+func (c *Cache) countBorders() {
+	if !c.IsStatic() || !strings.HasPrefix(c.LayoutReason, ByDisk) {
+		return
+	}
+	for _, l := range c.Store.Logfiles() {
+		if l == nil || l.Empty() || schedule.IsCanonical(l.Header().Key) {
+			continue
+		}
+		f := c.PlanFacts(c.disk)
+		f.FromLog = true
+		if layout, reason, err := LayoutFor(f, c.disk.From); err == nil {
+			c.Layout, c.LayoutReason = layout, reason
+		}
+		return
+	}
+}
 
 // LayoutFor chooses a layout by what the disk gives, and says why in one sentence. from says how the disk is known.
 func LayoutFor(f plan.Facts, from string) (layout, reason string, err error) {

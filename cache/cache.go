@@ -54,6 +54,7 @@ type Cache struct {
 
 	Layout, LayoutReason string // how it is served: log or static, and why
 
+	disk         Disk
 	locks        []*logfile.LockFile
 	recovered    [2]atomic.Bool // by half: another process began this Logfile
 	closeTimeout time.Duration  // how long Close waits for a device that hangs; 0: the default
@@ -119,6 +120,7 @@ func (c *Cache) open(o Options) (err error) {
 	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), MachineMemory()); err != nil {
 		return err
 	}
+	c.disk = o.Disk
 	c.Layout, c.LayoutReason = c.ChooseLayout(o.Layout, o.Disk)
 	return c.OpenStore(o.IO, cmp.Or(o.Memory, c.Record.Memory))
 }
@@ -240,6 +242,7 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 	if c.Locations, err = metaindex.NewLocations(c.Manifest.Len(), c.Format.Align); err != nil {
 		return err
 	}
+	c.countBorders()
 	if c.Sizing, err = c.Size(uint64(memory)); err != nil {
 		return err
 	}

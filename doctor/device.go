@@ -57,7 +57,7 @@ func (d *Disk) device(ctx context.Context, part float64, progress func(stage str
 	dev.Engine, dev.Direct = d.Engine()
 	random := func(size int) Stream { return Stream{Size: size, Depth: 32, Random: true} }
 	rates := map[int]float64{}
-	steps := append(d.basics(dev, 2*time.Second, 1500*time.Millisecond),
+	steps := append(d.basics(dev, Stream{Size: orderedBytes, Depth: 16}, 2*time.Second, 1500*time.Millisecond),
 		step{"random reads", 2 * time.Second, []Stream{random(randomBytes)}, func(r []Rate) { dev.Random = r[0].BytesPerSecond() }},
 		step{"single reads", 500 * time.Millisecond, []Stream{{Size: pageSize, Depth: 1, Random: true}}, func(r []Rate) { dev.Latency = r[0].Median.Seconds() }},
 	)
@@ -85,10 +85,10 @@ type step struct {
 	note    func(r []Rate)
 }
 
-// basics are the steps that a choice of a layout needs: bandwidth and operations, of reads, of writes, and of both.
-func (d *Disk) basics(dev *Device, bandwidth, operations time.Duration) []step {
-	ordered := Stream{Size: orderedBytes, Depth: 16}
-	writing := Stream{Size: orderedBytes, Depth: 16, Write: true}
+// basics are the steps that a choice of a layout needs: bandwidth and operations, of reads, of writes, and of both. ordered is what reads in order.
+func (d *Disk) basics(dev *Device, ordered Stream, bandwidth, operations time.Duration) []step {
+	writing := ordered
+	writing.Write = true
 	reads, writes := Stream{Size: pageSize, Depth: 32, Random: true}, Stream{Size: pageSize, Depth: 32, Random: true, Write: true}
 	half := func(s Stream) Stream {
 		s.Depth /= 2
@@ -99,7 +99,7 @@ func (d *Disk) basics(dev *Device, bandwidth, operations time.Duration) []step {
 		{"reading", bandwidth, []Stream{ordered}, func(r []Rate) { dev.Read = r[0].BytesPerSecond() }},
 		{"reading and writing", bandwidth, []Stream{ordered, writing},
 			func(r []Rate) { dev.BothRead, dev.BothWrite = r[0].BytesPerSecond(), r[1].BytesPerSecond() }},
-		{"random reads", bandwidth, []Stream{reads}, func(r []Rate) { dev.IOPS = r[0].OpsPerSecond() }},
+		{"random reads", operations, []Stream{reads}, func(r []Rate) { dev.IOPS = r[0].OpsPerSecond() }},
 		{"random writes", operations, []Stream{writes}, func(r []Rate) { dev.WriteIOPS = r[0].OpsPerSecond() }},
 		{"random reads and writes", operations, []Stream{half(reads), half(writes)}, func(r []Rate) { dev.BothIOPS = r[0].OpsPerSecond() + r[1].OpsPerSecond() }},
 	}

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of Quick, which stands in the way of a training's start.
+// Limits of Quick, which stands in the way of a training's start. What a slow device has in flight at a step's end takes time, too.
 const (
-	quickFile = 256 << 20              // bytes of the file, and of one stream of one step
-	quickFill = 700 * time.Millisecond // for the file
-	quickStep = 250 * time.Millisecond
+	quickFile = 256 << 20                      // bytes of the file, and of one stream of one step
+	quickSize = 512 << 10                      // of a transfer in order
+	quickFill = 400 * time.Millisecond         // for the file
+	quickStep = 300 * time.Millisecond * 8 / 7 // of which 7/8 count: whole slices of the kernel's throttling, which lets the work of 100 ms through at once
 )
 
 var errBusy = errors.New("the device, or this machine, was too busy to be measured in a short time")
@@ -51,10 +52,10 @@ func Quick(ctx context.Context, o QuickOptions) (dev *Device, err error) {
 func (d *Disk) quick(ctx context.Context, length time.Duration) (*Device, error) {
 	began := time.Now()
 	dev := &Device{When: began.Round(time.Second), FileBytes: d.size,
-		How: fmt.Sprintf("a file of %d MiB, O_DIRECT: 1 MiB in order at depth 16; 4 KiB at random at depth 32; %v each", d.size>>20, length)}
+		How: fmt.Sprintf("a file of %d MiB, O_DIRECT: 512 KiB in order at depth 12; 4 KiB at random at depth 32; %v each", d.size>>20, length.Round(time.Millisecond))}
 	dev.Engine, dev.Direct = d.Engine()
-	for _, s := range d.basics(dev, length, length) {
-		r, err := d.Run(ctx, length, s.streams...)
+	for _, s := range d.basics(dev, Stream{Size: quickSize, Depth: 12}, length, length) {
+		r, err := d.Run(ctx, s.length, s.streams...)
 		if err != nil {
 			return nil, err
 		}

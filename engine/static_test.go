@@ -9,6 +9,7 @@ import (
 
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/plan"
 	"lcache/schedule"
 	"lcache/usage"
 )
@@ -199,5 +200,30 @@ func TestBenchStatic(t *testing.T) {
 	empty, _ := ingested(t, d, ingest.Options{Job: samplerJob(2, 16, 2, false), Layout: cache.LayoutStatic, NoPrefill: true})
 	if _, err := OpenBench(Options{Dirs: empty.Dirs, IO: empty.IO}, false); err == nil || !strings.Contains(err.Error(), "holds no samples yet") {
 		t.Errorf("an empty log: %v", err)
+	}
+}
+
+// TestLayoutByDisk: where the job leaves it open, what the disk gives decides. This one reads as fast in place as it writes, so that it depends on whether samples
+// that cross two blocks take two reads: they do in a log that was laid out for an epoch, and not in one that was packed in the source's order.
+func TestLayoutByDisk(t *testing.T) {
+	const size, reads = 60 << 10, 1000.0
+	d := makeDataset(t, 60, func(*rand.Rand, int) int { return size })
+	disk := cache.Disk{Line: plan.DiskLine{ReadIOPS: reads, WriteBPS: reads * size, OpBytes: 1 << 20}, From: "made up"}
+	j := samplerJob(2, 5, 2, true)
+	for _, c := range []struct {
+		known     ingest.Disk // to ingest
+		want, why string
+	}{
+		{nil, cache.LayoutLog, "by a disk that was made up: reordering saves"},
+		{func(context.Context, bool, []string) cache.Disk { return disk }, cache.LayoutStatic, "reordering would save nothing"},
+	} {
+		o, _ := ingested(t, d, ingest.Options{Job: j, Disk: c.known})
+		o.Disk = disk
+		e := open(t, o)
+		d.readEpochs(t, e, j, 0, 2)
+		if s := e.Status().Jobs[0]; s.Layout != c.want || !strings.Contains(s.LayoutReason, c.why) {
+			t.Errorf("%s: %s; want %s because of %q", s.Layout, s.LayoutReason, c.want, c.why)
+		}
+		closeEngine(t, e)
 	}
 }

@@ -355,6 +355,9 @@ func pushedOrder(pushed map[int]*pushedRank) *Order {
 // canonicalKey is the key of the canonical order of every dataset.
 var canonicalKey = xxh3.HashString128("canonical").Bytes()
 
+// IsCanonical reports whether a key is that of the canonical order.
+func IsCanonical(key [16]byte) bool { return key == canonicalKey }
+
 // Canonical returns the canonical order of n samples. A source is stored in this order if no epoch's order is known.
 func Canonical(n int) *Order {
 	global := make([]sample.Index, n)

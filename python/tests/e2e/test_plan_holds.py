@@ -1,0 +1,126 @@
+"""`lcache plan` beside `lcache bench` on a volume of 1,500 operations and 100 MiB a second each way: root makes one of a loop device and a cgroup.
+
+The volume is that slow so that epochs take long, beside what a server does once at its start. It measures times, so it runs only where it is asked for, on a machine that does nothing else: LCACHE_CAPPED=FOLDER pytest -s test_plan_holds.py, where FOLDER is
+on ext4 or xfs and has 4 GB to spare.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+import realserver
+
+FOLDER = os.environ.get("LCACHE_CAPPED", "")
+OPERATIONS, BYTES = 1500, 100 << 20
+SETS = {"4KB": (4 << 10, 1 << 17), "16KB": (16 << 10, 1 << 16), "100KB": (100 << 10, 20_000)}  # bytes of a sample, samples
+
+pytestmark = [
+    pytest.mark.skipif(not FOLDER, reason="measures times: LCACHE_CAPPED names a folder on ext4 or xfs with 4 GB to spare, on a machine that does nothing else"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a capped volume"),
+]
+
+
+def told(*command, **more):
+    ended = subprocess.run([str(word) for word in command], capture_output=True, text=True, **more)
+    assert ended.returncode == 0, f"{command}: {ended.stderr}"
+    return ended.stdout
+
+
+def again(*command):
+    """The kernel calls a device busy for a moment after its last user."""
+    for _ in range(100):
+        if subprocess.run([str(word) for word in command], capture_output=True).returncode == 0:
+            return
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def capped():
+    """A mounted volume, and a function that puts a process under its limits."""
+    with contextlib.ExitStack() as undo:
+        image, volume = pathlib.Path(FOLDER, "lcache-capped.img"), pathlib.Path(FOLDER, "lcache-capped")
+        undo.callback(image.unlink, missing_ok=True)
+        with open(image, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 3 << 30)
+        device = told("losetup", "--find", "--show", "--direct-io=on", image).strip()
+        undo.callback(again, "losetup", "-d", device)
+        told("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", device)
+        volume.mkdir()
+        undo.callback(volume.rmdir)
+        told("mount", "-o", "noatime", device, volume)
+        undo.callback(again, "umount", volume)
+        number = told("lsblk", "-ndo", "MAJ:MIN", device).strip()
+        mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
+        unified = next((m[1] for m in mounts if m[2] == "cgroup2" and "io" in pathlib.Path(m[1], "cgroup.controllers").read_text().split()), None)
+        blkio = next((m[1] for m in mounts if m[2] == "cgroup" and "blkio" in m[3].split(",")), None)
+        if not unified and not blkio:
+            pytest.skip("no cgroup controller io or blkio is mounted")
+        group = pathlib.Path(unified or blkio, f"lcache-capped-{os.getpid()}")
+        if unified:
+            pathlib.Path(unified, "cgroup.subtree_control").write_text("+io")
+        group.mkdir()
+        undo.callback(again, "rmdir", group)
+        if unified:
+            (group / "io.max").write_text(f"{number} riops={OPERATIONS} wiops={OPERATIONS} rbps={BYTES} wbps={BYTES}")
+        else:
+            for way in ("read", "write"):
+                (group / f"blkio.throttle.{way}_iops_device").write_text(f"{number} {OPERATIONS}")
+                (group / f"blkio.throttle.{way}_bps_device").write_text(f"{number} {BYTES}")
+        yield volume, lambda: (group / "cgroup.procs").write_text("0\n")
+
+
+@pytest.mark.parametrize("layout", ["log", "static"])
+@pytest.mark.parametrize("name", SETS)
+def test_plan_holds(capped, tmp_path, name, layout):
+    volume, enter = capped
+    size, samples = SETS[name]
+    source = pathlib.Path(FOLDER, f"lcache-capped-{name}")
+    if not source.exists():
+        block = os.urandom(size + 997)
+        for i in range(samples):
+            path = source / f"{i % 64:02}" / f"{i:06}"
+            if i < 64:
+                path.parent.mkdir(parents=True)
+            path.write_bytes(block[i % 997 :][:size])
+    cache = volume / f"{name}-{layout}"
+    job = ["--recipe", "torch.distributed_sampler", "--batch-size", "256", "--epochs", "9"]
+    memory = "256MB"
+    lcache = realserver.BINARY
+    told(lcache, "ingest", "--source", source, "--cache", cache, *job, "--layout", layout, "--memory", memory, "--quiet")
+    try:
+        measured = json.loads(told(lcache, "bench", "--cache", cache, "--memory", memory, "--layout", layout, "--json", "--quiet", "--python", "/none", preexec_fn=enter))
+        facts = ["--samples", samples, "--bytes", size * samples, "--batch-size", 256, "--epochs", 9, "--budget", "3GB", "--memory", memory, "--source-bw", "unlimited", "--consumer", "unlimited"]
+        disk = ["--read-bw", f"{BYTES}B/s", "--write-bw", f"{BYTES}B/s", "--read-iops", OPERATIONS, "--write-iops", OPERATIONS, "--op-size", "1MiB"]
+        plan = json.loads(told(lcache, "plan", "--facts", "off", *facts, *disk, "--json"))
+    finally:
+        told(lcache, "rm", cache)
+    (row,) = [row for row in plan["policies"] if row["policy"] == layout]
+    (epoch,) = [e for e in measured["epochs"] if e["into"] == "nothing" and e["reorder"] == (layout == "log")]
+    apart = epoch["seconds"] / row["epoch_s"] - 1
+    print(f"{name} {layout}: measured {epoch['seconds']:.2f} s, planned {row['epoch_s']:.2f} s, {100 * apart:+.1f} %")
+    assert abs(apart) < 0.1
+
+
+@pytest.mark.parametrize("size, samples, layout", [(16 << 10, 2000, "log"), (400 << 10, 100, "static")])
+def test_auto_measures_and_chooses(capped, tmp_path, size, samples, layout):
+    """A new cache's disk is measured, in less than 3 s; what is found is kept, and chooses the layout. The server that follows measures nothing."""
+    volume, enter = capped
+    source, cache = tmp_path / "source", volume / f"auto-{layout}"
+    source.mkdir()
+    for i in range(samples):
+        (source / f"{i:06}").write_bytes(os.urandom(size))
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "xdg"), "LCACHE_FACTS": ""}
+    report = json.loads(told(realserver.BINARY, "ingest", "--source", source, "--cache", cache, "--no-prefill", "--json", "--quiet", preexec_fn=enter, env=env))
+    told(realserver.BINARY, "rm", cache)
+    assert report["layout"] == layout and "by a disk that was measured on" in report["layout_reason"], report["layout_reason"]
+    (kept,) = (tmp_path / "xdg" / "lcache" / "devices").iterdir()
+    device = json.loads(kept.read_text())["device"]
+    print(f"{report['layout']}: {report['layout_reason']}\n{device}")
+    assert device["seconds"] < 2.6  # and 0.4 s for its file
+    # Within the slices of the kernel's throttling: in 0.3 s there are three.
+    for name, limit in {"read_bytes_per_second": BYTES, "write_bytes_per_second": BYTES, "read_iops": OPERATIONS, "write_iops": OPERATIONS}.items():
+        assert 0.6 < device[name] / limit < 1.5, name
