@@ -47,10 +47,10 @@ type Options struct {
 	Dirs    []string
 	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
 	IO      cache.IO
-	Layout  string // "" or "auto", "log", "static"
-	Disk    cache.Disk
-	Shared  bool   // users other than this process's may connect
-	OnError string // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
+	Layout  string     // "" or "auto", "log", "static"
+	Disk    cache.Disk // what is known of the devices: "auto" chooses by it
+	Shared  bool       // users other than this process's may connect
+	OnError string     // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
 	Logger  *slog.Logger
 	Version string
 	JobsMax int // how many jobs with tokens are read ahead for, at most; 0: 8

@@ -38,6 +38,11 @@ func newBenchCommand(g *globals) *cobra.Command {
 		if err := finishIO(&o.Engine.IO); err != nil {
 			return err
 		}
+		disk, err := diskFrom("", o.Engine.IO)
+		if err != nil {
+			return err
+		}
+		o.Engine.Disk = disk(cmd.Context(), false, o.Engine.Dirs)
 		bar := newProgress(g, cmd.ErrOrStderr())
 		defer bar.done()
 		o.Engine.Logger = newLogger(g, bar, slog.LevelWarn)
