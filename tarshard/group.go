@@ -1,0 +1,116 @@
+package tarshard
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Sample is some members that lie side by side and share folder and name up to the first dot.
+type Sample struct {
+	Key   string // the folder, and the name up to its first dot
+	Parts []Part // in the shard's order
+}
+
+// A Part is one member of a sample.
+type Part struct {
+	Ext string // what follows the first dot, in lower case
+	Member
+}
+
+// Split cuts a member's name into its sample's key and its extension, as webdataset does. ok is false if the member belongs to no sample: its name has no dot, or it
+// lies in a folder such as __meta__, or is called so.
+func Split(name string) (key, ext string, ok bool) {
+	name = strings.TrimPrefix(name, "./")
+	first, _, _ := strings.Cut(name, "/")
+	if len(first) >= 4 && strings.HasPrefix(first, "__") && strings.HasSuffix(first, "__") {
+		return "", "", false
+	}
+	folder := strings.LastIndexByte(name, '/') + 1
+	dot := strings.IndexByte(name[folder:], '.')
+	if dot < 0 || dot == 0 && !hasWord(name[:folder]) {
+		return "", "", false
+	}
+	return name[:folder+dot], lowerASCII(name[folder+dot+1:]), true
+}
+
+// hasWord reports whether the last folder of a path that ends in a slash has no dot: then webdataset takes the path itself for the key of a member whose
+// name begins with a dot.
+func hasWord(path string) bool {
+	if path == "" {
+		return false
+	}
+	path = path[:len(path)-1]
+	return !strings.Contains(path[strings.LastIndexByte(path, '/')+1:], ".")
+}
+
+// Folder is the folder of a key, "" if it has none.
+func Folder(key string) string { return key[:max(0, strings.LastIndexByte(key, '/'))] }
+
+// Group makes samples of a shard's members, in the order of their first members. keep chooses members by name. Of members with one name the last counts, as when the shard is
+// extracted; it takes the place of the first. again has the names of these.
+func Group(shard string, members []Member, keep func(name string) bool) (samples []Sample, again []string, err error) {
+	place := make(map[string][2]int, len(members)) // of a name: its sample, and its place in that
+	seen := make(map[string]bool)                  // keys
+	for _, m := range members {
+		key, ext, ok := Split(m.Name)
+		if !ok || !keep(m.Name) {
+			continue
+		}
+		if err := refuse(shard, m); err != nil {
+			return nil, nil, err
+		}
+		if at, twice := place[m.Name]; twice {
+			samples[at[0]].Parts[at[1]].Member = m
+			again = append(again, m.Name)
+			continue
+		}
+		if n := len(samples); n == 0 || samples[n-1].Key != key {
+			if seen[key] {
+				return nil, nil, fmt.Errorf("shard %s: the members of sample %s don't lie side by side: write the shard with its names sorted (tar --sort=name)", clip(shard), clip(key))
+			}
+			seen[key] = true
+			samples = append(samples, Sample{Key: key})
+		}
+		s := &samples[len(samples)-1]
+		for _, p := range s.Parts {
+			if p.Ext == ext {
+				return nil, nil, fmt.Errorf("shard %s: sample %s has the part %s twice, as %s and as %s: rename one of them", clip(shard), clip(key), clip(ext), clip(p.Name), clip(m.Name))
+			}
+		}
+		place[m.Name] = [2]int{len(samples) - 1, len(s.Parts)}
+		s.Parts = append(s.Parts, Part{Ext: ext, Member: m})
+	}
+	return samples, again, nil
+}
+
+// refuse names a member whose bytes the shard does not have as they are.
+func refuse(shard string, m Member) error {
+	var what string
+	switch m.Kind {
+	case SymbolicLink:
+		what = "a symbolic link: write the shard with the file itself (tar --dereference)"
+	case HardLink:
+		what = "a hard link: write the shard with the file itself (tar --hard-dereference)"
+	case Sparse:
+		what = "sparse: write the shard without tar --sparse"
+	default:
+		return nil
+	}
+	return fmt.Errorf("shard %s: its member %s is %s", clip(shard), clip(m.Name), what)
+}
+
+// lowerASCII leaves all other bytes as they are.
+func lowerASCII(s string) string {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			b := []byte(s)
+			for ; i < len(b); i++ {
+				if 'A' <= b[i] && b[i] <= 'Z' {
+					b[i] += 'a' - 'A'
+				}
+			}
+			return string(b)
+		}
+	}
+	return s
+}

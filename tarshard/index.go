@@ -1,0 +1,192 @@
+package tarshard
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Index lists the members of a shard that can be part of a sample, in their order: files, and links to files. It looks at every header, and at no member's bytes but
+// those of labels. name is the shard's, for errors. A shard that ends before its last member does is an error.
+func Index(ctx context.Context, name string, o Object) ([]Member, error) {
+	if err := checkStart(ctx, name, o); err != nil {
+		return nil, err
+	}
+	w := &window{ctx: ctx, object: o}
+	r := tar.NewReader(w)
+	var members []Member
+	last := ""
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return members, nil
+		}
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) { // names are keys here, and lead nowhere
+			return nil, wrong(ctx, name, last, w, err)
+		}
+		off, _ := w.Seek(0, io.SeekCurrent)
+		if last = h.Name; off+h.Size > o.Size() && carries(h) {
+			return nil, truncated(name, last, off+h.Size, o.Size())
+		}
+		m := Member{Name: strings.Clone(h.Name), Off: off, Size: h.Size}
+		switch {
+		case isSparse(h):
+			m.Kind = Sparse
+		case h.Typeflag == tar.TypeSymlink:
+			m.Kind = SymbolicLink
+		case h.Typeflag == tar.TypeLink:
+			m.Kind = HardLink
+		case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeCont:
+			continue
+		}
+		_, ext, ok := Split(h.Name)
+		if !ok {
+			continue
+		}
+		if m.Kind == File && ext == labelExt && m.Size <= MaxText {
+			text, err := io.ReadAll(r)
+			if err != nil {
+				return nil, wrong(ctx, name, last, w, err)
+			}
+			m.Text = string(text)
+		}
+		members = append(members, m)
+	}
+}
+
+// labelExt is the extension of a member that is its sample's label.
+const labelExt = "cls"
+
+// carries reports whether a member has bytes in the shard.
+func carries(h *tar.Header) bool {
+	return (h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeCont) && !isSparse(h) // the size of a sparse one counts its holes
+}
+
+func isSparse(h *tar.Header) bool {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return true
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}
+
+// magics are how compressed files begin, and how they are unpacked.
+var magics = []struct{ begins, unpack string }{
+	{"\x1f\x8b", "gunzip"}, {"\x28\xb5\x2f\xfd", "zstd -d"}, {"BZh", "bunzip2"}, {"\xfd7zXZ\x00", "unxz"}, {"\x04\x22\x4d\x18", "lz4 -d"},
+}
+
+// CheckName refuses a shard whose name says that it is compressed.
+func CheckName(name string) error {
+	for ends, unpack := range map[string]string{".gz": "gunzip", ".tgz": "gunzip", ".zst": "zstd -d", ".bz2": "bunzip2", ".xz": "unxz", ".lz4": "lz4 -d"} {
+		if strings.HasSuffix(strings.ToLower(name), ends) {
+			return compressed(name, unpack)
+		}
+	}
+	return nil
+}
+
+func compressed(name, unpack string) error {
+	return fmt.Errorf("shard %s is compressed, and samples can't be read at random in it: unpack it (%s), and name the .tar", clip(name), unpack)
+}
+
+func checkStart(ctx context.Context, name string, o Object) error {
+	if o.Size() < blockSize {
+		return fmt.Errorf("shard %s is truncated: it has %d bytes, and a tar has at least %d: copy or write it again", clip(name), o.Size(), blockSize)
+	}
+	var b [8]byte
+	if err := o.ReadAt(ctx, b[:], 0); err != nil {
+		return fmt.Errorf("shard %s: %w", clip(name), err)
+	}
+	for _, m := range magics {
+		if bytes.HasPrefix(b[:], []byte(m.begins)) {
+			return compressed(name, m.unpack)
+		}
+	}
+	return nil
+}
+
+const blockSize = 512 // the unit of a tar
+
+func truncated(name, member string, end, size int64) error {
+	return fmt.Errorf("shard %s is truncated: its member %s ends at byte %d, and the shard has %d: copy or write it again", clip(name), clip(member), end, size)
+}
+
+// wrong says what is wrong with a shard behind its member last.
+func wrong(ctx context.Context, name, last string, w *window, err error) error {
+	where := "at its beginning"
+	if last != "" {
+		where = "behind its member " + clip(last)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case w.err != nil:
+		return fmt.Errorf("shard %s: %w", clip(name), w.err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("shard %s is truncated: it ends %s: copy or write it again", clip(name), where)
+	case errors.Is(err, tar.ErrHeader) && last == "":
+		return fmt.Errorf("shard %s is no tar file: check the pattern", clip(name))
+	}
+	return fmt.Errorf("shard %s is damaged %s: %w: copy or write it again", clip(name), where, err)
+}
+
+// A window is an object as an io.ReadSeeker, read in large pieces: a tar's reader asks for 512 bytes at a time.
+type window struct {
+	ctx    context.Context // of one Index
+	object Object
+	pos    int64
+	buf    []byte // from at on
+	at     int64
+	err    error // of the object
+}
+
+const (
+	wholePiece = 1 << 20
+	hopPiece   = 32 << 10 // behind a member that is larger than a piece
+)
+
+func (w *window) Read(p []byte) (int, error) {
+	left := w.object.Size() - w.pos
+	if left <= 0 {
+		return 0, io.EOF
+	}
+	if end := w.at + int64(len(w.buf)); w.pos < w.at || w.pos >= end {
+		piece := int64(wholePiece)
+		if w.pos > end+wholePiece {
+			piece = hopPiece
+		}
+		if w.buf == nil {
+			w.buf = make([]byte, wholePiece)
+		}
+		w.buf, w.at = w.buf[:min(piece, left)], w.pos
+		if err := w.object.ReadAt(w.ctx, w.buf, w.at); err != nil {
+			w.err, w.buf = err, w.buf[:0]
+			return 0, err
+		}
+	}
+	n := copy(p, w.buf[w.pos-w.at:])
+	w.pos += int64(n)
+	return n, nil
+}
+
+func (w *window) Seek(off int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		off += w.pos
+	case io.SeekEnd:
+		off += w.object.Size()
+	}
+	if off < 0 {
+		return w.pos, errors.New("seek before the beginning")
+	}
+	w.pos = off
+	return off, nil
+}
