@@ -70,10 +70,15 @@ func encode(f *durable.Version, classes []string, entries []Entry) (Fingerprint,
 	if parts > 0 {
 		sections += 3
 	}
+	version := uint32(versionPlain)
+	if hasShards(entries) {
+		version = versionShards
+		sections++
+	}
 	e := &encoder{f: f, sum: xxh3.New()}
 	e.buf = make([]byte, headerSize(sections), spillSize+MaxName) // its place; it is written last
 	e.flush()
-	h := header{samples: uint64(len(entries)), classes: uint64(len(classes))}
+	h := header{version: version, samples: uint64(len(entries)), classes: uint64(len(classes))}
 	e.section(secSizes, func() {
 		for i := range entries {
 			e.u32(entries[i].Size)
@@ -98,6 +103,9 @@ func encode(f *durable.Version, classes []string, entries []Entry) (Fingerprint,
 	e.section(secClasses, func() { e.strings(classes) })
 	if parts > 0 {
 		e.parts(entries, exts)
+	}
+	if version == versionShards {
+		e.places(entries)
 	}
 	e.names(entries)
 	h.length, h.table = e.at, e.table
@@ -184,6 +192,11 @@ func check(classes []string, entries []Entry) error {
 	}
 	if parts > math.MaxUint32 {
 		return fmt.Errorf("%w: %d parts, a manifest holds at most %d: split the dataset", ErrEntry, parts, uint64(math.MaxUint32))
+	}
+	if hasShards(entries) {
+		if err := checkPlaces(entries); err != nil {
+			return err
+		}
 	}
 	return checkUnique(entries)
 }

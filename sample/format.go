@@ -16,7 +16,7 @@ import (
 //	└──────────────┴───────────────────────┴──────────┴─────────────────────────────────────────────┘
 //
 //	fixed    0  magic     "lcachemf"
-//	         8  version   u32 = 1
+//	         8  version   u32 = 1, or 2 if the samples lie in shards
 //	        12  sections  u32, rows of the table
 //	        16  samples   u64 = n
 //	        24  classes   u64
@@ -40,7 +40,7 @@ import (
 //	 6? partstarts  u32[n+1]: sample i has the parts [partstarts[i], partstarts[i+1])
 //	 7? parts       {ext u32, size u32}[partstarts[n]]; ext is a place in exts
 //	 8? exts        strings
-//	 9  (reserved, never in version 1; what samples take in a log that compresses is no fact of the listing: see lengths.go)
+//	 9  places      only in version 2, and there always, as are 6 to 8: see places.go
 //	10  nameoffs    u64[n+1]: name i is names[nameoffs[i]:nameoffs[i+1]]
 //	11  names       the names' bytes, back to back
 //
@@ -53,8 +53,9 @@ import (
 // the sums of all sections, and padding is zero, so it stands for every byte of the file without reading them all.
 // A listing is written in one way only, so equal listings have equal fingerprints on every machine.
 const (
-	manifestMagic   = "lcachemf"
-	manifestVersion = 1
+	manifestMagic = "lcachemf"
+	versionPlain  = 1
+	versionShards = 2 // the samples lie in shards
 
 	fixedSize    = 64
 	rowSize      = 40
@@ -72,13 +73,13 @@ const (
 	secPartStarts
 	secParts
 	secExts
-	secReserved
+	secPlaces
 	secNameOffs
 	secNames
 )
 
 var sectionNames = [...]string{secSizes: "sizes", secLabels: "labels", secVersions: "versions", secNameHashes: "name hashes", secClasses: "classes",
-	secPartStarts: "part starts", secParts: "parts", secExts: "extensions", secReserved: "reserved", secNameOffs: "name offsets", secNames: "names"}
+	secPartStarts: "part starts", secParts: "parts", secExts: "extensions", secPlaces: "places", secNameOffs: "name offsets", secNames: "names"}
 
 // section is a row of the table.
 type section struct {
@@ -91,6 +92,7 @@ func (s section) String() string { return sectionNames[s.id] }
 
 // header is the fixed part and the table.
 type header struct {
+	version                         uint32
 	samples, classes, bytes, length uint64
 	table                           []section
 }
@@ -112,7 +114,7 @@ func (h *header) find(id uint32) section {
 func (h *header) encode() []byte {
 	b := make([]byte, 0, headerSize(len(h.table)))
 	b = append(b, manifestMagic...)
-	b = binary.LittleEndian.AppendUint32(b, manifestVersion)
+	b = binary.LittleEndian.AppendUint32(b, h.version)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.table)))
 	for _, v := range [...]uint64{h.samples, h.classes, h.bytes, h.length, 0, 0} {
 		b = binary.LittleEndian.AppendUint64(b, v)
@@ -131,8 +133,8 @@ func headerLen(fixed []byte) (int, error) {
 	if len(fixed) < fixedSize || string(fixed[:8]) != manifestMagic {
 		return 0, fmt.Errorf("%w: not a manifest of lcache", ErrCorrupt)
 	}
-	if v := binary.LittleEndian.Uint32(fixed[8:]); v != manifestVersion {
-		return 0, fmt.Errorf("%w %d, this lcache reads version %d: use the lcache that wrote it, or remove the cache and ingest again", ErrVersion, v, manifestVersion)
+	if v := binary.LittleEndian.Uint32(fixed[8:]); v != versionPlain && v != versionShards {
+		return 0, fmt.Errorf("%w %d, this lcache reads versions %d and %d: use the lcache that wrote it, or remove the cache and ingest again", ErrVersion, v, versionPlain, versionShards)
 	}
 	n := binary.LittleEndian.Uint32(fixed[12:])
 	if n > maxSections {
@@ -156,6 +158,7 @@ func decodeHeader(b []byte, length uint64) (header, error) {
 		return h, fmt.Errorf("%w: header does not match its checksum", ErrCorrupt)
 	}
 	le := binary.LittleEndian.Uint64
+	h.version = binary.LittleEndian.Uint32(b[8:])
 	h.samples, h.classes, h.bytes, h.length = le(b[16:]), le(b[24:]), le(b[32:]), le(b[40:])
 	for row := body[fixedSize:]; len(row) > 0; row = row[rowSize:] {
 		h.table = append(h.table, section{id: binary.LittleEndian.Uint32(row), off: le(row[8:]), len: le(row[16:]), sum: [16]byte(row[24:40])})
@@ -179,7 +182,7 @@ func (h *header) check(length uint64) error {
 	var seen uint32
 	end := uint64(headerSize(len(h.table)))
 	for _, s := range h.table {
-		if s.id == 0 || s.id >= uint32(len(sectionNames)) || s.id == secReserved || seen>>s.id != 0 {
+		if s.id == 0 || s.id >= uint32(len(sectionNames)) || seen>>s.id != 0 {
 			return fmt.Errorf("%w: section %d is unknown or out of place", ErrCorrupt, s.id)
 		}
 		seen |= 1 << s.id
@@ -190,8 +193,8 @@ func (h *header) check(length uint64) error {
 	}
 	const must = 1<<secSizes | 1<<secLabels | 1<<secVersions | 1<<secNameHashes | 1<<secClasses | 1<<secNameOffs | 1<<secNames
 	const parts = 1<<secPartStarts | 1<<secParts | 1<<secExts
-	if seen != must && seen != must|parts {
-		return fmt.Errorf("%w: a section is missing", ErrCorrupt)
+	if h.version == versionPlain && seen != must && seen != must|parts || h.version == versionShards && seen != must|parts|1<<secPlaces {
+		return fmt.Errorf("%w: a section is missing, or one too many", ErrCorrupt)
 	}
 	if end != length {
 		return fmt.Errorf("%w: %d bytes behind the last section", ErrCorrupt, length-end)

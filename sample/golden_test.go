@@ -57,7 +57,7 @@ func (a *annotator) take(n int, format string, args ...any) {
 
 func annotateManifest(b []byte, h header) string {
 	a := &annotator{rest: b}
-	a.out.WriteString("# A manifest, version 1. Made by: go test ./sample -run Golden -update\n")
+	fmt.Fprintf(&a.out, "# A manifest, version %d. Made by: go test ./sample -run Golden -update\n", h.version)
 	a.title("fixed part")
 	a.take(8, "magic")
 	a.take(4, "version")
@@ -79,6 +79,9 @@ func annotateManifest(b []byte, h header) string {
 	for _, s := range h.table {
 		a.title("section: %v", s)
 		a.take(int(s.off)-a.at, "padding")
+		if s.id == secPlaces {
+			annotatePlaces(a, int(h.samples), int(h.find(secParts).len/8))
+		}
 		for end := int(s.off + s.len); a.at < end; {
 			n := width[s.id]
 			if n == 0 {
@@ -90,9 +93,29 @@ func annotateManifest(b []byte, h header) string {
 	return a.out.String()
 }
 
+func annotatePlaces(a *annotator, samples, parts int) {
+	for range samples {
+		a.take(8, "position %d", binary.LittleEndian.Uint64(a.rest))
+	}
+	for range parts {
+		a.take(4, "distance %d", binary.LittleEndian.Uint32(a.rest))
+	}
+	shards := binary.LittleEndian.Uint32(a.rest)
+	a.take(4, "shards: %d", shards)
+	for range shards {
+		a.take(8, "size of a shard: %d", binary.LittleEndian.Uint64(a.rest))
+		a.take(8, "its version")
+	}
+}
+
 func TestGoldenManifest(t *testing.T) {
-	const golden = "testdata/manifest_v1.hex"
-	path := writeTemp(t, listingClasses, listing)
+	checkGolden(t, "testdata/manifest_v1.hex", listingClasses, listing)
+	checkGolden(t, "testdata/manifest_v2.hex", nil, inShards)
+}
+
+func checkGolden(t *testing.T, golden string, classes []string, listing []Entry) {
+	t.Helper()
+	path := writeTemp(t, classes, listing)
 	got, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +137,7 @@ func TestGoldenManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkManifest(t, m, listingClasses, listing)
+	checkManifest(t, m, classes, listing)
 }
 
 func goldenSums(t *testing.T, path string) Fingerprint {
@@ -214,6 +237,8 @@ func FuzzManifest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(parts, true)
+	f.Add(parseHex(f, "testdata/manifest_v2.hex"), true)
+	f.Add(parseHex(f, "testdata/manifest_v2.hex"), false)
 	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
 		if seal {
 			b = bytes.Clone(b)
@@ -232,6 +257,7 @@ func FuzzManifest(f *testing.F) {
 				t.Errorf("name %d has another hash", i)
 			}
 			total += uint64(m.Size(Index(i)))
+			checkPlaceOf(t, m, Index(i))
 			whole := uint64(0)
 			for _, p := range m.Parts(Index(i)) {
 				whole += uint64(p.Size)

@@ -33,6 +33,7 @@ type Manifest struct {
 	hashes     []uint64
 	partStarts []uint32 // nil: no sample has parts
 	parts      []uint32 // (ext, size) pairs
+	places     places
 
 	offs, names section
 	byName      func() *hashIndex
@@ -86,7 +87,7 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []En
 			return fmt.Errorf("read back: %w", err)
 		}
 		want := &entries[i]
-		if got.Name != want.Name || got.Size != want.Size || got.Label != want.Label || got.Version != want.Version || !slices.Equal(got.Parts, want.Parts) {
+		if got.Name != want.Name || got.Size != want.Size || got.Label != want.Label || got.Version != want.Version || !slices.Equal(got.Parts, want.Parts) || !samePlace(&got, want) {
 			return fmt.Errorf("read back: %w: sample %d differs from what was written", ErrCorrupt, i)
 		}
 	}
@@ -243,6 +244,11 @@ func newManifest(h header, front []byte, file io.ReaderAt) (*Manifest, error) {
 	}
 	if err := m.takeParts(); err != nil {
 		return nil, err
+	}
+	if h.version == versionShards {
+		if err := m.takePlaces(); err != nil {
+			return nil, err
+		}
 	}
 	sum := uint64(0)
 	for _, n := range m.sizes {

@@ -88,7 +88,9 @@ func (m *Manifest) entry(i Index, names *nameReader) (Entry, error) {
 }
 
 func (m *Manifest) withName(i Index, name string) Entry {
-	return Entry{Name: name, Size: m.sizes[i], Label: m.labels[i], Version: m.versions[i], Parts: m.Parts(i)}
+	e := Entry{Name: name, Size: m.sizes[i], Label: m.labels[i], Version: m.versions[i], Parts: m.Parts(i)}
+	m.setPlace(i, &e)
+	return e
 }
 
 // Parts of sample i, or nil if it is one.

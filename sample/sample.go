@@ -61,9 +61,22 @@ type Entry struct {
 	Name    string // a key relative to the source's root, "/" between its elements; opaque bytes, unique, 1 to MaxName of them
 	Size    uint32 // bytes; a sample of 4 GiB or more can't be kept
 	Label   int32  // index of the class, or the user's own number
-	Version uint64 // the source's own identity of this content: mtime in ns for a directory (through a link, a hash of that and of which file it is), a hash of the ETag for an object store
+	Version uint64 // the source's own identity of this content: mtime in ns for a directory (through a link, a hash of that and of which file it is), a hash of the ETag for an object store, the shard's own for a sample in a shard
 	Parts   []Part // nil: the sample is one part. Else the parts in the order in which their bytes follow each other, Size in all
+
+	Shard   *Shard   // that has the parts; nil: the source has no shards
+	Offsets []uint64 // in the shard, of the first byte of each part: multiples of ShardUnit, not 0
 }
+
+// Shard is one of the tar files that a source consists of.
+type Shard struct {
+	Name    string // below the source, opaque bytes
+	Size    uint64 // bytes
+	Version uint64 // the source's own identity of this content, as that of a sample
+}
+
+// ShardUnit is what tar files consist of: bytes of a file in one begin at a multiple of it, behind a header.
+const ShardUnit = 512
 
 // Part is one of the files that make up a sample, such as the jpg and the json of a tar shard.
 type Part struct {

@@ -1,0 +1,173 @@
+package sample
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Section 9 of a manifest, version 2: where the samples lie in shards. n is the number of samples, p that of their parts.
+//
+//	positions  u64[n]  of the sample's part that lies first, in all shards put one behind the other
+//	distances  u32[p]  of each part from its sample's position, in units of 512 bytes
+//	shards     u32, how many
+//	rows       {size u64, version u64} for each shard
+//	names      strings: of each shard
+//
+// Only shards that have samples are there, in the samples' order, each once. A position is that of a first byte, and a header of 512 bytes lies before it; so the byte
+// before it is always of the same shard, also where the part is empty and ends its shard. One word a sample is enough because tar aligns all files to 512 bytes.
+const (
+	shardRow    = 16
+	maxDistance = math.MaxUint32
+)
+
+// places is where the samples of a manifest lie.
+type places struct {
+	positions []uint64
+	distances []uint32
+	shards    []Shard
+	starts    []uint64 // of each shard, and the end of the last one
+}
+
+// hasShards reports whether a listing is one of shards.
+func hasShards(entries []Entry) bool {
+	return slices.ContainsFunc(entries, func(e Entry) bool { return e.Shard != nil })
+}
+
+// checkPlaces refuses places that a manifest can't hold.
+func checkPlaces(entries []Entry) error {
+	seen := map[string]bool{}
+	total := uint64(0)
+	var last *Shard
+	for i := range entries {
+		e := &entries[i]
+		if e.Shard == nil || len(e.Parts) == 0 || len(e.Offsets) != len(e.Parts) {
+			return fmt.Errorf("sample %d, %s: %w: it lies in no shard, and others do", i, clip(e.Name), ErrEntry)
+		}
+		if last == nil || *e.Shard != *last {
+			if last = e.Shard; seen[last.Name] {
+				return fmt.Errorf("sample %d, %s: %w: its shard comes twice", i, clip(e.Name), ErrEntry)
+			}
+			seen[last.Name] = true
+			if len(last.Name) > MaxName || last.Size > math.MaxInt64 || total > math.MaxInt64-last.Size {
+				return fmt.Errorf("shard %s: %w: %d bytes", clip(last.Name), ErrEntry, last.Size)
+			}
+			total += last.Size
+		}
+		first := slices.Min(e.Offsets)
+		for k, off := range e.Offsets {
+			size := uint64(e.Parts[k].Size)
+			if off == 0 || off%ShardUnit != 0 || off > last.Size || size > last.Size-off || (off-first)/ShardUnit > maxDistance {
+				return fmt.Errorf("sample %d, %s: %w: its part %q lies at %d in a shard of %d bytes", i, clip(e.Name), ErrEntry, e.Parts[k].Ext, off, last.Size)
+			}
+		}
+	}
+	return nil
+}
+
+// places writes the section. The entries have passed checkPlaces.
+func (e *encoder) places(entries []Entry) {
+	e.section(secPlaces, func() {
+		var shards []*Shard
+		start := uint64(0)
+		for i := range entries {
+			s := entries[i].Shard
+			if n := len(shards); n == 0 || *shards[n-1] != *s {
+				if n > 0 {
+					start += shards[n-1].Size
+				}
+				shards = append(shards, s)
+			}
+			e.u64(start + slices.Min(entries[i].Offsets))
+		}
+		for i := range entries {
+			first := slices.Min(entries[i].Offsets)
+			for _, off := range entries[i].Offsets {
+				e.u32(uint32((off - first) / ShardUnit))
+			}
+		}
+		e.u32(uint32(len(shards)))
+		names := make([]string, len(shards))
+		for i, s := range shards {
+			e.u64(s.Size)
+			e.u64(s.Version)
+			names[i] = s.Name
+		}
+		e.strings(names)
+	})
+}
+
+// takePlaces verifies the section, whose bytes have their checksum.
+func (m *Manifest) takePlaces() error {
+	b := m.section(secPlaces)
+	n, p := uint64(len(m.sizes)), uint64(len(m.parts)/2)
+	if uint64(len(b)) < 8*n+4*p+4 {
+		return fmt.Errorf("%w: places have %d bytes", ErrCorrupt, len(b))
+	}
+	l := &m.places
+	l.positions, l.distances = column[uint64](b[:8*n]), column[uint32](b[8*n:8*n+4*p])
+	b = b[8*n+4*p:]
+	count := uint64(binary.LittleEndian.Uint32(b))
+	if b = b[4:]; count*shardRow > uint64(len(b)) {
+		return fmt.Errorf("%w: %d shards in %d bytes", ErrCorrupt, count, len(b))
+	}
+	names, err := decodeStrings(b[count*shardRow:], count)
+	if err != nil {
+		return fmt.Errorf("shards: %w", err)
+	}
+	l.starts = make([]uint64, 1, count+1)
+	for i := range names {
+		s := Shard{Name: names[i], Size: binary.LittleEndian.Uint64(b[shardRow*i:]), Version: binary.LittleEndian.Uint64(b[shardRow*i+8:])}
+		if s.Size > math.MaxInt64 || l.starts[i] > math.MaxInt64-s.Size {
+			return fmt.Errorf("%w: shard %d has %d bytes", ErrCorrupt, i, s.Size)
+		}
+		l.shards, l.starts = append(l.shards, s), append(l.starts, l.starts[i]+s.Size)
+	}
+	return m.checkPlaces()
+}
+
+func (m *Manifest) checkPlaces() error {
+	l, shard := &m.places, 0
+	for i, pos := range l.positions {
+		for shard < len(l.shards) && pos > l.starts[shard+1] {
+			shard++
+		}
+		if shard == len(l.shards) || pos <= l.starts[shard] || m.partStarts[i] == m.partStarts[i+1] {
+			return fmt.Errorf("%w: sample %d lies in no shard", ErrCorrupt, i)
+		}
+		off, size := pos-l.starts[shard], l.shards[shard].Size
+		for p := m.partStarts[i]; p < m.partStarts[i+1]; p++ {
+			if at := off + uint64(l.distances[p])*ShardUnit; at > size || uint64(m.parts[2*p+1]) > size-at {
+				return fmt.Errorf("%w: sample %d ends behind its shard", ErrCorrupt, i)
+			}
+		}
+	}
+	return nil
+}
+
+// setPlace completes an entry.
+func (m *Manifest) setPlace(i Index, e *Entry) {
+	l := &m.places
+	if l.positions == nil {
+		return
+	}
+	shard := m.ShardOf(i)
+	e.Shard, e.Offsets = &l.shards[shard], make([]uint64, len(e.Parts))
+	for k := range e.Offsets {
+		e.Offsets[k] = l.positions[i] - l.starts[shard] + uint64(l.distances[int(m.partStarts[i])+k])*ShardUnit
+	}
+}
+
+// Shards of the source, in order: those that have samples. nil: the source has no shards. The caller must not change them.
+func (m *Manifest) Shards() []Shard { return m.places.shards }
+
+// ShardOf is the place in Shards of the one that has sample i.
+func (m *Manifest) ShardOf(i Index) int {
+	at, _ := slices.BinarySearch(m.places.starts, m.places.positions[i])
+	return at - 1
+}
+
+func samePlace(a, b *Entry) bool {
+	return slices.Equal(a.Offsets, b.Offsets) && (a.Shard == nil) == (b.Shard == nil) && (a.Shard == nil || *a.Shard == *b.Shard)
+}
