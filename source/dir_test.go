@@ -314,7 +314,7 @@ func TestOpenErrors(t *testing.T) {
 		opts source.Options
 		want string
 	}{
-		{"tar:x-{000..9}.tar", source.Options{}, "not supported yet"},
+		{"tar:s3://bucket/x-{000..9}.tar", source.Options{}, "not supported yet"},
 		{"s3://bucket/prefix", source.Options{}, "not supported yet"},
 		{"https://host/x", source.Options{}, "not supported yet"},
 		{"gs://bucket", source.Options{}, "gs:// is unknown"},

@@ -124,10 +124,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 const topLabel = -1
 
 func (d *dir) checkFound(classes []string, folders []folder, total int) error {
-	of := ""
-	if len(d.opts.Exts) > 0 {
-		of = " that ends in " + strings.Join(d.opts.Exts, " or ")
-	}
+	of := ofExts(d.opts.Exts)
 	if total == 0 {
 		return fmt.Errorf("%w: it holds no file%s", ErrEmpty, of)
 	}
@@ -150,6 +147,13 @@ func (d *dir) checkFound(classes []string, folders []folder, total int) error {
 		return nil
 	}
 	return fmt.Errorf("class folder %s holds no file%s%s (torchvision refuses that too): remove the folder, put a file into it, allow it (--allow-empty), or list the source flat", empty[0], of, andMore(len(empty)-1))
+}
+
+func ofExts(exts []string) string {
+	if len(exts) == 0 {
+		return ""
+	}
+	return " that ends in " + strings.Join(exts, " or ")
 }
 
 func andMore(n int) string {

@@ -47,6 +47,9 @@ func Relist(ctx context.Context, s Source, before *Before, progress func(samples
 	if d, ok := s.(*dir); ok {
 		return d.relist(ctx, before, progress)
 	}
+	if t, ok := s.(*shards); ok {
+		return t.list(ctx, progress)
+	}
 	classes, entries, err := s.List(ctx, progress)
 	return &Listing{Classes: classes, Entries: entries}, err
 }

@@ -1,7 +1,7 @@
 // Package source is where samples come from: a [Source] is listed once, in canonical order, and then read sample by sample, many times.
 //
 // [Open] chooses a source by the scheme of what the user wrote; today that is a directory, listed in the order of
-// torchvision's ImageFolder. A source is opened read-only and never changed. A read gives exactly the version of a sample
+// torchvision's ImageFolder, or tar shards, in which a sample is some adjacent members. A source is opened read-only and never changed. A read gives exactly the version of a sample
 // that was listed, or a [SampleError]; it does not cache, verify checksums or set deadlines: its caller does. [Retrying] is a source
 // around another one that tries reads again when the trouble may pass.
 // All methods of a Source may be called concurrently, except Close, which must come after all others.
@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 
@@ -45,6 +46,9 @@ type Options struct {
 	Group  string   // GroupStem, or "": each file is a sample
 	Labels string   // listing: a CSV file of name,label, which takes the place of the folders' labels; "": none
 	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
+	Kept   string   // listing shards: a file that keeps what is in them, so that those that did not change are not read again; "": none
+
+	Logger *slog.Logger // for what is odd and no error; nil: none
 
 	AllowEmpty bool // listing: class folders without a file are classes, and no error
 
@@ -80,14 +84,14 @@ func (e *SampleError) Unwrap() error { return e.Err }
 // SampleName returns the name, for callers that know only that the error has one.
 func (e *SampleError) SampleName() string { return e.Name }
 
-// Open opens the source that the user wrote: a directory, by its path.
+// Open opens the source that the user wrote: a directory, by its path, or tar:PATTERN.
 func Open(src string, opts Options) (Source, error) {
-	for _, scheme := range []string{"tar:", "s3://", "http://", "https://"} {
+	for _, scheme := range []string{"s3://", "http://", "https://"} {
 		if strings.HasPrefix(src, scheme) {
 			return nil, fmt.Errorf("open source %s: %s is not supported yet: give a directory", clip(src), scheme)
 		}
 	}
-	if scheme, _, found := strings.Cut(src, "://"); found && !strings.ContainsAny(scheme, "/.") {
+	if scheme, _, found := strings.Cut(src, "://"); found && !strings.HasPrefix(src, TarScheme) && !strings.ContainsAny(scheme, "/.") {
 		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a directory", clip(src), scheme)
 	}
 	if src == "" {
@@ -103,6 +107,9 @@ func Open(src string, opts Options) (Source, error) {
 	}
 	if opts.Jobs <= 0 {
 		opts.Jobs = DefaultJobs
+	}
+	if strings.HasPrefix(src, TarScheme) {
+		return openTar(src, opts)
 	}
 	return openDir(filepath.Clean(src), opts)
 }

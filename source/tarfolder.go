@@ -1,0 +1,137 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/tarshard"
+)
+
+// shardFolder is a directory of this machine as a shardStore. A shard is opened, checked and read as a sample of a directory is.
+type shardFolder struct{ *dir }
+
+func openFolder(at string, opts Options) (*shardFolder, error) {
+	s, err := openDir(at, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &shardFolder{s.(*dir)}, nil
+}
+
+func (f *shardFolder) names(pattern string) ([]string, error) {
+	list, err := tarshard.Expand(pattern)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, name := range list {
+		name = path.Clean(name)
+		found, err := f.glob(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	seen := make(map[string]bool, len(all))
+	for _, name := range all {
+		if isOdd(name) {
+			return nil, fmt.Errorf("shard %s leads out of %s: write the folder that all shards have in common before the first brace", clip(name), clip(f.path))
+		}
+		if seen[name] {
+			return nil, fmt.Errorf("shard %s is named twice: correct the pattern", clip(name))
+		}
+		seen[name] = true
+		if err := tarshard.CheckName(name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// glob gives the files that a name with stars stands for, sorted. A file that is really called so stands for itself.
+func (f *shardFolder) glob(name string) ([]string, error) {
+	if !strings.ContainsAny(name, "*?[") {
+		return []string{name}, nil
+	}
+	if _, err := os.Lstat(filepath.Join(f.path, name)); err == nil {
+		return []string{name}, nil
+	}
+	found, err := filepath.Glob(filepath.Join(f.path, name))
+	if err != nil {
+		return nil, fmt.Errorf("%s is no pattern of files: a [ needs a ]", clip(name))
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no file is called like %s in %s: check the pattern", clip(name), clip(f.path))
+	}
+	for i := range found {
+		if found[i], err = filepath.Rel(f.path, found[i]); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(found, comparePython)
+	return found, nil
+}
+
+func (f *shardFolder) open(_ context.Context, name string) (openShard, error) {
+	file, err := f.dir.open(name, asSample)
+	if err != nil {
+		return nil, advise(err)
+	}
+	s := &shardFile{dir: f.dir, file: file, name: name}
+	st, err := file.stat()
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = errors.New("it is no regular file: check the pattern")
+	}
+	if err == nil {
+		s.size = st.Size
+		s.version, err = f.versionOf(file, int(s.size), nil)
+	}
+	if err != nil {
+		file.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// shardFile is a shard that is a file.
+type shardFile struct {
+	dir     *dir
+	file    openFile
+	name    string
+	size    int64
+	version uint64
+}
+
+func (s *shardFile) Size() int64     { return s.size }
+func (s *shardFile) Version() uint64 { return s.version }
+func (s *shardFile) close()          { s.file.close() }
+func (s *shardFile) outside() bool {
+	return s.file.linked && s.dir.reach(Directly, s.name) == Outside
+}
+
+// ReadAt looks at the file again when it has read: the bytes are then those of the version that was opened.
+func (s *shardFile) ReadAt(ctx context.Context, dst []byte, off int64) error {
+	for at := 0; at < len(dst) || at == 0; at += readChunk {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := s.file.readAt(dst[at:min(at+readChunk, len(dst))], off+int64(at))
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w (it ends at %d bytes, had %d)", ErrChanged, off+int64(at+n), s.size)
+		}
+		if err != nil {
+			return advise(err)
+		}
+	}
+	_, err := s.dir.versionOf(s.file, int(s.size), &s.version)
+	return err
+}
