@@ -68,6 +68,7 @@ const (
 	SumsName     = "sums"
 	LengthsName  = "stored"
 	ListingName  = "listing"
+	ShardsName   = "shards"
 )
 
 // Options of Open.

@@ -12,13 +12,21 @@ import (
 // IsComplete reports whether the log holds every admitted sample of a share of the source. A sample can be missing because its segment was full, or
 // because its tail found no free place. A sample without a known checksum counts as missing.
 func (c *Cache) IsComplete(share, shares int) bool {
-	for i := share; i < c.Manifest.Len(); i += shares {
+	for i := range c.Manifest.Len() {
 		index := sample.Index(i)
-		if _, known := c.Sums.Get(index); c.Admits(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
+		if _, known := c.Sums.Get(index); c.InShare(index, share, shares) && c.Admits(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
 			return false
 		}
 	}
 	return true
+}
+
+// InShare reports whether a sample is in a share of the source: of shards, whole ones that follow each other; else every shares-th sample.
+func (c *Cache) InShare(index sample.Index, share, shares int) bool {
+	if n := len(c.Manifest.Shards()); n > 0 && shares > 1 {
+		return c.Manifest.ShardOf(index)*shares/n == share
+	}
+	return int(index)%shares == share
 }
 
 // IsOfThisJob reports whether a Logfile is in the order of one of this job's epochs. first is the order of the first epoch.

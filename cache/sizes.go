@@ -92,14 +92,16 @@ func AlignFor(m *sample.Manifest) int {
 	return 8
 }
 
-// MetadataBytes returns the bytes that a cache needs on disk in addition to its arena: manifest, checksums, both journals, and the small files. A
+// MetadataBytes returns the bytes that a cache needs on disk in addition to its arena: manifest, index of shards, checksums, both journals, and the small files. A
 // journal has a record for each of the smallest blocks, an index for each sample that the log holds, and both once more for tails. kept is how many bytes of
 // samples the log holds at most.
 func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
 	n := uint64(m.Len())
-	var manifest uint64
-	if st, err := os.Stat(filepath.Join(dir, ManifestName)); err == nil {
-		manifest = uint64(st.Size())
+	var listed uint64
+	for _, name := range []string{ManifestName, ShardsName} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			listed += uint64(st.Size())
+		}
 	}
 	blocks := kept/(128<<10) + 1
 	held := n
@@ -107,7 +109,7 @@ func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
 		held = uint64(float64(n)*(float64(kept)/float64(all))) + 1
 	}
 	others := min(256<<10, max(64<<10, kept/512)) // the small files
-	return manifest + 12*n + 2*(5*held+160*blocks) + others
+	return listed + 12*n + 2*(5*held+160*blocks) + others
 }
 
 // MachineMemory returns the bytes of memory that this process may use: the machine's, or the limit of its control group if that is less. A process

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,15 +151,12 @@ func (in *run) goOn(held *logfile.Logfile, order *schedule.Order) (err error) {
 // by side on disk.
 func (in *run) static() bool { return in.report.Layout == cache.LayoutStatic }
 
-// readRun is the number of samples that a reader of the source takes at once. It is small, so that all readers end at about the same time.
-const readRun = 16
-
 // lacking lists the admitted samples of this share that the log does not have, with their bytes. there counts the samples that it has.
 func (in *run) lacking() (todo []sample.Index, total, there int64) {
 	c := in.cache
 	for i := range c.Manifest.Len() {
 		index := sample.Index(i)
-		if !c.Admits(index) || i%in.o.Shares != in.o.Share {
+		if !c.Admits(index) || !c.InShare(index, in.o.Share, in.o.Shares) {
 			continue
 		}
 		if _, known := c.Sums.Get(index); known && c.Locations.Get(index) != 0 {
@@ -205,24 +201,30 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next, done atomic.Int64
+	ends := in.cut(todo)
 	var wg sync.WaitGroup
 	for range in.o.Jobs {
 		wg.Go(func() {
-			entries, buf := c.Manifest.Reader(), []byte(nil)
+			r := reader{in: in, names: c.Manifest.Reader()}
 			for ctx.Err() == nil {
-				// The names of a run's samples are read together.
-				from := int(next.Add(readRun)) - readRun
-				if from >= len(todo) {
+				i := int(next.Add(1)) - 1
+				if i >= len(ends) {
 					return
 				}
-				for _, index := range todo[from:min(from+readRun, len(todo))] {
-					size := int(c.Manifest.Size(index))
-					buf = slices.Grow(buf[:0], size)[:size]
-					if err := in.storeSample(ctx, entries, index, buf); err != nil {
-						cancel(err)
-						return
+				from := 0
+				if i > 0 {
+					from = ends[i-1]
+				}
+				err := r.each(ctx, todo[from:ends[i]], func(e sample.Entry, index sample.Index, data []byte) error {
+					if err := in.storeSample(ctx, e, index, data); err != nil {
+						return err
 					}
-					in.o.Progress(cache.Progress{Stage: "reading", Done: done.Add(int64(size)), Total: total, Unit: "bytes"})
+					in.o.Progress(cache.Progress{Stage: "reading", Done: done.Add(int64(len(data))), Total: total, Unit: "bytes"})
+					return ctx.Err()
+				})
+				if err != nil {
+					cancel(err)
+					return
 				}
 			}
 		})
@@ -232,16 +234,9 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	return context.Cause(ctx)
 }
 
-// storeSample reads one sample from the source and appends it to its segment of the target.
-func (in *run) storeSample(ctx context.Context, entries *sample.Reader, index sample.Index, buf []byte) error {
+// storeSample appends a sample that was read from the source to its segment of the target.
+func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample.Index, buf []byte) error {
 	c := in.cache
-	entry, err := entries.Entry(index)
-	if err != nil {
-		return err
-	}
-	if err := c.Source.Read(ctx, entry, buf); err != nil {
-		return err
-	}
 	sum := sample.Sum(buf)
 	if old, known := c.Sums.Get(index); known && old != sum {
 		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "name", entry.Name)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -28,6 +29,11 @@ func (in *run) list(ctx context.Context) error {
 	if in.old != nil {
 		if old, err = wholeManifest(path); err != nil {
 			in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
+		}
+	}
+	if in.o.Relist {
+		if err := os.Remove(filepath.Join(c.Dirs[0], cache.ShardsName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	listing, err := source.Relist(ctx, c.Lister, in.before(old), func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })

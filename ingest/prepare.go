@@ -60,7 +60,8 @@ func (in *run) takeDirs() (err error) {
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
 	}
-	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs}); err != nil {
+	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs,
+		Kept: filepath.Join(c.Dirs[0], cache.ShardsName), Logger: in.o.Logger}); err != nil {
 		return err
 	}
 	for _, d := range c.Dirs {

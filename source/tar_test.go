@@ -216,7 +216,7 @@ func TestTarErrors(t *testing.T) {
 		"large cls":     {map[string]string{"s-0.tar": "a.cls=2147483648"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is "2147483648", which is no integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
 		"long cls":      {map[string]string{"s-0.tar": "a.cls"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is a text of more than 64 bytes, which is no integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
 		"mixed folders": {map[string]string{"s-0.tar": "d/a.jpg b.jpg"}, "s-0.tar", `sample "s-0.tar/b" lies in no folder, and others do, so that their folders can't be the labels: give a file of labels (--labels), or --flat`},
-		"apart":         {map[string]string{"s-0.tar": "a.jpg b.jpg a.txt"}, "s-0.tar", `shard "s-0.tar": the members of sample "a" don't lie side by side: write the shard with its names sorted (tar --sort=name)`},
+		"apart":         {map[string]string{"s-0.tar": "a.jpg b.jpg a.txt"}, "s-0.tar", `shard "s-0.tar": the members of sample "a" don't lie side by side: write the shard with its names sorted`},
 		"a part twice":  {map[string]string{"s-0.tar": "a.jpg a.JPG"}, "s-0.tar", `shard "s-0.tar": sample "a" has the part "jpg" twice, as "a.jpg" and as "a.JPG": rename one of them`},
 	} {
 		tr := shards(t, c.files)

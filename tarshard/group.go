@@ -66,7 +66,7 @@ func Group(shard string, members []Member, keep func(name string) bool) (samples
 		}
 		if n := len(samples); n == 0 || samples[n-1].Key != key {
 			if seen[key] {
-				return nil, nil, fmt.Errorf("shard %s: the members of sample %s don't lie side by side: write the shard with its names sorted (tar --sort=name)", clip(shard), clip(key))
+				return nil, nil, fmt.Errorf("shard %s: the members of sample %s don't lie side by side: write the shard with its names sorted", clip(shard), clip(key))
 			}
 			seen[key] = true
 			samples = append(samples, Sample{Key: key})
@@ -88,11 +88,11 @@ func refuse(shard string, m Member) error {
 	var what string
 	switch m.Kind {
 	case SymbolicLink:
-		what = "a symbolic link: write the shard with the file itself (tar --dereference)"
+		what = "a symbolic link: write the shard with the file itself (tar -h)"
 	case HardLink:
-		what = "a hard link: write the shard with the file itself (tar --hard-dereference)"
+		what = "a hard link: write the shard with a file of its own in its place"
 	case Sparse:
-		what = "sparse: write the shard without tar --sparse"
+		what = "sparse: write the shard without tar -S"
 	default:
 		return nil
 	}

@@ -159,9 +159,9 @@ func TestRefused(t *testing.T) {
 	all := func(string) bool { return true }
 	for _, format := range []string{"gnu", "pax"} {
 		for _, c := range []struct{ file, want string }{
-			{"l.jpg", `shard "x.tar": its member "l.jpg" is a symbolic link: write the shard with the file itself (tar --dereference)`},
-			{"h.jpg", `shard "x.tar": its member "h.jpg" is a hard link: write the shard with the file itself (tar --hard-dereference)`},
-			{"s.jpg", `shard "x.tar": its member "s.jpg" is sparse: write the shard without tar --sparse`},
+			{"l.jpg", `shard "x.tar": its member "l.jpg" is a symbolic link: write the shard with the file itself (tar -h)`},
+			{"h.jpg", `shard "x.tar": its member "h.jpg" is a hard link: write the shard with a file of its own in its place`},
+			{"s.jpg", `shard "x.tar": its member "s.jpg" is sparse: write the shard without tar -S`},
 			{"nodot", ""},
 		} {
 			b, err := exec.Command("tar", "--format="+format, "--sparse", "-C", dir, "-cf", "-", "a.jpg", c.file).Output()

@@ -131,15 +131,19 @@ func (f file) Set(text string) (err error) {
 	return nil
 }
 
-// absoluteSource makes the path of a directory absolute, because a server with another working directory opens it again. A source with a
+// absoluteSource makes the path of a directory or of tar shards absolute, because a server with another working directory opens it again. A source with another
 // scheme stays as it is.
-func absoluteSource(source string) (string, error) {
-	if strings.Contains(source, "://") || strings.HasPrefix(source, "tar:") {
-		return source, nil
+func absoluteSource(src string) (string, error) {
+	path, isTar := strings.CutPrefix(src, source.TarScheme)
+	if strings.Contains(src, "://") || isTar && path == "" {
+		return src, nil
 	}
-	abs, err := filepath.Abs(source)
+	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("working directory: %w", err)
+	}
+	if isTar {
+		abs = source.TarScheme + abs
 	}
 	return abs, nil
 }

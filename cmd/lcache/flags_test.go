@@ -151,10 +151,13 @@ func TestAbsoluteSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	for source, want := range map[string]string{
-		"data/train/":      filepath.Join(here, "data/train"),
-		"/data//train":     "/data/train",
-		"s3://bucket/a":    "s3://bucket/a",
-		"tar:x-{0..9}.tar": "tar:x-{0..9}.tar",
+		"data/train/":       filepath.Join(here, "data/train"),
+		"/data//train":      "/data/train",
+		"s3://bucket/a":     "s3://bucket/a",
+		"tar:x-{0..9}.tar":  "tar:" + here + "/x-{0..9}.tar",
+		"tar:/d//{a,b}.tar": "tar:/d/{a,b}.tar",
+		"tar:s3://b/x.tar":  "tar:s3://b/x.tar",
+		"tar:":              "tar:",
 	} {
 		if got, err := absoluteSource(source); err != nil || got != want {
 			t.Errorf("%s: got %s, %v; want %s", source, got, err, want)

@@ -48,7 +48,7 @@ class NewFolder:
 
 
 # What a listing that fails leaves in a new cache's folder.
-_LEFTOVERS = {"open.lock", "LOCK", "manifest", "manifest.new"}
+_LEFTOVERS = {"open.lock", "LOCK", "manifest", "manifest.new", "shards"}
 
 
 class Lock:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 class Listing(NamedTuple):
     """A source, and the options that decide which of its files are samples, with which index and label."""
 
-    source: str  # absolute, or with its scheme
+    source: str  # absolute, with its scheme if it has one
     ext: tuple[str, ...] = ()  # such as ".jpg", in lower case; empty: all files
     flat: bool = False
     group: str = "none"
@@ -27,7 +27,9 @@ class Listing(NamedTuple):
     ) -> Listing:
         """The listing that a program's arguments name."""
         where = os.fspath(source)
-        if not is_url(where):
+        if where.startswith("tar:") and "://" not in where:
+            where = "tar:" + os.path.abspath(os.path.expanduser(where[len("tar:") :]))
+        elif not is_url(where):
             where = os.path.abspath(os.path.expanduser(where))
         endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str is not taken for a sequence of letters
         return cls(where, endings, bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links)
