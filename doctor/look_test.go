@@ -1,11 +1,13 @@
 package doctor
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -67,6 +69,36 @@ func TestRead(t *testing.T) {
 	for i, readers := range []int{1, 32} {
 		if got := r.Readers[i]; got.Readers != readers || got.Files == 0 || got.Bytes != got.Files*bytes || got.Failed != 0 || got.Seconds <= 0 {
 			t.Errorf("%d readers: %+v", readers, got)
+		}
+	}
+}
+
+func TestReadShards(t *testing.T) {
+	dir := t.TempDir()
+	const samples, bytes = 10, 3000
+	var b strings.Builder
+	w := tar.NewWriter(&b)
+	for i := range samples {
+		for _, part := range []string{"jpg", "txt"} {
+			if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%d.%s", i, part), Size: bytes / 2, Mode: 0o644}); err != nil {
+				t.Fatal(err)
+			}
+			w.Write(make([]byte, bytes/2))
+		}
+	}
+	if err := errors.Join(w.Close(), os.WriteFile(filepath.Join(dir, "0.tar"), []byte(b.String()), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Read(t.Context(), ReadOptions{Source: "tar:" + dir + "/{0..0}.tar", Time: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Files != samples || r.Bytes != samples*bytes || r.Kind == "" || len(r.Readers) != 2 {
+		t.Fatalf("%+v", r)
+	}
+	for _, got := range r.Readers {
+		if got.Files == 0 || got.Bytes != got.Files*bytes || got.Failed != 0 {
+			t.Errorf("%+v", got)
 		}
 	}
 }

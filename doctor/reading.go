@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -78,18 +79,22 @@ func Read(ctx context.Context, o ReadOptions) (*Reading, error) {
 	for _, e := range entries {
 		r.Bytes += int64(e.Size)
 	}
-	r.Kind, r.Nature, _ = cachedir.FileSystem(name)
+	folder := name
+	if strings.HasPrefix(name, source.TarScheme) {
+		folder, _ = source.TarFolder(name)
+	}
+	r.Kind, r.Nature, _ = cachedir.FileSystem(folder)
 	rand.Shuffle(len(entries), func(i, k int) { entries[i], entries[k] = entries[k], entries[i] })
 	each := (o.Time - time.Since(began)) / 2
 	var next atomic.Int64
 	for _, n := range []int{1, manyReaders} {
 		o.Progress(fmt.Sprintf("reading files, %d at once", n))
-		got := readFiles(ctx, name, entries, &next, n, each)
+		got := readFiles(ctx, folder, entries, &next, n, each)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if got.Files == 0 && got.Failed > 0 {
-			return nil, fmt.Errorf("none of the files in %s that were tried could be read: look at their permissions", name)
+			return nil, fmt.Errorf("none of the files in %s that were tried could be read: look at their permissions", folder)
 		}
 		r.Readers = append(r.Readers, got)
 	}
@@ -125,7 +130,7 @@ func readFiles(ctx context.Context, root string, entries []sample.Entry, next *a
 			buf := make([]byte, 1<<20)
 			for ctx.Err() == nil && time.Now().Before(end) {
 				e := entries[int(next.Add(1)-1)%len(entries)]
-				n, err := readCold(filepath.Join(root, e.Name), buf)
+				n, err := readCold(root, e, buf)
 				switch {
 				case err != nil:
 					failed.Add(1)
@@ -140,16 +145,37 @@ func readFiles(ctx context.Context, root string, entries []sample.Entry, next *a
 	return Reader{Readers: readers, Files: files.Load(), Bytes: bytes.Load(), Seconds: length.Seconds(), Failed: failed.Load(), Disk: diskBytes() - disk}
 }
 
-// readCold asks the kernel to drop a file from the page cache, and reads it.
-func readCold(path string, buf []byte) (n int64, err error) {
+// readCold asks the kernel to drop a sample from the page cache, and reads it: a file, or its parts in a shard.
+func readCold(root string, e sample.Entry, buf []byte) (n int64, err error) {
+	if e.Shard == nil {
+		return readPiece(filepath.Join(root, e.Name), 0, 0, buf)
+	}
+	for i, off := range e.Offsets {
+		if e.Parts[i].Size == 0 {
+			continue
+		}
+		k, err := readPiece(filepath.Join(root, e.Shard.Name), int64(off), int64(e.Parts[i].Size), buf)
+		if n += k; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// readPiece reads size bytes of a file from off on; 0: to its end.
+func readPiece(path string, off, size int64, buf []byte) (n int64, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // advice: diskBytes shows whether it was taken
+	_ = unix.Fadvise(int(f.Fd()), off, size, unix.FADV_DONTNEED) // advice: diskBytes shows whether it was taken
+	if size == 0 {
+		size = math.MaxInt64
+	}
+	piece := io.NewSectionReader(f, off, size)
 	for {
-		k, err := f.Read(buf)
+		k, err := piece.Read(buf)
 		n += int64(k)
 		if errors.Is(err, io.EOF) {
 			return n, nil

@@ -37,7 +37,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Var(dirs{&o.look.Dirs}, "cache", "the directory of the cache, which need not exist yet (default: the working directory)")
-	f.StringVar(&o.source, "source", "", "your files: `SRC`, a directory")
+	f.StringVar(&o.source, "source", "", "your files: `SRC`, a directory or tar:PATTERN")
 	f.DurationVar(&o.time, "time", o.time, "the time for reading --source, with its listing")
 	f.StringVar(&o.save, "save", "", "a `FILE` to write the facts to, as JSON")
 	f.BoolVar(&o.look.NoDevice, "no-device", false, "don't measure the device")

@@ -50,7 +50,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 }
 
 func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
-	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory")
+	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory or tar:PATTERN")
 	addCacheFlag(f, &o.Dirs)
 	addJobFlags(f, &o.Job)
 	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")

@@ -74,7 +74,7 @@ const runHelp = "run lists the source, makes or finds its cache, serves the cach
 func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	l := &o.launch
 	f.SetInterspersed(false) // flags after COMMAND are COMMAND's
-	f.Var(sources{&l.Sources}, "source", "the dataset: a directory; may be given again, each with a name")
+	f.Var(sources{&l.Sources}, "source", "the dataset: a directory or tar:PATTERN; may be given again, each with a name")
 	f.Var(dirs{&l.Roots}, "cache", "the folder for caches, or several on as many SSDs (default: in your cache folder)")
 	addJobFlags(f, &l.Ingest.Job)
 	f.Var(size{&l.Ingest.Budget}, "budget", "disk space a cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")

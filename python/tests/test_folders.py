@@ -19,6 +19,7 @@ from lcache.cachedirs import folders
         ("/d/ä b", [], "ä_b-59a74698"),
         (os.fsdecode(b"/x/f\xff"), [], "f_-c9e270a2"),
         ("s3://bucket/imagenet/train", [], "train-416a9d1d"),
+        ("tar:/data/train-{000..146}.tar", [], "train-_000..146_.tar-32d075a5"),
         ("/x/" + "n" * 100, [], "n" * 80 + "-abcccf57"),
     ],
 )

@@ -33,6 +33,9 @@ def test_sources(tmp_path):
     assert difference(Listing.of(tmp_path / "b"), a) == difference(Listing.of(tmp_path / "gone"), a) == "the source"
     # A name that leads to another directory by now.
     assert difference(Listing.of(tmp_path / "a"), HeldListing.of_server(str(tmp_path / "a"), {"identity": "1:2"})) == "the source"
+    tar = HeldListing.of_server("tar:/d/{0..9}.tar", {"identity": "tar:/d/{0..9}.tar"})
+    assert difference(Listing.of("tar:/d//{0..9}.tar"), tar) == "" and difference(Listing.of("tar:/d/{0..8}.tar"), tar) == "the source"
+    assert Listing.of("tar:d/{a,b}.tar").source == f"tar:{os.getcwd()}/d/{{a,b}}.tar" and Listing.of("tar:s3://b/x.tar").source == "tar:s3://b/x.tar"
     s3 = HeldListing.of_server("s3://bucket/a", {"identity": "s3://bucket/a"})
     assert difference(Listing.of("s3://bucket/a"), s3) == "" and difference(Listing.of("s3://bucket/b"), s3) == "the source"
 
