@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/launch"
+	"lcache/source"
 	"lcache/spelling"
 )
 
@@ -137,20 +137,8 @@ var programDir = sync.OnceValues(func() (string, error) {
 	return dir, os.WriteFile(path, body, 0o755)
 })
 
-func makeDataset(t *testing.T, dir string) {
-	t.Helper()
-	for i := range 90 {
-		name := fmt.Sprintf("class%d/%03d.txt", i%3, i)
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, path, strings.Repeat(name, 20))
-	}
-}
-
 // absolute finds where an absolute path begins in a command line.
-var absolute = regexp.MustCompile(`(^|[\s=,"'])(/[a-z])`)
+var absolute = regexp.MustCompile(`(^|[\s=,"']|tar:)(/[a-z])`)
 
 // here is a command line with its absolute paths below the stage's root.
 func (s *stage) here(line string) string {
@@ -220,9 +208,9 @@ func (s *stage) prepare(p parsedLine) {
 	for _, dir := range sources {
 		s.dataset(dir)
 	}
-	source := filepath.Join(s.root, "data/train")
+	src := filepath.Join(s.root, "data/train")
 	if len(sources) > 0 {
-		source = sources[0]
+		src = sources[0]
 	}
 	caches := p.values("--cache")
 	switch p.cmd.Name() {
@@ -235,10 +223,10 @@ func (s *stage) prepare(p parsedLine) {
 		caches = p.cmd.Flags().Args()
 	case "stop":
 		caches = nil
-		s.server(nil, source)
+		s.server(nil, src)
 	case "status":
 		caches = nil
-		if s.server(p.values("--socket"), source); len(p.values("--socket")) > 0 {
+		if s.server(p.values("--socket"), src); len(p.values("--socket")) > 0 {
 			return
 		}
 	case "demo":
@@ -256,13 +244,15 @@ func (s *stage) prepare(p parsedLine) {
 		caches = nil
 	}
 	for _, cache := range caches {
-		s.cache(source, cache)
+		s.cache(src, cache)
 	}
 }
 
 func (s *stage) dataset(dir string) {
 	s.t.Helper()
-	if _, err := os.Stat(dir); err != nil {
+	if pattern, isTar := strings.CutPrefix(strings.Trim(dir, "'"), source.TarScheme); isTar {
+		makeShards(s.t, pattern)
+	} else if _, err := os.Stat(dir); err != nil {
 		makeDataset(s.t, dir)
 	}
 }

@@ -232,3 +232,4 @@ def test_open_of_shards(tmp_path, monkeypatch):
         assert os.listdir(tmp_path / "caches")[0].startswith("_0..1_.tar-")
     with pytest.raises(lcache.Error, match=r'shard "2\.tar" is missing: put it there, or correct the pattern'):
         lcache.open("tar:data/{0..2}.tar", cache=str(tmp_path / "caches"))
+    assert len(os.listdir(tmp_path / "caches")) == 1
