@@ -27,6 +27,7 @@ type Record struct {
 	AllowEmpty bool     `json:"allow_empty,omitempty"` // class folders without a file are classes
 	Group      string   `json:"group,omitempty"`
 	Labels     string   `json:"labels,omitempty"`
+	FirstPart  string   `json:"first_part,omitempty"` // the extension of the part that comes first, as given
 	LinkFacts
 	Job       schedule.Job `json:"job"`
 	Budget    int64        `json:"budget"`           // as given, bytes; 0: the need of the dataset

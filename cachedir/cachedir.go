@@ -48,6 +48,8 @@ type Listing struct {
 	Group  string   `json:"group"`  // "" or "stem"
 	Labels string   `json:"labels"` // a file, absolute
 
+	FirstPart string `json:"first_part,omitempty"` // --part
+
 	// The rule about links, and how many samples are reached through one that leaves the source. Two rules never make two datasets:
 	// they give the same listing, or one of them is an error. So the name of a cache's folder does not depend on them.
 	FollowLinks  bool `json:"follow_links"`

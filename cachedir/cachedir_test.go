@@ -271,6 +271,7 @@ func TestFolder(t *testing.T) {
 		{"/x/f\xff", Listing{}, "f_-c9e270a2"},
 		{"s3://bucket/imagenet/train", Listing{}, "train-416a9d1d"},
 		{"tar:/data/train-{000..146}.tar", Listing{}, "train-_000..146_.tar-32d075a5"},
+		{"tar:/d/a.tar", Listing{FirstPart: "png"}, "a.tar-12ffc80c"},
 		{"/x/" + strings.Repeat("n", 100), Listing{}, strings.Repeat("n", 80) + "-abcccf57"},
 	} {
 		if got := Folder(c.source, c.as); got != c.want {

@@ -54,6 +54,9 @@ func Folder(source string, l Listing) string {
 	if l.Labels != "" {
 		key += "\x00--labels=" + l.Labels
 	}
+	if l.FirstPart != "" {
+		key += "\x00--part=" + l.FirstPart
+	}
 	sum := sha256.Sum256([]byte(key))
 	return string(clean) + "-" + hex.EncodeToString(sum[:4])
 }

@@ -42,9 +42,10 @@ type Listing struct {
 	Identity   string        `json:"identity"` // of the source: source.Identity
 	Exts       []string      `json:"ext"`      // as --ext; empty: all files
 	Flat       bool          `json:"flat"`
-	Group      string        `json:"group"`      // "none" or "stem"
-	Labels     string        `json:"labels"`     // a file; "": the folders' labels
-	Extensions source.Counts `json:"extensions"` // of the files listed; null: not counted
+	Group      string        `json:"group"`                // "none" or "stem"
+	Labels     string        `json:"labels"`               // a file; "": the folders' labels
+	FirstPart  string        `json:"first_part,omitempty"` // as --part
+	Extensions source.Counts `json:"extensions"`           // of the files listed; null: not counted
 
 	FollowLinks  bool `json:"follow_links"`
 	OutsideLinks int  `json:"outside_links"` // samples that are reached through links that leave the source
@@ -66,7 +67,7 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 
 func (e *Engine) listing() Listing {
 	j := e.cache.Record
-	l := Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels,
+	l := Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels, FirstPart: j.FirstPart,
 		FollowLinks: j.FollowLinks, OutsideLinks: j.OutsideLinks}
 	if j.Counted != nil {
 		l.Extensions = j.Counted.Files

@@ -30,6 +30,7 @@ type Options struct {
 	Flat           bool
 	AllowEmpty     bool   // class folders without a file are classes, and no error
 	Group          string // source.GroupStem, or "": each file is a sample
+	Part           string // of shards: the extension of the part that comes first; "": chosen by a rule
 	Labels         string // a CSV file of name,label; "": the folders' labels
 	FollowLinks    *bool  // whether links that leave the source are followed; nil: yes, but not for other users
 	Dirs           []string

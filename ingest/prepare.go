@@ -60,7 +60,7 @@ func (in *run) takeDirs() (err error) {
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
 	}
-	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Labels: in.o.Labels, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs,
+	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Part: in.o.Part, Labels: in.o.Labels, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs,
 		Kept: filepath.Join(c.Dirs[0], cache.ShardsName), Logger: in.o.Logger}); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (in *run) describe() (err error) {
 	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
 		return err
 	}
-	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
+	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
 		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts()}
 	if c.Record.Counted, err = in.count(); err != nil {
 		return err

@@ -104,7 +104,7 @@ func (r *run) home(source string) []string {
 	if (err == nil || errors.As(err, &link)) && c.Source != "" { // opening refuses a link to a cache
 		return r.Roots
 	}
-	folder := cmp.Or(r.folder, cachedir.Folder(source, cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels}))
+	folder := cmp.Or(r.folder, cachedir.Folder(source, cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, FirstPart: r.Ingest.Part}))
 	var dirs []string
 	for _, root := range r.Roots {
 		dirs = append(dirs, filepath.Join(root, folder))
@@ -116,7 +116,7 @@ func (r *run) home(source string) []string {
 // their own.
 func (r *run) keep(n int, o *ingest.Options) {
 	if c, err := cachedir.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
-		o.Exts, o.Flat, o.Group, o.Labels = c.Exts, c.Flat, c.Group, c.Labels
+		o.Exts, o.Flat, o.Group, o.Labels, o.Part = c.Exts, c.Flat, c.Group, c.Labels, c.FirstPart
 		if o.FollowLinks == nil && c.FollowGiven == c.FollowLinks { // one of the two flags was given when the cache was made
 			o.FollowLinks = &c.FollowLinks
 		}
@@ -150,8 +150,8 @@ func (r *run) isOf(c cachedir.Cache, src string) error {
 	if !r.ListingGiven {
 		return nil
 	}
-	asked := source.Options{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels}
-	made := source.Options{Exts: c.Exts, Flat: c.Flat, Group: c.Group, Labels: c.Labels}
+	asked := source.Options{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, Part: r.Ingest.Part}
+	made := source.Options{Exts: c.Exts, Flat: c.Flat, Group: c.Group, Labels: c.Labels, Part: c.FirstPart}
 	if differ := asked.Difference(made, c.Files); differ != "" {
 		return fmt.Errorf("%s lists other files of %s than you ask for (%s): leave out these flags, or use another --cache", c.Dir, c.Source, differ)
 	}

@@ -325,6 +325,7 @@ func TestOpenErrors(t *testing.T) {
 		{file + ".no", source.Options{}, "check its path"},
 		{"nul\x00", source.Options{}, "invalid argument"},
 		{filepath.Dir(file), source.Options{Exts: []string{""}}, "extension"},
+		{filepath.Dir(file), source.Options{Part: "jpg"}, "leave out --part"},
 		{filepath.Dir(file), source.Options{Exts: []string{"a/b"}}, "extension"},
 	}
 	for _, tt := range tests {

@@ -67,6 +67,9 @@ func (o Options) Difference(made Options, counts Counts) string {
 	if made.Group != o.Group {
 		differ = append(differ, fmt.Sprintf("group %s, not %s", groupText(made.Group), groupText(o.Group)))
 	}
+	if mine, theirs := strings.TrimPrefix(lowerASCII(o.Part), "."), strings.TrimPrefix(lowerASCII(made.Part), "."); mine != theirs {
+		differ = append(differ, fmt.Sprintf("part %s, not %s", partText(theirs), partText(mine)))
+	}
 	if !sameFile(made.Labels, o.Labels) {
 		differ = append(differ, fmt.Sprintf("labels %s, not %s", labelsText(made.Labels), labelsText(o.Labels)))
 	}
@@ -124,6 +127,13 @@ func groupText(group string) string {
 		return "none"
 	}
 	return group
+}
+
+func partText(part string) string {
+	if part == "" {
+		return "not chosen"
+	}
+	return part
 }
 
 func labelsText(labels string) string {

@@ -16,11 +16,14 @@ func TestDifference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type flags struct {
+	type flags struct { // Part of what is asked for, FirstPart of what was made
 		Ext    []string
 		Flat   bool
 		Group  string
 		Labels string
+
+		Part      string
+		FirstPart string `json:"first_part"`
 	}
 	var golden struct {
 		Cases []struct {
@@ -34,7 +37,7 @@ func TestDifference(t *testing.T) {
 		t.Fatalf("%d cases: %v", len(golden.Cases), err)
 	}
 	options := func(f flags) source.Options {
-		return source.Options{Exts: f.Ext, Flat: f.Flat, Group: f.Group, Labels: f.Labels}
+		return source.Options{Exts: f.Ext, Flat: f.Flat, Group: f.Group, Labels: f.Labels, Part: f.Part + f.FirstPart}
 	}
 	for _, c := range golden.Cases {
 		if differ := options(c.Named).Difference(options(c.Made), c.Files); (differ == "") != c.Same {

@@ -45,6 +45,7 @@ type Options struct {
 	Flat   bool     // one sorted list with label 0, whatever folders there are
 	Group  string   // GroupStem, or "": each file is a sample
 	Labels string   // listing: a CSV file of name,label, which takes the place of the folders' labels; "": none
+	Part   string   // of shards: the extension of the part that comes first; "": chosen by a rule
 	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
 	Kept   string   // listing shards: a file that keeps what is in them, so that those that did not change are not read again; "": none
 
@@ -108,8 +109,12 @@ func Open(src string, opts Options) (Source, error) {
 	if opts.Jobs <= 0 {
 		opts.Jobs = DefaultJobs
 	}
+	opts.Part = strings.TrimPrefix(lowerASCII(opts.Part), ".")
 	if strings.HasPrefix(src, TarScheme) {
 		return openTar(src, opts)
+	}
+	if opts.Part != "" {
+		return nil, fmt.Errorf("open source %s: only samples in tar shards have a part to choose: leave out --part", clip(src))
 	}
 	return openDir(filepath.Clean(src), opts)
 }

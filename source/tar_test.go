@@ -186,8 +186,9 @@ func TestTarList(t *testing.T) {
 			"a.tar/d/x=1(jpg) a.tar/b/x=0(jpg) b.tar/b/x=0(jpg) b.tar/d/e/x=2(jpg)", "b d d/e"},
 		"first part": {map[string]string{"a.tar": "a.cls=1 a.json a.seg.png a.jpg a.txt b.cls=1 b.json b.txt c.cls=2"}, "a.tar", source.Options{},
 			"a.tar/a=1(seg.png cls json jpg txt) a.tar/b=1(json cls txt) a.tar/c=2(cls)", ""},
-		"ext":     {map[string]string{"a.tar": "a.cls=1 a.jpg b.JPG b.txt"}, "a.tar", source.Options{Exts: []string{"jpg"}}, "a.tar/a=0(jpg) a.tar/b=0(jpg)", ""},
-		"skipped": {map[string]string{"a.tar": "__m__/a.jpg ./a.JPG README ./a.txt"}, "a.tar", source.Options{}, "a.tar/a=0(jpg txt)", ""},
+		"a chosen part": {map[string]string{"a.tar": "a.cls=1 a.json a.seg.PNG"}, "a.tar", source.Options{Part: ".Seg.png"}, "a.tar/a=1(seg.png cls json)", ""},
+		"ext":           {map[string]string{"a.tar": "a.cls=1 a.jpg b.JPG b.txt"}, "a.tar", source.Options{Exts: []string{"jpg"}}, "a.tar/a=0(jpg) a.tar/b=0(jpg)", ""},
+		"skipped":       {map[string]string{"a.tar": "__m__/a.jpg ./a.JPG README ./a.txt"}, "a.tar", source.Options{}, "a.tar/a=0(jpg txt)", ""},
 	} {
 		tr := shards(t, c.files)
 		classes, entries, err := openTar(t, tr.dir+"/"+c.pattern, c.opts).List(t.Context(), nil)
@@ -374,11 +375,11 @@ func TestTarLinks(t *testing.T) {
 		t.Fatalf("%d samples, %d outside, %v", len(l.Entries), l.Outside, err)
 	}
 	info, err := os.Stat(away.path("a.tar"))
-	if err != nil {
+	b, err2 := os.ReadFile(away.path("b.tar"))
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(away.path("b.tar"))
-	err = errors.Join(err, os.WriteFile(away.path("b.tar"), b, 0o666), os.Chtimes(away.path("b.tar"), info.ModTime(), info.ModTime()),
+	err = errors.Join(os.WriteFile(away.path("b.tar"), b, 0o666), os.Chtimes(away.path("b.tar"), info.ModTime(), info.ModTime()),
 		os.Remove(tr.path("a.tar")), os.Symlink(away.path("b.tar"), tr.path("a.tar")))
 	if err != nil {
 		t.Fatal(err)

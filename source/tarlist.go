@@ -46,7 +46,7 @@ func (s *shards) join(names []string, all []indexed) (l *Listing, err error) {
 	l = &Listing{}
 	for i, listed := range all {
 		for k := range listed.samples {
-			e, err := entryOf(names[i], listed.shard, &listed.samples[k], exts)
+			e, err := entryOf(names[i], listed.shard, &listed.samples[k], s.opts.Part, exts)
 			if err != nil {
 				return nil, err
 			}
@@ -176,10 +176,15 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept) (i
 	return indexed{&sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version()}, samples, o.outside()}, nil
 }
 
-// entryOf makes an entry of a sample, its first part first. exts has each extension once: their texts are shared.
-func entryOf(name string, shard *sample.Shard, s *tarshard.Sample, exts map[string]string) (sample.Entry, error) {
+// entryOf makes an entry of a sample, its first part first: the chosen one, if one is. exts has each extension once: their texts are shared.
+func entryOf(name string, shard *sample.Shard, s *tarshard.Sample, chosen string, exts map[string]string) (sample.Entry, error) {
 	e := sample.Entry{Name: name + "/" + s.Key, Version: shard.Version, Shard: shard, Parts: make([]sample.Part, 0, len(s.Parts)), Offsets: make([]uint64, 0, len(s.Parts))}
 	first, size := firstPart(s.Parts), int64(0)
+	if chosen != "" {
+		if first = slices.IndexFunc(s.Parts, func(p tarshard.Part) bool { return p.Ext == chosen }); first < 0 {
+			return e, &SampleError{e.Name, "list", fmt.Errorf("it has no part %s: choose another --part, or give all samples one", clip(chosen))}
+		}
+	}
 	add := func(p tarshard.Part) {
 		ext, known := exts[p.Ext]
 		if !known {

@@ -245,6 +245,7 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.BoolVar(&o.Flat, "flat", false, "take all files as one sorted list with label 0, without classes")
 	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "class folders without a file are classes, and no error")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")
+	flags.StringVar(&o.Part, "part", "", "of samples in tar shards: the part `EXT` comes first (default: the first that is not cls, json or txt)")
 	flags.Var(file{&o.Labels}, "labels", "a CSV file of name,label: instead of the folders' labels")
 	addLinkFlags(flags, &o.FollowLinks,
 		"follow links that leave the source, also where other users may connect (followed by default where they may not)",

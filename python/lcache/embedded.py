@@ -29,7 +29,8 @@ _BUSY = re.compile(r"in use by process (\d+)")
 
 # Variables that name another cache, or other files of the source. A server is told everything that matters by flags.
 _NOT_INHERITED = (
-    "LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST",
+    "LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_PART",
+    "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST",
 )
 
 

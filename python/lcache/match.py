@@ -20,10 +20,12 @@ class Listing(NamedTuple):
     group: str = "none"
     labels: str = ""  # absolute path of a file; "": the folders are the labels
     follow_links: bool | None = None  # None: not given
+    part: str = ""  # the extension of the part that comes first; "": chosen by a rule
 
     @classmethod
     def of(
-        cls, source: Any, ext: str | Iterable[str] = (), flat: bool = False, group: str = "none", labels: Any = None, follow_links: bool | None = None
+        cls, source: Any, ext: str | Iterable[str] = (), flat: bool = False, group: str = "none", labels: Any = None, follow_links: bool | None = None,
+        part: str | None = None,
     ) -> Listing:
         """The listing that a program's arguments name."""
         where = os.fspath(source)
@@ -32,7 +34,7 @@ class Listing(NamedTuple):
         elif not is_url(where):
             where = os.path.abspath(os.path.expanduser(where))
         endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str is not taken for a sequence of letters
-        return cls(where, endings, bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links)
+        return cls(where, endings, bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links, part or "")
 
     def link_flags(self) -> list[str]:
         """The flag about links of `lcache ingest` and `lcache serve`.
@@ -47,6 +49,7 @@ class Listing(NamedTuple):
         flags += ["--flat"] if self.flat else []
         flags += [f"--group={self.group}"] if self.group != "none" else []
         flags += [f"--labels={self.labels}"] if self.labels else []
+        flags += [f"--part={self.part}"] if self.part else []
         return flags
 
 
@@ -102,6 +105,8 @@ def difference(named: Listing, held: HeldListing) -> str:
         differ.append(f"flat {theirs.flat}, not {named.flat}")
     if theirs.group != named.group:
         differ.append(f"group {theirs.group}, not {named.group}")
+    if _clean(theirs.part) != _clean(named.part):
+        differ.append(f"part {theirs.part or 'not chosen'}, not {named.part or 'not chosen'}")
     if not _same_file(theirs.labels, named.labels):
         differ.append(f"labels {theirs.labels or 'of the folders'}, not {named.labels or 'of the folders'}")
     if named.follow_links is False and held.outside_links:
@@ -132,6 +137,7 @@ def _listing(source: str, fields: Mapping[str, Any]) -> Listing:
         str(fields.get("group") or "none"),
         str(fields.get("labels") or ""),
         follow if isinstance(follow, bool) else None,
+        str(fields.get("first_part") or ""),
     )
 
 

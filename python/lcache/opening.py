@@ -43,6 +43,7 @@ def open(  # the name is part of the API
     timeout: float = 60.0,
     likely_batch_size: int | None = None,
     job: str | None = None,
+    part: str | None = None,
 ) -> Job:
     """A Job over a source, with a server of its own if none runs for it yet.
 
@@ -57,13 +58,14 @@ def open(  # the name is part of the API
     classes, and not for an error. on_error is "fail" (a sample that can't be
     read is a SampleError, the default) or "skip" (the sample is left out of its batch, which is then shorter). timeout is the deadline of every
     later wait, in seconds. job is a text that names one of several jobs on the same server, as for connect.
+    part is the extension of the part that comes first in samples of tar shards.
     likely_batch_size sizes a new server's memory where batch_size is unknown; no order depends on it.
 
     Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError for a server that does not come.
     """
     token = require_token(job)
     launched = launched_world()
-    named = Listing.of(source, ext, flat, group, labels, follow_links)
+    named = Listing.of(source, ext, flat, group, labels, follow_links, part)
     options = Options(recipe, seed, epochs, batch_size, world_size, drop_last, param_texts(params), on_error)
     rank, world = launched.rank if rank is None else rank, launched.size if world_size is None else world_size
     opened = job_at(socket, named, timeout, rank) if socket is not None else offered_job(named, timeout, rank)

@@ -11,7 +11,8 @@ from .errors import ArgumentError, Error, of_errno
 # Flags of the program, and the arguments of lcache.open that they come from. Flags without a value stand for True or False.
 _VALUES = {
     "budget": "budget", "memory": "memory", "cache": "cache", "batch-size": "batch_size", "world-size": "world_size", "epochs": "epochs", "seed": "seed",
-    "recipe": "recipe", "ext": "ext", "group": "group", "labels": "labels", "on-error": "on_error", "param": "params", "source": "source", "socket": "socket",
+    "recipe": "recipe", "ext": "ext", "group": "group", "labels": "labels", "part": "part",
+    "on-error": "on_error", "param": "params", "source": "source", "socket": "socket",
 }  # fmt: skip
 _SWITCHES = {"flat": "flat=True", "drop-last": "drop_last=True", "follow-links": "follow_links=True", "no-follow-links": "follow_links=False"}
 

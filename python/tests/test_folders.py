@@ -20,6 +20,7 @@ from lcache.cachedirs import folders
         (os.fsdecode(b"/x/f\xff"), [], "f_-c9e270a2"),
         ("s3://bucket/imagenet/train", [], "train-416a9d1d"),
         ("tar:/data/train-{000..146}.tar", [], "train-_000..146_.tar-32d075a5"),
+        ("tar:/d/a.tar", ["--part=png"], "a.tar-12ffc80c"),
         ("/x/" + "n" * 100, [], "n" * 80 + "-abcccf57"),
     ],
 )

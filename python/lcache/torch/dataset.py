@@ -142,6 +142,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         on_error: str | None = None,
         timeout: float | None = None,
         likely_batch_size: int | None = None,
+        part: str | None = None,
     ) -> None:
         self._whole = chosen(decode, decode_batch, dtype, shape)
         if not isinstance(job, Job):
@@ -149,7 +150,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
                 "cache": cache, "socket": socket, "recipe": recipe, "seed": seed, "epochs": epochs, "batch_size": batch_size, "world_size": world_size,
                 "rank": rank, "drop_last": drop_last, "params": params, "budget": budget, "memory": memory, "ext": ext, "flat": flat, "group": group,
                 "labels": labels, "allow_empty": allow_empty, "follow_links": follow_links, "on_error": on_error, "timeout": timeout,
-                "likely_batch_size": likely_batch_size, "job": job,
+                "likely_batch_size": likely_batch_size, "job": job, "part": part,
             })
         if job.on_error != "fail":
             job.close()

@@ -230,6 +230,10 @@ def test_open_of_shards(tmp_path, monkeypatch):
         assert job.source == f"tar:{tmp_path}/data/{{0..1}}.tar"
         assert check(job.get(range(50)), samples) == list(samples)
         assert os.listdir(tmp_path / "caches")[0].startswith("_0..1_.tar-")
+    with lcache.open("tar:data/{0..1}.tar", cache=str(tmp_path / "caches"), part="jpg") as job:
+        assert check(job.get(range(50)), samples) == list(samples)
+    with pytest.raises(lcache.Error, match=r'sample "0\.tar/0000": it has no part "seg\.png": choose another part=, or give all samples one'):
+        lcache.open("tar:data/{0..1}.tar", cache=str(tmp_path / "caches"), part="seg.png")
     with pytest.raises(lcache.Error, match=r'shard "2\.tar" is missing: put it there, or correct the pattern'):
         lcache.open("tar:data/{0..2}.tar", cache=str(tmp_path / "caches"))
-    assert len(os.listdir(tmp_path / "caches")) == 1
+    assert len(os.listdir(tmp_path / "caches")) == 2
