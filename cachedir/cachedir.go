@@ -92,8 +92,11 @@ var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "
 // older matches the manifest of a source before a change. Its name has the fingerprint. It stays until the cache is adapted to the change.
 var older = regexp.MustCompile(`^manifest-[0-9a-f]{32}$`)
 
-// isOlder reports whether a name is that of an older manifest.
-func isOlder(name string) bool { return older.MatchString(name) }
+// observed matches what is known of a job's importance. Its name has the job's.
+var observed = regexp.MustCompile(`^importance-[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// isOurs reports whether a name is that of an older manifest, or of a job's importance.
+func isOurs(name string) bool { return older.MatchString(name) || observed.MatchString(name) }
 
 // files returns the names of the files that lcache may have made in the directory.
 func (c *Cache) files() []string {
@@ -103,7 +106,7 @@ func (c *Cache) files() []string {
 		return all
 	}
 	for _, e := range entries {
-		if isOlder(e.Name()) {
+		if isOurs(e.Name()) {
 			all = append(all, e.Name())
 		}
 	}
@@ -284,7 +287,7 @@ func foreign(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if !slices.Contains(files, e.Name()) && !isOlder(e.Name()) || e.IsDir() {
+		if !slices.Contains(files, e.Name()) && !isOurs(e.Name()) || e.IsDir() {
 			names = append(names, e.Name())
 		}
 	}

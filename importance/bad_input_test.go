@@ -237,7 +237,7 @@ func TestNothingKnown(t *testing.T) {
 func TestSmallCache(t *testing.T) {
 	labels := make([]int32, 10)
 	for _, m := range Methods {
-		for _, name := range policies {
+		for _, name := range Policies {
 			for _, capacity := range []int64{0, 5, -1} {
 				p := ok[Policy](t)(m.NewPolicy(name, labels, capacity, m.Defaults))
 				p.Begin(0, make([]float64, 10), []uint32{1, 2, 3})

@@ -90,8 +90,8 @@ func Lookup(name string) (Method, error) {
 	return Method{}, unknown("method", name, names)
 }
 
-// policies are those that any method can have. "paper" is the method's own.
-var policies = []string{"next-use", "paper", "lru", "minio"}
+// Policies are those that any method can have. "paper" is the method's own.
+var Policies = []string{"next-use", "paper", "lru", "minio"}
 
 // NewPolicy makes a memory policy of a method by its name: next-use, paper, lru or minio.
 func (m Method) NewPolicy(name string, labels []int32, capacity int64, p Params) (Policy, error) {
@@ -105,7 +105,7 @@ func (m Method) NewPolicy(name string, labels []int32, capacity int64, p Params)
 	case "minio":
 		return made[Policy](NewMinIO(len(labels), capacity))
 	}
-	return nil, unknown("policy", name, policies)
+	return nil, unknown("policy", name, Policies)
 }
 
 func unknown(what, name string, known []string) error {

@@ -2,6 +2,7 @@ package importance
 
 import (
 	"fmt"
+	"io"
 
 	"lcache/offheap"
 	"lcache/sample"
@@ -17,6 +18,9 @@ type Scorer interface {
 	EndEpoch(p Progress)
 	// Activity says how much of the last epoch was observed.
 	Activity() Activity
+	// Save writes what the values are made of, and Restore reads that into a scorer with the same parameters. After an error of Restore the scorer is of no use.
+	Save(w io.Writer) error
+	Restore(r io.Reader) error
 	// Close gives the memory back.
 	Close()
 }

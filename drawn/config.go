@@ -1,0 +1,234 @@
+// Package drawn keeps what is known of one job's importance from epoch to epoch, and draws the job's orders from it. A [State] takes observations, makes
+// the boundary between two epochs by [State.Advance], and keeps the orders of the epochs that are read. It writes itself to a file at each boundary,
+// before anybody is given the new order, so that a server which is started again has the same orders.
+//
+// It decides by package importance, and knows no ranks, no requests and no bytes of samples: the engine says when an epoch is over, and hands out the
+// orders. One goroutine at a time may use a State.
+package drawn
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lcache/importance"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Split is the lag of an order of which the samples outside memory are drawn an epoch ahead, and the others when the epoch begins.
+const Split = "split"
+
+// Config is what a job asks for, with every default filled in. Two ranks of one job ask for the same.
+type Config struct {
+	Method    string            `json:"method"`
+	Name      string            `json:"name"` // of the job's state, also over restarts
+	Cache     int64             `json:"cache"`
+	Seed      uint64            `json:"seed"`
+	BatchSize int               `json:"batch_size"`
+	WorldSize int               `json:"world_size"`
+	DropLast  bool              `json:"drop_last"`
+	Lag       string            `json:"lag"` // "0", "1" or Split
+	Policy    string            `json:"policy"`
+	Draw      importance.Draw   `json:"draw"`
+	Params    importance.Params `json:"params"`
+}
+
+// Defaults are what a Config has where its text leaves a key out.
+type Defaults struct {
+	Cache                int64 // bytes that memory leaves; -1: no cache can be had
+	Seed                 string
+	BatchSize, WorldSize int
+	DropLast             bool
+	Lag                  string
+}
+
+// names may name a state: they become a part of a file's name.
+var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// asked is the text of a Config. A null is a key that was left out.
+type asked struct {
+	Method     string                     `json:"method"`
+	Name       *string                    `json:"name"`
+	Cache      json.RawMessage            `json:"cache"`
+	Seed       json.RawMessage            `json:"seed"`
+	BatchSize  *int                       `json:"batch_size"`
+	WorldSize  *int                       `json:"world_size"`
+	DropLast   *bool                      `json:"drop_last"`
+	Substitute *string                    `json:"substitute"`
+	Lag        json.RawMessage            `json:"lag"`
+	Policy     *string                    `json:"policy"`
+	Draw       *string                    `json:"draw"`
+	Params     map[string]json.RawMessage `json:"params"`
+}
+
+// Parse makes a Config of a client's JSON. Unknown keys are ignored, unknown parameters are not.
+func Parse(text []byte, d Defaults) (c Config, err error) {
+	var a asked
+	if err := json.Unmarshal(text, &a); err != nil {
+		return c, fmt.Errorf("importance: %w", err)
+	}
+	m, err := importance.Lookup(a.Method)
+	if err != nil {
+		return c, err
+	}
+	if a.Substitute != nil && *a.Substitute != "" {
+		return c, fmt.Errorf("importance: substitute=%q: no sample is served in place of another one yet; leave substitute out", *a.Substitute)
+	}
+	c = Config{Method: m.Name, Name: or(a.Name, "default"), BatchSize: or(a.BatchSize, d.BatchSize), WorldSize: or(a.WorldSize, max(d.WorldSize, 1)),
+		DropLast: or(a.DropLast, d.DropLast), Lag: d.Lag, Policy: or(a.Policy, "next-use"), Draw: importance.Draw(or(a.Draw, string(importance.Systematic))), Params: m.Defaults}
+	switch {
+	case !names.MatchString(c.Name) || strings.HasSuffix(c.Name, ".new"): // which is how a file is called while it is written
+		return c, fmt.Errorf("importance: name=%.80q: give 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or a digit", c.Name)
+	case c.BatchSize < 1 || c.BatchSize > importance.MaxSamples:
+		return c, fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, importance.MaxSamples)
+	case c.WorldSize < 1 || c.WorldSize > 1<<16:
+		return c, fmt.Errorf("importance: world_size is %d: give how many ranks share an epoch, from 1 to 65536", c.WorldSize)
+	case c.Draw != importance.Systematic && c.Draw != importance.Multinomial:
+		return c, fmt.Errorf("importance: draw=%.80q: give %s or %s", c.Draw, importance.Systematic, importance.Multinomial)
+	case !slices.Contains(importance.Policies, c.Policy):
+		return c, fmt.Errorf("importance: policy=%.80q: give %s", c.Policy, strings.Join(importance.Policies, ", "))
+	}
+	if text := bare(a.Lag); text != "" {
+		c.Lag = text
+	}
+	if !slices.Contains([]string{"0", "1", Split}, c.Lag) {
+		return c, fmt.Errorf("importance: lag=%.80s: give 0, 1 or %q", c.Lag, Split)
+	}
+	if c.Seed, err = seed(bare(a.Seed), d.Seed); err != nil {
+		return c, err
+	}
+	if c.Cache, err = size(bare(a.Cache), d.Cache); err != nil {
+		return c, err
+	}
+	c.Params.Batch = c.BatchSize
+	for _, key := range slices.Sorted(maps.Keys(a.Params)) {
+		if err := setParam(m, &c.Params, key, a.Params[key]); err != nil {
+			return c, err
+		}
+	}
+	return c, m.Check(c.Params)
+}
+
+func or[T any](given *T, left T) T {
+	if given == nil {
+		return left
+	}
+	return *given
+}
+
+// bare is a JSON number or string as text; "" for null.
+func bare(raw json.RawMessage) string {
+	text := strings.Trim(string(raw), `"`)
+	if text == "null" {
+		return ""
+	}
+	return text
+}
+
+// seed is what the draws begin from: the one that was given, else the job's own if that is a number.
+func seed(text, job string) (uint64, error) {
+	if text == "" {
+		n, err := strconv.ParseUint(job, 10, 64)
+		if err != nil {
+			return 0, nil
+		}
+		return n, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("importance: seed=%.80s: give a whole number from 0 to 18446744073709551615", text)
+	}
+	return n, nil
+}
+
+func size(text string, left int64) (int64, error) {
+	if text == "" {
+		return max(left, 0), nil
+	}
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n > 1<<62 {
+		return 0, fmt.Errorf("importance: cache=%.80s: give a size such as 8GiB", text)
+	}
+	return int64(n), nil
+}
+
+// params are what a user may choose of each method, by name: where the number goes.
+var params = map[string]map[string]func(p *importance.Params) any{
+	"impact": {
+		"beta": func(p *importance.Params) any { return &p.Beta }, "floor": func(p *importance.Params) any { return &p.Floor },
+		"s_share": func(p *importance.Params) any { return &p.SShare }, "l_share": func(p *importance.Params) any { return &p.LShare },
+		"l_depth": func(p *importance.Params) any { return &p.LDepth }, "overlap": func(p *importance.Params) any { return &p.Overlap },
+		"max_warmup": func(p *importance.Params) any { return &p.MaxWarmUp }, "warmup": func(p *importance.Params) any { return &p.WarmUp },
+	},
+	"shade": {
+		"b0": func(p *importance.Params) any { return &p.B0 }, "rep": func(p *importance.Params) any { return &p.Rep },
+		"smooth": func(p *importance.Params) any { return &p.Smooth }, "strict": func(p *importance.Params) any { return &p.Strict },
+		"prefetch": func(p *importance.Params) any { return &p.Prefetch },
+	},
+	"spider": {
+		"k": func(p *importance.Params) any { return &p.K }, "max_uses": func(p *importance.Params) any { return &p.MaxUses },
+		"gamma": func(p *importance.Params) any { return &p.Gamma }, "m": func(p *importance.Params) any { return &p.M },
+		"ratio": func(p *importance.Params) any { return &ratio{&p.RatioStart, &p.RatioEnd} },
+	},
+}
+
+// ratio is a pair in JSON.
+type ratio struct{ start, end *float64 }
+
+func (r *ratio) UnmarshalJSON(b []byte) error {
+	var pair []float64
+	if err := json.Unmarshal(b, &pair); err != nil {
+		return err
+	}
+	if len(pair) != 2 {
+		return fmt.Errorf("%d numbers, not 2", len(pair))
+	}
+	*r.start, *r.end = pair[0], pair[1]
+	return nil
+}
+
+func setParam(m importance.Method, p *importance.Params, key string, value json.RawMessage) error {
+	if string(value) == "null" {
+		return nil
+	}
+	known := params[m.Name]
+	to, ok := known[key]
+	if !ok {
+		return fmt.Errorf("importance: %s has no parameter %.80q: there are %s", m.Name, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	}
+	if err := json.Unmarshal(value, to(p)); err != nil {
+		return fmt.Errorf("importance: %s of %s is %.80s: %w", key, m.Name, value, err)
+	}
+	return nil
+}
+
+// Differs says in which keys two configs differ, with both values; "": in none.
+func (c Config) Differs(o Config) string {
+	var texts []string
+	for _, pair := range [][2]reflect.Value{{reflect.ValueOf(c), reflect.ValueOf(o)}, {reflect.ValueOf(c.Params), reflect.ValueOf(o.Params)}} {
+		for i := range pair[0].NumField() {
+			f := pair[0].Type().Field(i)
+			a, b := pair[0].Field(i).Interface(), pair[1].Field(i).Interface()
+			if f.Name != "Params" && !reflect.DeepEqual(a, b) {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				if name == "" {
+					name = strings.ToLower(f.Name)
+				}
+				texts = append(texts, fmt.Sprintf("%s %v and %v", name, a, b))
+			}
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// continues reports whether orders drawn under one config go on under another: memory, world and batch size may change between two runs.
+func (c Config) continues(before Config) bool {
+	c.Cache, c.WorldSize, c.BatchSize, c.DropLast, c.Policy, c.Params.Batch = before.Cache, before.WorldSize, before.BatchSize, before.DropLast, before.Policy, before.Params.Batch
+	return c.Differs(before) == ""
+}

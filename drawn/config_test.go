@@ -1,0 +1,66 @@
+package drawn
+
+import (
+	"bufio"
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func newBuffered(b []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(b)) }
+
+// TestRefusedConfigs: what can't be is refused with the name of what is wrong, and what it may be.
+func TestRefusedConfigs(t *testing.T) {
+	for text, want := range map[string]string{
+		`{`:                                                           "importance",
+		`{"method":"impakt"}`:                                         "did you mean impact",
+		`{"method":"impact","substitute":"low"}`:                      "leave substitute out",
+		`{"method":"impact","name":"../a"}`:                           "name=",
+		`{"method":"impact","name":"a.new"}`:                          "name=",
+		`{"method":"impact","batch_size":0}`:                          "batch_size is 0",
+		`{"method":"impact","world_size":-1}`:                         "world_size is -1",
+		`{"method":"impact","lag":2}`:                                 "lag=2: give 0, 1",
+		`{"method":"impact","policy":"fifo"}`:                         "policy=",
+		`{"method":"impact","draw":"x"}`:                              "draw=",
+		`{"method":"impact","seed":-1}`:                               "seed=-1",
+		`{"method":"impact","cache":"much"}`:                          "give a size",
+		`{"method":"impact","params":{"rep":3}}`:                      "impact has no parameter \"rep\": there are beta",
+		`{"method":"impact","params":{"beta":"x"}}`:                   "beta of impact",
+		`{"method":"impact","params":{"beta":-1}}`:                    "beta of impact is -1",
+		`{"method":"spider","params":{"ratio":[1]}}`:                  "ratio of spider",
+		`{"method":"shade","params":{"b0":null,"strict":true,"x":1}}`: "no parameter \"x\"",
+	} {
+		if _, err := Parse([]byte(text), Defaults{BatchSize: 1, Lag: "0"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestConfig: what is left out is the default, and two configs that differ say in what.
+func TestConfig(t *testing.T) {
+	c := config(t, `{"method":"spider","cache":"1KiB","seed":null,"lag":null,"params":{"ratio":[0.7,0.6],"k":9,"gamma":null}}`)
+	if c.Name != "default" || c.Cache != 1024 || c.Seed != 7 || c.Lag != "0" || c.Policy != "next-use" || c.Params.RatioEnd != 0.6 || c.Params.K != 9 || c.Params.Gamma != 0.01 || c.Params.Batch != 20 {
+		t.Errorf("%+v", c)
+	}
+	o := c
+	o.Params.K, o.Seed = 10, 8
+	if got := c.Differs(o); got != "seed 7 and 8, k 9 and 10" {
+		t.Errorf("differs: %q", got)
+	}
+	if got := c.Differs(c); got != "" {
+		t.Errorf("differs from itself: %q", got)
+	}
+}
+
+// FuzzParse: whatever a client sends, a config that is taken has numbers within bounds.
+func FuzzParse(f *testing.F) {
+	for _, text := range methods {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := Parse(b, Defaults{BatchSize: 1, Lag: "0"})
+		if err == nil && (c.BatchSize < 1 || c.WorldSize < 1 || c.Cache < 0 || strings.ContainsAny(c.Name, "/\x00")) {
+			t.Errorf("%s gave %+v", b, c)
+		}
+	})
+}

@@ -1,0 +1,353 @@
+package drawn
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+
+	"lcache/durable"
+	"lcache/offheap"
+	"lcache/sample"
+
+	"github.com/zeebo/xxh3"
+)
+
+// The file importance-<name>, all numbers little-endian (docs/format.md):
+//
+//	┌───────┬─────────┬────────┬────────┬─────────┬────────────┬────────┬────────┬─────┐
+//	│ magic │ version │ length │ header │ scorer  │ accuracies │ orders │ L part │ sum │
+//	│  8 B  │   u32   │  u32   │  JSON  │         │            │        │        │ u64 │
+//	└───────┴─────────┴────────┴────────┴─────────┴────────────┴────────┴────────┴─────┘
+//
+// It is replaced whole at each boundary. The sum is xxh3-64 of all bytes before it: a file that was damaged is not believed in any part, since its
+// loss costs an epoch of plain order and no more.
+const (
+	magic      = "lcacheIM"
+	version    = 1
+	mostHeader = 1 << 20
+	mostOrders = 8
+)
+
+// FilePrefix begins the name of each file.
+const FilePrefix = "importance-"
+
+// header is what a file says of itself.
+type header struct {
+	Fingerprint string `json:"fingerprint"`
+	Samples     int    `json:"samples"`
+	Epoch       int    `json:"epoch"`
+	Recipe      bool   `json:"recipe"` // plain epochs are the job's recipe's
+	Config      Config `json:"config"`
+}
+
+// Which parts an order has.
+const (
+	orderPlain = 1 << iota
+	orderIndices
+	orderUses
+	orderAll = orderPlain | orderIndices | orderUses
+)
+
+// write replaces the file.
+func (s *State) write() error {
+	return durable.Replace(s.path, func(v *durable.Version) error { return s.encode(v) })
+}
+
+func (s *State) encode(to io.Writer) error {
+	sum := xxh3.New()
+	w := bufio.NewWriterSize(io.MultiWriter(to, sum), 1<<18)
+	text, err := json.Marshal(header{s.data.Fingerprint, len(s.data.Labels), s.epoch, s.recipe, s.Config})
+	if err != nil {
+		return err
+	}
+	head := append([]byte(magic), 0, 0, 0, 0, 0, 0, 0, 0)
+	binary.LittleEndian.PutUint32(head[8:], version)
+	binary.LittleEndian.PutUint32(head[12:], uint32(len(text)))
+	w.Write(append(head, text...)) // the writer keeps its first error for Flush
+	if err := s.scorer.Save(w); err != nil {
+		return err
+	}
+	if err := s.rep.Save(w); err != nil {
+		return err
+	}
+	var epochs []int
+	for epoch := range s.orders {
+		epochs = append(epochs, epoch)
+	}
+	slices.Sort(epochs)
+	put(w, uint32(len(epochs)))
+	for _, epoch := range epochs {
+		o, has := s.orders[epoch], uint32(0)
+		for bit, is := range map[uint32]bool{orderPlain: o.Plain, orderIndices: o.Indices != nil, orderUses: o.uses != nil} {
+			if is {
+				has |= bit
+			}
+		}
+		put(w, uint32(epoch), has, uint32(len(o.Indices)))
+		put(w, o.Indices...)
+		putFloats(w, o.uses)
+	}
+	if s.low == nil {
+		put(w, 0)
+	} else {
+		put(w, 1, uint32(s.low.epoch), uint32(len(s.low.order)), uint32(len(s.low.high)))
+		put(w, s.low.order...)
+		put(w, s.low.high...)
+		putFloats(w, s.low.uses)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = to.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
+	return err
+}
+
+func put(w *bufio.Writer, numbers ...uint32) {
+	var b [4]byte
+	for _, v := range numbers {
+		binary.LittleEndian.PutUint32(b[:], v)
+		w.Write(b[:])
+	}
+}
+
+func putFloats(w *bufio.Writer, numbers []float32) {
+	for _, v := range numbers {
+		put(w, math.Float32bits(v))
+	}
+}
+
+// ErrDamaged is the class of errors about a file that is not what was written.
+var ErrDamaged = errors.New("the importance file is damaged")
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
+}
+
+// Open restores the state of a job from its file, or begins a new one: without a file, and if the file is damaged, of another dataset or of a job that
+// asked for something else. Then a warning says so.
+func Open(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*State, error) {
+	s, err := New(c, path, data, recipe, log)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return s, nil
+	case err != nil:
+		s.Close()
+		return nil, err
+	}
+	defer f.Close()
+	if err := s.restore(f); err != nil {
+		log.Warn("the importance of an earlier run is not used; it is observed anew", "name", c.Name, "why", err)
+		if err := s.begin(0); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// restore reads the whole file. After an error the state holds a part of it.
+func (s *State) restore(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	body := info.Size() - 8
+	if body < 16 {
+		return damaged("it has %d bytes", info.Size())
+	}
+	sum := xxh3.New()
+	if _, err := io.Copy(sum, io.NewSectionReader(f, 0, body)); err != nil {
+		return err
+	}
+	var end [8]byte
+	if _, err := f.ReadAt(end[:], body); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint64(end[:]) != sum.Sum64() {
+		return damaged("its checksum does not match")
+	}
+	return s.decode(bufio.NewReaderSize(io.NewSectionReader(f, 0, body), 1<<18), body)
+}
+
+// decode reads what encode wrote, but for the sum. length is how many bytes there are: no more is allocated.
+func (s *State) decode(r *bufio.Reader, length int64) error {
+	var head [16]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return damaged("%v", err)
+	}
+	size := binary.LittleEndian.Uint32(head[12:])
+	switch {
+	case string(head[:8]) != magic:
+		return damaged("it does not begin with %s", magic)
+	case binary.LittleEndian.Uint32(head[8:]) != version:
+		return damaged("it has version %d, this program reads version %d", binary.LittleEndian.Uint32(head[8:]), version)
+	case size > mostHeader:
+		return damaged("a header of %d bytes", size)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return damaged("%v", err)
+	}
+	var h header
+	if err := json.Unmarshal(text, &h); err != nil {
+		return damaged("header: %v", err)
+	}
+	n := len(s.data.Labels)
+	switch {
+	case h.Fingerprint != s.data.Fingerprint || h.Samples != n:
+		return fmt.Errorf("it is of another dataset: %s, this one is %s", h.Fingerprint, s.data.Fingerprint)
+	case !s.Config.continues(h.Config):
+		return fmt.Errorf("that run asked for something else: %s", s.Config.Differs(h.Config))
+	case h.Epoch < 0 || h.Epoch > math.MaxInt32:
+		return damaged("epoch %d", h.Epoch)
+	}
+	if err := s.scorer.Restore(r); err != nil {
+		return err
+	}
+	if err := s.rep.Restore(r); err != nil {
+		return err
+	}
+	in := &reader{r: r, left: length}
+	s.decodeOrders(in, n, h.Recipe)
+	s.decodeLow(in, n)
+	if _, err := r.ReadByte(); in.err == nil && err != io.EOF {
+		in.wrong("bytes are left behind the last part")
+	}
+	s.epoch = h.Epoch
+	return in.err
+}
+
+func (s *State) decodeOrders(in *reader, n int, recipe bool) {
+	for range in.upTo(mostOrders, "the number of orders") {
+		o := &Order{Epoch: int(in.upTo(math.MaxInt32, "an epoch"))}
+		has, m := in.upTo(orderAll, "the parts of an order"), in.u32()
+		o.Plain = has&orderPlain != 0
+		if has&orderIndices != 0 {
+			o.Indices = in.indices(m, n, false)
+		}
+		if has&orderUses != 0 {
+			o.uses = in.floats(n)
+		}
+		if in.err != nil || o.Plain && recipe != s.recipe { // plain epochs are to be those of this run
+			offheap.Free(o.Indices)
+			offheap.Free(o.uses)
+			continue
+		}
+		s.drop(o.Epoch)
+		s.orders[o.Epoch] = o
+	}
+}
+
+func (s *State) decodeLow(in *reader, n int) {
+	if in.upTo(1, "a flag") == 0 || in.err != nil {
+		return
+	}
+	l := &lowPart{epoch: int(in.upTo(math.MaxInt32, "an epoch"))}
+	m, high := in.u32(), in.upTo(uint32(n), "the number of H-samples")
+	l.order = in.indices(m, n, true)
+	for range high {
+		if i := in.u32(); int(i) >= n {
+			in.wrong("index %d of %d samples", i, n)
+			break
+		} else {
+			l.high = append(l.high, i)
+		}
+	}
+	l.uses = in.floats(n)
+	if s.low = l; in.err != nil {
+		s.dropLow()
+	}
+}
+
+// reader reads numbers, and remembers the first error.
+type reader struct {
+	r    io.Reader
+	left int64 // bytes that can still come, at most
+	err  error
+}
+
+func (in *reader) wrong(format string, args ...any) {
+	if in.err == nil {
+		in.err = damaged(format, args...)
+	}
+}
+
+func (in *reader) u32() uint32 {
+	var b [4]byte
+	if in.err == nil {
+		if _, err := io.ReadFull(in.r, b[:]); err != nil {
+			in.wrong("%v", err)
+			return 0
+		}
+	}
+	return binary.LittleEndian.Uint32(b[:])
+}
+
+func (in *reader) upTo(most uint32, what string) uint32 {
+	v := in.u32()
+	if v > most {
+		in.wrong("%s is %d, at most %d can be", what, v, most)
+		return 0
+	}
+	return v
+}
+
+// indices reads count indices below n, and with open also places that are open.
+func (in *reader) indices(count uint32, n int, open bool) []uint32 {
+	if in.err == nil && int64(count)*4 > in.left {
+		in.wrong("an order of %d samples", count)
+	}
+	if in.err != nil {
+		return nil
+	}
+	a, err := offheap.MakeDense[uint32](int(count))
+	if err != nil {
+		in.err = err
+		return nil
+	}
+	for k := range a {
+		if a[k] = in.u32(); int64(a[k]) >= int64(n) && !(open && a[k] == sample.None) {
+			in.wrong("index %d of %d samples", a[k], n)
+			break
+		}
+	}
+	if in.err != nil {
+		offheap.Free(a)
+		return nil
+	}
+	return a
+}
+
+// floats reads n numbers that are finite and at least 0.
+func (in *reader) floats(n int) []float32 {
+	if in.err != nil {
+		return nil
+	}
+	a, err := offheap.MakeDense[float32](n)
+	if err != nil {
+		in.err = err
+		return nil
+	}
+	for k := range a {
+		if a[k] = math.Float32frombits(in.u32()); !(a[k] >= 0 && a[k] <= math.MaxFloat32) {
+			in.wrong("an expected use is %v", a[k])
+			break
+		}
+	}
+	if in.err != nil {
+		offheap.Free(a)
+		return nil
+	}
+	return a
+}

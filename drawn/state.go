@@ -1,0 +1,442 @@
+package drawn
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+
+	"lcache/importance"
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// Dataset is what a State is about.
+type Dataset struct {
+	Fingerprint string
+	Labels      []int32
+	Sizes       []uint32
+}
+
+// An Order is an epoch that was drawn. A Plain one is a permutation of all samples, and has no Indices where the job's recipe has it.
+type Order struct {
+	Epoch   int
+	Plain   bool
+	Indices []uint32  // outside Go's heap, until the State drops the order
+	uses    []float32 // expected of each sample; nil: the same of all
+}
+
+// State is what is known of one job. See the package's comment.
+type State struct {
+	Config Config
+	path   string
+	data   Dataset
+	recipe bool // plain epochs are the recipe's, and need no indices
+	log    *slog.Logger
+	save   func() error // writes the file; tests refuse it
+
+	scorer importance.Scorer
+	rep    importance.Repetition
+	once   importance.Once
+	epoch  int // that is trained
+	orders map[int]*Order
+	low    *lowPart // of the epoch after, with Split
+	warned bool     // that nobody reports
+
+	Counts    importance.Stats
+	Again     int64                               // observations that had come before
+	OnObserve func(i sample.Index, value float64) // told of each new value; nil: nobody
+}
+
+// lowPart is an epoch of which the positions of H-samples are still open.
+type lowPart struct {
+	epoch int
+	order []uint32 // sample.None where an H-sample comes
+	high  []uint32 // H, ascending
+	uses  []float32
+}
+
+// New makes the state of a job about which nothing is known. path is where it is saved.
+func New(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*State, error) {
+	s := &State{Config: c, path: path, data: data, recipe: recipe, log: log, orders: map[int]*Order{}}
+	s.save = s.write
+	return s, s.begin(0)
+}
+
+// begin forgets everything that was observed and drawn; the next epoch is the one given.
+func (s *State) begin(epoch int) error {
+	scorer, err := s.newScorer()
+	if err != nil {
+		return err
+	}
+	s.forget()
+	s.scorer, s.rep, s.once, s.epoch, s.warned = scorer, importance.Repetition{}, importance.Once{}, epoch, false
+	if epoch > 0 {
+		s.scorer.EndEpoch(importance.Progress{Epoch: epoch - 1})
+	}
+	return nil
+}
+
+func (s *State) newScorer() (importance.Scorer, error) {
+	m, err := importance.Lookup(s.Config.Method)
+	if err != nil {
+		return nil, err
+	}
+	p := s.Config.Params
+	p.Unstable = s.unstable()
+	return m.Scorer(len(s.data.Labels), p, nil)
+}
+
+// unstable is how many samples S has: s_share of the cache, by their mean size.
+func (s *State) unstable() int {
+	bytes := 0.0
+	for _, size := range s.data.Sizes {
+		bytes += float64(size)
+	}
+	if bytes == 0 {
+		return 0
+	}
+	n := float64(len(s.data.Sizes))
+	return int(math.Min(n, s.Config.Params.SShare*float64(s.Config.Cache)/bytes*n))
+}
+
+// forget gives back all memory.
+func (s *State) forget() {
+	if s.scorer != nil {
+		s.scorer.Close()
+		s.scorer = nil
+	}
+	for epoch := range s.orders {
+		s.drop(epoch)
+	}
+	s.dropLow()
+}
+
+// Close gives back all memory. The file stays.
+func (s *State) Close() { s.forget() }
+
+func (s *State) drop(epoch int) {
+	if o := s.orders[epoch]; o != nil {
+		offheap.Free(o.Indices)
+		offheap.Free(o.uses)
+		delete(s.orders, epoch)
+	}
+}
+
+func (s *State) dropLow() {
+	if s.low != nil {
+		offheap.Free(s.low.order)
+		offheap.Free(s.low.uses)
+		s.low = nil
+	}
+}
+
+// Epoch is the epoch that is trained.
+func (s *State) Epoch() int { return s.epoch }
+
+// Order is the order of an epoch; nil: it is not drawn yet, or was dropped.
+func (s *State) Order(epoch int) *Order { return s.orders[epoch] }
+
+// Orders are all that are kept, by epoch.
+func (s *State) Orders() map[int]*Order { return maps.Clone(s.orders) }
+
+// Activity is how much is observed.
+func (s *State) Activity() importance.Activity { return s.scorer.Activity() }
+
+// Unstable are the samples to look at again before the next epoch.
+func (s *State) Unstable() []sample.Index { return importance.Unstable(s.scorer) }
+
+// Observe takes one batch. One that came before is counted and left out.
+func (s *State) Observe(o importance.Observation) {
+	if current := int64(o.Epoch) == int64(s.epoch) || int64(o.Epoch)+1 == int64(s.epoch); current && !s.once.New(&o) {
+		s.Again++
+		return
+	}
+	s.Counts.Count(s.scorer.Observe(o))
+	if s.OnObserve == nil {
+		return
+	}
+	for _, i := range o.Index {
+		if v, seen := s.value(i); seen {
+			s.OnObserve(i, v)
+		}
+	}
+}
+
+func (s *State) value(i sample.Index) (float64, bool) {
+	if x, ok := s.scorer.(interface {
+		Value(sample.Index) (float64, bool)
+	}); ok {
+		return x.Value(i)
+	}
+	return 0, false
+}
+
+// Restarted says that a rank's training process has begun anew: its batches are counted from 0 again.
+func (s *State) Restarted(rank uint16) { s.once.Restarted(rank) }
+
+// Values are those of all samples, in memory that the caller frees by offheap.Free.
+func (s *State) Values() ([]float64, error) {
+	room, err := offheap.MakeDense[float64](len(s.data.Labels))
+	if err != nil {
+		return nil, err
+	}
+	return s.scorer.Values(room), nil
+}
+
+// Advance makes the boundary before an epoch: the one that is trained ends, as p says, and what is to be known when `to` begins is drawn, saved, and then
+// kept. Epochs between are left out. An epoch that is not kept and lies behind begins everything anew: what its values were is not known any more.
+func (s *State) Advance(to int, p importance.Progress) error {
+	switch {
+	case to == s.epoch:
+	case to < s.epoch && s.orders[to] != nil:
+		return nil
+	case to < s.epoch:
+		s.log.Warn("an epoch that was left behind is asked for: its importance is forgotten, and observed anew", "name", s.Config.Name, "epoch", to, "before", s.epoch)
+		if err := s.begin(to); err != nil {
+			return err
+		}
+	default:
+		p.Epoch = to - 1
+		s.scorer.EndEpoch(p)
+		s.rep.EndEpoch(p.Accuracy)
+		s.epoch = to
+		s.once.Forget(uint32(to))
+		s.warn()
+	}
+	for epoch := range s.orders {
+		if epoch < to-1 {
+			s.drop(epoch)
+		}
+	}
+	if err := s.drawAll(to); err != nil {
+		return err
+	}
+	if err := s.save(); err != nil { // the training goes on; only a restart would draw other orders
+		s.log.Warn("the importance of a job can't be saved: a server that is started again draws other orders", "name", s.Config.Name, "err", err)
+	}
+	return nil
+}
+
+// warn says once that the trainer does not report.
+func (s *State) warn() {
+	if a := s.scorer.Activity(); a.Silent > 0 && !s.warned {
+		s.warned = true
+		s.log.Warn("no loss was observed in an epoch: call job.observe after each batch; without observations epochs stay plain permutations", "name", s.Config.Name, "epoch", s.epoch-1)
+	} else if a.Silent == 0 {
+		s.warned = false
+	}
+}
+
+// drawAll draws the orders that are to be known when an epoch begins.
+func (s *State) drawAll(epoch int) error {
+	if s.orders[epoch] == nil {
+		if err := s.drawFor(epoch); err != nil {
+			return err
+		}
+	}
+	switch s.Config.Lag {
+	case "1":
+		if s.orders[epoch+1] == nil {
+			return s.drawWhole(epoch + 1)
+		}
+	case Split:
+		if s.low == nil || s.low.epoch != epoch+1 {
+			return s.drawLow(epoch + 1)
+		}
+	}
+	return nil
+}
+
+// drawFor draws an epoch that begins now: the H part alone if the L part is there.
+func (s *State) drawFor(epoch int) error {
+	if s.low != nil && s.low.epoch == epoch {
+		return s.fill()
+	}
+	s.dropLow()
+	return s.drawWhole(epoch)
+}
+
+// boundary is what draws.
+func (s *State) boundary() importance.Boundary {
+	b := importance.Boundary{Scorer: s.scorer, Samples: len(s.data.Labels), Seed: s.Config.Seed, Draw: s.Config.Draw}
+	if s.Config.Lag == "1" {
+		b.Lag = 1
+	}
+	return b
+}
+
+// targets makes targets of values as this boundary's parameters say.
+func (s *State) targets() importance.Targets {
+	m, _ := importance.Lookup(s.Config.Method) // it was looked up before
+	p := s.Config.Params
+	p.Rep = s.rep.Allow(p.Rep)
+	return m.Targets(p)
+}
+
+// hot are the samples of greatest value that memory will hold, for methods that repeat them.
+func (s *State) hot() (*sample.Set, error) {
+	if s.rep.Allow(s.Config.Params.Rep) <= 1 {
+		return nil, nil
+	}
+	return s.top()
+}
+
+func (s *State) top() (*sample.Set, error) {
+	values, err := s.Values()
+	if err != nil {
+		return nil, err
+	}
+	defer offheap.Free(values)
+	return importance.Top(values, s.Config.Cache, func(i sample.Index) int64 { return int64(s.data.Sizes[i]) })
+}
+
+func (s *State) drawWhole(epoch int) error {
+	b := s.boundary()
+	if b.Plain(epoch) {
+		return s.drawPlain(epoch)
+	}
+	hot, err := s.hot()
+	if err != nil {
+		return err
+	}
+	defer hot.Close()
+	targets, err := b.Expected(s.targets(), hot)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(targets)
+	uses, err := narrow(targets)
+	if err != nil {
+		return err
+	}
+	indices, err := importance.Order(targets, s.Config.Seed, epoch, s.Config.Draw)
+	if err != nil {
+		offheap.Free(uses)
+		return err
+	}
+	s.orders[epoch] = &Order{Epoch: epoch, Indices: indices, uses: uses}
+	return nil
+}
+
+func (s *State) drawPlain(epoch int) (err error) {
+	o := &Order{Epoch: epoch, Plain: true}
+	if !s.recipe {
+		if o.Indices, err = importance.Plain(len(s.data.Labels), s.Config.Seed, epoch); err != nil {
+			return err
+		}
+	}
+	s.orders[epoch] = o
+	return nil
+}
+
+// drawLow draws the L part of an epoch, if it is not a plain one.
+func (s *State) drawLow(epoch int) error {
+	s.dropLow()
+	b := s.boundary()
+	if b.Lag = 1; b.Plain(epoch) {
+		return nil
+	}
+	high, err := s.top()
+	if err != nil {
+		return err
+	}
+	defer high.Close()
+	targets, err := b.Expected(s.targets(), nil)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(targets)
+	uses, err := narrow(targets)
+	if err != nil {
+		return err
+	}
+	length := importance.Length(targets)
+	l := &lowPart{epoch: epoch, uses: uses}
+	for i := range high.All {
+		l.high = append(l.high, i)
+		targets[i] = 0
+	}
+	if l.order, err = importance.LowPart(targets, length-importance.Length(targets), s.Config.Seed, epoch, s.Config.Draw); err != nil {
+		offheap.Free(uses)
+		return err
+	}
+	s.low = l
+	return nil
+}
+
+// fill draws the open positions of the epoch that begins, from fresh values of H and of the unstable samples that the L part lacks.
+func (s *State) fill() error {
+	l := s.low
+	fresh, err := s.boundary().Expected(s.targets(), nil)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(fresh)
+	may, err := sample.NewSet(len(s.data.Labels))
+	if err != nil {
+		return err
+	}
+	defer may.Close()
+	for _, i := range s.Unstable() {
+		may.Add(i)
+	}
+	for _, i := range l.order {
+		may.Remove(i)
+	}
+	for _, i := range l.high {
+		may.Add(i)
+	}
+	var high []sample.Index
+	var targets []float64
+	for i := range may.All {
+		high, targets = append(high, i), append(targets, fresh[i])
+		l.uses[i] = float32(fresh[i])
+	}
+	if err := importance.FillHigh(l.order, high, targets, s.Config.Seed, l.epoch, s.Config.Draw); err != nil {
+		return err
+	}
+	s.orders[l.epoch] = &Order{Epoch: l.epoch, Indices: l.order, uses: l.uses}
+	s.low = nil
+	return nil
+}
+
+// narrow is a copy of targets with half the bytes.
+func narrow(targets []float64) ([]float32, error) {
+	uses, err := offheap.MakeDense[float32](len(targets))
+	for i := range uses {
+		uses[i] = float32(targets[i])
+	}
+	return uses, err
+}
+
+// Weights are 1/t of samples of an epoch, with a mean of 1; 1 where the epoch is a plain one or not kept. Indices that the dataset lacks have 0.
+func (s *State) Weights(epoch int, indices []sample.Index) []float32 {
+	o := s.orders[epoch]
+	targets, places := make([]float64, len(indices)), make([]sample.Index, len(indices))
+	for k, i := range indices {
+		places[k] = sample.Index(k)
+		switch {
+		case int(i) >= len(s.data.Labels):
+		case o == nil || o.uses == nil:
+			targets[k] = 1
+		default:
+			targets[k] = float64(o.uses[i])
+		}
+	}
+	return importance.Weights(targets, places, nil)
+}
+
+// String names the state in logs.
+func (s *State) String() string { return fmt.Sprintf("importance %s", s.Config.Name) }
+
+// Closed reports whether the state was closed.
+func (s *State) Closed() bool { return s.scorer == nil }
+
+// WarmUpEpochs is how many epochs the warm-up took; 0: it goes on, or there is none.
+func (s *State) WarmUpEpochs() int {
+	if l, ok := s.scorer.(*importance.Loss); ok {
+		return l.WarmUpEpochs()
+	}
+	return 0
+}

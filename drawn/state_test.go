@@ -1,0 +1,335 @@
+package drawn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lcache/importance"
+	"lcache/sample"
+)
+
+const samples = 200
+
+func dataset() Dataset {
+	d := Dataset{Fingerprint: "f", Labels: make([]int32, samples), Sizes: make([]uint32, samples)}
+	for i := range d.Sizes {
+		d.Sizes[i] = 100
+	}
+	return d
+}
+
+func config(t testing.TB, text string) Config {
+	t.Helper()
+	c, err := Parse([]byte(text), Defaults{Seed: "7", BatchSize: 20, WorldSize: 1, Lag: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// opened restores or begins a state; what it warned of is written to the returned buffer.
+func opened(t testing.TB, path string, c Config) (*State, *bytes.Buffer) {
+	t.Helper()
+	var said bytes.Buffer
+	s, err := Open(c, path, dataset(), false, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s, &said
+}
+
+// observe reports the losses of an epoch, which depend on sample and epoch alone.
+func observe(s *State, epoch int) {
+	for batch, indices := range slices.Collect(slices.Chunk(s.Order(epoch).Indices, 20)) {
+		o := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: indices}
+		for _, i := range indices {
+			o.Loss = append(o.Loss, float32((int(i)*37+epoch*11)%101))
+		}
+		s.Observe(o)
+	}
+}
+
+func advance(t testing.TB, s *State, to int) {
+	t.Helper()
+	if err := s.Advance(to, importance.Progress{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var methods = map[string]string{
+	"impact, lag 0":     `{"method":"impact","params":{"s_share":0}}`,
+	"impact, lag 1":     `{"method":"impact","lag":1,"params":{"s_share":0}}`,
+	"impact, split":     `{"method":"impact","lag":"split","cache":4000,"params":{"warmup":2}}`,
+	"impact, warming":   `{"method":"impact","cache":4000,"params":{"max_warmup":9,"overlap":1}}`,
+	"shade":             `{"method":"shade","draw":"multinomial"}`,
+	"shade, repeated":   `{"method":"shade","cache":4000,"params":{"rep":3}}`,
+	"shade, lag 1":      `{"method":"shade","lag":"1"}`,
+	"shade, split":      `{"method":"shade","lag":"split","cache":4000}`,
+	"another draw seed": `{"method":"shade","seed":"18446744073709551615"}`,
+}
+
+// TestRestoredDrawsTheSame: a state that is restored at any boundary has the order of the epoch that begins, and draws the same ones after it.
+func TestRestoredDrawsTheSame(t *testing.T) {
+	for name, text := range methods {
+		t.Run(name, func(t *testing.T) {
+			const epochs = 5
+			dir := t.TempDir()
+			path := filepath.Join(dir, "a")
+			one, _ := opened(t, path, config(t, text))
+			advance(t, one, 0)
+			var files [][]byte
+			var orders [][]uint32
+			for epoch := range epochs {
+				orders = append(orders, slices.Clone(one.Order(epoch).Indices))
+				b, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				files = append(files, b)
+				observe(one, epoch)
+				advance(t, one, epoch+1)
+			}
+			if plain := slices.Sorted(slices.Values(orders[0])); len(slices.Compact(plain)) != samples {
+				t.Errorf("epoch 0 has %d distinct samples, want each once", len(plain))
+			}
+			if slices.Equal(slices.Sorted(slices.Values(orders[epochs-1])), slices.Sorted(slices.Values(orders[0]))) && !strings.Contains(name, "warming") {
+				t.Error("the last epoch is a plain permutation, too")
+			}
+			for from, b := range files {
+				path := filepath.Join(dir, fmt.Sprint(from))
+				if err := os.WriteFile(path, b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				again, said := opened(t, path, config(t, text))
+				advance(t, again, from)
+				for epoch := from; epoch < epochs; epoch++ {
+					if !slices.Equal(again.Order(epoch).Indices, orders[epoch]) {
+						t.Fatalf("restored before epoch %d, epoch %d has another order; %s", from, epoch, said)
+					}
+					observe(again, epoch)
+					advance(t, again, epoch+1)
+				}
+			}
+		})
+	}
+}
+
+// TestLagOne: epochs 0 and 1 are plain, and the order of epoch e + 2 is known when e + 1 begins.
+func TestLagOne(t *testing.T) {
+	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade, lag 1"]))
+	advance(t, s, 0)
+	if !s.Order(0).Plain || !s.Order(1).Plain || s.Order(2) != nil {
+		t.Fatalf("at first %v", s.Orders())
+	}
+	observe(s, 0)
+	advance(t, s, 1)
+	if o := s.Order(2); o == nil || o.Plain {
+		t.Errorf("order 2 is %v when epoch 1 begins", o)
+	}
+}
+
+// TestSilentTrainer: without observations epochs are plain, a warning comes once, and the state is idle until reports return.
+func TestSilentTrainer(t *testing.T) {
+	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
+	advance(t, s, 0)
+	observe(s, 0)
+	for epoch := range 5 {
+		advance(t, s, epoch+1)
+		idle := epoch >= 2
+		if got := s.Activity().State == importance.Idle; got != idle || s.Order(epoch+1).Plain != idle {
+			t.Errorf("epoch %d: idle %v, plain %v, want %v", epoch+1, got, s.Order(epoch+1).Plain, idle)
+		}
+	}
+	if n := strings.Count(said.String(), "no loss was observed"); n != 1 {
+		t.Errorf("%d warnings: %s", n, said)
+	}
+	observe(s, 5)
+	advance(t, s, 6)
+	if s.Order(6).Plain {
+		t.Error("reports came back, and the order is plain")
+	}
+}
+
+// TestGoesBack: an epoch that is kept stays as it was; one that is not begins everything anew.
+func TestGoesBack(t *testing.T) {
+	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
+	advance(t, s, 0)
+	first := slices.Clone(s.Order(0).Indices)
+	for epoch := range 4 {
+		observe(s, epoch)
+		advance(t, s, epoch+1)
+	}
+	kept := slices.Clone(s.Order(3).Indices)
+	advance(t, s, 3)
+	if s.Epoch() != 4 || !slices.Equal(s.Order(3).Indices, kept) {
+		t.Errorf("going back to epoch 3 gave epoch %d, or another order", s.Epoch())
+	}
+	advance(t, s, 0)
+	if s.Epoch() != 0 || !slices.Equal(s.Order(0).Indices, first) || s.Activity().LastObserved != -1 || s.Order(4) != nil {
+		t.Errorf("going back to epoch 0 gave epoch %d, %+v", s.Epoch(), s.Activity())
+	}
+	if !strings.Contains(said.String(), "forgotten") {
+		t.Errorf("no warning: %s", said)
+	}
+	advance(t, s, 9)
+	if s.Epoch() != 9 || s.Order(9) == nil {
+		t.Error("an epoch far ahead has no order")
+	}
+}
+
+// TestRepetitions: an observation counts once, unless the rank's process has begun anew.
+func TestRepetitions(t *testing.T) {
+	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
+	advance(t, s, 0)
+	o := importance.Observation{Kind: importance.Losses, Index: []sample.Index{1, 2}, Loss: []float32{1, 2}}
+	s.Observe(o)
+	s.Observe(o)
+	if s.Counts.Observations != 2 || s.Again != 1 {
+		t.Errorf("%d observed, %d again", s.Counts.Observations, s.Again)
+	}
+	s.Restarted(0)
+	s.Observe(o)
+	o.Epoch = 7
+	s.Observe(o)
+	if s.Counts.Observations != 4 || s.Counts.Refused.Stale != 2 {
+		t.Errorf("%d observed, %+v", s.Counts.Observations, s.Counts.Refused)
+	}
+}
+
+// TestFileOfAnother: the state of another dataset or of another job is not used, and neither is a damaged one, whatever bit is wrong.
+func TestFileOfAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	c := config(t, methods["impact, split"])
+	s, _ := opened(t, path, c)
+	advance(t, s, 0)
+	for epoch := range 4 {
+		observe(s, epoch)
+		advance(t, s, epoch+1)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := map[string][]byte{"empty": nil, "short": good[:20], "without its end": good[:len(good)-9], "longer": append(slices.Clone(good), 0)}
+	for bit := 0; bit < 8*len(good); bit += 8*len(good)/60 + 1 {
+		b := slices.Clone(good)
+		b[bit/8] ^= 1 << (bit % 8)
+		bad[fmt.Sprint("bit ", bit)] = b
+	}
+	for name, b := range bad {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if again, said := opened(t, path, c); again.Epoch() != 0 || !strings.Contains(said.String(), "not used") {
+			t.Errorf("%s: epoch %d: %s", name, again.Epoch(), said)
+		}
+	}
+	if err := os.WriteFile(path, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, epoch := range map[string]int{
+		`{"method":"shade"}`: 0,
+		`{"method":"impact","lag":"split","cache":4000,"params":{"warmup":2,"beta":0.5}}`:     0,
+		`{"method":"impact","lag":"split","cache":4000,"seed":1,"params":{"warmup":2}}`:       0,
+		`{"method":"impact","lag":"split","cache":9000,"world_size":3,"params":{"warmup":2}}`: 4,
+	} {
+		if again, _ := opened(t, path, config(t, text)); again.Epoch() != epoch {
+			t.Errorf("%s: epoch %d, want %d", text, again.Epoch(), epoch)
+		}
+	}
+	d := dataset()
+	d.Fingerprint = "g"
+	again, err := Open(c, path, d, false, slog.New(slog.DiscardHandler))
+	if err != nil || again.Epoch() != 0 {
+		t.Fatalf("%v, epoch %d of another dataset", err, again.Epoch())
+	}
+	again.Close()
+}
+
+// TestUnsaved: a state that can't be saved says so, and goes on.
+func TestUnsaved(t *testing.T) {
+	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
+	s.save = func() error { return errors.New("disk full") }
+	advance(t, s, 0)
+	if s.Order(0) == nil || !strings.Contains(said.String(), "disk full") {
+		t.Errorf("order %v: %s", s.Order(0), said)
+	}
+}
+
+// FuzzDecode: whatever a file holds, reading it ends with a state or an error, and takes no more memory than the file allows.
+func FuzzDecode(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "a")
+	c := config(f, methods["impact, split"])
+	s, _ := opened(f, path, c)
+	advance(f, s, 0)
+	for epoch := range 3 {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b[:len(b)-8])
+		observe(s, epoch)
+		advance(f, s, epoch+1)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := New(c, path, dataset(), false, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if s.decode(newBuffered(b), int64(len(b))) != nil {
+			return
+		}
+		for epoch, o := range s.Orders() {
+			for _, i := range o.Indices {
+				if i >= samples {
+					t.Fatalf("epoch %d has sample %d", epoch, i)
+				}
+			}
+		}
+		s.save = func() error { return nil }
+		if err := s.Advance(s.Epoch(), importance.Progress{}); err != nil {
+			t.Log(err)
+		}
+	})
+}
+
+// TestWeights: rare samples weigh more, with a mean of 1; plain epochs weigh all the same; indices beyond the dataset nothing.
+func TestWeights(t *testing.T) {
+	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["impact, lag 0"]))
+	advance(t, s, 0)
+	if got := s.Weights(0, []sample.Index{0, 1}); got[0] != 1 || got[1] != 1 {
+		t.Errorf("plain: %v", got)
+	}
+	observe(s, 0)
+	advance(t, s, 1)
+	all := make([]sample.Index, samples)
+	for i := range all {
+		all[i] = sample.Index(i)
+	}
+	weights, least, most := s.Weights(1, all), 0, 0
+	mean := 0.0
+	for i, w := range weights {
+		mean += float64(w) / samples
+		if (i*37)%101 < (least*37)%101 {
+			least = i
+		}
+		if (i*37)%101 > (most*37)%101 {
+			most = i
+		}
+	}
+	if mean < 0.999 || mean > 1.001 || weights[least] <= 5*weights[most] {
+		t.Errorf("mean %v, of the least loss %v, of the greatest %v", mean, weights[least], weights[most])
+	}
+	if got := s.Weights(1, []sample.Index{samples}); got[0] != 0 {
+		t.Errorf("beyond the dataset: %v", got)
+	}
+}
