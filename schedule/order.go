@@ -166,7 +166,7 @@ func (s *Schedule) mayMake(epoch int) error {
 		return ErrStopped
 	case !s.exists(epoch):
 		return s.noEpoch(epoch)
-	case s.replay == nil && len(s.pushed[epoch]) == 0:
+	case !s.replays(epoch) && len(s.pushed[epoch]) == 0:
 		return errUnknownOrder
 	case s.replay != nil && s.replay.Sequential() && s.job.Epochs == 0 && epoch > MostDrawn/max(s.n, 1):
 		return refuse("epoch %d is too far: with %s all earlier ones are drawn first; give --epochs if the job has that many", epoch, s.job.Recipe)
@@ -240,7 +240,7 @@ func (s *Schedule) start(epoch int, aside bool) *making {
 func (s *Schedule) isPushed(epoch int) bool {
 	pushed := s.pushed[epoch]
 	for _, r := range s.local {
-		if pushed[r] == nil && s.replay != nil {
+		if pushed[r] == nil && s.replays(epoch) {
 			return false
 		}
 	}

@@ -26,7 +26,7 @@ func (s *Schedule) At(ctx context.Context, at chunker.Position) (Finding, []samp
 	switch {
 	case pushed != nil && at.Batch < pushed.batches():
 		return Scheduled, pushed.batch(at.Batch)
-	case pushed == nil && (dropped || s.replay == nil):
+	case pushed == nil && (dropped || s.replay == nil || s.isWithheld(at.Epoch)):
 		return Unknown, nil
 	case at.Batch >= s.Batches(at.Epoch, at.Rank):
 		return Nowhere, nil
@@ -112,7 +112,7 @@ func (s *Schedule) Batches(epoch, rank int) int {
 	if pushed, _ := s.pushedOf(epoch, rank); pushed != nil {
 		return pushed.batches()
 	}
-	if s.replay == nil || !s.Exists(epoch) || !slices.Contains(s.local, rank) {
+	if s.replay == nil || !s.Exists(epoch) || !slices.Contains(s.local, rank) || s.isWithheld(epoch) {
 		return 0
 	}
 	split, err := s.replay.Split(epoch)

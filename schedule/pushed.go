@@ -160,7 +160,7 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches
 // isSameOrder reports whether a rank already has that order for an epoch, pushed or by the recipe.
 func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *pushedRank) bool {
 	before, gone := s.pushedOf(epoch, rank)
-	if before != nil || gone || s.replay == nil {
+	if before != nil || gone || s.replay == nil || s.isWithheld(epoch) {
 		return before != nil && slices.Equal(before.flat, g.flat) && slices.Equal(before.ends, g.ends)
 	}
 	if s.Batches(epoch, rank) != g.batches() {

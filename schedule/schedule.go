@@ -42,6 +42,7 @@ type Schedule struct {
 	versions      map[int]int                 // by epoch: the version that changed its order last; missing: no push has
 	dropped       map[int]string              // by epoch whose pushed orders were dropped: the session that had pushed them; "": several
 	droppedBefore int                         // every epoch below counts as dropped, unless its order is pushed again
+	allowed       map[int]bool                // the epochs that have the recipe's order; nil: all, none is withheld
 	orderCache
 	stopped bool
 	before  func(epoch int) // for tests: called before an order is made
@@ -135,7 +136,7 @@ func (s *Schedule) exists(epoch int) bool {
 func (s *Schedule) IsKnown(epoch int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.exists(epoch) && (s.replay != nil || len(s.pushed[epoch]) > 0)
+	return s.exists(epoch) && (s.replays(epoch) || len(s.pushed[epoch]) > 0)
 }
 
 // IsComplete reports whether an epoch's order is known for all local ranks. It is also complete if some ranks have pushed theirs and patience has passed
@@ -143,7 +144,7 @@ func (s *Schedule) IsKnown(epoch int) bool {
 func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.exists(epoch) || s.replay != nil {
+	if !s.exists(epoch) || s.replays(epoch) {
 		return s.exists(epoch)
 	}
 	pushed := s.pushed[epoch]
