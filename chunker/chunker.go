@@ -53,6 +53,7 @@ type Line struct {
 	Used    int            // positions [0, Used) are delivered in this epoch, the others belong to rest segments
 	Starts  []uint64       // segment k is positions [Starts[k], Starts[k+1])
 	Segment []uint32       // by index: its segment, or None
+	Repeats bool           // samples come more than once in this epoch: each lies where its first use is
 }
 
 // Segments returns the number of segments.
@@ -134,10 +135,14 @@ func (y *layout) begin() error {
 func (y *layout) putAll(c *Chunks, used []uint64) error {
 	l := y.line
 	for p, index := range c.Global {
-		if used[p/64]&(1<<(p%64)) != 0 && y.lacks(index) {
+		switch {
+		case used[p/64]&(1<<(p%64)) == 0:
+		case y.lacks(index):
 			if err := y.put(index); err != nil {
 				return err
 			}
+		case y.cut.Keep(index):
+			l.Repeats = true
 		}
 	}
 	if l.Used = len(l.Order); l.Used < y.kept && l.Used > 0 {

@@ -359,12 +359,15 @@ func (e *Engine) swap() bool {
 	return true
 }
 
-// floor is the segment that the rank's front begins in.
+// floor is the segment that the rank's front begins in. Where samples come more than once, those that came before lie behind the front: it is where the furthest one lies.
 func floor(r *rank, l *reorder.EpochLog) int {
+	furthest := 0
 	for _, index := range r.front() {
 		if seg := l.Line.Segment[index]; seg != chunker.None {
-			return int(seg)
+			if furthest = max(furthest, int(seg)); !l.Line.Repeats {
+				return furthest
+			}
 		}
 	}
-	return 0
+	return furthest
 }
