@@ -96,8 +96,11 @@ type Engine struct {
 	jobs    map[int]*job // by number
 	owner   *job         // whose order the log has
 	lastJob int
-	ended   []JobStatus // the last ones that are over
+	ended   []JobStatus           // the last ones that are over
+	states  map[string]*important // of importance, by name
 	state
+
+	importing sync.Mutex // held while a job's importance begins; no other lock is held when it is taken
 
 	filling atomic.Pointer[filling] // where what the log lacks goes; nil: nowhere
 }
@@ -251,6 +254,7 @@ func (e *Engine) halt(ctx context.Context) error {
 		e.deliver.Close()
 	}
 	e.cancel()
+	e.endImportance()
 	err := logfile.Within(ctx, "what the mover does in "+e.cache.Dirs[0], func() error {
 		e.loops.Wait()
 		e.builders.Wait()
@@ -360,6 +364,9 @@ func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, batches
 	j := e.lookUp(&deliver.Position{Job: number})
 	if j == nil {
 		return errJobOver
+	}
+	if p := j.importance.Load(); p != nil {
+		return &deliver.ArgumentError{Reason: "the server draws the order of this job by importance: no other one can be pushed"}
 	}
 	if err := j.schedule.Accepts(epoch, rank); err != nil {
 		return forClient(err)

@@ -61,7 +61,7 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 	return c, Info{Protocol: 1, Pid: os.Getpid(), Version: e.opts.Version, Server: e.server, Token: c.Token, Name: e.cache.Name(), Source: e.cache.Record.Source,
 		Fingerprint: e.cache.Manifest.Fingerprint().String(), Samples: e.cache.Manifest.Len(), Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World,
 		Ranks: e.cache.Schedule.Local(), DropLast: j.DropLast, Recipe: j.Recipe, Seed: j.Seed, Classes: e.cache.Manifest.Classes(), Parts: e.cache.Manifest.HasParts(),
-		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.cache.Sizing.Credit) / int64(max(1, len(e.cache.Schedule.Local()))), OnError: e.opts.OnError, Features: []string{"report", "lend", "labels", "jobs"},
+		MemoryBytes: e.staging.Bytes(), CreditBytes: int64(e.cache.Sizing.Credit) / int64(max(1, len(e.cache.Schedule.Local()))), OnError: e.opts.OnError, Features: []string{"report", "lend", "labels", "jobs", "importance"},
 		Params: j.Params, Listing: e.listing()}, nil
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync/atomic"
 	"time"
 
 	"lcache/deliver"
@@ -17,6 +18,8 @@ type job struct {
 	began    time.Time
 	schedule *schedule.Schedule
 	lists    chunkLists // for the prefetcher
+
+	importance atomic.Pointer[important] // nil: the job asked for none
 
 	ranks    map[int]*rank
 	counts   counts

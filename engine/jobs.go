@@ -145,6 +145,10 @@ func (e *Engine) endJob(j *job) {
 		e.ended = slices.Delete(e.ended, 0, 1)
 	}
 	delete(e.jobs, j.number)
+	if p := j.importance.Load(); p != nil {
+		delete(e.states, p.config.Name)
+		e.builders.Go(p.stop)
+	}
 	e.deliver.Forget(j.number)
 	e.builders.Go(j.schedule.Stop) // it waits for orders in the making
 }

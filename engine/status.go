@@ -102,6 +102,8 @@ type JobStatus struct {
 	SyncErrors         int64        `json:"log_sync_errors"`
 	MetaIndexBytesEach float64      `json:"metaindex_bytes_per_sample"`
 
+	Importance *ImportanceStatus `json:"importance"` // nil: the job asked for none
+
 	// Of the epoch that the ranks read now; between two epochs, of the one before.
 	HitsEpoch        int64 `json:"hits_epoch"`
 	MissesEpoch      int64 `json:"misses_epoch"`
@@ -245,7 +247,7 @@ func (e *Engine) statusOf(of *job, held heldBytes) JobStatus {
 		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs, Layout: e.cache.Layout, LayoutReason: e.cache.LayoutReason,
 		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits.Load(), Misses: c.Misses.Load(),
 		PrefetchedSamples: c.Prefetched.Load(), Readiness: share(c.Ready.Load(), c.Chunks.Load()), SourceBytes: c.Source.Bytes.Load(), SourceReads: c.Source.Reads.Load(),
-		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}}
+		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}, Importance: of.importanceStatus()}
 	if of == e.owner {
 		j.Epoch, j.ReadyBatches = e.readEpoch, e.ready()
 	} else {

@@ -24,6 +24,11 @@ func (w *window) Chunk(ctx context.Context, session string, at deliver.Position)
 	if j == nil {
 		return nil, errJobOver
 	}
+	if p := j.importance.Load(); p != nil {
+		if err := p.await(ctx, at.Rank, at.Epoch); err != nil {
+			return nil, err
+		}
+	}
 	indices, ok, err := j.schedule.Meant(ctx, session, at)
 	if err != nil {
 		return nil, forClient(err)
@@ -56,6 +61,9 @@ func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []samp
 	j := e.lookUp(at)
 	if j == nil || at.Rank < 0 || j.onDemand {
 		return nil
+	}
+	if p := j.importance.Load(); p != nil {
+		p.note(at.Rank, at.Epoch)
 	}
 	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout()/6) // a hint is not worth more of the request's time
 	place, want := j.schedule.At(soon, *at)

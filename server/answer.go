@@ -123,6 +123,14 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 		err = c.labels(q)
 	case typeJob:
 		err = c.join(q)
+	case typeImportance:
+		err = c.importance(q)
+	case typeOrder:
+		err = c.order(ctx, q)
+	case typeReevaluate:
+		err = c.reevaluate(q)
+	case typeWeights:
+		err = c.weights(q)
 	default:
 		err = broken("type %d is no request of protocol %d", q.kind, protocolVersion)
 	}

@@ -205,6 +205,10 @@ func (c *conn) read() error {
 			err = c.cancel(f.body)
 		case typeReport:
 			err = c.report(f.job, f.body)
+		case typeObserve:
+			err = c.observe(f.job, f.body)
+		case typeEpochEnd:
+			err = c.epochEnd(f.job, f.body)
 		case typeCopied:
 			err = c.copied(&request{frame: f})
 		case typeBye:

@@ -15,6 +15,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/engine"
+	"lcache/importance"
 	"lcache/sample"
 )
 
@@ -75,6 +76,13 @@ func TestGoldenRequests(t *testing.T) {
 		"labels":     {typeLabels, 12, func(b []byte) (any, error) { return decodeLabels(b) }, labelsRequest{2, 5}},
 		"job":        {typeJob, 13, func(b []byte) (any, error) { return decodeJob(b) }, jobRequest{"train"}},
 		"chunk-job":  {typeChunk, 14, func(b []byte) (any, error) { return decodeChunk(b) }, chunkRequest{3, 1, 17}},
+		"observe": {typeObserve, 0, func(b []byte) (any, error) { return decodeObserve(b) },
+			importance.Observation{Kind: importance.Losses, Rank: 1, Epoch: 3, Batch: 17, Index: []uint32{5, 9}, Loss: []float32{0.5, 2.25}, Node: sample.None}},
+		"observe-counts": {typeObserve, 0, func(b []byte) (any, error) { return decodeObserve(b) },
+			importance.Observation{Kind: importance.Counts, Rank: 1, Epoch: 3, Batch: 17, Index: []uint32{5, 9}, Same: []uint16{7, 0}, Other: []uint16{1, 65535}, Node: 9, Neighbours: []uint32{5}}},
+		"reevaluate": {typeReevaluate, 15, func(b []byte) (any, error) { return decodePage(b, "REEVALUATE") }, pageRequest{nowhere, 1, 64, 256}},
+		"order":      {typeOrder, 16, func(b []byte) (any, error) { return decodePage(b, "ORDER") }, pageRequest{3, 1, 64, 256}},
+		"weights":    {typeWeights, 17, func(b []byte) (any, error) { return decodeWeights(b) }, weightsRequest{3, []uint32{5, 9}}},
 		"cancel":     {typeCancel, 0, func(b []byte) (any, error) { return decodeList(b, "CANCEL") }, []uint32{2}},
 		"report":     {typeReport, 0, func(b []byte) (any, error) { return decodeReport(b) }, engine.Report{Epoch: 3, Rank: 1, LoopWait: 0.5, Loop: 2.25, Decode: 1, Workers: 4}},
 	}
@@ -84,7 +92,7 @@ func TestGoldenRequests(t *testing.T) {
 		if f.kind != tt.kind || f.request != tt.request {
 			t.Errorf("%s: type %d request %d, want %d and %d", name, f.kind, f.request, tt.kind, tt.request)
 		}
-		if want := map[string]int{"chunk-job": 258}[name]; f.job != want {
+		if want := map[string]int{"chunk-job": 258, "observe-counts": 258}[name]; f.job != want {
 			t.Errorf("%s: job %d, want %d", name, f.job, want)
 		}
 		got, err := tt.decode(f.body)
@@ -123,8 +131,11 @@ func TestGoldenAnswers(t *testing.T) {
 		"names-are":  names,
 		"parts-are":  parts,
 		"labels-are": appendLabels(nil, 12, []int32{-1, 2}),
-		"ok":         appendEmpty(nil, typeOK, 5),
-		"error":      appendFailure(nil, 2, failure{"sample", "gone", "a/b.jpg"}),
+
+		"indices-are": appendIndices(nil, 16, []uint32{5, 9}, 100),
+		"weights-are": appendWeights(nil, 17, []float32{0.5, 1.5}),
+		"ok":          appendEmpty(nil, typeOK, 5),
+		"error":       appendFailure(nil, 2, failure{"sample", "gone", "a/b.jpg"}),
 	}
 	want := goldens(t)
 	for name, b := range got {
@@ -315,6 +326,25 @@ func FuzzDecode(f *testing.F) {
 			var q labelsRequest
 			if q, err = decodeLabels(got.body); err == nil {
 				u32(q.first, q.count)
+			}
+		case typeObserve:
+			var o importance.Observation
+			if o, err = decodeObserve(got.body); err == nil {
+				if o.Index == nil {
+					return // a number of samples that is refused later
+				}
+				again = observation(o)
+			}
+		case typeOrder, typeReevaluate:
+			var q pageRequest
+			if q, err = decodePage(got.body, "it"); err == nil {
+				u32(q.epoch, q.rank, q.first, q.count)
+			}
+		case typeWeights:
+			var q weightsRequest
+			if q, err = decodeWeights(got.body); err == nil {
+				u32(q.epoch, uint32(len(q.indices)))
+				u32(q.indices...)
 			}
 		case typeNames, typeCancel, typeParts:
 			var list []uint32

@@ -79,7 +79,7 @@ func (c *conn) resolve(f *frame) error {
 		return nil
 	}
 	switch f.kind {
-	case typeChunk, typeGet, typePush, typeLend, typeReport:
+	case typeChunk, typeGet, typePush, typeLend, typeReport, typeImportance, typeObserve, typeEpochEnd, typeReevaluate, typeOrder, typeWeights:
 	default:
 		return broken("frame flags %#x: requests of type %d belong to no job", f.job, f.kind)
 	}

@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/deliver"
+	"lcache/importance"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// losing is a job with importance, as tests take part in it. Its losses depend on sample and epoch alone.
+type losing struct {
+	d     *dataset
+	e     *Engine
+	job   int
+	world int
+}
+
+func loss(i sample.Index, epoch int) float32 { return float32((int(i)*37+epoch*11)%101) / 10 }
+
+// ask asks for importance for a rank.
+func (l losing) ask(t testing.TB, rank int, text string) {
+	t.Helper()
+	if _, err := l.e.Importance(l.job, rank, "run", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// train reads a rank's epoch from a batch on, and observes it.
+func (l losing) train(c *deliver.Client, epoch, rank, from int) (order []sample.Index, err error) {
+	for b := from; ; b++ {
+		got, err := c.ChunkAt(context.Background(), deliver.Position{Job: l.job, Epoch: epoch, Rank: rank, Batch: b})
+		if errors.Is(err, io.EOF) {
+			return order, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("epoch %d rank %d batch %d: %w", epoch, rank, b, err)
+		}
+		if err := l.d.check(l.e, got); err != nil {
+			return nil, fmt.Errorf("epoch %d rank %d batch %d: %w", epoch, rank, b, err)
+		}
+		indices := slices.Clone(got.Indices)
+		c.Release(got.Lease)
+		o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(b), Index: indices}
+		for _, i := range indices {
+			o.Loss = append(o.Loss, loss(i, epoch))
+		}
+		l.e.Observe(l.job, o)
+		order = append(order, indices...)
+	}
+}
+
+// epochs trains all ranks side by side, and returns the global order of each epoch.
+func (l losing) epochs(t testing.TB, from, to int) (orders [][]sample.Index) {
+	t.Helper()
+	byRank := make([][][]sample.Index, l.world)
+	var ranks sync.WaitGroup
+	for rank := range l.world {
+		c := attach(t, l.e)
+		ranks.Go(func() {
+			defer c.Disconnected()
+			for epoch := from; epoch < to; epoch++ {
+				order, err := l.train(c, epoch, rank, 0)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				byRank[rank] = append(byRank[rank], order)
+			}
+		})
+	}
+	ranks.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	for epoch := range to - from {
+		var order []sample.Index
+		for k := range byRank[0][epoch] {
+			for rank := range l.world {
+				order = append(order, byRank[rank][epoch][k])
+			}
+		}
+		orders = append(orders, order)
+	}
+	return orders
+}
+
+const shade = `{"method":"shade","batch_size":16,"cache":0,"lag":%d,"seed":5}`
+
+// TestImportance: orders are drawn from what is observed, the same in both layouts and whatever the world; every byte is right; nothing differs from the schedule.
+func TestImportance(t *testing.T) {
+	for _, lag := range []int{0, 1} {
+		t.Run(fmt.Sprint("lag ", lag), func(t *testing.T) {
+			var first [][]sample.Index
+			inLayouts(t, func(t *testing.T, layout string) {
+				for _, world := range []int{1, 2} {
+					d, o := small(t, schedule.Job{World: world})
+					o.Layout, o.Patience = layout, 20*time.Second
+					e := open(t, o)
+					l := losing{d: d, e: e, world: world}
+					for rank := range world {
+						l.ask(t, rank, fmt.Sprintf(`{"world_size":%d,%s`, world, fmt.Sprintf(shade, lag)[1:]))
+					}
+					orders := l.epochs(t, 0, 4)
+					s := e.Status().Jobs[0]
+					closeEngine(t, e)
+					if s.Divergences != 0 || len(s.EpochsDone) != 4 || s.EpochsDone[3].OrderDigest == nil {
+						t.Errorf("%d divergences, %d epochs done", s.Divergences, len(s.EpochsDone))
+					}
+					if i := s.Importance; i == nil || i.State != "active" || i.ObservationsDropped != 0 {
+						t.Errorf("importance %+v", s.Importance)
+					}
+					for epoch := range orders {
+						orders[epoch] = orders[epoch][:len(d.bytes)] // what was added to make it a multiple of the world
+					}
+					if plain := slices.Compact(slices.Sorted(slices.Values(orders[lag]))); len(plain) != len(d.bytes) {
+						t.Errorf("epoch %d has %d distinct samples, want a plain permutation", lag, len(plain))
+					}
+					if drawn := slices.Compact(slices.Sorted(slices.Values(orders[lag+1]))); len(drawn) == len(d.bytes) {
+						t.Errorf("epoch %d is a plain permutation", lag+1)
+					}
+					if first == nil {
+						first = orders
+					}
+					for epoch := range orders {
+						if world == 1 && !slices.Equal(orders[epoch], first[epoch]) {
+							t.Errorf("world %d: epoch %d has another order than in the other layout", world, epoch)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestImportanceOverRecipe: plain epochs are the recipe's, and drawn ones are not; the log that holds the recipe's first epoch serves it.
+func TestImportanceOverRecipe(t *testing.T) {
+	j := samplerJob(4, 16, 1, false)
+	d, o := small(t, j)
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, `{"method":"shade","lag":1}`)
+	orders := l.epochs(t, 0, 4)
+	for epoch, order := range orders {
+		if got, want := slices.Equal(order, d.want(t, j, epoch, 0)), epoch < 2; got != want {
+			t.Errorf("epoch %d has the recipe's order: %v, want %v", epoch, got, want)
+		}
+	}
+	noSource(t, e)
+	for want, text := range map[string]string{
+		"b0 10 and 12":       `{"method":"shade","lag":1,"params":{"b0":12}}`,
+		"method":             `{"method":"impact","lag":1}`,
+		"leave substitute":   `{"method":"impact","substitute":"low"}`,
+		"a world of 2 ranks": `{"method":"shade","lag":1,"world_size":2}`,
+		"there are impact":   `{"method":"mine"}`,
+	} {
+		if _, err := e.Importance(0, 0, "run", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, 5, 0, [][]sample.Index{{1}}); err == nil || !strings.Contains(err.Error(), "draws the order of this job") {
+		t.Errorf("a pushed order: %v", err)
+	}
+	other, err := e.Join("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Leave(other)
+	if _, err := e.Importance(other, 0, "run", []byte(`{"method":"shade"}`)); err == nil || !strings.Contains(err.Error(), "name=") {
+		t.Errorf("another job with the same name: %v", err)
+	}
+}
+
+// TestImportanceRestarts: a server that ends in the middle of an epoch, or between two, goes on with the same order, also if another number of ranks reads it.
+func TestImportanceRestarts(t *testing.T) {
+	d, o := small(t, schedule.Job{})
+	o.Patience = 20 * time.Second
+	e := open(t, o)
+	l := losing{d: d, e: e, world: 1}
+	text := fmt.Sprintf(shade, 0)
+	l.ask(t, 0, text)
+	l.epochs(t, 0, 2)
+	c := attach(t, e)
+	want, err := l.train(c, 2, 0, 0) // the state was saved before its first batch
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Disconnected()
+	closeEngine(t, e)
+	for _, world := range []int{1, 3} {
+		e = open(t, o)
+		l = losing{d: d, e: e, world: world}
+		for rank := range world {
+			l.ask(t, rank, fmt.Sprintf(`{"world_size":%d,%s`, world, text[1:]))
+		}
+		got := l.epochs(t, 2, 3)[0]
+		if !slices.Equal(got[:len(want)], want) {
+			t.Errorf("world %d: epoch 2 has another order after a restart", world)
+		}
+		closeEngine(t, e)
+	}
+}
+
+// TestImportanceLateRank: a rank that never comes to the next epoch delays the others once, and no longer than LateEpoch.
+func TestImportanceLateRank(t *testing.T) {
+	d, o := small(t, schedule.Job{World: 2})
+	o.LateEpoch = 50 * time.Millisecond
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 2}
+	for rank := range 2 {
+		l.ask(t, rank, `{"world_size":2,`+fmt.Sprintf(shade, 0)[1:])
+	}
+	c := attach(t, e)
+	defer c.Disconnected()
+	for epoch := range 3 {
+		if _, err := l.train(c, epoch, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := e.Status().Jobs[0].Importance; s.Epoch != 2 || s.ObservedShare <= 0 || s.ObservedShare > 0.6 {
+		t.Errorf("epoch %d, observed %v of the samples", s.Epoch, s.ObservedShare)
+	}
+}
+
+// TestImportanceMissingData: a dataset without samples has no importance; a job without one gives none.
+func TestWithoutImportance(t *testing.T) {
+	d, o := small(t, schedule.Job{})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	e.Observe(0, importance.Observation{Kind: importance.Losses, Index: []sample.Index{1}, Loss: []float32{1}})
+	e.EndEpoch(0, 0, importance.Progress{})
+	e.Observe(99, importance.Observation{})
+	if _, err := e.Weights(0, 0, []sample.Index{1}); err == nil {
+		t.Error("weights without importance")
+	}
+	if _, _, err := e.OrderPage(t.Context(), 0, 0, 0, 0, 10); err == nil {
+		t.Error("an order without importance")
+	}
+	if s := e.Status().Jobs[0]; s.Importance != nil {
+		t.Errorf("%+v", s.Importance)
+	}
+	_ = d
+}
+
+// TestOrderPages: the pages of an order are what the ranks read.
+func TestOrderPages(t *testing.T) {
+	d, o := small(t, schedule.Job{})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, fmt.Sprintf(shade, 0))
+	want := l.epochs(t, 0, 2)[1]
+	var got []sample.Index
+	for {
+		page, total, err := e.OrderPage(t.Context(), 0, 1, 0, uint32(len(got)), 37)
+		if err != nil || total != len(want) {
+			t.Fatalf("%v, %d in all, want %d", err, total, len(want))
+		}
+		if len(page) == 0 {
+			break
+		}
+		got = append(got, page...)
+	}
+	if !slices.Equal(got, want) {
+		t.Error("the pages are not the order")
+	}
+}

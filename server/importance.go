@@ -1,0 +1,213 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+
+	"lcache/importance"
+	"lcache/sample"
+)
+
+// Requests and answers of importance (docs/protocol.md). OBSERVE and EPOCHEND have no answer.
+const (
+	typeImportance = 17
+	typeObserve    = 18
+	typeEpochEnd   = 19
+	typeReevaluate = 20
+	typeOrder      = 21
+	typeWeights    = 22
+
+	typeIndicesAre = 138
+	typeWeightsAre = 139
+)
+
+// mostIndices is how many indices an INDICES or WEIGHTS answer holds: those that fit a frame.
+const mostIndices = (maxFrame - 8 - 8) / 4
+
+// u16s reads n numbers of two bytes. Like column it compares n with the bytes that are left first.
+func (r *body) u16s(n int) []uint16 {
+	if n > len(r.b)/2 {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	column := make([]uint16, n)
+	for i := range column {
+		column[i] = binary.LittleEndian.Uint16(r.b[2*i:])
+	}
+	r.b = r.b[2*n:]
+	return column
+}
+
+// decodeObserve decodes OBSERVE. A number of samples that no observation may have is kept as an observation without any, which is refused and counted; a frame that does not
+// hold what it announces breaks the protocol.
+func decodeObserve(b []byte) (o importance.Observation, err error) {
+	r := body{b: b}
+	head := r.u32()
+	o = importance.Observation{Kind: uint8(head), Rank: uint16(head >> 16), Epoch: r.u32(), Batch: r.u32(), Node: sample.None}
+	n := uint64(r.u32())
+	if head>>8&0xff != 0 {
+		return o, broken("OBSERVE with %#x where 0 belongs", head>>8&0xff)
+	}
+	each := uint64(8) // bytes of a sample: index and loss, or index and two counts
+	if r.bad || uint64(len(r.b)) < n*each {
+		return o, broken("OBSERVE does not hold as many numbers as it announces")
+	}
+	if n > importance.MaxSamples {
+		return o, nil
+	}
+	switch o.Kind {
+	case importance.Losses, importance.Reevaluated:
+		o.Index = r.column(n)
+		bits := r.column(n)
+		o.Loss = make([]float32, len(bits))
+		for k, v := range bits {
+			o.Loss[k] = math.Float32frombits(v)
+		}
+	case importance.Counts:
+		o.Index, o.Same, o.Other = r.column(n), r.u16s(int(n)), r.u16s(int(n))
+		o.Node = r.u32()
+		k := uint64(r.u32())
+		if k > importance.MaxNeighbours && uint64(len(r.b)) == 4*k {
+			o.Index = nil
+			return o, nil
+		}
+		o.Neighbours = r.column(k)
+	default:
+		return o, broken("OBSERVE of kind %d: there are 1, 2 and 3", o.Kind)
+	}
+	return o, r.end("OBSERVE")
+}
+
+// observe carries out OBSERVE.
+func (c *conn) observe(job int, b []byte) error {
+	o, err := decodeObserve(b)
+	if err == nil {
+		c.s.engine.Observe(job, o)
+	}
+	return err
+}
+
+// decodeEpochEnd decodes EPOCHEND. Unknown keys are ignored.
+func decodeEpochEnd(b []byte) (rank int, p importance.Progress, err error) {
+	said := struct {
+		Epoch    uint32   `json:"epoch"`
+		Rank     uint32   `json:"rank"`
+		Accuracy *float64 `json:"accuracy"`
+		Loss     *float64 `json:"loss"`
+	}{}
+	if err := json.Unmarshal(b, &said); err != nil {
+		return 0, p, broken("EPOCHEND: %v", err)
+	}
+	return int(said.Rank), importance.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss}, nil
+}
+
+// epochEnd carries out EPOCHEND.
+func (c *conn) epochEnd(job int, b []byte) error {
+	rank, p, err := decodeEpochEnd(b)
+	if err == nil {
+		c.s.engine.EndEpoch(job, rank, p)
+	}
+	return err
+}
+
+// importance answers IMPORTANCE.
+func (c *conn) importance(q *request) error {
+	said := struct {
+		Rank uint16 `json:"rank"`
+		Run  string `json:"run"`
+	}{}
+	if len(q.body) > maxHello {
+		return argument("IMPORTANCE of %d bytes", len(q.body))
+	}
+	if err := json.Unmarshal(q.body, &said); err != nil {
+		return broken("IMPORTANCE: %v", err)
+	}
+	info, err := c.s.engine.Importance(q.job, int(said.Rank), said.Run[:min(len(said.Run), 64)], q.body)
+	if err == nil {
+		c.out, err = appendJSON(c.out, typeJSON, q.request, info)
+	}
+	return err
+}
+
+// pageRequest asks for a part of a list of indices.
+type pageRequest struct{ epoch, rank, first, count uint32 }
+
+func decodePage(b []byte, request string) (pageRequest, error) {
+	r := body{b: b}
+	q := pageRequest{r.u32(), r.u32(), r.u32(), r.u32()}
+	return q, r.end(request)
+}
+
+// order answers ORDER: with a part of what a rank reads in an epoch.
+func (c *conn) order(ctx context.Context, q *request) error {
+	p, err := decodePage(q.body, "ORDER")
+	if err != nil {
+		return err
+	}
+	page, total, err := c.s.engine.OrderPage(ctx, q.job, int(p.epoch), int(p.rank), p.first, min(p.count, mostIndices))
+	if err == nil {
+		c.out = appendIndices(c.out, q.request, page, total)
+	}
+	return err
+}
+
+// reevaluate answers REEVALUATE: with a part of the samples that a rank is to look at again.
+func (c *conn) reevaluate(q *request) error {
+	p, err := decodePage(q.body, "REEVALUATE")
+	if err != nil {
+		return err
+	}
+	all, err := c.s.engine.Unstable(q.job, int(p.rank))
+	if err == nil {
+		from := min(int(p.first), len(all))
+		c.out = appendIndices(c.out, q.request, all[from:min(len(all), from+int(min(p.count, mostIndices)))], len(all))
+	}
+	return err
+}
+
+// weightsRequest asks for weights of samples in an epoch.
+type weightsRequest struct {
+	epoch   uint32
+	indices []sample.Index
+}
+
+func decodeWeights(b []byte) (weightsRequest, error) {
+	r := body{b: b}
+	q := weightsRequest{epoch: r.u32()}
+	q.indices = r.column(uint64(r.u32()))
+	return q, r.end("WEIGHTS")
+}
+
+// weights answers WEIGHTS.
+func (c *conn) weights(q *request) error {
+	p, err := decodeWeights(q.body)
+	if err != nil {
+		return err
+	}
+	if len(p.indices) > mostIndices {
+		return argument("weights of %d samples: at most %d fit an answer", len(p.indices), mostIndices)
+	}
+	weights, err := c.s.engine.Weights(q.job, int(p.epoch), p.indices)
+	if err == nil {
+		c.out = appendWeights(c.out, q.request, weights)
+	}
+	return err
+}
+
+func appendWeights(b []byte, request uint32, weights []float32) []byte {
+	at := len(b)
+	b = binary.LittleEndian.AppendUint32(begin(b, typeWeightsAre, request), uint32(len(weights)))
+	for _, w := range weights {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(w))
+	}
+	return finish(b, at)
+}
+
+// appendIndices appends INDICES: how many there are in all, how many follow, and those.
+func appendIndices(b []byte, request uint32, indices []uint32, total int) []byte {
+	at := len(b)
+	b = appendColumn(begin(b, typeIndicesAre, request), []uint32{uint32(total), uint32(len(indices))})
+	return finish(appendColumn(b, indices), at)
+}

@@ -1,0 +1,196 @@
+package server
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"lcache/engine"
+	"lcache/importance"
+)
+
+// observation is the body of OBSERVE.
+func observation(o importance.Observation) []byte {
+	b := columnOf(uint32(o.Kind)|uint32(o.Rank)<<16, o.Epoch, o.Batch, uint32(len(o.Index)))
+	b = appendColumn(b, o.Index)
+	for _, v := range o.Loss {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	if o.Kind == importance.Counts {
+		for _, column := range [][]uint16{o.Same, o.Other} {
+			for _, v := range column {
+				b = binary.LittleEndian.AppendUint16(b, v)
+			}
+		}
+		b = appendColumn(appendColumn(b, []uint32{o.Node, uint32(len(o.Neighbours))}), o.Neighbours)
+	}
+	return b
+}
+
+// tell sends a frame without an answer.
+func (c *client) tell(kind uint8, body []byte) {
+	c.t.Helper()
+	c.write(finish(append(begin(nil, kind, 0), body...), 0))
+}
+
+// status is the status of the importance of the server's own job.
+func (c *client) status() engine.ImportanceStatus {
+	c.t.Helper()
+	var s engine.Status
+	if err := json.Unmarshal(c.ask(typeStatus, nil).body, &s); err != nil || s.Jobs[0].Importance == nil {
+		c.t.Fatalf("status: %v, %+v", err, s.Jobs[0].Importance)
+	}
+	return *s.Jobs[0].Importance
+}
+
+// order is a rank's order of an epoch, a page at a time.
+func (c *client) order(epoch, rank, page uint32) (order []uint32) {
+	c.t.Helper()
+	for {
+		f := c.ask(typeOrder, columnOf(epoch, rank, uint32(len(order)), page))
+		if f.kind != typeIndicesAre {
+			c.t.Fatalf("ORDER was answered with type %d: %s", f.kind, f.body)
+		}
+		r := body{b: f.body}
+		total := r.u32()
+		order = append(order, r.column(uint64(r.u32()))...)
+		if err := r.end("INDICES"); err != nil || len(order) > int(total) {
+			c.t.Fatalf("%v, %d of %d", err, len(order), total)
+		}
+		if len(order) == int(total) {
+			return order
+		}
+	}
+}
+
+// begin asks for importance.
+func (c *client) importance(text string) frame {
+	c.t.Helper()
+	return c.ask(typeImportance, []byte(text))
+}
+
+// A client asks for importance, observes two ranks' losses, and reads the order that follows from them: by pages, and as batches.
+func TestImportance(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	c := attach(t, s, "")
+	if !slices.Contains(c.info.Features, "importance") {
+		t.Fatalf("features %v", c.info.Features)
+	}
+	for rank := range 2 {
+		f := c.importance(`{"method":"shade","lag":0,"rank":` + string(rune('0'+rank)) + `,"run":"a"}`)
+		var info engine.ImportanceInfo
+		if err := json.Unmarshal(f.body, &info); err != nil || f.kind != typeJSON || info.Length != testSamples || info.WorldSize != 2 || info.BatchSize != testBatch || info.Lag != "0" {
+			t.Fatalf("type %d: %s", f.kind, f.body)
+		}
+	}
+	for rank := range uint32(2) {
+		order := c.order(0, rank, 7)
+		if len(order) != testSamples/2 {
+			t.Fatalf("rank %d has %d samples", rank, len(order))
+		}
+		for b, indices := range slices.Collect(slices.Chunk(order, testBatch)) {
+			if got := indicesOf(t, c.ask(typeChunk, columnOf(0, rank, uint32(b)))); !slices.Equal(got, indices) {
+				t.Errorf("rank %d batch %d is %v, the order has %v", rank, b, got, indices)
+			}
+			o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Batch: uint32(b), Index: indices, Loss: make([]float32, len(indices))}
+			for k, i := range indices {
+				o.Loss[k] = float32(i)
+			}
+			c.tell(typeObserve, observation(o))
+			c.tell(typeObserve, observation(o)) // a repetition counts for nothing
+		}
+	}
+	c.tell(typeEpochEnd, []byte(`{"epoch":0,"rank":0,"accuracy":0.5}`))
+	c.tell(typeEpochEnd, []byte(`{"epoch":0,"rank":1,"accuracy":null}`))
+	seen := map[uint32]bool{}
+	for rank := range uint32(2) {
+		for _, i := range c.order(1, rank, 1000) {
+			seen[i] = true
+		}
+	}
+	if st := c.status(); len(seen) == testSamples || st.Observations != testSamples || st.ObservedShare != 1 || st.Epoch != 1 || st.EpochLength != testSamples {
+		t.Errorf("%d distinct samples, %+v", len(seen), st)
+	}
+	f := c.ask(typeWeights, columnOf(1, 2, 3, 60))
+	r := body{b: f.body}
+	if n := r.u32(); f.kind != typeWeightsAre || n != 2 {
+		t.Fatalf("type %d, %d weights", f.kind, n)
+	}
+	if bits := r.column(2); math.Abs(float64(math.Float32frombits(bits[0])+math.Float32frombits(bits[1]))-2) > 1e-5 {
+		t.Errorf("weights %x do not have a mean of 1", bits)
+	}
+	if f := c.ask(typeReevaluate, columnOf(nowhere, 0, 0, 9)); f.kind != typeIndicesAre {
+		t.Errorf("REEVALUATE was answered with type %d", f.kind)
+	}
+}
+
+// Bad observations are refused one by one and counted; the connection stays. A frame that does not hold what it announces ends it.
+func TestBadObservations(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	c := attach(t, s, "")
+	c.tell(typeObserve, observation(importance.Observation{Kind: importance.Losses, Index: []uint32{1}, Loss: []float32{1}})) // before anybody asked for importance
+	c.importance(`{"method":"impact","params":{"s_share":0}}`)
+	nan, many := float32(math.NaN()), make([]uint32, importance.MaxSamples+1)
+	for batch, o := range []importance.Observation{
+		{Index: []uint32{1, 2, 3}, Loss: []float32{nan, 2, float32(math.Inf(-1))}},
+		{Index: []uint32{1, testSamples, math.MaxUint32}, Loss: []float32{1, 1, 1}},
+		{Index: []uint32{4, 4}, Loss: []float32{1, -1}},
+		{},
+		{Index: many, Loss: make([]float32, len(many))},
+		{Index: []uint32{1}, Loss: []float32{1}, Epoch: 9},
+		{Kind: importance.Counts, Index: []uint32{1}, Same: []uint16{1}, Other: []uint16{1}},
+	} {
+		o.Batch, o.Kind = uint32(batch), max(o.Kind, importance.Losses)
+		c.tell(typeObserve, observation(o))
+	}
+	c.order(0, 0, 9)
+	c.tell(typeEpochEnd, []byte(`{}`))
+	c.order(1, 0, 9)
+	st := c.status()
+	if want := (engine.ImportanceRefused{Unknown: 2, NotFinite: 2, Stale: 1, Shape: 3}); st.Refused != want || st.Observations != 4 {
+		t.Errorf("%d observed, refused %+v, want %+v", st.Observations, st.Refused, want)
+	}
+	for name, b := range map[string][]byte{
+		"lies about its length": columnOf(1, 0, 0, 1<<31, 1, 1),
+		"too long":              columnOf(1, 0, 0, 1, 1, 1, 1),
+		"kind 4":                columnOf(4, 0, 0, 1, 1, 1),
+		"a byte that is not 0":  columnOf(1|1<<8, 0, 0, 1, 1, 1),
+		"neighbours":            append(columnOf(2, 0, 0, 1, 1, 1), columnOf(math.MaxUint32, 1<<31)...),
+	} {
+		c := attach(t, s, "")
+		c.tell(typeObserve, b)
+		if said := c.fails(); said.Kind != "protocol" || !strings.Contains(said.Message, "OBSERVE") {
+			t.Errorf("%s: %+v", name, said)
+		}
+	}
+	for _, said := range []string{`{"method":"mine"}`, `{"method":"impact","substitute":"low"}`, `{"method":"impact","cache":"9EB","params":{"s_share":0}}`} {
+		c.send(typeImportance, []byte(said))
+		if got := c.fails(); got.Kind != "argument" {
+			t.Errorf("%s: %+v", said, got)
+		}
+	}
+}
+
+// Observations that nobody reads fast enough, of the current epoch or of the next one, cost no more than a limit, and nobody waits for them.
+func TestFloodOfObservations(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	c := attach(t, s, "")
+	c.importance(`{"method":"shade","lag":1}`)
+	indices := make([]uint32, importance.MaxSamples)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for batch := range uint32(160) { // 80 MB
+		c.tell(typeObserve, observation(importance.Observation{Kind: importance.Losses, Epoch: 1, Batch: batch, Index: indices, Loss: make([]float32, len(indices))}))
+	}
+	c.ask(typeStatus, nil)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 100<<20 {
+		t.Errorf("%d bytes more on the heap", grown)
+	}
+}
