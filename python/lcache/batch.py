@@ -124,6 +124,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.indices)
 
+    @property
+    def requested(self) -> memoryview:
+        """The indices that were asked for: `indices`, since no sample is served in place of another one."""
+        return self.indices
+
     def __iter__(self) -> Iterator[memoryview]:
         return iter(self.samples)
 

@@ -92,6 +92,11 @@ class Connection:
                     raise Broken(f"send to the server: {e.strerror}") from None
                 return
 
+    @property
+    def waits(self) -> bool:
+        """Whether bytes wait for room in the socket."""
+        return bool(self._out)
+
     def wait(self, seconds: float) -> bool:
         """Waits until bytes can be received, or sent if some wait to be sent. False after `seconds`."""
         events = select.POLLIN | (select.POLLOUT if self._out else 0)

@@ -13,6 +13,7 @@ from . import protocol
 from .batch import Batch, Samples
 from .embedded import Home
 from .errors import ArgumentError, Error, ProtocolError
+from .importance import Observed
 from .info import Info
 from .link import Link, require_kind
 from .loans import copy_by_loans
@@ -52,7 +53,7 @@ def require_token(token: str | None) -> str | None:
     return token
 
 
-class Job:
+class Job(Observed):
     """One job of a server. Threads may share it; a forked child and an unpickled copy get a session of their own."""
 
     def __init__(
@@ -238,7 +239,11 @@ class Job:
         rank that the job lacks, SampleError for a sample that can't be read.
         """
         rank = self._rank if rank is None else rank
-        self._push_replayed(epoch, rank)
+        observer = self._observer
+        if observer is not None:
+            observer.flush(self._link.deadline())  # the order may follow from what is told
+        else:
+            self._push_replayed(epoch, rank)
         forks, pushed = self._link.forks, self._link.orders.get((epoch, rank))
         # A pushed order is read by index, since other jobs may push other orders to the same server.
         request_of = chunk_requests(epoch, rank) if pushed is None else order_requests(epoch, rank, pushed)
@@ -263,6 +268,8 @@ class Job:
                 following = request_of(number + 1)
                 if following is not None:
                     self._link.send_early(following[0])
+                if observer is not None:
+                    observer.epoch = epoch
                 # The batch is bound to no name, so that the caller alone holds it.
                 yield cast(Batch, copies.pop()) if copies else self._batch(request, kind, body, wanted)
         finally:

@@ -38,6 +38,7 @@ class Link:
         self.pushing = threading.RLock()  # one order is pushed at a time
         self.closed = False
         self.token: str | None = None  # of the job that all requests belong to; None: of the server's own
+        self.importance: bytes | None = None  # what the job asked for; a server that starts again is asked anew
         self._known: Info | None = None  # None: not yet connected
         self._connecting = threading.Lock()
         _links.add(self)
@@ -184,6 +185,7 @@ class Link:
                 os.close(fd)
         try:
             self._push_again(session, deadline)
+            self._ask_again(session, deadline)
         except BaseException:
             session.close()
             raise
@@ -201,6 +203,16 @@ class Link:
                     require_kind(request, session.wait(request, deadline)[0], protocol.A_OK)
                 except Late:
                     raise Broken(f"the server did not answer to {request.what}") from None
+
+    def _ask_again(self, session: Session, deadline: float) -> None:
+        """Asks for the importance that an earlier run of the server was asked for."""
+        if self.importance is not None:
+            request = Request(protocol.IMPORTANCE, self.importance, "importance")
+            session.send(request, deadline)
+            try:
+                require_kind(request, session.wait(request, deadline)[0], protocol.A_JSON)
+            except Late:
+                raise Broken("the server did not answer IMPORTANCE") from None
 
     def forked(self) -> None:
         """In a forked child: the session and the duty to push orders stay with the parent."""

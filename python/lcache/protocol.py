@@ -6,7 +6,9 @@ Every value that a server sends is checked: a body must have exactly the columns
 from __future__ import annotations
 
 import json
+import math
 import struct
+from array import array
 from collections.abc import Sequence
 from operator import add
 from typing import Any, NamedTuple
@@ -20,13 +22,18 @@ HELLO, CHUNK, GET, RELEASE, PUSH, STATUS, NAMES, BYE, CANCEL, REPORT, PARTS, LEN
 A_JSON, A_BATCH, A_END, A_NAMES, A_OK, A_PARTS, A_LOAN = range(129, 136)
 LABELS, A_LABELS = 15, 137
 JOB = 16
-OF_JOB = frozenset((CHUNK, GET, PUSH, LEND, REPORT))  # the requests that belong to a job
+IMPORTANCE, OBSERVE, EPOCH_END, REEVALUATE, ORDER, WEIGHTS = range(17, 23)
+A_INDICES, A_WEIGHTS = 138, 139
+LOSSES, COUNTS, REEVALUATED = 1, 2, 3  # kinds of observations
+MAX_OBSERVED = 65536  # samples in one observation
+OF_JOB = frozenset((CHUNK, GET, PUSH, LEND, REPORT, IMPORTANCE, OBSERVE, EPOCH_END, REEVALUATE, ORDER, WEIGHTS))  # the requests that belong to a job
 MAX_TOKEN = 128  # bytes of a job's token
 A_ERROR = 255
 
 NOWHERE = 0xFFFFFFFF  # above every epoch, rank and batch number
 NO_POSITION = (NOWHERE, NOWHERE, NOWHERE)
 MAX_BATCH = (MAX_FRAME - 8 - 20) // 20  # samples: the answer's columns have 20 bytes for each
+MAX_WEIGHTS = (MAX_FRAME - 8 - 8) // 4
 PUSH_PIECE = 1 << 20  # indices or batches in one PUSH frame; a third of what fits
 
 HEADER = struct.Struct("<IBBHI")  # length, version, type, flags, request
@@ -38,6 +45,7 @@ _BATCH = struct.Struct("<QII")
 _LOAN = struct.Struct("<QIII")
 _U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
+_OBSERVE = struct.Struct("<BBHIII")
 
 
 class Columns(NamedTuple):
@@ -134,6 +142,44 @@ def header(data: bytes | bytearray, at: int = 0) -> tuple[int, int, int]:
     if kind != A_ERROR and flags:
         raise ProtocolError(f"frame flags {flags:#x} are not known to protocol {VERSION}")
     return length, kind, request
+
+
+def observe(kind: int, rank: int, epoch: int, batch: int, indices: bytes, losses: bytes) -> bytes:
+    """The losses of one batch. indices are u32 and losses f32, both little-endian, one for each sample."""
+    return _OBSERVE.pack(kind, 0, rank, epoch, batch, len(indices) // 4) + indices + losses
+
+
+def epoch_end(epoch: int, rank: int, accuracy: float | None, loss: float | None) -> bytes:
+    numbers = {"accuracy": accuracy, "loss": loss}
+    return json.dumps({"epoch": epoch, "rank": rank, **{k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}}).encode()
+
+
+def page(epoch: int, rank: int, first: int, count: int) -> bytes:
+    """Asks for a part of a list of indices: of ORDER, or of REEVALUATE, which needs no epoch."""
+    return _FOUR.pack(epoch, rank, first, count)
+
+
+def weights(epoch: int, indices: bytes) -> bytes:
+    return _TWO.pack(epoch, len(indices) // 4) + indices
+
+
+def read_indices(body: bytes, first: int, asked: int, samples: int) -> tuple[int, memoryview]:
+    """How many indices a list has, and those from place first on. There may be fewer than asked, but at least one if there are any."""
+    total, count = _TWO.unpack_from(body) if len(body) >= _TWO.size else (-1, 0)
+    if total < 0 or count > asked or len(body) != _TWO.size + 4 * count or first + count > total or (count == 0 and first < total):
+        raise ProtocolError(f"an answer of {len(body)} bytes does not hold indices from {first} on")
+    indices = memoryview(body)[_TWO.size :].cast("I")
+    if count and max(indices) >= samples:
+        raise ProtocolError(f"an order has index {max(indices)}, the dataset {samples} samples")
+    return total, indices
+
+
+def read_weights(body: bytes, asked: int) -> array[float]:
+    if len(body) != 4 + 4 * asked or _U32.unpack_from(body)[0] != asked:
+        raise ProtocolError(f"weights answer of {len(body)} bytes does not hold {asked} weights")
+    result = array("f")
+    result.frombytes(body[4:])
+    return result
 
 
 def read_json(body: bytes) -> dict[str, Any]:

@@ -217,6 +217,25 @@ class Session:
             self._unanswered.append((kind, body))
             self._settle()
 
+    def tell_now(self, kind: int, body: bytes, deadline: float | None) -> bool:
+        """Sends a frame without an answer if the socket takes it at once, or with a deadline when it does. Whether it was sent."""
+        if self.inherited or not self._lock.acquire(deadline is not None):
+            return False
+        try:
+            connection = self._connection
+            connection.send(b"", None)
+            if deadline is None and connection.waits:
+                return False
+            if not self.usable or self._closing:
+                return False
+            connection.send(protocol.frame(kind, 0, body, connection.job), deadline)
+            return True
+        except Broken:
+            return False
+        finally:
+            self._lock.release()
+            self._settle()
+
     def close(self) -> None:
         """Refuses further requests. The connection and the map stay while anything refers to the map. Safe in finalizers."""
         self._closing = True

@@ -1,6 +1,7 @@
 """The codec beside frames that were made by hand; the server's tests hold its codec to the same file."""
 
 import pathlib
+import struct
 
 import pytest
 
@@ -42,6 +43,11 @@ def test_requests(frames):
         "lend-chunk": p.frame(p.LEND, 9, p.lend(p.CHUNK, 64, p.chunk(3, 1, 17))),
         "lend-get": p.frame(p.LEND, 10, p.lend(p.GET, 1, p.get(u32(5, 3), (3, 1, 17)))),
         "copied": p.frame(p.COPIED, 11, p.copied((1 << 63) + 7)),
+        "observe": p.frame(p.OBSERVE, 0, p.observe(p.LOSSES, 1, 3, 17, u32(5, 9), struct.pack("<2f", 0.5, 2.25))),
+        "epoch-end": p.frame(p.EPOCH_END, 0, p.epoch_end(3, 1, 0.5, None)),
+        "reevaluate": p.frame(p.REEVALUATE, 15, p.page(p.NOWHERE, 1, 64, 256)),
+        "order": p.frame(p.ORDER, 16, p.page(3, 1, 64, 256)),
+        "weights": p.frame(p.WEIGHTS, 17, p.weights(3, u32(5, 9))),
         "bye": p.frame(p.BYE, 0),
         "cancel": p.frame(p.CANCEL, 0, p.cancel([2])),
         "job": p.frame(p.JOB, 13, p.job("train")),
@@ -72,6 +78,9 @@ def test_answers(frames):
     assert p.read_names(body(frames["names-are"], p.A_NAMES, 7), 2) == ["a", "\udcff/b"]
     assert p.read_parts(body(frames["parts-are"], p.A_PARTS, 8), [4, 9]) == [[("jpg", 0, 3), ("x", 3, 4)], [("", 0, 9)]]
     assert p.read_labels(body(frames["labels-are"], p.A_LABELS, 12), 5).tolist() == [-1, 2]
+    total, indices = p.read_indices(body(frames["indices-are"], p.A_INDICES, 16), 64, 256, 10)
+    assert (total, indices.tolist()) == (100, [5, 9])
+    assert p.read_weights(body(frames["weights-are"], p.A_WEIGHTS, 17), 2).tolist() == [0.5, 1.5]
     assert p.read_error(body(frames["error"], p.A_ERROR, 2)) == ("sample", "gone", "a/b.jpg")
 
 

@@ -1,0 +1,237 @@
+"""Importance: a job whose order the server draws by what the training loop observes of its samples.
+
+    job.importance("impact", cache="2GiB")
+    for epoch in range(job.epochs):
+        for batch in job.epoch(epoch):
+            losses = ...                        # one for each sample
+            job.observe(batch.indices, losses)
+
+Observations wait in a queue of 64 until the socket takes them. A full queue drops the oldest: the training loop never waits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import protocol
+from .errors import ArgumentError, Error
+from .orders import require_numbers, u32_array
+
+if TYPE_CHECKING:
+    from .batch import Batch
+    from .link import Link
+
+_log = logging.getLogger("lcache")
+
+QUEUE = 64  # observations that wait for the socket
+PAGE = 1 << 20  # indices asked for at once
+
+
+class Observer:
+    """What one process has to tell of one job. Threads may share it."""
+
+    def __init__(self, link: Link, method: str) -> None:
+        self.link, self.method = link, method
+        self.epoch = 0  # that the loop is in
+        self.reevaluates = False  # the loop looks at unstable samples again
+        self.refused = self.dropped = 0
+        self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._lock = threading.Lock()
+
+    def observe(self, indices: Any, losses: Any, epoch: int | None, rank: int) -> None:
+        """Queues an observation. Indices and losses of different lengths are sent as an observation of nothing, which the server counts."""
+        columns = _indices(indices), _floats(losses)
+        if len(columns[0]) != len(columns[1]) or len(columns[0]) > protocol.MAX_OBSERVED:
+            columns = array("I"), array("f")
+        kind = protocol.REEVALUATED if self.reevaluates else protocol.LOSSES
+        with self._lock:
+            epoch = self.epoch if epoch is None else epoch
+            number = self._numbers.get((kind, epoch, rank), 0)
+            self._numbers[kind, epoch, rank] = number + 1
+            for key in [key for key in self._numbers if key[1] < epoch - 1] if number == 0 else ():
+                del self._numbers[key]
+            self._put(protocol.OBSERVE, protocol.observe(kind, rank, epoch, number, columns[0].tobytes(), columns[1].tobytes()))
+        self.flush()
+
+    def end_epoch(self, accuracy: float | None, loss: float | None, epoch: int | None, rank: int) -> None:
+        """Queues the end of an epoch. The next observations are of the epoch after."""
+        with self._lock:
+            epoch = self.epoch if epoch is None else epoch
+            self._put(protocol.EPOCH_END, protocol.epoch_end(epoch, rank, accuracy, loss))
+        self.flush()
+
+    def _put(self, kind: int, body: bytes) -> None:
+        """The lock is held."""
+        if len(self._queue) >= QUEUE:
+            self._queue.popleft()
+            self.dropped += 1
+        self._queue.append((kind, body))
+
+    def flush(self, deadline: float | None = None) -> None:
+        """Sends what waits, as far as the socket takes it at once; with a deadline, all of it: the server is about to be asked what follows from it."""
+        with self._lock:
+            session = self.link.session
+            while self._queue and session is not None and session.usable and not self.link.closed:
+                kind, body = self._queue[0]
+                if not session.tell_now(kind, body, deadline):
+                    return
+                self._queue.popleft()
+
+    def refuse(self, why: Exception) -> None:
+        """Counts an observation that can't be one, and warns of the first."""
+        self.refused += 1
+        if self.refused == 1:
+            _log.warning("an observation is left out, and later ones like it: %s", why)
+
+
+def _indices(values: Any) -> array[int]:
+    """Indices as u32. One that is none becomes one that no dataset has."""
+    try:
+        return u32_array(values, "index")
+    except ArgumentError:
+        listed = values.tolist() if hasattr(values, "tolist") else values
+        return array("I", [i if 0 <= i < protocol.NOWHERE else protocol.NOWHERE for i in map(int, listed)])
+
+
+def _floats(values: Any) -> array[float]:
+    """Losses as f32: of a tensor, an array or any sequence."""
+    if hasattr(values, "detach"):
+        values = values.detach().reshape(-1)
+    return array("f", values.tolist() if hasattr(values, "tolist") else values)
+
+
+def asked(rank: int, method: str, options: dict[str, Any], params: dict[str, Any]) -> bytes:
+    """The body of IMPORTANCE. ArgumentError for values that are no JSON."""
+    if method == "spider":
+        raise Error("importance: this client finds no neighbours of samples yet, which spider observes: take impact or shade")
+    if options.get("seed") is not None:
+        options["seed"] = str(options["seed"])  # not every seed fits a number of JSON
+    try:
+        return json.dumps({"method": method, "rank": rank, "run": os.urandom(8).hex(), "params": params, **options}).encode()
+    except (TypeError, ValueError) as e:
+        raise ArgumentError(f"importance: {e}") from None
+
+
+class Observed:
+    """The methods of a Job about importance."""
+
+    _link: Link
+    _rank: int
+    _observer: Observer | None = None
+
+    def importance(
+        self,
+        method: str,
+        *,
+        name: str = "default",
+        cache: int | str | None = None,
+        seed: int | None = None,
+        batch_size: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool | None = None,
+        substitute: str | None = None,
+        lag: int | str | None = None,
+        policy: str = "next-use",
+        draw: str = "systematic",
+        **params: Any,
+    ) -> None:
+        """Lets the server draw this job's orders by importance: method is "impact" or "shade". Call it in every rank, before its first batch.
+
+        Call it with the same arguments in all ranks; the same again changes nothing. name keeps the job's state apart from others', also over restarts
+        of the server. lag is how many epochs old the losses are that an order is drawn from: 0, 1 or "split"; None: by the layout. params are the
+        method's own; docs/importance.md lists them. Raises ArgumentError for what can't be, or differs from what was asked for before.
+        """
+        if "importance" not in self._link.info.features:
+            raise Error("this server is an older one, which knows no importance: end it, and a newer one starts")
+        options = {"name": name, "cache": cache, "seed": seed, "batch_size": batch_size, "world_size": world_size, "drop_last": drop_last}
+        options.update(substitute=substitute, lag=lag, policy=policy, draw=draw)
+        body = asked(self._rank, method, options, params)
+        self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON)
+        if self._observer is None:
+            self._link.importance, self._observer = body, Observer(self._link, method)
+
+    def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:
+        """Tells the server the losses of samples, in one call for each batch: tensors, arrays or lists. Never raises, and never waits.
+
+        epoch is that of the last batch that this job handed out, if not given. What can't be an observation is counted, and warned of once.
+        """
+        observer = self._observer
+        try:
+            if observer is None:
+                return
+            if embeddings is not None:
+                raise ArgumentError("no method of this client takes embeddings")
+            observer.observe(indices, losses, epoch, self._rank if rank is None else rank)
+        except Exception as e:  # noqa: BLE001: the training is worth more than an observation
+            if observer is not None:
+                observer.refuse(e)
+
+    def end_epoch(self, accuracy: float | None = None, loss: float | None = None, *, epoch: int | None = None, rank: int | None = None) -> None:
+        """Says that this rank has ended an epoch, and how training went. Optional: asking for the next epoch says so, too. Never waits."""
+        observer = self._required()
+        numbers = [None if x is None else float(x) for x in (accuracy, loss)]
+        observer.end_epoch(numbers[0], numbers[1], epoch, self._rank if rank is None else rank)
+
+    def reevaluate(self, rank: int | None = None) -> Iterator[Batch]:
+        """The samples whose losses the method wants to know anew before the next epoch, in batches: run the model on them, and observe their losses.
+
+        Empty where the method has none, as before the end of its warm-up.
+        """
+        observer, rank = self._required(), self._rank if rank is None else rank
+        observer.flush(self._link.deadline())
+        indices = self._pages(protocol.REEVALUATE, protocol.NOWHERE, rank, "the samples to look at again")
+        size = max(self._batch_of(), 1)
+        observer.reevaluates = True
+        try:
+            for at in range(0, len(indices), size):
+                yield self.get(indices[at : at + size])
+        finally:
+            observer.reevaluates = False
+
+    def order(self, epoch: int, rank: int | None = None) -> array[int]:
+        """What a rank (default: this process's) reads in an epoch. Waits until the server has drawn it: when all ranks have ended the epoch before."""
+        observer, rank = self._required(), self._rank if rank is None else rank
+        require_numbers(epoch, rank)
+        observer.flush(self._link.deadline())
+        order = self._pages(protocol.ORDER, epoch, rank, f"the order of epoch {epoch} rank {rank}")
+        observer.epoch = epoch
+        return order
+
+    def weights(self, indices: Iterable[int]) -> array[float]:
+        """1 / expected uses of samples in the epoch that the loop is in, with a mean of 1.
+
+        With the losses multiplied by them, the gradient of a drawn epoch is that of all samples.
+        """
+        observer, wanted = self._required(), u32_array(indices, "index")
+        if len(wanted) > protocol.MAX_WEIGHTS:
+            raise ArgumentError(f"weights of {len(wanted)} samples: at most {protocol.MAX_WEIGHTS} at once")
+        body = self._link.call(protocol.WEIGHTS, protocol.weights(observer.epoch, wanted.tobytes()), "weights", protocol.A_WEIGHTS)
+        return protocol.read_weights(body, len(wanted))
+
+    def _required(self) -> Observer:
+        if self._observer is None:
+            raise Error("this job asked for no importance: call job.importance first")
+        return self._observer
+
+    def _pages(self, kind: int, epoch: int, rank: int, what: str) -> array[int]:
+        indices, total = array("I"), 1
+        while len(indices) < total:
+            body = self._link.call(kind, protocol.page(epoch, rank, len(indices), PAGE), what, protocol.A_INDICES)
+            total, page = protocol.read_indices(body, len(indices), PAGE, self._link.info.samples)
+            indices.frombytes(page.tobytes())
+        return indices
+
+    def _batch_of(self) -> int:
+        asked = json.loads(self._link.importance or b"{}").get("batch_size")
+        return int(asked or self._link.info.batch_size or 256)
+
+    def get(self, indices: Iterable[int], at: tuple[int, int, int] | None = None) -> Batch:
+        raise NotImplementedError

@@ -1,0 +1,156 @@
+"""A job whose order the server draws by the losses that the loop observes."""
+
+import logging
+import random
+from array import array
+
+import pytest
+from realserver import Folder, Server, needs_binary
+
+import lcache
+from lcache import importance, protocol
+
+SAMPLES = 300
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    draw = random.Random(3)
+    return Folder(tmp_path_factory.mktemp("data"), [1 + draw.randrange(3000) for _ in range(SAMPLES)])
+
+
+@pytest.fixture
+def server(folder, tmp_path):
+    server = Server(folder, tmp_path / "cache", epochs=9)
+    server.ingest()
+    yield server.start()
+    server.stop()
+
+
+def loss(index, epoch):
+    return (index * 37 + epoch * 11) % 101 / 10
+
+
+def train(job, epoch, batches=None):
+    """Reads an epoch, or some batches of it, and observes each batch. The indices in reading order."""
+    order = []
+    for number, batch in enumerate(job.epoch(epoch)):
+        assert list(batch.requested) == list(batch.indices)
+        job.observe(batch.indices, [loss(i, epoch) for i in batch.indices])
+        order += batch.indices
+        if number + 1 == batches:
+            break
+    return order
+
+
+def status(job):
+    return job.stats()["jobs"][0]["importance"]
+
+
+@needs_binary
+@pytest.mark.parametrize("method", ["impact", "shade"])
+def test_epochs_are_drawn(server, method):
+    """Epoch 0 is the recipe's; the next is drawn from what was observed, as job.order says; every byte is right."""
+    with server.connect() as job:
+        job.importance(method, lag=0, **({"s_share": 0} if method == "impact" else {}))
+        job.importance(method, lag=0, **({"s_share": 0} if method == "impact" else {}))  # the same again
+        assert sorted(train(job, 0)) == list(range(SAMPLES))
+        job.end_epoch(accuracy=0.5, loss=1.0)
+        order = list(job.order(1))
+        assert train(job, 1) == order != sorted(order)
+        assert len(set(order)) < SAMPLES
+        weights = job.weights(order[:50])
+        assert isinstance(weights, array) and sum(weights) == pytest.approx(50, rel=1e-3)
+        for batch in job.epoch(2):
+            server.check(batch, list(batch.indices))
+        s = status(job)
+        assert (s["method"], s["state"], s["observations_dropped"], s["epoch"]) == (method, "active", 0, 2)
+        assert s["observations"] == SAMPLES + len(order)
+        assert list(job.reevaluate()) == []
+
+
+@needs_binary
+def test_what_differs_is_refused(server):
+    with server.connect() as job:
+        with pytest.raises(lcache.Error, match=r"job\.importance first"):
+            job.order(0)
+        job.observe([1], [2.0])  # of no method: nothing
+        with pytest.raises(lcache.ArgumentError, match="did you mean shade"):
+            job.importance("shad")
+        with pytest.raises(lcache.ArgumentError, match="leave substitute out"):
+            job.importance("impact", substitute="low")
+        with pytest.raises(lcache.Error, match="neighbours"):
+            job.importance("spider")
+        job.importance("shade", seed=2**64 - 1)
+        with pytest.raises(lcache.ArgumentError, match="b0 10 and 11"):
+            job.importance("shade", seed=2**64 - 1, b0=11)
+        with pytest.raises(lcache.ArgumentError, match="draws the order"):
+            job.push_order(0, 0, [[1]])
+
+
+@needs_binary
+@pytest.mark.parametrize("batches", [None, 7, 1])
+def test_killed_server(server, batches):
+    """A server that is killed at the boundary or in the middle of an epoch comes back with the same order; the program need not do anything."""
+    with server.connect() as job:
+        job.importance("shade", lag=0)
+        train(job, 0)
+        train(job, 1)
+        want = list(job.order(2))
+        if batches is not None:
+            assert train(job, 2, batches) == want[: 16 * batches]
+        server.kill()
+        server.start()
+        assert list(job.order(2)) == want
+        assert train(job, 2) == want
+        assert train(job, 3) != want
+
+
+@needs_binary
+def test_bad_observations(server, caplog):
+    """Nothing that a loop may say raises; the server counts what it refuses."""
+    with server.connect() as job:
+        job.importance("shade", lag=0)
+        nan, inf = float("nan"), float("inf")
+        job.observe([0, 1, 2], [nan, 1.0, -inf])
+        job.observe([-1, SAMPLES, 2**40, 3], [1.0, 1.0, 1.0, 1.0])
+        job.observe([1, 2], [1.0])
+        job.observe([], [])
+        job.observe([1], [1.0], epoch=7)
+        with caplog.at_level(logging.WARNING, logger="lcache"):
+            for nonsense in ("text", 5, None, object(), [object()]):
+                job.observe([1], nonsense)
+                job.observe(nonsense, [1.0])
+            job.observe([1], [1.0], embeddings=[[1.0]])
+        assert len(caplog.records) == 1
+        list(job.order(0))
+        s = status(job)
+        assert s["refused"] == {"unknown": 3, "notfinite": 2, "stale": 1, "shape": 2, "dimension": 0}
+        assert s["observations"] == 2
+
+
+def test_queue_is_bounded(serve, path):
+    """What the socket does not take waits, up to a limit; then the oldest is dropped. Nobody waits."""
+    serve()
+    with lcache.connect(path, timeout=10) as job:
+        job._observer = observer = importance.Observer(job._link, "shade")
+        session = job._link.session
+        session.tell_now = lambda *_: False
+        for number in range(importance.QUEUE + 9):
+            job.observe([number], [1.0])
+        assert (len(observer._queue), observer.dropped) == (importance.QUEUE, 9)
+        assert observer._queue[0][1] == protocol.observe(protocol.LOSSES, 0, 0, 9, array("I", [9]).tobytes(), array("f", [1.0]).tobytes())
+
+
+def test_old_server(serve, path):
+    serve()
+    with lcache.connect(path, timeout=10) as job, pytest.raises(lcache.Error, match="older"):
+        job.importance("shade")
+
+
+@pytest.mark.parametrize("body", [b"", b"\0" * 7, b"\2\0\0\0\3\0\0\0" + b"\0" * 12, b"\2\0\0\0\1\0\0\0\xff\0\0\0", b"\2\0\0\0\0\0\0\0", b"\2\0\0\0\2\0\0\0" + b"\0" * 4])
+def test_wrong_pages(body):
+    with pytest.raises(lcache.ProtocolError):
+        protocol.read_indices(body, 0, 9, 100)
+    with pytest.raises(lcache.ProtocolError):
+        protocol.read_weights(body, 4)
