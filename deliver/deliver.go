@@ -78,6 +78,9 @@ type Delivery struct {
 	Samples, Ahead, Misses, Skipped int
 	Prefetched                      int
 
+	Indices   []sample.Index    // of the samples
+	Addresses []staging.Address // of the samples; nil where the memory may be used for something else already
+
 	Part  bool // more of the same chunk follows
 	Ready bool // all samples lay in memory when they were asked for, and the client got them in one answer, by a lease
 }
@@ -280,7 +283,7 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Positi
 
 // delivery counts the samples of an answer to a request for asked samples.
 func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
-	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices), Prefetched: r.prefetched}
+	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices), Prefetched: r.prefetched, Indices: b.Indices, Addresses: r.addr}
 	for i := range b.Indices {
 		if r.addr[i].FromSource {
 			n.Misses++

@@ -160,6 +160,7 @@ func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int,
 	}
 	b := d.columns(r)
 	l := &loan{hold: r.hold, said: said, at: at, count: d.delivery(r, b, n), bytes: b.bytes()}
+	l.count.Addresses = nil
 	l.count.Part = from+n < len(indices)
 	if !c.lend(b, l) {
 		d.o.Staging.Release(&r.hold)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -235,7 +236,7 @@ func TestLoansOfAChunk(t *testing.T) {
 		t.Fatalf("got %+v, %v", last, err)
 	}
 	want := []deliver.Delivery{{Samples: 2, Ahead: 1, Misses: 1, Part: true}, {Samples: 1, Misses: 1, Part: true}, {Samples: 2, Ahead: 1, Misses: 1}}
-	if !slices.Equal(b.delivered, want) || b.d.Stats.Chunks.Load() != 1 || b.d.Stats.Samples.Load() != 5 {
+	if !reflect.DeepEqual(b.delivered, want) || b.d.Stats.Chunks.Load() != 1 || b.d.Stats.Samples.Load() != 5 {
 		t.Errorf("told %+v, %d chunks of %d samples", b.delivered, b.d.Stats.Chunks.Load(), b.d.Stats.Samples.Load())
 	}
 	if _, err := c.LendChunk(t.Context(), 1, 0, 3, 0); !errors.Is(err, io.EOF) {

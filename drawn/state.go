@@ -401,6 +401,9 @@ func (s *State) fill() error {
 	return nil
 }
 
+// Targets are how often each sample is expected in an epoch that would be drawn now, in memory that the caller frees by offheap.Free.
+func (s *State) Targets() ([]float64, error) { return s.boundary().Expected(s.targets(), nil) }
+
 // narrow is a copy of targets with half the bytes.
 func narrow(targets []float64) ([]float32, error) {
 	uses, err := offheap.MakeDense[float32](len(targets))

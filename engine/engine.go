@@ -98,6 +98,7 @@ type Engine struct {
 	lastJob int
 	ended   []JobStatus           // the last ones that are over
 	states  map[string]*important // of importance, by name
+	holders holders               // of samples, by importance
 	state
 
 	importing sync.Mutex // held while a job's importance begins; no other lock is held when it is taken

@@ -23,6 +23,15 @@ type ImportanceStatus struct {
 	WarmupEpochs int    `json:"warmup_epochs"`
 	SSize        int    `json:"s_size"` // samples to look at again before each epoch
 
+	Requested     int64 `json:"requested"` // samples delivered in the schedule's order
+	HBytes        int64 `json:"h_bytes"`   // of samples in the memory of the policy
+	HHits         int64 `json:"h_hits"`    // samples that were there
+	LHits         int64 `json:"l_hits"`
+	HomophilyHits int64 `json:"homophily_hits"`
+	Substituted   int64 `json:"substituted"`
+	LogHits       int64 `json:"log_hits"`
+	SourceMisses  int64 `json:"source_misses"`
+
 	UnseenShare   float64 `json:"unseen_share"` // of all samples, those that Epoch leaves out
 	DistinctShare float64 `json:"distinct_share"`
 	MaxUses       int     `json:"max_uses"` // of one sample in Epoch
@@ -82,7 +91,10 @@ func (j *job) importanceStatus() *ImportanceStatus {
 	if p == nil {
 		return nil
 	}
-	return p.status.Load()
+	s := *p.status.Load()
+	c, bytes := p.high.counted()
+	s.HBytes, s.HHits, s.LogHits, s.SourceMisses, s.Requested = bytes, int64(c.HighHits), int64(c.LogHits), int64(c.SourceMisses), int64(c.Requested())
+	return &s
 }
 
 // important returns the importance of a job that asked for it.

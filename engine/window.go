@@ -255,10 +255,15 @@ func (w *window) Delivered(at *deliver.Position, d deliver.Delivery) {
 	if at != nil {
 		j = e.jobOf(at)
 	}
+	var important *important
 	if j != nil {
 		over = e.deliveredAt(j, at, d)
+		important = j.importance.Load()
 	}
 	e.mu.Unlock()
+	if important != nil {
+		important.served(d)
+	}
 	if at != nil && !d.Part {
 		for _, b := range w.bringers {
 			b.delivered(at)

@@ -65,10 +65,29 @@ func CountedBy(ctx context.Context, c *SourceCount) context.Context {
 	return context.WithValue(ctx, countKey{}, c)
 }
 
+// A Holder has bytes of some samples in memory of its own. What it copies is right.
+type Holder interface {
+	Has(index sample.Index) bool
+	// Copy copies a sample's bytes to dst, which has its size. It reports whether it did.
+	Copy(index sample.Index, dst []byte) bool
+}
+
+// held copies a sample that the first supplier has.
+func (f *Fetcher) held(index sample.Index, buf []byte) ([]byte, bool) {
+	first := f.First.Load()
+	if first == nil {
+		return nil, false
+	}
+	n := int(f.o.Manifest.Size(index))
+	data := buf[:n:n]
+	return data, (*first).Copy(index, data)
+}
+
 // A Fetcher: see the package's comment.
 type Fetcher struct {
 	o     Options
 	Stats Stats
+	First atomic.Pointer[Holder]      // asked before the log and the source; nil: nobody
 	Rest  atomic.Pointer[SourceCount] // of reads without a count of their own; nil: they count in Stats alone
 
 	reads   chan *read                           // from the source, to a reader that is idle
@@ -224,6 +243,9 @@ func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Exten
 
 // one asks the suppliers in order. Where a late read may still write to buf, the source's bytes go to memory of their own.
 func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
+	if data, ok := f.held(index, buf); ok {
+		return Got{Data: data}, nil
+	}
 	if data, ok := f.fromLog(ctx, index, buf, &req.lateReads); ok {
 		f.Stats.RandomReads.Add(1)
 		f.Stats.RandomBytes.Add(int64(len(data)))

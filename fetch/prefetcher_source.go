@@ -95,8 +95,12 @@ func (r *Prefetcher) again(pf *prefetch) {
 	}
 }
 
-// byItself reads one sample into x: by place, or else from the source.
+// byItself brings one sample to x: from the first supplier, by place, or from the source.
 func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
+	if data, ok := r.f.held(pf.index, x.Buf); ok {
+		r.bring(pf, x, data, false)
+		return
+	}
 	var q lateReads
 	data, ok := r.f.fromLog(r.ctx, pf.index, x.Buf, &q)
 	switch {
@@ -110,8 +114,12 @@ func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 	}
 }
 
-// ask reads one sample from the source into x.
+// ask reads one sample from the source into x, unless the first supplier has it.
 func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
+	if data, ok := r.f.held(pf.index, x.Buf); ok {
+		r.bring(pf, x, data, false)
+		return
+	}
 	data := x.Buf[:pf.size:pf.size]
 	late, err := r.f.Source(r.counted(pf), pf.index, data)
 	switch {

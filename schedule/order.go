@@ -136,7 +136,7 @@ func (s *Schedule) ofRecipe(ctx context.Context, epoch int) (*Order, error) {
 		m = s.recipe[i]
 		s.recipe = slices.Delete(s.recipe, i, i+1)
 	} else {
-		if err := s.mayMake(epoch); err != nil {
+		if err := s.mayReplay(epoch); err != nil {
 			s.mu.Unlock()
 			return nil, err
 		}
@@ -161,13 +161,19 @@ func (s *Schedule) ofRecipe(ctx context.Context, epoch int) (*Order, error) {
 
 // mayMake refuses an epoch without an order, and one whose order would take too long. The caller holds s.mu.
 func (s *Schedule) mayMake(epoch int) error {
+	if !s.stopped && s.exists(epoch) && !s.replays(epoch) && len(s.pushed[epoch]) == 0 {
+		return errUnknownOrder
+	}
+	return s.mayReplay(epoch)
+}
+
+// mayReplay is mayMake for the recipe's order, also where that is withheld. The caller holds s.mu.
+func (s *Schedule) mayReplay(epoch int) error {
 	switch {
 	case s.stopped:
 		return ErrStopped
 	case !s.exists(epoch):
 		return s.noEpoch(epoch)
-	case !s.replays(epoch) && len(s.pushed[epoch]) == 0:
-		return errUnknownOrder
 	case s.replay != nil && s.replay.Sequential() && s.job.Epochs == 0 && epoch > MostDrawn/max(s.n, 1):
 		return refuse("epoch %d is too far: with %s all earlier ones are drawn first; give --epochs if the job has that many", epoch, s.job.Recipe)
 	}

@@ -61,6 +61,11 @@ func (s *Schedule) Meant(ctx context.Context, session string, at chunker.Positio
 	return indices, ok, nil
 }
 
+// OfRecipe returns the recipe's order of an epoch, even if another one was pushed. Callers have a recipe.
+func (s *Schedule) OfRecipe(ctx context.Context, epoch int) (*Order, error) {
+	return s.ofRecipe(ctx, epoch)
+}
+
 // isOthers reports whether another session pushed a rank's order for an epoch, and pushed it for itself alone.
 func (s *Schedule) isOthers(session string, epoch, rank int) bool {
 	s.mu.Lock()

@@ -170,7 +170,7 @@ class Observed:
             if embeddings is not None:
                 raise ArgumentError("no method of this client takes embeddings")
             observer.observe(indices, losses, epoch, self._rank if rank is None else rank)
-        except Exception as e:  # noqa: BLE001: the training is worth more than an observation
+        except Exception as e:  # noqa: BLE001  the training is worth more than an observation
             if observer is not None:
                 observer.refuse(e)
 

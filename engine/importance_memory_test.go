@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"lcache/cache"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// TestCells: what is written is read, cells come back, and no byte of one chain gets into another.
+func TestCells(t *testing.T) {
+	c := &cells{size: 16}
+	defer c.close()
+	r := rand.New(rand.NewPCG(1, 2))
+	have := map[uint32][]byte{}
+	for range 20_000 {
+		if len(have) > 100 {
+			for cell := range have {
+				c.free(cell)
+				delete(have, cell)
+				break
+			}
+		}
+		data := make([]byte, 1+r.IntN(200))
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		cell, ok := c.write(data)
+		if !ok || have[cell] != nil {
+			t.Fatal("no cell, or one that is taken")
+		}
+		have[cell] = data
+		for cell, want := range have {
+			got := make([]byte, len(want))
+			if c.read(cell, got); !bytes.Equal(got, want) || c.sum(cell, len(want)) != sample.Sum(want) {
+				t.Fatal("other bytes than were written")
+			}
+			break
+		}
+	}
+	if len(c.chunks) > 2 {
+		t.Errorf("%d chunks for 100 chains: cells do not come back", len(c.chunks))
+	}
+}
+
+// TestMemoryOfImportance: under each policy bytes are right, the counts add up, and no more is kept than was asked for.
+func TestMemoryOfImportance(t *testing.T) {
+	for _, policy := range []string{"next-use", "paper", "lru", "minio"} {
+		for _, method := range []string{"impact", "shade"} {
+			t.Run(policy+" "+method, func(t *testing.T) {
+				inLayouts(t, func(t *testing.T, layout string) { testMemoryOfImportance(t, layout, policy, method) })
+			})
+		}
+	}
+}
+
+func testMemoryOfImportance(t *testing.T, layout, policy, method string) {
+	d, o := small(t, schedule.Job{})
+	o.Layout, o.Patience, o.Memory = layout, 20*time.Second, 64<<20
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 1}
+	size := d.total / 5
+	l.ask(t, 0, fmt.Sprintf(`{"method":%q,"policy":%q,"batch_size":16,"cache":%d,"lag":0,"seed":5,"params":{%s}}`, method, policy, size, map[string]string{"impact": `"s_share":0`}[method]))
+	delivered := 0
+	for _, order := range l.epochs(t, 0, 4) {
+		delivered += len(order)
+	}
+	s := e.Status().Jobs[0].Importance
+	if s.Requested != int64(delivered) || s.HHits+s.LogHits+s.SourceMisses != s.Requested {
+		t.Errorf("%d requested, %d delivered: %+v", s.Requested, delivered, s)
+	}
+	if s.HBytes > size || s.HBytes < size/2 {
+		t.Errorf("%d bytes are kept, of %d", s.HBytes, size)
+	}
+	if s.HHits == 0 && policy != "lru" || s.SourceMisses != 0 {
+		t.Errorf("%d hits, %d from the source", s.HHits, s.SourceMisses)
+	}
+	if layout == cache.LayoutStatic && s.HHits > 0 {
+		kept := 0
+		for i := range d.bytes { // the first supplier has what the counts say, and its bytes are right
+			buf := make([]byte, len(d.bytes[i]))
+			if p := e.states["default"]; p.high.Copy(sample.Index(i), buf) {
+				if kept++; !bytes.Equal(buf, d.bytes[i]) {
+					t.Fatalf("sample %d has other bytes in memory", i)
+				}
+			}
+		}
+		if kept == 0 {
+			t.Error("nothing is kept")
+		}
+	}
+}
+
+// TestTooMuchMemory: a cache that memory leaves no room for is refused with the --memory that it needs, and no job takes what another one has.
+func TestTooMuchMemory(t *testing.T) {
+	d, o := small(t, schedule.Job{})
+	o.Memory = 32 << 20
+	e := open(t, o)
+	left := e.spareMemory()
+	_, err := e.Importance(0, 0, "run", []byte(`{"method":"shade","batch_size":16,"cache":"1GiB"}`))
+	need := int64(e.cache.Sizing.Memory) + 1<<30
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("--memory %d or more", need)) {
+		t.Errorf("%v, want the memory of %d", err, need)
+	}
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, `{"method":"shade","batch_size":16}`) // all that is left
+	if rest := e.spareMemory(); rest > 0 || left <= 0 {
+		t.Errorf("%d bytes were left, %d are", left, rest)
+	}
+	closeEngine(t, e)
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"os"
+	"slices"
+
+	"lcache/drawn"
+	"lcache/importance"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// give gives the schedule the orders that the state has and the schedule lacks, and takes back those that the state has forgotten.
+func (p *important) give() {
+	orders := p.state.Orders()
+	p.mu.Lock()
+	back := -1
+	for epoch := range p.given {
+		if orders[epoch] == nil && epoch >= p.state.Epoch() && (back < 0 || epoch < back) {
+			back = epoch
+		}
+	}
+	if first := p.state.Epoch(); first < p.epoch {
+		back = first
+	}
+	if back >= 0 {
+		for epoch := range p.given {
+			if epoch >= back {
+				delete(p.given, epoch)
+			}
+		}
+	}
+	p.mu.Unlock()
+	if back >= 0 {
+		p.j.schedule.Retract(back)
+		for epoch := range p.e.epochsOf(p.j) {
+			if epoch >= back {
+				p.e.reordered(p.j, epoch, true)
+			}
+		}
+	}
+	for epoch, o := range orders {
+		p.mu.Lock()
+		has := p.given[epoch]
+		p.mu.Unlock()
+		if has {
+			continue
+		}
+		if err := p.giveOne(o); err != nil {
+			p.e.cache.Logger.Error("a drawn order can't be read", "name", p.config.Name, "epoch", epoch, "err", err)
+			continue
+		}
+		p.mu.Lock()
+		p.given[epoch] = true
+		p.mu.Unlock()
+	}
+	p.e.nudge()
+}
+
+// giveOne gives the schedule an epoch's order, as the ranks served here read it: rank r has places r, r+W, ….
+func (p *important) giveOne(o *drawn.Order) error {
+	s := p.j.schedule
+	if o.Indices == nil {
+		s.Allow(o.Epoch)
+	} else {
+		order := importance.Striped(o.Indices, p.world, p.config.DropLast)
+		for rank := range p.world {
+			if !s.IsLocal(rank) || !s.Exists(o.Epoch) {
+				continue
+			}
+			if err := p.push(o.Epoch, rank, batches(order, rank, p.world, p.config.BatchSize, p.config.DropLast)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, b := range p.e.window.bringers {
+		for rank := range p.world {
+			b.pushed(p.j, rank, o.Epoch)
+		}
+	}
+	return nil
+}
+
+// push pushes an order for the server itself: it holds for all sessions.
+func (p *important) push(epoch, rank int, batches [][]sample.Index) error {
+	s, by := p.j.schedule, schedule.Pusher{Pid: os.Getpid()}
+	if err := s.Claim(by.Pid, rank, 0, func(int) bool { return false }); err != nil {
+		return err
+	}
+	first := p.state.Epoch() - 1
+	changed, replaced, err := s.Push(p.e.ctx, by, epoch, rank, batches, func(epoch, _ int) bool { return epoch < first })
+	if changed {
+		p.e.reordered(p.j, epoch, replaced)
+	}
+	return err
+}
+
+// batches cuts one rank's part of an order.
+func batches(order []sample.Index, rank, world, size int, dropLast bool) (out [][]sample.Index) {
+	var mine []sample.Index
+	for k := rank; k < len(order); k += world {
+		mine = append(mine, order[k])
+	}
+	for batch := range slices.Chunk(mine, size) {
+		if len(batch) == size || !dropLast {
+			out = append(out, batch)
+		}
+	}
+	return out
+}

@@ -1,0 +1,307 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"lcache/deliver"
+	"lcache/importance"
+)
+
+// joined notes a rank that takes part. A new process of it counts its batches from 0.
+func (p *important) joined(rank int, run string) {
+	p.mu.Lock()
+	fresh := p.runs[rank] != run
+	if fresh && p.runs[rank] != "" { // a training has begun anew: where its ranks were says nothing
+		clear(p.at)
+		clear(p.heard)
+	}
+	p.runs[rank] = run
+	if _, known := p.at[rank]; !known {
+		p.at[rank], p.heard[rank] = p.epoch, time.Now()
+	}
+	if fresh {
+		p.queue = append(p.queue, func() { p.state.Restarted(uint16(rank)) })
+	}
+	p.mu.Unlock()
+	p.nudge()
+}
+
+func (p *important) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// note notes that a rank asks for an epoch.
+func (p *important) note(rank, epoch int) {
+	p.mu.Lock()
+	wakes := p.noteLocked(rank, epoch)
+	p.mu.Unlock()
+	if wakes {
+		p.nudge()
+	}
+}
+
+// noteLocked is note with p.mu held. It reports whether the worker has to look.
+func (p *important) noteLocked(rank, epoch int) bool {
+	p.heard[rank] = time.Now()
+	if p.at[rank] == epoch && epoch <= p.epoch && p.given[epoch] {
+		return false
+	}
+	p.at[rank] = epoch
+	if epoch > p.epoch && p.due.IsZero() {
+		p.due = time.Now().Add(p.e.opts.LateEpoch)
+	}
+	return true
+}
+
+// await waits until the order of an epoch is known.
+func (p *important) await(ctx context.Context, rank, epoch int) error {
+	for waited := false; ; waited = true {
+		p.mu.Lock()
+		if err := p.err; err != nil && (waited || p.stopped) {
+			p.mu.Unlock()
+			return err
+		}
+		wakes := p.noteLocked(rank, epoch)
+		known, changed := p.given[epoch] || !p.j.schedule.Exists(epoch), p.changed
+		p.mu.Unlock()
+		if wakes {
+			p.nudge()
+		}
+		if known {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("the order of epoch %d is drawn when the other ranks have ended the epoch before: %w", epoch, ctx.Err())
+		}
+	}
+}
+
+// Observe takes an observation of a job without importance for nothing, and any other one for later. It never waits.
+func (e *Engine) Observe(number int, o importance.Observation) {
+	j := e.lookUp(&deliver.Position{Job: number})
+	if j == nil {
+		return
+	}
+	if p := j.importance.Load(); p != nil {
+		p.observe(o)
+	}
+}
+
+// observe queues an observation. Beyond a limit they are dropped.
+func (p *important) observe(o importance.Observation) {
+	bytes := int64(4*(len(o.Index)+len(o.Loss)+len(o.Neighbours)) + 2*(len(o.Same)+len(o.Other)) + 256)
+	p.mu.Lock()
+	switch {
+	case p.stopped:
+	case p.queued+bytes > mostQueued:
+		p.dropped++
+	default:
+		p.queue = append(p.queue, func() {
+			switch ahead := int64(o.Epoch) == int64(p.state.Epoch())+1; { // of a rank that is ahead: the epoch before is not over for the others
+			case !ahead:
+				p.state.Observe(o)
+			case p.earlyBytes+bytes <= mostQueued:
+				p.early, p.earlyBytes = append(p.early, o), p.earlyBytes+bytes
+			default:
+				p.mu.Lock()
+				p.dropped++
+				p.mu.Unlock()
+			}
+		})
+		p.queued += bytes
+	}
+	p.mu.Unlock()
+	p.nudge()
+}
+
+// EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
+func (e *Engine) EndEpoch(number, rank int, said importance.Progress) {
+	j := e.lookUp(&deliver.Position{Job: number})
+	if j == nil {
+		return
+	}
+	if p := j.importance.Load(); p != nil {
+		p.endEpoch(rank, said)
+	}
+}
+
+// progress is what a rank said of an epoch. That of the lowest rank counts.
+type progress struct {
+	importance.Progress
+	by int
+}
+
+func (p *important) endEpoch(rank int, said importance.Progress) {
+	unstable := p.status.Load().SSize
+	p.mu.Lock()
+	if said.Epoch >= p.epoch && said.Epoch <= p.epoch+1 {
+		if before, some := p.says[said.Epoch]; !some || rank <= before.by {
+			p.says[said.Epoch] = progress{said, rank}
+		}
+		if unstable == 0 { // else the rank may look at those first, and has ended when it asks for the next epoch
+			p.noteLocked(rank, said.Epoch+1)
+		}
+	}
+	p.mu.Unlock()
+	p.nudge()
+}
+
+// work is the worker: it does what is queued, and makes the boundary when it is time.
+func (p *important) work() {
+	defer close(p.ready)
+	late := time.NewTimer(time.Hour)
+	defer late.Stop()
+	for {
+		p.mu.Lock()
+		queue, stopped := p.queue, p.stopped
+		p.queue, p.queued = nil, 0
+		to, wait := p.next() // whoever asked for it has sent its observations before
+		p.mu.Unlock()
+		if stopped {
+			return
+		}
+		p.stateMu.Lock()
+		for _, do := range queue {
+			do()
+		}
+		p.stateMu.Unlock()
+		if to >= 0 {
+			p.advance(to)
+			continue
+		}
+		if len(queue) > 0 {
+			p.tell()
+		}
+		late.Reset(wait)
+		select {
+		case <-p.wake:
+		case <-late.C:
+		}
+	}
+}
+
+// next is the epoch that the boundary is to be made before, -1: none now, and how long to wait at most. p.mu is held.
+func (p *important) next() (to int, wait time.Duration) {
+	to, behind, back := -1, 0, -1
+	for _, at := range p.at {
+		switch {
+		case at > p.epoch:
+			if to < 0 || at < to {
+				to = at
+			}
+		case at < p.epoch && !p.given[at]:
+			back = at
+		default:
+			behind++
+		}
+	}
+	switch {
+	case back >= 0 && (to < 0 && behind == 0 || p.quiet(back)):
+		return back, 0
+	case back >= 0:
+		return -1, p.e.opts.LateEpoch
+	case to < 0:
+		p.due = time.Time{}
+		return -1, time.Hour
+	case behind == 0 || !time.Now().Before(p.due):
+		return to, 0
+	}
+	return -1, time.Until(p.due)
+}
+
+// quiet reports whether only ranks that are in an epoch were heard of lately. p.mu is held.
+func (p *important) quiet(epoch int) bool {
+	for rank, at := range p.at {
+		if at != epoch && time.Since(p.heard[rank]) < p.e.opts.LateEpoch {
+			return false
+		}
+	}
+	return true
+}
+
+// advance makes the boundary before an epoch.
+func (p *important) advance(to int) {
+	p.mu.Lock()
+	says := p.says[p.epoch].Progress
+	says.Epochs = p.e.cache.Record.Job.Epochs
+	p.mu.Unlock()
+	p.stateMu.Lock()
+	err := p.state.Advance(to, says)
+	for _, o := range p.early {
+		p.state.Observe(o)
+	}
+	p.early, p.earlyBytes = nil, 0
+	p.stateMu.Unlock()
+	if err == nil {
+		p.beginMemory()
+		p.give()
+	} else {
+		p.e.cache.Logger.Error("the next epoch's order can't be drawn", "name", p.config.Name, "epoch", to, "err", err)
+		err = fmt.Errorf("the order of epoch %d can't be drawn: %w", to, err)
+	}
+	p.mu.Lock()
+	p.err, p.due = err, time.Time{}
+	if err == nil {
+		p.epoch = p.state.Epoch()
+		maps.DeleteFunc(p.says, func(epoch int, _ progress) bool { return epoch < p.epoch })
+	}
+	for rank, at := range p.at {
+		if err != nil { // those that wait are told, and may ask again
+			p.at[rank] = p.epoch
+		} else if at < to && time.Since(p.heard[rank]) >= p.e.opts.LateEpoch { // it may be gone; it is heard of again when it asks
+			delete(p.at, rank)
+			delete(p.heard, rank)
+		} else if at < to && !p.given[at] {
+			p.at[rank] = to
+		} else if at > to {
+			p.due = time.Now().Add(p.e.opts.LateEpoch)
+		}
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+	p.mu.Unlock()
+	p.tell()
+}
+
+// stop ends the worker, and gives the state's memory back. The file stays.
+func (p *important) stop() {
+	p.mu.Lock()
+	first := !p.stopped
+	p.stopped = true
+	if first {
+		p.err = deliver.ErrClosing
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+	p.mu.Unlock()
+	p.nudge()
+	<-p.ready
+	if first {
+		p.stateMu.Lock()
+		p.state.Close()
+		p.stateMu.Unlock()
+		p.e.holdBy(nil, p.high)
+		p.high.close()
+	}
+}
+
+// endImportance stops all workers.
+func (e *Engine) endImportance() {
+	e.importing.Lock() // nobody begins one meanwhile
+	defer e.importing.Unlock()
+	e.mu.Lock()
+	states := e.states
+	e.states = nil
+	e.mu.Unlock()
+	for _, p := range states {
+		p.stop()
+	}
+}
