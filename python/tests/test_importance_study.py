@@ -1,0 +1,72 @@
+"""Hit ratios of memory policies under drawn orders, through a live server: within two points of a reference that was computed without lcache.
+
+The losses are synthetic: exp(0.8 z) · (0.3 + 0.7 exp(−e/10)) · exp(a), where a is an AR(1) process that is much wider for a fifth of the samples.
+"""
+
+import os
+import random
+
+import pytest
+from realserver import Folder, Server, needs_binary
+
+numpy = pytest.importorskip("numpy")
+
+SAMPLES, BYTES = 4000, 64
+SEED = int(os.environ.get("LCACHE_SEED") or random.randrange(1 << 31))
+IIS = {"method": "impact", "warmup": 6, "floor": 0, "s_share": 0}
+PADS = {"method": "shade", "draw": "multinomial"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = Folder(tmp_path_factory.mktemp("data"), [BYTES] * SAMPLES)
+    server = Server(folder, tmp_path_factory.mktemp("cache") / "c", epochs=0, batch_size=64)
+    server.ingest()
+    yield server.start()
+    server.stop()
+
+
+def losses(rng, epochs):
+    """The losses of all samples, by epoch."""
+    z, a = rng.standard_normal(SAMPLES), numpy.zeros(SAMPLES)
+    wide = numpy.where(rng.permutation(SAMPLES) < SAMPLES // 5, 1.2, 0.15)
+    for epoch in range(epochs):
+        a = 0.3 * a + wide * rng.standard_normal(SAMPLES)
+        yield (numpy.exp(0.8 * z) * (0.3 + 0.7 * numpy.exp(-epoch / 10)) * numpy.exp(a)).astype("f4")
+
+
+@needs_binary
+@pytest.mark.parametrize(
+    "asked, epochs, first, share, policy, want",
+    [
+        (IIS, 24, 6, 0.2, "lru", 0.057),
+        (IIS, 24, 6, 0.2, "minio", 0.202),
+        (IIS, 24, 6, 0.2, "paper", 0.318),
+        (IIS, 24, 6, 0.2, "next-use", 0.342),
+        (IIS, 24, 6, 0.6, "next-use", 0.821),
+        (PADS, 16, 2, 0.1, "paper", 0.118),
+        (PADS, 16, 2, 0.2, "paper", 0.235),
+        (PADS, 16, 2, 0.1, "next-use", 0.353),
+        (PADS, 16, 2, 0.2, "next-use", 0.489),
+        (PADS, 16, 2, 0.5, "next-use", 0.703),
+    ],
+)
+def test_hit_ratio(server, asked, epochs, first, share, policy, want):
+    name = f"{asked['method']}-{policy}-{share}-{SEED}"
+    with server.connect() as plain, plain.named(name) as job:
+
+        def counted():
+            s = next(j for j in job.stats()["jobs"] if j["id"] == name)["importance"]
+            assert s["requested"] == s["h_hits"] + s["l_hits"] + s["homophily_hits"] + s["substituted"] + s["log_hits"] + s["source_misses"]
+            assert s["observations_dropped"] == 0 and s["h_bytes"] <= share * SAMPLES * BYTES
+            return s
+
+        job.importance(**asked, name=name, lag=0, seed=SEED, policy=policy, cache=int(share * SAMPLES * BYTES))
+        for epoch, loss in enumerate(losses(numpy.random.default_rng(SEED), epochs)):
+            if epoch == first:
+                before = counted()
+            for batch in job.epoch(epoch):
+                job.observe(batch.indices, loss[numpy.asarray(batch.indices)])
+        after = counted()
+        got = (after["h_hits"] - before["h_hits"]) / (after["requested"] - before["requested"])
+        assert got == pytest.approx(want, abs=0.02), f"LCACHE_SEED={SEED}"
