@@ -241,6 +241,7 @@ func (p *important) advance(to int) {
 	p.early, p.earlyBytes = nil, 0
 	p.stateMu.Unlock()
 	if err == nil {
+		p.tell() // first: who gets the new order finds what it was drawn from
 		p.beginMemory()
 		p.give()
 	} else {
@@ -268,7 +269,6 @@ func (p *important) advance(to int) {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
-	p.tell()
 }
 
 // stop ends the worker, and gives the state's memory back. The file stays.

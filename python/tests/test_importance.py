@@ -123,7 +123,8 @@ def test_bad_observations(server, caplog):
                 job.observe(nonsense, [1.0])
             job.observe([1], [1.0], embeddings=[[1.0]])
         assert len(caplog.records) == 1
-        list(job.order(0))
+        job.end_epoch()
+        job.order(1)  # is drawn from all that was said before
         s = status(job)
         assert s["refused"] == {"unknown": 3, "notfinite": 2, "stale": 1, "shape": 2, "dimension": 0}
         assert s["observations"] == 2
