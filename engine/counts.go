@@ -176,6 +176,7 @@ func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 		d := EpochDone{Epoch: was.epoch, Seconds: time.Since(was.began).Seconds(), Hits: was.hits, Misses: was.misses}
 		if !was.diverged {
 			d.OrderDigest = e.digest(j, was)
+			d.RequestedDigest = d.OrderDigest
 		}
 		now := e.totals(j)
 		e.mu.Lock()

@@ -42,12 +42,14 @@ type important struct {
 	stopped bool
 	dropped int64 // observations that came too fast
 
-	wake       chan struct{}
-	status     atomic.Pointer[ImportanceStatus]
-	shape      importance.Shape // of the epoch shapeOf; the worker's
-	shapeOf    int
-	early      []importance.Observation // of the epoch after the one that is trained; the worker's
-	earlyBytes int64
+	wake                chan struct{}
+	status              atomic.Pointer[ImportanceStatus]
+	undelivered, missed int64            // of the status; the worker's
+	looked              bool             // at the unstable samples, since the last boundary; the worker's
+	shape               importance.Shape // of the epoch shapeOf; the worker's
+	shapeOf             int
+	early               []importance.Observation // of the epoch after the one that is trained; the worker's
+	earlyBytes          int64
 }
 
 // mostQueued bounds the observations that wait for the worker, in bytes.

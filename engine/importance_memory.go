@@ -24,7 +24,8 @@ type highMemory struct {
 	cells  *cells
 	first  []uint32 // by index: one more than the first cell of its bytes; 0: it is not here
 	stats  importance.Stats
-	taken  int64 // bytes that the policy keeps
+	taken  int64       // bytes that the policy keeps
+	seen   *sample.Set // what was delivered
 }
 
 // newHighMemory makes the memory of a job; nil without room for any sample.
@@ -37,8 +38,11 @@ func (e *Engine) newHighMemory(c drawn.Config) (*highMemory, error) {
 	if h.policy, err = m.NewPolicy(c.Policy, e.cache.Manifest.Labels(), c.Cache, c.Params); err != nil {
 		return nil, err
 	}
-	if h.first, err = offheap.Make[uint32](e.cache.Manifest.Len()); err != nil {
-		h.policy.Close()
+	if h.first, err = offheap.Make[uint32](e.cache.Manifest.Len()); err == nil {
+		h.seen, err = sample.NewSet(e.cache.Manifest.Len())
+	}
+	if err != nil {
+		h.close()
 		return nil, err
 	}
 	return h, nil
@@ -51,6 +55,19 @@ func (h *highMemory) close() {
 	h.cells.close()
 	offheap.Free(h.first)
 	h.first = nil
+	h.seen.Close()
+}
+
+// strange counts indices of the dataset that were not delivered.
+func (h *highMemory) strange(indices []sample.Index) (n int64) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, i := range indices {
+		if int(i) < len(h.first) && !h.seen.Has(i) {
+			n++
+		}
+	}
+	return n
 }
 
 // Has reports whether a sample's bytes are here (fetch.Holder).
@@ -114,6 +131,7 @@ func (h *highMemory) served(d deliver.Delivery) {
 		return
 	}
 	for k, index := range d.Indices {
+		h.seen.Add(index)
 		if _, kind := h.policy.Get(index, nil); kind == importance.Hit {
 			h.stats.HighHits++
 			continue

@@ -32,6 +32,14 @@ type ImportanceStatus struct {
 	LogHits       int64 `json:"log_hits"`
 	SourceMisses  int64 `json:"source_misses"`
 
+	// Of substitutes and packages, of which there are none yet.
+	LBytes          int64   `json:"l_bytes"`
+	Ratio           float64 `json:"ratio"`
+	SubstitutedMax  int64   `json:"substituted_max"`
+	PackagesWritten int64   `json:"packages_written"`
+	PackagesLoaded  int64   `json:"packages_loaded"`
+	CleanedBytes    int64   `json:"cleaned_bytes"`
+
 	UnseenShare   float64 `json:"unseen_share"` // of all samples, those that Epoch leaves out
 	DistinctShare float64 `json:"distinct_share"`
 	MaxUses       int     `json:"max_uses"` // of one sample in Epoch
@@ -40,6 +48,8 @@ type ImportanceStatus struct {
 	ObservationsDropped int64             `json:"observations_dropped"`
 	ObservedShare       float64           `json:"observed_share"` // of all samples, in the epoch before
 	LastObservedEpoch   int               `json:"last_observed_epoch"`
+	Undelivered         int64             `json:"undelivered"` // samples observed that had not been delivered
+	ReevaluationsMissed int64             `json:"reevaluations_missed"`
 	Refused             ImportanceRefused `json:"refused"`
 }
 
@@ -55,7 +65,7 @@ type ImportanceRefused struct {
 // tell makes the status of what the state is now. Only the worker calls it, and who makes it.
 func (p *important) tell() {
 	s := &ImportanceStatus{Name: p.config.Name, Method: p.config.Method, Lag: p.config.Lag, Policy: p.config.Policy, Epoch: p.state.Epoch(), SSize: len(p.state.Unstable()),
-		WarmupEpochs: p.state.WarmUpEpochs()}
+		WarmupEpochs: p.state.WarmUpEpochs(), Ratio: 1, Undelivered: p.undelivered, ReevaluationsMissed: p.missed}
 	a := p.state.Activity()
 	s.State, s.ObservedShare, s.LastObservedEpoch = string(a.State), a.ObservedShare, a.LastObserved
 	if p.shapeOf != s.Epoch {

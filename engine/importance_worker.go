@@ -107,7 +107,7 @@ func (p *important) observe(o importance.Observation) {
 		p.queue = append(p.queue, func() {
 			switch ahead := int64(o.Epoch) == int64(p.state.Epoch())+1; { // of a rank that is ahead: the epoch before is not over for the others
 			case !ahead:
-				p.state.Observe(o)
+				p.take(o)
 			case p.earlyBytes+bytes <= mostQueued:
 				p.early, p.earlyBytes = append(p.early, o), p.earlyBytes+bytes
 			default:
@@ -120,6 +120,13 @@ func (p *important) observe(o importance.Observation) {
 	}
 	p.mu.Unlock()
 	p.nudge()
+}
+
+// take gives the state an observation.
+func (p *important) take(o importance.Observation) {
+	p.undelivered += p.high.strange(o.Index)
+	p.looked = p.looked || o.Kind == importance.Reevaluated
+	p.state.Observe(o)
 }
 
 // EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
@@ -234,9 +241,13 @@ func (p *important) advance(to int) {
 	says.Epochs = p.e.cache.Record.Job.Epochs
 	p.mu.Unlock()
 	p.stateMu.Lock()
+	if len(p.state.Unstable()) > 0 && !p.looked {
+		p.missed++
+	}
+	p.looked = false
 	err := p.state.Advance(to, says)
 	for _, o := range p.early {
-		p.state.Observe(o)
+		p.take(o)
 	}
 	p.early, p.earlyBytes = nil, 0
 	p.stateMu.Unlock()

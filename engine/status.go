@@ -138,6 +138,7 @@ type EpochDone struct {
 	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
 	LoopSeconds     *float64 `json:"loop_seconds"` // of the training loop, which goes on after the last batch is delivered; nil: not reported
 	OrderDigest     *string  `json:"order_digest"`
+	RequestedDigest *string  `json:"requested_digest"` // of the indices that were asked for: the same, since no sample is served in place of another one
 }
 
 func position(epoch, rank, batch int) deliver.Position {

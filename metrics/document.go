@@ -23,7 +23,7 @@ const (
 )
 
 // unshown are the fields without a series: those that a label has, and texts for people, of which each change would make a new series.
-var unshown = map[string]bool{"name": true, "id": true, "ended": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "device_last_error": true}
+var unshown = map[string]bool{"name": true, "id": true, "ended": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "epoch_done_requested_digest": true, "importance_name": true, "device_last_error": true}
 
 // ofDataset are the fields of a job's entry that are the same in each. Their series have no label of a job.
 var ofDataset = map[string]bool{"source": true, "samples": true, "dataset_bytes": true, "kept_bytes": true, "layout": true}

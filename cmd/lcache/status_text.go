@@ -123,6 +123,10 @@ func writeSpeed(w io.Writer, indent string, v view, was, job engine.JobStatus, s
 		"hits "+figures.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)),
 		source,
 		"divergence "+figures.Count(job.Divergences)))
+	if i := job.Importance; i != nil {
+		fmt.Fprintln(w, indent+joined("importance "+i.Method+" "+i.State, figures.Plural(int64(i.EpochLength), "sample", "samples")+" an epoch",
+			"in memory "+figures.Percent(float64(i.HHits+i.LHits+i.HomophilyHits), float64(i.Requested)), "observed "+figures.Percent(i.ObservedShare, 1)))
+	}
 }
 
 // title names the job; and its cache and server, if its name alone does not tell it from another one.

@@ -196,3 +196,13 @@ func TestStatusText(t *testing.T) {
 		})
 	}
 }
+
+func TestStatusTextOfImportance(t *testing.T) {
+	v := sketch()
+	v.now.Jobs[0].Importance = &engine.ImportanceStatus{Method: "impact", State: "active", EpochLength: 640583, Requested: 1000, HHits: 342, ObservedShare: 0.5}
+	var out bytes.Buffer
+	writeStatus(&out, v)
+	if want := "  importance impact active · 640,583 samples an epoch · in memory 34 % · observed 50 %\n"; !bytes.Contains(out.Bytes(), []byte(want)) {
+		t.Errorf("got %s, want the line %s", out.String(), want)
+	}
+}
