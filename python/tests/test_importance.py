@@ -155,3 +155,31 @@ def test_wrong_pages(body):
         protocol.read_indices(body, 0, 9, 100)
     with pytest.raises(lcache.ProtocolError):
         protocol.read_weights(body, 4)
+
+
+@needs_binary
+def test_a_training_step(server):
+    """A small model learns from a drawn order with weights; losses are those of torch, one for each sample."""
+    torch = pytest.importorskip("torch")
+    from lcache.torch import losses, weights
+
+    with server.connect() as job:
+        job.importance("shade", lag=0)
+        model = torch.nn.Linear(8, 7)
+        with torch.no_grad():
+            model.weight.zero_()
+            model.bias.zero_()
+        step = torch.optim.SGD(model.parameters(), 0.1)
+        for epoch in range(2):
+            for batch in job.epoch(epoch):
+                x = torch.tensor([[len(view) % 8 == k for k in range(8)] for view in batch.samples], dtype=torch.float32)
+                each = losses(model(x), batch.labels)
+                assert each.shape == (len(batch),)
+                step.zero_grad()
+                (each * weights(job, batch.indices)).mean().backward()
+                step.step()
+                job.observe(batch.indices, each)
+        assert status(job)["refused"] == {"unknown": 0, "notfinite": 0, "stale": 0, "shape": 0, "dimension": 0}
+        job.end_epoch(accuracy=0.5)
+        job.order(2)
+        assert status(job)["observations"] == 2 * SAMPLES

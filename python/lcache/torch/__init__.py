@@ -10,7 +10,8 @@ images. docs/pytorch-inside.md draws the way of a sample through these modules.
 from .dataset import Dataset, Sample
 from .headspace import headspace
 from .image_folder import ImageFolder
+from .importance import losses, weights
 from .loader import DataLoader, watch
 from .sampler import BatchSampler
 
-__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "Sample", "headspace", "watch"]
+__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "Sample", "headspace", "losses", "watch", "weights"]
