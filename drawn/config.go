@@ -48,6 +48,9 @@ type Defaults struct {
 	Lag                  string
 }
 
+// mostRanks is how many ranks may share an epoch: schedules keep the orders of no more.
+const mostRanks = 1024
+
 // names may name a state: they become a part of a file's name.
 var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
@@ -87,8 +90,8 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 		return c, fmt.Errorf("importance: name=%.80q: give 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or a digit", c.Name)
 	case c.BatchSize < 1 || c.BatchSize > importance.MaxSamples:
 		return c, fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, importance.MaxSamples)
-	case c.WorldSize < 1 || c.WorldSize > 1<<16:
-		return c, fmt.Errorf("importance: world_size is %d: give how many ranks share an epoch, from 1 to 65536", c.WorldSize)
+	case c.WorldSize < 1 || c.WorldSize > mostRanks:
+		return c, fmt.Errorf("importance: world_size is %d: give how many ranks share an epoch, from 1 to %d", c.WorldSize, mostRanks)
 	case c.Draw != importance.Systematic && c.Draw != importance.Multinomial:
 		return c, fmt.Errorf("importance: draw=%.80q: give %s or %s", c.Draw, importance.Systematic, importance.Multinomial)
 	case !slices.Contains(importance.Policies, c.Policy):

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"lcache/cache"
 	"lcache/deliver"
@@ -17,7 +18,8 @@ import (
 // A highMemory holds the bytes of the samples that a job's memory policy keeps, outside Go's heap and beside the shared memory. Samples enter when they were delivered and
 // had not been here; a hit is one copy. It is the first supplier of all reads by index and ahead of requests.
 type highMemory struct {
-	e *Engine
+	e      *Engine
+	begins atomic.Pointer[highCounts] // while an epoch begins: what was counted until then
 
 	mu     sync.RWMutex // guards the fields that follow
 	policy importance.Policy
@@ -92,6 +94,8 @@ func (h *highMemory) Copy(index sample.Index, dst []byte) bool {
 func (h *highMemory) begin(epoch int, values, targets []float64, order []sample.Index, c drawn.Config) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.begins.Store(&highCounts{h.stats, h.taken})
+	defer h.begins.Store(nil)
 	switch p := h.policy.(type) {
 	case *importance.NextUse:
 		p.Begin(epoch, targets, order)
@@ -179,11 +183,20 @@ func (h *highMemory) free(index sample.Index) {
 	}
 }
 
-// counted is what was counted, and the bytes that are here.
-func (h *highMemory) counted() (importance.Stats, int64) {
+// highCounts are what was counted, and the bytes that are here.
+type highCounts struct {
+	importance.Stats
+	taken int64
+}
+
+// counted is what was counted. It does not wait while an epoch begins, which takes a while at millions of samples: nothing is counted meanwhile.
+func (h *highMemory) counted() highCounts {
+	if last := h.begins.Load(); last != nil {
+		return *last
+	}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.stats, h.taken
+	return highCounts{h.stats, h.taken}
 }
 
 // spareMemory is what --memory leaves beside all that the server plans and what other jobs' importance has.

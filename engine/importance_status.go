@@ -102,8 +102,8 @@ func (j *job) importanceStatus() *ImportanceStatus {
 		return nil
 	}
 	s := *p.status.Load()
-	c, bytes := p.high.counted()
-	s.HBytes, s.HHits, s.LogHits, s.SourceMisses, s.Requested = bytes, int64(c.HighHits), int64(c.LogHits), int64(c.SourceMisses), int64(c.Requested())
+	c := p.high.counted()
+	s.HBytes, s.HHits, s.LogHits, s.SourceMisses, s.Requested = c.taken, int64(c.HighHits), int64(c.LogHits), int64(c.SourceMisses), int64(c.Requested())
 	return &s
 }
 
