@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"chunker":    {"sample"},
 	"source":     {"sample", "tarshard"},
 	"tarshard":   nil,
+	"object":     nil,
 	"stored":     {"sample"},
 	"staging":    {"sample"},
 	"blockio":    {"iouring"},

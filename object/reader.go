@@ -1,0 +1,281 @@
+package object
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// Options of a Reader. Zero fields mean the defaults.
+type Options struct {
+	Median   int64         // size of objects, for the first number of requests; 0: not known
+	Idle     time.Duration // a request without an answer, or without a further byte, for so long has failed; 0: 10 s
+	Patience time.Duration // a read without a further byte for so long has failed, however often it was tried; 0: 30 s
+	NoHedge  bool          // never ask a second time for what takes long
+}
+
+// Counts are of all requests so far. They only grow.
+type Counts struct {
+	Requests, Retries, Hedges int64
+}
+
+// A Reader reads objects of a store: see the package's comment.
+type Reader struct {
+	store  Store
+	o      Options
+	gate   *gate
+	budget *budget
+	recent recent
+	whole  atomic.Bool // the store gives no ranges
+
+	requests, retries, hedges atomic.Int64
+}
+
+// NewReader makes a Reader. Close closes the store.
+func NewReader(s Store, o Options) *Reader {
+	if o.Idle <= 0 {
+		o.Idle = 10 * time.Second
+	}
+	if o.Patience <= 0 {
+		o.Patience = 30 * time.Second
+	}
+	return &Reader{store: s, o: o, gate: newGate(startControl(o.Median)), budget: newBudget()}
+}
+
+func (r *Reader) Close() error { return r.store.Close() }
+
+// Counts returns how many requests there were, and how many of them were retries and hedges.
+func (r *Reader) Counts() Counts {
+	return Counts{Requests: r.requests.Load(), Retries: r.retries.Load(), Hedges: r.hedges.Load()}
+}
+
+// An Object is one version of an object.
+type Object struct {
+	Key     string
+	Size    int64
+	Version *uint64 // as [Version]; nil: any, but one and the same for all bytes
+}
+
+// Read fills dst, which has the object's size, and returns its version.
+func (r *Reader) Read(ctx context.Context, o Object, dst []byte) (version uint64, err error) {
+	if int64(len(dst)) != o.Size {
+		return 0, &Error{Trouble: Final, Err: fmt.Errorf("room for %d bytes, the object has %d", len(dst), o.Size)}
+	}
+	return r.ReadAt(ctx, o, 0, dst)
+}
+
+// ReadAt fills dst with the bytes of an object from off on, and returns the object's version. It returns when dst is no longer written to. Errors are an *[Error],
+// or the context's.
+func (r *Reader) ReadAt(ctx context.Context, o Object, off int64, dst []byte) (version uint64, err error) {
+	if off < 0 || off+int64(len(dst)) > o.Size {
+		return 0, &Error{Trouble: Final, Err: fmt.Errorf("bytes %d to %d of an object of %d", off, off+int64(len(dst)), o.Size)}
+	}
+	t := &target{Object: o, off: off, dst: dst, moved: time.Now()}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	for len(dst) > 0 && t.have < len(dst) {
+		if r.whole.Load() && t.all() {
+			t.have = 0 // the last answer was whole, or ended early
+		}
+		if err := r.next(ctx, t); err != nil {
+			return 0, err
+		}
+	}
+	return t.version, nil
+}
+
+// target is one read on its way.
+type target struct {
+	Object
+	off     int64
+	dst     []byte
+	have    int       // bytes of dst that are there
+	best    int       // the most that ever were
+	tag     string    // of the first answer
+	version uint64    // of tag
+	moved   time.Time // when the last byte came that was not there before
+	tries   int       // since then
+}
+
+// all says whether the whole object is read.
+func (t *target) all() bool { return t.off == 0 && int64(len(t.dst)) == t.Size }
+
+// request is what is asked for next.
+func (r *Reader) request(t *target) Request {
+	q := Request{Key: t.Key, From: t.off + int64(t.have), Tag: t.tag}
+	q.Len = min(rangeBytes, int64(len(t.dst)-t.have))
+	if r.whole.Load() && t.all() {
+		q.Len = int64(len(t.dst) - t.have)
+	}
+	q.Whole = q.From == 0 && q.Len == t.Size
+	return q
+}
+
+// next reads one range, or what comes of it. Trouble that may pass is waited out here.
+func (r *Reader) next(ctx context.Context, t *target) error {
+	q := r.request(t)
+	err := r.ask(ctx, t, q)
+	moved := t.have > t.best
+	if moved {
+		t.best, t.moved, t.tries = t.have, time.Now(), 0
+	}
+	if err == nil {
+		r.budget.succeeded()
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	trouble := new(Error)
+	if !errors.As(err, &trouble) || trouble.Trouble != Passing && trouble.Trouble != Slow {
+		return err
+	}
+	if moved {
+		r.retries.Add(1)
+		return nil // it went on: no wait, and the rest is asked for
+	}
+	t.tries++
+	return r.pause(ctx, t, trouble)
+}
+
+// pause waits before a retry; full jitter. Its error says that there will be none.
+func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
+	const first, longest = 100 * time.Millisecond, 5 * time.Second
+	left := r.o.Patience - time.Since(t.moved)
+	wait := max(rand.N(min(first<<min(t.tries-1, 10), longest)), trouble.After)
+	if wait >= left {
+		return &Error{Trouble: Final, Err: fmt.Errorf("%w (tried %d times, no byte in %v)", trouble.Err, t.tries, r.o.Patience)}
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := r.budget.wait(ctx, left-wait); err != nil {
+		return err
+	}
+	r.retries.Add(1)
+	return nil
+}
+
+// Stat asks what an object is.
+func (r *Reader) Stat(ctx context.Context, key string) (info Info, err error) {
+	err = r.Do(ctx, func(ctx context.Context) error {
+		info, err = r.store.Stat(ctx, key)
+		return err
+	})
+	return info, err
+}
+
+// Do sends another kind of request by the rules for all of them: a listing's page. send has no effect if it fails. Its context ends when the
+// request has no answer for too long.
+func (r *Reader) Do(ctx context.Context, send func(ctx context.Context) error) error {
+	t := &target{moved: time.Now()}
+	for {
+		if err := r.gate.enter(ctx, 0); err != nil {
+			return err
+		}
+		r.budget.request()
+		r.requests.Add(1)
+		mine, end := r.watched(ctx)
+		err := end(send(mine.ctx))
+		trouble := new(Error)
+		passes := errors.As(err, &trouble) && (trouble.Trouble == Passing || trouble.Trouble == Slow)
+		r.gate.leave(0, 0, passes && trouble.Trouble == Slow)
+		if err == nil {
+			r.budget.succeeded()
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !passes {
+			return err
+		}
+		t.tries++
+		if err := r.pause(ctx, t, trouble); err != nil {
+			return err
+		}
+	}
+}
+
+// errIdle is the cause that ends a request without an answer.
+var errIdle = errors.New("no answer")
+
+// watch ends a request that has no answer, or no further byte, for too long.
+type watch struct {
+	ctx   context.Context
+	timer *time.Timer
+	idle  time.Duration
+}
+
+func (w *watch) moved() { w.timer.Reset(w.idle) }
+
+// watched returns a watch, and a function that ends it and makes the error of the request that it watched.
+func (r *Reader) watched(ctx context.Context) (*watch, func(error) error) {
+	mine, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(r.o.Idle, func() { cancel(errIdle) })
+	return &watch{mine, timer, r.o.Idle}, func(err error) error {
+		timer.Stop()
+		if err != nil && errors.Is(context.Cause(mine), errIdle) && ctx.Err() == nil {
+			err = &Error{Trouble: Slow, Err: fmt.Errorf("no byte came for %v", r.o.Idle)}
+		}
+		cancel(nil)
+		return err
+	}
+}
+
+// get sends one request and fills dst with its answer, as far as it comes. It returns when dst is no longer written to.
+func (r *Reader) get(ctx context.Context, t *target, q Request, dst []byte) (n int, tag string, err error) {
+	r.budget.request()
+	r.requests.Add(1)
+	w, end := r.watched(ctx)
+	defer func() { err = end(err) }()
+	a, err := r.store.Get(w.ctx, q)
+	if err != nil {
+		return 0, "", err
+	}
+	defer a.Body.Close()
+	if err := r.check(t, q, a); err != nil {
+		return 0, "", err
+	}
+	for n < len(dst) {
+		w.moved()
+		m, err := a.Body.Read(dst[n:min(n+1<<20, len(dst))])
+		n += m
+		if n < len(dst) && err != nil {
+			if err == io.EOF {
+				err = fmt.Errorf("the answer ended after %d of %d bytes", n, len(dst))
+			}
+			return n, a.Tag, &Error{Trouble: Passing, Err: err}
+		}
+	}
+	return n, a.Tag, nil
+}
+
+// check holds an answer against what was asked for.
+func (r *Reader) check(t *target, q Request, a *Answer) error {
+	v := Version(a.Tag)
+	switch {
+	case a.Size >= 0 && a.Size != t.Size:
+		return &Error{Trouble: Changed, Err: fmt.Errorf("it has %d bytes, had %d", a.Size, t.Size)}
+	case t.Version != nil && v != *t.Version, q.Tag != "" && a.Tag != q.Tag:
+		return &Error{Trouble: Changed, Err: errors.New("it is another version")}
+	case a.From == q.From:
+		return nil
+	case a.From == 0 && t.all():
+		// The store gives no ranges. What is there came from a whole answer that ended early, or from a range that the store gave.
+		r.whole.Store(true)
+		return &Error{Trouble: Passing, Err: errors.New("the answer to a range is the whole object")}
+	case a.From == 0:
+		return &Error{Trouble: Final, Err: errors.New("the server gives no ranges, and only a part of the object is needed")}
+	}
+	return &Error{Trouble: Passing, Err: fmt.Errorf("the answer begins at byte %d, not %d", a.From, q.From)}
+}

@@ -1,0 +1,404 @@
+package object
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// script is a store with one object whose answers are scripted. Time in these tests is that of a synctest bubble, so nothing is waited for.
+type script struct {
+	data []byte
+	do   func(n int, r Request, a *Answer) error // the n-th request, from 0; nil: answer it
+
+	mu   sync.Mutex
+	seen []Request
+	when []time.Duration
+	from time.Time
+}
+
+func (s *script) Get(ctx context.Context, r Request) (*Answer, error) {
+	s.mu.Lock()
+	n := len(s.seen)
+	if n == 0 {
+		s.from = time.Now()
+	}
+	s.seen, s.when = append(s.seen, r), append(s.when, time.Since(s.from))
+	s.mu.Unlock()
+	a := &Answer{From: r.From, Size: int64(len(s.data)), Tag: "one", Body: body(ctx, s.data[r.From:r.From+r.Len])}
+	if s.do != nil {
+		if err := s.do(n, r, a); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (s *script) Stat(context.Context, string) (Info, error) {
+	a, err := s.Get(context.Background(), Request{})
+	if err != nil {
+		return Info{}, err
+	}
+	return Info{a.Size, a.Tag}, nil
+}
+func (s *script) Close() error { return nil }
+
+func body(ctx context.Context, b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
+
+// hung is a body that gives some bytes and then nothing until its context ends.
+type hung struct {
+	ctx  context.Context
+	give []byte
+}
+
+func (h *hung) Read(p []byte) (int, error) {
+	if len(h.give) > 0 {
+		n := copy(p, h.give)
+		h.give = h.give[n:]
+		return n, nil
+	}
+	<-h.ctx.Done()
+	return 0, h.ctx.Err()
+}
+func (h *hung) Close() error { return nil }
+
+func content(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i * 7 >> 3)
+	}
+	return b
+}
+
+func passing(text string) error { return &Error{Trouble: Passing, Err: errors.New(text)} }
+
+// read reads all of the script's object by its listed version, in a bubble.
+func (s *script) read(t *testing.T, o Options, check func(r *Reader, got []byte, err error)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := NewReader(s, o)
+		v := Version("one")
+		dst := bytes.Repeat([]byte{0xA5}, len(s.data)+2)
+		_, err := r.Read(t.Context(), Object{"k", int64(len(s.data)), &v}, dst[1:1+len(s.data)])
+		if dst[0] != 0xA5 || dst[len(dst)-1] != 0xA5 {
+			t.Error("bytes outside of the room were written")
+		}
+		if err == nil && !bytes.Equal(dst[1:1+len(s.data)], s.data) {
+			t.Error("other bytes than the store's")
+		}
+		check(r, dst[1:1+len(s.data)], err)
+	})
+}
+
+func wantTrouble(t *testing.T, err error, want Trouble, text string) {
+	t.Helper()
+	var trouble *Error
+	if !errors.As(err, &trouble) || trouble.Trouble != want || !strings.Contains(err.Error(), text) {
+		t.Errorf("error is %v, want one of class %d with %q", err, want, text)
+	}
+}
+
+func TestRangesAndTags(t *testing.T) {
+	s := &script{data: content(20 << 20)}
+	s.read(t, Options{}, func(r *Reader, _ []byte, err error) {
+		want := []Request{{Key: "k", From: 0, Len: 8 << 20}, {Key: "k", From: 8 << 20, Len: 8 << 20, Tag: "one"}, {Key: "k", From: 16 << 20, Len: 4 << 20, Tag: "one"}}
+		if err != nil || !slices.Equal(s.seen, want) {
+			t.Errorf("%v: asked for %+v, want %+v", err, s.seen, want)
+		}
+	})
+	small := &script{data: content(8 << 20)}
+	small.read(t, Options{}, func(r *Reader, _ []byte, err error) {
+		if err != nil || len(small.seen) != 1 || !small.seen[0].Whole {
+			t.Errorf("%v: asked for %+v, want one request for the whole", err, small.seen)
+		}
+	})
+}
+
+func TestShortBodiesGoOn(t *testing.T) {
+	s := &script{data: content(100_000)}
+	s.do = func(n int, r Request, a *Answer) error {
+		if n < 3 {
+			a.Body = body(t.Context(), s.data[r.From:r.From+int64(1000*(n+1))])
+		}
+		return nil
+	}
+	s.read(t, Options{}, func(r *Reader, _ []byte, err error) {
+		var from []int64
+		for _, q := range s.seen {
+			from = append(from, q.From)
+		}
+		if err != nil || !slices.Equal(from, []int64{0, 1000, 3000, 6000}) || s.seen[1].Tag != "one" || s.seen[1].Whole {
+			t.Errorf("%v: asked from %v (%+v), want the offsets that were reached, with the first answer's tag", err, from, s.seen)
+		}
+		if c := r.Counts(); c.Requests != 4 || c.Retries != 3 {
+			t.Errorf("counts are %+v, want 4 requests, 3 of them retries", c)
+		}
+	})
+}
+
+func TestChanged(t *testing.T) {
+	for name, change := range map[string]func(n int, r Request, a *Answer) error{
+		"tag":                 func(_ int, _ Request, a *Answer) error { a.Tag = "two"; return nil },
+		"tag between ranges":  func(n int, _ Request, a *Answer) error { a.Tag = []string{"one", "two"}[min(n, 1)]; return nil },
+		"size":                func(_ int, _ Request, a *Answer) error { a.Size++; return nil },
+		"size between ranges": func(n int, _ Request, a *Answer) error { a.Size += int64(n); return nil },
+		"412":                 func(int, Request, *Answer) error { return &Error{Trouble: Changed, Err: errors.New("412")} },
+	} {
+		s := &script{data: content(9 << 20), do: change}
+		s.read(t, Options{}, func(r *Reader, _ []byte, err error) {
+			if wantTrouble(t, err, Changed, ""); len(s.seen) > 2 || r.Counts().Retries != 0 {
+				t.Errorf("%s: asked %d times, want no retry", name, len(s.seen))
+			}
+		})
+	}
+	for _, final := range []Trouble{Final, Gone} {
+		s := &script{data: content(10), do: func(int, Request, *Answer) error { return &Error{Trouble: final, Err: errors.New("no")} }}
+		s.read(t, Options{}, func(r *Reader, _ []byte, err error) {
+			if wantTrouble(t, err, final, "no"); len(s.seen) != 1 {
+				t.Errorf("class %d: asked %d times, want once", final, len(s.seen))
+			}
+		})
+	}
+}
+
+func TestOneVersionWithoutAListedOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{data: content(9 << 20)}
+		s.do = func(n int, _ Request, a *Answer) error { a.Tag = fmt.Sprint(n); return nil }
+		_, err := NewReader(s, Options{}).Read(t.Context(), Object{"k", 9 << 20, nil}, make([]byte, 9<<20))
+		wantTrouble(t, err, Changed, "another version")
+		s.do = nil
+		v, err := NewReader(s, Options{}).Read(t.Context(), Object{"k", 9 << 20, nil}, make([]byte, 9<<20))
+		if err != nil || v != Version("one") {
+			t.Errorf("version %x, %v", v, err)
+		}
+	})
+}
+
+// A store that answers a range with the whole object is asked for whole objects from then on.
+func TestNoRanges(t *testing.T) {
+	s := &script{data: content(20 << 20)}
+	cut := 0
+	s.do = func(n int, r Request, a *Answer) error {
+		all := s.data
+		if a.From = 0; r.Whole && cut == 0 {
+			cut, all = 1, all[:10<<20]
+		}
+		a.Body = body(t.Context(), all)
+		return nil
+	}
+	s.read(t, Options{}, func(r *Reader, _ []byte, err error) {
+		want := []bool{false, false, true, true} // the range at 0, the one behind it, and the whole, which is cut once
+		var got []bool
+		for _, q := range s.seen {
+			got = append(got, q.Whole)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v: whole objects were asked for: %v, want %v", err, got, want)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		_, err := NewReader(s, Options{}).ReadAt(t.Context(), Object{"k", 20 << 20, nil}, 100, make([]byte, 10))
+		wantTrouble(t, err, Final, "gives no ranges")
+	})
+}
+
+func TestRetriesEndWithPatience(t *testing.T) {
+	s := &script{data: content(10), do: func(int, Request, *Answer) error { return passing("out of order") }}
+	s.read(t, Options{NoHedge: true}, func(r *Reader, _ []byte, err error) {
+		wantTrouble(t, err, Final, "out of order (tried ")
+		if last := s.when[len(s.when)-1]; last < 15*time.Second || last > 30*time.Second {
+			t.Errorf("the last try was after %v, want one in the second half of 30 s", last)
+		}
+		if n := len(s.seen); n < 5 || n > 40 {
+			t.Errorf("%d tries", n)
+		}
+	})
+}
+
+// Many readers of a store that is down for 20 s: few requests meanwhile, and none of the reads fails.
+func TestOutageDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		during := 0
+		s := &script{data: content(1000)}
+		var mu sync.Mutex
+		s.do = func(int, Request, *Answer) error {
+			if time.Since(began) < 20*time.Second {
+				mu.Lock()
+				during++
+				mu.Unlock()
+				return passing("connection refused")
+			}
+			return nil
+		}
+		r := NewReader(s, Options{})
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				if _, err := r.Read(t.Context(), Object{"k", 1000, nil}, make([]byte, 1000)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if during > 200*3 {
+			t.Errorf("%d requests of 200 readers during the outage: a storm", during)
+		}
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("the last read ended after %v", took)
+		}
+	})
+}
+
+func TestIdleRequestsAreBrokenOff(t *testing.T) {
+	s := &script{data: content(5000)}
+	synctest.Test(t, func(t *testing.T) {
+		s.do = func(n int, r Request, a *Answer) error {
+			if n == 0 {
+				a.Body = &hung{t.Context(), s.data[:1000]}
+			}
+			return nil
+		}
+		r := NewReader(hangs{s}, Options{NoHedge: true})
+		got := make([]byte, 5000)
+		_, err := r.Read(t.Context(), Object{"k", 5000, nil}, got)
+		if err != nil || !bytes.Equal(got, s.data) || s.seen[1].From != 1000 || s.when[1] < 10*time.Second {
+			t.Errorf("%v: second request %+v after %v, want one for the rest after 10 s", err, s.seen[1], s.when[1])
+		}
+	})
+}
+
+// hangs gives a hung or late body the context of its request.
+type hangs struct{ *script }
+
+func (h hangs) Get(ctx context.Context, r Request) (*Answer, error) {
+	a, err := h.script.Get(ctx, r)
+	if err == nil {
+		switch b := a.Body.(type) {
+		case *hung:
+			b.ctx = ctx
+		case *late:
+			b.ctx = ctx
+		}
+	}
+	return a, err
+}
+
+func TestHedge(t *testing.T) {
+	for name, c := range map[string]struct {
+		first  time.Duration // how long the slow request takes
+		second error         // of the hedge
+		hedges int64
+		took   time.Duration
+	}{
+		"the second one is first":  {5 * time.Second, nil, 1, 200 * time.Millisecond},
+		"the first one is quick":   {100 * time.Millisecond, nil, 0, 100 * time.Millisecond},
+		"the second one fails":     {5 * time.Second, passing("no"), 1, 5 * time.Second},
+		"the first one comes late": {201 * time.Millisecond, nil, 1, 200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{data: content(3000)}
+				slow := false
+				s.do = func(_ int, r Request, a *Answer) error {
+					switch {
+					case r.Apart:
+						return c.second
+					case slow:
+						a.Body = &late{a.Body, c.first, nil}
+					}
+					return nil
+				}
+				r := NewReader(hangs{s}, Options{})
+				for range 40 { // so that it is known how long one takes
+					if _, err := r.Read(t.Context(), Object{"k", 3000, nil}, make([]byte, 3000)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				slow = true
+				start, got := time.Now(), make([]byte, 3000)
+				_, err := r.Read(t.Context(), Object{"k", 3000, nil}, got)
+				if took := time.Since(start); err != nil || !bytes.Equal(got, s.data) || took != c.took || r.Counts().Hedges != c.hedges {
+					t.Errorf("%v after %v, %d hedges; want %v and %d", err, took, r.Counts().Hedges, c.took, c.hedges)
+				}
+			})
+		})
+	}
+}
+
+// late is a body whose first byte takes a time, but not longer than its request.
+type late struct {
+	io.ReadCloser
+	wait time.Duration
+	ctx  context.Context
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(l.wait):
+	case <-l.ctx.Done():
+		return 0, l.ctx.Err()
+	}
+	l.wait = 0
+	return l.ReadCloser.Read(p)
+}
+
+func TestCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{data: content(10), do: func(int, Request, *Answer) error { return passing("x") }}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := NewReader(s, Options{}).Read(ctx, Object{"k", 10, nil}, make([]byte, 10))
+		if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*Error)) {
+			t.Errorf("error is %v, want the context's", err)
+		}
+	})
+}
+
+func TestGateIsFairAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(control{limit: 4, halved: -1})
+		var mu sync.Mutex
+		bytes, most := int64(0), int64(0)
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 40 {
+			synctest.Wait() // each one asks after the one before
+			wg.Go(func() {
+				n := int64(20 << 20)
+				if i == 20 {
+					n = 100 << 20 // larger than all that may be under way: alone
+				}
+				g.enter(t.Context(), n)
+				mu.Lock()
+				order = append(order, i)
+				bytes += n
+				most = max(most, bytes)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				bytes -= n
+				mu.Unlock()
+				g.leave(n, n, false)
+			})
+		}
+		wg.Wait()
+		if most != 100<<20 || g.bytes != 0 || g.requests != 0 {
+			t.Errorf("at most %d bytes under way, and %d in %d requests at the end", most, g.bytes, g.requests)
+		}
+		for i, n := range order {
+			if n-i > 3 || i-n > 3 { // those of one moment may swap
+				t.Errorf("the request %d was let in as number %d", n, i)
+			}
+		}
+	})
+}
