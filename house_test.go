@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"source":     {"sample", "tarshard"},
 	"tarshard":   nil,
 	"object":     nil,
+	"s3":         {"object"},
 	"stored":     {"sample"},
 	"staging":    {"sample"},
 	"blockio":    {"iouring"},

@@ -1,0 +1,220 @@
+package s3
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"golang.org/x/sync/errgroup"
+
+	"lcache/object"
+)
+
+// An Item is one key of a listing.
+type Item struct {
+	Key  string
+	Size int64
+	Tag  string
+}
+
+// mostSpans is how many spans of keys a listing is cut into.
+const mostSpans = 64
+
+// lister is one listing on its way.
+type lister struct {
+	store  *Store
+	prefix string
+	do     func(ctx context.Context, send func(ctx context.Context) error) error
+
+	mu   sync.Mutex // held while take runs
+	take func([]Item) error
+}
+
+// span is a part of all keys: those behind after, up to and with until. "": no end.
+type span struct{ after, until string }
+
+// List gives take all keys below a prefix, a page after the other, in any order; its calls do not overlap. do sends a request, with retries.
+// What does not fit one page is listed by several requests side by side: first the folders at the top are asked for, whose names cut the keys
+// into spans. Where there are no folders, the next letters of the names do.
+func (s *Store) List(ctx context.Context, prefix string, jobs int, do func(ctx context.Context, send func(ctx context.Context) error) error, take func([]Item) error) error {
+	l := &lister{store: s, prefix: prefix, do: do, take: take}
+	first, more, err := l.page(ctx, "", 1000)
+	if err != nil {
+		return err
+	}
+	if err := l.give(first); err != nil || !more {
+		return err
+	}
+	last := first[len(first)-1].Key
+	points, err := l.points(ctx, first)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(jobs)
+	for _, sp := range spans(last, points) {
+		group.Go(func() error { return l.span(ctx, sp) })
+	}
+	return group.Wait()
+}
+
+// spans cuts the keys behind last at some of the points, which are sorted.
+func spans(last string, points []string) (list []span) {
+	for len(points) > 0 && points[0] <= last {
+		points = points[1:]
+	}
+	step := max(1, (len(points)+mostSpans-1)/mostSpans)
+	for i := step - 1; i < len(points); i += step {
+		list = append(list, span{last, points[i]})
+		last = points[i]
+	}
+	return append(list, span{after: last})
+}
+
+// points finds names that the keys may be cut at.
+func (l *lister) points(ctx context.Context, first []Item) (points []string, err error) {
+	folders, err := l.folders(ctx)
+	if err != nil || len(folders) > 1 {
+		return folders, err
+	}
+	// What is common to the keys of the first page is common to all, or else some of its end is not.
+	common := first[0].Key
+	for last := first[len(first)-1].Key; !strings.HasPrefix(last, common); {
+		common = common[:len(common)-1]
+	}
+	for ; len(common) > len(l.prefix); common = common[:len(common)-1] {
+		if !utf8.ValidString(common) {
+			continue
+		}
+		behind, _, err := l.page(ctx, common+string(utf8.MaxRune), 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(behind) == 0 {
+			break
+		}
+	}
+	for _, c := range "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" {
+		points = append(points, common+string(c))
+	}
+	return points, nil
+}
+
+// span lists one span.
+func (l *lister) span(ctx context.Context, sp span) error {
+	for more := true; more; {
+		var items []Item
+		var err error
+		if items, more, err = l.page(ctx, sp.after, 1000); err != nil {
+			return err
+		}
+		if len(items) > 0 {
+			sp.after = items[len(items)-1].Key
+		} else {
+			more = false
+		}
+		for n := range items {
+			if sp.until != "" && items[n].Key > sp.until {
+				items, more = items[:n], false
+				break
+			}
+		}
+		if err := l.give(items); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (l *lister) give(items []Item) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.take(items)
+}
+
+// page asks for one page of keys behind a key.
+func (l *lister) page(ctx context.Context, after string, most int32) (items []Item, more bool, err error) {
+	in := l.input(most)
+	if after != "" {
+		in.StartAfter = &after
+	}
+	out, err := l.send(ctx, in)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, o := range out.Contents {
+		key, err := decode(aws.ToString(o.Key), out.EncodingType)
+		if err != nil {
+			return nil, false, err
+		}
+		items = append(items, Item{Key: key, Size: aws.ToInt64(o.Size), Tag: strings.Clone(tag(o.ETag))})
+	}
+	return items, aws.ToBool(out.IsTruncated) && len(items) > 0, nil
+}
+
+// folders asks for the folders at the top: at most as many as one page has.
+func (l *lister) folders(ctx context.Context) (names []string, err error) {
+	in := l.input(1000)
+	in.Delimiter = aws.String("/")
+	out, err := l.send(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range out.CommonPrefixes {
+		name, err := decode(aws.ToString(p.Prefix), out.EncodingType)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (l *lister) input(most int32) *s3.ListObjectsV2Input {
+	in := &s3.ListObjectsV2Input{Bucket: &l.store.bucket, EncodingType: types.EncodingTypeUrl, MaxKeys: aws.Int32(most), RequestPayer: l.store.payer}
+	if l.prefix != "" {
+		in.Prefix = &l.prefix
+	}
+	return in
+}
+
+func (l *lister) send(ctx context.Context, in *s3.ListObjectsV2Input) (out *s3.ListObjectsV2Output, err error) {
+	err = l.do(ctx, func(ctx context.Context) error {
+		if err := l.store.signable(ctx); err != nil {
+			return err
+		}
+		if out, err = l.store.client.ListObjectsV2(ctx, in); err != nil {
+			if err = l.store.explain(ctx, err, "s3:ListBucket"); isGone(err) {
+				err = final("there is no bucket %s at %s: check its name, and --s3-endpoint-url", l.store.bucket, l.store.set.where())
+			}
+			return err
+		}
+		if isPage(out.ResultMetadata) {
+			return l.store.page()
+		}
+		return nil
+	})
+	return out, err
+}
+
+func isGone(err error) bool {
+	e, ok := err.(*object.Error)
+	return ok && e.Trouble == object.Gone
+}
+
+// decode undoes the encoding of a key: it may have characters that XML has not.
+func decode(key string, encoding types.EncodingType) (string, error) {
+	if encoding != types.EncodingTypeUrl {
+		return strings.Clone(key), nil
+	}
+	decoded, err := url.QueryUnescape(key)
+	if err != nil {
+		return "", final("a key in the listing is not encoded as S3 does: %s", clean(key))
+	}
+	return decoded, nil
+}

@@ -1,0 +1,189 @@
+// Package s3 is buckets of S3, and of other services that speak its language, as an [object.Store].
+//
+// [Open] makes a [Store] of one bucket. The SDK of AWS finds the credentials and signs requests. Its own retries are off: an [object.Reader]
+// above the store decides about those. Every error of a Store is an [object.Error] whose text says what to do, and has no secret in it.
+// [Store.List] lists keys, many requests side by side. All methods may be called concurrently, except Close.
+package s3
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/logging"
+
+	"lcache/object"
+)
+
+// Store is one bucket.
+type Store struct {
+	bucket string
+	set    Settings
+	client *s3.Client
+	apart  *s3.Client // with connections of its own
+	creds  aws.CredentialsProvider
+	had    atomic.Bool // credentials were found
+	close  func()
+	payer  types.RequestPayer
+	region string
+}
+
+// Open makes a store of a bucket. It asks the bucket nothing.
+func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
+	load := []func(*config.LoadOptions) error{
+		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
+		config.WithLogger(logging.Nop{}),
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(tune)),
+	}
+	if set.Region != "" {
+		load = append(load, config.WithRegion(set.Region))
+	}
+	if set.Profile != "" {
+		load = append(load, config.WithSharedConfigProfile(set.Profile))
+	}
+	if set.Unsigned {
+		load = append(load, config.WithCredentialsProvider(aws.AnonymousCredentials{}))
+	}
+	// Newer defaults break several services that are not AWS.
+	if os.Getenv("AWS_RESPONSE_CHECKSUM_VALIDATION") == "" {
+		load = append(load, config.WithResponseChecksumValidation(aws.ResponseChecksumValidationWhenRequired))
+	}
+	if os.Getenv("AWS_REQUEST_CHECKSUM_CALCULATION") == "" {
+		load = append(load, config.WithRequestChecksumCalculation(aws.RequestChecksumCalculationWhenRequired))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, load...)
+	if err != nil {
+		return nil, &object.Error{Trouble: object.Final, Err: fmt.Errorf("the AWS configuration can't be used: %s: check --s3-profile, ~/.aws/config and ~/.aws/credentials", oneLine(err.Error()))}
+	}
+	if cfg.Region == "" {
+		cfg.Region = "us-east-1"
+	}
+	s := &Store{bucket: bucket, set: set, creds: cfg.Credentials, region: cfg.Region}
+	if set.RequesterPays {
+		s.payer = types.RequestPayerRequester
+	}
+	if set.Unsigned {
+		s.creds = nil
+	}
+	var transports []*http.Transport
+	client := func() *s3.Client {
+		transport := &http.Transport{}
+		if b, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // with the certificates of AWS_CA_BUNDLE
+			transport = b.GetTransport()
+		}
+		transports = append(transports, transport)
+		return s3.NewFromConfig(cfg, func(o *s3.Options) {
+			// A redirect is an answer: a request that is signed for one host must not be sent to another one.
+			o.HTTPClient = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			o.UsePathStyle = set.PathStyle || set.Endpoint != ""
+			o.DisableLogOutputChecksumValidationSkipped = true
+			if set.Endpoint != "" {
+				o.BaseEndpoint = aws.String(set.Endpoint)
+			}
+		})
+	}
+	s.client, s.apart = client(), client()
+	s.close = func() {
+		for _, t := range transports {
+			t.CloseIdleConnections()
+		}
+	}
+	return s, nil
+}
+
+// tune makes a transport one for many small answers from one host.
+func tune(t *http.Transport) {
+	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 512, 512, 0
+	t.IdleConnTimeout = 30 * time.Second
+	t.ForceAttemptHTTP2 = false // many connections bring more than one
+	t.DisableCompression = true
+	t.ReadBufferSize = 64 << 10
+}
+
+// Close closes idle connections.
+func (s *Store) Close() error {
+	s.close()
+	return nil
+}
+
+// Get asks for bytes of an object.
+func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, error) {
+	if err := s.signable(ctx); err != nil {
+		return nil, err
+	}
+	in := &s3.GetObjectInput{Bucket: &s.bucket, Key: &r.Key, RequestPayer: s.payer}
+	if !r.Whole {
+		in.Range = aws.String(fmt.Sprintf("bytes=%d-%d", r.From, r.From+r.Len-1))
+	}
+	if r.Tag != "" {
+		in.IfMatch = aws.String(`"` + r.Tag + `"`)
+	}
+	client := s.client
+	if r.Apart {
+		client = s.apart
+	}
+	out, err := client.GetObject(ctx, in)
+	if err != nil {
+		return nil, s.explain(ctx, err, "s3:GetObject")
+	}
+	if out.ETag == nil && isPage(out.ResultMetadata) {
+		out.Body.Close()
+		return nil, s.page()
+	}
+	a := &object.Answer{Body: out.Body, Size: -1, Tag: tag(out.ETag)}
+	if out.ContentRange != nil {
+		a.From, a.Size = contentRange(*out.ContentRange)
+	} else if out.ContentLength != nil {
+		a.Size = *out.ContentLength
+	}
+	return a, nil
+}
+
+// Stat asks what an object is.
+func (s *Store) Stat(ctx context.Context, key string) (object.Info, error) {
+	if err := s.signable(ctx); err != nil {
+		return object.Info{}, err
+	}
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key, RequestPayer: s.payer})
+	if err != nil {
+		return object.Info{}, s.explain(ctx, err, "s3:GetObject")
+	}
+	info := object.Info{Size: -1, Tag: tag(out.ETag)}
+	if out.ContentLength != nil {
+		info.Size = *out.ContentLength
+	}
+	return info, nil
+}
+
+// tag is an ETag without its quotes. It is opaque: of some objects it is no hash of their bytes.
+func tag(etag *string) string {
+	if etag == nil {
+		return ""
+	}
+	return strings.Trim(*etag, `"`)
+}
+
+// contentRange reads "bytes 0-9/100". What can't be read is -1.
+func contentRange(text string) (from, size int64) {
+	rest, _ := strings.CutPrefix(text, "bytes ")
+	span, all, _ := strings.Cut(rest, "/")
+	first, _, _ := strings.Cut(span, "-")
+	from, err := strconv.ParseInt(first, 10, 64)
+	if err != nil {
+		from = -1
+	}
+	if size, err = strconv.ParseInt(all, 10, 64); err != nil {
+		size = -1
+	}
+	return from, size
+}

@@ -1,0 +1,69 @@
+package s3
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"lcache/usage"
+)
+
+// Settings say where and how a bucket is asked. None of them is a secret: credentials come from where the AWS tools find them. A cache keeps
+// its settings. Zero fields mean what the AWS tools do.
+type Settings struct {
+	Endpoint      string `json:"endpoint_url,omitempty"` // of another service than AWS, with its scheme; its buckets are asked by path
+	Region        string `json:"region,omitempty"`
+	PathStyle     bool   `json:"path_style,omitempty"` // the bucket stands in the path, not in the host's name
+	Unsigned      bool   `json:"unsigned,omitempty"`   // requests without credentials, for public buckets
+	Profile       string `json:"profile,omitempty"`    // of the AWS configuration
+	RequesterPays bool   `json:"requester_pays,omitempty"`
+}
+
+// Completed adds the endpoint of the environment, where none was given, and checks the endpoint.
+func (s Settings) Completed(environ func(string) string) (Settings, error) {
+	from := "--s3-endpoint-url"
+	for _, name := range []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"} {
+		if ignore, _ := strconv.ParseBool(environ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")); s.Endpoint == "" && !ignore && environ(name) != "" {
+			s.Endpoint, from = environ(name), name
+		}
+	}
+	if s.Endpoint == "" {
+		return s, nil
+	}
+	u, err := url.Parse(s.Endpoint)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return s, usage.Errorf("%s: it must be like https://minio.example:9000", from)
+	case u.User != nil, u.RawQuery != "", u.Fragment != "":
+		return s, usage.Errorf("%s: it must have no user, password or query: give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile", from)
+	}
+	s.Endpoint = strings.TrimRight(s.Endpoint, "/")
+	return s, nil
+}
+
+// where says where the bucket is, for people.
+func (s Settings) where() string {
+	if s.Endpoint != "" {
+		return s.Endpoint
+	}
+	return "AWS"
+}
+
+// Split takes a source apart: s3://bucket/prefix, with or without a slash at the end. A prefix is "", or ends in a slash.
+func Split(src string) (bucket, prefix string, err error) {
+	rest, ok := strings.CutPrefix(src, "s3://")
+	bucket, prefix, _ = strings.Cut(rest, "/")
+	switch {
+	case !ok, bucket == "":
+		return "", "", fmt.Errorf("it names no bucket: give s3://BUCKET/PREFIX/")
+	case strings.ContainsAny(bucket, "@:?#% "):
+		return "", "", fmt.Errorf("its bucket has a character that no bucket's name has: give s3://BUCKET/PREFIX/, and credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile")
+	case strings.ContainsRune(prefix, '?'):
+		return "", "", fmt.Errorf("it has a query: give s3://BUCKET/PREFIX/")
+	}
+	if prefix = strings.TrimRight(prefix, "/"); prefix != "" {
+		prefix += "/"
+	}
+	return bucket, prefix, nil
+}
