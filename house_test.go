@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"tarshard":   nil,
 	"object":     nil,
 	"s3":         {"object"},
+	"web":        {"object"},
 	"stored":     {"sample"},
 	"staging":    {"sample"},
 	"blockio":    {"iouring"},

@@ -9,6 +9,8 @@ package object
 import (
 	"context"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -46,8 +48,13 @@ type Info struct {
 	Tag  string // as in an Answer
 }
 
-// Version is the hash of a tag that a manifest keeps.
-func Version(tag string) uint64 { return xxh3.HashString(tag) }
+// Version is the hash of a tag that a manifest keeps; 0: there is no tag, so the version is not known.
+func Version(tag string) uint64 {
+	if tag == "" {
+		return 0
+	}
+	return xxh3.HashString(tag)
+}
 
 // Trouble is a class of errors, by what is to be done about them.
 type Trouble int
@@ -69,3 +76,18 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
+
+// ContentRange reads the header of an answer to a range, "bytes 0-9/100". What can't be read is -1.
+func ContentRange(text string) (from, size int64) {
+	rest, _ := strings.CutPrefix(text, "bytes ")
+	span, all, _ := strings.Cut(rest, "/")
+	first, _, _ := strings.Cut(span, "-")
+	from, err := strconv.ParseInt(first, 10, 64)
+	if err != nil {
+		from = -1
+	}
+	if size, err = strconv.ParseInt(all, 10, 64); err != nil {
+		size = -1
+	}
+	return from, size
+}

@@ -177,6 +177,10 @@ func (r *Reader) Stat(ctx context.Context, key string) (info Info, err error) {
 // Do sends another kind of request by the rules for all of them: a listing's page. send has no effect if it fails. Its context ends when the
 // request has no answer for too long.
 func (r *Reader) Do(ctx context.Context, send func(ctx context.Context) error) error {
+	return r.send(ctx, func(w *watch) error { return send(w.ctx) })
+}
+
+func (r *Reader) send(ctx context.Context, send func(w *watch) error) error {
 	t := &target{moved: time.Now()}
 	for {
 		if err := r.gate.enter(ctx, 0); err != nil {
@@ -185,7 +189,7 @@ func (r *Reader) Do(ctx context.Context, send func(ctx context.Context) error) e
 		r.budget.request()
 		r.requests.Add(1)
 		mine, end := r.watched(ctx)
-		err := end(send(mine.ctx))
+		err := end(send(mine))
 		trouble := new(Error)
 		passes := errors.As(err, &trouble) && (trouble.Trouble == Passing || trouble.Trouble == Slow)
 		r.gate.leave(0, 0, passes && trouble.Trouble == Slow)
@@ -204,6 +208,31 @@ func (r *Reader) Do(ctx context.Context, send func(ctx context.Context) error) e
 			return err
 		}
 	}
+}
+
+// ReadAll reads an object whose size need not be known, of at most limit bytes, by one request at a time for the whole of it.
+func (r *Reader) ReadAll(ctx context.Context, key string, limit int64) (data []byte, err error) {
+	err = r.send(ctx, func(w *watch) error {
+		data = data[:0]
+		a, err := r.store.Get(w.ctx, Request{Key: key, Whole: true})
+		if err != nil {
+			return err
+		}
+		defer a.Body.Close()
+		for chunk := make([]byte, 1<<20); ; w.moved() {
+			n, err := a.Body.Read(chunk)
+			data = append(data, chunk[:n]...)
+			switch {
+			case int64(len(data)) > limit:
+				return &Error{Trouble: Final, Err: fmt.Errorf("it has more than %d bytes", limit)}
+			case err == io.EOF && (a.Size < 0 || int64(len(data)) == a.Size):
+				return nil
+			case err != nil:
+				return &Error{Trouble: Passing, Err: fmt.Errorf("the answer ended after %d bytes", len(data))}
+			}
+		}
+	})
+	return data, err
 }
 
 // errIdle is the cause that ends a request without an answer.

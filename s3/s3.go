@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -142,7 +141,7 @@ func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, erro
 	}
 	a := &object.Answer{Body: out.Body, Size: -1, Tag: tag(out.ETag)}
 	if out.ContentRange != nil {
-		a.From, a.Size = contentRange(*out.ContentRange)
+		a.From, a.Size = object.ContentRange(*out.ContentRange)
 	} else if out.ContentLength != nil {
 		a.Size = *out.ContentLength
 	}
@@ -171,19 +170,4 @@ func tag(etag *string) string {
 		return ""
 	}
 	return strings.Trim(*etag, `"`)
-}
-
-// contentRange reads "bytes 0-9/100". What can't be read is -1.
-func contentRange(text string) (from, size int64) {
-	rest, _ := strings.CutPrefix(text, "bytes ")
-	span, all, _ := strings.Cut(rest, "/")
-	first, _, _ := strings.Cut(span, "-")
-	from, err := strconv.ParseInt(first, 10, 64)
-	if err != nil {
-		from = -1
-	}
-	if size, err = strconv.ParseInt(all, 10, 64); err != nil {
-		size = -1
-	}
-	return from, size
 }

@@ -1,0 +1,73 @@
+package web
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// MostList is how many bytes a list may have.
+const MostList = 1 << 30
+
+// A Line of a list names one resource: its address, relative to the list's, and behind tabs, if they are known, size, label and ETag.
+type Line struct {
+	Key   string
+	Size  int64  // -1: not given
+	Label string // "": not given
+	Tag   string // with its quotes; "": not given
+	Num   int    // of the line, from 1
+}
+
+// Parse reads a list. Empty lines and what follows a # at a line's beginning are left out.
+func Parse(list []byte) (lines []Line, err error) {
+	begin := bytes.ToLower(bytes.TrimSpace(list[:min(len(list), 512)]))
+	if bytes.HasPrefix(begin, []byte("<!doctype")) || bytes.HasPrefix(begin, []byte("<html")) {
+		return nil, fmt.Errorf("it is a web page, not a list: check the address, and whether a proxy or a login stands between")
+	}
+	if bytes.IndexByte(begin, 0) >= 0 {
+		return nil, fmt.Errorf("it is no list but binary data: give the address of a text with one address a line")
+	}
+	text := string(bytes.TrimPrefix(list, []byte("\ufeff"))) // all names share this memory
+	for n := 1; text != ""; n++ {
+		var line string
+		line, text, _ = strings.Cut(text, "\n")
+		line = strings.TrimSuffix(line, "\r")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		l, err := parseLine(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		l.Num = n
+		lines = append(lines, l)
+	}
+	return lines, nil
+}
+
+func parseLine(line string) (l Line, err error) {
+	fields := strings.Split(line, "\t")
+	l.Key, l.Size = fields[0], -1
+	switch {
+	case len(fields) > 4:
+		return l, fmt.Errorf("%d fields: want an address and, behind tabs, SIZE, LABEL and ETAG", len(fields))
+	case l.Key == "":
+		return l, fmt.Errorf("it has no address")
+	}
+	if len(fields) > 1 && fields[1] != "" {
+		if l.Size, err = strconv.ParseInt(fields[1], 10, 64); err != nil || l.Size < 0 || l.Size > math.MaxInt64/2 {
+			return l, fmt.Errorf("its size is no number: want an address and, behind tabs, SIZE, LABEL and ETAG")
+		}
+	}
+	if len(fields) > 2 {
+		l.Label = strings.TrimSpace(fields[2])
+	}
+	if len(fields) > 3 && !strings.HasPrefix(fields[3], "W/") {
+		if l.Tag = strings.Trim(fields[3], `"`); l.Tag != "" {
+			l.Tag = `"` + l.Tag + `"`
+		}
+	}
+	return l, nil
+}

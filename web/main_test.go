@@ -1,0 +1,10 @@
+package web_test
+
+import (
+	"os"
+	"testing"
+
+	"lcache/leaktest"
+)
+
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }

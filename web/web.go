@@ -1,0 +1,229 @@
+// Package web is the resources of a web server, as an [object.Store], and the lists that name them.
+//
+// [Open] makes a [Store] from the address of a list. A key is a line's address, relative to the list's; "" is the list itself. [Parse] reads a list.
+// A resource's version is its strong ETag, else the time of its last change, else nothing. Every error of a Store is an [object.Error], whose text has no
+// query and no credentials. All methods may be called concurrently, except Close.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"lcache/object"
+)
+
+// Store is the server of a list, and others if they are allowed.
+type Store struct {
+	list       *url.URL
+	otherHosts bool
+	client     *http.Client
+	apart      *http.Client // with connections of its own
+}
+
+// Open makes a store of the list at an address. It asks the server nothing. otherHosts: lines may name other servers than the list's.
+func Open(address string, otherHosts bool) (*Store, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errors.New("it is no address of a list: give https://HOST/PATH/LIST")
+	}
+	if err := bare(u); err != nil {
+		return nil, err
+	}
+	client := func() *http.Client {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.MaxIdleConns, t.MaxIdleConnsPerHost = 512, 512
+		t.IdleConnTimeout = 30 * time.Second
+		t.DisableCompression = true
+		t.ReadBufferSize = 64 << 10
+		return &http.Client{Transport: t, CheckRedirect: checkRedirect}
+	}
+	return &Store{list: u, otherHosts: otherHosts, client: client(), apart: client()}, nil
+}
+
+// bare refuses what may hold a secret: an address is kept and printed.
+func bare(u *url.URL) error {
+	switch {
+	case u.User != nil:
+		return errors.New("it has a user or a password: only servers that ask for none can be read")
+	case u.RawQuery != "" || u.ForceQuery:
+		return errors.New("it has a query: give an address without one")
+	case u.Fragment != "":
+		return errors.New("it has a fragment (#): write it as %23 if it belongs to the name")
+	}
+	return nil
+}
+
+// errRedirect is the class of redirects that are not followed.
+var errRedirect = errors.New("it redirects")
+
+// checkRedirect follows one redirect, to the same scheme. No request has credentials, so another host gets none.
+func checkRedirect(r *http.Request, via []*http.Request) error {
+	if len(via) > 1 {
+		return fmt.Errorf("%w more than once", errRedirect)
+	}
+	if r.URL.Scheme != via[0].URL.Scheme {
+		return fmt.Errorf("%w from %s to %s", errRedirect, via[0].URL.Scheme, r.URL.Scheme)
+	}
+	return nil
+}
+
+// Close closes idle connections.
+func (s *Store) Close() error {
+	s.client.CloseIdleConnections()
+	s.apart.CloseIdleConnections()
+	return nil
+}
+
+// address is the address of a key.
+func (s *Store) address(key string) (*url.URL, error) {
+	if key == "" {
+		return s.list, nil
+	}
+	ref, err := url.Parse(key)
+	if err != nil {
+		return nil, final("it is no address: write special letters as %%XX")
+	}
+	u := s.list.ResolveReference(ref)
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return nil, final("it is no address of a web server")
+	case s.list.Scheme == "https" && u.Scheme == "http":
+		return nil, final("its address is http, that of the list https")
+	case u.Host != s.list.Host && !s.otherHosts:
+		return nil, final("it is on another host than the list (%s): give --http-allow-other-hosts if that is meant", u.Host)
+	}
+	if err := bare(u); err != nil {
+		return nil, &object.Error{Trouble: object.Final, Err: err}
+	}
+	return u, nil
+}
+
+// Check says whether a key can be asked for.
+func (s *Store) Check(key string) error {
+	_, err := s.address(key)
+	return err
+}
+
+func (s *Store) do(ctx context.Context, method string, r object.Request) (*http.Response, error) {
+	u, err := s.address(r.Key)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, final("it is no address: write special letters as %%XX")
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	req.Header.Set("User-Agent", "lcache")
+	if method == http.MethodGet && !r.Whole {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.From, r.From+r.Len-1))
+		if r.Tag != "" {
+			req.Header.Set("If-Range", r.Tag) // with another version the answer is the whole, and has another tag
+		}
+	}
+	client := s.client
+	if r.Apart {
+		client = s.apart
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return nil, explain(ctx, u, err)
+	}
+	if err := judge(u, answer); err != nil {
+		answer.Body.Close()
+		return nil, err
+	}
+	return answer, nil
+}
+
+// Get asks for bytes of a resource.
+func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, error) {
+	answer, err := s.do(ctx, http.MethodGet, r)
+	if err != nil {
+		return nil, err
+	}
+	a := &object.Answer{Body: answer.Body, Size: answer.ContentLength, Tag: tag(answer.Header)}
+	if answer.StatusCode == http.StatusPartialContent {
+		a.From, a.Size = object.ContentRange(answer.Header.Get("Content-Range"))
+	}
+	return a, nil
+}
+
+// Stat asks what a resource is.
+func (s *Store) Stat(ctx context.Context, key string) (object.Info, error) {
+	answer, err := s.do(ctx, http.MethodHead, object.Request{Key: key})
+	if err != nil {
+		return object.Info{}, err
+	}
+	answer.Body.Close()
+	return object.Info{Size: answer.ContentLength, Tag: tag(answer.Header)}, nil
+}
+
+// tag is the strong ETag of an answer, else the time of the last change.
+func tag(h http.Header) string {
+	if etag := h.Get("ETag"); strings.HasPrefix(etag, `"`) {
+		return etag
+	}
+	return h.Get("Last-Modified")
+}
+
+func final(format string, args ...any) error {
+	return &object.Error{Trouble: object.Final, Err: fmt.Errorf(format, args...)}
+}
+
+// judge makes an error of an answer that has no bytes of the resource.
+func judge(u *url.URL, a *http.Response) error {
+	switch code := a.StatusCode; {
+	case code == http.StatusOK || code == http.StatusPartialContent:
+		if e := a.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+			return final("%s answers in the encoding %q, which was not asked for", u.Host, e)
+		}
+		return nil
+	case code == http.StatusNotFound || code == http.StatusGone:
+		return &object.Error{Trouble: object.Gone, Err: fmt.Errorf("%s answers %d", u.Host, code)}
+	case code == http.StatusPreconditionFailed || code == http.StatusRequestedRangeNotSatisfiable:
+		return &object.Error{Trouble: object.Changed, Err: fmt.Errorf("%s answers %d", u.Host, code)}
+	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
+		e := &object.Error{Trouble: object.Slow, Err: fmt.Errorf("%s answers %d", u.Host, code)}
+		if seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil && seconds > 0 {
+			e.After = time.Duration(min(seconds, 3600)) * time.Second
+		}
+		return e
+	case code >= 500 || code == http.StatusRequestTimeout:
+		return &object.Error{Trouble: object.Passing, Err: fmt.Errorf("%s answers %d", u.Host, code)}
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return final("%s answers %d: only what it gives to everybody can be read", u.Host, code)
+	}
+	return final("%s answers %d", u.Host, a.StatusCode)
+}
+
+// explain makes an error of a request without an answer. The errors around the innermost one have the whole address in their text.
+func explain(ctx context.Context, u *url.URL, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if dns := new(net.DNSError); errors.As(err, &dns) && dns.IsNotFound {
+		return final("%s can't be reached: there is no host of that name", u.Host)
+	}
+	if errors.Is(err, errRedirect) {
+		for e := err; e != nil; e = errors.Unwrap(e) {
+			if errors.Unwrap(e) == errRedirect {
+				return final("%s: %s, which is not followed", u.Host, e)
+			}
+		}
+	}
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	if text := err.Error(); strings.Contains(text, "certificate") || strings.Contains(text, "HTTP response to HTTPS client") {
+		return final("%s can't be trusted: %s", u.Host, text)
+	}
+	return &object.Error{Trouble: object.Passing, Err: fmt.Errorf("%s can't be reached: %s", u.Host, err)}
+}
