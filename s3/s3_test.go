@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -127,5 +129,22 @@ func TestList(t *testing.T) {
 		if got := keys(t, s, prefix); !slices.Equal(got, want) {
 			t.Errorf("below %q: %d keys, want %d", prefix, len(got), len(want))
 		}
+	}
+}
+
+// The gateway sends keys as they are; S3 encodes them, so that they may have characters that XML has not.
+func TestEncodedKeys(t *testing.T) {
+	s3test.Environment(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("encoding-type") != "url" {
+			t.Errorf("asked by %s, want the keys encoded", r.URL)
+		}
+		w.Header().Set("Content-Type", "application/xml")
+		fmt.Fprint(w, `<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>`+
+			`<Contents><Key>p/a+b%2Bc%01%0A%25</Key><Size>3</Size><ETag>&quot;x-2&quot;</ETag></Contents></ListBucketResult>`)
+	}))
+	defer server.Close()
+	if got := keys(t, open(t, server.URL, "b", s3.Settings{}), "p/"); !slices.Equal(got, []string{"p/a b+c\x01\n%"}) {
+		t.Errorf("keys are %q", got)
 	}
 }

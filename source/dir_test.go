@@ -315,8 +315,6 @@ func TestOpenErrors(t *testing.T) {
 		want string
 	}{
 		{"tar:s3://bucket/x-{000..9}.tar", source.Options{}, "not supported yet"},
-		{"s3://bucket/prefix", source.Options{}, "not supported yet"},
-		{"https://host/x", source.Options{}, "not supported yet"},
 		{"gs://bucket", source.Options{}, "gs:// is unknown"},
 		{"", source.Options{}, "empty"},
 		{file, source.Options{}, "not a directory"},

@@ -67,7 +67,13 @@ func (d *dir) join(classes []string, folders []folder) (entries []sample.Entry, 
 	for _, f := range folders {
 		total += len(f.files)
 	}
-	if err := d.checkFound(classes, folders, total); err != nil {
+	full := make([]bool, len(classes))
+	for _, f := range folders {
+		if len(classes) > 0 && f.label >= 0 && len(f.files) > 0 {
+			full[f.label] = true
+		}
+	}
+	if err := d.opts.checkFound(classes, full, total); err != nil {
 		return nil, nil, err
 	}
 	entries, listed = make([]sample.Entry, 0, total), make([]Folder, 0, len(folders))
@@ -123,19 +129,14 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 // topLabel sorts the source itself before its folders.
 const topLabel = -1
 
-func (d *dir) checkFound(classes []string, folders []folder, total int) error {
-	of := ofExts(d.opts.Exts)
+// checkFound refuses a listing without a file, and one with a class without a file. full says which classes have one.
+func (o Options) checkFound(classes []string, full []bool, total int) error {
+	of := ofExts(o.Exts)
 	if total == 0 {
 		return fmt.Errorf("%w: it holds no file%s", ErrEmpty, of)
 	}
-	if d.opts.Labels != "" || d.opts.AllowEmpty {
+	if o.Labels != "" || o.AllowEmpty {
 		return nil
-	}
-	full := make([]bool, len(classes))
-	for _, f := range folders {
-		if len(classes) > 0 && f.label >= 0 && len(f.files) > 0 {
-			full[f.label] = true
-		}
 	}
 	var empty []string
 	for i, c := range classes {

@@ -14,7 +14,7 @@ import (
 // inode, as "device:inode"; that of other kinds is what the user wrote. It is valid on one machine, and while the directory exists.
 func Identity(src string) (string, error) {
 	if strings.Contains(src, "://") || strings.HasPrefix(src, "tar:") {
-		return src, nil
+		return Canonical(src), nil
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(src, &st); err != nil {

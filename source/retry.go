@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"lcache/object"
 	"lcache/sample"
 )
 
@@ -56,8 +57,14 @@ func NewRetrying(s Source, o Retry) *Retrying {
 	return &Retrying{Source: s, opts: o, tenths: 10 * o.Budget}
 }
 
-// Retries is how many reads were tried again so far, each time counted.
-func (r *Retrying) Retries() int64 { return r.retries.Load() }
+// Retries is how many reads were tried again so far, each time counted, and how many requests the source itself sent again.
+func (r *Retrying) Retries() int64 {
+	n := r.retries.Load()
+	if s, ok := r.Source.(interface{ Retries() int64 }); ok {
+		n += s.Retries()
+	}
+	return n
+}
 
 // Read reads as the source does. The error is that of the last try.
 func (r *Retrying) Read(ctx context.Context, e sample.Entry, dst []byte) error {
@@ -137,6 +144,9 @@ var transient = []error{syscall.EIO, syscall.EAGAIN, syscall.ESTALE, syscall.ETI
 func Transient(err error) bool {
 	if errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
+	}
+	if errors.As(err, new(*object.Error)) {
+		return false // it was tried again, for as long as there was hope
 	}
 	for _, t := range transient {
 		if errors.Is(err, t) {

@@ -1,7 +1,7 @@
 // Package source is where samples come from: a [Source] is listed once, in canonical order, and then read sample by sample, many times.
 //
-// [Open] chooses a source by the scheme of what the user wrote; today that is a directory, listed in the order of
-// torchvision's ImageFolder, or tar shards, in which a sample is some adjacent members. A source is opened read-only and never changed. A read gives exactly the version of a sample
+// [Open] chooses a source by the scheme of what the user wrote: a directory or a bucket, listed in the order of
+// torchvision's ImageFolder, tar shards, in which a sample is some adjacent members, or the list of a web server. A source is opened read-only and never changed. A read gives exactly the version of a sample
 // that was listed, or a [SampleError]; it does not cache, verify checksums or set deadlines: its caller does. [Retrying] is a source
 // around another one that tries reads again when the trouble may pass.
 // All methods of a Source may be called concurrently, except Close, which must come after all others.
@@ -55,6 +55,8 @@ type Options struct {
 
 	Apart []string // folders that a link may lead to and that hold no samples: the cache's own
 
+	Remote // of sources that are no directory
+
 	NoFollowLinks bool // nothing outside the source is read: a link that leaves it is an error
 }
 
@@ -85,15 +87,12 @@ func (e *SampleError) Unwrap() error { return e.Err }
 // SampleName returns the name, for callers that know only that the error has one.
 func (e *SampleError) SampleName() string { return e.Name }
 
-// Open opens the source that the user wrote: a directory, by its path, or tar:PATTERN.
+// Open opens the source that the user wrote: a directory by its path, tar:PATTERN, s3://BUCKET/PREFIX/, or http(s)://HOST/PATH/LIST.
 func Open(src string, opts Options) (Source, error) {
-	for _, scheme := range []string{"s3://", "http://", "https://"} {
-		if strings.HasPrefix(src, scheme) {
-			return nil, fmt.Errorf("open source %s: %s is not supported yet: give a directory", clip(src), scheme)
-		}
-	}
-	if scheme, _, found := strings.Cut(src, "://"); found && !strings.HasPrefix(src, TarScheme) && !strings.ContainsAny(scheme, "/.") {
-		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a directory", clip(src), scheme)
+	scheme, _, found := strings.Cut(src, "://")
+	isTar := strings.HasPrefix(src, TarScheme)
+	if found && !isTar && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
+		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST", clip(src), scheme)
 	}
 	if src == "" {
 		return nil, errors.New("open source: its name is empty: give a directory")
@@ -110,11 +109,16 @@ func Open(src string, opts Options) (Source, error) {
 		opts.Jobs = DefaultJobs
 	}
 	opts.Part = strings.TrimPrefix(lowerASCII(opts.Part), ".")
-	if strings.HasPrefix(src, TarScheme) {
-		return openTar(src, opts)
-	}
-	if opts.Part != "" {
+	if opts.Part != "" && !isTar {
 		return nil, fmt.Errorf("open source %s: only samples in tar shards have a part to choose: leave out --part", clip(src))
+	}
+	switch {
+	case isTar:
+		return openTar(src, opts)
+	case strings.HasPrefix(src, "s3://"):
+		return openS3(src, opts)
+	case IsRemote(src):
+		return openWeb(src, opts)
 	}
 	return openDir(filepath.Clean(src), opts)
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,18 +132,11 @@ func Start(t testing.TB) *Gateway {
 		return cmd
 	})
 	g.URL = "http://" + address
-	g.Client = s3.New(s3.Options{Region: Region, BaseEndpoint: aws.String(g.URL), UsePathStyle: true, Credentials: credentials.NewStaticCredentialsProvider(Access, Secret, "")})
-	t.Cleanup(func() { closeIdle(g.Client) })
+	g.Client = s3.New(s3.Options{HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Region: Region, BaseEndpoint: aws.String(g.URL), UsePathStyle: true, Credentials: credentials.NewStaticCredentialsProvider(Access, Secret, "")})
 	if _, err := g.Client.CreateBucket(context.Background(), &s3.CreateBucketInput{Bucket: aws.String(Bucket)}); err != nil {
 		t.Fatalf("make a bucket: %v", err)
 	}
 	return g
-}
-
-func closeIdle(c *s3.Client) {
-	if h, ok := c.Options().HTTPClient.(interface{ CloseIdleConnections() }); ok {
-		h.CloseIdleConnections()
-	}
 }
 
 // Put writes an object.

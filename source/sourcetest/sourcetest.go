@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,29 @@ func limits(m Mutator) Limits {
 	return l
 }
 
+// Lacking is a Mutator of a kind of source that can't do all of what directories do: it names the tests that do not hold for it.
+type Lacking interface{ Lacks() []string }
+
+// ReplacedAlike names the tests of an object that is replaced by another one with the same bytes.
+const ReplacedAlike = "replaced alike"
+
+// lacks says whether a kind of source can't do what a test is about.
+func lacks(m Mutator, test string) bool {
+	l, ok := m.(Lacking)
+	return ok && slices.Contains(l.Lacks(), test)
+}
+
+// holding is a fixture whose kind of source does what a test is about, or else ends the test.
+func holding(test string, f fixture) fixture {
+	return func(t *testing.T, files map[string][]byte) (source.Source, Mutator) {
+		s, m := f(t, files)
+		if lacks(m, test) {
+			t.Skipf("%T does not do this", m)
+		}
+		return s, m
+	}
+}
+
 // Run holds a kind of source to its contract. newSource makes one that holds these files (keys with "/" between their elements)
 // and closes it when the test ends.
 func Run(t *testing.T, newSource func(t *testing.T, files map[string][]byte) (source.Source, Mutator)) {
@@ -65,7 +89,7 @@ func Run(t *testing.T, newSource func(t *testing.T, files map[string][]byte) (so
 		t.Run(tt.name, func(t *testing.T) {
 			ignore := goleak.IgnoreCurrent()
 			t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
-			tt.run(t, newSource)
+			tt.run(t, holding(tt.name, newSource))
 		})
 	}
 }

@@ -1,0 +1,210 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"lcache/object"
+	"lcache/s3"
+	"lcache/sample"
+	"lcache/usage"
+	"lcache/web"
+)
+
+// S3 are the settings of a bucket.
+type S3 = s3.Settings
+
+// Remote are the settings of sources that are no directory. None of them is a secret. A cache keeps them.
+type Remote struct {
+	S3         S3   `json:"s3,omitzero"`
+	OtherHosts bool `json:"http_allow_other_hosts,omitempty"` // a list may name other servers than its own
+	NoHedge    bool `json:"no_hedge,omitempty"`               // nothing is asked for a second time because it takes long
+}
+
+// Completed adds to the settings what the environment says of this source.
+func (r Remote) Completed(src string) (Remote, error) {
+	if !strings.HasPrefix(src, "s3://") {
+		if r.S3 != (S3{}) {
+			return r, usage.Errorf("--s3-… is for a source s3://BUCKET/PREFIX/, not for %s", src)
+		}
+		return r, nil
+	}
+	set, err := r.S3.Completed(os.Getenv)
+	r.S3 = set
+	return r, err
+}
+
+// IsRemote reports whether a source is asked over a network: s3:// or http(s)://.
+func IsRemote(src string) bool {
+	for _, scheme := range []string{"s3://", "http://", "https://"} {
+		if strings.HasPrefix(src, scheme) {
+			return true
+		}
+	}
+	return false
+}
+
+// Canonical is the one way to write a source: s3://bucket/prefix and s3://bucket/prefix/ are the same.
+func Canonical(src string) string {
+	if bucket, prefix, err := s3.Split(src); err == nil {
+		return "s3://" + bucket + "/" + prefix
+	}
+	return src
+}
+
+// Requests are those of a remote source so far.
+type Requests = object.Counts
+
+// RequestsOf returns how many requests a source has sent. Those of a directory are not counted.
+func RequestsOf(s Source) (Requests, bool) {
+	r, ok := s.(*remote)
+	if !ok {
+		return Requests{}, false
+	}
+	return r.reader.Counts(), true
+}
+
+// remote is a source over a network: objects of a store, each a sample or a part of one. A sample's version is the hash of its ETag, or of what the
+// store tells in its place; 0: nothing. That of a sample with parts is a hash over theirs.
+type remote struct {
+	src    string
+	prefix string // of all keys, before the names
+	opts   Options
+	reader *object.Reader
+	list   func(ctx context.Context, progress func(int)) ([]string, []sample.Entry, error)
+}
+
+func openS3(src string, opts Options) (Source, error) {
+	bucket, prefix, err := s3.Split(src)
+	if err != nil {
+		return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)
+	}
+	src = Canonical(src)
+	if opts.Remote, err = opts.Remote.Completed(src); err != nil {
+		return nil, err
+	}
+	store, err := s3.Open(context.Background(), bucket, opts.S3)
+	if err != nil {
+		return nil, fmt.Errorf("open source %s: %w", clip(src), err)
+	}
+	r := newRemote(src, prefix, opts, store)
+	r.list = func(ctx context.Context, progress func(int)) ([]string, []sample.Entry, error) {
+		k := newKeys(opts, prefix, progress)
+		if err := store.List(ctx, prefix, opts.Jobs, r.reader.Do, k.take); err != nil {
+			return nil, nil, err
+		}
+		return k.join()
+	}
+	return r, nil
+}
+
+func openWeb(src string, opts Options) (Source, error) {
+	store, err := web.Open(src, opts.OtherHosts)
+	if err != nil {
+		return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)
+	}
+	r := newRemote(src, "", opts, store)
+	r.list = func(ctx context.Context, progress func(int)) ([]string, []sample.Entry, error) {
+		return (&lines{opts: opts, store: store, reader: r.reader, progress: progress}).list(ctx)
+	}
+	return r, nil
+}
+
+func newRemote(src, prefix string, opts Options, store object.Store) *remote {
+	return &remote{src: src, prefix: prefix, opts: opts, reader: object.NewReader(store, object.Options{NoHedge: opts.NoHedge})}
+}
+
+// withoutSecrets cuts user, password, query and fragment out of an address, also of one that can't be parsed.
+func withoutSecrets(src string) string {
+	src, _, _ = strings.Cut(src, "?")
+	src, _, _ = strings.Cut(src, "#")
+	scheme, rest, _ := strings.Cut(src, "://")
+	host, path, slash := strings.Cut(rest, "/")
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	if slash {
+		host += "/" + path
+	}
+	return scheme + "://" + host
+}
+
+func (r *remote) String() string   { return r.src }
+func (r *remote) Identity() string { return r.src }
+func (r *remote) Close() error     { return r.reader.Close() }
+func (r *remote) Retries() int64   { return r.reader.Counts().Retries }
+
+// List lists a bucket in the order of a directory, and a web server's list in its own order.
+func (r *remote) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {
+	if progress == nil {
+		progress = func(int) {}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
+	}
+	classes, entries, err := r.list(ctx, progress)
+	if err == nil && r.opts.Labels != "" {
+		classes, err = applyLabels(r.opts.Labels, entries)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
+	}
+	progress(len(entries))
+	return classes, entries, nil
+}
+
+func (r *remote) Read(ctx context.Context, e sample.Entry, dst []byte) error {
+	if len(dst) != int(e.Size) {
+		return &SampleError{e.Name, "read", fmt.Errorf("room for %d bytes, the sample has %d", len(dst), e.Size)}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("read sample %s: %w", clip(e.Name), err)
+	}
+	if e.Parts == nil {
+		var want *uint64
+		if e.Version != 0 {
+			want = &e.Version
+		}
+		_, err := r.readObject(ctx, e.Name, e.Name, dst, want)
+		return err
+	}
+	if err := checkParts(e); err != nil {
+		return &SampleError{e.Name, "read", err}
+	}
+	v := newPartsVersion()
+	for _, p := range e.Parts {
+		version, err := r.readObject(ctx, e.Name, partName(e.Name, p.Ext), dst[:p.Size], nil)
+		if err != nil {
+			return err
+		}
+		v.add(p.Ext, p.Size, version)
+		dst = dst[p.Size:]
+	}
+	if v.sum() != e.Version {
+		return &SampleError{e.Name, "read", fmt.Errorf("%w (one of its %d files is another version)", ErrChanged, len(e.Parts))}
+	}
+	return nil
+}
+
+// readObject reads one object. An empty one is not asked for.
+func (r *remote) readObject(ctx context.Context, name, file string, dst []byte, want *uint64) (version uint64, err error) {
+	if file == "" || strings.HasSuffix(file, "/") {
+		return 0, &SampleError{name, "read", inPart(name, file, fmt.Errorf("%w: it is no object", ErrGone))}
+	}
+	version, err = r.reader.Read(ctx, object.Object{Key: r.prefix + file, Size: int64(len(dst)), Version: want}, dst)
+	if err == nil {
+		return version, nil
+	}
+	trouble := new(object.Error)
+	if !errors.As(err, &trouble) {
+		return 0, fmt.Errorf("read sample %s: %w", clip(name), err)
+	}
+	switch trouble.Trouble {
+	case object.Gone:
+		err = fmt.Errorf("%w (%w)", ErrGone, err)
+	case object.Changed:
+		err = fmt.Errorf("%w (%w)", ErrChanged, err)
+	}
+	return 0, &SampleError{name, "read", inPart(name, file, err)}
+}
