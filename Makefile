@@ -39,7 +39,7 @@ LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChange
 EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 
-.PHONY: build demo check test test-go test-go-pread test-python test-faults bench docs lint clean
+.PHONY: build demo check test test-tools test-go test-go-pread test-python test-faults bench docs lint clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -57,11 +57,16 @@ else
 	@echo "== Python tests: left out, make test installs what they need"
 endif
 
-test: build test-go test-go-pread test-python
+test: build test-tools test-go test-go-pread test-python
+
+# The servers of the tests: a gateway that speaks S3, and a proxy that makes a bad network. They are built once, outside of this folder.
+test-tools:
+	@echo "== servers for the tests of buckets"
+	$(GO) run ./s3/s3test/build
 
 test-go:
 	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test -timeout 30m $(RACE) ./...
+	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO) test -timeout 30m $(RACE) ./...
 
 test-go-pread:
 	@echo "== Go tests: pread, buffered"

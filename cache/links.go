@@ -22,7 +22,7 @@ type Links struct {
 
 // SourceOptions returns the options to open the source with for reads.
 func (j *Record) SourceOptions() source.Options {
-	return source.Options{Exts: j.Exts, Flat: j.Flat, AllowEmpty: j.AllowEmpty, Group: j.Group, Part: j.FirstPart, NoFollowLinks: !j.FollowLinks}
+	return source.Options{Exts: j.Exts, Flat: j.Flat, AllowEmpty: j.AllowEmpty, Group: j.Group, Part: j.FirstPart, NoFollowLinks: !j.FollowLinks, Remote: j.Remote}
 }
 
 // CheckLinks refuses to serve other users samples that are reached through links that leave the source, unless a flag allows it: such a link can lead

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
@@ -29,18 +30,21 @@ type Record struct {
 	Labels     string   `json:"labels,omitempty"`
 	FirstPart  string   `json:"first_part,omitempty"` // the extension of the part that comes first, as given
 	LinkFacts
-	Job       schedule.Job `json:"job"`
-	Budget    int64        `json:"budget"`           // as given, bytes; 0: the need of the dataset
-	Memory    int64        `json:"memory"`           // as given, bytes; 0: the default
-	Threshold uint64       `json:"threshold"`        // of admission by name hash
-	Most      uint64       `json:"most,omitempty"`   // bytes of the largest sample that is admitted, padded; 0: any
-	Kept      int          `json:"kept_samples"`     // admitted samples
-	KeptBytes uint64       `json:"kept_bytes"`       // of the admitted samples, unpadded
-	Chunk     uint64       `json:"largest_chunk"`    // bytes, of the first epoch: the least that a client must be allowed to hold
-	Layout    string       `json:"layout,omitempty"` // as given; "": auto
-	Share     int          `json:"share,omitempty"`
-	Shares    int          `json:"shares,omitempty"`
-	Counted   *Counted     `json:"extensions,omitempty"`
+	Remote    source.Remote `json:"remote,omitzero"`    // of a source that is no directory
+	Listed    time.Time     `json:"listed,omitzero"`    // when such a source was last listed
+	Complete  bool          `json:"complete,omitempty"` // all of its samples that are admitted have been in the log since
+	Job       schedule.Job  `json:"job"`
+	Budget    int64         `json:"budget"`           // as given, bytes; 0: the need of the dataset
+	Memory    int64         `json:"memory"`           // as given, bytes; 0: the default
+	Threshold uint64        `json:"threshold"`        // of admission by name hash
+	Most      uint64        `json:"most,omitempty"`   // bytes of the largest sample that is admitted, padded; 0: any
+	Kept      int           `json:"kept_samples"`     // admitted samples
+	KeptBytes uint64        `json:"kept_bytes"`       // of the admitted samples, unpadded
+	Chunk     uint64        `json:"largest_chunk"`    // bytes, of the first epoch: the least that a client must be allowed to hold
+	Layout    string        `json:"layout,omitempty"` // as given; "": auto
+	Share     int           `json:"share,omitempty"`
+	Shares    int           `json:"shares,omitempty"`
+	Counted   *Counted      `json:"extensions,omitempty"`
 	Packing
 }
 

@@ -26,6 +26,34 @@ func (w *watched) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	return err
 }
 
+// Retries is how many requests the source itself sent again.
+func (w *watched) Retries() int64 {
+	if s, ok := w.Source.(interface{ Retries() int64 }); ok {
+		return s.Retries()
+	}
+	return 0
+}
+
+// SourceJobs is how many samples are read from the source at once. A source over a network decides itself how many requests are under way, and
+// needs enough of them to decide about.
+func (c *Cache) SourceJobs() int {
+	const least, most, memory = 16, 256, 256 << 20
+	if c.Manifest == nil || c.Manifest.Len() == 0 || !source.IsRemote(c.Record.Source) {
+		return least
+	}
+	mean := max(1, c.Manifest.Bytes()/uint64(c.Manifest.Len()))
+	return int(min(max(memory/mean, least), most))
+}
+
+// NoteComplete writes into the record that all of a remote source is in the log, so that it need not be listed again to be served.
+func (c *Cache) NoteComplete() error {
+	if c.Record.Complete || !source.IsRemote(c.Record.Source) || c.Record.Listed.IsZero() || !c.IsComplete(0, 1) {
+		return nil
+	}
+	c.Record.Complete = true
+	return WriteRecord(c.Dirs[0], c.Record)
+}
+
 // OpenSource opens the source: c.Lister lists it, and c.Source reads its samples, with retries.
 func (c *Cache) OpenSource(src string, o source.Options) (err error) {
 	if c.Lister, err = source.Open(src, o); err != nil {

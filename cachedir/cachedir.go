@@ -47,6 +47,11 @@ type Listing struct {
 	Flat   bool     `json:"flat"`
 	Group  string   `json:"group"`  // "" or "stem"
 	Labels string   `json:"labels"` // a file, absolute
+	Remote struct {
+		S3 struct {
+			Endpoint string `json:"endpoint_url"` // of a bucket: the same name is another bucket elsewhere
+		} `json:"s3"`
+	} `json:"remote"`
 
 	FirstPart string `json:"first_part,omitempty"` // --part
 

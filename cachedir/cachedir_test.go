@@ -256,6 +256,8 @@ func TestLink(t *testing.T) {
 
 // TestFolder: the same examples as the Python client's, whose lcache.open finds what lcache run made, and the reverse.
 func TestFolder(t *testing.T) {
+	var elsewhere Listing
+	elsewhere.Remote.S3.Endpoint = "http://minio:9000"
 	for _, c := range []struct {
 		source string
 		as     Listing
@@ -272,6 +274,7 @@ func TestFolder(t *testing.T) {
 		{"s3://bucket/imagenet/train", Listing{}, "train-416a9d1d"},
 		{"tar:/data/train-{000..146}.tar", Listing{}, "train-_000..146_.tar-32d075a5"},
 		{"tar:/d/a.tar", Listing{FirstPart: "png"}, "a.tar-12ffc80c"},
+		{"s3://bucket/train/", elsewhere, "train-7d45d937"},
 		{"/x/" + strings.Repeat("n", 100), Listing{}, strings.Repeat("n", 80) + "-abcccf57"},
 	} {
 		if got := Folder(c.source, c.as); got != c.want {

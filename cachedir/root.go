@@ -57,6 +57,9 @@ func Folder(source string, l Listing) string {
 	if l.FirstPart != "" {
 		key += "\x00--part=" + l.FirstPart
 	}
+	if l.Remote.S3.Endpoint != "" {
+		key += "\x00--s3-endpoint-url=" + l.Remote.S3.Endpoint
+	}
 	sum := sha256.Sum256([]byte(key))
 	return string(clean) + "-" + hex.EncodeToString(sum[:4])
 }

@@ -240,6 +240,9 @@ func (e *Engine) Close(ctx context.Context) error {
 		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.
 		return errors.Join(err, e.cache.Store.Close())
 	}
+	if err := e.cache.NoteComplete(); err != nil {
+		e.cache.Logger.Warn("it can't be noted that the cache has all of the source: it is listed again at the next start", "error", err)
+	}
 	err := e.cache.Close()
 	if late := new(logfile.HungError); errors.As(err, &late) {
 		return err

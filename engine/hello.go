@@ -47,6 +47,8 @@ type Listing struct {
 	FirstPart  string        `json:"first_part,omitempty"` // as --part
 	Extensions source.Counts `json:"extensions"`           // of the files listed; null: not counted
 
+	S3Endpoint string `json:"s3_endpoint"` // of a bucket that is not at AWS; "": AWS, or no bucket
+
 	FollowLinks  bool `json:"follow_links"`
 	OutsideLinks int  `json:"outside_links"` // samples that are reached through links that leave the source
 }
@@ -67,7 +69,7 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, Info, error) {
 
 func (e *Engine) listing() Listing {
 	j := e.cache.Record
-	l := Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels, FirstPart: j.FirstPart,
+	l := Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels, FirstPart: j.FirstPart, S3Endpoint: j.Remote.S3.Endpoint,
 		FollowLinks: j.FollowLinks, OutsideLinks: j.OutsideLinks}
 	if j.Counted != nil {
 		l.Extensions = j.Counted.Files

@@ -176,6 +176,7 @@ func (in *run) read(ctx context.Context) error {
 	if in.report.ReadSeconds == 0 { // the first read: not after a re-sort
 		in.report.Already, in.report.ReadSamples = there, int64(len(todo))
 	}
+	in.tellCost(todo, total)
 	c.Store.SetNoFrees(true)
 	defer c.Store.SetNoFrees(false)
 	start := time.Now()
@@ -203,7 +204,7 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	var next, done atomic.Int64
 	ends := in.cut(todo)
 	var wg sync.WaitGroup
-	for range in.o.Jobs {
+	for range max(in.o.Jobs, c.SourceJobs()) {
 		wg.Go(func() {
 			r := reader{in: in, names: c.Manifest.Reader()}
 			for ctx.Err() == nil {

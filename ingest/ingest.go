@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,11 +29,14 @@ type Options struct {
 	Source         string
 	Exts           []string
 	Flat           bool
-	AllowEmpty     bool   // class folders without a file are classes, and no error
-	Group          string // source.GroupStem, or "": each file is a sample
-	Part           string // of shards: the extension of the part that comes first; "": chosen by a rule
-	Labels         string // a CSV file of name,label; "": the folders' labels
-	FollowLinks    *bool  // whether links that leave the source are followed; nil: yes, but not for other users
+	AllowEmpty     bool          // class folders without a file are classes, and no error
+	Group          string        // source.GroupStem, or "": each file is a sample
+	Part           string        // of shards: the extension of the part that comes first; "": chosen by a rule
+	Labels         string        // a CSV file of name,label; "": the folders' labels
+	Remote         source.Remote // settings of a source that is no directory
+	Complete       bool          // a cache that has all of a remote source is not held against a new listing of it
+	DryRun         bool          // list the source, and report what reading it would cost; no cache is made
+	FollowLinks    *bool         // whether links that leave the source are followed; nil: yes, but not for other users
 	Dirs           []string
 	Job            schedule.Job
 	Budget, Memory int64 // bytes; 0: the default
@@ -47,6 +51,7 @@ type Options struct {
 	Block          int // bytes; 0: chosen (tests)
 	Logger         *slog.Logger
 	Progress       func(cache.Progress)
+	Cost           func(Cost) // is told before a remote source is read; nil: nobody is
 
 	Statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
 }
@@ -57,39 +62,49 @@ type Disk func(ctx context.Context, isNew bool, dirs []string) cache.Disk
 
 // A Report describes an ingest, and the cache after it.
 type Report struct {
-	Source         string          `json:"source"`
-	Dirs           []string        `json:"dirs"`
-	Samples        int             `json:"samples"`
-	Classes        int             `json:"classes"`
-	Bytes          int64           `json:"bytes"`
-	Fingerprint    string          `json:"fingerprint"`
-	Changed        bool            `json:"changed"` // the source has changed since the last ingest; if the cache was adapted, the numbers of samples follow
-	AddedSamples   int             `json:"added_samples"`
-	RemovedSamples int             `json:"removed_samples"`
-	ChangedSamples int             `json:"changed_samples"`
-	Anew           bool            `json:"anew"` // the cache could not be adapted, and was made again
-	ReadBytes      int64           `json:"read_bytes"`
-	ReadSamples    int64           `json:"read_samples"`
-	ReadSeconds    float64         `json:"read_seconds"`
-	Already        int64           `json:"already"` // samples that were in the log before
-	Resorted       bool            `json:"resorted"`
-	StoredSamples  int             `json:"stored_samples"`
-	StoredBytes    int64           `json:"stored_bytes"` // that the samples take in the log
-	Compress       string          `json:"compress"`     // "lz4" or "none"
-	Saves          *float64        `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
-	BudgetBytes    int64           `json:"budget_bytes"`
-	ArenaBytes     int64           `json:"arena_bytes"`
-	SlackBytes     int64           `json:"slack_bytes"`
-	MetadataBytes  int64           `json:"metadata_bytes"`
-	FreeAfter      int64           `json:"free_after"`
-	MemoryBytes    int64           `json:"memory_bytes"`
-	Segments       int             `json:"segments"`
-	SegmentBytes   int64           `json:"segment_bytes"`
-	BlockBytes     int64           `json:"block_bytes"`
-	Layout         string          `json:"layout"`
-	LayoutReason   string          `json:"layout_reason"`
-	HitRatio       float64         `json:"hit_ratio"`
-	Defaults       []cache.Default `json:"defaults"`
+	Source         string           `json:"source"`
+	Dirs           []string         `json:"dirs"`
+	Samples        int              `json:"samples"`
+	Classes        int              `json:"classes"`
+	Bytes          int64            `json:"bytes"`
+	Fingerprint    string           `json:"fingerprint"`
+	Changed        bool             `json:"changed"` // the source has changed since the last ingest; if the cache was adapted, the numbers of samples follow
+	AddedSamples   int              `json:"added_samples"`
+	RemovedSamples int              `json:"removed_samples"`
+	ChangedSamples int              `json:"changed_samples"`
+	Anew           bool             `json:"anew"` // the cache could not be adapted, and was made again
+	ReadBytes      int64            `json:"read_bytes"`
+	ReadSamples    int64            `json:"read_samples"`
+	ReadSeconds    float64          `json:"read_seconds"`
+	Already        int64            `json:"already"` // samples that were in the log before
+	Resorted       bool             `json:"resorted"`
+	StoredSamples  int              `json:"stored_samples"`
+	StoredBytes    int64            `json:"stored_bytes"` // that the samples take in the log
+	Compress       string           `json:"compress"`     // "lz4" or "none"
+	Saves          *float64         `json:"saves"`        // the share of the bytes that lz4 saves, or would save; null: not measured
+	BudgetBytes    int64            `json:"budget_bytes"`
+	ArenaBytes     int64            `json:"arena_bytes"`
+	SlackBytes     int64            `json:"slack_bytes"`
+	MetadataBytes  int64            `json:"metadata_bytes"`
+	FreeAfter      int64            `json:"free_after"`
+	MemoryBytes    int64            `json:"memory_bytes"`
+	Segments       int              `json:"segments"`
+	SegmentBytes   int64            `json:"segment_bytes"`
+	BlockBytes     int64            `json:"block_bytes"`
+	Layout         string           `json:"layout"`
+	LayoutReason   string           `json:"layout_reason"`
+	HitRatio       float64          `json:"hit_ratio"`
+	Defaults       []cache.Default  `json:"defaults"`
+	Cost           *Cost            `json:"cost,omitempty"`   // of a remote source, before it was read
+	Remote         *source.Requests `json:"remote,omitempty"` // requests of a remote source, listing and all
+}
+
+// A Cost is what a remote source will be asked for.
+type Cost struct {
+	Listed  int64 `json:"listing_requests"` // that were made already
+	Gets    int64 `json:"get_requests"`
+	Samples int64 `json:"samples"`
+	Bytes   int64 `json:"bytes"`
 }
 
 // Run makes a cache of a source, or completes or adapts an existing one. Samples that are stored already are not read again.
@@ -118,6 +133,12 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if err := o.Job.Check(); err != nil {
 		return nil, err
 	}
+	if o.Remote, err = keptRemote(o).Completed(o.Source); err != nil {
+		return nil, err
+	}
+	if o.DryRun {
+		return dryRun(ctx, o)
+	}
 	in := &run{o: o, cache: &cache.Cache{Logger: o.Logger}, report: &Report{}}
 	defer func() {
 		in.freeLine()
@@ -130,6 +151,9 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 		return nil, err
 	}
 	in.finish()
+	if err := in.cache.NoteComplete(); err != nil {
+		return nil, err
+	}
 	if err := in.forgetOlder(); err != nil {
 		return nil, err
 	}
@@ -138,16 +162,17 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 
 // run is one ingest.
 type run struct {
-	o       Options
-	cache   *cache.Cache
-	report  *Report
-	fresh   bool             // the cache is made again
-	old     *cache.Record    // the record before this ingest; nil: there was none
-	full    atomic.Int64     // samples without room in their segment
-	folders []source.Folder  // of a new listing
-	outside int              // samples that are reached through links that leave the source
-	line    *chunker.Line    // the layout of target
-	target  *logfile.Logfile // the Logfile that samples are read into
+	o        Options
+	cache    *cache.Cache
+	report   *Report
+	fresh    bool             // the cache is made again
+	old      *cache.Record    // the record before this ingest; nil: there was none
+	full     atomic.Int64     // samples without room in their segment
+	folders  []source.Folder  // of a new listing
+	outside  int              // samples that are reached through links that leave the source
+	listedAt time.Time        // of a remote source
+	line     *chunker.Line    // the layout of target
+	target   *logfile.Logfile // the Logfile that samples are read into
 }
 
 // freeLine frees the layout of the target.
@@ -180,6 +205,9 @@ func (in *run) finish() {
 	}
 	if r.Bytes > 0 {
 		r.HitRatio = float64(c.Record.KeptBytes) / float64(r.Bytes)
+	}
+	if n, ok := source.RequestsOf(c.Lister); ok {
+		r.Remote = &n
 	}
 	if free, err := freeSpace(c.Dirs[0]); err == nil {
 		r.FreeAfter = int64(free)

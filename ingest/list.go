@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -36,6 +38,14 @@ func (in *run) list(ctx context.Context) error {
 			return err
 		}
 	}
+	if in.holdsAll(old) {
+		in.logger().Info("the cache has all of the source, which is not listed again", "source", in.old.Source, "listed", in.old.Listed)
+		in.listedAt, c.Manifest = in.old.Listed, old
+		return nil
+	}
+	if source.IsRemote(c.Source.String()) {
+		in.listedAt = time.Now().UTC().Truncate(time.Second)
+	}
 	listing, err := source.Relist(ctx, c.Lister, in.before(old), func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err == nil {
 		in.outside = listing.Outside
@@ -61,6 +71,13 @@ func (in *run) list(ctx context.Context) error {
 	}
 	in.folders = listing.Folders
 	return err
+}
+
+// holdsAll reports whether the listing of the last ingest is good enough: the cache has all of a remote source, and is asked for the same.
+func (in *run) holdsAll(old *sample.Manifest) bool {
+	o, was := in.o, in.old
+	return o.Complete && !o.Relist && old != nil && was.Complete && source.IsRemote(was.Source) && slices.Equal(o.Exts, was.Exts) && o.Flat == was.Flat &&
+		o.AllowEmpty == was.AllowEmpty && o.Group == was.Group && o.Labels == was.Labels
 }
 
 // take puts the new listing at path to use, by the fate of the cache. old is the manifest of the last ingest; nil: there is none. take closes old, unless

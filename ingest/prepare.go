@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -60,7 +61,7 @@ func (in *run) takeDirs() (err error) {
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
 	}
-	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Part: in.o.Part, Labels: in.o.Labels, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Apart: c.Dirs,
+	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Part: in.o.Part, Labels: in.o.Labels, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Remote: in.o.Remote, Apart: c.Dirs,
 		Kept: filepath.Join(c.Dirs[0], cache.ShardsName), Logger: in.o.Logger}); err != nil {
 		return err
 	}
@@ -89,6 +90,8 @@ func (in *run) find() error {
 		return err
 	case err == nil && !source.Same(old.Source, c.Source.String()):
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dirs[0], old.Source, c.Source)
+	case err == nil && old.Remote.S3.Endpoint != in.o.Remote.S3.Endpoint:
+		return fmt.Errorf("%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dirs[0], old.Source, cmp.Or(old.Remote.S3.Endpoint, "AWS"), cmp.Or(in.o.Remote.S3.Endpoint, "AWS"))
 	}
 	if err := logfile.CheckDirs(c.Dirs); err != nil {
 		return err
@@ -107,7 +110,7 @@ func (in *run) describe() (err error) {
 		return err
 	}
 	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
-		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts()}
+		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts(), Remote: in.o.Remote, Listed: in.listedAt}
 	if c.Record.Counted, err = in.count(); err != nil {
 		return err
 	}

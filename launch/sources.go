@@ -47,7 +47,7 @@ func (r *run) open(ctx context.Context, n int, s Source) error {
 // serve brings the n-th source's cache up to date and opens a server for it.
 func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened *Opened) (*serving, error) {
 	o := r.Ingest
-	o.Source, o.Dirs, o.Progress, o.Logger, o.Disk = s.Path, dirs, r.Progress, r.Logger, r.Disk
+	o.Source, o.Dirs, o.Progress, o.Logger, o.Disk, o.Complete = s.Path, dirs, r.Progress, r.Logger, r.Disk, true
 	r.keep(n, &o)
 	report, err := ingest.Run(ctx, o)
 	if err != nil {
@@ -104,7 +104,11 @@ func (r *run) home(source string) []string {
 	if (err == nil || errors.As(err, &link)) && c.Source != "" { // opening refuses a link to a cache
 		return r.Roots
 	}
-	folder := cmp.Or(r.folder, cachedir.Folder(source, cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, FirstPart: r.Ingest.Part}))
+	listing := cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, FirstPart: r.Ingest.Part}
+	if remote, err := r.Ingest.Remote.Completed(source); err == nil { // ingest reports the error
+		listing.Remote.S3.Endpoint = remote.S3.Endpoint
+	}
+	folder := cmp.Or(r.folder, cachedir.Folder(source, listing))
 	var dirs []string
 	for _, root := range r.Roots {
 		dirs = append(dirs, filepath.Join(root, folder))
@@ -146,6 +150,13 @@ func inOrder(j schedule.Job) schedule.Job {
 func (r *run) isOf(c cachedir.Cache, src string) error {
 	if !source.Same(c.Source, src) {
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, c.Source, src)
+	}
+	remote, err := r.Ingest.Remote.Completed(src)
+	if err != nil {
+		return err
+	}
+	if asked, has := remote.S3.Endpoint, c.Remote.S3.Endpoint; asked != "" && asked != has {
+		return fmt.Errorf("%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dir, c.Source, cmp.Or(has, "AWS"), asked)
 	}
 	if !r.ListingGiven {
 		return nil

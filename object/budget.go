@@ -8,9 +8,10 @@ import (
 )
 
 const (
-	budgetSlots = 60 // of a second each
-	budgetLeast = 10 // retries a minute that are always allowed
-	budgetShare = 10 // else one of so many requests
+	budgetSlots = 60              // of a second each
+	budgetLeast = 10              // retries a minute that are always allowed
+	budgetShare = 10              // else one of so many requests
+	budgetPause = 5 * time.Second // after which one more is allowed, which sees whether the store is back
 )
 
 // budget delays retries, so that those of many readers are no storm on a store that is down. Over a minute there are at most a tenth
@@ -22,6 +23,7 @@ type budget struct {
 	second   int // of slots' newest
 	requests [budgetSlots]int
 	retries  [budgetSlots]int
+	last     time.Time // a retry was taken
 	waiting  []chan struct{}
 }
 
@@ -66,9 +68,10 @@ func (b *budget) take() bool {
 		requests += b.requests[i]
 		retries += b.retries[i]
 	}
-	if retries >= max(budgetLeast, requests/budgetShare) {
+	if retries >= max(budgetLeast, requests/budgetShare) && time.Since(b.last) < budgetPause {
 		return false
 	}
+	b.last = time.Now()
 	b.retries[slot]++
 	return true
 }

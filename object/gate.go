@@ -29,6 +29,16 @@ type turn struct {
 
 func newGate(c control) *gate { return &gate{began: time.Now(), control: c} }
 
+// expect is the control's start for objects of a median size, as long as nothing was measured.
+func (g *gate) expect(median int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.control.rate == 0 && g.control.halved < 0 {
+		g.control = startControl(median)
+		g.admit()
+	}
+}
+
 // fits says whether a request may begin. One alone always may, however large it is.
 func (g *gate) fits(bytes int64) bool {
 	return g.requests == 0 || g.requests < g.control.limit && g.bytes+bytes <= inFlight

@@ -56,6 +56,9 @@ func Version(tag string) uint64 {
 	return xxh3.HashString(tag)
 }
 
+// Ranges is how many requests an object of this size takes, if each has its answer.
+func Ranges(size int64) int64 { return (size + rangeBytes - 1) / rangeBytes }
+
 // Trouble is a class of errors, by what is to be done about them.
 type Trouble int
 

@@ -31,6 +31,7 @@ type Reader struct {
 	budget *budget
 	recent recent
 	whole  atomic.Bool // the store gives no ranges
+	known  atomic.Bool // it has answered
 
 	requests, retries, hedges atomic.Int64
 }
@@ -45,6 +46,9 @@ func NewReader(s Store, o Options) *Reader {
 	}
 	return &Reader{store: s, o: o, gate: newGate(startControl(o.Median)), budget: newBudget()}
 }
+
+// Expect says what the median size of the objects is, in bytes. It has no effect after the first answers.
+func (r *Reader) Expect(median int64) { r.gate.expect(median) }
 
 func (r *Reader) Close() error { return r.store.Close() }
 
@@ -146,10 +150,14 @@ func (r *Reader) next(ctx context.Context, t *target) error {
 // pause waits before a retry; full jitter. Its error says that there will be none.
 func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 	const first, longest = 100 * time.Millisecond, 5 * time.Second
-	left := r.o.Patience - time.Since(t.moved)
+	patience := r.o.Patience
+	if t.dst == nil && !r.known.Load() {
+		patience /= 3 // the first question: its address may be wrong, and somebody waits
+	}
+	left := patience - time.Since(t.moved)
 	wait := max(rand.N(min(first<<min(t.tries-1, 10), longest)), trouble.After)
 	if wait >= left {
-		return &Error{Trouble: Final, Err: fmt.Errorf("%w (tried %d times, no byte in %v)", trouble.Err, t.tries, r.o.Patience)}
+		return &Error{Trouble: Final, Err: fmt.Errorf("%w (tried %d times, no byte in %v)", trouble.Err, t.tries, patience)}
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -194,6 +202,7 @@ func (r *Reader) send(ctx context.Context, send func(w *watch) error) error {
 		passes := errors.As(err, &trouble) && (trouble.Trouble == Passing || trouble.Trouble == Slow)
 		r.gate.leave(0, 0, passes && trouble.Trouble == Slow)
 		if err == nil {
+			r.known.Store(true)
 			r.budget.succeeded()
 			return nil
 		}

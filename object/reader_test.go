@@ -224,6 +224,33 @@ func TestRetriesEndWithPatience(t *testing.T) {
 	})
 }
 
+// After an outage in which all retries of the minute were spent, the store's return is noticed soon.
+func TestOutageIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s := &script{data: content(1000)}
+		s.do = func(int, Request, *Answer) error {
+			if time.Since(began) < 4*time.Second {
+				return passing("connection refused")
+			}
+			return nil
+		}
+		r := NewReader(s, Options{})
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if _, err := r.Read(t.Context(), Object{"k", 1000, nil}, make([]byte, 1000)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); took > 16*time.Second {
+			t.Errorf("the last read ended after %v, the outage after 4 s", took)
+		}
+	})
+}
+
 // Many readers of a store that is down for 20 s: few requests meanwhile, and none of the reads fails.
 func TestOutageDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -53,7 +53,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 		m.Release()
 		return nil, err
 	}
-	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source,
+	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source, Jobs: c.SourceJobs(),
 		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnSourceRead: o.OnSourceRead,
 		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
 	m.Pass = reorder.New(reorder.Options{Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),

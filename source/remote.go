@@ -1,10 +1,12 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"lcache/object"
@@ -35,6 +37,18 @@ func (r Remote) Completed(src string) (Remote, error) {
 	set, err := r.S3.Completed(os.Getenv)
 	r.S3 = set
 	return r, err
+}
+
+// Or is the settings with those of other for what they leave open.
+func (r Remote) Or(other Remote) Remote {
+	return Remote{S3: S3{
+		Endpoint:      cmp.Or(r.S3.Endpoint, other.S3.Endpoint),
+		Region:        cmp.Or(r.S3.Region, other.S3.Region),
+		Profile:       cmp.Or(r.S3.Profile, other.S3.Profile),
+		PathStyle:     r.S3.PathStyle || other.S3.PathStyle,
+		Unsigned:      r.S3.Unsigned || other.S3.Unsigned,
+		RequesterPays: r.S3.RequesterPays || other.S3.RequesterPays,
+	}, OtherHosts: r.OtherHosts || other.OtherHosts, NoHedge: r.NoHedge || other.NoHedge}
 }
 
 // IsRemote reports whether a source is asked over a network: s3:// or http(s)://.
@@ -151,7 +165,32 @@ func (r *remote) List(ctx context.Context, progress func(samples int)) ([]string
 		return nil, nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
 	}
 	progress(len(entries))
+	r.reader.Expect(median(entries))
 	return classes, entries, nil
+}
+
+// median is about that of the sizes of samples: of a thousand of them.
+func median(entries []sample.Entry) int64 {
+	var sizes []uint32
+	for i := 0; i < len(entries); i += 1 + len(entries)/1000 {
+		sizes = append(sizes, entries[i].Size)
+	}
+	if len(sizes) == 0 {
+		return 0
+	}
+	slices.Sort(sizes)
+	return int64(sizes[len(sizes)/2])
+}
+
+// Gets is how many requests it takes to read a sample of a remote source once.
+func Gets(size uint32, parts []sample.Part) (n int64) {
+	if parts == nil {
+		return object.Ranges(int64(size))
+	}
+	for _, p := range parts {
+		n += object.Ranges(int64(p.Size))
+	}
+	return n
 }
 
 func (r *remote) Read(ctx context.Context, e sample.Entry, dst []byte) error {

@@ -133,10 +133,10 @@ func (f file) Set(text string) (err error) {
 
 // absoluteSource makes the path of a directory or of tar shards absolute, because a server with another working directory opens it again. A source with another
 // scheme stays as it is.
-func absoluteSource(src string) (string, error) {
-	path, isTar := strings.CutPrefix(src, source.TarScheme)
-	if strings.Contains(src, "://") || isTar && path == "" {
-		return src, nil
+func absoluteSource(text string) (string, error) {
+	path, isTar := strings.CutPrefix(text, source.TarScheme)
+	if strings.Contains(text, "://") || isTar && path == "" {
+		return source.Canonical(text), nil
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -250,6 +250,30 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	addLinkFlags(flags, &o.FollowLinks,
 		"follow links that leave the source, also where other users may connect (followed by default where they may not)",
 		"follow no link that leaves the source: one is an error")
+}
+
+// addRemoteFlags adds the flags of sources that are asked over a network.
+func addRemoteFlags(flags *pflag.FlagSet, o *source.Remote) {
+	flags.StringVar(&o.S3.Endpoint, "s3-endpoint-url", "", "the `URL` of an S3 service that is not AWS (default: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL)")
+	flags.StringVar(&o.S3.Region, "s3-region", "", "the `REGION` of the bucket (default: that of the AWS configuration)")
+	flags.BoolVar(&o.S3.PathStyle, "s3-path-style", false, "ask for the bucket by path, not by the host's name; so with --s3-endpoint-url")
+	flags.BoolVar(&o.S3.Unsigned, "s3-unsigned", false, "ask without credentials, for a public bucket")
+	flags.StringVar(&o.S3.Profile, "s3-profile", "", "the profile `NAME` of the AWS configuration that has the credentials")
+	flags.BoolVar(&o.S3.RequesterPays, "s3-requester-pays", false, "pay for the requests to a bucket whose owner does not")
+	flags.BoolVar(&o.OtherHosts, "http-allow-other-hosts", false, "a list of addresses may name other hosts than its own")
+	flags.Var(&negated{&o.NoHedge}, "source-hedge", "ask a second time for what takes long of a source over a network; =false: never")
+	flags.Lookup("source-hedge").NoOptDefVal = "true"
+}
+
+// negated is a flag that is true unless it is set to false.
+type negated struct{ off *bool }
+
+func (n *negated) Type() string   { return "bool" }
+func (n *negated) String() string { return strconv.FormatBool(n.off == nil || !*n.off) }
+func (n *negated) Set(text string) error {
+	on, err := strconv.ParseBool(text)
+	*n.off = !on
+	return err
 }
 
 // addCacheFlag adds --cache for a command on one cache.

@@ -153,7 +153,7 @@ func TestAbsoluteSource(t *testing.T) {
 	for source, want := range map[string]string{
 		"data/train/":       filepath.Join(here, "data/train"),
 		"/data//train":      "/data/train",
-		"s3://bucket/a":     "s3://bucket/a",
+		"s3://bucket/a":     "s3://bucket/a/",
 		"tar:x-{0..9}.tar":  "tar:" + here + "/x-{0..9}.tar",
 		"tar:/d//{a,b}.tar": "tar:/d/{a,b}.tar",
 		"tar:s3://b/x.tar":  "tar:s3://b/x.tar",

@@ -50,7 +50,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 }
 
 func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
-	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory or tar:PATTERN")
+	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST")
 	addCacheFlag(f, &o.Dirs)
 	addJobFlags(f, &o.Job)
 	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
@@ -58,9 +58,14 @@ func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
 	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch reads it")
 	f.Var(&choice{&o.Compress, compressions}, "compress", "compression of samples on disk: auto takes lz4 if it saves 10 % (default: that of the cache; none for a new one)")
 	addListingFlags(f, o)
+	addRemoteFlags(f, &o.Remote)
 	addLayoutFlag(f, &o.Layout)
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
 	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")
+	f.BoolVar(&o.DryRun, "dry-run", false, "list the source, print what reading it would cost, and make nothing")
+	// For programs that start a server of their own.
+	f.BoolVar(&o.Complete, "unless-complete", false, "don't list a source over a network of which the cache has all")
+	_ = f.MarkHidden("unless-complete")
 	f.BoolVar(&o.Relist, "relist", false, "list every directory again, not only those that changed")
 	addIOFlags(f, &o.IO)
 }
@@ -74,6 +79,12 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options) (err error) {
 	bar := newProgress(g, cmd.ErrOrStderr())
 	defer bar.done()
 	o.Progress = bar.update
+	o.Cost = func(c ingest.Cost) {
+		if !g.quiet && !g.json {
+			bar.done()
+			fmt.Fprintln(cmd.ErrOrStderr(), costText(c))
+		}
+	}
 	o.Logger = newLogger(g, bar, slog.LevelWarn)
 	report, err := ingest.Run(cmd.Context(), o)
 	bar.done()
@@ -82,6 +93,10 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options) (err error) {
 	}
 	if g.json {
 		return writeJSON(cmd.OutOrStdout(), report)
+	}
+	if o.DryRun {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), costText(*report.Cost))
+		return err
 	}
 	if !g.quiet {
 		writeDefaults(cmd.ErrOrStderr(), report.Defaults)

@@ -20,11 +20,23 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 		figures.Plural(int64(r.Samples), "sample", "samples"), figures.Plural(int64(r.Classes), "class", "classes"),
 		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
 	fmt.Fprintln(w, "  read      "+readText(r))
+	if n := r.Remote; n != nil {
+		fmt.Fprintln(w, "  asked     "+joined(figures.Plural(n.Requests, "request", "requests"), figures.Plural(n.Retries, "retry", "retries"), figures.Plural(n.Hedges, "hedge", "hedges")))
+	}
 	fmt.Fprintln(w, "  stored    "+storedText(r))
 	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
 		figures.Bytes(r.MemoryBytes), figures.Plural(int64(r.Segments), "segment", "segments"), figures.Bytes(r.SegmentBytes), figures.Binary(r.BlockBytes))
 	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", spelling.ShellWord(strings.Join(r.Dirs, ",")))
+}
+
+// costText says what a source will be asked for.
+func costText(c ingest.Cost) string {
+	text := joined("cost      "+figures.Plural(c.Samples, "sample", "samples"), figures.Bytes(c.Bytes))
+	if c.Listed > 0 {
+		text = joined(text, figures.Plural(c.Listed, "request", "requests")+" for the listing", figures.Plural(c.Gets, "GET", "GETs")+" to read them")
+	}
+	return text
 }
 
 func readText(r *ingest.Report) string {

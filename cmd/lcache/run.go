@@ -74,13 +74,14 @@ const runHelp = "run lists the source, makes or finds its cache, serves the cach
 func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	l := &o.launch
 	f.SetInterspersed(false) // flags after COMMAND are COMMAND's
-	f.Var(sources{&l.Sources}, "source", "the dataset: a directory or tar:PATTERN; may be given again, each with a name")
+	f.Var(sources{&l.Sources}, "source", "the dataset: a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST; may be given again, each with a name")
 	f.Var(dirs{&l.Roots}, "cache", "the folder for caches, or several on as many SSDs (default: in your cache folder)")
 	addJobFlags(f, &l.Ingest.Job)
 	f.Var(size{&l.Ingest.Budget}, "budget", "disk space a cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
 	f.Var(size{&l.Ingest.Memory}, "memory", "memory a server may take (default: the need, at most a quarter)")
 	f.Var(&choice{&l.Ingest.Compress, compressions}, "compress", "compression of samples on disk: auto takes lz4 if it saves 10 % (default: that of the cache; none for a new one)")
 	addListingFlags(f, &l.Ingest)
+	addRemoteFlags(f, &l.Ingest.Remote)
 	f.IntVar(&l.Ingest.Jobs, "jobs", 0, "files read at once while listing (default: chosen by lcache)")
 	f.BoolVar(&l.Ingest.Relist, "relist", false, "list every directory again, not only those that changed")
 	addSocketFlags(f, &o.serve, "the `PATH` to listen on, for one source (default: lcache.sock in the cache)")

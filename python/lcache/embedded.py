@@ -136,7 +136,7 @@ def _ingest(home: Home, lock: Lock) -> Any:
 
     Its progress goes into the lock and to stderr. If this process dies, ingest ends when it next writes progress.
     """
-    command = [lcache_program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill"]
+    command = [lcache_program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill", "--unless-complete"]
     command += ["--progress", "json", "--json", *home.ingest]
     process = _start(command, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None

@@ -7,6 +7,7 @@ labels. A filter that removes nothing is no difference. source/match.go has the 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,20 +22,31 @@ class Listing(NamedTuple):
     labels: str = ""  # absolute path of a file; "": the folders are the labels
     follow_links: bool | None = None  # None: not given
     part: str = ""  # the extension of the part that comes first; "": chosen by a rule
+    endpoint: str = ""  # of a bucket that is not at AWS; the same name is another bucket elsewhere
 
     @classmethod
     def of(
-        cls, source: Any, ext: str | Iterable[str] = (), flat: bool = False, group: str = "none", labels: Any = None, follow_links: bool | None = None,
+        cls,
+        source: Any,
+        ext: str | Iterable[str] = (),
+        flat: bool = False,
+        group: str = "none",
+        labels: Any = None,
+        follow_links: bool | None = None,
         part: str | None = None,
+        endpoint: str = "",
     ) -> Listing:
         """The listing that a program's arguments name."""
         where = os.fspath(source)
         if where.startswith("tar:") and "://" not in where:
             where = "tar:" + os.path.abspath(os.path.expanduser(where[len("tar:") :]))
-        elif not is_url(where):
+        elif is_url(where):
+            where = canonical(where)
+        else:
             where = os.path.abspath(os.path.expanduser(where))
         endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str is not taken for a sequence of letters
-        return cls(where, endings, bool(flat), group or "none", os.path.abspath(os.fspath(labels)) if labels is not None else "", follow_links, part or "")
+        listed = os.path.abspath(os.fspath(labels)) if labels is not None else ""
+        return cls(where, endings, bool(flat), group or "none", listed, follow_links, part or "", endpoint)
 
     def link_flags(self) -> list[str]:
         """The flag about links of `lcache ingest` and `lcache serve`.
@@ -50,6 +62,7 @@ class Listing(NamedTuple):
         flags += [f"--group={self.group}"] if self.group != "none" else []
         flags += [f"--labels={self.labels}"] if self.labels else []
         flags += [f"--part={self.part}"] if self.part else []
+        flags += [f"--s3-endpoint-url={self.endpoint}"] if self.endpoint else []
         return flags
 
 
@@ -80,10 +93,16 @@ def is_url(source: str) -> bool:
     return "://" in source or source.startswith("tar:")
 
 
+def canonical(source: str) -> str:
+    """The one way to write a URL: s3://bucket/prefix and s3://bucket/prefix/ are the same."""
+    s3 = re.fullmatch(r"s3://([^/]+)/*(.*?)/*", source, re.DOTALL)
+    return f"s3://{s3[1]}/{s3[2]}{'/' if s3[2] else ''}" if s3 else source
+
+
 def identity(source: str) -> str:
     """A text that differs between different sources: "device:inode" of a directory, the text itself of a URL; "" if the directory is missing."""
     if is_url(source):
-        return source
+        return canonical(source)
     try:
         found = os.stat(source)
     except (OSError, ValueError):
@@ -96,9 +115,11 @@ def difference(named: Listing, held: HeldListing) -> str:
     theirs = held.listing
     if named.source != theirs.source or held.identity:
         mine = identity(named.source)
-        if not mine or mine != held.identity:
+        if not mine or mine != canonical(held.identity):
             return "the source"
     differ = []
+    if named.endpoint and named.endpoint != theirs.endpoint:
+        return "the source"
     if not removes_nothing(named.ext, theirs.ext, held.files):
         differ.append(f"ext {_ext(theirs.ext)}, not {_ext(named.ext)}")
     if theirs.flat != named.flat:
@@ -138,7 +159,17 @@ def _listing(source: str, fields: Mapping[str, Any]) -> Listing:
         str(fields.get("labels") or ""),
         follow if isinstance(follow, bool) else None,
         str(fields.get("first_part") or ""),
+        _endpoint(fields),
     )
+
+
+def _endpoint(fields: Mapping[str, Any]) -> str:
+    """Where a bucket is, by a server's answer to HELLO or a cache's job.json."""
+    if "s3_endpoint" in fields:
+        return str(fields["s3_endpoint"] or "")
+    remote = fields.get("remote")
+    s3 = remote.get("s3") if isinstance(remote, dict) else None
+    return str(s3.get("endpoint_url") or "") if isinstance(s3, dict) else ""
 
 
 def _files(value: Any) -> Mapping[str, int] | None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from . import buckets
 from .cachedirs import existing_cache, folders
 from .embedded import Home, ensure_server, lcache_program
 from .environment import launched_world
@@ -38,6 +39,7 @@ def open(  # the name is part of the API
     labels: str | os.PathLike[str] | None = None,
     allow_empty: bool = False,
     follow_links: bool | None = None,
+    s3: Mapping[str, Any] | None = None,
     on_error: str | None = None,
     socket: str | os.PathLike[str] | None = None,
     timeout: float = 60.0,
@@ -55,7 +57,8 @@ def open(  # the name is part of the API
     params). This job then has its own order all the same, which is pushed. An option that can't differ is an ArgumentError that names both values.
     budget and memory (bytes, or text like "2GB") stay those of that server. world_size and rank come from torchrun's or Slurm's variables if not
     given. follow_links=False refuses links that leave the source; by default they are followed. allow_empty=True takes class folders without a file for
-    classes, and not for an error. on_error is "fail" (a sample that can't be
+    classes, and not for an error. s3 has the settings of a source s3://BUCKET/PREFIX/: endpoint_url, region, profile (text), path_style, unsigned,
+    requester_pays (True or False). Credentials come from where the AWS tools find them. on_error is "fail" (a sample that can't be
     read is a SampleError, the default) or "skip" (the sample is left out of its batch, which is then shorter). timeout is the deadline of every
     later wait, in seconds. job is a text that names one of several jobs on the same server, as for connect.
     part is the extension of the part that comes first in samples of tar shards.
@@ -65,7 +68,9 @@ def open(  # the name is part of the API
     """
     token = require_token(job)
     launched = launched_world()
-    named = Listing.of(source, ext, flat, group, labels, follow_links, part)
+    where = os.fspath(source)
+    s3_flags = buckets.flags(where, s3)
+    named = Listing.of(source, ext, flat, group, labels, follow_links, part, buckets.endpoint(where, s3))
     options = Options(recipe, seed, epochs, batch_size, world_size, drop_last, param_texts(params), on_error)
     rank, world = launched.rank if rank is None else rank, launched.size if world_size is None else world_size
     opened = job_at(socket, named, timeout, rank) if socket is not None else offered_job(named, timeout, rank)
@@ -83,7 +88,7 @@ def open(  # the name is part of the API
         common = ("--memory", str(memory)) if memory is not None else ()
         serving = ("--on-error", on_error) if on_error is not None else ()
         dirs = existing.dirs if existing is not None else folders(named.source, cache, named.flags())
-        listing = (*named.flags(), *named.link_flags(), *(("--allow-empty",) if allow_empty else ()))
+        listing = (*named.flags(), *s3_flags, *named.link_flags(), *(("--allow-empty",) if allow_empty else ()))
         home = Home(named.source, dirs, (*listing, *flags, *common), (*common, *named.link_flags(), *serving), timeout)
         started = ensure_server(home)
         opened = Job(home.socket, timeout, home, rank)

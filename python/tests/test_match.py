@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from lcache import buckets
 from lcache.errors import ArgumentError
 from lcache.info import Info
 from lcache.match import HeldListing, Listing, difference, identity
@@ -94,3 +95,23 @@ def test_an_order_of_its_own(named, server, differs):
 def test_what_can_not_be_had(named, server, world, message):
     with pytest.raises(ArgumentError, match=message):
         replay_for(named, info(**server), world, lambda: "lcache")
+
+
+def test_buckets(monkeypatch):
+    for name in "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS":
+        monkeypatch.delenv(name, raising=False)
+    here, there = Listing.of("s3://bucket/a", endpoint="http://here"), Listing.of("s3://bucket/a/")
+    assert here.source == there.source == "s3://bucket/a/" and here.flags() == ["--s3-endpoint-url=http://here"] and there.flags() == []
+    held = HeldListing.of_job_file({"source": "s3://bucket/a/", "remote": {"s3": {"endpoint_url": "http://here"}}})
+    served = HeldListing.of_server("s3://bucket/a/", {"identity": "s3://bucket/a/", "s3_endpoint": "http://elsewhere"})
+    assert difference(here, held) == "" and difference(there, held) == ""  # a program that says nothing takes what is there
+    assert difference(here, served) == "the source"
+
+    assert buckets.endpoint("s3://b/a", None) == "" and buckets.endpoint("s3://b/a", {"endpoint_url": "http://x/"}) == "http://x"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://env")
+    assert buckets.endpoint("s3://b/a", None) == "http://env" and buckets.endpoint("/data", None) == ""
+    given = {"region": "eu-1", "profile": "p", "path_style": True, "unsigned": False, "requester_pays": True, "endpoint_url": "http://x"}
+    assert buckets.flags("s3://b/a", given) == ["--s3-region=eu-1", "--s3-profile=p", "--s3-path-style", "--s3-requester-pays"]
+    for source, wrong in ("s3://b/a", {"regoin": "eu"}), ("s3://b/a", {"region": 1}), ("s3://b/a", {"unsigned": "no"}), ("/data", {"region": "eu"}):
+        with pytest.raises(ArgumentError, match="s3="):
+            buckets.flags(source, wrong)

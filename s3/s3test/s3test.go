@@ -6,6 +6,7 @@ package s3test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -127,8 +128,11 @@ func Start(t testing.TB) *Gateway {
 	path := program(t, "versitygw")
 	Environment(t)
 	g := &Gateway{Dir: t.TempDir()}
-	address := serve(t, func(address string) *exec.Cmd {
-		cmd := exec.Command(path, "--access", Access, "--secret", Secret, "--region", Region, "--port", address, "--keep-alive", "--quiet", "posix", "--sidecar", t.TempDir(), g.Dir)
+	sidecar := t.TempDir() // what the gateway knows of objects: not every file system can keep it with them
+	address := Serve(t, func(address string) *exec.Cmd {
+		cmd := exec.Command(path, "posix", g.Dir)
+		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+Access, "ROOT_SECRET_KEY="+Secret, "VGW_REGION="+Region, "VGW_PORT="+address, "VGW_KEEP_ALIVE=true",
+			"VGW_QUIET=true", "VGW_META_SIDECAR="+sidecar)
 		return cmd
 	})
 	g.URL = "http://" + address
@@ -168,9 +172,67 @@ func (g *Gateway) Fill(t testing.TB, files map[string][]byte) {
 	wg.Wait()
 }
 
-// serve starts a server at a free address of loopback and returns that when it answers. Another process may take the address in between: then another
+// Proxy is a running toxiproxy between a test and a server.
+type Proxy struct {
+	URL  string // by which the server is reached through the proxy
+	base string
+}
+
+// StartProxy starts a proxy before a server, which ends with the test.
+func StartProxy(t testing.TB, server string) *Proxy {
+	t.Helper()
+	path := program(t, "toxiproxy-server")
+	address := Serve(t, func(address string) *exec.Cmd {
+		host, port, _ := net.SplitHostPort(address)
+		cmd := exec.Command(path)
+		cmd.Args = append(cmd.Args, "-host", host, "-port", port)
+		cmd.Env = append(os.Environ(), "LOG_LEVEL=error")
+		return cmd
+	})
+	p := &Proxy{base: "http://" + address}
+	var made struct{ Listen string }
+	p.post(t, "/proxies", map[string]any{"name": "server", "listen": "127.0.0.1:0", "upstream": strings.TrimPrefix(server, "http://")}, &made)
+	p.URL = "http://" + made.Listen
+	return p
+}
+
+// Add makes the network worse, by a toxic of a type with attributes, for a share of the connections.
+func (p *Proxy) Add(t testing.TB, toxic string, share float64, attributes map[string]any) {
+	t.Helper()
+	p.post(t, "/proxies/server/toxics", map[string]any{"type": toxic, "toxicity": share, "attributes": attributes}, nil)
+}
+
+// Enable opens or closes the way to the server.
+func (p *Proxy) Enable(t testing.TB, open bool) {
+	t.Helper()
+	p.post(t, "/proxies/server", map[string]any{"enabled": open}, nil)
+}
+
+func (p *Proxy) post(t testing.TB, path string, body, answer any) {
+	t.Helper()
+	b, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Post(p.base+path, "application/json", bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		t.Fatalf("the proxy answers %s to %s %s", resp.Status, path, b)
+	}
+	if answer != nil {
+		if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Serve starts a server at a free address of loopback and returns that when it answers. Another process may take the address in between: then another
 // one is tried.
-func serve(t testing.TB, command func(address string) *exec.Cmd) string {
+func Serve(t testing.TB, command func(address string) *exec.Cmd) string {
 	t.Helper()
 	var said bytes.Buffer
 	for range 5 {

@@ -139,6 +139,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         labels: str | os.PathLike[str] | None = None,
         allow_empty: bool = False,
         follow_links: bool | None = None,
+        s3: Mapping[str, Any] | None = None,
         on_error: str | None = None,
         timeout: float | None = None,
         likely_batch_size: int | None = None,
@@ -149,7 +150,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             job = _job_of(source, {
                 "cache": cache, "socket": socket, "recipe": recipe, "seed": seed, "epochs": epochs, "batch_size": batch_size, "world_size": world_size,
                 "rank": rank, "drop_last": drop_last, "params": params, "budget": budget, "memory": memory, "ext": ext, "flat": flat, "group": group,
-                "labels": labels, "allow_empty": allow_empty, "follow_links": follow_links, "on_error": on_error, "timeout": timeout,
+                "labels": labels, "allow_empty": allow_empty, "follow_links": follow_links, "s3": s3, "on_error": on_error, "timeout": timeout,
                 "likely_batch_size": likely_batch_size, "job": job, "part": part,
             })
         if job.on_error != "fail":

@@ -64,6 +64,7 @@ class ImageFolder(Dataset[Any]):
         group: str | None = None,
         labels: None = None,
         follow_links: bool | None = None,
+        s3: Mapping[str, Any] | None = None,
         on_error: str | None = None,
         timeout: float | None = None,
         likely_batch_size: int | None = None,
@@ -86,7 +87,8 @@ class ImageFolder(Dataset[Any]):
         super().__init__(
             root, allow_empty=allow_empty or picks, cache=cache, socket=socket, job=job, recipe=recipe, seed=seed, epochs=epochs, batch_size=batch_size,
             world_size=world_size, rank=rank, drop_last=drop_last, params=params, budget=budget, memory=memory, ext=() if extensions is None else extensions,
-            flat=flat, group=group, follow_links=follow_links, on_error=on_error, timeout=timeout, likely_batch_size=likely_batch_size, part=part,
+            flat=flat, group=group, follow_links=follow_links, s3=s3, on_error=on_error, timeout=timeout,
+            likely_batch_size=likely_batch_size, part=part,
         )
         self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms

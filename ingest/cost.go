@@ -1,0 +1,64 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+
+	"lcache/cache"
+	"lcache/sample"
+	"lcache/source"
+)
+
+// tellCost tells what the missing samples of a remote source will cost, before the first of them is read.
+func (in *run) tellCost(todo []sample.Index, total int64) {
+	requests, ok := source.RequestsOf(in.cache.Lister)
+	if !ok || in.report.Cost != nil || len(todo) == 0 {
+		return
+	}
+	cost := &Cost{Listed: requests.Requests, Samples: int64(len(todo)), Bytes: total}
+	for _, index := range todo {
+		cost.Gets += source.Gets(in.cache.Manifest.Size(index), in.cache.Manifest.Parts(index))
+	}
+	in.report.Cost = cost
+	if in.o.Cost != nil {
+		in.o.Cost(*cost)
+	}
+}
+
+// dryRun lists a source and reports what reading all of it would cost. It makes and changes nothing.
+func dryRun(ctx context.Context, o Options) (report *Report, err error) {
+	s, err := source.Open(o.Source, source.Options{Exts: o.Exts, Flat: o.Flat, Group: o.Group, Labels: o.Labels, AllowEmpty: o.AllowEmpty, Jobs: o.Jobs,
+		NoFollowLinks: o.FollowLinks != nil && !*o.FollowLinks, Remote: o.Remote, Apart: o.Dirs})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
+	classes, entries, err := s.List(ctx, func(n int) { o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
+	if err != nil {
+		return nil, err
+	}
+	cost := &Cost{Samples: int64(len(entries))}
+	for _, e := range entries {
+		cost.Bytes += int64(e.Size)
+		cost.Gets += source.Gets(e.Size, e.Parts)
+	}
+	if requests, ok := source.RequestsOf(s); ok {
+		cost.Listed = requests.Requests
+	} else {
+		cost.Gets = 0
+	}
+	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: len(entries), Classes: len(classes), Bytes: cost.Bytes, Cost: cost}, nil
+}
+
+// keptRemote is the settings of a remote source, with those that its cache has for what was not given.
+func keptRemote(o Options) source.Remote {
+	if len(o.Dirs) == 0 || !source.IsRemote(o.Source) {
+		return o.Remote
+	}
+	was, err := cache.ReadRecord(o.Dirs[0])
+	if err != nil || !source.Same(was.Source, o.Source) {
+		return o.Remote
+	}
+	return o.Remote.Or(was.Remote)
+}

@@ -1,0 +1,35 @@
+"""s3= of lcache.open: where and how a bucket is asked. None of it is a secret; credentials come from where the AWS tools find them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import ArgumentError
+
+_TEXTS = ("endpoint_url", "region", "profile")
+_SWITCHES = ("path_style", "unsigned", "requester_pays")
+
+
+def endpoint(source: str, s3: Mapping[str, Any] | None) -> str:
+    """Where the bucket of a source is: from s3=, else from the environment, as `lcache ingest` finds it; "": AWS, or the source is no bucket."""
+    if not source.startswith("s3://"):
+        return ""
+    given = str((s3 or {}).get("endpoint_url") or "")
+    if not given and os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() not in ("1", "t", "true"):
+        given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    return given.rstrip("/")
+
+
+def flags(source: str, s3: Mapping[str, Any] | None) -> list[str]:
+    """The flags of `lcache ingest` for s3=, without that of the endpoint. ArgumentError for what is no setting of a bucket."""
+    for name, value in (s3 or {}).items():
+        if name not in _TEXTS and name not in _SWITCHES:
+            raise ArgumentError(f"s3={{{name!r}: …}}: there is no such setting: give {', '.join(_TEXTS + _SWITCHES)}")
+        if value is not None and not isinstance(value, str if name in _TEXTS else bool):
+            raise ArgumentError(f"s3={{{name!r}: {type(value).__name__}}}: give {'a str' if name in _TEXTS else 'True or False'}")
+    if s3 and not source.startswith("s3://"):
+        raise ArgumentError(f"s3= is for a source s3://BUCKET/PREFIX/, not for {source}")
+    made = [f"--s3-{name}={value}" for name in _TEXTS[1:] if (value := (s3 or {}).get(name))]
+    return made + [f"--s3-{name.replace('_', '-')}" for name in _SWITCHES if (s3 or {}).get(name)]

@@ -1,0 +1,20 @@
+// Build builds the servers that tests of buckets need, and prints where they are.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"lcache/s3/s3test"
+)
+
+func main() {
+	for _, name := range []string{"versitygw", "toxiproxy-server"} {
+		path, err := s3test.Build(name)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "build:", err)
+			os.Exit(1)
+		}
+		fmt.Println(path)
+	}
+}

@@ -1,0 +1,129 @@
+package source_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"lcache/s3/s3test"
+	"lcache/source"
+	"lcache/source/sourcetest"
+)
+
+// Through a network that cuts answers, resets connections and is slow, every read gives the right bytes.
+func TestBadNetwork(t *testing.T) {
+	g := s3test.Start(t)
+	files := map[string][]byte{}
+	for i := range 120 {
+		files[fmt.Sprintf("c/%03d", i)] = sourcetest.Content(byte(i), 3000*i)
+	}
+	g.Fill(t, files)
+	p := s3test.StartProxy(t, g.URL)
+	s := openRemote(t, "s3://"+s3test.Bucket+"/", source.Options{Remote: source.Remote{S3: source.S3{Endpoint: p.URL, Region: s3test.Region}}})
+	_, entries, err := s.List(t.Context(), nil)
+	if err != nil || len(entries) != len(files) {
+		t.Fatalf("%d samples, %v", len(entries), err)
+	}
+	p.Add(t, "latency", 0.3, map[string]any{"latency": 5, "jitter": 5})
+	p.Add(t, "limit_data", 0.5, map[string]any{"bytes": 150_000}) // of a connection, in all: bodies end early
+	p.Add(t, "reset_peer", 0.05, map[string]any{"timeout": 3})
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for n := int(next.Add(1)) - 1; n < 4*len(entries); n = int(next.Add(1)) - 1 {
+				e := entries[n%len(entries)]
+				dst := make([]byte, e.Size)
+				if err := s.Read(t.Context(), e, dst); err != nil || !bytes.Equal(dst, files[e.Name]) {
+					t.Errorf("Read %s: %v, or other bytes", e.Name, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	n, _ := source.RequestsOf(s)
+	if n.Retries == 0 {
+		t.Errorf("%+v: nothing went wrong, so nothing was tested", n)
+	}
+	t.Logf("%+v", n)
+}
+
+// An outage in the middle delays reads, and fails none of them.
+func TestOutage(t *testing.T) {
+	g := s3test.Start(t)
+	g.Fill(t, map[string][]byte{"c/x": sourcetest.Content(1, 5000)})
+	p := s3test.StartProxy(t, g.URL)
+	s := openRemote(t, "s3://"+s3test.Bucket+"/", source.Options{Remote: source.Remote{S3: source.S3{Endpoint: p.URL, Region: s3test.Region}}})
+	_, entries, err := s.List(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Enable(t, false)
+	done := make(chan error)
+	const readers = 3
+	for range readers {
+		go func() { done <- s.Read(t.Context(), entries[0], make([]byte, 5000)) }()
+	}
+	for n := (source.Requests{}); n.Retries < readers; { // so that some of them have failed
+		n, _ = source.RequestsOf(s)
+		runtime.Gosched()
+	}
+	p.Enable(t, true)
+	for range readers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A web server without ranges and without ETags, as everybody has one.
+func TestPythonServer(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3")
+	}
+	dir := t.TempDir()
+	files := map[string][]byte{"a/1.bin": sourcetest.Content(1, 100), "b/2 x.bin": sourcetest.Content(2, 9<<20), "b/empty": nil}
+	list := ""
+	for _, name := range []string{"b/2 x.bin", "a/1.bin", "b/empty"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, files[name], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list += strings.ReplaceAll(name, " ", "%20") + "\n"
+	}
+	if err := os.WriteFile(filepath.Join(dir, "LIST"), []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := s3test.Serve(t, func(address string) *exec.Cmd {
+		_, port, _ := strings.Cut(address, ":")
+		return exec.Command(python, "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", dir)
+	})
+	s := openRemote(t, "http://"+url+"/LIST", source.Options{})
+	classes, entries, err := s.List(t.Context(), nil)
+	if err != nil || fmt.Sprint(classes) != "[a b]" || len(entries) != 3 {
+		t.Fatalf("%q %v, %v", classes, entries, err)
+	}
+	for _, e := range entries {
+		dst := make([]byte, e.Size)
+		if err := s.Read(t.Context(), e, dst); err != nil || !bytes.Equal(dst, files[strings.ReplaceAll(e.Name, "%20", " ")]) {
+			t.Errorf("Read %s: %v, or other bytes", e.Name, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a/1.bin"), sourcetest.Content(3, 101), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read(t.Context(), entries[1], make([]byte, 100)); err == nil || !strings.Contains(err.Error(), "it has 101 bytes, had 100") {
+		t.Errorf("a file that has grown: %v", err)
+	}
+}
