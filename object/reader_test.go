@@ -320,65 +320,6 @@ func (h hangs) Get(ctx context.Context, r Request) (*Answer, error) {
 	return a, err
 }
 
-func TestHedge(t *testing.T) {
-	for name, c := range map[string]struct {
-		first  time.Duration // how long the slow request takes
-		second error         // of the hedge
-		hedges int64
-		took   time.Duration
-	}{
-		"the second one is first":  {5 * time.Second, nil, 1, 200 * time.Millisecond},
-		"the first one is quick":   {100 * time.Millisecond, nil, 0, 100 * time.Millisecond},
-		"the second one fails":     {5 * time.Second, passing("no"), 1, 5 * time.Second},
-		"the first one comes late": {201 * time.Millisecond, nil, 1, 200 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &script{data: content(3000)}
-				slow := false
-				s.do = func(_ int, r Request, a *Answer) error {
-					switch {
-					case r.Apart:
-						return c.second
-					case slow:
-						a.Body = &late{a.Body, c.first, nil}
-					}
-					return nil
-				}
-				r := NewReader(hangs{s}, Options{})
-				for range 40 { // so that it is known how long one takes
-					if _, err := r.Read(t.Context(), Object{"k", 3000, nil}, make([]byte, 3000)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				slow = true
-				start, got := time.Now(), make([]byte, 3000)
-				_, err := r.Read(t.Context(), Object{"k", 3000, nil}, got)
-				if took := time.Since(start); err != nil || !bytes.Equal(got, s.data) || took != c.took || r.Counts().Hedges != c.hedges {
-					t.Errorf("%v after %v, %d hedges; want %v and %d", err, took, r.Counts().Hedges, c.took, c.hedges)
-				}
-			})
-		})
-	}
-}
-
-// late is a body whose first byte takes a time, but not longer than its request.
-type late struct {
-	io.ReadCloser
-	wait time.Duration
-	ctx  context.Context
-}
-
-func (l *late) Read(p []byte) (int, error) {
-	select {
-	case <-time.After(l.wait):
-	case <-l.ctx.Done():
-		return 0, l.ctx.Err()
-	}
-	l.wait = 0
-	return l.ReadCloser.Read(p)
-}
-
 func TestCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{data: content(10), do: func(int, Request, *Answer) error { return passing("x") }}
@@ -387,45 +328,6 @@ func TestCancelled(t *testing.T) {
 		_, err := NewReader(s, Options{}).Read(ctx, Object{"k", 10, nil}, make([]byte, 10))
 		if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*Error)) {
 			t.Errorf("error is %v, want the context's", err)
-		}
-	})
-}
-
-func TestGateIsFairAndBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(control{limit: 4, halved: -1})
-		var mu sync.Mutex
-		bytes, most := int64(0), int64(0)
-		var order []int
-		var wg sync.WaitGroup
-		for i := range 40 {
-			synctest.Wait() // each one asks after the one before
-			wg.Go(func() {
-				n := int64(20 << 20)
-				if i == 20 {
-					n = 100 << 20 // larger than all that may be under way: alone
-				}
-				g.enter(t.Context(), n)
-				mu.Lock()
-				order = append(order, i)
-				bytes += n
-				most = max(most, bytes)
-				mu.Unlock()
-				time.Sleep(time.Second)
-				mu.Lock()
-				bytes -= n
-				mu.Unlock()
-				g.leave(n, n, false)
-			})
-		}
-		wg.Wait()
-		if most != 100<<20 || g.bytes != 0 || g.requests != 0 {
-			t.Errorf("at most %d bytes under way, and %d in %d requests at the end", most, g.bytes, g.requests)
-		}
-		for i, n := range order {
-			if n-i > 3 || i-n > 3 { // those of one moment may swap
-				t.Errorf("the request %d was let in as number %d", n, i)
-			}
 		}
 	})
 }

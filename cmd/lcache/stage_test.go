@@ -206,11 +206,13 @@ func (s *stage) prepare(p parsedLine) {
 	s.t.Helper()
 	sources := append(p.values("--source"), p.values("--against")...)
 	for _, dir := range sources {
-		s.dataset(dir)
+		if !source.IsRemote(dir) {
+			s.dataset(dir)
+		}
 	}
-	src := filepath.Join(s.root, "data/train")
+	first := filepath.Join(s.root, "data/train")
 	if len(sources) > 0 {
-		src = sources[0]
+		first = sources[0]
 	}
 	caches := p.values("--cache")
 	switch p.cmd.Name() {
@@ -223,10 +225,10 @@ func (s *stage) prepare(p parsedLine) {
 		caches = p.cmd.Flags().Args()
 	case "stop":
 		caches = nil
-		s.server(nil, src)
+		s.server(nil, first)
 	case "status":
 		caches = nil
-		if s.server(p.values("--socket"), src); len(p.values("--socket")) > 0 {
+		if s.server(p.values("--socket"), first); len(p.values("--socket")) > 0 {
 			return
 		}
 	case "demo":
@@ -244,7 +246,7 @@ func (s *stage) prepare(p parsedLine) {
 		caches = nil
 	}
 	for _, cache := range caches {
-		s.cache(src, cache)
+		s.cache(first, cache)
 	}
 }
 

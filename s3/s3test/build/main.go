@@ -1,4 +1,4 @@
-// Build builds the servers that tests of buckets need, and prints where they are.
+// Command build builds the servers that tests of buckets need, and prints where they are. It is run by make test, so that no test waits for them.
 package main
 
 import (
