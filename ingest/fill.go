@@ -204,7 +204,11 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	var next, done atomic.Int64
 	ends := in.cut(todo)
 	var wg sync.WaitGroup
-	for range max(in.o.Jobs, c.SourceJobs()) {
+	jobs := in.o.Jobs
+	if in.freeJobs {
+		jobs = c.SourceJobs()
+	}
+	for range jobs {
 		wg.Go(func() {
 			r := reader{in: in, names: c.Manifest.Reader()}
 			for ctx.Err() == nil {

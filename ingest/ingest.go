@@ -115,7 +115,8 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(cache.Progress) {}
 	}
-	if o.Jobs <= 0 {
+	freeJobs := o.Jobs <= 0
+	if freeJobs {
 		o.Jobs = 16
 	}
 	if o.Shares == 0 {
@@ -139,7 +140,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if o.DryRun {
 		return dryRun(ctx, o)
 	}
-	in := &run{o: o, cache: &cache.Cache{Logger: o.Logger}, report: &Report{}}
+	in := &run{o: o, freeJobs: freeJobs, cache: &cache.Cache{Logger: o.Logger}, report: &Report{}}
 	defer func() {
 		in.freeLine()
 		err = errors.Join(err, in.cache.Close())
@@ -163,6 +164,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 // run is one ingest.
 type run struct {
 	o        Options
+	freeJobs bool // o.Jobs was chosen here
 	cache    *cache.Cache
 	report   *Report
 	fresh    bool             // the cache is made again
