@@ -1,0 +1,192 @@
+package drawn
+
+import (
+	"lcache/importance"
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// drawAll draws the orders that are to be known when an epoch begins.
+func (s *State) drawAll(epoch int) error {
+	if s.orders[epoch] == nil {
+		if err := s.drawFor(epoch); err != nil {
+			return err
+		}
+	}
+	switch s.Config.Lag {
+	case "1":
+		if s.orders[epoch+1] == nil {
+			return s.drawWhole(epoch + 1)
+		}
+	case Split:
+		if s.low == nil || s.low.epoch != epoch+1 {
+			return s.drawLow(epoch + 1)
+		}
+	}
+	return nil
+}
+
+// drawFor draws an epoch that begins now: the H part alone if the L part is there.
+func (s *State) drawFor(epoch int) error {
+	if s.low != nil && s.low.epoch == epoch {
+		return s.fill()
+	}
+	s.dropLow()
+	return s.drawWhole(epoch)
+}
+
+// boundary is what draws.
+func (s *State) boundary() importance.Boundary {
+	b := importance.Boundary{Scorer: s.scorer, Samples: len(s.data.Labels), Seed: s.Config.Seed, Draw: s.Config.Draw}
+	if s.Config.Lag == "1" {
+		b.Lag = 1
+	}
+	return b
+}
+
+// targets makes targets of values as this boundary's parameters say.
+func (s *State) targets() importance.Targets {
+	m, _ := importance.Lookup(s.Config.Method) // it was looked up before
+	p := s.Config.Params
+	p.Rep = s.rep.Allow(p.Rep)
+	return m.Targets(p)
+}
+
+// hot are the samples of greatest value that memory will hold, for methods that repeat them.
+func (s *State) hot() (*sample.Set, error) {
+	if s.rep.Allow(s.Config.Params.Rep) <= 1 {
+		return nil, nil
+	}
+	return s.top()
+}
+
+func (s *State) top() (*sample.Set, error) {
+	values, err := s.Values()
+	if err != nil {
+		return nil, err
+	}
+	defer offheap.Free(values)
+	return importance.Top(values, s.Config.Cache, func(i sample.Index) int64 { return int64(s.data.Sizes[i]) })
+}
+
+func (s *State) drawWhole(epoch int) error {
+	b := s.boundary()
+	if b.Plain(epoch) {
+		return s.drawPlain(epoch)
+	}
+	hot, err := s.hot()
+	if err != nil {
+		return err
+	}
+	defer hot.Close()
+	targets, err := b.Expected(s.targets(), hot)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(targets)
+	uses, err := narrow(targets)
+	if err != nil {
+		return err
+	}
+	indices, err := importance.Order(targets, s.Config.Seed, epoch, s.Config.Draw)
+	if err != nil {
+		offheap.Free(uses)
+		return err
+	}
+	s.orders[epoch] = &Order{Epoch: epoch, Indices: indices, uses: uses}
+	return nil
+}
+
+func (s *State) drawPlain(epoch int) (err error) {
+	o := &Order{Epoch: epoch, Plain: true}
+	if !s.recipe {
+		if o.Indices, err = importance.Plain(len(s.data.Labels), s.Config.Seed, epoch); err != nil {
+			return err
+		}
+	}
+	s.orders[epoch] = o
+	return nil
+}
+
+// drawLow draws the L part of an epoch, if it is not a plain one.
+func (s *State) drawLow(epoch int) error {
+	s.dropLow()
+	b := s.boundary()
+	if b.Lag = 1; b.Plain(epoch) {
+		return nil
+	}
+	high, err := s.top()
+	if err != nil {
+		return err
+	}
+	defer high.Close()
+	targets, err := b.Expected(s.targets(), nil)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(targets)
+	uses, err := narrow(targets)
+	if err != nil {
+		return err
+	}
+	length := importance.Length(targets)
+	l := &lowPart{epoch: epoch, uses: uses}
+	for i := range high.All {
+		l.high = append(l.high, i)
+		targets[i] = 0
+	}
+	if l.order, err = importance.LowPart(targets, length-importance.Length(targets), s.Config.Seed, epoch, s.Config.Draw); err != nil {
+		offheap.Free(uses)
+		return err
+	}
+	s.low = l
+	return nil
+}
+
+// fill draws the open positions of the epoch that begins, from fresh values of H and of the unstable samples that the L part lacks.
+func (s *State) fill() error {
+	l := s.low
+	fresh, err := s.boundary().Expected(s.targets(), nil)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(fresh)
+	may, err := sample.NewSet(len(s.data.Labels))
+	if err != nil {
+		return err
+	}
+	defer may.Close()
+	for _, i := range s.Unstable() {
+		may.Add(i)
+	}
+	for _, i := range l.order {
+		may.Remove(i)
+	}
+	for _, i := range l.high {
+		may.Add(i)
+	}
+	var high []sample.Index
+	var targets []float64
+	for i := range may.All {
+		high, targets = append(high, i), append(targets, fresh[i])
+		l.uses[i] = float32(fresh[i])
+	}
+	if err := importance.FillHigh(l.order, high, targets, s.Config.Seed, l.epoch, s.Config.Draw); err != nil {
+		return err
+	}
+	s.orders[l.epoch] = &Order{Epoch: l.epoch, Indices: l.order, uses: l.uses}
+	s.low = nil
+	return nil
+}
+
+// Targets are how often each sample is expected in an epoch that would be drawn now, in memory that the caller frees by offheap.Free.
+func (s *State) Targets() ([]float64, error) { return s.boundary().Expected(s.targets(), nil) }
+
+// narrow is a copy of targets with half the bytes.
+func narrow(targets []float64) ([]float32, error) {
+	uses, err := offheap.MakeDense[float32](len(targets))
+	for i := range uses {
+		uses[i] = float32(targets[i])
+	}
+	return uses, err
+}
