@@ -249,7 +249,7 @@ func TestRemoteNames(t *testing.T) {
 		"s3://b/p?sig=hush":         `open source "s3://b/p": it has a query: give s3://BUCKET/PREFIX/`,
 		"https://me:hush@host/list": `open source "https://host/list": it has a user or a password: only servers that ask for none can be read`,
 		"https://host/list?t=hush":  `open source "https://host/list": it has a query: give an address without one`,
-		"ftp://host/list":           `open source "ftp://host/list": scheme ftp:// is unknown: give a directory, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST`,
+		"ftp://host/list":           `open source "ftp://host/list": scheme ftp:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST`,
 	} {
 		if _, err := source.Open(src, source.Options{}); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want\n%s", src, err, want)
