@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import queue
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -234,6 +235,43 @@ class Bench:
         self.note(f"{name}: {n} jobs at once: " + " + ".join(f"{s:.0f}" for s in speeds) + " MB/s")
         return out
 
+    def validation(self, name: str, cache: Path) -> list[dict[str, Any]]:
+        """A run over a log in its order, and beside its third epoch a pass over a tenth of the set. The others of its epochs say how long one takes alone."""
+        o, epochs = self.o, 5
+        part = o.samples // 10
+        self.note(f"{name}: a validation pass beside the third of {epochs} epochs")
+        self.stage.remount()
+        self.stage.limit(2 * PYTORCH)
+        until = time.monotonic() + o.phase_timeout * epochs / o.epochs
+        role, options = self.reader(cache, 20)
+        try:
+            training = Process(self.stage, o.python, role, options | {"epochs": epochs}, self.env(name))
+            training.ready = training.wait("ready", until)  # type: ignore[attr-defined]
+            passing = Process(self.stage, o.python, "validation", options | {"samples": part}, self.env(name))
+            passing.wait("ready", until)
+            training.begin()
+            took = [training.wait("epoch", until)["seconds"] for _ in range(2)]
+            passing.begin()
+            passed = passing.wait("epoch", until)
+            took += [training.wait("epoch", until)["seconds"] for _ in range(epochs - 2)]
+            for p in (training, passing):
+                p.end(until)
+            self.stage.end_processes(60)
+        finally:
+            self.stage.end_processes(0)
+        # Those that the pass touched: from the third on, as long as it took.
+        touched = 1
+        while touched < epochs - 3 and sum(took[2 : 2 + touched]) < passed["seconds"]:
+            touched += 1
+        alone = statistics.median([took[1], *took[2 + touched :]])
+        longer = sum(took[2 : 2 + touched]) / alone - touched
+        self.note(f"{name}: epochs of {', '.join(f'{t:.2f}' for t in took)} s; the pass over {part / o.samples:.0%} of the set took {passed['seconds']:.2f} s and {longer:.0%} of an epoch")
+        return [
+            {"name": "training beside the pass", "mb_s": touched * o.bytes / sum(took[2 : 2 + touched]) / 1e6},
+            {"name": "training alone", "mb_s": o.bytes / alone / 1e6},
+            {"name": "validation pass", "mb_s": passed["bytes"] / passed["seconds"] / 1e6, "longer": longer},
+        ]
+
     def round(self, r: int) -> report.Round:
         o = self.o
         out: report.Round = {}
@@ -263,6 +301,8 @@ class Bench:
             raise Failed(f"{name}: the orders are not those of the seeds: {same}")
         if "jobs" in o.phases:
             out["jobs"] = self.jobs(name, cache)
+        if "validation" in o.phases:
+            out["validation"] = self.validation(name, cache)
         shutil.rmtree(cache)
         if "static" in o.phases:
             out["static"] = self.static(name)

@@ -41,6 +41,9 @@ def ratios(one: Round, name: str, baseline: str) -> dict[str, float]:
             out[f"{job['name']} ÷ plain"] = job["mb_s"] / plain
         if job.get("together") and steady:
             out[f"{job['name']} ÷ steady"] = job["mb_s"] / steady
+    for figure in mine.get("validation", []):
+        if "longer" in figure:
+            out["validation of a tenth, part of an epoch that it costs"] = figure["longer"]
     if name != baseline:
         for phase, epochs in mine.items():
             for e, (a, b) in enumerate(zip(epochs, one[baseline].get(phase, []))):

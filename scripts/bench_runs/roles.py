@@ -113,6 +113,24 @@ def reader(o: dict[str, Any]) -> None:
     dataset.job.close()
 
 
+def validation(o: dict[str, Any]) -> None:
+    """A pass over the first samples in the order of the source, by a loader of its own."""
+    from lcache.torch import DataLoader, Dataset
+
+    dataset = Dataset(o["source"], cache=o["cache"])
+    size = o["size"]
+    loader = DataLoader(
+        dataset, batch_size=o["batch_size"], sampler=range(o["samples"]), num_workers=o["workers"],
+        collate_fn=lambda items: [number_of(data, size) for data, _ in items],
+    )  # fmt: skip
+    ready()
+    count = Count(o["samples"], size)
+    for numbers in loader:
+        count.take(numbers)
+    count.end(0)
+    dataset.job.close()
+
+
 def plain(o: dict[str, Any]) -> None:
     """32 threads that read files in a random order, in as many processes as there are CPUs: Python's threads can't use more than one."""
     order = list(range(o["samples"]))
@@ -228,4 +246,4 @@ def device(o: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    {"reader": reader, "plain": plain, "device": device}[sys.argv[1]](json.loads(sys.argv[2]))
+    {"reader": reader, "validation": validation, "plain": plain, "device": device}[sys.argv[1]](json.loads(sys.argv[2]))
