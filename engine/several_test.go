@@ -408,7 +408,7 @@ func TestJobsShareReads(t *testing.T) {
 		return noSource(t, e).LogReadBytes
 	}
 	alone, both := readBytes("first"), readBytes("first", "second", "third")
-	if both > alone*3/2 { // what the first had left behind before the others came is read again
+	if both > alone*11/5 { // three times without sharing. What the first had left behind before the others came is read again, and more of it on a busy machine
 		t.Errorf("three jobs in the same order read %d bytes, one reads %d", both, alone)
 	}
 }
