@@ -383,16 +383,14 @@ func (c *rankCursor) isDone(at Step) {
 	}
 }
 
-// leaveOut takes samples off a chunk that are not begun, or not read because they lie in a slot. r.mu is held.
+// leaveOut takes samples that are not begun off a chunk. r.mu is held.
 func (r *Prefetcher) leaveOut(k *chunk, which func(sample.Index) bool) {
 	k.prefetches = slices.DeleteFunc(k.prefetches, func(pf *prefetch) bool {
-		if pf.state != prefetchQueued && pf.state != prefetchInSlot || !which(pf.index) {
+		if pf.state != prefetchQueued || !which(pf.index) {
 			return false
 		}
-		if pf.state == prefetchQueued {
-			k.left--
-		}
 		r.unwant(pf, k)
+		k.left--
 		k.of.bytes -= int64(sideBytes(pf.size))
 		k.bytes -= int64(sideBytes(pf.size))
 		return true

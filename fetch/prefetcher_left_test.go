@@ -359,22 +359,3 @@ func TestKeptFromItsSlot(t *testing.T) {
 		}
 	}
 }
-
-// A sample that is left to something else after all is not read when its slot is used for other samples.
-func TestLeftOutOfItsSlot(t *testing.T) {
-	b := missBed(t, 4, 6, 1)
-	slot, _ := b.Staging.Acquire(staging.Segment{Line: 7})
-	b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
-	b.Staging.Ready(slot)
-	b.r.Asked(0, fetch.Step{})
-	b.until(func() bool { return b.present(0, 1, 2, 3) && b.r.Ready(0) == 3 })
-	b.r.Skip(0, fetch.Step{Batch: 2})
-	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) { gone(2) })
-	b.r.LeftSlot(2)
-	if _, queued := b.r.Look(0, fetch.Step{Batch: 2}, 2); queued {
-		t.Error("it is to be read")
-	}
-	if got := len(b.Source.Order()); got != 3 {
-		t.Errorf("%d samples were read, want 3", got)
-	}
-}
