@@ -359,3 +359,32 @@ func TestKeptFromItsSlot(t *testing.T) {
 		}
 	}
 }
+
+// A sample is copied from its slot, also if a request by index gives it another address meanwhile: what lies there may be used for something else at any time.
+func TestKeptFromItsSlotBesideARequest(t *testing.T) {
+	b := missBed(t, 4, 8, 1)
+	slot, _ := b.Staging.Acquire(staging.Segment{Line: 7})
+	copy(b.Staging.Slot(slot), b.Content(2))
+	b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
+	b.Staging.Ready(slot)
+	b.r.Asked(0, fetch.Step{})
+	b.until(func() bool { return b.present(0, 1, 3) && b.r.Ready(0) == 3 })
+	x, ok := b.Staging.Alloc(staging.Side, 2, 3000) // of the request; it holds other bytes by the time of the copy
+	if !ok {
+		t.Fatal("no side memory")
+	}
+	var kept fetch.Kept
+	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
+		kept = b.r.KeepFromSlot(func(f func(sample.Index)) {
+			f(2)
+			b.Staging.Publish(2, b.Staging.OffsetOf(x.Buf), false)
+		})
+		gone(2)
+	})
+	if len(kept) != 1 {
+		t.Fatalf("%d copies, want 1", len(kept))
+	}
+	b.Is(2, kept[0].Buf)
+	b.Staging.Publish(2, b.Staging.OffsetOf(kept[0].Buf), false)
+	b.Staging.Drop(x)
+}

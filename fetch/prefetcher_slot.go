@@ -47,27 +47,35 @@ func (r *Prefetcher) leftSlot(pf *prefetch) {
 // wholeBytes is how much memory copies of samples share. It comes free when the last of them does.
 const wholeBytes = 256 << 10
 
+// inSlot is a prefetch whose sample lies in a slot, and where.
+type inSlot struct {
+	*prefetch
+	off uint64
+}
+
 // KeepFromSlot copies the samples of a slot that chunks want, as far as there is memory, before their addresses in the slot are withdrawn. Restore is to be
 // called after that.
 func (r *Prefetcher) KeepFromSlot(members func(func(sample.Index))) (kept Kept) {
 	if r.inSlots.Load() == 0 {
 		return nil
 	}
-	var wanted []*prefetch
+	var wanted []inSlot
 	r.mu.Lock()
 	members(func(index sample.Index) {
-		if pf := r.prefetches[index]; pf != nil && pf.state == prefetchInSlot && r.f.o.Staging.InSlot(index) {
-			wanted = append(wanted, pf)
+		if pf := r.prefetches[index]; pf != nil && pf.state == prefetchInSlot {
+			if off, ok := r.f.o.Staging.SlotOffset(index); ok { // once: a request by index may give the sample another address at any time
+				wanted = append(wanted, inSlot{pf, off})
+			}
 		}
 	})
 	r.mu.Unlock()
 	for len(wanted) > 0 {
 		n, bytes := 0, 0
-		for n < len(wanted) && (n == 0 || bytes+r.aligned(wanted[n]) <= wholeBytes) {
-			bytes += r.aligned(wanted[n])
+		for n < len(wanted) && (n == 0 || bytes+r.aligned(wanted[n].prefetch) <= wholeBytes) {
+			bytes += r.aligned(wanted[n].prefetch)
 			n++
 		}
-		x, ok := r.alloc(wanted[0], bytes)
+		x, ok := r.alloc(wanted[0].prefetch, bytes)
 		if !ok {
 			break
 		}
@@ -85,14 +93,14 @@ func (r *Prefetcher) aligned(pf *prefetch) int {
 }
 
 // copyFromSlot copies samples into a whole, and publishes those that are still wanted.
-func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []*prefetch) Kept {
+func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []inSlot) Kept {
 	pieces := make([]staging.Piece, 0, len(wanted))
 	at := 0
 	for _, pf := range wanted {
 		data := x.Buf[at : at+int(pf.size) : at+int(pf.size)]
-		r.f.o.Staging.CopyFromSlot(data, pf.index)
+		copy(data, r.f.o.Staging.Slice(pf.off, len(data)))
 		pieces = append(pieces, staging.Piece{Of: x, Index: pf.index, Data: data})
-		at += r.aligned(pf)
+		at += r.aligned(pf.prefetch)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +109,7 @@ func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []*prefetch) Kept {
 		if pf.state == prefetchInSlot && len(pf.chunks) > 0 && !r.stopped {
 			pieces[i].Takes = len(pf.chunks)
 			pieces[len(still)] = pieces[i]
-			still = append(still, pf)
+			still = append(still, pf.prefetch)
 			pf.state = prefetchReady // a segment may hold a sample twice
 		}
 	}

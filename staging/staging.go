@@ -305,14 +305,15 @@ func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s
 
 // InSlot reports whether a sample has an address in a slot now. Like Present it promises nothing for later.
 func (s *Staging) InSlot(index sample.Index) bool {
-	off, ok := s.offset(atomic.LoadUint32(&s.addr[index]))
-	return ok && off < uint64(s.slots*s.opts.SlotBytes)
+	_, ok := s.SlotOffset(index)
+	return ok
 }
 
-// CopyFromSlot copies a sample that lies in a slot. The members callback of Reclaim calls it: until the callback ends nothing else is written there.
-func (s *Staging) CopyFromSlot(dst []byte, index sample.Index) {
-	off, _ := s.offset(atomic.LoadUint32(&s.addr[index]))
-	copy(dst, s.mem.data[off:])
+// SlotOffset returns where in a slot a sample lies; ok is false if it lies in none. What lies there stays as long as no slot is used for something else: the members
+// callback of Reclaim may read it.
+func (s *Staging) SlotOffset(index sample.Index) (off uint64, ok bool) {
+	off, ok = s.offset(atomic.LoadUint32(&s.addr[index]))
+	return off, ok && off < uint64(s.slots*s.opts.SlotBytes)
 }
 
 // Align is what the addresses of samples are multiples of.
