@@ -79,12 +79,13 @@ func (e *Engine) passView(q query) passView {
 		return v
 	}
 	v.line, v.segs = e.cur.Line, e.segs
-	if q.isScheduled() && q.job != e.owner { // of what the pass brings for the owner's sake a sample that is being read serves others, too
+	switch {
+	case !q.isScheduled():
+		return v
+	case q.job != e.owner: // of what the pass brings for the owner's sake a sample that is being read serves others, too
 		if first, end := e.windowFor(q.rank); end > 0 && floor(q.rank, e.cur) < end {
 			v.inPlace, v.mayQueue, v.first = true, true, first
 		}
-	}
-	if !q.isScheduled() || q.job != e.owner {
 		return v
 	}
 	state := e.view()

@@ -57,8 +57,11 @@ func (e *Engine) soon(r *rank, content []sample.Index) (soon []bool) {
 
 // windowFor returns the segments [first, end) that a rank which follows the log may wait for, although its job does not own the log; none: 0, 0. e.mu is held.
 func (e *Engine) windowFor(r *rank) (first, end int) {
+	if e.cur.Line == nil || !r.follower.follows(e.cur.ID) || r.gaveUpWaiting || r.diverged || e.paused || e.slotless() || !e.anyInTime() {
+		return 0, 0
+	}
 	v := e.view()
-	if e.cur.Line == nil || !r.follower.follows(e.cur.ID) || r.gaveUpWaiting || r.diverged || e.paused || v.unloaded < 0 || v.cur.epoch != v.readEpoch || !e.anyInTime() || e.slotless() {
+	if v.unloaded < 0 || v.cur.epoch != v.readEpoch {
 		return 0, 0
 	}
 	return v.unloaded, v.unloaded + e.cache.Sizing.Slots
@@ -78,7 +81,7 @@ func (e *Engine) fallBehind(j *job, n int) {
 func (e *Engine) refollow(was *reorder.EpochLog) {
 	for _, j := range e.jobs {
 		for n, r := range j.ranks {
-			if j != e.owner && was != nil && r.follower.follows(was.ID) {
+			if j != e.owner && r.follower.follows(was.ID) {
 				e.prefetcher.Refresh(j.cursor(n), j.next(r))
 			}
 		}

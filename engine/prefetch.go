@@ -30,6 +30,7 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 	}
 	r := j.ranks[rank]
 	inWindow, tooFar := false, false
+	others := !e.cache.IsStatic() && r != nil && j != e.owner
 	if !e.cache.IsStatic() && r != nil && j == e.owner {
 		v := e.view()
 		inWindow = e.isInWindow(&v, r, at.Epoch)
@@ -54,11 +55,9 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 	if at.Batch < list.Len() {
 		c.CM = list.CM(chunks, at.Batch)
 	}
-	if !e.cache.IsStatic() && r != nil {
+	if others {
 		e.mu.Lock()
-		if j != e.owner {
-			c.Soon = e.soon(r, c.Content)
-		}
+		c.Soon = e.soon(r, c.Content)
 		e.mu.Unlock()
 	}
 	return c, true
