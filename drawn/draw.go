@@ -79,15 +79,11 @@ func (s *State) drawWhole(epoch int) error {
 		return err
 	}
 	defer hot.Close()
-	targets, err := b.Expected(s.targets(), hot)
+	targets, uses, err := s.expected(b, hot)
 	if err != nil {
 		return err
 	}
 	defer offheap.Free(targets)
-	uses, err := narrow(targets)
-	if err != nil {
-		return err
-	}
 	indices, err := importance.Order(targets, s.Config.Seed, epoch, s.Config.Draw)
 	if err != nil {
 		offheap.Free(uses)
@@ -95,6 +91,18 @@ func (s *State) drawWhole(epoch int) error {
 	}
 	s.orders[epoch] = &Order{Epoch: epoch, Indices: indices, uses: uses}
 	return nil
+}
+
+// expected returns the expected uses of all samples, as numbers to draw by, and as they are kept. Neither is on Go's heap.
+func (s *State) expected(b importance.Boundary, hot *sample.Set) (targets []float64, uses []float32, err error) {
+	if targets, err = b.Expected(s.targets(), hot); err != nil {
+		return nil, nil, err
+	}
+	if uses, err = narrow(targets); err != nil {
+		offheap.Free(targets)
+		return nil, nil, err
+	}
+	return targets, uses, nil
 }
 
 func (s *State) drawPlain(epoch int) (err error) {
@@ -120,15 +128,11 @@ func (s *State) drawLow(epoch int) error {
 		return err
 	}
 	defer high.Close()
-	targets, err := b.Expected(s.targets(), nil)
+	targets, uses, err := s.expected(b, nil)
 	if err != nil {
 		return err
 	}
 	defer offheap.Free(targets)
-	uses, err := narrow(targets)
-	if err != nil {
-		return err
-	}
 	length := importance.Length(targets)
 	l := &lowPart{epoch: epoch, uses: uses}
 	for i := range high.All {

@@ -120,37 +120,36 @@ func (e *Engine) important(number int) (*important, error) {
 	return p, nil
 }
 
-// Weights are those of samples of an epoch: 1 / expected uses, with a mean of 1.
-func (e *Engine) Weights(number, epoch int, indices []sample.Index) ([]float32, error) {
+// locked calls f with the state of a job that asked for importance. p.stateMu is held.
+func (e *Engine) locked(number int, f func(p *important)) error {
 	p, err := e.important(number)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.stateMu.Lock()
 	defer p.stateMu.Unlock()
 	if p.state.Closed() {
-		return nil, deliver.ErrClosing
+		return deliver.ErrClosing
 	}
-	return p.state.Weights(epoch, indices), nil
+	f(p)
+	return nil
+}
+
+// Weights are those of samples of an epoch: 1 / expected uses, with a mean of 1.
+func (e *Engine) Weights(number, epoch int, indices []sample.Index) (weights []float32, err error) {
+	err = e.locked(number, func(p *important) { weights = p.state.Weights(epoch, indices) })
+	return weights, err
 }
 
 // Unstable lists the samples that a rank is to look at again before the next epoch.
-func (e *Engine) Unstable(number, rank int) ([]sample.Index, error) {
-	p, err := e.important(number)
-	if err != nil {
-		return nil, err
-	}
-	p.stateMu.Lock()
-	defer p.stateMu.Unlock()
-	if p.state.Closed() {
-		return nil, deliver.ErrClosing
-	}
-	all := p.state.Unstable()
-	var mine []sample.Index
-	for k := rank; k >= 0 && k < len(all); k += p.world {
-		mine = append(mine, all[k])
-	}
-	return mine, nil
+func (e *Engine) Unstable(number, rank int) (mine []sample.Index, err error) {
+	err = e.locked(number, func(p *important) {
+		all := p.state.Unstable()
+		for k := rank; k >= 0 && k < len(all); k += p.world {
+			mine = append(mine, all[k])
+		}
+	})
+	return mine, err
 }
 
 // OrderPage is a part of what a rank reads in an epoch of a job with importance, from place first on, and how much there is of it in all. It waits until the epoch's
