@@ -169,12 +169,14 @@ type prefetch struct {
 
 // mostInFlight and mostInFlightBytes bound the reads by place in flight, so that a read does not wait for its turn until it counts as late. The others are for
 // SetDepth: on a device that is limited in operations each read in flight keeps the pass's large ones waiting. BesideThePass lets the pass get on. BesideTheWindow
-// leaves the window half of what it has alone, and other jobs more than half of what the device gives at random: measured at 16 and 100 KB.
+// leaves the window half of what it has alone, and another job as large more than half of what the device gives at random; LeastBesideTheWindow leaves the window nine
+// tenths. Measured at 16 and 100 KB.
 const (
-	mostInFlight      = 256
-	mostInFlightBytes = 16 << 20
-	BesideThePass     = 32
-	BesideTheWindow   = 72
+	mostInFlight         = 256
+	mostInFlightBytes    = 16 << 20
+	BesideThePass        = 32
+	BesideTheWindow      = 72
+	LeastBesideTheWindow = 54
 )
 
 // lagging is how many chunks behind its newest request a rank's chunks are kept: several workers of one rank don't ask in order. leap is how many
@@ -383,10 +385,10 @@ func (c *rankCursor) isDone(at Step) {
 	}
 }
 
-// leaveOut takes samples that are not begun off a chunk. r.mu is held.
+// leaveOut takes samples off a chunk whose reads are not begun. r.mu is held.
 func (r *Prefetcher) leaveOut(k *chunk, which func(sample.Index) bool) {
 	k.prefetches = slices.DeleteFunc(k.prefetches, func(pf *prefetch) bool {
-		if pf.state != prefetchQueued || !which(pf.index) {
+		if pf.state != prefetchQueued && pf.state != prefetchTaken || !which(pf.index) {
 			return false
 		}
 		r.unwant(pf, k)

@@ -224,6 +224,31 @@ func TestMissesThatFail(t *testing.T) {
 	b.ask(0, 2)
 }
 
+// Regression: a request read by index what was about to be read ahead, and waited for memory. It was read once more when there was some.
+func TestMissesBroughtByIndexBeforeTheyBegin(t *testing.T) {
+	const ring = 2
+	b := missBed(t, ring+2, ring, 1)
+	b.r.Asked(0, fetch.Step{})
+	b.until(func() bool { return b.present(0, 1) })
+	at := fetch.Step{Batch: ring}
+	b.r.Asked(0, at) // the memory is full of what the rank has left behind
+	for until := time.Now().Add(20 * time.Second); !b.r.Taken(ring); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("its read is never about to begin")
+		}
+	}
+	b.r.Skip(0, at)
+	if reading, queued := b.r.Look(0, at, ring); reading || queued {
+		t.Errorf("reading %v, queued %v: want neither", reading, queued)
+	}
+	b.r.Delivered(0, fetch.Step{})
+	b.r.Delivered(0, fetch.Step{Batch: 1})
+	b.ask(0, ring+1)
+	if n := b.Source.Reads()[b.Name(ring)]; n != 0 {
+		t.Errorf("the sample was read ahead %d times", n)
+	}
+}
+
 // When the window begins to serve a rank what is read for it stays, and what is not begun is left to the window. When the window no longer does, that is found
 // again.
 func TestRefreshInBothDirections(t *testing.T) {

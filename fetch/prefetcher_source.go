@@ -33,7 +33,7 @@ func (r *Prefetcher) readFromSource() {
 			<-r.slots[bySource]
 			continue
 		}
-		r.single(pf, func() { r.ask(pf, x) })
+		r.single(pf, x, r.ask)
 	}
 }
 
@@ -50,18 +50,28 @@ func (r *Prefetcher) alone(pf *prefetch) {
 		<-r.slots[byPlace]
 		return
 	}
-	r.single(pf, func() { r.byItself(pf, x) })
+	r.single(pf, x, r.byItself)
 }
 
-// single runs the read of one sample in a goroutine, which gives back the token that the caller took.
-func (r *Prefetcher) single(pf *prefetch, read func()) {
+// single runs the read of one sample to x in a goroutine, which gives back the token that the caller took. What no chunk wants any longer is not read: a request
+// may have begun to read it by index meanwhile.
+func (r *Prefetcher) single(pf *prefetch, x *staging.Extent, read func(*prefetch, *staging.Extent)) {
 	p := pf.path
 	r.mu.Lock()
-	pf.state = prefetchReading
-	r.meters[p].enter()
+	wanted := len(pf.chunks) > 0
+	if wanted {
+		pf.state = prefetchReading
+		r.meters[p].enter()
+	}
 	r.mu.Unlock()
+	if !wanted {
+		r.f.o.Staging.Drop(x)
+		<-r.slots[p]
+		r.failed(pf)
+		return
+	}
 	r.singles.Go(func() {
-		read()
+		read(pf, x)
 		r.mu.Lock()
 		r.meters[p].leave()
 		r.mu.Unlock()

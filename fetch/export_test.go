@@ -1,0 +1,11 @@
+package fetch
+
+import "lcache/sample"
+
+// Taken reports whether the read of a sample is about to begin.
+func (r *Prefetcher) Taken(index sample.Index) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pf := r.prefetches[index]
+	return pf != nil && pf.state == prefetchTaken
+}
