@@ -1,6 +1,10 @@
 package engine
 
-import "lcache/fetch"
+import (
+	"time"
+
+	"lcache/fetch"
+)
 
 // The pass reads few large pieces, the prefetcher many small ones. A device that is limited in operations serves them in turn, so that what one has in flight keeps the
 // other waiting. What the prefetcher may have in flight says how they share the device.
@@ -15,16 +19,22 @@ type sharing struct {
 	measuring bool    // reads in order are being measured, which sets the depth itself
 	moved     float64 // part of the log
 	read      float64 // part of what was left of the epoch when the move began
+	others    float64 // samples an epoch of the largest other job that reads, as a part of the owner's; 0: no other job reads
 }
 
-// depth returns how many reads by place may be in flight; 0: as many as the device wants. A sort comes first, because the window is to take over. Where the next
-// epoch's log is being written, the pass is to get to its end when the ranks get to theirs.
+// depth returns how many reads by place may be in flight; 0: as many as the device wants. Beside the window a small job, as a validation pass, has fewer than a job
+// that reads as much as the owner. A sort comes first, because the window is to take over; another job has as many beside it as the owner. Where the next epoch's log
+// is being written, the pass is to get to its end when the ranks get to theirs.
 func (s sharing) depth() int {
 	switch {
+	case s.inWindow && s.others > 0:
+		return fetch.LeastBesideTheWindow + int(min(1, s.others)*(fetch.BesideTheWindow-fetch.LeastBesideTheWindow))
 	case s.inWindow:
 		return fetch.BesideTheWindow
 	case !s.moving || s.measuring:
 		return 0
+	case s.sorting && s.others > 0:
+		return 2 * fetch.BesideThePass
 	case s.sorting, s.sweeping && (s.moved < s.read || s.begun):
 		return fetch.BesideThePass
 	}
@@ -33,7 +43,7 @@ func (s sharing) depth() int {
 
 // shareDevice bounds what the prefetcher keeps in flight beside the pass. e.mu is held.
 func (e *Engine) shareDevice(v *view) {
-	s := sharing{inWindow: e.anyInWindow(), moving: v.tgt.exists && !v.inWindow(), measuring: e.beginning.measuring}
+	s := sharing{inWindow: e.anyInWindow(), moving: v.tgt.exists && !v.inWindow(), measuring: e.beginning.measuring, others: e.others()}
 	if s.moving {
 		_, left := e.epochBytes(v.readEpoch)
 		s.sorting, s.sweeping, s.begun = v.sorting, v.unswept >= 0, v.readEpoch == v.tgt.epoch
@@ -43,4 +53,21 @@ func (e *Engine) shareDevice(v *view) {
 		e.beginning.depth = depth
 		e.prefetcher.SetDepth(depth)
 	}
+}
+
+// others returns how many samples an epoch the largest other job reads that has asked lately, as a part of the owner's. e.mu is held.
+func (e *Engine) others() float64 {
+	most := 0
+	for _, j := range e.jobs {
+		for _, r := range j.ranks {
+			if j != e.owner && !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch {
+				most = max(most, j.schedule.Samples(r.epoch))
+			}
+		}
+	}
+	owner := 1
+	for _, r := range e.owner.ranks {
+		owner = max(owner, e.owner.schedule.Samples(r.epoch))
+	}
+	return float64(most) / float64(owner)
 }
