@@ -16,16 +16,43 @@ func (in *run) tellCost(todo []sample.Index, total int64) {
 		return
 	}
 	cost := &Cost{Listed: requests.Requests, Samples: int64(len(todo)), Bytes: total}
-	for _, index := range todo {
-		cost.Gets += source.Gets(in.cache.Manifest.Size(index), in.cache.Manifest.Parts(index))
+	m := in.cache.Manifest
+	if in.sharded() {
+		from := 0
+		for _, end := range in.cut(todo) {
+			piece := uint32(0) // of several samples at most MostTogether, and one has less than 4 GiB
+			for ; from < end; from++ {
+				piece += m.Size(todo[from])
+			}
+			cost.Gets += source.Gets(piece, nil)
+		}
+	} else {
+		for _, index := range todo {
+			cost.Gets += source.Gets(m.Size(index), m.Parts(index))
+		}
 	}
+	in.setCost(cost)
+}
+
+func (in *run) setCost(cost *Cost) {
 	in.report.Cost = cost
 	if in.o.Cost != nil {
 		in.o.Cost(*cost)
 	}
 }
 
-// dryRun lists a source and reports what reading all of it would cost. It makes and changes nothing.
+// shardsCost is what shards over a network will cost that are not known yet: each is read for its index, and then for its samples. nil: the source is another one, or all
+// indexes are kept.
+func shardsCost(ctx context.Context, s source.Source) (*Cost, error) {
+	v, err := source.SurveyOf(ctx, s)
+	if err != nil || v == nil || v.Index == 0 {
+		return nil, err
+	}
+	requests, _ := source.RequestsOf(s)
+	return &Cost{Listed: requests.Requests, Gets: v.Gets, Bytes: v.Bytes, Shards: v.Shards, Index: v.Index}, nil
+}
+
+// dryRun lists a source and reports what reading all of it would cost. Of shards over a network it asks for their sizes alone. It makes and changes nothing.
 func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	s, err := source.Open(o.Source, source.Options{Exts: o.Exts, Flat: o.Flat, Group: o.Group, Labels: o.Labels, AllowEmpty: o.AllowEmpty, Jobs: o.Jobs,
 		NoFollowLinks: o.FollowLinks != nil && !*o.FollowLinks, Remote: o.Remote, Apart: o.Dirs})
@@ -34,6 +61,12 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
+	switch cost, err := shardsCost(ctx, s); {
+	case err != nil:
+		return nil, err
+	case cost != nil:
+		return &Report{Source: s.String(), Dirs: o.Dirs, Bytes: cost.Bytes, Cost: cost}, nil
+	}
 	classes, entries, err := s.List(ctx, func(n int) { o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err != nil {
 		return nil, err

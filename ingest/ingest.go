@@ -103,8 +103,11 @@ type Report struct {
 type Cost struct {
 	Listed  int64 `json:"listing_requests"` // that were made already
 	Gets    int64 `json:"get_requests"`
-	Samples int64 `json:"samples"`
+	Samples int64 `json:"samples"` // 0 where it is told before a listing of shards
 	Bytes   int64 `json:"bytes"`
+	// Where the headers of shards are read first, once:
+	Shards int   `json:"shards,omitempty"`
+	Index  int64 `json:"index_get_requests,omitempty"` // about; Gets, too
 }
 
 // Run makes a cache of a source, or completes or adapts an existing one. Samples that are stored already are not read again.

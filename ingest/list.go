@@ -46,6 +46,11 @@ func (in *run) list(ctx context.Context) error {
 	if source.IsRemote(c.Source.String()) {
 		in.listedAt = time.Now().UTC().Truncate(time.Second)
 	}
+	if cost, err := shardsCost(ctx, c.Lister); err != nil {
+		return err
+	} else if cost != nil {
+		in.setCost(cost)
+	}
 	listing, err := source.Relist(ctx, c.Lister, in.before(old), func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err == nil {
 		in.outside = listing.Outside
@@ -76,8 +81,14 @@ func (in *run) list(ctx context.Context) error {
 // holdsAll reports whether the listing of the last ingest is good enough: the cache has all of a remote source, and is asked for the same.
 func (in *run) holdsAll(old *sample.Manifest) bool {
 	o, was := in.o, in.old
-	return o.Complete && !o.Relist && old != nil && was.Complete && source.IsRemote(was.Source) && slices.Equal(o.Exts, was.Exts) && o.Flat == was.Flat &&
+	return o.Complete && !o.Relist && old != nil && was.Complete && source.IsRemote(was.Source) && !in.sharded() && slices.Equal(o.Exts, was.Exts) && o.Flat == was.Flat &&
 		o.AllowEmpty == was.AllowEmpty && o.Group == was.Group && o.Labels == was.Labels
+}
+
+// sharded reports whether the source is shards. To list those again whose indexes are kept takes no more than to ask for their versions.
+func (in *run) sharded() bool {
+	_, ok := in.cache.Lister.(source.Sharded)
+	return ok
 }
 
 // take puts the new listing at path to use, by the fate of the cache. old is the manifest of the last ingest; nil: there is none. take closes old, unless

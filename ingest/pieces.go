@@ -17,7 +17,7 @@ const mostRun = 4096
 // cut cuts the samples that are to be read into runs, one after the other, each for one reader. It returns their ends. Of a source that reads neighbours together a run is as large as such a
 // piece.
 func (in *run) cut(todo []sample.Index) (ends []int) {
-	if _, ok := in.cache.Lister.(source.Sharded); !ok {
+	if !in.sharded() {
 		for at := readRun; at < len(todo); at += readRun {
 			ends = append(ends, at)
 		}

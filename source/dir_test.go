@@ -314,7 +314,7 @@ func TestOpenErrors(t *testing.T) {
 		opts source.Options
 		want string
 	}{
-		{"tar:s3://bucket/x-{000..9}.tar", source.Options{}, "not supported yet"},
+		{"tar:ftp://bucket/x-{000..9}.tar", source.Options{}, "ftp:// is unknown"},
 		{"gs://bucket", source.Options{}, "gs:// is unknown"},
 		{"", source.Options{}, "empty"},
 		{file, source.Options{}, "not a directory"},

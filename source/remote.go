@@ -28,7 +28,7 @@ type Remote struct {
 
 // Completed adds to the settings what the environment says of this source.
 func (r Remote) Completed(src string) (Remote, error) {
-	if !strings.HasPrefix(src, "s3://") {
+	if !strings.HasPrefix(strings.TrimPrefix(src, TarScheme), "s3://") {
 		if r.S3 != (S3{}) {
 			return r, usage.Errorf("--s3-… is for a source s3://BUCKET/PREFIX/, not for %s", src)
 		}
@@ -51,8 +51,9 @@ func (r Remote) Or(other Remote) Remote {
 	}, OtherHosts: r.OtherHosts || other.OtherHosts, NoHedge: r.NoHedge || other.NoHedge}
 }
 
-// IsRemote reports whether a source is asked over a network: s3:// or http(s)://.
+// IsRemote reports whether a source is asked over a network: s3:// or http(s)://, also behind tar:.
 func IsRemote(src string) bool {
+	src = strings.TrimPrefix(src, TarScheme)
 	for _, scheme := range []string{"s3://", "http://", "https://"} {
 		if strings.HasPrefix(src, scheme) {
 			return true
@@ -74,11 +75,15 @@ type Requests = object.Counts
 
 // RequestsOf returns how many requests a source has sent. Those of a directory are not counted.
 func RequestsOf(s Source) (Requests, bool) {
-	r, ok := s.(*remote)
-	if !ok {
-		return Requests{}, false
+	switch s := s.(type) {
+	case *remote:
+		return s.reader.Counts(), true
+	case *shards:
+		if s.remote != nil {
+			return s.remote.Counts(), true
+		}
 	}
-	return r.reader.Counts(), true
+	return Requests{}, false
 }
 
 // remote is a source over a network: objects of a store, each a sample or a part of one. A sample's version is the hash of its ETag, or of what the
@@ -133,6 +138,9 @@ func newRemote(src, prefix string, opts Options, store object.Store) *remote {
 
 // withoutSecrets cuts user, password, query and fragment out of an address, also of one that can't be parsed.
 func withoutSecrets(src string) string {
+	if !strings.Contains(src, "://") {
+		return src
+	}
 	src, _, _ = strings.Cut(src, "?")
 	src, _, _ = strings.Cut(src, "#")
 	scheme, rest, _ := strings.Cut(src, "://")
@@ -235,15 +243,22 @@ func (r *remote) readObject(ctx context.Context, name, file string, dst []byte, 
 	if err == nil {
 		return version, nil
 	}
-	trouble := new(object.Error)
-	if !errors.As(err, &trouble) {
+	if !errors.As(err, new(*object.Error)) {
 		return 0, fmt.Errorf("read sample %s: %w", clip(name), err)
 	}
-	switch trouble.Trouble {
-	case object.Gone:
-		err = fmt.Errorf("%w (%w)", ErrGone, err)
-	case object.Changed:
-		err = fmt.Errorf("%w (%w)", ErrChanged, err)
+	return 0, &SampleError{name, "read", inPart(name, file, told(err))}
+}
+
+// told adds to the error of a request what is to be done about it.
+func told(err error) error {
+	trouble := new(object.Error)
+	if errors.As(err, &trouble) {
+		switch trouble.Trouble {
+		case object.Gone:
+			return fmt.Errorf("%w (%w)", ErrGone, err)
+		case object.Changed:
+			return fmt.Errorf("%w (%w)", ErrChanged, err)
+		}
 	}
-	return 0, &SampleError{name, "read", inPart(name, file, err)}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"lcache/object"
 	"lcache/sample"
 	"lcache/tarshard"
 )
@@ -22,8 +23,14 @@ type shardStore interface {
 	// names gives the names of all shards of a pattern, in order.
 	names(pattern string) ([]string, error)
 
-	// open opens a shard as it is now. Errors are advice without the shard's name.
+	// survey asks what the shards are, where that is a request each. An error is that of the first shard that has one.
+	survey(ctx context.Context, names []string) error
+
+	// open opens a shard as it is now, after survey. Errors are advice without the shard's name.
 	open(ctx context.Context, name string) (openShard, error)
+
+	// openListed opens a shard that must be the one that was listed. That may show only when it is read.
+	openListed(ctx context.Context, listed sample.Shard) (openShard, error)
 
 	Close() error
 }
@@ -40,6 +47,7 @@ type shards struct {
 	src     string // as the user wrote it, cleaned
 	pattern string // below the store
 	store   shardStore
+	remote  *object.Reader // of store; nil: it lies on this machine
 	opts    Options
 	spans   sync.Pool // *[]byte, of reads of several samples
 }
@@ -64,14 +72,21 @@ func TarFolder(src string) (folder, rest string) {
 
 func openTar(src string, opts Options) (Source, error) {
 	pattern := strings.TrimPrefix(src, TarScheme)
-	if scheme, _, found := strings.Cut(pattern, "://"); found && !strings.ContainsAny(scheme, "/.") {
-		return nil, fmt.Errorf("open source %s: shards of %s:// are not supported yet: give a pattern of files", clip(src), scheme)
+	if scheme, _, found := strings.Cut(pattern, "://"); found && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
+		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a pattern of files, or one that begins with s3:// or https://", clip(withoutSecrets(src)), scheme)
 	}
 	if pattern == "" || strings.HasSuffix(pattern, "/") {
-		return nil, fmt.Errorf("open source %s: it names no shard: give a pattern such as tar:/data/train-{000..146}.tar", clip(src))
+		return nil, fmt.Errorf("open source %s: it names no shard: give a pattern such as tar:/data/train-{000..146}.tar", clip(withoutSecrets(src)))
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if IsRemote(src) {
+		store, rest, err := openShardObjects(pattern, &opts)
+		if err != nil {
+			return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)
+		}
+		return &shards{src: src, pattern: rest, store: store, remote: store.reader, opts: opts}, nil
 	}
 	s := &shards{src: TarScheme + filepath.Clean(pattern), opts: opts}
 	var folder string
@@ -93,7 +108,13 @@ func (s *shards) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	if err := checkPlace(e, dst); err != nil {
 		return &SampleError{e.Name, "read", err}
 	}
-	o, err := s.openListed(ctx, *e.Shard)
+	if from, to := span(e); s.remote != nil && len(e.Parts) > 1 && to-from <= uint64(e.Size)+mostGap {
+		if err := s.ReadTogether(ctx, []sample.Entry{e}, [][]byte{dst}); err != nil {
+			return s.failed(ctx, e, err)
+		}
+		return nil
+	}
+	o, err := s.store.openListed(ctx, *e.Shard)
 	if err != nil {
 		return s.failed(ctx, e, err)
 	}
@@ -112,25 +133,6 @@ func (s *shards) failed(ctx context.Context, e sample.Entry, err error) error {
 		return fmt.Errorf("read sample %s: %w", clip(e.Name), ctx.Err())
 	}
 	return &SampleError{e.Name, "read", fmt.Errorf("shard %s: %w", clip(e.Shard.Name), err)}
-}
-
-// openListed opens a shard, if it is the one that was listed.
-func (s *shards) openListed(ctx context.Context, listed sample.Shard) (openShard, error) {
-	o, err := s.store.open(ctx, listed.Name)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case o.Size() != int64(listed.Size):
-		err = fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, o.Size(), listed.Size)
-	case o.Version() != listed.Version:
-		err = fmt.Errorf("%w (it was written to, or its link leads to another file)", ErrChanged)
-	}
-	if err != nil {
-		o.close()
-		return nil, err
-	}
-	return o, nil
 }
 
 // checkPlace holds a request against its entry, which may come from a file.
@@ -204,7 +206,7 @@ func (s *shards) ReadTogether(ctx context.Context, entries []sample.Entry, dst [
 		}
 		end = max(end, to)
 	}
-	o, err := s.openListed(ctx, *entries[0].Shard)
+	o, err := s.store.openListed(ctx, *entries[0].Shard)
 	if err != nil {
 		return err
 	}

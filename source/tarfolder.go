@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/sample"
 	"lcache/tarshard"
 )
 
@@ -41,20 +42,25 @@ func (f *shardFolder) names(pattern string) ([]string, error) {
 		}
 		all = append(all, found...)
 	}
-	seen := make(map[string]bool, len(all))
-	for _, name := range all {
+	return all, checkNames(all, clip(f.path))
+}
+
+// checkNames refuses names that can't be those of the shards in a folder.
+func checkNames(names []string, folder string) error {
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
 		if isOdd(name) {
-			return nil, fmt.Errorf("shard %s leads out of %s: write the folder that all shards have in common before the first brace", clip(name), clip(f.path))
+			return fmt.Errorf("shard %s leads out of %s: write the folder that all shards have in common before the first brace", clip(name), folder)
 		}
 		if seen[name] {
-			return nil, fmt.Errorf("shard %s is named twice: correct the pattern", clip(name))
+			return fmt.Errorf("shard %s is named twice: correct the pattern", clip(name))
 		}
 		seen[name] = true
 		if err := tarshard.CheckName(name); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // glob gives the files that a name with stars stands for, sorted. A file that is really called so stands for itself.
@@ -81,6 +87,8 @@ func (f *shardFolder) glob(name string) ([]string, error) {
 	return found, nil
 }
 
+func (f *shardFolder) survey(context.Context, []string) error { return nil }
+
 func (f *shardFolder) open(_ context.Context, name string) (openShard, error) {
 	file, err := f.dir.open(name, asSample)
 	if err != nil {
@@ -102,6 +110,25 @@ func (f *shardFolder) open(_ context.Context, name string) (openShard, error) {
 	return s, nil
 }
 
+// openListed opens a shard, if it is the one that was listed.
+func (f *shardFolder) openListed(ctx context.Context, listed sample.Shard) (openShard, error) {
+	s, err := f.open(ctx, listed.Name)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s.Size() != int64(listed.Size):
+		err = fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, s.Size(), listed.Size)
+	case s.Version() != listed.Version:
+		err = fmt.Errorf("%w (it was written to, or its link leads to another file)", ErrChanged)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
 // shardFile is a shard that is a file.
 type shardFile struct {
 	dir     *dir
@@ -113,6 +140,7 @@ type shardFile struct {
 
 func (s *shardFile) Size() int64     { return s.size }
 func (s *shardFile) Version() uint64 { return s.version }
+func (s *shardFile) Piece() int      { return 1 << 20 }
 func (s *shardFile) close()          { s.file.close() }
 func (s *shardFile) outside() bool {
 	return s.file.linked && s.dir.reach(Directly, s.name) == Outside

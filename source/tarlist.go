@@ -29,7 +29,11 @@ func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err 
 	if err != nil {
 		return nil, fmt.Errorf("list source %s: %w", clip(s.src), err)
 	}
-	all, err := s.indexAll(ctx, names, progress)
+	err = s.store.survey(ctx, names)
+	var all []indexed
+	if err == nil {
+		all, err = s.indexAll(ctx, names, progress)
+	}
 	if err == nil {
 		l, err = s.join(names, all)
 	}

@@ -13,10 +13,10 @@ import (
 // Index lists the members of a shard that can be part of a sample, in their order: files, and links to files. It looks at every header, and at no member's bytes but
 // those of labels. name is the shard's, for errors. A shard that ends before its last member does is an error.
 func Index(ctx context.Context, name string, o Object) ([]Member, error) {
-	if err := checkStart(ctx, name, o); err != nil {
+	w := &window{ctx: ctx, object: o}
+	if err := checkStart(name, w); err != nil {
 		return nil, err
 	}
-	w := &window{ctx: ctx, object: o}
 	r := tar.NewReader(w)
 	var members []Member
 	last := ""
@@ -97,14 +97,15 @@ func compressed(name, unpack string) error {
 	return fmt.Errorf("shard %s is compressed, and samples can't be read at random in it: unpack it (%s), and name the .tar", clip(name), unpack)
 }
 
-func checkStart(ctx context.Context, name string, o Object) error {
-	if o.Size() < blockSize {
-		return fmt.Errorf("shard %s is truncated: it has %d bytes, and a tar has at least %d: copy or write it again", clip(name), o.Size(), blockSize)
+func checkStart(name string, w *window) error {
+	if size := w.object.Size(); size < blockSize {
+		return fmt.Errorf("shard %s is truncated: it has %d bytes, and a tar has at least %d: copy or write it again", clip(name), size, blockSize)
 	}
 	var b [8]byte
-	if err := o.ReadAt(ctx, b[:], 0); err != nil {
+	if _, err := io.ReadFull(w, b[:]); err != nil {
 		return fmt.Errorf("shard %s: %w", clip(name), err)
 	}
+	w.pos = 0 // what was read is still there
 	for _, m := range magics {
 		if bytes.HasPrefix(b[:], []byte(m.begins)) {
 			return compressed(name, m.unpack)
@@ -148,10 +149,7 @@ type window struct {
 	err    error // of the object
 }
 
-const (
-	wholePiece = 1 << 20
-	hopPiece   = 32 << 10 // behind a member that is larger than a piece
-)
+const hopPiece = 32 << 10 // behind a member that is larger than a piece
 
 func (w *window) Read(p []byte) (int, error) {
 	left := w.object.Size() - w.pos
@@ -159,12 +157,13 @@ func (w *window) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if end := w.at + int64(len(w.buf)); w.pos < w.at || w.pos >= end {
-		piece := int64(wholePiece)
-		if w.pos > end+wholePiece {
+		whole := int64(w.object.Piece())
+		piece := whole
+		if w.pos > end+whole {
 			piece = hopPiece
 		}
 		if w.buf == nil {
-			w.buf = make([]byte, wholePiece)
+			w.buf = make([]byte, whole)
 		}
 		w.buf, w.at = w.buf[:min(piece, left)], w.pos
 		if err := w.object.ReadAt(w.ctx, w.buf, w.at); err != nil {

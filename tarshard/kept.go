@@ -123,6 +123,14 @@ func (k *Kept) Get(name string, size int64, version uint64) (members []Member, o
 	return members, err == nil && of == name
 }
 
+// Has reports whether the members of a shard of this size and version are kept.
+func (k *Kept) Has(name string, size int64, version uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r, known := k.records[name]
+	return known && r.size == uint64(size) && r.version == version
+}
+
 // Add keeps the members of a shard.
 func (k *Kept) Add(name string, size int64, version uint64, members []Member) error {
 	b := encode(name, size, version, members)

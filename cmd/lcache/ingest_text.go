@@ -32,6 +32,11 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 
 // costText says what a source will be asked for.
 func costText(c ingest.Cost) string {
+	if c.Shards > 0 {
+		return joined("cost      "+figures.Plural(int64(c.Shards), "shard", "shards"), figures.Bytes(c.Bytes), figures.Plural(c.Listed, "request", "requests")+" so far",
+			"about "+figures.Plural(c.Index, "GET", "GETs")+" for their indexes, which are kept", "about "+figures.Plural(c.Gets, "GET", "GETs")+" more to read the samples",
+			"so each shard is read twice the first time")
+	}
 	text := joined("cost      "+figures.Plural(c.Samples, "sample", "samples"), figures.Bytes(c.Bytes))
 	if c.Listed > 0 {
 		text = joined(text, figures.Plural(c.Listed, "request", "requests")+" for the listing", figures.Plural(c.Gets, "GET", "GETs")+" to read them")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,15 @@ func TestSourcesPage(t *testing.T) {
 		name := fmt.Sprintf("c%d/%d", i%2, i)
 		files["photos/"+name] = bytes.Repeat([]byte(name), 20) // as train.py wants it
 		list += name + "\n"
+	}
+	shards := t.TempDir()
+	makeShards(t, shards+"/val-{0..1}.tar")
+	for _, name := range []string{"val-0.tar", "val-1.tar"} {
+		b, err := os.ReadFile(filepath.Join(shards, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["shards/"+name] = b
 	}
 	g.Fill(t, files)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

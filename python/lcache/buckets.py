@@ -14,7 +14,7 @@ _SWITCHES = ("path_style", "unsigned", "requester_pays")
 
 def endpoint(source: str, s3: Mapping[str, Any] | None) -> str:
     """Where the bucket of a source is: from s3=, else from the environment, as `lcache ingest` finds it; "": AWS, or the source is no bucket."""
-    if not source.startswith("s3://"):
+    if not source.removeprefix("tar:").startswith("s3://"):
         return ""
     given = str((s3 or {}).get("endpoint_url") or "")
     if not given and os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() not in ("1", "t", "true"):
@@ -29,7 +29,7 @@ def flags(source: str, s3: Mapping[str, Any] | None) -> list[str]:
             raise ArgumentError(f"s3={{{name!r}: …}}: there is no such setting: give {', '.join(_TEXTS + _SWITCHES)}")
         if value is not None and not isinstance(value, str if name in _TEXTS else bool):
             raise ArgumentError(f"s3={{{name!r}: {type(value).__name__}}}: give {'a str' if name in _TEXTS else 'True or False'}")
-    if s3 and not source.startswith("s3://"):
+    if s3 and not source.removeprefix("tar:").startswith("s3://"):
         raise ArgumentError(f"s3= is for a source s3://BUCKET/PREFIX/, not for {source}")
     made = [f"--s3-{name}={value}" for name in _TEXTS[1:] if (value := (s3 or {}).get(name))]
     return made + [f"--s3-{name.replace('_', '-')}" for name in _SWITCHES if (s3 or {}).get(name)]

@@ -1,0 +1,240 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"lcache/object"
+	"lcache/s3"
+	"lcache/sample"
+	"lcache/tarshard"
+	"lcache/web"
+)
+
+// shardObjects is a folder of a bucket or of a web server as a shardStore. A shard is asked for its size and version when it is listed. Every answer to a
+// later read is held against these.
+type shardObjects struct {
+	prefix string // of all keys, before the names
+	reader *object.Reader
+
+	mu    sync.Mutex             // guards the field that follows
+	asked map[string]object.Info // by survey, and not opened yet
+}
+
+// openShardObjects opens the folder of a pattern such as s3://bucket/folder/train-{000..146}.tar, and returns the pattern below it.
+func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest string, err error) {
+	scheme, path, _ := strings.Cut(pattern, "://")
+	fixed := path
+	if i := strings.IndexAny(path, `{\`); i >= 0 {
+		fixed = path[:i]
+	}
+	slash := strings.LastIndexByte(fixed, '/')
+	if slash < 1 {
+		return nil, "", errors.New("what stands before its first brace names no folder: give a pattern such as tar:s3://BUCKET/train-{000..146}.tar or tar:https://HOST/train-{000..146}.tar")
+	}
+	folder, rest := scheme+"://"+path[:slash+1], path[slash+1:]
+	if strings.ContainsAny(rest, "?#") {
+		return nil, "", errors.New("it has a query or a fragment: give an address without one")
+	}
+	o = &shardObjects{}
+	var store object.Store
+	if scheme == "s3" {
+		bucket, prefix, err := s3.Split(folder)
+		if err != nil {
+			return nil, "", err
+		}
+		o.prefix = prefix
+		if opts.Remote, err = opts.Remote.Completed(folder); err != nil {
+			return nil, "", err
+		}
+		if store, err = s3.Open(context.Background(), bucket, opts.S3); err != nil {
+			return nil, "", err
+		}
+	} else {
+		o.prefix = "./" // a name with a colon is no address
+		if store, err = web.Open(folder, opts.OtherHosts); err != nil {
+			return nil, "", err
+		}
+	}
+	o.reader = object.NewReader(store, object.Options{NoHedge: opts.NoHedge})
+	return o, rest, nil
+}
+
+func (o *shardObjects) Close() error { return o.reader.Close() }
+
+func (o *shardObjects) names(pattern string) ([]string, error) {
+	list, err := tarshard.Expand(pattern)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range list {
+		if strings.ContainsAny(name, "*?[#") {
+			return nil, fmt.Errorf("shard %s has one of the characters *?[# in its name: only braces name shards over a network", clip(name))
+		}
+		list[i] = path.Clean(name)
+	}
+	return list, checkNames(list, "its folder")
+}
+
+// survey asks for the size and version of all shards. What was asked for and not opened yet is not asked for again.
+func (o *shardObjects) survey(ctx context.Context, names []string) error {
+	if o.knows(names) {
+		return nil
+	}
+	group, inner := errgroup.WithContext(ctx)
+	group.SetLimit(statJobs)
+	errs := make([]error, len(names))
+	infos := make([]object.Info, len(names))
+	for i, name := range names {
+		group.Go(func() error {
+			infos[i], errs[i] = o.stat(inner, name)
+			if errors.Is(errs[i], ErrGone) {
+				return nil // missing ones are counted
+			}
+			return errs[i]
+		})
+	}
+	if err := group.Wait(); ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
+		return err
+	}
+	if err := firstOf(names, errs); err != nil {
+		return err
+	}
+	if first := infos[0]; first.Size > 1 { // a store without ranges shows now
+		s := o.at(sample.Shard{Name: names[0], Size: uint64(first.Size), Version: object.Version(first.Tag)})
+		if err := s.ReadAt(ctx, make([]byte, 1), first.Size-1); err != nil {
+			return fmt.Errorf("shard %s: %w", clip(names[0]), err)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked = make(map[string]object.Info, len(names))
+	for i, name := range names {
+		o.asked[name] = infos[i]
+	}
+	return nil
+}
+
+func (o *shardObjects) knows(names []string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !slices.ContainsFunc(names, func(name string) bool { _, known := o.asked[name]; return !known })
+}
+
+// A Survey is what the shards of a source over a network are, before anything in them is read.
+type Survey struct {
+	Shards int
+	Bytes  int64
+	Index  int64 // GETs that a listing takes, about: none for a shard whose index is kept
+	Gets   int64 // GETs that it takes to read all samples, about
+}
+
+// SurveyOf asks for the sizes of a source's shards. nil: it has none, or they lie on this machine. A listing that follows does not ask again.
+func SurveyOf(ctx context.Context, s Source) (*Survey, error) {
+	sharded, ok := s.(*shards)
+	if !ok || sharded.remote == nil {
+		return nil, nil
+	}
+	v, err := sharded.survey(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list source %s: %w", clip(sharded.src), err)
+	}
+	return v, nil
+}
+
+func (s *shards) survey(ctx context.Context) (v *Survey, err error) {
+	o := s.store.(*shardObjects)
+	names, err := o.names(s.pattern)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.survey(ctx, names); err != nil {
+		return nil, err
+	}
+	has := func(string, int64, uint64) bool { return false }
+	if s.opts.Kept != "" {
+		kept, err := tarshard.OpenKept(s.opts.Kept)
+		if err != nil {
+			return nil, err
+		}
+		defer kept.Close()
+		has = kept.Has
+	}
+	v = &Survey{Shards: len(names)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, name := range names {
+		info := o.asked[name]
+		pieces := (info.Size + MostTogether - 1) / MostTogether
+		v.Bytes += info.Size
+		v.Gets += pieces
+		if !has(name, info.Size, object.Version(info.Tag)) {
+			v.Index += pieces
+		}
+	}
+	return v, nil
+}
+
+// stat asks for a shard. Its errors name it.
+func (o *shardObjects) stat(ctx context.Context, name string) (object.Info, error) {
+	info, err := o.reader.Stat(ctx, o.prefix+name)
+	switch {
+	case err != nil:
+		err = told(err)
+	case info.Size < 0:
+		err = errors.New("the server does not tell its size")
+	case info.Tag == "":
+		err = errors.New("the server tells neither an ETag nor a time of its last change, so nobody can see whether it changes: use another server, or copy it here")
+	}
+	if err != nil {
+		return info, fmt.Errorf("shard %s: %w", clip(name), err)
+	}
+	return info, nil
+}
+
+// open takes what survey has found once.
+func (o *shardObjects) open(_ context.Context, name string) (openShard, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	info, ok := o.asked[name]
+	if !ok {
+		return nil, errors.New("it was not asked for")
+	}
+	delete(o.asked, name)
+	return o.at(sample.Shard{Name: name, Size: uint64(info.Size), Version: object.Version(info.Tag)}), nil
+}
+
+// openListed asks nothing: the answers to its reads tell whether the shard has changed.
+func (o *shardObjects) openListed(_ context.Context, listed sample.Shard) (openShard, error) {
+	return o.at(listed), nil
+}
+
+func (o *shardObjects) at(listed sample.Shard) *shardObject {
+	return &shardObject{reader: o.reader, object: object.Object{Key: o.prefix + listed.Name, Size: int64(listed.Size), Version: &listed.Version}}
+}
+
+// shardObject is a shard that is an object.
+type shardObject struct {
+	reader *object.Reader
+	object object.Object
+}
+
+func (s *shardObject) Size() int64     { return s.object.Size }
+func (s *shardObject) Version() uint64 { return *s.object.Version }
+func (s *shardObject) Piece() int      { return MostTogether }
+func (s *shardObject) outside() bool   { return false }
+func (s *shardObject) close()          {}
+
+func (s *shardObject) ReadAt(ctx context.Context, dst []byte, off int64) error {
+	_, err := s.reader.ReadAt(ctx, s.object, off, dst)
+	return told(err)
+}
