@@ -58,6 +58,7 @@ type Cache struct {
 	locks        []*logfile.LockFile
 	recovered    [2]atomic.Bool // by half: another process began this Logfile
 	closeTimeout time.Duration  // how long Close waits for a device that hangs; 0: the default
+	remote       source.Remote  // the settings that the source is read with
 	readOnly     bool           // no file is changed, except the lock files
 	asideErrors  int            // errors within a minute that put a device aside; 0: the default
 }
@@ -75,9 +76,10 @@ const (
 type Options struct {
 	Dirs   []string
 	IO     IO
-	Memory int64  // bytes; 0: the limit given to ingest
-	Layout string // as requested now; "" or "auto": the layout given to ingest, else chosen by the job, and by the disk
-	Disk   Disk   // what is known of the devices
+	Memory int64         // bytes; 0: the limit given to ingest
+	Layout string        // as requested now; "" or "auto": the layout given to ingest, else chosen by the job, and by the disk
+	Disk   Disk          // what is known of the devices
+	Remote source.Remote // of a source over a network: what is given now comes before what the cache has
 	Logger *slog.Logger
 }
 
@@ -113,6 +115,9 @@ func (c *Cache) open(o Options) (err error) {
 		return err
 	}
 	if c.Record, err = ReadRecord(c.Dirs[0]); err != nil {
+		return err
+	}
+	if c.remote, err = o.Remote.At(c.Record.Source, c.Record.Remote); err != nil {
 		return err
 	}
 	if err = c.openData(); err != nil {
@@ -197,7 +202,7 @@ func (c *Cache) openData() (err error) {
 	if err = c.OpenSums(); err != nil {
 		return err
 	}
-	return c.OpenSource(c.Record.Source, c.Record.SourceOptions())
+	return c.OpenSource(c.Record.Source, c.sourceOptions())
 }
 
 // OpenSums opens the samples' checksums. Checksums of a replaced manifest are carried over for the samples that are unchanged. Damaged ones are

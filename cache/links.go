@@ -25,6 +25,12 @@ func (j *Record) SourceOptions() source.Options {
 	return source.Options{Exts: j.Exts, Flat: j.Flat, AllowEmpty: j.AllowEmpty, Group: j.Group, Part: j.FirstPart, NoFollowLinks: !j.FollowLinks, Remote: j.Remote}
 }
 
+func (c *Cache) sourceOptions() source.Options {
+	o := c.Record.SourceOptions()
+	o.Remote = c.remote
+	return o
+}
+
 // CheckLinks refuses to serve other users samples that are reached through links that leave the source, unless a flag allows it: such a link can lead
 // to any file that this process may read. beneath says that reads must not leave the source.
 func (j *Record) CheckLinks(l Links) (beneath bool, err error) {
@@ -70,7 +76,7 @@ func (c *Cache) HoldToLinks(l Links) error {
 	}
 	err = c.Source.Close()
 	c.Source = nil
-	so := c.Record.SourceOptions()
+	so := c.sourceOptions()
 	so.NoFollowLinks = true
 	return errors.Join(err, c.OpenSource(c.Record.Source, so))
 }

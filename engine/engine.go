@@ -53,7 +53,8 @@ type Options struct {
 	OnError string     // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
 	Logger  *slog.Logger
 	Version string
-	JobsMax int // how many jobs with tokens are read ahead for, at most; 0: 8
+	Remote  source.Remote // of a source over a network: what is given now comes before what the cache has
+	JobsMax int           // how many jobs with tokens are read ahead for, at most; 0: 8
 
 	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, whether that pays or not
 
@@ -120,7 +121,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Disk: o.Disk, Logger: o.Logger})
+	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Disk: o.Disk, Remote: o.Remote, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -76,6 +76,31 @@ func TestBucket(t *testing.T) {
 		t.Errorf("the record says that the cache has all, and it lacks a sample: %v", err)
 	}
 
+	// A server may read with other settings, and keeps none of them. A switch that is given as off is off from then on.
+	for _, unsigned := range []bool{true, false} {
+		c, err := cache.Open(cache.Options{Dirs: []string{dir}, Remote: source.Remote{S3: source.S3{Unsigned: unsigned}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := c.Manifest.Entry(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Source.Read(t.Context(), e, make([]byte, e.Size)); unsigned != (err != nil) {
+			t.Errorf("read %s, unsigned %t: %v", e.Name, unsigned, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	o.Remote.Given = source.NoHedge
+	if _, err = ingest.Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if record, err = cache.ReadRecord(dir); err != nil || record.Remote.NoHedge || record.Remote.S3.Unsigned || record.Remote.S3.Endpoint != g.URL {
+		t.Errorf("record %+v, %v: want the settings without no_hedge", record.Remote, err)
+	}
+
 	o.Remote.S3.Endpoint = "http://127.0.0.1:1"
 	if _, err = ingest.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "is the cache of s3://training/set/ at "+g.URL+", not at http://127.0.0.1:1") {
 		t.Errorf("the same bucket elsewhere: %v", err)

@@ -24,10 +24,24 @@ type Remote struct {
 	S3         S3   `json:"s3,omitzero"`
 	OtherHosts bool `json:"http_allow_other_hosts,omitempty"` // a list may name other servers than its own
 	NoHedge    bool `json:"no_hedge,omitempty"`               // nothing is asked for a second time because it takes long
+
+	Given Switches `json:"-"` // which of the switches were given now, on or off
 }
+
+// Switches are settings that are on or off.
+type Switches uint8
+
+const (
+	PathStyle Switches = 1 << iota
+	Unsigned
+	RequesterPays
+	OtherHosts
+	NoHedge
+)
 
 // Completed adds to the settings what the environment says of this source.
 func (r Remote) Completed(src string) (Remote, error) {
+	r.Given = 0
 	if !strings.HasPrefix(strings.TrimPrefix(src, TarScheme), "s3://") {
 		if r.S3 != (S3{}) {
 			return r, usage.Errorf("--s3-… is for a source s3://BUCKET/PREFIX/, not for %s", src)
@@ -39,16 +53,38 @@ func (r Remote) Completed(src string) (Remote, error) {
 	return r, err
 }
 
+// At adds to the settings those of the source's cache, which must be of the same place.
+func (r Remote) At(src string, kept Remote) (Remote, error) {
+	if !IsRemote(src) && r != (Remote{}) {
+		return r, usage.Errorf("--s3-…, --http-allow-other-hosts and --source-hedge are for a source over a network, not for %s", src)
+	}
+	set, err := r.S3.Completed(func(string) string { return "" })
+	if err != nil {
+		return r, err
+	}
+	if set.Endpoint != "" && set.Endpoint != kept.S3.Endpoint {
+		return r, usage.Errorf("--s3-endpoint-url: the cache is of %s at %s, not at %s", src, cmp.Or(kept.S3.Endpoint, "AWS"), set.Endpoint)
+	}
+	r.S3 = set
+	return r.Or(kept), nil
+}
+
 // Or is the settings with those of other for what they leave open.
 func (r Remote) Or(other Remote) Remote {
+	pick := func(which Switches, mine, theirs bool) bool {
+		if r.Given&which != 0 {
+			return mine
+		}
+		return mine || theirs
+	}
 	return Remote{S3: S3{
 		Endpoint:      cmp.Or(r.S3.Endpoint, other.S3.Endpoint),
 		Region:        cmp.Or(r.S3.Region, other.S3.Region),
 		Profile:       cmp.Or(r.S3.Profile, other.S3.Profile),
-		PathStyle:     r.S3.PathStyle || other.S3.PathStyle,
-		Unsigned:      r.S3.Unsigned || other.S3.Unsigned,
-		RequesterPays: r.S3.RequesterPays || other.S3.RequesterPays,
-	}, OtherHosts: r.OtherHosts || other.OtherHosts, NoHedge: r.NoHedge || other.NoHedge}
+		PathStyle:     pick(PathStyle, r.S3.PathStyle, other.S3.PathStyle),
+		Unsigned:      pick(Unsigned, r.S3.Unsigned, other.S3.Unsigned),
+		RequesterPays: pick(RequesterPays, r.S3.RequesterPays, other.S3.RequesterPays),
+	}, OtherHosts: pick(OtherHosts, r.OtherHosts, other.OtherHosts), NoHedge: pick(NoHedge, r.NoHedge, other.NoHedge)}
 }
 
 // IsRemote reports whether a source is asked over a network: s3:// or http(s)://, also behind tar:.

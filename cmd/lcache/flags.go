@@ -256,23 +256,32 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 func addRemoteFlags(flags *pflag.FlagSet, o *source.Remote) {
 	flags.StringVar(&o.S3.Endpoint, "s3-endpoint-url", "", "the `URL` of an S3 service that is not AWS (default: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL)")
 	flags.StringVar(&o.S3.Region, "s3-region", "", "the `REGION` of the bucket (default: that of the AWS configuration)")
-	flags.BoolVar(&o.S3.PathStyle, "s3-path-style", false, "ask for the bucket by path, not by the host's name; so with --s3-endpoint-url")
-	flags.BoolVar(&o.S3.Unsigned, "s3-unsigned", false, "ask without credentials, for a public bucket")
+	on := func(which source.Switches, to *bool, name, usage string) {
+		flags.Var(&toggle{to: to, given: &o.Given, which: which}, name, usage)
+		flags.Lookup(name).NoOptDefVal = "true"
+	}
+	on(source.PathStyle, &o.S3.PathStyle, "s3-path-style", "ask for the bucket by path, not by the host's name; so with --s3-endpoint-url")
+	on(source.Unsigned, &o.S3.Unsigned, "s3-unsigned", "ask without credentials, for a public bucket")
 	flags.StringVar(&o.S3.Profile, "s3-profile", "", "the profile `NAME` of the AWS configuration that has the credentials")
-	flags.BoolVar(&o.S3.RequesterPays, "s3-requester-pays", false, "pay for the requests to a bucket whose owner does not")
-	flags.BoolVar(&o.OtherHosts, "http-allow-other-hosts", false, "a list of addresses may name other hosts than its own")
-	flags.Var(&negated{&o.NoHedge}, "source-hedge", "ask a second time for what takes long of a source over a network; =false: never")
+	on(source.RequesterPays, &o.S3.RequesterPays, "s3-requester-pays", "pay for the requests to a bucket whose owner does not")
+	on(source.OtherHosts, &o.OtherHosts, "http-allow-other-hosts", "a list of addresses may name other hosts than its own")
+	flags.Var(&toggle{&o.NoHedge, true, &o.Given, source.NoHedge}, "source-hedge", "ask a second time for what takes long of a source over a network; =false: never")
 	flags.Lookup("source-hedge").NoOptDefVal = "true"
 }
 
-// negated is a flag that is true unless it is set to false.
-type negated struct{ off *bool }
+// toggle is a switch of which is known whether it was given: what was given, also =false, comes before what a cache has.
+type toggle struct {
+	to    *bool
+	not   bool // the flag means the opposite
+	given *source.Switches
+	which source.Switches
+}
 
-func (n *negated) Type() string   { return "bool" }
-func (n *negated) String() string { return strconv.FormatBool(n.off == nil || !*n.off) }
-func (n *negated) Set(text string) error {
+func (c *toggle) Type() string   { return "bool" }
+func (c *toggle) String() string { return strconv.FormatBool(c.to != nil && *c.to != c.not) }
+func (c *toggle) Set(text string) error {
 	on, err := strconv.ParseBool(text)
-	*n.off = !on
+	*c.to, *c.given = on != c.not, *c.given|c.which
 	return err
 }
 

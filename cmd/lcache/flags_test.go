@@ -10,6 +10,7 @@ import (
 
 	"lcache/cache"
 	"lcache/schedule"
+	"lcache/source"
 )
 
 func TestFlagValues(t *testing.T) {
@@ -78,6 +79,26 @@ func TestFlagValues(t *testing.T) {
 }
 
 // TestFlagText holds what --help shows as defaults.
+// A switch of a remote source tells whether it was given, on or off.
+func TestRemoteSwitches(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want source.Remote
+	}{
+		{nil, source.Remote{}},
+		{[]string{"--s3-unsigned", "--source-hedge=false"}, source.Remote{S3: source.S3{Unsigned: true}, NoHedge: true, Given: source.Unsigned | source.NoHedge}},
+		{[]string{"--s3-unsigned=false", "--source-hedge", "--s3-path-style=0"}, source.Remote{Given: source.Unsigned | source.NoHedge | source.PathStyle}},
+		{[]string{"--http-allow-other-hosts", "--s3-requester-pays"}, source.Remote{S3: source.S3{RequesterPays: true}, OtherHosts: true, Given: source.OtherHosts | source.RequesterPays}},
+	} {
+		var got source.Remote
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		addRemoteFlags(f, &got)
+		if err := f.Parse(c.args); err != nil || got != c.want {
+			t.Errorf("%v: %+v, %v; want %+v", c.args, got, err, c.want)
+		}
+	}
+}
+
 func TestFlagText(t *testing.T) {
 	bytes, none := int64(2<<30), int64(0)
 	some, part, of := []int{0, 2}, 2, 4

@@ -81,6 +81,7 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 	addLinkFlags(f, &o.engine.FollowLinks,
 		"serve samples behind links that leave the source, also where other users may connect",
 		"serve no sample behind a link that leaves the source")
+	addRemoteFlags(f, &o.engine.Remote)
 	addIOFlags(f, &o.engine.IO)
 }
 

@@ -1,0 +1,43 @@
+package source_test
+
+import (
+	"testing"
+
+	"lcache/source"
+)
+
+// What is given comes before what is kept, also a switch that is given as off.
+func TestRemoteSettings(t *testing.T) {
+	kept := source.Remote{S3: source.S3{Endpoint: "http://here", Region: "r", PathStyle: true, Unsigned: true, RequesterPays: true}, OtherHosts: true, NoHedge: true}
+	all := source.PathStyle | source.Unsigned | source.RequesterPays | source.OtherHosts | source.NoHedge
+	off := kept
+	off.S3, off.OtherHosts, off.NoHedge = source.S3{Endpoint: "http://here", Region: "r"}, false, false
+	region := kept
+	region.S3.Region = "other"
+	signed := kept
+	signed.S3.Unsigned = false
+	const bucket = "s3://b/"
+	for what, c := range map[string]struct {
+		src         string
+		given, want source.Remote
+		err         string
+	}{
+		"nothing":          {bucket, source.Remote{}, kept, ""},
+		"all off":          {bucket, source.Remote{Given: all}, off, ""},
+		"one off":          {bucket, source.Remote{Given: source.Unsigned}, signed, ""},
+		"a text":           {bucket, source.Remote{S3: source.S3{Region: "other"}}, region, ""},
+		"the same place":   {"tar:" + bucket + "x.tar", source.Remote{S3: source.S3{Endpoint: "http://here/"}}, kept, ""},
+		"another place":    {bucket, source.Remote{S3: source.S3{Endpoint: "http://there"}}, kept, "--s3-endpoint-url: the cache is of s3://b/ at http://here, not at http://there"},
+		"a wrong endpoint": {bucket, source.Remote{S3: source.S3{Endpoint: "there"}}, kept, "--s3-endpoint-url: it must be like https://minio.example:9000"},
+		"a directory":      {"/data", source.Remote{Given: source.NoHedge}, kept, "--s3-…, --http-allow-other-hosts and --source-hedge are for a source over a network, not for /data"},
+	} {
+		got, err := c.given.At(c.src, kept)
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if text != c.err || err == nil && got != c.want {
+			t.Errorf("%s: %+v, %v; want %+v, %s", what, got, err, c.want, c.err)
+		}
+	}
+}
