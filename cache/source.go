@@ -26,13 +26,8 @@ func (w *watched) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	return err
 }
 
-// Retries is how many requests the source itself sent again.
-func (w *watched) Retries() int64 {
-	if s, ok := w.Source.(interface{ Retries() int64 }); ok {
-		return s.Retries()
-	}
-	return 0
-}
+// Requests are those of the source itself.
+func (w *watched) Requests() (source.Requests, bool) { return source.RequestsOf(w.Source) }
 
 // SourceJobs is how many samples are read from the source at once. A source over a network decides itself how many requests are under way, and
 // needs enough of them to decide about.

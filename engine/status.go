@@ -71,6 +71,7 @@ type JobStatus struct {
 	SourceBytes        int64        `json:"source_bytes"`
 	SourceReads        int64        `json:"source_reads"`
 	SourceRetries      int64        `json:"source_retries"`
+	SourceHedges       int64        `json:"source_hedges"`
 	LogReadBytes       int64        `json:"log_read_bytes"`
 	LogReadOps         int64        `json:"log_read_ops"`
 	LogWriteBytes      int64        `json:"log_write_bytes"`

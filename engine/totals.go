@@ -19,6 +19,7 @@ type Totals struct {
 // ServerFigures are those that no job has by itself, because jobs share the log, its devices and the source. The fields are those of JobStatus.
 type ServerFigures struct {
 	SourceRetries      int64   `json:"source_retries"`
+	SourceHedges       int64   `json:"source_hedges"`
 	LogReadBytes       int64   `json:"log_read_bytes"`
 	LogReadOps         int64   `json:"log_read_ops"`
 	LogWriteBytes      int64   `json:"log_write_bytes"`
@@ -46,6 +47,7 @@ func (e *Engine) fillTotals(t *Totals) {
 	t.ChunksDelivered, t.SamplesDelivered, t.BytesDelivered, t.Hits, t.Misses = d.Chunks.Load(), d.Samples.Load(), d.Bytes.Load(), d.Hits.Load(), d.Misses.Load()
 	t.PrefetchedSamples, t.SkippedSamples, t.StallSeconds = d.Prefetched.Load(), d.Skipped.Load(), d.Stall.Total().Seconds()
 	t.SourceBytes, t.SourceReads, t.SourceRetries = f.SourceBytes.Load(), f.SourceReads.Load(), e.cache.Source.Retries()
+	t.SourceHedges = e.cache.Source.Hedges()
 	t.LogReadBytes, t.LogReadOps, t.LogWriteBytes, t.LogWriteOps = int64(store.BlockReadBytes), int64(store.BlockReads), int64(store.WriteBytes), int64(store.Writes)
 	t.SortBytes = e.sortBytes + e.beginning.unfinished(store.WriteBytes)
 	t.RandomReads, t.ReorderDropped, t.LateBlocks = f.RandomReads.Load(), e.pass.Stats.Dropped.Load(), e.pass.Stats.LateBlocks.Load()
@@ -57,6 +59,7 @@ func (e *Engine) fillTotals(t *Totals) {
 
 // copyTo puts the figures into a job's entry.
 func (f *ServerFigures) copyTo(j *JobStatus) {
+	j.SourceHedges = f.SourceHedges
 	j.SourceRetries, j.LogReadBytes, j.LogReadOps, j.LogWriteBytes, j.LogWriteOps = f.SourceRetries, f.LogReadBytes, f.LogReadOps, f.LogWriteBytes, f.LogWriteOps
 	j.SortBytes, j.RandomReads, j.ReorderDropped, j.EvictedSegments, j.Draining = f.SortBytes, f.RandomReads, f.ReorderDropped, f.EvictedSegments, f.Draining
 	j.ConsumerWait, j.CorruptSamples, j.StaleSamples, j.LateBlocks = f.ConsumerWait, f.CorruptSamples, f.StaleSamples, f.LateBlocks

@@ -208,9 +208,11 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	if in.freeJobs {
 		jobs = c.SourceJobs()
 	}
+	jobs = min(jobs, len(ends))
+	var waited atomic.Int64 // nanoseconds, of all readers
 	for range jobs {
 		wg.Go(func() {
-			r := reader{in: in, names: c.Manifest.Reader()}
+			r := reader{in: in, names: c.Manifest.Reader(), waited: &waited}
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= len(ends) {
@@ -236,6 +238,7 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	}
 	wg.Wait()
 	in.report.ReadBytes += done.Load()
+	in.report.SourceWait += time.Duration(waited.Load() / int64(jobs)).Seconds()
 	return context.Cause(ctx)
 }
 

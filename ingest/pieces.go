@@ -3,6 +3,8 @@ package ingest
 import (
 	"context"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"lcache/sample"
 	"lcache/source"
@@ -40,7 +42,8 @@ type reader struct {
 	names   *sample.Reader
 	entries []sample.Entry
 	buf     []byte
-	parts   [][]byte // of buf, one for each sample that is read together
+	parts   [][]byte      // of buf, one for each sample that is read together
+	waited  *atomic.Int64 // nanoseconds for the source, of all readers
 }
 
 // each reads the samples of a run, neighbours together where the source can do that, and hands each on. data is valid until take returns.
@@ -59,7 +62,10 @@ func (r *reader) each(ctx context.Context, run []sample.Index, take func(e sampl
 		if sharded != nil {
 			n = sharded.Together(r.entries[from:])
 		}
-		if err := r.read(ctx, sharded, r.entries[from:from+n]); err != nil {
+		start := time.Now()
+		err := r.read(ctx, sharded, r.entries[from:from+n])
+		r.waited.Add(int64(time.Since(start)))
+		if err != nil {
 			return err
 		}
 		for k, data := range r.parts {

@@ -91,6 +91,7 @@ var names = map[string]about{
 	"source_bytes":    counter("Bytes read from the source for the job."),
 	"source_reads":    counter("Reads of the source for the job."),
 	"source_retries":  counter("Reads of the source that were tried again."),
+	"source_hedges":   counter("Requests to a source over a network that were sent a second time, because the first took long."),
 	"log_read_bytes":  counter("Bytes read from the log."),
 	"log_read_ops":    counter("Reads of the log."),
 	"log_write_bytes": counter("Bytes written to the log: the wear of the disk."),

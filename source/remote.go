@@ -109,17 +109,13 @@ func Canonical(src string) string {
 // Requests are those of a remote source so far.
 type Requests = object.Counts
 
-// RequestsOf returns how many requests a source has sent. Those of a directory are not counted.
+// RequestsOf returns how many requests a source has sent, or the source that it is around. Those of a directory are not counted.
 func RequestsOf(s Source) (Requests, bool) {
-	switch s := s.(type) {
-	case *remote:
-		return s.reader.Counts(), true
-	case *shards:
-		if s.remote != nil {
-			return s.remote.Counts(), true
-		}
+	a, ok := s.(interface{ Requests() (Requests, bool) })
+	if !ok {
+		return Requests{}, false
 	}
-	return Requests{}, false
+	return a.Requests()
 }
 
 // remote is a source over a network: objects of a store, each a sample or a part of one. A sample's version is the hash of its ETag, or of what the
@@ -188,10 +184,10 @@ func withoutSecrets(src string) string {
 	return scheme + "://" + host
 }
 
-func (r *remote) String() string   { return r.src }
-func (r *remote) Identity() string { return r.src }
-func (r *remote) Close() error     { return r.reader.Close() }
-func (r *remote) Retries() int64   { return r.reader.Counts().Retries }
+func (r *remote) String() string             { return r.src }
+func (r *remote) Identity() string           { return r.src }
+func (r *remote) Requests() (Requests, bool) { return r.reader.Counts(), true }
+func (r *remote) Close() error               { return r.reader.Close() }
 
 // List lists a bucket in the order of a directory, and a web server's list in its own order.
 func (r *remote) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {

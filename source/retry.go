@@ -59,11 +59,14 @@ func NewRetrying(s Source, o Retry) *Retrying {
 
 // Retries is how many reads were tried again so far, each time counted, and how many requests the source itself sent again.
 func (r *Retrying) Retries() int64 {
-	n := r.retries.Load()
-	if s, ok := r.Source.(interface{ Retries() int64 }); ok {
-		n += s.Retries()
-	}
-	return n
+	n, _ := RequestsOf(r.Source)
+	return r.retries.Load() + n.Retries
+}
+
+// Hedges is how many requests the source sent a second time, because the first took long.
+func (r *Retrying) Hedges() int64 {
+	n, _ := RequestsOf(r.Source)
+	return n.Hedges
 }
 
 // Read reads as the source does. The error is that of the last try.

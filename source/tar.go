@@ -103,6 +103,14 @@ func (s *shards) String() string   { return s.src }
 func (s *shards) Identity() string { return s.src }
 func (s *shards) Close() error     { return s.store.Close() }
 
+// Requests counts those for shards over a network.
+func (s *shards) Requests() (Requests, bool) {
+	if s.remote == nil {
+		return Requests{}, false
+	}
+	return s.remote.Counts(), true
+}
+
 // Read reads one sample, part by part.
 func (s *shards) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	if err := checkPlace(e, dst); err != nil {

@@ -21,13 +21,21 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
 	fmt.Fprintln(w, "  read      "+readText(r))
 	if n := r.Remote; n != nil {
-		fmt.Fprintln(w, "  asked     "+joined(figures.Plural(n.Requests, "request", "requests"), figures.Plural(n.Retries, "retry", "retries"), figures.Plural(n.Hedges, "hedge", "hedges")))
+		fmt.Fprintln(w, "  asked     "+joined(figures.Plural(n.Requests, "request", "requests"), figures.Plural(n.Retries, "retry", "retries"), figures.Plural(n.Hedges, "hedge", "hedges"), waitText(r)))
 	}
 	fmt.Fprintln(w, "  stored    "+storedText(r))
 	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
 		figures.Bytes(r.MemoryBytes), figures.Plural(int64(r.Segments), "segment", "segments"), figures.Bytes(r.SegmentBytes), figures.Binary(r.BlockBytes))
 	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", spelling.ShellWord(strings.Join(r.Dirs, ",")))
+}
+
+// waitText says how long a reader waited for the source; "": nothing was read.
+func waitText(r *ingest.Report) string {
+	if r.ReadBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("each reader waited %s of %s for the source", figures.Duration(r.SourceWait), figures.Duration(r.ReadSeconds))
 }
 
 // costText says what a source will be asked for.
