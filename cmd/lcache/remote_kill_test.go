@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"lcache/ingest"
+	"lcache/s3/s3test"
+)
+
+// turnstile is a server before a gateway: it counts the objects that it lets through, and holds those after the first few until it is opened.
+type turnstile struct {
+	*httptest.Server
+	mu   sync.Mutex // guards the fields that follow
+	gets map[string]int
+	left int // that are let through
+	open chan struct{}
+}
+
+func newTurnstile(t *testing.T, g *s3test.Gateway) *turnstile {
+	t.Helper()
+	u, err := url.Parse(g.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &turnstile{gets: map[string]int{}}
+	s.set(1 << 30)
+	proxy := httputil.NewSingleHostReverseProxy(u)
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {} // of a client that was killed
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Query().Get("list-type") == "" {
+			s.mu.Lock()
+			s.gets[r.URL.Path]++
+			s.left--
+			held, open := s.left < 0, s.open
+			s.mu.Unlock()
+			if held {
+				select {
+				case <-open:
+				case <-r.Context().Done():
+					return
+				}
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// set forgets what was counted, opens the turnstile for those that wait, and lets n more through.
+func (s *turnstile) set(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open != nil {
+		close(s.open)
+	}
+	s.gets, s.left, s.open = map[string]int{}, n, make(chan struct{})
+}
+
+// asked is how many objects were asked for, and how often at most one of them was.
+func (s *turnstile) asked() (total, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.gets {
+		total, most = total+n, max(most, n)
+	}
+	return total, most
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came that %s", what)
+		}
+	}
+}
+
+// wrote is how many bytes a process has written, but for those by io_uring.
+func wrote(pid int) (n int64) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	for line := range strings.Lines(string(b)) {
+		if _, err := fmt.Sscanf(line, "wchar: %d", &n); err == nil {
+			break
+		}
+	}
+	return n
+}
+
+// An ingest of a bucket that is killed goes on where it was: what its log has is not asked for again. Neither files, nor status or the log of a server have a secret.
+func TestKilledIngestOfABucket(t *testing.T) {
+	g := s3test.Start(t)
+	const samples, size, through = 300, 40_000, 150
+	files := map[string][]byte{}
+	for i := range samples {
+		files[fmt.Sprintf("set/c%d/%03d", i%3, i)] = bytes.Repeat(fmt.Appendf(nil, "%04d", i), size/4)
+	}
+	g.Fill(t, files)
+	s, way := newStage(t), newTurnstile(t, g)
+	flags := " --source s3://" + s3test.Bucket + "/set/ --cache cache --s3-endpoint-url " + way.URL + " --s3-region " + s3test.Region + " --source-hedge=false"
+	way.set(through)
+	cmd, _ := s.command("exec env LCACHE_IO=pread lcache ingest --quiet --jobs 4" + flags)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the ingest waits, and has written half of what it has read", func() bool {
+		total, _ := way.asked()
+		return total > through && wrote(cmd.Process.Pid) > through*size/2
+	})
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	cmd.Wait()
+	way.set(1 << 30)
+	out, errs, err := s.shell("lcache ingest --json" + flags)
+	var r ingest.Report
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &r)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, errs)
+	}
+	total, most := way.asked()
+	t.Logf("%d of %d samples that were read were kept", r.Already, through)
+	if r.Already == 0 || r.Already > through || int64(total) != samples-r.Already || most != 1 || r.StoredSamples != samples {
+		t.Errorf("%d samples were there, %d were asked for, one up to %d times; %d are stored", r.Already, total, most, r.StoredSamples)
+	}
+	s.findSecretsOfServer(t)
+}
+
+// findSecretsOfServer looks for the gateway's credentials in what a server of the cache says and answers.
+func (s *stage) findSecretsOfServer(t *testing.T) {
+	t.Helper()
+	cmd, logs := s.command("exec lcache serve --cache cache")
+	stop := s.untilLine(cmd)
+	said := ""
+	for _, ask := range []string{"lcache status --json", "lcache status", "lcache ls . --json", "ls -R .", "cat cache/job.json", "lcache verify --cache cache 2>&1 || true"} {
+		out, errs, err := s.shell(ask)
+		if err != nil {
+			t.Errorf("%s: %v: %s", ask, err, errs)
+		}
+		said += out + errs
+	}
+	if err := stop(); err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	said += logs.String()
+	if !strings.Contains(said, s3test.Bucket) || !strings.Contains(logs.String(), "level=") {
+		t.Errorf("nothing was said that could have a secret: %s", said)
+	}
+	for _, secret := range []string{s3test.Access, s3test.Secret} {
+		if strings.Contains(said, secret) {
+			t.Errorf("a server says %s:\n%s", secret, said)
+		}
+	}
+}
