@@ -15,7 +15,7 @@ const (
 )
 
 // budget delays retries, so that those of many readers are no storm on a store that is down. Over a minute there are at most a tenth
-// as many retries as requests, and at least ten. A request that succeeds lets two more go on: when the store is back, the delayed ones
+// as many retries as requests, and at least ten. A request that succeeds lets two more go on, also such as come a little later: when the store is back, the delayed ones
 // need not wait for the minute's end. It never refuses a retry.
 type budget struct {
 	mu       sync.Mutex // guards the fields that follow
@@ -25,6 +25,7 @@ type budget struct {
 	retries  [budgetSlots]int
 	last     time.Time // a retry was taken
 	waiting  []chan struct{}
+	spare    int // retries that successes let go on since the last failure, and that nobody has waited for yet
 }
 
 func newBudget() *budget { return &budget{began: time.Now()} }
@@ -56,6 +57,14 @@ func (b *budget) succeeded() {
 		close(w)
 	}
 	b.waiting = b.waiting[n:]
+	b.spare = min(b.spare+2-n, budgetLeast)
+}
+
+// failed says that a request failed: what succeeded before says nothing more.
+func (b *budget) failed() {
+	b.mu.Lock()
+	b.spare = 0
+	b.mu.Unlock()
 }
 
 // take takes a retry if the minute has one.
@@ -69,7 +78,10 @@ func (b *budget) take() bool {
 		retries += b.retries[i]
 	}
 	if retries >= max(budgetLeast, requests/budgetShare) && time.Since(b.last) < budgetPause {
-		return false
+		if b.spare == 0 {
+			return false
+		}
+		b.spare--
 	}
 	b.last = time.Now()
 	b.retries[slot]++

@@ -150,6 +150,7 @@ func (r *Reader) next(ctx context.Context, t *target) error {
 // pause waits before a retry; full jitter. Its error says that there will be none.
 func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 	const first, longest = 100 * time.Millisecond, 5 * time.Second
+	r.budget.failed()
 	patience := r.o.Patience
 	if t.dst == nil && !r.known.Load() {
 		patience /= 3 // the first question: its address may be wrong, and somebody waits
