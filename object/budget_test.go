@@ -14,8 +14,10 @@ func TestBudgetSpare(t *testing.T) {
 		t.Error("a retry beyond the budget is not delayed")
 	}
 	b.succeeded()
-	if !b.take() || !b.take() || b.take() {
-		t.Error("a success does not let two go on")
+	for i, want := range []bool{true, true, false} {
+		if b.take() != want {
+			t.Errorf("retry %d after a success: delayed is %t", i, want)
+		}
 	}
 	b.succeeded()
 	b.failed()

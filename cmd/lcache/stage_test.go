@@ -206,7 +206,7 @@ func (s *stage) prepare(p parsedLine) {
 	s.t.Helper()
 	sources := append(p.values("--source"), p.values("--against")...)
 	for _, dir := range sources {
-		if !source.IsRemote(dir) {
+		if !source.IsRemote(strings.Trim(dir, "'")) {
 			s.dataset(dir)
 		}
 	}
