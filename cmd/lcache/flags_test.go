@@ -78,7 +78,6 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// TestFlagText holds what --help shows as defaults.
 // A switch of a remote source tells whether it was given, on or off.
 func TestRemoteSwitches(t *testing.T) {
 	for _, c := range []struct {
@@ -99,6 +98,7 @@ func TestRemoteSwitches(t *testing.T) {
 	}
 }
 
+// TestFlagText holds what --help shows as defaults.
 func TestFlagText(t *testing.T) {
 	bytes, none := int64(2<<30), int64(0)
 	some, part, of := []int{0, 2}, 2, 4
