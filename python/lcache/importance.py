@@ -37,8 +37,10 @@ PAGE = 1 << 20  # indices asked for at once
 class Observer:
     """What one process has to tell of one job. Threads may share it."""
 
-    def __init__(self, link: Link, method: str) -> None:
-        self.link, self.method = link, method
+    def __init__(self, link: Link, method: str, told: dict[str, Any]) -> None:
+        """told is what the server answered: world_size, batch_size and more."""
+        self.link, self.method, self.told = link, method, told
+        self.ended = -1  # the last epoch that the loop said it had ended
         self.epoch = 0  # that the loop is in
         self.reevaluates = False  # the loop looks at unstable samples again
         self.refused = self.dropped = 0
@@ -65,6 +67,7 @@ class Observer:
         """Queues the end of an epoch. The next observations are of the epoch after."""
         with self._lock:
             epoch = self.epoch if epoch is None else epoch
+            self.ended = max(self.ended, epoch)
             self._put(protocol.EPOCH_END, protocol.epoch_end(epoch, rank, accuracy, loss))
         self.flush()
 
@@ -154,9 +157,9 @@ class Observed:
         options = {"name": name, "cache": cache, "seed": seed, "batch_size": batch_size, "world_size": world_size, "drop_last": drop_last}
         options.update(substitute=substitute, lag=lag, policy=policy, draw=draw)
         body = asked(self._rank, method, options, params)
-        self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON)
+        told = protocol.read_json(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
-            self._link.importance, self._observer = body, Observer(self._link, method)
+            self._link.importance, self._observer = body, Observer(self._link, method, told)
 
     def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:
         """Tells the server the losses of samples, in one call for each batch: tensors, arrays or lists. Never raises, and never waits.
@@ -215,6 +218,11 @@ class Observed:
             raise ArgumentError(f"weights of {len(wanted)} samples: at most {protocol.MAX_WEIGHTS} at once")
         body = self._link.call(protocol.WEIGHTS, protocol.weights(observer.epoch, wanted.tobytes()), "weights", protocol.A_WEIGHTS)
         return protocol.read_weights(body, len(wanted))
+
+    @property
+    def observer(self) -> Observer:
+        """For other modules of lcache. Raises Error for a job without importance."""
+        return self._required()
 
     def _required(self) -> Observer:
         if self._observer is None:

@@ -134,7 +134,7 @@ def test_queue_is_bounded(serve, path):
     """What the socket does not take waits, up to a limit; then the oldest is dropped. Nobody waits."""
     serve()
     with lcache.connect(path, timeout=10) as job:
-        job._observer = observer = importance.Observer(job._link, "shade")
+        job._observer = observer = importance.Observer(job._link, "shade", {})
         session = job._link.session
         session.tell_now = lambda *_: False
         for number in range(importance.QUEUE + 9):

@@ -11,7 +11,8 @@ from .dataset import Dataset, Sample
 from .headspace import headspace
 from .image_folder import ImageFolder
 from .importance import losses, weights
+from .importance_sampler import ImportanceSampler
 from .loader import DataLoader, watch
 from .sampler import BatchSampler
 
-__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "Sample", "headspace", "losses", "watch", "weights"]
+__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Sample", "headspace", "losses", "watch", "weights"]

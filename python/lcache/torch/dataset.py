@@ -21,7 +21,7 @@ from ..opening import open as open_job
 from . import tagged_batch
 from .decoders import WholeBatch, chosen
 from .loader_job import BorrowedJob
-from .ready_batch import plain
+from .ready_batch import plain, with_columns, with_index
 from .tagged_batch import Position, TaggedBatch
 
 T = TypeVar("T", covariant=True)
@@ -103,6 +103,9 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     anything else, such as a tensor or a dict of tensors, as the ready batch, which default_collate then leaves as it is. The bytes stay as long as
     anything refers to a view.
 
+    return_index=True makes of each sample (x, y, index): index is the job's, of the sample that was served, as job.observe takes it. x and y are what
+    decode returns if that is a tuple of two, else x is what it returns, and y is the label. A ready batch becomes three columns in the same way.
+
     The job is lcache.open(source, cache, …), with that function's keywords; without a source, the job of the server at socket or $LCACHE_SOCKET; or
     job, if that is a Job. Any loader and sampler may be used, and each batch is one request. Each loader of lcache is a job of its own, unless job names
     one for all loaders of this dataset. Copies in worker processes have connections of their own. The dataset pickles to the little that a new
@@ -144,8 +147,10 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         timeout: float | None = None,
         likely_batch_size: int | None = None,
         part: str | None = None,
+        return_index: bool = False,
     ) -> None:
         self._whole = chosen(decode, decode_batch, dtype, shape)
+        self.return_index = return_index
         if not isinstance(job, Job):
             job = _job_of(source, {
                 "cache": cache, "socket": socket, "recipe": recipe, "seed": seed, "epochs": epochs, "batch_size": batch_size, "world_size": world_size,
@@ -232,6 +237,8 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[T]:
         wanted = [int(i) for i in indices[:]]
+        if self.kept is not None and wanted and isinstance(indices[0], tagged_batch.FirstOfBatch):
+            raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset leaves out some")
         if self.kept is not None or (wanted and min(wanted) < 0):
             wanted = [self._in_job(i) for i in wanted]
         batch = indices if isinstance(indices, TaggedBatch) else tagged_batch.last_iterated()
@@ -250,8 +257,10 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         """The samples of one batch. indices are the job's."""
         if self._whole is not None:
             batches = self._batches(indices, asked)
-            return self._at_once(self._whole, asked.job, batches.pop() if len(batches) == 1 else Batch.merged(batches))
-        if self.decode is None and type(self)._decoded is Dataset._decoded:
+            batch = batches.pop() if len(batches) == 1 else Batch.merged(batches)
+            made = self._at_once(self._whole, asked.job, batch)
+            return with_columns(made, batch) if self.return_index else made
+        if self.decode is None and not self.return_index and type(self)._decoded is Dataset._decoded:
             return [pair for batch in self._batches(indices, asked) for pair in _pairs(batch)]
         return [self._make(*entry) for _, entry in self._entries(indices, asked)]
 
@@ -295,7 +304,8 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         """Decodes sample i of a batch, and counts the time. Raises DecodeError for an exception of decode, loader or a transform."""
         began = time.perf_counter()
         try:
-            return self._decoded(parts, batch, i)
+            made = self._decoded(parts, batch, i)
+            return with_index(made, batch.labels[i], batch.indices[i]) if self.return_index else made
         except Error:
             raise  # from the server, when decode used a name
         except Exception as e:

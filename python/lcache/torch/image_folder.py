@@ -27,7 +27,8 @@ class ImageFolder(Dataset[Any]):
 
     decode makes an image of a sample's bytes; the default needs PIL. torchvision's loader= takes a path instead, and is refused. transforms is
     a function of (image, label), instead of transform and target_transform. extensions, is_valid_file, allow_empty and a find_classes method of a
-    subclass choose samples and labels as torchvision's do. torchvision is needed only for transforms. Other keywords are lcache.open's.
+    subclass choose samples and labels as torchvision's do. torchvision is needed only for transforms. return_index=True makes a sample (image, label,
+    index), with the job's index of the sample, as job.observe takes it. Other keywords are lcache.open's.
 
     Raises what torchvision raises: FileNotFoundError for a class without a file, ValueError for arguments that exclude each other.
     """
@@ -69,6 +70,7 @@ class ImageFolder(Dataset[Any]):
         timeout: float | None = None,
         likely_batch_size: int | None = None,
         part: str | None = None,
+        return_index: bool = False,
     ) -> None:
         if loader is not None:
             raise TypeError("ImageFolder(loader=…) is a function of a path in torchvision, and lcache has a file's bytes: give decode=, a function of bytes")
@@ -88,7 +90,7 @@ class ImageFolder(Dataset[Any]):
             root, allow_empty=allow_empty or picks, cache=cache, socket=socket, job=job, recipe=recipe, seed=seed, epochs=epochs, batch_size=batch_size,
             world_size=world_size, rank=rank, drop_last=drop_last, params=params, budget=budget, memory=memory, ext=() if extensions is None else extensions,
             flat=flat, group=group, follow_links=follow_links, s3=s3, on_error=on_error, timeout=timeout,
-            likely_batch_size=likely_batch_size, part=part,
+            likely_batch_size=likely_batch_size, part=part, return_index=return_index,
         )
         self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms

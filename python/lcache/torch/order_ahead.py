@@ -24,6 +24,7 @@ from . import ranks
 from .computed_orders import ComputedOrders
 from .drawn_seed import DrawnSeed, with_generator
 from .generator_states import GeneratorStates
+from .importance_sampler import served_sampler
 from .known_samplers import KnownSampler, known_sampler
 from .loader_job import LoaderJob
 from .push import Orders, Pusher
@@ -113,12 +114,18 @@ class OrderAhead:
 
     def _push_to(self, dataset: Any) -> None:
         self.translation = Translation(dataset)
+        served = served_sampler(self.subject)
+        if served is not None:
+            self._pusher = None
+            served.require_dataset(self.translation.leaves, self.translation.direct or self.translation.guessed)
+            return
         self._pusher = Pusher(self.translation, self.once, self._loader_job) if self.translation.leaves else None
 
     @property
     def jobs(self) -> list[Job]:
         """The job of the subject's loader at the server of each lcache dataset."""
-        return [] if self._pusher is None else self._pusher.jobs
+        served = served_sampler(self.subject)
+        return ([] if served is None else [served.job]) if self._pusher is None else self._pusher.jobs
 
     @property
     def token(self) -> str | None:
@@ -196,6 +203,9 @@ class OrderAhead:
         if self._noted_digest is not None and self._noted_digest[0] == epoch:
             return self._noted_digest[1]
         try:
+            served = served_sampler(self.subject)
+            if served is not None:
+                return ranks.digest(self._global_order(epoch)) if epoch == self.epoch else None  # a coming epoch is not drawn yet
             known = known_sampler(self.subject)
             if known is not None:
                 return self._computed.digest(known, epoch, self._sampler_epoch(epoch), epoch == self.epoch)
@@ -407,11 +417,16 @@ class OrderAhead:
         drops_round = any(getattr(s, "drop_last", False) for s in ranks.chain(self.subject) if hasattr(s, "num_replicas"))
         drops_batch = bool(getattr(self.subject, "drop_last", False))
         batches, self.before = at.remaining(order, world, rank, size, (drops_round, drops_batch))
+        served = served_sampler(self.subject)
+        if served is not None:
+            served.set_epoch(number + 1)  # nobody iterates over it in this epoch
         return batches, 0
 
     def _global_order(self, epoch: int) -> Any:
         """The indices of an epoch of all ranks, without padding."""
-        known = known_sampler(self.subject)
+        known, served = known_sampler(self.subject), served_sampler(self.subject)
+        if served is not None:
+            return served.global_order(epoch)
         if known is not None:
             return self._computed.global_order(known, epoch, self._sampler_epoch(epoch), epoch == self.epoch)
         with preserved_random_states():

@@ -13,6 +13,8 @@ import torch
 import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from ..batch import Batch
+
 
 class ReadyBatch(Sequence[Any]):
     """A sequence of samples, which are rows of `value`: a tensor or an array, or a mapping or a tuple of them."""
@@ -93,6 +95,20 @@ def plain(sample: Any) -> Any:
     if isinstance(sample, _RowObject):
         return sample.value
     return dict(sample) if isinstance(sample, _RowMapping) else tuple(sample) if isinstance(sample, _RowTuple) else sample
+
+
+def with_index(made: Any, label: Any, index: Any) -> tuple[Any, Any, Any]:
+    """(x, y, index). A tuple of two is x and y; anything else is x."""
+    x, y = made if isinstance(made, tuple) and len(made) == 2 else (made, label)
+    return x, y, index
+
+
+def with_columns(made: Sequence[Any], batch: Batch) -> Sequence[Any]:
+    """with_index of all samples of a batch."""
+    labels, indices = batch.labels.tolist(), batch.indices.tolist()
+    if isinstance(made, ReadyBatch):
+        return ReadyBatch(with_index(made.value, torch.tensor(labels), torch.tensor(indices)), len(made))
+    return [with_index(*sample) for sample in zip(made, labels, indices)]
 
 
 def _collate(batch: Any, *, collate_fn_map: Any = None) -> Any:

@@ -45,6 +45,21 @@ class TaggedBatch(list[int]):
             self.trial = None
 
 
+class FirstOfBatch(int):
+    """An index with which a batch of the server's own order begins: the batch's position, and how many samples it has."""
+
+    at: Position
+    size: int
+
+    def __new__(cls, index: int, at: Position, size: int) -> FirstOfBatch:
+        first = super().__new__(cls, index)
+        first.at, first.size = at, size
+        return first
+
+    def __reduce__(self) -> Any:
+        return FirstOfBatch, (int(self), self.at, self.size)
+
+
 class _Thread(threading.local):
     batch: TaggedBatch | None = None
 
@@ -54,6 +69,9 @@ _thread = _Thread()
 
 def position_of(indices: Any, plain: list[int], dataset_id: str) -> Position | None:
     """The position of the batch that a dataset is asked for, as it came and as plain indices. None: unknown."""
+    first = indices[0] if plain else None
+    if isinstance(first, FirstOfBatch):
+        return first.at if first.size == len(plain) else None
     batch = indices if isinstance(indices, TaggedBatch) else _thread.batch
     if batch is None:
         return None
