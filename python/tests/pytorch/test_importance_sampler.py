@@ -2,11 +2,13 @@
 
 import copy
 import json
+import os
+import re
 
 import pictures
 import pytest
 from embedded_servers import pushed, root  # noqa: F401
-from realserver import Folder, Server, needs_binary
+from realserver import ROOT, Folder, Server, needs_binary
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -21,6 +23,17 @@ SAMPLES, SIZE = 120, 16
 IMPACT = {"method": "impact", "s_share": 0, "lag": 0}
 
 pytestmark = needs_binary
+
+with open(os.path.join(ROOT, "docs", "importance.md")) as f:
+    BLOCKS = re.findall(r"^```python\n(.*?)^```", f.read(), re.M | re.S)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_blocks_run(server, monkeypatch, number):
+    """What docs/importance.md shows runs as it stands there."""
+    monkeypatch.setenv("LCACHE_SOCKET", server.socket)
+    exec(compile(BLOCKS[number], f"importance.md {number}", "exec"), {})
+    assert server.job()["importance"]["requested"] >= SAMPLES
 
 
 def size(contents, _):
