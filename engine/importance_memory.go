@@ -36,6 +36,7 @@ func (e *Engine) newHighMemory(c drawn.Config) (*highMemory, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Params.RatioStart = 1 // no sample may stand in for others: all memory is for the important ones
 	h := &highMemory{e: e, cells: newCells(e.cache.Manifest)}
 	if h.policy, err = m.NewPolicy(c.Policy, e.cache.Manifest.Labels(), c.Cache, c.Params); err != nil {
 		return nil, err

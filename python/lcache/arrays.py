@@ -1,4 +1,4 @@
-"""Samples of one size as a numpy array. The only module that uses numpy, and only when it is asked to."""
+"""Samples of one size as a numpy array. The only module that imports numpy, and only when it is asked to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Layout:
 
     def __init__(self, dtype: Any, shape: int | Sequence[int]) -> None:
         """Raises Error without numpy, ArgumentError for what is no dtype or no shape."""
-        self.numpy = _numpy()
+        self.numpy = numpy_module("arrays need", " (batch.samples works without it)")
         try:
             self.dtype = self.numpy.dtype(dtype)
             self.shape = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
@@ -57,9 +57,10 @@ class Layout:
         return raw.view(self.dtype).reshape(-1, *self.shape)
 
 
-def _numpy() -> Any:
+def numpy_module(needs: str, instead: str = "") -> Any:
+    """numpy. Error without it, which says what needs it, and what works instead."""
     try:
         import numpy
     except ImportError:
-        raise Error("arrays need numpy, which is not installed here: pip install numpy (batch.samples works without it)") from None
+        raise Error(f"{needs} numpy, which is not installed here: pip install numpy{instead}") from None
     return numpy

@@ -17,15 +17,18 @@ import os
 import threading
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import protocol
+from .arrays import numpy_module
 from .errors import ArgumentError, Error
+from .neighbours import MOST, Bank, Options
 from .orders import require_numbers, u32_array
 
 if TYPE_CHECKING:
     from .batch import Batch
+    from .info import Info
     from .link import Link
 
 _log = logging.getLogger("lcache")
@@ -42,6 +45,7 @@ class Observer:
         self.link, self.method, self.told = link, method, told
         self.ended = -1  # the last epoch that the loop said it had ended
         self.epoch = 0  # that the loop is in
+        self.bank: Bank | None = None  # of a method that observes neighbours
         self.reevaluates = False  # the loop looks at unstable samples again
         self.refused = self.dropped = 0
         self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
@@ -56,12 +60,33 @@ class Observer:
         kind = protocol.REEVALUATED if self.reevaluates else protocol.LOSSES
         with self._lock:
             epoch = self.epoch if epoch is None else epoch
-            number = self._numbers.get((kind, epoch, rank), 0)
-            self._numbers[kind, epoch, rank] = number + 1
-            for key in [key for key in self._numbers if key[1] < epoch - 1] if number == 0 else ():
-                del self._numbers[key]
+            number = self._number(kind, epoch, rank)
             self._put(protocol.OBSERVE, protocol.observe(kind, rank, epoch, number, columns[0].tobytes(), columns[1].tobytes()))
         self.flush()
+
+    def observe_embeddings(self, bank: Bank, indices: Any, embeddings: Any, epoch: int | None, rank: int) -> None:
+        """Finds the neighbours of a batch, and queues their numbers. ArgumentError for embeddings that are not of these samples, or not finite."""
+        column = _indices(indices)
+        if len(column) > protocol.MAX_OBSERVED:
+            raise ArgumentError(f"{len(column)} samples: at most {protocol.MAX_OBSERVED} at once")
+        with self._lock:
+            epoch, refused = self.epoch if epoch is None else epoch, bank.refused
+            c = bank.observe(column, embeddings, epoch)
+            number = self._number(protocol.COUNTS, epoch, rank)
+            node = protocol.NOWHERE if c.node is None else c.node
+            indices, same, other, near = c.indices.tobytes(), c.same.tobytes(), c.other.tobytes(), c.near.tobytes()
+            self._put(protocol.OBSERVE, protocol.counts(rank, epoch, number, indices, same, other, node, near))
+        self.flush()
+        if bank.refused > refused:
+            raise ArgumentError(f"{bank.refused - refused} embeddings have numbers that are not finite")
+
+    def _number(self, kind: int, epoch: int, rank: int) -> int:
+        """The number of an observation. The lock is held."""
+        number = self._numbers.get((kind, epoch, rank), 0)
+        self._numbers[kind, epoch, rank] = number + 1
+        for key in [key for key in self._numbers if key[1] < epoch - 1] if number == 0 else ():
+            del self._numbers[key]
+        return number
 
     def end_epoch(self, accuracy: float | None, loss: float | None, epoch: int | None, rank: int) -> None:
         """Queues the end of an epoch. The next observations are of the epoch after."""
@@ -113,14 +138,30 @@ def _floats(values: Any) -> array[float]:
 
 def asked(rank: int, method: str, options: dict[str, Any], params: dict[str, Any]) -> bytes:
     """The body of IMPORTANCE. ArgumentError for values that are no JSON."""
-    if method == "spider":
-        raise Error("importance: this client finds no neighbours of samples yet, which spider observes: take impact or shade")
     if options.get("seed") is not None:
         options["seed"] = str(options["seed"])  # not every seed fits a number of JSON
     try:
         return json.dumps({"method": method, "rank": rank, "run": os.urandom(8).hex(), "params": params, **options}).encode()
     except (TypeError, ValueError) as e:
         raise ArgumentError(f"importance: {e}") from None
+
+
+def _bank(params: dict[str, Any], job: Observed) -> Callable[[], Bank]:
+    """Makes a job's bank, once the server has agreed. Takes out of params what the server need not know."""
+    own: dict[str, Any] = {name: params.pop(name) for name in ("lam", "alpha", "normalise") if name in params}
+    own.update((name, value) for name, value in params.items() if name == "k")  # which the server needs, too
+    options, way = Options(**{name: value for name, value in own.items() if value is not None}), params.pop("neighbours", None)
+    _ = options.radius  # raises
+    numpy_module("importance: spider needs")
+    if way not in (None, "auto", "exact") and not callable(way):
+        raise ArgumentError(f'importance: neighbours={way!r}: give "auto", "exact" or an lcache.torch.Neighbours')
+    samples = job.info.samples
+    if way in (None, "auto") and samples > MOST:
+        raise ArgumentError(
+            f"importance: spider compares each batch with all {samples} samples, which takes long on a CPU above {MOST}: give "
+            'neighbours=lcache.torch.Neighbours("cuda"), or neighbours="exact" to do it all the same'
+        )
+    return lambda: (way if callable(way) else Bank)(job.labels(), options)
 
 
 class Observed:
@@ -146,7 +187,7 @@ class Observed:
         draw: str = "systematic",
         **params: Any,
     ) -> None:
-        """Lets the server draw this job's orders by importance: method is "impact" or "shade". Call it in every rank, before its first batch.
+        """Lets the server draw this job's orders by importance: method is "impact", "shade" or "spider". Call it in every rank, before its first batch.
 
         Call it with the same arguments in all ranks; the same again changes nothing. name keeps the job's state apart from others', also over restarts
         of the server. lag is how many epochs old the losses are that an order is drawn from: 0, 1 or "split"; None: by the layout. params are the
@@ -156,23 +197,33 @@ class Observed:
             raise Error("this server is an older one, which knows no importance: end it, and a newer one starts")
         options = {"name": name, "cache": cache, "seed": seed, "batch_size": batch_size, "world_size": world_size, "drop_last": drop_last}
         options.update(substitute=substitute, lag=lag, policy=policy, draw=draw)
+        bank = _bank(params, self) if method == "spider" else None
         body = asked(self._rank, method, options, params)
         told = protocol.read_json(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
-            self._link.importance, self._observer = body, Observer(self._link, method, told)
+            observer = Observer(self._link, method, told)
+            observer.bank = None if bank is None else bank()
+            self._link.importance, self._observer = body, observer
 
     def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:
         """Tells the server the losses of samples, in one call for each batch: tensors, arrays or lists. Never raises, and never waits.
 
-        epoch is that of the last batch that this job handed out, if not given. What can't be an observation is counted, and warned of once.
+        spider takes embeddings, one row for each sample, and has no use for losses: it counts neighbours here, and tells the server how many. epoch is
+        that of the last batch that this job handed out, if not given. What can't be an observation is counted, and warned of once.
         """
         observer = self._observer
         try:
             if observer is None:
                 return
-            if embeddings is not None:
-                raise ArgumentError("no method of this client takes embeddings")
-            observer.observe(indices, losses, epoch, self._rank if rank is None else rank)
+            rank = self._rank if rank is None else rank
+            if observer.bank is None and embeddings is not None:
+                raise ArgumentError(f"{observer.method} takes no embeddings")
+            if observer.bank is None:
+                observer.observe(indices, losses, epoch, rank)
+            elif embeddings is None:
+                raise ArgumentError("spider observes embeddings: give embeddings=, one row for each sample")
+            else:
+                observer.observe_embeddings(observer.bank, indices, embeddings, epoch, rank)
         except Exception as e:  # noqa: BLE001  the training is worth more than an observation
             if observer is not None:
                 observer.refuse(e)
@@ -240,6 +291,13 @@ class Observed:
     def _batch_of(self) -> int:
         asked = json.loads(self._link.importance or b"{}").get("batch_size")
         return int(asked or self._link.info.batch_size or 256)
+
+    @property
+    def info(self) -> Info:
+        raise NotImplementedError
+
+    def labels(self) -> array[int]:
+        raise NotImplementedError
 
     def get(self, indices: Iterable[int], at: tuple[int, int, int] | None = None) -> Batch:
         raise NotImplementedError

@@ -149,6 +149,11 @@ def observe(kind: int, rank: int, epoch: int, batch: int, indices: bytes, losses
     return _OBSERVE.pack(kind, 0, rank, epoch, batch, len(indices) // 4) + indices + losses
 
 
+def counts(rank: int, epoch: int, batch: int, indices: bytes, same: bytes, other: bytes, node: int, near: bytes) -> bytes:
+    """The neighbours of one batch: u32, u16 and u16, one for each sample. near are the u32 neighbours of node; NOWHERE: there is none."""
+    return _OBSERVE.pack(COUNTS, 0, rank, epoch, batch, len(indices) // 4) + indices + same + other + _TWO.pack(node, len(near) // 4) + near
+
+
 def epoch_end(epoch: int, rank: int, accuracy: float | None, loss: float | None) -> bytes:
     numbers = {"accuracy": accuracy, "loss": loss}
     return json.dumps({"epoch": epoch, "rank": rank, **{k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}}).encode()

@@ -79,8 +79,6 @@ def test_what_differs_is_refused(server):
             job.importance("shad")
         with pytest.raises(lcache.ArgumentError, match="leave substitute out"):
             job.importance("impact", substitute="low")
-        with pytest.raises(lcache.Error, match="neighbours"):
-            job.importance("spider")
         job.importance("shade", seed=2**64 - 1)
         with pytest.raises(lcache.ArgumentError, match="b0 10 and 11"):
             job.importance("shade", seed=2**64 - 1, b0=11)

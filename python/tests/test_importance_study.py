@@ -70,3 +70,48 @@ def test_hit_ratio(server, asked, epochs, first, share, policy, want):
         after = counted()
         got = (after["h_hits"] - before["h_hits"]) / (after["requested"] - before["requested"])
         assert got == pytest.approx(want, abs=0.02), f"LCACHE_SEED={SEED}"
+
+
+def embeddings(rng, labels, epochs):
+    """Embeddings of all samples, by epoch: classes of eight clusters that get narrower; a tenth of the samples lies half-way to another class."""
+    labels = numpy.asarray(labels)
+    centres, clusters = 3 * rng.standard_normal((10, 16)), rng.standard_normal((10, 8, 16))
+    other, hard = (labels + rng.integers(1, 10, len(labels))) % 10, rng.random(len(labels)) < 0.1
+    own = centres[labels] + clusters[labels, rng.integers(0, 8, len(labels))]
+    own[hard] = (own[hard] + centres[other[hard]]) / 2
+    for epoch in range(epochs):
+        spread = 0.4 + 0.8 * numpy.exp(-epoch / 4)
+        yield own + 0.35 * spread * rng.standard_normal(own.shape)
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory):
+    folder = Folder(tmp_path_factory.mktemp("clusters"), [BYTES] * 1500, classes=10)
+    server = Server(folder, tmp_path_factory.mktemp("cache") / "clusters", epochs=0, batch_size=64)
+    server.ingest()
+    yield server.start()
+    server.stop()
+
+
+@needs_binary
+@pytest.mark.parametrize("policy, share, want", [("paper", 0.1, 0.45), ("paper", 0.2, 0.54), ("paper", 0.5, 0.74), ("next-use", 0.2, 0.65)])
+def test_hit_ratio_by_neighbours(clusters, policy, share, want):
+    """SpiderCache, without substitutes. The reference is of other clusters by the same recipe, so six points are as near as it can be."""
+    name = f"spider-{policy}-{share}-{SEED}"
+    with clusters.connect() as plain, plain.named(name) as job:
+
+        def counted():
+            s = next(j for j in job.stats()["jobs"] if j["id"] == name)["importance"]
+            assert (s["substituted"], s["homophily_hits"], s["ratio"], s["observations_dropped"]) == (0, 0, 1, 0)
+            return s
+
+        radius = {"lam": 1, "alpha": numpy.exp(-2.0), "normalise": False}
+        job.importance("spider", name=name, lag=0, seed=SEED, draw="multinomial", policy=policy, cache=int(share * 1500 * BYTES), **radius)
+        for epoch, rows in enumerate(embeddings(numpy.random.default_rng(SEED), clusters.folder.labels, 10)):
+            if epoch == 2:
+                before = counted()
+            for batch in job.epoch(epoch):
+                job.observe(batch.indices, [0.0] * len(batch), rows[list(batch.indices)])
+        after = counted()
+        got = (after["h_hits"] - before["h_hits"]) / (after["requested"] - before["requested"])
+        assert got == pytest.approx(want, abs=0.06), f"LCACHE_SEED={SEED}"

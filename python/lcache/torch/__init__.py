@@ -13,6 +13,7 @@ from .image_folder import ImageFolder
 from .importance import losses, weights
 from .importance_sampler import ImportanceSampler
 from .loader import DataLoader, watch
+from .neighbours import Neighbours
 from .sampler import BatchSampler
 
-__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Sample", "headspace", "losses", "watch", "weights"]
+__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Neighbours", "Sample", "headspace", "losses", "watch", "weights"]

@@ -1,0 +1,164 @@
+"""Neighbours of samples in embedding space, which the method spider observes in place of losses. Embeddings never leave the training process.
+
+A Bank keeps the newest embedding of each sample that this process saw. Of a batch it counts the samples within a radius, of the own class and of others,
+exactly: by one matrix product with the whole bank. It needs numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .arrays import numpy_module
+from .errors import ArgumentError
+
+MOST = 50_000  # samples that are looked at for each batch, unless the program wants more
+_RESERVOIR = 1024  # samples that the radius is estimated from
+_PIECE = 1 << 22  # distances that are computed at once
+
+
+class Options(NamedTuple):
+    """Two samples are neighbours if exp(-lam * distance) > alpha. Without these the radius is the 25th percentile of distances within a class."""
+
+    k: int = 500  # neighbours that count, the nearest ones
+    lam: float | None = None
+    alpha: float | None = None
+    normalise: bool = True  # embeddings are scaled to length 1
+
+    @property
+    def radius(self) -> float | None:
+        """The distance below which samples are neighbours; None: it follows from the embeddings. ArgumentError for what can't be."""
+        if self.lam is None and self.alpha is None:
+            return None
+        if self.lam is None or self.alpha is None:
+            raise ArgumentError("importance: lam and alpha make the radius together, -ln(alpha)/lam: give both, or none")
+        if not (self.lam > 0 and 0 < self.alpha < 1):
+            raise ArgumentError(f"importance: lam is {self.lam} and alpha is {self.alpha}: give a lam above 0, and an alpha between 0 and 1")
+        return -math.log(self.alpha) / self.lam
+
+
+class Counted(NamedTuple):
+    """The neighbours of each sample of a batch; and the first sample with most of its own class, with these, nearest first."""
+
+    indices: array[int]
+    same: array[int]
+    other: array[int]
+    node: int | None  # None: no sample has a neighbour of its class
+    near: array[int]
+
+
+class Bank:
+    """The embeddings that one process saw, as rows of an array of float32. lcache.torch.Neighbours keeps them on a device of torch."""
+
+    def __init__(self, labels: Sequence[int], options: Options) -> None:
+        """labels are those of all samples. Raises Error without numpy."""
+        self.np = numpy_module("importance: spider needs")
+        self.labels = self.np.asarray(labels, dtype="i4")
+        self.options, self.radius = options, options.radius
+        self.refused = 0  # rows with a number that is not finite
+        self.width = 0  # of a row
+        self._known = self.np.zeros(len(labels), dtype=bool)
+        self._estimated = (-1, 0)  # the epoch in which the radius was estimated, and from how many samples
+
+    def observe(self, indices: Sequence[int], embeddings: Any, epoch: int) -> Counted:
+        """Takes the embeddings of a batch, and counts neighbours. A sample that is twice in it has the last ones. ArgumentError for shapes that don't fit."""
+        np = self.np
+        rows = self.rows_of(embeddings)
+        if len(rows.shape) != 2 or rows.shape[0] != len(indices) or not rows.shape[1]:
+            raise ArgumentError(f"{len(indices)} indices and embeddings of shape {tuple(rows.shape)}: give one row for each")
+        fine = self.are_finite(rows)
+        self.refused += len(fine) - int(fine.sum())
+        places = {int(i): place for place, i in enumerate(indices) if fine[place]}
+        index, column = (np.fromiter(numbers, dtype="i8", count=len(places)) for numbers in (places.keys(), places.values()))
+        of_dataset = index < len(self.labels)
+        if rows.shape[1] != self.width:  # of another network: what was seen says nothing
+            self.width = int(rows.shape[1])
+            self._known[:] = False
+            self.clear()
+        known = index[of_dataset]
+        self.put(known, self._scaled(rows[column[of_dataset]]))
+        self._known[known] = True
+        self._estimate(epoch)
+        found = dict(zip(known.tolist(), self._found(known)))
+        nobody = np.zeros(0, dtype="i8")
+        own, every = [], []
+        for i in index.tolist():
+            near = found.get(i, nobody)
+            every.append(len(near))
+            own.append(near[self.labels[near] == self.labels[i]] if len(near) else near)
+        same = array("H", map(len, own))
+        best = max(range(len(own)), key=same.__getitem__, default=None)
+        node = None if best is None or not same[best] else best
+        return Counted(
+            array("I", index.tolist()), same, array("H", (n - s for n, s in zip(every, same))),
+            None if node is None else int(index[node]), array("I", () if node is None else own[node].tolist()),
+        )  # fmt: skip
+
+    def _scaled(self, rows: Any) -> Any:
+        if not self.options.normalise:
+            return rows
+        length = (rows * rows).sum(1, keepdims=True) ** 0.5
+        return rows / (length + (length == 0))
+
+    def _estimate(self, epoch: int) -> None:
+        """Estimates the radius anew in each epoch, and while few samples are known."""
+        np, (last, few) = self.np, self._estimated
+        seen = np.flatnonzero(self._known)
+        if self.options.radius is not None or not len(seen) or (epoch == last and (few >= _RESERVOIR or len(seen) < 2 * few)):
+            return
+        self._estimated = epoch, len(seen)
+        chosen = np.random.default_rng(epoch).permutation(seen)[:_RESERVOIR]
+        labels = self.labels[chosen]
+        alike = np.triu(labels[:, None] == labels[None, :], 1)
+        self.radius = float(np.percentile(self.between(chosen)[alike], 25)) ** 0.5 if alike.any() else None
+
+    def _found(self, index: Any) -> list[Any]:
+        """The neighbours of samples, nearest first and of equal distances by index."""
+        np, found, size = self.np, [], max(1, _PIECE // max(len(self.labels), 1))
+        if self.radius is None:
+            return [np.zeros(0, dtype="i8") for _ in index]
+        for at in range(0, len(index), size):
+            piece = index[at : at + size]
+            places, others, far = self.within(piece, self.radius**2)
+            others, far, places = (x[others != piece[places]] for x in (others, far, places))
+            ends = np.searchsorted(places, np.arange(len(piece) + 1))
+            for start, end in zip(ends[:-1], ends[1:]):
+                found.append(others[start:end][np.argsort(far[start:end], kind="stable")[: self.options.k]])
+        return found
+
+    # What torch does in its own way.
+
+    def rows_of(self, embeddings: Any) -> Any:
+        """Embeddings of a batch as an array of float32: of a tensor, an array or lists."""
+        if hasattr(embeddings, "detach"):
+            embeddings = embeddings.detach().cpu().float().numpy()
+        try:
+            return self.np.asarray(embeddings, dtype="f4")
+        except (TypeError, ValueError) as e:
+            raise ArgumentError(f"embeddings are no rows of numbers: {e}") from None
+
+    def are_finite(self, rows: Any) -> Any:
+        """Which rows are finite, as an array of numpy."""
+        return self.np.isfinite(rows).all(1)
+
+    def clear(self) -> None:
+        """Makes room for rows of a new width."""
+        self._rows = self.np.zeros((len(self.labels), self.width), dtype="f4")
+        self._squares = self.np.full(len(self.labels), self.np.inf, dtype="f4")  # of a row that is not there the distance is infinite
+
+    def put(self, index: Any, rows: Any) -> None:
+        """Sets the rows of samples."""
+        self._rows[index], self._squares[index] = rows, (rows * rows).sum(1)
+
+    def between(self, index: Any) -> Any:
+        """The squares of the distances between some samples."""
+        rows, squares = self._rows[index], self._squares[index]
+        return (squares[:, None] + squares[None, :] - 2 * (rows @ rows.T)).clip(0)
+
+    def within(self, index: Any, square: float) -> tuple[Any, Any, Any]:
+        """All samples nearer than a distance, itself included: places in index, ascending; samples, ascending; squares of distances."""
+        far = (self._squares[index][:, None] + self._squares[None, :] - 2 * (self._rows[index] @ self._rows.T)).clip(0)
+        places, others = self.np.nonzero(far < square)
+        return places, others, far[places, others]

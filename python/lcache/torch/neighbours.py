@@ -1,0 +1,64 @@
+"""Neighbours of samples in embedding space, found on a device of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..neighbours import Bank, Options
+
+
+class Neighbours:
+    """What job.importance("spider", neighbours=…) takes: neighbours are found exactly on a device, such as "cuda", among any number of samples.
+
+    The embeddings of all samples stay there, as float16 on a GPU: 1.3 GB for 1.28 million of 512 numbers.
+    """
+
+    def __init__(self, device: Any = None) -> None:
+        """device is that of the first embeddings, if it is not given."""
+        self.device = device
+
+    def __call__(self, labels: Sequence[int], options: Options) -> Bank:
+        return _TensorBank(labels, options, self.device)
+
+
+class _TensorBank(Bank):
+    def __init__(self, labels: Sequence[int], options: Options, device: Any) -> None:
+        super().__init__(labels, options)
+        self._device = None if device is None else torch.device(device)
+
+    def rows_of(self, embeddings: Any) -> Any:
+        if not isinstance(embeddings, torch.Tensor):
+            embeddings = torch.from_numpy(super().rows_of(embeddings))
+        if self._device is None:
+            self._device = embeddings.device
+        return embeddings.detach().to(self._device, torch.float32)
+
+    def are_finite(self, rows: Any) -> Any:
+        return torch.isfinite(rows).all(1).cpu().numpy()
+
+    def clear(self) -> None:
+        kind = torch.float32 if self._device is None or self._device.type == "cpu" else torch.float16
+        self._rows = torch.zeros(len(self.labels), self.width, dtype=kind, device=self._device)
+        self._squares = torch.full((len(self.labels),), torch.inf, device=self._device)
+
+    def put(self, index: Any, rows: Any) -> None:
+        at = self._places(index)
+        self._rows[at] = rows.to(self._rows.dtype)
+        self._squares[at] = (self._rows[at].float() ** 2).sum(1)
+
+    def _places(self, index: Any) -> torch.Tensor:
+        return torch.as_tensor(index, dtype=torch.int64, device=self._device)
+
+    def between(self, index: Any) -> Any:
+        at = self._places(index)
+        rows, squares = self._rows[at].float(), self._squares[at]
+        return (squares[:, None] + squares[None, :] - 2 * (rows @ rows.T)).clamp(min=0).cpu().numpy()
+
+    def within(self, index: Any, square: float) -> tuple[Any, Any, Any]:
+        at = self._places(index)
+        far = (self._squares[at][:, None] + self._squares[None, :] - 2 * (self._rows[at] @ self._rows.T).float()).clamp(min=0)
+        places, others = torch.nonzero(far < square, as_tuple=True)
+        return places.cpu().numpy(), others.cpu().numpy(), far[places, others].cpu().numpy()

@@ -1,0 +1,200 @@
+"""Neighbours in embedding space: counted as by a plain loop over all pairs, on numpy and on torch; and the method that observes them."""
+
+import json
+import logging
+import math
+import os
+import sys
+
+import pytest
+from realserver import ROOT, Folder, Server, needs_binary
+
+import lcache
+from lcache import importance, protocol
+from lcache.neighbours import Bank, Options
+
+numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+
+
+def of_torch():
+    pytest.importorskip("torch", reason="torch is not installed")
+    from lcache.torch import Neighbours
+
+    return Neighbours()
+
+
+MAKERS = {"numpy": lambda: Bank, "torch": of_torch}
+
+
+@pytest.fixture(params=sorted(MAKERS))
+def make(request):
+    return MAKERS[request.param]()
+
+
+class Reference:
+    """The same by a loop over all pairs, in double precision, with embeddings as they are."""
+
+    def __init__(self, labels, radius, k):
+        self.labels, self.radius, self.k, self.rows = labels, radius, k, {}
+
+    def near(self, i):
+        found = [(math.dist(self.rows[i], row), j) for j, row in self.rows.items() if j != i]
+        return [j for d, j in sorted(found) if d < self.radius][: self.k]
+
+    def observe(self, indices, embeddings):
+        self.rows.update(zip(indices, embeddings))
+        every = [self.near(i) for i in dict.fromkeys(indices)]
+        own = [[j for j in near if self.labels[j] == self.labels[i]] for i, near in zip(dict.fromkeys(indices), every)]
+        same = [len(near) for near in own]
+        best = same.index(max(same))
+        node = list(dict.fromkeys(indices))[best] if same[best] else None
+        return list(dict.fromkeys(indices)), same, [len(n) - s for n, s in zip(every, same)], node, own[best] if node is not None else []
+
+
+def shown(counted):
+    return list(counted.indices), list(counted.same), list(counted.other), counted.node, list(counted.near)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_as_a_plain_loop(make, seed):
+    rng = numpy.random.default_rng(seed)
+    labels = rng.integers(0, 3, 80).tolist()
+    bank, want = make(labels, Options(k=7, lam=0.5, alpha=math.exp(-0.5 * 1.1), normalise=False)), Reference(labels, 1.1, 7)
+    for epoch in range(3):
+        order = rng.permutation(80).tolist()
+        for at in range(0, 80, 16):
+            batch = order[at : at + 16] + order[at : at + 1]  # one is twice in it
+            rows = rng.normal(size=(17, 3)).astype("f4")
+            rows[0] = rows[-1]
+            assert shown(bank.observe(batch, rows, epoch)) == want.observe(batch, rows.tolist())
+
+
+def test_golden_cases(make):
+    """The counts that the golden cases of the scorer follow from."""
+    with open(os.environ.get("IMPORTANCE_CASES") or os.path.join(ROOT, "importance", "testdata", "cases.json")) as f:
+        cases = [case for case in json.load(f)["cases"] if case["kind"] == "graph_scorer" and set(case["in"]) == {"n", "labels", "lambda", "alpha", "k", "batches"}]
+    assert cases
+    for case in cases:
+        given, want = case["in"], case["want"]
+        bank = make(given["labels"], Options(given["k"], given["lambda"], given["alpha"], normalise=False))
+        values, best = [None] * given["n"], []
+        for indices, rows in given["batches"]:
+            found = bank.observe(indices, rows, 0)
+            for i, same, other in zip(found.indices, found.same, found.other):
+                values[i] = math.log(1 + 1 / (1 + same) + other / given["k"])
+            best.append([found.node, list(found.near)])
+        assert best == want["best"]
+        for got, value in zip(values, want["values"]):
+            assert got is value is None or got == pytest.approx(value, rel=1e-12)
+
+
+def test_radius_follows(make):
+    """A quarter of the pairs within a class are neighbours; the scale of embeddings plays no part; each epoch the radius is estimated anew."""
+    rng = numpy.random.default_rng(1)
+    labels = [i % 2 for i in range(60)]
+    rows = rng.normal(size=(60, 8)) + 2 * rng.normal(size=(2, 8))[labels]
+    bank = make(labels, Options())
+    whole = bank.observe(range(60), rows, 0)
+    assert 0.2 <= sum(whole.same) / (2 * 30 * 29) <= 0.3
+    again = make(labels, Options()).observe(range(60), 1000 * rows, 0)
+    assert sum(map(abs, numpy.subtract(whole.same, again.same))) <= 4  # rounding
+    before = bank.radius
+    bank.observe(range(60), rng.normal(size=(60, 8)), 0)
+    assert bank.radius == before
+    bank.observe(range(60), rng.normal(size=(60, 8)), 1)
+    assert bank.radius > before, "of another epoch, whose classes are no clusters"
+
+
+def test_what_is_no_embedding(make):
+    labels = [0] * 6
+    bank = make(labels, Options(lam=1, alpha=0.5))
+    nan, inf = float("nan"), float("inf")
+    found = bank.observe([0, 1, 2, 9], [[1.0, 0.0], [nan, 0.0], [0.0, -inf], [1.0, 0.0]], 0)
+    assert (list(found.indices), list(found.same), found.node, bank.refused) == ([0, 9], [0, 0], None, 2)
+    assert list(bank.observe([3, 4], [[0.0, 0.0], [1.0, 0.0]], 0).same) == [0, 1], "a zero vector is as far from all others as their length"
+    for indices, rows in (([0], [[1.0], [2.0]]), ([0, 1], [1.0, 2.0]), ([0, 1], [[1.0], []]), ([0], [[]]), ([0], "text"), ([0], [["x"]])):
+        with pytest.raises(lcache.ArgumentError):
+            bank.observe(indices, rows, 0)
+    other = bank.observe([0], [[1.0, 0.0, 0.0]], 0)  # another network: what was seen before says nothing
+    assert list(other.same) == [0]
+
+
+@pytest.mark.parametrize("options", [{"lam": 1}, {"alpha": 0.5}, {"lam": 0, "alpha": 0.5}, {"lam": 1, "alpha": 1}])
+def test_options(options):
+    with pytest.raises(lcache.ArgumentError, match="lam"):
+        Bank([0], Options(**options))
+
+
+def test_frame():
+    body = protocol.counts(1, 3, 17, b"\5\0\0\0\t\0\0\0", b"\7\0\0\0", b"\1\0\xff\xff", 9, b"\5\0\0\0")
+    assert body.hex(" ") == "02 00 01 00 03 00 00 00 11 00 00 00 02 00 00 00 05 00 00 00 09 00 00 00 07 00 00 00 01 00 ff ff 09 00 00 00 01 00 00 00 05 00 00 00"
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = Server(Folder(tmp_path / "data", [64] * 120), tmp_path / "cache", epochs=4)
+    server.ingest()
+    yield server.start()
+    server.stop()
+
+
+def embeddings(server, indices):
+    """Clusters by class, but for every sixth sample, which lies between two of them."""
+    rng = numpy.random.default_rng(5)
+    centres, noise = 3 * rng.normal(size=(7, 8)), 0.3 * rng.normal(size=(len(server.folder), 8))
+    labels = numpy.asarray(server.folder.labels)
+    rows = centres[labels] + noise
+    rows[::6] = (centres[labels] + centres[(labels + 1) % 7])[::6] / 2 + noise[::6]
+    return rows[list(indices)]
+
+
+@needs_binary
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_hard_samples_come_more_often(server, name):
+    with server.connect() as job:
+        job.importance("spider", lag=0, **({"neighbours": MAKERS[name]()} if name == "torch" else {}))
+        seen = 0
+        for epoch in range(2):
+            for batch in job.epoch(epoch):
+                seen += len(set(batch.indices))
+                job.observe(batch.indices, [0.0] * len(batch), embeddings(server, batch.indices))
+            job.end_epoch(accuracy=0.5)
+        hard, order = set(range(0, 120, 6)), list(job.order(2))
+        s = job.stats()["jobs"][0]["importance"]
+        assert (s["method"], s["state"], s["observations"], sum(s["refused"].values())) == ("spider", "active", seen, 0)
+        assert len(order) == 120
+        assert sum(i in hard for i in order) / len(order) > 1.2 * len(hard) / 120, "no more often than others"
+        for batch in job.epoch(2):
+            server.check(batch, list(batch.indices))
+
+
+@needs_binary
+def test_observing_never_raises(server, caplog):
+    with server.connect() as job:
+        with pytest.raises(lcache.ArgumentError, match="neighbours='near'"):
+            job.importance("spider", neighbours="near")
+        job.importance("spider", lag=0, lam=1, alpha=0.5)
+        with caplog.at_level(logging.WARNING, logger="lcache"):
+            job.observe([1, 2], [1.0, 1.0])
+            job.observe([1, 2], [1.0, 1.0], [[1.0]])
+            job.observe([1, 2], [1.0, 1.0], [[float("nan")], [1.0]])
+            job.observe([-1, 500, 3], [1.0] * 3, [[1.0]] * 3)
+        assert len(caplog.records) == 1 and "embeddings" in caplog.text
+        job.end_epoch()
+        job.order(1)
+        s = job.stats()["jobs"][0]["importance"]
+        assert (s["observations"], s["refused"]["unknown"]) == (2, 2)
+
+
+@needs_binary
+def test_without_numpy(server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with server.connect() as job, pytest.raises(lcache.Error, match="spider needs numpy"):
+        job.importance("spider")
+
+
+def test_too_many_samples(serve, path, monkeypatch):
+    monkeypatch.setattr(importance, "MOST", 3)
+    serve(features=["importance"])
+    with lcache.connect(path, timeout=10) as job, pytest.raises(lcache.ArgumentError, match="cuda"):
+        job.importance("spider")
