@@ -53,6 +53,17 @@ def test_train_imagefolder(photos, root):
     assert len(re.findall(r"^epoch \d: .* s, loop waited .* %, .* MB/s, exact [0-9a-f]{4}…$", told, re.M)) == 3
 
 
+@pytest.mark.parametrize("method, trained", [("none", [60] * 6), ("impact", [60] + [30] * 5), ("spider", [60] * 6)])
+def test_importance(photos, root, method, trained):
+    """It learns with every method as without one. ImPACT trains on half of the samples, but for the first epoch."""
+    needs("torch", "torchvision", "numpy")
+    out, _ = run("importance.py", photos, "--cache", root, "--method", method, "--workers", "1", *(["--weights"] if method == "impact" else []))
+    epochs = re.findall(r"^epoch (\d): (\d+) samples trained, loss (\S+), accuracy (\S+)$", out, re.M)
+    assert [int(number) for number, *_ in epochs] == list(range(6))
+    assert [int(samples) for _, samples, *_ in epochs] == trained
+    assert float(epochs[-1][2]) < float(epochs[0][2]) and float(epochs[-1][3]) > 0.9, "it does not learn"
+
+
 def test_ddp_and_checkpoint(folder, root, tmp_path):
     """Two ranks stop in the middle of an epoch, three go on: together they read every sample once, then a whole epoch."""
     needs("torch")
