@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from . import protocol
 from .arrays import numpy_module
 from .errors import ArgumentError, Error
+from .irreducible import Irreducible
 from .neighbours import MOST, Bank, Options
 from .orders import require_numbers, u32_array
 
@@ -46,6 +47,7 @@ class Observer:
         self.ended = -1  # the last epoch that the loop said it had ended
         self.epoch = 0  # that the loop is in
         self.bank: Bank | None = None  # of a method that observes neighbours
+        self.irreducible: Irreducible | None = None
         self.reevaluates = False  # the loop looks at unstable samples again
         self.refused = self.dropped = 0
         self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
@@ -57,6 +59,8 @@ class Observer:
         columns = _indices(indices), _floats(losses)
         if len(columns[0]) != len(columns[1]) or len(columns[0]) > protocol.MAX_OBSERVED:
             columns = array("I"), array("f")
+        if self.irreducible is not None:
+            columns = columns[0], self.irreducible.subtracted(*columns)
         kind = protocol.REEVALUATED if self.reevaluates else protocol.LOSSES
         with self._lock:
             epoch = self.epoch if epoch is None else epoch
@@ -198,11 +202,13 @@ class Observed:
         options = {"name": name, "cache": cache, "seed": seed, "batch_size": batch_size, "world_size": world_size, "drop_last": drop_last}
         options.update(substitute=substitute, lag=lag, policy=policy, draw=draw)
         bank = _bank(params, self) if method == "spider" else None
+        path = params.pop("irreducible", None) if method == "impact" else None
+        irreducible = None if path is None else Irreducible(path, self.info.samples)
         body = asked(self._rank, method, options, params)
         told = protocol.read_json(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
             observer = Observer(self._link, method, told)
-            observer.bank = None if bank is None else bank()
+            observer.bank, observer.irreducible = None if bank is None else bank(), irreducible
             self._link.importance, self._observer = body, observer
 
     def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:

@@ -128,6 +128,38 @@ def test_bad_observations(server, caplog):
         assert s["observations"] == 2
 
 
+@needs_binary
+def test_irreducible(server, tmp_path):
+    """The orders are those of a job that observes the differences."""
+    draw = random.Random(4)
+    own = array("f", (draw.uniform(0, 12) for _ in range(SAMPLES)))
+    (tmp_path / "own").write_bytes(own.tobytes())
+    orders = {}
+    with server.connect() as plain:
+        for name, path in (("file", tmp_path / "own"), ("difference", None), ("nothing", None)):
+            job = plain.named(name)
+            job.importance("impact", name=name, lag=0, s_share=0, irreducible=path)
+            for batch in job.epoch(0):
+                losses = [loss(i, 0) for i in batch.indices]
+                if name == "difference":
+                    losses = [max(0, x - own[i]) for i, x in zip(batch.indices, losses)]
+                job.observe(batch.indices, losses)
+            job.observe([SAMPLES], [1.0])
+            job.end_epoch()
+            orders[name] = list(job.order(1))
+            (entry,) = [entry for entry in job.stats()["jobs"] if entry["id"] == name]
+            assert (entry["importance"]["observations"], entry["importance"]["refused"]["unknown"]) == (SAMPLES, 1)
+        assert orders["file"] == orders["difference"] != orders["nothing"]
+        for data, why in ((own[1:].tobytes(), "1196 bytes"), (own.tobytes() + b"x", "more bytes"), (array("f", [float("nan")] * SAMPLES).tobytes(), "not finite")):
+            (tmp_path / "own").write_bytes(data)
+            with pytest.raises(lcache.ArgumentError, match=why):
+                plain.named("other").importance("impact", irreducible=tmp_path / "own")
+        with pytest.raises(lcache.ArgumentError, match="No such file"):
+            plain.named("other").importance("impact", irreducible=tmp_path / "none")
+        with pytest.raises(lcache.ArgumentError, match="irreducible"):
+            plain.named("other").importance("shade", irreducible=str(tmp_path / "own"))
+
+
 def test_queue_is_bounded(serve, path):
     """What the socket does not take waits, up to a limit; then the oldest is dropped. Nobody waits."""
     serve()
