@@ -189,6 +189,17 @@ func epochRows(j engine.JobStatus) [][]string {
 	if rest.Hits+rest.Misses > 0 {
 		rows = append(rows, runEpochRow("part", rest, j)) // of an epoch, or asked for by index
 	}
+	if j.Importance == nil {
+		return rows
+	}
+	rows[0] = append(rows[0], "samples") // which are not as many in each epoch
+	for k := range rows[1:] {
+		e := rest
+		if k < len(j.EpochsDone) {
+			e = j.EpochsDone[k]
+		}
+		rows[k+1] = append(rows[k+1], figures.Count(e.Hits+e.Misses))
+	}
 	return rows
 }
 
@@ -258,6 +269,9 @@ func exactJob(j engine.JobStatus, corruptSamples int64) string {
 	whose := "the loader's own"
 	if library, _, ok := strings.Cut(j.Recipe, "."); ok {
 		whose = library + "'s"
+	}
+	if j.Importance != nil {
+		whose = "drawn by " + j.Importance.Method
 	}
 	order := fmt.Sprintf("order as %s, %d of %s", whose, known, figures.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
 	switch {

@@ -78,6 +78,28 @@ disk    139 GB read and 276 GB written, for all jobs together
 	}
 }
 
+// TestWriteRunImportance: how many samples an epoch had is shown where importance decides it.
+func TestWriteRunImportance(t *testing.T) {
+	job := engine.JobStatus{Recipe: "torch.distributed_sampler", Samples: 4000, DatasetBytes: 4e6, SamplesDelivered: 6020, Hits: 2020, Misses: 4000, SourceBytes: 4e6,
+		Importance: &engine.ImportanceStatus{Method: "impact"},
+		EpochsDone: []engine.EpochDone{
+			{Epoch: 0, Seconds: 4, Misses: 4000, SourceBytes: 4e6, LoopWaitSeconds: seconds(1), OrderDigest: digest("9f3a77aa")},
+			{Epoch: 1, Seconds: 2, Hits: 2010, LoopWaitSeconds: seconds(0), OrderDigest: digest("51c0ffee")},
+		}}
+	const want = `epoch   time  MB/s   hits  source  read  written  loop waited  order  samples
+0      4.0 s   1.0    0 %    4 MB     0        0         25 %  9f3a…    4,000
+1      2.0 s   1.0  100 %       0     0        0          0 %  51c0…    2,010
+part       –     –  100 %       0     0        0            –      –       10
+exact   order as drawn by impact, 2 of 2 epochs · every byte verified · 0 corrupt
+`
+	var out bytes.Buffer
+	writeRun(&out, &launch.Result{Command: "train.py", Seconds: 6, Sources: []launch.SourceResult{{Part: engine.Status{Jobs: []engine.JobStatus{job}}}}})
+	_, table, _ := strings.Cut(out.String(), "\n")
+	if table, _, _ = strings.Cut(table, "bound "); table != want {
+		t.Errorf("got\n%s\nwant\n%s", table, want)
+	}
+}
+
 func TestEndedText(t *testing.T) {
 	for _, c := range []struct {
 		done launch.Result
