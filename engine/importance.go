@@ -40,7 +40,7 @@ type important struct {
 	changed chan struct{}    // closed when given changes, or err
 	err     error            // why there are no more orders
 	stopped bool
-	dropped int64 // observations that came too fast
+	dropped int64 // observations that came too fast, here or in a client
 
 	wake                chan struct{}
 	status              atomic.Pointer[ImportanceStatus]

@@ -129,14 +129,14 @@ func (p *important) take(o importance.Observation) {
 	p.state.Observe(o)
 }
 
-// EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
-func (e *Engine) EndEpoch(number, rank int, said importance.Progress) {
+// EndEpoch notes that a rank has ended an epoch, and how training went. dropped is how many observations its client left out. It never waits.
+func (e *Engine) EndEpoch(number, rank int, said importance.Progress, dropped int64) {
 	j := e.lookUp(&deliver.Position{Job: number})
 	if j == nil {
 		return
 	}
 	if p := j.importance.Load(); p != nil {
-		p.endEpoch(rank, said)
+		p.endEpoch(rank, said, dropped)
 	}
 }
 
@@ -146,9 +146,10 @@ type progress struct {
 	by int
 }
 
-func (p *important) endEpoch(rank int, said importance.Progress) {
+func (p *important) endEpoch(rank int, said importance.Progress, dropped int64) {
 	unstable := p.status.Load().SSize
 	p.mu.Lock()
+	p.dropped += dropped
 	if said.Epoch >= p.epoch && said.Epoch <= p.epoch+1 {
 		if before, some := p.says[said.Epoch]; !some || rank <= before.by {
 			p.says[said.Epoch] = progress{said, rank}

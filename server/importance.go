@@ -89,25 +89,26 @@ func (c *conn) observe(job int, b []byte) error {
 	return err
 }
 
-// decodeEpochEnd decodes EPOCHEND. Unknown keys are ignored.
-func decodeEpochEnd(b []byte) (rank int, p importance.Progress, err error) {
+// decodeEpochEnd decodes EPOCHEND. Unknown keys are ignored. dropped is how many observations the client left out since it last said so.
+func decodeEpochEnd(b []byte) (rank int, p importance.Progress, dropped uint32, err error) {
 	said := struct {
 		Epoch    uint32   `json:"epoch"`
 		Rank     uint32   `json:"rank"`
 		Accuracy *float64 `json:"accuracy"`
 		Loss     *float64 `json:"loss"`
+		Dropped  uint32   `json:"dropped"`
 	}{}
 	if err := json.Unmarshal(b, &said); err != nil {
-		return 0, p, broken("EPOCHEND: %v", err)
+		return 0, p, 0, broken("EPOCHEND: %v", err)
 	}
-	return int(said.Rank), importance.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss}, nil
+	return int(said.Rank), importance.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss}, said.Dropped, nil
 }
 
 // epochEnd carries out EPOCHEND.
 func (c *conn) epochEnd(job int, b []byte) error {
-	rank, p, err := decodeEpochEnd(b)
+	rank, p, dropped, err := decodeEpochEnd(b)
 	if err == nil {
-		c.s.engine.EndEpoch(job, rank, p)
+		c.s.engine.EndEpoch(job, rank, p, int64(dropped))
 	}
 	return err
 }

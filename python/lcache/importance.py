@@ -49,7 +49,7 @@ class Observer:
         self.bank: Bank | None = None  # of a method that observes neighbours
         self.irreducible: Irreducible | None = None
         self.reevaluates = False  # the loop looks at unstable samples again
-        self.refused = self.dropped = 0
+        self.refused = self.dropped = self._told_dropped = 0
         self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
         self._queue: deque[tuple[int, bytes]] = deque()
         self._lock = threading.Lock()
@@ -97,15 +97,21 @@ class Observer:
         with self._lock:
             epoch = self.epoch if epoch is None else epoch
             self.ended = max(self.ended, epoch)
-            self._put(protocol.EPOCH_END, protocol.epoch_end(epoch, rank, accuracy, loss))
+            self._make_room()
+            self._put(protocol.EPOCH_END, protocol.epoch_end(epoch, rank, accuracy, loss, self.dropped - self._told_dropped))
+            self._told_dropped = self.dropped
         self.flush()
 
     def _put(self, kind: int, body: bytes) -> None:
         """The lock is held."""
+        self._make_room()
+        self._queue.append((kind, body))
+
+    def _make_room(self) -> None:
+        """Drops the oldest that waits if the queue is full. The lock is held."""
         if len(self._queue) >= QUEUE:
             self._queue.popleft()
             self.dropped += 1
-        self._queue.append((kind, body))
 
     def flush(self, deadline: float | None = None) -> None:
         """Sends what waits, as far as the socket takes it at once; with a deadline, all of it: the server is about to be asked what follows from it."""

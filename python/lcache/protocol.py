@@ -154,9 +154,11 @@ def counts(rank: int, epoch: int, batch: int, indices: bytes, same: bytes, other
     return _OBSERVE.pack(COUNTS, 0, rank, epoch, batch, len(indices) // 4) + indices + same + other + _TWO.pack(node, len(near) // 4) + near
 
 
-def epoch_end(epoch: int, rank: int, accuracy: float | None, loss: float | None) -> bytes:
+def epoch_end(epoch: int, rank: int, accuracy: float | None, loss: float | None, dropped: int = 0) -> bytes:
+    """dropped is how many observations were left out since the last such frame."""
     numbers = {"accuracy": accuracy, "loss": loss}
-    return json.dumps({"epoch": epoch, "rank": rank, **{k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}}).encode()
+    left_out = {"dropped": dropped} if dropped else {}
+    return json.dumps({"epoch": epoch, "rank": rank, **left_out, **{k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}}).encode()
 
 
 def page(epoch: int, rank: int, first: int, count: int) -> bytes:

@@ -173,6 +173,24 @@ def test_queue_is_bounded(serve, path):
         assert observer._queue[0][1] == protocol.observe(protocol.LOSSES, 0, 0, 9, array("I", [9]).tobytes(), array("f", [1.0]).tobytes())
 
 
+@needs_binary
+def test_dropped_is_told(server):
+    """The status counts what the client left out, once."""
+    with server.connect() as job:
+        job.importance("shade", lag=0)
+        session = job._link.session
+        tell_now, session.tell_now = session.tell_now, lambda *_: False
+        for number in range(importance.QUEUE + 6):
+            job.observe([number], [1.0])
+        session.tell_now = tell_now
+        job.end_epoch()  # makes room for itself
+        job.order(1)
+        assert (status(job)["observations"], status(job)["observations_dropped"]) == (importance.QUEUE - 1, 7)
+        job.end_epoch()
+        job.order(2)
+        assert status(job)["observations_dropped"] == 7
+
+
 def test_old_server(serve, path):
     serve()
     with lcache.connect(path, timeout=10) as job, pytest.raises(lcache.Error, match="older"):
