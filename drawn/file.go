@@ -148,7 +148,7 @@ func Open(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*
 	}
 	defer f.Close()
 	if err := s.restore(f); err != nil {
-		log.Warn("the importance of an earlier run is not used; it is observed anew", "name", c.Name, "why", err)
+		log.Warn("the saved importance of an earlier run is not used: this job starts without any, with plain epochs", "name", c.Name, "why", err)
 		if err := s.begin(0); err != nil {
 			return nil, err
 		}

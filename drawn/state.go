@@ -172,7 +172,7 @@ func (s *State) value(i sample.Index) (float64, bool) {
 	return 0, false
 }
 
-// Restarted says that a rank's training process has begun anew: its batches are counted from 0 again.
+// Restarted says that a rank has a new training process, which counts its batches from 0.
 func (s *State) Restarted(rank uint16) { s.once.Restarted(rank) }
 
 // Values are those of all samples, in memory that the caller frees by offheap.Free.
@@ -185,14 +185,14 @@ func (s *State) Values() ([]float64, error) {
 }
 
 // Advance makes the boundary before an epoch: the one that is trained ends, as p says, and what is to be known when `to` begins is drawn, saved, and then
-// kept. Epochs between are left out. An epoch that is not kept and lies behind begins everything anew: what its values were is not known any more.
+// kept. Epochs between are left out. For an epoch that lies behind and is not kept everything is forgotten, as if the job started with it: its values are not known any more.
 func (s *State) Advance(to int, p importance.Progress) error {
 	switch {
 	case to == s.epoch:
 	case to < s.epoch && s.orders[to] != nil:
 		return nil
 	case to < s.epoch:
-		s.log.Warn("an epoch that was left behind is asked for: its importance is forgotten, and observed anew", "name", s.Config.Name, "epoch", to, "before", s.epoch)
+		s.log.Warn("a job went back to an epoch whose order is not kept: all that was observed is forgotten, and the epoch is a plain one", "name", s.Config.Name, "epoch", to, "before", s.epoch)
 		if err := s.begin(to); err != nil {
 			return err
 		}

@@ -158,7 +158,7 @@ func TestSilentTrainer(t *testing.T) {
 	}
 }
 
-// TestGoesBack: an epoch that is kept stays as it was; one that is not begins everything anew.
+// TestGoesBack: an epoch that is kept stays as it was; for one that is not kept everything is forgotten.
 func TestGoesBack(t *testing.T) {
 	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
 	advance(t, s, 0)
@@ -185,7 +185,7 @@ func TestGoesBack(t *testing.T) {
 	}
 }
 
-// TestRepetitions: an observation counts once, unless the rank's process has begun anew.
+// TestRepetitions: an observation counts once, unless the rank has a new process.
 func TestRepetitions(t *testing.T) {
 	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
 	advance(t, s, 0)

@@ -14,7 +14,7 @@ import (
 func (p *important) joined(rank int, run string) {
 	p.mu.Lock()
 	fresh := p.runs[rank] != run
-	if fresh && p.runs[rank] != "" { // a training has begun anew: where its ranks were says nothing
+	if fresh && p.runs[rank] != "" { // another training: where the ranks of the last one were says nothing
 		clear(p.at)
 		clear(p.heard)
 	}

@@ -334,7 +334,7 @@ func (p *Repetition) Restore(from io.Reader) error {
 	return r.err
 }
 
-// Restarted makes the books of repetitions of one rank begin anew: its training process has begun anew, and counts its batches from 0 again.
+// Restarted forgets the batches of one rank: a new training process counts its batches from 0.
 func (o *Once) Restarted(rank uint16) {
 	for key := range o.newest {
 		if key.rank == rank {

@@ -8,7 +8,7 @@ import (
 )
 
 // HCache is ImPACT's cache of H-samples (ImPACT §III-C): what has least value goes first, and only for a sample of greater value. A new H-list
-// would have to sort everything anew; instead a shadow heap is built in small steps, while the main heap, with its old keys, goes on saying
+// would have to sort everything again; instead a shadow heap is built in small steps, while the main heap, with its old keys, goes on saying
 // what to evict. When everything is in the shadow it becomes the main heap in one step. Hits touch neither.
 type HCache struct {
 	main, shadow   *heap // shadow: nil while none is built

@@ -247,7 +247,7 @@ class Observed:
         observer.end_epoch(numbers[0], numbers[1], epoch, self._rank if rank is None else rank)
 
     def reevaluate(self, rank: int | None = None) -> Iterator[Batch]:
-        """The samples whose losses the method wants to know anew before the next epoch, in batches: run the model on them, and observe their losses.
+        """The samples whose newest losses the method wants to know before the next epoch, in batches: run the model on them, and observe their losses.
 
         Empty where the method has none, as before the end of its warm-up.
         """

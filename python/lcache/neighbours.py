@@ -103,7 +103,7 @@ class Bank:
         return rows / (length + (length == 0))
 
     def _estimate(self, epoch: int) -> None:
-        """Estimates the radius anew in each epoch, and while few samples are known."""
+        """Estimates the radius once in each epoch, and again while few samples are known."""
         np, (last, few) = self.np, self._estimated
         seen = np.flatnonzero(self._known)
         if self.options.radius is not None or not len(seen) or (epoch == last and (few >= _RESERVOIR or len(seen) < 2 * few)):
