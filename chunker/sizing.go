@@ -51,13 +51,15 @@ type Sizing struct {
 	Budget   uint64
 }
 
+// InFlight is how many bytes of large reads one device is given at a time. More would keep the small reads of others waiting, and bring nothing.
+const InFlight = 16 << 20
+
 const (
 	maxBlock   = 1 << 20
 	usualBlock = 256 << 10 // smaller blocks make reads that a volume limited in operations feels
 	minBlock   = 128 << 10
 	bigSide    = 64 << 20
 	leastSpare = 1 << 20  // so that small samples are lent many at once
-	inFlight   = 16 << 20 // that one device is given at a time
 	bytesEach  = 28.5     // MetaIndex of the design, a sample
 	behindHuge = 16 << 20 // room in a segment behind a huge sample
 	page       = 4 << 10  // parts of the shared memory are whole pages
@@ -271,7 +273,7 @@ func (f Facts) scratch(w uint64) uint64 {
 		return 0
 	}
 	up := func(n uint64) uint64 { return (n + w - 1) / w * w }
-	return min(up(2*inFlight*uint64(max(f.Devices, 1))), up(f.stored())) + up(f.Largest) + w
+	return min(up(2*InFlight*uint64(max(f.Devices, 1))), up(f.stored())) + up(f.Largest) + w
 }
 
 // unpacking is the other memory of a cache that compresses: for reads by index a device's bytes in flight, and the largest sample; and the
@@ -285,7 +287,7 @@ func (f Facts) unpacking(w uint64) uint64 {
 
 // PackedReads is the memory for reads by index of a cache that compresses.
 func (f Facts) PackedReads() uint64 {
-	return max(256<<10, min(inFlight, f.stored())) + f.Largest + 8<<10
+	return max(256<<10, min(InFlight, f.stored())) + f.Largest + 8<<10
 }
 
 // space sets slack and arena. With everything admitted the arena is the samples and the slack; with a budget it is the budget

@@ -15,9 +15,7 @@ const closeGrace = time.Second
 func (p *Pass) Close(ctx context.Context) error {
 	p.endSamples(ctx)
 	p.cancel()
-	if p.scratch != nil {
-		p.scratch.close()
-	}
+	p.places.close()
 	done := make(chan struct{})
 	go func() {
 		p.loads.Wait()

@@ -129,17 +129,54 @@ func TestLateBlock(t *testing.T) {
 // Regression: when a whole segment was late, each of its samples that found no room in the slot waited for the disk once more.
 func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 	const n = 30
-	b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, n), workers: 1, slots: 1, pass: reorder.Options{BlockTimeout: soon}, fetch: fetch.Options{LogTimeout: time.Hour}})
-	l, _, target := b.twoLines(26)
-	held, release := gate(t)
-	b.inject(false, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
-	_, done := b.load(l, 0, target, false)
-	b.wait(done)
-	release()
-	for _, i := range l.Line.Members(0) {
-		if !b.Locations.In(i, 1) {
-			t.Errorf("sample %d was not written on", i)
+	for _, inFlight := range []int{16, 1} { // all blocks hang, or one, and the others are not begun
+		b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, n), workers: 1, slots: 1, pass: reorder.Options{BlockTimeout: soon, InFlight: inFlight}, fetch: fetch.Options{LogTimeout: time.Hour}})
+		l, _, target := b.twoLines(26)
+		held, release := gate(t)
+		var begun atomic.Int64
+		b.inject(false, func(int64, *blockio.Op) blockio.Fault { begun.Add(1); return blockio.Fault{Hold: held} })
+		_, done := b.load(l, 0, target, false)
+		b.wait(done)
+		if got := begun.Load(); got > int64(inFlight) || got == 0 {
+			t.Errorf("%d blocks at once: %d were begun", inFlight, got)
 		}
+		release()
+		for _, i := range l.Line.Members(0) {
+			if !b.Locations.In(i, 1) {
+				t.Errorf("%d blocks at once: sample %d was not written on", inFlight, i)
+			}
+		}
+	}
+}
+
+// Segments that are loaded at once have a bounded number of blocks in flight, the first one's first.
+func TestBlocksInFlight(t *testing.T) {
+	const most = 2
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, 60), workers: 2, pass: reorder.Options{InFlight: most}})
+	l, _, target := b.twoLines(26)
+	first := b.Staging.OffsetOf(b.Staging.Slot(0)[:1])
+	var inFlight, worst, late atomic.Int64
+	var second atomic.Bool
+	b.inject(false, func(_ int64, op *blockio.Op) blockio.Fault {
+		if inSecond := b.Staging.OffsetOf(op.Buf) >= first+uint64(b.Staging.SlotBytes()); inSecond {
+			second.Store(true)
+		} else if second.Load() {
+			late.Add(1)
+		}
+		worst.Store(max(worst.Load(), inFlight.Add(1)))
+		held := make(chan struct{})
+		time.AfterFunc(time.Millisecond, func() { inFlight.Add(-1); close(held) })
+		return blockio.Fault{Hold: held}
+	})
+	slot, done := b.load(l, 0, target, false)
+	_, doneToo := b.load(l, 1, target, false)
+	b.wait(done)
+	b.wait(doneToo)
+	if slot != 0 || !second.Load() {
+		t.Fatalf("the first segment was loaded to slot %d; a second one was read: %t", slot, second.Load())
+	}
+	if worst.Load() != most || late.Load() > 0 {
+		t.Errorf("%d blocks were in flight at once, want %d; %d of the first segment came after the second one's", worst.Load(), most, late.Load())
 	}
 }
 

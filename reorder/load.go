@@ -23,11 +23,11 @@ const noPlace = ^uint64(0)
 type blockState uint8
 
 const (
-	blockQueued blockState = iota // waits for memory to be read to
+	blockQueued blockState = iota // waits for a place
 	blockPending
 	blockHere
 	blockFailed
-	blockLate // given up; its bytes may still land in the slot or in scratch memory
+	blockLate // given up; its bytes may still land in the slot, or in its buffer
 )
 
 // load is the load of one segment into one slot.
@@ -48,7 +48,7 @@ type load struct {
 
 	mu       sync.Mutex // guards the fields that follow
 	blocks   []blockState
-	bufs     [][]byte // with compression: the scratch memory of each block, until it is given back
+	bufs     [][]byte // with compression: the buffer of each block, until it is given back
 	returned int      // the memory of blocks [0, returned) is given back
 	pending  int      // blocks that have not come in
 	here     int      // blocks [0, here) are decided
@@ -88,16 +88,19 @@ func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain b
 		l.supplyAll(missing)
 		l.close()
 	}()
-	switch {
-	case n == 0:
+	if n == 0 {
 		l.close()
-	case p.o.Form != nil:
-		p.loads.Go(l.readPacked)
-	default:
-		for j := range n {
-			from.Log.ReadBlock(seg, j, l.mem[j*p.o.Block:(j+1)*p.o.Block], func(err error) { l.arrived(j, err) })
-		}
+		return
 	}
+	p.turnMu.Lock()
+	before, begun := p.turn, make(chan struct{})
+	p.turn = begun
+	p.turnMu.Unlock()
+	p.loads.Go(func() {
+		<-before
+		l.read()
+		close(begun)
+	})
 }
 
 // layOut decides where in the slot each block and sample goes.
@@ -110,9 +113,6 @@ func (l *load) layOut() {
 		l.bufs = make([][]byte, n)
 		l.place()
 		return
-	}
-	for j := range l.blocks {
-		l.blocks[j] = blockPending
 	}
 	gone := uint64(l.from.Log.Gone(l.seg))
 	if len(l.arrivals) > 0 { // which may have been lost since they were listed
@@ -181,81 +181,6 @@ func (l *load) reserve(size uint64) (uint64, bool) {
 func (p *Pass) padded(n uint64) uint64 {
 	a := uint64(p.o.Align)
 	return (n + a - 1) / a * a
-}
-
-// arrived is called once for each block. It may run on the I/O engine's goroutine, so it only queues work.
-func (l *load) arrived(j int, err error) {
-	l.mu.Lock()
-	l.pending--
-	l.p.progress.Store(time.Now().UnixNano())
-	if l.blocks[j] == blockLate {
-		l.mu.Unlock()
-		l.backAtLast(j)
-		l.p.loads.Done()
-		return
-	}
-	l.blocks[j] = blockHere
-	if err != nil {
-		l.blocks[j] = blockFailed
-		if l.bufs != nil && l.bufs[j] != nil { // its bytes are not used
-			l.p.scratch.give(l.bufs[j])
-			l.bufs[j] = nil
-		}
-	}
-	l.advance()
-	l.mu.Unlock()
-}
-
-// quarantine keeps the memory of a block that is given up from reuse until the block has come in.
-func (l *load) quarantine() {
-	if l.bufs != nil {
-		l.p.scratch.late(1)
-	} else {
-		l.p.o.Staging.Pin(l.slot)
-	}
-}
-
-// backAtLast ends the quarantine of block j.
-func (l *load) backAtLast(j int) {
-	if l.bufs != nil {
-		l.p.scratch.late(-1)
-		l.p.scratch.give(l.bufs[j])
-	} else {
-		l.p.o.Staging.Unpin(l.slot)
-	}
-}
-
-// timeout gives up on blocks in flight if no block has come in for BlockTimeout. The time of blocks that are not being read yet has not begun.
-func (l *load) timeout() {
-	l.mu.Lock()
-	if l.pending == 0 || l.here == len(l.blocks) {
-		l.mu.Unlock()
-		return
-	}
-	if wait := l.p.o.BlockTimeout - time.Duration(time.Now().UnixNano()-l.p.progress.Load()); wait > 0 {
-		l.watch.Reset(wait)
-		l.mu.Unlock()
-		return
-	}
-	given := 0
-	for j, s := range l.blocks {
-		if s == blockPending {
-			l.blocks[j] = blockLate
-			l.p.Stats.LateBlocks.Add(1)
-			l.quarantine()
-			l.p.loads.Add(1)
-			given++
-		}
-	}
-	l.advance()
-	if l.here < len(l.blocks) {
-		l.watch.Reset(l.p.o.BlockTimeout)
-	}
-	l.mu.Unlock()
-	if given == 0 {
-		return
-	}
-	l.p.o.Logger.Warn("the disk does not answer; samples are read from the source", "segment", l.seg, "waited", l.p.o.BlockTimeout)
 }
 
 // advance moves over the decided blocks and queues the samples that end in them, as one task for each block. Tasks of a

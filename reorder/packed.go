@@ -3,7 +3,6 @@ package reorder
 import (
 	"context"
 	"errors"
-	"time"
 	"unsafe"
 
 	"lcache/sample"
@@ -12,9 +11,6 @@ import (
 
 // With compression a segment's byte string holds stored bytes, and its slot plain ones. So its blocks are read to scratch memory, and
 // each sample is unpacked from there to the place that it has in the slot: plain bytes lie there in arrival order, too.
-
-// errNotRead is the error of a block that is not read because no sample lies in it.
-var errNotRead = errors.New("block is not read")
 
 // place gives the arrivals their places in the slot. A Logfile that a crash has left holes in may hold more samples than there is room for: the
 // last of them have none.
@@ -33,65 +29,12 @@ func (l *load) place() {
 	l.end = at
 }
 
-// readPacked reads the blocks that samples lie in, as fast as scratch memory comes free. One load at a time does that: two that each
-// hold a part of what their next sample needs would wait for each other.
-func (l *load) readPacked() {
-	l.p.scratchMu.Lock()
-	defer l.p.scratchMu.Unlock()
-	needed := l.needed()
-	hangs := false
-	for j := range l.blocks {
-		if !needed[j] {
-			l.arrived(j, errNotRead)
-			continue
-		}
-		var buf []byte
-		if !hangs {
-			var ok bool
-			buf, ok = l.p.scratch.take()
-			hangs = !ok
-		}
-		if hangs { // no more blocks of this load are read: the disk has had its time
-			l.skip(j)
-			continue
-		}
-		l.mu.Lock()
-		l.bufs[j] = buf
-		l.blocks[j] = blockPending
-		l.p.progress.Store(time.Now().UnixNano()) // the block's time begins now, not with the wait for memory
-		l.mu.Unlock()
-		l.from.Log.ReadBlock(l.seg, j, buf, func(err error) { l.arrived(j, err) })
-	}
-}
-
-// needed marks the blocks that a sample lies in.
-func (l *load) needed() []bool {
-	needed := make([]bool, len(l.blocks))
-	w := uint64(l.p.o.Block)
-	for i := range l.arrivals {
-		a := &l.arrivals[i]
-		for j := a.off / w; j <= (a.off+l.stored(a)-1)/w && j < uint64(len(needed)); j++ {
-			needed[j] = true
-		}
-	}
-	return needed
-}
-
-// skip gives up on a block before it is read.
-func (l *load) skip(j int) {
-	l.mu.Lock()
-	l.pending--
-	l.blocks[j] = blockLate
-	l.advance()
-	l.mu.Unlock()
-}
-
-// giveBack returns the scratch memory of blocks [l.returned, upto), but of those that may still be written to. l.mu is held.
+// giveBack returns the buffers of blocks [l.returned, upto), but of those that may still be written to. l.mu is held.
 func (l *load) giveBack(upto int) {
 	for ; l.returned < upto; l.returned++ {
 		if buf := l.bufs[l.returned]; buf != nil && l.blocks[l.returned] == blockHere {
 			l.bufs[l.returned] = nil
-			l.p.scratch.give(buf)
+			l.p.places.give(buf)
 		}
 	}
 }

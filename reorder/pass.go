@@ -9,6 +9,7 @@
 package reorder
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -35,6 +36,7 @@ type Options struct {
 	Scratch      []byte       // with compression: blocks are read there; at least the largest sample and a block
 	Align        int
 	Block        int
+	InFlight     int           // without compression: blocks that are read at once; 0: 16
 	Workers      int           // goroutines that verify and copy
 	BlockTimeout time.Duration // without progress for this long, outstanding blocks are late
 	WriteTimeout time.Duration // an append that waits longer drops its sample
@@ -54,21 +56,22 @@ type Pass struct {
 	o     Options
 	Stats Stats
 
-	queue     *queue
-	scratch   *scratch
-	scratchMu sync.Mutex // held by the load whose blocks are being read to scratch
-	large     sync.Mutex // guards largeBuf
-	largeBuf  []byte
-	full      sync.Once
-	progress  atomic.Int64 // when a block of any load last came in: loads share the disk's queue
-	wg        sync.WaitGroup
-	loads     sync.WaitGroup
-	open      context.Context // ends when Close begins: nothing is begun after that. The pass's own life, not a call's
-	end       context.CancelFunc
-	ctx       context.Context // ends when what is under way has had its time to end by itself
-	cancel    context.CancelFunc
-	entering  sync.Mutex     // held while underWay is added to, and while open ends
-	underWay  sync.WaitGroup // tasks and samples that are being supplied
+	queue    *queue
+	places   *places
+	turnMu   sync.Mutex    // guards turn
+	turn     chan struct{} // closed when all blocks of the load that came last have been begun
+	large    sync.Mutex    // guards largeBuf
+	largeBuf []byte
+	full     sync.Once
+	progress atomic.Int64 // when a block of any load last came in: loads share the disk's queue
+	wg       sync.WaitGroup
+	loads    sync.WaitGroup
+	open     context.Context // ends when Close begins: nothing is begun after that. The pass's own life, not a call's
+	end      context.CancelFunc
+	ctx      context.Context // ends when what is under way has had its time to end by itself
+	cancel   context.CancelFunc
+	entering sync.Mutex     // held while underWay is added to, and while open ends
+	underWay sync.WaitGroup // tasks and samples that are being supplied
 }
 
 // aheadTasks is how many blocks may be appended to the next Logfile before the oldest of them is free in the old one. With the
@@ -86,8 +89,11 @@ func New(o Options) *Pass {
 	p := &Pass{o: o, queue: newQueue(aheadTasks)}
 	p.open, p.end = context.WithCancel(context.Background())
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.turn = make(chan struct{})
+	close(p.turn)
+	p.places = newPlaces(cmp.Or(o.InFlight, 16))
 	if p.o.Form != nil {
-		p.scratch = newScratch(o.Scratch, o.Block, slices.Max(append([]uint32{0}, o.Sizes...)))
+		p.places = newBuffers(o.Scratch, o.Block, slices.Max(append([]uint32{0}, o.Sizes...)))
 	}
 	for range max(o.Workers, 1) {
 		p.wg.Add(1)

@@ -9,6 +9,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/chunker"
 	"lcache/cores"
 	"lcache/fetch"
 	"lcache/logfile"
@@ -57,8 +58,8 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnSourceRead: o.OnSourceRead,
 		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
 	m.Pass = reorder.New(reorder.Options{Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
-		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, Workers: max(2, min(4, cores.N)),
-		BlockTimeout: o.BlockTimeout, Logger: c.Logger})
+		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, InFlight: max(2, len(c.Dirs)*chunker.InFlight/c.Format.Block),
+		Workers: max(2, min(4, cores.N)), BlockTimeout: o.BlockTimeout, Logger: c.Logger})
 	return m, nil
 }
 

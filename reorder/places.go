@@ -1,0 +1,72 @@
+package reorder
+
+import "sync"
+
+// places bound the blocks that are being read. With compression a place is a buffer for one block of stored bytes, out of one region that is registered with the
+// I/O engine: it is taken before its block is read and given back when all samples in it are unpacked. Without, blocks are read to the slot, and a place has no
+// memory: it is given back when its block has come in. The place of a read that is late stays out until the read has ended.
+type places struct {
+	mu     sync.Mutex // guards the fields that follow
+	more   sync.Cond
+	free   [][]byte
+	all    int
+	least  int // places that are needed at once
+	hung   int // places whose reads are late
+	closed bool
+}
+
+// newPlaces makes places without memory.
+func newPlaces(n int) *places {
+	s := &places{free: make([][]byte, n), all: n, least: 1}
+	s.more.L = &s.mu
+	return s
+}
+
+// newBuffers cuts mem into blocks. The largest sample must fit into all of them but one: it may begin anywhere in the first.
+func newBuffers(mem []byte, block int, largest uint32) *places {
+	s := newPlaces(0)
+	s.least = (int(largest)+block-1)/block + 1
+	for ; len(mem) >= block; mem = mem[block:] {
+		s.free = append(s.free, mem[:block:block])
+	}
+	s.all = len(s.free)
+	return s
+}
+
+// take waits for a place. ok is false after close, and while hung reads leave too few.
+func (s *places) take() (buf []byte, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		switch n := len(s.free); {
+		case s.closed || s.all-s.hung < s.least:
+			return nil, false
+		case n > 0:
+			buf, s.free = s.free[n-1], s.free[:n-1]
+			return buf, true
+		}
+		s.more.Wait()
+	}
+}
+
+func (s *places) give(buf []byte) {
+	s.mu.Lock()
+	s.free = append(s.free, buf)
+	s.mu.Unlock()
+	s.more.Signal()
+}
+
+// late adds n to the number of places whose reads are late.
+func (s *places) late(n int) {
+	s.mu.Lock()
+	s.hung += n
+	s.mu.Unlock()
+	s.more.Broadcast()
+}
+
+func (s *places) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.more.Broadcast()
+}
