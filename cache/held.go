@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"fmt"
+	"sort"
 
 	"lcache/logfile"
 	"lcache/sample"
@@ -12,21 +13,28 @@ import (
 // IsComplete reports whether the log holds every admitted sample of a share of the source. A sample can be missing because its segment was full, or
 // because its tail found no free place. A sample without a known checksum counts as missing.
 func (c *Cache) IsComplete(share, shares int) bool {
-	for i := range c.Manifest.Len() {
+	from, to := c.ShareOf(share, shares)
+	for i := from; i < to; i++ {
 		index := sample.Index(i)
-		if _, known := c.Sums.Get(index); c.InShare(index, share, shares) && c.Admits(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
+		if _, known := c.Sums.Get(index); c.Admits(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
 			return false
 		}
 	}
 	return true
 }
 
-// InShare reports whether a sample is in a share of the source: of shards, whole ones that follow each other; else every shares-th sample.
-func (c *Cache) InShare(index sample.Index, share, shares int) bool {
-	if n := len(c.Manifest.Shards()); n > 0 && shares > 1 {
-		return c.Manifest.ShardOf(index)*shares/n == share
+// ShareOf returns the first sample of a share of the source, and the first one behind it. The samples of a share follow each other; those of one shard are
+// in one share.
+func (c *Cache) ShareOf(share, shares int) (from, to int) {
+	n, shards := c.Manifest.Len(), len(c.Manifest.Shards())
+	begin := func(share int) int { return share * n / shares }
+	if shards > 0 && shares > 1 {
+		begin = func(share int) int {
+			first := (share*shards + shares - 1) / shares
+			return sort.Search(n, func(i int) bool { return c.Manifest.ShardOf(sample.Index(i)) >= first })
+		}
 	}
-	return int(index)%shares == share
+	return begin(share), begin(share + 1)
 }
 
 // IsOfThisJob reports whether a Logfile is in the order of one of this job's epochs. first is the order of the first epoch.

@@ -22,8 +22,9 @@ import (
 // VerifyOptions of Verify.
 type VerifyOptions struct {
 	Dirs     []string
-	Against  string // a source, to compare every byte with; "": checksums only
-	Repair   bool   // forget the checksums of damaged samples, so that they are read from the source again
+	Against  string        // a source, to compare every byte with; "": checksums only
+	Remote   source.Remote // of Against: what is given comes before what the cache has
+	Repair   bool          // forget the checksums of damaged samples, so that they are read from the source again
 	IO       IO
 	Jobs     int
 	Logger   *slog.Logger
@@ -100,7 +101,9 @@ func (v *verify) run(ctx context.Context) error {
 	start := time.Now()
 	if v.o.Against != "" {
 		var err error
-		if v.against, err = source.Open(v.o.Against, v.cache.Record.SourceOptions()); err != nil {
+		o := v.cache.Record.SourceOptions()
+		o.Remote = v.o.Remote.Or(o.Remote)
+		if v.against, err = source.Open(v.o.Against, o); err != nil {
 			return err
 		}
 		defer v.against.Close()

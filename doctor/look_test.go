@@ -5,11 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"lcache/cachedir"
 )
 
 func TestLook(t *testing.T) {
@@ -47,6 +52,20 @@ func TestLookAtReadOnly(t *testing.T) {
 	}
 }
 
+// readSome reads a source for so long that all numbers of readers get something, however busy the machine is.
+func readSome(t *testing.T, src string) *Reading {
+	t.Helper()
+	for length := 300 * time.Millisecond; ; length *= 2 {
+		r, err := Read(t.Context(), ReadOptions{Source: src, Time: length})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(r.Readers, func(r Reader) bool { return r.Files == 0 }) {
+			return r
+		}
+	}
+}
+
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	const files, bytes = 40, 3000
@@ -59,10 +78,7 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, err := Read(t.Context(), ReadOptions{Source: dir, Time: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := readSome(t, dir)
 	if r.Files != files || r.Bytes != files*bytes || r.Source != dir || len(r.Readers) != 2 {
 		t.Fatalf("%+v", r)
 	}
@@ -89,10 +105,7 @@ func TestReadShards(t *testing.T) {
 	if err := errors.Join(w.Close(), os.WriteFile(filepath.Join(dir, "0.tar"), []byte(b.String()), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Read(t.Context(), ReadOptions{Source: "tar:" + dir + "/{0..0}.tar", Time: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := readSome(t, "tar:"+dir+"/{0..0}.tar")
 	if r.Files != samples || r.Bytes != samples*bytes || r.Kind == "" || len(r.Readers) != 2 {
 		t.Fatalf("%+v", r)
 	}
@@ -100,6 +113,40 @@ func TestReadShards(t *testing.T) {
 		if got.Files == 0 || got.Bytes != got.Files*bytes || got.Failed != 0 {
 			t.Errorf("%+v", got)
 		}
+	}
+}
+
+func TestReadOverANetwork(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/LIST":
+			fmt.Fprint(w, "a\t3000\nb\t1000\n")
+		case "/denied":
+			fmt.Fprint(w, "x\t3000\n")
+		case "/a":
+			w.Write(make([]byte, 3000))
+		case "/b":
+			w.Write(make([]byte, 1000))
+		default:
+			http.Error(w, "no", http.StatusForbidden)
+		}
+	}))
+	defer srv.Close()
+	r := readSome(t, srv.URL+"/LIST")
+	if r.Files != 2 || r.Bytes != 4000 || r.Kind != "HTTP" || r.Nature != cachedir.Network || len(r.Readers) != 2 || r.Readers[1].Failed != 0 {
+		t.Errorf("%+v", r)
+	}
+	src := srv.URL + "/denied"
+	want := "none of the files in " + src + " that were tried could be read: read sample \"x\": " + strings.TrimPrefix(srv.URL, "http://") + " answers 403: only what it gives to everybody can be read"
+	for length := 300 * time.Millisecond; ; length *= 2 {
+		r, err := Read(t.Context(), ReadOptions{Source: src, Time: length})
+		if err == nil && r.Readers[0].Failed == 0 {
+			continue // nothing was read so far
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+		break
 	}
 }
 

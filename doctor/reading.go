@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 // ReadOptions of Read.
 type ReadOptions struct {
 	Source   string        // as given to ingest
+	Remote   source.Remote // settings of a source over a network
 	Time     time.Duration // for all of it; 0: 30 s
 	Progress func(stage string)
 	Logger   *slog.Logger
@@ -33,7 +35,7 @@ type ReadOptions struct {
 // Reading says how fast a source's files can be read without lcache.
 type Reading struct {
 	Source  string          `json:"source"`
-	Kind    string          `json:"file_system"`
+	Kind    string          `json:"file_system"` // of a source over a network: S3 or HTTP
 	Nature  cachedir.Nature `json:"nature"`
 	Files   int             `json:"files"`
 	Bytes   int64           `json:"bytes"`
@@ -62,8 +64,8 @@ func (r Reader) BytesPerSecond() float64 {
 const manyReaders = 32
 
 // Read lists a source and reads its files for a time, first with one reader, then with 32. It asks the kernel to drop each file from the page
-// cache before it reads the file. Names and inodes stay in memory: only root can drop these.
-func Read(ctx context.Context, o ReadOptions) (*Reading, error) {
+// cache before it reads the file. Names and inodes stay in memory: only root can drop these. A source over a network is read as ingest reads it.
+func Read(ctx context.Context, o ReadOptions) (r *Reading, err error) {
 	if o.Time == 0 {
 		o.Time = 30 * time.Second
 	}
@@ -71,70 +73,94 @@ func Read(ctx context.Context, o ReadOptions) (*Reading, error) {
 		o.Progress = func(string) {}
 	}
 	began := time.Now()
-	entries, name, err := list(ctx, o)
+	src, err := source.Open(o.Source, source.Options{Remote: o.Remote})
 	if err != nil {
 		return nil, err
 	}
-	r := &Reading{Source: name, Files: len(entries), Listing: time.Since(began).Seconds()}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	entries, err := list(ctx, src, o)
+	if err != nil {
+		return nil, err
+	}
+	r = &Reading{Source: src.String(), Files: len(entries), Listing: time.Since(began).Seconds()}
 	for _, e := range entries {
 		r.Bytes += int64(e.Size)
 	}
-	folder := name
-	if strings.HasPrefix(name, source.TarScheme) {
-		folder, _ = source.TarFolder(name)
-	}
-	r.Kind, r.Nature, _ = cachedir.FileSystem(folder)
+	read := r.look(src)
 	rand.Shuffle(len(entries), func(i, k int) { entries[i], entries[k] = entries[k], entries[i] })
 	each := (o.Time - time.Since(began)) / 2
 	var next atomic.Int64
 	for _, n := range []int{1, manyReaders} {
 		o.Progress(fmt.Sprintf("reading files, %d at once", n))
-		got := readFiles(ctx, folder, entries, &next, n, each)
+		got, why := readFiles(ctx, read, entries, &next, n, each)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if got.Files == 0 && got.Failed > 0 {
-			return nil, fmt.Errorf("none of the files in %s that were tried could be read: look at their permissions", folder)
+			return nil, fmt.Errorf("none of the files in %s that were tried could be read: %w", src, why)
 		}
 		r.Readers = append(r.Readers, got)
 	}
 	return r, nil
 }
 
-// list lists the source, in at most half of the time.
-func list(ctx context.Context, o ReadOptions) (entries []sample.Entry, name string, err error) {
-	src, err := source.Open(o.Source, source.Options{})
-	if err != nil {
-		return nil, "", err
+// readOne reads a sample. buf is memory that it may use, and make larger.
+type readOne func(ctx context.Context, e sample.Entry, buf *[]byte) (n int64, err error)
+
+// look says what the source is on, and returns how its samples are read.
+func (r *Reading) look(src source.Source) readOne {
+	if source.IsRemote(r.Source) {
+		r.Kind, r.Nature = "HTTP", cachedir.Network
+		if strings.HasPrefix(strings.TrimPrefix(r.Source, source.TarScheme), "s3://") {
+			r.Kind = "S3"
+		}
+		return func(ctx context.Context, e sample.Entry, buf *[]byte) (int64, error) {
+			*buf = slices.Grow((*buf)[:0], int(e.Size))
+			return int64(e.Size), src.Read(ctx, e, (*buf)[:e.Size])
+		}
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
+	folder := r.Source
+	if strings.HasPrefix(folder, source.TarScheme) {
+		folder, _ = source.TarFolder(folder)
+	}
+	r.Kind, r.Nature, _ = cachedir.FileSystem(folder)
+	return func(_ context.Context, e sample.Entry, buf *[]byte) (int64, error) { return readCold(folder, e, *buf) }
+}
+
+// list lists the source, in at most half of the time.
+func list(ctx context.Context, src source.Source, o ReadOptions) (entries []sample.Entry, err error) {
 	o.Progress("listing " + src.String())
 	limited, cancel := context.WithTimeout(ctx, o.Time/2)
 	defer cancel()
 	_, entries, err = src.List(limited, nil)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, "", fmt.Errorf("%s has too many files to list in %v: give one of its folders", src, o.Time/2)
+		return nil, fmt.Errorf("%s has too many files to list in %v: give one of its folders", src, o.Time/2)
 	}
-	return entries, src.String(), err
+	return entries, err
 }
 
-// readFiles lets some readers read whole files for a time. Each takes the next file of all.
-func readFiles(ctx context.Context, root string, entries []sample.Entry, next *atomic.Int64, readers int, length time.Duration) Reader {
+// readFiles lets some readers read whole files for a time. Each takes the next file of all. why is the error of one that could not be read.
+func readFiles(ctx context.Context, read readOne, entries []sample.Entry, next *atomic.Int64, readers int, length time.Duration) (r Reader, why error) {
 	var files, bytes, failed atomic.Int64
+	var mu sync.Mutex // guards why
 	disk := diskBytes()
-	began := time.Now()
-	end := began.Add(length)
+	limited, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
 	var all sync.WaitGroup
 	for range readers {
 		all.Go(func() {
 			buf := make([]byte, 1<<20)
-			for ctx.Err() == nil && time.Now().Before(end) {
+			for limited.Err() == nil {
 				e := entries[int(next.Add(1)-1)%len(entries)]
-				n, err := readCold(root, e, buf)
+				n, err := read(limited, e, &buf)
 				switch {
+				case limited.Err() != nil: // it was too late
 				case err != nil:
 					failed.Add(1)
-				case time.Now().Before(end):
+					mu.Lock()
+					why = err
+					mu.Unlock()
+				default:
 					files.Add(1)
 					bytes.Add(n)
 				}
@@ -142,7 +168,7 @@ func readFiles(ctx context.Context, root string, entries []sample.Entry, next *a
 		})
 	}
 	all.Wait()
-	return Reader{Readers: readers, Files: files.Load(), Bytes: bytes.Load(), Seconds: length.Seconds(), Failed: failed.Load(), Disk: diskBytes() - disk}
+	return Reader{Readers: readers, Files: files.Load(), Bytes: bytes.Load(), Seconds: length.Seconds(), Failed: failed.Load(), Disk: diskBytes() - disk}, why
 }
 
 // readCold asks the kernel to drop a sample from the page cache, and reads it: a file, or its parts in a shard.

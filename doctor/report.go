@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 )
 
 // A Report has the facts about a machine, and the findings and advice that follow. Other commands read a saved report.
@@ -21,14 +20,15 @@ type Report struct {
 }
 
 // Examine looks at the machine, reads the source for a time if one is given, and draws the conclusions.
-func Examine(ctx context.Context, look Options, source string, readTime time.Duration) (*Report, error) {
+func Examine(ctx context.Context, look Options, read ReadOptions) (*Report, error) {
 	facts, err := Look(ctx, look)
 	if err != nil {
 		return nil, err
 	}
 	r := &Report{Schema: 1, Facts: facts}
-	if source != "" {
-		if facts.Reading, err = Read(ctx, ReadOptions{Source: source, Time: readTime, Progress: look.Progress}); err != nil {
+	if read.Source != "" {
+		read.Progress = look.Progress
+		if facts.Reading, err = Read(ctx, read); err != nil {
 			return nil, err
 		}
 		advice := facts.Advise()

@@ -217,7 +217,7 @@ func TestPackedCrash(t *testing.T) {
 func TestPackedRefused(t *testing.T) {
 	const n = 4000
 	tried := map[int]bool{}
-	for _, index := range ingest.TrialSamples(make([]uint32, n), 0, 1) {
+	for _, index := range ingest.TrialSamples(make([]uint32, n), 0, n) {
 		tried[int(index)] = true
 	}
 	d := makeDatasetOf(t, n, func(r *rand.Rand, _ int) int { return 1000 + r.IntN(8000) }, func(r *rand.Rand, i int, b []byte) {

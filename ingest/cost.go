@@ -43,8 +43,8 @@ func (in *run) setCost(cost *Cost) {
 
 // shardsCost is what shards over a network will cost that are not known yet: each is read for its index, and then for its samples. nil: the source is another one, or all
 // indexes are kept.
-func shardsCost(ctx context.Context, s source.Source) (*Cost, error) {
-	v, err := source.SurveyOf(ctx, s)
+func shardsCost(ctx context.Context, s source.Source, o Options) (*Cost, error) {
+	v, err := source.SurveyOf(ctx, s, o.Share, o.Shares)
 	if err != nil || v == nil || v.Index == 0 {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
-	switch cost, err := shardsCost(ctx, s); {
+	switch cost, err := shardsCost(ctx, s, o); {
 	case err != nil:
 		return nil, err
 	case cost != nil:
@@ -71,8 +71,9 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cost := &Cost{Samples: int64(len(entries))}
-	for _, e := range entries {
+	cost := &Cost{}
+	for _, e := range entries[o.Share*len(entries)/o.Shares : (o.Share+1)*len(entries)/o.Shares] {
+		cost.Samples++
 		cost.Bytes += int64(e.Size)
 		cost.Gets += source.Gets(e.Size, e.Parts)
 	}

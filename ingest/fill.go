@@ -154,9 +154,10 @@ func (in *run) static() bool { return in.report.Layout == cache.LayoutStatic }
 // lacking lists the admitted samples of this share that the log does not have, with their bytes. there counts the samples that it has.
 func (in *run) lacking() (todo []sample.Index, total, there int64) {
 	c := in.cache
-	for i := range c.Manifest.Len() {
+	from, to := c.ShareOf(in.o.Share, in.o.Shares)
+	for i := from; i < to; i++ {
 		index := sample.Index(i)
-		if !c.Admits(index) || !c.InShare(index, in.o.Share, in.o.Shares) {
+		if !c.Admits(index) {
 			continue
 		}
 		if _, known := c.Sums.Get(index); known && c.Locations.Get(index) != 0 {

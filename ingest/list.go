@@ -46,7 +46,7 @@ func (in *run) list(ctx context.Context) error {
 	if source.IsRemote(c.Source.String()) {
 		in.listedAt = time.Now().UTC().Truncate(time.Second)
 	}
-	if cost, err := shardsCost(ctx, c.Lister); err != nil {
+	if cost, err := shardsCost(ctx, c.Lister, in.o); err != nil {
 		return err
 	} else if cost != nil {
 		in.setCost(cost)

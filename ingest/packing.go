@@ -57,17 +57,17 @@ const (
 	trialBytes  = 64 << 20 // of a trial, at most
 )
 
-// TrialSamples returns the samples of a trial: one at random out of each of that number of runs of equal length. So neither a sorted dataset nor one
-// with a period misleads the trial.
-func TrialSamples(sizes []uint32, share, shares int) (list []sample.Index) {
-	mine := (len(sizes) - share + shares - 1) / shares
+// TrialSamples returns the samples of a trial, of those from a place up to another: one at random out of each of that number of runs of equal length. So
+// neither a sorted dataset nor one with a period misleads the trial.
+func TrialSamples(sizes []uint32, first, behind int) (list []sample.Index) {
+	mine := behind - first
 	r := rand.New(rand.NewPCG(1, uint64(mine)))
 	for n := min(mostTried, mine); ; n /= 2 {
 		list = list[:0]
 		bytes := 0
 		for k := range n {
 			from, to := k*mine/n, (k+1)*mine/n
-			index := sample.Index(share + (from+r.IntN(to-from))*shares)
+			index := sample.Index(first + from + r.IntN(to-from))
 			list = append(list, index)
 			bytes += int(sizes[index])
 		}
@@ -81,7 +81,8 @@ func TrialSamples(sizes []uint32, share, shares int) (list []sample.Index) {
 func (in *run) try(ctx context.Context) (*stored.Trial, error) {
 	c := in.cache
 	t := &stored.Trial{Align: c.Format.Align}
-	list := TrialSamples(c.Manifest.Sizes(), in.o.Share, in.o.Shares)
+	first, behind := c.ShareOf(in.o.Share, in.o.Shares)
+	list := TrialSamples(c.Manifest.Sizes(), first, behind)
 	buffers := make(chan []byte) // in any order: the result of a Trial does not depend on it
 	next := make(chan sample.Index)
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -15,6 +15,7 @@ type gate struct {
 	control  control
 	requests int // under way
 	bytes    int64
+	most     int64     // that bytes ever was
 	waiting  list.List // of *turn
 	// The window that is measured:
 	since time.Duration
@@ -39,6 +40,13 @@ func (g *gate) expect(median int64) {
 	}
 }
 
+// mostBytes is how many bytes were under way at the most.
+func (g *gate) mostBytes() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.most
+}
+
 // fits says whether a request may begin. One alone always may, however large it is.
 func (g *gate) fits(bytes int64) bool {
 	return g.requests == 0 || g.requests < g.control.limit && g.bytes+bytes <= inFlight
@@ -47,6 +55,7 @@ func (g *gate) fits(bytes int64) bool {
 func (g *gate) begin(bytes int64) {
 	g.requests++
 	g.bytes += bytes
+	g.most = max(g.most, g.bytes)
 	if g.requests >= g.control.limit {
 		g.full = true
 	}

@@ -21,6 +21,8 @@ type Options struct {
 // Counts are of all requests so far. They only grow.
 type Counts struct {
 	Requests, Retries, Hedges int64
+
+	MostBytes int64 `json:"-"` // that were under way at one time
 }
 
 // A Reader reads objects of a store: see the package's comment.
@@ -54,7 +56,7 @@ func (r *Reader) Close() error { return r.store.Close() }
 
 // Counts returns how many requests there were, and how many of them were retries and hedges.
 func (r *Reader) Counts() Counts {
-	return Counts{Requests: r.requests.Load(), Retries: r.retries.Load(), Hedges: r.hedges.Load()}
+	return Counts{Requests: r.requests.Load(), Retries: r.retries.Load(), Hedges: r.hedges.Load(), MostBytes: r.gate.mostBytes()}
 }
 
 // An Object is one version of an object.

@@ -135,23 +135,24 @@ type Survey struct {
 	Shards int
 	Bytes  int64
 	Index  int64 // GETs that a listing takes, about: none for a shard whose index is kept
-	Gets   int64 // GETs that it takes to read all samples, about
+	Gets   int64 // GETs that it takes to read the samples of a share, about
 }
 
-// SurveyOf asks for the sizes of a source's shards. nil: it has none, or they lie on this machine. A listing that follows does not ask again.
-func SurveyOf(ctx context.Context, s Source) (*Survey, error) {
+// SurveyOf asks for the sizes of a source's shards, of which a share is to be read. nil: it has none, or they lie on this machine. A listing that
+// follows does not ask again.
+func SurveyOf(ctx context.Context, s Source, share, shares int) (*Survey, error) {
 	sharded, ok := s.(*shards)
 	if !ok || sharded.remote == nil {
 		return nil, nil
 	}
-	v, err := sharded.survey(ctx)
+	v, err := sharded.survey(ctx, share, shares)
 	if err != nil {
 		return nil, fmt.Errorf("list source %s: %w", clip(sharded.src), err)
 	}
 	return v, nil
 }
 
-func (s *shards) survey(ctx context.Context) (v *Survey, err error) {
+func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err error) {
 	o := s.store.(*shardObjects)
 	names, err := o.names(s.pattern)
 	if err != nil {
@@ -172,11 +173,13 @@ func (s *shards) survey(ctx context.Context) (v *Survey, err error) {
 	v = &Survey{Shards: len(names)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, name := range names {
+	for i, name := range names {
 		info := o.asked[name]
 		pieces := (info.Size + MostTogether - 1) / MostTogether
 		v.Bytes += info.Size
-		v.Gets += pieces
+		if i*shares/len(names) == share {
+			v.Gets += pieces
+		}
 		if !has(name, info.Size, object.Version(info.Tag)) {
 			v.Index += pieces
 		}

@@ -14,15 +14,14 @@ import (
 )
 
 type doctorOptions struct {
-	look   doctor.Options
-	io     cache.IO
-	source string
-	time   time.Duration
-	save   string
+	look doctor.Options
+	io   cache.IO
+	read doctor.ReadOptions
+	save string
 }
 
 func newDoctorCommand(g *globals) *cobra.Command {
-	o := doctorOptions{time: 30 * time.Second}
+	o := doctorOptions{read: doctor.ReadOptions{Time: 30 * time.Second}}
 	cmd := &cobra.Command{
 		Use:   "doctor [--cache DIR[,DIR…]] [--source SRC]",
 		Short: "Check this machine, and say whether a cache is worth it",
@@ -31,14 +30,16 @@ func newDoctorCommand(g *globals) *cobra.Command {
 			"it is used, and is gone afterwards.\n\n" +
 			"With --source it also reads your own files for 30 s, with one reader and with 32, and says how fast lcache would be, or\n" +
 			"that you need not bother. It drops each file from the page cache before it reads the file. Names and inodes stay in\n" +
-			"memory, so a first epoch may be slower than this shows.\n\n" +
+			"memory, so a first epoch may be slower than this shows. A source over a network is asked as ingest asks it, and every\n" +
+			"request counts.\n\n" +
 			"doctor ends with 1 if a cache can't be in that directory.",
-		Example: "  lcache doctor\n  lcache doctor --cache /nvme0/c,/nvme1/c --source /data/train\n  lcache doctor --cache /nvme --save machine.json",
+		Example: "  lcache doctor\n  lcache doctor --cache /nvme0/c,/nvme1/c --source /data/train\n  lcache doctor --source s3://training/photos/ --s3-region eu-west-1\n  lcache doctor --cache /nvme --save machine.json",
 	}
 	f := cmd.Flags()
 	f.Var(dirs{&o.look.Dirs}, "cache", "the directory of the cache, which need not exist yet (default: the working directory)")
-	f.StringVar(&o.source, "source", "", "your files: `SRC`, a directory or tar:PATTERN")
-	f.DurationVar(&o.time, "time", o.time, "the time for reading --source, with its listing")
+	f.StringVar(&o.read.Source, "source", "", "your files: `SRC`, a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST")
+	addRemoteFlags(f, &o.read.Remote)
+	f.DurationVar(&o.read.Time, "time", o.read.Time, "the time for reading --source, with its listing")
 	f.StringVar(&o.save, "save", "", "a `FILE` to write the facts to, as JSON")
 	f.BoolVar(&o.look.NoDevice, "no-device", false, "don't measure the device")
 	addIOFlags(f, &o.io)
@@ -51,7 +52,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 		defer bar.done()
 		o.look.Progress = stages(bar)
 		o.look.Logger = newLogger(g, bar, slog.LevelError)
-		report, err := doctor.Examine(cmd.Context(), o.look, o.source, o.time)
+		report, err := doctor.Examine(cmd.Context(), o.look, o.read)
 		bar.done()
 		if err != nil {
 			return err
@@ -67,8 +68,14 @@ func (o *doctorOptions) finish() error {
 	if err := finishIO(&o.io); err != nil {
 		return err
 	}
-	if o.time < time.Second {
-		return usagef("--time %v: give at least 1s", o.time)
+	if o.read.Time < time.Second {
+		return usagef("--time %v: give at least 1s", o.read.Time)
+	}
+	if o.read.Source != "" {
+		var err error
+		if o.read.Remote, err = o.read.Remote.Completed(o.read.Source); err != nil {
+			return err
+		}
 	}
 	if len(o.look.Dirs) == 0 {
 		here, err := os.Getwd()

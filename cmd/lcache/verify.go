@@ -30,6 +30,7 @@ func newVerifyCommand(g *globals) *cobra.Command {
 	f := cmd.Flags()
 	addCacheFlag(f, &o.Dirs)
 	f.StringVar(&o.Against, "against", "", "the source `SRC`, to compare every byte with")
+	addRemoteFlags(f, &o.Remote)
 	f.BoolVar(&o.Repair, "repair", false, "forget damaged samples, so that they are read from the source again")
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
 	addIOFlags(f, &o.IO)
@@ -51,6 +52,9 @@ func verify(cmd *cobra.Command, g *globals, o cache.VerifyOptions) (err error) {
 	typed := o.Against
 	if typed != "" {
 		if o.Against, err = absoluteSource(typed); err != nil {
+			return err
+		}
+		if _, err = o.Remote.Completed(o.Against); err != nil {
 			return err
 		}
 	}
