@@ -314,6 +314,12 @@ func (s *stage) shell(script string) (out, stderr string, err error) {
 
 // untilLine starts a command that goes on until it is ended, and returns at its first line. stop ends it the clean way.
 func (s *stage) untilLine(cmd *exec.Cmd) (stop func() error) {
+	_, stop = s.firstLine(cmd)
+	return stop
+}
+
+// firstLine is untilLine, and returns the line.
+func (s *stage) firstLine(cmd *exec.Cmd) (line string, stop func() error) {
 	s.t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -325,8 +331,8 @@ func (s *stage) untilLine(cmd *exec.Cmd) (stop func() error) {
 	group := -cmd.Process.Pid
 	stuck := time.AfterFunc(2*time.Minute, func() { syscall.Kill(group, syscall.SIGKILL) })
 	lines := bufio.NewReader(out)
-	_, lineErr := lines.ReadString('\n')
-	return func() error {
+	line, lineErr := lines.ReadString('\n')
+	return strings.TrimSpace(line), func() error {
 		defer stuck.Stop()
 		syscall.Kill(group, syscall.SIGTERM)
 		io.Copy(io.Discard, lines)

@@ -190,7 +190,7 @@ class Link:
             session.close()
             raise
         if old is not None:
-            old.close()
+            old.retire()
         self._known, self.session = info, session
         return session
 

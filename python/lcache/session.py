@@ -61,6 +61,7 @@ class Session:
         self._unwanted: deque[tuple[Connection, int]] = deque()  # numbers of requests whose answers are no longer wanted
         self._unanswered: deque[tuple[int, bytes]] = deque()  # (type, body) of frames without an answer, to be sent
         self._closing = False
+        self._replaced = False  # closed, because another run of the server takes the requests
         self._new_lock()
         # The lock guards the fields that follow, and all of the connection but reading from it.
         self._connection = connection
@@ -115,6 +116,8 @@ class Session:
                 answer = connection.answers.pop(number, None)
                 if answer is not None:
                     break
+                if self._replaced:
+                    raise Broken("the server was started again")
                 if self._closing:
                     raise Error(f"the job was closed while waiting for {request.what}")
                 if connection.broken is not None:
@@ -240,6 +243,11 @@ class Session:
         """Refuses further requests. The connection and the map stay while anything refers to the map. Safe in finalizers."""
         self._closing = True
         self._settle()
+
+    def retire(self) -> None:
+        """Closes the session of a server that has gone. What waits for an answer is to be asked for again."""
+        self._replaced = True
+        self.close()
 
     def replace(self, connection: Connection) -> None:
         """Goes on over another connection to the same run of the server, which kept the leases."""

@@ -78,6 +78,30 @@ def test_server_restarts(serve, path):
     job.close()
 
 
+def test_server_restarts_before_a_batch_that_was_asked_for_early(serve, path):
+    """Another request finds the new server first; the batch is then asked for again."""
+
+    class Silent(Server):
+        def answer(self, kind, body, mine):
+            return None if kind == protocol.CHUNK and body[8] == 3 else super().answer(kind, body, mine)
+
+    first = serve(Silent)
+    job = lcache.connect(path, timeout=10)
+    batches = job.epoch(0)
+    for number in range(3):
+        check(next(batches), order(0, 0, number))
+    assert first.until(lambda: any(kind == protocol.CHUNK and body[8] == 3 for kind, body in first.requests))
+    first.deaf()
+    serve()
+    first.drop_connections()
+    check(job.get([4]), [4])
+    for number, batch in enumerate(batches, 3):
+        check(batch, order(0, 0, number))
+    assert number == BATCHES - 1
+    del batch
+    job.close()
+
+
 def test_server_comes_back_late(serve, path):
     first = serve()
     job = lcache.connect(path, timeout=20)
