@@ -33,7 +33,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 			"memory, so a first epoch may be slower than this shows. A source over a network is asked as ingest asks it, and every\n" +
 			"request counts.\n\n" +
 			"doctor ends with 1 if a cache can't be in that directory.",
-		Example: "  lcache doctor\n  lcache doctor --cache /nvme0/c,/nvme1/c --source /data/train\n  lcache doctor --source s3://training/photos/ --s3-region eu-west-1\n  lcache doctor --cache /nvme --save machine.json",
+		Example: "  lcache doctor\n  lcache doctor --cache /nvme0/c,/nvme1/c --source /data/train\n  lcache doctor --cache /nvme --save machine.json",
 	}
 	f := cmd.Flags()
 	f.Var(dirs{&o.look.Dirs}, "cache", "the directory of the cache, which need not exist yet (default: the working directory)")
