@@ -7,6 +7,7 @@
 package drawn
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -37,6 +38,7 @@ type Config struct {
 	Policy    string            `json:"policy"`
 	Draw      importance.Draw   `json:"draw"`
 	Params    importance.Params `json:"params"`
+	Client    map[string]string `json:"client,omitempty"` // parameters that only the training process uses
 }
 
 // Defaults are what a Config has where its text leaves a key out.
@@ -68,6 +70,7 @@ type asked struct {
 	Policy     *string                    `json:"policy"`
 	Draw       *string                    `json:"draw"`
 	Params     map[string]json.RawMessage `json:"params"`
+	Client     map[string]string          `json:"client"`
 }
 
 // Parse makes a Config of a client's JSON. Unknown keys are ignored, unknown parameters are not.
@@ -92,6 +95,8 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 		return c, fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, importance.MaxSamples)
 	case c.WorldSize < 1 || c.WorldSize > mostRanks:
 		return c, fmt.Errorf("importance: world_size is %d: give how many ranks share an epoch, from 1 to %d", c.WorldSize, mostRanks)
+	case len(a.Client) > 16:
+		return c, fmt.Errorf("importance: %d parameters of the client, at most 16", len(a.Client))
 	case c.Draw != importance.Systematic && c.Draw != importance.Multinomial:
 		return c, fmt.Errorf("importance: draw=%.80q: give %s or %s", c.Draw, importance.Systematic, importance.Multinomial)
 	case !slices.Contains(importance.Policies, c.Policy):
@@ -109,7 +114,7 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 	if c.Cache, err = size(bare(a.Cache), d.Cache); err != nil {
 		return c, err
 	}
-	c.Params.Batch = c.BatchSize
+	c.Params.Batch, c.Client = c.BatchSize, a.Client
 	for _, key := range slices.Sorted(maps.Keys(a.Params)) {
 		if err := setParam(m, &c.Params, key, a.Params[key]); err != nil {
 			return c, err
@@ -218,13 +223,23 @@ func (c Config) Differs(o Config) string {
 		for i := range pair[0].NumField() {
 			f := pair[0].Type().Field(i)
 			a, b := pair[0].Field(i).Interface(), pair[1].Field(i).Interface()
-			if f.Name != "Params" && !reflect.DeepEqual(a, b) {
+			if f.Name != "Params" && f.Name != "Client" && !reflect.DeepEqual(a, b) {
 				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 				if name == "" {
 					name = strings.ToLower(f.Name)
 				}
 				texts = append(texts, fmt.Sprintf("%s %v and %v", name, a, b))
 			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Client)) {
+		if o.Client[key] != c.Client[key] {
+			texts = append(texts, fmt.Sprintf("%.80s %.80s and %.80s", key, c.Client[key], cmp.Or(o.Client[key], "none")))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Client)) {
+		if c.Client[key] == "" {
+			texts = append(texts, fmt.Sprintf("%.80s none and %.80s", key, o.Client[key]))
 		}
 	}
 	return strings.Join(texts, ", ")

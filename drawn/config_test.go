@@ -43,8 +43,9 @@ func TestConfig(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	o := c
-	o.Params.K, o.Seed = 10, 8
-	if got := c.Differs(o); got != "seed 7 and 8, k 9 and 10" {
+	c.Client = map[string]string{"lam": "1", "normalise": "False"}
+	o.Params.K, o.Seed, o.Client = 10, 8, map[string]string{"lam": "2", "alpha": "0.5"}
+	if got := c.Differs(o); got != "seed 7 and 8, k 9 and 10, lam 1 and 2, normalise False and none, alpha none and 0.5" {
 		t.Errorf("differs: %q", got)
 	}
 	if got := c.Differs(c); got != "" {

@@ -40,7 +40,8 @@ type important struct {
 	changed chan struct{}    // closed when given changes, or err
 	err     error            // why there are no more orders
 	stopped bool
-	dropped int64 // observations that came too fast, here or in a client
+	dropped int64  // observations that came too fast, here or in a client
+	refused Unsent // by clients
 
 	wake                chan struct{}
 	status              atomic.Pointer[ImportanceStatus]

@@ -77,6 +77,9 @@ func (p *important) tell() {
 	s.Refused = ImportanceRefused{Unknown: int64(c.Refused.Unknown), NotFinite: int64(c.Refused.NotFinite), Stale: int64(c.Refused.Stale), Shape: int64(c.Refused.Shape)}
 	p.mu.Lock()
 	s.ObservationsDropped = p.dropped
+	s.Refused.Shape += p.refused.Shape
+	s.Refused.NotFinite += p.refused.NotFinite
+	s.Refused.Dimension = p.refused.Dimension
 	p.mu.Unlock()
 	p.status.Store(s)
 }

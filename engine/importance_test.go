@@ -240,7 +240,7 @@ func TestWithoutImportance(t *testing.T) {
 	e := open(t, o)
 	defer closeEngine(t, e)
 	e.Observe(0, importance.Observation{Kind: importance.Losses, Index: []sample.Index{1}, Loss: []float32{1}})
-	e.EndEpoch(0, 0, importance.Progress{}, 0)
+	e.EndEpoch(0, 0, importance.Progress{}, Unsent{})
 	e.Observe(99, importance.Observation{})
 	if _, err := e.Weights(0, 0, []sample.Index{1}); err == nil {
 		t.Error("weights without importance")

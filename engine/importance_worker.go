@@ -129,14 +129,17 @@ func (p *important) take(o importance.Observation) {
 	p.state.Observe(o)
 }
 
-// EndEpoch notes that a rank has ended an epoch, and how training went. dropped is how many observations its client left out. It never waits.
-func (e *Engine) EndEpoch(number, rank int, said importance.Progress, dropped int64) {
+// Unsent are observations that a client did not send since it last said so: Shape counts whole ones, NotFinite and Dimension samples.
+type Unsent struct{ Dropped, Shape, NotFinite, Dimension int64 }
+
+// EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
+func (e *Engine) EndEpoch(number, rank int, said importance.Progress, unsent Unsent) {
 	j := e.lookUp(&deliver.Position{Job: number})
 	if j == nil {
 		return
 	}
 	if p := j.importance.Load(); p != nil {
-		p.endEpoch(rank, said, dropped)
+		p.endEpoch(rank, said, unsent)
 	}
 }
 
@@ -146,10 +149,13 @@ type progress struct {
 	by int
 }
 
-func (p *important) endEpoch(rank int, said importance.Progress, dropped int64) {
+func (p *important) endEpoch(rank int, said importance.Progress, unsent Unsent) {
 	unstable := p.status.Load().SSize
 	p.mu.Lock()
-	p.dropped += dropped
+	p.dropped += unsent.Dropped
+	p.refused.Shape += unsent.Shape
+	p.refused.NotFinite += unsent.NotFinite
+	p.refused.Dimension += unsent.Dimension
 	if said.Epoch >= p.epoch && said.Epoch <= p.epoch+1 {
 		if before, some := p.says[said.Epoch]; !some || rank <= before.by {
 			p.says[said.Epoch] = progress{said, rank}

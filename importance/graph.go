@@ -67,7 +67,7 @@ func (s *Graph) Observe(o Observation) (r Report) {
 
 // EndEpoch ends the epoch, and tells the elastic ratio how much the values spread.
 func (s *Graph) EndEpoch(p Progress) {
-	s.end(p.Epoch)
+	s.end(p)
 	if s.elastic != nil {
 		s.fill()
 		s.elastic.EndEpoch(deviation(s.v), p.Accuracy, p.Epochs)

@@ -78,7 +78,7 @@ func (l *Loss) Observe(o Observation) (r Report) {
 // EndEpoch ends the epoch, and the warm-up once its rule is met.
 func (l *Loss) EndEpoch(p Progress) {
 	observed := l.observed > 0
-	l.end(p.Epoch)
+	l.end(p)
 	if l.warm == nil {
 		return
 	}

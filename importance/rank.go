@@ -71,7 +71,7 @@ func (s *Rank) Observe(o Observation) (r Report) {
 }
 
 // EndEpoch ends the epoch.
-func (s *Rank) EndEpoch(p Progress) { s.end(p.Epoch) }
+func (s *Rank) EndEpoch(p Progress) { s.end(p) }
 
 // RankScores are SHADE's scores of one batch (SHADE Eq. 6): ln(base + how many of the others have a smaller loss). Equal losses have equal scores.
 // A batch of another size than batch counts as if it were as large, in proportion; a single sample as the middle of a batch.

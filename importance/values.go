@@ -31,6 +31,7 @@ type Progress struct {
 	Epochs   int // of the whole job; 0: unknown
 	Accuracy *float64
 	Loss     *float64
+	Off      bool // the trainer observes no more
 }
 
 // A State is how far a method has come.
@@ -40,7 +41,7 @@ type State string
 const (
 	Warmup State = "warmup" // plain permutations, until the unstable samples are known
 	Active State = "active"
-	Idle   State = "idle" // two epochs without an observation: plain permutations until reports return
+	Idle   State = "idle" // two epochs without an observation, or the trainer says that none come: plain permutations until reports return
 )
 
 // Activity is what is known of the observations.
@@ -155,17 +156,23 @@ func (s *values) Value(i sample.Index) (v float64, seen bool) {
 // Activity says how much of the last epoch was observed.
 func (s *values) Activity() Activity { return s.activity }
 
-// end closes the epoch. Two epochs without a word make the method idle; the first observation after that makes it active.
-func (s *values) end(epoch int) {
+// idleAfter is how many silent epochs make a method idle.
+const idleAfter = 2
+
+// end closes the epoch. Silence makes the method idle; the first observation after that makes it active.
+func (s *values) end(p Progress) {
 	s.activity.ObservedShare = float64(s.observed) / float64(len(s.v))
-	if s.observed > 0 {
+	switch {
+	case p.Off:
+		s.activity.Silent = max(s.activity.Silent, idleAfter)
+	case s.observed > 0:
 		s.activity.Silent = 0
-	} else {
+	default:
 		s.activity.Silent++
 	}
 	s.activity.State = Active
-	if s.activity.Silent >= 2 {
+	if s.activity.Silent >= idleAfter {
 		s.activity.State = Idle
 	}
-	s.epoch, s.observed = epoch+1, 0
+	s.epoch, s.observed = p.Epoch+1, 0
 }

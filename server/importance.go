@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 
+	"lcache/engine"
 	"lcache/importance"
 	"lcache/sample"
 )
@@ -89,26 +90,34 @@ func (c *conn) observe(job int, b []byte) error {
 	return err
 }
 
-// decodeEpochEnd decodes EPOCHEND. Unknown keys are ignored. dropped is how many observations the client left out since it last said so.
-func decodeEpochEnd(b []byte) (rank int, p importance.Progress, dropped uint32, err error) {
+// decodeEpochEnd decodes EPOCHEND. Unknown keys are ignored.
+func decodeEpochEnd(b []byte) (rank int, p importance.Progress, unsent engine.Unsent, err error) {
 	said := struct {
 		Epoch    uint32   `json:"epoch"`
 		Rank     uint32   `json:"rank"`
 		Accuracy *float64 `json:"accuracy"`
 		Loss     *float64 `json:"loss"`
+		Off      bool     `json:"off"`
 		Dropped  uint32   `json:"dropped"`
+		Refused  struct {
+			Shape     uint32 `json:"shape"`
+			NotFinite uint32 `json:"notfinite"`
+			Dimension uint32 `json:"dimension"`
+		} `json:"refused"`
 	}{}
 	if err := json.Unmarshal(b, &said); err != nil {
-		return 0, p, 0, broken("EPOCHEND: %v", err)
+		return 0, p, unsent, broken("EPOCHEND: %v", err)
 	}
-	return int(said.Rank), importance.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss}, said.Dropped, nil
+	p = importance.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss, Off: said.Off}
+	r := said.Refused
+	return int(said.Rank), p, engine.Unsent{Dropped: int64(said.Dropped), Shape: int64(r.Shape), NotFinite: int64(r.NotFinite), Dimension: int64(r.Dimension)}, nil
 }
 
 // epochEnd carries out EPOCHEND.
 func (c *conn) epochEnd(job int, b []byte) error {
-	rank, p, dropped, err := decodeEpochEnd(b)
+	rank, p, unsent, err := decodeEpochEnd(b)
 	if err == nil {
-		c.s.engine.EndEpoch(job, rank, p, int64(dropped))
+		c.s.engine.EndEpoch(job, rank, p, unsent)
 	}
 	return err
 }

@@ -24,7 +24,7 @@ from . import protocol
 from .arrays import numpy_module
 from .errors import ArgumentError, Error
 from .irreducible import Irreducible
-from .neighbours import MOST, Bank, Options
+from .neighbours import MOST, Bank, Options, Refused
 from .orders import require_numbers, u32_array
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Observer:
         self.irreducible: Irreducible | None = None
         self.reevaluates = False  # the loop looks at unstable samples again
         self.refused = self.dropped = self._told_dropped = 0
+        self._unsent: dict[str, int] = {}  # what was refused here, by reason, and not told yet
         self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
         self._queue: deque[tuple[int, bytes]] = deque()
         self._lock = threading.Lock()
@@ -69,10 +70,10 @@ class Observer:
         self.flush()
 
     def observe_embeddings(self, bank: Bank, indices: Any, embeddings: Any, epoch: int | None, rank: int) -> None:
-        """Finds the neighbours of a batch, and queues their numbers. ArgumentError for embeddings that are not of these samples, or not finite."""
+        """Finds the neighbours of a batch, and queues their numbers. Refused for embeddings that are not of these samples, or not finite."""
         column = _indices(indices)
         if len(column) > protocol.MAX_OBSERVED:
-            raise ArgumentError(f"{len(column)} samples: at most {protocol.MAX_OBSERVED} at once")
+            raise Refused("shape", 1, f"{len(column)} samples: at most {protocol.MAX_OBSERVED} at once")
         with self._lock:
             epoch, refused = self.epoch if epoch is None else epoch, bank.refused
             c = bank.observe(column, embeddings, epoch)
@@ -82,7 +83,8 @@ class Observer:
             self._put(protocol.OBSERVE, protocol.counts(rank, epoch, number, indices, same, other, node, near))
         self.flush()
         if bank.refused > refused:
-            raise ArgumentError(f"{bank.refused - refused} embeddings have numbers that are not finite")
+            count = bank.refused - refused
+            raise Refused("notfinite", count, f"{count} embeddings have numbers that are not finite")
 
     def _number(self, kind: int, epoch: int, rank: int) -> int:
         """The number of an observation. The lock is held."""
@@ -98,8 +100,9 @@ class Observer:
             epoch = self.epoch if epoch is None else epoch
             self.ended = max(self.ended, epoch)
             self._make_room()
-            self._put(protocol.EPOCH_END, protocol.epoch_end(epoch, rank, accuracy, loss, self.dropped - self._told_dropped))
-            self._told_dropped = self.dropped
+            unsent: dict[str, Any] = {"dropped": self.dropped - self._told_dropped, "refused": self._unsent, "off": self.bank is not None and self.bank.off}
+            self._put(protocol.EPOCH_END, protocol.epoch_end(epoch, rank, accuracy, loss, {key: value for key, value in unsent.items() if value}))
+            self._told_dropped, self._unsent = self.dropped, {}
         self.flush()
 
     def _put(self, kind: int, body: bytes) -> None:
@@ -126,6 +129,8 @@ class Observer:
     def refuse(self, why: Exception) -> None:
         """Counts an observation that can't be one, and warns of the first."""
         self.refused += 1
+        if isinstance(why, Refused):
+            self._unsent[why.reason] = self._unsent.get(why.reason, 0) + why.count
         if self.refused == 1:
             _log.warning("an observation is left out, and later ones like it: %s", why)
 
@@ -146,21 +151,22 @@ def _floats(values: Any) -> array[float]:
     return array("f", values.tolist() if hasattr(values, "tolist") else values)
 
 
-def asked(rank: int, method: str, options: dict[str, Any], params: dict[str, Any]) -> bytes:
-    """The body of IMPORTANCE. ArgumentError for values that are no JSON."""
+def asked(rank: int, method: str, options: dict[str, Any], params: dict[str, Any], own: dict[str, Any]) -> bytes:
+    """The body of IMPORTANCE. own are parameters that the server has no use for, but to compare ranks. ArgumentError for values that are no JSON."""
     if options.get("seed") is not None:
         options["seed"] = str(options["seed"])  # not every seed fits a number of JSON
     try:
-        return json.dumps({"method": method, "rank": rank, "run": os.urandom(8).hex(), "params": params, **options}).encode()
+        client = {name: str(value) for name, value in own.items()}
+        return json.dumps({"method": method, "rank": rank, "run": os.urandom(8).hex(), "params": params, "client": client, **options}).encode()
     except (TypeError, ValueError) as e:
         raise ArgumentError(f"importance: {e}") from None
 
 
-def _bank(params: dict[str, Any], job: Observed) -> Callable[[], Bank]:
-    """Makes a job's bank, once the server has agreed. Takes out of params what the server need not know."""
-    own: dict[str, Any] = {name: params.pop(name) for name in ("lam", "alpha", "normalise") if name in params}
-    own.update((name, value) for name, value in params.items() if name == "k")  # which the server needs, too
-    options, way = Options(**{name: value for name, value in own.items() if value is not None}), params.pop("neighbours", None)
+def _bank(params: dict[str, Any], own: dict[str, Any], job: Observed) -> Callable[[], Bank]:
+    """Makes a job's bank, once the server has agreed. Moves parameters that the server has no use for from params to own."""
+    own.update((name, params.pop(name)) for name in ("lam", "alpha", "normalise") if params.get(name) is not None)
+    k = {} if params.get("k") is None else {"k": params["k"]}  # which the server needs, too
+    options, way = Options(**own, **k), params.pop("neighbours", None)
     _ = options.radius  # raises
     numpy_module("importance: spider needs")
     if way not in (None, "auto", "exact") and not callable(way):
@@ -207,10 +213,13 @@ class Observed:
             raise Error("this server is an older one, which knows no importance: end it, and a newer one starts")
         options = {"name": name, "cache": cache, "seed": seed, "batch_size": batch_size, "world_size": world_size, "drop_last": drop_last}
         options.update(substitute=substitute, lag=lag, policy=policy, draw=draw)
-        bank = _bank(params, self) if method == "spider" else None
+        own: dict[str, Any] = {}
+        bank = _bank(params, own, self) if method == "spider" else None
         path = params.pop("irreducible", None) if method == "impact" else None
         irreducible = None if path is None else Irreducible(path, self.info.samples)
-        body = asked(self._rank, method, options, params)
+        if irreducible is not None:
+            own["irreducible"] = irreducible.name
+        body = asked(self._rank, method, options, params, own)
         told = protocol.read_json(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
             observer = Observer(self._link, method, told)
@@ -233,7 +242,8 @@ class Observed:
             if observer.bank is None:
                 observer.observe(indices, losses, epoch, rank)
             elif embeddings is None:
-                raise ArgumentError("spider observes embeddings: give embeddings=, one row for each sample")
+                observer.bank.exchange(None, None)
+                raise Refused("shape", 1, "spider observes embeddings: give embeddings=, one row for each sample")
             else:
                 observer.observe_embeddings(observer.bank, indices, embeddings, epoch, rank)
         except Exception as e:  # noqa: BLE001  the training is worth more than an observation

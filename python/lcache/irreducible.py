@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from array import array
 
 from .errors import ArgumentError
@@ -24,6 +25,7 @@ class Irreducible:
             size = f"{len(data)} bytes" if len(data) < 4 * samples else "more bytes"
             raise ArgumentError(f"{shown} has {size}: {samples} samples are {4 * samples} bytes, a float32 for each")
         self._losses = array("f", data)
+        self.name = f"{os.path.basename(path)} (crc {zlib.crc32(data):08x})"  # another file has another name
         if not all(map(math.isfinite, self._losses)):
             raise ArgumentError(f"{shown} has losses that are not finite")
 

@@ -49,6 +49,22 @@ class Counted(NamedTuple):
     near: array[int]
 
 
+def _ragged(embeddings: Any) -> bool:
+    """Whether rows have different lengths."""
+    try:
+        return len({len(row) for row in embeddings}) > 1
+    except TypeError:
+        return False
+
+
+class Refused(ArgumentError):
+    """Embeddings that are not taken, for a reason that the status counts: "shape" of a whole batch, "dimension" or "notfinite" of samples."""
+
+    def __init__(self, reason: str, count: int, why: str) -> None:
+        super().__init__(why)
+        self.reason, self.count = reason, count
+
+
 class Bank:
     """The embeddings that one process saw, as rows of an array of float32. lcache.torch.Neighbours keeps them on a device of torch."""
 
@@ -59,27 +75,22 @@ class Bank:
         self.options, self.radius = options, options.radius
         self.refused = 0  # rows with a number that is not finite
         self.width = 0  # of a row
+        self.off = False  # widths changed twice in an epoch: the program does not know what it observes
+        self._changed = -1  # the epoch in which the width changed
         self._known = self.np.zeros(len(labels), dtype=bool)
         self._estimated = (-1, 0)  # the epoch in which the radius was estimated, and from how many samples
 
     def observe(self, indices: Sequence[int], embeddings: Any, epoch: int) -> Counted:
-        """Takes the embeddings of a batch, and counts neighbours. A sample that is twice in it has the last ones. ArgumentError for shapes that don't fit."""
+        """Takes the embeddings of a batch, and counts neighbours. A sample that is twice in it has the last ones. Refused for shapes that don't fit."""
         np = self.np
-        rows = self.rows_of(embeddings)
-        if len(rows.shape) != 2 or rows.shape[0] != len(indices) or not rows.shape[1]:
-            raise ArgumentError(f"{len(indices)} indices and embeddings of shape {tuple(rows.shape)}: give one row for each")
-        fine = self.are_finite(rows)
-        self.refused += len(fine) - int(fine.sum())
-        places = {int(i): place for place, i in enumerate(indices) if fine[place]}
-        index, column = (np.fromiter(numbers, dtype="i8", count=len(places)) for numbers in (places.keys(), places.values()))
-        of_dataset = index < len(self.labels)
-        if rows.shape[1] != self.width:  # of another network: what was seen says nothing
-            self.width = int(rows.shape[1])
-            self._known[:] = False
-            self.clear()
-        known = index[of_dataset]
-        self.put(known, self._scaled(rows[column[of_dataset]]))
+        try:
+            index, known, rows = self._taken(indices, embeddings, epoch)
+        except Refused:
+            self.exchange(None, None)  # the other ranks wait for this one
+            raise
+        self.put(known, rows)
         self._known[known] = True
+        self.exchange(known, rows)
         self._estimate(epoch)
         found = dict(zip(known.tolist(), self._found(known)))
         nobody = np.zeros(0, dtype="i8")
@@ -95,6 +106,37 @@ class Bank:
             array("I", index.tolist()), same, array("H", (n - s for n, s in zip(every, same))),
             None if node is None else int(index[node]), array("I", () if node is None else own[node].tolist()),
         )  # fmt: skip
+
+    def _taken(self, indices: Sequence[int], embeddings: Any, epoch: int) -> tuple[Any, Any, Any]:
+        """The samples of a batch that have embeddings, those of them that the dataset has, and rows of these."""
+        np = self.np
+        if self.off:
+            raise Refused("dimension", len(indices), "embeddings of this training have no fixed length")
+        try:
+            rows = self.rows_of(embeddings)
+        except ArgumentError as e:
+            raise Refused("dimension" if _ragged(embeddings) else "shape", len(indices) if _ragged(embeddings) else 1, str(e)) from None
+        if len(rows.shape) != 2 or rows.shape[0] != len(indices) or not rows.shape[1]:
+            raise Refused("shape", 1, f"{len(indices)} indices and embeddings of shape {tuple(rows.shape)}: give one row for each")
+        self._require_width(int(rows.shape[1]), len(indices), epoch)
+        fine = self.are_finite(rows)
+        self.refused += len(fine) - int(fine.sum())
+        places = {int(i): place for place, i in enumerate(indices) if fine[place]}
+        index, column = (np.fromiter(numbers, dtype="i8", count=len(places)) for numbers in (places.keys(), places.values()))
+        of_dataset = index < len(self.labels)
+        return index, index[of_dataset], self._scaled(rows[column[of_dataset]])
+
+    def _require_width(self, width: int, samples: int, epoch: int) -> None:
+        """Forgets all rows of another width: they are of another network. Refused, now and from now on, if that was so in this epoch before."""
+        if width == self.width:
+            return
+        if self.width and self._changed == epoch:
+            self.off = True
+            raise Refused("dimension", samples, f"the length of embeddings has changed twice in epoch {epoch}: no more of them are taken")
+        self._changed = epoch if self.width else -1
+        self.width = width
+        self._known[:] = False
+        self.clear()
 
     def _scaled(self, rows: Any) -> Any:
         if not self.options.normalise:
@@ -129,6 +171,9 @@ class Bank:
         return found
 
     # What torch does in its own way.
+
+    def exchange(self, index: Any, rows: Any) -> None:
+        """Puts the rows of other ranks, which get these; None: there are none."""
 
     def rows_of(self, embeddings: Any) -> Any:
         """Embeddings of a batch as an array of float32: of a tensor, an array or lists."""

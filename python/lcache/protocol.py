@@ -154,11 +154,10 @@ def counts(rank: int, epoch: int, batch: int, indices: bytes, same: bytes, other
     return _OBSERVE.pack(COUNTS, 0, rank, epoch, batch, len(indices) // 4) + indices + same + other + _TWO.pack(node, len(near) // 4) + near
 
 
-def epoch_end(epoch: int, rank: int, accuracy: float | None, loss: float | None, dropped: int = 0) -> bytes:
-    """dropped is how many observations were left out since the last such frame."""
-    numbers = {"accuracy": accuracy, "loss": loss}
-    left_out = {"dropped": dropped} if dropped else {}
-    return json.dumps({"epoch": epoch, "rank": rank, **left_out, **{k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}}).encode()
+def epoch_end(epoch: int, rank: int, accuracy: float | None, loss: float | None, unsent: dict[str, Any] | None = None) -> bytes:
+    """unsent is what the server should know of observations that it did not get: docs/protocol.md has its keys."""
+    numbers = {name: x if x is not None and math.isfinite(x) else None for name, x in (("accuracy", accuracy), ("loss", loss))}
+    return json.dumps({"epoch": epoch, "rank": rank, **(unsent or {}), **numbers}).encode()
 
 
 def page(epoch: int, rank: int, first: int, count: int) -> bytes:

@@ -13,20 +13,22 @@ from ..neighbours import Bank, Options
 class Neighbours:
     """What job.importance("spider", neighbours=…) takes: neighbours are found exactly on a device, such as "cuda", among any number of samples.
 
-    The embeddings of all samples stay there, as float16 on a GPU: 1.3 GB for 1.28 million of 512 numbers.
+    The embeddings of all samples stay there, as float16 on a GPU: 1.3 GB for 1.28 million of 512 numbers. With gather=True and torch.distributed each
+    rank gets the embeddings of all ranks. Then all ranks have to call job.observe equally often: it waits for the others.
     """
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: Any = None, gather: bool = False) -> None:
         """device is that of the first embeddings, if it is not given."""
-        self.device = device
+        self.device, self.gather = device, gather
 
     def __call__(self, labels: Sequence[int], options: Options) -> Bank:
-        return _TensorBank(labels, options, self.device)
+        return _TensorBank(labels, options, self.device, self.gather)
 
 
 class _TensorBank(Bank):
-    def __init__(self, labels: Sequence[int], options: Options, device: Any) -> None:
+    def __init__(self, labels: Sequence[int], options: Options, device: Any, gather: bool) -> None:
         super().__init__(labels, options)
+        self._gather = gather
         self._device = None if device is None else torch.device(device)
 
     def rows_of(self, embeddings: Any) -> Any:
@@ -38,6 +40,18 @@ class _TensorBank(Bank):
 
     def are_finite(self, rows: Any) -> Any:
         return torch.isfinite(rows).all(1).cpu().numpy()
+
+    def exchange(self, index: Any, rows: Any) -> None:
+        dist = torch.distributed
+        if not (self._gather and dist.is_available() and dist.is_initialized()):
+            return
+        mine = None if index is None else (index, rows.cpu().numpy())
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, mine)
+        for rank, theirs in enumerate(everyone):
+            if rank != dist.get_rank() and theirs is not None and theirs[1].shape[1] == self.width:
+                self.put(theirs[0], torch.from_numpy(theirs[1]).to(self._device))
+                self._known[theirs[0]] = True
 
     def clear(self) -> None:
         kind = torch.float32 if self._device is None or self._device.type == "cpu" else torch.float16

@@ -1,0 +1,284 @@
+"""Bad input to a job with importance, at a real server: what is wrong is refused and counted, the rest counts, and orders stay orders."""
+
+import itertools
+import struct
+from array import array
+
+import pytest
+from realserver import Folder, Server, needs_binary
+
+import lcache
+from lcache import protocol
+
+numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+
+SAMPLES, SIZE = 96, 16
+NAN, INF = float("nan"), float("inf")
+NUMBERS = itertools.count()  # of jobs
+
+pytestmark = needs_binary
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(Folder(tmp_path_factory.mktemp("data"), [100] * SAMPLES), tmp_path_factory.mktemp("cache") / "c", epochs=0, batch_size=SIZE)
+    server.ingest()
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture
+def made(server):
+    """Makes jobs of their own, by default of impact with orders of the newest losses."""
+    with server.connect() as plain:
+
+        def make(method="impact", **options):
+            name = f"job-{next(NUMBERS)}"
+            job = plain.named(name)
+            job.importance(method, name=name, **({"lag": 0, "cache": 0} | ({"s_share": 0} if method == "impact" else {}) | options))
+            return job
+
+        yield make
+
+
+def status(job):
+    job.order(job.observer.epoch)  # answered when all that was said before was taken
+    (s,) = [entry["importance"] for entry in job.stats()["jobs"] if entry["id"] == job.observer.told["name"]]
+    return s
+
+
+def refused(job):
+    return {reason: count for reason, count in status(job)["refused"].items() if count}
+
+
+def next_epoch(job, **progress):
+    """Ends the epoch; the order of the next one."""
+    epoch = job.observer.epoch
+    job.end_epoch(**progress)
+    return list(job.order(epoch + 1))
+
+
+def observe_all(job, loss=float, but=()):
+    for at in range(0, SAMPLES, SIZE):
+        indices = [i for i in range(at, at + SIZE) if i not in but]
+        job.observe(indices, [loss(i) for i in indices])
+
+
+def order_of(make, values):
+    """The order that follows from these losses, and no others."""
+    job = make()
+    for at in range(0, SAMPLES, SIZE):
+        job.observe(range(at, at + SIZE), values[at : at + SIZE])
+    return next_epoch(job)
+
+
+def test_losses_that_are_no_numbers(made):
+    job = made()
+    observe_all(job)
+    job.observe([90, 91, 92], [NAN, 0.5, INF])
+    job.observe([93, 94], [-INF, NAN])  # all of a batch: nothing changes
+    assert refused(job) == {"notfinite": 4}
+    values = [float(i) for i in range(SAMPLES)]
+    values[91] = 0.5
+    assert next_epoch(job) == order_of(made, values)
+
+
+def test_negative_losses_are_zero(made):
+    job = made()
+    observe_all(job, lambda i: float(i - 50))
+    assert next_epoch(job) == order_of(made, [max(0.0, i - 50.0) for i in range(SAMPLES)])
+
+
+def test_unknown_indices(made):
+    job = made()
+    observe_all(job)
+    job.observe([-1, SAMPLES, 2**32 - 1, 2**40, 3], [9.0] * 5)
+    s = status(job)
+    assert (s["refused"]["unknown"], s["observations"]) == (4, SAMPLES + 1)
+    assert max(next_epoch(job)) < SAMPLES
+
+
+def test_twice_in_a_batch(made):
+    """Of losses the last counts."""
+    job = made()
+    observe_all(job)
+    job.observe([5, 7, 5], [80.0, 7.0, 1.0])
+    values = [float(i) for i in range(SAMPLES)]
+    values[5] = 1.0
+    assert next_epoch(job) == order_of(made, values)
+
+
+def test_shapes(made):
+    """Whole observations are refused; the connection stays."""
+    job = made()
+    observe_all(job)
+    before = job.info.server
+    job.observe([1, 2], [1.0])
+    job.observe([], [])
+    job.observe([0] * 65_537, [1.0] * 65_537)
+    job.observer.link.session.tell_now(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 65_537) + bytes(8 * 65_537), None)
+    assert refused(job) == {"shape": 4}
+    assert (job.info.server, status(job)["observations"]) == (before, SAMPLES)
+
+
+def test_a_length_that_lies_closes(server, made):
+    """The connection of whoever breaks the protocol; the job goes on."""
+    job = made()
+    name = job.observer.told["name"]
+    observe_all(job)
+    job.observer.link.session.tell_now(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 1000) + bytes(16), None)
+    with pytest.raises(lcache.ProtocolError, match="OBSERVE does not hold"):
+        job.order(0)
+    with server.connect() as second:
+        other = second.named(name)
+        other.importance("impact", name=name, lag=0, cache=0, s_share=0)
+        assert status(other)["observations"] == SAMPLES
+
+
+def test_epochs_that_are_not_now(made):
+    """Those of the epoch before are taken, pipelines lag; older and future ones are not."""
+    job = made()
+    observe_all(job)
+    next_epoch(job)
+    next_epoch(job)
+    for epoch in (0, 4, 2**32 - 1):
+        job.observe([1, 2], [1.0, 1.0], epoch=epoch)
+    job.observe([1, 2, 3], [1.0, 1.0, 1.0], epoch=1)
+    s = status(job)
+    assert (s["refused"]["stale"], s["observations"]) == (6, SAMPLES + 3)
+
+
+def test_indices_that_were_not_delivered(made):
+    """Loops of one's own may observe what they like; it is counted."""
+    job = made()
+    batch = job.get(range(10))
+    job.observe(batch.indices, [1.0] * 10)
+    job.observe([50, 51], [1.0, 1.0])
+    s = status(job)
+    assert (s["observations"], s["undelivered"]) == (12, 12)  # of the order nothing was delivered
+
+
+def test_nobody_reports(made):
+    """Epochs are plain; after two of them the state is idle, until reports return."""
+    job = made()
+    assert sorted(job.order(0)) == list(range(SAMPLES))
+    states = []
+    for _ in range(3):
+        assert sorted(next_epoch(job)) == list(range(SAMPLES))
+        states.append(status(job)["state"])
+    assert states == ["active", "idle", "idle"]
+    observe_all(job)
+    assert len(next_epoch(job)) < SAMPLES
+    assert status(job)["state"] == "active"
+    for _ in range(2):
+        order = next_epoch(job)
+    assert (sorted(order), status(job)["state"]) == (list(range(SAMPLES)), "idle"), "drawn from values that nobody renewed"
+
+
+def test_half_is_observed(made):
+    """The others keep their values."""
+    job = made()
+    observe_all(job)
+    first = next_epoch(job)
+    assert status(job)["observed_share"] == 1
+    observe_all(job, lambda i: 1000.0, but=range(10, SAMPLES))
+    second = next_epoch(job)
+    assert status(job)["observed_share"] == pytest.approx(10 / SAMPLES)
+    assert len(second) == len(first)
+    assert sum(i in second for i in range(10)) > 7 > sum(i in first for i in range(10))
+    assert sum(i in second for i in range(80, SAMPLES)) >= 10
+
+
+@pytest.mark.parametrize("loss", [0.0, 3.5])
+def test_all_losses_are_the_same(made, loss):
+    """No sample is preferred."""
+    job = made()
+    observe_all(job, lambda _: loss)
+    seen = set()
+    for _ in range(8):
+        order = next_epoch(job)
+        assert len(set(order)) == len(order) < 0.6 * SAMPLES
+        seen.update(order)
+        observe_all(job, lambda _: loss)
+    assert len(seen) > 0.9 * SAMPLES
+
+
+@pytest.mark.parametrize("policy", ["next-use", "paper", "lru", "minio"])
+@pytest.mark.parametrize("method", ["impact", "shade"])
+def test_memory_for_less_than_a_sample(made, method, policy):
+    job = made(method, cache=99, policy=policy)
+    for batch in job.epoch(0):
+        job.observe(batch.indices, [float(i) for i in batch.indices])
+    for batch in job.epoch(1):
+        assert [len(view) for view in batch.samples] == [100] * len(batch)
+    s = status(job)
+    assert (s["h_hits"], s["h_bytes"]) == (0, 0)
+
+
+@pytest.mark.parametrize("samples, method", [(1, "impact"), (1, "shade"), (1, "spider"), (5, "impact")])
+def test_fewer_samples_than_a_batch(tmp_path, samples, method):
+    server = Server(Folder(tmp_path / "data", [100] * samples, classes=1), tmp_path / "cache", epochs=0, batch_size=SIZE)
+    server.ingest()
+    server.start()
+    try:
+        with server.connect() as job:
+            job.importance(method, lag=0, **({"s_share": 0} if method == "impact" else {}))
+            for epoch in range(3):
+                read = [i for batch in job.epoch(epoch) for i in batch.indices]
+                assert read and set(read) <= set(range(samples))
+                job.observe(read, [1.0 + i for i in read], numpy.ones((len(read), 3)) if method == "spider" else None)
+            assert samples > 1 or list(job.order(3)) == [0]
+    finally:
+        server.stop()
+
+
+def embed(job, width, indices=range(SIZE)):
+    job.observe(indices, [0.0] * len(indices), numpy.random.default_rng(width).normal(size=(len(indices), width)))
+
+
+def test_embeddings_that_are_no_numbers(made):
+    job = made("spider")
+    rows = numpy.ones((4, 3))
+    rows[1, 2], rows[3, 0] = NAN, -INF
+    job.observe([1, 2, 3, 4], [0.0] * 4, rows)
+    next_epoch(job)
+    assert (refused(job), status(job)["observations"]) == ({"notfinite": 2}, 2)
+
+
+def test_embeddings_of_other_lengths(made):
+    """A batch without one length is refused. Once in an epoch the length may change; the second time ends the observations: epochs are plain again."""
+    job = made("spider")
+    embed(job, 8)
+    embed(job, 8, range(SIZE, 2 * SIZE))
+    job.observe([0, 1], [0.0, 0.0], [[1.0, 2.0], [1.0]])
+    job.observe([0, 1], [0.0, 0.0], [[1.0, 2.0]])
+    next_epoch(job)
+    assert refused(job) == {"dimension": 2, "shape": 1}
+    embed(job, 4)
+    next_epoch(job)
+    embed(job, 8)
+    assert sorted(next_epoch(job)) != list(range(SAMPLES))
+    assert (refused(job), status(job)["observations"], status(job)["state"]) == ({"dimension": 2, "shape": 1}, 4 * SIZE, "active")
+    embed(job, 4)
+    embed(job, 8)
+    embed(job, 8)
+    assert sorted(next_epoch(job)) == list(range(SAMPLES))
+    assert (refused(job), status(job)["observations"], status(job)["state"]) == ({"dimension": 2 + 2 * SIZE, "shape": 1}, 5 * SIZE, "idle")
+
+
+def test_ranks_that_differ(server, tmp_path):
+    """Also in what only the training process uses."""
+    array("f", [0.5] * SAMPLES).tofile(open(tmp_path / "a", "wb"))
+    array("f", [0.6] * SAMPLES).tofile(open(tmp_path / "b", "wb"))
+    with server.connect() as plain, server.connect() as second:
+        for method, one, other, why in (
+            ("spider", {"lam": 1, "alpha": 0.5}, {"lam": 2, "alpha": 0.5}, "lam 1 and 2"),
+            ("spider", {}, {"normalise": False}, "normalise none and False"),
+            ("impact", {"irreducible": tmp_path / "a"}, {"irreducible": tmp_path / "b"}, r"irreducible a \(crc .*\) and b \(crc"),
+            ("impact", {"irreducible": tmp_path / "a"}, {}, r"irreducible a \(crc .*\) and none"),
+        ):
+            name = f"job-{next(NUMBERS)}"
+            plain.named(name).importance(method, name=name, **one)
+            with pytest.raises(lcache.ArgumentError, match=why):
+                second.named(name).importance(method, name=name, **other)
+            second.named(name).importance(method, name=name, **one)
