@@ -1,5 +1,6 @@
 """Bad input to a job with importance, at a real server: what is wrong is refused and counted, the rest counts, and orders stay orders."""
 
+import contextlib
 import itertools
 import struct
 from array import array
@@ -42,7 +43,7 @@ def made(server):
 
 
 def status(job):
-    job.order(job.observer.epoch)  # answered when all that was said before was taken
+    """Complete as of the last next_epoch: what is observed is counted later than it is sent."""
     (s,) = [entry["importance"] for entry in job.stats()["jobs"] if entry["id"] == job.observer.told["name"]]
     return s
 
@@ -77,10 +78,10 @@ def test_losses_that_are_no_numbers(made):
     observe_all(job)
     job.observe([90, 91, 92], [NAN, 0.5, INF])
     job.observe([93, 94], [-INF, NAN])  # all of a batch: nothing changes
-    assert refused(job) == {"notfinite": 4}
     values = [float(i) for i in range(SAMPLES)]
     values[91] = 0.5
     assert next_epoch(job) == order_of(made, values)
+    assert refused(job) == {"notfinite": 4}
 
 
 def test_negative_losses_are_zero(made):
@@ -93,9 +94,9 @@ def test_unknown_indices(made):
     job = made()
     observe_all(job)
     job.observe([-1, SAMPLES, 2**32 - 1, 2**40, 3], [9.0] * 5)
+    assert max(next_epoch(job)) < SAMPLES
     s = status(job)
     assert (s["refused"]["unknown"], s["observations"]) == (4, SAMPLES + 1)
-    assert max(next_epoch(job)) < SAMPLES
 
 
 def test_twice_in_a_batch(made):
@@ -117,6 +118,7 @@ def test_shapes(made):
     job.observe([], [])
     job.observe([0] * 65_537, [1.0] * 65_537)
     job.observer.link.session.tell_now(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 65_537) + bytes(8 * 65_537), None)
+    next_epoch(job)
     assert refused(job) == {"shape": 4}
     assert (job.info.server, status(job)["observations"]) == (before, SAMPLES)
 
@@ -126,12 +128,15 @@ def test_a_length_that_lies_closes(server, made):
     job = made()
     name = job.observer.told["name"]
     observe_all(job)
+    lied = job.observer.link.session._connection
     job.observer.link.session.tell_now(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 1000) + bytes(16), None)
-    with pytest.raises(lcache.ProtocolError, match="OBSERVE does not hold"):
+    with contextlib.suppress(lcache.ProtocolError):  # or another connection, if the end of this one is noticed first
         job.order(0)
+    assert lied.broken is not None or job.observer.link.session._connection is not lied
     with server.connect() as second:
         other = second.named(name)
         other.importance("impact", name=name, lag=0, cache=0, s_share=0)
+        next_epoch(other)
         assert status(other)["observations"] == SAMPLES
 
 
@@ -144,6 +149,7 @@ def test_epochs_that_are_not_now(made):
     for epoch in (0, 4, 2**32 - 1):
         job.observe([1, 2], [1.0, 1.0], epoch=epoch)
     job.observe([1, 2, 3], [1.0, 1.0, 1.0], epoch=1)
+    next_epoch(job)
     s = status(job)
     assert (s["refused"]["stale"], s["observations"]) == (6, SAMPLES + 3)
 
@@ -154,6 +160,7 @@ def test_indices_that_were_not_delivered(made):
     batch = job.get(range(10))
     job.observe(batch.indices, [1.0] * 10)
     job.observe([50, 51], [1.0, 1.0])
+    next_epoch(job)
     s = status(job)
     assert (s["observations"], s["undelivered"]) == (12, 12)  # of the order nothing was delivered
 
@@ -211,7 +218,7 @@ def test_memory_for_less_than_a_sample(made, method, policy):
         job.observe(batch.indices, [float(i) for i in batch.indices])
     for batch in job.epoch(1):
         assert [len(view) for view in batch.samples] == [100] * len(batch)
-    s = status(job)
+    s = status(job)  # what is delivered counts before it is
     assert (s["h_hits"], s["h_bytes"]) == (0, 0)
 
 
