@@ -31,7 +31,7 @@ PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/re
 
 # Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
 LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
-	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte \
+	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestImportancePicture TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte \
 	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestNoPrefillReadsSourceOnce TestNobodyWaits \
 	TestPackedCrash TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPushedAgain TestPushedAnew \
 	TestPushedOrders TestPushedOrdersHaveALimit TestRankPushesLater TestReaderOfAnEpochKeepsItsWindow TestRelist TestResumed \

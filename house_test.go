@@ -44,7 +44,8 @@ var mayImport = map[string][]string{
 	"drawn":      {"importance", "sample"},
 	"scenario":   {"plan"},
 	"compare":    {"plan", "scenario"},
-	"picture":    {"compare"},
+	"hitratio":   {"importance", "sample"},
+	"picture":    {"compare", "hitratio"},
 	"planner":    {"plan", "doctor", "attach", "engine", "chunker"},
 	"schedule":   {"shuffle", "chunker", "sample"},
 	"cache":      {"plan", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir", "cgroup"},
@@ -67,7 +68,7 @@ var mayImport = map[string][]string{
 	"launch":     {"attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "source"},
 	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
 	"demo":       {"launch", "attach", "ingest", "engine", "doctor", "cache", "schedule"},
-	"cmd/lcache": {"launch", "devices", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "planner", "compare", "picture", "scenario", "shuffle", "source", "sample"},
+	"cmd/lcache": {"launch", "devices", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "planner", "compare", "hitratio", "picture", "scenario", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

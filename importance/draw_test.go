@@ -30,6 +30,13 @@ func kindsOfValues(n int, r *rand.Rand) map[string][]float64 {
 	return out
 }
 
+// descending are all indices, that of the greatest value first.
+func descending(values []float64) []sample.Index {
+	by := make([]uint32, len(values))
+	greatest(values, by)
+	return by
+}
+
 func TestAscending(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{1, 2, 49, 1000, 3*someIndices + 7, 1 << 16} {

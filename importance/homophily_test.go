@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/offheap"
 	"lcache/sample"
 )
 
@@ -175,107 +174,5 @@ func TestSubstituteMayBeRefused(t *testing.T) {
 	}
 	if _, k := p.Get(3, Always); k != Miss {
 		t.Errorf("a sample of another class is a %v", k)
-	}
-}
-
-// TestSpiderStudy: over clustered embeddings, as the study draws them, substitutes serve a part of the requests, and the whole is more than importance alone;
-// samples near another class have the greatest values.
-func TestSpiderStudy(t *testing.T) {
-	const n, classes, dims, epochs, batch = 600, 10, 16, 6, 64
-	hits := func(ratio float64, may May) (exact, substituted, percentile float64) {
-		r := rand.New(rand.NewPCG(1, 9))
-		labels, centre, hard := make([]int32, n), make([][]float64, n), make([]bool, n)
-		class, sub := make([][]float64, classes), make([][]float64, classes*8)
-		point := func(sd float64) []float64 {
-			x := make([]float64, dims)
-			for k := range x {
-				x[k] = sd * r.NormFloat64()
-			}
-			return x
-		}
-		for c := range class {
-			class[c] = point(3)
-		}
-		for k := range sub {
-			sub[k] = point(1)
-			for d := range dims {
-				sub[k][d] += class[k/8][d]
-			}
-		}
-		for i := range n {
-			labels[i] = int32(i % classes)
-			centre[i] = slices.Clone(sub[int(labels[i])*8+r.IntN(8)])
-			if hard[i] = r.IntN(10) == 0; hard[i] {
-				other := sub[r.IntN(len(sub))]
-				for d := range dims {
-					centre[i][d] = (centre[i][d] + other[d]) / 2
-				}
-			}
-		}
-		m := ok[Method](t)(Lookup("spider"))
-		p := ok[*Homophily](t)(NewHomophily(labels, n/5, ratio, 8))
-		defer p.Close()
-		s := ok[*Graph](t)(NewGraph(n, m.Defaults.K, nil, func(node sample.Index, near []sample.Index) { p.Put(node, near, 1) }))
-		defer s.Close()
-		bank := NewBank(labels, 0.5, 0.36787944117144233, m.Defaults.K) // an edge is closer than 2
-		b := Boundary{Scorer: s, Samples: n, Seed: 1, Draw: Multinomial}
-		asked, same, other := 0, 0, 0
-		for e := range epochs {
-			order := ok[[]uint32](t)(b.Order(e, m.Targets(m.Defaults), nil))
-			p.Begin(e, s.Values(nil), order)
-			spread := 0.35 * (0.4 + 0.8/(1+float64(e)))
-			for k := 0; k < len(order); k += batch {
-				now := order[k:min(k+batch, len(order))]
-				rows := [][]float64{}
-				for _, id := range now {
-					_, kind := p.Get(id, may)
-					if kind == Miss {
-						p.Offer(id, 1)
-					}
-					if e >= 2 {
-						asked++
-						same += map[Kind]int{Hit: 1}[kind]
-						other += map[Kind]int{Substitute: 1}[kind]
-					}
-					x := point(spread)
-					for d := range dims {
-						x[d] += centre[id][d]
-					}
-					rows = append(rows, x)
-				}
-				o := bank.Batch(now, rows)
-				o.Epoch, o.Batch = uint32(e), uint32(k)
-				s.Observe(o)
-				for _, id := range now {
-					v, _ := s.Value(id)
-					p.Observe(id, v)
-				}
-			}
-			offheap.Free(order)
-			s.EndEpoch(Progress{Epoch: e})
-		}
-		by := descending(s.Values(nil))
-		places, count := 0, 0
-		for place, i := range by {
-			if hard[i] {
-				places, count = places+place, count+1
-			}
-		}
-		return float64(same) / float64(asked), float64(other) / float64(asked), 1 - float64(places)/float64(count)/n
-	}
-	alone, none, percentile := hits(1, nil)
-	exact, substituted, _ := hits(0.8, Always)
-	t.Logf("importance alone %.2f; with substitutes %.2f + %.2f; hard samples are at percentile %.2f", alone, exact, substituted, percentile)
-	if none != 0 {
-		t.Errorf("%.2f of the requests had a substitute that nobody allowed", none)
-	}
-	if substituted < 0.02 || exact+substituted < alone {
-		t.Errorf("with substitutes %.2f + %.2f, importance alone %.2f", exact, substituted, alone)
-	}
-	if percentile < 0.8 {
-		t.Errorf("hard samples are at percentile %.2f, want at least 0.8", percentile)
-	}
-	if alone < 0.3 {
-		t.Errorf("importance alone hits %.2f of the requests, hardly more than its share of the samples", alone)
 	}
 }

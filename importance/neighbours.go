@@ -15,13 +15,15 @@ type Bank struct {
 	labels        []int32
 	rows          [][]float64 // nil: not seen
 	lambda, alpha float64
+	far           float64 // a square of distances at which there is no edge, whatever is rounded
 	k             int
 }
 
 // NewBank returns the empty bank of samples with these labels. Two samples have an edge if exp(−lambda × distance) > alpha (SpiderCache
 // Eq. 1–2); of those the nearest k count.
 func NewBank(labels []int32, lambda, alpha float64, k int) *Bank {
-	return &Bank{labels: labels, rows: make([][]float64, len(labels)), lambda: lambda, alpha: alpha, k: k}
+	reach := -math.Log(alpha) / lambda * (1 + 1e-9)
+	return &Bank{labels: labels, rows: make([][]float64, len(labels)), lambda: lambda, alpha: alpha, far: reach * reach, k: k}
 }
 
 // Batch takes the embeddings of a batch, and returns what the trainer would send of it: the counts of all of it, and of the sample with most
@@ -57,6 +59,9 @@ func (b *Bank) near(i sample.Index) (own []sample.Index, all int) {
 		for x := range row {
 			d := row[x] - b.rows[i][x]
 			sum += float64(d * d)
+		}
+		if sum > b.far {
+			continue
 		}
 		if d := math.Sqrt(sum); math.Exp(-b.lambda*d) > b.alpha {
 			edges = append(edges, edge{d, sample.Index(j)})

@@ -1,6 +1,6 @@
-// Package picture draws what a simulation found: one panel a scenario, one bar a policy, as Fig. 8 of the NoPFS paper.
+// Package picture draws what a simulation found: one panel a scenario, one bar a policy, as Fig. 8 of the NoPFS paper; or hit ratios, as the papers about importance draw them.
 //
-// Save draws a report of package compare into a file, SVG or PNG by its name. A bar is as high as the training is long. It is
+// SaveHits draws a report of package hitratio: hit ratios by the size of memory. Save draws a report of package compare into a file, SVG or PNG by its name. A bar is as high as the training is long. It is
 // split into staging in and the places that samples came from, by how long the fetches took. A dashed line is the lower
 // bound: computing alone. What a policy can't do, or does not read, is written on its bar. Drawing is gonum/plot's. Save
 // may be called concurrently.
@@ -82,8 +82,13 @@ func Save(r *compare.Report, path string) error {
 	if err := Check(path); err != nil {
 		return err
 	}
+	return save(path, func(w io.Writer) error { return Draw(r, filepath.Ext(path), w) })
+}
+
+// save writes a file, which is replaced.
+func save(path string, draw func(io.Writer) error) error {
 	var body bytes.Buffer
-	if err := Draw(r, filepath.Ext(path), &body); err != nil {
+	if err := draw(&body); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, body.Bytes(), 0o644); err != nil {
@@ -97,9 +102,22 @@ func Draw(r *compare.Report, format string, w io.Writer) error {
 	if n := len(r.Scenarios); n == 0 || n > mostPanels {
 		return usage.Errorf("a picture has 1 to %d scenarios, not %d", mostPanels, n)
 	}
-	columns := min(len(r.Scenarios), 1+int(math.Sqrt(float64(len(r.Scenarios)))))
-	rows := (len(r.Scenarios) + columns - 1) / columns
-	width, height := panelWidth*vg.Length(columns)+legendWidth, panelHeight*vg.Length(rows)
+	var panels []*plot.Plot
+	for _, s := range r.Scenarios {
+		p, err := panel(s)
+		if err != nil {
+			return fmt.Errorf("draw %s: %w", s.Name, err)
+		}
+		panels = append(panels, p)
+	}
+	return write(panels, legendWidth, legend, format, w)
+}
+
+// write writes panels side by side, with a legend of some width right of them.
+func write(panels []*plot.Plot, beside vg.Length, legend func(draw.Canvas), format string, w io.Writer) error {
+	columns := min(len(panels), 1+int(math.Sqrt(float64(len(panels)))))
+	rows := (len(panels) + columns - 1) / columns
+	width, height := panelWidth*vg.Length(columns)+beside, panelHeight*vg.Length(rows)
 	var canvas interface {
 		vg.CanvasSizer
 		io.WriterTo
@@ -111,16 +129,12 @@ func Draw(r *compare.Report, format string, w io.Writer) error {
 	}
 	dc := draw.New(canvas)
 	dc.FillPolygon(color.White, rectangle(dc.Rectangle)) // for pages with a dark ground
-	panels := draw.Crop(dc, 0, -legendWidth, 0, 0)
+	ground := draw.Crop(dc, 0, -beside, 0, 0)
 	tiles := draw.Tiles{Cols: columns, Rows: rows, PadTop: margin, PadBottom: margin, PadLeft: margin, PadRight: margin, PadX: margin, PadY: margin}
-	for i, s := range r.Scenarios {
-		p, err := panel(s)
-		if err != nil {
-			return fmt.Errorf("draw %s: %w", s.Name, err)
-		}
-		p.Draw(tiles.At(panels, i%columns, i/columns))
+	for i, p := range panels {
+		p.Draw(tiles.At(ground, i%columns, i/columns))
 	}
-	legend(draw.Crop(dc, width-legendWidth, 0, 0, -2*margin))
+	legend(draw.Crop(dc, width-beside, 0, 0, -2*margin))
 	var body bytes.Buffer
 	if _, err := canvas.WriteTo(&body); err != nil {
 		return fmt.Errorf("write the picture: %w", err)
@@ -138,12 +152,7 @@ func withFallback(body []byte) []byte {
 
 // panel is one scenario.
 func panel(s compare.Results) (*plot.Plot, error) {
-	p := plot.New()
-	p.Title.Text = s.Title
-	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
-		style.Font.Variant, style.Font.Size = "Sans", 9
-	}
-	p.Title.TextStyle.Font.Size = 10
+	p := titled(s.Title)
 	per, unit := unitOf(s)
 	p.Y.Label.Text, p.Y.Min = unit, 0
 	p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = math.Pi/3, draw.XRight, draw.YCenter
@@ -174,11 +183,22 @@ func panel(s compare.Results) (*plot.Plot, error) {
 	p.NominalX(names...)
 	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4
 	p.Y.Max *= 1.25 // room for what is written above bars
-	return p, write(p, s, per)
+	return p, label(p, s, per)
 }
 
-// write puts what a policy can't do, or does not read, on its bar.
-func write(p *plot.Plot, s compare.Results, per float64) error {
+// titled is an empty panel.
+func titled(title string) *plot.Plot {
+	p := plot.New()
+	p.Title.Text = title
+	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+		style.Font.Variant, style.Font.Size = "Sans", 9
+	}
+	p.Title.TextStyle.Font.Size = 10
+	return p
+}
+
+// label puts what a policy can't do, or does not read, on its bar.
+func label(p *plot.Plot, s compare.Results, per float64) error {
 	var at plotter.XYLabels
 	for i, r := range s.Policies {
 		height, words := r.Seconds/per, ""
@@ -229,17 +249,22 @@ func unitOf(s compare.Results) (per float64, name string) {
 
 // legend explains the parts of all bars.
 func legend(c draw.Canvas) {
-	l := plot.NewLegend()
-	l.Top, l.Left = true, true
-	l.TextStyle = text.Style{Color: color.Black, Font: plot.DefaultFont, Handler: plot.DefaultTextHandler}
-	l.TextStyle.Font.Variant, l.TextStyle.Font.Size = "Sans", 9
-	l.Padding = vg.Points(3)
+	l := newLegend()
 	for i := len(parts) - 1; i >= 0; i-- {
 		l.Add(parts[i].name, swatch(parts[i].color))
 	}
 	line := &plotter.Line{LineStyle: boundStyle()}
 	l.Add("lower bound", line)
 	l.Draw(c)
+}
+
+func newLegend() plot.Legend {
+	l := plot.NewLegend()
+	l.Top, l.Left = true, true
+	l.TextStyle = text.Style{Color: color.Black, Font: plot.DefaultFont, Handler: plot.DefaultTextHandler}
+	l.TextStyle.Font.Variant, l.TextStyle.Font.Size = "Sans", 9
+	l.Padding = vg.Points(3)
+	return l
 }
 
 // swatch is a patch of colour in the legend.

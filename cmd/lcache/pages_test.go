@@ -75,6 +75,7 @@ var elsewhere = map[string]string{
 	"docs/getting-started.md python": "python/tests/pytorch/test_getting_started.py",
 	"docs/getting-started.md text":   "python/tests/pytorch/test_getting_started.py",
 	"docs/pytorch.md python":         "python/tests/pytorch/test_docs.py",
+	"docs/importance.md sh":          "cmd/lcache/simulate_hits_test.go",
 	"docs/importance.md python":      "python/tests/pytorch/test_importance_sampler.py",
 	"docs/sources.md sh":             "cmd/lcache/sources_test.go",
 	"docs/sources.md python":         "cmd/lcache/sources_test.go",

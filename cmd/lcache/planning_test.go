@@ -103,6 +103,13 @@ func TestPlanErrors(t *testing.T) {
 		{"simulate --scenario mnist --scale 0.5", "scale 0.5", exitUsage},
 		{"simulate --scenario imagenet22k --policy nopfs --method exact --memory 1MB", "may take 0.001 GB", exitError},
 		{"simulate --method guess", "must be one of", exitUsage},
+		{"simulate --importance ar1 --scenario mnist", "--scenario has no meaning with --importance", exitUsage},
+		{"simulate --importance ar1 --policy nextuse", "did you mean next-use?", exitUsage},
+		{"simulate --importance ar1 --epochs 1", "at least 2 epochs", exitUsage},
+		{"simulate --importance ar1 --batch-size x", "--batch-size x", exitUsage},
+		{"simulate --importance ar1 --plot fig.pdf", "ends with .svg or .png", exitUsage},
+		{"simulate --importance losses.f32", "losses.f32: no such file", exitError},
+		{"simulate --samples 9", "--samples is of --importance", exitUsage},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(strings.Fields(tc.args), &stdout, &stderr)

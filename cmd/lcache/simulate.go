@@ -10,6 +10,7 @@ import (
 	"lcache/cache"
 	"lcache/compare"
 	"lcache/figures"
+	"lcache/hitratio"
 	"lcache/picture"
 	"lcache/plan"
 	"lcache/scenario"
@@ -28,6 +29,7 @@ type simulateOptions struct {
 	picture   string
 	threads   string
 	method    string
+	hits      hitsOptions
 }
 
 func newSimulateCommand(g *globals) *cobra.Command {
@@ -40,9 +42,12 @@ func newSimulateCommand(g *globals) *cobra.Command {
 			"A scenario is built in (" + strings.Join(scenario.Names(), ", ") + ") or a file; docs/planning.md shows one. Without\n" +
 			"--scenario the six of the paper's Fig. 8 are run.\n\n" +
 			"The method exact replays the orders of all epochs, sampled draws mini-batches from the distributions that follow from\n" +
-			"them, analytic has closed forms. auto takes exact where that is cheap, else sampled.",
+			"them, analytic has closed forms. auto takes exact where that is cheap, else sampled.\n\n" +
+			"--importance simulates something else: which share of requests memory serves, by its size, when orders are drawn by\n" +
+			"importance (docs/importance.md). It simulates no machine, and takes --policy " + strings.Join(hitratio.Policies, ", ") + ".",
 		Example: "  lcache simulate --scenario imagenet1k-tight --plot fig8.svg\n" +
-			"  lcache simulate --scenario imagenet22k --scale 50 --policy nopfs,peer_static --sweep ram=32GB,128GB --sweep ssd=128GB,1TB",
+			"  lcache simulate --scenario imagenet22k --scale 50 --policy nopfs,peer_static --sweep ram=32GB,128GB --sweep ssd=128GB,1TB\n" +
+			"  lcache simulate --importance ar1 --samples 500 --plot hits.svg",
 	}
 	f := cmd.Flags()
 	f.Var(list{&o.scenarios}, "scenario", "the `NAME` of a scenario, or a file (default: the six of Fig. 8)")
@@ -57,13 +62,20 @@ func newSimulateCommand(g *globals) *cobra.Command {
 	f.Var(size{&o.memory}, "memory", "memory that the tables of exact may take")
 	f.StringArrayVar(&o.sweeps, "sweep", nil, "a key of the scenario file and its values: `KEY=V,V`; all combinations are run")
 	f.StringVar(&o.picture, "plot", "", "draw the results into `FILE`.svg or .png")
+	o.hits.register(f)
 	f.BoolVar(&g.json, "json", false, "the results as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.finish(); err != nil {
+		if err := o.hits.check(cmd.Flags()); err != nil {
 			return err
 		}
 		bar := newProgress(g, cmd.ErrOrStderr())
 		defer bar.done()
+		if o.hits.trace != "" {
+			return simulateHits(cmd.Context(), &o, g.json, cmd.OutOrStdout(), bar)
+		}
+		if err := o.finish(); err != nil {
+			return err
+		}
 		o.run.Progress = func(what string, done, total float64) {
 			u := cache.Progress{Stage: "simulating " + what, Done: int64(done), Total: int64(total), Unit: "simulations"}
 			if total == 1 {

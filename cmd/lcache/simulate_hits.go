@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"lcache/cache"
+	"lcache/figures"
+	"lcache/hitratio"
+	"lcache/picture"
+	"lcache/usage"
+)
+
+// hitsOptions are the flags of simulate that are about importance.
+type hitsOptions struct {
+	trace   string
+	samples int
+}
+
+func (o *hitsOptions) register(f *pflag.FlagSet) {
+	f.StringVar(&o.trace, "importance", "", "hit ratios of orders drawn by importance: a `TRACE` of losses by epoch, .npy or float32, or "+hitratio.AR1+", which makes them up")
+	f.IntVar(&o.samples, "samples", 0, "`N` samples in the trace, where it does not say (default for "+hitratio.AR1+": 4000)")
+}
+
+// ofMachines are the flags that have no meaning with --importance.
+var ofMachines = []string{"scenario", "workers", "threads", "method", "scale", "memory", "sweep"}
+
+// check refuses flags that have no meaning with, or without, a trace.
+func (o *hitsOptions) check(f *pflag.FlagSet) error {
+	if o.trace == "" && f.Changed("samples") {
+		return usage.Errorf("--samples is of --importance: give that, too, or leave --samples out")
+	}
+	for _, name := range ofMachines {
+		if o.trace != "" && f.Changed(name) {
+			return usage.Errorf("--%s has no meaning with --importance, which simulates no machine: leave it out", name)
+		}
+	}
+	return nil
+}
+
+// simulateHits counts hit ratios, and prints and draws them.
+func simulateHits(ctx context.Context, o *simulateOptions, asJSON bool, w io.Writer, bar *progress) error {
+	run := hitratio.Options{Seed: o.run.Seed, Policies: o.policies}
+	for _, number := range []struct {
+		name, text string
+		to         *int
+	}{{"epochs", o.epochs, &run.Epochs}, {"batch-size", o.batch, &run.Batch}} {
+		if number.text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(number.text)
+		if err != nil || n < 1 {
+			return usage.Errorf("--%s %s: give a number of at least 1", number.name, number.text)
+		}
+		*number.to = n
+	}
+	if slices.Equal(run.Policies, []string{"all"}) {
+		run.Policies = nil
+	}
+	if o.picture != "" {
+		if err := picture.Check(o.picture); err != nil {
+			return err
+		}
+	}
+	var err error
+	if run.Trace, err = hitratio.Open(o.hits.trace, o.hits.samples); err != nil {
+		return err
+	}
+	run.Progress = func(done, total int) {
+		bar.update(cache.Progress{Stage: "simulating importance", Done: int64(done), Total: int64(total), Unit: "parts"})
+	}
+	report, err := hitratio.Run(ctx, run)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	if o.picture != "" {
+		if err := picture.SaveHits(report, o.picture); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return writeJSON(w, report)
+	}
+	writeHits(w, report)
+	return nil
+}
+
+// writeHits prints a table for each method: a row for each size of memory, a column for each policy.
+func writeHits(w io.Writer, r *hitratio.Report) {
+	for k := 0; k < len(r.Curves); {
+		first := r.Curves[k]
+		of := []hitratio.Curve{}
+		for ; k < len(r.Curves) && r.Curves[k].Method == first.Method && r.Curves[k].Rep == first.Rep; k++ {
+			of = append(of, r.Curves[k])
+		}
+		name := first.Method
+		switch {
+		case name == hitratio.Plain:
+			name = "permutations, no importance"
+		case first.Rep != 1:
+			name = fmt.Sprintf("%s, rep %g", name, first.Rep)
+		}
+		fmt.Fprintf(w, "%s: %s samples, %d epochs, hit ratios of those from epoch %d on\n", name, figures.Count(int64(first.Samples)), first.Epochs, first.From)
+		rows := [][]string{{"memory"}}
+		for _, c := range of {
+			rows[0] = append(rows[0], c.Policy)
+		}
+		for p, point := range first.Points {
+			row := []string{percent(point.Cache)}
+			for _, c := range of {
+				row = append(row, hitsText(c.Points[p]))
+			}
+			rows = append(rows, row)
+		}
+		numbers(w, "  ", rows)
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, "impact with memory for 20 % of the samples, of which a share holds unstable ones")
+	rows := [][]string{{"share", "paper"}}
+	for _, s := range r.Unstable {
+		rows = append(rows, []string{percent(s.Share), percent(s.Hits)})
+	}
+	numbers(w, "  ", rows)
+}
+
+// hitsText is a hit ratio; what other samples served stands behind a plus.
+func hitsText(p hitratio.Point) string {
+	if p.Substituted > 0 {
+		return fmt.Sprintf("%.1f + %.1f %%", 100*p.Hits, 100*p.Substituted)
+	}
+	return percent(p.Hits)
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
