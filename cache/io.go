@@ -20,10 +20,7 @@ type IO struct {
 
 // open opens the I/O engine for a cache.
 func (o IO) open(c *Cache) (*blockio.IO, error) {
-	depth := blockio.DefaultDepth
-	if c.IsStatic() {
-		depth = StaticDepth
-	}
+	depth := Depth
 	// Each device has a queue depth of its own, so that a device that hangs does not block the others.
 	io, err := blockio.Open(blockio.Options{Engine: o.Engine, Direct: o.Direct, Depth: depth * len(c.Dirs), PerFile: depth, Logger: c.Logger})
 	if err != nil {
@@ -35,5 +32,6 @@ func (o IO) open(c *Cache) (*blockio.IO, error) {
 	return io, nil
 }
 
-// StaticDepth is the queue depth of a device in the static layout: an NVMe disk needs more reads in flight if each is as small as a sample.
-const StaticDepth = 64
+// Depth is the queue depth of a device: an NVMe disk needs many reads in flight if each is as small as a sample, and one that is limited in operations and in bytes
+// serves large and small ones well side by side if it has many of both.
+const Depth = 64

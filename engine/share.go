@@ -9,6 +9,14 @@ import (
 // The pass reads few large pieces, the prefetcher many small ones. A device that is limited in operations serves them in turn, so that what one has in flight keeps the
 // other waiting. What the prefetcher may have in flight says how they share the device.
 
+// Beside the window as many reads of small samples are in flight as leave a device that is limited in operations and in bytes, 3,000 and 500 MiB a second, no
+// idle part of either; of large ones as many as have about as many bytes as the window's own reads. Measured at 16 and 100 KB.
+const (
+	readsBesideTheWindow = 68
+	bytesForOneMore      = 2 << 10 // of a sample's size
+	bytesBesideTheWindow = 10 << 20
+)
+
 // sharing is what the depth of the prefetcher depends on.
 type sharing struct {
 	inWindow  bool    // ranks are served by the window, so that what is read by place is for others
@@ -19,18 +27,20 @@ type sharing struct {
 	measuring bool    // reads in order are being measured, which sets the depth itself
 	moved     float64 // part of the log
 	read      float64 // part of what was left of the epoch when the move began
+	mean      int64   // bytes of a sample
 	others    float64 // samples an epoch of the largest other job that reads, as a part of the owner's; 0: no other job reads
 }
 
-// depth returns how many reads by place may be in flight; 0: as many as the device wants. Beside the window a small job, as a validation pass, has fewer than a job
-// that reads as much as the owner. A sort comes first, because the window is to take over; another job has as many beside it as the owner. Where the next epoch's log
-// is being written, the pass is to get to its end when the ranks get to theirs.
+// depth returns how many reads by place may be in flight; 0: as many as the device wants. A sort comes first, because the window is to take over; where other jobs
+// read as well there are more beside it. Where the next epoch's log is being written, the pass is to get to its end when the ranks get to theirs.
 func (s sharing) depth() int {
 	switch {
-	case s.inWindow && s.others > 0:
-		return fetch.LeastBesideTheWindow + int(min(1, s.others)*(fetch.BesideTheWindow-fetch.LeastBesideTheWindow))
 	case s.inWindow:
-		return fetch.BesideTheWindow
+		reads := min(readsBesideTheWindow+s.mean/bytesForOneMore, bytesBesideTheWindow/max(1, s.mean))
+		if s.others > 0 && s.others < 1 { // a validation pass costs a training epoch little more than its part of the bytes
+			reads = int64(float64(reads) * (1 + s.others) / 2)
+		}
+		return max(1, int(reads))
 	case !s.moving || s.measuring:
 		return 0
 	case s.sorting && s.others > 0:
@@ -43,7 +53,7 @@ func (s sharing) depth() int {
 
 // shareDevice bounds what the prefetcher keeps in flight beside the pass. e.mu is held.
 func (e *Engine) shareDevice(v *view) {
-	s := sharing{inWindow: e.anyInWindow(), moving: v.tgt.exists && !v.inWindow(), measuring: e.beginning.measuring, others: e.others()}
+	s := sharing{inWindow: e.anyInWindow(), moving: v.tgt.exists && !v.inWindow(), measuring: e.beginning.measuring, others: e.others(), mean: int64(e.cache.Manifest.Bytes()) / int64(max(1, e.cache.Manifest.Len()))}
 	if s.moving {
 		_, left := e.epochBytes(v.readEpoch)
 		s.sorting, s.sweeping, s.begun = v.sorting, v.unswept >= 0, v.readEpoch == v.tgt.epoch
@@ -53,21 +63,25 @@ func (e *Engine) shareDevice(v *view) {
 		e.beginning.depth = depth
 		e.prefetcher.SetDepth(depth)
 	}
+	patient := -1
+	if s.sorting && s.others > 0 { // the window will make up for it
+		patient = e.owner.number
+	}
+	e.prefetcher.SetPatient(patient)
 }
 
 // others returns how many samples an epoch the largest other job reads that has asked lately, as a part of the owner's. e.mu is held.
 func (e *Engine) others() float64 {
-	most := 0
+	most, owner := 0, 1
 	for _, j := range e.jobs {
 		for _, r := range j.ranks {
-			if j != e.owner && !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch {
+			switch {
+			case j == e.owner:
+				owner = max(owner, j.schedule.Samples(r.epoch))
+			case !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch:
 				most = max(most, j.schedule.Samples(r.epoch))
 			}
 		}
-	}
-	owner := 1
-	for _, r := range e.owner.ranks {
-		owner = max(owner, e.owner.schedule.Samples(r.epoch))
 	}
 	return float64(most) / float64(owner)
 }

@@ -85,6 +85,7 @@ type Prefetcher struct {
 	inFlight      int // reads by place, of several samples, not yet verified
 	inFlightBytes int
 	depth         int                // at most this many in flight
+	patient       int                // job whose bytes in flight count patience-fold; -1: none
 	landed        []*placeRead       // brought, to be verified
 	landing       *sync.Cond         // there is something, or the end
 	inHand        [paths][]*prefetch // the last burst that was taken
@@ -168,15 +169,11 @@ type prefetch struct {
 }
 
 // mostInFlight and mostInFlightBytes bound the reads by place in flight, so that a read does not wait for its turn until it counts as late. The others are for
-// SetDepth: on a device that is limited in operations each read in flight keeps the pass's large ones waiting. BesideThePass lets the pass get on. BesideTheWindow
-// leaves the window half of what it has alone, and another job as large more than half of what the device gives at random; LeastBesideTheWindow leaves the window nine
-// tenths. Measured at 16 and 100 KB.
+// SetDepth: on a device that is limited in operations each read in flight keeps the pass's large ones waiting. BesideThePass lets the pass get on.
 const (
-	mostInFlight         = 256
-	mostInFlightBytes    = 16 << 20
-	BesideThePass        = 32
-	BesideTheWindow      = 72
-	LeastBesideTheWindow = 54
+	mostInFlight      = 256
+	mostInFlightBytes = 16 << 20
+	BesideThePass     = 32
 )
 
 // lagging is how many chunks behind its newest request a rank's chunks are kept: several workers of one rank don't ask in order. leap is how many
@@ -189,7 +186,7 @@ const (
 
 // NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one.
 func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
-	r := &Prefetcher{f: f, o: o, depth: mostInFlight, ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
+	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
@@ -236,6 +233,16 @@ func (r *Prefetcher) SetDepth(reads int) {
 	r.depth = reads
 	r.mu.Unlock()
 	r.nudge()
+}
+
+// patience is how many times more than the patient job others have in flight.
+const patience = 3
+
+// SetPatient says which job leaves others more than an even part of what is in flight; -1: none does.
+func (r *Prefetcher) SetPatient(job int) {
+	r.mu.Lock()
+	r.patient = job
+	r.mu.Unlock()
 }
 
 // nudge wakes all goroutines that begin something.

@@ -193,9 +193,14 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := 0
-	jobs := map[int]int64{}
+	jobs, weight := map[int]int64{}, func(job int) int64 {
+		if job == r.patient {
+			return patience
+		}
+		return 1
+	}
 	for _, c := range r.ranks {
-		jobs[c.job] += c.inFlight[p]
+		jobs[c.job] += c.inFlight[p] * weight(c.job)
 	}
 	for len(burst) < samples && taken < bytes {
 		var from *chunk
@@ -216,7 +221,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 			}
 			pf.state, pf.of = prefetchTaken, from.of
 			pf.of.inFlight[p] += int64(pf.size)
-			jobs[from.of.job] += int64(pf.size)
+			jobs[from.of.job] += int64(pf.size) * weight(from.of.job)
 			taken += int(pf.size)
 			burst = append(burst, pf)
 		}
