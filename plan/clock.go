@@ -127,17 +127,23 @@ func (c *clock) diskLoad(b *batch) float64 {
 	return c.disk * (b[localSSD] + b[remoteSSD]) * c.r.class[2]
 }
 
-// runEpoch runs a clock over the steps of an epoch. deal sums up the mini-batches of so many steps from one on: worker i's
-// of the j-th of them is work[j·workers+i].
-func runEpoch(c *clock, steps, workers int, deal func(from int, work []batch)) {
-	const most = 1 << 19 // mini-batches whose sums are kept at once
-	atOnce := max(1, most/workers)
-	work := make([]batch, min(atOnce, steps)*workers)
+// mostAtOnce bounds the mini-batches whose sums are kept at once.
+const mostAtOnce = 1 << 19
+
+// room is what the sums of an epoch's mini-batches are kept in: all of them, or as many whole steps as most allows.
+func room(steps, workers, most int) []batch {
+	return make([]batch, min(max(1, most/workers), steps)*workers)
+}
+
+// runEpoch runs a clock over the steps of an epoch, as many at once as there is room for. deal sums up the mini-batches of
+// so many steps from one on: worker i's of the j-th of them is work[j·workers+i].
+func runEpoch(c *clock, steps, workers int, room []batch, deal func(from int, work []batch)) {
+	atOnce := len(room) / workers
 	for from := 0; from < steps; from += atOnce {
 		n := min(atOnce, steps-from)
-		deal(from, work[:n*workers])
+		deal(from, room[:n*workers])
 		for h := range n {
-			c.step(work[h*workers : (h+1)*workers])
+			c.step(room[h*workers : (h+1)*workers])
 		}
 	}
 }
@@ -145,7 +151,7 @@ func runEpoch(c *clock, steps, workers int, deal func(from int, work []batch)) {
 // byStep deals steps on all cores, each by itself.
 func byStep(workers int, deal func(h int, work []batch)) func(from int, work []batch) {
 	return func(from int, work []batch) {
-		split(len(work)/workers, func(lo, hi int) {
+		split(runtime.GOMAXPROCS(0), len(work)/workers, func(_, lo, hi int) {
 			for h := lo; h < hi; h++ {
 				deal(from+h, work[h*workers:(h+1)*workers])
 			}
@@ -153,12 +159,12 @@ func byStep(workers int, deal func(h int, work []batch)) func(from int, work []b
 	}
 }
 
-// split does a part of 0 … n-1 on every core.
-func split(n int, part func(from, to int)) {
-	cores := min(runtime.GOMAXPROCS(0), n)
+// split cuts 0 … n-1 into a part for every core, and does them side by side.
+func split(cores, n int, part func(core, from, to int)) {
+	cores = min(cores, n)
 	var done sync.WaitGroup
 	for c := range cores {
-		done.Go(func() { part(n*c/cores, n*(c+1)/cores) })
+		done.Go(func() { part(c, n*c/cores, n*(c+1)/cores) })
 	}
 	done.Wait()
 }

@@ -1,41 +1,98 @@
 package plan
 
-import "math/rand/v2"
+import (
+	"context"
+	"math/rand/v2"
+)
 
 // dealer sums up the mini-batches of one epoch: who reads what from where.
 type dealer struct {
-	x     *exact
-	held  *holding
-	order []uint32
-	epoch int
+	x         *exact
+	held      *holding
+	cold      bool     // nobody holds anything yet
+	positions []uint32 // by sample, in this epoch
+	epoch     int
 }
 
-// deal returns what sums up the steps of this policy.
-func (d *dealer) deal() func(from int, work []batch) {
-	switch d.x.s.Policy {
-	case LocalityAware:
-		return byStep(d.x.workers, d.dealByLocality)
+// run runs an epoch by the order of its policy.
+func (d *dealer) run(ctx context.Context, c *clock, work []batch) error {
+	x := d.x
+	switch x.s.Policy {
 	case DeepIOOpportunistic, ParallelStaging:
-		return byStep(d.x.workers, d.draw)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		runEpoch(c, x.steps, x.workers, work, byStep(x.workers, d.draw))
+		return nil
 	}
-	return d.dealByWorker
+	return x.orders.use(ctx, d.epoch, func(positions []uint32) {
+		d.positions = positions
+		if x.s.Policy == LocalityAware {
+			x.turn(positions)
+			runEpoch(c, x.steps, x.workers, work, byStep(x.workers, d.dealByLocality))
+			return
+		}
+		runEpoch(c, x.steps, x.workers, work, d.dealBySample)
+	})
 }
 
-// dealByWorker goes through all steps of one worker before the next one's: what a worker holds fits into the processor's
-// cache, and what all of them hold does not.
-func (d *dealer) dealByWorker(from int, work []batch) {
-	n, b := d.x.workers, d.x.batch
-	clear(work)
-	split(n, func(lo, hi int) {
+// turn makes an order of positions.
+func (x *exact) turn(positions []uint32) {
+	if x.forward == nil {
+		x.forward = make([]uint32, x.orders.used)
+	}
+	for k, at := range positions {
+		if int(at) < x.orders.used {
+			x.forward[at] = uint32(k)
+		}
+	}
+}
+
+// dealBySample goes through the samples as they are numbered, and adds each to the mini-batch of its position: what is
+// known of samples is read in order, and the sums of mini-batches are few enough to stay near the processor.
+func (d *dealer) dealBySample(from int, work []batch) {
+	x := d.x
+	first := uint32(from * x.workers * x.batch)
+	split(x.cores, len(d.positions), func(core, lo, hi int) {
+		if len(x.sums[core]) < len(work) {
+			x.sums[core] = make([]sums, len(work))
+		}
+		d.addUp(x.sums[core][:len(work)], first, lo, hi)
+	})
+	cores := min(x.cores, len(d.positions))
+	split(x.cores, len(work), func(_, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			for h := range len(work) / n {
-				at := ((from+h)*n + i) * b
-				for _, k := range d.order[at : at+b] {
-					d.take(work[h*n:(h+1)*n], i, k)
+			for p := range places {
+				bytes := uint64(0)
+				for core := range cores {
+					bytes += x.sums[core][i][p]
 				}
+				work[i][p] = float64(bytes) / 1e6
 			}
 		}
 	})
+}
+
+// addUp adds samples to the sums of the mini-batches from a position on.
+func (d *dealer) addUp(to []sums, first uint32, lo, hi int) {
+	clear(to)
+	x, batch, workers := d.x, uint32(d.x.batch), uint32(d.x.workers)
+	end := uint32(len(to)) * batch
+	for k := lo; k < hi; k++ {
+		at := d.positions[k] - first
+		if at >= end { // before first, too: then it is a large number
+			continue
+		}
+		mini, from := at/batch, x.pick[0][0]
+		switch {
+		case d.cold:
+		case x.served != nil:
+			from = x.served.place(d.epoch, k)
+		default:
+			from = d.held.of(int(mini%workers), uint32(k))
+		}
+		to[mini][from] += uint64(x.sizes[k])
+	}
 }
 
 func (d *dealer) take(work []batch, worker int, k uint32) {
@@ -47,7 +104,7 @@ func (d *dealer) take(work []batch, worker int, k uint32) {
 func (d *dealer) dealByLocality(h int, work []batch) {
 	n, b := d.x.workers, d.x.batch
 	clear(work)
-	global := d.order[h*n*b : (h+1)*n*b]
+	global := d.x.forward[h*n*b : (h+1)*n*b]
 	got := make([]int, n)
 	rest := make([]uint32, 0, len(global))
 	for _, k := range global {

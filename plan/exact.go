@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/bits"
 	"math/rand/v2"
+	"runtime"
 )
 
 // mostExact bounds the samples whose orders are replayed: an index is 32 bits.
 const mostExact = math.MaxUint32
+
+// mostCores bounds the cores that a replay uses: each keeps sums of its own.
+const mostCores = 4
 
 // exact replays the orders of all epochs.
 type exact struct {
@@ -19,88 +22,72 @@ type exact struct {
 	steps    int // T
 	batch    int // b
 	workers  int
+	cores    int
 	rates    rates
+	pick     [Classes][Classes]place
+	orders   *orders
+	served   *readers // NoPFS: from where each read is served
+	sums     [][]sums // by core: of the mini-batches that are dealt at once
+	forward  []uint32 // LocalityAware: the order of an epoch, as indices
 	progress func(float64)
-
-	ahead map[int]chan []uint32 // orders that are being made
 }
+
+// sums are the bytes of a mini-batch, by place. Whole numbers add up to the same in any order.
+type sums [places]uint64
 
 func (s *Simulation) exact(ctx context.Context) (Outcome, error) {
 	w := s.Workload
-	need := w.Samples * (4 + 1 + 4 + 2*4) // sizes, best class, home, two orders
+	cores := min(runtime.GOMAXPROCS(0), mostCores)
+	need := s.exactBytes(float64(cores))
 	if w.Samples > mostExact || need > s.MemoryBytes {
 		return Outcome{}, fmt.Errorf("replaying the orders of %g samples needs %s of memory, and may take %s: use the method sampled, scale down, or allow more",
 			w.Samples, gigabytes(need), gigabytes(s.MemoryBytes))
 	}
-	x := &exact{s: s, sizes: s.Sizes, epochs: int(w.Epochs), steps: s.steps(), batch: int(w.Batch), workers: s.Machine.Workers,
-		rates: s.Machine.rates(), progress: s.Progress, ahead: map[int]chan []uint32{}}
-	if x.sizes == nil {
-		x.sizes = normalSizes(w, s.Seed)
+	x, err := s.newExact(cores)
+	if err != nil {
+		return Outcome{}, err
 	}
-	if len(x.sizes) != int(w.Samples) {
-		return Outcome{}, fmt.Errorf("there are %d sizes for %g samples", len(x.sizes), w.Samples)
-	}
-	defer x.join()
-	held, init, err := x.place(ctx, need)
+	defer x.orders.forget()
+	held, init, err := x.place(ctx)
 	if err != nil {
 		return Outcome{}, err
 	}
 	return x.run(ctx, held, init)
 }
 
-// order returns the order of an epoch, and begins with the next one.
-func (x *exact) order(ctx context.Context, epoch int) ([]uint32, error) {
-	for e := epoch; e < min(epoch+2, x.epochs); e++ {
-		if x.ahead[e] == nil {
-			made := make(chan []uint32, 1)
-			x.ahead[e] = made
-			go func() { made <- x.make(e) }()
-		}
+func (s *Simulation) newExact(cores int) (*exact, error) {
+	x := &exact{s: s, sizes: s.Sizes, epochs: int(s.Workload.Epochs), steps: s.steps(), batch: int(s.Workload.Batch), workers: s.Machine.Workers,
+		cores: cores, rates: s.Machine.rates(), sums: make([][]sums, cores), progress: s.Progress}
+	if x.sizes == nil {
+		x.sizes = normalSizes(s.Workload, s.Seed)
 	}
-	made := x.ahead[epoch]
-	delete(x.ahead, epoch)
-	select {
-	case order := <-made:
-		if len(order) < x.steps*x.workers*x.batch {
-			return nil, fmt.Errorf("the order of epoch %d has %d positions, and %d mini-batches need more", epoch, len(order), x.steps*x.workers)
-		}
-		for _, k := range order {
-			if int(k) >= len(x.sizes) {
-				return nil, fmt.Errorf("the order of epoch %d has index %d of %d samples", epoch, k, len(x.sizes))
-			}
-		}
-		return order, nil
-	case <-ctx.Done():
-		x.ahead[epoch] = made
-		return nil, ctx.Err()
+	if len(x.sizes) != int(s.Workload.Samples) {
+		return nil, fmt.Errorf("there are %d sizes for %g samples", len(x.sizes), s.Workload.Samples)
 	}
+	x.pick, x.orders = newHolding(x.rates, s.Policy).pick, newOrders(s)
+	return x, nil
 }
 
-// join waits for the orders that are being made for nobody any more.
-func (x *exact) join() {
-	for _, made := range x.ahead {
-		<-made
+// exactBytes is what a replay takes: all of it is made once and used for every epoch.
+func (s *Simulation) exactBytes(cores float64) float64 {
+	w, workers := s.Workload, float64(s.Machine.Workers)
+	steps := math.Floor(w.Samples / (workers * w.Batch))
+	need := 1<<20 + 3*4*w.Samples + 8*w.Epochs + 8*float64(s.window()) + 16*workers // sizes, positions of two epochs, the clock
+	need += min(steps*workers, max(mostAtOnce, steps*workers/8)+workers) * 8 * float64(places) * (1 + cores)
+	switch s.Policy {
+	case NoPFS:
+		need += readersBytes(w.Samples, w.Epochs, workers, w.Samples-steps*workers*w.Batch) + rankingBytes(w.Samples, w.Epochs, workers, cores)
+	case LocalityAware:
+		need += (4 + 1 + 4) * w.Samples
+	case Perfect, Naive, Staging:
+	default:
+		need += (1 + 4) * w.Samples // who holds a sample, and in which class
 	}
-}
-
-func (x *exact) make(epoch int) []uint32 {
-	if x.s.Orders != nil {
-		return x.s.Orders(epoch)
-	}
-	order := make([]uint32, len(x.sizes))
-	for k := range order {
-		order[k] = uint32(k)
-	}
-	r := rand.NewPCG(x.s.Seed, uint64(epoch))
-	for i := len(order) - 1; i > 0; i-- {
-		j, _ := bits.Mul64(r.Uint64(), uint64(i+1)) // a number below i+1
-		order[i], order[j] = order[j], order[i]
-	}
-	return order
+	return need
 }
 
 // place finds out who holds what, and how long staging in takes.
-func (x *exact) place(ctx context.Context, used float64) (held *holding, init float64, err error) {
+func (x *exact) place(ctx context.Context) (held *holding, init float64, err error) {
 	m, p := x.s.Machine, x.s.Policy
 	held = newHolding(x.rates, p)
 	capacity := func(class int) uint64 { return wholeBytes(m.Capacity[class]) }
@@ -116,17 +103,12 @@ func (x *exact) place(ctx context.Context, used float64) (held *holding, init fl
 	case LocalityAware, ParallelStaging:
 		held.holdShards(x.sizes, x.workers, 2, capacity(2))
 	case LBANNDynamic:
-		order, err := x.order(ctx, 0)
+		err := x.orders.use(ctx, 0, func(positions []uint32) { held.holdFirstTouch(positions, x.orders.used, x.batch, x.workers, 1) })
 		if err != nil {
 			return nil, 0, err
 		}
-		held.holdFirstTouch(order, x.steps, x.batch, x.workers, 1)
 	case NoPFS:
-		table, err := newFrequencyTable(len(x.sizes), x.workers, x.epochs, m.Capacity, x.s.MemoryBytes-used)
-		if err != nil {
-			return nil, 0, err
-		}
-		held, err = table.build(ctx, x)
+		x.served, err = x.rank(ctx)
 		return held, 0, err
 	case StaticAlone, StaticPeers, LogPeers:
 		held.holdFixed(len(x.sizes), x.workers, x.s.fixedShare(x.rates), p == StaticAlone)
@@ -165,7 +147,7 @@ func (r rates) stageIn(class int, own, others float64) float64 {
 // run replays the epochs.
 func (x *exact) run(ctx context.Context, held *holding, init float64) (Outcome, error) {
 	c := x.s.start(init)
-	nobody := newHolding(x.rates, x.s.Policy)
+	nobody := newHolding(x.rates, x.s.Policy) // who holds a sample in the first epoch of a cold policy
 	seen := 1.0
 	if x.s.Policy == DeepIOOpportunistic || x.s.Policy == ParallelStaging {
 		if part := held.seen(); part > 0 { // who holds nothing draws from everything
@@ -175,19 +157,18 @@ func (x *exact) run(ctx context.Context, held *holding, init float64) (Outcome, 
 	ends := make([]float64, x.epochs)
 	done := 0.0
 	if x.s.Policy == NoPFS {
-		done = 0.4
+		done = 0.5
 	}
+	work := room(x.steps, x.workers, max(mostAtOnce, x.steps*x.workers/8))
 	for epoch := range x.epochs {
-		order, err := x.order(ctx, epoch)
-		if err != nil {
+		x.s.beginEpoch(c, epoch)
+		d := &dealer{x: x, held: held, epoch: epoch}
+		if epoch == 0 && x.s.Policy.cold() {
+			d.held, d.cold = nobody, true
+		}
+		if err := d.run(ctx, c, work); err != nil {
 			return Outcome{}, err
 		}
-		x.s.beginEpoch(c, epoch)
-		who := held
-		if epoch == 0 && x.s.Policy.cold() {
-			who = nobody
-		}
-		runEpoch(c, x.steps, x.workers, (&dealer{x: x, held: who, order: order, epoch: epoch}).deal())
 		ends[epoch] = c.end
 		x.progress(done + (1-done)*float64(epoch+1)/float64(x.epochs))
 	}
@@ -197,20 +178,19 @@ func (x *exact) run(ctx context.Context, held *holding, init float64) (Outcome, 
 // normalSizes draws the sizes of all samples: normal, those below 0 drawn again, then scaled so that their mean is as asked.
 func normalSizes(w Workload, seed uint64) []uint32 {
 	r := rand.New(rand.NewPCG(seed, math.MaxUint64))
-	raw := make([]float32, int(w.Samples))
+	sizes := make([]uint32, int(w.Samples))
 	sum := 0.0
-	for k := range raw {
+	for k := range sizes {
 		x := w.MeanMB + w.SigmaMB*r.NormFloat64()
 		for x <= 0 {
 			x = w.MeanMB + w.SigmaMB*r.NormFloat64()
 		}
-		raw[k] = float32(x)
+		sizes[k] = math.Float32bits(float32(x))
 		sum += x
 	}
-	scale := w.MeanMB / (sum / float64(len(raw)))
-	sizes := make([]uint32, len(raw))
-	for k, x := range raw {
-		sizes[k] = uint32(min(max(1, math.Round(float64(x)*scale*1e6)), math.MaxUint32))
+	scale := w.MeanMB / (sum / float64(len(sizes)))
+	for k, x := range sizes {
+		sizes[k] = uint32(min(max(1, math.Round(float64(math.Float32frombits(x))*scale*1e6)), math.MaxUint32))
 	}
 	return sizes
 }

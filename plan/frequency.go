@@ -2,181 +2,295 @@ package plan
 
 import (
 	"context"
-	"fmt"
+	"slices"
 )
 
-// frequencyTable places samples as NoPFS does: a worker holds what it reads at least once, most often first, equals by
-// first use; class 1 is filled, then class 2. It takes a byte for each worker and sample.
-type frequencyTable struct {
-	limits  [Classes]uint64 // running sizes at which the classes end
-	codes   [][]uint8       // by worker and sample: first the count, then the class, or a code from unresolved on
-	running [][]uint64      // by worker and unresolved count: the running size
+// ranking places samples as NoPFS does: a worker holds what it reads at least once, most often first, equals by first use;
+// class 1 is filled, then class 2. So a class ends, for each worker, at a count, at an epoch of first use among the samples
+// of that count, and at a position among those of that epoch. Three passes over all samples find the ends, one after the
+// other, and a fourth says where each read is served from.
+type ranking struct {
+	x     *exact
+	table *readers
+	ends  [][Classes]classEnd // by worker and class; class 0 is not used
+	parts []*rankingPart
 }
 
-// unresolved is the first code of samples whose count is one at which a class ends: which class they are in depends on when
-// they are first used. There are at most as many such counts as classes.
-const unresolved = Classes
-
-const mostCounted = 255
-
-func newFrequencyTable(samples, workers, epochs int, capacity [Classes]float64, memory float64) (*frequencyTable, error) {
-	if need := float64(samples) * float64(workers); need > memory {
-		return nil, fmt.Errorf("exact counts of %d samples by %d workers need %s of memory, and may take %s: use the method sampled, scale down, or allow more",
-			samples, workers, gigabytes(need), gigabytes(memory))
-	}
-	if epochs > mostCounted {
-		return nil, fmt.Errorf("exact counts go up to %d epochs, and there are %d: use the method sampled", mostCounted, epochs)
-	}
-	f := &frequencyTable{codes: make([][]uint8, workers), running: make([][]uint64, workers)}
-	for j := 1; j < Classes; j++ {
-		f.limits[j] = f.limits[j-1] + wholeBytes(capacity[j])
-	}
-	for i := range f.codes {
-		f.codes[i] = make([]uint8, samples)
-	}
-	return f, nil
+// classEnd is where a class ends in the order of a worker's samples: it has those that are read more than count times; of
+// those read count times, those first used before epoch; and of these in that epoch, those at a position before.
+type classEnd struct {
+	count  uint32
+	epoch  uint32
+	before uint32
+	full   uint64 // bytes of all that is read more than count times, and later those first used before epoch, too
 }
 
-// count adds an epoch's reads of one worker.
-func (f *frequencyTable) count(worker int, order []uint32, steps, batch int) {
-	counts := f.codes[worker]
-	for h := range steps {
-		at := (h*len(f.codes) + worker) * batch
-		for _, k := range order[at : at+batch] {
-			counts[k]++
-		}
-	}
+// rankingPart is a run of the samples, which one core goes through.
+type rankingPart struct {
+	from, to int
+	levels   []uint64            // by worker and count: bytes
+	firsts   []uint64            // by worker, class and epoch: bytes of the samples of that end's count first used there
+	many     []uint32            // the same: how many
+	tied     [][Classes][]uint32 // by worker and class: samples first used in the epoch at which the class ends, ascending
+
+	rows  []uint32 // of one block
+	count []uint32 // by worker, of one sample
+	first []uint32
+	who   []uint32 // the workers that read the sample
 }
 
-// classAt is the class that a running size lies in; 0 beyond the last.
-func (f *frequencyTable) classAt(running uint64) uint8 {
-	for j := 1; j < Classes; j++ {
-		if running <= f.limits[j] {
-			return uint8(j)
-		}
-	}
-	return 0
+// rankingBlock is how many samples' rows are looked at together.
+const rankingBlock = 256
+
+// rankingBytes is what a ranking takes beside the readers' table.
+func rankingBytes(samples, epochs, workers, cores float64) float64 {
+	part := workers*(epochs+1)*8 + workers*Classes*(epochs*12+24) + rankingBlock*epochs*4 + workers*12
+	return workers*Classes*24 + cores*part + samples*(Classes-1)*4 + 8*(samples/workers+1)*cores
 }
 
-// rank turns the counts of one worker into classes, and leaves those open that depend on the first use.
-func (f *frequencyTable) rank(worker int, sizes []uint32) {
-	codes := f.codes[worker]
-	var level [mostCounted + 1]uint64
-	for k, c := range codes {
-		level[c] += uint64(sizes[k])
+// rank finds out from where every read of every epoch is served, and leaves it in the table.
+func (x *exact) rank(ctx context.Context) (*readers, error) {
+	table, err := newReaders(ctx, x)
+	if err != nil {
+		return nil, err
 	}
-	var codeOf [mostCounted + 1]uint8
-	running := uint64(0)
-	for c := mostCounted; c >= 1; c-- {
-		first, last := f.classAt(running+1), f.classAt(running+level[c])
-		codeOf[c] = last
-		if first != last && level[c] > 0 {
-			codeOf[c] = unresolved + uint8(len(f.running[worker]))
-			f.running[worker] = append(f.running[worker], running)
-		}
-		running += level[c]
-	}
-	for k, c := range codes {
-		codes[k] = codeOf[c]
-	}
-}
-
-// isResolved says that every class of a worker is full, or was never reached: what is still open is held by nobody.
-func (f *frequencyTable) isResolved(worker int) bool {
-	for _, running := range f.running[worker] {
-		if running <= f.limits[Classes-1] {
-			return false
-		}
-	}
-	return true
-}
-
-// resolve decides what an epoch's first uses decide, for one worker.
-func (f *frequencyTable) resolve(worker int, order []uint32, steps, batch int, sizes []uint32) {
-	codes, running := f.codes[worker], f.running[worker]
-	for h := range steps {
-		at := (h*len(f.codes) + worker) * batch
-		for _, k := range order[at : at+batch] {
-			if code := codes[k]; code >= unresolved {
-				size := &running[code-unresolved]
-				*size += uint64(sizes[k])
-				codes[k] = f.classAt(*size)
-			}
-		}
-	}
-}
-
-// build counts the reads of all epochs, and places the samples.
-func (f *frequencyTable) build(ctx context.Context, x *exact) (*holding, error) {
-	n := len(f.codes)
-	for epoch := range x.epochs {
-		order, err := x.order(ctx, epoch)
-		if err != nil {
-			return nil, err
-		}
-		split(n, func(from, to int) {
-			for i := from; i < to; i++ {
-				f.count(i, order, x.steps, x.batch)
-			}
-		})
-		x.progress(0.4 * float64(epoch+1) / float64(x.epochs))
-	}
-	split(n, func(from, to int) {
-		for i := from; i < to; i++ {
-			f.rank(i, x.sizes)
-		}
+	r := &ranking{x: x, table: table, ends: make([][Classes]classEnd, x.workers), parts: make([]*rankingPart, min(x.cores, len(x.sizes)))}
+	split(x.cores, len(x.sizes), func(core, from, to int) {
+		r.parts[core] = r.newPart(from, to)
+		r.eachSample(r.parts[core], r.addLevel)
 	})
-	for epoch := range x.epochs {
-		open := false
-		for i := range n {
-			open = open || !f.isResolved(i)
+	x.progress(0.35)
+	r.endCounts()
+	r.eachPart(func(p *rankingPart) { r.eachSample(p, r.addFirst) })
+	x.progress(0.4)
+	r.endEpochs()
+	r.eachPart(func(p *rankingPart) {
+		r.makeTied(p)
+		r.eachSample(p, r.addTied)
+	})
+	x.progress(0.45)
+	if err := r.endPositions(ctx); err != nil {
+		return nil, err
+	}
+	r.eachPart(func(p *rankingPart) { r.eachSample(p, r.serve) })
+	x.progress(0.5)
+	return table, nil
+}
+
+func (r *ranking) newPart(from, to int) *rankingPart {
+	n, e := r.x.workers, r.x.epochs
+	return &rankingPart{from: from, to: to, levels: make([]uint64, n*(e+1)), firsts: make([]uint64, n*Classes*e), many: make([]uint32, n*Classes*e),
+		tied: make([][Classes][]uint32, n), rows: make([]uint32, rankingBlock*e), count: make([]uint32, n), first: make([]uint32, n), who: make([]uint32, 0, min(n, e))}
+}
+
+// eachPart goes through all parts, each on a core of its own.
+func (r *ranking) eachPart(do func(*rankingPart)) {
+	split(len(r.parts), len(r.parts), func(core, _, _ int) { do(r.parts[core]) })
+}
+
+// eachSample calls do for every sample of a part, with the row of its readers; the part says who they are, how often and
+// from when on.
+func (r *ranking) eachSample(p *rankingPart, do func(p *rankingPart, k int, row []uint32)) {
+	epochs := r.x.epochs
+	for from := p.from; from < p.to; from += rankingBlock {
+		to := min(from+rankingBlock, p.to)
+		r.table.load(p.rows, from, to)
+		for k := from; k < to; k++ {
+			row := p.rows[(k-from)*epochs : (k-from+1)*epochs]
+			p.who = p.who[:0]
+			for e, worker := range row {
+				if worker == nobody {
+					continue
+				}
+				if p.count[worker] == 0 {
+					p.first[worker] = uint32(e)
+					p.who = append(p.who, worker)
+				}
+				p.count[worker]++
+			}
+			do(p, k, row)
+			for _, worker := range p.who {
+				p.count[worker] = 0
+			}
 		}
-		if !open {
+	}
+}
+
+func (r *ranking) addLevel(p *rankingPart, k int, _ []uint32) {
+	for _, worker := range p.who {
+		p.levels[int(worker)*(r.x.epochs+1)+int(p.count[worker])] += uint64(r.x.sizes[k])
+	}
+}
+
+// endCounts finds the count at which each class of each worker ends; 0 if it has room for all that is ever read.
+func (r *ranking) endCounts() {
+	for i := range r.ends {
+		running, limit := uint64(0), uint64(0)
+		count := r.x.epochs
+		for j := 1; j < Classes; j++ {
+			limit += wholeBytes(r.x.s.Machine.Capacity[j])
+			for ; count > 0; count-- {
+				level := uint64(0)
+				for _, p := range r.parts {
+					level += p.levels[i*(r.x.epochs+1)+count]
+				}
+				if running+level > limit {
+					break
+				}
+				running += level
+			}
+			r.ends[i][j] = classEnd{count: uint32(count), full: running}
+		}
+	}
+}
+
+func (r *ranking) at(worker uint32, class int, epoch uint32) int {
+	return (int(worker)*Classes+class)*r.x.epochs + int(epoch)
+}
+
+func (r *ranking) addFirst(p *rankingPart, k int, _ []uint32) {
+	for _, worker := range p.who {
+		for j := 1; j < Classes; j++ {
+			if r.ends[worker][j].count == p.count[worker] {
+				at := r.at(worker, j, p.first[worker])
+				p.firsts[at] += uint64(r.x.sizes[k])
+				p.many[at]++
+			}
+		}
+	}
+}
+
+// endEpochs finds the epoch of first use at which each class ends.
+func (r *ranking) endEpochs() {
+	for i := range r.ends {
+		limit := uint64(0)
+		for j := 1; j < Classes; j++ {
+			limit += wholeBytes(r.x.s.Machine.Capacity[j])
+			end := &r.ends[i][j]
+			for end.epoch = 0; int(end.epoch) < r.x.epochs; end.epoch++ {
+				bytes := uint64(0)
+				for _, p := range r.parts {
+					bytes += p.firsts[r.at(uint32(i), j, end.epoch)]
+				}
+				if end.full+bytes > limit {
+					break
+				}
+				end.full += bytes
+			}
+		}
+	}
+}
+
+func (r *ranking) makeTied(p *rankingPart) {
+	for i := range r.ends {
+		for j := 1; j < Classes; j++ {
+			if end := r.ends[i][j]; end.count > 0 && int(end.epoch) < r.x.epochs {
+				p.tied[i][j] = make([]uint32, 0, p.many[r.at(uint32(i), j, end.epoch)])
+			}
+		}
+	}
+}
+
+func (r *ranking) addTied(p *rankingPart, k int, _ []uint32) {
+	for _, worker := range p.who {
+		for j := 1; j < Classes; j++ {
+			if end := &r.ends[worker][j]; end.count == p.count[worker] && end.epoch == p.first[worker] {
+				p.tied[worker][j] = append(p.tied[worker][j], uint32(k))
+			}
+		}
+	}
+}
+
+// endPositions finds the position at which each class ends, and leaves of the tied samples those before it.
+func (r *ranking) endPositions(ctx context.Context) error {
+	r.x.orders.forget()
+	for epoch := range uint32(r.x.epochs) {
+		if !slices.ContainsFunc(r.ends, func(ends [Classes]classEnd) bool { return ends[1].epoch == epoch || ends[2].epoch == epoch }) {
+			continue
+		}
+		err := r.x.orders.use(ctx, int(epoch), func(positions []uint32) {
+			split(r.x.cores, r.x.workers, func(_, from, to int) {
+				var scratch []uint64
+				for i := from; i < to; i++ {
+					limit := uint64(0)
+					for j := 1; j < Classes; j++ {
+						limit += wholeBytes(r.x.s.Machine.Capacity[j])
+						if r.ends[i][j].epoch == epoch {
+							scratch = r.endPosition(i, j, limit, positions, scratch)
+						}
+					}
+				}
+			})
+		})
+		r.x.orders.forget()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *ranking) endPosition(worker, class int, limit uint64, positions []uint32, scratch []uint64) []uint64 {
+	tied, end := scratch[:0], &r.ends[worker][class]
+	total := 0
+	for _, p := range r.parts {
+		total += len(p.tied[worker][class])
+	}
+	tied = slices.Grow(tied, total)
+	for _, p := range r.parts {
+		for _, k := range p.tied[worker][class] {
+			tied = append(tied, uint64(positions[k])<<32|uint64(r.x.sizes[k]))
+		}
+	}
+	slices.Sort(tied)
+	end.before = nowhere
+	running := end.full
+	for _, t := range tied {
+		if running += t & 0xffffffff; running > limit {
+			end.before = uint32(t >> 32)
 			break
 		}
-		order, err := x.order(ctx, epoch)
-		if err != nil {
-			return nil, err
-		}
-		split(n, func(from, to int) {
-			for i := from; i < to; i++ {
-				f.resolve(i, order, x.steps, x.batch, x.sizes)
-			}
-		})
 	}
-	return f.holding(x), nil
+	for _, p := range r.parts {
+		p.tied[worker][class] = slices.DeleteFunc(p.tied[worker][class], func(k uint32) bool { return positions[k] >= end.before })
+	}
+	return tied
 }
 
-// holding is the table as places are looked up: classes become places, once it is known who else holds a sample. What
-// nothing decided is held by nobody.
-func (f *frequencyTable) holding(x *exact) *holding {
-	h := newHolding(x.rates, NoPFS)
-	h.from = f.codes
-	h.best = make([]uint8, len(x.sizes))
-	const block = 1 << 16 // samples whose classes stay in the processor's cache
-	split((len(x.sizes)+block-1)/block, func(from, to int) {
-		for b := from; b < to; b++ {
-			f.place(h, b*block, min((b+1)*block, len(x.sizes)))
-		}
-	})
-	return h
-}
-
-func (f *frequencyTable) place(h *holding, from, to int) {
-	best := h.best[from:to]
-	for _, codes := range f.codes {
-		for k, c := range codes[from:to] {
-			if c >= unresolved {
-				c, codes[from+k] = 0, 0
-			}
-			if c > 0 && (best[k] == 0 || c < best[k]) {
-				best[k] = c
+// classOf is the class in which a worker holds a sample, by how often and from when on it reads it. Samples of a part must
+// be asked for in ascending order, and each once.
+func (r *ranking) classOf(p *rankingPart, worker uint32, k int) uint8 {
+	count, first := p.count[worker], p.first[worker]
+	class := uint8(0)
+	for j := Classes - 1; j > 0; j-- {
+		end := &r.ends[worker][j]
+		switch {
+		case count > end.count, count == end.count && first < end.epoch:
+			class = uint8(j)
+		case count == end.count && first == end.epoch:
+			if tied := p.tied[worker][j]; len(tied) > 0 && tied[0] == uint32(k) {
+				class = uint8(j)
+				p.tied[worker][j] = tied[1:]
 			}
 		}
 	}
-	for _, codes := range f.codes {
-		for k, c := range codes[from:to] {
-			codes[from+k] = uint8(h.pick[c][best[k]])
+	return class
+}
+
+// serve decides from where a sample's readers get it.
+func (r *ranking) serve(p *rankingPart, k int, row []uint32) {
+	best := uint8(0)
+	for _, worker := range p.who {
+		class := r.classOf(p, worker, k)
+		p.first[worker] = uint32(class) // from here on
+		if class > 0 && (best == 0 || class < best) {
+			best = class
+		}
+	}
+	pick := &r.x.pick
+	for e, worker := range row {
+		if worker != nobody {
+			r.table.replace(e, k, pick[p.first[worker]][best])
 		}
 	}
 }

@@ -6,8 +6,7 @@ import "math"
 type holding struct {
 	pick  [Classes][Classes]place // where a sample comes from, by its class here and its best class anywhere
 	best  []uint8                 // the best class of any worker, by sample; nil while nobody holds any
-	home  []int32                 // the one worker that holds a sample; nil if several may
-	from  [][]uint8               // by worker and sample: the place, if several workers may hold a sample
+	home  []int32                 // the one worker that holds a sample
 	equal bool                    // every worker holds the same
 	spans []span                  // by worker: what it holds, if that is a run of the dataset
 }
@@ -44,9 +43,6 @@ func newHolding(r rates, policy Contender) *holding {
 func (h *holding) of(worker int, k uint32) place {
 	if h.best == nil {
 		return h.pick[0][0]
-	}
-	if h.from != nil {
-		return place(h.from[worker][k])
 	}
 	best := h.best[k]
 	switch {
@@ -122,10 +118,12 @@ func (h *holding) holdInTurn(sizes []uint32, workers, class int, capacity uint64
 
 // holdFirstTouch gives each sample to the worker that reads it in the first epoch. The tail that no mini-batch takes stays
 // with nobody.
-func (h *holding) holdFirstTouch(order []uint32, steps, batch, workers, class int) {
-	h.begin(len(order))
-	for at, k := range order[:steps*workers*batch] {
-		h.hold(int(k), at/batch%workers, class)
+func (h *holding) holdFirstTouch(positions []uint32, used, batch, workers, class int) {
+	h.begin(len(positions))
+	for k, at := range positions {
+		if int(at) < used {
+			h.hold(k, int(at)/batch%workers, class)
+		}
 	}
 }
 

@@ -36,13 +36,14 @@ func (s *Simulation) sampled(ctx context.Context) (Outcome, error) {
 	init := s.init(r)
 	c := s.start(init)
 	ends := make([]float64, 0, epochs)
+	work := room(steps, n, mostAtOnce)
 	for epoch := 0; epoch < epochs; epoch++ {
 		if err := ctx.Err(); err != nil {
 			return Outcome{}, err
 		}
 		before := *c
 		s.beginEpoch(c, epoch)
-		runEpoch(c, steps, n, byStep(n, d.dealer(epoch)))
+		runEpoch(c, steps, n, work, byStep(n, d.dealer(epoch)))
 		if skip := epochs - 4; epoch == 2 && skip > 0 {
 			c.repeat(before, skip)
 			epoch += skip

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -148,26 +149,43 @@ func TestLBANNRefuses(t *testing.T) {
 // TestNoPFSPlacement compares with the placement restated from its definition: for each worker, samples by falling count,
 // then by first use; running size decides the class.
 func TestNoPFSPlacement(t *testing.T) {
-	s := Simulation{Machine: smallMachine(), Workload: Workload{Samples: 3000, MeanMB: 0.1, SigmaMB: 0.05, Batch: 16, Epochs: 6}, Policy: NoPFS, Method: Exact, Seed: 11, MemoryBytes: 1 << 30, Progress: func(float64) {}}
-	s.Machine.Capacity = [Classes]float64{200, 31.7, 55.3}
-	x := &exact{s: &s, sizes: normalSizes(s.Workload, s.Seed), epochs: 6, steps: s.steps(), batch: 16, workers: 4, rates: s.Machine.rates(), progress: s.Progress, ahead: map[int]chan []uint32{}}
-	defer x.join()
-	held, _, err := x.place(t.Context(), 0)
+	t.Run("4 workers", func(t *testing.T) { checkPlacement(t, 4, 16, [Classes]float64{200, 31.7, 55.3}) })
+	t.Run("300 workers", func(t *testing.T) { checkPlacement(t, 300, 3, [Classes]float64{200, 0.7, 1.3}) })
+	t.Run("no memory", func(t *testing.T) { checkPlacement(t, 4, 16, [Classes]float64{200, 0, 55.3}) })
+	t.Run("room for all", func(t *testing.T) { checkPlacement(t, 4, 16, [Classes]float64{200, 31.7, 5000}) })
+}
+
+func checkPlacement(t *testing.T, workers, batch int, capacity [Classes]float64) {
+	s := Simulation{Machine: smallMachine(), Workload: Workload{Samples: 3000, MeanMB: 0.1, SigmaMB: 0.05, Batch: float64(batch), Epochs: 6}, Policy: NoPFS, Method: Exact, Seed: 11, MemoryBytes: 1 << 30, Progress: func(float64) {}}
+	s.Machine.Workers, s.Machine.Capacity = workers, capacity
+	x, err := s.newExact(2)
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.orders.forget()
+	if _, _, err := x.place(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	orders := make([][]uint32, 6)
 	for e := range orders {
-		orders[e] = x.make(e)
+		positions := x.orders.make(e).positions
+		x.turn(positions)
+		orders[e] = slices.Clone(x.forward)
+		x.orders.spare <- positions
 	}
-	for worker := range 4 {
-		want := nopfsClasses(x, orders, worker)
-		for k := range want {
-			if from := held.of(worker, uint32(k)); from != held.pick[want[k]][held.best[k]] {
-				t.Fatalf("worker %d gets sample %d from place %d, and holds it in class %d, anybody in %d", worker, k, from, want[k], held.best[k])
-			}
-			if want[k] > 0 && (held.best[k] == 0 || held.best[k] > want[k]) {
-				t.Fatalf("sample %d is held in class %d, but nowhere better than %d", k, want[k], held.best[k])
+	classes := make([][]uint8, workers)
+	best := make([]int, 3000)
+	for worker := range classes {
+		classes[worker] = nopfsClasses(x, orders, worker)
+		for k, class := range classes[worker] {
+			best[k] = better(best[k], int(class))
+		}
+	}
+	for epoch, order := range orders {
+		for at, k := range order {
+			class := classes[at/batch%workers][k]
+			if from := x.served.place(epoch, int(k)); from != x.pick[class][best[k]] {
+				t.Fatalf("epoch %d, position %d: sample %d comes from place %d; its reader has it in class %d, anybody in %d", epoch, at, k, from, class, best[k])
 			}
 		}
 	}
@@ -265,7 +283,6 @@ func TestSimulateRefuses(t *testing.T) {
 		{func(s *Simulation) { s.Workload.Samples, s.Method = 1e18, Exact }, "memory"},
 		{func(s *Simulation) { s.Workload.Batch = 1.5 }, "whole number"},
 		{func(s *Simulation) { s.Workload.Epochs = 0 }, "epochs is 0"},
-		{func(s *Simulation) { s.Workload.Epochs, s.Method = 300, Exact }, "255 epochs"},
 		{func(s *Simulation) { s.Workload.MeanMB = math.Inf(1) }, "mean_mb"},
 		{func(s *Simulation) { s.Sizes = make([]uint32, 5); s.Method = Exact }, "5 sizes"},
 		{func(s *Simulation) { s.Method = Exact; s.Orders = func(int) []uint32 { return nil } }, "0 positions"},

@@ -41,8 +41,9 @@ func newSimulateCommand(g *globals) *cobra.Command {
 			"says where samples live and in which order they are read. It compares the policies of that paper with those of lcache.\n\n" +
 			"A scenario is built in (" + strings.Join(scenario.Names(), ", ") + ") or a file; docs/planning.md shows one. Without\n" +
 			"--scenario the six of the paper's Fig. 8 are run.\n\n" +
-			"The method exact replays the orders of all epochs, sampled draws mini-batches from the distributions that follow from\n" +
-			"them, analytic has closed forms. auto takes exact where that is cheap, else sampled.\n\n" +
+			"Three methods compute the same numbers. exact goes through the orders of all epochs, sample by sample: the slowest, and\n" +
+			"right to the byte. sampled draws mini-batches at random instead, of four epochs: seconds instead of minutes, and within\n" +
+			"about 1 %. analytic uses formulas alone, and answers at once. auto takes exact for small jobs, else sampled.\n\n" +
 			"--importance simulates something else: which share of requests memory serves, by its size, when orders are drawn by\n" +
 			"importance (docs/importance.md). It simulates no machine, and takes --policy " + strings.Join(hitratio.Policies, ", ") + ".",
 		Example: "  lcache simulate --scenario imagenet1k-tight --plot fig8.svg\n" +
@@ -56,7 +57,7 @@ func newSimulateCommand(g *globals) *cobra.Command {
 	f.StringVar(&o.workers, "workers", "", "`N` workers, instead of the scenario's")
 	f.StringVar(&o.batch, "batch-size", "", "`N` samples in one worker's mini-batch, instead of the scenario's")
 	f.Var(&choice{&o.threads, []string{"shared", "paper"}}, "threads", "what prefetch threads share: the device (shared), or nothing, as the paper's formula has it (paper)")
-	f.Var(&choice{&o.method, []string{"auto", "analytic", "sampled", "exact"}}, "method", "how to find out who reads what from where")
+	f.Var(&choice{&o.method, []string{"auto", "analytic", "sampled", "exact"}}, "method", "how to compute: by replaying all orders (exact), by random mini-batches (sampled), by formulas (analytic)")
 	f.Uint64Var(&o.run.Seed, "seed", 0, "the `SEED` of orders, sizes and draws")
 	f.Float64Var(&o.run.Scale, "scale", 1, "divide samples and storage by `K`, and multiply times by it: quicker, and nearly as right")
 	f.Var(size{&o.memory}, "memory", "memory that the tables of exact may take")
