@@ -2,7 +2,6 @@ package cache
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/dustin/go-humanize"
 
@@ -51,7 +50,7 @@ const ByDisk = "read in place an epoch takes "
 // countBorders chooses the layout again where samples would stay in a log that was laid out for an epoch: its blocks lie anywhere, so a sample that crosses two
 // of them takes two reads. Of a log in the source's order the blocks lie side by side.
 func (c *Cache) countBorders() {
-	if !c.IsStatic() || !strings.HasPrefix(c.LayoutReason, ByDisk) {
+	if !c.IsStatic() || !c.MayChange() || c.chosenBefore(c.disk) != nil {
 		return
 	}
 	for _, l := range c.Store.Logfiles() {
@@ -80,6 +79,11 @@ func LayoutFor(f plan.Facts, from string) (layout, reason string, err error) {
 	if f.Epochs == 1 {
 		return string(a.Layout), a.Reason, nil
 	}
+	return string(a.Layout), sentence(a, from), nil
+}
+
+// sentence says what binds both layouts, how long their epochs take, and what reordering would write.
+func sentence(a plan.Advice, from string) string {
 	saves := "nothing"
 	if a.Log.EpochS < a.Static.EpochS {
 		saves = fmt.Sprintf("%.0f %% of an epoch", 100*(1-a.Log.EpochS/a.Static.EpochS))
@@ -88,9 +92,9 @@ func LayoutFor(f plan.Facts, from string) (layout, reason string, err error) {
 		figures.Duration(a.Static.EpochS), a.Static.BoundBy, figures.Duration(a.Log.EpochS), a.Log.BoundBy, from)
 	writes := humanize.Bytes(uint64(a.Log.WriteBytes))
 	if a.Layout == plan.Static {
-		return LayoutStatic, fmt.Sprintf("%s: reordering would save %s, and write %s in each epoch", times, saves, writes), nil
+		return fmt.Sprintf("%s: reordering would save %s, and write %s in each epoch", times, saves, writes)
 	}
-	return LayoutLog, fmt.Sprintf("%s: reordering saves %s, and writes %s in each epoch", times, saves, writes), nil
+	return fmt.Sprintf("%s: reordering saves %s, and writes %s in each epoch", times, saves, writes)
 }
 
 // byDisk chooses a layout by what the disk gives. Without facts it is the log.

@@ -27,7 +27,7 @@ func CheckLayout(layout string) error {
 // leftOut is the largest share of samples that an epoch may leave out of a reordered log. Beyond it, moving all samples costs more than it saves.
 const leftOut = 0.05
 
-// ChooseLayout returns the layout, with the reason in a sentence. asked comes first, then the layout given to ingest, then the job decides, then what the disk gives.
+// ChooseLayout returns the layout, with the reason in a sentence. asked comes first, then the layout given to ingest, then the job decides, then what a server has measured, then what the disk gives.
 func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	switch {
 	case asked != "" && asked != LayoutAuto:
@@ -44,6 +44,9 @@ func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 			return LayoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
 				100*float64(n-used)/float64(n))
 		}
+	}
+	if was := c.chosenBefore(disk); was != nil {
+		return was.Layout, was.Reason
 	}
 	return c.byDisk(disk)
 }

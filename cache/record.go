@@ -42,6 +42,7 @@ type Record struct {
 	KeptBytes uint64        `json:"kept_bytes"`       // of the admitted samples, unpadded
 	Chunk     uint64        `json:"largest_chunk"`    // bytes, of the first epoch: the least that a client must be allowed to hold
 	Layout    string        `json:"layout,omitempty"` // as given; "": auto
+	Chosen    *Chosen       `json:"chosen,omitempty"` // by a server, from what it measured; nil: it found nothing better than what it began with
 	Share     int           `json:"share,omitempty"`
 	Shares    int           `json:"shares,omitempty"`
 	Counted   *Counted      `json:"extensions,omitempty"`

@@ -69,7 +69,7 @@ func (b *beginning) unfinished(written uint64) int64 {
 // consider decides what becomes of the log that is read, if it is in the order of an epoch that is not read. e.mu is held.
 func (e *Engine) consider(v *view) {
 	b := &e.beginning
-	if !v.requested || !v.cur.exists || v.tgt.exists || v.inWindow() || v.sparse() {
+	if !v.requested || !v.cur.exists || v.tgt.exists || v.inPlace || v.inWindow() || v.sparse() {
 		return
 	}
 	if b.epoch != v.readEpoch || b.log != e.cur.ID || b.chunks == 0 {

@@ -187,6 +187,9 @@ func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 		d.SourceBytes, d.StallSeconds = now.source-last.source, (now.stall - last.stall).Seconds()
 		j.counts.reports.fillEpoch(&d)
 		j.counts.addDone(ep, d)
+		if j == e.owner && !was.diverged {
+			e.reconsider(d)
+		}
 		e.mu.Unlock()
 		j.schedule.EpochOver(ep.epoch)
 	}

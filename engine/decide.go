@@ -23,6 +23,7 @@ type view struct {
 	inTime   bool        // a rank is to be served from the window
 	paused   bool        // loading ahead is of no use
 	mayBegin bool        // a Logfile can be begun: the devices take blocks, and no attempt has failed lately
+	inPlace  bool        // the layout is static now: a log that holds most of what it is to hold stays as it is
 	choice   plan.Choice // where the log that is read is full and not in the order of an epoch near: what becomes of it
 	sorting  bool        // the target is the epoch that is read, and the log held much when that began
 
@@ -111,7 +112,7 @@ func decide(v view) action {
 	}
 	a := v.advance()
 	a.layOut = -1
-	if n := v.tgt.epoch + 1; v.tgt.exists && v.tgt.epoch >= 0 && v.complete(n) && !v.laidOut(n) {
+	if n := v.tgt.epoch + 1; v.tgt.exists && v.tgt.epoch >= 0 && !v.inPlace && v.complete(n) && !v.laidOut(n) {
 		a.layOut = n // ready before the target is read
 	}
 	return a
@@ -129,6 +130,8 @@ func (v *view) advance() action {
 		return a
 	case v.tgt.exists && v.unswept >= 0 && v.unloaded < 0:
 		return v.load(v.unswept, true, "all that is delivered is loaded")
+	case !v.tgt.exists && v.inPlace:
+		return action{why: "samples stay in place"}
 	case !v.tgt.exists && v.isOpen():
 		return action{why: "nothing is written before it is known that it pays"}
 	case !v.tgt.exists:
@@ -174,7 +177,7 @@ func (v *view) rests() bool {
 
 // next is the epoch to lay out in the place that is free; -1: none.
 func (v *view) next() int {
-	if !v.cur.exists || !v.mayBegin {
+	if !v.cur.exists || !v.mayBegin || v.inPlace && !v.sparse() {
 		return -1
 	}
 	n := v.readEpoch + 1

@@ -79,6 +79,8 @@ func TestDecide(t *testing.T) {
 				v.sorting = true
 			case "failed":
 				v.mayBegin = false
+			case "inplace":
+				v.inPlace = true
 			default:
 				d.Fatalf(t, "%s is no field of a view", field)
 			}

@@ -71,6 +71,7 @@ type knobs struct {
 	Source                                                               func(source.Source) source.Source // what to read from instead
 	Side                                                                 int                               // bytes of side memory instead of the formula's
 	Begin                                                                func(plan.Beginning) plan.Choice  // instead of the rule of package plan
+	Relayout                                                             func(plan.Served) string          // instead of the rule of package plan, whatever an epoch took
 }
 
 // An Engine serves one cache.
@@ -241,6 +242,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.
 		return errors.Join(err, e.cache.Store.Close())
 	}
+	e.keepLayout()
 	if err := e.cache.NoteComplete(); err != nil {
 		e.cache.Logger.Warn("it can't be noted that the cache has all of the source: it is listed again at the next start", "error", err)
 	}

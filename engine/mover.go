@@ -35,6 +35,7 @@ func (e *Engine) look() action {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.retryLayout()
+	e.note()
 	if e.cache.IsStatic() {
 		e.updateReadEpoch()
 		e.counted(outlook{e.readEpoch, -1})
@@ -73,7 +74,7 @@ func (e *Engine) shareRanks(v *view) {
 // view is the state as decide sees it. e.mu is held.
 func (e *Engine) view() view {
 	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, unloaded: -1, unswept: -1, paused: e.paused,
-		inTime: e.anyInTime(), mayBegin: e.mayBegin(), choice: e.beginning.choiceFor(e.readEpoch, e.cur), sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
+		inTime: e.anyInTime(), mayBegin: e.mayBegin(), inPlace: e.relayout.inPlace, choice: e.beginning.choiceFor(e.readEpoch, e.cur), sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
 		sparse:   e.isSparse,
 		complete: func(epoch int) bool { return e.owner.schedule.IsComplete(epoch, e.opts.LateEpoch) },
 		laidOut:  func(epoch int) bool { return e.layouts[epoch] != nil }}

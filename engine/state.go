@@ -50,6 +50,7 @@ type state struct {
 	brokenAt  time.Time
 	begun     bool // a Logfile, since the server started
 
+	relayout      relayout
 	beginning     beginning // of an epoch over a log in another order
 	windowHitRate float64   // share of about the last 1,000 samples that lay in the window
 	paused        bool      // loading ahead is of no use

@@ -246,10 +246,11 @@ func (e *Engine) statusOf(of *job, held heldBytes) JobStatus {
 	c := e.deliver.StatsOf(&deliver.Position{Job: of.number})
 	j := JobStatus{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand, Connections: of.users, Pids: []int{},
 		Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()),
-		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs, Layout: e.cache.Layout, LayoutReason: e.cache.LayoutReason,
+		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs,
 		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits.Load(), Misses: c.Misses.Load(),
 		PrefetchedSamples: c.Prefetched.Load(), Readiness: share(c.Ready.Load(), c.Chunks.Load()), SourceBytes: c.Source.Bytes.Load(), SourceReads: c.Source.Reads.Load(),
 		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}, Importance: of.importanceStatus()}
+	j.Layout, j.LayoutReason = e.layoutNow()
 	if of == e.owner {
 		j.Epoch, j.ReadyBatches = e.readEpoch, e.ready()
 	} else {

@@ -15,6 +15,7 @@ const (
 type Advice struct {
 	Layout        Policy  `json:"layout"` // Log or Static
 	Reason        string  `json:"reason"` // one sentence
+	Remark        string  `json:"-"`      // of Reconsider: why it is not what the times alone say; "": it is
 	Log           Epoch   `json:"-"`      // at its best admission
 	Static        Epoch   `json:"-"`      // at its best admission
 	LogEpochS     float64 `json:"log_epoch_s"`

@@ -1,0 +1,48 @@
+package cache
+
+import (
+	"fmt"
+	"strings"
+
+	"lcache/plan"
+)
+
+// Chosen is a layout that a server found to be the better one while it served the cache.
+type Chosen struct {
+	Layout string `json:"layout"`
+	Reason string `json:"reason"`
+	Disk   string `json:"disk"` // how the disk was known then: other facts of the disk have the word again
+}
+
+// MayChange reports whether the layout is open: the disk decided, not the user or the job.
+func (c *Cache) MayChange() bool { return strings.HasPrefix(c.LayoutReason, ByDisk) }
+
+// LayoutAgain chooses the layout by an epoch that was served. sourceBPS is what the source gave meanwhile; 0: not known. inLog says that samples lie in a log that
+// was laid out for an epoch.
+func (c *Cache) LayoutAgain(s plan.Served, sourceBPS float64, inLog bool) (layout, reason string, err error) {
+	f := c.PlanFacts(c.disk)
+	f.FromLog, f.Source.BPS = inLog, sourceBPS
+	a, err := plan.Reconsider(f, s)
+	if err != nil {
+		return "", "", err
+	}
+	reason = sentence(a, c.disk.From+", and the last epoch")
+	if a.Remark != "" {
+		reason = fmt.Sprintf("%s; %s", reason, a.Remark)
+	}
+	return string(a.Layout), reason, nil
+}
+
+// NoteLayout keeps a layout for the next start.
+func (c *Cache) NoteLayout(layout, reason string) error {
+	c.Record.Chosen = &Chosen{layout, reason, c.disk.From}
+	return WriteRecord(c.Dirs[0], c.Record)
+}
+
+// chosenBefore is what a server before this one found, if the disk is still known by the same facts.
+func (c *Cache) chosenBefore(disk Disk) *Chosen {
+	if was := c.Record.Chosen; was != nil && disk.From != "" && was.Disk == disk.From {
+		return was
+	}
+	return nil
+}
