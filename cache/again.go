@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"fmt"
 	"strings"
 
 	"lcache/plan"
@@ -26,12 +25,11 @@ func (c *Cache) LayoutAgain(s plan.Served, sourceBPS float64, inLog bool) (layou
 	if err != nil {
 		return "", "", err
 	}
-	reason = sentence(a, c.disk.From+", and the last epoch")
-	if a.Remark != "" {
-		reason = fmt.Sprintf("%s; %s", reason, a.Remark)
-	}
-	return string(a.Layout), reason, nil
+	return string(a.Layout), sentence(a, c.disk.From+", and by the last epoch"), nil
 }
+
+// Disk is what is known of the devices.
+func (c *Cache) Disk() Disk { return c.disk }
 
 // NoteLayout keeps a layout for the next start.
 func (c *Cache) NoteLayout(layout, reason string) error {

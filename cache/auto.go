@@ -15,6 +15,9 @@ type Disk struct {
 	Line plan.DiskLine
 	From string // how it is known, as in "measured on 22 Nov 2026"; "": it is not known
 	Why  string // why it is not known
+
+	DriveBytes float64 // the size of the file systems that the cache lies on; 0: not known
+	WearPerDay float64 // bytes a day that the drives are meant to be written; 0: not known
 }
 
 // unlimited is more memory than any layout takes. Both layouts of an engine take the same memory: what one needs for slots, the other has as a ring. So memory
@@ -28,7 +31,7 @@ const unknownEpochs = 90
 func (c *Cache) PlanFacts(d Disk) plan.Facts {
 	job := c.Record.Job
 	f := plan.Facts{DatasetBytes: float64(c.Manifest.Bytes()), Samples: float64(c.Manifest.Len()), Batch: float64(max(job.BatchSize, 1)), Epochs: float64(job.Epochs),
-		Ranks: float64(max(len(c.Schedule.Local()), 1)), Devices: float64(len(c.Dirs)), CacheBytes: unlimited, MemoryBytes: unlimited, AsHeld: true, Device: d.Line}
+		Ranks: float64(max(len(c.Schedule.Local()), 1)), Devices: float64(len(c.Dirs)), CacheBytes: unlimited, MemoryBytes: unlimited, AsHeld: true, Device: d.Line, WearPerDay: d.WearPerDay}
 	if f.Epochs == 0 {
 		f.Epochs = unknownEpochs
 	}
@@ -92,7 +95,11 @@ func sentence(a plan.Advice, from string) string {
 		figures.Duration(a.Static.EpochS), a.Static.BoundBy, figures.Duration(a.Log.EpochS), a.Log.BoundBy, from)
 	writes := humanize.Bytes(uint64(a.Log.WriteBytes))
 	if a.Layout == plan.Static {
-		return fmt.Sprintf("%s: reordering would save %s, and write %s in each epoch", times, saves, writes)
+		text := fmt.Sprintf("%s: reordering would save %s, and write %s in each epoch", times, saves, writes)
+		if a.Remark != "" {
+			text += "; " + a.Remark
+		}
+		return text
 	}
 	return fmt.Sprintf("%s: reordering saves %s, and writes %s in each epoch", times, saves, writes)
 }

@@ -37,6 +37,7 @@ type CacheStatus struct {
 	BlockBytes  int64          `json:"block_bytes"`
 	Compress    string         `json:"compress"` // "lz4" or "none"
 	Devices     []DeviceStatus `json:"devices"`
+	Wear
 }
 
 // JobStatus is the part of Status about one job. Durations are in seconds. The figures that ServerFigures has, too, are the server's: the first job has them, and
@@ -161,6 +162,7 @@ func (e *Engine) Status() Status {
 		jobs[0].SkippedSamples = totals.SkippedSamples // at once, not only with the batch that they are left out of
 	}
 	totals.copyTo(&jobs[0])
+	wear := e.wear(totals.LogWriteBytes)
 	e.mu.Unlock()
 	devices := e.devices()
 	e.mu.Lock()
@@ -177,7 +179,7 @@ func (e *Engine) Status() Status {
 	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.cache.IO.Name(), Direct: e.cache.IO.Direct(),
 		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.taken(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.taken()), Memory: memory,
 		Cache: CacheStatus{Dirs: e.cache.Dirs, BudgetBytes: int64(e.cache.Sizing.Budget), UsedBytes: int64(e.cache.Store.Used()) * int64(e.cache.Format.Block), State: state,
-			SlackBytes: int64(e.cache.Sizing.Slack), ArenaBytes: int64(e.cache.Sizing.Arena), BlockBytes: int64(e.cache.Format.Block), Compress: e.cache.Record.CompressName(), Devices: devices},
+			SlackBytes: int64(e.cache.Sizing.Slack), ArenaBytes: int64(e.cache.Sizing.Arena), BlockBytes: int64(e.cache.Format.Block), Compress: e.cache.Record.CompressName(), Devices: devices, Wear: wear},
 		Jobs: jobs, Totals: totals}
 }
 

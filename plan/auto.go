@@ -15,7 +15,7 @@ const (
 type Advice struct {
 	Layout        Policy  `json:"layout"` // Log or Static
 	Reason        string  `json:"reason"` // one sentence
-	Remark        string  `json:"-"`      // of Reconsider: why it is not what the times alone say; "": it is
+	Remark        string  `json:"-"`      // why it is not what the times alone say; "": it is
 	Log           Epoch   `json:"-"`      // at its best admission
 	Static        Epoch   `json:"-"`      // at its best admission
 	LogEpochS     float64 `json:"log_epoch_s"`
@@ -140,6 +140,7 @@ func (m *Model) byWear(a *Advice, log Policy) {
 	less := m.epochAt(log, lo)
 	if a.Static.Fits && (m.f.AsHeld || a.Static.EpochS <= worthReordering*less.EpochS) {
 		a.Layout = Static
+		a.Remark = fmt.Sprintf("that is more than the drives are meant for, %s a day", gigabytes(limit))
 		a.Reason = fmt.Sprintf("%s, but the drives are meant for %s a day; in place an epoch takes %s and writes nothing", a.Reason, gigabytes(limit), seconds(a.Static.EpochS))
 		return
 	}

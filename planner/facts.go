@@ -206,22 +206,19 @@ func (f *Facts) knowsDevice() bool {
 	return bandwidth && (f.From["read-iops"] != "" || f.From["combined-iops"] != "")
 }
 
-// Endurance sets what the drives are meant for: "3DWPD", drive writes a day, or "1400TBW", which counts over five years.
+// Endurance sets what the drives are meant for, as ParseEndurance reads it. A total counts for the budget.
 func (f *Facts) Endurance(text string) error {
-	digits, daily := strings.CutSuffix(text, "DWPD")
-	if n, err := strconv.ParseFloat(digits, 64); daily && err == nil && n > 0 && n < 1e6 {
-		f.perDay = n
-		return nil
+	e, err := ParseEndurance(text)
+	if err != nil {
+		return err
 	}
-	digits, total := strings.CutSuffix(text, "TBW")
-	n, err := strconv.ParseFloat(digits, 64)
-	if !total || err != nil || !(n > 0 && n < 1e12) {
-		return usage.Errorf("endurance %q: write 3DWPD, drive writes a day, or 1400TBW, which counts over five years", text)
-	}
-	if f.CacheBytes <= 0 {
+	if e.Daily == 0 && f.CacheBytes <= 0 {
 		return usage.Errorf("endurance %s needs --budget, to say how many drive writes that is", text)
 	}
-	f.perDay = n * 1e12 / (5 * 365) / f.CacheBytes
+	f.perDay = e.Daily
+	if e.Daily == 0 {
+		f.perDay = e.PerDay(0) / f.CacheBytes
+	}
 	return nil
 }
 

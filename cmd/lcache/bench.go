@@ -38,7 +38,7 @@ func newBenchCommand(g *globals) *cobra.Command {
 		if err := finishIO(&o.Engine.IO); err != nil {
 			return err
 		}
-		disk, err := diskFrom("", o.Engine.IO)
+		disk, err := diskFlags{}.disk(o.Engine.IO)
 		if err != nil {
 			return err
 		}

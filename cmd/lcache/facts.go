@@ -11,27 +11,68 @@ import (
 	"lcache/cache"
 	"lcache/cachedir"
 	"lcache/devices"
+	"lcache/doctor"
 	"lcache/ingest"
+	"lcache/planner"
 )
 
 // factsOff is the value of --facts with which nothing is known of a disk.
 const factsOff = "off"
 
-func addFactsFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "facts", "", "what the disk gives: a `FILE` that lcache doctor --save wrote, or off: nothing is measured, and nothing kept is used (default: measured when a cache is made, and kept for each disk)")
+// diskFlags say what the disk gives, and may take.
+type diskFlags struct{ facts, endurance string }
+
+func addDiskFlags(f *pflag.FlagSet, to *diskFlags) {
+	f.StringVar(&to.endurance, "endurance", "", "what the drives below the cache are meant for: `3DWPD`, drive writes a day, or 1400TBW, of all of them over five years. auto reorders no more than that")
+	f.StringVar(&to.facts, "facts", "", "what the disk gives: a `FILE` that lcache doctor --save wrote, or off: nothing is measured, and nothing kept is used (default: measured when a cache is made, and kept for each disk)")
 }
 
-// diskFrom returns how to find out what the devices of a cache give.
-func diskFrom(facts string, io cache.IO) (ingest.Disk, error) {
+// disk returns how to find out what the devices of a cache give, and what they are meant for.
+func (o diskFlags) disk(io cache.IO) (ingest.Disk, error) {
+	find, err := o.find(io)
+	if err != nil {
+		return nil, err
+	}
+	var endurance planner.Endurance
+	if o.endurance != "" {
+		if endurance, err = planner.ParseEndurance(o.endurance); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context, isNew bool, dirs []string) cache.Disk {
+		d := find(ctx, isNew, dirs)
+		d.DriveBytes = driveBytes(dirs)
+		d.WearPerDay = endurance.PerDay(d.DriveBytes)
+		return d
+	}, nil
+}
+
+// driveBytes is the size of the file systems that directories are on; 0: not known.
+func driveBytes(dirs []string) (sum float64) {
+	seen := map[string]bool{}
+	for _, dir := range dirs {
+		id, err := doctor.Identify(dir)
+		if err != nil {
+			return 0
+		}
+		if !seen[id.FileSystem] {
+			seen[id.FileSystem] = true
+			sum += float64(id.Bytes)
+		}
+	}
+	return sum
+}
+
+func (o diskFlags) find(io cache.IO) (ingest.Disk, error) {
 	always := func(d cache.Disk) ingest.Disk {
 		return func(context.Context, bool, []string) cache.Disk { return d }
 	}
-	switch facts {
+	switch o.facts {
 	case "":
 	case factsOff:
 		return always(cache.Disk{Why: "--facts off"}), nil
 	default:
-		known, err := devices.FromFile(facts)
+		known, err := devices.FromFile(o.facts)
 		return always(known), err
 	}
 	root, _, err := cachedir.DefaultRoot()

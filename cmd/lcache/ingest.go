@@ -12,7 +12,7 @@ import (
 
 func newIngestCommand(g *globals) *cobra.Command {
 	var o ingest.Options
-	var facts string
+	var facts diskFlags
 	cmd := &cobra.Command{
 		Use:        "ingest --source SRC --cache DIR[,DIR…]",
 		Short:      "Make a cache and fill it before training",
@@ -25,7 +25,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 			"  lcache ingest --source /data/train --cache /nvme0/c,/nvme1/c --budget 400GB",
 	}
 	addIngestFlags(cmd.Flags(), &o)
-	addFactsFlag(cmd.Flags(), &facts)
+	addDiskFlags(cmd.Flags(), &facts)
 	cmd.Flags().BoolVar(&g.json, "json", false, "the report as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Source == "" {
@@ -38,7 +38,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 			return err
 		}
 		var err error
-		if o.Disk, err = diskFrom(facts, o.IO); err != nil {
+		if o.Disk, err = facts.disk(o.IO); err != nil {
 			return err
 		}
 		if remark := withoutRecipe(cmd.Flags(), o.Job); remark != "" && !g.quiet {

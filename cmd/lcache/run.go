@@ -26,7 +26,7 @@ const exitRunFailed = 125
 type runOptions struct {
 	launch        launch.Options
 	serve         serveOptions
-	facts         string   // a file, "off", or "": what is kept or measured
+	disk          diskFlags
 	withoutRecipe string   // a remark on flags without an effect; "": there are none
 	serverGiven   []string // given flags that have no effect on a server which runs already
 }
@@ -91,7 +91,7 @@ func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	addJobsMaxFlag(f, &o.serve.engine.JobsMax)
 	addIOFlags(f, &l.Ingest.IO)
 	f.BoolVar(&l.Headspace, "headspace", false, "measure how fast COMMAND's training loop is with batches from memory, in the second half of each epoch; what it learns is worth nothing")
-	addFactsFlag(f, &o.facts)
+	addDiskFlags(f, &o.disk)
 }
 
 // failed gives an error of lcache the exit code exitRunFailed, unless it has one: COMMAND was not found, or the command line is wrong.
@@ -129,11 +129,11 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 			o.serverGiven = append(o.serverGiven, "--"+name)
 		}
 	}
-	if l.Disk, err = diskFrom(o.facts, l.Ingest.IO); err != nil {
+	if l.Disk, err = o.disk.disk(l.Ingest.IO); err != nil {
 		return err
 	}
-	if o.facts != "" && o.facts != factsOff {
-		if l.DiskLimit, err = doctor.DiskLimit(o.facts); err != nil {
+	if o.disk.facts != "" && o.disk.facts != factsOff {
+		if l.DiskLimit, err = doctor.DiskLimit(o.disk.facts); err != nil {
 			return err
 		}
 	}

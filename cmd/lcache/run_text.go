@@ -81,6 +81,7 @@ func writeRun(w io.Writer, r *launch.Result) {
 		} else {
 			writeEpochs(w, s.Part)
 			writeLayout(w, s.Part)
+			writeWear(w, "wear    ", wearOf(s.Part, r.Seconds))
 			fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactText(s.Part), s.Verdict.Bound, s.Verdict.Change)
 		}
 		if s.AttachedTo != 0 {
@@ -97,6 +98,16 @@ func writeLayout(w io.Writer, s engine.Status) {
 	if len(s.Jobs) > 0 && strings.HasPrefix(s.Jobs[0].LayoutReason, cache.ByDisk) {
 		fmt.Fprintf(w, "layout  %s: %s\n", s.Jobs[0].Layout, s.Jobs[0].LayoutReason)
 	}
+}
+
+// wearOf is what a run wrote, a day, if it is known to how large drives.
+func wearOf(s engine.Status, seconds float64) (w engine.Wear) {
+	if len(s.Jobs) == 0 || s.Cache.DriveBytes == 0 {
+		return w
+	}
+	w.EndurancePerDay, w.DriveBytes = s.Cache.EndurancePerDay, s.Cache.DriveBytes
+	w.PerDay(s.Jobs[0].LogWriteBytes, seconds)
+	return w
 }
 
 // writeJobs prints epochs and verdict of each of several jobs, and what the disk did for all of them.

@@ -60,6 +60,8 @@ change  CHANGE
 
 disk    139 GB read and 276 GB written, for all jobs together
 `
+	known := train
+	known.Part.Cache.Wear = engine.Wear{DriveBytes: 3.84e12, EndurancePerDay: 3.84e12}
 	ofCheck := two.Verdicts[1]
 	for _, c := range []struct {
 		sources []launch.SourceResult
@@ -67,6 +69,7 @@ disk    139 GB read and 276 GB written, for all jobs together
 	}{
 		{[]launch.SourceResult{two}, ended + strings.NewReplacer("BOUND", ofCheck.Bound, "CHANGE", ofCheck.Change).Replace(both)},
 		{[]launch.SourceResult{train}, ended + first},
+		{[]launch.SourceResult{known}, ended + strings.Replace(first, "exact ", "wear    8.6 TB written a day · 2.2 drive writes · meant for 3.8 TB\nexact ", 1)},
 		{[]launch.SourceResult{lossy}, ended + second + "skipped 1,204 samples were left out of batches, as the source could not give them; the log above names each\n"},
 		{[]launch.SourceResult{train, val}, ended + "\ntrain · /data/train\n" + first + "\nval · /data/val\n" + second},
 	} {

@@ -28,7 +28,7 @@ type serveOptions struct {
 
 func newServeCommand(g *globals) *cobra.Command {
 	var o serveOptions
-	var facts string
+	var facts diskFlags
 	cmd := &cobra.Command{
 		Use:        "serve --cache DIR[,DIR…]",
 		Short:      "Serve a cache to the training processes of this machine, until stopped",
@@ -39,13 +39,13 @@ func newServeCommand(g *globals) *cobra.Command {
 		Example: "  lcache serve --cache /nvme/train\n  LCACHE_MEMORY=2GB lcache serve --cache /nvme0/c,/nvme1/c --socket /run/user/1000/train.sock",
 	}
 	addServeFlags(cmd.Flags(), &o)
-	addFactsFlag(cmd.Flags(), &facts)
+	addDiskFlags(cmd.Flags(), &facts)
 	cmd.Flags().BoolVar(&g.json, "json", false, "the first line, which names the socket, as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.finish(cmd.Flags()); err != nil {
 			return err
 		}
-		disk, err := diskFrom(facts, o.engine.IO)
+		disk, err := facts.disk(o.engine.IO)
 		if err != nil {
 			return err
 		}

@@ -37,6 +37,7 @@ func writeStatus(w io.Writer, v view) {
 		fmt.Fprintln(w, joined(v.title(job), progressLine(v, was, job)))
 		writeSpeed(w, "  ", v, was, job, "")
 		fmt.Fprintln(w, "  disk   "+diskText(v, wasServer, server, "source "+figures.Bytes(job.SourceBytesEpoch)))
+		writeWear(w, "  wear   ", v.now.Cache.Wear)
 		fmt.Fprintln(w, "  memory "+memoryText(v.now))
 		writeRanks(w, "  ", job)
 	} else {
@@ -48,6 +49,7 @@ func writeStatus(w io.Writer, v view) {
 			writeRanks(w, "    ", job)
 		}
 		fmt.Fprintln(w, "  disk   "+diskText(v, wasServer, server, ""))
+		writeWear(w, "  wear   ", v.now.Cache.Wear)
 		fmt.Fprintln(w, "  memory "+memoryText(v.now))
 	}
 	if len(ended) > 0 {
@@ -207,6 +209,21 @@ func diskText(v view, was, job engine.JobStatus, source string) string {
 	}
 	return joined(figures.BothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds),
 		reads, source, sorted)
+}
+
+// writeWear says what the drives are written, where they are written at all.
+func writeWear(w io.Writer, indent string, of engine.Wear) {
+	if of.WrittenPerDay == 0 {
+		return
+	}
+	drives, meant := "", ""
+	if of.DriveWritesPerDay > 0 {
+		drives = fmt.Sprintf("%.2g drive writes", of.DriveWritesPerDay)
+	}
+	if of.EndurancePerDay > 0 {
+		meant = "meant for " + figures.Bytes(of.EndurancePerDay)
+	}
+	fmt.Fprintln(w, indent+joined(figures.Bytes(of.WrittenPerDay)+" written a day", drives, meant))
 }
 
 func memoryText(s engine.Status) string {
