@@ -63,6 +63,26 @@ func compareSizing(t *testing.T, bytes, sample, part float64, ranks int, memory 
 	}
 }
 
+// TestSmallBlocksDoWhatSpilledTailsWould: a server fits into as little memory with its smallest blocks as it would with tails on disk and blocks of 256 KiB
+// (docs/adr/0021-no-spilled-tails.md).
+func TestSmallBlocksDoWhatSpilledTailsWould(t *testing.T) {
+	for _, bytes := range []float64{25e9, 138e9, 600e9, 1300e9} {
+		samples := math.Round(bytes / 107.8e3)
+		padded := plan.Padded(bytes, samples)
+		f := chunker.Facts{Kept: uint64(padded), Samples: int(samples), Largest: 107800, Batch: 256 * 107800, BatchSamples: 256, Ranks: 1, Devices: 1, Budget: uint64(2 * bytes), Memory: 1}
+		z, err := chunker.Size(f)
+		if err == nil {
+			t.Fatal("a byte of memory is enough")
+		}
+		spilled := plan.Memory{KeptBytes: padded, LargestBytes: 107800, BlockBytes: 256 << 10, Devices: 1, Ranks: 1, HeldBytes: float64(z.Credit), SideBytes: float64(z.Side + z.Spare),
+			Samples: samples, Spill: true}.Sizes()
+		t.Logf("%.0f GB: a server needs %.0f MB with blocks of %d KiB; with tails on disk %.0f MB", bytes/1e9, float64(z.Memory)/1e6, z.Block>>10, spilled.MemoryBytes/1e6)
+		if float64(z.Memory) > 1.05*spilled.MemoryBytes {
+			t.Errorf("%.0f GB: a server needs %.0f MB, with tails on disk %.0f MB", bytes/1e9, float64(z.Memory)/1e6, spilled.MemoryBytes/1e6)
+		}
+	}
+}
+
 // TestLivePlanAsksTheServer: a plan of live facts has the sizes that ingest and serve compute. With 600 MB the formulas would spill tails, which a server does not do.
 func TestLivePlanAsksTheServer(t *testing.T) {
 	facts := plan.Facts{DatasetBytes: 138e9, Samples: 1281167, Batch: 256, Epochs: 9, CacheBytes: 200e9, MemoryBytes: 4 << 30, SideBytes: 64 << 20, Source: plan.Source{BPS: 1e9},
