@@ -12,7 +12,7 @@ import (
 // Beside the window as many reads of small samples are in flight as leave a device that is limited in operations and in bytes, 3,000 and 500 MiB a second, no
 // idle part of either; of large ones as many as have about as many bytes as the window's own reads. Measured at 16 and 100 KB.
 const (
-	readsBesideTheWindow = 68
+	readsBesideTheWindow = 80
 	bytesForOneMore      = 2 << 10 // of a sample's size
 	bytesBesideTheWindow = 10 << 20
 )
@@ -31,24 +31,28 @@ type sharing struct {
 	others    float64 // samples an epoch of the largest other job that reads, as a part of the owner's; 0: no other job reads
 }
 
-// depth returns how many reads by place may be in flight; 0: as many as the device wants. A sort comes first, because the window is to take over; where other jobs
-// read as well there are more beside it. Where the next epoch's log is being written, the pass is to get to its end when the ranks get to theirs.
+// depth returns how many reads by place may be in flight; 0: as many as the device wants. A sort comes first, because the window is to take over. Where the next
+// epoch's log is being written, the pass is to get to its end when the ranks get to theirs.
 func (s sharing) depth() int {
 	switch {
-	case s.inWindow:
-		reads := min(readsBesideTheWindow+s.mean/bytesForOneMore, bytesBesideTheWindow/max(1, s.mean))
-		if s.others > 0 && s.others < 1 { // a validation pass costs a training epoch little more than its part of the bytes
-			reads = int64(float64(reads) * (1 + s.others) / 2)
-		}
-		return max(1, int(reads))
+	case s.inWindow, s.sorting && s.others > 0 && !s.measuring:
+		return s.beside()
 	case !s.moving || s.measuring:
 		return 0
-	case s.sorting && s.others > 0:
-		return 2 * fetch.BesideThePass
 	case s.sorting, s.sweeping && (s.moved < s.read || s.begun):
 		return fetch.BesideThePass
 	}
 	return 0
+}
+
+// beside returns how many reads by place may be in flight beside large ones, where other jobs or late ranks need them. A validation pass is to cost an epoch of the
+// owner little more than its part of the bytes.
+func (s sharing) beside() int {
+	reads := min(readsBesideTheWindow+s.mean/bytesForOneMore, bytesBesideTheWindow/max(1, s.mean))
+	if s.others > 0 && s.others < 1 {
+		reads = int64(float64(reads) * (0.4 + 0.6*s.others))
+	}
+	return max(1, int(reads))
 }
 
 // shareDevice bounds what the prefetcher keeps in flight beside the pass. e.mu is held.

@@ -118,6 +118,7 @@ type rankCursor struct {
 	asked    Step
 	bytes    int64        // of chunks
 	share    int64        // how many bytes it may fill
+	largest  int64        // bytes of the largest chunk that was listed
 	pace     pace         // of its consumer
 	inFlight [paths]int64 // bytes on their way
 	begun    [paths]int   // chunks[:begun] have nothing to be begun
@@ -236,7 +237,7 @@ func (r *Prefetcher) SetDepth(reads int) {
 }
 
 // patience is how many times more than the patient job others have in flight.
-const patience = 3
+const patience = 5
 
 // SetPatient says which job leaves others more than an even part of what is in flight; -1: none does.
 func (r *Prefetcher) SetPatient(job int) {

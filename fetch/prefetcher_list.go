@@ -93,6 +93,7 @@ func (r *Prefetcher) add(c *rankCursor, at Step, coming *Coming) {
 			r.want(k, index, size, coming.Cached, coming.Soon != nil && coming.Soon[i])
 		}
 	}
+	c.largest = max(c.largest, k.bytes)
 	if len(k.prefetches) > 0 && !listed {
 		c.chunks = slices.Insert(c.chunks, i, k)
 		for p := range c.begun {

@@ -6,7 +6,8 @@ import (
 )
 
 // Ranks share the memory: one half evenly, the other by how fast their consumers take bytes. A rank that sleeps, or a loop that decodes for long, needs little ahead
-// of it. The even half keeps a rank from staying slow because it has no room.
+// of it. The even half keeps a rank from staying slow because it has no room. Where chunks are large each rank has room for two all the same: one that it waits for and
+// one after that, so that the device does not idle between them.
 
 // paceHalf is after how long what a consumer took counts half.
 const paceHalf = 2 * time.Second
@@ -56,7 +57,8 @@ func (r *Prefetcher) shareOut() {
 	for _, c := range r.ranks {
 		cursors, paces = append(cursors, c), append(paces, c.pace.lately(now))
 	}
+	most := r.memory() * 3 / 4 / int64(max(1, r.o.Ranks, len(cursors)))
 	for i, share := range shares(memory, r.o.Ranks, paces) {
-		cursors[i].share = share
+		cursors[i].share = max(share, min(most, 2*cursors[i].largest))
 	}
 }

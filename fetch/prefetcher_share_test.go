@@ -48,30 +48,33 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestTakeIsFairBetweenJobs: a job of one rank has as much in flight as one of three, whose ranks share evenly.
+// TestTakeIsFairBetweenJobs: a job of one rank has as much in flight as one of three, whose ranks share evenly; and several times as much as one that is patient.
 func TestTakeIsFairBetweenJobs(t *testing.T) {
 	memory, err := staging.New(staging.Options{Samples: 4 * 600, Align: 8, Slots: 1, SlotBytes: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer memory.Close()
-	r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[int]*rankCursor{}}
-	for rank := range 4 {
-		c := &rankCursor{rank: rank, job: rank / 3}
-		k := &chunk{of: c}
-		for i := range 600 {
-			pf := &prefetch{index: sample.Index(rank*600 + i), size: 1000, chunks: []*chunk{k}}
-			k.todo[byPlace] = append(k.todo[byPlace], pf)
+	for patient, wants := range map[int][]int64{-1: {80_000, 80_000, 80_000, 240_000}, 0: {27_000, 27_000, 27_000, 400_000}} {
+		r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[int]*rankCursor{}, patient: patient}
+		for rank := range 4 {
+			c := &rankCursor{rank: rank, job: rank / 3}
+			k := &chunk{of: c}
+			for i := range 600 {
+				pf := &prefetch{index: sample.Index(rank*600 + i), size: 1000, chunks: []*chunk{k}}
+				k.todo[byPlace] = append(k.todo[byPlace], pf)
+			}
+			c.chunks = []*chunk{k}
+			r.ranks[rank] = c
 		}
-		c.chunks = []*chunk{k}
-		r.ranks[rank] = c
-	}
-	if got := len(r.take(byPlace, 480, 1<<30)); got != 480 {
-		t.Fatalf("%d were taken, want 480", got)
-	}
-	for rank, want := range []int64{80_000, 80_000, 80_000, 240_000} {
-		if got := r.ranks[rank].inFlight[byPlace]; got < want-60_000 || got > want+60_000 {
-			t.Errorf("rank %d has %d bytes in flight, want about %d", rank, got, want)
+		const quota = 60 // samples of one chunk that are taken at a time
+		if got := len(r.take(byPlace, 8*quota, 1<<30)); got != 8*quota {
+			t.Fatalf("%d were taken, want %d", got, 8*quota)
+		}
+		for rank, want := range wants {
+			if got := r.ranks[rank].inFlight[byPlace]; got < want-1000*quota || got > want+1000*quota {
+				t.Errorf("job %d patient: rank %d has %d bytes in flight, want about %d", patient, rank, got, want)
+			}
 		}
 	}
 }
