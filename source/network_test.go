@@ -113,8 +113,47 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// A web server without ranges and without ETags, as everybody has one.
+// pythonRanges is Python's http.server with ranges, which it lacks.
+const pythonRanges = `
+import functools, http.server, io, re, sys
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def send_head(self):
+        body = super().send_head()
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        return body if body is None or asked is None else io.BytesIO(body.read()[int(asked[1]) : int(asked[2]) + 1])
+
+    def send_response(self, code, message=None):
+        super().send_response(206 if code == 200 and "Range" in self.headers else code, message)
+
+    def send_header(self, name, value):
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if asked and name == "Content-Length":
+            self.send_header("Content-Range", f"bytes {asked[1]}-{asked[2]}/{value}")
+            value = str(int(asked[2]) + 1 - int(asked[1]))
+        super().send_header(name, value)
+
+handler = functools.partial(Handler, directory=sys.argv[2])
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), handler).serve_forever()
+`
+
+// A web server without ETags, as everybody has one: without ranges, and with them.
 func TestPythonServer(t *testing.T) {
+	t.Run("without ranges", func(t *testing.T) {
+		readPythonServer(t, func(port, dir string) []string {
+			return []string{"-m", "http.server", port, "--bind", "127.0.0.1", "--directory", dir}
+		})
+	})
+	t.Run("with ranges", func(t *testing.T) {
+		n := readPythonServer(t, func(port, dir string) []string { return []string{"-c", pythonRanges, port, dir} })
+		if n.Requests-n.Retries != 1+3+2+1 { // the list, a HEAD each, two ranges, and what is small
+			t.Errorf("%d requests, %d retries", n.Requests, n.Retries)
+		}
+	})
+}
+
+// readPythonServer lists and reads what a server gives, and returns how many requests that took.
+func readPythonServer(t *testing.T, arguments func(port, dir string) []string) source.Requests {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("there is no python3")
@@ -137,7 +176,7 @@ func TestPythonServer(t *testing.T) {
 	}
 	url := s3test.Serve(t, func(address string) *exec.Cmd {
 		_, port, _ := strings.Cut(address, ":")
-		return exec.Command(python, "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", dir)
+		return exec.Command(python, arguments(port, dir)...)
 	})
 	s := openRemote(t, "http://"+url+"/LIST", source.Options{})
 	classes, entries, err := s.List(t.Context(), nil)
@@ -150,10 +189,12 @@ func TestPythonServer(t *testing.T) {
 			t.Errorf("Read %s: %v, or other bytes", e.Name, err)
 		}
 	}
+	n, _ := source.RequestsOf(s)
 	if err := os.WriteFile(filepath.Join(dir, "a/1.bin"), sourcetest.Content(3, 101), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Read(t.Context(), entries[1], make([]byte, 100)); err == nil || !strings.Contains(err.Error(), "it has 101 bytes, had 100") {
 		t.Errorf("a file that has grown: %v", err)
 	}
+	return n
 }
