@@ -84,6 +84,7 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 		return s3.NewFromConfig(cfg, func(o *s3.Options) {
 			// A redirect is an answer: a request that is signed for one host must not be sent to another one.
 			o.HTTPClient = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			o.EndpointResolverV2 = newOneEndpoint()
 			o.UsePathStyle = set.PathStyle || set.Endpoint != ""
 			o.DisableLogOutputChecksumValidationSkipped = true
 			if set.Endpoint != "" {

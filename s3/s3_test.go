@@ -87,6 +87,10 @@ func TestGetAndStat(t *testing.T) {
 			t.Errorf("%+v: %v, want the class %d", r, err, class)
 		}
 	}
+	g.Fill(t, map[string][]byte{"other": data[:10]}) // by the same client
+	if info, err := s.Stat(t.Context(), "other"); err != nil || info.Size != 10 {
+		t.Errorf("another object: %+v, %v", info, err)
+	}
 	_, err = s.Get(t.Context(), object.Request{Key: "a/x y+%", From: 2000, Len: 10})
 	if e := new(object.Error); !errors.As(err, &e) || e.Trouble != object.Changed {
 		t.Errorf("a range behind the end: %v", err)
