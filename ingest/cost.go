@@ -67,12 +67,14 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	case cost != nil:
 		return &Report{Source: s.String(), Dirs: o.Dirs, Bytes: cost.Bytes, Cost: cost}, nil
 	}
-	classes, entries, err := s.List(ctx, func(n int) { o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
+	listing, err := source.Relist(ctx, s, nil, func(n int) { o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err != nil {
 		return nil, err
 	}
 	cost := &Cost{}
-	for _, e := range entries[o.Share*len(entries)/o.Shares : (o.Share+1)*len(entries)/o.Shares] {
+	list := listing.Samples()
+	for i := o.Share * list.Len() / o.Shares; i < (o.Share+1)*list.Len()/o.Shares; i++ {
+		e := list.At(i)
 		cost.Samples++
 		cost.Bytes += int64(e.Size)
 		cost.Gets += source.Gets(e.Size, e.Parts)
@@ -82,7 +84,7 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	} else {
 		cost.Gets = 0
 	}
-	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: len(entries), Classes: len(classes), Bytes: cost.Bytes, Cost: cost}, nil
+	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: list.Len(), Classes: len(listing.Classes), Bytes: cost.Bytes, Cost: cost}, nil
 }
 
 // keptRemote is the settings of a remote source, with those that its cache has for what was not given.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -44,6 +45,8 @@ func (in *run) list(ctx context.Context) error {
 		return nil
 	}
 	if source.IsRemote(c.Source.String()) {
+		// Listing makes many times the garbage that it keeps.
+		defer debug.SetGCPercent(debug.SetGCPercent(listingGC))
 		in.listedAt = time.Now().UTC().Truncate(time.Second)
 	}
 	if cost, err := shardsCost(ctx, c.Lister, in.o); err != nil {
@@ -62,7 +65,7 @@ func (in *run) list(ctx context.Context) error {
 	tmp := path + ".listed"
 	var fp sample.Fingerprint
 	if err == nil {
-		fp, err = sample.WriteManifest(tmp, listing.Classes, listing.Entries)
+		fp, err = sample.WriteListing(tmp, listing.Classes, listing.Samples())
 	}
 	if err != nil {
 		if old != nil {
@@ -70,13 +73,16 @@ func (in *run) list(ctx context.Context) error {
 		}
 		return err
 	}
-	err = in.take(ctx, tmp, old, fp, len(listing.Entries))
+	err = in.take(ctx, tmp, old, fp, listing.Samples().Len())
 	if err == nil && c.Manifest == nil {
 		c.Manifest, err = sample.OpenManifest(path)
 	}
 	in.folders = listing.Folders
 	return err
 }
+
+// listingGC is by how many percent memory may grow, while a source over a network is listed, before the collector runs.
+const listingGC = 20
 
 // holdsAll reports whether the listing of the last ingest is good enough: the cache has all of a remote source, and is asked for the same.
 func (in *run) holdsAll(old *sample.Manifest) bool {

@@ -78,7 +78,7 @@ func TestCrashIngest(t *testing.T) {
 // ingest writes the files of a version in the order of an ingest.
 func (b *crashBed) ingest(version int) {
 	b.put("manifest", version, func(path string) error {
-		if _, err := writeManifest(path+".listed", nil, b.entries[version-1], b.disk.Trace); err != nil {
+		if _, err := writeManifest(path+".listed", nil, Entries(b.entries[version-1]), b.disk.Trace); err != nil {
 			return err
 		}
 		return durable.Trace(b.disk.Trace).Rename(path+".listed", path)

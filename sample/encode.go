@@ -64,7 +64,7 @@ func (e *encoder) strings(list []string) {
 }
 
 // encode writes a whole manifest to f, which is empty, and gives its fingerprint. The entries have passed check.
-func encode(f *durable.Version, classes []string, entries []Entry) (Fingerprint, error) {
+func encode(f *durable.Version, classes []string, entries Listing) (Fingerprint, error) {
 	sections := 7
 	exts, parts := extensions(entries)
 	if parts > 0 {
@@ -78,26 +78,27 @@ func encode(f *durable.Version, classes []string, entries []Entry) (Fingerprint,
 	e := &encoder{f: f, sum: xxh3.New()}
 	e.buf = make([]byte, headerSize(sections), spillSize+MaxName) // its place; it is written last
 	e.flush()
-	h := header{version: version, samples: uint64(len(entries)), classes: uint64(len(classes))}
+	h := header{version: version, samples: uint64(entries.Len()), classes: uint64(len(classes))}
 	e.section(secSizes, func() {
-		for i := range entries {
-			e.u32(entries[i].Size)
-			h.bytes += uint64(entries[i].Size)
+		for i := range entries.Len() {
+			size := entries.At(i).Size
+			e.u32(size)
+			h.bytes += uint64(size)
 		}
 	})
 	e.section(secLabels, func() {
-		for i := range entries {
-			e.u32(uint32(entries[i].Label))
+		for i := range entries.Len() {
+			e.u32(uint32(entries.At(i).Label))
 		}
 	})
 	e.section(secVersions, func() {
-		for i := range entries {
-			e.u64(entries[i].Version)
+		for i := range entries.Len() {
+			e.u64(entries.At(i).Version)
 		}
 	})
 	e.section(secNameHashes, func() {
-		for i := range entries {
-			e.u64(NameHash(entries[i].Name))
+		for i := range entries.Len() {
+			e.u64(NameHash(entries.At(i).Name))
 		}
 	})
 	e.section(secClasses, func() { e.strings(classes) })
@@ -115,12 +116,12 @@ func encode(f *durable.Version, classes []string, entries []Entry) (Fingerprint,
 	return h.fingerprint(), e.err
 }
 
-func (e *encoder) parts(entries []Entry, exts []string) {
+func (e *encoder) parts(entries Listing, exts []string) {
 	e.section(secPartStarts, func() {
 		n := uint32(0)
-		for i := range entries {
+		for i := range entries.Len() {
 			e.u32(n)
-			n += uint32(len(entries[i].Parts))
+			n += uint32(len(entries.At(i).Parts))
 		}
 		e.u32(n)
 	})
@@ -129,8 +130,8 @@ func (e *encoder) parts(entries []Entry, exts []string) {
 		for i, ext := range exts {
 			place[ext] = uint32(i)
 		}
-		for i := range entries {
-			for _, p := range entries[i].Parts {
+		for i := range entries.Len() {
+			for _, p := range entries.At(i).Parts {
 				e.u32(place[p.Ext])
 				e.u32(p.Size)
 			}
@@ -142,28 +143,29 @@ func (e *encoder) parts(entries []Entry, exts []string) {
 	})
 }
 
-func (e *encoder) names(entries []Entry) {
+func (e *encoder) names(entries Listing) {
 	e.section(secNameOffs, func() {
 		off := uint64(0)
-		for i := range entries {
+		for i := range entries.Len() {
 			e.u64(off)
-			off += uint64(len(entries[i].Name))
+			off += uint64(len(entries.At(i).Name))
 		}
 		e.u64(off)
 	})
 	e.section(secNames, func() {
-		for i := range entries {
-			e.str(entries[i].Name)
+		for i := range entries.Len() {
+			e.str(entries.At(i).Name)
 		}
 	})
 }
 
 // extensions lists the parts' extensions in order of their first use, and counts the parts.
-func extensions(entries []Entry) (exts []string, parts uint64) {
+func extensions(entries Listing) (exts []string, parts uint64) {
 	seen := make(map[string]bool)
-	for i := range entries {
-		parts += uint64(len(entries[i].Parts))
-		for _, p := range entries[i].Parts {
+	for i := range entries.Len() {
+		list := entries.At(i).Parts
+		parts += uint64(len(list))
+		for _, p := range list {
 			if !seen[p.Ext] {
 				seen[p.Ext] = true
 				exts = append(exts, p.Ext)
@@ -174,9 +176,9 @@ func extensions(entries []Entry) (exts []string, parts uint64) {
 }
 
 // check refuses a listing that a manifest can't hold.
-func check(classes []string, entries []Entry) error {
-	if uint64(len(entries)) > MaxSamples {
-		return fmt.Errorf("%w: %d samples, a manifest holds at most %d: split the dataset", ErrEntry, len(entries), uint64(MaxSamples))
+func check(classes []string, entries Listing) error {
+	if uint64(entries.Len()) > MaxSamples {
+		return fmt.Errorf("%w: %d samples, a manifest holds at most %d: split the dataset", ErrEntry, entries.Len(), uint64(MaxSamples))
 	}
 	for i, c := range classes {
 		if len(c) > MaxName {
@@ -184,11 +186,12 @@ func check(classes []string, entries []Entry) error {
 		}
 	}
 	parts := uint64(0)
-	for i := range entries {
-		if err := entries[i].check(); err != nil {
-			return fmt.Errorf("sample %d, %s: %w", i, clip(entries[i].Name), err)
+	for i := range entries.Len() {
+		e := entries.At(i)
+		if err := e.check(); err != nil {
+			return fmt.Errorf("sample %d, %s: %w", i, clip(e.Name), err)
 		}
-		parts += uint64(len(entries[i].Parts))
+		parts += uint64(len(e.Parts))
 	}
 	if parts > math.MaxUint32 {
 		return fmt.Errorf("%w: %d parts, a manifest holds at most %d: split the dataset", ErrEntry, parts, uint64(math.MaxUint32))
@@ -222,16 +225,16 @@ func (e *Entry) check() error {
 }
 
 // checkUnique finds a name that occurs twice, by the same index over hashes that a look-up uses.
-func checkUnique(entries []Entry) error {
-	hashes := make([]uint64, len(entries))
-	for i := range entries {
-		hashes[i] = NameHash(entries[i].Name)
+func checkUnique(entries Listing) error {
+	hashes := make([]uint64, entries.Len())
+	for i := range entries.Len() {
+		hashes[i] = NameHash(entries.At(i).Name)
 	}
 	x := newHashIndex(hashes)
-	for i := range entries {
+	for i := range entries.Len() {
 		for j := range x.candidates(hashes[i]) {
-			if int(j) != i && entries[j].Name == entries[i].Name {
-				return fmt.Errorf("%w: samples %d and %d have the same name %s: a name must be unique", ErrEntry, min(i, int(j)), max(i, int(j)), clip(entries[i].Name))
+			if int(j) != i && entries.At(int(j)).Name == entries.At(i).Name {
+				return fmt.Errorf("%w: samples %d and %d have the same name %s: a name must be unique", ErrEntry, min(i, int(j)), max(i, int(j)), clip(entries.At(i).Name))
 			}
 		}
 	}

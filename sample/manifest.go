@@ -42,10 +42,15 @@ type Manifest struct {
 // WriteManifest writes the manifest of a listing to path, whole or not at all: the bytes are decoded again and
 // compared before they replace the old manifest. The errors of a listing that can't be kept wrap [ErrEntry].
 func WriteManifest(path string, classes []string, entries []Entry) (Fingerprint, error) {
+	return writeManifest(path, classes, Entries(entries), nil)
+}
+
+// WriteListing is WriteManifest for a listing that need not be one slice.
+func WriteListing(path string, classes []string, entries Listing) (Fingerprint, error) {
 	return writeManifest(path, classes, entries, nil)
 }
 
-func writeManifest(path string, classes []string, entries []Entry, trace durable.Trace) (Fingerprint, error) {
+func writeManifest(path string, classes []string, entries Listing, trace durable.Trace) (Fingerprint, error) {
 	var print Fingerprint
 	err := check(classes, entries)
 	if err == nil {
@@ -63,7 +68,7 @@ func writeManifest(path string, classes []string, entries []Entry, trace durable
 }
 
 // verifyWritten decodes f and compares the result with the listing.
-func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []Entry) (err error) {
+func verifyWritten(f *os.File, print Fingerprint, classes []string, entries Listing) (err error) {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
@@ -77,17 +82,17 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries []En
 			err = e
 		}
 	}()
-	if m.print != print || m.Len() != len(entries) || !slices.Equal(m.classes, classes) {
+	if m.print != print || m.Len() != entries.Len() || !slices.Equal(m.classes, classes) {
 		return fmt.Errorf("read back: %w: header or classes differ from what was written", ErrCorrupt)
 	}
 	names := nameReader{m: m}
-	for i := range entries {
+	for i := range entries.Len() {
 		got, err := m.entry(Index(i), &names)
 		if err != nil {
 			return fmt.Errorf("read back: %w", err)
 		}
-		want := &entries[i]
-		if got.Name != want.Name || got.Size != want.Size || got.Label != want.Label || got.Version != want.Version || !slices.Equal(got.Parts, want.Parts) || !samePlace(&got, want) {
+		want := entries.At(i)
+		if got.Name != want.Name || got.Size != want.Size || got.Label != want.Label || got.Version != want.Version || !slices.Equal(got.Parts, want.Parts) || !samePlace(&got, &want) {
 			return fmt.Errorf("read back: %w: sample %d differs from what was written", ErrCorrupt, i)
 		}
 	}

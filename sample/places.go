@@ -31,17 +31,22 @@ type places struct {
 }
 
 // hasShards reports whether a listing is one of shards.
-func hasShards(entries []Entry) bool {
-	return slices.ContainsFunc(entries, func(e Entry) bool { return e.Shard != nil })
+func hasShards(entries Listing) bool {
+	for i := range entries.Len() {
+		if entries.At(i).Shard != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // checkPlaces refuses places that a manifest can't hold.
-func checkPlaces(entries []Entry) error {
+func checkPlaces(entries Listing) error {
 	seen := map[string]bool{}
 	total := uint64(0)
 	var last *Shard
-	for i := range entries {
-		e := &entries[i]
+	for i := range entries.Len() {
+		e := entries.At(i)
 		if e.Shard == nil || len(e.Parts) == 0 || len(e.Offsets) != len(e.Parts) {
 			return fmt.Errorf("sample %d, %s: %w: it lies in no shard, and others do", i, clip(e.Name), ErrEntry)
 		}
@@ -67,23 +72,24 @@ func checkPlaces(entries []Entry) error {
 }
 
 // places writes the section. The entries have passed checkPlaces.
-func (e *encoder) places(entries []Entry) {
+func (e *encoder) places(entries Listing) {
 	e.section(secPlaces, func() {
 		var shards []*Shard
 		start := uint64(0)
-		for i := range entries {
-			s := entries[i].Shard
+		for i := range entries.Len() {
+			s := entries.At(i).Shard
 			if n := len(shards); n == 0 || *shards[n-1] != *s {
 				if n > 0 {
 					start += shards[n-1].Size
 				}
 				shards = append(shards, s)
 			}
-			e.u64(start + slices.Min(entries[i].Offsets))
+			e.u64(start + slices.Min(entries.At(i).Offsets))
 		}
-		for i := range entries {
-			first := slices.Min(entries[i].Offsets)
-			for _, off := range entries[i].Offsets {
+		for i := range entries.Len() {
+			offsets := entries.At(i).Offsets
+			first := slices.Min(offsets)
+			for _, off := range offsets {
 				e.u32(uint32((off - first) / ShardUnit))
 			}
 		}

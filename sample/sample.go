@@ -68,6 +68,18 @@ type Entry struct {
 	Offsets []uint64 // in the shard, of the first byte of each part: multiples of ShardUnit, not 0
 }
 
+// A Listing is samples in their order. One of many millions is kept in columns, and makes an Entry when it is asked for it.
+type Listing interface {
+	Len() int
+	At(i int) Entry
+}
+
+// Entries is a Listing that is one slice.
+type Entries []Entry
+
+func (l Entries) Len() int       { return len(l) }
+func (l Entries) At(i int) Entry { return l[i] }
+
 // Shard is one of the tar files that a source consists of.
 type Shard struct {
 	Name    string // below the source, opaque bytes

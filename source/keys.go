@@ -18,18 +18,9 @@ type keys struct {
 	opts     Options
 	prefix   string
 	progress func(int)
-	pages    []keyPage
-	found    int
+	rows     columns
 	atTop    int            // of those, without a folder
 	classes  map[string]int // the folders at the top: how many samples are in each
-}
-
-// keyPage is one page: names one behind the other, and where each ends.
-type keyPage struct {
-	names    string
-	ends     []uint32
-	sizes    []uint32
-	versions []uint64
 }
 
 func newKeys(opts Options, prefix string, progress func(int)) *keys {
@@ -38,8 +29,6 @@ func newKeys(opts Options, prefix string, progress func(int)) *keys {
 
 // take takes a page. A key that ends in a slash is no sample: some tools make one for each folder.
 func (k *keys) take(items []s3.Item) error {
-	var p keyPage
-	var names strings.Builder
 	for _, item := range items {
 		name := strings.TrimPrefix(item.Key, k.prefix)
 		if name == "" || strings.HasSuffix(name, "/") {
@@ -65,18 +54,11 @@ func (k *keys) take(items []s3.Item) error {
 		if err := checkObject(name, item.Size); err != nil {
 			return err
 		}
-		names.WriteString(name)
-		p.ends, p.sizes = append(p.ends, uint32(names.Len())), append(p.sizes, uint32(item.Size))
-		p.versions = append(p.versions, objectVersion(item.Tag, item.Size))
+		k.rows.add(name, uint32(item.Size), objectVersion(item.Tag, item.Size))
 	}
-	if len(p.ends) == 0 {
-		return nil
+	if k.rows.rows > 0 {
+		k.progress(k.rows.rows)
 	}
-	p.names = names.String()
-	p.ends, p.sizes, p.versions = slices.Clip(p.ends), slices.Clip(p.sizes), slices.Clip(p.versions)
-	k.pages = append(k.pages, p)
-	k.found += len(p.ends)
-	k.progress(k.found)
 	return nil
 }
 
@@ -99,49 +81,53 @@ func checkObject(name string, size int64) error {
 	return nil
 }
 
-// join makes the listing: classes, and entries in the order of a directory's.
-func (k *keys) join() (classes []string, entries []sample.Entry, err error) {
+// join makes the listing: classes, and samples in the order of a directory's.
+func (k *keys) join() (classes []string, list sample.Listing, err error) {
 	labels := map[string]int32{}
+	found := k.rows.rows
 	if !k.opts.Flat && len(k.classes) > 0 {
 		for class := range k.classes {
 			classes = append(classes, class)
 		}
 		slices.SortFunc(classes, comparePython)
-		k.found -= k.atTop // files next to the class folders are no samples
+		found -= k.atTop // files next to the class folders are no samples
 	}
 	full := make([]bool, len(classes))
 	for i, class := range classes {
 		labels[class], full[i] = int32(i), k.classes[class] > 0
 	}
-	if err := k.opts.checkFound(classes, full, k.found); err != nil {
+	if err := k.opts.checkFound(classes, full, found); err != nil {
 		return nil, nil, err
 	}
-	entries = make([]sample.Entry, 0, k.found)
-	for i, p := range k.pages {
-		from := uint32(0)
-		for j, end := range p.ends {
-			e := sample.Entry{Name: p.names[from:end], Size: p.sizes[j], Version: p.versions[j]}
-			from = end
-			if len(classes) > 0 {
-				class, _, inFolder := strings.Cut(e.Name, "/")
-				if !inFolder {
-					continue
-				}
-				e.Label = labels[class]
+	c := &k.rows
+	c.seal()
+	c.order = make([]uint32, 0, found)
+	for r := range uint32(c.rows) {
+		if len(classes) > 0 {
+			in, at, name := c.row(r)
+			class, _, inFolder := strings.Cut(name, "/")
+			if !inFolder {
+				continue
 			}
-			entries = append(entries, e)
+			in.labels[at] = labels[class]
 		}
-		k.pages[i] = keyPage{} // its columns are not held twice
+		c.order = append(c.order, r)
 	}
-	slices.SortFunc(entries, func(a, b sample.Entry) int {
-		fa, fb := folderLength(a.Name), folderLength(b.Name)
-		return cmp.Or(cmp.Compare(a.Label, b.Label), comparePython(a.Name[:max(fa-1, 0)], b.Name[:max(fb-1, 0)]), cmp.Compare(min(fa, 1), min(fb, 1)),
-			comparePython(a.Name[fa:], b.Name[fb:]))
-	})
+	slices.SortFunc(c.order, c.compare)
 	if k.opts.Group == GroupStem {
-		entries, err = groupFolders(entries)
+		entries, err := groupFolders(entriesOf(c))
+		return classes, sample.Entries(entries), err
 	}
-	return classes, entries, err
+	return classes, c, nil
+}
+
+// compare is the order of rows: by class, then by folder, then by name.
+func (c *columns) compare(a, b uint32) int {
+	inA, atA, nameA := c.row(a)
+	inB, atB, nameB := c.row(b)
+	fa, fb := folderLength(nameA), folderLength(nameB)
+	return cmp.Or(cmp.Compare(inA.labels[atA], inB.labels[atB]), comparePython(nameA[:max(fa-1, 0)], nameB[:max(fb-1, 0)]), cmp.Compare(min(fa, 1), min(fb, 1)),
+		comparePython(nameA[fa:], nameB[fb:]))
 }
 
 // folderLength is how long a name's folder is, with its slash.

@@ -14,10 +14,20 @@ import (
 // A Listing is the result of listing a source.
 type Listing struct {
 	Classes []string
-	Entries []sample.Entry
-	Folders []Folder // of a directory; nil for other sources
-	Outside int      // samples that are reached through a link that leaves the source
-	Same    bool     // nothing is known to differ from the listing before, so Classes and Entries are left out
+	Entries []sample.Entry // of a directory or shards; see Samples
+	Folders []Folder       // of a directory; nil for other sources
+	Outside int            // samples that are reached through a link that leaves the source
+	Same    bool           // nothing is known to differ from the listing before, so Classes and Entries are left out
+
+	listed sample.Listing // of another source
+}
+
+// Samples are all samples in canonical order.
+func (l *Listing) Samples() sample.Listing {
+	if l.listed != nil {
+		return l.listed
+	}
+	return sample.Entries(l.Entries)
 }
 
 // A Folder is one directory of a listing, in the order of its files among all samples. Its times and its inode change when a name in it
@@ -49,6 +59,10 @@ func Relist(ctx context.Context, s Source, before *Before, progress func(samples
 	}
 	if t, ok := s.(*shards); ok {
 		return t.list(ctx, progress)
+	}
+	if r, ok := s.(*remote); ok {
+		classes, list, err := r.listing(ctx, progress)
+		return &Listing{Classes: classes, listed: list}, err
 	}
 	classes, entries, err := s.List(ctx, progress)
 	return &Listing{Classes: classes, Entries: entries}, err

@@ -1,0 +1,43 @@
+package source
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"lcache/s3"
+)
+
+// TestListingMemory: a listing of many keys takes little more memory than their names.
+func TestListingMemory(t *testing.T) {
+	const many = 200_000
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before, names := heap(), int64(0)
+	k := newKeys(Options{}, "set/", func(int) {})
+	items := make([]s3.Item, 1000)
+	for i := range many {
+		name := fmt.Sprintf("n%04d/%06d.JPEG", i%100, i)
+		names += int64(len(name))
+		if items[i%1000] = (s3.Item{Key: "set/" + name, Size: 100_000, Tag: fmt.Sprint(i)}); i%1000 == 999 {
+			if err := k.take(items); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_, list, err := k.join()
+	if err != nil || list.Len() != many {
+		t.Fatalf("%d samples, %v", list.Len(), err)
+	}
+	if each := (heap() - before - names) / many; each > 40 {
+		t.Errorf("a key takes %d bytes beside its name", each)
+	}
+	if e := list.At(2001); e.Name != "n0001/000101.JPEG" || e.Label != 1 || e.Size != 100_000 {
+		t.Errorf("the 2002nd of all is %+v", e)
+	}
+	runtime.KeepAlive(items)
+}
