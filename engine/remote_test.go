@@ -19,11 +19,19 @@ import (
 func (d *dataset) inBucket(t *testing.T, g *s3test.Gateway) {
 	t.Helper()
 	files := map[string][]byte{}
-	for i, b := range d.bytes {
-		files[fmt.Sprintf("set/class-%d/%06d.bin", i*3/len(d.bytes), i)] = b
+	for i, key := range d.keys() {
+		files[key] = d.bytes[i]
 	}
 	g.Fill(t, files)
 	d.dir = "s3://" + s3test.Bucket + "/set/"
+}
+
+// keys are those of the samples in the bucket.
+func (d *dataset) keys() (keys []string) {
+	for i := range d.bytes {
+		keys = append(keys, fmt.Sprintf("set/class-%d/%06d.bin", i*3/len(d.bytes), i))
+	}
+	return keys
 }
 
 // counting is a source that calls a function at one of its reads.
