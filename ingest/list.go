@@ -73,11 +73,12 @@ func (in *run) list(ctx context.Context) error {
 		}
 		return err
 	}
-	err = in.take(ctx, tmp, old, fp, listing.Samples().Len())
+	samples := listing.Samples().Len()
+	in.folders, listing = listing.Folders, nil // the manifest has it now
+	err = in.take(ctx, tmp, old, fp, samples)
 	if err == nil && c.Manifest == nil {
 		c.Manifest, err = sample.OpenManifest(path)
 	}
-	in.folders = listing.Folders
 	return err
 }
 
