@@ -73,12 +73,13 @@ func (in *run) list(ctx context.Context) error {
 		}
 		return err
 	}
-	samples := listing.Samples().Len()
-	in.folders, listing = listing.Folders, nil // the manifest has it now
+	samples, folders := listing.Samples().Len(), listing.Folders
+	listing = nil // the manifest has it now
 	err = in.take(ctx, tmp, old, fp, samples)
 	if err == nil && c.Manifest == nil {
 		c.Manifest, err = sample.OpenManifest(path)
 	}
+	in.folders = folders
 	return err
 }
 
