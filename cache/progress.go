@@ -6,6 +6,8 @@ type Progress struct {
 	Done  int64  `json:"done"`
 	Total int64  `json:"total"` // 0: unknown
 	Unit  string `json:"unit"`  // "samples" or "bytes"
+
+	Samples, AllSamples int64 // beside bytes; 0, 0: not told
 }
 
 // A Default is a value that lcache chose for the user, and its origin.

@@ -202,7 +202,7 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	c := in.cache
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var next, done atomic.Int64
+	var next, done, samples atomic.Int64
 	ends := in.cut(todo)
 	var wg sync.WaitGroup
 	jobs := in.o.Jobs
@@ -227,7 +227,7 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 					if err := in.storeSample(ctx, e, index, data); err != nil {
 						return err
 					}
-					in.o.Progress(cache.Progress{Stage: "reading", Done: done.Add(int64(len(data))), Total: total, Unit: "bytes"})
+					in.o.Progress(cache.Progress{Stage: "reading", Done: done.Add(int64(len(data))), Total: total, Unit: "bytes", Samples: samples.Add(1), AllSamples: int64(len(todo))})
 					return ctx.Err()
 				})
 				if err != nil {

@@ -94,14 +94,18 @@ func (p *progress) update(u cache.Progress) {
 	}
 	p.last = now
 	if p.mode == "json" {
-		line, _ := json.Marshal(map[string]any{"schema": 1, "stage": u.Stage, "done": u.Done, "total": u.Total, "unit": u.Unit})
+		said := map[string]any{"schema": 1, "stage": u.Stage, "done": u.Done, "total": u.Total, "unit": u.Unit}
+		if u.AllSamples > 0 {
+			said["samples"], said["all_samples"] = u.Samples, u.AllSamples
+		}
+		line, _ := json.Marshal(said)
 		fmt.Fprintf(p.out, "%s\n", line)
 		return
 	}
 	fmt.Fprintln(p.out, progressText(u, now.Sub(p.start).Seconds()))
 }
 
-// progressText makes a plain line: "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left".
+// progressText makes a plain line: "reading  64 GB of 138 GB · 594,000 of 1,281,167 samples · 46 % · 250 MB/s · 4 min 56 s left".
 func progressText(u cache.Progress, seconds float64) string {
 	if u.Unit == "" {
 		return u.Stage
@@ -124,7 +128,11 @@ func progressText(u cache.Progress, seconds float64) string {
 	if u.Done > 0 && seconds > 0 && u.Done < u.Total {
 		left = figures.Duration(float64(u.Total-u.Done)/float64(u.Done)*seconds) + " left"
 	}
-	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), figures.Percent(float64(u.Done), float64(u.Total)), pace, left)
+	samples := ""
+	if u.AllSamples > 0 {
+		samples = figures.Count(u.Samples) + " of " + figures.Count(u.AllSamples) + " samples"
+	}
+	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), samples, figures.Percent(float64(u.Done), float64(u.Total)), pace, left)
 }
 
 // draw draws a bar; or what was done so far beside a spinner, if nobody knows the total.
@@ -134,9 +142,10 @@ func (p *progress) draw(u cache.Progress) {
 		if total <= 0 {
 			count, total = func(*progressbar.ProgressBar) {}, -1
 		}
+		what := describe(u)
 		p.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(fmt.Sprintf("%-9s", u.Stage)),
-			progressbar.OptionShowBytes(u.Unit == "bytes"), count, progressbar.OptionSetWidth(barWidth(columns(p.out))),
+			progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(what),
+			progressbar.OptionShowBytes(u.Unit == "bytes"), count, progressbar.OptionSetWidth(barWidth(columns(p.out)+len("reading  ")-len(what))),
 			progressbar.OptionSetSpinnerChangeInterval(0), // else a goroutine goes on drawing a bar that is over
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "━", SaucerHead: "━", SaucerPadding: " ", BarStart: "", BarEnd: ""}))
@@ -148,6 +157,17 @@ func (p *progress) draw(u cache.Progress) {
 		p.bar.ChangeMax64(u.Total)
 	}
 	p.bar.Set64(u.Done)
+	if u.AllSamples > 0 {
+		p.bar.Describe(describe(u))
+	}
+}
+
+// describe is the text before a bar. It keeps its width while the samples grow.
+func describe(u cache.Progress) string {
+	if u.AllSamples == 0 {
+		return fmt.Sprintf("%-9s", u.Stage)
+	}
+	return fmt.Sprintf("%s %*s samples", u.Stage, len(figures.Count(u.AllSamples)), figures.Count(u.Samples))
 }
 
 func (p *progress) endBar() {

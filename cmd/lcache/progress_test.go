@@ -18,6 +18,7 @@ func TestProgressText(t *testing.T) {
 		seconds float64
 		want    string
 	}{
+		{cache.Progress{Stage: "reading", Done: 64e9, Total: 138e9, Unit: "bytes", Samples: 594_000, AllSamples: 1_281_167}, 256, "reading  64 GB of 138 GB · 594,000 of 1,281,167 samples · 46 % · 250 MB/s · 4 min 56 s left"},
 		{cache.Progress{Stage: "reading", Done: 64e9, Total: 138e9, Unit: "bytes"}, 256, "reading  64 GB of 138 GB · 46 % · 250 MB/s · 4 min 56 s left"},
 		{cache.Progress{Stage: "listing", Done: 12000, Unit: "samples"}, 1, "listing  12,000 samples"},
 		{cache.Progress{Stage: "sorting", Done: 10, Total: 10, Unit: "samples"}, 1, "sorting  10 of 10 samples · 100 %"},
@@ -51,12 +52,21 @@ func TestProgressPaces(t *testing.T) {
 	}
 }
 
+func TestProgressSamples(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{mode: "json", out: &out, now: time.Now}
+	p.update(cache.Progress{Stage: "reading", Total: 9, Unit: "bytes", Samples: 0, AllSamples: 3})
+	p.update(cache.Progress{Stage: "reading", Done: 4, Total: 9, Unit: "bytes", Samples: 1, AllSamples: 3})
+	same(t, out.String(), `{"all_samples":3,"done":0,"samples":0,"schema":1,"stage":"reading","total":9,"unit":"bytes"}`+"\n"+
+		`{"all_samples":3,"done":4,"samples":1,"schema":1,"stage":"reading","total":9,"unit":"bytes"}`+"\n")
+}
+
 func TestProgressBar(t *testing.T) {
 	others := goleak.IgnoreCurrent()
 	var out bytes.Buffer
 	p := &progress{mode: "bar", out: &out, now: time.Now}
 	p.update(cache.Progress{Stage: "listing", Done: 5, Unit: "samples"})
-	p.update(cache.Progress{Stage: "reading", Done: 50, Total: 100, Unit: "bytes"})
+	p.update(cache.Progress{Stage: "reading", Done: 50, Total: 100, Unit: "bytes", Samples: 3, AllSamples: 4})
 	if _, err := p.Write([]byte("level=WARN\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +74,7 @@ func TestProgressBar(t *testing.T) {
 	p.done()
 	p.done()
 	goleak.VerifyNone(t, others) // nobody still draws
-	for _, want := range []string{"listing", "reading", "50 %", "level=WARN\n"} {
+	for _, want := range []string{"listing", "reading", "50 %", "reading 3 samples", "level=WARN\n"} {
 		if !strings.Contains(strings.ReplaceAll(out.String(), "%", " %"), want) {
 			t.Errorf("%q is not in %q", want, out.String())
 		}
