@@ -74,7 +74,9 @@ func (in *run) list(ctx context.Context) error {
 		return err
 	}
 	samples, folders := listing.Samples().Len(), listing.Folders
-	listing = nil // the manifest has it now
+	if listing = nil; samples > manySamples { // the manifest has it now
+		debug.FreeOSMemory()
+	}
 	err = in.take(ctx, tmp, old, fp, samples)
 	if err == nil && c.Manifest == nil {
 		c.Manifest, err = sample.OpenManifest(path)
@@ -83,8 +85,10 @@ func (in *run) list(ctx context.Context) error {
 	return err
 }
 
-// listingGC is by how many percent memory may grow, while a source over a network is listed, before the collector runs.
-const listingGC = 20
+const (
+	listingGC   = 20      // by how many percent memory may grow, while a source over a network is listed, before the collector runs
+	manySamples = 1 << 20 // whose listing is worth to be given back at once
+)
 
 // holdsAll reports whether the listing of the last ingest is good enough: the cache has all of a remote source, and is asked for the same.
 func (in *run) holdsAll(old *sample.Manifest) bool {
