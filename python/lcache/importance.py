@@ -220,7 +220,7 @@ class Observed:
         if irreducible is not None:
             own["irreducible"] = irreducible.name
         body = asked(self._rank, method, options, params, own)
-        told = protocol.read_json(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
+        told = protocol.read_importance(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
             observer = Observer(self._link, method, told)
             observer.bank, observer.irreducible = None if bank is None else bank(), irreducible

@@ -185,7 +185,18 @@ def read_weights(body: bytes, asked: int) -> array[float]:
         raise ProtocolError(f"weights answer of {len(body)} bytes does not hold {asked} weights")
     result = array("f")
     result.frombytes(body[4:])
+    if not all(0 <= weight < math.inf for weight in result):
+        raise ProtocolError("an answer has weights that are none")
     return result
+
+
+def read_importance(body: bytes) -> dict[str, Any]:
+    """What the server answers to IMPORTANCE, with the keys that the client uses."""
+    said = read_json(body)
+    for key, least in (("world_size", 1), ("batch_size", 1), ("epoch_length", 0)):
+        if type(said.get(key)) is not int or said[key] < least:
+            raise ProtocolError(f"the server answered importance with {key} {said.get(key)!r}")
+    return said
 
 
 def read_json(body: bytes) -> dict[str, Any]:

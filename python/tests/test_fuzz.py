@@ -163,6 +163,41 @@ def hello(rng):
     return p.A_JSON, json.dumps(said).encode(), read, Info.of(said)
 
 
+def indices(rng):
+    first, n = rng.randrange(100), rng.randrange(40)
+    asked, said = n + rng.randrange(3), [rng.randrange(SAMPLES) for _ in range(n)]
+    total = first + n + (rng.randrange(100) if n else 0)
+
+    def read(body):
+        whole, got = p.read_indices(body, first, asked, SAMPLES)
+        assert len(got) <= asked and first + len(got) <= whole and (len(got) or first == whole) and all(index < SAMPLES for index in got)
+        return whole, list(got)
+
+    return p.A_INDICES, u32(total, n, *said), read, (total, said)
+
+
+def weights(rng):
+    said = [rng.randrange(1 << 20) / 1024 for _ in range(rng.randrange(1, 40))]
+
+    def read(body):
+        got = p.read_weights(body, len(said))
+        assert len(got) == len(said) and all(0 <= weight < float("inf") for weight in got)
+        return list(got)
+
+    return p.A_WEIGHTS, u32(len(said)) + struct.pack(f"<{len(said)}f", *said), read, said
+
+
+def importance(rng):
+    said = {"name": text(word(rng)), "lag": "split", "seed": str(rng.randrange(1 << 64)), "epoch_length": rng.randrange(1 << 32), "world_size": 2, "batch_size": 8}
+
+    def read(body):
+        got = p.read_importance(body)
+        assert all(type(got[key]) is int and got[key] >= 0 for key in ("epoch_length", "world_size", "batch_size"))
+        return got
+
+    return p.A_JSON, json.dumps(said).encode(), read, said
+
+
 def error(rng):
     kind = rng.choice(("sample", "closing", "timeout", "argument", "protocol", "denied", "other"))
     said = {"kind": kind, "message": text(word(rng)), **({"sample": text(word(rng))} if kind == "sample" else {})}
@@ -174,7 +209,7 @@ def error(rng):
     return p.A_ERROR, json.dumps(said).encode(), read, (kind, said["message"], said.get("sample"))
 
 
-ANSWERS = (batch, loan, names, parts, hello, error)
+ANSWERS = (batch, loan, names, parts, hello, indices, weights, importance, error)
 
 
 def test_decoder():
