@@ -4,6 +4,7 @@
 # make test-faults   the long tests of the promises: fuzzing, kills, power cuts, every environment; hours. See docs/testing.md
 # make bench   Go benchmarks
 # make docs    docs/reference.md, from the commands
+# make importance-study   what importance does to hit ratios and accuracy: the numbers of docs/importance.md; minutes
 # make lint    gofmt, go vet, staticcheck; ruff and mypy over the Python client
 #
 # Needs Go, Python 3.9 or newer, and a network to their package registries. No root.
@@ -14,6 +15,7 @@ PYTHON ?= python3
 BIN         := $(CURDIR)/bin/lcache
 VENV        := .venv
 LINT_VENV   := .venv-lint
+STUDY_VENV  := .venv-study
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1-dev)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
@@ -39,7 +41,7 @@ LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChange
 EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 
-.PHONY: build demo check test test-tools test-go test-go-pread test-python test-faults bench docs lint clean
+.PHONY: build demo check test test-tools test-go test-go-pread test-python test-faults bench docs importance-study lint clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -89,6 +91,16 @@ test-python: build $(VENV)/installed
 test-faults: build $(VENV)/installed
 	@GO="$(GO)" PYTHON="$(VENV)/bin/python" scripts/test-faults $(PARTS)
 
+# What a small network learns from drawn orders, and which requests memory serves: docs/importance.md.
+importance-study: build $(STUDY_VENV)/installed
+	$(BIN) simulate --importance ar1
+	OMP_NUM_THREADS=1 $(STUDY_VENV)/bin/python scripts/importance-study --lcache $(BIN)
+
+$(STUDY_VENV)/installed: scripts/importance-requirements.txt
+	@$(PYTHON) -m venv $(STUDY_VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
+	$(STUDY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 # Made anew only when a list of requirements changes. uv because the frameworks are large: it fetches side by side.
 $(VENV)/installed: $(PY_REQUIREMENTS)
 	@$(PYTHON) -m venv $(VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
@@ -116,4 +128,4 @@ $(LINT_VENV)/installed: python/requirements-lint.txt
 	@touch $@
 
 clean:
-	rm -rf bin $(VENV) $(LINT_VENV)
+	rm -rf bin $(VENV) $(LINT_VENV) $(STUDY_VENV)

@@ -5,9 +5,11 @@ The losses are synthetic: exp(0.8 z) · (0.3 + 0.7 exp(−e/10)) · exp(a), wher
 
 import os
 import random
+import sys
+import types
 
 import pytest
-from realserver import Folder, Server, needs_binary
+from realserver import ROOT, Folder, Server, needs_binary
 
 numpy = pytest.importorskip("numpy")
 
@@ -115,3 +117,27 @@ def test_hit_ratio_by_neighbours(clusters, policy, share, want):
         after = counted()
         got = (after["h_hits"] - before["h_hits"]) / (after["requested"] - before["requested"])
         assert got == pytest.approx(want, abs=0.06), f"LCACHE_SEED={SEED}"
+
+
+@needs_binary
+def test_accuracy_study(tmp_path, monkeypatch):
+    """scripts/importance-study runs, here on clusters in place of digits: each way learns, and has as many steps as its epochs say."""
+    rng = numpy.random.default_rng(1)
+    centres, labels = rng.integers(0, 17, (10, 64)), rng.permutation(1797) % 10
+    clusters = numpy.clip(centres[labels] + rng.normal(0, 3, (1797, 64)).round(), 0, 16)
+    monkeypatch.setitem(sys.modules, "sklearn", types.ModuleType("sklearn"))
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", types.SimpleNamespace(load_digits=lambda return_X_y: (clusters, labels)))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    path = os.path.join(ROOT, "scripts", "importance-study")
+    script = types.ModuleType("study")
+    script.__file__ = path
+    monkeypatch.setitem(sys.modules, "study", script)  # where its tuples look for what they are made of
+    with open(path) as f:
+        exec(compile(f.read(), path, "exec"), script.__dict__)
+    monkeypatch.setattr(script, "EPOCHS", 5)
+    names = ["uniform", "random half", "impact", "impact, weights", "spider"]
+    found = script.study(names, 1, 0.0, tmp_path)
+    assert all(runs[0][0] > 0.9 for runs in found.values()), found
+    assert [runs[0][1] for runs in found.values()] == [200, 100, 160, 160, 200]
+    assert script.table(found, found).count("\n") == len(names) + 1
