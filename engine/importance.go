@@ -33,6 +33,7 @@ type important struct {
 	at      map[int]int // by rank: the epoch that it is in or asks for
 	heard   map[int]time.Time
 	runs    map[int]string   // by rank: its training process
+	joins   map[int]bool     // ranks of the training that have asked for importance
 	given   map[int]bool     // the epochs whose orders the schedule has
 	epoch   int              // that is trained
 	due     time.Time        // when the boundary is made at the latest; zero: nobody has come to it
@@ -152,7 +153,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 	if err != nil {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
-	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), at: map[int]int{}, heard: map[int]time.Time{}, runs: map[int]string{},
+	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), at: map[int]int{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
 		given: map[int]bool{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1}
 	if p.high, err = e.newHighMemory(c); err != nil {
 		state.Close()

@@ -277,3 +277,31 @@ func TestOrderPages(t *testing.T) {
 		t.Error("the pages are not the order")
 	}
 }
+
+// TestImportanceOfASecondTraining: a second training of a job begins with epoch 0, and what the first one observed is forgotten; its observations count.
+func TestImportanceOfASecondTraining(t *testing.T) {
+	d, o := small(t, schedule.Job{})
+	o.Patience = 20 * time.Second
+	e := open(t, o)
+	defer closeEngine(t, e)
+	const world = 3
+	l := losing{d: d, e: e, world: world}
+	text := fmt.Sprintf(`{"method":"impact","batch_size":16,"cache":0,"lag":0,"seed":5,"world_size":%d,"params":{"s_share":0}}`, world)
+	var orders [2][][]sample.Index
+	for training := range orders {
+		for rank := range world {
+			if _, err := e.Importance(0, rank, fmt.Sprint("training ", training, rank), []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		orders[training] = l.epochs(t, 0, 5)
+		if s := e.Status().Jobs[0].Importance; s.Refused.Stale != 0 || s.Epoch != 4 || s.State != "active" {
+			t.Errorf("training %d: %+v", training, s)
+		}
+	}
+	for epoch := range orders[0] {
+		if !slices.Equal(orders[0][epoch], orders[1][epoch]) {
+			t.Errorf("epoch %d of the second training has another order, though its losses are the same", epoch)
+		}
+	}
+}

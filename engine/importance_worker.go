@@ -14,10 +14,13 @@ import (
 func (p *important) joined(rank int, run string) {
 	p.mu.Lock()
 	fresh := p.runs[rank] != run
-	if fresh && p.runs[rank] != "" { // another training: where the ranks of the last one were says nothing
+	if fresh && p.joins[rank] { // another training: where the ranks of the last one were says nothing
 		clear(p.at)
 		clear(p.heard)
+		clear(p.joins)
+		maps.DeleteFunc(p.given, func(epoch int, _ bool) bool { return epoch < p.epoch-1 }) // it may begin with one of these, from which nothing is left but the order
 	}
+	p.joins[rank] = true
 	p.runs[rank] = run
 	if _, known := p.at[rank]; !known {
 		p.at[rank], p.heard[rank] = p.epoch, time.Now()
