@@ -13,7 +13,7 @@
 //
 //  1. The window: samples that the pass or a reader brings. A request that waits for it holds nothing.
 //  2. A slot, for the pass; a piece of the ring, for readers ahead.
-//  3. Tokens of the pass for blocks on their way, and scratch memory for stored bytes, which one load at a time takes.
+//  3. Tokens of the pass for blocks on their way, and places for blocks that are being read, which one load at a time takes.
 //  4. Side memory: all that a request needs, in one piece and in the order of arrival; or the spare part, in the order of arrival, which
 //     comes back by itself. The pass takes side memory that is free, else the spare part. No request waits for a second piece: where the disk
 //     still owns the first one, the request gives back all and begins again.
@@ -22,8 +22,8 @@
 //  7. Write buffers of the log and places of its arena. The tokens of 3 bound how many places are taken before the oldest is given back.
 //  8. The disk and the source, each read and append with a deadline.
 //
-// Mutexes are not held while any of these is waited for, with three exceptions, each about something on its way into the log: the loads' turn
-// at scratch memory, the pass's buffer for large samples, and a segment's lock. What their holders wait for is further down.
+// Mutexes are not held while any of these is waited for, with two exceptions, each about something on its way into the log: the pass's buffer for large samples, and
+// a segment's lock. What their holders wait for is further down.
 package deliver
 
 import (

@@ -183,7 +183,9 @@ func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 		e.timed(j, &now)
 		last := j.counts.last
 		j.counts.last, j.counts.before = now, last
-		d.LogReadBytes, d.LogReadOps, d.LogWriteBytes = now.logRead-last.logRead, now.readOps-last.readOps, now.logWrite-last.logWrite
+		if j == e.owner { // the log's own figures stand with it, as in the job's entry
+			d.LogReadBytes, d.LogReadOps, d.LogWriteBytes = now.logRead-last.logRead, now.readOps-last.readOps, now.logWrite-last.logWrite
+		}
 		d.SourceBytes, d.StallSeconds = now.source-last.source, (now.stall - last.stall).Seconds()
 		j.counts.reports.fillEpoch(&d)
 		j.counts.addDone(ep, d)

@@ -253,6 +253,10 @@ func TestLargestJobOwns(t *testing.T) {
 	if s := noSource(t, e); s.LogWriteBytes == 0 {
 		t.Error("nothing was reordered for the job that owns the log")
 	}
+	last := func(token string) EpochDone { done := statusOfJob(t, e, token).EpochsDone; return done[len(done)-1] }
+	if own, other := last("train"), last("sanity check"); own.LogReadBytes == 0 || other.LogReadBytes != 0 || other.LogWriteBytes != 0 {
+		t.Errorf("the log's figures do not stand with its owner's epochs: %+v, and %+v", own, other)
+	}
 }
 
 func TestChooseOwner(t *testing.T) {
