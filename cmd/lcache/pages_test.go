@@ -83,7 +83,7 @@ var elsewhere = map[string]string{
 }
 
 // blocksNotRun is how many blocks of all pages are marked as such. A new one has to be counted here, so that it is nobody's oversight.
-const blocksNotRun = 5
+const blocksNotRun = 6
 
 // TestPages: what the pages show is run, or marked with the reason why it is not.
 func TestPages(t *testing.T) {

@@ -1,0 +1,94 @@
+"""lcache.open and lcache.torch over sources on a network: a list, a bucket, and shards on a web server and in a bucket, of a server in this process."""
+
+import http.server
+import io
+import re
+import tarfile
+import threading
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from embedded_servers import root  # noqa: F401
+
+import lcache
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+from lcache.torch import Dataset  # noqa: E402
+
+FILES = {f"c{i % 3}/{i:02d}.bin": bytes([i]) * (100 + 71 * i) for i in range(24)}
+
+
+def shard():
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for i, data in enumerate(FILES.values()):
+            for ext, part in (("bin", data), ("cls", b"%d" % (i % 5))):
+                member = tarfile.TarInfo(f"{i:02d}.{ext}")
+                member.size = len(part)
+                tar.addfile(member, io.BytesIO(part))
+    return out.getvalue()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Resources with ranges and ETags; below /bucket/ also the listing of a public bucket."""
+
+    objects = {**FILES, "x.tar": shard(), "LIST": "".join(f"{name}\n" for name in FILES).encode()}
+
+    def do_GET(self):
+        url = urlsplit(self.path)
+        asked, query = unquote(url.path.removeprefix("/bucket").removeprefix("/")), parse_qs(url.query)
+        if "list-type" in query:
+            names = sorted(name for name in self.objects if name.startswith(query.get("prefix", [""])[0]))
+            keys = "".join(f"<Contents><Key>{n}</Key><Size>{len(self.objects[n])}</Size><ETag>&quot;{n}&quot;</ETag></Contents>" for n in names)
+            return self.answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{keys}</ListBucketResult>".encode())
+        data = self.objects[asked]
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if part is None:
+            return self.answer(200, data, ETag=f'"{asked}"')
+        first, last = int(part[1]), min(int(part[2]), len(data) - 1)
+        self.answer(206, data[first : last + 1], **{"ETag": f'"{asked}"', "Content-Range": f"bytes {first}-{last}/{len(data)}"})
+
+    do_HEAD = do_GET
+
+    def answer(self, status, body, **headers):
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body)), "Accept-Ranges": "bytes"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def url():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("kind", ["list", "bucket", "shards", "shards in a bucket"])
+def test_open_and_dataset(kind, url, root, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("LCACHE_LINGER", "0")
+    s3 = {"endpoint_url": url, "region": "eu-test-7", "unsigned": True} if "bucket" in kind else None
+    source = {"list": f"{url}/LIST", "bucket": "s3://bucket/", "shards": f"tar:{url}/x.tar", "shards in a bucket": "tar:s3://bucket/x.tar"}[kind]
+    flags = {"ext": ".bin"} if kind == "bucket" else {}
+    files = {name: FILES[name] for name in sorted(FILES)} if kind == "bucket" else FILES
+    labels = [i % 5 for i in range(24)] if kind.startswith("shards") else [int(name[1]) for name in files]
+    want = list(zip(files.values(), labels))
+    with lcache.open(source, root, s3=s3, recipe="torch.distributed_sampler", batch_size=5, **flags) as job:
+        batch = job.get(range(job.samples))
+        assert list(zip(map(bytes, batch.samples), batch.labels)) == want
+        assert sorted(i for batch in job.epoch(0) for i in batch.indices) == list(range(24))
+        data = Dataset(source, cache=root, s3=s3, **flags)
+        assert data.job.pid == job.pid
+        assert [data[i] for i in range(24)] == want
+        got = [x for xs, _ in torch.utils.data.DataLoader(data, batch_size=7, collate_fn=lambda pairs: list(zip(*pairs))) for x in xs]
+        assert got == list(files.values())
+        data.job.close()
