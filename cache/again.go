@@ -21,6 +21,7 @@ func (c *Cache) MayChange() bool { return strings.HasPrefix(c.LayoutReason, ByDi
 func (c *Cache) LayoutAgain(s plan.Served, sourceBPS float64, inLog bool) (layout, reason string, err error) {
 	f := c.PlanFacts(c.disk)
 	f.FromLog, f.Source.BPS = inLog, sourceBPS
+	f.WearPerDay = c.disk.WearPerDay // not before: what a log writes in a day depends on how fast the training is
 	a, err := plan.Reconsider(f, s)
 	if err != nil {
 		return "", "", err

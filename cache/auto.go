@@ -31,7 +31,7 @@ const unknownEpochs = 90
 func (c *Cache) PlanFacts(d Disk) plan.Facts {
 	job := c.Record.Job
 	f := plan.Facts{DatasetBytes: float64(c.Manifest.Bytes()), Samples: float64(c.Manifest.Len()), Batch: float64(max(job.BatchSize, 1)), Epochs: float64(job.Epochs),
-		Ranks: float64(max(len(c.Schedule.Local()), 1)), Devices: float64(len(c.Dirs)), CacheBytes: unlimited, MemoryBytes: unlimited, AsHeld: true, Device: d.Line, WearPerDay: d.WearPerDay}
+		Ranks: float64(max(len(c.Schedule.Local()), 1)), Devices: float64(len(c.Dirs)), CacheBytes: unlimited, MemoryBytes: unlimited, AsHeld: true, Device: d.Line}
 	if f.Epochs == 0 {
 		f.Epochs = unknownEpochs
 	}

@@ -23,7 +23,7 @@ const factsOff = "off"
 type diskFlags struct{ facts, endurance string }
 
 func addDiskFlags(f *pflag.FlagSet, to *diskFlags) {
-	f.StringVar(&to.endurance, "endurance", "", "what the drives below the cache are meant for: `3DWPD`, drive writes a day, or 1400TBW, of all of them over five years. auto reorders no more than that")
+	f.StringVar(&to.endurance, "endurance", "", "what the drives below the cache are meant for: `3DWPD`, drive writes a day, or 1400TBW, of all of them over five years. A log that auto chose is left in place if it writes more")
 	f.StringVar(&to.facts, "facts", "", "what the disk gives: a `FILE` that lcache doctor --save wrote, or off: nothing is measured, and nothing kept is used (default: measured when a cache is made, and kept for each disk)")
 }
 
