@@ -27,22 +27,24 @@ type important struct {
 
 	stateMu sync.Mutex // held while the state changes or is read
 
-	mu      sync.Mutex  // guards the fields that follow
-	queue   []func()    // for the worker: observations and ends of epochs, in the order in which they came
-	queued  int64       // bytes of observations in it
-	at      map[int]int // by rank: the epoch that it is in or asks for
-	heard   map[int]time.Time
-	runs    map[int]string   // by rank: its training process
-	joins   map[int]bool     // ranks of the training that have asked for importance
-	given   map[int]bool     // the epochs whose orders the schedule has
-	epoch   int              // that is trained
-	due     time.Time        // when the boundary is made at the latest; zero: nobody has come to it
-	says    map[int]progress // by epoch
-	changed chan struct{}    // closed when given changes, or err
-	err     error            // why there are no more orders
-	stopped bool
-	dropped int64  // observations that came too fast, here or in a client
-	refused Unsent // by clients
+	mu        sync.Mutex  // guards the fields that follow
+	queue     []func()    // for the worker: observations and ends of epochs, in the order in which they came
+	queued    int64       // bytes of observations in it
+	at        map[int]int // by rank: the epoch that it is in or asks for
+	heard     map[int]time.Time
+	runs      map[int]string   // by rank: its training process
+	joins     map[int]bool     // ranks of the training that have asked for importance
+	given     map[int]bool     // the epochs whose orders the schedule has
+	epoch     int              // that is trained
+	due       time.Time        // when the boundary is made at the latest; zero: nobody has come to it
+	says      map[int]progress // by epoch
+	changed   chan struct{}    // closed when given changes, or err
+	err       error            // why there are no more orders
+	lookBegan time.Time        // when a rank began to look at the unstable samples again; zero: none does
+	lookTook  time.Duration    // the last time
+	stopped   bool
+	dropped   int64  // observations that came too fast, here or in a client
+	refused   Unsent // by clients
 
 	wake                chan struct{}
 	status              atomic.Pointer[ImportanceStatus]

@@ -57,9 +57,19 @@ func (p *important) noteLocked(rank, epoch int) bool {
 	}
 	p.at[rank] = epoch
 	if epoch > p.epoch && p.due.IsZero() {
-		p.due = time.Now().Add(p.e.opts.LateEpoch)
+		p.due = time.Now().Add(p.late())
 	}
 	return true
+}
+
+// late is how long the boundary waits for ranks after the first has come to it: longer where they look at unstable samples again, by what that took the last time
+// (ImPACT §III-B). p.mu is held.
+func (p *important) late() time.Duration {
+	late := p.e.opts.LateEpoch
+	if s := p.status.Load(); s == nil || s.SSize == 0 {
+		return late
+	}
+	return max(6*late, 2*p.lookTook)
 }
 
 // await waits until the order of an epoch is known.
@@ -163,6 +173,9 @@ func (p *important) endEpoch(rank int, said importance.Progress, unsent Unsent) 
 		if before, some := p.says[said.Epoch]; !some || rank <= before.by {
 			p.says[said.Epoch] = progress{said, rank}
 		}
+		if unstable > 0 && p.lookBegan.IsZero() {
+			p.lookBegan = time.Now()
+		}
 		if unstable == 0 { // else the rank may look at those first, and has ended when it asks for the next epoch
 			p.noteLocked(rank, said.Epoch+1)
 		}
@@ -254,6 +267,7 @@ func (p *important) advance(to int) {
 	if len(p.state.Unstable()) > 0 && !p.looked {
 		p.missed++
 	}
+	looked := p.looked
 	p.looked = false
 	err := p.state.Advance(to, says)
 	for _, o := range p.early {
@@ -270,6 +284,10 @@ func (p *important) advance(to int) {
 		err = fmt.Errorf("the order of epoch %d can't be drawn: %w", to, err)
 	}
 	p.mu.Lock()
+	if looked && !p.lookBegan.IsZero() {
+		p.lookTook = time.Since(p.lookBegan)
+	}
+	p.lookBegan = time.Time{}
 	p.err, p.due = err, time.Time{}
 	if err == nil {
 		p.epoch = p.state.Epoch()
@@ -284,7 +302,7 @@ func (p *important) advance(to int) {
 		} else if at < to && !p.given[at] {
 			p.at[rank] = to
 		} else if at > to {
-			p.due = time.Now().Add(p.e.opts.LateEpoch)
+			p.due = time.Now().Add(p.late())
 		}
 	}
 	close(p.changed)
