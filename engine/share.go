@@ -12,7 +12,8 @@ import (
 // Beside the window as many reads of small samples are in flight as leave a device that is limited in operations and in bytes, 3,000 and 500 MiB a second, no
 // idle part of either; of large ones as many as have about as many bytes as the window's own reads. Measured at 16 and 100 KB.
 const (
-	readsBesideTheWindow = 80
+	readsBesideTheWindow = 72
+	readsBesideASort     = 56      // which reads and writes
 	bytesForOneMore      = 2 << 10 // of a sample's size
 	bytesBesideTheWindow = 10 << 20
 )
@@ -35,20 +36,22 @@ type sharing struct {
 // epoch's log is being written, the pass is to get to its end when the ranks get to theirs.
 func (s sharing) depth() int {
 	switch {
-	case s.inWindow, s.sorting && s.others > 0 && !s.measuring:
-		return s.beside()
+	case s.inWindow:
+		return s.beside(readsBesideTheWindow)
 	case !s.moving || s.measuring:
 		return 0
+	case s.sorting && s.others > 0:
+		return s.beside(readsBesideASort)
 	case s.sorting, s.sweeping && (s.moved < s.read || s.begun):
 		return fetch.BesideThePass
 	}
 	return 0
 }
 
-// beside returns how many reads by place may be in flight beside large ones, where other jobs or late ranks need them. A validation pass is to cost an epoch of the
+// beside returns how many reads by place may be in flight beside large ones, where other jobs or late ranks need them; small is how many of the smallest samples. A validation pass is to cost an epoch of the
 // owner little more than its part of the bytes.
-func (s sharing) beside() int {
-	reads := min(readsBesideTheWindow+s.mean/bytesForOneMore, bytesBesideTheWindow/max(1, s.mean))
+func (s sharing) beside(small int64) int {
+	reads := min(small+s.mean/bytesForOneMore, bytesBesideTheWindow/max(1, s.mean))
 	if s.others > 0 && s.others < 1 {
 		reads = int64(float64(reads) * (0.4 + 0.6*s.others))
 	}

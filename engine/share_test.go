@@ -13,13 +13,13 @@ func TestDepth(t *testing.T) {
 		depth int
 	}{
 		"nothing is moved": {sharing{}, 0},
-		"the window serves, and others read small samples by place": {sharing{inWindow: true, moving: true, mean: 16 << 10}, 88},
-		"a validation pass over a tenth beside the window":          {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 0.1}, 40},
-		"a job as large as the owner beside the window":             {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 1}, 88},
+		"the window serves, and others read small samples by place": {sharing{inWindow: true, moving: true, mean: 16 << 10}, 80},
+		"a validation pass over a tenth beside the window":          {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 0.1}, 36},
+		"a job as large as the owner beside the window":             {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 1}, 80},
 		"the window serves, and others read large samples by place": {sharing{inWindow: true, mean: 1 << 20}, 10},
 		"the window serves, and others read huge samples by place":  {sharing{inWindow: true, mean: 1 << 30}, 1},
 		"a sort comes first":                                {sharing{moving: true, sorting: true}, fetch.BesideThePass},
-		"a sort, and other jobs read":                       {sharing{moving: true, sorting: true, mean: 16 << 10, others: 1}, 88},
+		"a sort, and other jobs read":                       {sharing{moving: true, sorting: true, mean: 16 << 10, others: 1}, 64},
 		"a sort is over, but the log is not swapped yet":    {sharing{moving: true, begun: true}, 0},
 		"the next epoch's log lags behind the ranks":        {sharing{moving: true, sweeping: true, moved: 0.2, read: 0.4}, fetch.BesideThePass},
 		"the next epoch's log is ahead of the ranks":        {sharing{moving: true, sweeping: true, moved: 0.4, read: 0.2}, 0},
