@@ -1,0 +1,125 @@
+package fetch
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"lcache/metaindex"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// A Step is a chunk's place in the order of a rank.
+type Step struct{ Epoch, Batch int }
+
+func (s Step) before(t Step) bool {
+	return s.Epoch < t.Epoch || s.Epoch == t.Epoch && s.Batch < t.Batch
+}
+
+// isFarBehind reports whether a step is in an earlier epoch, or more than leap chunks before another one.
+func (s Step) isFarBehind(t Step) bool {
+	return s.Epoch < t.Epoch || s.Epoch == t.Epoch && s.Batch < t.Batch-leap
+}
+
+// near reports whether a later step is at most leap chunks ahead, counted from its epoch's first where that is the next one.
+func (s Step) near(t Step) bool {
+	return t.Epoch == s.Epoch && t.Batch-s.Batch <= leap || t.Epoch == s.Epoch+1 && t.Batch <= leap
+}
+
+// A Coming is a chunk that a rank will ask for.
+type Coming struct {
+	metaindex.CM
+	Next Step                    // of the rank, after this one
+	Left func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
+	Soon []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
+}
+
+// path is how a sample is brought.
+type path uint8
+
+const (
+	byPlace path = iota
+	bySource
+	paths
+)
+
+// rankCursor is one rank's position, and the chunks listed for it.
+type rankCursor struct {
+	rank     int
+	job      int
+	next     Step          // to be listed
+	blocked  bool          // there is no chunk at next for now
+	chunks   []*chunk      // listed and not passed, in order
+	done     map[Step]bool // chunks that need no listing: delivered, or brought by index
+	strays   int           // requests in a row for delivered chunks
+	asked    Step
+	bytes    int64        // of chunks
+	share    int64        // how many bytes it may fill
+	largest  int64        // bytes of the largest chunk that was listed
+	pace     pace         // of its consumer
+	inFlight [paths]int64 // bytes on their way
+	begun    [paths]int   // chunks[:begun] have nothing to be begun
+}
+
+// chunk is a batch that a rank will ask for.
+type chunk struct {
+	of         *rankCursor
+	at         Step
+	prefetches []*prefetch
+	todo       [paths][]*prefetch // to be begun, in order
+	left       int                // prefetches that are not ready
+	bytes      int64
+	asked      bool
+	stale      bool // to be listed once more before anything of it is begun
+}
+
+// holds reports whether a sample of the chunk is read already.
+func (k *chunk) holds() bool {
+	return slices.ContainsFunc(k.prefetches, func(pf *prefetch) bool { return pf.x != nil })
+}
+
+// begin puts a prefetch on the chunk's list of reads to be begun.
+func (k *chunk) begin(pf *prefetch) {
+	k.todo[pf.path] = append(k.todo[pf.path], pf)
+	k.of.begun[pf.path] = 0
+}
+
+type prefetchState uint8
+
+const (
+	prefetchQueued  prefetchState = iota // in the todo list of one of its chunks
+	prefetchTaken                        // out of the list, to be begun at once
+	prefetchReading                      // on its way
+	prefetchReady                        // published
+	prefetchInSlot                       // nothing was read: the sample lies in a slot, is about to, or is just leaving it
+)
+
+// prefetch is the read of one sample for one or more chunks.
+type prefetch struct {
+	index   sample.Index
+	size    uint32
+	state   prefetchState
+	path    path
+	of      *rankCursor     // whose bytes in flight it counts among
+	chunks  []*chunk        // that want it
+	x       *staging.Extent // once published
+	retried bool            // it was put back once because its bytes were not right
+}
+
+// find returns where a chunk is in the list, or would be.
+func (c *rankCursor) find(at Step) (i int, listed bool) {
+	return slices.BinarySearchFunc(c.chunks, at, func(k *chunk, at Step) int {
+		return cmp.Or(cmp.Compare(k.at.Epoch, at.Epoch), cmp.Compare(k.at.Batch, at.Batch))
+	})
+}
+
+// isDone notes that a chunk needs no listing. Chunks that only a jump leads to are forgotten.
+func (c *rankCursor) isDone(at Step) {
+	c.done[at] = true
+	if len(c.done) > 4*leap {
+		maps.DeleteFunc(c.done, func(s Step, _ bool) bool {
+			return s.Epoch != c.asked.Epoch && s.Epoch != c.next.Epoch || s.Epoch == c.asked.Epoch && s.Batch < c.asked.Batch-leap
+		})
+	}
+}
