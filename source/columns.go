@@ -6,7 +6,7 @@ import (
 	"lcache/sample"
 )
 
-// columns are samples whose names, sizes, versions and labels stand in columns: a sample takes 20 bytes and its name, where an Entry takes 88 and its
+// columns are samples whose names, sizes, versions and labels stand in columns: a sample takes 24 bytes and its name, where an Entry takes 88 and its
 // name. It is a sample.Listing once it is sorted.
 type columns struct {
 	chunks []chunk
@@ -15,7 +15,7 @@ type columns struct {
 	order  []uint32 // the rows that are listed, in their order
 }
 
-const chunkRows = 1 << 12 // as in At
+const chunkRows = 1 << 12
 
 // chunk is so many rows.
 type chunk struct {
