@@ -44,8 +44,8 @@ type State struct {
 	warned bool     // that nobody reports
 
 	Counts    importance.Stats
-	Again     int64                               // observations that had come before
-	OnObserve func(i sample.Index, value float64) // told of each new value; nil: nobody
+	Again     int64                                                                         // observations that had come before
+	OnObserve func(indices []sample.Index, value func(sample.Index) (v float64, seen bool)) // told of each batch; nil: nobody
 }
 
 // lowPart is an epoch of which the positions of H-samples are still open.
@@ -153,13 +153,8 @@ func (s *State) Observe(o importance.Observation) {
 		return
 	}
 	s.Counts.Count(s.scorer.Observe(o))
-	if s.OnObserve == nil {
-		return
-	}
-	for _, i := range o.Index {
-		if v, seen := s.value(i); seen {
-			s.OnObserve(i, v)
-		}
+	if s.OnObserve != nil {
+		s.OnObserve(o.Index, s.value)
 	}
 }
 

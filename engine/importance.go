@@ -161,7 +161,9 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 		state.Close()
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
-	state.OnObserve = p.high.observe
+	if c.Policy == "paper" { // the others decide by orders and targets
+		state.OnObserve = p.high.observe
+	}
 	if err := state.Advance(state.Epoch(), importance.Progress{}); err != nil {
 		state.Close()
 		p.high.close()

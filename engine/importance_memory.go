@@ -121,11 +121,15 @@ func (h *highMemory) size(index sample.Index) int64 {
 	return h.cells.round(int64(h.e.cache.Manifest.Size(index)))
 }
 
-// observe tells the policy of a new value.
-func (h *highMemory) observe(index sample.Index, value float64) {
+// observe tells the policy of new values.
+func (h *highMemory) observe(indices []sample.Index, value func(sample.Index) (float64, bool)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.policy.Observe(index, value)
+	for _, i := range indices {
+		if v, seen := value(i); seen {
+			h.policy.Observe(i, v)
+		}
+	}
 }
 
 // served counts a delivery, and keeps what the policy wants of it. Bytes that may have been overwritten meanwhile, because the client is gone, are not kept.

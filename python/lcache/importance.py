@@ -11,6 +11,7 @@ Observations wait in a queue of 64 until the socket takes them. A full queue dro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -145,9 +146,17 @@ def _indices(values: Any) -> array[int]:
 
 
 def _floats(values: Any) -> array[float]:
-    """Losses as f32: of a tensor, an array or any sequence."""
+    """Losses as f32: of a tensor, an array or any sequence. A buffer of f32 is copied at once, anything else goes through a list."""
     if hasattr(values, "detach"):
-        values = values.detach().reshape(-1)
+        values = values.detach().reshape(-1).float().cpu()
+        with contextlib.suppress(RuntimeError):  # torch without numpy
+            values = values.numpy()
+    try:
+        view = memoryview(values)
+        if view.format in ("f", "=f", "<f") and view.ndim == 1:
+            return array("f", view.tobytes())
+    except TypeError:
+        pass
     return array("f", values.tolist() if hasattr(values, "tolist") else values)
 
 
