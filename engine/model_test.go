@@ -19,7 +19,6 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
-	"lcache/drawn"
 	"lcache/ingest"
 	"lcache/plan"
 	"lcache/sample"
@@ -70,27 +69,22 @@ func eachModel(t *testing.T, ops, runs int, run func(m *model, ops int)) {
 
 // model is one run: the engine under test and what it must answer.
 type model struct {
-	t          *testing.T
-	r          *rand.Rand
-	d          *dataset
-	job        schedule.Job
-	opts       Options
-	e          *Engine
-	clients    []*modelClient
-	others     []*otherJob
-	drawing    *importantJob // nil: there is none now
-	replay     *shuffle.Replay
-	at         []deliver.Position // by rank: where it is
-	pushed     map[deliver.Position][]sample.Index
-	again      *ingest.Options // without a recipe: what may be done before a restart, as each opening by a client does
-	told       map[[2]int]bool // without a recipe: epochs and ranks whose orders this server has heard
-	jobs       int             // without a recipe: how often a job has begun anew, with a seed of its own
-	importance string          // what it asks for
-	twinDir    string          // where its twin has its file
-	twin       *drawn.State    // of the job with importance
-	twinOf     *important      // that it goes with
-	log        []string
-	damaged    bool
+	t       *testing.T
+	r       *rand.Rand
+	d       *dataset
+	job     schedule.Job
+	opts    Options
+	e       *Engine
+	clients []*modelClient
+	others  []*otherJob
+	replay  *shuffle.Replay
+	at      []deliver.Position // by rank: where it is
+	pushed  map[deliver.Position][]sample.Index
+	again   *ingest.Options // without a recipe: what may be done before a restart, as each opening by a client does
+	told    map[[2]int]bool // without a recipe: epochs and ranks whose orders this server has heard
+	jobs    int             // without a recipe: how often a job has begun anew, with a seed of its own
+	log     []string
+	damaged bool
 }
 
 type modelClient struct {
@@ -100,7 +94,7 @@ type modelClient struct {
 
 func newModel(t *testing.T, seed uint64) *model {
 	r := rand.New(rand.NewPCG(seed, 1))
-	m := &model{t: t, r: r, twinDir: t.TempDir()}
+	m := &model{t: t, r: r}
 	compress, content := "", func(r *rand.Rand, _ int, b []byte) { noise(r, b) }
 	if r.IntN(3) == 0 {
 		compress, content = "lz4", mostlyWords
@@ -173,10 +167,8 @@ func (m *model) run(ops int) {
 		switch p := m.r.IntN(100); {
 		case p < 50:
 			m.batch(m.r.IntN(len(m.at)))
-		case p < 57:
-			m.other()
 		case p < 62:
-			m.important()
+			m.other()
 		case p < 78:
 			m.get()
 		case p < 86:
@@ -258,8 +250,6 @@ func (m *model) start() {
 }
 
 func (m *model) stop() {
-	m.leaveImportant()
-	m.closeTwin()
 	for _, o := range m.others {
 		o.leave()
 	}
