@@ -137,7 +137,7 @@ func (r *Prefetcher) SetDepth(reads int) {
 }
 
 // patience is how many times more than the patient job others have in flight.
-const patience = 5
+const patience = 3
 
 // SetPatient says which job leaves others more than an even part of what is in flight; -1: none does.
 func (r *Prefetcher) SetPatient(job int) {

@@ -55,7 +55,7 @@ func TestTakeIsFairBetweenJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer memory.Close()
-	for patient, wants := range map[int][]int64{-1: {80_000, 80_000, 80_000, 240_000}, 0: {27_000, 27_000, 27_000, 400_000}} {
+	for patient, wants := range map[int][]int64{-1: {80_000, 80_000, 80_000, 240_000}, 0: {40_000, 40_000, 40_000, 360_000}} {
 		r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[int]*rankCursor{}, patient: patient}
 		for rank := range 4 {
 			c := &rankCursor{rank: rank, job: rank / 3}
