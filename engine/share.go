@@ -15,7 +15,7 @@ const (
 	readsBesideTheWindow = 72
 	readsBesideASort     = 56      // which reads and writes
 	bytesForOneMore      = 2 << 10 // of a sample's size
-	bytesBesideTheWindow = 10 << 20
+	bytesBesideTheWindow = 11 << 20
 )
 
 // sharing is what the depth of the prefetcher depends on.
