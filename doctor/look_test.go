@@ -69,7 +69,9 @@ func readSome(t *testing.T, src string) *Reading {
 	}
 }
 
-func isLate(err error) bool { return err != nil && strings.Contains(err.Error(), "too many files to list") }
+func isLate(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "too many files to list")
+}
 
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
