@@ -64,10 +64,17 @@ func (d *Disk) quick(ctx context.Context, length time.Duration) (*Device, error)
 	if min(dev.Read, dev.Write, dev.BothRead, dev.BothWrite, dev.IOPS, dev.WriteIOPS, dev.BothIOPS) <= 0 {
 		return nil, errBusy
 	}
+	dev.atLeastBoth()
 	dev.derive(nil)
 	dev.OpBytes, dev.OpMeasured = assumedOp, false
 	dev.Seconds = time.Since(began).Seconds()
 	return dev, nil
+}
+
+// atLeastBoth raises what was measured alone to what there was of it beside the other kind: something disturbed the step alone, such as the writing of what was copied
+// to the device just before.
+func (dev *Device) atLeastBoth() {
+	dev.Read, dev.Write = max(dev.Read, dev.BothRead), max(dev.Write, dev.BothWrite)
 }
 
 // Identity tells one file system from others, over restarts of the machine.

@@ -56,6 +56,20 @@ func TestTogether(t *testing.T) {
 	}
 }
 
+// A device gives no less alone than beside something else.
+func TestAtLeastBoth(t *testing.T) {
+	dev := Device{Read: 454e6, Write: 258e6, BothRead: 664e6, BothWrite: 678e6}
+	dev.atLeastBoth()
+	if dev.Read != 664e6 || dev.Write != 678e6 {
+		t.Errorf("reads %v, writes %v", dev.Read, dev.Write)
+	}
+	dev = Device{Read: 500e6, Write: 400e6, BothRead: 250e6, BothWrite: 200e6}
+	dev.atLeastBoth()
+	if dev.Read != 500e6 || dev.Write != 400e6 {
+		t.Errorf("undisturbed: reads %v, writes %v", dev.Read, dev.Write)
+	}
+}
+
 func TestIdentify(t *testing.T) {
 	dir := t.TempDir()
 	a, err := Identify(dir)
