@@ -186,8 +186,8 @@ func TestPicture(t *testing.T) {
 		}
 	}
 	pictures, err := filepath.Glob("../../docs/img/*.svg")
-	drawn := 1 // simulation.svg, by the command that docs/planning.md shows
+	drawn := 2 // simulation.svg and importance.svg, by the commands that docs/planning.md and docs/importance.md show
 	if err != nil || len(pictures) != len(scripts)+drawn {
-		t.Errorf("%d pictures and %d scripts, want one script for each but simulation.svg (%v)", len(pictures), len(scripts), err)
+		t.Errorf("%d pictures and %d scripts, want one script for each but %d (%v)", len(pictures), len(scripts), drawn, err)
 	}
 }
