@@ -34,8 +34,17 @@ func (c *Cache) Disk() Disk { return c.disk }
 
 // NoteLayout keeps a layout for the next start.
 func (c *Cache) NoteLayout(layout, reason string) error {
-	c.Record.Chosen = &Chosen{layout, reason, c.disk.From}
-	return WriteRecord(c.Dirs[0], c.Record)
+	c.chosen = &Chosen{layout, reason, c.disk.From}
+	return c.keepRecord()
+}
+
+// keepRecord writes the record with the layout that was noted last. Record itself may be read meanwhile, and stays.
+func (c *Cache) keepRecord() error {
+	next := c.Record
+	if c.chosen != nil {
+		next.Chosen = c.chosen
+	}
+	return WriteRecord(c.Dirs[0], next)
 }
 
 // chosenBefore is what a server before this one found, if the disk is still known by the same facts.

@@ -58,6 +58,7 @@ type Cache struct {
 	locks        []*logfile.LockFile
 	recovered    [2]atomic.Bool // by half: another process began this Logfile
 	closeTimeout time.Duration  // how long Close waits for a device that hangs; 0: the default
+	chosen       *Chosen        // the layout that was noted last; one caller at a time
 	remote       source.Remote  // the settings that the source is read with
 	readOnly     bool           // no file is changed, except the lock files
 	asideErrors  int            // errors within a minute that put a device aside; 0: the default

@@ -46,7 +46,7 @@ func (c *Cache) NoteComplete() error {
 		return nil
 	}
 	c.Record.Complete = true
-	return WriteRecord(c.Dirs[0], c.Record)
+	return c.keepRecord()
 }
 
 // OpenSource opens the source: c.Lister lists it, and c.Source reads its samples, with retries.
