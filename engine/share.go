@@ -12,7 +12,7 @@ import (
 // Beside the window as many reads of small samples are in flight as leave a device that is limited in operations and in bytes, 3,000 and 500 MiB a second, no
 // idle part of either; of large ones as many as have about as many bytes as the window's own reads. Measured at 16 and 100 KB.
 const (
-	readsBesideTheWindow = 86
+	readsBesideTheWindow = 72
 	readsBesideASort     = 56      // which reads and writes
 	bytesForOneMore      = 2 << 10 // of a sample's size
 	bytesBesideTheWindow = 11 << 20
@@ -53,7 +53,7 @@ func (s sharing) depth() int {
 func (s sharing) beside(small int64) int {
 	reads := min(small+s.mean/bytesForOneMore, bytesBesideTheWindow/max(1, s.mean))
 	if s.others > 0 && s.others < 1 {
-		reads = int64(float64(reads) * (0.35 + 0.65*s.others))
+		reads = int64(float64(reads) * (0.4 + 0.6*s.others))
 	}
 	return max(1, int(reads))
 }

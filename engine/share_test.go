@@ -13,9 +13,9 @@ func TestDepth(t *testing.T) {
 		depth int
 	}{
 		"nothing is moved": {sharing{}, 0},
-		"the window serves, and others read small samples by place": {sharing{inWindow: true, moving: true, mean: 16 << 10}, 94},
-		"a validation pass over a tenth beside the window":          {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 0.1}, 39},
-		"a job as large as the owner beside the window":             {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 1}, 94},
+		"the window serves, and others read small samples by place": {sharing{inWindow: true, moving: true, mean: 16 << 10}, 80},
+		"a validation pass over a tenth beside the window":          {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 0.1}, 36},
+		"a job as large as the owner beside the window":             {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 1}, 80},
 		"the window serves, and others read large samples by place": {sharing{inWindow: true, mean: 1 << 20}, 11},
 		"the window serves, and others read huge samples by place":  {sharing{inWindow: true, mean: 1 << 30}, 1},
 		"a sort comes first":                                {sharing{moving: true, sorting: true}, fetch.BesideThePass},
