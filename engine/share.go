@@ -77,18 +77,26 @@ func (e *Engine) shareDevice(v *view) {
 	e.prefetcher.SetPatient(patient)
 }
 
-// others returns how many samples an epoch the largest other job reads that has asked lately, as a part of the owner's. e.mu is held.
+// others returns how many samples an epoch the largest other job reads that has asked lately, as a part of the owner's. The mover asks this at each step. e.mu is held.
 func (e *Engine) others() float64 {
-	most, owner := 0, 1
+	most := 0
 	for _, j := range e.jobs {
-		for _, r := range j.ranks {
-			switch {
-			case j == e.owner:
-				owner = max(owner, j.schedule.Samples(r.epoch))
-			case !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch:
-				most = max(most, j.schedule.Samples(r.epoch))
-			}
+		if j != e.owner && j.hasAsked(e.opts.LateEpoch) {
+			most = max(most, j.schedule.Samples(j.latestEpoch()))
 		}
 	}
-	return float64(most) / float64(owner)
+	if most == 0 {
+		return 0
+	}
+	return float64(most) / float64(max(1, e.owner.schedule.Samples(e.owner.latestEpoch())))
+}
+
+// hasAsked reports whether a rank of a job has asked for something in the last while. Engine.mu is held.
+func (j *job) hasAsked(within time.Duration) bool {
+	for _, r := range j.ranks {
+		if !r.asked.IsZero() && time.Since(r.asked) < within {
+			return true
+		}
+	}
+	return false
 }
