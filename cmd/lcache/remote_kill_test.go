@@ -102,15 +102,21 @@ func (s *stage) hasRecords() bool {
 	return false
 }
 
+// fillSet puts samples of 40,000 bytes into a bucket, each with its number again and again.
+func fillSet(t *testing.T, g *s3test.Gateway, samples int) {
+	t.Helper()
+	files := map[string][]byte{}
+	for i := range samples {
+		files[fmt.Sprintf("set/c%d/%03d", i%3, i)] = bytes.Repeat(fmt.Appendf(nil, "%04d", i), 10_000)
+	}
+	g.Fill(t, files)
+}
+
 // An ingest of a bucket that is killed goes on where it was: what its log has is not asked for again. Neither files, nor status or the log of a server have a secret.
 func TestKilledIngestOfABucket(t *testing.T) {
 	g := s3test.Start(t)
-	const samples, size, through = 300, 40_000, 150
-	files := map[string][]byte{}
-	for i := range samples {
-		files[fmt.Sprintf("set/c%d/%03d", i%3, i)] = bytes.Repeat(fmt.Appendf(nil, "%04d", i), size/4)
-	}
-	g.Fill(t, files)
+	const samples, through = 300, 150
+	fillSet(t, g, samples)
 	s, way := newStage(t), newTurnstile(t, g)
 	flags := " --source s3://" + s3test.Bucket + "/set/ --cache cache --s3-endpoint-url " + way.URL + " --s3-region " + s3test.Region + " --source-hedge=false"
 	way.set(through)
@@ -144,12 +150,8 @@ func TestKilledIngestOfABucket(t *testing.T) {
 // A server that is killed in the middle of an epoch comes again: the reader goes on, with the bytes of the bucket, and what the log has is not asked for again.
 func TestKilledServerOfABucket(t *testing.T) {
 	g := s3test.Start(t)
-	const samples, size, through = 300, 40_000, 150
-	files := map[string][]byte{}
-	for i := range samples {
-		files[fmt.Sprintf("set/c%d/%03d", i%3, i)] = bytes.Repeat(fmt.Appendf(nil, "%04d", i), size/4)
-	}
-	g.Fill(t, files)
+	const samples, through = 300, 150
+	fillSet(t, g, samples)
 	s, way := newStage(t), newTurnstile(t, g)
 	writeFile(t, filepath.Join(filepath.Dir(s.root), "work", "read.py"), `import lcache
 
