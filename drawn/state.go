@@ -180,7 +180,7 @@ func (s *State) Values() ([]float64, error) {
 }
 
 // Advance makes the boundary before an epoch: the one that is trained ends, as p says, and what is to be known when `to` begins is drawn, saved, and then
-// kept. Epochs between are left out. For an epoch that lies behind and is not kept everything is forgotten, as if the job started with it: its values are not known any more.
+// kept. Epochs between are left out. An epoch that lies behind may not be kept. Then all values are forgotten, and the job starts with that epoch.
 func (s *State) Advance(to int, p importance.Progress) error {
 	switch {
 	case to == s.epoch:

@@ -134,7 +134,7 @@ func TestLayoutChangesAtTheNextStart(t *testing.T) {
 		d.readEpochs(t, e, j, 4, 5)
 		still(t, e)
 		closeEngine(t, e)
-		o.Disk.From = "measured anew" // other facts decide by themselves
+		o.Disk.From = "measured again" // facts of another measurement do not keep the choice
 		if e = open(t, o); strings.HasSuffix(e.cache.LayoutReason, "as long as a test says") {
 			t.Errorf("the reason is still %s", e.cache.LayoutReason)
 		}

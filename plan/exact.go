@@ -81,7 +81,7 @@ func (s *Simulation) exactBytes(cores float64) float64 {
 		need += (4 + 1 + 4) * w.Samples
 	case Perfect, Naive, Staging:
 	default:
-		need += (1 + 4) * w.Samples // who holds a sample, and in which class
+		need += (1 + 4) * w.Samples // the worker that holds a sample, and the class
 	}
 	return need
 }
@@ -147,10 +147,10 @@ func (r rates) stageIn(class int, own, others float64) float64 {
 // run replays the epochs.
 func (x *exact) run(ctx context.Context, held *holding, init float64) (Outcome, error) {
 	c := x.s.start(init)
-	nobody := newHolding(x.rates, x.s.Policy) // who holds a sample in the first epoch of a cold policy
+	nobody := newHolding(x.rates, x.s.Policy) // in the first epoch of a cold policy no worker holds a sample
 	seen := 1.0
 	if x.s.Policy == DeepIOOpportunistic || x.s.Policy == ParallelStaging {
-		if part := held.seen(); part > 0 { // who holds nothing draws from everything
+		if part := held.seen(); part > 0 { // where no sample is held the draws are from all
 			seen = part
 		}
 	}

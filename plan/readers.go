@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// readers is who reads each sample in each epoch, for all epochs: epochs are planes, and a plane has the bytes of the
-// workers' numbers, by sample. It is smaller than a count for each worker and sample where there are more workers than
+// readers has the number of the worker that reads each sample in each epoch. An epoch is one plane of bytes by sample, or two
+// where numbers take two bytes. It is smaller than a count for each worker and sample where there are more workers than
 // epochs, and everything that happens to a sample is found by going through the planes side by side.
 type readers struct {
 	samples int
