@@ -19,6 +19,7 @@ type DiskLine struct {
 	Mix          float64 `json:"mix,omitempty"`           // φ: 0 reads and writes do not disturb each other … 1 they share one pipe
 	QueueDepth   float64 `json:"queue_depth,omitempty"`   // reads in flight; 0 means 64
 	Latency      float64 `json:"latency_s,omitempty"`     // seconds of one read at that depth
+	Burst        float64 `json:"burst_s,omitempty"`       // seconds' worth of its limits that a disk gives at once after a rest
 }
 
 // Transfer is a number of bytes moved in requests of one size. A Request of 0 counts no operations.

@@ -36,7 +36,8 @@ type Epoch struct {
 	NetworkBytes float64 `json:"network_bytes"` // from peers, and as much to them
 	Seconds      Seconds `json:"seconds"`
 	EpochS       float64 `json:"epoch_s"`
-	StallS       float64 `json:"stall_s"` // how long the consumer waits
+	RestedS      float64 `json:"rested_s,omitempty"` // an epoch that begins on a rested disk, as one alone does; 0: no Burst is known
+	StallS       float64 `json:"stall_s"`            // how long the consumer waits
 	BoundBy      string  `json:"bound_by"`
 	Sizes
 	SlackBytes float64 `json:"slack_bytes"`
@@ -64,6 +65,9 @@ func (m *Model) epochAt(p Policy, admit float64) Epoch {
 	e.Seconds.Disk = disk.Seconds(read, write)
 	e.EpochS, e.BoundBy = e.Seconds.slowest()
 	e.StallS = e.EpochS - e.Seconds.Consumer
+	if disk.Burst > 0 {
+		e.RestedS = max(e.Seconds.others(), e.Seconds.Disk-disk.Burst)
+	}
 	return e
 }
 

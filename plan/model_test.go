@@ -366,3 +366,26 @@ func FuzzModel(f *testing.F) {
 		facts.Device.BestMix(facts.DatasetBytes / facts.Samples)
 	})
 }
+
+// TestBurst: an epoch that begins on a rested disk is as much shorter as the burst is long, where the disk binds; others are not.
+func TestBurst(t *testing.T) {
+	f := Facts{DatasetBytes: 1e9, Samples: 1e5, Batch: 256, Epochs: 9, CacheBytes: 2e9, Device: DiskLine{ReadBPS: 500e6, WriteBPS: 500e6, ReadIOPS: 3000, WriteIOPS: 3000}}
+	for _, p := range []Policy{Log, Static} {
+		f.Device.Burst = 0
+		without := mustModel(t, f).Epoch(p)
+		f.Device.Burst = 0.076
+		with := mustModel(t, f).Epoch(p)
+		if without.RestedS != 0 || with.EpochS != without.EpochS || math.Abs(with.EpochS-with.RestedS-0.076) > 1e-9 {
+			t.Errorf("%s: %g s, rested %g s; without a burst %g s, rested %g s", p, with.EpochS, with.RestedS, without.EpochS, without.RestedS)
+		}
+	}
+	f.ConsumerBPS = 1e6
+	if e := mustModel(t, f).Epoch(Log); e.RestedS != e.EpochS {
+		t.Errorf("the consumer binds: %g s, rested %g s", e.EpochS, e.RestedS)
+	}
+	f.Device.Burst = 1e9
+	f.ConsumerBPS = 0
+	if e := mustModel(t, f).Epoch(Log); e.RestedS != 0 {
+		t.Errorf("a burst longer than the epoch: rested %g s", e.RestedS)
+	}
+}

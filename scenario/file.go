@@ -37,7 +37,7 @@ func Read(r io.Reader, file string) (all []Scenario, err error) {
 			continue
 		}
 		if head, ok := strings.CutPrefix(text, "["); ok {
-			if err := complete(all, file, begun); err != nil {
+			if err := complete(all, seen, file, begun); err != nil {
 				return nil, err
 			}
 			s, err := begin(head, all)
@@ -58,7 +58,7 @@ func Read(r io.Reader, file string) (all []Scenario, err error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s has no scenario: begin one with a line like [ours]", file)
 	}
-	return all, complete(all, file, begun)
+	return all, complete(all, seen, file, begun)
 }
 
 // begin is a scenario as its first line says.
@@ -108,7 +108,7 @@ func setLine(all []Scenario, seen map[string]int, text string, n int) error {
 }
 
 // complete refuses a scenario, the last one, that lacks what nothing can stand in for.
-func complete(all []Scenario, file string, begun int) error {
+func complete(all []Scenario, seen map[string]int, file string, begun int) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -120,6 +120,9 @@ func complete(all []Scenario, file string, begun int) error {
 		{"workers", s.Machine.Workers > 0}, {"compute", s.Machine.Compute > 0}, {"pfs", len(s.Machine.PFS) > 0}, {"samples", s.Workload.Samples > 0},
 		{"sample_mean", s.Workload.MeanMB > 0}, {"batch", s.Workload.Batch > 0}, {"epochs", s.Workload.Epochs > 0},
 	} {
+		if line := seen[must.key]; !must.ok && line > 0 {
+			return fmt.Errorf("%s:%d: %s is 0, and must be more", file, line, must.key)
+		}
 		if !must.ok {
 			return fmt.Errorf("%s:%d: [%s] lacks %s", file, begun, s.Name, must.key)
 		}

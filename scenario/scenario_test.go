@@ -49,6 +49,7 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"[a]\npfs = 1:x", `f:2: pfs: "x" is no number`},
 		{"[a]\nworkers = 4\nworkers = 5", "f:3: workers was set in line 2"},
 		{"[a]\nworkers = 4", "f:1: [a] lacks compute"},
+		{"[a : mnist]\nbatch = 3\nepochs = 0", "f:3: epochs is 0, and must be more"},
 		{"[a", "f:1: [a: the closing bracket is missing"},
 		{"[]", "f:1: []: the name is missing"},
 		{"[a : mnist]\n[a]", "f:2: [a] is there twice"},

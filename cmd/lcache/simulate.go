@@ -108,6 +108,9 @@ var figure8 = []string{"mnist", "imagenet1k", "openimages", "imagenet22k", "cosm
 
 // finish checks the options, and completes them.
 func (o *simulateOptions) finish() (err error) {
+	if o.run.Scale == 0 { // which package compare takes for not given
+		return usage.Errorf("scale 0: give a number of 1 or more")
+	}
 	if o.picture != "" {
 		if err := picture.Check(o.picture); err != nil {
 			return err
