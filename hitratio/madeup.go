@@ -8,33 +8,6 @@ import (
 	"lcache/sample"
 )
 
-// wandering are losses of samples that are not there; see AR1.
-type wandering struct {
-	r           *rand.Rand
-	base, a, sd []float64
-}
-
-func newWandering(n int, seed uint64) *wandering {
-	g := &wandering{r: rand.New(rand.NewPCG(seed, 7)), base: make([]float64, n), a: make([]float64, n), sd: make([]float64, n)}
-	for i := range n {
-		g.base[i], g.sd[i] = math.Exp(0.8*g.r.NormFloat64()), 0.15
-		if g.r.Float64() < 0.2 {
-			g.sd[i] = 1.2
-		}
-	}
-	return g
-}
-
-// epoch are the losses of all samples in the next epoch.
-func (g *wandering) epoch(e int) []float32 {
-	out := make([]float32, len(g.base))
-	for i := range out {
-		g.a[i] = 0.3*g.a[i] + g.sd[i]*g.r.NormFloat64()
-		out[i] = float32(g.base[i] * (0.3 + 0.7*math.Exp(-float64(e)/10)) * math.Exp(g.a[i]))
-	}
-	return out
-}
-
 // clusters are embeddings of samples that are not there: ten classes of eight clusters each, which get narrower in training. Hard samples, a tenth of all, lie half-way to another
 // class.
 type clusters struct {
