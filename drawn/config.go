@@ -104,6 +104,8 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 	}
 	if text := bare(a.Lag); text != "" {
 		c.Lag = text
+	} else if c.Lag == "1" && c.Method == "impact" { // its unstable samples are looked at just before an epoch begins
+		c.Lag = Split
 	}
 	if !slices.Contains([]string{"0", "1", Split}, c.Lag) {
 		return c, fmt.Errorf("importance: lag=%.80s: give 0, 1 or %q", c.Lag, Split)

@@ -169,6 +169,15 @@ func (s *State) fill() error {
 	for _, i := range l.high {
 		may.Add(i)
 	}
+	open, err := offheap.Make[uint32]((len(l.order) + 31) / 32)
+	if err != nil {
+		return err
+	}
+	for k, i := range l.order {
+		if i == sample.None {
+			open[k/32] |= 1 << (k % 32)
+		}
+	}
 	var high []sample.Index
 	var targets []float64
 	for i := range may.All {
@@ -176,9 +185,10 @@ func (s *State) fill() error {
 		l.uses[i] = float32(fresh[i])
 	}
 	if err := importance.FillHigh(l.order, high, targets, s.Config.Seed, l.epoch, s.Config.Draw); err != nil {
+		offheap.Free(open)
 		return err
 	}
-	s.orders[l.epoch] = &Order{Epoch: l.epoch, Indices: l.order, uses: l.uses}
+	s.orders[l.epoch] = &Order{Epoch: l.epoch, Indices: l.order, Open: open, uses: l.uses}
 	s.low = nil
 	return nil
 }

@@ -53,7 +53,8 @@ const (
 	orderPlain = 1 << iota
 	orderIndices
 	orderUses
-	orderAll = orderPlain | orderIndices | orderUses
+	orderOpen
+	orderAll = orderPlain | orderIndices | orderUses | orderOpen
 )
 
 // write replaces the file.
@@ -86,7 +87,7 @@ func (s *State) encode(to io.Writer) error {
 	put(w, uint32(len(epochs)))
 	for _, epoch := range epochs {
 		o, has := s.orders[epoch], uint32(0)
-		for bit, is := range map[uint32]bool{orderPlain: o.Plain, orderIndices: o.Indices != nil, orderUses: o.uses != nil} {
+		for bit, is := range map[uint32]bool{orderPlain: o.Plain, orderIndices: o.Indices != nil, orderUses: o.uses != nil, orderOpen: o.Open != nil} {
 			if is {
 				has |= bit
 			}
@@ -94,6 +95,7 @@ func (s *State) encode(to io.Writer) error {
 		put(w, uint32(epoch), has, uint32(len(o.Indices)))
 		put(w, o.Indices...)
 		putFloats(w, o.uses)
+		put(w, o.Open...)
 	}
 	if s.low == nil {
 		put(w, 0)
@@ -239,9 +241,11 @@ func (s *State) decodeOrders(in *reader, n int, recipe bool) {
 		if has&orderUses != 0 {
 			o.uses = in.floats(n)
 		}
+		if has&orderOpen != 0 {
+			o.Open = in.bits(len(o.Indices))
+		}
 		if in.err != nil || o.Plain && recipe != s.recipe { // plain epochs are to be those of this run
-			offheap.Free(o.Indices)
-			offheap.Free(o.uses)
+			o.free()
 			continue
 		}
 		s.drop(o.Epoch)
@@ -325,6 +329,21 @@ func (in *reader) indices(count uint32, n int, open bool) []uint32 {
 	if in.err != nil {
 		offheap.Free(a)
 		return nil
+	}
+	return a
+}
+
+// bits reads n bits, in words of 32.
+func (in *reader) bits(n int) []uint32 {
+	if in.err != nil {
+		return nil
+	}
+	a, err := offheap.Make[uint32]((n + 31) / 32)
+	if err != nil {
+		in.err = err
+	}
+	for k := range a {
+		a[k] = in.u32()
 	}
 	return a
 }

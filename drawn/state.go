@@ -23,6 +23,7 @@ type Order struct {
 	Epoch   int
 	Plain   bool
 	Indices []uint32  // outside Go's heap, until the State drops the order
+	Open    []uint32  // with Split: a bit for each place that was drawn when the epoch began; nil: none. Outside Go's heap, too
 	uses    []float32 // expected of each sample; nil: the same of all
 }
 
@@ -84,7 +85,15 @@ func (s *State) newScorer() (importance.Scorer, error) {
 	}
 	p := s.Config.Params
 	p.Unstable = s.unstable()
-	return m.Scorer(len(s.data.Labels), p, nil)
+	scorer, err := m.Scorer(len(s.data.Labels), p, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := scorer.Share(s.Config.WorldSize); err != nil {
+		scorer.Close()
+		return nil, err
+	}
+	return scorer, nil
 }
 
 // unstable is how many samples S has: s_share of the cache, by their mean size.
@@ -117,10 +126,37 @@ func (s *State) Close() { s.forget() }
 
 func (s *State) drop(epoch int) {
 	if o := s.orders[epoch]; o != nil {
-		offheap.Free(o.Indices)
-		offheap.Free(o.uses)
+		o.free()
 		delete(s.orders, epoch)
 	}
+}
+
+func (o *Order) free() {
+	offheap.Free(o.Indices)
+	offheap.Free(o.Open)
+	offheap.Free(o.uses)
+}
+
+// Foretold is the order as it was known an epoch ahead, with sample.None in its open places, in memory of Go's heap; nil: nothing was.
+func (o *Order) Foretold() []sample.Index {
+	if o.Open == nil {
+		return nil
+	}
+	order := make([]sample.Index, len(o.Indices))
+	for k, i := range o.Indices {
+		if order[k] = i; o.Open[k/32]&(1<<(k%32)) != 0 {
+			order[k] = sample.None
+		}
+	}
+	return order
+}
+
+// Coming is what is known of the epoch after the one that is trained, with Split: its order, with sample.None where an H-sample comes. nil: nothing is, or all.
+func (s *State) Coming() (epoch int, order []sample.Index) {
+	if s.low == nil {
+		return -1, nil
+	}
+	return s.low.epoch, s.low.order
 }
 
 func (s *State) dropLow() {
@@ -168,7 +204,10 @@ func (s *State) value(i sample.Index) (float64, bool) {
 }
 
 // Restarted says that a rank has a new training process, which counts its batches from 0.
-func (s *State) Restarted(rank uint16) { s.once.Restarted(rank) }
+func (s *State) Restarted(rank uint16) {
+	s.once.Restarted(rank)
+	s.scorer.Restarted(rank)
+}
 
 // Values are those of all samples, in memory that the caller frees by offheap.Free.
 func (s *State) Values() ([]float64, error) {

@@ -7,6 +7,7 @@ import (
 
 	"lcache/offheap"
 	"lcache/sample"
+	"lcache/wandering"
 )
 
 // TestLCacheLaw: a substitute was not served in this epoch, an exact read counts as served, and a refused candidate stays.
@@ -255,7 +256,7 @@ func TestElasticStays(t *testing.T) {
 func TestWarmUp(t *testing.T) {
 	const n, seeds = 2000, 3
 	for seed := range uint64(seeds) {
-		g := newLosses(n, seed+1)
+		g := wandering.New(n, seed+1)
 		s := ok[*Loss](t)(NewLoss(n, LossOptions{Unstable: n / 20, Overlap: 0.8, MaxEpochs: 10}))
 		observed, e := 0, 0
 		for ; s.Activity().State != Active && e < 30; e++ {
@@ -264,14 +265,14 @@ func TestWarmUp(t *testing.T) {
 				for i := range index {
 					index[i] = uint32(i)
 				}
-				s.Observe(Observation{Kind: Losses, Epoch: uint32(e), Index: index, Loss: g.epoch(e)})
+				s.Observe(Observation{Kind: Losses, Epoch: uint32(e), Index: index, Loss: g.Epoch(e)})
 				observed++
 			}
 			s.EndEpoch(Progress{Epoch: e})
 		}
 		unstable := 0
 		for _, i := range s.Unstable() {
-			if g.sd[i] > 1 {
+			if g.Far(int(i)) {
 				unstable++
 			}
 		}

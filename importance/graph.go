@@ -41,12 +41,13 @@ func (s *Graph) Observe(o Observation) (r Report) {
 	case s.stale(o.Epoch):
 		return Report{Stale: len(o.Index)}
 	}
+	s.begin(&o)
 	for k, i := range o.Index {
 		if int(i) >= len(s.v) {
 			r.Unknown++
 			continue
 		}
-		s.set(i, GraphScore(int(o.Same[k]), int(o.Other[k]), s.k), o.Epoch)
+		s.set(i, GraphScore(int(o.Same[k]), int(o.Other[k]), s.k))
 		r.Observed++
 	}
 	if o.Node == sample.None || s.onBest == nil {

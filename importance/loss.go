@@ -57,6 +57,7 @@ func (l *Loss) Observe(o Observation) (r Report) {
 	case l.stale(o.Epoch):
 		return Report{Stale: len(o.Index)}
 	}
+	l.begin(&o)
 	for k, i := range o.Index {
 		switch {
 		case int(i) >= len(l.v):
@@ -68,7 +69,7 @@ func (l *Loss) Observe(o Observation) (r Report) {
 			if l.irreducible != nil {
 				v -= float64(l.irreducible[i])
 			}
-			l.set(i, v, o.Epoch)
+			l.set(i, v)
 			r.Observed++
 		}
 	}

@@ -15,6 +15,7 @@ type Rank struct {
 	base  float64
 	whole []float64      // the scores of a whole batch, by how many have a smaller loss
 	keys  []uint64       // of one observation, used again: the bits of a loss << 32 | its place
+	room  []uint64       // for sorting them
 	index []sample.Index // of those
 }
 
@@ -40,6 +41,7 @@ func (s *Rank) Observe(o Observation) (r Report) {
 	case s.stale(o.Epoch):
 		return Report{Stale: len(o.Index)}
 	}
+	s.begin(&o)
 	s.keys, s.index = s.keys[:0], s.index[:0]
 	for k, i := range o.Index {
 		switch {
@@ -54,7 +56,7 @@ func (s *Rank) Observe(o Observation) (r Report) {
 			r.Observed++
 		}
 	}
-	slices.Sort(s.keys)
+	s.sort()
 	n, score := len(s.keys), 0.0
 	// In ascending order of score the greater one of a sample that is twice here is written last.
 	for smaller, key := range s.keys {
@@ -65,9 +67,39 @@ func (s *Rank) Observe(o Observation) (r Report) {
 				score = rankScore(smaller, n, s.batch, s.base)
 			}
 		}
-		s.set(s.index[uint32(key)], score, o.Epoch)
+		s.set(s.index[uint32(key)], score)
 	}
 	return r
+}
+
+// sort sorts the keys by loss, byte by byte; those of equal losses stay in their order. A batch has few samples, and this is what an observation costs most.
+func (s *Rank) sort() {
+	if len(s.keys) > someIndices {
+		slices.Sort(s.keys)
+		return
+	}
+	s.room = slices.Grow(s.room[:0], len(s.keys))[:len(s.keys)]
+	var counts [4][256]uint32
+	for _, key := range s.keys {
+		counts[0][byte(key>>32)]++
+		counts[1][byte(key>>40)]++
+		counts[2][byte(key>>48)]++
+		counts[3][byte(key>>56)]++
+	}
+	from, to := s.keys, s.room
+	for k := range counts {
+		count, shift, at := &counts[k], 32+8*k, uint32(0)
+		for b, n := range count {
+			count[b] = at
+			at += n
+		}
+		for _, key := range from {
+			b := byte(key >> shift)
+			to[count[b]] = key
+			count[b]++
+		}
+		from, to = to, from
+	}
 }
 
 // EndEpoch ends the epoch.

@@ -21,6 +21,10 @@ type Scorer interface {
 	// Save writes what the values are made of, and Restore reads that into a scorer with the same parameters. After an error of Restore the scorer is of no use.
 	Save(w io.Writer) error
 	Restore(r io.Reader) error
+	// Share says how many ranks observe: then the newest batch decides about a sample, not the order in which ranks are heard. Call it before the first observation.
+	Share(ranks int) error
+	// Restarted says that a rank has a new training process, which counts its batches from 0.
+	Restarted(rank uint16)
 	// Close gives the memory back.
 	Close()
 }
@@ -52,15 +56,33 @@ type Activity struct {
 	Silent        int     // epochs that ended without an observation, one after the other
 }
 
-// values are the numbers that every scorer keeps: a value and the epoch of its observation, 10 bytes a sample.
+// values are the numbers that every scorer keeps: a value and the epoch of its observation, 10 bytes a sample, 14 where several
+// ranks observe.
 type values struct {
 	v        []float64 // of samples never seen: what fill wrote
 	stamp    []uint16  // 0: never seen; else the epoch of the last observation, folded
 	epoch    int       // that is being trained
+	turn     []uint32  // of several ranks: which observation of its epoch the value is of; nil: one rank observes, in the order of its batches
 	seen     int
 	observed int // samples seen in this epoch
 	activity Activity
+	now      moment // of the observation that is taken
 }
+
+// moment is what set needs of an observation. A newer observation of an epoch has a greater turn.
+type moment struct {
+	epoch   int
+	mark    uint16 // the folded epoch
+	turn    uint32
+	current bool // of the current epoch, not the one before
+}
+
+// Bits of a turn, from the top: of samples that were looked at again, the batch, the rank. Batches and ranks beyond count as the last ones.
+const (
+	turnAgain = 1 << 31
+	turnRank  = 10
+	turnBatch = 21
+)
 
 func newValues(n int) (values, error) {
 	if n < 1 || n > sample.MaxSamples {
@@ -78,11 +100,20 @@ func newValues(n int) (values, error) {
 	return values{v: v, stamp: stamp, activity: Activity{State: Active, LastObserved: -1}}, nil
 }
 
+// Share says how many ranks observe.
+func (s *values) Share(ranks int) (err error) {
+	if ranks > 1 && s.turn == nil {
+		s.turn, err = offheap.MakeDense[uint32](len(s.v))
+	}
+	return err
+}
+
 // Close gives the memory back.
 func (s *values) Close() {
 	offheap.Free(s.v)
 	offheap.Free(s.stamp)
-	s.v, s.stamp = nil, nil
+	offheap.Free(s.turn)
+	s.v, s.stamp, s.turn = nil, nil, nil
 }
 
 // fold makes an epoch two bytes that are not 0.
@@ -93,28 +124,54 @@ func (s *values) stale(epoch uint32) bool {
 	return int64(epoch) > int64(s.epoch) || int64(epoch)+1 < int64(s.epoch)
 }
 
-// overtaken reports whether sample i has a value of a newer epoch than the one given.
-func (s *values) overtaken(i sample.Index, epoch uint32) bool {
-	return int(epoch) < s.epoch && s.stamp[i] == fold(s.epoch)
+// begin begins an observation that is not stale: set needs to know which one it is.
+func (s *values) begin(o *Observation) {
+	s.now = moment{epoch: int(o.Epoch), mark: fold(int(o.Epoch)), current: int(o.Epoch) == s.epoch}
+	s.now.turn = min(o.Batch, 1<<turnBatch-1)<<turnRank | min(uint32(o.Rank), 1<<turnRank-1)
+	if o.Kind == Reevaluated {
+		s.now.turn |= turnAgain
+	}
 }
 
-// set notes the value of sample i in an epoch that is not stale. A negative value is 0.
-func (s *values) set(i sample.Index, v float64, epoch uint32) {
-	if s.overtaken(i, epoch) {
+// overtaken reports whether sample i has a value of a newer observation: of a newer epoch or, where several ranks observe, of a later batch. Of the same batch
+// of two ranks that of the greater rank counts (SHADE §4.3; so the values do not depend on which rank is heard first).
+func (s *values) overtaken(i sample.Index) bool {
+	if !s.now.current && s.stamp[i] == fold(s.epoch) {
+		return true
+	}
+	return s.turn != nil && s.stamp[i] == s.now.mark && s.turn[i] > s.now.turn
+}
+
+// set notes the value of sample i in the observation that was begun. A negative value is 0.
+func (s *values) set(i sample.Index, v float64) {
+	if s.overtaken(i) {
 		return
 	}
 	if !(v > 0) {
 		v = 0 // also for -0, whose bits sort elsewhere
 	}
-	mark := fold(int(epoch))
-	if s.stamp[i] == 0 {
-		s.seen++
+	if before := s.stamp[i]; before != s.now.mark {
+		if before == 0 {
+			s.seen++
+		}
+		if s.now.current {
+			s.observed++
+		}
 	}
-	if int(epoch) == s.epoch && s.stamp[i] != mark {
-		s.observed++
+	s.v[i], s.stamp[i] = v, s.now.mark
+	s.activity.LastObserved = max(s.activity.LastObserved, s.now.epoch)
+	if s.turn != nil {
+		s.turn[i] = s.now.turn
 	}
-	s.v[i], s.stamp[i] = v, mark
-	s.activity.LastObserved = max(s.activity.LastObserved, int(epoch))
+}
+
+// Restarted forgets which batches a rank's values are of.
+func (s *values) Restarted(rank uint16) {
+	for i, turn := range s.turn {
+		if turn&(1<<turnRank-1) == uint32(rank) {
+			s.turn[i] = 0
+		}
+	}
 }
 
 // fill gives samples that were never seen the mean of the others, so that v is complete.
