@@ -316,7 +316,7 @@ func (r *Reader) check(t *target, q Request, a *Answer) error {
 		r.whole.Store(true)
 		return &Error{Trouble: Passing, Err: errors.New("the answer to a range is the whole object")}
 	case a.From == 0:
-		return &Error{Trouble: Final, Err: errors.New("the server gives no ranges, and only a part of the object is needed")}
+		return &Error{Trouble: Final, Err: ErrNoRanges}
 	}
 	return &Error{Trouble: Passing, Err: fmt.Errorf("the answer begins at byte %d, not %d", a.From, q.From)}
 }

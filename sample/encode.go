@@ -8,6 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/durable"
+	"lcache/offheap"
 )
 
 // encoder writes sections one after the other. It holds one buffer, so that a manifest of any size is written in little memory.
@@ -226,11 +227,25 @@ func (e *Entry) check() error {
 
 // checkUnique finds a name that occurs twice, by the same index over hashes that a look-up uses.
 func checkUnique(entries Listing) error {
-	hashes := make([]uint64, entries.Len())
+	hashes, err := offheap.Make[uint64](entries.Len()) // beside a listing of many millions no garbage should lie
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(hashes)
 	for i := range entries.Len() {
 		hashes[i] = NameHash(entries.At(i).Name)
 	}
-	x := newHashIndex(hashes)
+	starts, err := offheap.Make[uint32](buckets(len(hashes)) + 1)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(starts)
+	order, err := offheap.Make[Index](len(hashes))
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(order)
+	x := fillHashIndex(hashes, starts, order)
 	for i := range entries.Len() {
 		for j := range x.candidates(hashes[i]) {
 			if int(j) != i && entries.At(int(j)).Name == entries.At(i).Name {

@@ -16,8 +16,15 @@ type hashIndex struct {
 }
 
 func newHashIndex(hashes []uint64) *hashIndex {
-	top := max(0, bits.Len(uint(len(hashes)))-3)
-	x := &hashIndex{hashes: hashes, shift: uint(64 - top), starts: make([]uint32, 1<<top+1), order: make([]Index, len(hashes))}
+	return fillHashIndex(hashes, make([]uint32, buckets(len(hashes))+1), make([]Index, len(hashes)))
+}
+
+// buckets is how many starts an index of so many hashes has, without the last.
+func buckets(hashes int) int { return 1 << max(0, bits.Len(uint(hashes))-3) }
+
+// fillHashIndex makes an index in starts and order, which are zero.
+func fillHashIndex(hashes []uint64, starts []uint32, order []Index) *hashIndex {
+	x := &hashIndex{hashes: hashes, shift: uint(65 - bits.Len(uint(buckets(len(hashes))))), starts: starts, order: order}
 	for _, h := range hashes {
 		x.starts[h>>x.shift]++
 	}

@@ -1,6 +1,9 @@
 package sample
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Remap says where the samples of an old listing are in a new one: for each old index the new index with the same name,
 // size and version, or [None]. What is known of a sample (its sum, its bytes in the log) holds for the other exactly then.
@@ -11,7 +14,7 @@ func Remap(old, new *Manifest) ([]Index, error) {
 	for i := range mapping {
 		mapping[i] = None
 		for j := range index.candidates(old.hashes[i]) {
-			if old.sizes[i] != new.sizes[j] || old.versions[i] != new.versions[j] {
+			if old.sizes[i] != new.sizes[j] || old.versions[i] != new.versions[j] || !sameBytes(old, Index(i), new, j) {
 				continue
 			}
 			a, err := oldNames.at(Index(i))
@@ -29,6 +32,15 @@ func Remap(old, new *Manifest) ([]Index, error) {
 		}
 	}
 	return mapping, nil
+}
+
+// sameBytes reports whether samples of one size and version have the same bytes: their parts in the same order, and from a shard of the same size. A web server's version of a shard may be a time
+// in whole seconds.
+func sameBytes(old *Manifest, i Index, new *Manifest, j Index) bool {
+	if old.places.shards != nil && new.places.shards != nil && old.places.shards[old.ShardOf(i)].Size != new.places.shards[new.ShardOf(j)].Size {
+		return false
+	}
+	return slices.Equal(old.Parts(i), new.Parts(j))
 }
 
 // CopyTo sets in other the sums that are known here, by a mapping from [Remap], and says how many.

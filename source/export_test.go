@@ -12,6 +12,12 @@ func SetSettled(d time.Duration) (old time.Duration) {
 	return old
 }
 
+// SetFlowTrusted sets for how long a flow is read on without a question whether its shard is still the same.
+func SetFlowTrusted(d time.Duration) (old time.Duration) {
+	old, flowTrusted = flowTrusted, d
+	return old
+}
+
 // SetNumbering lets a test's file system, by its magic number, count as one without inodes of its own.
 func SetNumbering(kinds []int64) (old []int64) {
 	old, numbering = numbering, kinds

@@ -46,10 +46,13 @@ type Options struct {
 	Group  string   // GroupStem, or "": each file is a sample
 	Labels string   // listing: a CSV file of name,label, which takes the place of the folders' labels; "": none
 	Part   string   // of shards: the extension of the part that comes first; "": chosen by a rule
+	Stream bool     // listing: shards that are packed, and so have no random access, are allowed
 	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
 	Kept   string   // listing shards: a file that keeps what is in them, so that those that did not change are not read again; "": none
 
 	Logger *slog.Logger // for what is odd and no error; nil: none
+
+	NoRanges bool // the server of shards is known to give none
 
 	AllowEmpty bool // listing: class folders without a file are classes, and no error
 
@@ -109,6 +112,9 @@ func Open(src string, opts Options) (Source, error) {
 		opts.Jobs = DefaultJobs
 	}
 	opts.Part = strings.TrimPrefix(lowerASCII(opts.Part), ".")
+	if opts.Stream && !isTar {
+		return nil, fmt.Errorf("open source %s: only tar shards can be packed: leave out --stream", clip(src))
+	}
 	if opts.Part != "" && !isTar {
 		return nil, fmt.Errorf("open source %s: only samples in tar shards have a part to choose: leave out --part", clip(src))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -32,14 +33,24 @@ type shardStore interface {
 	// openListed opens a shard that must be the one that was listed. That may show only when it is read.
 	openListed(ctx context.Context, listed sample.Shard) (openShard, error)
 
+	// is reports whether a shard is the one that was listed, after survey, and whether it was reached through a link that leaves the store.
+	is(ctx context.Context, listed sample.Shard) (same, outside bool)
+
+	// check says whether a shard is still the one that was listed.
+	check(ctx context.Context, listed sample.Shard) error
+
 	Close() error
 }
 
 // openShard is a shard that is open for reading.
 type openShard interface {
 	tarshard.Object
-	outside() bool // it was reached through a link that leaves the store
+	outside() bool  // it was reached through a link that leaves the store
+	streamed() bool // it has no random access: it is packed, or its server gives no ranges
 	close()
+
+	// stream reads the shard as it is stored, front to back. ctx ends that.
+	stream(ctx context.Context) io.ReadCloser
 }
 
 // shards is a source of tar files, in each of which adjacent members make up a sample. A sample's version is that of its shard.
@@ -50,6 +61,7 @@ type shards struct {
 	remote  *object.Reader // of store; nil: it lies on this machine
 	opts    Options
 	spans   sync.Pool // *[]byte, of reads of several samples
+	flows   *flows    // of shards without random access
 }
 
 // TarFolder is the fixed folder of a tar: source on this machine: what stands before the first name with a brace, a bracket, a star, a question mark or a
@@ -86,9 +98,9 @@ func openTar(src string, opts Options) (Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)
 		}
-		return &shards{src: src, pattern: rest, store: store, remote: store.reader, opts: opts}, nil
+		return &shards{src: src, pattern: rest, store: store, remote: store.reader, opts: opts, flows: newFlows()}, nil
 	}
-	s := &shards{src: TarScheme + filepath.Clean(pattern), opts: opts}
+	s := &shards{src: TarScheme + filepath.Clean(pattern), opts: opts, flows: newFlows()}
 	var folder string
 	folder, s.pattern = TarFolder(src)
 	store, err := openFolder(folder, opts)
@@ -101,7 +113,10 @@ func openTar(src string, opts Options) (Source, error) {
 
 func (s *shards) String() string   { return s.src }
 func (s *shards) Identity() string { return s.src }
-func (s *shards) Close() error     { return s.store.Close() }
+func (s *shards) Close() error {
+	s.flows.close()
+	return s.store.Close()
+}
 
 // Requests counts those for shards over a network.
 func (s *shards) Requests() (Requests, bool) {
@@ -116,19 +131,19 @@ func (s *shards) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	if err := checkPlace(e, dst); err != nil {
 		return &SampleError{e.Name, "read", err}
 	}
-	if from, to := span(e); s.remote != nil && len(e.Parts) > 1 && to-from <= uint64(e.Size)+mostGap {
+	if from, to := span(e); (s.remote != nil || s.Streamed(*e.Shard)) && len(e.Parts) > 1 && to-from <= uint64(e.Size)+mostGap {
 		if err := s.ReadTogether(ctx, []sample.Entry{e}, [][]byte{dst}); err != nil {
 			return s.failed(ctx, e, err)
 		}
 		return nil
 	}
-	o, err := s.store.openListed(ctx, *e.Shard)
+	o, err := s.openAt(ctx, *e.Shard)
 	if err != nil {
 		return s.failed(ctx, e, err)
 	}
 	defer o.close()
 	for i, p := range e.Parts {
-		if err := o.ReadAt(ctx, dst[:p.Size], int64(e.Offsets[i])); err != nil {
+		if err := s.readAt(ctx, o, *e.Shard, dst[:p.Size], int64(e.Offsets[i])); err != nil {
 			return s.failed(ctx, e, err)
 		}
 		dst = dst[p.Size:]
@@ -163,6 +178,9 @@ type Sharded interface {
 
 	// ReadTogether reads the samples that Together counts, each into its place in dst. After an error they are to be read one by one, which says what is wrong with which.
 	ReadTogether(ctx context.Context, entries []sample.Entry, dst [][]byte) error
+
+	// Streamed reports whether a shard has no random access. To read some of it costs all that lies before; its samples, read one after the other, cost reading it once.
+	Streamed(shard sample.Shard) bool
 }
 
 const (
@@ -214,7 +232,7 @@ func (s *shards) ReadTogether(ctx context.Context, entries []sample.Entry, dst [
 		}
 		end = max(end, to)
 	}
-	o, err := s.store.openListed(ctx, *entries[0].Shard)
+	o, err := s.openAt(ctx, *entries[0].Shard)
 	if err != nil {
 		return err
 	}
@@ -225,7 +243,7 @@ func (s *shards) ReadTogether(ctx context.Context, entries []sample.Entry, dst [
 	}
 	defer s.spans.Put(buf)
 	*buf = slices.Grow((*buf)[:0], int(end-first))[:end-first]
-	if err := o.ReadAt(ctx, *buf, int64(first)); err != nil {
+	if err := s.readAt(ctx, o, *entries[0].Shard, *buf, int64(first)); err != nil {
 		return err
 	}
 	for i, e := range entries {

@@ -219,7 +219,7 @@ func TestTarErrors(t *testing.T) {
 		"braces":        {map[string]string{"s-0.tar": "a.jpg"}, "t{0..1.tar", `its braces don't match: each { needs a }, or write \{ for a brace in a name`},
 		"twice":         {map[string]string{"s-0.tar": "a.jpg"}, "s-{0,0}.tar", `shard "s-0.tar" is named twice: correct the pattern`},
 		"upward":        {map[string]string{"s-0.tar": "a.jpg"}, "{s-0,../x}.tar", `shard "../x.tar" leads out of "DIR": write the folder that all shards have in common before the first brace`},
-		"gzip":          {map[string]string{"s-0.tar.gz": "a.jpg"}, "*.gz", `shard "s-0.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip), and name the .tar`},
+		"gzip":          {map[string]string{"s-0.tar.gz": "a.jpg"}, "*.gz", `shard "s-0.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip) and name the .tar, or give --stream to read it once, front to back`},
 		"no samples":    {map[string]string{"s-0.tar": "README"}, "s-0.tar", `no samples: its 1 shards hold no file`},
 		"mixed cls":     {map[string]string{"s-0.tar": "a.cls=1 b.jpg"}, "s-0.tar", `sample "s-0.tar/a" has a part cls, and "s-0.tar/b" has none: give all of them one, or a file of labels (--labels)`},
 		"wrong cls":     {map[string]string{"s-0.tar": "a.cls=cat"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is "cat", which is no integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},

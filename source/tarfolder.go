@@ -42,11 +42,11 @@ func (f *shardFolder) names(pattern string) ([]string, error) {
 		}
 		all = append(all, found...)
 	}
-	return all, checkNames(all, clip(f.path))
+	return all, checkNames(all, clip(f.path), f.opts.Stream)
 }
 
 // checkNames refuses names that can't be those of the shards in a folder.
-func checkNames(names []string, folder string) error {
+func checkNames(names []string, folder string, stream bool) error {
 	seen := make(map[string]bool, len(names))
 	for _, name := range names {
 		if isOdd(name) {
@@ -56,7 +56,7 @@ func checkNames(names []string, folder string) error {
 			return fmt.Errorf("shard %s is named twice: correct the pattern", clip(name))
 		}
 		seen[name] = true
-		if err := tarshard.CheckName(name); err != nil {
+		if err := tarshard.CheckName(name, stream); err != nil {
 			return err
 		}
 	}
@@ -117,6 +117,9 @@ func (f *shardFolder) openListed(ctx context.Context, listed sample.Shard) (open
 		return nil, err
 	}
 	switch {
+	case s.streamed() && s.Version() != listed.Version:
+		err = ErrChanged
+	case s.streamed():
 	case s.Size() != int64(listed.Size):
 		err = fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, s.Size(), listed.Size)
 	case s.Version() != listed.Version:
@@ -129,6 +132,23 @@ func (f *shardFolder) openListed(ctx context.Context, listed sample.Shard) (open
 	return s, nil
 }
 
+func (f *shardFolder) is(ctx context.Context, listed sample.Shard) (same, outside bool) {
+	o, err := f.openListed(ctx, listed)
+	if err != nil {
+		return false, false
+	}
+	defer o.close()
+	return true, o.outside()
+}
+
+func (f *shardFolder) check(ctx context.Context, listed sample.Shard) error {
+	o, err := f.openListed(ctx, listed)
+	if err == nil {
+		o.close()
+	}
+	return err
+}
+
 // shardFile is a shard that is a file.
 type shardFile struct {
 	dir     *dir
@@ -139,9 +159,14 @@ type shardFile struct {
 }
 
 func (s *shardFile) Size() int64     { return s.size }
-func (s *shardFile) Version() uint64 { return s.version }
+func (s *shardFile) Version() uint64 { return packedVersion(s.name, s.size, s.version) }
 func (s *shardFile) Piece() int      { return 1 << 20 }
-func (s *shardFile) close()          { s.file.close() }
+func (s *shardFile) streamed() bool  { return tarshard.Packing(s.name) != "" }
+func (s *shardFile) stream(ctx context.Context) io.ReadCloser {
+	return &inOrder{ctx: ctx, shard: s, size: s.size}
+}
+
+func (s *shardFile) close() { s.file.close() }
 func (s *shardFile) outside() bool {
 	return s.file.linked && s.dir.reach(Directly, s.name) == Outside
 }

@@ -43,6 +43,33 @@ func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err 
 	return l, nil
 }
 
+// SameShards reports whether a source is exactly these shards, which were listed before: then its samples need not be listed again. outside says which of them are reached through a link that
+// leaves the source.
+func SameShards(ctx context.Context, src Source, before []sample.Shard) (outside []bool, same bool, err error) {
+	s, ok := src.(*shards)
+	if !ok || len(before) == 0 {
+		return nil, false, nil
+	}
+	names, err := s.store.names(s.pattern)
+	if err != nil || len(names) != len(before) {
+		return nil, false, nil // the listing says what is wrong
+	}
+	if err := s.store.survey(ctx, names); err != nil {
+		return nil, false, fmt.Errorf("list source %s: %w", clip(s.src), err)
+	}
+	for i, name := range names {
+		if name != before[i].Name {
+			return nil, false, nil
+		}
+		same, out := s.store.is(ctx, before[i])
+		if !same {
+			return nil, false, nil
+		}
+		outside = append(outside, out)
+	}
+	return outside, true, nil
+}
+
 // join makes one list of the shards' samples, and labels them.
 func (s *shards) join(names []string, all []indexed) (l *Listing, err error) {
 	var texts []labelled
@@ -161,7 +188,7 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept) (i
 		members, known = kept.Get(name, o.Size(), o.Version())
 	}
 	if !known {
-		if members, err = tarshard.Index(ctx, name, o); err != nil {
+		if members, err = indexOf(ctx, name, o); err != nil {
 			return indexed{}, err
 		}
 		if kept != nil {
@@ -177,7 +204,21 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept) (i
 	if len(again) > 0 {
 		s.opts.Logger.Warn("members of a shard have the same name: the last of each counts, as when it is extracted", "shard", name, "first", again[0], "members", len(again))
 	}
-	return indexed{&sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version()}, samples, o.outside()}, nil
+	shard := &sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version()}
+	if tarshard.Packing(name) != "" {
+		shard.Size = tarshard.End(members)
+	}
+	return indexed{shard, samples, o.outside()}, nil
+}
+
+// indexOf reads what is in a shard.
+func indexOf(ctx context.Context, name string, o openShard) ([]tarshard.Member, error) {
+	if !o.streamed() {
+		return tarshard.Index(ctx, name, o)
+	}
+	raw := o.stream(ctx)
+	defer raw.Close()
+	return tarshard.IndexStream(ctx, name, raw, o.Size())
 }
 
 // entryOf makes an entry of a sample, its first part first: the chosen one, if one is. exts has each extension once: their texts are shared.

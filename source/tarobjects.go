@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,8 +26,12 @@ type shardObjects struct {
 	prefix string // of all keys, before the names
 	reader *object.Reader
 
-	mu    sync.Mutex             // guards the field that follows
+	streams  bool        // packed shards are allowed
+	noRanges atomic.Bool // the server gives none
+
+	mu    sync.Mutex             // guards the fields that follow
 	asked map[string]object.Info // by survey, and not opened yet
+	found map[string]object.Info // packed shards that were opened
 }
 
 // openShardObjects opens the folder of a pattern such as s3://bucket/folder/train-{000..146}.tar, and returns the pattern below it.
@@ -43,7 +49,7 @@ func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest stri
 	if strings.ContainsAny(rest, "?#") {
 		return nil, "", errors.New("it has a query or a fragment: give an address without one")
 	}
-	o = &shardObjects{}
+	o = &shardObjects{streams: opts.Stream}
 	var store object.Store
 	if scheme == "s3" {
 		bucket, prefix, err := s3.Split(folder)
@@ -63,6 +69,7 @@ func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest stri
 			return nil, "", err
 		}
 	}
+	o.noRanges.Store(opts.NoRanges)
 	o.reader = object.NewReader(store, object.Options{NoHedge: opts.NoHedge})
 	return o, rest, nil
 }
@@ -80,7 +87,16 @@ func (o *shardObjects) names(pattern string) ([]string, error) {
 		}
 		list[i] = path.Clean(name)
 	}
-	return list, checkNames(list, "its folder")
+	return list, checkNames(list, "its folder", o.streams)
+}
+
+// GivesNoRanges reports whether a source's shards lie on a server that was found to give no ranges.
+func GivesNoRanges(s Source) bool {
+	if t, ok := s.(*shards); ok {
+		o, far := t.store.(*shardObjects)
+		return far && o.noRanges.Load()
+	}
+	return false
 }
 
 // survey asks for the size and version of all shards. What was asked for and not opened yet is not asked for again.
@@ -111,7 +127,9 @@ func (o *shardObjects) survey(ctx context.Context, names []string) error {
 	}
 	if first := infos[0]; first.Size > 1 { // a store without ranges shows now
 		s := o.at(sample.Shard{Name: names[0], Size: uint64(first.Size), Version: object.Version(first.Tag)})
-		if err := s.ReadAt(ctx, make([]byte, 1), first.Size-1); err != nil {
+		if err := s.ReadAt(ctx, make([]byte, 1), first.Size-1); errors.Is(err, object.ErrNoRanges) {
+			o.noRanges.Store(true)
+		} else if err != nil {
 			return fmt.Errorf("shard %s: %w", clip(names[0]), err)
 		}
 	}
@@ -177,10 +195,13 @@ func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err 
 		info := o.asked[name]
 		pieces := (info.Size + MostTogether - 1) / MostTogether
 		v.Bytes += info.Size
+		if o.noRanges.Load() {
+			pieces = min(pieces, 1)
+		}
 		if i*shares/len(names) == share {
 			v.Gets += pieces
 		}
-		if !has(name, info.Size, object.Version(info.Tag)) {
+		if !has(name, info.Size, packedVersion(name, info.Size, object.Version(info.Tag))) {
 			v.Index += pieces
 		}
 	}
@@ -216,28 +237,101 @@ func (o *shardObjects) open(_ context.Context, name string) (openShard, error) {
 	return o.at(sample.Shard{Name: name, Size: uint64(info.Size), Version: object.Version(info.Tag)}), nil
 }
 
-// openListed asks nothing: the answers to its reads tell whether the shard has changed.
-func (o *shardObjects) openListed(_ context.Context, listed sample.Shard) (openShard, error) {
-	return o.at(listed), nil
+// openListed asks nothing: the answers to its reads tell whether the shard has changed. Of a packed shard the list has not the size that it is stored with, so that is asked for once.
+func (o *shardObjects) openListed(ctx context.Context, listed sample.Shard) (openShard, error) {
+	if tarshard.Packing(listed.Name) == "" {
+		return o.at(listed), nil
+	}
+	o.mu.Lock()
+	info, known := o.found[listed.Name]
+	o.mu.Unlock()
+	if !known || !isPacked(listed, info) {
+		if err := o.check(ctx, listed); err != nil {
+			return nil, err
+		}
+		o.mu.Lock()
+		info = o.found[listed.Name]
+		o.mu.Unlock()
+	}
+	return o.at(sample.Shard{Name: listed.Name, Size: uint64(info.Size), Version: object.Version(info.Tag)}), nil
 }
 
-func (o *shardObjects) at(listed sample.Shard) *shardObject {
-	return &shardObject{reader: o.reader, object: object.Object{Key: o.prefix + listed.Name, Size: int64(listed.Size), Version: &listed.Version}}
+func (o *shardObjects) is(_ context.Context, listed sample.Shard) (same, outside bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	info, known := o.asked[listed.Name]
+	if tarshard.Packing(listed.Name) != "" {
+		return known && isPacked(listed, info), false
+	}
+	return known && uint64(info.Size) == listed.Size && object.Version(info.Tag) == listed.Version, false
+}
+
+// check asks whether a shard is still the one that was listed.
+func (o *shardObjects) check(ctx context.Context, listed sample.Shard) error {
+	info, err := o.reader.Stat(ctx, o.prefix+listed.Name)
+	if err != nil {
+		return told(err)
+	}
+	if tarshard.Packing(listed.Name) == "" {
+		if uint64(info.Size) != listed.Size || object.Version(info.Tag) != listed.Version {
+			return ErrChanged
+		}
+		return nil
+	}
+	if !isPacked(listed, info) {
+		return ErrChanged
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.found == nil {
+		o.found = map[string]object.Info{}
+	}
+	o.found[listed.Name] = info
+	return nil
+}
+
+// isPacked reports whether a packed object is the shard that was listed.
+func isPacked(listed sample.Shard, info object.Info) bool {
+	return packedVersion(listed.Name, info.Size, object.Version(info.Tag)) == listed.Version
+}
+
+// at is a shard as it is stored.
+func (o *shardObjects) at(shard sample.Shard) *shardObject {
+	return &shardObject{of: o, name: shard.Name, object: object.Object{Key: o.prefix + shard.Name, Size: int64(shard.Size), Version: &shard.Version}}
 }
 
 // shardObject is a shard that is an object.
 type shardObject struct {
-	reader *object.Reader
+	of     *shardObjects
+	name   string
 	object object.Object
 }
 
-func (s *shardObject) Size() int64     { return s.object.Size }
-func (s *shardObject) Version() uint64 { return *s.object.Version }
-func (s *shardObject) Piece() int      { return MostTogether }
-func (s *shardObject) outside() bool   { return false }
-func (s *shardObject) close()          {}
+func (s *shardObject) Size() int64 { return s.object.Size }
+func (s *shardObject) Version() uint64 {
+	return packedVersion(s.name, s.object.Size, *s.object.Version)
+}
+func (s *shardObject) Piece() int     { return MostTogether }
+func (s *shardObject) outside() bool  { return false }
+func (s *shardObject) streamed() bool { return tarshard.Packing(s.name) != "" || s.of.noRanges.Load() }
+func (s *shardObject) close()         {}
 
 func (s *shardObject) ReadAt(ctx context.Context, dst []byte, off int64) error {
-	_, err := s.reader.ReadAt(ctx, s.object, off, dst)
+	_, err := s.of.reader.ReadAt(ctx, s.object, off, dst)
 	return told(err)
+}
+
+func (s *shardObject) stream(ctx context.Context) io.ReadCloser {
+	if s.of.noRanges.Load() {
+		return toldStream{s.of.reader.Stream(ctx, s.object)}
+	}
+	return &inOrder{ctx: ctx, shard: s, size: s.object.Size}
+}
+
+// toldStream is a stream whose errors say what is to be done about them.
+type toldStream struct{ *object.Stream }
+
+func (s toldStream) Read(p []byte) (int, error) {
+	n, err := s.Stream.Read(p)
+	return n, told(err)
 }

@@ -14,9 +14,25 @@ import (
 // those of labels. name is the shard's, for errors. A shard that ends before its last member does is an error.
 func Index(ctx context.Context, name string, o Object) ([]Member, error) {
 	w := &window{ctx: ctx, object: o}
+	if size := o.Size(); size < blockSize {
+		return nil, tooSmall(name, size)
+	}
 	if err := checkStart(name, w); err != nil {
 		return nil, err
 	}
+	w.pos = 0 // what was read is still there
+	return list(ctx, name, w, o.Size())
+}
+
+// A track is the bytes of a tar, from its beginning on.
+type track interface {
+	io.Reader
+	offset() int64
+	trouble() error // of where the bytes come from; nil: none
+}
+
+// list lists the members on a track. size is the tar's, -1 if it is not known.
+func list(ctx context.Context, name string, w track, size int64) ([]Member, error) {
 	r := tar.NewReader(w)
 	var members []Member
 	last := ""
@@ -28,9 +44,9 @@ func Index(ctx context.Context, name string, o Object) ([]Member, error) {
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) { // names are keys here, and lead nowhere
 			return nil, wrong(ctx, name, last, w, err)
 		}
-		off, _ := w.Seek(0, io.SeekCurrent)
-		if last = h.Name; off+h.Size > o.Size() && carries(h) {
-			return nil, truncated(name, last, off+h.Size, o.Size())
+		off := w.offset()
+		if last = h.Name; size >= 0 && off+h.Size > size && carries(h) {
+			return nil, truncated(name, last, off+h.Size, size)
 		}
 		m := Member{Name: strings.Clone(h.Name), Off: off, Size: h.Size}
 		switch {
@@ -83,9 +99,12 @@ var magics = []struct{ begins, unpack string }{
 	{"\x1f\x8b", "gunzip"}, {"\x28\xb5\x2f\xfd", "zstd -d"}, {"BZh", "bunzip2"}, {"\xfd7zXZ\x00", "unxz"}, {"\x04\x22\x4d\x18", "lz4 -d"},
 }
 
-// CheckName refuses a shard whose name says that it is compressed.
-func CheckName(name string) error {
-	for ends, unpack := range map[string]string{".gz": "gunzip", ".tgz": "gunzip", ".zst": "zstd -d", ".bz2": "bunzip2", ".xz": "unxz", ".lz4": "lz4 -d"} {
+// CheckName refuses a shard whose name says that it is compressed. stream allows those that [Unpack] can read.
+func CheckName(name string, stream bool) error {
+	if stream && Packing(name) != "" {
+		return nil
+	}
+	for ends, unpack := range map[string]string{".gz": "gunzip", ".tgz": "gunzip", ".zst": "zstd -d", ".tzst": "zstd -d", ".bz2": "bunzip2", ".xz": "unxz", ".lz4": "lz4 -d"} {
 		if strings.HasSuffix(strings.ToLower(name), ends) {
 			return compressed(name, unpack)
 		}
@@ -94,18 +113,22 @@ func CheckName(name string) error {
 }
 
 func compressed(name, unpack string) error {
+	if Packing(name) != "" {
+		return fmt.Errorf("shard %s is compressed, and samples can't be read at random in it: unpack it (%s) and name the .tar, or give --stream to read it once, front to back", clip(name), unpack)
+	}
 	return fmt.Errorf("shard %s is compressed, and samples can't be read at random in it: unpack it (%s), and name the .tar", clip(name), unpack)
 }
 
-func checkStart(name string, w *window) error {
-	if size := w.object.Size(); size < blockSize {
-		return fmt.Errorf("shard %s is truncated: it has %d bytes, and a tar has at least %d: copy or write it again", clip(name), size, blockSize)
-	}
+func tooSmall(name string, size int64) error {
+	return fmt.Errorf("shard %s is truncated: it has %d bytes, and a tar has at least %d: copy or write it again", clip(name), size, blockSize)
+}
+
+// checkStart looks at the first bytes of what should be a tar.
+func checkStart(name string, r io.Reader) error {
 	var b [8]byte
-	if _, err := io.ReadFull(w, b[:]); err != nil {
+	if _, err := io.ReadFull(r, b[:]); err != nil {
 		return fmt.Errorf("shard %s: %w", clip(name), err)
 	}
-	w.pos = 0 // what was read is still there
 	for _, m := range magics {
 		if bytes.HasPrefix(b[:], []byte(m.begins)) {
 			return compressed(name, m.unpack)
@@ -121,7 +144,7 @@ func truncated(name, member string, end, size int64) error {
 }
 
 // wrong says what is wrong with a shard behind its member last.
-func wrong(ctx context.Context, name, last string, w *window, err error) error {
+func wrong(ctx context.Context, name, last string, w track, err error) error {
 	where := "at its beginning"
 	if last != "" {
 		where = "behind its member " + clip(last)
@@ -129,8 +152,8 @@ func wrong(ctx context.Context, name, last string, w *window, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case w.err != nil:
-		return fmt.Errorf("shard %s: %w", clip(name), w.err)
+	case w.trouble() != nil:
+		return fmt.Errorf("shard %s: %w", clip(name), w.trouble())
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("shard %s is truncated: it ends %s: copy or write it again", clip(name), where)
 	case errors.Is(err, tar.ErrHeader) && last == "":
@@ -148,6 +171,9 @@ type window struct {
 	at     int64
 	err    error // of the object
 }
+
+func (w *window) offset() int64  { return w.pos }
+func (w *window) trouble() error { return w.err }
 
 const hopPiece = 32 << 10 // behind a member that is larger than a piece
 

@@ -137,10 +137,10 @@ func TestIndexErrors(t *testing.T) {
 	if _, err := Index(t.Context(), "x.tar", &memory{b: whole, err: os.ErrPermission}); !errors.Is(err, os.ErrPermission) {
 		t.Errorf("an object that can't be read: %v", err)
 	}
-	if err := CheckName("d/x.tar.ZST"); err == nil || err.Error() != `shard "d/x.tar.ZST" is compressed, and samples can't be read at random in it: unpack it (zstd -d), and name the .tar` {
+	if err := CheckName("d/x.tar.ZST", false); err == nil || err.Error() != `shard "d/x.tar.ZST" is compressed, and samples can't be read at random in it: unpack it (zstd -d) and name the .tar, or give --stream to read it once, front to back` {
 		t.Error(err)
 	}
-	if err := CheckName("x.gz.tar"); err != nil {
+	if err := CheckName("x.gz.tar", false); err != nil {
 		t.Error(err)
 	}
 }

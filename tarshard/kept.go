@@ -247,7 +247,7 @@ func decode(b []byte) (name string, members []Member, err error) {
 		var ok1, ok2 bool
 		m.Name, ok1 = take(uint64(le.Uint32(row[20:])))
 		m.Text, ok2 = take(uint64(row[17]))
-		if !ok1 || !ok2 || m.Kind > Sparse || m.Off < 0 || m.Size < 0 || m.Kind == File && (m.Off > size || m.Size > size-m.Off) {
+		if !ok1 || !ok2 || m.Kind > Sparse || m.Off < 0 || m.Size < 0 || m.Kind == File && (m.Off > size || m.Size > size-m.Off) && Packing(name) == "" {
 			return "", nil, errRecord
 		}
 	}

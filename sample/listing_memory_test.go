@@ -1,0 +1,41 @@
+package sample
+
+import (
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+)
+
+// numbered is a listing that takes no memory.
+type numbered int
+
+func (n numbered) Len() int       { return int(n) }
+func (n numbered) At(i int) Entry { return Entry{Name: digits[i], Size: 10, Version: uint64(i)} }
+
+// digits are names that were made before, so that they don't count.
+var digits = func() (list [100_000]string) {
+	for i := range list {
+		list[i] = "a/" + strconv.Itoa(i)
+	}
+	return list
+}()
+
+// TestWriteListingMakesNoGarbage: beside a listing of many millions there is no room for much else, so what writing a manifest takes for each sample lies off the heap, and is given back.
+func TestWriteListingMakesNoGarbage(t *testing.T) {
+	allocated := func(samples int) uint64 {
+		var before, after runtime.MemStats
+		path := filepath.Join(t.TempDir(), "manifest")
+		runtime.ReadMemStats(&before)
+		if _, err := WriteListing(path, nil, numbered(samples)); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	const few, many, most = 20_000, 100_000, 18 // the name that is read back takes 8, with the race detector 16; an index of names on the heap would be 12 more
+	each := float64(allocated(many)-allocated(few)) / (many - few)
+	if t.Logf("%.1f bytes are allocated for each sample", each); each > most {
+		t.Errorf("%.1f bytes are allocated for each sample, want at most %d", each, most)
+	}
+}

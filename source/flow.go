@@ -1,0 +1,346 @@
+package source
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"lcache/object"
+	"lcache/sample"
+	"lcache/tarshard"
+)
+
+const (
+	// MostFlows is how many shards without random access are read at the same time. More readers than that would take each other's places in them.
+	MostFlows = 8
+
+	flowIdle  = 30 * time.Second // after which a flow that nobody reads is closed
+	flowBlock = 1 << 20
+	flowAhead = 3 // blocks that a flow reads ahead
+)
+
+// flowTrusted is for how long a flow is read on without a question whether its shard is still the same. What it gives is one version in any case.
+var flowTrusted = time.Second
+
+// flows reads shards that have no random access, at any place: from the beginning up to there. Where a flow lies open that is not yet beyond the place, that one goes on: so a
+// reader that goes through a shard reads it once. A read of a place alone costs all that lies before it.
+type flows struct {
+	turns chan struct{} // one for each flow that is read
+
+	mu     sync.Mutex // guards the fields that follow
+	idle   []*flow    // the one that was read last is the last one
+	sweep  *time.Timer
+	closed bool
+
+	closing sync.WaitGroup // goroutines that close unused flows
+}
+
+func newFlows() *flows { return &flows{turns: make(chan struct{}, MostFlows)} }
+
+// A flow is one shard that is read front to back by a goroutine of its own, a little ahead.
+type flow struct {
+	shard  sample.Shard
+	at     int64 // of rest
+	rest   []byte
+	whole  []byte      // the block of rest
+	blocks chan []byte // closed at the end
+	err    error       // why it ended, once blocks is closed
+	free   chan []byte
+	cancel context.CancelFunc
+	unused time.Time
+}
+
+// begin opens a shard at its beginning. The flow closes o.
+func begin(shard sample.Shard, o openShard) *flow {
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &flow{shard: shard, blocks: make(chan []byte, flowAhead-1), free: make(chan []byte, flowAhead), cancel: cancel}
+	for range flowAhead {
+		f.free <- nil
+	}
+	go f.fill(ctx, o)
+	return f
+}
+
+// fill reads the shard into blocks.
+func (f *flow) fill(ctx context.Context, o openShard) {
+	defer close(f.blocks) // after err is set
+	defer o.close()
+	raw := &noted{ReadCloser: o.stream(ctx)}
+	defer raw.Close()
+	defer func() {
+		if raw.err != nil { // what unpacks it may have put it into other words
+			f.err = raw.err
+		}
+	}()
+	from := io.Reader(bufio.NewReaderSize(raw, flowBlock))
+	if packing := tarshard.Packing(f.shard.Name); packing != "" {
+		tar, err := tarshard.Unpack(packing, from)
+		if err != nil {
+			f.err = err
+			return
+		}
+		defer tar.Close()
+		from = tar
+	}
+	for {
+		var block []byte
+		select {
+		case block = <-f.free:
+		case <-ctx.Done():
+			f.err = ctx.Err()
+			return
+		}
+		if block == nil {
+			block = make([]byte, flowBlock)
+		}
+		n, err := io.ReadFull(from, block[:flowBlock])
+		if n > 0 {
+			select {
+			case f.blocks <- block[:n]:
+			case <-ctx.Done():
+				f.err = ctx.Err()
+				return
+			}
+		}
+		if err != nil {
+			f.err = err
+			return
+		}
+	}
+}
+
+// noted keeps the error that ended a shard before its end.
+type noted struct {
+	io.ReadCloser
+	err error
+}
+
+func (r *noted) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
+}
+
+// readAt fills dst from a place that the flow has not passed. After an error the flow is of no use, unless the error is ctx's.
+func (f *flow) readAt(ctx context.Context, dst []byte, off int64) error {
+	for end := off + int64(len(dst)); f.at < end; {
+		if len(f.rest) == 0 {
+			if f.whole != nil {
+				f.free <- f.whole
+				f.whole = nil
+			}
+			select {
+			case block, more := <-f.blocks:
+				if !more {
+					return f.ended()
+				}
+				f.whole, f.rest = block, block
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		n := int64(len(f.rest))
+		if f.at < off {
+			n = min(n, off-f.at)
+		} else {
+			n = int64(copy(dst[f.at-off:], f.rest))
+		}
+		f.at, f.rest = f.at+n, f.rest[n:]
+	}
+	return nil
+}
+
+func (f *flow) ended() error {
+	if !errors.As(f.err, new(*object.Error)) && (errors.Is(f.err, io.EOF) || errors.Is(f.err, io.ErrUnexpectedEOF)) {
+		return errors.New("it ends earlier than when it was listed: copy or write it again")
+	}
+	return f.err
+}
+
+// close ends the goroutine and waits for it.
+func (f *flow) close() {
+	f.cancel()
+	for range f.blocks {
+	}
+}
+
+// read fills dst with bytes of a shard in store.
+func (f *flows) read(ctx context.Context, store shardStore, shard sample.Shard, dst []byte, off int64) error {
+	select {
+	case f.turns <- struct{}{}:
+		defer func() { <-f.turns }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	one := f.take(shard, off)
+	if one != nil && time.Since(one.unused) >= flowTrusted {
+		if err := store.check(ctx, shard); err != nil {
+			one.close()
+			return err
+		}
+	}
+	if one == nil {
+		o, err := store.openListed(ctx, shard)
+		if err != nil {
+			return err
+		}
+		one = begin(shard, o)
+	}
+	start := one.at
+	err := one.readAt(ctx, dst, off)
+	if err != nil && (ctx.Err() == nil || one.at == start) {
+		one.close()
+		return err
+	}
+	f.give(one)
+	return err
+}
+
+// take takes the idle flow that has the least to read up to a place; nil: there is none.
+func (f *flows) take(shard sample.Shard, off int64) *flow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	best := -1
+	for i, one := range f.idle {
+		if one.shard == shard && one.at <= off && (best < 0 || one.at > f.idle[best].at) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	one := f.idle[best]
+	f.idle = slices.Delete(f.idle, best, best+1)
+	return one
+}
+
+// give makes a flow idle. It closes the oldest of too many.
+func (f *flows) give(one *flow) {
+	one.unused = time.Now()
+	f.mu.Lock()
+	var old *flow
+	switch {
+	case f.closed:
+		old = one
+	default:
+		if f.idle = append(f.idle, one); len(f.idle) > MostFlows {
+			old = f.idle[0]
+			f.idle = slices.Delete(f.idle, 0, 1)
+		}
+		if f.sweep == nil {
+			f.sweep = time.AfterFunc(flowIdle, f.closeUnused)
+		}
+	}
+	f.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+}
+
+// closeUnused closes flows that nobody has read for a while.
+func (f *flows) closeUnused() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sweep = nil; f.closed {
+		return
+	}
+	n := 0
+	for n < len(f.idle) && time.Since(f.idle[n].unused) >= flowIdle {
+		f.closing.Go(f.idle[n].close)
+		n++
+	}
+	if f.idle = slices.Delete(f.idle, 0, n); len(f.idle) > 0 {
+		f.sweep = time.AfterFunc(flowIdle-time.Since(f.idle[0].unused), f.closeUnused)
+	}
+}
+
+// close closes all flows. None may be read.
+func (f *flows) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	if f.sweep != nil {
+		f.sweep.Stop()
+	}
+	for _, one := range f.idle {
+		one.close()
+	}
+	f.idle = nil
+	f.closing.Wait()
+}
+
+// inOrder reads a shard front to back by ranges.
+type inOrder struct {
+	ctx   context.Context // of one flow, or of one listing
+	shard openShard
+	size  int64
+	at    int64
+}
+
+func (r *inOrder) Read(p []byte) (int, error) {
+	n := min(int64(len(p)), r.size-r.at)
+	if n <= 0 {
+		return 0, io.EOF
+	}
+	if err := r.shard.ReadAt(r.ctx, p[:n], r.at); err != nil {
+		return 0, err
+	}
+	r.at += n
+	return int(n), nil
+}
+
+func (r *inOrder) Close() error { return nil }
+
+// packedVersion is the identity of a shard. The list has no place for the size that a packed one is stored with, so that is a part of its version.
+func packedVersion(name string, size int64, version uint64) uint64 {
+	if tarshard.Packing(name) == "" {
+		return version
+	}
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], version)
+	binary.LittleEndian.PutUint64(b[8:], uint64(size))
+	return xxh3.Hash(b[:])
+}
+
+// Streamed makes shards a [Sharded] source.
+func (s *shards) Streamed(shard sample.Shard) bool {
+	if tarshard.Packing(shard.Name) != "" {
+		return true
+	}
+	o, far := s.store.(*shardObjects)
+	return far && o.noRanges.Load()
+}
+
+// openAt opens a listed shard for reading it at some place. A flow opens its own.
+func (s *shards) openAt(ctx context.Context, shard sample.Shard) (openShard, error) {
+	if s.Streamed(shard) {
+		return noShard{}, nil
+	}
+	return s.store.openListed(ctx, shard)
+}
+
+// readAt reads some of a shard that openAt has opened.
+func (s *shards) readAt(ctx context.Context, o openShard, shard sample.Shard, dst []byte, off int64) error {
+	if _, none := o.(noShard); !none {
+		err := o.ReadAt(ctx, dst, off)
+		if !errors.Is(err, object.ErrNoRanges) {
+			return err
+		}
+		s.store.(*shardObjects).noRanges.Store(true)
+	}
+	return s.flows.read(ctx, s.store, shard, dst, off)
+}
+
+// noShard stands for a shard that only flows open.
+type noShard struct{ openShard }
+
+func (noShard) close() {}

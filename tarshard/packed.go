@@ -1,0 +1,42 @@
+package tarshard
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// mostWindow is how much memory a stream of zstd may ask for: that of zstd's own default.
+const mostWindow = 128 << 20
+
+// packings are the endings of compressed shards that can be read as a stream.
+var packings = []struct{ ends, packing string }{{".gz", "gzip"}, {".tgz", "gzip"}, {".zst", "zstd"}, {".tzst", "zstd"}}
+
+// Packing is how a shard is compressed, by its name: "gzip" or "zstd". "": it is not, or not in a way that [Unpack] knows.
+func Packing(name string) string {
+	name = strings.ToLower(name)
+	for _, p := range packings {
+		if strings.HasSuffix(name, p.ends) {
+			return p.packing
+		}
+	}
+	return ""
+}
+
+// Unpack reads the tar in a compressed shard. Close frees what it has; it does not close r. Several streams one behind the other are one, as the programs gzip and zstd have it.
+func Unpack(packing string, r io.Reader) (io.ReadCloser, error) {
+	switch packing {
+	case "gzip":
+		return gzip.NewReader(r)
+	case "zstd":
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(mostWindow))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}
+	return nil, fmt.Errorf("packing %q is not known", packing)
+}
