@@ -26,6 +26,7 @@ type Split interface {
 type Chunks struct {
 	Global []sample.Index
 	Split  Split
+	Open   []uint64 // a bit for each position that is not laid out: its sample may be known only when the epoch begins, and is brought by itself; nil: none
 }
 
 // Batches is how many chunks a rank gets.
@@ -58,6 +59,18 @@ type Line struct {
 
 // Segments returns the number of segments.
 func (l *Line) Segments() int { return len(l.Starts) - 1 }
+
+// IsRest reports whether segment k holds what the epoch does not deliver.
+func (l *Line) IsRest(k int) bool { return l.Starts[k] >= uint64(l.Used) }
+
+// Delivers returns the segment that a sample is delivered from; ok is false if there is none.
+func (l *Line) Delivers(index sample.Index) (segment int, ok bool) {
+	k := l.Segment[index]
+	if k == None || l.IsRest(int(k)) {
+		return -1, false
+	}
+	return int(k), true
+}
 
 // Members returns the samples of segment k, in line order.
 func (l *Line) Members(k int) []sample.Index { return l.Order[l.Starts[k]:l.Starts[k+1]] }
@@ -198,6 +211,9 @@ func usedPositions(c *Chunks, ranks []int) ([]uint64, error) {
 				used[p/64] |= 1 << (p % 64)
 			}
 		}
+	}
+	for k := range min(len(used), len(c.Open)) {
+		used[k] &^= c.Open[k]
 	}
 	return used, nil
 }

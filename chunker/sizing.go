@@ -27,7 +27,7 @@ type Facts struct {
 	Block        uint64 // fixed by FORMAT, or 0 to choose
 	SourceRate   uint64 // bytes a second, 0: unknown
 	Segment      uint64 // at least this: a Logfile that was laid out before; 0: free
-	Static       bool   // samples stay where they are: the ring takes the memory that slots take otherwise
+	Static       bool   // samples stay where they are: the ring has the slots' memory
 }
 
 // Sizing is the result of Size: every term of the memory and space formulas.
@@ -37,8 +37,9 @@ type Sizing struct {
 	Slot     uint64 // a segment, and one block that a restart may waste
 	Segments int    // K, about
 	Slots    int    // n
+	Lent     bool   // the ring has the slots' memory, until samples are read in order
 	Buffers  int    // write buffers of one Logfile: K and those in flight
-	Miss     uint64
+	Miss     uint64 // the ring, without what slots lend it
 	Side     uint64
 	Spare    uint64 // for requests that leases leave no room for in Side: the largest sample, at least
 	Scratch  uint64 // for blocks of stored bytes on their way into a slot; 0 without compression
@@ -89,10 +90,6 @@ func Size(f Facts) (Sizing, error) {
 			if huge := pages(f.huge() + page); f.huge() > 0 && z.Memory+huge <= f.Memory { // clients that take no loans can have it by index, too
 				z.Side, z.Memory = z.Side+huge, z.Memory+huge
 			}
-			if f.Static {
-				z.Miss += uint64(z.Slots) * z.Slot
-				z.Slots = 0
-			}
 			return z, nil
 		}
 		if f.Block != 0 || w/2 < minBlock {
@@ -142,7 +139,7 @@ func (f Facts) at(w uint64) (Sizing, error) {
 	if f.Segment > s {
 		s = f.Segment
 	}
-	z := Sizing{Block: w, Segment: s, Slot: s + w, Credit: uint64(f.Ranks) * f.Batch}
+	z := Sizing{Block: w, Segment: s, Slot: s + w, Lent: f.Static, Credit: uint64(f.Ranks) * f.Batch}
 	// A cut comes before the first sample that does not fit, which costs nothing where samples are small compared with a segment, and up to
 	// half of it where they are not; and the rest has segments of its own.
 	fill := s
@@ -245,6 +242,14 @@ func (f Facts) stored() uint64 {
 		return f.Kept
 	}
 	return f.Stored
+}
+
+// Ring returns the bytes of the ring at the start.
+func (z Sizing) Ring() uint64 {
+	if !z.Lent {
+		return z.Miss
+	}
+	return z.Miss + uint64(z.Slots)*z.Slot
 }
 
 // Plain returns how many bytes of samples a number of bytes on disk holds.

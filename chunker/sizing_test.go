@@ -288,8 +288,8 @@ func TestSizeOfTheStaticLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	least := uint64(2 * f.BatchSamples * 8 << 10)
-	if z.Slots != 0 || z.Miss != uint64(log.Slots)*log.Slot+least || z.Memory != log.Memory+least || z.Segment != log.Segment {
-		t.Errorf("a ring of %d bytes and %d slots in %d bytes of memory; with slots of %d bytes %d in %d", z.Miss, z.Slots, z.Memory, log.Slot, log.Slots, log.Memory)
+	if !z.Lent || z.Slots != log.Slots || z.Ring() != uint64(log.Slots)*log.Slot+least || log.Lent || log.Ring() != 0 || z.Memory != log.Memory+least || z.Segment != log.Segment {
+		t.Errorf("a ring of %d bytes and %d slots in %d bytes of memory; with slots of %d bytes %d in %d", z.Ring(), z.Slots, z.Memory, log.Slot, log.Slots, log.Memory)
 	}
 	f.Memory = log.Memory - log.Memory/10
 	if z, err = chunker.Size(f); err == nil && z.Memory > f.Memory {
@@ -323,9 +323,9 @@ func TestSizeOfAHugeSample(t *testing.T) {
 					if z.Memory > most {
 						t.Errorf("%+v: %d MB of memory, want at most %d: %+v", f, z.Memory/1e6, most/1e6, z)
 					}
-					ring := z.Miss >= f.Largest+8192
+					ring := z.Ring() >= f.Largest+8192
 					if z.Segment < f.Largest+min(f.Batch, 16<<20) || static && !ring || !static && z.Slots < 3 {
-						t.Errorf("%+v: %d slots for segments of %d, a ring of %d", f, z.Slots, z.Segment, z.Miss)
+						t.Errorf("%+v: %d slots for segments of %d, a ring of %d", f, z.Slots, z.Segment, z.Ring())
 					}
 					if z.Spare < f.Largest+8190 || z.Side < z.Credit+f.Batch || z.Credit < f.Batch || z.Request < 4*f.Largest {
 						t.Errorf("%+v: what is asked for by index has no room: %+v", f, z)

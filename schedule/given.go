@@ -39,6 +39,12 @@ func (s *Schedule) retract(from int) {
 			s.changed(epoch)
 		}
 	}
+	for epoch := range s.foretold {
+		if epoch >= from {
+			s.forgetForetold(epoch)
+			s.changed(epoch)
+		}
+	}
 	for epoch := range s.allowed {
 		if epoch >= from {
 			delete(s.allowed, epoch)

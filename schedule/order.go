@@ -206,10 +206,7 @@ func (s *Schedule) start(epoch int, aside bool) *making {
 	version, before := s.versions[epoch], s.before
 	var pushed map[int]*pushedRank
 	if s.isPushed(epoch) {
-		pushed = make(map[int]*pushedRank, len(s.pushed[epoch]))
-		for r, g := range s.pushed[epoch] {
-			pushed[r] = g
-		}
+		pushed = s.partsOf(epoch)
 	}
 	s.makers.Go(func() {
 		var o *Order
@@ -345,18 +342,40 @@ func pushedOrder(pushed map[int]*pushedRank) *Order {
 			batch := pushed[r].batch(t)
 			x.starts[r] = append(x.starts[r], uint64(len(o.Global)))
 			x.sizes[r] = append(x.sizes[r], len(batch))
+			o.open(pushed[r], t, len(o.Global), len(batch))
 			o.Global = append(o.Global, batch...)
 		}
 	}
 	h.WriteString("pushed")
 	var b [4]byte
-	for _, index := range o.Global {
+	for k, index := range o.Global {
+		if o.isOpen(k) { // the same key before and after it is known
+			index = sample.None
+		}
 		binary.LittleEndian.PutUint32(b[:], index)
 		h.Write(b[:])
 	}
 	o.Key = h.Sum128().Bytes()
 	return o
 }
+
+// open marks the positions of a rank's batch that were not foretold; the batch comes at position at.
+func (o *Order) open(g *pushedRank, batch, at, n int) {
+	if g.open == nil {
+		return
+	}
+	from := int(g.ends[batch]) - n
+	for k := range n {
+		if g.isOpen(from + k) {
+			for len(o.Open) <= (at+k)/64 {
+				o.Open = append(o.Open, 0)
+			}
+			o.Open[(at+k)/64] |= 1 << ((at + k) % 64)
+		}
+	}
+}
+
+func (o *Order) isOpen(k int) bool { return k/64 < len(o.Open) && o.Open[k/64]&(1<<(k%64)) != 0 }
 
 // canonicalKey is the key of the canonical order of every dataset.
 var canonicalKey = xxh3.HashString128("canonical").Bytes()

@@ -15,6 +15,7 @@ type pushedRank struct {
 	flat []sample.Index
 	ends []uint32 // by batch: its end in flat
 	by   Pusher   // the last one that pushed it
+	open []uint64 // a bit for each place in flat that was not foretold; nil: none
 }
 
 // A Pusher is the session that pushes an order, and the session's process. The order of a Pusher without a session holds for all sessions.
@@ -48,7 +49,9 @@ func (g *pushedRank) batch(b int) []sample.Index {
 }
 
 // bytes returns the memory of an order: its numbers, and its entries in the tables.
-func (g *pushedRank) bytes() int64 { return 1024 + 4*int64(len(g.flat)) + 4*int64(len(g.ends)) }
+func (g *pushedRank) bytes() int64 {
+	return 1024 + 4*int64(len(g.flat)) + 4*int64(len(g.ends)) + 8*int64(len(g.open))
+}
 
 // PushBytes returns the bytes of PushLimit that an order takes.
 func PushBytes(batches [][]sample.Index) int64 { return newPushedRank(batches, Pusher{}).bytes() }
@@ -138,7 +141,15 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches
 		}
 		return false, false, nil
 	}
+	told := s.foretold[epoch][rank]
+	fills := before == nil && told.isFilledBy(g)
+	if fills {
+		g.open = told.open
+	}
 	more := g.bytes()
+	if told != nil {
+		more -= told.bytes()
+	}
 	if before != nil {
 		more -= before.bytes()
 	}
@@ -151,9 +162,14 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches
 	s.pushed[epoch][rank] = g
 	s.kept += more
 	delete(s.dropped, epoch)
+	s.dropOrder(epoch)
+	delete(s.foretold[epoch], rank)
+	if fills { // what was laid out stands
+		return false, false, nil
+	}
+	s.forgetForetold(epoch)
 	s.version++
 	s.versions[epoch] = s.version
-	s.dropOrder(epoch)
 	return true, before != nil || s.replay != nil, nil
 }
 
@@ -225,6 +241,7 @@ func (s *Schedule) drop(epoch int) {
 		sessions = append(sessions, g.by.Session)
 	}
 	slices.Sort(sessions)
+	s.forgetForetold(epoch)
 	delete(s.pushed, epoch)
 	delete(s.since, epoch)
 	delete(s.versions, epoch)

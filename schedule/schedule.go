@@ -35,7 +35,8 @@ type Schedule struct {
 	mu            sync.Mutex                  // guards the fields that follow
 	limit         int64                       // bytes that pushed orders may take
 	pushed        map[int]map[int]*pushedRank // by epoch and rank
-	kept          int64                       // bytes of pushed
+	foretold      map[int]map[int]*pushedRank // by epoch and rank: orders with open places
+	kept          int64                       // bytes of pushed and foretold
 	owners        map[int]int                 // by rank: the process that claimed its order
 	since         map[int]time.Time           // by epoch: the time of its first push
 	version       int                         // number of pushes that have changed an order
@@ -64,7 +65,7 @@ var errUnknownOrder = &Error{"no order is known for this epoch: give the job a r
 // New makes the schedule of a job over a dataset of n samples. machine is the bytes of memory that this process may use: pushed orders may take a part
 // of it.
 func New(j Job, n int, machine uint64) (*Schedule, error) {
-	s := &Schedule{job: j, n: n, limit: pushLimit(n, machine), pushed: map[int]map[int]*pushedRank{}, owners: map[int]int{}, since: map[int]time.Time{},
+	s := &Schedule{job: j, n: n, limit: pushLimit(n, machine), pushed: map[int]map[int]*pushedRank{}, foretold: map[int]map[int]*pushedRank{}, owners: map[int]int{}, since: map[int]time.Time{},
 		versions: map[int]int{}, dropped: map[int]string{}, orderCache: orderCache{orders: map[int]*Order{}, making: map[int]*making{}, last: -1}}
 	world := max(j.World, 1)
 	if err := j.Check(); err != nil {
@@ -139,7 +140,7 @@ func (s *Schedule) IsKnown(epoch int) bool {
 	return s.exists(epoch) && (s.replays(epoch) || len(s.pushed[epoch]) > 0)
 }
 
-// IsComplete reports whether an epoch's order is known for all local ranks. It is also complete if some ranks have pushed theirs and patience has passed
+// IsComplete reports whether an epoch's order is known or foretold for all local ranks, so that it can be laid out. It is also complete if some ranks have pushed theirs and patience has passed
 // since the first push: the other ranks may not come.
 func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	s.mu.Lock()
@@ -149,7 +150,7 @@ func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	}
 	pushed := s.pushed[epoch]
 	for _, r := range s.local {
-		if pushed[r] == nil {
+		if pushed[r] == nil && s.foretold[epoch][r] == nil {
 			return len(pushed) > 0 && time.Since(s.since[epoch]) > patience
 		}
 	}
@@ -208,7 +209,7 @@ func (s *Schedule) Bytes() (n int64) {
 // or that the epoch's order is not known yet.
 func (s *Schedule) Identify(ctx context.Context, epoch int, key [16]byte, patience time.Duration) (*Order, int, error) {
 	if s.IsComplete(epoch, patience) {
-		o, err := s.Order(ctx, epoch)
+		o, err := s.ToLayOut(ctx, epoch)
 		if err != nil {
 			return nil, -1, err
 		}

@@ -1,0 +1,101 @@
+package schedule
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"lcache/sample"
+)
+
+// TestForetold: what is foretold can be laid out and not be read. The order that fills it has the same key and leaves the version alone; another one has its own.
+func TestForetold(t *testing.T) {
+	s, err := New(Job{World: 2}, 10, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, none := context.Background(), sample.None
+	part := map[int][][]sample.Index{0: {{1, none}, {3}}, 1: {{none, 5}, {none}}}
+	for rank, batches := range part {
+		if s.IsComplete(1, 0) {
+			t.Error("it is complete before all ranks' orders are foretold")
+		}
+		if err := s.Foretell(1, rank, batches); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !s.IsComplete(1, time.Hour) || s.IsKnown(1) || s.Samples(1) != 0 {
+		t.Errorf("complete %v, known %v, %d samples", s.IsComplete(1, time.Hour), s.IsKnown(1), s.Samples(1))
+	}
+	if _, err := s.Chunks(ctx, 1, 0); err == nil {
+		t.Error("what is foretold can be read")
+	}
+	ahead, err := s.ToLayOut(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := func(rank int, batches [][]sample.Index) (changed bool) {
+		t.Helper()
+		if err := s.Claim(1, rank, 0, func(int) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		changed, _, err := s.Push(ctx, Pusher{Pid: 1}, 1, rank, batches, func(int, int) bool { return false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changed
+	}
+	if push(0, [][]sample.Index{{1, 9}, {3}}) {
+		t.Error("an order that fills what was foretold changes it")
+	}
+	half, err := s.ToLayOut(ctx, 1) // rank 1 is still open
+	if err != nil || half.Key != ahead.Key || !slices.Equal(half.Open, ahead.Open) {
+		t.Errorf("with one rank known: %+v, %v, want the key and the open places of %+v", half, err, ahead)
+	}
+	if push(1, [][]sample.Index{{2, 5}, {9}}) {
+		t.Error("an order that fills what was foretold changes it")
+	}
+	whole, err := s.Order(ctx, 1)
+	if err != nil || whole.Key != ahead.Key || !slices.Equal(whole.Open, ahead.Open) || !slices.Equal(whole.Global, []sample.Index{1, 9, 2, 5, 3, 9}) || !s.IsCurrent(1, ahead) {
+		t.Errorf("the whole order is %+v, %v, current %v", whole, err, s.IsCurrent(1, ahead))
+	}
+	if o, epoch, err := s.Identify(ctx, 1, ahead.Key, 0); err != nil || o == nil || epoch != 1 {
+		t.Errorf("a log that was laid out ahead is of %v, %d, %v", o, epoch, err)
+	}
+	if !push(1, [][]sample.Index{{2, 6}, {9}}) || s.IsCurrent(1, ahead) {
+		t.Error("another order changes nothing")
+	}
+	if err := s.Foretell(1, 0, part[0]); err == nil {
+		t.Error("an order that is known is foretold")
+	}
+	if err := s.Foretell(2, 0, [][]sample.Index{{10}}); err == nil {
+		t.Error("an index beyond the dataset is foretold")
+	}
+	s.Withhold()
+	if kept := s.kept; kept != 0 {
+		t.Errorf("%d bytes are kept of orders that are forgotten", kept)
+	}
+}
+
+// TestForetoldOtherwise: an order that does not fill what was foretold replaces it.
+func TestForetoldOtherwise(t *testing.T) {
+	s, err := New(Job{}, 10, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Foretell(0, 0, [][]sample.Index{{1, sample.None}}); err != nil {
+		t.Fatal(err)
+	}
+	ahead, _ := s.ToLayOut(context.Background(), 0)
+	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	changed, _, err := s.Push(context.Background(), Pusher{Pid: 1}, 0, 0, [][]sample.Index{{2, 3}}, func(int, int) bool { return false })
+	if err != nil || !changed || s.IsCurrent(0, ahead) {
+		t.Errorf("changed %v, current %v, %v", changed, s.IsCurrent(0, ahead), err)
+	}
+	if o, err := s.Order(context.Background(), 0); err != nil || o.Open != nil {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
