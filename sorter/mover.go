@@ -42,7 +42,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	z := c.Sizing
 	m = &Mover{Cache: c}
 	m.Staging, err = staging.New(staging.Options{Samples: c.Manifest.Len(), Align: c.Format.Align, Slots: z.Slots,
-		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(o.SideBytes, int(z.Side)), SpareBytes: int(z.Spare)})
+		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(o.SideBytes, int(z.Side)), SpareBytes: int(z.Spare), Lent: z.Lent})
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (s *Staging) Shrink(x *Extent, n int) {
 	if n <= 0 || n >= len(x.Buf) || s.closed {
 		return
 	}
-	x.pool.release(x.base+uint64(n), uint64(len(x.Buf)-n))
+	s.freeLocked(x.pool, x.base+uint64(n), uint64(len(x.Buf)-n))
 	x.Buf = x.Buf[:n:n]
 	s.notifyLocked()
 }
@@ -173,7 +173,7 @@ func (s *Staging) unrefLocked(x *Extent) (freed bool) {
 	if x.whole != nil {
 		return s.unrefLocked(x.whole)
 	}
-	x.pool.release(x.base, uint64(len(x.Buf)))
+	s.freeLocked(x.pool, x.base, uint64(len(x.Buf)))
 	return true
 }
 

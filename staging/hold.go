@@ -130,7 +130,7 @@ func (s *Staging) lookLocked(index sample.Index) (Address, bool) {
 	if !ok {
 		return Address{}, false
 	}
-	if n := int(off / uint64(s.opts.SlotBytes)); n < s.slots {
+	if n, isSlot := s.slotOf(off); isSlot {
 		ok = s.slot[n].owner != (Segment{}) // else it is being withdrawn
 	} else {
 		x := s.extents[off]
@@ -140,7 +140,7 @@ func (s *Staging) lookLocked(index sample.Index) (Address, bool) {
 }
 
 func (s *Staging) holdLocked(h *Hold, off uint64) {
-	if n := int(off / uint64(s.opts.SlotBytes)); n < s.slots {
+	if n, isSlot := s.slotOf(off); isSlot {
 		h.holdSlot(s, n)
 		return
 	}

@@ -11,6 +11,7 @@ type pool struct {
 	next  int    // where the last search ended
 	total uint64
 	used  uint64
+	floor uint64 // memory before it is not the pool's any longer
 }
 
 const pieceAlign = 4096
@@ -70,4 +71,20 @@ func (p *pool) release(off, size uint64) {
 	if p.next >= len(p.free) {
 		p.next = 0
 	}
+}
+
+// cut takes the memory before an offset away from the pool, and returns what was free of it. What is taken there still counts as used.
+func (p *pool) cut(at uint64) (freed []span) {
+	var kept []span
+	for _, f := range p.free {
+		if n := min(f.size, at-min(at, f.off)); n > 0 {
+			freed = append(freed, span{f.off, n})
+			f.off, f.size = f.off+n, f.size-n
+		}
+		if f.size > 0 {
+			kept = append(kept, f)
+		}
+	}
+	p.free, p.next, p.floor, p.total = kept, 0, at, p.total-at
+	return freed
 }

@@ -29,6 +29,8 @@ type Options struct {
 	MissBytes  int // the ring for misses read ahead
 	SideBytes  int // for requests by index
 	SpareBytes int // for requests by index that side memory has no room for
+
+	Lent bool // the ring has the slots' memory until ReturnSlots
 }
 
 // Pool chooses between the parts that hold single samples.
@@ -46,6 +48,7 @@ const (
 	slotFree slotState = iota
 	slotLoading
 	slotReady
+	slotLent // its memory is the ring's
 )
 
 // A slot holds one segment. Only the loader writes to a slot, while it is loading. Clients read a sample once its
@@ -55,6 +58,8 @@ type slot struct {
 	owner Segment
 	refs  int // of Holds
 	pins  int // of the kernel: a late block may still land here
+
+	taken uint64 // while it is lent and asked back: bytes of it that the ring has still
 }
 
 // Segment is the identity of a slot's content: the line's number (unique while the server runs) and the segment in it.
@@ -72,6 +77,9 @@ type Staging struct {
 	// addr[i]: 0 = absent, else (offset/align + 1)<<1 | 1 if the bytes came from the source. Set by Publish without a lock;
 	// handed out only under mu, and only when its slot or extent is alive.
 	addr []uint32
+
+	lent []atomic.Bool // by slot; each becomes false once, under mu
+	ring atomic.Int64  // bytes of the ring
 
 	mu      sync.Mutex // guards the fields that follow
 	slot    []slot
@@ -99,9 +107,9 @@ func New(opts Options) (*Staging, error) {
 		return nil, err
 	}
 	s := &Staging{opts: opts, mem: mem, slots: opts.Slots, addr: addr, slot: make([]slot, opts.Slots),
-		extents: map[uint64]*Extent{}, changed: make(chan struct{})}
+		lent: make([]atomic.Bool, opts.Slots), extents: map[uint64]*Extent{}, changed: make(chan struct{})}
 	base := uint64(opts.Slots * opts.SlotBytes)
-	s.pools[Miss] = newPool(base, uint64(opts.MissBytes))
+	s.makeRing(base)
 	s.pools[Side] = newPool(base+uint64(opts.MissBytes), uint64(opts.SideBytes))
 	s.pools[Spare] = newPool(base+uint64(opts.MissBytes+opts.SideBytes), uint64(opts.SpareBytes))
 	return s, nil
@@ -134,6 +142,11 @@ func (s *Staging) CheckReleased() error {
 	}
 	for off, x := range s.extents {
 		errs = append(errs, fmt.Errorf("sample %d at %d is held by %d references, %d of them kept for readers to come", x.Index, off, x.refs, x.kept))
+	}
+	for i, sl := range s.slot {
+		if sl.taken != 0 {
+			errs = append(errs, fmt.Errorf("the ring has %d bytes of slot %d, which was asked back", sl.taken, i))
+		}
 	}
 	for p, pool := range s.pools {
 		if pool.used != 0 {
@@ -312,15 +325,20 @@ func (s *Staging) InSlot(index sample.Index) bool {
 // SlotOffset returns where in a slot a sample lies; ok is false if it lies in none. What lies there stays as long as no slot is used for something else: the members
 // callback of Reclaim may read it.
 func (s *Staging) SlotOffset(index sample.Index) (off uint64, ok bool) {
-	off, ok = s.offset(atomic.LoadUint32(&s.addr[index]))
-	return off, ok && off < uint64(s.slots*s.opts.SlotBytes)
+	a := atomic.LoadUint32(&s.addr[index])
+	off, ok = s.offset(a)
+	if _, isSlot := s.slotOf(off); !ok || !isSlot {
+		return off, false
+	}
+	// A slot may have come back from the ring since the address was read. No address of the time before is left then.
+	return off, atomic.LoadUint32(&s.addr[index]) == a
 }
 
 // Align is what the addresses of samples are multiples of.
 func (s *Staging) Align() int { return s.opts.Align }
 
-// MissBytes is the size of the ring for samples that are read ahead. A larger sample can't be read ahead.
-func (s *Staging) MissBytes() int64 { return int64(s.opts.MissBytes) }
+// MissBytes is the size of the ring for samples that are read ahead, with what slots lend it. A larger sample can't be read ahead.
+func (s *Staging) MissBytes() int64 { return s.ring.Load() }
 
 // SideBytes is the size of the side memory.
 func (s *Staging) SideBytes() int64 { return int64(s.opts.SideBytes) }
