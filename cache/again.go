@@ -16,11 +16,10 @@ type Chosen struct {
 // MayChange reports whether the layout is open: the disk decided, not the user or the job.
 func (c *Cache) MayChange() bool { return strings.HasPrefix(c.LayoutReason, ByDisk) }
 
-// LayoutAgain chooses the layout by an epoch that was served. sourceBPS is what the source gave meanwhile; 0: not known. inLog says that samples lie in a log that
-// was laid out for an epoch.
-func (c *Cache) LayoutAgain(s plan.Served, sourceBPS float64, inLog bool) (layout, reason string, err error) {
+// LayoutAgain chooses the layout by an epoch that was served. sourceBPS is what the source gave meanwhile; 0: not known.
+func (c *Cache) LayoutAgain(s plan.Served, sourceBPS float64) (layout, reason string, err error) {
 	f := c.PlanFacts(c.disk)
-	f.FromLog, f.Source.BPS = inLog, sourceBPS
+	f.FromLog, f.Source.BPS = c.isLaidOut(), sourceBPS
 	f.WearPerDay = c.disk.WearPerDay // not before: what a log writes in a day depends on how fast the training is
 	a, err := plan.Reconsider(f, s)
 	if err != nil {

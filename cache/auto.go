@@ -2,10 +2,12 @@ package cache
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dustin/go-humanize"
 
 	"lcache/figures"
+	"lcache/logfile"
 	"lcache/plan"
 	"lcache/schedule"
 )
@@ -56,17 +58,22 @@ func (c *Cache) countBorders() {
 	if !c.IsStatic() || !c.MayChange() || c.chosenBefore(c.disk) != nil {
 		return
 	}
-	for _, l := range c.Store.Logfiles() {
-		if l == nil || l.Empty() || schedule.IsCanonical(l.Header().Key) {
-			continue
-		}
-		f := c.PlanFacts(c.disk)
-		f.FromLog = true
-		if layout, reason, err := LayoutFor(f, c.disk.From); err == nil {
-			c.Layout, c.LayoutReason = layout, reason
-		}
+	if !c.isLaidOut() {
 		return
 	}
+	f := c.PlanFacts(c.disk)
+	f.FromLog = true
+	if layout, reason, err := LayoutFor(f, c.disk.From); err == nil {
+		c.Layout, c.LayoutReason = layout, reason
+	}
+}
+
+// isLaidOut reports whether samples lie in a log that was laid out for an epoch.
+func (c *Cache) isLaidOut() bool {
+	logs := c.Store.Logfiles()
+	return slices.ContainsFunc(logs[:], func(l *logfile.Logfile) bool {
+		return l != nil && !l.Empty() && !schedule.IsCanonical(l.Header().Key)
+	})
 }
 
 // LayoutFor chooses a layout by what the disk gives, and says why in one sentence. from says how the disk is known.

@@ -29,6 +29,8 @@ type Record struct {
 	Group      string   `json:"group,omitempty"`
 	Labels     string   `json:"labels,omitempty"`
 	FirstPart  string   `json:"first_part,omitempty"` // the extension of the part that comes first, as given
+	Stream     bool     `json:"stream,omitempty"`     // packed shards are read front to back
+	NoRanges   bool     `json:"no_ranges,omitempty"`  // the server of its shards gives none
 	LinkFacts
 	Remote    source.Remote `json:"remote,omitzero"`    // of a source that is no directory
 	Listed    time.Time     `json:"listed,omitzero"`    // when such a source was last listed

@@ -98,7 +98,7 @@ type verify struct {
 }
 
 func (v *verify) run(ctx context.Context) error {
-	start := time.Now()
+	start, jobs := time.Now(), v.o.Jobs
 	if v.o.Against != "" {
 		var err error
 		o := v.cache.Record.SourceOptions()
@@ -107,6 +107,9 @@ func (v *verify) run(ctx context.Context) error {
 			return err
 		}
 		defer v.against.Close()
+		if s, ok := v.against.(source.Sharded); ok && slices.ContainsFunc(v.cache.Manifest.Shards(), s.Streamed) {
+			jobs = 1 // what can only be read front to back is read by one, once
+		}
 		if v.o.Repair {
 			v.against = &watched{Source: v.against, record: filepath.Join(v.cache.Dirs[0], ListingName)}
 		}
@@ -115,7 +118,7 @@ func (v *verify) run(ctx context.Context) error {
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range v.o.Jobs {
+	for range jobs {
 		wg.Go(func() {
 			r := verifier{verify: v}
 			defer r.free()

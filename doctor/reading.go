@@ -27,6 +27,7 @@ import (
 type ReadOptions struct {
 	Source   string        // as given to ingest
 	Remote   source.Remote // settings of a source over a network
+	Stream   bool          // shards that are packed are allowed
 	Time     time.Duration // for all of it; 0: 30 s
 	Progress func(stage string)
 	Logger   *slog.Logger
@@ -73,7 +74,7 @@ func Read(ctx context.Context, o ReadOptions) (r *Reading, err error) {
 		o.Progress = func(string) {}
 	}
 	began := time.Now()
-	src, err := source.Open(o.Source, source.Options{Remote: o.Remote})
+	src, err := source.Open(o.Source, source.Options{Remote: o.Remote, Stream: o.Stream})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,14 @@ func (r *Reading) look(src source.Source) readOne {
 		folder, _ = source.TarFolder(folder)
 	}
 	r.Kind, r.Nature, _ = cachedir.FileSystem(folder)
-	return func(_ context.Context, e sample.Entry, buf *[]byte) (int64, error) { return readCold(folder, e, *buf) }
+	sharded, _ := src.(source.Sharded)
+	return func(ctx context.Context, e sample.Entry, buf *[]byte) (int64, error) {
+		if sharded != nil && e.Shard != nil && sharded.Streamed(*e.Shard) { // it can't be read cold, and is no faster for that
+			*buf = slices.Grow((*buf)[:0], int(e.Size))
+			return int64(e.Size), src.Read(ctx, e, (*buf)[:e.Size])
+		}
+		return readCold(folder, e, *buf)
+	}
 }
 
 // list lists the source, in at most half of the time.

@@ -77,7 +77,7 @@ func (e *Engine) consider(v *view) {
 		if e.opts.sortAtOnce || b.log == e.cur.ID && b.choice == plan.Wait && b.chunks > 0 && e.hasFinished(b.epoch) {
 			choice = plan.Sort // a whole epoch was read while nothing was decided: the log is laid out for the one that comes
 		}
-		place, source := e.prefetcher.Work()
+		place, source := e.prefetcher.Work(e.owner.number)
 		chunks := b.chunks
 		if b.epoch != v.readEpoch || chunks == 0 { // else the order changed under a job that reads on
 			chunks = e.ownerStats().Chunks.Load() + 1
@@ -136,7 +136,7 @@ func (e *Engine) hasFinished(epoch int) bool {
 
 // beginningFacts are the facts of a beginning as they are now. Samples count as they are stored. e.mu is held.
 func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
-	place, source := e.prefetcher.Work()
+	place, source := e.prefetcher.Work(e.owner.number)
 	stored := 1.0
 	if e.cache.Record.IsPacked() && e.cache.Record.KeptBytes > 0 {
 		stored = float64(e.cache.Record.Stored) / float64(e.cache.Record.KeptBytes)
@@ -167,6 +167,9 @@ func (e *Engine) ownerStats() *deliver.Stats {
 
 // rate is bytes a second between two answers of Prefetcher.Work; 0 where nothing was done.
 func rate(from, to fetch.Work) float64 {
+	if to.Busy < from.Busy { // the job slept meanwhile
+		from = fetch.Work{}
+	}
 	if busy := (to.Busy - from.Busy).Seconds(); busy > 0 {
 		return float64(to.Bytes-from.Bytes) / busy
 	}

@@ -10,6 +10,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/fetch"
 	"lcache/ingest"
 	"lcache/plan"
 	"lcache/sample"
@@ -190,7 +191,7 @@ func (o Options) chosen(choice plan.Choice) Options {
 
 // byPlace is how many bytes the prefetcher has read by place.
 func (e *Engine) byPlace() int64 {
-	place, _ := e.prefetcher.Work()
+	place, _ := e.prefetcher.Work(fetch.AllJobs)
 	return place.Bytes
 }
 

@@ -124,7 +124,7 @@ func (e *Engine) hasCaughtUp(r *rank) bool {
 		return false
 	}
 	for _, index := range r.front() {
-		if seg := e.cur.Line.Segment[index]; seg != chunker.None && e.segs[seg] == segDone && !e.staging.InSlot(index) {
+		if seg, ok := e.cur.Line.Delivers(index); ok && e.segs[seg] == segDone && !e.staging.InSlot(index) {
 			return false
 		}
 	}
@@ -143,7 +143,7 @@ func (v *passView) expect(index sample.Index) deliver.Availability {
 	case seg >= 0 && v.segs[seg] == segLoading:
 		return deliver.Loading
 	case seg >= 0 && v.segs[seg] == segAbsent && v.inPlace:
-		if v.mayQueue && v.first >= 0 && seg >= v.first {
+		if v.mayQueue && v.first >= 0 && seg >= v.first && !v.line.IsRest(seg) {
 			return deliver.Queued
 		}
 		return deliver.Gone

@@ -19,7 +19,7 @@ import (
 // the log does not keep.
 func TestExpectOfThePass(t *testing.T) {
 	const unkept = 4
-	line := &chunker.Line{Segment: []uint32{0, 1, 2, 3, chunker.None}}
+	line := &chunker.Line{Segment: []uint32{0, 1, 2, 3, chunker.None}, Starts: []uint64{0, 1, 2, 3, 4}, Used: 4}
 	segs := []segState{segDone, segLoading, segAbsent, segAbsent}
 	admits := func(index sample.Index) bool { return index != unkept }
 	const gone, load, queue = deliver.Gone, deliver.Loading, deliver.Queued

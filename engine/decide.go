@@ -47,6 +47,7 @@ const (
 	actJoin               // two Logfiles in orders that are not known into one
 	actBegin              // the Logfile of an epoch
 	actSwap               // the target becomes the log that is read
+	actTakeUp             // the Logfiles are read and written in order from now on; not decided by a view
 )
 
 // action is the mover's next step, and why it is taken.
@@ -78,6 +79,8 @@ func (a action) String() string {
 		text = fmt.Sprintf("begin the Logfile of epoch %d", a.epoch)
 	case actSwap:
 		text = "swap"
+	case actTakeUp:
+		text = "take up the Logfiles"
 	}
 	if a.layOut >= 0 {
 		text += fmt.Sprintf("; lay out epoch %d", a.layOut)

@@ -200,11 +200,7 @@ func (e *Engine) assemble() (err error) {
 	e.jobs = map[int]*job{0: e.owner}
 	e.fetcher.Rest.Store(&e.ownerStats().Source)
 	e.state = newState()
-	if e.cache.IsStatic() {
-		err = e.restoreStatic()
-	} else {
-		err = e.restore()
-	}
+	err = e.restoreLogs()
 	if err != nil {
 		return err
 	}
@@ -218,12 +214,22 @@ func (e *Engine) assemble() (err error) {
 	return nil
 }
 
-// makeDeliver makes what answers requests, out of a window of those that bring samples in this layout.
+// restoreLogs takes up the Logfiles as the layout wants them.
+func (e *Engine) restoreLogs() error {
+	if e.cache.IsStatic() {
+		e.relayout.inPlace, e.relayout.lent = true, true
+		return e.restoreStatic()
+	}
+	found, err := e.recovered()
+	if err != nil {
+		return err
+	}
+	return e.restore(found)
+}
+
+// makeDeliver makes what answers requests, out of a window of those that bring samples.
 func (e *Engine) makeDeliver() (err error) {
 	e.window = &window{Engine: e, bringers: []bringer{passBringer{Engine: e}, prefetchBringer{e}}}
-	if e.cache.IsStatic() {
-		e.window.bringers = []bringer{prefetchBringer{e}}
-	}
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger, RequestBytes: int64(e.cache.Sizing.Request),
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
 		Window: e.window})

@@ -27,13 +27,16 @@ type important struct {
 
 	stateMu sync.Mutex // held while the state changes or is read
 
-	mu        sync.Mutex  // guards the fields that follow
-	queue     []func()    // for the worker: observations and ends of epochs, in the order in which they came
-	queued    int64       // bytes of observations in it
-	at        map[int]int // by rank: the epoch that it is in or asks for
+	mu        sync.Mutex   // guards the fields that follow
+	queue     []queued     // for the worker, in the order in which they came
+	queued    int64        // bytes of observations in it
+	gathering bool         // the worker is woken for them in a while
+	at        map[int]int  // by rank: the epoch that it is in or asks for
+	passed    map[int]bool // epochs beyond epoch that a rank has left again: their boundaries come first
 	heard     map[int]time.Time
 	runs      map[int]string   // by rank: its training process
 	joins     map[int]bool     // ranks of the training that have asked for importance
+	foretold  int              // the epoch whose order the schedule was told in part; -1: none
 	given     map[int]bool     // the epochs whose orders the schedule has
 	epoch     int              // that is trained
 	due       time.Time        // when the boundary is made at the latest; zero: nobody has come to it
@@ -56,8 +59,20 @@ type important struct {
 	earlyBytes          int64
 }
 
-// mostQueued bounds the observations that wait for the worker, in bytes.
-const mostQueued = 32 << 20
+// A queued thing is an observation, or a rank whose training process is a new one.
+type queued struct {
+	seen      *importance.Observation // nil: a rank has begun
+	bytes     int64
+	restarted uint16
+}
+
+// mostQueued bounds the observations that wait for the worker, in bytes. It is woken for gatherBytes of them, or gatherTime after the first: to wake it for each one
+// takes longer than to note it.
+const (
+	mostQueued  = 32 << 20
+	gatherBytes = 256 << 10
+	gatherTime  = 20 * time.Millisecond
+)
 
 // Importance begins to draw the orders of a job by importance, as a client's text asks. run names the client's process. The same again changes nothing; something else
 // is refused.
@@ -155,8 +170,8 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 	if err != nil {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
-	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), at: map[int]int{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
-		given: map[int]bool{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1}
+	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
+		given: map[int]bool{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1}
 	if p.high, err = e.newHighMemory(c); err != nil {
 		state.Close()
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)

@@ -33,6 +33,7 @@ func (p *important) give() {
 	p.mu.Unlock()
 	if back >= 0 {
 		p.j.schedule.Retract(back)
+		p.foretold = -1
 		for epoch := range p.e.epochsOf(p.j) {
 			if epoch >= back {
 				p.e.reordered(p.j, epoch, true)
@@ -54,7 +55,28 @@ func (p *important) give() {
 		p.given[epoch] = true
 		p.mu.Unlock()
 	}
+	if epoch, order := p.state.Coming(); order != nil && epoch != p.foretold {
+		if err := p.foretell(epoch, order); err != nil {
+			p.e.cache.Logger.Error("what is drawn of an order can't be laid out ahead", "name", p.config.Name, "epoch", epoch, "err", err)
+		}
+	}
 	p.e.nudge()
+}
+
+// foretell tells the schedule the part of an epoch's order that is known, so that it is laid out meanwhile.
+func (p *important) foretell(epoch int, order []sample.Index) error {
+	s := p.j.schedule
+	p.foretold = epoch
+	whole := importance.Striped(order, p.world, p.config.DropLast)
+	for rank := range p.world {
+		if !s.IsLocal(rank) || !s.Exists(epoch) {
+			continue
+		}
+		if err := s.Foretell(epoch, rank, batches(whole, rank, p.world, p.config.BatchSize, p.config.DropLast)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // giveOne gives the schedule an epoch's order, as the ranks served here read it: rank r has places r, r+W, ….
@@ -63,6 +85,11 @@ func (p *important) giveOne(o *drawn.Order) error {
 	if o.Indices == nil {
 		s.Allow(o.Epoch)
 	} else {
+		if part := o.Foretold(); part != nil && o.Epoch != p.foretold { // a log that an earlier server wrote was laid out by it
+			if err := p.foretell(o.Epoch, part); err != nil {
+				return err
+			}
+		}
 		order := importance.Striped(o.Indices, p.world, p.config.DropLast)
 		for rank := range p.world {
 			if !s.IsLocal(rank) || !s.Exists(o.Epoch) {

@@ -17,6 +17,7 @@ func (p *important) joined(rank int, run string) {
 	if fresh && p.joins[rank] { // another training: where the ranks of the last one were says nothing
 		clear(p.at)
 		clear(p.heard)
+		clear(p.passed)
 		clear(p.joins)
 		maps.DeleteFunc(p.given, func(epoch int, _ bool) bool { return epoch < p.epoch-1 }) // it may begin with one of these, from which nothing is left but the order
 	}
@@ -26,7 +27,7 @@ func (p *important) joined(rank int, run string) {
 		p.at[rank], p.heard[rank] = p.epoch, time.Now()
 	}
 	if fresh {
-		p.queue = append(p.queue, func() { p.state.Restarted(uint16(rank)) })
+		p.queue = append(p.queue, queued{restarted: uint16(rank)})
 	}
 	p.mu.Unlock()
 	p.nudge()
@@ -54,6 +55,9 @@ func (p *important) noteLocked(rank, epoch int) bool {
 	p.heard[rank] = time.Now()
 	if p.at[rank] == epoch && epoch <= p.epoch && p.given[epoch] {
 		return false
+	}
+	if before, known := p.at[rank]; known && before > p.epoch && before < epoch {
+		p.passed[before] = true
 	}
 	p.at[rank] = epoch
 	if epoch > p.epoch && p.due.IsZero() {
@@ -108,31 +112,43 @@ func (e *Engine) Observe(number int, o importance.Observation) {
 	}
 }
 
-// observe queues an observation. Beyond a limit they are dropped.
+// observe queues an observation. Beyond a limit they are dropped. Only the papers' policies are to know of it at once.
 func (p *important) observe(o importance.Observation) {
 	bytes := int64(4*(len(o.Index)+len(o.Loss)+len(o.Neighbours)) + 2*(len(o.Same)+len(o.Other)) + 256)
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
 	case p.stopped:
+		return
 	case p.queued+bytes > mostQueued:
 		p.dropped++
-	default:
-		p.queue = append(p.queue, func() {
-			switch ahead := int64(o.Epoch) == int64(p.state.Epoch())+1; { // of a rank that is ahead: the epoch before is not over for the others
-			case !ahead:
-				p.take(o)
-			case p.earlyBytes+bytes <= mostQueued:
-				p.early, p.earlyBytes = append(p.early, o), p.earlyBytes+bytes
-			default:
-				p.mu.Lock()
-				p.dropped++
-				p.mu.Unlock()
-			}
-		})
-		p.queued += bytes
+		return
 	}
-	p.mu.Unlock()
-	p.nudge()
+	p.queue = append(p.queue, queued{seen: &o, bytes: bytes})
+	p.queued += bytes
+	switch {
+	case p.config.Policy == "paper" || p.queued >= gatherBytes:
+		p.nudge()
+	case !p.gathering:
+		p.gathering = true
+		time.AfterFunc(gatherTime, p.nudge)
+	}
+}
+
+// do does what is queued. p.stateMu is held.
+func (p *important) do(q queued) {
+	switch o := q.seen; {
+	case o == nil:
+		p.state.Restarted(q.restarted)
+	case int64(o.Epoch) != int64(p.state.Epoch())+1:
+		p.take(*o)
+	case p.earlyBytes+q.bytes <= mostQueued: // of a rank that is ahead: the epoch before is not over for the others
+		p.early, p.earlyBytes = append(p.early, *o), p.earlyBytes+q.bytes
+	default:
+		p.mu.Lock()
+		p.dropped++
+		p.mu.Unlock()
+	}
 }
 
 // take gives the state an observation.
@@ -192,15 +208,15 @@ func (p *important) work() {
 	for {
 		p.mu.Lock()
 		queue, stopped := p.queue, p.stopped
-		p.queue, p.queued = nil, 0
+		p.queue, p.queued, p.gathering = nil, 0, false
 		to, wait := p.next() // whoever asked for it has sent its observations before
 		p.mu.Unlock()
 		if stopped {
 			return
 		}
 		p.stateMu.Lock()
-		for _, do := range queue {
-			do()
+		for _, q := range queue {
+			p.do(q)
 		}
 		p.stateMu.Unlock()
 		if to >= 0 {
@@ -231,6 +247,11 @@ func (p *important) next() (to int, wait time.Duration) {
 			back = at
 		default:
 			behind++
+		}
+	}
+	for epoch := range p.passed { // a short epoch whose order was known may be over before its boundary is made
+		if to >= 0 && epoch > p.epoch && epoch < to {
+			to = epoch
 		}
 	}
 	switch {
@@ -291,6 +312,7 @@ func (p *important) advance(to int) {
 	p.err, p.due = err, time.Time{}
 	if err == nil {
 		p.epoch = p.state.Epoch()
+		maps.DeleteFunc(p.passed, func(epoch int, _ bool) bool { return epoch <= p.epoch })
 		maps.DeleteFunc(p.says, func(epoch int, _ progress) bool { return epoch < p.epoch })
 	}
 	for rank, at := range p.at {

@@ -17,7 +17,7 @@ func (e *Engine) layOut(epoch int) {
 	e.layingOut[epoch] = true
 	s := e.owner.schedule
 	e.builders.Go(func() {
-		order, err := s.Order(e.ctx, epoch)
+		order, err := s.ToLayOut(e.ctx, epoch)
 		var line *chunker.Line
 		if err == nil {
 			line, err = e.cache.NewLine(order, nil)

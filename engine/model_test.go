@@ -19,6 +19,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/drawn"
 	"lcache/ingest"
 	"lcache/plan"
 	"lcache/sample"
@@ -29,7 +30,7 @@ import (
 // TestModel drives the engine with random operations from a seed, and compares every answer with the source: batches of several
 // ranks in any epoch, requests by index, pushed orders, jobs without a recipe whose orders are told again after each restart and that begin anew with other seeds,
 // over a log that is sorted or served where it lies as a draw says, clients
-// that leave, other jobs beside the first, restarts in another layout, and damage to the arena.
+// that leave, other jobs beside the first, changes of the layout, restarts in another one, and damage to the arena.
 // LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
 func TestModel(t *testing.T) {
 	ops, runs := 400, 6
@@ -69,22 +70,27 @@ func eachModel(t *testing.T, ops, runs int, run func(m *model, ops int)) {
 
 // model is one run: the engine under test and what it must answer.
 type model struct {
-	t       *testing.T
-	r       *rand.Rand
-	d       *dataset
-	job     schedule.Job
-	opts    Options
-	e       *Engine
-	clients []*modelClient
-	others  []*otherJob
-	replay  *shuffle.Replay
-	at      []deliver.Position // by rank: where it is
-	pushed  map[deliver.Position][]sample.Index
-	again   *ingest.Options // without a recipe: what may be done before a restart, as each opening by a client does
-	told    map[[2]int]bool // without a recipe: epochs and ranks whose orders this server has heard
-	jobs    int             // without a recipe: how often a job has begun anew, with a seed of its own
-	log     []string
-	damaged bool
+	t          *testing.T
+	r          *rand.Rand
+	d          *dataset
+	job        schedule.Job
+	opts       Options
+	e          *Engine
+	clients    []*modelClient
+	others     []*otherJob
+	drawing    *importantJob // nil: there is none now
+	replay     *shuffle.Replay
+	at         []deliver.Position // by rank: where it is
+	pushed     map[deliver.Position][]sample.Index
+	again      *ingest.Options // without a recipe: what may be done before a restart, as each opening by a client does
+	told       map[[2]int]bool // without a recipe: epochs and ranks whose orders this server has heard
+	jobs       int             // without a recipe: how often a job was started; each start has its own seed
+	importance string          // what it asks for
+	twinDir    string          // where its twin has its file
+	twin       *drawn.State    // of the job with importance
+	twinOf     *important      // that it goes with
+	log        []string
+	damaged    bool
 }
 
 type modelClient struct {
@@ -94,7 +100,7 @@ type modelClient struct {
 
 func newModel(t *testing.T, seed uint64) *model {
 	r := rand.New(rand.NewPCG(seed, 1))
-	m := &model{t: t, r: r}
+	m := &model{t: t, r: r, twinDir: t.TempDir()}
 	compress, content := "", func(r *rand.Rand, _ int, b []byte) { noise(r, b) }
 	if r.IntN(3) == 0 {
 		compress, content = "lz4", mostlyWords
@@ -167,8 +173,10 @@ func (m *model) run(ops int) {
 		switch p := m.r.IntN(100); {
 		case p < 50:
 			m.batch(m.r.IntN(len(m.at)))
-		case p < 62:
+		case p < 57:
 			m.other()
+		case p < 62:
+			m.important()
 		case p < 78:
 			m.get()
 		case p < 86:
@@ -232,6 +240,12 @@ func (m *model) runInStep(ops int) {
 			m.push()
 		case p < 97:
 			m.leave()
+		case p < 98:
+			m.e.mu.Lock()
+			inPlace := !m.e.relayout.inPlace
+			m.e.changeLayout(inPlace)
+			m.e.mu.Unlock()
+			m.note("change the layout: in place %v", inPlace)
 		default:
 			m.restart()
 		}
@@ -250,6 +264,8 @@ func (m *model) start() {
 }
 
 func (m *model) stop() {
+	m.leaveImportant()
+	m.closeTwin()
 	for _, o := range m.others {
 		o.leave()
 	}

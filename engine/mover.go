@@ -3,7 +3,6 @@ package engine
 import (
 	"time"
 
-	"lcache/chunker"
 	"lcache/reorder"
 	"lcache/staging"
 )
@@ -36,9 +35,12 @@ func (e *Engine) look() action {
 	defer e.mu.Unlock()
 	e.retryLayout()
 	e.note()
-	if e.cache.IsStatic() {
+	if e.relayout.lent {
 		e.updateReadEpoch()
 		e.counted(outlook{e.readEpoch, -1})
+		if !e.relayout.inPlace && e.staging.SlotsBack() >= leastSlots {
+			return action{kind: actTakeUp, layOut: -1}
+		}
 		return action{layOut: -1}
 	}
 	if e.requested && e.cur != nil {
@@ -113,6 +115,8 @@ func (e *Engine) apply(act action) bool {
 		return e.beginTarget(act.epoch)
 	case actSwap:
 		return e.swap()
+	case actTakeUp:
+		return e.takeUp()
 	}
 	return false
 }
@@ -364,8 +368,8 @@ func (e *Engine) swap() bool {
 func floor(r *rank, l *reorder.EpochLog) int {
 	furthest := 0
 	for _, index := range r.front() {
-		if seg := l.Line.Segment[index]; seg != chunker.None {
-			if furthest = max(furthest, int(seg)); !l.Line.Repeats {
+		if seg, ok := l.Line.Delivers(index); ok {
+			if furthest = max(furthest, seg); !l.Line.Repeats {
 				return furthest
 			}
 		}

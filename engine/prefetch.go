@@ -4,6 +4,7 @@ import (
 	"iter"
 	"sync"
 
+	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/metaindex"
@@ -29,20 +30,22 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 		return c, false
 	}
 	r := j.ranks[rank]
-	inWindow, tooFar := false, false
-	others := !e.cache.IsStatic() && r != nil && j != e.owner
-	if !e.cache.IsStatic() && r != nil && j == e.owner {
+	inWindow, tooFar, drawn := false, false, false
+	others := !e.relayout.lent && r != nil && j != e.owner
+	if !e.relayout.lent && r != nil && j == e.owner {
 		v := e.view()
 		inWindow = e.isInWindow(&v, r, at.Epoch)
 		tooFar = at.Epoch > j.at(r)+1
+		drawn = inWindow && e.cache.Sizing.Miss > 0 && j.importance.Load() != nil
 		r.inWindow = r.inWindow || inWindow && at.Epoch == j.at(r) // the mover tells the prefetcher when that ends
 	}
 	e.mu.Unlock()
+	var apart map[sample.Index]bool // what the window does not bring of an order that was drawn
 	switch {
 	case inWindow && e.cache.Sizing.Miss == 0, tooFar: // the window may bring all of an epoch after the next: that is not known yet
 		return c, false
 	case inWindow:
-		c.Left = func(index sample.Index) bool { return !e.cache.Admits(index) }
+		c.Left = func(index sample.Index) bool { return !e.cache.Admits(index) || apart[index] }
 	}
 	list, chunks := e.chunkList(j, rank, at.Epoch)
 	if list == nil {
@@ -55,12 +58,46 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 	if at.Batch < list.Len() {
 		c.CM = list.CM(chunks, at.Batch)
 	}
+	if drawn {
+		e.mu.Lock()
+		apart = e.apart(at.Epoch, c.Content)
+		e.mu.Unlock()
+	}
 	if others {
 		e.mu.Lock()
 		c.Soon = e.soon(r, c.Content)
 		e.mu.Unlock()
 	}
 	return c, true
+}
+
+// apart lists the samples of a chunk that the log of its epoch keeps and the window does not bring: those that were drawn when the epoch began, and the later uses of
+// those whose slot is gone by then. e.mu is held.
+func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Index]bool) {
+	l := e.cur
+	if l == nil || l.Epoch != epoch {
+		l = e.tgt
+	}
+	if l == nil || l.Epoch != epoch || l.Line == nil {
+		return nil
+	}
+	last := -1
+	for _, index := range content {
+		if seg, ok := l.Line.Delivers(index); ok {
+			last = max(last, seg)
+		}
+	}
+	for _, index := range content {
+		seg, ok := l.Line.Delivers(index)
+		if l.Line.Segment[index] == chunker.None || ok && !(l.Line.Repeats && seg+2 <= last) || e.holders.Has(index) {
+			continue
+		}
+		if apart == nil {
+			apart = map[sample.Index]bool{}
+		}
+		apart[index] = true
+	}
+	return apart
 }
 
 // chunkLists are the CMs of the epochs that ranks are in.
@@ -160,8 +197,12 @@ func (b prefetchBringer) decided(q query, samples iter.Seq2[sample.Index, delive
 
 func (b prefetchBringer) asked(at *deliver.Position) { b.prefetcher.Asked(cursor(at), step(at)) }
 
-// lostPatience gives up what ranks have left behind, and lets this rank wait no longer (rule 2).
+// lostPatience gives up what ranks have left behind, and lets this rank wait no longer (rule 2). A rank goes on waiting while its samples come one by one: the device is shared with
+// others, and reads by index would not keep to the rank's share.
 func (b prefetchBringer) lostPatience(at *deliver.Position) {
+	if b.prefetcher.Advances(cursor(at)) {
+		return
+	}
 	b.mu.Lock()
 	if j := b.jobOf(at); j != nil && j.ranks[at.Rank] != nil {
 		j.ranks[at.Rank].gaveUpMemory = true

@@ -6,14 +6,15 @@ import (
 	"lcache/cache"
 	"lcache/fetch"
 	"lcache/plan"
+	"lcache/reorder"
 )
 
 // Where the disk decides between the layouts, what the disk was measured to give is a promise. At the end of each epoch the engine has facts: how long the epoch
 // took, and how long ranks waited in it. Package plan decides by them whether the next epochs are read in place or in order.
 //
-// A server that began with a log can do both. In place, the mover begins no Logfile any longer: the one that is read is read to its end in order, and from then
-// on by place. In order again, the job is one that begins over a full log in another order. A server that began with the static layout has no slots, which are cut
-// out of the shared memory at the start: it notes the choice for the next start (docs/adr/0020-changing-the-layout.md).
+// From the log to the static layout the mover begins no Logfile any longer: the one that is read is read to its end in order, and from then on by place. From the
+// static layout to the log the job is one that begins over a full log in another order. A server that began with the static layout first asks its slots back from
+// the ring, and takes up the Logfiles when it has some (docs/adr/0020-changing-the-layout.md). The source is not read for either change.
 
 // shortestEpoch is how long an epoch must have taken to say anything: a short one has what a server does once in it.
 const shortestEpoch = 5 * time.Second
@@ -23,17 +24,23 @@ const nearlyWhole = 0.95
 
 // relayout is the layout as it is now. Engine.mu guards it.
 type relayout struct {
-	inPlace bool       // the server began with a log, and begins no other one
+	inPlace bool       // the static layout: no Logfile is begun
 	reason  string     // "": that of the cache
 	source  fetch.Work // of the prefetcher, when the last epoch was over
 
-	next, nextReason string // the layout from the next start on; "": the one that is served
-	unnoted, noting  bool   // it is not in the record yet; it is being written there
+	lent    bool              // the server began with the static layout, and has not taken up the Logfiles: nothing is moved
+	filled  *reorder.EpochLog // while lent: what takes what the log lacks; nil: none does
+	tookUp  int               // one more than the epoch that was read when they were taken up; 0: they were not
+	unnoted bool              // the layout is not in the record yet
+	noting  bool              // it is being written there
 }
+
+// leastSlots is how many slots must have come back from the ring for the Logfiles to be taken up: one that is read, and one that is loaded.
+const leastSlots = 2
 
 // layoutNow is the layout that is served, and why. e.mu is held.
 func (e *Engine) layoutNow() (layout, reason string) {
-	layout, reason = e.cache.Layout, e.cache.LayoutReason
+	layout, reason = cache.LayoutLog, e.cache.LayoutReason
 	if e.relayout.inPlace {
 		layout = cache.LayoutStatic
 	}
@@ -48,7 +55,7 @@ func (e *Engine) reconsider(d EpochDone) {
 	if !e.cache.MayChange() {
 		return
 	}
-	_, source := e.prefetcher.Work()
+	_, source := e.prefetcher.Work(fetch.AllJobs)
 	before := e.relayout.source
 	e.relayout.source = source
 	was, ok := e.readAs(d)
@@ -65,39 +72,55 @@ func (e *Engine) reconsider(d EpochDone) {
 		e.cache.Logger.Warn("the layout can't be chosen again", "error", err)
 		return
 	}
-	if e.cache.IsStatic() {
-		e.chooseNext(layout, reason)
-		return
-	}
 	inPlace := layout == cache.LayoutStatic
-	changed := inPlace != e.relayout.inPlace
-	e.relayout.inPlace, e.relayout.reason = inPlace, reason
-	if changed {
+	e.relayout.reason = reason
+	if inPlace != e.relayout.inPlace {
 		e.cache.Logger.Info("the layout changes", "after epoch", d.Epoch, "layout", layout, "why", reason)
-		e.relayout.unnoted = true
-		e.nudge()
+		e.changeLayout(inPlace)
 	}
+}
+
+// changeLayout lets samples stay in place from now on, or be put in order. e.mu is held.
+func (e *Engine) changeLayout(inPlace bool) {
+	e.relayout.inPlace, e.relayout.unnoted = inPlace, true
+	if e.relayout.lent && !inPlace {
+		e.staging.ReturnSlots()
+		e.prefetcher.UseSide()
+	}
+	e.nudge()
 }
 
 func (e *Engine) layoutAgain(s plan.Served, sourceBPS float64) (layout, reason string, err error) {
 	if e.opts.Relayout != nil {
 		return e.opts.Relayout(s), cache.ByDisk + "as long as a test says", nil
 	}
-	inLog := e.cur != nil && e.cur.Epoch >= 0
-	return e.cache.LayoutAgain(s, sourceBPS, inLog)
+	return e.cache.LayoutAgain(s, sourceBPS)
 }
 
-// chooseNext notes what a server without slots would do. e.mu is held.
-func (e *Engine) chooseNext(layout, reason string) {
-	e.relayout.reason = reason
-	if layout == cache.LayoutLog {
-		e.relayout.reason += "; so it will be from the next start of the server on"
+// takeUp takes up the Logfiles, so that they are read and written in order from now on. The prefetcher goes on meanwhile. Only the mover calls it.
+func (e *Engine) takeUp() bool {
+	e.stopFilling()
+	found, err := e.recovered()
+	if err == nil {
+		err = e.restore(found)
 	}
-	if layout == e.relayout.next || e.relayout.next == "" && layout == e.cache.Layout {
-		return
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.relayout
+	if err != nil {
+		e.cache.Logger.Error("the log can't be taken up; samples stay where they are", "error", err)
+		r.inPlace, r.unnoted = true, true
+		e.startFilling(r.filled)
+		return true
 	}
-	e.relayout.next, e.relayout.nextReason, e.relayout.unnoted = layout, reason, true
-	e.nudge()
+	if r.filled != nil {
+		delete(e.logs, r.filled.ID)
+		r.filled.Free()
+	}
+	r.lent, r.filled, r.tookUp = false, nil, e.readEpoch+1
+	e.paused, e.windowHitRate = false, 1
+	e.cache.Logger.Info("the log is read and written in order from now on", "epoch", e.readEpoch, "slots", e.staging.SlotsBack())
+	return true
 }
 
 // note keeps the choice for the next start, once it has changed: the mover calls it. e.mu is held.
@@ -121,9 +144,6 @@ func (e *Engine) keepLayout() {
 	e.mu.Lock()
 	r := &e.relayout
 	layout, reason := e.layoutNow()
-	if r.next != "" {
-		layout, reason = r.next, r.nextReason
-	}
 	was := r.unnoted
 	r.unnoted = false
 	e.mu.Unlock()
@@ -136,12 +156,12 @@ func (e *Engine) keepLayout() {
 }
 
 // readAs is the layout in which an epoch was read; false if it was a mixture: the first one in place is still read in order, and written for nobody; one that a
-// job began with over another order was read by place and perhaps sorted. e.mu is held.
+// job began with over another order was read by place and perhaps sorted, and so was the one in which the Logfiles were taken up. e.mu is held.
 func (e *Engine) readAs(d EpochDone) (layout string, ok bool) {
 	switch {
-	case e.cache.IsStatic():
-		return cache.LayoutStatic, true
-	case e.cur == nil, e.unidentified != nil:
+	case e.relayout.lent:
+		return cache.LayoutStatic, e.relayout.inPlace // else the ring has become smaller in it
+	case e.cur == nil, e.unidentified != nil, e.relayout.tookUp == d.Epoch+1:
 		return "", false
 	case !e.relayout.inPlace:
 		return cache.LayoutLog, e.beginning.epoch != d.Epoch || e.beginning.chunks == 0

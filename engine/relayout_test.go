@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -8,6 +10,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/deliver"
 	"lcache/plan"
 )
 
@@ -39,18 +42,29 @@ func (c *changes) seen() int {
 	return len(c.read)
 }
 
-// TestLayoutChangesWhileItIsServed: a log is served, then samples are read in place, then they are in order again. Every byte and every order is right, the source
+// TestLayoutChangesWhileItIsServed: samples are read in one layout, then in the other one, then in the first again. Every byte and every order is right, the source
 // is not asked, in place nothing is written; and whenever the server is killed the next one has everything, but for what lay in buffers.
 func TestLayoutChangesWhileItIsServed(t *testing.T) {
-	j := samplerJob(40, 16, 1, false)
+	t.Run("from the log", func(t *testing.T) {
+		testLayoutChanges(t, slowReads, []string{"log", "static", "static", "log", "log"}, "log log static static")
+	})
+	t.Run("from the static layout", func(t *testing.T) {
+		testLayoutChanges(t, slowWrites, []string{"static", "log", "static", "static", "log"}, "static static log static static")
+	})
+}
+
+// testLayoutChanges serves epochs until samples are put in order after all that was said. said are the layouts from the ends of epochs on, read those in which the
+// epochs that count must have been read.
+func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string) {
+	j := samplerJob(60, 16, 1, false)
 	d, o := small(t, j)
-	o.Disk = slowReads
+	o.Disk = disk
 	var e *Engine
 	c := &changes{}
-	o.Relayout = c.say(&e, "log", "static", "static", "log", "log")
+	o.Relayout = c.say(&e, said...)
 	o.Begin = func(plan.Beginning) plan.Choice { return plan.Sort }
 	var epoch, writes atomic.Int64
-	killed := map[string]int64{} // the epoch that was read
+	killed, killedCopy := map[string]int64{}, map[string]string{} // the epoch that was read, and the same cache once more
 	plain := o.IO
 	o.IO.Inject = func(io *blockio.IO) {
 		blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
@@ -58,7 +72,8 @@ func TestLayoutChangesWhileItIsServed(t *testing.T) {
 				c.mu.Lock()
 				dir := t.TempDir()
 				copyCache(t, o.Dirs[0], dir)
-				killed[dir] = epoch.Load()
+				killed[dir], killedCopy[dir] = epoch.Load(), t.TempDir()
+				copyCache(t, dir, killedCopy[dir])
 				c.mu.Unlock()
 			}
 			return blockio.Fault{}
@@ -66,28 +81,29 @@ func TestLayoutChangesWhileItIsServed(t *testing.T) {
 	}
 	e = open(t, o)
 	defer closeEngine(t, e)
-	isWritten := func() bool { // samples are put in order again, after all that was said
-		return c.seen() >= 4 && e.cache.Store.Stats().WriteBytes > c.written[3]
-	}
-	for ; !isWritten() && epoch.Load() < 39; epoch.Add(1) {
+	want := strings.Fields(read)
+	isWritten := func() bool { return c.seen() >= len(want) && e.cache.Store.Stats().WriteBytes > c.written[len(want)-1] }
+	for ; !isWritten() && epoch.Load() < 59; epoch.Add(1) {
 		d.readEpochs(t, e, j, int(epoch.Load()), int(epoch.Load())+1)
 		e.mu.Lock()
 		inPlace := e.relayout.inPlace
 		e.mu.Unlock()
-		if s := e.Status().Jobs[0]; (s.Layout == cache.LayoutStatic) != inPlace || inPlace && !strings.HasSuffix(s.LayoutReason, "as long as a test says") {
+		if s := e.Status().Jobs[0]; (s.Layout == cache.LayoutStatic) != inPlace || inPlace && c.seen() > 0 && !strings.HasSuffix(s.LayoutReason, "as long as a test says") {
 			t.Errorf("epoch %d: status says %s: %s", epoch.Load(), s.Layout, s.LayoutReason)
 		}
 	}
 	becomes(t, e, "samples are put in order again", isWritten)
 	noSource(t, e)
-	if read := strings.Join(c.read[:4], " "); read != "log log static static" {
-		t.Fatalf("%d epochs were read in the layouts %s", epoch.Load(), read)
+	if was := strings.Join(c.read[:len(want)], " "); was != read {
+		t.Fatalf("%d epochs were read in the layouts %s", epoch.Load(), was)
 	}
-	if c.written[3] != c.written[2] {
-		t.Errorf("bytes written until the ends of epochs: %d", c.written)
+	for i := 1; i < len(want); i++ {
+		if want[i-1] == "static" && want[i] == "static" && c.written[i] != c.written[i-1] {
+			t.Errorf("bytes written until the ends of epochs: %d", c.written)
+		}
 	}
 	if len(killed) < 3 {
-		t.Errorf("%d bytes were written at the end, in %d blocks: too few to be killed between them", c.written[3], writes.Load())
+		t.Errorf("%d blocks were written: too few to be killed between them", writes.Load())
 	}
 	for dir, at := range killed {
 		after := o
@@ -95,17 +111,43 @@ func TestLayoutChangesWhileItIsServed(t *testing.T) {
 		again := open(t, after)
 		d.readEpochs(t, again, j, int(at), int(at)+2)
 		s := again.Status().Jobs[0]
-		t.Logf("killed in epoch %d: %d samples come from the source", at, s.SourceReads)
+		t.Logf("killed in epoch %d: %d samples come from the source, layout %s", at, s.SourceReads, s.Layout)
 		if s.SourceReads > int64(len(d.bytes)/2) { // of a cache this small the buffers of all segments are much
 			t.Errorf("killed in epoch %d: %d samples come from the source", at, s.SourceReads)
 		}
 		closeEngine(t, again)
 	}
+	for dir, at := range killed { // half a log is taken up by a server that began in place
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		after := o
+		after.Dirs, after.IO, after.Disk = []string{killedCopy[dir]}, plain, slowWrites
+		after.Disk.From = "made up again"
+		after.Relayout = (&changes{}).say(&e, "log")
+		again := open(t, after)
+		if again.cache.Layout != cache.LayoutStatic {
+			t.Errorf("killed in epoch %d: layout %s", at, again.cache.Layout)
+		}
+		isInOrder := func() bool { return !again.relayout.lent && again.cur.Epoch >= int(at) }
+		is := false
+		for epoch := int(at); epoch < int(at)+20 && !is; epoch++ {
+			d.readEpochs(t, again, j, epoch, epoch+1)
+			again.mu.Lock()
+			is = isInOrder()
+			again.mu.Unlock()
+		}
+		s := again.Status().Jobs[0]
+		t.Logf("killed in epoch %d: %d samples come from the source until the log is in order", at, s.SourceReads)
+		if !is || s.SourceReads > int64(len(d.bytes)/2) || s.Layout != cache.LayoutLog {
+			t.Errorf("killed in epoch %d: in order: %v, %d samples come from the source, layout %s", at, is, s.SourceReads, s.Layout)
+		}
+		closeEngine(t, again)
+	}
 }
 
-// TestLayoutChangesAtTheNextStart: a server that began in the static layout notes that a log is better. The next one has it, also after a kill, and asks the source
-// for nothing; and that one may change its mind.
-func TestLayoutChangesAtTheNextStart(t *testing.T) {
+// TestLayoutIsKept: the next server begins in the layout that was found to be the better one, also after a kill, as long as the disk is known by the same facts.
+func TestLayoutIsKept(t *testing.T) {
 	j := samplerJob(8, 16, 2, false)
 	d, o := small(t, j)
 	o.Disk = slowWrites
@@ -113,10 +155,7 @@ func TestLayoutChangesAtTheNextStart(t *testing.T) {
 	o.Relayout = (&changes{}).say(&e, "log")
 	e = open(t, o)
 	d.readEpochs(t, e, j, 0, 2)
-	if s := still(t, e); !strings.HasSuffix(s.LayoutReason, "; so it will be from the next start of the server on") {
-		t.Errorf("the reason is %s", s.LayoutReason)
-	}
-	becomes(t, e, "the layout is noted", func() bool { return !e.relayout.unnoted && !e.relayout.noting })
+	becomes(t, e, "the layout is noted", func() bool { return !e.relayout.inPlace && !e.relayout.unnoted && !e.relayout.noting })
 	killed := o
 	killed.Dirs = []string{t.TempDir()}
 	copyCache(t, o.Dirs[0], killed.Dirs[0])
@@ -124,20 +163,79 @@ func TestLayoutChangesAtTheNextStart(t *testing.T) {
 	for _, o := range []Options{o, killed} {
 		o.Relayout = (&changes{}).say(&e, "static")
 		e = open(t, o)
-		d.readEpochs(t, e, j, 2, 4)
-		if s := noSource(t, e); !strings.HasSuffix(s.LayoutReason, "as long as a test says") || e.cache.Layout != cache.LayoutLog {
-			t.Errorf("served in the layout %s, then %s: %s", e.cache.Layout, s.Layout, s.LayoutReason)
+		if e.cache.Layout != cache.LayoutLog {
+			t.Errorf("the next server begins in the layout %s", e.cache.Layout)
 		}
+		d.readEpochs(t, e, j, 2, 6)
+		becomes(t, e, "samples stay in place", func() bool { return e.relayout.inPlace })
 		closeEngine(t, e)
 		o.Relayout = nil
 		e = open(t, o)
-		d.readEpochs(t, e, j, 4, 5)
-		still(t, e)
+		d.readEpochs(t, e, j, 6, 7)
+		if s := e.Status().Jobs[0]; s.Layout != cache.LayoutStatic || s.LogWriteBytes != 0 {
+			t.Errorf("the one after that: layout %s, %d bytes written", s.Layout, s.LogWriteBytes)
+		}
 		closeEngine(t, e)
 		o.Disk.From = "measured again" // facts of another measurement do not keep the choice
 		if e = open(t, o); strings.HasSuffix(e.cache.LayoutReason, "as long as a test says") {
 			t.Errorf("the reason is still %s", e.cache.LayoutReason)
 		}
+		closeEngine(t, e)
+	}
+}
+
+// TestLayoutChangesBesideAHoarder: a client that keeps batches of the ring keeps the slots that they lie in, and no other ones; its bytes stay as they are while
+// the log is read and written in order.
+func TestLayoutChangesBesideAHoarder(t *testing.T) {
+	for _, batches := range []int{1, 16} { // in one slot or two, and in most of them
+		j := samplerJob(60, 16, 1, false)
+		d, o := small(t, j)
+		o.Disk = slowWrites
+		var e *Engine
+		o.Relayout = (&changes{}).say(&e, "log")
+		o.Begin = func(plan.Beginning) plan.Choice { return plan.Sort }
+		e = open(t, o)
+		hoarder := attach(t, e)
+		mem := e.staging.Memory()
+		var kept []*deliver.Batch
+		for b := range batches {
+			batch, err := hoarder.Chunk(t.Context(), 0, 0, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, batch)
+		}
+		check := func() {
+			t.Helper()
+			for _, b := range kept {
+				for i, index := range b.Indices {
+					if got := mem[b.Offsets[i] : b.Offsets[i]+uint64(b.Lengths[i])]; !bytes.Equal(got, d.bytes[index]) {
+						t.Fatalf("sample %d, which a client keeps, was written over", index)
+					}
+				}
+			}
+		}
+		for epoch := 0; epoch < 3; epoch++ {
+			d.readEpochs(t, e, j, epoch, epoch+1)
+			check()
+		}
+		e.mu.Lock()
+		inPlace, back := e.relayout.inPlace, e.staging.SlotsBack()
+		e.mu.Unlock()
+		t.Logf("%d of %d slots are back while %d batches are kept", back, e.cache.Sizing.Slots, len(kept))
+		if inPlace || back == int(e.cache.Sizing.Slots) {
+			t.Errorf("%d batches are kept, the layout is in place: %v, %d of %d slots are back", len(kept), inPlace, back, e.cache.Sizing.Slots)
+		}
+		for _, b := range kept {
+			hoarder.Release(b.Lease)
+		}
+		for epoch := 3; epoch < 50 && e.Status().Jobs[0].LogWriteBytes == 0; epoch++ {
+			d.readEpochs(t, e, j, epoch, epoch+1)
+		}
+		if e.staging.SlotsBack() != int(e.cache.Sizing.Slots) || noSource(t, e).LogWriteBytes == 0 {
+			t.Errorf("%d slots are back, %d bytes were written", e.staging.SlotsBack(), e.Status().Jobs[0].LogWriteBytes)
+		}
+		hoarder.Disconnected()
 		closeEngine(t, e)
 	}
 }

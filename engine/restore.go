@@ -14,25 +14,27 @@ import (
 // newer of two stays unidentified, because another job has begun, the two are made one, so that the next order can be laid out in the other
 // place.
 
-// restore takes up the Logfiles that the store recovered: the older is read, the newer is being filled.
-func (e *Engine) restore() error {
-	found, err := e.recovered()
-	if err != nil {
-		return err
+// restore takes up the Logfiles that were recovered: the older is read, the newer is being filled.
+func (e *Engine) restore(found []*reorder.EpochLog) error {
+	if len(found) == 2 && found[1].Line != nil {
+		if err := e.mover.Aim(found[1]); err != nil {
+			return err
+		}
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if len(found) == 2 && found[1].Line == nil {
 		e.unidentified, found = found[1], found[:1]
 	}
 	if len(found) == 2 {
 		e.tgt = found[1]
-		if err := e.mover.Aim(e.tgt); err != nil {
-			return err
-		}
 	}
 	if len(found) > 0 {
 		e.cur = found[0]
 		e.segs = make([]segState, e.cur.Log.Header().Segments)
-		e.readEpoch = max(e.cur.Epoch, 0)
+		if !e.requested {
+			e.readEpoch = max(e.cur.Epoch, 0)
+		}
 	}
 	if e.tgt == nil && e.unidentified == nil {
 		e.startFilling(e.cur)
@@ -58,7 +60,9 @@ func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
 		if err != nil {
 			return nil, err
 		}
+		e.mu.Lock()
 		e.number(el)
+		e.mu.Unlock()
 		found = append(found, el)
 	}
 	return found, nil

@@ -47,16 +47,23 @@ func (f sourceFigures) String() string {
 	return b.String()
 }
 
-// TestSourceFigures measures a bucket on this machine: bare GETs, ingest and an epoch without prefill, by turns. scripts/bench-sources runs it.
-func TestSourceFigures(t *testing.T) {
+// figureSizes returns how many MB are measured, and how often. Without them the test is skipped.
+func figureSizes(t *testing.T) (mb, rounds int) {
+	t.Helper()
 	mb, err := strconv.Atoi(os.Getenv("LCACHE_FIGURES_MB"))
 	if err != nil {
 		t.Skip("LCACHE_FIGURES_MB is not set: scripts/bench-sources sets it")
 	}
-	rounds, err := strconv.Atoi(os.Getenv("LCACHE_FIGURES_ROUNDS"))
+	rounds, err = strconv.Atoi(os.Getenv("LCACHE_FIGURES_ROUNDS"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return mb, rounds
+}
+
+// TestSourceFigures measures a bucket on this machine: bare GETs, ingest and an epoch without prefill, by turns. scripts/bench-sources runs it.
+func TestSourceFigures(t *testing.T) {
+	mb, rounds := figureSizes(t)
 	g := s3test.Start(t)
 	d := makeDataset(t, mb*10, func(r *rand.Rand, _ int) int { return 50_000 + r.IntN(100_000) })
 	d.inBucket(t, g)

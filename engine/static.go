@@ -7,7 +7,7 @@ import (
 )
 
 // In the static layout samples stay where they were packed: no pass, no slots, nothing is moved. The prefetcher reads each rank's coming
-// chunks by place into the ring, which has the memory that slots take otherwise. Only what the log should keep and lacks (the first
+// chunks by place into the ring, which has the memory of the slots. Only what the log should keep and lacks (the first
 // epoch without prefill, a sample that was damaged) is written, once, when the source has been asked for it.
 
 // restoreStatic takes the Logfiles as they are.
@@ -34,6 +34,7 @@ func (e *Engine) restoreStatic() error {
 	if err := e.mover.Register(newest.Log); err != nil {
 		return err
 	}
+	e.relayout.filled = newest
 	e.startFilling(newest)
 	return nil
 }

@@ -73,7 +73,7 @@ func TestStaticIngest(t *testing.T) {
 	d.readEpochs(t, e, j, 0, 2)
 	s := still(t, e)
 	// The last block of a segment is written after all others: what crosses into it takes two. And the third epoch is read ahead.
-	if most := int64(2*(592+rep.Segments) + int(e.cache.Sizing.Miss)/40_000); s.LogReadOps > most {
+	if most := int64(2*(592+rep.Segments) + int(e.cache.Sizing.Ring())/40_000); s.LogReadOps > most {
 		t.Errorf("%d reads for two epochs of 592 samples in %d segments, want at most %d", s.LogReadOps, rep.Segments, most)
 	}
 	if len(s.EpochsDone) != 2 || s.EpochsDone[1].OrderDigest == nil || s.EpochsDone[1].LogReadBytes == 0 {

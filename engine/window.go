@@ -78,7 +78,7 @@ func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []samp
 		r.outOfWindow, r.gaveUpWaiting, r.gaveUpMemory = false, false, false
 		j.schedule.AddNeeded(at.Epoch)
 	}
-	r.outOfWindow = r.outOfWindow && !e.cache.IsStatic() // there no rank holds up another one
+	r.outOfWindow = r.outOfWindow && !e.relayout.lent // there no rank holds up another one
 	r.diverged = false
 	r.ask(at.Epoch, at.Batch, indices)
 	r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch

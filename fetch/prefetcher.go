@@ -48,6 +48,7 @@ type Prefetcher struct {
 	singles sync.WaitGroup // reads of one sample
 	wakes   [3]chan struct{}
 	slots   [paths]chan struct{} // tokens for reads of one sample, by place or from the source
+	side    atomic.Bool          // chunks lie in side memory, too
 	idle    atomic.Bool          // what PrefetcherOptions.Idle was told last
 	inSlots atomic.Int64         // prefetches that are, or become, prefetchInSlot
 
@@ -61,9 +62,10 @@ type Prefetcher struct {
 	landed        []*placeRead       // brought, to be verified
 	landing       *sync.Cond         // there is something, or the end
 	inHand        [paths][]*prefetch // the last burst that was taken
-	meters        [paths]meter
-	stopping      bool // no read is begun
-	stopped       bool // and none is published
+	gaveWay       [paths]bool        // the next burst is of what ranks ask for now, if there is something to be begun of that
+	work          map[int]*meters    // by job, and AllJobs
+	stopping      bool               // no read is begun
+	stopped       bool               // and none is published
 }
 
 // The goroutines that can be woken: one for each path, and the one that lists.
@@ -87,7 +89,7 @@ const (
 
 // NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one.
 func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
-	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
+	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
@@ -101,9 +103,16 @@ func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
 		r.workers.Go(r.verify)
 	}
 	if o.Side {
-		f.prefetcher.Store(r)
+		r.UseSide()
 	}
 	return r
+}
+
+// UseSide lets chunks lie in side memory from now on, as PrefetcherOptions.Side does from the start.
+func (r *Prefetcher) UseSide() {
+	r.side.Store(true)
+	r.f.prefetcher.Store(r)
+	r.nudge()
 }
 
 // Stop ends all reading and frees what was read and not delivered. Reads that the disk still owns end in the background; Fetcher.Close waits
@@ -167,6 +176,7 @@ func (r *Prefetcher) Asked(rank int, at Step) {
 		if r.o.Job != nil {
 			c.job = r.o.Job(rank)
 		}
+		c.work = r.meters(c.job)
 		r.ranks[rank] = c
 		if len(r.ranks) > r.o.Ranks {
 			r.makeRoom()
@@ -339,6 +349,9 @@ func (r *Prefetcher) Forget(rank int) {
 	}
 	r.passAll(c)
 	delete(r.ranks, rank)
+	if !r.hasRanks(c.job) {
+		delete(r.work, c.job)
+	}
 	r.nudge()
 }
 
@@ -356,21 +369,13 @@ func (r *Prefetcher) Look(rank int, at Step, index sample.Index) (reading, queue
 		if pf.x != nil && r.f.o.Staging.Restore(pf.x) {
 			return true, false // the caller looks into staging once more
 		}
+		if len(pf.chunks) > 0 && !r.f.o.Staging.Kept(pf.x) && !r.f.o.Staging.Present(index) { // another request took it, for a chunk that was not listed yet
+			pf.x = nil
+			r.readOnceMore(pf)
+			r.wakeUp(int(pf.path))
+			return false, true
+		}
 	}
 	c := r.ranks[rank]
 	return false, c != nil && !c.blocked && !at.before(c.next) && at.Epoch == c.next.Epoch && at.Batch-c.next.Batch <= leap && !c.done[at]
-}
-
-// Ready returns how many chunks beyond the one last asked for are ready for a rank.
-func (r *Prefetcher) Ready(rank int) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.ranks[rank]; c != nil {
-		for _, k := range c.chunks {
-			if k.left == 0 && c.asked.before(k.at) {
-				n++
-			}
-		}
-	}
-	return n
 }

@@ -48,6 +48,7 @@ const (
 type rankCursor struct {
 	rank     int
 	job      int
+	work     *meters       // of the job
 	next     Step          // to be listed
 	blocked  bool          // there is no chunk at next for now
 	chunks   []*chunk      // listed and not passed, in order
@@ -57,6 +58,8 @@ type rankCursor struct {
 	bytes    int64        // of chunks
 	share    int64        // how many bytes it may fill
 	largest  int64        // bytes of the largest chunk that was listed
+	landed   int64        // samples that came
+	seen     int64        // landed, when Advances was last asked
 	pace     pace         // of its consumer
 	inFlight [paths]int64 // bytes on their way
 	begun    [paths]int   // chunks[:begun] have nothing to be begun
@@ -102,6 +105,7 @@ type prefetch struct {
 	state   prefetchState
 	path    path
 	of      *rankCursor     // whose bytes in flight it counts among
+	work    *meters         // of the job that it was begun for
 	chunks  []*chunk        // that want it
 	x       *staging.Extent // once published
 	retried bool            // it was put back once because its bytes were not right

@@ -44,7 +44,16 @@ type placeRead struct {
 	bytes int
 
 	batch *readBatch
-	over  bool // guarded by Prefetcher.mu: the read has landed or was given up
+	work  *meters // of the job that it was begun for
+	over  bool    // guarded by Prefetcher.mu: the read has landed or was given up
+}
+
+// split returns a read of its own for each sample.
+func (p *placeRead) split() (reads []*placeRead) {
+	for i := range p.parts {
+		reads = append(reads, &placeRead{parts: p.parts[i : i+1 : i+1], need: p.parts[i].need})
+	}
+	return reads
 }
 
 func (p *placeRead) first() *part { return &p.parts[0] }
@@ -123,14 +132,20 @@ func (r *Prefetcher) begin(burst []*prefetch) {
 	r.mu.Lock()
 	some := max(1, r.depth/8)
 	r.mu.Unlock()
-	for _, p := range reads {
+	for len(reads) > 0 {
+		p := reads[0]
+		reads = reads[1:]
 		p.bytes = logfile.Span(p.first().off, int(p.end()-p.first().off))
 		prefetches := make([]*prefetch, len(p.parts))
 		for i := range p.parts {
 			prefetches[i] = p.parts[i].pf
 		}
 		free := func() bool { return r.inFlight+len(batch) < r.depth && r.inFlightBytes < mostInFlightBytes }
-		if p.x = r.wait(byPlace, p.bytes, prefetches, free, flush); p.x == nil {
+		var inPieces bool
+		if p.x, inPieces = r.wait(byPlace, p.bytes, prefetches, free, flush); inPieces {
+			reads = append(p.split(), reads...)
+		}
+		if p.x == nil {
 			continue
 		}
 		batch = append(batch, p)
@@ -163,7 +178,8 @@ func (r *Prefetcher) submit(batch []*placeRead) {
 		}
 		r.inFlight++
 		r.inFlightBytes += p.bytes
-		r.meters[byPlace].enter()
+		p.work = p.first().pf.work
+		r.enter(p.work, byPlace)
 	}
 	b.watch = time.AfterFunc(r.f.o.LogTimeout, func() { r.giveUp(b) })
 	r.mu.Unlock()
@@ -215,7 +231,7 @@ func (r *Prefetcher) giveUp(b *readBatch) {
 func (r *Prefetcher) arrived(p *placeRead) {
 	r.inFlight--
 	r.inFlightBytes -= p.bytes
-	r.meters[byPlace].leave()
+	r.leave(p.work, byPlace)
 	for i := range p.parts {
 		r.settle(p.parts[i].pf)
 	}

@@ -1,8 +1,6 @@
 package fetch
 
 import (
-	"time"
-
 	"lcache/sample"
 	"lcache/staging"
 )
@@ -114,50 +112,11 @@ func (r *Prefetcher) publish(pieces []staging.Piece, prefetches []*prefetch, out
 	r.f.o.Staging.PublishPieces(pieces, out)
 	for i, pf := range prefetches {
 		pf.x, pf.state = out[i], prefetchReady
-		r.meters[pf.path].bytes += int64(pf.size)
+		r.work[AllJobs][pf.path].bytes += int64(pf.size)
+		pf.work[pf.path].bytes += int64(pf.size)
 		for _, k := range pf.chunks {
 			k.left--
+			k.of.landed++
 		}
 	}
-}
-
-// meter measures the rate of a path: bytes brought, and the time with at least one read in flight.
-type meter struct {
-	bytes int64
-	busy  time.Duration
-	n     int
-	since time.Time
-}
-
-func (m *meter) enter() {
-	if m.n++; m.n == 1 {
-		m.since = time.Now()
-	}
-}
-
-func (m *meter) leave() {
-	if m.n--; m.n == 0 {
-		m.busy += time.Since(m.since)
-	}
-}
-
-// A Work is what was brought so far on one path, and in how much time with at least one read in flight.
-type Work struct {
-	Bytes int64
-	Busy  time.Duration
-}
-
-// Work returns what was read by place and from the source. The difference of two answers gives a rate.
-func (r *Prefetcher) Work() (place, source Work) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var all [paths]Work
-	for p := range all {
-		m := &r.meters[p]
-		all[p] = Work{m.bytes, m.busy}
-		if m.n > 0 {
-			all[p].Busy += time.Since(m.since)
-		}
-	}
-	return all[byPlace], all[bySource]
 }

@@ -203,10 +203,15 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 	for _, c := range r.ranks {
 		jobs[c.job] += c.inFlight[p] * weight(c.job)
 	}
+	todo := (*rankCursor).firstTodo
+	if r.gaveWay[p] && r.hasUrgentTodo(p) {
+		todo = (*rankCursor).urgentTodo
+	}
+	r.gaveWay[p] = false
 	for len(burst) < samples && taken < bytes {
 		var from *chunk
 		for _, c := range r.ranks {
-			if k := c.firstTodo(p); k != nil && (from == nil || cmp.Or(cmp.Compare(jobs[c.job], jobs[from.of.job]), cmp.Compare(c.inFlight[p], from.of.inFlight[p])) < 0) {
+			if k := todo(c, p); k != nil && (from == nil || cmp.Or(cmp.Compare(jobs[c.job], jobs[from.of.job]), cmp.Compare(c.inFlight[p], from.of.inFlight[p])) < 0) {
 				from = k
 			}
 		}
@@ -220,7 +225,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 			if r.isInSlot(pf) {
 				continue
 			}
-			pf.state, pf.of = prefetchTaken, from.of
+			pf.state, pf.of, pf.work = prefetchTaken, from.of, from.of.work
 			pf.of.inFlight[p] += int64(pf.size)
 			jobs[from.of.job] += int64(pf.size) * weight(from.of.job)
 			taken += int(pf.size)

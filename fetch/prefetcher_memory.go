@@ -11,7 +11,7 @@ import (
 
 // memory is how many bytes chunks may lie in.
 func (r *Prefetcher) memory() int64 {
-	if r.o.Side {
+	if r.side.Load() {
 		return r.f.o.Staging.MissBytes() + r.f.o.Staging.SideBytes()
 	}
 	return r.f.o.Staging.MissBytes()
@@ -19,7 +19,7 @@ func (r *Prefetcher) memory() int64 {
 
 // largestPiece is the most that can be had in one piece.
 func (r *Prefetcher) largestPiece() int64 {
-	if r.o.Side {
+	if r.side.Load() {
 		return max(r.f.o.Staging.MissBytes(), r.f.o.Staging.SideBytes())
 	}
 	return r.f.o.Staging.MissBytes()
@@ -27,30 +27,26 @@ func (r *Prefetcher) largestPiece() int64 {
 
 // alloc takes memory for a read, if there is some.
 func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
-	if x, ok := r.f.o.Staging.Alloc(staging.Miss, of.index, n); ok || !r.o.Side {
+	if x, ok := r.f.o.Staging.Alloc(staging.Miss, of.index, n); ok || !r.side.Load() {
 		return x, ok
 	}
 	return r.f.sideNow(int64(n), func() bool { return false })
 }
 
 // wait waits until there are n bytes of memory for some prefetches, and ready reports that they may be begun. pause is called before each wait. wait returns nil
-// when no chunk wants the samples any longer, or when they never fit.
-func (r *Prefetcher) wait(p path, n int, prefetches []*prefetch, ready func() bool, pause func()) *staging.Extent {
-	if int64(n) > r.largestPiece() { // a request will read it by index
-		r.mu.Lock()
-		for _, pf := range prefetches {
-			pf.leaveChunks()
-		}
-		r.mu.Unlock()
-		for _, pf := range prefetches {
-			r.failed(pf)
-		}
-		return nil
-	}
+// when no chunk wants the samples any longer, when they never fit, and when a rank asks for a chunk of which something is still to be begun on the path: the memory may be full of
+// what is needed later, and only the reads of that chunk may take it. Then the prefetches are listed again. inPieces says that a rank waits for several prefetches, and that there is memory
+// for each of them but not for all in one piece.
+func (r *Prefetcher) wait(p path, n int, prefetches []*prefetch, ready func() bool, pause func()) (x *staging.Extent, inPieces bool) {
 	defer r.wakeUp(int(paths - 1 - p)) // it may have let these prefetches go first
 	for r.ctx.Err() == nil {
 		changed := r.f.o.Staging.Changed()
 		r.mu.Lock()
+		if int64(n) > r.largestPiece() { // a request will read it by index
+			for _, pf := range prefetches {
+				pf.leaveChunks()
+			}
+		}
 		wanted := slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return len(pf.chunks) > 0 })
 		may, spared := ready(), int64(0)
 		if wanted {
@@ -64,18 +60,25 @@ func (r *Prefetcher) wait(p path, n int, prefetches []*prefetch, ready func() bo
 			if spared == 0 || r.free() >= spared+int64(n) {
 				if x, ok := r.alloc(prefetches[0], n); ok {
 					r.tellIdle(false)
-					return x
+					return x, false
 				}
 			}
 			r.mu.Lock()
 			again := r.squeeze(prefetches)
+			inPieces := !again && len(prefetches) > 1 && isUrgent(prefetches) && r.free() >= int64(n)
 			r.mu.Unlock()
 			if again {
 				continue
 			}
+			if inPieces {
+				return nil, true
+			}
 			r.tellIdle(true)
 		}
 		pause()
+		if may && r.giveWay(p, prefetches) {
+			return nil, false
+		}
 		select {
 		case <-changed:
 		case <-r.wakes[p]:
@@ -85,7 +88,7 @@ func (r *Prefetcher) wait(p path, n int, prefetches []*prefetch, ready func() bo
 	for _, pf := range prefetches {
 		r.failed(pf)
 	}
-	return nil
+	return nil, false
 }
 
 // leaveChunks takes a prefetch that never fits off its chunks, so that its bytes do not count as taken. Prefetcher.mu is held.
@@ -138,7 +141,7 @@ func firstWanting(prefetches []*prefetch) (first *chunk) {
 // free returns how many bytes of the memory are not taken.
 func (r *Prefetcher) free() int64 {
 	n := r.f.o.Staging.Free(staging.Miss)
-	if r.o.Side {
+	if r.side.Load() {
 		n += r.f.o.Staging.Free(staging.Side)
 	}
 	return n
@@ -173,10 +176,51 @@ func (r *Prefetcher) unlist(c *rankCursor) {
 // squeeze frees a chunk when a chunk that a rank asks for now has no room. It frees a chunk that is needed later (a read of several samples may
 // take more memory than is counted for each), or a chunk of an epoch that its rank has left. r.mu is held.
 func (r *Prefetcher) squeeze(needy []*prefetch) bool {
-	urgent := slices.ContainsFunc(needy, func(pf *prefetch) bool {
+	return isUrgent(needy) && r.giveUpOne()
+}
+
+// giveWay lists prefetches again if they are for later chunks than one that a rank asks for, of which something is still to be begun on the path.
+func (r *Prefetcher) giveWay(p path, prefetches []*prefetch) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if isUrgent(prefetches) || !r.hasUrgent(p) {
+		return false
+	}
+	for _, pf := range prefetches {
+		r.putBack(pf, p)
+	}
+	r.gaveWay[p] = true
+	return true
+}
+
+// hasUrgent reports whether something is to be begun on a path for a chunk that a rank asks for. r.mu is held.
+func (r *Prefetcher) hasUrgent(p path) bool {
+	return r.hasUrgentTodo(p) || slices.ContainsFunc(r.inHand[p], func(pf *prefetch) bool { return pf.state == prefetchTaken && isUrgent([]*prefetch{pf}) })
+}
+
+// hasUrgentTodo is hasUrgent without the burst that was taken. r.mu is held.
+func (r *Prefetcher) hasUrgentTodo(p path) bool {
+	for _, c := range r.ranks {
+		if c.urgentTodo(p) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// urgentTodo returns firstTodo if the rank asks for it now; else nil.
+func (c *rankCursor) urgentTodo(p path) *chunk {
+	if k := c.firstTodo(p); k != nil && !c.asked.before(k.at) {
+		return k
+	}
+	return nil
+}
+
+// isUrgent reports whether a rank asks for one of the chunks that want some prefetches. Prefetcher.mu is held.
+func isUrgent(prefetches []*prefetch) bool {
+	return slices.ContainsFunc(prefetches, func(pf *prefetch) bool {
 		return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return !k.of.asked.before(k.at) })
 	})
-	return urgent && r.giveUpOne()
 }
 
 // giveUpOne frees what is missed least: a chunk of an epoch that its rank has left, else what the last chunk of the rank with the most bytes has from the log,

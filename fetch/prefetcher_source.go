@@ -28,7 +28,7 @@ func (r *Prefetcher) readFromSource() {
 			}
 		}
 		pf := burst[0]
-		x := r.wait(bySource, sideBytes(pf.size), burst, func() bool { return true }, func() {})
+		x, _ := r.wait(bySource, sideBytes(pf.size), burst, func() bool { return true }, func() {})
 		if x == nil {
 			<-r.slots[bySource]
 			continue
@@ -45,7 +45,7 @@ func (r *Prefetcher) alone(pf *prefetch) {
 		r.failed(pf)
 		return
 	}
-	x := r.wait(byPlace, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {})
+	x, _ := r.wait(byPlace, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {})
 	if x == nil {
 		<-r.slots[byPlace]
 		return
@@ -59,9 +59,10 @@ func (r *Prefetcher) single(pf *prefetch, x *staging.Extent, read func(*prefetch
 	p := pf.path
 	r.mu.Lock()
 	wanted := len(pf.chunks) > 0
+	work := pf.work
 	if wanted {
 		pf.state = prefetchReading
-		r.meters[p].enter()
+		r.enter(work, p)
 	}
 	r.mu.Unlock()
 	if !wanted {
@@ -73,7 +74,7 @@ func (r *Prefetcher) single(pf *prefetch, x *staging.Extent, read func(*prefetch
 	r.singles.Go(func() {
 		read(pf, x)
 		r.mu.Lock()
-		r.meters[p].leave()
+		r.leave(work, p)
 		r.mu.Unlock()
 		<-r.slots[p]
 		r.wakeUp(int(p))

@@ -15,6 +15,7 @@ import (
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/sorter"
+	"lcache/source"
 	"lcache/stored"
 )
 
@@ -34,6 +35,9 @@ func (in *run) prefill(ctx context.Context) error {
 	for try := 0; ; try++ {
 		if err := in.read(ctx); err != nil || in.cache.IsComplete(in.o.Share, in.o.Shares) {
 			return err
+		}
+		if try == 2 && in.streams() > 0 {
+			return fmt.Errorf("some samples have no room in the log, and their shards can only be read front to back: give a larger --budget")
 		}
 		if try == 2 {
 			in.logger().Warn("some samples have no room in the log and will be read from the source")
@@ -208,6 +212,9 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	jobs := in.o.Jobs
 	if in.freeJobs {
 		jobs = c.SourceJobs()
+	}
+	if in.streams() > 0 {
+		jobs = min(jobs, source.MostFlows)
 	}
 	jobs = min(jobs, len(ends))
 	var waited atomic.Int64 // nanoseconds, of all readers

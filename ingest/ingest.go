@@ -33,6 +33,7 @@ type Options struct {
 	Group          string        // source.GroupStem, or "": each file is a sample
 	Part           string        // of shards: the extension of the part that comes first; "": chosen by a rule
 	Labels         string        // a CSV file of name,label; "": the folders' labels
+	Stream         bool          // shards that are packed, and have no random access, are read front to back
 	Remote         source.Remote // settings of a source that is no directory
 	Complete       bool          // a cache that has all of a remote source is not held against a new listing of it
 	DryRun         bool          // list the source, and report what reading it would cost; no cache is made
@@ -138,6 +139,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if err := o.Job.Check(); err != nil {
 		return nil, err
 	}
+	o.Stream = o.Stream || keptStream(o)
 	if o.Remote, err = keptRemote(o).Completed(o.Source); err != nil {
 		return nil, err
 	}

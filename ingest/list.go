@@ -49,6 +49,11 @@ func (in *run) list(ctx context.Context) error {
 		defer debug.SetGCPercent(debug.SetGCPercent(listingGC))
 		in.listedAt = time.Now().UTC().Truncate(time.Second)
 	}
+	if same, err := in.sameShards(ctx, old); err != nil {
+		return errors.Join(err, old.Close())
+	} else if same {
+		return nil
+	}
 	if cost, err := shardsCost(ctx, c.Lister, in.o); err != nil {
 		return err
 	} else if cost != nil {
@@ -95,6 +100,28 @@ func (in *run) holdsAll(old *sample.Manifest) bool {
 	o, was := in.o, in.old
 	return o.Complete && !o.Relist && old != nil && was.Complete && source.IsRemote(was.Source) && !in.sharded() && slices.Equal(o.Exts, was.Exts) && o.Flat == was.Flat &&
 		o.AllowEmpty == was.AllowEmpty && o.Group == was.Group && o.Labels == was.Labels
+}
+
+// sameShards takes the old manifest if its shards are all that the source is, and nothing else is asked for than the last ingest was.
+func (in *run) sameShards(ctx context.Context, old *sample.Manifest) (bool, error) {
+	o, was := in.o, in.old
+	if old == nil || o.Relist || !in.sharded() || o.Labels != "" || was.Labels != "" || !slices.Equal(o.Exts, was.Exts) || o.Flat != was.Flat || o.AllowEmpty != was.AllowEmpty ||
+		o.Group != was.Group || o.Part != was.FirstPart || in.follows() != was.FollowLinks {
+		return false, nil
+	}
+	outside, same, err := source.SameShards(ctx, in.cache.Lister, old.Shards())
+	if err != nil || !same {
+		return false, err
+	}
+	if slices.Contains(outside, true) {
+		for i := range old.Len() {
+			if outside[old.ShardOf(sample.Index(i))] {
+				in.outside++
+			}
+		}
+	}
+	in.cache.Manifest = old
+	return true, nil
 }
 
 // sharded reports whether the source is shards. To list those again whose indexes are kept takes no more than to ask for their versions.

@@ -88,7 +88,11 @@ func (in *run) try(ctx context.Context) (*stored.Trial, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var readers sync.WaitGroup
-	for range min(in.o.Jobs, len(list)) {
+	jobs := min(in.o.Jobs, len(list))
+	if in.streams() > 0 {
+		jobs = 1 // the samples come in order, so that no shard is begun twice
+	}
+	for range jobs {
 		readers.Go(func() {
 			for index := range next {
 				entry, err := c.Manifest.Entry(index)

@@ -26,8 +26,18 @@ func (in *run) cut(todo []sample.Index) (ends []int) {
 		return append(ends, len(todo))
 	}
 	from, size := 0, 0
+	m := in.cache.Manifest
 	for i, index := range todo {
-		n := int(in.cache.Manifest.Size(index))
+		n := int(m.Size(index))
+		if in.streamed(index) { // one reader reads all of the shard
+			if i > from && m.ShardOf(index) != m.ShardOf(todo[i-1]) {
+				ends, from, size = append(ends, i), i, 0
+			}
+			continue
+		}
+		if i > from && in.streamed(todo[i-1]) {
+			ends, from, size = append(ends, i), i, 0
+		}
 		if i > from && (size+n > source.MostTogether || i-from == mostRun) {
 			ends, from, size = append(ends, i), i, 0
 		}
@@ -48,6 +58,15 @@ type reader struct {
 
 // each reads the samples of a run, neighbours together where the source can do that, and hands each on. data is valid until take returns.
 func (r *reader) each(ctx context.Context, run []sample.Index, take func(e sample.Entry, index sample.Index, data []byte) error) error {
+	for some := range slices.Chunk(run, mostRun) {
+		if err := r.some(ctx, some, take); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) some(ctx context.Context, run []sample.Index, take func(e sample.Entry, index sample.Index, data []byte) error) error {
 	sharded, _ := r.in.cache.Lister.(source.Sharded)
 	r.entries = r.entries[:0]
 	for _, index := range run {

@@ -38,11 +38,18 @@ func (in *run) prepare(ctx context.Context) error {
 	if err := in.list(ctx); err != nil {
 		return err
 	}
+	if n := in.streams(); n > 0 && in.o.NoPrefill {
+		in.logger().Info("shards that can only be read front to back are read now", "shards", n)
+		in.o.NoPrefill = false
+	}
 	if err := in.describe(); err != nil {
 		return err
 	}
 	known := disk(c.Manifest.Bytes()) // before free space is looked at: a measurement takes some
 	if err := in.space(ctx); err != nil {
+		return err
+	}
+	if err := in.checkStreams(); err != nil {
 		return err
 	}
 	in.report.Layout, in.report.LayoutReason = c.ChooseLayout(in.o.Layout, known)
@@ -61,7 +68,7 @@ func (in *run) takeDirs() (err error) {
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return err
 	}
-	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Part: in.o.Part, Labels: in.o.Labels, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Remote: in.o.Remote, Apart: c.Dirs,
+	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Part: in.o.Part, Labels: in.o.Labels, Stream: in.o.Stream, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Remote: in.o.Remote, Apart: c.Dirs,
 		Kept: filepath.Join(c.Dirs[0], cache.ShardsName), Logger: in.o.Logger}); err != nil {
 		return err
 	}
@@ -109,7 +116,7 @@ func (in *run) describe() (err error) {
 	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
 		return err
 	}
-	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, Labels: in.o.Labels, Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
+	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, Labels: in.o.Labels, Stream: in.o.Stream, NoRanges: source.GivesNoRanges(c.Lister), Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
 		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts(), Remote: in.o.Remote, Listed: in.listedAt}
 	if c.Record.Counted, err = in.count(); err != nil {
 		return err
@@ -283,6 +290,9 @@ func (in *run) create(ctx context.Context) error {
 	}
 	if bytes := in.admit(room); bytes == 0 && f.Kept > 0 {
 		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", humanize.Bytes(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
+	}
+	if err := in.checkStreams(); err != nil {
+		return err
 	}
 	if err := in.clear(); err != nil {
 		return err

@@ -72,6 +72,7 @@ var Fields = []Field{
 	{"op-size", Size, "the largest request that counts as one operation", "", func(f *Facts) *float64 { return &f.Device.OpBytes }},
 	{"mix", Number, "0: reads and writes have separate limits; 1: they share one", "", func(f *Facts) *float64 { return &f.Device.Mix }},
 	{"queue-depth", Number, "reads in flight (default: 64)", "", func(f *Facts) *float64 { return &f.Device.QueueDepth }},
+	{"burst", Number, "seconds' worth of its limits that the device gives at once after a rest", "", func(f *Facts) *float64 { return &f.Device.Burst }},
 	{"latency", Number, "seconds of one read at that depth", "", func(f *Facts) *float64 { return &f.Device.Latency }},
 	{"source-bw", Rate, "what the source gives to all nodes together", "--source-bw or --source-ops, or --source to measure it", func(f *Facts) *float64 { return &f.Source.BPS }},
 	{"source-node-bw", Rate, "what the source gives to one node", "", func(f *Facts) *float64 { return &f.Source.NodeBPS }},

@@ -11,6 +11,7 @@ import (
 	"lcache/attach"
 	"lcache/doctor"
 	"lcache/engine"
+	"lcache/source"
 )
 
 // Gathering is where facts may come from that no flag gives, in the order in which they are asked.
@@ -18,6 +19,8 @@ type Gathering struct {
 	File     string   // saved by lcache doctor; "off": nothing is measured
 	Dirs     []string // of a cache: its server is asked, if one runs; else its device is measured
 	Source   string   // listed, and read for a time
+	Remote   source.Remote
+	Stream   bool // as of ingest
 	Time     time.Duration
 	Progress func(stage string)
 	Now      time.Time
@@ -151,7 +154,7 @@ func (f *Facts) fromStatus(s engine.Status) {
 // measure measures what is still open and can be measured here.
 func (f *Facts) measure(ctx context.Context, g Gathering) error {
 	if g.Source != "" && (f.From["samples"] == "" || f.From["bytes"] == "" || f.From["source-bw"] == "" && f.From["source-ops"] == "") {
-		r, err := doctor.Read(ctx, doctor.ReadOptions{Source: g.Source, Time: g.Time, Progress: g.Progress})
+		r, err := doctor.Read(ctx, doctor.ReadOptions{Source: g.Source, Remote: g.Remote, Stream: g.Stream, Time: g.Time, Progress: g.Progress})
 		if err != nil {
 			return err
 		}

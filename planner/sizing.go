@@ -24,6 +24,9 @@ func serverSizes(f plan.Facts, inPlace bool) (z plan.Sizes, sp plan.Space, fits 
 		Metadata: whole(indexBytes * f.Samples), Budget: max(1, whole(f.CacheBytes)), Memory: max(1, whole(f.MemoryBytes)), Static: inPlace,
 	})
 	z = plan.Sizes{BlockBytes: float64(s.Block), SegmentBytes: float64(s.Segment), Segments: float64(s.Segments), Slots: float64(s.Slots), MemoryBytes: float64(s.Memory)}
+	if s.Lent {
+		z.Slots = 0
+	}
 	sp.SlackBytes = float64(s.Slack)
 	if s.Room > 0 {
 		sp.Hit = min(1, float64(s.Room)/sp.PaddedBytes)

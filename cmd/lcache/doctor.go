@@ -37,8 +37,8 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Var(dirs{&o.look.Dirs}, "cache", "the directory of the cache, which need not exist yet (default: the working directory)")
-	f.StringVar(&o.read.Source, "source", "", "your files: `SRC`, a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST")
-	addRemoteFlags(f, &o.read.Remote)
+	addSourceFlag(f, &o.read.Source, "source", "your files: `SRC`, a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST", &o.read.Remote)
+	addStreamFlag(f, &o.read.Stream)
 	f.DurationVar(&o.read.Time, "time", o.read.Time, "the time for reading --source, with its listing")
 	f.StringVar(&o.save, "save", "", "a `FILE` to write the facts to, as JSON")
 	f.BoolVar(&o.look.NoDevice, "no-device", false, "don't measure the device")

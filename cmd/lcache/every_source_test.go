@@ -15,6 +15,7 @@ import (
 
 	"lcache/cache"
 	"lcache/doctor"
+	"lcache/planner"
 	"lcache/s3/s3test"
 )
 
@@ -98,6 +99,16 @@ func TestEverySourceIsVerified(t *testing.T) {
 	}
 	if err != nil {
 		t.Errorf("doctor: %v: %s", err, errs)
+	}
+	for _, k := range kinds {
+		out, errs, err = s.shell("lcache plan --json --time 5s --epochs 2 --source-bw 1GB/s --budget 1GB --read-bw 1GB/s --write-bw 1GB/s --read-iops unlimited --batch-size 2 --consumer unlimited --source " + k.src + k.flags)
+		var r planner.Report
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &r)
+		}
+		if err != nil || r.Facts["samples"] != float64(k.samples) {
+			t.Errorf("plan of %s: %v: %s: %s", k.src, err, errs, out)
+		}
 	}
 	put("photos/c0/2", bytes.Repeat([]byte("C0/3"), 20))
 	put("x.tar", append(shard, make([]byte, 512)...))

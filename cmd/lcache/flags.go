@@ -246,10 +246,22 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "class folders without a file are classes, and no error")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")
 	flags.StringVar(&o.Part, "part", "", "of samples in tar shards: the part `EXT` comes first (default: the first that is not cls, json or txt)")
+	addStreamFlag(flags, &o.Stream)
 	flags.Var(file{&o.Labels}, "labels", "a CSV file of name,label: instead of the folders' labels")
 	addLinkFlags(flags, &o.FollowLinks,
 		"follow links that leave the source, also where other users may connect (followed by default where they may not)",
 		"follow no link that leaves the source: one is an error")
+}
+
+// addSourceFlag adds a flag that names a source, and all flags that say how it is asked.
+func addSourceFlag(flags *pflag.FlagSet, to *string, name, usage string, o *source.Remote) {
+	flags.StringVar(to, name, "", usage)
+	addRemoteFlags(flags, o)
+}
+
+// addStreamFlag adds --stream, for commands that list a source.
+func addStreamFlag(flags *pflag.FlagSet, to *bool) {
+	flags.BoolVar(to, "stream", false, "allow tar shards that are compressed (.tar.gz, .tar.zst), which are read front to back")
 }
 
 // addRemoteFlags adds the flags of sources that are asked over a network.

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -95,6 +97,33 @@ func TestRemoteSwitches(t *testing.T) {
 		if err := f.Parse(c.args); err != nil || got != c.want {
 			t.Errorf("%v: %+v, %v; want %+v", c.args, got, err, c.want)
 		}
+	}
+}
+
+// Every command that takes a source takes the flags that say how it is asked.
+func TestSourceFlags(t *testing.T) {
+	remote := pflag.NewFlagSet("", pflag.ContinueOnError)
+	addRemoteFlags(remote, &source.Remote{})
+	var commands []string
+	for _, cmd := range everyCommand() {
+		takes := false
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			what, _ := pflag.UnquoteUsage(f)
+			takes = takes || strings.HasSuffix(what, "SRC")
+		})
+		if !takes {
+			continue
+		}
+		commands = append(commands, cmd.Name())
+		remote.VisitAll(func(f *pflag.Flag) {
+			if got := cmd.Flags().Lookup(f.Name); got == nil || got.Usage != f.Usage {
+				t.Errorf("%s takes a source, and not --%s", cmd.Name(), f.Name)
+			}
+		})
+	}
+	slices.Sort(commands)
+	if got := strings.Join(commands, " "); got != "doctor ingest plan run verify" {
+		t.Errorf("these commands take a source: %s", got)
 	}
 }
 

@@ -50,7 +50,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 }
 
 func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
-	f.StringVar(&o.Source, "source", "", "the dataset: `SRC`, a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST")
+	addSourceFlag(f, &o.Source, "source", "the dataset: `SRC`, a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST", &o.Remote)
 	addCacheFlag(f, &o.Dirs)
 	addJobFlags(f, &o.Job)
 	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
@@ -58,7 +58,6 @@ func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
 	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch reads it")
 	f.Var(&choice{&o.Compress, compressions}, "compress", "compression of samples on disk: auto takes lz4 if it saves 10 % (default: that of the cache; none for a new one)")
 	addListingFlags(f, o)
-	addRemoteFlags(f, &o.Remote)
 	addLayoutFlag(f, &o.Layout)
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
 	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")

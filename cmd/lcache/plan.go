@@ -53,7 +53,8 @@ func newPlanCommand(g *globals) *cobra.Command {
 			"    --combined-bw 500MB/s --combined-iops 3000 --source-bw 150MB/s --consumer 5000/s --what-if sample-size=16KB",
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.gather.Source, "source", "", "your files: `SRC`, a directory or tar:PATTERN, which is listed and read")
+	addSourceFlag(f, &o.gather.Source, "source", "your files: `SRC`, as ingest takes it, which is listed and read", &o.gather.Remote)
+	addStreamFlag(f, &o.gather.Stream)
 	f.DurationVar(&o.gather.Time, "time", 10*time.Second, "the time for reading --source, with its listing")
 	f.Var(dirs{&o.gather.Dirs}, "cache", "the directory of the cache, which need not exist yet: its server is asked, or its device measured")
 	f.StringVar(&o.gather.File, "facts", "", "a `FILE` that lcache doctor --save FILE wrote, or off: measure nothing")

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,7 +23,7 @@ import (
 	"lcache/s3/s3test"
 )
 
-// turnstile is a server before a gateway: it counts the objects that it lets through, and holds those after the first few until it is opened.
+// turnstile is a server before another one: it counts the objects that it lets through, and holds those after the first few until it is opened.
 type turnstile struct {
 	*httptest.Server
 	mu   sync.Mutex // guards the fields that follow
@@ -31,9 +32,9 @@ type turnstile struct {
 	open chan struct{}
 }
 
-func newTurnstile(t *testing.T, g *s3test.Gateway) *turnstile {
+func newTurnstile(t *testing.T, server string) *turnstile {
 	t.Helper()
-	u, err := url.Parse(g.URL)
+	u, err := url.Parse(server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +103,30 @@ func (s *stage) hasRecords() bool {
 	return false
 }
 
+// killBehind kills a program that reads through a turnstile, when it waits for what is not let through and its log has samples. Then the turnstile is opened.
+func (s *stage) killBehind(t *testing.T, cmd *exec.Cmd, way *turnstile, through int) {
+	t.Helper()
+	until(t, "the program waits, and its log has samples", func() bool {
+		total, _ := way.asked()
+		return total > through && s.hasRecords()
+	})
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	cmd.Wait()
+	way.set(1 << 30)
+}
+
+// answer runs a command that prints JSON, and decodes it.
+func (s *stage) answer(t *testing.T, command string, to any) {
+	t.Helper()
+	out, errs, err := s.shell(command)
+	if err == nil {
+		err = json.Unmarshal([]byte(out), to)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v: %s", command, err, errs)
+	}
+}
+
 // fillSet puts samples of 40,000 bytes into a bucket, each with its number again and again.
 func fillSet(t *testing.T, g *s3test.Gateway, samples int) {
 	t.Helper()
@@ -117,28 +142,16 @@ func TestKilledIngestOfABucket(t *testing.T) {
 	g := s3test.Start(t)
 	const samples, through = 300, 150
 	fillSet(t, g, samples)
-	s, way := newStage(t), newTurnstile(t, g)
+	s, way := newStage(t), newTurnstile(t, g.URL)
 	flags := " --source s3://" + s3test.Bucket + "/set/ --cache cache --s3-endpoint-url " + way.URL + " --s3-region " + s3test.Region + " --source-hedge=false"
 	way.set(through)
 	cmd, _ := s.command("exec env LCACHE_IO=pread lcache ingest --quiet --jobs 4" + flags)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the ingest waits, and its log has samples", func() bool {
-		total, _ := way.asked()
-		return total > through && s.hasRecords()
-	})
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	cmd.Wait()
-	way.set(1 << 30)
-	out, errs, err := s.shell("lcache ingest --json" + flags)
+	s.killBehind(t, cmd, way, through)
 	var r ingest.Report
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &r)
-	}
-	if err != nil {
-		t.Fatalf("%v: %s", err, errs)
-	}
+	s.answer(t, "lcache ingest --json"+flags, &r)
 	total, most := way.asked()
 	t.Logf("%d of %d samples that were read were kept", r.Already, through)
 	if r.Already == 0 || r.Already > through || int64(total) != samples-r.Already || most != 1 || r.StoredSamples != samples {
@@ -152,7 +165,7 @@ func TestKilledServerOfABucket(t *testing.T) {
 	g := s3test.Start(t)
 	const samples, through = 300, 150
 	fillSet(t, g, samples)
-	s, way := newStage(t), newTurnstile(t, g)
+	s, way := newStage(t), newTurnstile(t, g.URL)
 	writeFile(t, filepath.Join(filepath.Dir(s.root), "work", "read.py"), `import lcache
 
 with lcache.connect("cache/lcache.sock") as job:
@@ -175,21 +188,9 @@ with lcache.connect("cache/lcache.sock") as job:
 	if err := reader.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the server waits, and its log has samples", func() bool {
-		total, _ := way.asked()
-		return total > through && s.hasRecords()
-	})
-	syscall.Kill(-server.Process.Pid, syscall.SIGKILL)
-	server.Wait()
-	way.set(1 << 30)
-	out, said, err := s.shell("lcache verify --cache cache --json")
+	s.killBehind(t, server, way, through)
 	var kept cache.VerifyReport
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &kept)
-	}
-	if err != nil {
-		t.Fatalf("verify: %v: %s", err, said)
-	}
+	s.answer(t, "lcache verify --cache cache --json", &kept)
 	server, _ = s.command("exec lcache serve --quiet --cache cache")
 	stop := s.untilLine(server)
 	if err := reader.Wait(); err != nil {

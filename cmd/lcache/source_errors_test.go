@@ -70,7 +70,7 @@ func TestSourceErrors(t *testing.T) {
 		{"URL/LIST", `list source "URL/LIST": it is a web page, not a list: check the address, and whether a proxy or a login stands between`},
 		{"tar:" + dir + "/short.tar", `list source "tar:DIR/short.tar": shard "short.tar" is truncated: its member "b.jpg" ends at byte 3048, and the shard has 2096: copy or write it again`},
 		{"tar:" + dir + "/twice.tar", `list source "tar:DIR/twice.tar": shard "twice.tar": sample "a" has the part "jpg" twice, as "a.jpg" and as "a.JPG": rename one of them`},
-		{"tar:" + dir + "/x.tar.gz", `list source "tar:DIR/x.tar.gz": shard "x.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip), and name the .tar`},
+		{"tar:" + dir + "/x.tar.gz", `list source "tar:DIR/x.tar.gz": shard "x.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip) and name the .tar, or give --stream to read it once, front to back`},
 		{"tar:" + dir + "/none.tar", `list source "tar:DIR/none.tar": shard "none.tar" is missing: put it there, or correct the pattern`},
 	} {
 		real := strings.NewReplacer("URL", web.URL, "DIR", dir)

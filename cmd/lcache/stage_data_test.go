@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,16 @@ func makeShards(t *testing.T, pattern string) {
 		if err := errors.Join(w.Close(), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		writeFile(t, path, b.String())
+		text := b.String()
+		if tarshard.Packing(path) == "gzip" {
+			b.Reset()
+			w := gzip.NewWriter(&b)
+			io.WriteString(w, text)
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			text = b.String()
+		}
+		writeFile(t, path, text)
 	}
 }

@@ -29,8 +29,7 @@ func newVerifyCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	addCacheFlag(f, &o.Dirs)
-	f.StringVar(&o.Against, "against", "", "the source `SRC`, to compare every byte with")
-	addRemoteFlags(f, &o.Remote)
+	addSourceFlag(f, &o.Against, "against", "the source `SRC`, to compare every byte with", &o.Remote)
 	f.BoolVar(&o.Repair, "repair", false, "forget damaged samples, so that they are read from the source again")
 	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
 	addIOFlags(f, &o.IO)

@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"lcache/deliver"
+	"lcache/importance"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// TestSplitIsLaidOut: with lag "split" the log of an epoch is laid out while the one before is read, as far as it is drawn; when it begins the log stands, and brings
+// what it holds in order. What was drawn when the epoch began is brought by itself. A server that starts again knows the log, and goes on.
+func TestSplitIsLaidOut(t *testing.T) {
+	for _, method := range []string{`"method":"impact","params":{"s_share":0,"warmup":1}`, `"method":"shade"`} {
+		t.Run(method, func(t *testing.T) {
+			d, o := small(t, schedule.Job{World: 1})
+			o.Patience, o.Memory = 20*time.Second, 60<<20
+			e := open(t, o)
+			text := `{"batch_size":16,"cache":4000000,"seed":5,"lag":"split",` + method + `}`
+			l := losing{d: d, e: e, world: 1}
+			l.ask(t, 0, text)
+			c := attach(t, e)
+			orders := map[int][]sample.Index{}
+			for epoch := range 7 {
+				began := e.Status().Jobs[0]
+				orders[epoch] = l.watched(t, c, epoch)
+				now := e.Status().Jobs[0]
+				e.mu.Lock()
+				cur := e.cur.Epoch
+				tgt := -1
+				if e.tgt != nil {
+					tgt = e.tgt.Epoch
+				}
+				e.mu.Unlock()
+				t.Logf("epoch %d: %d samples, %d high hits, %d lay in memory; the logs are of epochs %d and %d", epoch, len(orders[epoch]),
+					now.Importance.HHits-began.Importance.HHits, now.PrefetchedSamples-began.PrefetchedSamples, cur, tgt)
+				if epoch < 3 {
+					continue
+				}
+				if cur != epoch && cur != epoch+1 || tgt >= 0 && tgt != cur+1 {
+					t.Errorf("epoch %d was read while the logs were of epochs %d and %d", epoch, cur, tgt)
+				}
+				if late := int64(len(orders[epoch])) - (now.PrefetchedSamples - began.PrefetchedSamples); late > int64(len(orders[epoch])/5) {
+					t.Errorf("epoch %d: %d of %d samples did not lie in memory when they were asked for", epoch, late, len(orders[epoch]))
+				}
+			}
+			c.Disconnected()
+			noSource(t, e)
+			closeEngine(t, e)
+
+			o.Patience = 20 * time.Second
+			e = open(t, o)
+			defer closeEngine(t, e)
+			l.e = e
+			l.ask(t, 0, text)
+			c = attach(t, e)
+			defer c.Disconnected()
+			if order := l.watched(t, c, 6); !slices.Equal(order, orders[6]) {
+				t.Errorf("after a restart epoch 6 has another order")
+			}
+			e.mu.Lock()
+			known := e.cur.Epoch
+			e.mu.Unlock()
+			if s := e.Status().Jobs[0]; s.Divergences != 0 || known != 6 && known != 7 {
+				t.Errorf("after a restart: %d divergences, and the log is of epoch %d", s.Divergences, known)
+			}
+			noSource(t, e)
+		})
+	}
+}
+
+// watched reads an epoch with a pause after each batch, as training has, and observes it.
+func (l losing) watched(t *testing.T, c *deliver.Client, epoch int) (order []sample.Index) {
+	t.Helper()
+	for b := 0; ; b++ {
+		got, err := c.ChunkAt(context.Background(), deliver.Position{Job: l.job, Epoch: epoch, Batch: b})
+		if errors.Is(err, io.EOF) {
+			return order
+		}
+		if err != nil {
+			t.Fatalf("epoch %d batch %d: %v", epoch, b, err)
+		}
+		if err := l.d.check(l.e, got); err != nil {
+			t.Fatalf("epoch %d batch %d: %v", epoch, b, err)
+		}
+		seen := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Batch: uint32(b), Index: slices.Clone(got.Indices), Node: sample.None}
+		c.Release(got.Lease)
+		for _, i := range seen.Index {
+			seen.Loss = append(seen.Loss, loss(i, epoch))
+		}
+		l.e.Observe(l.job, seen)
+		order = append(order, seen.Index...)
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,112 @@
+package fetch
+
+import "time"
+
+// AllJobs is what Prefetcher.Work is asked for the sum of all jobs.
+const AllJobs = -1
+
+// A Work is what was brought so far on one path, and in how much time with at least one read in flight.
+type Work struct {
+	Bytes int64
+	Busy  time.Duration
+}
+
+// Work returns what was read by place and from the source for one job, or for AllJobs. The difference of two answers gives a rate: that of a job is what the
+// others leave it. What was read for a job is forgotten with its last rank.
+func (r *Prefetcher) Work(job int) (place, source Work) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.work[job]
+	if m == nil {
+		return Work{}, Work{}
+	}
+	return m[byPlace].work(), m[bySource].work()
+}
+
+// meters measures the rate of each path.
+type meters [paths]meter
+
+// meter measures the rate of a path: bytes brought, and the time with at least one read in flight.
+type meter struct {
+	bytes int64
+	busy  time.Duration
+	n     int
+	since time.Time
+}
+
+func (m *meter) enter() {
+	if m.n++; m.n == 1 {
+		m.since = time.Now()
+	}
+}
+
+func (m *meter) leave() {
+	if m.n--; m.n == 0 {
+		m.busy += time.Since(m.since)
+	}
+}
+
+func (m *meter) work() Work {
+	w := Work{m.bytes, m.busy}
+	if m.n > 0 {
+		w.Busy += time.Since(m.since)
+	}
+	return w
+}
+
+// meters returns the meters of a job. r.mu is held.
+func (r *Prefetcher) meters(job int) *meters {
+	if r.work[job] == nil {
+		r.work[job] = &meters{}
+	}
+	return r.work[job]
+}
+
+// hasRanks reports whether a job has a rank that was not forgotten. r.mu is held.
+func (r *Prefetcher) hasRanks(job int) bool {
+	for _, c := range r.ranks {
+		if c.job == job {
+			return true
+		}
+	}
+	return false
+}
+
+// enter notes that a read for a job begins. r.mu is held.
+func (r *Prefetcher) enter(job *meters, p path) {
+	r.work[AllJobs][p].enter()
+	job[p].enter()
+}
+
+// leave ends enter. r.mu is held.
+func (r *Prefetcher) leave(job *meters, p path) {
+	r.work[AllJobs][p].leave()
+	job[p].leave()
+}
+
+// Advances reports whether samples have come for a rank since it was last asked, and there is memory for more.
+func (r *Prefetcher) Advances(rank int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.ranks[rank]
+	if c == nil {
+		return false
+	}
+	before := c.seen
+	c.seen = c.landed
+	return c.landed > before && !r.idle.Load()
+}
+
+// Ready returns how many chunks beyond the one last asked for are ready for a rank.
+func (r *Prefetcher) Ready(rank int) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.ranks[rank]; c != nil {
+		for _, k := range c.chunks {
+			if k.left == 0 && c.asked.before(k.at) {
+				n++
+			}
+		}
+	}
+	return n
+}
