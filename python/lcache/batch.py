@@ -11,6 +11,7 @@ from typing import Any
 
 from .arrays import Layout, OtherSize
 from .errors import ArgumentError, Error, SampleError
+from .freed_memory import keep_freed
 from .protocol import Boundaries, Columns
 from .session import Session
 
@@ -181,6 +182,7 @@ class Batch:
     def copies(self) -> list[bytes]:
         """Private copies of the samples. The batch is released."""
         samples = self.samples
+        keep_freed(sum(self.lengths))
         copied = samples.copies() if isinstance(samples, Samples) else list(map(bytes, samples))
         self.release()
         return copied

@@ -6,7 +6,8 @@
             losses = ...                        # one for each sample
             job.observe(batch.indices, losses)
 
-Observations wait in a queue of 64 until the socket takes them. A full queue drops the oldest: the training loop never waits.
+Some observations are sent at once: to send each by itself, and to wake the server for it, costs more than to note it. They wait in a queue of 64 until the
+socket takes them. A full queue drops the oldest: the training loop never waits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import logging
 import os
 import threading
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import protocol
 from .arrays import numpy_module
+from .described import Described
 from .errors import ArgumentError, Error
 from .irreducible import Irreducible
 from .neighbours import MOST, Bank, Options, Refused
@@ -30,12 +33,14 @@ from .orders import require_numbers, u32_array
 
 if TYPE_CHECKING:
     from .batch import Batch
-    from .info import Info
     from .link import Link
 
 _log = logging.getLogger("lcache")
 
 QUEUE = 64  # observations that wait for the socket
+GATHER = 16  # observations that are sent together
+GATHER_SECONDS = 2.0  # an observation waits no longer for others, if another one follows
+AT_ONCE = 64 << 10  # bytes that are sent together
 PAGE = 1 << 20  # indices asked for at once
 
 
@@ -49,11 +54,13 @@ class Observer:
         self.epoch = 0  # that the loop is in
         self.bank: Bank | None = None  # of a method that observes neighbours
         self.irreducible: Irreducible | None = None
+        self.gathers = True  # the server has no use for observations before the epoch's end
         self.reevaluates = False  # the loop looks at unstable samples again
         self.refused = self.dropped = self._told_dropped = 0
         self._unsent: dict[str, int] = {}  # what was refused here, by reason, and not told yet
         self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
         self._queue: deque[tuple[int, bytes]] = deque()
+        self._sent = 0.0  # when the queue was sent last
         self._lock = threading.Lock()
 
     def observe(self, indices: Any, losses: Any, epoch: int | None, rank: int) -> None:
@@ -68,7 +75,7 @@ class Observer:
             epoch = self.epoch if epoch is None else epoch
             number = self._number(kind, epoch, rank)
             self._put(protocol.OBSERVE, protocol.observe(kind, rank, epoch, number, columns[0].tobytes(), columns[1].tobytes()))
-        self.flush()
+        self._flush_some()
 
     def observe_embeddings(self, bank: Bank, indices: Any, embeddings: Any, epoch: int | None, rank: int) -> None:
         """Finds the neighbours of a batch, and queues their numbers. Refused for embeddings that are not of these samples, or not finite."""
@@ -82,7 +89,7 @@ class Observer:
             node = protocol.NOWHERE if c.node is None else c.node
             indices, same, other, near = c.indices.tobytes(), c.same.tobytes(), c.other.tobytes(), c.near.tobytes()
             self._put(protocol.OBSERVE, protocol.counts(rank, epoch, number, indices, same, other, node, near))
-        self.flush()
+        self._flush_some()
         if bank.refused > refused:
             count = bank.refused - refused
             raise Refused("notfinite", count, f"{count} embeddings have numbers that are not finite")
@@ -117,15 +124,28 @@ class Observer:
             self._queue.popleft()
             self.dropped += 1
 
+    def _flush_some(self) -> None:
+        """Sends what waits, once it is worth it."""
+        if not self.gathers or len(self._queue) >= GATHER or time.monotonic() - self._sent >= GATHER_SECONDS:
+            self.flush()
+
     def flush(self, deadline: float | None = None) -> None:
         """Sends what waits, as far as the socket takes it at once; with a deadline, all of it: the server is about to be asked what follows from it."""
         with self._lock:
             session = self.link.session
+            self._sent = time.monotonic()
             while self._queue and session is not None and session.usable and not self.link.closed:
-                kind, body = self._queue[0]
-                if not session.tell_now(kind, body, deadline):
+                frames: list[tuple[int, bytes]] = []
+                size = 0
+                for frame in self._queue:
+                    size += len(frame[1])
+                    if frames and size > AT_ONCE:
+                        break
+                    frames.append(frame)
+                if not session.tell_now(frames, deadline):
                     return
-                self._queue.popleft()
+                for _ in frames:
+                    self._queue.popleft()
 
     def refuse(self, why: Exception) -> None:
         """Counts an observation that can't be one, and warns of the first."""
@@ -189,11 +209,9 @@ def _bank(params: dict[str, Any], own: dict[str, Any], job: Observed) -> Callabl
     return lambda: (way if callable(way) else Bank)(job.labels(), options)
 
 
-class Observed:
+class Observed(Described):
     """The methods of a Job about importance."""
 
-    _link: Link
-    _rank: int
     _observer: Observer | None = None
 
     def importance(
@@ -232,8 +250,9 @@ class Observed:
         told = protocol.read_importance(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
             observer = Observer(self._link, method, told)
+            observer.gathers = policy != "paper"
             observer.bank, observer.irreducible = None if bank is None else bank(), irreducible
-            self._link.importance, self._observer = body, observer
+            self._link.importance, self._link.first, self._observer = body, observer.flush, observer
 
     def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:
         """Tells the server the losses of samples, in one call for each batch: tensors, arrays or lists. Never raises, and never waits.
@@ -322,10 +341,6 @@ class Observed:
     def _batch_of(self) -> int:
         asked = json.loads(self._link.importance or b"{}").get("batch_size")
         return int(asked or self._link.info.batch_size or 256)
-
-    @property
-    def info(self) -> Info:
-        raise NotImplementedError
 
     def labels(self) -> array[int]:
         raise NotImplementedError

@@ -14,7 +14,6 @@ from .batch import Batch, Samples
 from .embedded import Home
 from .errors import ArgumentError, Error, ProtocolError
 from .importance import Observed
-from .info import Info
 from .link import Link, require_kind
 from .loans import copy_by_loans
 from .orders import Order, chunk_requests, order_requests, push_requests, require_indices, require_numbers, u32_array
@@ -98,114 +97,11 @@ class Job(Observed):
 
     def close(self) -> None:
         """No more requests. Views that exist stay valid: the lease on their bytes lasts until the last one is gone."""
+        if self._observer is not None:
+            self._observer.flush()
         self._link.close()
 
-    # What the server says about the job. Each property connects if nothing has yet.
-
-    @property
-    def samples(self) -> int:
-        """How many samples the dataset has."""
-        return self.info.samples
-
-    @property
-    def epochs(self) -> int:
-        """How many epochs the job has; 0 if that is unknown."""
-        return self._named.epochs or self.info.epochs
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a batch of one rank; 0 if that is unknown."""
-        return self._named.batch_size or self.info.batch_size
-
-    @property
-    def classes(self) -> list[str]:
-        """The names of the labels: classes[label]."""
-        return self.info.classes
-
-    @property
-    def fingerprint(self) -> str:
-        """The hex hash of the manifest: equal fingerprints mean equal datasets."""
-        return self.info.fingerprint
-
-    @property
-    def name(self) -> str:
-        return self.info.name
-
-    @property
-    def source(self) -> str:
-        """Where the samples come from: a path or a URL."""
-        return self.info.source
-
-    @property
-    def world(self) -> int:
-        """How many ranks all processes of the job have together."""
-        return self.info.world
-
-    @property
-    def rank(self) -> int:
-        """This process's rank, as open() was given it or read it from the launcher's variables; 0 otherwise."""
-        return self._rank
-
-    @property
-    def ranks(self) -> list[int]:
-        """The ranks that this server delivers to."""
-        return self.info.ranks
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether an epoch leaves out samples that fill no whole batch."""
-        return (self._replay or self.info).drop_last
-
-    @property
-    def recipe(self) -> str:
-        """The name of the recipe that the order follows from; "" without one."""
-        return (self._replay or self.info).recipe
-
-    @property
-    def seed(self) -> str:
-        """The order's seed as text, since not every seed fits an int64."""
-        return (self._replay or self.info).seed
-
-    @property
-    def on_error(self) -> str:
-        """What a sample that can't be read causes: "fail" (a SampleError) or "skip" (a batch without that sample)."""
-        return self.info.on_error
-
-    @property
-    def token(self) -> str | None:
-        """The text that names this job among several on the server, the `id` of its entry in stats()["jobs"]. None: the server's own job."""
-        return self._link.token
-
-    @property
-    def pid(self) -> int:
-        """The server's process."""
-        return self.info.pid
-
     # For other modules of lcache.
-
-    @property
-    def info(self) -> Info:
-        """What the server said of itself at the last connect."""
-        return self._link.info
-
-    @property
-    def socket(self) -> str:
-        """The path of the server's socket."""
-        return self._link.path
-
-    @property
-    def timeout(self) -> float:
-        """The deadline in seconds of every later wait."""
-        return self._link.timeout
-
-    @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        self._link.timeout = seconds
-
-    @property
-    def closed(self) -> bool:
-        """Whether close() was called."""
-        return self._link.closed
 
     def attach(self, patient: bool = True) -> None:
         """Connects now. Patient: waits for a server until the timeout. Raises ConnectionError if there is none."""

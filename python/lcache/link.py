@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 
 from . import protocol
 from .connection import Broken, Connection
@@ -38,6 +39,7 @@ class Link:
         self.pushing = threading.RLock()  # one order is pushed at a time
         self.closed = False
         self.token: str | None = None  # of the job that all requests belong to; None: of the server's own
+        self.first: Callable[[float], None] | None = None  # called before a request, with its deadline: sends what the answer may follow from
         self.importance: bytes | None = None  # what the job asked for; a server that starts again is asked anew
         self._known: Info | None = None  # None: not yet connected
         self._connecting = threading.Lock()
@@ -76,6 +78,8 @@ class Link:
 
     def call(self, kind: int, body: bytes, what: str, answer: int) -> bytes:
         """Sends a request and returns the body of its answer, which must have the type `answer`. what names the request in errors."""
+        if self.first is not None:
+            self.first(self.deadline())
         request = Request(kind, body, what)
         got, body = self.answer(request)
         require_kind(request, got, answer)

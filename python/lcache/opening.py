@@ -46,6 +46,7 @@ def open(  # the name is part of the API
     likely_batch_size: int | None = None,
     job: str | None = None,
     part: str | None = None,
+    stream: bool = False,
 ) -> Job:
     """A Job over a source, with a server of its own if none runs for it yet.
 
@@ -61,7 +62,8 @@ def open(  # the name is part of the API
     requester_pays (True or False). Credentials come from where the AWS tools find them. on_error is "fail" (a sample that can't be
     read is a SampleError, the default) or "skip" (the sample is left out of its batch, which is then shorter). timeout is the deadline of every
     later wait, in seconds. job is a text that names one of several jobs on the same server, as for connect.
-    part is the extension of the part that comes first in samples of tar shards.
+    part is the extension of the part that comes first in samples of tar shards. stream=True allows shards that are compressed: they are read front to back
+    before this returns.
     likely_batch_size sizes a new server's memory where batch_size is unknown; no order depends on it.
 
     Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError for a server that does not come.
@@ -88,7 +90,7 @@ def open(  # the name is part of the API
         common = ("--memory", str(memory)) if memory is not None else ()
         serving = ("--on-error", on_error) if on_error is not None else ()
         dirs = existing.dirs if existing is not None else folders(named.source, cache, named.flags())
-        listing = (*named.flags(), *s3_flags, *named.link_flags(), *(("--allow-empty",) if allow_empty else ()))
+        listing = (*named.flags(), *s3_flags, *named.link_flags(), *(("--allow-empty",) if allow_empty else ()), *(("--stream",) if stream else ()))
         home = Home(named.source, dirs, (*listing, *flags, *common), (*common, *named.link_flags(), *serving), timeout)
         started = ensure_server(home)
         opened = Job(home.socket, timeout, home, rank)

@@ -14,7 +14,9 @@ _VALUES = {
     "recipe": "recipe", "ext": "ext", "group": "group", "labels": "labels", "part": "part",
     "on-error": "on_error", "param": "params", "source": "source", "socket": "socket",
 }  # fmt: skip
-_SWITCHES = {"flat": "flat=True", "drop-last": "drop_last=True", "follow-links": "follow_links=True", "no-follow-links": "follow_links=False"}
+_SWITCHES = {
+    "flat": "flat=True", "drop-last": "drop_last=True", "stream": "stream=True", "follow-links": "follow_links=True", "no-follow-links": "follow_links=False",
+}  # fmt: skip
 
 _ERRNO = {"not_found": errno.ENOENT, "permission": errno.EACCES, "not_a_directory": errno.ENOTDIR, "no_space": errno.ENOSPC, "read_only": errno.EROFS}
 

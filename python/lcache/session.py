@@ -220,8 +220,8 @@ class Session:
             self._unanswered.append((kind, body))
             self._settle()
 
-    def tell_now(self, kind: int, body: bytes, deadline: float | None) -> bool:
-        """Sends a frame without an answer if the socket takes it at once, or with a deadline when it does. Whether it was sent."""
+    def tell_now(self, frames: list[tuple[int, bytes]], deadline: float | None) -> bool:
+        """Sends frames without an answer if the socket takes them at once, or with a deadline when it does. Whether they were sent."""
         if self.inherited or not self._lock.acquire(deadline is not None):
             return False
         try:
@@ -231,7 +231,7 @@ class Session:
                 return False
             if not self.usable or self._closing:
                 return False
-            connection.send(protocol.frame(kind, 0, body, connection.job), deadline)
+            connection.send(b"".join([protocol.frame(kind, 0, body, connection.job) for kind, body in frames]), deadline)
             return True
         except Broken:
             return False

@@ -174,6 +174,29 @@ def test_queue_is_bounded(serve, path):
 
 
 @needs_binary
+def test_gathered(server):
+    """Observations are sent some at a time; whatever asks for what follows from them sends them first. A paper's policy is told of each."""
+    with server.connect() as plain:
+        for policy, sent_at_once in (("next-use", 0), ("paper", 3)):
+            with plain.named(policy) as job:
+                job.importance("shade", name=policy, lag=0, cache=0, policy=policy)
+                job.observer.flush()
+                for number in range(3):
+                    job.observe([number], [1.0])
+                assert len(job.observer._queue) == 3 - sent_at_once
+                job.weights([1])
+                assert not job.observer._queue
+                for number in range(importance.GATHER):
+                    job.observe([number], [1.0])
+                assert not job.observer._queue
+                job.observe([1], [1.0])
+                job.end_epoch()
+                job.order(1)
+                (entry,) = [entry for entry in job.stats()["jobs"] if entry["id"] == policy]
+                assert entry["importance"]["observations"] == 3 + importance.GATHER + 1
+
+
+@needs_binary
 def test_dropped_is_told(server):
     """The status counts what the client left out, once."""
     with server.connect() as job:

@@ -117,7 +117,8 @@ def test_shapes(made):
     job.observe([1, 2], [1.0])
     job.observe([], [])
     job.observe([0] * 65_537, [1.0] * 65_537)
-    job.observer.link.session.tell_now(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 65_537) + bytes(8 * 65_537), None)
+    job.observer.flush()
+    job.observer.link.session.tell_now([(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 65_537) + bytes(8 * 65_537))], None)
     next_epoch(job)
     assert refused(job) == {"shape": 4}
     assert (job.info.server, status(job)["observations"]) == (before, SAMPLES)
@@ -129,7 +130,8 @@ def test_a_length_that_lies_closes(server, made):
     name = job.observer.told["name"]
     observe_all(job)
     lied = job.observer.link.session._connection
-    job.observer.link.session.tell_now(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 1000) + bytes(16), None)
+    job.observer.flush()
+    job.observer.link.session.tell_now([(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 1000) + bytes(16))], None)
     with contextlib.suppress(lcache.ProtocolError):  # or another connection, if the end of this one is noticed first
         job.order(0)
     assert lied.broken is not None or job.observer.link.session._connection is not lied

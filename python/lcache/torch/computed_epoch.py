@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from ..orders import Order
-from .known_samplers import KnownSampler, Step, concatenated, cut
+from .known_samplers import KnownSampler, Step, concatenated
 
 
 class _Block(NamedTuple):
@@ -53,7 +53,7 @@ class ComputedEpoch:
                 steps.pop()
             self._run(len(steps))
             self.indices = self._known.indices(concatenated(block.numbers for block in self._blocks))
-            self._order = Order.cut(self.indices, self._known.batch_size, self._known.drop_last)
+            self._order = self._known.order(self.indices)
         return self
 
     def finish(self) -> torch.Tensor | None:
@@ -74,9 +74,7 @@ class ComputedEpoch:
 
         A step is not repeated if the generator is in the state from which the step was drawn ahead: its numbers and the state behind it are taken.
         """
-        known = self._known
-        for batch in cut(self._taken(generator), known.batch_size, known.drop_last, skip):
-            yield known.values(batch)
+        return self._known.batches(self._taken(generator), skip)
 
     def _taken(self, generator: torch.Generator | None) -> Iterator[array[int]]:
         for number, step in enumerate(self._steps):

@@ -32,7 +32,7 @@ class ComputedOrders:
 
         The sampler's generator is at the epoch's beginning. sampler_epoch is the number that the sampler has for the epoch.
         """
-        generator = self._drawn.generator(number) if known.draws_seed else private(known.generator)
+        generator = self._own(known, number, sampler_epoch) or private(known.generator)
         fresh, kept = ComputedEpoch(known, sampler_epoch, generator), self._epochs.get(number)
         current = kept if kept is not None and kept.is_same_as(fresh) else fresh.draw()
         self._known, self._number = known, number
@@ -48,16 +48,22 @@ class ComputedOrders:
         if self._later is not None or known is None or known.is_global or not count:
             return
         following = [
-            Following(e, sampler_epoch(e), self._drawn.generator(e) if known.draws_seed else None, self._epochs.get(e))
+            Following(e, sampler_epoch(e), self._own(known, e, sampler_epoch(e)), self._epochs.get(e))
             for e in range(self._number + 1, self._number + 1 + count)
         ]
         self._later = LaterEpochs(known, self._epochs[self._number], following, self._states.draws_base_seed, push)
 
     def batches(self, skip: int) -> Iterator[list[int]]:
         """The current epoch's batches from number `skip` on, as the sampler yields them."""
-        assert self._known is not None
-        generator = self._drawn.generator(self._number) if self._known.draws_seed else self._known.generator
-        return self._epochs[self._number].batches(generator, skip)
+        known, current = self._known, self._epochs[self._number]
+        assert known is not None
+        if not known.reseeds:
+            yield from current.batches(self._drawn.generator(self._number) if known.draws_seed else known.generator, skip)
+            return
+        sampler = known.sampler
+        sampler.generator = known.reseeded(sampler.epoch, sampler.generator)
+        yield from current.batches(sampler.generator, skip)
+        sampler.set_epoch(sampler.epoch + 1)  # as the sampler itself does
 
     def settle(self, stop: bool = False) -> None:
         """Waits until the later epochs are computed, and takes over what they say of the generators. stop: not for more of them than the one at hand."""
@@ -74,7 +80,7 @@ class ComputedOrders:
 
     def digest(self, known: KnownSampler, epoch: int, sampler_epoch: int, current: bool) -> str | None:
         """The digest of an epoch's global order. None if the order depends on a seed that is not drawn yet, or on a global generator."""
-        generator, is_clear = self._at(known, epoch, current)
+        generator, is_clear = self._at(known, epoch, sampler_epoch, current)
         if not is_clear:
             return None
         computed, fresh = self._epochs.get(epoch), ComputedEpoch(known, sampler_epoch, generator)
@@ -88,12 +94,20 @@ class ComputedOrders:
 
     def global_order(self, known: KnownSampler, epoch: int, sampler_epoch: int, current: bool) -> array[int]:
         """The indices of an epoch of all ranks, without padding."""
-        return known.indices(global_indices(known.global_steps(sampler_epoch), self._at(known, epoch, current)[0]))
+        return known.indices(global_indices(known.global_steps(sampler_epoch), self._at(known, epoch, sampler_epoch, current)[0]))
 
-    def _at(self, known: KnownSampler, epoch: int, current: bool) -> tuple[torch.Generator | None, bool]:
+    def _own(self, known: KnownSampler, epoch: int, sampler_epoch: int) -> torch.Generator | None:
+        """A generator that is seeded for the epoch, if the sampler has one for each epoch."""
+        if known.reseeds:
+            return known.reseeded(sampler_epoch)
+        return self._drawn.generator(epoch) if known.draws_seed else None
+
+    def _at(self, known: KnownSampler, epoch: int, sampler_epoch: int, current: bool) -> tuple[torch.Generator | None, bool]:
         """A private generator at an epoch's beginning, and whether its state is known."""
-        if known.draws_seed:
-            return (None, False) if self._drawn.seed is None else (self._drawn.generator(epoch), True)
+        if known.draws_seed and self._drawn.seed is None:
+            return None, False
+        if known.draws_seed or known.reseeds:
+            return self._own(known, epoch, sampler_epoch), True
         generator = private(known.generator)
         if generator is not None and not known.is_global:
             self._states.prepare(Generators.of([generator]), epoch, current)

@@ -16,6 +16,7 @@ import torch.utils.data
 from ..batch import Batch
 from ..environment import process_run
 from ..errors import ArgumentError, DecodeError, Error
+from ..freed_memory import keep_freed
 from ..job import Job, connect
 from ..opening import open as open_job
 from . import tagged_batch
@@ -47,7 +48,7 @@ def _open(source: Any, options: dict[str, Any]) -> Job:
 
 def _job_of(source: Any, options: dict[str, Any]) -> Job:
     """The job of a source, or that of a server. options are lcache.open's."""
-    usual = (("flat", False), ("allow_empty", False), ("ext", ()))
+    usual = (("flat", False), ("allow_empty", False), ("stream", False), ("ext", ()))
     given = {name: value for name, value in options.items() if value is not None and (name, value) not in usual}
     if source is not None:
         return _open(source, given)
@@ -147,6 +148,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         timeout: float | None = None,
         likely_batch_size: int | None = None,
         part: str | None = None,
+        stream: bool = False,
         return_index: bool = False,
     ) -> None:
         self._whole = chosen(decode, decode_batch, dtype, shape)
@@ -156,7 +158,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
                 "cache": cache, "socket": socket, "recipe": recipe, "seed": seed, "epochs": epochs, "batch_size": batch_size, "world_size": world_size,
                 "rank": rank, "drop_last": drop_last, "params": params, "budget": budget, "memory": memory, "ext": ext, "flat": flat, "group": group,
                 "labels": labels, "allow_empty": allow_empty, "follow_links": follow_links, "s3": s3, "on_error": on_error, "timeout": timeout,
-                "likely_batch_size": likely_batch_size, "job": job, "part": part,
+                "likely_batch_size": likely_batch_size, "job": job, "part": part, "stream": stream,
             })
         if job.on_error != "fail":
             job.close()
@@ -283,6 +285,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     def _entries(self, indices: list[int], asked: _Asked) -> Iterator[tuple[int, tuple[Job, Batch, int, dict[str, bytes]]]]:
         """Yields (index, (job, batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
         for batch in self._batches(indices, asked):
+            keep_freed(sum(batch.lengths))
             copies = [{ext: bytes(view) for ext, view in parts.items()} for parts in batch.parts]
             batch.release()
             for i, parts in enumerate(copies):

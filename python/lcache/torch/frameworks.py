@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch.utils.data
@@ -50,6 +50,46 @@ def fed_to_shard(shard: Any, batches: Iterable[Any]) -> Iterator[Any]:
             yield WholeBatch(batch, shard.batch_size)
         else:
             yield from [batch] * shard.num_processes  # the shard takes one of each num_processes batches, and a short one that is the last
+
+
+def is_shard(batches: Any) -> bool:
+    """Whether a batch sampler is accelerate's shard, and of no other class."""
+    return _is_accelerates(batches, "BatchSamplerShard") and batches.batch_size is not None
+
+
+def is_reseeded(sampler: Any) -> bool:
+    """Whether a sampler is accelerate's SeedableRandomSampler. It seeds its generator with initial_seed + epoch before each epoch."""
+    return _is_accelerates(sampler, "SeedableRandomSampler")
+
+
+def _is_accelerates(value: Any, name: str) -> bool:
+    return (type(value).__module__, type(value).__name__) == ("accelerate.data_loader", name)
+
+
+def shard_signature(shard: Any) -> tuple[Any, ...]:
+    """What the batches of a shard depend on, beside the batch sampler's."""
+    return shard.num_processes, shard.process_index, shard.split_batches, shard.even_batches, shard.batch_size, shard.drop_last
+
+
+def dealt(shard: Any, total: int, batch_size: int, drop_last: bool) -> Iterator[Sequence[int]]:
+    """The batches that a shard deals to its rank, as places in an order of `total` indices. The shard's own code deals, but ranges instead of lists."""
+    return iter(copied_shard(shard, _Places(total, batch_size, drop_last, shard.num_processes)))
+
+
+class _Places:
+    """A batch sampler of places in an order. The batches that a shard may add to others are lists: the first ones of all ranks, and a short one."""
+
+    def __init__(self, total: int, batch_size: int, drop_last: bool, world: int) -> None:
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self._total, self._world = total, world
+
+    def __len__(self) -> int:
+        return self._total // self.batch_size if self.drop_last else -(-self._total // self.batch_size)
+
+    def __iter__(self) -> Iterator[Sequence[int]]:
+        for number in range(len(self)):
+            batch = range(number * self.batch_size, min((number + 1) * self.batch_size, self._total))
+            yield list(batch) if number < self._world or len(batch) < self.batch_size else batch
 
 
 class WholeBatch:

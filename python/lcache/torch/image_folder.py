@@ -70,6 +70,7 @@ class ImageFolder(Dataset[Any]):
         timeout: float | None = None,
         likely_batch_size: int | None = None,
         part: str | None = None,
+        stream: bool = False,
         return_index: bool = False,
     ) -> None:
         if loader is not None:
@@ -90,7 +91,7 @@ class ImageFolder(Dataset[Any]):
             root, allow_empty=allow_empty or picks, cache=cache, socket=socket, job=job, recipe=recipe, seed=seed, epochs=epochs, batch_size=batch_size,
             world_size=world_size, rank=rank, drop_last=drop_last, params=params, budget=budget, memory=memory, ext=() if extensions is None else extensions,
             flat=flat, group=group, follow_links=follow_links, s3=s3, on_error=on_error, timeout=timeout,
-            likely_batch_size=likely_batch_size, part=part, return_index=return_index,
+            likely_batch_size=likely_batch_size, part=part, stream=stream, return_index=return_index,
         )
         self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms

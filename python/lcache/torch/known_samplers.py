@@ -2,7 +2,8 @@
 
 A sampler's __iter__ makes a list of Python's integers, 14 M of which take a second and 600 MB. Here an epoch consists of steps. Each step is one call
 that the sampler makes of torch.randperm or the like, with the same arguments and at the same moment, so that its numbers and the state that it leaves are
-torch's. Only samplers of exactly torch's classes are known. For each class, a small epoch of the installed release is compared once.
+torch's. Only samplers of exactly torch's classes are known, and accelerate's seedable one. For each class, a small epoch of the installed release is
+compared once. Batches may be dealt to ranks by accelerate's shard, whose own code then deals places in the array.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import functools
 import itertools
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils.data
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
+from ..orders import Order
+from . import frameworks
 from .sampler_copy import Generators
 
 _MOST = 1 << 31  # indices that fit an int32
@@ -35,6 +38,7 @@ class KnownSampler(NamedTuple):
     sampler: Any
     batch_size: int
     drop_last: bool
+    shard: Any = None  # accelerate's, which deals the batches to ranks; None: all batches are this rank's
 
     @property
     def lazy(self) -> bool:
@@ -59,11 +63,20 @@ class KnownSampler(NamedTuple):
     @property
     def draws_seed(self) -> bool:
         """Whether the sampler draws a seed from torch's default generator, and the order from a generator with that seed."""
-        return isinstance(self.sampler, RandomSampler) and self.sampler.generator is None
+        return isinstance(self.sampler, RandomSampler) and self.sampler.generator is None and not self.reseeds
+
+    @property
+    def reseeds(self) -> bool:
+        """Whether the sampler seeds its generator before each epoch."""
+        return frameworks.is_reseeded(self.sampler)
+
+    def reseeded(self, epoch: int, generator: torch.Generator | None = None) -> torch.Generator:
+        """A generator, by default a new one, as the sampler seeds it for an epoch."""
+        return (torch.Generator() if generator is None else generator).manual_seed(self.sampler.initial_seed + epoch)
 
     def signature(self, epoch: int) -> tuple[Any, ...]:
         """What an epoch's order depends on, beside the generator's state. The program can change a sampler's attributes at any time."""
-        s, own = self.sampler, (id(self.sampler), self.batch_size, self.drop_last)
+        s, own = self.sampler, (id(self.sampler), self.batch_size, self.drop_last, None if self.shard is None else frameworks.shard_signature(self.shard))
         if isinstance(s, SequentialSampler):
             return *own, len(s.data_source)
         if isinstance(s, RandomSampler):
@@ -92,6 +105,29 @@ class KnownSampler(NamedTuple):
         table = _tensor(_u32(self.sampler.indices))
         return _array(table.index_select(0, _tensor(drawn)))
 
+    def order(self, indices: array[int]) -> Order:
+        """The batches of an epoch's indices."""
+        if self.shard is None:
+            return Order.cut(indices, self.batch_size, self.drop_last)
+        batches = list(frameworks.dealt(self.shard, len(indices), self.batch_size, self.drop_last))
+        flat = array("I")
+        for places in batches:
+            flat += _at(indices, places)
+        return Order(array("I", map(len, batches)), flat)
+
+    def batches(self, blocks: Iterator[array[int]], skip: int) -> Iterator[list[Any]]:
+        """The batches of an epoch's drawn numbers from number `skip` on. A block is asked for when the sampler would draw it."""
+        if self.shard is None:
+            for batch in cut(blocks, self.batch_size, self.drop_last, skip):
+                yield self.values(batch)
+            return
+        drawn = next(blocks, array("I"))
+        for number, places in enumerate(frameworks.dealt(self.shard, len(drawn), self.batch_size, self.drop_last)):
+            if number >= skip:
+                yield self.values(_at(drawn, places).tolist())
+        for _ in blocks:
+            pass  # the numbers that torch draws behind the end
+
     def values(self, drawn: list[int]) -> list[Any]:
         """What the sampler itself yields for drawn numbers."""
         if not isinstance(self.sampler, SubsetRandomSampler):
@@ -102,10 +138,16 @@ class KnownSampler(NamedTuple):
 
 def known_sampler(batches: Any) -> KnownSampler | None:
     """The parts of a batch sampler whose orders can be computed; None for any other."""
+    shard = batches if frameworks.is_shard(batches) else None
+    if shard is not None:
+        batches = shard.batch_sampler
     if type(batches) is not torch.utils.data.BatchSampler and not getattr(batches, "cuts_as_torch", False):
         return None
     sampler = batches.sampler
     kind: Any = type(sampler)
+    if frameworks.is_reseeded(sampler):
+        _STEPS.setdefault(kind, _random)
+        _EXAMPLES.setdefault(kind, lambda: [kind(range(37), num_samples=total, data_seed=5) for total in (None, 20)])
     if kind not in _STEPS or "__iter__" in vars(sampler) or not _is_as_computed(kind):
         return None
     generator = getattr(sampler, "generator", None)
@@ -113,11 +155,15 @@ def known_sampler(batches: Any) -> KnownSampler | None:
         return None
     if [id(g) for g in Generators(batches)] != ([] if generator is None else [id(generator)]):
         return None  # its dataset may draw, too
-    found = KnownSampler(sampler, batches.batch_size, batches.drop_last)
+    found = KnownSampler(sampler, batches.batch_size, batches.drop_last, shard)
+    if found.reseeds and (found.is_global or (generator is None and torch.get_default_device().type != "cpu")):
+        return None
     try:
         steps = found.steps(int(getattr(sampler, "epoch", 0)))
     except (AttributeError, TypeError, ValueError, RuntimeError):
         return None  # the sampler itself raises the error
+    if shard is not None and (isinstance(sampler, DistributedSampler) or any(step.length for step in steps[1:])):
+        return None
     return found if sum(step.length for step in steps[:64]) < _MOST else None
 
 
@@ -144,6 +190,11 @@ def cut(blocks: Iterator[array[int]], batch_size: int, drop_last: bool, skip: in
             yield batch
         if size < batch_size:
             return
+
+
+def _at(numbers: array[int], places: Sequence[int]) -> array[int]:
+    """The numbers at those places, which are a range or a list."""
+    return numbers[places.start : places.stop] if isinstance(places, range) else array("I", [numbers[i] for i in places])
 
 
 def concatenated(blocks: Iterable[array[int]]) -> array[int]:
@@ -267,6 +318,8 @@ def _same_epoch(sampler: Any) -> bool:
     if hasattr(sampler, "generator"):
         sampler.generator = torch.Generator().manual_seed(7)
     known = KnownSampler(sampler, 1, False)
+    if known.reseeds:
+        generator = known.reseeded(sampler.epoch)
     drawn = concatenated([step.draw(generator) for step in known.steps(getattr(sampler, "epoch", 0))])
     if known.indices(drawn).tolist() != list(sampler):
         return False

@@ -17,36 +17,22 @@ from typing import Any
 import torch
 import torch.distributed
 
-from ..errors import ArgumentError, Error
+from ..errors import Error
 from ..job import Job
-from ..orders import Order
 from . import ranks
 from .computed_orders import ComputedOrders
+from .copied_orders import CopiedOrders
 from .drawn_seed import DrawnSeed, with_generator
+from .epoch_numbers import AHEAD, EpochNumbers
 from .generator_states import GeneratorStates
 from .importance_sampler import served_sampler
 from .known_samplers import KnownSampler, known_sampler
 from .loader_job import LoaderJob
+from .log_once import LogOnce
 from .push import Orders, Pusher
 from .resume import Position
-from .sampler_copy import Generators, bounded, copy_sampler, preserved_random_states
+from .sampler_copy import Generators, copy_sampler, preserved_random_states
 from .wrappers import Batches, Translation, dataset_of
-
-_log = logging.getLogger("lcache")
-
-AHEAD = 2  # epochs predicted beyond the one that begins: the one written while it is read, and the one after that
-
-
-class LogOnce:
-    """Logs one message for each key."""
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def __call__(self, key: str, message: str, level: int = logging.WARNING) -> None:
-        if key not in self._logged:
-            self._logged.add(key)
-            _log.log(level, message)
 
 
 class OrderAhead:
@@ -59,17 +45,13 @@ class OrderAhead:
         self._subject: Callable[[], Any] = weakref.ref(subject) if held else lambda: subject
         self.once = LogOnce()
         self.translation: Translation | None = None
-        self.epoch = -1  # the current epoch, or the last one; -1 before the first
-        self.skipped = 0  # its batches that were done before a resume
+        self._numbers = EpochNumbers(self._subject)
+        self.skipped = 0  # batches of the current epoch that were done before a resume
         self.before = 0  # samples of its global order that were done in another world before a resume
-        self.complete = False  # it was read to its end
         self.exact: bool | None = None  # all its batches were as predicted; None: nothing was predicted
         self.in_loop = False  # iterators made now are a training loop's, which calls go_on()
         self._bound: tuple[Any, Any] | None = None  # the arguments of bind()
-        self._next: int | None = None  # the epoch that set_epoch named
         self._resume: Position | None = None
-        self._holder_epoch: int | None = None  # the sampler's own epoch number when the current epoch began
-        self._stuck = False  # the sampler's own epoch number stayed the same
         self._noted_digest: tuple[int, str] | None = None  # (epoch, digest) of an order that can't be predicted later
         self._states = GeneratorStates(self._subject)
         self._drawn = DrawnSeed()
@@ -109,7 +91,8 @@ class OrderAhead:
         if self._bound is not None:
             twin.bind(*self._bound)
         twin._states.persistent = self._states.persistent
-        twin._next, twin._resume, twin.epoch, twin._drawn.seed = self._next, self._resume, self.epoch, self._drawn.seed
+        twin._numbers.named, twin._numbers.current = self._numbers.named, self._numbers.current
+        twin._resume, twin._drawn.seed = self._resume, self._drawn.seed
         return twin
 
     def _push_to(self, dataset: Any) -> None:
@@ -165,35 +148,32 @@ class OrderAhead:
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and ranks.world_rank(self.subject) is None:
             self.once("world", f"this is one of {dist.get_world_size()} processes, and each of them reads all samples: give the loader a DistributedSampler")
 
+    @property
+    def epoch(self) -> int:
+        """The current epoch, or the last one; -1 before the first."""
+        return self._numbers.current
+
+    @property
+    def complete(self) -> bool:
+        """Whether the epoch was read to its end."""
+        return self._numbers.complete
+
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next iteration, here and in the sampler that keeps its number."""
-        self._next = epoch
-        holder = ranks.epoch_holder(self.subject)
-        if holder is not None:
-            holder.set_epoch(epoch)
+        self._numbers.set(epoch)
 
     def resume(self, at: Position) -> None:
         """The next iteration goes on at a position."""
         self._resume = at
         self.set_epoch(at.epoch)
 
-    @property
-    def next_epoch(self) -> int:
-        """The epoch that the next iteration will read."""
-        holder = ranks.epoch_holder(self.subject)
-        if self._next is not None:
-            return self._next
-        if holder is not None and (self.epoch < 0 or holder.epoch != self._holder_epoch):
-            return int(holder.epoch)
-        return self.epoch + 1
-
     def position(self, received: int) -> Position:
         """Where a training loop stands that has received that number of batches of the current epoch. 0: at the beginning of the next epoch."""
         world, _ = self.world_rank
         size = getattr(self.subject, "batch_size", None)
-        if received and self._next is None:
+        if received and self._numbers.named is None:
             return Position(self.epoch, self.skipped + received, world, size, self.before, self.digest(self.epoch))
-        epoch = self.next_epoch
+        epoch = self._numbers.next
         if self._resume is not None and self._resume.epoch == epoch:
             return self._resume
         return Position(epoch, 0, world, size, 0, self.digest(epoch))
@@ -208,7 +188,7 @@ class OrderAhead:
                 return ranks.digest(self._global_order(epoch)) if epoch == self.epoch else None  # a coming epoch is not drawn yet
             known = known_sampler(self.subject)
             if known is not None:
-                return self._computed.digest(known, epoch, self._sampler_epoch(epoch), epoch == self.epoch)
+                return self._computed.digest(known, epoch, self._numbers.of_sampler(epoch), epoch == self.epoch)
             with preserved_random_states() as states:
                 twin = copy_sampler(self.subject)
                 self._prepare(twin, epoch)
@@ -262,7 +242,7 @@ class OrderAhead:
             self._states.note_drawn(generators)
         if predicted is not None and self.exact and count < len(predicted):
             self._diverged(number, count, [], predicted)
-        self.complete = True
+        self._numbers.complete = True
         if not in_loop:
             self.go_on()
         self._computed.settle()  # the server needs the next epoch's order now
@@ -286,7 +266,7 @@ class OrderAhead:
         if self._is_computed and self._pusher is not None:
             push = self._pusher.later()
             if push is not None:
-                self._computed.go_on(self._epochs_ahead(), self._sampler_epoch, push)
+                self._computed.go_on(self._epochs_ahead(), self._numbers.of_sampler, push)
 
     def _epochs_ahead(self) -> int:
         assert self._pusher is not None
@@ -295,21 +275,11 @@ class OrderAhead:
 
     def _begin(self, generators: Generators) -> None:
         """Decides the epoch's number and sets the sampler's generators to its beginning."""
-        holder = ranks.epoch_holder(self.subject)
-        number = self.next_epoch
-        if holder is not None:
-            self._stuck = self.epoch >= 0 and self._next is None and holder.epoch == self._holder_epoch
-            if self._stuck and self.complete and getattr(holder, "shuffle", True):
-                self.once(
-                    "stuck",
-                    f"epoch never advanced: {type(holder).__name__}.epoch is still {holder.epoch}, so this epoch has the order of the last one; "
-                    "call set_epoch(epoch) before each epoch",
-                )
-            self._holder_epoch = holder.epoch
-        elif len(generators):
+        number = self._numbers.begin(self.once)
+        if ranks.epoch_holder(self.subject) is None and len(generators):
             self._states.begin(generators, number)
         self._states.note_begun(generators)
-        self._next, self.epoch, self.complete, self.skipped, self.before = None, number, False, 0, 0
+        self.skipped, self.before = 0, 0
 
     def _prepare(self, twin: Any, epoch: int) -> None:
         """Brings a copy of the subject to an epoch's beginning."""
@@ -318,15 +288,9 @@ class OrderAhead:
         if self.draws_seed:
             self._drawn.prepare(twin, epoch)
         if holder is not None:
-            holder.set_epoch(self._sampler_epoch(epoch))
+            holder.set_epoch(self._numbers.of_sampler(epoch))
         elif len(generators):
             self._states.prepare(generators, epoch, epoch == self.epoch)
-
-    def _sampler_epoch(self, epoch: int) -> int:
-        """The number of an epoch as the sampler that keeps it has it."""
-        if self.epoch < 0 or self._holder_epoch is None or self._next is not None:
-            return epoch
-        return self._holder_epoch if self._stuck else self._holder_epoch + epoch - self.epoch
 
     def _predict(self, known: KnownSampler | None) -> Orders:
         """The batches of this epoch and the next ones, as far as they follow from the sampler's own state."""
@@ -345,7 +309,7 @@ class OrderAhead:
         if self._computed.failure is not None:
             self.once("later", f"the orders of later epochs could not be told to the server ahead, which costs speed: {self._computed.failure!r}")
         try:
-            current = self._computed.begin(known, self.epoch, self._sampler_epoch(self.epoch))
+            current = self._computed.begin(known, self.epoch, self._numbers.of_sampler(self.epoch))
         except (TypeError, ValueError, LookupError, OverflowError):
             return None
         self._is_computed = True
@@ -363,38 +327,17 @@ class OrderAhead:
         )
 
     def _predict_by_copies(self) -> Orders:
-        """The orders of this epoch and the next ones, by a copy of the sampler, which runs in this thread."""
-        orders: Orders = {}
+        """The orders of this epoch and the next ones."""
         assert self._pusher is not None
+        copied = CopiedOrders()
         try:
-            with preserved_random_states() as states:
-                twin = copy_sampler(self.subject)
-                own, holder = Generators(twin), ranks.epoch_holder(twin)
-                first = holder.epoch if holder is not None else 0
-                for ahead in range(1 + AHEAD):
-                    if ahead and not self._pusher.has_epoch(self.epoch + ahead):
-                        break
-                    if holder is not None:
-                        holder.set_epoch(first if self._stuck else first + ahead)
-                    if self.draws_seed:
-                        self._drawn.prepare(twin, self.epoch + ahead)
-                    batches = list(bounded(twin))
-                    if ahead and states.changed():
-                        break
-                    orders[self.epoch + ahead] = _as_order(batches)
-                    if states.changed():
-                        self._noted_digest = self.epoch, self._current_digest()
-                        self._note_global()
-                        break
-                    if holder is None and len(own):
-                        self._states.note_predicted(self.epoch + ahead + 1, own)
+            copied.predict(self.subject, self._numbers, self._states, self._drawn if self.draws_seed else None, self._pusher.has_epoch)
         except Exception as e:  # noqa: BLE001  any sampler's code may run here
             self.once("predict", f"the order can't be predicted, which costs speed: {type(self.subject).__name__}: {e!r}")
-        return orders
-
-    def _current_digest(self) -> str:
-        with preserved_random_states():
-            return ranks.digest(ranks.global_order(copy_sampler(self.subject)))
+        if copied.global_digest is not None:
+            self._noted_digest = self.epoch, copied.global_digest
+            self._note_global()
+        return copied.orders
 
     def _after_resume(self, number: int) -> tuple[Batches | None, int]:
         """(batches, skip) of an epoch that a resume begins. batches replace the sampler's own. None: the first `skip` of the sampler's own are done."""
@@ -428,7 +371,7 @@ class OrderAhead:
         if served is not None:
             return served.global_order(epoch)
         if known is not None:
-            return self._computed.global_order(known, epoch, self._sampler_epoch(epoch), epoch == self.epoch)
+            return self._computed.global_order(known, epoch, self._numbers.of_sampler(epoch), epoch == self.epoch)
         with preserved_random_states():
             twin = copy_sampler(self.subject)
             self._prepare(twin, epoch)
@@ -450,11 +393,3 @@ class OrderAhead:
 def _is_batch(batch: Any, predicted: list[int]) -> bool:
     """Whether a batch is the predicted one. A batch sampler may yield anything that holds indices."""
     return bool(batch == predicted) if isinstance(batch, list) or not hasattr(batch, "__iter__") else list(batch) == list(predicted)
-
-
-def _as_order(batches: list[list[int]]) -> Batches:
-    """The order of batches, which takes less memory; the batches themselves if they hold more than u32."""
-    try:
-        return Order.of_batches(batches)
-    except ArgumentError:
-        return batches

@@ -133,7 +133,7 @@ def test_the_loop_is_the_slowest_part(folder, root, caplog, epoch, waited, says)
     caplog.set_level(logging.INFO, "lcache")
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), 16)
     report = EpochReport(loader.batch_sampler.order_ahead, loader)
-    loader.batch_sampler.order_ahead.epoch, report.loop_wait_seconds = epoch, waited
+    loader.batch_sampler.order_ahead._numbers.current, report.loop_wait_seconds = epoch, waited
     for _ in range(2):
         report._warn({}, 10.0)
     assert [r.levelno for r in caplog.records if "slowest part" in r.getMessage()] == [logging.INFO] * says

@@ -2,7 +2,10 @@
 
 import os
 import pickle
+import platform
 import struct
+import subprocess
+import sys
 import warnings
 
 import pictures
@@ -207,6 +210,34 @@ def test_more_than_the_server_lends(tmp_path, root):
     dataset = lt.Dataset(where, cache=root, memory="96MB", batch_size=4, decode_batch=firsts)
     got = list(data.DataLoader(dataset, 40))
     assert calls == [40] and got[0].tolist() == list(range(40))
+
+
+# The memory of a new process: another test may have had malloc keep more.
+FAULTS = """
+import resource, sys, torch
+import lcache.torch as lt
+
+dataset = lt.Dataset(sys.argv[1], cache=sys.argv[2], decode=eval(sys.argv[3]))
+faults = []
+for _ in range(3):
+    for batch in lt.DataLoader(dataset, 256, collate_fn=len):
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(sorted(b - a for a, b in zip(faults, faults[1:]))[5])
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc is told to keep freed memory")
+@pytest.mark.parametrize("decode", ["None", "lambda data, sample: len(data)"])
+def test_memory_of_the_last_batch_is_used_again(tmp_path, decode):
+    """4 MB in each batch, 1,024 pages of 4 KiB. At least half of them were faulted in again with each batch."""
+    where = tmp_path / "train"
+    os.makedirs(where)
+    for i in range(1024):
+        (where / f"{i:04d}.bin").write_bytes(os.urandom(16384))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", FAULTS, str(where), str(tmp_path / "cache"), decode], capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 250
 
 
 @pytest.fixture(scope="module")
