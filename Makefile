@@ -25,6 +25,9 @@ RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race,
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
 IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder deliver engine server launch doctor cmd))
 
+# Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
+SEQUENTIAL := $(addprefix ./,compare drawn figures hitratio importance picture planner scenario spelling verdict)
+
 PYTEST       := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
 CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch
 END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
@@ -68,7 +71,9 @@ test-tools:
 
 test-go:
 	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO) test -timeout 30m $(RACE) ./...
+	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO) test -timeout 30m $(RACE) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
+	@echo "== Go tests: what starts no goroutine, without the race detector"
+	$(GO) test -timeout 30m $(addsuffix /...,$(SEQUENTIAL))
 
 test-go-pread:
 	@echo "== Go tests: pread, buffered"

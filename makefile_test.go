@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,6 +57,35 @@ func TestMakefileIOPackages(t *testing.T) {
 			listed[top] = true
 		}
 	})
+}
+
+// TestMakefileSequential: a package that is left out where races are looked for starts no goroutine and has no lock.
+func TestMakefileSequential(t *testing.T) {
+	listed := listOf(t, `\nSEQUENTIAL := \$\(addprefix \./,([^)]*)\)`)
+	seen := map[string]bool{}
+	parallel := regexp.MustCompile(`(?m)"sync(/atomic)?"|^\s*(go|defer go) |\.Go\(|"golang.org/x/sync`)
+	for _, p := range packages(t) {
+		name, _ := local(p.ImportPath)
+		top, _, _ := strings.Cut(name, "/")
+		if !slices.Contains(listed, top) {
+			continue
+		}
+		seen[top] = true
+		for _, file := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := parallel.Find(text); found != nil {
+				t.Errorf("%s/%s has %q: take %s out of SEQUENTIAL", name, file, found, top)
+			}
+		}
+	}
+	for _, name := range listed {
+		if !seen[name] {
+			t.Errorf("SEQUENTIAL has %s, which is no package", name)
+		}
+	}
 }
 
 // TestMakefileLongTests: each test that make check leaves out is there. One that got another name would be run again.
