@@ -108,10 +108,14 @@ func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
 	return r
 }
 
-// UseSide lets chunks lie in side memory from now on, as PrefetcherOptions.Side does from the start.
+// UseSide lets chunks lie in side memory from now on, as PrefetcherOptions.Side does from the start. The caller may have made the ring smaller: what ranks have beyond
+// their share then is freed.
 func (r *Prefetcher) UseSide() {
 	r.side.Store(true)
 	r.f.prefetcher.Store(r)
+	r.mu.Lock()
+	r.makeRoom()
+	r.mu.Unlock()
 	r.nudge()
 }
 
@@ -188,6 +192,7 @@ func (r *Prefetcher) Asked(rank int, at Step) {
 	switch {
 	case listed:
 		c.strays, c.chunks[i].asked = 0, true
+		c.chunks[i].bringForward()
 		for ; i > lagging; i-- {
 			r.pass(c, 0)
 		}
@@ -238,10 +243,10 @@ func (r *Prefetcher) unwant(pf *prefetch, k *chunk) {
 	if pf.x != nil {
 		r.f.o.Staging.KeepAtMost(pf.x, len(pf.chunks))
 	}
-	if i := slices.Index(k.todo[pf.path], pf); i >= 0 {
-		k.todo[pf.path] = slices.Delete(k.todo[pf.path], i, i+1)
+	if pf.on == k {
+		pf.leaveList()
 		if len(pf.chunks) > 0 {
-			pf.chunks[0].begin(pf)
+			pf.enlist()
 		}
 	}
 	if len(pf.chunks) == 0 {
@@ -355,7 +360,8 @@ func (r *Prefetcher) Forget(rank int) {
 	r.nudge()
 }
 
-// Look reports whether a sample that a rank asks for at a step is in flight, or will be (queued).
+// Look reports whether a sample that a rank asks for at a step is in flight, or will be (queued). What is queued for other chunks alone does not count: it may wait for
+// memory until those are needed.
 func (r *Prefetcher) Look(rank int, at Step, index sample.Index) (reading, queued bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -363,16 +369,18 @@ func (r *Prefetcher) Look(rank int, at Step, index sample.Index) (reading, queue
 		if pf.state == prefetchInSlot {
 			r.leftSlot(pf)
 		}
-		if pf.state != prefetchReady {
-			return pf.state == prefetchReading, pf.state != prefetchReading
-		}
-		if pf.x != nil && r.f.o.Staging.Restore(pf.x) {
+		if pf.state == prefetchReady && pf.x != nil && r.f.o.Staging.Restore(pf.x) {
 			return true, false // the caller looks into staging once more
 		}
-		if len(pf.chunks) > 0 && !r.f.o.Staging.Kept(pf.x) && !r.f.o.Staging.Present(index) { // another request took it, for a chunk that was not listed yet
+		if pf.state == prefetchReady && len(pf.chunks) > 0 && !r.f.o.Staging.Kept(pf.x) && !r.f.o.Staging.Present(index) { // another request took it, for a chunk that was not listed yet
 			pf.x = nil
 			r.readOnceMore(pf)
 			r.wakeUp(int(pf.path))
+		}
+		switch {
+		case pf.state == prefetchReading:
+			return true, false
+		case pf.state != prefetchReady && pf.isFor(rank, at):
 			return false, true
 		}
 	}

@@ -82,16 +82,70 @@ func (k *chunk) holds() bool {
 	return slices.ContainsFunc(k.prefetches, func(pf *prefetch) bool { return pf.x != nil })
 }
 
-// begin puts a prefetch on the chunk's list of reads to be begun.
-func (k *chunk) begin(pf *prefetch) {
+// enlist puts a prefetch on the list of reads to be begun of the chunk that needs it first.
+func (pf *prefetch) enlist() {
+	k := pf.neededBy()
+	pf.on = k
 	k.todo[pf.path] = append(k.todo[pf.path], pf)
 	k.of.begun[pf.path] = 0
 }
 
+// bringForward puts a prefetch that waits to be begun on the list of the chunk that needs it first now.
+func (pf *prefetch) bringForward() {
+	if pf.on == pf.neededBy() {
+		return
+	}
+	if pf.on != nil {
+		pf.leaveList()
+	}
+	pf.enlist()
+}
+
+// bringForward does so with all prefetches of the chunk.
+func (k *chunk) bringForward() {
+	for _, pf := range k.prefetches {
+		if pf.state == prefetchQueued {
+			pf.bringForward()
+		}
+	}
+}
+
+// leaveList takes a prefetch off the list that it is on.
+func (pf *prefetch) leaveList() {
+	k := pf.on
+	k.todo[pf.path] = slices.DeleteFunc(k.todo[pf.path], func(other *prefetch) bool { return other == pf })
+	pf.on = nil
+}
+
+// neededBy returns the chunk that needs a prefetch first: one that a rank asks for now, else the first in the order of steps.
+func (pf *prefetch) neededBy() (first *chunk) {
+	for _, k := range pf.chunks {
+		switch {
+		case first == nil:
+			first = k
+		case k.isUrgent() != first.isUrgent():
+			if k.isUrgent() {
+				first = k
+			}
+		case k.at.before(first.at):
+			first = k
+		}
+	}
+	return first
+}
+
+// isFor reports whether a rank's chunk at a step wants the prefetch.
+func (pf *prefetch) isFor(rank int, at Step) bool {
+	return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return k.of.rank == rank && k.at == at })
+}
+
+// isUrgent reports whether the chunk's rank asks for it, or has asked for a later one.
+func (k *chunk) isUrgent() bool { return !k.of.asked.before(k.at) }
+
 type prefetchState uint8
 
 const (
-	prefetchQueued  prefetchState = iota // in the todo list of one of its chunks
+	prefetchQueued  prefetchState = iota // in the todo list of the chunk that needs it first
 	prefetchTaken                        // out of the list, to be begun at once
 	prefetchReading                      // on its way
 	prefetchReady                        // published
@@ -107,6 +161,7 @@ type prefetch struct {
 	of      *rankCursor     // whose bytes in flight it counts among
 	work    *meters         // of the job that it was begun for
 	chunks  []*chunk        // that want it
+	on      *chunk          // whose todo list it is in; nil: it is in none
 	x       *staging.Extent // once published
 	retried bool            // it was put back once because its bytes were not right
 }

@@ -199,14 +199,7 @@ func TestRanksAreServedEvenly(t *testing.T) {
 	<-turns
 	<-turns // both jobs read for the first rank
 	b.r.Asked(1, fetch.Step{})
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if reading, queued := b.r.Look(-1, fetch.Step{Batch: -1}, 200); !reading && queued {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("the second rank's chunk is never listed")
-		}
-	}
+	b.until(func() bool { return b.r.Listed(200) })
 	let <- struct{}{}
 	if got := <-turns; got != b.Name(200) {
 		t.Errorf("the next read was %s, want the second rank's first, %s", got, b.Name(200))

@@ -131,10 +131,12 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, cached, soo
 			r.inSlots.Add(1)
 			break
 		}
-		k.begin(pf)
 		k.left++
 	}
 	pf.chunks = append(pf.chunks, k)
+	if pf.state == prefetchQueued {
+		pf.bringForward()
+	}
 	k.prefetches = append(k.prefetches, pf)
 	k.bytes += int64(sideBytes(size))
 	k.of.bytes += int64(sideBytes(size))
@@ -221,7 +223,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 		// As many of one chunk as come before the next rank's turn: an even share of the burst.
 		for quota := max(1, samples/max(1, len(r.ranks))/2); quota > 0 && len(from.todo[p]) > 0 && len(burst) < samples && taken < bytes; quota-- {
 			pf := from.todo[p][0]
-			from.todo[p] = from.todo[p][1:]
+			from.todo[p], pf.on = from.todo[p][1:], nil
 			if r.isInSlot(pf) {
 				continue
 			}
@@ -245,7 +247,7 @@ func (r *Prefetcher) readOnceMore(pf *prefetch) {
 	for _, k := range pf.chunks {
 		k.left++
 	}
-	pf.chunks[0].begin(pf)
+	pf.enlist()
 }
 
 // putBack lists a prefetch again, on another path. r.mu is held.
@@ -255,7 +257,7 @@ func (r *Prefetcher) putBack(pf *prefetch, p path) {
 		return
 	}
 	pf.state, pf.path = prefetchQueued, p
-	pf.chunks[0].begin(pf)
+	pf.enlist()
 	r.wakeUp(int(p))
 }
 

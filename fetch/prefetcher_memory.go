@@ -108,7 +108,7 @@ func (r *Prefetcher) spared(p path, prefetches []*prefetch) (n int64) {
 	other := paths - 1 - p
 	first := firstWanting(prefetches)
 	for _, pf := range r.inHand[other] {
-		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.chunks[0].at.before(first.at) {
+		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.neededBy().at.before(first.at) {
 			n += int64(sideBytes(pf.size))
 		}
 	}
@@ -154,7 +154,7 @@ func (r *Prefetcher) tellIdle(idle bool) {
 	}
 }
 
-// makeRoom unlists the other ranks' chunks beyond their share, which is smaller now that there is one rank more than expected.
+// makeRoom unlists ranks' chunks beyond their share, which has become smaller: there is one rank more than expected, or less memory. r.mu is held.
 func (r *Prefetcher) makeRoom() {
 	r.shareOut()
 	for _, c := range r.ranks {
@@ -218,9 +218,7 @@ func (c *rankCursor) urgentTodo(p path) *chunk {
 
 // isUrgent reports whether a rank asks for one of the chunks that want some prefetches. Prefetcher.mu is held.
 func isUrgent(prefetches []*prefetch) bool {
-	return slices.ContainsFunc(prefetches, func(pf *prefetch) bool {
-		return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return !k.of.asked.before(k.at) })
-	})
+	return slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return slices.ContainsFunc(pf.chunks, (*chunk).isUrgent) })
 }
 
 // giveUpOne frees what is missed least: a chunk of an epoch that its rank has left, else what the last chunk of the rank with the most bytes has from the log,
