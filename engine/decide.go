@@ -145,7 +145,7 @@ func (v *view) advance() action {
 		return action{why: "no rank is to be served from the window"}
 	case v.loading > 0:
 		return action{why: "the last segments are being loaded"}
-	case windowed && v.cur.epoch == v.readEpoch+1:
+	case v.isAhead():
 		return action{why: "the window would lose the epoch that is read"}
 	}
 	return action{kind: actSwap, why: "all of it is written on"}
@@ -162,12 +162,12 @@ func (v *view) load(seg int, drain bool, why string) action {
 type outlook struct{ readEpoch, next int }
 
 // outlook: see its type. A target that the pass does not come to is not counted on: ranks that went back to an epoch, and of which one has passed
-// it, would wait for each other.
+// it, would wait for each other. So would ranks of which one goes back behind the epoch that is read, while the log is one ahead of it.
 func (v *view) outlook() outlook {
 	switch {
 	case !v.tgt.exists:
 		return outlook{v.readEpoch, v.next()}
-	case v.rests() || v.sorting: // while the log is sorted the prefetcher serves
+	case v.rests(), v.isAhead(), v.sorting: // while the log is sorted the prefetcher serves
 		return outlook{v.readEpoch, -1}
 	}
 	return outlook{v.readEpoch, v.tgt.epoch}
@@ -209,6 +209,9 @@ func (v *view) isOpen() bool {
 func (v *view) inWindow() bool {
 	return v.cur.epoch >= 0 && (v.cur.epoch == v.readEpoch || v.cur.epoch == v.readEpoch+1)
 }
+
+// isAhead reports whether cur's epoch is the one after that which is read: the pass begins no other before ranks come to it.
+func (v *view) isAhead() bool { return v.inWindow() && !v.goesBack() && v.cur.epoch == v.readEpoch+1 }
 
 // goesBack reports whether the log is on its way from a later epoch to the one that is read, because a job began again: no rank wants the segments
 // that are loaded before the log is there.
