@@ -210,6 +210,10 @@ func (e *Engine) load(act action) bool {
 		e.reread()
 		slot, ok = e.staging.Acquire(owner)
 	}
+	if !ok && !act.drain && e.evictLast(cur, act.seg) {
+		e.reread()
+		slot, ok = e.staging.Acquire(owner)
+	}
 	e.noteIdle(!ok)
 	if !ok {
 		return false
@@ -228,6 +232,26 @@ func (e *Engine) load(act action) bool {
 		e.nudge()
 	})
 	return true
+}
+
+// evictLast evicts the segment in a slot that ranks come to last, if they come to another one before it that has no slot: a rank that has gone back is before all that is loaded.
+// What is evicted is loaded again, or read by index once it is written on.
+func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
+	e.mu.Lock()
+	last := staging.Segment{Line: l.ID, Segment: before}
+	for _, r := range e.owner.ranks {
+		if !r.outOfWindow && e.owner.at(r) == l.Epoch && !r.finished {
+			last.Segment = max(last.Segment, floor(r, l)) // what a rank is at is not evicted
+		}
+	}
+	e.mu.Unlock()
+	found := false
+	e.staging.Holders(func(owner staging.Segment, refs int) {
+		if owner.Line == last.Line && owner.Segment > last.Segment && refs == 0 {
+			last, found = owner, true
+		}
+	})
+	return found && e.staging.Reclaim(func(owner staging.Segment) bool { return owner == last }, e.members) > 0
 }
 
 // noteIdle notes whether the pass waits for a slot: nothing more may be loaded until a client has consumed.

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"lcache/ingest"
+)
+
+// TestGoneBack: a job goes on in the middle of an epoch, and slots fill with what comes after that. When it then begins the epoch from its start, the pass makes room for the first segments.
+func TestGoneBack(t *testing.T) {
+	d := makeDataset(t, 1600, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
+	j := samplerJob(4, 16, 1, true)
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10})
+	o.Patience, o.Timeout = 20*time.Second, time.Minute
+	e := open(t, o)
+	defer closeEngine(t, e)
+	c := attach(t, e)
+	read := func(batch int) {
+		t.Helper()
+		began := time.Now()
+		b, err := c.Chunk(context.Background(), 0, 0, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.check(e, b); err != nil {
+			t.Error(err)
+		}
+		c.Release(b.Lease)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Fatalf("batch %d was waited for for %v", batch, took)
+		}
+	}
+	batches := e.cache.Schedule.Batches(0, 0)
+	segments := func() (loaded, absent int) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, s := range e.segs {
+			switch s {
+			case segDone:
+				loaded++
+			case segAbsent:
+				absent++
+			}
+		}
+		return loaded, absent
+	}
+	read(batches / 4)
+	for loaded, absent := segments(); loaded < e.cache.Sizing.Slots-1; loaded, absent = segments() {
+		if absent == 0 {
+			t.Fatalf("%d slots are enough for all segments: nothing is tested", e.cache.Sizing.Slots)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for batch := range batches {
+		read(batch)
+	}
+	if s := e.Status().Jobs[0]; s.SourceReads > 0 {
+		t.Errorf("%d reads from the source", s.SourceReads)
+	}
+}
