@@ -41,7 +41,7 @@ func Open(address string, otherHosts bool) (*Store, error) {
 		t.MaxIdleConns, t.MaxIdleConnsPerHost = 512, 512
 		t.IdleConnTimeout = 30 * time.Second
 		t.DisableCompression = true
-		t.ReadBufferSize = 64 << 10
+		t.ReadBufferSize = 16 << 10 // as of the package s3
 		return &http.Client{Transport: t, CheckRedirect: checkRedirect}
 	}
 	return &Store{list: u, otherHosts: otherHosts, client: client(), apart: client()}, nil
