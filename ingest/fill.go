@@ -211,7 +211,9 @@ func (in *run) readAll(ctx context.Context, todo []sample.Index, total int64) er
 	var wg sync.WaitGroup
 	jobs := in.o.Jobs
 	if in.freeJobs {
-		jobs = c.SourceJobs()
+		if jobs = c.SourceJobs(); in.sharded() {
+			jobs = min(jobs, mostPieces)
+		}
 	}
 	if in.streams() > 0 {
 		jobs = min(jobs, source.MostFlows)

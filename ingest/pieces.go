@@ -16,6 +16,10 @@ const readRun = 16
 // mostRun is the number of samples in a run of neighbours.
 const mostRun = 4096
 
+// mostPieces is how many readers of shards work side by side if nobody says how many. However small the samples are, each reader has a piece of a shard in memory and a copy of its samples. So many
+// readers keep all bytes that may be under way in flight, while some of them store.
+const mostPieces = 24
+
 // cut cuts the samples that are to be read into runs, one after the other, each for one reader. It returns their ends. Of a source that reads neighbours together a run is as large as such a
 // piece.
 func (in *run) cut(todo []sample.Index) (ends []int) {
