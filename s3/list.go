@@ -50,6 +50,9 @@ func (s *Store) List(ctx context.Context, prefix string, jobs int, do func(ctx c
 	if err := l.give(first); err != nil || !more {
 		return err
 	}
+	if err := l.grow("", first); err != nil {
+		return err
+	}
 	last := first[len(first)-1].Key
 	points, err := l.points(ctx, first)
 	if err != nil {
@@ -113,6 +116,9 @@ func (l *lister) span(ctx context.Context, sp span) error {
 		if items, more, err = l.page(ctx, sp.after, 1000); err != nil {
 			return err
 		}
+		if err := l.grow(sp.after, items); err != nil {
+			return err
+		}
 		if len(items) > 0 {
 			sp.after = items[len(items)-1].Key
 		} else {
@@ -129,6 +135,18 @@ func (l *lister) span(ctx context.Context, sp span) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// grow returns an error if the keys of a page don't grow, from the key on that they must follow. Such a listing has keys twice, lacks others, or never ends.
+func (l *lister) grow(after string, items []Item) error {
+	for _, item := range items {
+		if item.Key <= after {
+			return final("%s lists the key %q behind %q: it does not go on where it is asked to (start-after), or has another order than S3, so more than 1,000 keys can't be listed: pack the objects into shards (tar:s3://…), which need no listing",
+				l.store.set.where(), clean(item.Key), clean(after))
+		}
+		after = item.Key
+	}
+	return nil
 }
 
 func (l *lister) give(items []Item) error {

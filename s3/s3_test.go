@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"lcache/object"
@@ -150,5 +151,47 @@ func TestEncodedKeys(t *testing.T) {
 	defer server.Close()
 	if got := keys(t, open(t, server.URL, "b", s3.Settings{}), "p/"); !slices.Equal(got, []string{"p/a b+c\x01\n%"}) {
 		t.Errorf("keys are %q", got)
+	}
+}
+
+// Some services know no start-after, and begin each page with the first key. Others list keys in no order. Neither listing would end with all keys.
+func TestListingThatDoesNotGrow(t *testing.T) {
+	s3test.Environment(t)
+	for name, c := range map[string]struct {
+		key  func(page, i int) int
+		want string
+	}{
+		"each page is the first": {func(_, i int) int { return i }, `lists the key "p/0000" behind "p/`},
+		"a page is unsorted":     {func(_, i int) int { return 2000 - i }, `lists the key "p/1999" behind "p/2000`},
+		"a page repeats a key":   {func(page, i int) int { return page*1000 + min(i, 998) }, `lists the key "p/0998" behind "p/0998`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pages atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				page := int(pages.Add(1)) - 1
+				if page > 1000 {
+					t.Error("more than 1,000 requests")
+				}
+				w.Header().Set("Content-Type", "application/xml")
+				fmt.Fprint(w, `<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>`)
+				for i := range 1000 {
+					fmt.Fprintf(w, `<Contents><Key>p/%04d</Key><Size>3</Size><ETag>&quot;x&quot;</ETag></Contents>`, c.key(page, i))
+				}
+				fmt.Fprint(w, `</ListBucketResult>`)
+			}))
+			defer server.Close()
+			given := 0
+			err := open(t, server.URL, "b", s3.Settings{}).List(t.Context(), "p/", 8, once, func(items []s3.Item) error {
+				given += len(items)
+				return nil
+			})
+			const advice = `": it does not go on where it is asked to (start-after), or has another order than S3, so more than 1,000 keys can't be listed: pack the objects into shards (tar:s3://…), which need no listing`
+			if e := new(object.Error); !errors.As(err, &e) || e.Trouble != object.Final || !strings.HasPrefix(e.Error(), server.URL+" "+c.want) || !strings.HasSuffix(e.Error(), advice) {
+				t.Errorf("%v, want\n%s %s…%s", err, server.URL, c.want, advice)
+			}
+			if given > 1000 {
+				t.Errorf("%d keys were given on", given)
+			}
+		})
 	}
 }
