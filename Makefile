@@ -28,6 +28,9 @@ IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder del
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
 SEQUENTIAL := $(addprefix ./,compare drawn figures hitratio importance picture planner scenario spelling verdict)
 
+# Tests of cmd/lcache that compute in one goroutine, or only read this repository: they run once, without the race detector and on one kind of I/O.
+WITHOUT_RACE := TestFlagsNamed TestFunctionsNamed TestGlossary TestImportancePicture TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestSimulateHits TestTestsNamed TestExamples/simulate
+
 PYTEST       := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
 CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch
 END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
@@ -43,6 +46,8 @@ LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChange
 	TestStopWhileReordering TestVerifyOnlyReads
 EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
+# tests is a pattern of the tests in a list. Behind a slash stands how the names of subtests begin.
+tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(findstring /,$(name)),,$$)))
 
 .PHONY: build demo check test test-tools test-go test-go-pread test-python test-faults bench docs importance-study lint clean
 
@@ -71,13 +76,14 @@ test-tools:
 
 test-go:
 	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO) test -timeout 30m $(RACE) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
+	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO) test -timeout 30m $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
 	@echo "== Go tests: what starts no goroutine, without the race detector"
 	$(GO) test -timeout 30m $(addsuffix /...,$(SEQUENTIAL))
+	$(GO) test -timeout 30m -run '$(call tests,$(WITHOUT_RACE))' ./cmd/lcache
 
 test-go-pread:
 	@echo "== Go tests: pread, buffered"
-	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test -timeout 30m $(IO_PACKAGES)
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test -timeout 30m -skip '$(call tests,$(WITHOUT_RACE))' $(IO_PACKAGES)
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"

@@ -88,8 +88,8 @@ func TestMakefileSequential(t *testing.T) {
 	}
 }
 
-// TestMakefileLongTests: each test that make check leaves out is there. One that got another name would be run again.
-func TestMakefileLongTests(t *testing.T) {
+// TestMakefileTests: each test that make check leaves out, or make test runs without the race detector, is there. One that got another name would be run otherwise.
+func TestMakefileTests(t *testing.T) {
 	there := map[string]bool{}
 	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	testFiles(t, func(_, text string) {
@@ -100,6 +100,11 @@ func TestMakefileLongTests(t *testing.T) {
 	for _, test := range listOf(t, `\nLONG_TESTS := ([^\n]*)`) {
 		if !there[test] {
 			t.Errorf("LONG_TESTS has %s, which is no test", test)
+		}
+	}
+	for _, test := range listOf(t, `\nWITHOUT_RACE := ([^\n]*)`) {
+		if name, _, _ := strings.Cut(test, "/"); !there[name] {
+			t.Errorf("WITHOUT_RACE has %s, which is no test", test)
 		}
 	}
 }
