@@ -217,7 +217,7 @@ func (o *shardObjects) stat(ctx context.Context, name string) (object.Info, erro
 	case info.Size < 0:
 		err = errors.New("the server does not tell its size")
 	case info.Tag == "":
-		err = errors.New("the server tells neither an ETag nor a time of its last change, so nobody can see whether it changes: use another server, or copy it here")
+		err = errors.New("the server tells neither a strong ETag nor the time of its last change (Last-Modified), so a shard that is replaced would be read by the index of the one before: let the server tell one of them, or download the shards and name the copies")
 	}
 	if err != nil {
 		return info, fmt.Errorf("shard %s: %w", clip(name), err)
