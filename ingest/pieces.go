@@ -29,23 +29,22 @@ func (in *run) cut(todo []sample.Index) (ends []int) {
 		}
 		return append(ends, len(todo))
 	}
-	from, size := 0, 0
+	from, start := 0, uint64(0) // of a run: its first sample, and where that lies
 	m := in.cache.Manifest
 	for i, index := range todo {
-		n := int(m.Size(index))
+		at, end := m.Span(index)
+		if i == 0 {
+			start = at
+		}
 		if in.streamed(index) { // one reader reads all of the shard
 			if i > from && m.ShardOf(index) != m.ShardOf(todo[i-1]) {
-				ends, from, size = append(ends, i), i, 0
+				ends, from, start = append(ends, i), i, at
 			}
 			continue
 		}
-		if i > from && in.streamed(todo[i-1]) {
-			ends, from, size = append(ends, i), i, 0
+		if i > from && (in.streamed(todo[i-1]) || end-start > source.MostTogether || i-from == mostRun) {
+			ends, from, start = append(ends, i), i, at
 		}
-		if i > from && (size+n > source.MostTogether || i-from == mostRun) {
-			ends, from, size = append(ends, i), i, 0
-		}
-		size += n
 	}
 	return append(ends, len(todo))
 }

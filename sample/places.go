@@ -174,6 +174,15 @@ func (m *Manifest) ShardOf(i Index) int {
 	return at - 1
 }
 
+// Span is where the parts of sample i lie in all shards, one behind the other: from the first byte of the first to behind the last.
+func (m *Manifest) Span(i Index) (from, to uint64) {
+	from = m.places.positions[i]
+	for p := m.partStarts[i]; p < m.partStarts[i+1]; p++ {
+		to = max(to, from+uint64(m.places.distances[p])*ShardUnit+uint64(m.parts[2*p+1]))
+	}
+	return from, to
+}
+
 func samePlace(a, b *Entry) bool {
 	return slices.Equal(a.Offsets, b.Offsets) && (a.Shard == nil) == (b.Shard == nil) && (a.Shard == nil || *a.Shard == *b.Shard)
 }
