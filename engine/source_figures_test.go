@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"golang.org/x/sys/unix"
 
+	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/ingest"
 	"lcache/s3/s3test"
@@ -72,13 +75,24 @@ func TestSourceFigures(t *testing.T) {
 	o := ingest.Options{Job: samplerJob(1, 256, 1, false), Jobs: figureReaders, Memory: 512 << 20, Remote: source.Remote{S3: source.S3{Endpoint: g.URL, Region: s3test.Region}}}
 	total := float64(d.total) / 1e6
 	for range rounds {
+		if mbps := deviceWrites(t, d.total); mbps > 0 {
+			add("0 the device alone, written 1 MiB after the other, MB/s", mbps)
+		}
+		cpu := cpuSeconds(t)
 		bare := bareGets(t, g, d)
+		bareCPU := cpuSeconds(t) - cpu
 		add("1 bare GETs, MB/s", total/bare)
+		add("1 bare GETs, CPU-s/GB with the gateway", bareCPU/total*1000)
 
+		cpu = cpuSeconds(t)
 		began := time.Now()
 		_, r := ingested(t, d, o)
 		whole := time.Since(began).Seconds()
+		cpu = cpuSeconds(t) - cpu
 		add("2 ingest, MB/s", total/whole)
+		add("2 ingest, CPU-s/GB with the gateway", cpu/total*1000)
+		add("2 ingest, bare GETs' CPU of its", bareCPU/cpu)
+		add("2 ingest, each reader's wait for the source, of its reading", r.SourceWait/r.ReadSeconds)
 		add("2 ingest, times bare GETs", bare/whole)
 		add("2 ingest, the reading alone, times bare GETs", bare/r.ReadSeconds)
 		add("2 ingest, requests per GB", float64(r.Remote.Requests)/total*1000)
@@ -104,6 +118,66 @@ func TestSourceFigures(t *testing.T) {
 		closeEngine(t, e)
 	}
 	t.Logf("%d objects, %.0f MB, %d readers, medians of %d rounds:%s", len(d.bytes), total, figureReaders, rounds, f)
+}
+
+// deviceWrites writes so many bytes past the page cache, 1 MiB after the other, and returns MB/s; 0: the file system can't do that.
+func deviceWrites(t *testing.T, bytes int64) float64 {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "written")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_DIRECT, 0o600)
+	if errors.Is(err, unix.EINVAL) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(path)
+	defer f.Close()
+	mem, err := blockio.Alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blockio.Free(mem)
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, bytes); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	written := int64(0)
+	for ; written+int64(len(mem)) <= bytes; written += int64(len(mem)) {
+		if _, err := f.WriteAt(mem, written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Fdatasync(int(f.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	return float64(written) / 1e6 / time.Since(began).Seconds()
+}
+
+// cpuSeconds is how long this process and its children have computed.
+func cpuSeconds(t *testing.T) (seconds float64) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := os.Getpid()
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])) // from the state on
+		parent, _ := strconv.Atoi(fields[1])
+		if parent != self && path != fmt.Sprintf("/proc/%d/stat", self) {
+			continue
+		}
+		for _, ticks := range fields[11:13] {
+			n, _ := strconv.ParseFloat(ticks, 64)
+			seconds += n / 100
+		}
+	}
+	return seconds
 }
 
 // drain reads epoch 0 without a look at it, and calls first when its first batch is there.
