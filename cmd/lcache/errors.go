@@ -134,6 +134,9 @@ func nearestCommand(root *cobra.Command, word string) string {
 // flagError turns an error of a flag into one that says how to give the flag. Errors of variables have the same form.
 func flagError(cmd *cobra.Command, err error) error {
 	if bad := new(pflag.InvalidValueError); errors.As(err, &bad) {
+		if _, is := bad.GetFlag().Value.(*oneSource); is { // which may have a password in it
+			return usagef("--%s: %w", bad.GetFlag().Name, bad.Unwrap())
+		}
 		return usagef("--%s %s: %w", bad.GetFlag().Name, bad.GetValue(), plainly(bad.Unwrap()))
 	}
 	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -255,8 +256,24 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 
 // addSourceFlag adds a flag that names a source, and all flags that say how it is asked.
 func addSourceFlag(flags *pflag.FlagSet, to *string, name, usage string, o *source.Remote) {
-	flags.StringVar(to, name, "", usage)
+	flags.Var(&oneSource{to: to}, name, usage)
 	addRemoteFlags(flags, o)
+}
+
+// oneSource is a source that may be given once: a second one would take the place of the first, and nobody would know.
+type oneSource struct {
+	to    *string
+	given bool
+}
+
+func (s *oneSource) Type() string   { return "string" }
+func (s *oneSource) String() string { return *s.to }
+func (s *oneSource) Set(text string) error {
+	if s.given && text != *s.to {
+		return errors.New("another source was given before, and only one can be: name several shards by one pattern, or give each source a cache of its own")
+	}
+	*s.to, s.given = text, true
+	return nil
 }
 
 // addStreamFlag adds --stream, for commands that list a source.
