@@ -56,12 +56,20 @@ func (c *Cache) Facts() chunker.Facts {
 	if c.Record.IsPacked() {
 		f.Packed, f.Stored = true, c.Record.Stored
 	}
-	f.Metadata = MetadataBytes(c.Dirs[0], c.Manifest, f.InLog())
+	f.Metadata = MetadataBytes(c.Dirs[0], c.Manifest, f.InLog(), c.leastBlock(f))
 	if f.Packed {
 		f.Metadata += lengthBytes * uint64(len(sizes))
 	}
 	f.Metadata += f.Metadata / 16 // the source may grow a little, and the cache with it, within the budget
 	return f
+}
+
+// leastBlock returns the size of a block that metadata is reserved for: the least that the cache may have. Caches with larger blocks were sized for those of 128 KiB.
+func (c *Cache) leastBlock(f chunker.Facts) uint64 {
+	if c.Format.Block > 0 {
+		return min(uint64(c.Format.Block), 128<<10)
+	}
+	return f.LeastBlock()
 }
 
 // hugeSample is the size from which on a sample that is larger than two batches does not count as a batch: what memory holds several times is a usual
@@ -93,9 +101,9 @@ func AlignFor(m *sample.Manifest) int {
 }
 
 // MetadataBytes returns the bytes that a cache needs on disk in addition to its arena: manifest, index of shards, checksums, both journals, and the small files. A
-// journal has a record for each of the smallest blocks, an index for each sample that the log holds, and both once more for tails. kept is how many bytes of
-// samples the log holds at most.
-func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
+// journal has a record for each block, an index for each sample that the log holds, and both once more for tails. kept is how many bytes of samples the log
+// holds at most, block the least size of a block.
+func MetadataBytes(dir string, m *sample.Manifest, kept, block uint64) uint64 {
 	n := uint64(m.Len())
 	var listed uint64
 	for _, name := range []string{ManifestName, ShardsName} {
@@ -103,7 +111,7 @@ func MetadataBytes(dir string, m *sample.Manifest, kept uint64) uint64 {
 			listed += uint64(st.Size())
 		}
 	}
-	blocks := kept/(128<<10) + 1
+	blocks := kept/block + 1
 	held := n
 	if all := m.Bytes(); kept < all {
 		held = uint64(float64(n)*(float64(kept)/float64(all))) + 1

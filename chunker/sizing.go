@@ -59,6 +59,7 @@ const (
 	maxBlock   = 1 << 20
 	usualBlock = 256 << 10 // smaller blocks make reads that a volume limited in operations feels
 	minBlock   = 128 << 10
+	tinyBlock  = 64 << 10 // only where slack in larger blocks would take much of the budget
 	bigSide    = 64 << 20
 	leastSpare = 1 << 20  // so that small samples are lent many at once
 	bytesEach  = 28.5     // MetaIndex of the design, a sample
@@ -102,7 +103,7 @@ func Size(f Facts) (Sizing, error) {
 
 // chooseBlock halves the block while 32 of them, the least slack, are more than 1 % of the budget: down to 256 KiB; and to 128 KiB where they would be more
 // than a quarter of it, or where they keep out samples, more than 2 % of a budget that has no room for all of them. What a volume limited in operations loses
-// by smaller reads is less than what such a little cache loses by misses.
+// by smaller reads is less than what such a little cache loses by misses. A budget of which even 32 blocks of 128 KiB are more than 5 % has blocks of 64 KiB.
 func chooseBlock(f Facts) uint64 {
 	d := f.Budget
 	if d == 0 {
@@ -114,9 +115,17 @@ func chooseBlock(f Facts) uint64 {
 	}
 	all := f.stored() + f.leastSlack(w) + f.Metadata
 	if f.Budget != 0 && (32*w > d/4 || f.Budget < all && 32*w > d/50) {
-		w = minBlock
+		w = f.LeastBlock()
 	}
 	return w
+}
+
+// LeastBlock returns the smallest block that a new cache of these facts may have.
+func (f Facts) LeastBlock() uint64 {
+	if f.Budget != 0 && f.Budget < f.stored() && 32*minBlock > f.Budget/20 {
+		return tinyBlock
+	}
+	return minBlock
 }
 
 // at computes M for a block size with the least that clients need: one batch a rank.

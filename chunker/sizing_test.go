@@ -232,7 +232,7 @@ func checkSizing(t *testing.T, seed uint64, f chunker.Facts, z chunker.Sizing) {
 		bad("a segment that does not hold the largest sample in whole blocks")
 	case z.Spare < f.Largest+8190 || z.Side < z.Credit+f.Batch:
 		bad("no room for the largest sample beside what clients hold")
-	case z.Block < 128<<10 || z.Block > mib || z.Block&(z.Block-1) != 0 || f.Block != 0 && z.Block != f.Block:
+	case z.Block < 64<<10 || z.Block == 64<<10 && f.Budget >= 84e6 || z.Block > mib || z.Block&(z.Block-1) != 0 || f.Block != 0 && z.Block != f.Block:
 		bad("a block out of range")
 	case f.Budget > 0 && z.Arena+f.Metadata > f.Budget || z.Arena+f.Metadata > z.Budget:
 		bad("arena over the budget")

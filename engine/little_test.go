@@ -60,6 +60,7 @@ func TestLittleCacheKeeps(t *testing.T) {
 		least  float64
 	}{
 		{"64 MB, even", 6400, even(20_000), 64e6, 0.90},
+		{"64 MB, 4 KB", 32_000, even(4096), 64e6, 0.90},
 		{"64 MB, skewed", 8000, skewed(11_000), 64e6, 0.90},
 		{"256 MB, even", 10_000, even(50_000), 256e6, 0.95},
 		{"256 MB, skewed", 12_000, skewed(38_000), 256e6, 0.95},
@@ -72,6 +73,7 @@ func TestLittleCacheKeeps(t *testing.T) {
 				t.Errorf("keeps %.3f of the bytes, %.3f of c = %.3f; want %.2f: slack %d, metadata %d, arena %d of %d", rep.HitRatio, rep.HitRatio/most, most, c.least,
 					rep.SlackBytes, rep.MetadataBytes, rep.ArenaBytes, rep.BudgetBytes)
 			}
+			t.Logf("keeps %.3f of c = %.3f", rep.HitRatio/most, most)
 			if rep.ArenaBytes+rep.MetadataBytes > c.budget {
 				t.Errorf("%d bytes for the arena and %d for metadata: more than the budget", rep.ArenaBytes, rep.MetadataBytes)
 			}

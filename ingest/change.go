@@ -123,7 +123,7 @@ func (in *run) refit() (err error) {
 	f := c.Facts()
 	f.Memory, f.Block = uint64(in.o.Memory), uint64(c.Format.Block)
 	arena := uint64(c.Format.Places) * f.Block
-	needed := cache.MetadataBytes(c.Dirs[0], c.Manifest, f.InLog())
+	needed := cache.MetadataBytes(c.Dirs[0], c.Manifest, f.InLog(), min(f.Block, 128<<10))
 	if f.Budget > 0 && arena+needed > f.Budget {
 		return fmt.Errorf("%w: its index takes %s now, and with the log more than the budget", errRemake, humanize.Bytes(needed))
 	}
