@@ -116,6 +116,15 @@ func (h *highMemory) begin(epoch int, values, targets []float64, order []sample.
 	}
 }
 
+// endEpoch leaves memory for the boundary.
+func (h *highMemory) endEpoch() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p, ok := h.policy.(*importance.NextUse); ok {
+		p.EndEpoch()
+	}
+}
+
 // size is how many bytes a sample takes here.
 func (h *highMemory) size(index sample.Index) int64 {
 	return h.cells.round(int64(h.e.cache.Manifest.Size(index)))

@@ -284,6 +284,7 @@ func (p *important) advance(to int) {
 	says := p.says[p.epoch].Progress
 	says.Epochs = p.e.cache.Record.Job.Epochs
 	p.mu.Unlock()
+	p.high.endEpoch()
 	p.stateMu.Lock()
 	if len(p.state.Unstable()) > 0 && !p.looked {
 		p.missed++

@@ -172,7 +172,7 @@ func BenchmarkNextUse(b *testing.B) {
 	}
 }
 
-// TestBoundaryMemory: 14.2 million samples take at most half a gigabyte at the boundary's peak, in the warm-up and after it, with a fifth of them in memory. The peak is
+// TestBoundaryMemory: 14.2 million samples that several ranks observe take at most half a gigabyte at the boundary's peak, in the warm-up and after it, with a fifth of them in memory. The peak is
 // computed from what is mapped when each part is at its largest; how much is really there at rest is looked at, too.
 func TestBoundaryMemory(t *testing.T) {
 	const part = 40
@@ -190,6 +190,9 @@ func TestBoundaryMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	if err := s.Share(8); err != nil { // the turns of several ranks
+		t.Fatal(err)
+	}
 	for e := range 2 {
 		losses(s, n, e)
 		watch := watchMapped(t, most+before)
@@ -207,6 +210,7 @@ func TestBoundaryMemory(t *testing.T) {
 	}
 	for e := 2; e < 4; e++ {
 		watch := watchMapped(t, most+before)
+		policy.(*NextUse).EndEpoch()
 		order, err := b.Order(e, m.Targets(p), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +251,7 @@ func watchMapped(t *testing.T, limit int64) func(what string) {
 	return func(what string) {
 		close(stop)
 		most := <-peak
-		t.Logf("%s: %.0f MB mapped at its peak", what, float64(most)/1e6)
+		t.Logf("%s: %.1f MB mapped at its peak", what, float64(most)/1e6)
 		if most > limit {
 			t.Errorf("%s: %d bytes are mapped at its peak, want at most %d", what, most, limit)
 		}

@@ -135,9 +135,9 @@ func multinomial(t []float64, m int, s *stream) ([]uint32, error) {
 	return expand(t, m, nil)
 }
 
-// expand writes each index as often as it was drawn, in ascending order: into memory that is no longer needed if that is long enough.
+// expand writes each index as often as it was drawn, in ascending order: into memory that is no longer needed if that is just as long.
 func expand(count []float64, m int, room []uint32) ([]uint32, error) {
-	if m > len(room) {
+	if m != len(room) {
 		offheap.Free(room)
 		var err error
 		if room, err = offheap.MakeDense[uint32](m); err != nil {
@@ -151,7 +151,7 @@ func expand(count []float64, m int, room []uint32) ([]uint32, error) {
 			at++
 		}
 	}
-	return room[:m], nil
+	return room, nil
 }
 
 // Striped makes an order a multiple of the world size long, so that every rank has as many samples: by repeating its beginning, or with drop by

@@ -43,7 +43,7 @@ func (h *heap) get(k int) (i sample.Index, key float64, bytes int64) {
 
 // push puts a sample in that is not there. It reports false if there is no memory for one more entry.
 func (h *heap) push(i sample.Index, key float64, bytes int64) bool {
-	if h.n == len(h.key) && !h.grow() {
+	if h.n == min(len(h.key), len(h.entry)) && !h.grow() {
 		return false
 	}
 	h.key[h.n], h.entry[h.n] = key, uint64(i)<<32|uint64(bytes)
@@ -53,23 +53,21 @@ func (h *heap) push(i sample.Index, key float64, bytes int64) bool {
 	return true
 }
 
-// grow makes room for a quarter more entries.
+// grow makes room for a sixteenth more entries.
 func (h *heap) grow() bool {
-	room := max(1024, len(h.key)+len(h.key)/4)
-	key, err := offheap.Make[float64](room)
+	room := max(1024, len(h.key)+len(h.key)/16)
+	return larger(&h.key, room) && larger(&h.entry, room)
+}
+
+// larger makes an array longer. One is copied at a time: both copied together would need as much memory again as all that is kept.
+func larger[T float64 | uint64](a *[]T, room int) bool {
+	to, err := offheap.Make[T](room)
 	if err != nil {
 		return false
 	}
-	entry, err := offheap.Make[uint64](room)
-	if err != nil {
-		offheap.Free(key)
-		return false
-	}
-	copy(key, h.key)
-	copy(entry, h.entry)
-	offheap.Free(h.key)
-	offheap.Free(h.entry)
-	h.key, h.entry = key, entry
+	copy(to, *a)
+	offheap.Free(*a)
+	*a = to
 	return true
 }
 

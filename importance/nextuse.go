@@ -16,9 +16,10 @@ type NextUse struct {
 	store            // keyed by −(position of the next use)
 	use    []uint32  // of each sample: its next position in this epoch
 	then   []uint32  // of each position: the next position of the same sample
-	gap    []float32 // of each sample: how far behind the epoch's end its next use is expected
+	gap    []float32 // of each sample: how far behind the epoch's end its next use is expected; nil between two epochs
 	length float64   // of the epoch
 	left   int       // uses that are still to come in this epoch
+	n      int       // samples
 }
 
 // NewNextUse returns the policy of n samples with so many bytes of memory.
@@ -27,7 +28,7 @@ func NewNextUse(n int, capacity int64) (*NextUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &NextUse{store: s}
+	p := &NextUse{store: s, n: n}
 	if p.gap, err = offheap.MakeDense[float32](n); err != nil {
 		p.Close()
 		return nil, err
@@ -43,6 +44,13 @@ func (p *NextUse) Close() {
 	p.gap = nil
 }
 
+// EndEpoch gives back what only an epoch needs, which leaves memory for the boundary. What is kept stays; nothing is admitted until the next epoch begins.
+func (p *NextUse) EndEpoch() {
+	p.forget()
+	offheap.Free(p.gap)
+	p.gap = nil
+}
+
 // forget drops the epoch's order.
 func (p *NextUse) forget() {
 	offheap.Free(p.use)
@@ -53,6 +61,12 @@ func (p *NextUse) forget() {
 // Begin begins an epoch. targets are the expected uses of each sample in an epoch as long as this one; nil: all the same.
 func (p *NextUse) Begin(_ int, targets []float64, order []sample.Index) {
 	p.length = float64(len(order))
+	if p.gap == nil {
+		var err error
+		if p.gap, err = offheap.MakeDense[float32](p.n); err != nil {
+			return
+		}
+	}
 	m := total(targets)
 	for i := range p.gap {
 		p.gap[i] = 1
@@ -121,8 +135,11 @@ func (p *NextUse) urgency(i sample.Index) float64 {
 
 // Get uses a sample: its next use is the one after. After the last use of the epoch its order is dropped, which leaves memory for the boundary.
 func (p *NextUse) Get(id sample.Index, _ May) (sample.Index, Kind) {
-	if int(id) >= len(p.gap) {
+	if int(id) >= p.n {
 		return id, Miss
+	}
+	if p.gap == nil && p.has(id) {
+		return id, Hit
 	}
 	if k := p.next(id); k != never {
 		p.use[id] = p.then[k]
@@ -142,7 +159,7 @@ func (p *NextUse) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if p.has(id) {
 		return true, nil
 	}
-	if !p.fits(id, bytes) {
+	if p.gap == nil || !p.fits(id, bytes) {
 		return false, nil
 	}
 	key := p.urgency(id)

@@ -12,7 +12,7 @@ import (
 
 // Sizes of the sort: buckets of one pass at most, as a power of two; and how many indices are sorted by insertion, and by comparing.
 const (
-	bucketBits  = 22
+	bucketBits  = 21
 	fewIndices  = 48
 	someIndices = 8192
 )
@@ -142,9 +142,9 @@ type dealer struct {
 
 func (d *dealer) see(key uint64) { d.least, d.most = min(d.least, key), max(d.most, key) }
 
-// begin makes buckets for n keys: about one for every four.
+// begin makes buckets for n keys: about one for every eight.
 func (d *dealer) begin(n int) {
-	width := min(max(bits.Len(uint(n))-2, 4), bucketBits)
+	width := min(max(bits.Len(uint(n))-3, 4), bucketBits)
 	if d.least > d.most {
 		d.least = d.most
 	}
