@@ -193,10 +193,30 @@ func (l *life) act() {
 			}
 			l.begin(slot, l.r.Uint32(), crashSegments, 60, crashRoom)
 		}
+	case 7, 8:
+		l.carry(log, seg, l.s.Logfiles()[1-slot], l.r.IntN(crashSegments))
 	default:
 		for range 1 + l.r.IntN(6) {
 			l.grow(log, seg)
 		}
+	}
+}
+
+// carry carries a segment to the other Logfile, which is emptied for it. What was sealed there is in one of both after a crash, or in parts in each.
+func (l *life) carry(log *Logfile, seg int, to *Logfile, toSeg int) {
+	if to.Blocks(toSeg) > 0 {
+		l.unpromise(func(p promise) bool { return p.gen == to.Generation() })
+		if err := l.s.Drop(to.Half()); err != nil {
+			l.t.Fatal(err)
+		}
+		to = l.begin(to.Half(), l.r.Uint32(), crashSegments, 60, crashRoom)
+	}
+	if err := log.Flush(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+	l.unpromise(func(p promise) bool { return p.gen == log.Generation() && p.seg == seg })
+	if err := log.Carry(l.t.Context(), seg, to, toSeg, func() {}); err != nil && !errors.Is(err, ErrBusy) {
+		l.t.Fatal(err)
 	}
 }
 

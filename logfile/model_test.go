@@ -84,6 +84,8 @@ func runModel(t *testing.T, seed uint64) {
 				}
 				begin(half)
 			}
+		case 5:
+			carryInModel(t, b, &models, half, seg, r.IntN(segments))
 		default:
 			for range 1 + r.IntN(6) {
 				if int(m.next) < n {
@@ -95,6 +97,32 @@ func runModel(t *testing.T, seed uint64) {
 	}
 	b.compareModels(&models)
 	b.close()
+}
+
+// carryInModel carries a segment to one of the other half, which must be refused exactly if the model says so.
+func carryInModel(t *testing.T, b *bed, models *[2]*model, half, seg, toSeg int) {
+	from, to := b.s.Logfiles()[half], b.s.Logfiles()[1-half]
+	if err := from.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m, other := models[half], models[1-half]
+	may := from.Blocks(seg) > 0 && m.freed[seg] == 0 && to.Blocks(toSeg) == 0
+	told := false
+	err := from.Carry(t.Context(), seg, to, toSeg, func() {
+		told = true
+		var lie []entry
+		to.Arrivals(toSeg, func(_ int, i sample.Index, off uint64) bool { lie = append(lie, entry{i, off}); return true })
+		if !slices.Equal(lie, m.samples[seg]) {
+			t.Errorf("carried %v, want %v", lie, m.samples[seg])
+		}
+	})
+	switch {
+	case !may && !isErr(err, ErrBusy) || may && err != nil || told != may:
+		t.Fatalf("carry: %v, told %v, may %v", err, told, may)
+	case may:
+		other.samples[toSeg], other.freed[toSeg] = m.samples[seg], 0
+		m.samples[seg], m.freed[seg] = nil, from.Blocks(seg)
+	}
 }
 
 func (b *bed) compareModels(models *[2]*model) {

@@ -73,6 +73,11 @@ func (l *Locations) Clear(i sample.Index, saw Loc) bool {
 	return saw != 0 && atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), 0)
 }
 
+// Move replaces a sample's place, if it is still the one that the caller saw.
+func (l *Locations) Move(i sample.Index, saw, to Loc) bool {
+	return saw != 0 && atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), uint64(to))
+}
+
 // In reports whether a sample's place is in the Logfile of a half.
 func (l *Locations) In(i sample.Index, half int) bool {
 	loc := l.Get(i)
