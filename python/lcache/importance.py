@@ -28,6 +28,7 @@ from .arrays import numpy_module
 from .described import Described
 from .errors import ArgumentError, Error
 from .irreducible import Irreducible
+from .neighbour_graph import GraphBank, hnswlib_module
 from .neighbours import MOST, Bank, Options, Refused
 from .orders import require_numbers, u32_array
 
@@ -198,14 +199,20 @@ def _bank(params: dict[str, Any], own: dict[str, Any], job: Observed) -> Callabl
     options, way = Options(**own, **k), params.pop("neighbours", None)
     _ = options.radius  # raises
     numpy_module("importance: spider needs")
-    if way not in (None, "auto", "exact") and not callable(way):
-        raise ArgumentError(f'importance: neighbours={way!r}: give "auto", "exact" or an lcache.torch.Neighbours')
+    if way not in (None, "auto", "exact", "hnswlib") and not callable(way):
+        raise ArgumentError(f'importance: neighbours={way!r}: give "auto", "exact", "hnswlib" or an lcache.torch.Neighbours')
     samples = job.info.samples
     if way in (None, "auto") and samples > MOST:
-        raise ArgumentError(
-            f"importance: spider compares each batch with all {samples} samples, which takes long on a CPU above {MOST}: give "
-            'neighbours=lcache.torch.Neighbours("cuda"), or neighbours="exact" to do it all the same'
-        )
+        if hnswlib_module() is None:
+            raise ArgumentError(
+                f"importance: spider compares each batch with all {samples} samples, which takes long on a CPU above {MOST}: install hnswlib, give "
+                'neighbours=lcache.torch.Neighbours("cuda"), or neighbours="exact" to do it all the same'
+            )
+        way = "hnswlib"
+    if way == "hnswlib":
+        if hnswlib_module() is None:
+            raise ArgumentError('importance: neighbours="hnswlib" needs the package hnswlib: pip install hnswlib')
+        way = GraphBank
     return lambda: (way if callable(way) else Bank)(job.labels(), options)
 
 

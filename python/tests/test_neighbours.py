@@ -148,6 +148,58 @@ def embeddings(server, indices):
     return rows[list(indices)]
 
 
+def test_graph():
+    """A graph finds nearly all neighbours that a loop over all pairs finds, while embeddings move; and none that is no neighbour."""
+    pytest.importorskip("hnswlib", reason="hnswlib is not installed")
+    from lcache.neighbour_graph import GraphBank
+
+    rng = numpy.random.default_rng(3)
+    labels = rng.integers(0, 5, 1000).tolist()
+    centres = 4 * rng.normal(size=(5, 16))
+    graph, exact = (kind(labels, Options(k=500, lam=1, alpha=math.exp(-6.0), normalise=False)) for kind in (GraphBank, Bank))
+    for epoch in range(4):
+        found = wanted = differ = 0
+        order = rng.permutation(1000).tolist()
+        for at in range(0, 1000, 100):
+            batch = order[at : at + 100]
+            rows = (centres[labels][batch] + (0.5 + 0.7 ** (epoch + 1)) * rng.normal(size=(len(batch), 16))).astype("f4")
+            got, want = graph.observe(batch, rows, epoch), exact.observe(batch, rows, epoch)
+            assert list(got.indices) == list(want.indices)
+            have, need = numpy.add(got.same, got.other), numpy.add(want.same, want.other)
+            found, wanted, differ = found + int(have.sum()), wanted + int(need.sum()), differ + int((have > need + 2 + need // 20).sum())  # rounding to float16
+        assert wanted > 1000 * 20 and found >= (0.95 if epoch == 0 else 0.8) * wanted, f"epoch {epoch}: {found} of {wanted} neighbours"
+        assert differ == 0, f"epoch {epoch}: {differ} samples have neighbours that are none"
+
+
+def test_graph_of_few():
+    """The first batches, samples of one place, a width that changes, and samples that the dataset lacks."""
+    pytest.importorskip("hnswlib", reason="hnswlib is not installed")
+    from lcache.neighbour_graph import GraphBank
+
+    bank = GraphBank([0] * 60, Options(lam=1, alpha=0.5))
+    assert list(bank.observe([7], [[1.0, 0.0]], 0).same) == [0]
+    assert sorted(bank.observe(range(40), [[1.0, 0.0]] * 40, 0).same) == [39] * 40
+    assert list(bank.observe([99], [[1.0, 0.0]], 0).same) == [0]
+    assert list(bank.observe([1, 2], [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], 1).same) == [1, 1]
+    rest = GraphBank([0] * 60, Options())
+    for epoch in range(2):
+        assert len(rest.observe(range(60), numpy.eye(60), epoch).same) == 60
+
+
+@needs_binary
+def test_graph_of_a_job(server, monkeypatch):
+    pytest.importorskip("hnswlib", reason="hnswlib is not installed")
+    monkeypatch.setattr(importance, "MOST", 3)
+    with server.connect() as job:
+        job.importance("spider", lag=0)
+        for batch in job.epoch(0):
+            job.observe(batch.indices, [0.0] * len(batch), embeddings(server, batch.indices))
+        job.end_epoch()
+        assert len(job.order(1)) == 120
+        s = job.stats()["jobs"][0]["importance"]
+        assert (s["observations"], sum(s["refused"].values())) == (120, 0)
+
+
 @needs_binary
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_hard_samples_come_more_often(server, name):
@@ -195,6 +247,10 @@ def test_without_numpy(server, monkeypatch):
 
 def test_too_many_samples(serve, path, monkeypatch):
     monkeypatch.setattr(importance, "MOST", 3)
+    monkeypatch.setitem(sys.modules, "hnswlib", None)
     serve(features=["importance"])
-    with lcache.connect(path, timeout=10) as job, pytest.raises(lcache.ArgumentError, match="cuda"):
-        job.importance("spider")
+    with lcache.connect(path, timeout=10) as job:
+        with pytest.raises(lcache.ArgumentError, match="install hnswlib.*cuda"):
+            job.importance("spider")
+        with pytest.raises(lcache.ArgumentError, match="pip install hnswlib"):
+            job.importance("spider", neighbours="hnswlib")

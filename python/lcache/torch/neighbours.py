@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ..neighbours import Bank, Options
+from ..neighbour_graph import GraphBank, hnswlib_module
+from ..neighbours import MOST, Bank, Options
 
 
 class Neighbours:
@@ -15,6 +16,8 @@ class Neighbours:
 
     The embeddings of all samples stay there, as float16 on a GPU: 1.3 GB for 1.28 million of 512 numbers. With gather=True and torch.distributed each
     rank gets the embeddings of all ranks. Then all ranks have to call job.observe equally often: it waits for the others.
+
+    On the device "cpu" hnswlib finds them among more than 50,000 samples, if it is installed and gather is not asked for: not exactly, and much faster.
     """
 
     def __init__(self, device: Any = None, gather: bool = False) -> None:
@@ -22,6 +25,9 @@ class Neighbours:
         self.device, self.gather = device, gather
 
     def __call__(self, labels: Sequence[int], options: Options) -> Bank:
+        on_cpu = self.device is not None and torch.device(self.device).type == "cpu"
+        if on_cpu and len(labels) > MOST and not self.gather and hnswlib_module() is not None:
+            return GraphBank(labels, options)
         return _TensorBank(labels, options, self.device, self.gather)
 
 
