@@ -2,9 +2,12 @@ package cache
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"lcache/chunker"
 	"lcache/logfile"
@@ -18,7 +21,30 @@ func (c *Cache) NewLine(o *schedule.Order, held *logfile.Logfile) (*chunker.Line
 	if held != nil {
 		capacity = uint64(held.Header().SegmentBlocks-1) * uint64(c.Format.Block)
 	}
-	return chunker.NewLine(o.Chunks, o.Ranks, chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Admits})
+	return chunker.NewLine(o.Chunks, o.Ranks, c.cut(capacity))
+}
+
+// NewLineAfter lays out an order, in segments of the size that Sizing gives, with a rest that does not follow from the order.
+func (c *Cache) NewLineAfter(o *schedule.Order, rest chunker.Rest) (*chunker.Line, error) {
+	return chunker.NewLineAfter(o.Chunks, o.Ranks, c.cut(c.Sizing.Segment), rest)
+}
+
+func (c *Cache) cut(capacity uint64) chunker.Cut {
+	return chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Admits}
+}
+
+// keyOf names a line in the header of its Logfile. A line that does not follow from its order alone can't be laid out again, and so has no order's name.
+func keyOf(line *chunker.Line, o *schedule.Order) [16]byte {
+	if line.OfOrder {
+		return o.Key
+	}
+	h := xxh3.New()
+	_, _ = h.Write(o.Key[:])
+	var b [8]byte
+	for _, start := range line.Starts {
+		_, _ = h.Write(binary.LittleEndian.AppendUint64(b[:0], start))
+	}
+	return h.Sum128().Bytes()
 }
 
 // Begin starts a Logfile for a line, in the given half. A Logfile that is there is dropped. A segment has one block more than the line's cut,
@@ -32,7 +58,7 @@ func (c *Cache) Begin(half int, line *chunker.Line, o *schedule.Order, epoch uin
 			return nil, err
 		}
 	}
-	h := logfile.Header{Fingerprint: c.Manifest.Fingerprint(), Key: o.Key, Epoch: epoch, Segments: uint32(line.Segments()),
+	h := logfile.Header{Fingerprint: c.Manifest.Fingerprint(), Key: keyOf(line, o), Epoch: epoch, Segments: uint32(line.Segments()),
 		SegmentBlocks: uint32(c.Sizing.Segment/c.Sizing.Block) + 1, Align: uint32(c.Format.Align), Block: uint32(c.Format.Block)}
 	l, err := c.Store.Begin(half, h, line.Starts)
 	if err != nil {

@@ -55,6 +55,22 @@ type Line struct {
 	Starts  []uint64       // segment k is positions [Starts[k], Starts[k+1])
 	Segment []uint32       // by index: its segment, or None
 	Repeats bool           // samples come more than once in this epoch: each lies where its first use is
+	Carried []Carried      // the last segments of the line; nil: none
+	Before  *Line          // with Carried: the line that has those samples now. It may be freed
+	OfOrder bool           // it follows from the epoch's order alone, and so is laid out again after a restart
+}
+
+// A Carried segment has the samples of a segment of the line before, which need not be moved.
+type Carried struct{ From, To int }
+
+// CarriedTo returns the segment that has the samples of segment k of the line before.
+func (l *Line) CarriedTo(k int) (to int, ok bool) {
+	for _, c := range l.Carried {
+		if c.From == k {
+			return c.To, true
+		}
+	}
+	return -1, false
 }
 
 // Segments returns the number of segments.
@@ -79,7 +95,7 @@ func (l *Line) Members(k int) []sample.Index { return l.Order[l.Starts[k]:l.Star
 func (l *Line) Free() {
 	offheap.Free(l.Order)
 	offheap.Free(l.Segment)
-	l.Order, l.Segment = nil, nil
+	l.Order, l.Segment, l.Before = nil, nil, nil
 }
 
 // Cut is how a line is cut: samples are padded to Align bytes, and a segment holds at most Capacity bytes.
@@ -99,25 +115,17 @@ func Padded(size uint32, align int) uint64 {
 // NewLine lays out one epoch for the ranks attached here. Every kept sample appears once, at its first use. Kept samples that no
 // local rank uses follow, in segments of their own, so that they stay kept and are never loaded for delivery.
 func NewLine(c *Chunks, ranks []int, cut Cut) (*Line, error) {
-	used, err := usedPositions(c, ranks)
-	if err != nil {
-		return nil, err
+	line, err := NewLineAfter(c, ranks, cut, Rest{})
+	if err == nil {
+		line.OfOrder = true
 	}
-	defer offheap.Free(used)
-	y := layout{cut: cut}
-	if err := y.begin(); err != nil {
-		return nil, err
-	}
-	if err := y.putAll(c, used); err != nil {
-		y.line.Free()
-		return nil, err
-	}
-	return y.line, nil
+	return line, err
 }
 
 // layout is a line that is being laid out.
 type layout struct {
 	cut  Cut
+	rest Rest
 	line *Line
 	kept int    // samples
 	fill uint64 // bytes of the last segment
@@ -144,35 +152,7 @@ func (y *layout) begin() error {
 	return nil
 }
 
-// putAll lays out the used positions of the global order, and then the rest of the kept samples.
-func (y *layout) putAll(c *Chunks, used []uint64) error {
-	l := y.line
-	for p, index := range c.Global {
-		switch {
-		case used[p/64]&(1<<(p%64)) == 0:
-		case y.lacks(index):
-			if err := y.put(index); err != nil {
-				return err
-			}
-		case y.cut.Keep(index):
-			l.Repeats = true
-		}
-	}
-	if l.Used = len(l.Order); l.Used < y.kept && l.Used > 0 {
-		y.newSegment()
-	}
-	for i := 0; i < len(y.cut.Sizes) && len(l.Order) < y.kept; i++ {
-		if y.lacks(sample.Index(i)) {
-			if err := y.put(sample.Index(i)); err != nil {
-				return err
-			}
-		}
-	}
-	l.Starts = append(l.Starts, uint64(len(l.Order)))
-	return nil
-}
-
-// lacks reports whether a sample is kept and not yet laid out.
+// lacks reports whether a sample is kept and not yet laid out, nor to be carried.
 func (y *layout) lacks(index sample.Index) bool {
 	return y.line.Segment[index] == None && y.cut.Keep(index)
 }

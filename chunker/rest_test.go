@@ -1,0 +1,102 @@
+package chunker_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"lcache/chunker"
+	"lcache/sample"
+)
+
+// TestLineAfter: a line that is laid out after another one holds every kept sample once; what is carried lies together in segments at its end, what is apart or not delivered before that in
+// the order that is asked for, and what is delivered lies first, as in any line.
+func TestLineAfter(t *testing.T) {
+	carriedSegments := 0
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		n, world := 1+r.IntN(200), 1+r.IntN(3)
+		ranks := []int{0}
+		sizes := make([]uint32, n)
+		kept := make([]bool, n)
+		for i := range sizes {
+			sizes[i] = uint32(r.IntN(5000))
+			kept[i] = sizes[i] > 0 && r.IntN(5) > 0
+		}
+		cut := chunker.Cut{Sizes: sizes, Align: 8, Capacity: chunker.Padded(5000, 8) + uint64(r.IntN(40_000)), Keep: func(i sample.Index) bool { return kept[i] }}
+		before, err := chunker.NewLine(randomChunks(t, r, n, world), ranks, cut)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest := chunker.Rest{Before: before, Lies: before.Members}
+		where := map[sample.Index]int{} // the segment before, of what is carried
+		for k := range before.Segments() {
+			if before.IsRest(k) && r.IntN(2) == 0 && len(before.Members(k)) > 0 {
+				rest.Carry = append(rest.Carry, k)
+				for _, i := range before.Members(k) {
+					where[i] = k
+				}
+			}
+		}
+		carriedSegments += len(rest.Carry)
+		apart := map[sample.Index]bool{}
+		for i := range n {
+			if r.IntN(4) == 0 {
+				apart[sample.Index(i)] = true
+			}
+		}
+		rest.Apart = func(i sample.Index) bool { return apart[i] }
+		for _, i := range r.Perm(n)[:r.IntN(n+1)] {
+			rest.Order = append(rest.Order, sample.Index(i))
+		}
+		c := randomChunks(t, r, n, world)
+		line, err := chunker.NewLineAfter(c, ranks, cut, rest)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		var used, others []sample.Index
+		plain := naiveOrder(c, ranks, kept)
+		for _, i := range plain.order[:plain.used] {
+			if _, is := where[i]; !is && !apart[i] {
+				used = append(used, i)
+			}
+		}
+		for _, i := range slices.Concat(rest.Order, slices.Sorted(slices.Values(plain.order))) {
+			if _, is := where[i]; !is && kept[i] && !slices.Contains(used, i) && !slices.Contains(others, i) {
+				others = append(others, i)
+			}
+		}
+		if got := line.Order[:line.Used]; !slices.Equal(got, used) {
+			t.Errorf("seed %d: delivers %v, want %v", seed, got, used)
+		}
+		if got := line.Order[line.Used : len(line.Order)-len(where)]; !slices.Equal(got, others) {
+			t.Errorf("seed %d: the rest is %v, want %v", seed, got, others)
+		}
+		if len(line.Carried) != len(rest.Carry) || line.OfOrder || len(rest.Carry) > 0 && line.Before != before {
+			t.Errorf("seed %d: %d segments are carried, of %d", seed, len(line.Carried), len(rest.Carry))
+		}
+		for _, k := range rest.Carry {
+			to, ok := line.CarriedTo(k)
+			if !ok || !slices.Equal(line.Members(to), before.Members(k)) || !line.IsRest(to) {
+				t.Errorf("seed %d: segment %d is carried to %d, %v", seed, k, to, ok)
+			}
+		}
+		for k := range line.Segments() {
+			bytes := uint64(0)
+			for _, i := range line.Members(k) {
+				bytes += chunker.Padded(sizes[i], 8)
+				if line.Segment[i] != uint32(k) {
+					t.Errorf("seed %d: sample %d lies in segment %d, and its entry says %d", seed, i, k, line.Segment[i])
+				}
+			}
+			if bytes > cut.Capacity || line.IsRest(k) != (line.Starts[k] >= uint64(line.Used)) || line.Starts[k] < uint64(line.Used) && line.Starts[k+1] > uint64(line.Used) {
+				t.Errorf("seed %d: segment %d has %d bytes of %d, from %d to %d, and %d are used", seed, k, bytes, cut.Capacity, line.Starts[k], line.Starts[k+1], line.Used)
+			}
+		}
+		line.Free()
+		before.Free()
+	}
+	if carriedSegments < 100 {
+		t.Errorf("only %d segments were carried", carriedSegments)
+	}
+}
