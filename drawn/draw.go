@@ -196,6 +196,17 @@ func (s *State) fill() error {
 // Targets are how often each sample is expected in an epoch that would be drawn now, in memory that the caller frees by offheap.Free.
 func (s *State) Targets() ([]float64, error) { return s.boundary().Expected(s.targets(), nil) }
 
+// Uses are how often each sample is expected in an epoch that is drawn, or of which a part is; nil: it is a plain one, or not kept. They are the State's, until the epoch is over.
+func (s *State) Uses(epoch int) []float32 {
+	switch o := s.orders[epoch]; {
+	case o != nil:
+		return o.uses
+	case s.low != nil && s.low.epoch == epoch:
+		return s.low.uses
+	}
+	return nil
+}
+
 // narrow is a copy of targets with half the bytes.
 func narrow(targets []float64) ([]float32, error) {
 	uses, err := offheap.MakeDense[float32](len(targets))

@@ -6,6 +6,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/reorder"
+	"lcache/schedule"
 	"lcache/staging"
 )
 
@@ -15,12 +16,12 @@ func (e *Engine) layOut(epoch int) {
 		return
 	}
 	e.layingOut[epoch] = true
-	s := e.owner.schedule
+	s, important, before := e.owner.schedule, e.owner.importance.Load(), e.lineBefore(epoch)
 	e.builders.Go(func() {
 		order, err := s.ToLayOut(e.ctx, epoch)
 		var line *chunker.Line
 		if err == nil {
-			line, err = e.cache.NewLine(order, nil)
+			line, err = e.newLine(important, epoch, order, before)
 		}
 		e.mu.Lock()
 		delete(e.layingOut, epoch)
@@ -38,6 +39,20 @@ func (e *Engine) layOut(epoch int) {
 		}
 		e.nudge()
 	})
+}
+
+// newLine lays out an order, which an importance may have drawn.
+func (e *Engine) newLine(p *important, epoch int, order *schedule.Order, before *lineBefore) (*chunker.Line, error) {
+	rest := chunker.Rest{}
+	if p != nil {
+		var free func()
+		rest, free = p.rest(epoch, order, before)
+		defer free()
+	}
+	if rest.Order == nil {
+		return e.cache.NewLine(order, nil)
+	}
+	return e.cache.NewLineAfter(order, rest)
 }
 
 // setBroken notes that the next line can't be laid out, or its Logfile can't be begun. e.mu is held.

@@ -204,6 +204,12 @@ func (e *Engine) load(act action) bool {
 		}
 	}
 	e.mu.Unlock()
+	if tgt != nil && act.drain && e.pass.Carry(cur, act.seg, tgt) {
+		e.mu.Lock()
+		e.segs[act.seg] = segDone
+		e.mu.Unlock()
+		return true
+	}
 	owner := cur.Owner(act.seg)
 	slot, ok := e.staging.Acquire(owner)
 	if !ok && e.staging.Reclaim(e.evictable, e.members) > 0 {

@@ -30,19 +30,19 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 		return c, false
 	}
 	r := j.ranks[rank]
-	inWindow, tooFar, drawn := false, false, false
+	inWindow, tooFar, drawn := false, false, j.importance.Load() != nil
 	others := !e.relayout.lent && r != nil && j != e.owner
 	if !e.relayout.lent && r != nil && j == e.owner {
 		v := e.view()
 		inWindow = e.isInWindow(&v, r, at.Epoch)
 		tooFar = at.Epoch > j.at(r)+1
-		drawn = inWindow && e.cache.Sizing.Miss > 0 && j.importance.Load() != nil
 		r.inWindow = r.inWindow || inWindow && at.Epoch == j.at(r) // the mover tells the prefetcher when that ends
 	}
 	e.mu.Unlock()
+	drawn = drawn && inWindow
 	var apart map[sample.Index]bool // what the window does not bring of an order that was drawn
 	switch {
-	case inWindow && e.cache.Sizing.Miss == 0, tooFar: // the window may bring all of an epoch after the next: that is not known yet
+	case inWindow && e.cache.Sizing.Miss == 0 && !drawn, tooFar: // the window may bring all of an epoch after the next: that is not known yet
 		return c, false
 	case inWindow:
 		c.Left = func(index sample.Index) bool { return !e.cache.Admits(index) || apart[index] }

@@ -49,6 +49,7 @@ type Stats struct {
 	Verified   atomic.Int64
 	LateBlocks atomic.Int64
 	Supplied   atomic.Int64 // samples that a segment lacked
+	Carried    atomic.Int64 // segments that the next Logfile has as they were
 }
 
 // A Pass: see the package's comment.

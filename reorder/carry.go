@@ -1,0 +1,53 @@
+package reorder
+
+import (
+	"context"
+	"time"
+
+	"lcache/logfile"
+)
+
+// carryTime is how long Carry waits for write buffers and a short tail that is read back. Loading the segment instead is never wrong.
+const carryTime = time.Second
+
+// Carry hands a segment over to the next Logfile as it is, if the next line has all of its samples in one segment, and reports whether it did. Else the segment is to be loaded: that moves
+// its samples to the same places one by one. Nothing may load the segment meanwhile.
+func (p *Pass) Carry(from *EpochLog, seg int, to *EpochLog) bool {
+	if from.Line == nil || to.Line == nil || to.Line.Before != from.Line {
+		return false
+	}
+	next, ok := to.Line.CarriedTo(seg)
+	if !ok || !p.isAsLaidOut(from, seg, to) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(p.open, carryTime)
+	defer cancel()
+	err := from.Log.Carry(ctx, seg, to.Log, next, func() { p.move(from.Log, seg, to, next) })
+	if err != nil {
+		p.o.Logger.Debug("a segment is moved sample by sample", "segment", seg, "error", err)
+		return false
+	}
+	p.Stats.Carried.Add(1)
+	return true
+}
+
+// isAsLaidOut reports whether a segment holds its line's samples and no others, and the next Logfile holds none of them.
+func (p *Pass) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
+	left, ok := len(from.Line.Members(seg)), true
+	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
+		left--
+		ok = from.Line.Segment[index] == uint32(seg) && !to.Router.Placed(index) && p.o.Locations.Get(index) == p.o.Locations.At(from.Log.Half(), seg, off)
+		return ok
+	})
+	return ok && left == 0
+}
+
+// move publishes the new places of a segment's samples.
+func (p *Pass) move(from *logfile.Logfile, seg int, to *EpochLog, next int) {
+	from.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
+		if p.o.Locations.Move(index, p.o.Locations.At(from.Half(), seg, off), p.o.Locations.At(to.Log.Half(), next, off)) {
+			to.Router.Claim(index)
+		}
+		return true
+	})
+}
