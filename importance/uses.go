@@ -12,7 +12,9 @@ const usesBuckets = 1 << 12
 func MostUsed(uses []float32) ([]sample.Index, error) {
 	greatest := float32(0)
 	for _, u := range uses {
-		greatest = max(greatest, u)
+		if u > greatest { // not NaN
+			greatest = u
+		}
 	}
 	class := func(u float32) int {
 		if !(u > 0) {
