@@ -88,20 +88,22 @@ def test_what_differs_is_refused(server):
 
 @needs_binary
 @pytest.mark.parametrize("batches", [None, 7, 1])
-def test_killed_server(server, batches):
+@pytest.mark.parametrize("lag", [0, 1, "split"])
+def test_killed_server(server, batches, lag):
     """A server that is killed at the boundary or in the middle of an epoch comes back with the same order; the program need not do anything."""
     with server.connect() as job:
-        job.importance("shade", lag=0)
-        train(job, 0)
-        train(job, 1)
-        want = list(job.order(2))
+        job.importance("shade", lag=lag)
+        for epoch in range(4):
+            train(job, epoch)
+        want = list(job.order(4))
+        assert sorted(want) != list(range(SAMPLES)), "a plain epoch"
         if batches is not None:
-            assert train(job, 2, batches) == want[: 16 * batches]
+            assert train(job, 4, batches) == want[: 16 * batches]
         server.kill()
         server.start()
-        assert list(job.order(2)) == want
-        assert train(job, 2) == want
-        assert train(job, 3) != want
+        assert list(job.order(4)) == want
+        assert train(job, 4) == want
+        assert train(job, 5) != want
 
 
 @needs_binary
