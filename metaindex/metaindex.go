@@ -15,16 +15,17 @@ import (
 	"lcache/sample"
 )
 
-// A Loc is where a sample's bytes begin: half (1 bit), segment (20 bits), offset in the segment's byte string / align
-// (43 bits, plus one so that the zero Loc is nowhere). It is final when a sample is appended; blocks move, the string does not.
+// A Loc is where a sample's bytes begin: which log (2 bits: the two Logfiles, and packages), segment (20 bits), offset in the segment's byte string / align
+// (42 bits, plus one so that the zero Loc is nowhere). It is final when a sample is appended; blocks move, the string does not.
 type Loc uint64
 
 const (
-	offsetBits  = 43
+	offsetBits  = 42
 	segmentBits = 20
 	offsetMask  = 1<<offsetBits - 1
+	halfShift   = offsetBits + segmentBits
 
-	// MaxSegments is how many segments a Logfile may have.
+	// MaxSegments is how many segments a Logfile may have, and how many packages there may be.
 	MaxSegments = 1 << segmentBits
 )
 
@@ -49,9 +50,9 @@ func (l *Locations) Free() { offheap.Free(l.loc); l.loc = nil }
 // Bytes is the size of the table.
 func (l *Locations) Bytes() int64 { return int64(len(l.loc)) * 8 }
 
-// At makes the Loc of an offset in a segment of the Logfile in a half, 0 or 1.
+// At makes the Loc of an offset in a segment of the Logfile in a half, 0 or 1, or in a package: half is 2 then.
 func (l *Locations) At(half, segment int, off uint64) Loc {
-	return Loc(uint64(half)<<63 | uint64(segment)<<offsetBits | (off/l.align + 1))
+	return Loc(uint64(half)<<halfShift | uint64(segment)<<offsetBits | (off/l.align + 1))
 }
 
 // Split is the inverse of At; ok is false for nowhere.
@@ -59,7 +60,7 @@ func (l *Locations) Split(loc Loc) (half, segment int, off uint64, ok bool) {
 	if loc == 0 {
 		return 0, 0, 0, false
 	}
-	return int(loc >> 63), int(loc >> offsetBits & (MaxSegments - 1)), (uint64(loc)&offsetMask - 1) * l.align, true
+	return int(loc >> halfShift), int(loc >> offsetBits & (MaxSegments - 1)), (uint64(loc)&offsetMask - 1) * l.align, true
 }
 
 // Get is where a sample is now.
@@ -78,10 +79,10 @@ func (l *Locations) Move(i sample.Index, saw, to Loc) bool {
 	return saw != 0 && atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), uint64(to))
 }
 
-// In reports whether a sample's place is in the Logfile of a half.
+// In reports whether a sample's place is in the Logfile of a half; 2: in a package.
 func (l *Locations) In(i sample.Index, half int) bool {
 	loc := l.Get(i)
-	return loc != 0 && int(loc>>63) == half
+	return loc != 0 && int(loc>>halfShift) == half
 }
 
 // A CM is a chunk's metadata (LCache §III-C), as the Prefetcher of package fetch needs it.
