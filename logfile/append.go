@@ -150,12 +150,24 @@ func (l *Logfile) publish(seg int, index sample.Index, n int, begins bool) {
 		sg.mu.Unlock()
 		return
 	}
+	f := l.prepareWriteLocked(seg)
+	sg.mu.Unlock()
+	l.send(f)
+}
+
+// prepareWriteLocked makes the open block one on its way to disk, and returns its write.
+func (l *Logfile) prepareWriteLocked(seg int) *blockWrite {
+	sg := &l.segs[seg]
+	b := sg.lastLocked()
 	b.state = stateInFlight
 	f := &l.pool.writes[b.place]
-	f.l, f.seg, f.seq, f.buf = l, uint32(seg), uint32(len(sg.blocks)-1), b.place
+	f.l, f.seg, f.round, f.seq, f.buf = l, uint32(seg), sg.round, uint32(len(sg.blocks)-1), b.place
 	f.place, f.avoid, f.old, f.retried = noPlace, noPlace, sg.takeOldLocked(), false
-	sg.mu.Unlock()
+	return f
+}
 
+// send submits a write once it has a place. No lock may be held.
+func (l *Logfile) send(f *blockWrite) {
 	l.writes.add()
 	if l.s.free.take(f) {
 		l.s.launch(f)

@@ -13,6 +13,7 @@ var errNoPlace = errors.New("no place of the arena is free")
 type blockWrite struct {
 	l        *Logfile
 	seg, seq uint32
+	round    uint32 // of the segment
 	buf      uint32
 	place    uint32
 	avoid    uint32 // a place on a device that failed it, or noPlace
@@ -53,13 +54,14 @@ func (s *Store) landed(f *blockWrite, err error) {
 	var lost *lostSamples
 	sg := &l.segs[seg]
 	sg.mu.Lock()
-	switch b := &sg.blocks[seq]; {
-	case b.state != stateInFlight: // freed meanwhile
+	switch {
+	case sg.round != f.round || sg.blocks[seq].state != stateInFlight: // freed meanwhile
 		place = f.place
 	case err != nil:
 		place = f.place
 		lost = l.loseLocked(seg, seq)
 	default:
+		b := &sg.blocks[seq]
 		b.state, b.place, b.at = stateDisk, f.place, 0
 		l.recordLocked(seg, seq, f.gen)
 	}
@@ -89,9 +91,13 @@ func (s *Store) retry(f *blockWrite) {
 func (l *Logfile) recordLocked(seg, seq int, gen uint64) {
 	sg := &l.segs[seg]
 	b := &sg.blocks[seq]
-	r := record{generation: gen, epoch: l.head.Epoch, segment: uint32(seg), sequence: uint32(seq),
+	r := record{generation: gen, epoch: sg.round, segment: uint32(seg), sequence: uint32(seq),
 		place: b.place, at: uint32(b.at) * unit, used: b.used, first: b.first}
-	l.journal.add(&r, l.arrivals(seg)[b.ord:l.endLocked(sg, seq)])
+	indices := l.arrivals(seg)[b.ord:l.endLocked(sg, seq)]
+	l.journal.add(&r, indices)
+	if l.half == PackageHalf {
+		l.journal.live.Add(int64(recordSize(len(indices))))
+	}
 	l.s.dirty.Store(true)
 	l.s.wake()
 }

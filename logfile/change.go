@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"lcache/durable"
 	"lcache/sample"
@@ -87,8 +86,8 @@ func Reprint(dirs []string, from, to sample.Fingerprint) error {
 	if err != nil {
 		return fmt.Errorf("rename journals: %w", err)
 	}
-	for half := range 2 {
-		path := filepath.Join(dirs[0], journalPrefix+strconv.Itoa(half))
+	for half := range logs {
+		path := journalIn(dirs[0], half)
 		if err := reprint(path, f.seed(), from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("rename journal %d: %w", half, err)
 		}

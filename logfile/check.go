@@ -10,10 +10,8 @@ import (
 // or by the tails that share it. It is for tests: nothing else may use the Store meanwhile.
 func (s *Store) CheckPlaces(ctx context.Context) error {
 	errs := []error{s.transfers.wait(ctx)} // also those of dropped Logfiles
-	for _, l := range s.Logfiles() {
-		if l != nil {
-			errs = append(errs, l.Flush(ctx))
-		}
+	for _, l := range s.all() {
+		errs = append(errs, l.Flush(ctx))
 	}
 	held, shared := s.heldPlaces()
 	for place, n := range held {
@@ -30,10 +28,7 @@ func (s *Store) CheckPlaces(ctx context.Context) error {
 // heldPlaces counts the blocks of each place, and tells which places tails share.
 func (s *Store) heldPlaces() (held map[uint32]int, shared map[uint32]bool) {
 	held, shared = map[uint32]int{}, map[uint32]bool{}
-	for _, l := range s.Logfiles() {
-		if l == nil {
-			continue
-		}
+	for _, l := range s.all() {
 		for k := range l.segs {
 			sg := &l.segs[k]
 			for _, b := range sg.blocks {

@@ -23,6 +23,10 @@ func (s *Store) readClaims(r *recovery, claimed []uint64) {
 	newest := r.gen
 	r.claims = make([][]claim, r.head.Segments)
 	r.freed = make([]uint32, r.head.Segments)
+	r.rounds = make([]uint32, r.head.Segments)
+	for seg := range r.rounds {
+		r.rounds[seg] = r.head.Epoch
+	}
 	sc := newScanner(r.f, r.begin, s.format.recordLimit(), s.format.seed())
 	good := int64(0)
 	for sc.next() {
@@ -44,7 +48,9 @@ func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
 		return err
 	}
 	if rec.isFreed() {
-		r.freed[rec.segment] = max(r.freed[rec.segment], rec.sequence)
+		if r.inRound(rec) {
+			r.freed[rec.segment] = max(r.freed[rec.segment], rec.sequence)
+		}
 		return nil
 	}
 	c, err := s.claimOf(r, rec)
@@ -52,6 +58,9 @@ func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
 		return err
 	}
 	claimed[c.place] = max(claimed[c.place], c.gen)
+	if !r.inRound(rec) {
+		return nil
+	}
 	list := &r.claims[rec.segment]
 	for len(*list) <= int(rec.sequence) {
 		*list = append(*list, claim{})
@@ -60,6 +69,16 @@ func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
 		*old = c
 	}
 	return nil
+}
+
+// inRound reports whether a record is of its package's newest round. What is known of earlier rounds is forgotten when the first record of a newer one comes.
+func (r *recovery) inRound(rec *record) bool {
+	round := &r.rounds[rec.segment]
+	if rec.epoch > *round {
+		*round = rec.epoch
+		r.claims[rec.segment], r.freed[rec.segment] = nil, 0
+	}
+	return rec.epoch == *round
 }
 
 // finishScan decides where the next record goes: behind the last good one, whatever follows it is cut off.
@@ -96,7 +115,7 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 func (s *Store) checkPosition(r *recovery, rec *record) error {
 	limit := r.head.SegmentBlocks // a freed record counts blocks, another numbers one
 	switch {
-	case rec.epoch != r.head.Epoch || rec.generation <= r.gen:
+	case rec.epoch != r.head.Epoch && r.head.Open == 0 || rec.epoch == 0 && r.head.Open > 0 || rec.generation <= r.gen:
 		return errors.New("of another logfile")
 	case rec.segment >= r.head.Segments || rec.sequence > limit || rec.sequence == limit && !rec.isFreed():
 		return errors.New("out of range")

@@ -322,10 +322,7 @@ func (b *bed) keepsPromises(c clone, sum *tally) {
 	b.t.Helper()
 	kept := 0
 	buf := aligned(b.t, Span(4095, int(maxOf(b.sizes)))+unit)
-	for _, l := range b.s.Logfiles() {
-		if l == nil {
-			continue
-		}
+	for _, l := range b.s.all() {
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool {
 				want := b.content(i)

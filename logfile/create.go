@@ -66,7 +66,7 @@ func (f Format) arenaSize(dir, dirs int) int64 {
 }
 
 func refuseUsed(dir string) error {
-	for _, name := range []string{formatName, journalPrefix + "0", journalPrefix + "1"} {
+	for _, name := range []string{formatName, journalPrefix + "0", journalPrefix + "1", packsName} {
 		_, err := os.Lstat(filepath.Join(dir, name))
 		if err == nil {
 			return fmt.Errorf("%w: %s holds %s; remove that directory or name another one", ErrExists, dir, name)

@@ -1,7 +1,7 @@
 // Package logfile keeps bytes in blocks on local disks, and finds them again after a crash.
 //
 // A [Store] owns the arena (one preallocated file on each disk, cut into places of one block), the list of free places,
-// and up to two [Logfile]s that take their places from it. A Logfile is a set of segments; each is a string of bytes to
+// and up to two [Logfile]s and one set of [Packages] that take their places from it. A Logfile is a set of segments; each is a string of bytes to
 // which samples are appended, cut into blocks that are written to any free place. A journal for each Logfile says which
 // block lies where and which samples begin in it.
 //

@@ -25,6 +25,7 @@ const (
 	arenaName     = "arena"
 	lockName      = "LOCK"
 	journalPrefix = "journal-"
+	packsName     = journalPrefix + "packages"
 
 	formatMagic   = "LCACHEF\n"
 	formatVersion = 1

@@ -16,10 +16,18 @@ func (s *Store) Begin(half int, h Header, starts []uint64) (*Logfile, error) {
 	if half != 0 && half != 1 {
 		return nil, fmt.Errorf("begin logfile: there is no half %d", half)
 	}
+	if h.Open != 0 {
+		return nil, errors.New("begin logfile: packages are begun by BeginPackages")
+	}
+	h.Starts = starts
+	return s.begin(half, h)
+}
+
+// begin starts an empty log, which is a Logfile or packages.
+func (s *Store) begin(half int, h Header) (*Logfile, error) {
 	if s.readOnly {
 		return nil, fmt.Errorf("begin logfile in half %d: %w", half, ErrReadOnly)
 	}
-	h.Starts = starts
 	if h.Block == 0 && h.Align == 0 {
 		h.Block, h.Align = uint32(s.format.Block), uint32(s.format.Align)
 	}
@@ -28,7 +36,7 @@ func (s *Store) Begin(half int, h Header, starts []uint64) (*Logfile, error) {
 	}
 	_ = s.slotTurn.take(context.Background())
 	defer s.slotTurn.give()
-	old := s.Logfiles()[half]
+	old := s.Log(half)
 	switch {
 	case s.isClosed():
 		return nil, fmt.Errorf("begin logfile in half %d: %w", half, ErrClosed)
@@ -42,8 +50,11 @@ func (s *Store) Begin(half int, h Header, starts []uint64) (*Logfile, error) {
 	if err := s.poolFor(l); err != nil {
 		return nil, errors.Join(fmt.Errorf("begin logfile in half %d: %w", half, err), unmapIndices(l.arr))
 	}
-	n := h.Starts[h.Segments] - h.Starts[0]
-	l.journal, err = beginJournal(s.journalPath(half), &h, l.gen, s.format.seed(), int64(s.format.Places)*int64(recordSize(1))+int64(n)*4, s.trace)
+	expect := int64(s.format.Places)*int64(recordSize(1)) + int64(h.Starts[h.Segments]-h.Starts[0])*4
+	if half == PackageHalf {
+		expect = rewriteSlack // it grows by rewriting
+	}
+	l.journal, err = beginJournal(s.journalPath(half), &h, l.gen, s.format.seed(), expect, s.trace)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("begin logfile in half %d: %w", half, err), unmapIndices(l.arr))
 	}
@@ -57,6 +68,9 @@ func (s *Store) Begin(half int, h Header, starts []uint64) (*Logfile, error) {
 // poolFor gives l the buffers of its half, larger ones if those do not suffice.
 func (s *Store) poolFor(l *Logfile) error {
 	need := int(l.head.Segments) + s.spare
+	if l.half == PackageHalf {
+		need = 2*int(l.head.Open) + 2
+	}
 	s.mu.Lock()
 	p := s.pools[l.half]
 	s.mu.Unlock()
@@ -93,9 +107,16 @@ func (s *Store) freePools() {
 }
 
 func (s *Store) setHalf(half int, l *Logfile) {
+	var p *Packages
+	if half == PackageHalf && l != nil {
+		p = newPackages(l)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slots[half] = l
+	if half == PackageHalf {
+		s.packages = p
+	}
 }
 
 func (s *Store) isClosed() bool {
@@ -110,12 +131,16 @@ func (s *Store) Drop(half int) error {
 	if half != 0 && half != 1 {
 		return fmt.Errorf("drop logfile: there is no half %d", half)
 	}
+	return s.drop(half)
+}
+
+func (s *Store) drop(half int) error {
 	if s.readOnly {
 		return fmt.Errorf("drop logfile in half %d: %w", half, ErrReadOnly)
 	}
 	_ = s.slotTurn.take(context.Background())
 	defer s.slotTurn.give()
-	l := s.Logfiles()[half]
+	l := s.Log(half)
 	if l == nil || s.isClosed() {
 		return nil
 	}

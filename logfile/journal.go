@@ -32,6 +32,8 @@ type journal struct {
 	batch    []byte     // written by the last flush; its memory becomes pending again
 	unsynced bool       // written since the last sync
 
+	live atomic.Int64 // bytes of the records of living blocks, about; of packages only
+
 	broken  atomic.Pointer[error] // the first sync, of arena or journal, that failed
 	dropped atomic.Bool           // its Logfile is dropped: its records are useless
 }

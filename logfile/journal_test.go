@@ -213,6 +213,11 @@ func TestJournalOfAnotherManifest(t *testing.T) {
 // TestJournalGolden holds the format, the annotated bytes in testdata, and the diagram in journalformat.go together.
 func TestJournalGolden(t *testing.T) {
 	_, whole := small(t)
+	golden(t, "journal.hex", annotated(whole, "0"))
+}
+
+// annotated prints a journal of two segments. open is what its header has at byte 76.
+func annotated(whole []byte, open string) string {
 	head := headerSize(2)
 	var out strings.Builder
 	line := func(b []byte, what string) { fmt.Fprintf(&out, "%-50s # %s\n", hex.EncodeToString(b), what) }
@@ -222,7 +227,7 @@ func TestJournalGolden(t *testing.T) {
 		n    int
 		what string
 	}{{8, "magic"}, {4, "version"}, {4, "length"}, {8, "generation"}, {16, "fingerprint"}, {16, "key"}, {4, "epoch"}, {4, "segments"},
-		{4, "segmentBlocks"}, {4, "align"}, {4, "block"}, {4, "0"}, {8, "start"}, {4, "room of segment 0"}, {4, "room of segment 1"}, {8, "checksum"}} {
+		{4, "segmentBlocks"}, {4, "align"}, {4, "block"}, {4, open}, {8, "start"}, {4, "room of segment 0"}, {4, "room of segment 1"}, {8, "checksum"}} {
 		field(&p, f.n, f.what)
 	}
 	for off := head; off < len(whole); {
@@ -245,7 +250,7 @@ func TestJournalGolden(t *testing.T) {
 		field(&p, 8, "checksum")
 		off += n
 	}
-	golden(t, "journal.hex", out.String())
+	return out.String()
 }
 
 func golden(t *testing.T, name, got string) {
@@ -301,8 +306,15 @@ func FuzzDecodeRecord(f *testing.F) {
 			t.Fatalf("decoded %x, encoded again %x", b[:n], again)
 		}
 		s := &Store{format: format, sizes: []uint32{100, 64, 5000, 4096, 0}}
-		rec := &recovery{head: &Header{Epoch: le.Uint32(b[16:]), Segments: 4, SegmentBlocks: 8}, claims: make([][]claim, 4), freed: make([]uint32, 4)}
-		_ = s.note(rec, &got, make([]uint64, 8)) // must not panic
+		for open := range uint32(2) { // a Logfile, and packages
+			rec := &recovery{head: &Header{Epoch: le.Uint32(b[16:]) * (1 - open), Segments: 4, SegmentBlocks: 8, Open: open},
+				claims: make([][]claim, 4), freed: make([]uint32, 4), rounds: make([]uint32, 4)}
+			rec.rounds[1], rec.claims[1] = 5, make([]claim, 3)
+			_ = s.note(rec, &got, make([]uint64, 8)) // must not panic
+			if open == 1 && (rec.rounds[1] < 5 || rec.rounds[1] > 5 && got.epoch != rec.rounds[1]) {
+				t.Fatalf("round 5 became %d by a record of round %d", rec.rounds[1], got.epoch)
+			}
+		}
 	})
 }
 

@@ -33,12 +33,16 @@ import (
 // first is where the first sample that begins in this block begins, counted from the start of the block; used if none does. The bytes
 // before it belong to a sample that begins in an earlier block. The lengths of samples are the manifest's.
 //
+// The journal of packages is of version 2. There the header has, in place of the 0, how many packages are filled at once, and a record's epoch is its
+// package's round: see [Packages].
+//
 // A record whose used is 0 and whose place is 2³²-1 says that all blocks of the segment before sequence are freed. Only a clean stop writes
 // those: after a crash the places that were freed last, and are not yet written over, are better found again, because the newer
 // copies of their samples may have been in memory.
 const (
 	journalMagic   = "LCACHEJ\n"
 	journalVersion = 1
+	packsVersion   = 2 // of the journal of packages
 	headerFixed    = 88
 	recordMagic    = 0x314a4c7f // bytes 7f 'L' 'J' '1': a run of zeros is no record
 	recordFixed    = 48
@@ -59,12 +63,21 @@ type Header struct {
 	Align         uint32   // as in Format
 	Block         uint32   // as in Format
 	Starts        []uint64 // len Segments+1: segment k holds at most Starts[k+1]-Starts[k] samples
+	Open          uint32   // how many packages are filled at once; 0: a Logfile
+}
+
+// version returns the version of the journal.
+func (h *Header) version() uint32 {
+	if h.Open > 0 {
+		return packsVersion
+	}
+	return journalVersion
 }
 
 // record is one block, or one tail, in the journal.
 type record struct {
 	generation         uint64
-	epoch              uint32
+	epoch              uint32 // of a package: its round
 	segment, sequence  uint32
 	place, at          uint32
 	used, first, count uint32
@@ -91,12 +104,12 @@ func encodeHeader(h *Header, generation, seed uint64) []byte {
 	b := make([]byte, headerSize(int(h.Segments)))
 	copy(b, journalMagic)
 	le := binary.LittleEndian
-	le.PutUint32(b[8:], journalVersion)
+	le.PutUint32(b[8:], h.version())
 	le.PutUint32(b[12:], uint32(len(b)))
 	le.PutUint64(b[16:], generation)
 	copy(b[24:], h.Fingerprint[:])
 	copy(b[40:], h.Key[:])
-	for i, v := range []uint32{h.Epoch, h.Segments, h.SegmentBlocks, h.Align, h.Block} {
+	for i, v := range []uint32{h.Epoch, h.Segments, h.SegmentBlocks, h.Align, h.Block, h.Open} {
 		le.PutUint32(b[56+4*i:], v)
 	}
 	le.PutUint64(b[80:], h.Starts[0])
@@ -113,8 +126,8 @@ func headerLength(b []byte) (int, error) {
 	if len(b) < headerFixed || string(b[:8]) != journalMagic {
 		return 0, errors.New("not a journal")
 	}
-	if v := le.Uint32(b[8:]); v != journalVersion {
-		return 0, fmt.Errorf("%w %d (this program knows %d)", ErrVersion, v, journalVersion)
+	if v := le.Uint32(b[8:]); v != journalVersion && v != packsVersion {
+		return 0, fmt.Errorf("%w %d (this program knows %d and %d)", ErrVersion, v, journalVersion, packsVersion)
 	}
 	segments := le.Uint32(b[60:])
 	if segments < 1 || segments > maxSegments || int(le.Uint32(b[12:])) != headerSize(int(segments)) {
@@ -136,8 +149,11 @@ func decodeHeader(b []byte, seed uint64) (h *Header, generation uint64, err erro
 	h = &Header{}
 	copy(h.Fingerprint[:], b[24:])
 	copy(h.Key[:], b[40:])
-	for i, p := range []*uint32{&h.Epoch, &h.Segments, &h.SegmentBlocks, &h.Align, &h.Block} {
+	for i, p := range []*uint32{&h.Epoch, &h.Segments, &h.SegmentBlocks, &h.Align, &h.Block, &h.Open} {
 		*p = le.Uint32(b[56+4*i:])
+	}
+	if le.Uint32(b[8:]) != h.version() {
+		return nil, 0, errors.New("the header's fields are those of another version: it is damaged")
 	}
 	h.Starts = make([]uint64, h.Segments+1)
 	h.Starts[0] = le.Uint64(b[80:])

@@ -24,10 +24,10 @@ var (
 	ErrReadOnly = errors.New("the cache was opened to be read only") // Begin, Drop, Append
 )
 
-// Logfile is the log of one epoch: segments, each a string of bytes that grows by Append and is read by block or by place.
+// Logfile is the log of one epoch: segments, each a string of bytes that grows by Append and is read by block or by place. [Packages] are one, too.
 type Logfile struct {
 	s       *Store
-	half    int
+	half    int // 0 or 1; PackageHalf: its segments are packages
 	head    Header
 	gen     uint64
 	segs    []segment
@@ -46,6 +46,7 @@ type segment struct {
 	lock chan struct{} // full while an Append, or a write or release of the open buffer, is in progress; held while waiting for buffers
 
 	mu     sync.Mutex // guards the fields that follow; never held while waiting
+	round  uint32     // of a package; else the epoch, as its records have it
 	blocks []block
 	n      uint32    // length of the arrival list
 	freed  int       // blocks before this one are freed
@@ -88,6 +89,7 @@ func newLogfile(s *Store, half int, head Header, gen uint64) (*Logfile, error) {
 	for i := range l.segs {
 		l.segs[i].lock = make(chan struct{}, 1)
 		l.segs[i].old.place = noPlace
+		l.segs[i].round = head.Epoch
 	}
 	return l, nil
 }
@@ -99,6 +101,8 @@ func (h *Header) check(f Format) error {
 		return fmt.Errorf("blocks of %d bytes aligned to %d: the cache has %d and %d", h.Block, h.Align, f.Block, f.Align)
 	case h.Segments < 1 || h.Segments > maxSegments || h.SegmentBlocks < 1:
 		return fmt.Errorf("%d segments of %d blocks: out of range", h.Segments, h.SegmentBlocks)
+	case h.Open > h.Segments:
+		return fmt.Errorf("%d open packages of %d: out of range", h.Open, h.Segments)
 	case len(h.Starts) != int(h.Segments)+1:
 		return fmt.Errorf("%d starts for %d segments: want one more than segments", len(h.Starts), h.Segments)
 	}
@@ -134,7 +138,7 @@ func unmapIndices(arr []sample.Index) error {
 // Header returns the Header that the Logfile was begun with. Its Starts must not be changed.
 func (l *Logfile) Header() Header { return l.head }
 
-// Half is 0 or 1.
+// Half is 0 or 1, and PackageHalf for packages.
 func (l *Logfile) Half() int { return l.half }
 
 // Generation says which Logfile is older: that with the smaller one. Block writes draw from the same counter.

@@ -134,8 +134,8 @@ func (l *Logfile) prepareBack(seg int, buf uint32, then func()) (back *readBack,
 func (l *Logfile) tailIsBack(seg int, back *readBack, err error) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
-	b := &sg.blocks[back.seq]
-	if err == nil && sg.back == back && b.state == stateDisk {
+	if err == nil && sg.back == back && sg.blocks[back.seq].state == stateDisk { // back would be another one if the segment were a new package
+		b := &sg.blocks[back.seq]
 		sg.old = diskTail{place: b.place, used: b.used, at: b.at}
 		b.state, b.place, b.at = stateOpen, back.buf, 0
 	} else {

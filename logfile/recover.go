@@ -22,18 +22,19 @@ type recovery struct {
 	begin    int64     // length of the header
 	claims   [][]claim // by segment and sequence
 	freed    []uint32  // by segment: blocks before this one are freed
+	rounds   []uint32  // by segment: the newest one of its records
 	end      int64     // where the next record goes
 	rejected int
 	other    error          // why the Logfile is not kept, although its generations count
 	to       []sample.Index // of an older manifest's samples: their numbers here
 }
 
-// recover rebuilds both Logfiles and the free list. Two passes over each journal: the first finds the newest record of each block and the newest
+// recover rebuilds Logfiles, packages and the free list. Two passes over each journal: the first finds the newest record of each block and the newest
 // claim of each place, the second fills the arrival lists in the order of the blocks.
 func (s *Store) recover() error {
 	var found []*recovery
 	claimed := make([]uint64, s.format.Places) // newest generation that was written to a place
-	for half := range 2 {
+	for half := range logs {
 		r, err := s.openJournal(half)
 		if err != nil {
 			s.log.Warn("logfile not recovered", "half", half, "err", err)
@@ -91,6 +92,9 @@ func (s *Store) openJournal(half int) (r *recovery, err error) {
 	}
 	r.begin = int64(headerSize(int(r.head.Segments)))
 	r.other = r.head.check(s.format)
+	if r.other == nil && (half == PackageHalf) != (r.head.Open > 0) {
+		r.other = fmt.Errorf("%s is of version %d: it belongs to another log", path, r.head.version())
+	}
 	if r.other == nil && r.head.Fingerprint != s.print {
 		r.to, r.other = s.ofOlder(r.head.Fingerprint)
 	}
@@ -146,7 +150,7 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 		for len(r.claims[seg]) < int(r.freed[seg]) {
 			r.claims[seg] = append(r.claims[seg], claim{})
 		}
-		s.settle(l, seg, r.claims[seg], int(r.freed[seg]), claimed)
+		s.settle(l, seg, r.claims[seg], int(r.freed[seg]), r.rounds[seg], claimed)
 	}
 	s.fillArrivals(l, r)
 	held := int64(0)
@@ -183,7 +187,7 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 
 // settle turns the claims of one segment into blocks. A block is gone if its place was written later for another block, or if the place's device is
 // missing. A sample is gone if its next block does not continue it.
-func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, claimed []uint64) {
+func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, round uint32, claimed []uint64) {
 	for i := range claims {
 		if c := &claims[i]; c.gen < claimed[c.place] || i < freed || c.gen != 0 && s.missing(c.place) {
 			c.gen = 0
@@ -194,6 +198,7 @@ func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, claimed [
 	sg := &l.segs[seg]
 	most := l.head.Starts[seg+1] - l.head.Starts[seg]
 	sg.freed = freed
+	sg.round = round
 	sg.blocks = make([]block, len(claims))
 	for i, c := range claims {
 		if c.cut {

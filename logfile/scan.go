@@ -20,6 +20,7 @@ type scanner struct {
 	off   int64 // of buf[0] in the file
 
 	rec     record // the last one found; its indices are valid until the next call of next
+	raw     []byte // its bytes, as long as those
 	end     int64  // where the last good record ends
 	records int
 	eof     bool
@@ -37,6 +38,7 @@ func (s *scanner) next() bool {
 	for s.have(recordSize(0)) {
 		n, err := recordLength(s.buf[s.pos:], s.limit)
 		if err == nil && s.have(n) && decodeRecord(s.buf[s.pos:s.pos+n], &s.rec, s.seed) == nil {
+			s.raw = s.buf[s.pos : s.pos+n]
 			s.pos += n
 			s.end = s.off + int64(s.pos)
 			s.records++

@@ -17,6 +17,7 @@ type Stats struct {
 	SyncErrors         uint64 // of arena or journal
 	JournalBytes       uint64 // records written
 	JournalErrors      uint64 // writes of records; they are tried again
+	JournalRewrites    uint64 // of the journal of packages
 	Holes              uint64 // blocks and tails lost after two tries, or for want of a place
 	LostSamples        uint64 // by them
 	RecoveredRecords   uint64 // at Open, both journals
@@ -27,7 +28,7 @@ type Stats struct {
 type counters struct {
 	reads, readBytes, writes, writeBytes, blockReads, blockReadBytes atomic.Uint64
 	readErrors, writeErrors, syncErrors, journalBytes, journalErrors atomic.Uint64
-	holes, lostSamples, recovered, ignored, ignoredBytes             atomic.Uint64
+	holes, lostSamples, recovered, ignored, ignoredBytes, rewrites   atomic.Uint64
 }
 
 func (c *counters) count(op *blockio.Op) {
@@ -58,7 +59,7 @@ func (s *Store) Stats() Stats {
 		BlockReads: c.blockReads.Load(), BlockReadBytes: c.blockReadBytes.Load(),
 		Writes: c.writes.Load(), WriteBytes: c.writeBytes.Load(),
 		ReadErrors: c.readErrors.Load(), WriteErrors: c.writeErrors.Load(), SyncErrors: c.syncErrors.Load(),
-		JournalBytes: c.journalBytes.Load(), JournalErrors: c.journalErrors.Load(),
+		JournalBytes: c.journalBytes.Load(), JournalErrors: c.journalErrors.Load(), JournalRewrites: c.rewrites.Load(),
 		Holes: c.holes.Load(), LostSamples: c.lostSamples.Load(),
 		RecoveredRecords: c.recovered.Load(), IgnoredRecords: c.ignored.Load(), IgnoredBytes: c.ignoredBytes.Load(),
 	}

@@ -53,7 +53,7 @@ type Options struct {
 	trace durable.Trace // for crash tests
 }
 
-// Store is an open cache: arena, free places, and up to two Logfiles.
+// Store is an open cache: arena, free places, up to two Logfiles, and packages if there are any.
 type Store struct {
 	format Format
 	dirs   []string
@@ -98,13 +98,20 @@ type Store struct {
 	outgrown []*pool // write buffers to be freed when they are idle
 	shut     bool    // a Close has come to its end
 
-	mu     sync.Mutex // guards the fields that follow
-	slots  [2]*Logfile
-	pools  [2]*pool
-	closed bool
+	mu       sync.Mutex // guards the fields that follow
+	slots    [logs]*Logfile
+	pools    [logs]*pool
+	packages *Packages // over the last of slots
+	closed   bool
 }
 
-// Open opens the cache over dirs, given in the order in which it was created, and recovers both Logfiles from their journals. The caller
+// PackageHalf stands where the number of a half does, 0 or 1, for packages.
+const PackageHalf = 2
+
+// logs is how many logs a Store may have: two Logfiles, and packages.
+const logs = 3
+
+// Open opens the cache over dirs, given in the order in which it was created, and recovers Logfiles and packages from their journals. The caller
 // holds the directories' locks. The first directory must be there, since it holds the journals. Any other directory that is gone, empty or
 // damaged is put aside, with a line in the log, and its samples are lost. A journal that is damaged, or of another manifest, costs its Logfile, with a line in
 // the log, but not the cache.
@@ -219,7 +226,14 @@ func readSmall(path string) ([]byte, error) {
 }
 
 func (s *Store) journalPath(half int) string {
-	return filepath.Join(s.dirs[0], journalPrefix+strconv.Itoa(half))
+	return journalIn(s.dirs[0], half)
+}
+
+func journalIn(dir string, half int) string {
+	if half == PackageHalf {
+		return filepath.Join(dir, packsName)
+	}
+	return filepath.Join(dir, journalPrefix+strconv.Itoa(half))
 }
 
 // Format returns the Format that the cache was created with.
@@ -235,7 +249,26 @@ func (s *Store) Used() int { return s.format.Places - s.free.len() }
 func (s *Store) Logfiles() [2]*Logfile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.slots
+	return [2]*Logfile(s.slots[:2])
+}
+
+// all lists the logs that there are: Logfiles and packages.
+func (s *Store) all() (list []*Logfile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.slots {
+		if l != nil {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// Log returns the Logfile of a half, or the packages', or nil.
+func (s *Store) Log(half int) *Logfile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slots[half]
 }
 
 // Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that
@@ -261,10 +294,8 @@ func (s *Store) Close() error {
 	}
 	s.shut = true
 	errs := s.settleWrites(ctx)
-	for _, l := range s.Logfiles() {
-		if l != nil {
-			errs = append(errs, s.syncAll(ctx, l))
-		}
+	for _, l := range s.all() {
+		errs = append(errs, s.syncAll(ctx, l))
 	}
 	errs = append(errs, s.giveBack()...)
 	if err := errors.Join(append(errs, s.closeFiles())...); err != nil {
@@ -275,10 +306,7 @@ func (s *Store) Close() error {
 
 // settleWrites ends all writing: appends, tails, background loops and probes.
 func (s *Store) settleWrites(ctx context.Context) (errs []error) {
-	for _, l := range s.Logfiles() {
-		if l == nil {
-			continue
-		}
+	for _, l := range s.all() {
 		l.end.Do(func() { close(l.done) })
 		s.launch(s.free.setNoFrees(true)...)
 		errs = append(errs, l.Flush(ctx), l.WriteTails(ctx))
@@ -295,11 +323,9 @@ func (s *Store) settleWrites(ctx context.Context) (errs []error) {
 
 // giveBack frees the memory of Logfiles and write buffers. Buffers that a hung device still owns stay mapped.
 func (s *Store) giveBack() (errs []error) {
-	for half, l := range s.Logfiles() {
-		if l != nil {
-			errs = append(errs, l.forget())
-			s.setHalf(half, nil)
-		}
+	for _, l := range s.all() {
+		errs = append(errs, l.forget())
+		s.setHalf(l.half, nil)
 	}
 	for _, p := range s.pools {
 		if p != nil {

@@ -36,15 +36,15 @@ func (s *Store) writeJournals() {
 	}
 }
 
-// flushJournals writes the queued records of both Logfiles. When the Store stops it does not wait for a write that hangs.
+// flushJournals writes the queued records of all logs. When the Store stops it does not wait for a write that hangs.
 func (s *Store) flushJournals() {
-	for _, l := range s.Logfiles() {
-		if l == nil {
-			continue
-		}
+	for _, l := range s.all() {
 		_ = Within(s.stopped, "write of "+l.journal.path, func() error {
 			n, err := l.journal.flush()
 			s.journalWritten(n, err)
+			if p := s.Packages(); p != nil && p.log == l {
+				p.rewriteJournal()
+			}
 			return nil
 		})
 	}
@@ -94,17 +94,17 @@ func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 		return nil
 	}
 	if err := l.journal.failure(); err != nil {
-		return fmt.Errorf("not all of the logfile in slot %d is durable: %w", l.half, err)
+		return fmt.Errorf("not all of the log of %s is durable: %w", l.journal.path, err)
 	}
 	return nil
 }
 
 // syncOnce syncs once. It returns an error only for a sync that ctx did not wait for; a failed sync is noted with the Logfiles that it concerns.
 func (s *Store) syncOnce(ctx context.Context) error {
-	slots := s.Logfiles()
+	all := s.all()
 	if s.before != nil {
 		err := Within(ctx, "sync of stored lengths", func() error {
-			s.syncFailed(s.before(), slots[0], slots[1])
+			s.syncFailed(s.before(), all...)
 			return nil
 		})
 		if err != nil {
@@ -112,14 +112,11 @@ func (s *Store) syncOnce(ctx context.Context) error {
 		}
 	}
 	failed, unfinished := s.syncDevices(ctx)
-	s.syncFailed(failed, slots[0], slots[1])
+	s.syncFailed(failed, all...)
 	if unfinished != nil { // not failed: a later one does it
 		return unfinished
 	}
-	for _, l := range slots {
-		if l == nil {
-			continue
-		}
+	for _, l := range all {
 		err := Within(ctx, "fdatasync of "+l.journal.path, func() error {
 			s.syncFailed(l.journal.sync(), l)
 			return nil
@@ -155,8 +152,6 @@ func (s *Store) syncFailed(err error, concerned ...*Logfile) {
 	s.stats.syncErrors.Add(1)
 	s.log.Error("sync: what was written since the last one may not survive a power cut", "err", err)
 	for _, l := range concerned {
-		if l != nil {
-			l.journal.fail(err)
-		}
+		l.journal.fail(err)
 	}
 }

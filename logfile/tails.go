@@ -189,10 +189,10 @@ func (l *Logfile) writeFreed() {
 	for seg := range l.segs {
 		sg := &l.segs[seg]
 		sg.mu.Lock()
-		n := sg.freed
+		n, round := sg.freed, sg.round
 		sg.mu.Unlock()
 		if n > 0 {
-			l.journal.add(&record{generation: l.s.gen.Add(1), epoch: l.head.Epoch, segment: uint32(seg), sequence: uint32(n), place: noPlace}, nil)
+			l.journal.add(&record{generation: l.s.gen.Add(1), epoch: round, segment: uint32(seg), sequence: uint32(n), place: noPlace}, nil)
 			l.s.dirty.Store(true)
 		}
 	}

@@ -1,0 +1,132 @@
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"lcache/durable"
+
+	"golang.org/x/sys/unix"
+)
+
+// rewriteSlack is how many bytes the journal of packages may have beyond 1.5 times the records of living blocks.
+const rewriteSlack = 64 << 10
+
+// rewriteJournal replaces the journal of packages by one with the records of living blocks alone, if it has grown enough for that. The goroutine that writes records
+// calls it, so records wait in memory meanwhile. After an error the old journal goes on, and the next attempt comes when that has grown further. A journal that
+// would take more of the budget than is counted for it gets no further records: after a restart the samples that they name are misses.
+func (p *Packages) rewriteJournal() {
+	select {
+	case p.rewriting <- struct{}{}:
+		defer p.rewriting.give()
+	default: // the packages are being dropped
+		return
+	}
+	j := p.log.journal
+	j.wmu.Lock()
+	defer j.wmu.Unlock()
+	live, length := j.live.Load(), j.off-int64(headerSize(len(p.log.segs)))
+	if j.f == nil || length <= live*3/2+rewriteSlack || j.off < p.tryAt {
+		return
+	}
+	s := p.log.s
+	if err := p.rewriteLocked(); err != nil && !errors.Is(err, errEnding) {
+		s.stats.journalErrors.Add(1)
+		s.log.Warn("journal of packages is not made shorter", "err", err)
+		p.tryAt = j.off + rewriteSlack/4
+		if length > live*5/2+2*rewriteSlack {
+			s.log.Error("journal of packages has no room: what is packed from now on will not survive a restart")
+			_ = j.closeLocked()
+		}
+		return
+	}
+	s.stats.rewrites.Add(1)
+}
+
+// errEnding is why a journal is not rewritten when its Store is closed: blocks count as freed then.
+var errEnding = errors.New("the cache is being closed")
+
+func (p *Packages) rewriteLocked() error {
+	l := p.log
+	j := l.journal
+	v, err := j.trace.Begin(j.path)
+	if err != nil {
+		return fmt.Errorf("rewrite %s: %w", j.path, err)
+	}
+	size, err := p.copyRecords(v)
+	if err == nil && l.isEnding() {
+		err = errEnding
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("rewrite %s: %w", j.path, err), v.Discard())
+	}
+	if err = v.Commit(); err != nil {
+		err = fmt.Errorf("rewrite %s: %w", j.path, err)
+		if !isThere(v.File, j.path) {
+			return errors.Join(err, v.Discard())
+		}
+		j.fail(err) // the new one is there, for as long as the machine lives
+	}
+	old := j.f
+	j.f, j.off, j.unsynced = v.File, size, false
+	j.live.Store(size - int64(headerSize(len(l.segs))))
+	return errors.Join(err, old.Close())
+}
+
+// isThere reports whether a path leads to an open file.
+func isThere(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// copyRecords writes the header and the records of living blocks to v, and returns how long they are.
+func (p *Packages) copyRecords(v *durable.Version) (size int64, err error) {
+	l := p.log
+	j := l.journal
+	head := encodeHeader(&l.head, l.gen, j.seed)
+	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+j.live.Load()*3/2+rewriteSlack)
+	out := make([]byte, 0, 1<<20)
+	out = append(out, head...)
+	flush := func() error {
+		n, err := v.Write(out)
+		size += int64(n)
+		out = out[:0]
+		return err
+	}
+	sc := newScanner(j.f, int64(len(head)), l.s.format.recordLimit(), j.seed)
+	for sc.next() {
+		if !l.needs(&sc.rec) {
+			continue
+		}
+		if out = append(out, sc.raw...); len(out) > 1<<20-l.s.format.recordLimit() {
+			if err := flush(); err != nil {
+				return size, err
+			}
+		}
+	}
+	if sc.err != nil {
+		return size, sc.err
+	}
+	err = flush()
+	return size, err
+}
+
+// needs reports whether a record of the journal is of a block that lives. A block in memory may have a copy on disk, from the time when it was shorter.
+func (l *Logfile) needs(r *record) bool {
+	if int(r.segment) >= len(l.segs) || r.isFreed() {
+		return false
+	}
+	sg := &l.segs[r.segment]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	if r.epoch != sg.round || int(r.sequence) >= len(sg.blocks) {
+		return false
+	}
+	b := &sg.blocks[r.sequence]
+	return b.state.inMemory() || b.state == stateDisk && b.place == r.place && uint32(b.at)*unit == r.at && b.used == r.used
+}
