@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,7 @@ type Cache struct {
 
 	disk         Disk
 	locks        []*logfile.LockFile
-	recovered    [2]atomic.Bool // by half: another process began this Logfile
+	recovered    [3]atomic.Bool // by half, packages last: another process began this Logfile
 	closeTimeout time.Duration  // how long Close waits for a device that hangs; 0: the default
 	chosen       *Chosen        // the layout that was noted last; one caller at a time
 	remote       source.Remote  // the settings that the source is read with
@@ -260,9 +261,14 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 	return nil
 }
 
-// locate sets every sample's place from the recovered Logfiles. A sample in both has its place in the newer one, which is being filled.
+// locate sets every sample's place from the recovered logs. A sample in both Logfiles has its place in the newer one, which is being filled; and one that is
+// in a package, too, has it in the Logfile, whose order was promised.
 func (c *Cache) locate() {
-	for _, l := range c.Store.ByAge() {
+	logs := c.Store.ByAge()
+	if p := c.Store.Packages(); p != nil {
+		logs = slices.Insert(logs, 0, p.Log())
+	}
+	for _, l := range logs {
 		half := l.Half()
 		c.recovered[half].Store(true)
 		for seg := range int(l.Header().Segments) {
@@ -292,8 +298,8 @@ func (c *Cache) isTooLarge(size uint32) bool {
 	return c.Record.Most > 0 && chunker.Padded(size, c.Format.Align) > c.Record.Most
 }
 
-// Logfile returns the Logfile of a half, or nil.
-func (c *Cache) Logfile(half int) *logfile.Logfile { return c.Store.Logfiles()[half] }
+// Logfile returns the Logfile of a half, or the log of packages, or nil.
+func (c *Cache) Logfile(half int) *logfile.Logfile { return c.Store.Log(half) }
 
 // WasRecovered reports whether an earlier process began the Logfile of a half.
 func (c *Cache) WasRecovered(half int) bool { return c.recovered[half].Load() }

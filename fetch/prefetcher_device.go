@@ -184,7 +184,7 @@ func (r *Prefetcher) submit(batch []*placeRead) {
 	b.watch = time.AfterFunc(r.f.o.LogTimeout, func() { r.giveUp(b) })
 	r.mu.Unlock()
 	r.f.late.Add(len(batch))
-	var ranges [2][]logfile.Range
+	var ranges [logfile.PackageHalf + 1][]logfile.Range
 	for _, p := range batch {
 		first := p.first()
 		ranges[first.half] = append(ranges[first.half], logfile.Range{Segment: first.seg, Offset: first.off, Len: int(p.end() - first.off), Buf: p.x.Buf,

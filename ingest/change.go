@@ -169,8 +169,8 @@ func (in *run) grow(places int) error {
 func (in *run) forgetOlder() error {
 	c := in.cache
 	needed := map[string]bool{}
-	for _, l := range c.Store.Logfiles() {
-		if l != nil && l.IsOlder() {
+	for half := range logfile.PackageHalf + 1 {
+		if l := c.Store.Log(half); l != nil && l.IsOlder() {
 			needed[c.OlderPath(l.Header().Fingerprint)] = true
 		}
 	}

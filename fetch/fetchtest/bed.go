@@ -62,7 +62,7 @@ type Bed struct {
 	packed bool
 
 	mu        sync.Mutex // guards the fields that follow
-	recovered [2]bool
+	recovered [3]bool    // packages last
 	lost      map[sample.Index]int
 }
 
@@ -93,7 +93,7 @@ func New(t testing.TB, o Options) *Bed {
 	if f.Form = b.Form; f.PackedBytes == 0 {
 		f.PackedBytes = 16 << 20
 	}
-	f.Logfile = func(slot int) *logfile.Logfile { return b.Store.Logfiles()[slot] }
+	f.Logfile = b.Store.Log
 	f.Recovered = b.isRecovered
 	b.Fetcher = fetch.New(f)
 	t.Cleanup(func() { b.close(o.Staging) })
@@ -286,6 +286,23 @@ func (b *Bed) Fill(l *logfile.Logfile, seg int, indices ...sample.Index) {
 		b.Sums.Set(i, sample.Sum(data))
 		b.Locations.Set(i, b.Locations.At(l.Half(), seg, off))
 	}
+}
+
+// Pack puts samples into a package, and publishes their places and sums. It returns the numbers of their packages.
+func (b *Bed) Pack(p *logfile.Packages, lane int, indices ...sample.Index) (numbers []int) {
+	b.t.Helper()
+	for _, i := range indices {
+		var number int
+		var off uint64
+		b.stored(i, func(stored []byte) (err error) {
+			number, off, err = p.Put(context.Background(), lane, i, stored)
+			return err
+		})
+		b.Sums.Set(i, sample.Sum(b.Content(i)))
+		b.Locations.Set(i, b.Locations.At(p.Log().Half(), number, off))
+		numbers = append(numbers, number)
+	}
+	return numbers
 }
 
 // stored lends f what the log holds of a sample.
