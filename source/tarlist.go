@@ -72,9 +72,12 @@ func SameShards(ctx context.Context, src Source, before []sample.Shard) (outside
 
 // join makes one list of the shards' samples, and labels them.
 func (s *shards) join(names []string, all []indexed) (l *Listing, err error) {
-	var texts []labelled
-	exts := map[string]string{}
-	l = &Listing{}
+	total := 0
+	for _, listed := range all {
+		total += len(listed.samples)
+	}
+	texts, exts := make([]labelled, 0, total), map[string]string{}
+	l = &Listing{Entries: make([]sample.Entry, 0, total)}
 	for i, listed := range all {
 		for k := range listed.samples {
 			e, err := entryOf(names[i], listed.shard, &listed.samples[k], s.opts.Part, exts)
