@@ -1,7 +1,7 @@
 """Neighbours of samples in embedding space, found by a graph where there are too many samples to compare with all. It needs hnswlib, a package of its own.
 
-The graph proposes near samples, and their distances are computed from the newest embeddings. A sample keeps the place in the graph that it had when it was first seen
-in an epoch: vectors that are replaced spoil a graph, so it is built again at each epoch's beginning. Some neighbours are missed.
+The graph proposes near samples, and their distances are computed from the newest embeddings. A sample keeps the place in the graph that it had at the
+epoch's beginning, or when it was first seen: vectors that are replaced spoil a graph, so it is built again in each epoch. Some neighbours are missed.
 """
 
 from __future__ import annotations
