@@ -36,6 +36,7 @@ CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2
 END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
+PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ compiler here and there: its tests are left out without one
 
 # Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
 LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
@@ -113,10 +114,11 @@ $(STUDY_VENV)/installed: scripts/importance-requirements.txt
 	@touch $@
 
 # Made anew only when a list of requirements changes. uv because the frameworks are large: it fetches side by side.
-$(VENV)/installed: $(PY_REQUIREMENTS)
+$(VENV)/installed: $(PY_REQUIREMENTS) $(PY_COMPILED)
 	@$(PYTHON) -m venv $(VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet $(patsubst %,-r %,$(PY_REQUIREMENTS))
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet -r $(PY_COMPILED) || echo "make: $(PY_COMPILED) can't be built here: tests that need it are left out"
 	@touch $@
 
 bench:
