@@ -119,37 +119,47 @@ func recordInput(b []byte, gen uint64, block int, seed uint64) (journal []byte) 
 	return journal
 }
 
+// fuzzSizes are of the samples of a fuzzed cache.
+var fuzzSizes = []uint32{64, 128, 4096, 5000, 0, 1, 2048, 64, 64, 640, 4032, 9000, 1984, 100, 300, 64, 64, 12288, 4095, 4097}
+
+// fuzzJournals fuzzes the journals of two halves of an open bed, which have their headers, and calls check with a cache that was opened over them. Its books are right by then.
+func fuzzJournals(f *testing.F, b *bed, halves [2]int, check func(t *testing.T, c *bed)) {
+	var heads [2][]byte
+	for k, half := range halves {
+		head, err := os.ReadFile(b.s.journalPath(half))
+		if err != nil {
+			f.Fatal(err)
+		}
+		heads[k] = head
+	}
+	b.close()
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		c := &bed{t: t, dirs: b.dirs, format: b.format, sizes: fuzzSizes, opts: b.opts, lost: map[sample.Index]int{}}
+		for k, input := range [][]byte{first, second} {
+			journal := slices.Concat(heads[k], recordInput(input, 2, b.format.Block, b.format.seed()))
+			if err := os.WriteFile(b.s.journalPath(halves[k]), journal, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.open()
+		c.books()
+		check(t, c)
+		c.close()
+	})
+}
+
 // FuzzRecover opens a cache over journals of genuine records that say anything. Whatever it is, the cache opens, its books are right and what
 // it lists can be read.
 func FuzzRecover(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 64, 0, 0, 2, 0, 1, 2}, []byte{2, 0, 0, 0, 0, 64, 0, 0, 1, 0, 3})
 	f.Add([]byte{1, 0, 0, 0, 0, 64, 0, 0, 1, 0, 3, 1, 0, 1, 1, 0, 64, 8, 0, 0, 0, 2, 0, 1, 1, 0, 0, 0, 1, 0, 0}, []byte{})
 	f.Add(bytes.Repeat([]byte{7, 1, 1, 1, 2, 32, 0, 0, 1, 1, 4}, 5), bytes.Repeat([]byte{9, 1, 2, 1, 0, 32, 0, 1, 0, 0}, 3))
-	sizes := []uint32{64, 128, 4096, 5000, 0, 1, 2048, 64, 64, 640, 4032, 9000, 1984, 100, 300, 64, 64, 12288, 4095, 4097}
-	b := newBed(f, 1, 4096, 16, sizes)
+	b := newBed(f, 1, 4096, 16, fuzzSizes)
 	b.open()
-	var heads [2][]byte
 	for half := range 2 {
 		b.begin(half, uint32(half), 8, 12, 16)
 	}
-	for half := range 2 {
-		head, err := os.ReadFile(b.s.journalPath(half))
-		if err != nil {
-			f.Fatal(err)
-		}
-		heads[half] = head
-	}
-	b.close()
-	f.Fuzz(func(t *testing.T, first, second []byte) {
-		c := &bed{t: t, dirs: b.dirs, format: b.format, sizes: sizes, opts: b.opts, lost: map[sample.Index]int{}}
-		for half, input := range [][]byte{first, second} {
-			journal := slices.Concat(heads[half], recordInput(input, 2, b.format.Block, b.format.seed()))
-			if err := os.WriteFile(b.s.journalPath(half), journal, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.open()
-		c.books()
+	fuzzJournals(f, b, [2]int{0, 1}, func(t *testing.T, c *bed) {
 		buf := aligned(t, Span(4095, 12288)+unit)
 		for half, l := range c.s.Logfiles() {
 			if l == nil {
@@ -157,13 +167,12 @@ func FuzzRecover(f *testing.F) {
 			}
 			for seg := range int(l.Header().Segments) {
 				l.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool {
-					if _, err := l.Read(t.Context(), seg, off, int(sizes[i]), buf); err != nil {
+					if _, err := l.Read(t.Context(), seg, off, int(fuzzSizes[i]), buf); err != nil {
 						t.Errorf("half %d segment %d sample %d at %d is listed: %v", half, seg, i, off, err)
 					}
 					return true
 				})
 			}
 		}
-		c.close()
 	})
 }

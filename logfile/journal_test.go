@@ -71,19 +71,25 @@ func (b *bed) openWith(journal []byte, look func(*Logfile) map[int][]sample.Inde
 	return found, st
 }
 
-// Cut anywhere, a journal gives the records that are complete, and later ones are appended behind them.
-func TestJournalCutAtEveryByte(t *testing.T) {
-	b, whole := small(t)
-	head := headerSize(2)
-	var ends []int
-	for off := head; off < len(whole); {
-		n, err := recordLength(whole[off:], b.format.recordLimit())
+// recordEnds is where each record of a journal ends. The first begins at head.
+func (b *bed) recordEnds(journal []byte, head int) (ends []int) {
+	b.t.Helper()
+	for off := head; off < len(journal); {
+		n, err := recordLength(journal[off:], b.format.recordLimit())
 		if err != nil {
-			t.Fatal(err)
+			b.t.Fatal(err)
 		}
 		off += n
 		ends = append(ends, off)
 	}
+	return ends
+}
+
+// Cut anywhere, a journal gives the records that are complete, and later ones are appended behind them.
+func TestJournalCutAtEveryByte(t *testing.T) {
+	b, whole := small(t)
+	head := headerSize(2)
+	ends := b.recordEnds(whole, head)
 	if len(ends) != 5 { // three full blocks and two tails
 		t.Fatalf("%d records", len(ends))
 	}

@@ -78,15 +78,7 @@ func TestPackageJournalCutAndFlipped(t *testing.T) {
 		t.Fatalf("%d records, %v", records, all)
 	}
 	head := headerSize(4)
-	var ends []int
-	for off := head; off < len(whole); {
-		n, err := recordLength(whole[off:], b.format.recordLimit())
-		if err != nil {
-			t.Fatal(err)
-		}
-		off += n
-		ends = append(ends, off)
-	}
+	ends := b.recordEnds(whole, head)
 	for cut := 0; cut <= len(whole); cut += 7 {
 		found, got := b.withPackages(whole[:cut])
 		complete := slices.IndexFunc(ends, func(end int) bool { return end > cut })
@@ -272,30 +264,11 @@ func FuzzRecoverPackages(f *testing.F) {
 	f.Add([]byte{1, 64, 0, 0, 0, 64, 0, 0, 2, 0, 1, 2}, []byte{2, 0, 0, 0, 0, 64, 0, 0, 1, 0, 3})
 	f.Add([]byte{1, 64, 0, 0, 0, 64, 0, 0, 1, 0, 3, 5, 128, 0, 1, 0, 64, 0, 0, 1, 0, 4, 3, 64, 1, 2, 0, 64, 0, 0, 1, 0, 2}, []byte{})
 	f.Add(bytes.Repeat([]byte{7, 65, 1, 1, 2, 32, 0, 0, 1, 1, 4}, 5), bytes.Repeat([]byte{9, 1, 2, 1, 0, 32, 0, 1, 0, 0}, 3))
-	sizes := []uint32{64, 128, 4096, 5000, 0, 1, 2048, 64, 64, 640, 4032, 9000, 1984, 100, 300, 64, 64, 12288, 4095, 4097}
-	b := newBed(f, 1, 4096, 16, sizes)
+	b := newBed(f, 1, 4096, 16, fuzzSizes)
 	b.open()
 	b.begin(0, 0, 8, 12, 16)
 	b.packages(2, 12, 8, 16)
-	var heads [2][]byte
-	for k, half := range []int{PackageHalf, 0} {
-		head, err := os.ReadFile(b.s.journalPath(half))
-		if err != nil {
-			f.Fatal(err)
-		}
-		heads[k] = head
-	}
-	b.close()
-	f.Fuzz(func(t *testing.T, first, second []byte) {
-		c := &bed{t: t, dirs: b.dirs, format: b.format, sizes: sizes, opts: b.opts, lost: map[sample.Index]int{}}
-		for k, input := range [][]byte{first, second} {
-			journal := slices.Concat(heads[k], recordInput(input, 2, b.format.Block, b.format.seed()))
-			if err := os.WriteFile(b.s.journalPath([]int{PackageHalf, 0}[k]), journal, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.open()
-		c.books()
+	fuzzJournals(f, b, [2]int{PackageHalf, 0}, func(t *testing.T, c *bed) {
 		p := c.s.Packages()
 		if p == nil {
 			t.Fatal("the packages are gone, with a good header")
@@ -303,7 +276,7 @@ func FuzzRecoverPackages(f *testing.F) {
 		buf := aligned(t, Span(4095, 12288)+unit)
 		for number := range p.states {
 			for _, e := range entries(p.Log(), number) {
-				if _, err := p.Log().Read(t.Context(), number, e.off, int(sizes[e.index]), buf); err != nil {
+				if _, err := p.Log().Read(t.Context(), number, e.off, int(fuzzSizes[e.index]), buf); err != nil {
 					t.Errorf("package %d sample %d at %d is listed: %v", number, e.index, e.off, err)
 				}
 			}
@@ -317,6 +290,5 @@ func FuzzRecoverPackages(f *testing.F) {
 		if _, _, err := p.Put(t.Context(), 0, 1, c.content(1)); err != nil && !errors.Is(err, ErrFull) {
 			t.Error(err)
 		}
-		c.close()
 	})
 }
