@@ -60,7 +60,7 @@ func (j *journal) flushLocked() (int, error) {
 	j.pending = j.batch[:0]
 	j.mu.Unlock()
 	j.batch = batch
-	if len(batch) == 0 || j.f == nil {
+	if len(batch) == 0 || j.f == nil || j.dropped.Load() {
 		return 0, nil
 	}
 	err := j.trace.Tell(durable.Change{Step: durable.StepWrite, Path: j.path, Off: j.off, Data: batch})

@@ -84,11 +84,11 @@ func (d *Disk) Trace(c durable.Change) error {
 		d.step()
 		switch c.Step {
 		case durable.StepWrite:
-			d.now[c.Path].add(&update{off: c.Off, data: slices.Clone(c.Data), landed: true})
+			d.file(c.Path).add(&update{off: c.Off, data: slices.Clone(c.Data), landed: true})
 		case durable.StepTruncate:
-			d.now[c.Path].add(&update{off: c.Off, truncate: true, landed: true})
+			d.file(c.Path).add(&update{off: c.Off, truncate: true, landed: true})
 		case durable.StepSynced:
-			d.now[c.Path].settle(nil)
+			d.file(c.Path).settle(nil)
 		case durable.StepSyncedDir:
 			d.saveDir(c.Path)
 		default:
@@ -109,6 +109,14 @@ func (d *Disk) step() {
 	if d.Step != nil {
 		d.Step()
 	}
+}
+
+// file returns the file at a path. One that was removed may still be written to by what has it open: that is nowhere after a crash. d.mu is held.
+func (d *Disk) file(path string) *inode {
+	if f := d.now[path]; f != nil {
+		return f
+	}
+	return &inode{}
 }
 
 // rename changes a directory. d.mu is held.
@@ -152,7 +160,7 @@ func (d *Disk) StartWrite(path string, off int64, data []byte) (landed func()) {
 	u := &update{off: off, data: slices.Clone(data)}
 	d.Locked(func() {
 		d.step()
-		d.now[path].add(u)
+		d.file(path).add(u)
 	})
 	return func() { d.Locked(func() { u.landed = true }) }
 }
@@ -163,7 +171,7 @@ func (d *Disk) StartSync(path string) (synced func()) {
 	covered := map[*update]bool{}
 	d.Locked(func() {
 		d.step()
-		f = d.now[path]
+		f = d.file(path)
 		for _, u := range f.pending {
 			covered[u] = u.landed
 		}
