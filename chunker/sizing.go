@@ -9,25 +9,26 @@ import (
 
 // Facts are the inputs of Size, in bytes unless said.
 type Facts struct {
-	Kept         uint64 // padded bytes that the log is to hold when all of the dataset is admitted
-	Packed       bool   // the cache compresses: samples are unpacked from scratch memory
-	Stored       uint64 // with Packed: bytes of Kept on disk
-	Samples      int    // of the manifest
-	TableBytes   uint64 // what tables and orders take a sample; 0: the MetaIndex of the design
-	Largest      uint64 // the largest sample, padded
-	LargestKept  uint64 // the largest that the log may hold; 0: Largest
-	Batch        uint64 // the largest chunk, roughly: batch size × mean size; less than Largest where a few samples are much larger than the others
-	BatchSamples int    // samples of a chunk
-	Ranks        int    // attached here
-	Devices      int
-	Metadata     uint64 // manifest, sums and journals on disk: part of the budget
-	Budget       uint64 // 0: the need of the dataset
-	Memory       uint64 // limit; 0: the need, at most MemoryCap
-	MemoryCap    uint64 // for the default: a quarter of the machine's memory
-	Block        uint64 // fixed by FORMAT, or 0 to choose
-	SourceRate   uint64 // bytes a second, 0: unknown
-	Segment      uint64 // at least this: a Logfile that was laid out before; 0: free
-	Static       bool   // samples stay where they are: the ring has the slots' memory
+	Kept          uint64 // padded bytes that the log is to hold when all of the dataset is admitted
+	Packed        bool   // the cache compresses: samples are unpacked from scratch memory
+	Stored        uint64 // with Packed: bytes of Kept on disk
+	Samples       int    // of the manifest
+	TableBytes    uint64 // what tables and orders take a sample; 0: the MetaIndex of the design
+	Largest       uint64 // the largest sample, padded
+	LargestKept   uint64 // the largest that the log may hold; 0: Largest
+	LargestPacked uint64 // with Packed: the largest that is not stored as it is; 0: Largest
+	Batch         uint64 // the largest chunk, roughly: batch size × mean size; less than Largest where a few samples are much larger than the others
+	BatchSamples  int    // samples of a chunk
+	Ranks         int    // attached here
+	Devices       int
+	Metadata      uint64 // manifest, sums and journals on disk: part of the budget
+	Budget        uint64 // 0: the need of the dataset
+	Memory        uint64 // limit; 0: the need, at most MemoryCap
+	MemoryCap     uint64 // for the default: a quarter of the machine's memory
+	Block         uint64 // fixed by FORMAT, or 0 to choose
+	SourceRate    uint64 // bytes a second, 0: unknown
+	Segment       uint64 // at least this: a Logfile that was laid out before; 0: free
+	Static        bool   // samples stay where they are: the ring has the slots' memory
 }
 
 // Sizing is the result of Size: every term of the memory and space formulas.
@@ -216,7 +217,7 @@ func (f Facts) huge() uint64 {
 // roof bounds what credit takes where samples are huge: four of the largest, which three slots and the spare part hold, and 256 MB for all else, if the need
 // is not more.
 func (f Facts) roof(need, limit uint64) uint64 {
-	if f.huge() == 0 || f.Ranks > 1 || f.Packed {
+	if f.huge() == 0 || f.Ranks > 1 || f.Packed && f.largestPacked() == f.Largest {
 		return limit
 	}
 	roof := max(need, 4*f.Largest+256e6)
@@ -281,27 +282,27 @@ func (f Facts) InLog() uint64 {
 }
 
 // scratch is the memory that the pass reads blocks to before it unpacks their samples: twice the devices' bytes in flight, so that
-// the devices stay busy, and the largest sample, which must lie there as a whole. A small log is read as a whole.
+// the devices stay busy, and the largest sample that is compressed, which must lie there as a whole. A small log is read as a whole.
 func (f Facts) scratch(w uint64) uint64 {
 	if !f.Packed {
 		return 0
 	}
 	up := func(n uint64) uint64 { return (n + w - 1) / w * w }
-	return min(up(2*InFlight*uint64(max(f.Devices, 1))), up(f.stored())) + up(f.Largest) + w
+	return min(up(2*InFlight*uint64(max(f.Devices, 1))), up(f.stored())) + up(f.largestPacked()) + w
 }
 
-// unpacking is the other memory of a cache that compresses: for reads by index a device's bytes in flight, and the largest sample; and the
-// largest sample again where its pieces are put together, and where it is packed. Samples under a block take little compared with it.
+// unpacking is the other memory of a cache that compresses: for reads by index a device's bytes in flight, and the largest compressed sample; and the
+// same again where its pieces are put together, and where it is packed. Samples under a block take little compared with it.
 func (f Facts) unpacking(w uint64) uint64 {
 	if !f.Packed {
 		return 0
 	}
-	return f.PackedReads() + 2*f.Largest + 8*w
+	return f.PackedReads() + 2*f.largestPacked() + 8*w
 }
 
 // PackedReads is the memory for reads by index of a cache that compresses.
 func (f Facts) PackedReads() uint64 {
-	return max(256<<10, min(InFlight, f.stored())) + f.Largest + 8<<10
+	return max(256<<10, min(InFlight, f.stored())) + f.largestPacked() + 8<<10
 }
 
 // space sets slack and arena. With everything admitted the arena is the samples and the slack; with a budget it is the budget
@@ -339,6 +340,13 @@ func (f Facts) leastSlack(w uint64) uint64 { return 32*w + 2*(max(f.largestKept(
 func (f Facts) largestKept() uint64 {
 	if f.LargestKept > 0 {
 		return f.LargestKept
+	}
+	return f.Largest
+}
+
+func (f Facts) largestPacked() uint64 {
+	if f.LargestPacked > 0 {
+		return f.LargestPacked
 	}
 	return f.Largest
 }

@@ -297,6 +297,36 @@ func TestSizeOfTheStaticLayout(t *testing.T) {
 	}
 }
 
+// With compression, too, where the huge sample is stored as it is: all else that compression takes is in the 256 MB.
+func TestSizeOfAHugeSamplePacked(t *testing.T) {
+	for _, kept := range []uint64{480e6, 5e9} {
+		for _, saved := range []uint64{0, 60e6, 170e6} {
+			for _, packed := range []uint64{120_000, 16 * mib} {
+				for _, ranks := range []int{1, 4} {
+					f := chunker.Facts{Kept: kept, Packed: true, Stored: kept - saved, Samples: int(kept / 120_000), TableBytes: 64, Largest: 300e6, LargestPacked: packed,
+						Batch: 8e6, BatchSamples: 64, Ranks: ranks, Devices: 1, Metadata: 1e6, MemoryCap: 6e9}
+					z, err := chunker.Size(f)
+					if err != nil {
+						t.Fatalf("%+v: %v", f, err)
+					}
+					if most := 4*f.Largest + 256e6; ranks == 1 && z.Memory > most {
+						t.Errorf("%+v: %d MB of memory, want at most %d: %+v", f, z.Memory/1e6, most/1e6, z)
+					}
+					if z.Scratch < packed+3*z.Block || f.PackedReads() < packed || z.Slots < 3 || z.Segment < f.Largest || z.Spare < f.Largest {
+						t.Errorf("%+v: a sample has no room: %+v", f, z)
+					}
+					all := f
+					all.LargestPacked = 0 // a cache of an earlier lcache has it compressed
+					y, err := chunker.Size(all)
+					if err != nil || y.Scratch < f.Largest+y.Block || all.PackedReads() < f.Largest || y.Memory < z.Memory+2*f.Largest {
+						t.Errorf("%+v: the huge sample, compressed, has no room: %+v, %v", f, y, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 // One huge sample among small ones: a rank's memory is four of it and 256 MB at most, where the other samples need little; else what they need and that. And yet
 // it fits where it may lie, in each layout and at any budget.
 func TestSizeOfAHugeSample(t *testing.T) {
