@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -255,7 +256,7 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 		return err
 	}
 	if c.Lengths != nil {
-		c.Form = stored.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room)
+		c.Form = stored.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room, math.MaxUint32)
 	}
 	c.locate()
 	return nil

@@ -252,7 +252,7 @@ func (v *verifier) read(ctx context.Context, l *logfile.Logfile, seg int, off ui
 		FreeAfter(pending, v.mem)
 		v.mem = nil
 	}
-	if err != nil || c.Form == nil {
+	if err != nil || c.Form == nil || !c.Form.Packed(index) {
 		return stored, err
 	}
 	v.unpacked = sized(v.unpacked, int(c.Manifest.Size(index)))

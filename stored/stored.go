@@ -1,5 +1,5 @@
 // Package stored is how samples lie in the log of a cache that compresses: each by itself, as a block of lz4, or as it is where
-// that saves no space.
+// that saves no space, or where it is larger than all samples that are compressed.
 //
 // A Form turns a sample's bytes into its stored ones (Pack) and back (Unpack), keeps the stored lengths, and sees to it that all of
 // them together fit the log: a sample that does not fit is refused, and stays a miss. Packing happens once, when a
@@ -39,6 +39,7 @@ type Form struct {
 	lengths *sample.Lengths
 	align   uint32
 	room    uint64
+	most    uint32        // larger samples are stored as they are
 	used    atomic.Uint64 // padded bytes of all samples whose length is known
 	refused atomic.Int64
 	packers chan *packer // as many as there are CPUs: more would only take more memory
@@ -51,9 +52,10 @@ type packer struct {
 }
 
 // New makes the Form of a dataset. Samples are padded to align bytes in the log, which has room for this many bytes of them. Samples whose
-// lengths are known already count.
-func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64) *Form {
-	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, packers: make(chan *packer, min(8, cores.N)),
+// lengths are known already count. Samples over most bytes are stored as they are; those that were compressed before stay so. most may differ from one Form of a dataset
+// to the next.
+func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64, most uint32) *Form {
+	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, most: most, packers: make(chan *packer, min(8, cores.N)),
 		large: make(chan *packer, 1)}
 	f.large <- &packer{}
 	for range cap(f.packers) {
@@ -63,6 +65,25 @@ func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64) *Form 
 		f.used.Add(padded(n, f.align))
 	}
 	return f
+}
+
+// MayPack reports whether a sample's stored bytes are, or can become, other than its own. length is its stored length, 0 if that is not known, and
+// most as in New.
+func MayPack(size, length, most uint32) bool { return size <= most || length != 0 && length != size }
+
+// IsHuge reports whether the log has sample i as it is, because of its size.
+func (f *Form) IsHuge(i sample.Index) bool {
+	return f.sizes[i] > f.most && f.lengths.Get(i) == f.sizes[i]
+}
+
+// LargestPacked is the size of the largest sample that is compressed now or can be later.
+func (f *Form) LargestPacked() (n uint32) {
+	for i, size := range f.sizes {
+		if size > n && MayPack(size, f.lengths.Get(sample.Index(i)), f.most) {
+			n = size
+		}
+	}
+	return n
 }
 
 func padded(n, align uint32) uint64 {
@@ -105,9 +126,19 @@ func (p *packer) pack(plain []byte, align uint32) (packed []byte, ok bool) {
 
 // Pack gives put the stored bytes of sample i, which are lent to it until it returns, and gives back its error. plain is all of the
 // sample's bytes, and not empty. The first time its length is counted, so put is not called if the log has no room (ErrRoom), and
-// not if a length is known and another one comes out (ErrLength: other bytes, or another compressor). One sample must not be packed
+// not if a length is known and another one comes out (ErrLength: other bytes, or another compressor). A sample that was stored as it is stays so. One sample must not be packed
 // twice at the same time.
 func (f *Form) Pack(ctx context.Context, i sample.Index, plain []byte, put func(stored []byte) error) error {
+	known := f.lengths.Get(i)
+	if int(known) == len(plain) {
+		return put(plain)
+	}
+	if known == 0 && len(plain) > int(f.most) {
+		if err := f.learn(i, plain); err != nil {
+			return err
+		}
+		return put(plain)
+	}
 	packers := f.packers
 	if len(plain) > usual {
 		packers = f.large
@@ -123,16 +154,24 @@ func (f *Form) Pack(ctx context.Context, i sample.Index, plain []byte, put func(
 	if !ok {
 		data = plain
 	}
-	if known := f.lengths.Get(i); known == 0 {
-		if !f.take(uint32(len(data))) {
-			f.refused.Add(1)
-			return ErrRoom
+	if known == 0 {
+		if err := f.learn(i, data); err != nil {
+			return err
 		}
-		f.lengths.Set(i, uint32(len(data)))
 	} else if int(known) != len(data) {
 		return fmt.Errorf("%w: %d bytes instead of %d", ErrLength, len(data), known)
 	}
 	return put(data)
+}
+
+// learn makes the length of a sample's stored bytes known, if the log has room for them.
+func (f *Form) learn(i sample.Index, data []byte) error {
+	if !f.take(uint32(len(data))) {
+		f.refused.Add(1)
+		return ErrRoom
+	}
+	f.lengths.Set(i, uint32(len(data)))
+	return nil
 }
 
 func (f *Form) take(n uint32) bool {

@@ -48,7 +48,7 @@ func newForm(t testing.TB, room uint64, data [][]byte) (*Form, *sample.Lengths) 
 			t.Error(err)
 		}
 	})
-	return New(sizes, l, align, room), l
+	return New(sizes, l, align, room, 16<<20), l
 }
 
 // lengths of samples that lie at edges.
@@ -150,7 +150,7 @@ func TestRoom(t *testing.T) {
 	if f.Used() != 1984 || f.Refused() != 2 || f.Length(1) != 0 {
 		t.Errorf("used %d, refused %d, length of a refused one %d", f.Used(), f.Refused(), f.Length(1))
 	}
-	if again := New([]uint32{1000, 2000, 900, 100}, l, align, 2100); again.Used() != f.Used() {
+	if again := New([]uint32{1000, 2000, 900, 100}, l, align, 2100, 16<<20); again.Used() != f.Used() {
 		t.Errorf("used %d after a restart, want %d", again.Used(), f.Used())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -158,8 +158,53 @@ func TestRoom(t *testing.T) {
 	for range cap(f.packers) {
 		<-f.packers
 	}
-	if err := f.Pack(ctx, 0, data[0], put); !errors.Is(err, context.Canceled) {
+	if err := f.Pack(ctx, 1, data[1], put); !errors.Is(err, context.Canceled) {
 		t.Errorf("without a packer: %v, want the context's error", err)
+	}
+}
+
+// Samples over the limit are stored as they are, however well they compress. What was compressed by a Form with another limit stays so: its lengths are read, and it is
+// packed to them again. What was stored as it is stays so under a higher limit.
+func TestHuge(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 1))
+	data := [][]byte{text(r, 5000), text(r, 5000), text(r, 4000), noise(r, 5000), text(r, 5000)}
+	before, l := newForm(t, 1<<40, data)
+	sizes := []uint32{5000, 5000, 4000, 5000, 5000}
+	pack := func(f *Form, i sample.Index) (stored []byte) {
+		t.Helper()
+		if err := f.Pack(context.Background(), i, data[i], func(s []byte) error { stored = bytes.Clone(s); return nil }); err != nil {
+			t.Fatalf("sample %d: %v", i, err)
+		}
+		return stored
+	}
+	old := pack(before, 0)
+	f := New(sizes, l, align, 1<<40, 4000)
+	if f.LargestPacked() != 5000 {
+		t.Errorf("the largest packed sample has %d bytes: one of 5000 was packed before", f.LargestPacked())
+	}
+	if got := pack(f, 0); !bytes.Equal(got, old) || len(old) >= 5000 || f.IsHuge(0) {
+		t.Errorf("what was packed to %d bytes has %d now", len(old), len(got))
+	}
+	for i, want := range map[sample.Index]struct{ whole, huge bool }{1: {true, true}, 2: {false, false}, 3: {true, true}} {
+		got := pack(f, i)
+		if whole := bytes.Equal(got, data[i]); whole != want.whole || f.IsHuge(i) != want.huge || f.Packed(i) == want.whole {
+			t.Errorf("sample %d is stored as it is: %v, huge: %v; want %+v", i, whole, f.IsHuge(i), want)
+		}
+	}
+	if f.IsHuge(4) {
+		t.Error("a sample that is not stored yet is huge")
+	}
+	f.Forget(0)
+	if f.LargestPacked() != 4000 {
+		t.Errorf("the largest packed sample has %d bytes, want 4000", f.LargestPacked())
+	}
+	used := f.Used()
+	again := New(sizes, l, align, 1<<40, 1<<20)
+	if got := pack(again, 1); !bytes.Equal(got, data[1]) || again.Packed(1) || again.IsHuge(1) || again.Used() != used {
+		t.Errorf("what was stored as it is has %d bytes now", len(got))
+	}
+	if full := New(sizes, l, align, used, 4000); !errors.Is(full.Pack(context.Background(), 4, data[4], func([]byte) error { return nil }), ErrRoom) || full.Refused() != 1 {
+		t.Error("a huge sample is stored beyond the room")
 	}
 }
 

@@ -8,10 +8,12 @@ package fetchtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -33,13 +35,14 @@ const Align = 64
 
 // Options of New. Sizes and Log.IO must be given.
 type Options struct {
-	Sizes   []uint32
-	Log     logfile.Options // IO is the caller's; Sizes, Fingerprint and Lost are filled in
-	Block   int             // 0: 4096
-	Packed  bool            // two of three samples are compressible, and the log holds them so
-	Places  int             // of the arena; 0: twice what the samples take, and 64
-	Staging staging.Options // Samples and Align are filled in; no slots: one of a block
-	Fetch   fetch.Options   // Jobs and timeouts
+	Sizes      []uint32
+	Log        logfile.Options // IO is the caller's; Sizes, Fingerprint and Lost are filled in
+	Block      int             // 0: 4096
+	Packed     bool            // two of three samples are compressible, and the log holds them so
+	MostPacked uint32          // with Packed: larger samples are stored as they are; 0: no limit
+	Places     int             // of the arena; 0: twice what the samples take, and 64
+	Staging    staging.Options // Samples and Align are filled in; no slots: one of a block
+	Fetch      fetch.Options   // Jobs and timeouts
 }
 
 // A Bed: see the package's comment.
@@ -74,7 +77,7 @@ func New(t testing.TB, o Options) *Bed {
 		Logger: slog.New(slog.DiscardHandler)}
 	b.makeSource(filepath.Join(root, "manifest"), filepath.Join(root, "sums"))
 	if o.Packed {
-		b.openForm(filepath.Join(root, "stored"))
+		b.openForm(filepath.Join(root, "stored"), cmp.Or(o.MostPacked, math.MaxUint32))
 	}
 	b.openStore(o)
 	var err error
@@ -131,13 +134,13 @@ func (b *Bed) makeSource(manifest, sums string) {
 	}
 }
 
-func (b *Bed) openForm(path string) {
+func (b *Bed) openForm(path string, mostPacked uint32) {
 	b.t.Helper()
 	var err error
 	if b.Lengths, err = sample.OpenLengths(path, b.Manifest.Fingerprint(), b.Sizes); err != nil {
 		b.t.Fatal(err)
 	}
-	b.Form = stored.New(b.Sizes, b.Lengths, Align, 1<<40)
+	b.Form = stored.New(b.Sizes, b.Lengths, Align, 1<<40, mostPacked)
 }
 
 func (b *Bed) openStore(o Options) {
