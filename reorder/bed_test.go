@@ -56,7 +56,9 @@ type spec struct {
 	slots   int // 0: 2
 	workers int
 	packed  bool
-	scratch int // with packed: blocks more than the largest sample needs
+	scratch int    // with packed: blocks more than the largest sample needs
+	most    uint32 // with packed: larger samples are stored as they are; 0: none
+	room    int    // bytes of a slot beyond a segment and a block
 	pass    reorder.Options
 	fetch   fetch.Options
 }
@@ -72,15 +74,15 @@ func newBed(t *testing.T, s spec) *bed {
 	if s.slots == 0 {
 		s.slots = 2
 	}
-	b := &bed{t: t, io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: s.sizes, Block: block, Places: s.blocks() + slack, Packed: s.packed, Fetch: s.fetch,
+	b := &bed{t: t, io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: s.sizes, Block: block, Places: s.blocks() + slack, Packed: s.packed, MostPacked: s.most, Fetch: s.fetch,
 		Log:     logfile.Options{IO: io, Spare: 4, AsideErrors: 1 << 30, Deadline: time.Hour},
-		Staging: staging.Options{Slots: s.slots, SlotBytes: capacity + block, SideBytes: 1 << 20}})}
+		Staging: staging.Options{Slots: s.slots, SlotBytes: capacity + block + s.room, SideBytes: 1 << 20}})}
 	o := s.pass
 	o.Staging, o.Fetcher, o.Locations, o.Sums, o.Sizes, o.Logger = b.Staging, b.Fetcher, b.Locations, b.Sums, s.sizes, b.Logger
 	o.Align, o.Block, o.Workers = fetchtest.Align, block, s.workers
 	if s.packed {
 		o.Form = b.Form
-		if o.Scratch, err = blockio.Alloc((int(slices.Max(s.sizes)+block-1)/block + 1 + s.scratch) * block); err != nil {
+		if o.Scratch, err = blockio.Alloc((s.leastScratch() + s.scratch) * block); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { blockio.Free(o.Scratch) })
@@ -98,12 +100,27 @@ func (s spec) blocks() int {
 	if !s.packed {
 		return blocksOf(s.sizes)
 	}
-	total, t := 0, stored.Trial{Align: fetchtest.Align}
+	total, huge, t := 0, 0, stored.Trial{Align: fetchtest.Align}
 	for i, n := range s.sizes {
 		total += padded(n)
+		if s.most > 0 && n > s.most {
+			huge += padded(n)
+			continue
+		}
 		t.Add(fetchtest.Content(sample.Index(i), n, i%3 != 0))
 	}
-	return int(t.Stored(uint64(total), len(s.sizes)))/block + 1
+	return (int(t.Stored(uint64(total-huge), len(s.sizes)))+huge)/block + 1
+}
+
+// leastScratch is how many blocks the pass needs, by the rule that Options names.
+func (s spec) leastScratch() int {
+	largest := uint32(0)
+	for _, n := range s.sizes {
+		if s.most == 0 || n <= s.most {
+			largest = max(largest, n)
+		}
+	}
+	return max(3, int(largest+block-1)/block+1)
 }
 
 func (b *bed) closePass() {

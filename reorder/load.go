@@ -44,6 +44,7 @@ type load struct {
 	turn   chan struct{} // tokens, one for each sample that is being supplied
 
 	arrivals []arrival
+	inPlace  []uint64    // with compression and huge samples: where in the slot each block is read to, or scratchOnly
 	cut      atomic.Bool // a sample was left out because the pass is being closed: its block must stay
 
 	mu       sync.Mutex // guards the fields that follow

@@ -3,6 +3,7 @@ package reorder
 import (
 	"context"
 	"errors"
+	"slices"
 	"unsafe"
 
 	"lcache/sample"
@@ -11,6 +12,9 @@ import (
 
 // With compression a segment's byte string holds stored bytes, and its slot plain ones. So its blocks are read to scratch memory, and
 // each sample is unpacked from there to the place that it has in the slot: plain bytes lie there in arrival order, too.
+//
+// A huge sample is stored as it is, and scratch memory may be smaller than it. The blocks that lie in it as a whole are read to the slot, as without
+// compression; only its two ends come by scratch memory. docs/adr/0027-huge-samples-as-they-are.md has the reason.
 
 // place gives the arrivals their places in the slot. A Logfile that a crash has left holes in may hold more samples than there is room for: the
 // last of them have none.
@@ -19,14 +23,52 @@ func (l *load) place() {
 	for i := range l.arrivals {
 		a := &l.arrivals[i]
 		size := l.p.padded(uint64(l.p.o.Sizes[a.index]))
+		huge := l.p.o.Form.IsHuge(a.index)
+		if huge {
+			at += (a.off - at) % page // its blocks begin at pages of the slot
+		}
 		if at+size > uint64(len(l.mem)) {
 			a.at = noPlace
 			continue
 		}
 		a.at = at
+		if huge {
+			l.readInPlace(a)
+		}
 		at += size
 	}
 	l.end = at
+}
+
+// page is what direct I/O aligns memory to.
+const page = 4096
+
+// scratchOnly is the place of a block that is read to scratch memory.
+const scratchOnly = ^uint64(0)
+
+// readInPlace gives the blocks that lie in a huge sample as a whole their places in the slot.
+func (l *load) readInPlace(a *arrival) {
+	w := uint64(l.p.o.Block)
+	if l.inPlace == nil {
+		l.inPlace = slices.Repeat([]uint64{scratchOnly}, len(l.blocks))
+	}
+	for j := (a.off + w - 1) / w; (j+1)*w <= a.off+l.stored(a) && j < uint64(len(l.blocks)); j++ {
+		l.inPlace[j] = a.at + j*w - a.off
+	}
+}
+
+// placeOf returns where in the slot block j is read to. ok is false if it is read to scratch memory.
+func (l *load) placeOf(j int) (place []byte, ok bool) {
+	w := uint64(l.p.o.Block)
+	switch {
+	case l.bufs == nil:
+		at := uint64(j) * w
+		return l.mem[at : at+w], true
+	case l.inPlace == nil || l.inPlace[j] == scratchOnly:
+		return nil, false
+	}
+	at := l.inPlace[j]
+	return l.mem[at : at+w : at+w], true
 }
 
 // giveBack returns the buffers of blocks [l.returned, upto), but of those that may still be written to. l.mu is held.
@@ -39,12 +81,14 @@ func (l *load) giveBack(upto int) {
 	}
 }
 
-// pieces calls f for each part of a sample's stored bytes, in order. Its blocks are here.
-func (l *load) pieces(a *arrival, f func(part []byte)) {
+// pieces calls f for each part of a sample's stored bytes that lies in scratch memory, in order. at is where in the sample it begins. The sample's blocks are here.
+func (l *load) pieces(a *arrival, f func(at uint64, part []byte)) {
 	w := uint64(l.p.o.Block)
 	for off, end := a.off, a.off+l.stored(a); off < end; {
 		stop := min(end, (off/w+1)*w)
-		f(l.bufs[off/w][off%w : off%w+stop-off])
+		if _, ok := l.placeOf(int(off / w)); !ok {
+			f(off-a.off, l.bufs[off/w][off%w:off%w+stop-off])
+		}
 		off = stop
 	}
 }
@@ -61,17 +105,15 @@ func (l *load) unpack(w *worker, a *arrival, place []byte) (data []byte, ok bool
 
 // whole puts the pieces of a sample together: where it is stored as it is, at its place.
 func (l *load) whole(w *worker, a *arrival, place []byte) (data []byte) {
-	parts := 0
-	l.pieces(a, func(part []byte) { data = part; parts++ })
-	if parts == 1 {
+	l.pieces(a, func(_ uint64, part []byte) { data = part })
+	if uint64(len(data)) == l.stored(a) {
 		return data
 	}
 	data = place
 	if l.p.o.Form.Packed(a.index) {
 		data = w.lend(l.p, int(l.stored(a)))
 	}
-	to := data
-	l.pieces(a, func(part []byte) { to = to[copy(to, part):] })
+	l.pieces(a, func(at uint64, part []byte) { copy(data[at:], part) })
 	return data
 }
 

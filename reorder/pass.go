@@ -33,7 +33,7 @@ type Options struct {
 	Sums         *sample.Sums
 	Sizes        []uint32
 	Form         *stored.Form // nil: without compression
-	Scratch      []byte       // with compression: blocks are read there; at least the largest sample and a block
+	Scratch      []byte       // with compression: blocks are read there; room for the largest sample that is compressed and a block, and for three blocks at least
 	Align        int
 	Block        int
 	InFlight     int           // without compression: blocks that are read at once; 0: 16
@@ -94,7 +94,8 @@ func New(o Options) *Pass {
 	close(p.turn)
 	p.places = newPlaces(cmp.Or(o.InFlight, 16))
 	if p.o.Form != nil {
-		p.places = newBuffers(o.Scratch, o.Block, slices.Max(append([]uint32{0}, o.Sizes...)))
+		largest := o.Form.LargestPacked()
+		p.places = newBuffers(o.Scratch, o.Block, largest, slices.Max(append([]uint32{0}, o.Sizes...)) > largest)
 	}
 	for range max(o.Workers, 1) {
 		p.wg.Add(1)

@@ -3,7 +3,7 @@ package reorder
 import "sync"
 
 // places bound the blocks that are being read. With compression a place is a buffer for one block of stored bytes, out of one region that is registered with the
-// I/O engine: it is taken before its block is read and given back when all samples in it are unpacked. Without, blocks are read to the slot, and a place has no
+// I/O engine: it is taken before its block is read and given back when all samples in it are unpacked. For a block that is read to the slot it stands for nothing but the read. Without, blocks are read to the slot, and a place has no
 // memory: it is given back when its block has come in. The place of a read that is late stays out until the read has ended.
 type places struct {
 	mu     sync.Mutex // guards the fields that follow
@@ -22,10 +22,14 @@ func newPlaces(n int) *places {
 	return s
 }
 
-// newBuffers cuts mem into blocks. The largest sample must fit into all of them but one: it may begin anywhere in the first.
-func newBuffers(mem []byte, block int, largest uint32) *places {
+// newBuffers cuts mem into blocks. The largest packed sample must fit into all of them but one: it may begin anywhere in the first. A huge
+// sample needs one for each of its ends, and one for what lies between them.
+func newBuffers(mem []byte, block int, largestPacked uint32, huge bool) *places {
 	s := newPlaces(0)
-	s.least = (int(largest)+block-1)/block + 1
+	s.least = (int(largestPacked)+block-1)/block + 1
+	if huge {
+		s.least = max(s.least, 3)
+	}
 	for ; len(mem) >= block; mem = mem[block:] {
 		s.free = append(s.free, mem[:block:block])
 	}

@@ -31,8 +31,9 @@ func (l *load) read() {
 		l.mu.Lock()
 		if l.bufs != nil {
 			l.bufs[j] = buf
-		} else {
-			buf = l.mem[j*l.p.o.Block : (j+1)*l.p.o.Block]
+		}
+		if place, ok := l.placeOf(j); ok {
+			buf = place
 		}
 		l.blocks[j] = blockPending
 		l.p.progress.Store(time.Now().UnixNano()) // the block's time begins now, not with the wait for a place
@@ -41,12 +42,15 @@ func (l *load) read() {
 	}
 }
 
-// needed marks the blocks that a sample lies in.
+// needed marks the blocks that a sample with a place in the slot lies in.
 func (l *load) needed() []bool {
 	needed := make([]bool, len(l.blocks))
 	w := uint64(l.p.o.Block)
 	for i := range l.arrivals {
 		a := &l.arrivals[i]
+		if a.at == noPlace {
+			continue
+		}
 		for j := a.off / w; j <= (a.off+l.stored(a)-1)/w && j < uint64(len(needed)); j++ {
 			needed[j] = true
 		}
@@ -79,10 +83,11 @@ func (l *load) arrived(j int, err error) {
 	if err != nil {
 		l.blocks[j] = blockFailed
 	}
+	_, inSlot := l.placeOf(j)
 	switch {
 	case had && l.bufs == nil:
 		l.p.places.give(nil)
-	case had && err != nil: // its bytes are not used
+	case had && (inSlot || err != nil): // its buffer is not used
 		l.p.places.give(l.bufs[j])
 		l.bufs[j] = nil
 	}
@@ -90,10 +95,10 @@ func (l *load) arrived(j int, err error) {
 	l.mu.Unlock()
 }
 
-// quarantine keeps the memory of a block that is given up from reuse until the block has come in.
-func (l *load) quarantine() {
+// quarantine keeps the memory of block j, which is given up, from reuse until the block has come in.
+func (l *load) quarantine(j int) {
 	l.p.places.late(1)
-	if l.bufs == nil {
+	if _, ok := l.placeOf(j); ok {
 		l.p.o.Staging.Pin(l.slot)
 	}
 }
@@ -103,10 +108,12 @@ func (l *load) backAtLast(j int) {
 	l.p.places.late(-1)
 	if l.bufs != nil {
 		l.p.places.give(l.bufs[j])
-		return
+	} else {
+		l.p.places.give(nil)
 	}
-	l.p.places.give(nil)
-	l.p.o.Staging.Unpin(l.slot)
+	if _, ok := l.placeOf(j); ok {
+		l.p.o.Staging.Unpin(l.slot)
+	}
 }
 
 // timeout gives up on blocks in flight if no block has come in for BlockTimeout. The time of blocks that are not being read yet has not begun.
@@ -126,7 +133,7 @@ func (l *load) timeout() {
 		if s == blockPending {
 			l.blocks[j] = blockLate
 			l.p.Stats.LateBlocks.Add(1)
-			l.quarantine()
+			l.quarantine(j)
 			l.p.loads.Add(1)
 			given++
 		}
