@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -256,7 +255,7 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 		return err
 	}
 	if c.Lengths != nil {
-		c.Form = stored.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room, math.MaxUint32)
+		c.Form = stored.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room, c.MostPacked())
 	}
 	c.locate()
 	return nil

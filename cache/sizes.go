@@ -2,6 +2,7 @@ package cache
 
 import (
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -10,6 +11,7 @@ import (
 	"lcache/cgroup"
 	"lcache/chunker"
 	"lcache/sample"
+	"lcache/stored"
 )
 
 // Size computes the sizes for this job and a memory limit in bytes. The block size is fixed by FORMAT. The segments of a Logfile that exists are the
@@ -54,7 +56,10 @@ func (c *Cache) Facts() chunker.Facts {
 	}
 	f.BatchSamples = batch
 	if c.Record.IsPacked() {
-		f.Packed, f.Stored = true, c.Record.Stored
+		f.Packed, f.Stored, f.LargestPacked = true, c.Record.Stored, f.Largest
+		if most := mostPacked(sizes, f); uint64(most) < f.Largest {
+			f.LargestPacked = c.largestPacked(most, align)
+		}
 	}
 	f.Metadata = MetadataBytes(c.Dirs[0], c.Manifest, f.InLog(), c.leastBlock(f))
 	if f.Packed {
@@ -83,6 +88,42 @@ func batchBytes(largest, chunk, mean uint64) uint64 {
 		return max(largest, chunk, mean)
 	}
 	return min(max(mean, chunk-min(chunk, largest)), largest)
+}
+
+// mostPacked returns the size of the largest samples that are compressed. Huge samples are stored as they are, if they are few: no more than one of a hundred.
+// docs/adr/0027-huge-samples-as-they-are.md has the reason.
+func mostPacked(sizes []uint32, f chunker.Facts) uint32 {
+	most := max(f.Batch, hugeSample)
+	if f.Largest <= most {
+		return math.MaxUint32
+	}
+	n := 0
+	for _, s := range sizes {
+		if uint64(s) > most {
+			n++
+		}
+	}
+	if n > max(1, len(sizes)/100) {
+		return math.MaxUint32
+	}
+	return uint32(most)
+}
+
+// MostPacked returns the size of the largest samples that a cache compresses.
+func (c *Cache) MostPacked() uint32 { return mostPacked(c.Manifest.Sizes(), c.Facts()) }
+
+// largestPacked returns the padded size of the largest sample that is compressed, or can be. An earlier server may have compressed larger ones than this one does.
+func (c *Cache) largestPacked(most uint32, align int) (largest uint64) {
+	for i, s := range c.Manifest.Sizes() {
+		var length uint32
+		if c.Lengths != nil {
+			length = c.Lengths.Get(sample.Index(i))
+		}
+		if p := chunker.Padded(s, align); p > largest && stored.MayPack(s, length, most) {
+			largest = p
+		}
+	}
+	return largest
 }
 
 // tableBytes is what tables and orders take a sample: place and address 12, two lines (order, segments, arrival list) 24, lines made ahead 16,

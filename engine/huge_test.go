@@ -5,32 +5,50 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"lcache/deliver"
 	"lcache/ingest"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
-// TestHugeSample: one sample of 40 MB among 600 of 20 KB, in each layout. Epochs are read as ever, with four times its size of memory and a little more. Asked for by
-// index it has no room in side memory, and is lent; to a client that takes no loans the error says so.
+// TestHugeSample: one sample of 40 MB among 600 of 20 KB, in each layout, and in caches that compress. Epochs are read as ever, with four times its size of memory and a
+// little more. Asked for by index it has no room in side memory, and is lent; to a client that takes no loans the error says so.
 func TestHugeSample(t *testing.T) {
-	const size, huge = 40 << 20, 417
+	plain, packed := uint64(4*hugeSize+96e6), uint64(4*hugeSize+128e6)
+	t.Run("none", func(t *testing.T) { testHugeSample(t, "none", noise, plain) })
+	t.Run("lz4", func(t *testing.T) { testHugeSample(t, "lz4", words, packed) })
+	t.Run("noise", func(t *testing.T) { testHugeSample(t, "lz4", noise, packed) })
+}
+
+const hugeSize, hugeIndex = 40 << 20, 417
+
+func hugeDataset(t *testing.T, content func(r *rand.Rand, b []byte)) *dataset {
+	return makeDatasetOf(t, 600, func(r *rand.Rand, i int) int {
+		if i == hugeIndex {
+			return hugeSize
+		}
+		return 10_000 + r.IntN(20_000)
+	}, func(r *rand.Rand, _ int, b []byte) { content(r, b) })
+}
+
+func testHugeSample(t *testing.T, compress string, content func(r *rand.Rand, b []byte), limit uint64) {
+	const size, huge = hugeSize, hugeIndex
+	d := hugeDataset(t, content)
 	inLayouts(t, func(t *testing.T, layout string) {
-		d := makeDataset(t, 600, func(r *rand.Rand, i int) int {
-			if i == huge {
-				return size
-			}
-			return 10_000 + r.IntN(20_000)
-		})
 		j := samplerJob(3, 16, 1, false)
-		o, _ := ingested(t, d, ingest.Options{Job: j, Layout: layout, NoPrefill: layout == "log"})
+		o, _ := ingested(t, d, ingest.Options{Job: j, Layout: layout, NoPrefill: layout == "log", Compress: compress})
 		e := open(t, o)
 		defer closeEngine(t, e)
 		d.readEpochs(t, e, j, 0, 3)
 		s := e.Status()
-		if s.MemoryBytes > 4*size+96e6 {
-			t.Errorf("%d MB of memory for a sample of %d MB: %+v", s.MemoryBytes/1e6, size/1000000, e.cache.Sizing)
+		if uint64(s.MemoryBytes) > limit || uint64(s.MemoryLimitBytes) > limit {
+			t.Errorf("%d MB of memory of at most %d for a sample of %d MB: %+v", s.MemoryBytes/1e6, s.MemoryLimitBytes/1e6, size/1000000, e.cache.Sizing)
+		}
+		if e.cache.StoredSize(huge) != size {
+			t.Errorf("the huge sample takes %d bytes of the log, want its %d", e.cache.StoredSize(huge), size)
 		}
 		if job := s.Jobs[0]; job.RandomReads > 0 || job.SourceBytes > d.total {
 			t.Errorf("%d random reads, %d bytes of the source; want none, and the dataset once at most", job.RandomReads, job.SourceBytes)
@@ -74,4 +92,35 @@ func TestHugeSample(t *testing.T) {
 			lent = loan.Next
 		}
 	})
+}
+
+// A huge sample that is in the log as an earlier job stored it, compressed or not, is read all the same: memory is planned for what the log has.
+func TestHugeSampleStoredOtherwise(t *testing.T) {
+	d := hugeDataset(t, words)
+	usual, large := samplerJob(2, 16, 1, false), samplerJob(2, 300, 1, false) // to batches of 300 the sample is not huge
+	for _, c := range []struct {
+		name          string
+		before, after schedule.Job
+		packed        bool
+	}{{"compressed", large, usual, true}, {"as it is", usual, large, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			in := ingest.Options{Job: c.before, Layout: "log", Compress: "lz4", Dirs: []string{filepath.Join(t.TempDir(), "cache")}}
+			ingested(t, d, in)
+			in.Job = c.after
+			o, report := ingested(t, d, in)
+			if report.ReadBytes > 0 {
+				t.Errorf("the second ingest read %d bytes: the log was to be kept", report.ReadBytes)
+			}
+			e := open(t, o)
+			defer closeEngine(t, e)
+			if packed := e.cache.Form.Packed(hugeIndex); packed != c.packed || packed != (e.cache.Facts().LargestPacked >= hugeSize && c.after.BatchSize == 16) {
+				t.Fatalf("compressed: %v, want %v; sizes count with %d bytes", packed, c.packed, e.cache.Facts().LargestPacked)
+			}
+			d.readEpochs(t, e, c.after, 0, 2)
+			noSource(t, e)
+			if e.cache.Form.Packed(hugeIndex) != c.packed {
+				t.Error("the sample is stored in another way now")
+			}
+		})
+	}
 }

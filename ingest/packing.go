@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"lcache/cache"
+	"lcache/chunker"
 	"lcache/sample"
 	"lcache/stored"
 	"lcache/usage"
@@ -17,7 +19,8 @@ func (in *run) keepsPacking(p cache.Packing) bool {
 	return in.o.Compress == "" || in.o.Compress == "auto" || in.o.Compress == p.CompressName()
 }
 
-// choosePacking decides whether a new cache compresses. If lz4 is allowed, it measures the saving on a part of the data.
+// choosePacking decides whether a new cache compresses. If lz4 is allowed, it measures the saving on a part of the data. Huge samples are not among it: they are
+// stored as they are.
 func (in *run) choosePacking(ctx context.Context) error {
 	c := in.cache
 	c.Record.Packing = cache.Packing{}
@@ -32,12 +35,20 @@ func (in *run) choosePacking(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	saves := t.Saves()
+	all, huge, n := c.Facts().Kept, uint64(0), 0
+	most := c.MostPacked()
+	for _, size := range c.Manifest.Sizes() {
+		if size > most {
+			huge += chunker.Padded(size, c.Format.Align)
+			n++
+		}
+	}
+	saves := t.Saves() * (1 - float64(huge)/float64(max(all, 1)))
 	c.Record.Saves = &saves
 	if want == "auto" && saves < leastSaving {
 		return nil
 	}
-	c.Record.Stored = t.Stored(c.Facts().Kept, c.Manifest.Len())
+	c.Record.Stored = t.Stored(all-huge, c.Manifest.Len()-n) + huge
 	c.Record.Compress = cache.LZ4
 	return nil
 }
@@ -82,7 +93,15 @@ func (in *run) try(ctx context.Context) (*stored.Trial, error) {
 	c := in.cache
 	t := &stored.Trial{Align: c.Format.Align}
 	first, behind := c.ShareOf(in.o.Share, in.o.Shares)
-	list := TrialSamples(c.Manifest.Sizes(), first, behind)
+	sizes := slices.Clone(c.Manifest.Sizes())
+	most := c.MostPacked()
+	for i, size := range sizes {
+		if size > most {
+			sizes[i] = 0
+		}
+	}
+	list := TrialSamples(sizes, first, behind)
+	list = slices.DeleteFunc(list, func(i sample.Index) bool { return c.Manifest.Size(i) > most })
 	buffers := make(chan []byte) // in any order: the result of a Trial does not depend on it
 	next := make(chan sample.Index)
 	ctx, cancel := context.WithCancelCause(ctx)
