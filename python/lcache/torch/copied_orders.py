@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +24,13 @@ class CopiedOrders:
         self.orders: Orders = {}  # as far as they are predicted, also where predict() raises an error
         self.global_digest: str | None = None  # of the epoch's global order, where that depends on a global generator and can't be computed later
 
-    def predict(self, subject: Any, numbers: EpochNumbers, states: GeneratorStates, seed: DrawnSeed | None, has_epoch: Callable[[int], bool]) -> None:
-        """Predicts the epoch that begins and the next ones. seed: the order follows from it. Raises any error of the sampler's code."""
+    def predict(
+        self, subject: Any, numbers: EpochNumbers, states: GeneratorStates, seed: DrawnSeed | None, has_epoch: Callable[[int], bool], state: Any = None
+    ) -> None:
+        """Predicts the epoch that begins and the next ones. seed: the order follows from it. Raises any error of the sampler's code.
+
+        state: that of an iterator, from which the epoch goes on.
+        """
         first = numbers.current
         with preserved_random_states() as globals_:
             twin = copy_sampler(subject)
@@ -37,7 +43,7 @@ class CopiedOrders:
                     holder.set_epoch(held if numbers.stuck else held + number - first)
                 if seed is not None:
                     seed.prepare(twin, number)
-                batches = list(bounded(twin))
+                batches = list(bounded(twin if state is None or number > first else _restored(twin, state)))
                 if number > first and globals_.changed():
                     break
                 self.orders[number] = _as_order(batches)
@@ -47,6 +53,13 @@ class CopiedOrders:
                     break
                 if holder is None and len(own):
                     states.note_predicted(number + 1, own)
+
+
+def _restored(twin: Any, state: Any) -> Any:
+    """An iterator over a copy that goes on from a state."""
+    iterator = iter(twin)
+    iterator.load_state_dict(copy.deepcopy(state))
+    return iterator
 
 
 def _as_order(batches: list[list[int]]) -> Batches:

@@ -8,6 +8,7 @@ the default generator gets the same numbers as without lcache.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -52,6 +53,12 @@ class DrawnSeed:
             *_, last = ranks.chain(twin)
             last.generator = self.generator(epoch)
 
+    def foreseen(self, epoch: int) -> DrawnSeed:
+        """This seed; if it is not yet drawn, the one that the epoch draws if nothing else draws before it."""
+        found = DrawnSeed()
+        found.seed = self.seed if self.seed is not None else _peek() - epoch
+        return found
+
     def take(self, seed: Any) -> None:
         """Replaces the seed. None: the next drawn seed counts."""
         if seed is not None and not (isinstance(seed, int) and 0 <= seed < 1 << 63):
@@ -62,6 +69,46 @@ class DrawnSeed:
         """A generator with an epoch's order. The seed must be known."""
         assert self.seed is not None
         return torch.Generator().manual_seed(self.seed + epoch)
+
+
+class Lending:
+    """Lends a sampler the generator with its epoch's order until the sampler has begun to draw. Only then the seed is drawn, as torch does."""
+
+    def __init__(self, seed: DrawnSeed, sampler: Any, epoch: int) -> None:
+        """sampler is DrawnSeed.sampler's answer. None: nothing is lent."""
+        self._seed, self._sampler, self._epoch = seed, sampler, epoch
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Within it the sampler has the generator, unless it has begun before."""
+        if self._sampler is None:
+            yield
+            return
+        generator = self._seed.foreseen(self._epoch).generator(self._epoch)
+        before = generator.get_state()
+        self._sampler.generator = generator
+        try:
+            yield
+        finally:
+            self._sampler.generator = None
+            if not torch.equal(before, generator.get_state()):
+                self._draw()
+
+    def _draw(self) -> None:
+        self._sampler = None
+        number = _draw()
+        if self._seed.seed is None:
+            self._seed.seed = number - self._epoch
+
+    def batches(self, iterator: Iterator[Any]) -> Iterator[Any]:
+        """Yields an iterator's batches."""
+        with self.lent():
+            first = next(iterator, _END)
+        if self._sampler is not None:
+            self._draw()  # an order of one sample follows from no generator
+        if first is not _END:
+            yield first
+            yield from iterator
 
 
 def with_generator(lent: tuple[Any, torch.Generator] | None, batches: Iterable[Any]) -> Iterator[Any]:
@@ -83,6 +130,12 @@ def with_generator(lent: tuple[Any, torch.Generator] | None, batches: Iterable[A
 def _draw() -> int:
     """A seed as RandomSampler draws it."""
     return int(torch.empty((), dtype=torch.int64).random_().item())
+
+
+def _peek() -> int:
+    """The seed that _draw would return."""
+    with preserved_random_states():
+        return _draw()
 
 
 def _without_generator(batches: Any) -> Any:

@@ -115,6 +115,13 @@ def has_own_state(loader: Any) -> bool:
     return hasattr(type(base_loader(loader)), "state_dict")
 
 
+def is_stateful_batch_sampler(kind: type) -> bool:
+    """Whether a class iterates as torchdata's BatchSampler, whose iterators have a state."""
+    module = sys.modules.get("torchdata.stateful_dataloader.sampler")
+    own = getattr(module, "BatchSampler", None)
+    return own is not None and hasattr(module, "_BatchSamplerIterator") and getattr(kind, "__iter__", None) is own.__iter__
+
+
 def set_class(loader: Any, kind: type) -> None:
     """Gives a loader another class. accelerate's loaders have a property named __class__, so that plain assignment does nothing there."""
     object.__dict__["__class__"].__set__(loader, kind)

@@ -28,6 +28,7 @@ class GeneratorStates:
         self._starts: dict[int, list[Any]] = {}  # by epoch, the states when its first batch is drawn
         self._left: list[Any] | None = None  # the states that the last epoch left; before any epoch, those that were found
         self._iterators = 0  # made since the last epoch began
+        self._loaded = False  # the current epoch was restored in its middle, so that no state follows from an epoch's beginning
         self._current_start: list[Any] = []  # the states when the current epoch's first batch was drawn
 
     def bind(self, generator: Any) -> None:
@@ -43,6 +44,10 @@ class GeneratorStates:
     def note_drawn(self, generators: Generators) -> None:
         """Records the states after a batch was drawn. Any later change is not the batch sampler's."""
         self._left = generators.states()
+
+    def note_loaded(self, generators: Generators) -> None:
+        """Records the states that were restored in the middle of an epoch. The next epoch begins with the states that this one leaves."""
+        self._left, self._loaded = generators.states(), True
 
     def begin(self, generators: Generators, epoch: int) -> None:
         """Sets the generators to the beginning of an epoch."""
@@ -130,7 +135,9 @@ class GeneratorStates:
             generators.restore(self._left)
             self._draw_base_seeds(generators)
             now = generators.states()
-        if not self._starts:
+        if self._loaded:
+            self._starts, self._loaded = {epoch: now}, False
+        elif not self._starts:
             self._starts = {0: now}
         elif (found_new if draws is not None else not same_states(now, self._starts.get(epoch))):
             self._starts = {epoch: now}  # the program set the generators, or this is the first sign that the loader draws from them

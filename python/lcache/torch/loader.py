@@ -16,7 +16,7 @@ from .epoch_report import EpochReport
 from .headspace_run import halved
 from .order_ahead import OrderAhead
 from .resume import from_state, to_state
-from .sampler import BatchSampler, WatchedSampler
+from .sampler import BatchSampler, watched_sampler
 from .sampler_copy import SpawnableGenerator
 
 
@@ -191,7 +191,7 @@ def _watch_batch_sampler(loader: Any) -> None:
     if type(inner) is torch.utils.data.BatchSampler:
         inner = BatchSampler(inner.sampler, inner.batch_size, inner.drop_last)
     elif not hasattr(inner, "order_ahead"):
-        inner = WatchedSampler(inner)
+        inner = watched_sampler(inner)
     frameworks.set_batch_sampler(loader, inner)
     ahead: OrderAhead = inner.order_ahead
     ahead.bind(loader.dataset, loader.generator)

@@ -8,6 +8,7 @@ generator keeps the seed that RandomSampler draws for the first epoch (drawn_see
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import weakref
@@ -22,7 +23,7 @@ from ..job import Job
 from . import ranks
 from .computed_orders import ComputedOrders
 from .copied_orders import CopiedOrders
-from .drawn_seed import DrawnSeed, with_generator
+from .drawn_seed import DrawnSeed, Lending, with_generator
 from .epoch_numbers import AHEAD, EpochNumbers
 from .generator_states import GeneratorStates
 from .importance_sampler import served_sampler
@@ -32,6 +33,7 @@ from .log_once import LogOnce
 from .push import Orders, Pusher
 from .resume import Position
 from .sampler_copy import Generators, copy_sampler, preserved_random_states
+from .stateful_batches import Begun, StatefulBatches, yields_stateful
 from .wrappers import Batches, Translation, dataset_of
 
 
@@ -59,6 +61,8 @@ class OrderAhead:
         self._is_computed = False  # the current epoch's order is one of them
         self._loader_job = LoaderJob()
         self._pusher: Pusher | None = None
+        self._yields_stateful: bool | None = None  # the subject's iterators have a state; None: not yet known
+        self._unread = False  # the current epoch has begun, and no batch of it was asked for: another iterator begins it once more
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OrderAhead:
         twin = memo.get(id(self.subject))
@@ -206,6 +210,10 @@ class OrderAhead:
         subject = self.subject  # a strong reference as long as batches are asked for
         generators = Generators(subject)
         self._states.note_iterator(generators)
+        if self._yields_stateful is None:
+            self._yields_stateful = not hasattr(subject, "batches") and yields_stateful(subject)
+        if self._yields_stateful:
+            return StatefulBatches(functools.partial(self._begin_stateful, subject, generators, self.in_loop))
         return self._read(subject, generators, self.in_loop)
 
     def go_on(self) -> None:
@@ -227,9 +235,74 @@ class OrderAhead:
         real, first = self._real(subject, known, lent, batches, skip)
         if self._pusher is not None:
             self._pusher.begin(orders, number, rank, in_loop)
-        predicted = orders.get(number)
+        yield from self._follow((number, rank), orders.get(number), generators, in_loop, real, first, skip)
+
+    def _begin_stateful(
+        self, subject: Any, generators: Generators, in_loop: bool, state: Any, added: dict[str, Any] | None
+    ) -> Begun:
+        """Begins an epoch of a subject whose iterators have a state. Nothing is drawn that the subject's own iterator does not draw now.
+
+        state: the epoch goes on from it; added is what lcache gave to the state.
+        """
+        self._computed.settle(stop=True)
+        if self._unread and self._numbers.named is None:
+            self._numbers.named = self.epoch
+        seeded = self._drawn.sampler(subject)
+        if state is not None:
+            self._resume = None
+            if seeded is not None:
+                self._take_added(added)
+        self._begin(generators)
+        self._unread = state is None
+        number, (_, rank) = self.epoch, self.world_rank
+        batches, skip = self._after_resume(number)
+        restores_seed = state is not None and seeded is not None
+        orders = {} if restores_seed else self._predict(None, state)
+        lending = Lending(self._drawn, seeded, number)
+        with lending.lent():
+            inner = iter(subject)
+            if state is not None:
+                inner.load_state_dict(state)
+        if restores_seed and self._drawn.seed is not None:
+            orders = self._predict(None, state)
+        if self._tracks(generators):
+            self._states.note_drawn(generators)
+        if state is not None:
+            self._states.note_loaded(generators)
+        if batches is not None:
+            orders[number] = batches
+        if self._pusher is not None:
+            self._pusher.begin(orders, number, rank, in_loop)
+        real = lending.batches(inner) if batches is None else batches
+
+        def added_now() -> dict[str, Any] | None:
+            return None if seeded is None else {"seed": self._drawn.seed, "epoch": number}
+
+        return Begun(inner, self._follow((number, rank), orders.get(number), generators, in_loop, real, 0, skip), added_now)
+
+    def _take_added(self, added: dict[str, Any] | None) -> None:
+        """Takes the seed and the epoch that are in a state. None: the state is not lcache's, and the next draw counts."""
+        if added is None:
+            self._drawn.take(None)
+            return
+        seed, epoch = added.get("seed"), added.get("epoch")
+        if not isinstance(epoch, int) or epoch < 0:
+            raise Error(f"the loader's state has epoch {epoch!r:.40}")
+        self._drawn.take(seed)
+        self.set_epoch(epoch)
+
+    def _tracks(self, generators: Generators) -> bool:
+        """Whether the epochs' beginnings are states of the subject's own generators."""
+        return bool(len(generators)) and ranks.epoch_holder(self.subject) is None
+
+    def _follow(
+        self, at: tuple[int, int], predicted: Batches | None, generators: Generators, in_loop: bool, real: Iterable[Any], first: int, skip: int
+    ) -> Iterator[Any]:
+        """Yields the batches of an epoch and rank from number `skip` on, as the loader gets them. The first one in real has number `first`."""
+        number, rank = at
+        self._unread = False
         self.exact = None if predicted is None else True
-        track = bool(len(generators)) and ranks.epoch_holder(subject) is None
+        track = self._tracks(generators)
         count = first
         for count, batch in enumerate(real, first + 1):
             if predicted is not None and self.exact and (count > len(predicted) or not _is_batch(batch, predicted[count - 1])):
@@ -292,8 +365,8 @@ class OrderAhead:
         elif len(generators):
             self._states.prepare(generators, epoch, epoch == self.epoch)
 
-    def _predict(self, known: KnownSampler | None) -> Orders:
-        """The batches of this epoch and the next ones, as far as they follow from the sampler's own state."""
+    def _predict(self, known: KnownSampler | None, state: Any = None) -> Orders:
+        """The batches of this epoch and the next ones, as far as they follow from the sampler's own state. state: that of an iterator, which goes on."""
         self._is_computed = False
         if self.translation is None:
             dataset = dataset_of(self.subject)
@@ -302,7 +375,7 @@ class OrderAhead:
         if self._pusher is None:
             return {}
         computed = None if known is None else self._compute(known)
-        return self._predict_by_copies() if computed is None else computed
+        return self._predict_by_copies(state) if computed is None else computed
 
     def _compute(self, known: KnownSampler) -> Orders | None:
         """This epoch's order. The next ones are computed when the training loop goes on. None if the order is not one of u32."""
@@ -326,12 +399,13 @@ class OrderAhead:
             logging.INFO,
         )
 
-    def _predict_by_copies(self) -> Orders:
+    def _predict_by_copies(self, state: Any) -> Orders:
         """The orders of this epoch and the next ones."""
         assert self._pusher is not None
         copied = CopiedOrders()
         try:
-            copied.predict(self.subject, self._numbers, self._states, self._drawn if self.draws_seed else None, self._pusher.has_epoch)
+            seed = self._drawn.foreseen(self.epoch) if self.draws_seed else None
+            copied.predict(self.subject, self._numbers, self._states, seed, self._pusher.has_epoch, state)
         except Exception as e:  # noqa: BLE001  any sampler's code may run here
             self.once("predict", f"the order can't be predicted, which costs speed: {type(self.subject).__name__}: {e!r}")
         if copied.global_digest is not None:

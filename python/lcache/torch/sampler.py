@@ -9,6 +9,7 @@ import torch.utils.data
 
 from . import frameworks, ranks
 from .order_ahead import OrderAhead
+from .stateful_batches import is_stateful
 
 
 class BatchSampler(torch.utils.data.BatchSampler):
@@ -57,6 +58,11 @@ class BatchSampler(torch.utils.data.BatchSampler):
         self.order_ahead.set_epoch(epoch)
 
 
+def watched_sampler(inner: Any) -> WatchedSampler:
+    """A wrapper around a batch sampler, which has a state if the batch sampler has one."""
+    return (StatefulWatchedSampler if is_stateful(inner) else WatchedSampler)(inner)
+
+
 class WatchedSampler(torch.utils.data.Sampler):
     """A wrapper around any batch sampler, which pushes its order and tags its batches. Everything else is the batch sampler's own."""
 
@@ -82,3 +88,13 @@ class WatchedSampler(torch.utils.data.Sampler):
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next iteration, here and in the sampler."""
         self.order_ahead.set_epoch(epoch)
+
+
+class StatefulWatchedSampler(WatchedSampler):
+    """A wrapper around a batch sampler with a state. Since Python 3.12 torchdata looks for methods of the class."""
+
+    def state_dict(self) -> Any:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        self.inner.load_state_dict(state)
