@@ -77,6 +77,7 @@ class Job(Observed):
         self._named = named or Options()
         self._replay = replay
         self._warned = False
+        self._early: dict[bytes, Request] = {}  # at most one GET that was sent ahead of its need, by its body
 
     def __enter__(self) -> Job:
         return self
@@ -185,14 +186,63 @@ class Job(Observed):
         if at is not None:
             require_numbers(*at)
         request = Request(protocol.GET, protocol.get(wanted.tobytes(), position), f"{len(wanted)} samples by index")
+        deadline = self._link.deadline()
         try:
-            kind, body = self._link.answer(request)
+            early = self._early_answer(request.body, deadline)
+            if early is None:
+                kind, body = self._link.answer(request, deadline)
+            else:
+                request, kind, body = early
         except NoRoom:
             copy = self._copied(request, wanted)
             if copy is None:
                 raise ProtocolError(f"{request.what}: the server's answer is an epoch's end") from None
             return copy
         return self._batch(request, kind, body, wanted)
+
+    def send_early(self, indices: Iterable[int], at: tuple[int, int, int], size: int) -> None:
+        """Sends the request of a batch that get() is likely to be called for next, with the same arguments. Another one that waits is dropped.
+
+        size is about how many bytes the batch has. Where the server has no room for three such batches, nothing is sent: the program may keep one,
+        and another loader need one.
+        """
+        self.drop_early()
+        if 3 * size > self.info.credit_bytes:
+            return
+        wanted = u32_array(indices, "index")
+        if len(wanted) <= protocol.MAX_BATCH:
+            request = Request(protocol.GET, protocol.get(wanted.tobytes(), at), f"{len(wanted)} samples by index")
+            try:
+                self._link.send_early(request)
+            except Error:
+                return  # get() sends the request, and raises what is wrong
+            if request.session is not None:
+                self._early[request.body] = request
+
+    def drop_early(self) -> None:
+        """Drops the request that was sent early, and the lease of its answer."""
+        while self._early:
+            try:
+                _, request = self._early.popitem()
+            except KeyError:
+                return  # another thread took it
+            if request.session is not None:
+                request.session.drop(request)
+
+    def _early_answer(self, body: bytes, deadline: float) -> tuple[Request, int, bytes] | None:
+        """The answer to a request that was sent early, with that request. None: it was not sent, or has to be repeated to learn how it ends now."""
+        request = self._early.pop(body, None)
+        if request is None or request.session is None:
+            return None
+        if request.session is not self._link.session:  # another process's, or that of an earlier server
+            request.session.drop(request)
+            return None
+        try:
+            return request, *self._link.answer(request, deadline)
+        except NoRoom:
+            raise
+        except Error:
+            return None
 
     def _push_replayed(self, epoch: int, rank: int) -> None:
         """Pushes the orders of an epoch and the next one, if the program's order is not the server's."""

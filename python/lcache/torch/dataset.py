@@ -23,7 +23,7 @@ from . import tagged_batch
 from .decoders import WholeBatch, chosen
 from .loader_job import BorrowedJob
 from .ready_batch import plain, with_columns, with_index
-from .tagged_batch import Position, TaggedBatch
+from .tagged_batch import Following, Position, TaggedBatch
 
 T = TypeVar("T", covariant=True)
 
@@ -91,6 +91,7 @@ class _Asked(NamedTuple):
 
     job: Job
     at: Position | None
+    following: Following | None = None  # the batch behind it
 
 
 class Dataset(torch.utils.data.Dataset[T], Generic[T]):
@@ -246,7 +247,10 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         batch = indices if isinstance(indices, TaggedBatch) else tagged_batch.last_iterated()
         if batch is not None and batch.trial:
             batch.record_asked(self.lcache_id, wanted)
-        return self._made(wanted, self._asked(batch, tagged_batch.position_of(indices, wanted, self.lcache_id)))
+        asked = self._asked(batch, tagged_batch.position_of(indices, wanted, self.lcache_id))
+        if asked.at is not None and isinstance(indices, TaggedBatch):
+            asked = asked._replace(following=indices.following)
+        return self._made(wanted, asked)
 
     def _in_job(self, index: int) -> int:
         """The job's index of a sample. IndexError if this dataset has no such sample."""
@@ -261,9 +265,13 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             batches = self._batches(indices, asked)
             batch = batches.pop() if len(batches) == 1 else Batch.merged(batches)
             made = self._at_once(self._whole, asked.job, batch)
+            self._request_following(asked, batch)
             return with_columns(made, batch) if self.return_index else made
         if self.decode is None and not self.return_index and type(self)._decoded is Dataset._decoded:
-            return [pair for batch in self._batches(indices, asked) for pair in _pairs(batch)]
+            batches = self._batches(indices, asked)
+            pairs = [pair for batch in batches for pair in _pairs(batch)]
+            self._request_following(asked, batches[-1])
+            return pairs
         return [self._make(*entry) for _, entry in self._entries(indices, asked)]
 
     def _at_once(self, whole: WholeBatch, job: Job, batch: Batch) -> Sequence[Any]:
@@ -284,10 +292,13 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
 
     def _entries(self, indices: list[int], asked: _Asked) -> Iterator[tuple[int, tuple[Job, Batch, int, dict[str, bytes]]]]:
         """Yields (index, (job, batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
-        for batch in self._batches(indices, asked):
+        batches = self._batches(indices, asked)
+        for batch in batches:
             keep_freed(sum(batch.lengths))
             copies = [{ext: bytes(view) for ext, view in parts.items()} for parts in batch.parts]
             batch.release()
+            if batch is batches[-1]:
+                self._request_following(asked, batch)
             for i, parts in enumerate(copies):
                 yield batch.indices[i], (asked.job, batch, i, parts)
 
@@ -302,6 +313,20 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             half = len(indices) // 2
             parts, asked = (indices[:half], indices[half:]), asked._replace(at=None)
             return [batch for part in parts for batch in self._batches(part, asked)]
+
+    def _request_following(self, asked: _Asked, batch: Batch) -> None:
+        """Requests the next batch, so that the server prepares it while this one is decoded and used. This one's lease has ended, or its tensors have it."""
+        if asked.following is None:
+            return
+        position, indices, sent = asked.following
+        sent[:] = [asked.job]
+        try:
+            wanted = indices()
+            if self.kept is not None or (wanted and min(wanted) < 0):
+                wanted = [self._in_job(i) for i in wanted]
+            asked.job.send_early(wanted, position, sum(batch.lengths))
+        except (Error, LookupError, TypeError, ValueError, OverflowError):
+            pass  # the loop gets this error when it asks for that batch
 
     def _make(self, job: Job, batch: Any, i: int, parts: dict[str, bytes]) -> Any:
         """Decodes sample i of a batch, and counts the time. Raises DecodeError for an exception of decode, loader or a transform."""

@@ -34,6 +34,7 @@ from .push import Orders, Pusher
 from .resume import Position
 from .sampler_copy import Generators, copy_sampler, preserved_random_states
 from .stateful_batches import Begun, StatefulBatches, yields_stateful
+from .tagged_batch import Following, TaggedBatch
 from .wrappers import Batches, Translation, dataset_of
 
 
@@ -61,6 +62,7 @@ class OrderAhead:
         self._is_computed = False  # the current epoch's order is one of them
         self._loader_job = LoaderJob()
         self._pusher: Pusher | None = None
+        self._workers = 0  # of the loader that iterates over the subject
         self._yields_stateful: bool | None = None  # the subject's iterators have a state; None: not yet known
         self._unread = False  # the current epoch has begun, and no batch of it was asked for: another iterator begins it once more
 
@@ -87,6 +89,7 @@ class OrderAhead:
     def within(self, loader: Any) -> None:
         """Sets the loader that iterates over the subject. With persistent workers it draws a base seed before the first epoch only."""
         self._states.persistent = bool(loader.persistent_workers) and loader.num_workers > 0
+        self._workers = loader.num_workers
 
     def dealt(self, subject: Any) -> OrderAhead:
         """The order ahead of a sampler that deals this subject's batches to ranks, from the same beginning on."""
@@ -303,14 +306,22 @@ class OrderAhead:
         self._unread = False
         self.exact = None if predicted is None else True
         track = self._tracks(generators)
-        count = first
-        for count, batch in enumerate(real, first + 1):
-            if predicted is not None and self.exact and (count > len(predicted) or not _is_batch(batch, predicted[count - 1])):
-                self._diverged(number, count - 1, batch, predicted)
-            if track:
-                self._states.note_drawn(generators)
-            if count > skip:
-                yield batch if self._pusher is None else self._tagged(batch, (number, rank, count - 1))
+        count, sent = first, list[Job]()
+        is_early = in_loop and not self._workers
+        try:
+            for count, batch in enumerate(real, first + 1):
+                if predicted is not None and self.exact and (count > len(predicted) or not _is_batch(batch, predicted[count - 1])):
+                    self._diverged(number, count - 1, batch, predicted)
+                if track:
+                    self._states.note_drawn(generators)
+                if count > skip:
+                    tagged = batch if self._pusher is None else self._tagged(batch, (number, rank, count - 1))
+                    if is_early and self.exact and predicted is not None and count < len(predicted) and isinstance(tagged, TaggedBatch):
+                        tagged.following = Following((number, rank, count), functools.partial(predicted.__getitem__, count), sent)
+                    yield tagged
+        finally:
+            for job in sent:
+                job.drop_early()  # the loop broke off
         if track:
             self._states.note_drawn(generators)
         if predicted is not None and self.exact and count < len(predicted):

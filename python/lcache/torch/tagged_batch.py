@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 Position = tuple[int, int, int]  # (epoch, rank, batch)
+
+
+class Following(NamedTuple):
+    """The batch that the loop is expected to ask for next."""
+
+    position: Position
+    indices: Callable[[], Sequence[int]]
+    sent: list[Any]  # the last job that it, or another one of its epoch, was requested from
 
 
 class TaggedBatch(list[int]):
@@ -16,15 +24,17 @@ class TaggedBatch(list[int]):
     parts is for lcache datasets below other datasets: by the lcache dataset's id, the batch's indices in it. Iterating over a batch records it
     for the thread, because Subset and ConcatDataset pass on plain lists and single indices. trial is the path of a file, which a dataset removes once
     every dataset was asked for exactly its part; at is None meanwhile. token names the loader's job; None: the job is the dataset's.
+    following is the batch behind it, which a dataset may request early. Another process does not get it.
     """
 
-    __slots__ = ("asked", "at", "parts", "size", "token", "trial")
+    __slots__ = ("asked", "at", "following", "parts", "size", "token", "trial")
 
     def __init__(
         self, indices: Iterable[int], at: Position | None, parts: dict[str, list[int]] | None = None, trial: str | None = None, token: str | None = None
     ) -> None:
         super().__init__(indices)
         self.at, self.parts, self.size, self.trial, self.token = at, parts, len(self), trial, token
+        self.following: Following | None = None
         self.asked: dict[str, list[int]] = {}  # by dataset, the indices that were asked for during the trial
 
     def __iter__(self) -> Iterator[int]:
