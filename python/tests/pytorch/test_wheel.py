@@ -13,6 +13,7 @@ import pytest
 import realserver
 
 PYTHON = os.path.join(realserver.ROOT, "python")
+pytestmark = pytest.mark.xdist_group("wheel")  # one after the other: each looks at what the other's build leaves in the folder for a while
 
 
 def pip(*arguments):
