@@ -119,7 +119,7 @@ def is_stateful_batch_sampler(kind: type) -> bool:
     """Whether a class iterates as torchdata's BatchSampler, whose iterators have a state."""
     module = sys.modules.get("torchdata.stateful_dataloader.sampler")
     own = getattr(module, "BatchSampler", None)
-    return own is not None and hasattr(module, "_BatchSamplerIterator") and getattr(kind, "__iter__", None) is own.__iter__
+    return own is not None and getattr(kind, "__iter__", None) is own.__iter__
 
 
 def set_class(loader: Any, kind: type) -> None:
