@@ -94,7 +94,6 @@ def test_standard_library_only(name):
 # Private names of other packages that the client may use, and why.
 EXCEPTIONS = {
     ("lcache.torch.frameworks", "_getframe"): "reads the caller of a batch sampler's __iter__; CPython only, and documented",
-    ("lcache.torch.frameworks", "_BatchSamplerIterator"): "whether torchdata's BatchSampler is one whose iterators have a state; nothing of it is used",
     ("lcache.torch.frameworks", "_sampler"): "Lightning's wrappers of a sampler",
     ("lcache.torch.known_samplers", "_version"): "how often a tensor was changed in place; torch's notes on autograd describe it",
     ("lcache.torch.ready_batch", "_C"): "torch's way to say that what is computed from a subclass of Tensor is a plain tensor; its notes on extending torch show it",
