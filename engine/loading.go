@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"time"
+
+	"lcache/reorder"
+	"lcache/staging"
+)
+
+// load finds a slot and starts the segment. It reports whether it did.
+func (e *Engine) load(act action) bool {
+	e.mu.Lock()
+	cur, tgt := e.cur, e.tgt
+	if act.late {
+		e.drained = true
+		for _, r := range e.owner.ranks {
+			if e.owner.at(r) <= cur.Epoch {
+				r.outOfWindow = true
+			}
+		}
+	}
+	e.mu.Unlock()
+	if tgt != nil && act.drain && e.pass.Carry(cur, act.seg, tgt) {
+		e.mu.Lock()
+		e.segs[act.seg] = segDone
+		e.mu.Unlock()
+		return true
+	}
+	owner := cur.Owner(act.seg)
+	slot, ok := e.staging.Acquire(owner)
+	if !ok && e.staging.Reclaim(e.evictable, e.members) > 0 {
+		e.reread()
+		slot, ok = e.staging.Acquire(owner)
+	}
+	if !ok && !act.drain && e.evictLast(cur, act.seg) {
+		e.reread()
+		slot, ok = e.staging.Acquire(owner)
+	}
+	e.noteIdle(!ok)
+	if !ok {
+		return false
+	}
+	e.mu.Lock()
+	e.segs[act.seg] = segLoading
+	e.loading++
+	e.mu.Unlock()
+	e.pass.Load(slot, cur, act.seg, tgt, act.drain, func() {
+		e.mu.Lock()
+		if e.cur == cur && owner.Line == cur.ID {
+			e.segs[act.seg] = segDone
+		}
+		e.loading--
+		e.mu.Unlock()
+		e.nudge()
+	})
+	return true
+}
+
+// evictLast evicts the segment in a slot that ranks come to last, if they come to another one before it that has no slot: a rank that has gone back is before all that is loaded.
+// What is evicted is loaded again, or read by index once it is written on.
+func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
+	e.mu.Lock()
+	last := staging.Segment{Line: l.ID, Segment: before}
+	for _, r := range e.owner.ranks {
+		if !r.outOfWindow && e.owner.at(r) == l.Epoch && !r.finished {
+			last.Segment = max(last.Segment, floor(r, l)) // what a rank is at is not evicted
+		}
+	}
+	e.mu.Unlock()
+	found := false
+	e.staging.Holders(func(owner staging.Segment, refs int) {
+		if owner.Line == last.Line && owner.Segment > last.Segment && refs == 0 {
+			last, found = owner, true
+		}
+	})
+	return found && e.staging.Reclaim(func(owner staging.Segment) bool { return owner == last }, e.members) > 0
+}
+
+// noteIdle notes whether the pass waits for a slot: nothing more may be loaded until a client has consumed.
+func (e *Engine) noteIdle(idle bool) { e.noteWait(&e.idle, idle, true) }
+
+// noteFull notes whether the prefetcher waits for memory. That counts as waiting for the consumer where the window serves no rank.
+func (e *Engine) noteFull(full bool) {
+	e.mu.Lock()
+	counts := !e.anyInWindow()
+	e.mu.Unlock()
+	e.noteWait(&e.full, full, counts)
+}
+
+// noteWait keeps a clock of consumer_wait.
+func (e *Engine) noteWait(since *time.Time, waits, counts bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if waits && since.IsZero() {
+		*since = time.Now()
+	}
+	if !waits && !since.IsZero() {
+		if counts {
+			e.consumerWait += time.Since(*since)
+		}
+		*since = time.Time{}
+	}
+}
+
+// reread lets segments be loaded again that were evicted while nothing is written on: the epoch may be asked for once more.
+func (e *Engine) reread() {
+	alive := map[staging.Segment]bool{}
+	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner] = true })
+	e.mu.Lock()
+	if e.tgt == nil {
+		for k, s := range e.segs {
+			if s == segDone && !alive[e.cur.Owner(k)] {
+				e.segs[k] = segAbsent
+			}
+		}
+	}
+	e.mu.Unlock()
+	e.retire()
+}
