@@ -328,3 +328,20 @@ func (b *bed) inject(write bool, match func(n int64, op *blockio.Op) blockio.Fau
 		return match(n.Add(1)-1, op)
 	})
 }
+
+// hangDisk lets no read be answered until answer is called.
+func (b *bed) hangDisk(t *testing.T) (answer func()) {
+	held, release := gate(t)
+	var hangs atomic.Bool
+	hangs.Store(true)
+	b.inject(false, func(int64, *blockio.Op) blockio.Fault {
+		if hangs.Load() {
+			return blockio.Fault{Hold: held}
+		}
+		return blockio.Fault{}
+	})
+	return func() {
+		hangs.Store(false)
+		release()
+	}
+}

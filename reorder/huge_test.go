@@ -177,19 +177,10 @@ func TestHugeSampleDiskHangs(t *testing.T) {
 	s.slots, s.pass.BlockTimeout = 1, soon
 	b := newBed(t, s)
 	l, next, target := b.twoLines(63)
-	held, release := gate(t)
-	var hangs atomic.Bool
-	hangs.Store(true)
-	b.inject(false, func(int64, *blockio.Op) blockio.Fault {
-		if hangs.Load() {
-			return blockio.Fault{Hold: held}
-		}
-		return blockio.Fault{}
-	})
+	answer := b.hangDisk(t)
 	_, done := b.load(l, 0, target, false)
 	b.wait(done)
-	hangs.Store(false)
-	release()
+	answer()
 	for seg := 1; seg < int(l.Log.Header().Segments); seg++ {
 		for b.reclaim(l) == 0 {
 		}

@@ -2,7 +2,6 @@ package reorder_test
 
 import (
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"lcache/blockio"
@@ -55,21 +54,12 @@ func TestPackedDiskHangs(t *testing.T) {
 	const n = 60
 	b := newBed(t, spec{sizes: packedSizes(n, 44), workers: 2, slots: 1, packed: true, pass: reorder.Options{BlockTimeout: soon}})
 	l, next, target := b.twoLines(44)
-	held, release := gate(t)
-	var hangs atomic.Bool
-	hangs.Store(true)
-	b.inject(false, func(int64, *blockio.Op) blockio.Fault {
-		if hangs.Load() {
-			return blockio.Fault{Hold: held}
-		}
-		return blockio.Fault{}
-	})
+	answer := b.hangDisk(t)
 	_, done := b.load(l, 0, target, false)
 	b.wait(done)
 	members := slices.Clone(l.Line.Members(0))
 	b.holds(slices.DeleteFunc(slices.Clone(members), func(i sample.Index) bool { return !b.Staging.Present(i) }))
-	hangs.Store(false)
-	release()
+	answer()
 	before := len(b.Source.Reads())
 	if before == 0 || before > n/2 {
 		t.Errorf("%d samples came from the source while the disk hung", before)
