@@ -13,7 +13,7 @@ const carried = None - 1
 // A Rest says what a line does with samples that an epoch does not deliver from it. The zero Rest lays out all that are delivered, and then the others by index.
 type Rest struct {
 	Apart  func(sample.Index) bool    // reports whether a sample that is delivered is brought by itself, and so belongs to the rest; nil: none
-	Order  []sample.Index             // the rest lies in this order, what it lacks follows by index
+	Order  []sample.Index             // of the rest. Samples of the rest that it lacks follow by index
 	Before *Line                      // the line that the samples lie in now, for Carry
 	Carry  []int                      // segments of Before that stay as they are
 	Lies   func(k int) []sample.Index // the samples of segment k of Before

@@ -21,7 +21,7 @@ type Packages struct {
 	log   *Logfile
 	lanes []lane
 
-	rewriting turn  // held while the journal is rewritten, and by whoever ends these packages; guards the field that follows
+	rewriting turn  // guards the field that follows. The rewriting of the journal holds it, and settle does
 	tryAt     int64 // the journal is rewritten only when it is as long as that: after an attempt that failed
 
 	mu     sync.Mutex // guards the fields that follow; never held while waiting
