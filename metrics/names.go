@@ -118,6 +118,7 @@ var names = map[string]about{
 	"importance_method":               gauge("Method, as a label."),
 	"importance_lag":                  gauge("How many epochs old the losses are that an order is drawn from, as a label."),
 	"importance_policy":               gauge("Memory policy, as a label."),
+	"importance_substitute":           gauge("What may be served in place of a sample, as a label: low, class, or nothing."),
 	"importance_state":                gauge("State, as a label: warmup, active or idle."),
 	"importance_epoch":                gauge("The epoch that is trained."),
 	"importance_epoch_length":         gauge("Samples of that epoch."),

@@ -59,6 +59,21 @@ func MakeDense[T Number](n int) ([]T, error) {
 	return s, nil
 }
 
+// Grow makes an array from Make longer, or a new one of nil. What is new is zeroed; what was there stays, and is not copied: its pages move. The array that it is given is of no use afterwards, unless there is an error.
+func Grow[T Number](s []T, n int) ([]T, error) {
+	if cap(s) == 0 {
+		return Make[T](n)
+	}
+	s = s[:cap(s)]
+	size := int(unsafe.Sizeof(s[0]))
+	mem, err := unix.Mremap(unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*size), n*size, unix.MREMAP_MAYMOVE)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of memory: %w", n*size, err)
+	}
+	mapped.Add(int64((n - len(s)) * size))
+	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n), nil
+}
+
 // Free frees an array from Make; nil is allowed. The slice must be the one that Make gave, not a part of it.
 func Free[T Number](s []T) {
 	if cap(s) == 0 {

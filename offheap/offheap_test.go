@@ -150,3 +150,26 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestGrow: what was there stays, what is new is zeroed, and bytes are counted once.
+func TestGrow(t *testing.T) {
+	before := Mapped()
+	var s []uint64
+	for n := 100; n < 1_000_000; n = 3*n + 1 {
+		old := len(s)
+		var err error
+		if s, err = Grow(s, n); err != nil || len(s) != n || Mapped() != before+int64(8*n) {
+			t.Fatalf("%d numbers, %d bytes are mapped, %v; want %d", len(s), Mapped()-before, err, n)
+		}
+		for i, x := range s {
+			if want := uint64(i + 1); i < old && x != want || i >= old && x != 0 {
+				t.Fatalf("of %d numbers, %d before, number %d is %d", n, old, i, x)
+			}
+			s[i] = uint64(i + 1)
+		}
+	}
+	Free(s)
+	if n := Mapped() - before; n != 0 {
+		t.Errorf("%d bytes are mapped after the array is freed", n)
+	}
+}

@@ -2,6 +2,7 @@ package tarshard
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -49,8 +50,8 @@ func Folder(key string) string { return key[:max(0, strings.LastIndexByte(key, '
 // Group makes samples of a shard's members, in the order of their first members. keep chooses members by name. Of members with one name the last counts, as when the shard is
 // extracted; it takes the place of the first. again has the names of these.
 func Group(shard string, members []Member, keep func(name string) bool) (samples []Sample, again []string, err error) {
-	place := make(map[string][2]int, len(members)) // of a name: its sample, and its place in that
-	seen := make(map[string]bool)                  // keys
+	seen := make(map[string]int)           // keys: which sample has it
+	parts := make([]Part, 0, len(members)) // of all samples, one behind the other
 	for _, m := range members {
 		key, ext, ok := Split(m.Name)
 		if !ok || !keep(m.Name) {
@@ -59,16 +60,18 @@ func Group(shard string, members []Member, keep func(name string) bool) (samples
 		if err := refuse(shard, m); err != nil {
 			return nil, nil, err
 		}
-		if at, twice := place[m.Name]; twice {
-			samples[at[0]].Parts[at[1]].Member = m
-			again = append(again, m.Name)
-			continue
-		}
-		if n := len(samples); n == 0 || samples[n-1].Key != key {
-			if seen[key] {
+		at, known := seen[key]
+		if known {
+			if k := slices.IndexFunc(samples[at].Parts, func(p Part) bool { return p.Name == m.Name }); k >= 0 {
+				samples[at].Parts[k].Member = m
+				again = append(again, m.Name)
+				continue
+			}
+			if at != len(samples)-1 {
 				return nil, nil, fmt.Errorf("shard %s: the members of sample %s don't lie side by side: write the shard with its names sorted", clip(shard), clip(key))
 			}
-			seen[key] = true
+		} else {
+			seen[key] = len(samples)
 			samples = append(samples, Sample{Key: key})
 		}
 		s := &samples[len(samples)-1]
@@ -77,8 +80,8 @@ func Group(shard string, members []Member, keep func(name string) bool) (samples
 				return nil, nil, fmt.Errorf("shard %s: sample %s has the part %s twice, as %s and as %s: rename one of them", clip(shard), clip(key), clip(ext), clip(p.Name), clip(m.Name))
 			}
 		}
-		place[m.Name] = [2]int{len(samples) - 1, len(s.Parts)}
-		s.Parts = append(s.Parts, Part{Ext: ext, Member: m})
+		parts = append(parts, Part{Ext: ext, Member: m})
+		s.Parts = parts[len(parts)-len(s.Parts)-1:]
 	}
 	return samples, again, nil
 }
