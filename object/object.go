@@ -46,6 +46,7 @@ type Answer struct {
 type Info struct {
 	Size int64  // -1: not told
 	Tag  string // as in an Answer
+	Page bool   // the server says that it is a web page
 }
 
 // Version is the hash of a tag that a manifest keeps; 0: there is no tag, so the version is not known.

@@ -158,7 +158,10 @@ func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 		patience /= 3 // the first question: its address may be wrong, and somebody waits
 	}
 	left := patience - time.Since(t.moved)
-	wait := max(rand.N(min(first<<min(t.tries-1, 10), longest)), trouble.After)
+	wait := rand.N(min(first<<min(t.tries-1, 10), longest))
+	if left > 0 { // a store that asks for a longer wait than is left is asked once more all the same, late in that time
+		wait = max(wait, min(trouble.After, left/2+rand.N(left*2/5+1)))
+	}
 	if wait >= left {
 		return &Error{Trouble: Final, Err: fmt.Errorf("%w (tried %d times, no byte in %v)", trouble.Err, t.tries, patience)}
 	}
@@ -231,12 +234,15 @@ func (r *Reader) ReadAll(ctx context.Context, key string, limit int64) (data []b
 			return err
 		}
 		defer a.Body.Close()
+		if a.Size > limit {
+			return tooLong(limit)
+		}
 		for chunk := make([]byte, 1<<20); ; w.moved() {
 			n, err := a.Body.Read(chunk)
 			data = append(data, chunk[:n]...)
 			switch {
 			case int64(len(data)) > limit:
-				return &Error{Trouble: Final, Err: fmt.Errorf("it has more than %d bytes", limit)}
+				return tooLong(limit)
 			case err == io.EOF && (a.Size < 0 || int64(len(data)) == a.Size):
 				return nil
 			case err != nil:
@@ -245,6 +251,24 @@ func (r *Reader) ReadAll(ctx context.Context, key string, limit int64) (data []b
 		}
 	})
 	return data, err
+}
+
+func tooLong(limit int64) error {
+	return &Error{Trouble: Final, Err: fmt.Errorf("it has more than %d bytes: split it", limit)}
+}
+
+type movedKey struct{}
+
+// WithMoved returns a context whose reads call moved when bytes come. moved must not block.
+func WithMoved(ctx context.Context, moved func()) context.Context {
+	return context.WithValue(ctx, movedKey{}, moved)
+}
+
+// Moved says that bytes came to a read with this context.
+func Moved(ctx context.Context) {
+	if moved, ok := ctx.Value(movedKey{}).(func()); ok {
+		moved()
+	}
 }
 
 // errIdle is the cause that ends a request without an answer.
@@ -290,7 +314,9 @@ func (r *Reader) get(ctx context.Context, t *target, q Request, dst []byte) (n i
 	for n < len(dst) {
 		w.moved()
 		m, err := a.Body.Read(dst[n:min(n+1<<20, len(dst))])
-		n += m
+		if n += m; m > 0 {
+			Moved(ctx)
+		}
 		if n < len(dst) && err != nil {
 			if err == io.EOF {
 				err = fmt.Errorf("the answer ended after %d of %d bytes", n, len(dst))
@@ -298,7 +324,16 @@ func (r *Reader) get(ctx context.Context, t *target, q Request, dst []byte) (n i
 			return n, a.Tag, &Error{Trouble: Passing, Err: err}
 		}
 	}
+	if a.Size < 0 && q.From+q.Len == t.Size && goesOn(a.Body) {
+		return 0, "", &Error{Trouble: Changed, Err: fmt.Errorf("it has more bytes than %d", t.Size)}
+	}
 	return n, a.Tag, nil
+}
+
+// goesOn reports whether a body has a further byte.
+func goesOn(body io.Reader) bool {
+	n, _ := io.ReadFull(body, make([]byte, 1))
+	return n > 0
 }
 
 // check holds an answer against what was asked for.

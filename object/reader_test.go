@@ -47,7 +47,7 @@ func (s *script) Stat(context.Context, string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{a.Size, a.Tag}, nil
+	return Info{Size: a.Size, Tag: a.Tag}, nil
 }
 func (s *script) Close() error { return nil }
 
@@ -122,6 +122,20 @@ func TestRangesAndTags(t *testing.T) {
 	})
 }
 
+// Bytes that come are told to the caller of a read, piece by piece.
+func TestMoved(t *testing.T) {
+	told := 0
+	ctx := WithMoved(t.Context(), func() { told++ })
+	s := &script{data: content(9 << 20)}
+	_, err := NewReader(s, Options{}).Read(ctx, Object{"k", 9 << 20, nil}, make([]byte, 9<<20))
+	if err != nil || told < 9 {
+		t.Errorf("%v; told %d times of 9 MiB", err, told)
+	}
+	if _, err = NewReader(s, Options{}).Read(t.Context(), Object{"k", 9 << 20, nil}, make([]byte, 9<<20)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestShortBodiesGoOn(t *testing.T) {
 	s := &script{data: content(100_000)}
 	s.do = func(n int, r Request, a *Answer) error {
@@ -146,9 +160,13 @@ func TestShortBodiesGoOn(t *testing.T) {
 
 func TestChanged(t *testing.T) {
 	for name, change := range map[string]func(n int, r Request, a *Answer) error{
-		"tag":                 func(_ int, _ Request, a *Answer) error { a.Tag = "two"; return nil },
-		"tag between ranges":  func(n int, _ Request, a *Answer) error { a.Tag = []string{"one", "two"}[min(n, 1)]; return nil },
-		"size":                func(_ int, _ Request, a *Answer) error { a.Size++; return nil },
+		"tag":                func(_ int, _ Request, a *Answer) error { a.Tag = "two"; return nil },
+		"tag between ranges": func(n int, _ Request, a *Answer) error { a.Tag = []string{"one", "two"}[min(n, 1)]; return nil },
+		"size":               func(_ int, _ Request, a *Answer) error { a.Size++; return nil },
+		"longer than listed, and does not say so": func(_ int, r Request, a *Answer) error {
+			a.Size, a.Body = -1, body(t.Context(), append(content(9 << 20)[r.From:r.From+r.Len:r.From+r.Len], 'x'))
+			return nil
+		},
 		"size between ranges": func(n int, _ Request, a *Answer) error { a.Size += int64(n); return nil },
 		"412":                 func(int, Request, *Answer) error { return &Error{Trouble: Changed, Err: errors.New("412")} },
 	} {
@@ -222,6 +240,27 @@ func TestRetriesEndWithPatience(t *testing.T) {
 			t.Errorf("%d tries", n)
 		}
 	})
+}
+
+// A store that asks for a wait beyond a read's patience is asked again within it.
+func TestAskedToWaitLong(t *testing.T) {
+	for _, back := range []bool{true, false} {
+		s := &script{data: content(10)}
+		s.do = func(n int, _ Request, _ *Answer) error {
+			if n > 0 && back {
+				return nil
+			}
+			return &Error{Trouble: Slow, Err: errors.New("maintenance"), After: time.Minute}
+		}
+		s.read(t, Options{NoHedge: true}, func(_ *Reader, _ []byte, err error) {
+			if n := len(s.when); back && err != nil || n < 2 || n > 10 || s.when[1] < 15*time.Second {
+				t.Errorf("back: %t: %v; asked at %v, want a second time after 15 s, and seldom", back, err, s.when)
+			}
+			if !back {
+				wantTrouble(t, err, Final, "maintenance (tried ")
+			}
+		})
+	}
 }
 
 // After an outage in which all retries of the minute were spent, the store's return is noticed soon.

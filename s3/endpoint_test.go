@@ -1,9 +1,13 @@
 package s3_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"lcache/object"
@@ -37,4 +41,34 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// Each request that many goroutines send through one client is sent once, and fails by what the store answers: the SDK neither tries again nor counts its tokens.
+func TestNoTokens(t *testing.T) {
+	s3test.Environment(t)
+	var asked atomic.Int64
+	busy := apiError(503, "SlowDown", "Please reduce your request rate.")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		busy(w, r)
+	}))
+	defer server.Close()
+	s := open(t, server.URL, "b", s3.Settings{})
+	const readers, each = 16, 50 // the SDK has tokens for 100 retries
+	var wg sync.WaitGroup
+	for range readers {
+		wg.Go(func() {
+			for range each {
+				_, err := s.Get(t.Context(), object.Request{Key: "k", Len: 1, Whole: true})
+				if e := new(object.Error); !errors.As(err, &e) || e.Trouble != object.Slow {
+					t.Errorf("got %v, want the store's SlowDown", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := asked.Load(); n != readers*each {
+		t.Errorf("%d requests, want %d", n, readers*each)
+	}
 }

@@ -22,29 +22,31 @@ func final(format string, args ...any) error {
 	return &object.Error{Trouble: object.Final, Err: fmt.Errorf(format, args...)}
 }
 
-// signable is an error if there are no credentials to sign a request with.
-func (s *Store) signable(ctx context.Context) error {
+// signable returns the version of the credentials that a request is signed with, or an error if there are none.
+func (s *Store) signable(ctx context.Context) (version int, err error) {
 	if s.creds == nil {
-		return nil
+		return 0, nil
 	}
-	_, err := s.creds.Retrieve(ctx)
+	provider, version := s.creds.now()
+	_, err = provider.Retrieve(ctx)
 	switch {
 	case err == nil:
 		s.had.Store(true)
-		return nil
+		return version, nil
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return 0, ctx.Err()
 	case s.had.Load(): // they are renewed, which may fail for a moment
-		return &object.Error{Trouble: object.Passing, Err: errors.New("the credentials have expired and can't be renewed: get new ones (such as by aws sso login)")}
+		return 0, &object.Error{Trouble: object.Passing, Err: errors.New("the credentials have expired and can't be renewed: get new ones (such as by aws sso login)")}
 	}
 	if text := strings.ToLower(err.Error()); strings.Contains(text, "sso") || strings.Contains(text, "expired") {
-		return final("the credentials have expired: get new ones (such as by aws sso login)")
+		return 0, final("the credentials have expired: get new ones (such as by aws sso login)")
 	}
-	return final("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --s3-profile NAME, or --s3-unsigned if the bucket is public")
+	return 0, final("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --s3-profile NAME, or --s3-unsigned if the bucket is public")
 }
 
-// explain makes an error of the SDK one of ours: one line that says what to do. needs is the permission that the request needs.
-func (s *Store) explain(ctx context.Context, err error, needs string) error {
+// explain makes an error of the SDK one of ours: one line that says what to do. needs is the permission that the request needs, signed
+// the version of the credentials that it was signed with.
+func (s *Store) explain(ctx context.Context, err error, needs string, signed int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -69,7 +71,10 @@ func (s *Store) explain(ctx context.Context, err error, needs string) error {
 	case "RequestTimeTooSkewed":
 		return final("this machine's clock is wrong, and %s refuses what is signed with it: set the clock (such as by chronyc makestep)", s.set.where())
 	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired":
-		return final("the session token has expired: get new credentials (such as by aws sso login), and start again; a server keeps the environment of the process that started it")
+		if s.creds != nil && s.creds.renew(ctx, signed) {
+			return &object.Error{Trouble: object.Passing, Err: errors.New("the session token has expired: there is another one")}
+		}
+		return final("the session token has expired: get new credentials (such as by aws sso login), and start again; a server that still runs keeps the environment it was started in: end it by lcache stop")
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId":
 		return final("%s does not know these credentials (%s): check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile, and --s3-endpoint-url", s.set.where(), code)
 	case "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests":

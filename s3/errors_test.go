@@ -39,7 +39,7 @@ func TestErrors(t *testing.T) {
 	s3test.Environment(t)
 	const denied, deniedHelp = "denied: these credentials lack ", " for the bucket b: ask its owner, or give --s3-requester-pays if whoever reads it pays"
 	wrongRegion := "the bucket b is in the region ap-south-1, not eu-test-7: give --s3-region ap-south-1"
-	expired := "the session token has expired: get new credentials (such as by aws sso login), and start again; a server keeps the environment of the process that started it"
+	expired := expiredText
 	for name, c := range map[string]struct {
 		answer    http.HandlerFunc
 		get, list string // %s: the address of the server

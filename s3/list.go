@@ -155,13 +155,19 @@ func (l *lister) give(items []Item) error {
 	return l.take(items)
 }
 
-// page asks for one page of keys behind a key.
+// page asks for one page of keys behind a key. A store may answer with a page without keys though others follow, such as where many were removed: then the next one is
+// asked for.
 func (l *lister) page(ctx context.Context, after string, most int32) (items []Item, more bool, err error) {
 	in := l.input(most)
 	if after != "" {
 		in.StartAfter = &after
 	}
 	out, err := l.send(ctx, in)
+	for ; err == nil && len(out.Contents) == 0 && aws.ToBool(out.IsTruncated); out, err = l.send(ctx, in) {
+		if err := l.next(in, out); err != nil {
+			return nil, false, err
+		}
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -172,23 +178,41 @@ func (l *lister) page(ctx context.Context, after string, most int32) (items []It
 		}
 		items = append(items, Item{Key: key, Size: aws.ToInt64(o.Size), Tag: strings.Clone(tag(o.ETag))})
 	}
-	return items, aws.ToBool(out.IsTruncated) && len(items) > 0, nil
+	return items, aws.ToBool(out.IsTruncated), nil
 }
 
-// folders asks for the folders at the top: at most as many as one page has.
+// next makes a request the one for the page behind an answer.
+func (l *lister) next(in *s3.ListObjectsV2Input, out *s3.ListObjectsV2Output) error {
+	token := aws.ToString(out.NextContinuationToken)
+	if token == "" || token == aws.ToString(in.ContinuationToken) {
+		return final("%s says that a listing goes on, and not where: pack the objects into shards (tar:s3://…), which need no listing", l.store.set.where())
+	}
+	in.ContinuationToken = &token
+	return nil
+}
+
+// mostFolderPages is how many pages of folders are asked for: where each sample has a folder of its own, the folders are as long a list as the keys.
+const mostFolderPages = 32
+
+// folders asks for the folders at the top, or for the first of very many.
 func (l *lister) folders(ctx context.Context) (names []string, err error) {
 	in := l.input(1000)
 	in.Delimiter = aws.String("/")
-	out, err := l.send(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range out.CommonPrefixes {
-		name, err := decode(aws.ToString(p.Prefix), out.EncodingType)
+	for range mostFolderPages {
+		out, err := l.send(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, name)
+		for _, p := range out.CommonPrefixes {
+			name, err := decode(aws.ToString(p.Prefix), out.EncodingType)
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, name)
+		}
+		if len(out.CommonPrefixes) == 0 || !aws.ToBool(out.IsTruncated) || l.next(in, out) != nil { // they only say where to cut
+			break
+		}
 	}
 	return names, nil
 }
@@ -203,11 +227,12 @@ func (l *lister) input(most int32) *s3.ListObjectsV2Input {
 
 func (l *lister) send(ctx context.Context, in *s3.ListObjectsV2Input) (out *s3.ListObjectsV2Output, err error) {
 	err = l.do(ctx, func(ctx context.Context) error {
-		if err := l.store.signable(ctx); err != nil {
+		signed, err := l.store.signable(ctx)
+		if err != nil {
 			return err
 		}
 		if out, err = l.store.client.ListObjectsV2(ctx, in); err != nil {
-			if err = l.store.explain(ctx, err, "s3:ListBucket"); isGone(err) {
+			if err = l.store.explain(ctx, err, "s3:ListBucket", signed); isGone(err) {
 				err = final("there is no bucket %s at %s: check its name, and --s3-endpoint-url", l.store.bucket, l.store.set.where())
 			}
 			return err

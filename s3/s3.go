@@ -7,9 +7,11 @@ package s3
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"lcache/object"
 )
@@ -29,8 +32,8 @@ type Store struct {
 	bucket string
 	set    Settings
 	client *s3.Client
-	apart  *s3.Client // with connections of its own
-	creds  aws.CredentialsProvider
+	apart  *s3.Client  // with connections of its own
+	creds  *renewable  // nil: requests are not signed
 	had    atomic.Bool // credentials were found
 	close  func()
 	payer  types.RequestPayer
@@ -67,12 +70,16 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 	if cfg.Region == "" {
 		cfg.Region = "us-east-1"
 	}
-	s := &Store{bucket: bucket, set: set, creds: cfg.Credentials, region: cfg.Region}
+	s := &Store{bucket: bucket, set: set, region: cfg.Region}
 	if set.RequesterPays {
 		s.payer = types.RequestPayerRequester
 	}
-	if set.Unsigned {
-		s.creds = nil
+	if !set.Unsigned {
+		s.creds = &renewable{provider: cfg.Credentials, load: func(ctx context.Context) (aws.CredentialsProvider, error) {
+			again, err := config.LoadDefaultConfig(ctx, load...)
+			return again.Credentials, err
+		}}
+		cfg.Credentials = s.creds
 	}
 	var transports []*http.Transport
 	client := func() *s3.Client {
@@ -118,7 +125,8 @@ func (s *Store) Close() error {
 
 // Get asks for bytes of an object.
 func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, error) {
-	if err := s.signable(ctx); err != nil {
+	signed, err := s.signable(ctx)
+	if err != nil {
 		return nil, err
 	}
 	in := &s3.GetObjectInput{Bucket: &s.bucket, Key: &r.Key, RequestPayer: s.payer}
@@ -134,7 +142,7 @@ func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, erro
 	}
 	out, err := client.GetObject(ctx, in)
 	if err != nil {
-		return nil, s.explain(ctx, err, "s3:GetObject")
+		return nil, s.explain(ctx, err, "s3:GetObject", signed)
 	}
 	if out.ETag == nil && isPage(out.ResultMetadata) {
 		out.Body.Close()
@@ -151,18 +159,36 @@ func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, erro
 
 // Stat asks what an object is.
 func (s *Store) Stat(ctx context.Context, key string) (object.Info, error) {
-	if err := s.signable(ctx); err != nil {
+	signed, err := s.signable(ctx)
+	if err != nil {
 		return object.Info{}, err
 	}
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key, RequestPayer: s.payer})
 	if err != nil {
-		return object.Info{}, s.explain(ctx, err, "s3:GetObject")
+		return object.Info{}, s.explain(ctx, s.inFull(ctx, key, err), "s3:GetObject", signed)
+	}
+	if out.ETag == nil && isPage(out.ResultMetadata) {
+		return object.Info{}, s.page()
 	}
 	info := object.Info{Size: -1, Tag: tag(out.ETag)}
 	if out.ContentLength != nil {
 		info.Size = *out.ContentLength
 	}
 	return info, nil
+}
+
+// inFull is the error of a HEAD, or that of a GET in its place. The answer to a HEAD has no text that says why a request is refused.
+func (s *Store) inFull(ctx context.Context, key string, err error) error {
+	answer := new(smithyhttp.ResponseError)
+	if !errors.As(err, &answer) || !slices.Contains([]int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound}, answer.HTTPStatusCode()) {
+		return err
+	}
+	out, why := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key, RequestPayer: s.payer, Range: aws.String("bytes=0-0")})
+	if why != nil {
+		return why
+	}
+	out.Body.Close()
+	return err
 }
 
 // tag is an ETag without its quotes. It is opaque: of some objects it is no hash of their bytes.

@@ -23,6 +23,20 @@ func NewSet(n int) (*Set, error) {
 	return &Set{words: words, n: n}, nil
 }
 
+// Clone returns a copy that is used apart.
+func (s *Set) Clone() (*Set, error) {
+	if s == nil {
+		return nil, nil
+	}
+	c, err := NewSet(s.n)
+	if err != nil {
+		return nil, err
+	}
+	copy(c.words, s.words)
+	c.count = s.count
+	return c, nil
+}
+
 // Close gives the memory back. The set is empty then.
 func (s *Set) Close() {
 	if s != nil {

@@ -43,9 +43,17 @@ func TestSet(t *testing.T) {
 		if s.Add(Index(n)) || s.Has(Index(n)) || s.Has(None) || s.Next(Index(n)) != None {
 			t.Errorf("of %d: a sample beyond the manifest is in the set", n)
 		}
+		c, err := s.Clone()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if s.Clear(); s.Len() != 0 || s.Next(0) != None {
 			t.Errorf("of %d: cleared, and not empty", n)
 		}
+		if copied := slices.Collect(c.All); !slices.Equal(copied, got) || c.Len() != len(got) {
+			t.Errorf("of %d: the copy has %v, Len %d, want %v", n, copied, c.Len(), got)
+		}
+		c.Close()
 		s.Close()
 	}
 	var none *Set

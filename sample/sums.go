@@ -27,6 +27,12 @@ type Sums struct {
 	checks []uint32
 }
 
+// IsRight reports whether bytes are a sample's: its sum is known, and theirs is the same.
+func (s *Sums) IsRight(i Index, data []byte) bool {
+	sum, known := s.Get(i)
+	return known && Sum(data) == sum
+}
+
 // OpenSums maps the sums of the manifest with this fingerprint and n samples; it creates the file if there is none, with its
 // space reserved: a store into a mapped file for which the disk has no room kills the process. Sums of another manifest are
 // [ErrOtherManifest]; a damaged header is [ErrCorrupt], and then the file may be removed, which costs time only.

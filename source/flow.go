@@ -144,6 +144,7 @@ func (f *flow) readAt(ctx context.Context, dst []byte, off int64) error {
 					return f.ended()
 				}
 				f.whole, f.rest = block, block
+				object.Moved(ctx)
 			case <-ctx.Done():
 				return ctx.Err()
 			}

@@ -31,7 +31,7 @@ func packed(t testing.TB, packing string, data []byte) []byte {
 	var w io.WriteCloser = gzip.NewWriter(&b)
 	if packing == "zst" {
 		var err error
-		if w, err = zstd.NewWriter(&b); err != nil {
+		if w, err = zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,10 +188,12 @@ func TestStreamReadsOnce(t *testing.T) {
 	if b.asked() != 2 { // the first shows that there are no ranges
 		t.Errorf("the listing took %d GETs, want 2", b.asked())
 	}
+	told := 0
+	moving := source.WithMoved(t.Context(), func() { told++ })
 	check := func(i int) {
 		t.Helper()
 		x, y := make([]byte, got[i].Size), make([]byte, got[i].Size)
-		if err := errors.Join(near.Read(t.Context(), want[i], x), far.Read(t.Context(), got[i], y)); err != nil || !bytes.Equal(x, y) {
+		if err := errors.Join(near.Read(t.Context(), want[i], x), far.Read(moving, got[i], y)); err != nil || !bytes.Equal(x, y) {
 			t.Fatalf("%s: %v, or other bytes", got[i].Name, err)
 		}
 	}
@@ -201,6 +203,9 @@ func TestStreamReadsOnce(t *testing.T) {
 	}
 	if b.asked() != before+1 {
 		t.Errorf("%d GETs to read all samples in their order, want 1", b.asked()-before)
+	}
+	if told < len(data)>>20 {
+		t.Errorf("of %d bytes it was told %d times that some came", len(data), told)
 	}
 	// Each answer breaks off a bit later than the one before, and once earlier.
 	b.set(data, func(n int64) int {

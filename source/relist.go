@@ -14,7 +14,7 @@ import (
 // A Listing is the result of listing a source.
 type Listing struct {
 	Classes []string
-	Entries []sample.Entry // of a directory or shards; see Samples
+	Entries []sample.Entry // of a directory; see Samples
 	Folders []Folder       // of a directory; nil for other sources
 	Outside int            // samples that are reached through a link that leaves the source
 	Same    bool           // nothing is known to differ from the listing before, so Classes and Entries are left out

@@ -169,20 +169,28 @@ func newRemote(src, prefix string, opts Options, store object.Store) *remote {
 	return &remote{src: src, prefix: prefix, opts: opts, reader: object.NewReader(store, object.Options{NoHedge: opts.NoHedge})}
 }
 
-// withoutSecrets cuts user, password, query and fragment out of an address, also of one that can't be parsed.
+// withoutSecrets cuts user, password, query and fragment out of an address, also of one that can't be parsed: a secret key of AWS may have slashes.
 func withoutSecrets(src string) string {
-	if !strings.Contains(src, "://") {
+	scheme, rest, found := strings.Cut(src, "://")
+	if !found {
 		return src
 	}
-	src, _, _ = strings.Cut(src, "?")
-	src, _, _ = strings.Cut(src, "#")
-	scheme, rest, _ := strings.Cut(src, "://")
-	host, path, slash := strings.Cut(rest, "/")
-	host = host[strings.LastIndexByte(host, '@')+1:]
-	if slash {
-		host += "/" + path
+	host := rest
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		host = rest[:end]
 	}
-	return scheme + "://" + host
+	name, port, _ := strings.Cut(host, ":")
+	if strings.Contains(host, "@") || strings.Trim(port, "0123456789") != "" && host[0] != '[' {
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			rest = rest[at+1:]
+		} else {
+			rest = name
+		}
+	}
+	if end := strings.IndexAny(rest, "?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	return scheme + "://" + rest
 }
 
 func (r *remote) String() string             { return r.src }

@@ -245,17 +245,27 @@ func TestWebLists(t *testing.T) {
 
 func TestRemoteNames(t *testing.T) {
 	for src, want := range map[string]string{
-		"s3://me:hush@b/p":          `open source "s3://b/p": its bucket has a character that no bucket's name has: give s3://BUCKET/PREFIX/, and credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile`,
-		"s3://b/p?sig=hush":         `open source "s3://b/p": it has a query: give s3://BUCKET/PREFIX/`,
-		"https://me:hush@host/list": `open source "https://host/list": it has a user or a password: only servers that ask for none can be read`,
-		"https://host/list?t=hush":  `open source "https://host/list": it has a query: give an address without one`,
-		"ftp://host/list":           `open source "ftp://host/list": scheme ftp:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST`,
+		"s3://me:hush@b/p":               `open source "s3://b/p": its bucket has a character that no bucket's name has: give s3://BUCKET/PREFIX/, and credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile`,
+		"s3://b/p?sig=hush":              `open source "s3://b/p": it has a query: give s3://BUCKET/PREFIX/`,
+		"https://me:hush@host/list":      `open source "https://host/list": it has a user or a password: only servers that ask for none can be read`,
+		"https://host/list?t=hush":       `open source "https://host/list": it has a query: give an address without one`,
+		"ftp://me:hush@host/list?t=hush": `open source "ftp://host/list": scheme ftp:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST`,
 	} {
 		if _, err := source.Open(src, source.Options{}); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want\n%s", src, err, want)
 		}
 	}
+	for _, src := range []string{"s3://KEY:hu/sh@b/p", "s3://KEY:hu?sh@b/p", "s3://KEY:h@hu/sh@b/p", "s3://KEY:hu/sh", "https://me:hu/sh@host/list", "tar:s3://KEY:hu/sh@b/{a,b}.tar", "ftp://me:hu/sh@host"} {
+		if _, err := source.Open(src, source.Options{}); err == nil || strings.Contains(err.Error(), "hu") || strings.Contains(err.Error(), "sh@") {
+			t.Errorf("%s: %v, want an error without any of its password", src, err)
+		}
+	}
 	if !source.Same("s3://b/p", "s3://b/p/") || source.Same("s3://b/p", "s3://b/q") {
 		t.Error("s3://b/p and s3://b/p/ are the same source, and s3://b/q is another one")
+	}
+	for name, want := range map[string]string{"s3://b": "s3://b/", "s3://b//": "s3://b/", "s3://b//a//": "s3://b//a/"} { // a key may begin with a slash
+		if got := source.Canonical(name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"lcache/object"
 	"lcache/sample"
 )
 
@@ -63,6 +64,11 @@ type Options struct {
 	NoFollowLinks bool // nothing outside the source is read: a link that leaves it is an error
 }
 
+// WithMoved returns a context whose reads of a source over a network, and of shards without random access, call moved when bytes come. moved must not block.
+func WithMoved(ctx context.Context, moved func()) context.Context {
+	return object.WithMoved(ctx, moved)
+}
+
 // DefaultJobs is how many requests a listing has under way.
 const DefaultJobs = 8
 
@@ -95,7 +101,7 @@ func Open(src string, opts Options) (Source, error) {
 	scheme, _, found := strings.Cut(src, "://")
 	isTar := strings.HasPrefix(src, TarScheme)
 	if found && !isTar && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
-		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST", clip(src), scheme)
+		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST", clip(withoutSecrets(src)), scheme)
 	}
 	if src == "" {
 		return nil, errors.New("open source: its name is empty: give a directory")

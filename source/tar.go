@@ -186,6 +186,8 @@ type Sharded interface {
 const (
 	// MostTogether is how large a piece may be that several samples are read in.
 	MostTogether = 4 << 20
+	// mostNear is how large one may be of a file on this machine: it and the copies of its samples fit into a core's cache, and asking costs little.
+	mostNear = 512 << 10
 	// mostGap is how many bytes of no sample may lie between two of a piece.
 	mostGap = 256 << 10
 )
@@ -195,6 +197,10 @@ func (s *shards) Together(entries []sample.Entry) int {
 	if len(entries) == 0 || entries[0].Shard == nil {
 		return min(1, len(entries))
 	}
+	most := uint64(MostTogether)
+	if s.remote == nil && !s.Streamed(*entries[0].Shard) {
+		most = mostNear
+	}
 	from, to := span(entries[0])
 	for n := 1; n < len(entries); n++ {
 		e := entries[n]
@@ -202,7 +208,7 @@ func (s *shards) Together(entries []sample.Entry) int {
 			return n
 		}
 		a, b := span(e)
-		if a < from || a > to+mostGap || max(b, to)-from > MostTogether {
+		if a < from || a > to+mostGap || max(b, to)-from > most {
 			return n
 		}
 		to = max(to, b)

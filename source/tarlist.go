@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"lcache/sample"
@@ -21,7 +19,7 @@ func (s *shards) List(ctx context.Context, progress func(samples int)) ([]string
 	if err != nil {
 		return nil, nil, err
 	}
-	return l.Classes, l.Entries, nil
+	return l.Classes, entriesOf(l.Samples()), nil
 }
 
 func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err error) {
@@ -30,7 +28,7 @@ func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err 
 		return nil, fmt.Errorf("list source %s: %w", clip(s.src), err)
 	}
 	err = s.store.survey(ctx, names)
-	var all []indexed
+	var all []*members
 	if err == nil {
 		all, err = s.indexAll(ctx, names, progress)
 	}
@@ -71,47 +69,31 @@ func SameShards(ctx context.Context, src Source, before []sample.Shard) (outside
 }
 
 // join makes one list of the shards' samples, and labels them.
-func (s *shards) join(names []string, all []indexed) (l *Listing, err error) {
-	total := 0
-	for _, listed := range all {
-		total += len(listed.samples)
-	}
-	texts, exts := make([]labelled, 0, total), map[string]string{}
-	l = &Listing{Entries: make([]sample.Entry, 0, total)}
-	for i, listed := range all {
-		for k := range listed.samples {
-			e, err := entryOf(names[i], listed.shard, &listed.samples[k], s.opts.Part, exts)
-			if err != nil {
-				return nil, err
-			}
-			l.Entries, texts = append(l.Entries, e), append(texts, labelOf(&listed.samples[k]))
+func (s *shards) join(names []string, all []*members) (l *Listing, err error) {
+	rows := newShardRows(all)
+	l = &Listing{listed: rows}
+	for _, m := range all {
+		if m.outside {
+			l.Outside += m.len()
 		}
-		if listed.outside {
-			l.Outside += len(listed.samples)
-		}
-		all[i].samples = nil // a listing of many millions should not be held twice
 	}
-	if len(l.Entries) == 0 {
+	if rows.Len() == 0 {
 		return nil, fmt.Errorf("%w: its %d shards hold no file%s", ErrEmpty, len(names), ofExts(s.opts.Exts))
 	}
 	switch {
 	case s.opts.Labels != "":
+		l.Entries, l.listed = entriesOf(rows), nil
 		l.Classes, err = applyLabels(s.opts.Labels, l.Entries)
-	case !s.opts.Flat:
-		l.Classes, err = label(l.Entries, texts)
+	case s.opts.Flat:
+		rows.unlabel()
+	default:
+		l.Classes, err = rows.label()
 	}
 	return l, err
 }
 
-// indexed is one shard and its samples.
-type indexed struct {
-	shard   *sample.Shard
-	samples []tarshard.Sample
-	outside bool
-}
-
 // indexAll lists shards side by side. The error is that of the first shard that has one.
-func (s *shards) indexAll(ctx context.Context, names []string, progress func(int)) (all []indexed, err error) {
+func (s *shards) indexAll(ctx context.Context, names []string, progress func(int)) (all []*members, err error) {
 	var kept *tarshard.Kept
 	if s.opts.Kept != "" {
 		if kept, err = tarshard.OpenKept(s.opts.Kept); err != nil {
@@ -119,10 +101,11 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 		}
 		defer kept.Close()
 	}
-	all = make([]indexed, len(names))
+	all = make([]*members, len(names))
 	errs := make([]error, len(names))
 	var mu sync.Mutex // guards next, found and failed, and the calls of progress
 	next, found, failed := 0, 0, false
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for range min(s.opts.Jobs, len(names)) {
 		wg.Go(func() {
@@ -135,9 +118,9 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 				if stop {
 					return
 				}
-				all[i], errs[i] = s.index(ctx, names[i], kept)
+				all[i], errs[i] = s.index(ctx, names[i], kept, turns)
 				mu.Lock()
-				found += len(all[i].samples)
+				found += all[i].len()
 				failed = failed || errs[i] != nil && !errors.Is(errs[i], ErrGone) // missing ones are counted
 				if progress != nil {
 					progress(found)
@@ -175,43 +158,47 @@ func firstOf(names []string, errs []error) error {
 	return nil
 }
 
-// index lists one shard, from what is kept of it if it is still the same.
-func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept) (indexed, error) {
+// index lists one shard, from what is kept of it if it is still the same. Reading a shard is waiting; making samples of its members takes a CPU and several times the memory of these, so it
+// takes turns.
+func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, turns chan struct{}) (*members, error) {
 	if err := ctx.Err(); err != nil {
-		return indexed{}, err
+		return nil, err
 	}
 	o, err := s.store.open(ctx, name)
 	if err != nil {
-		return indexed{}, fmt.Errorf("shard %s: %w", clip(name), err)
+		return nil, fmt.Errorf("shard %s: %w", clip(name), err)
 	}
 	defer o.close()
-	var members []tarshard.Member
+	var found []tarshard.Member
 	known := false
 	if kept != nil {
-		members, known = kept.Get(name, o.Size(), o.Version())
+		found, known = kept.Get(name, o.Size(), o.Version())
 	}
 	if !known {
-		if members, err = indexOf(ctx, name, o); err != nil {
-			return indexed{}, err
+		if found, err = indexOf(ctx, name, o); err != nil {
+			return nil, err
 		}
 		if kept != nil {
-			if err := kept.Add(name, o.Size(), o.Version(), members); err != nil {
-				return indexed{}, err
+			if err := kept.Add(name, o.Size(), o.Version(), found); err != nil {
+				return nil, err
 			}
 		}
 	}
-	samples, again, err := tarshard.Group(name, members, func(member string) bool { return hasExt(member, s.opts.Exts) })
+	turns <- struct{}{}
+	defer func() { <-turns }()
+	samples, again, err := tarshard.Group(name, found, func(member string) bool { return hasExt(member, s.opts.Exts) })
 	if err != nil {
-		return indexed{}, err
+		return nil, err
 	}
 	if len(again) > 0 {
 		s.opts.Logger.Warn("members of a shard have the same name: the last of each counts, as when it is extracted", "shard", name, "first", again[0], "members", len(again))
 	}
 	shard := &sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version()}
 	if tarshard.Packing(name) != "" {
-		shard.Size = tarshard.End(members)
+		shard.Size = tarshard.End(found)
 	}
-	return indexed{shard, samples, o.outside()}, nil
+	m := &members{shard: shard, outside: o.outside()}
+	return m, m.take(samples, s.opts.Part)
 }
 
 // indexOf reads what is in a shard.
@@ -224,37 +211,6 @@ func indexOf(ctx context.Context, name string, o openShard) ([]tarshard.Member, 
 	return tarshard.IndexStream(ctx, name, raw, o.Size())
 }
 
-// entryOf makes an entry of a sample, its first part first: the chosen one, if one is. exts has each extension once: their texts are shared.
-func entryOf(name string, shard *sample.Shard, s *tarshard.Sample, chosen string, exts map[string]string) (sample.Entry, error) {
-	e := sample.Entry{Name: name + "/" + s.Key, Version: shard.Version, Shard: shard, Parts: make([]sample.Part, 0, len(s.Parts)), Offsets: make([]uint64, 0, len(s.Parts))}
-	first, size := firstPart(s.Parts), int64(0)
-	if chosen != "" {
-		if first = slices.IndexFunc(s.Parts, func(p tarshard.Part) bool { return p.Ext == chosen }); first < 0 {
-			return e, &SampleError{e.Name, "list", fmt.Errorf("it has no part %s: choose another --part, or give all samples one", clip(chosen))}
-		}
-	}
-	add := func(p tarshard.Part) {
-		ext, known := exts[p.Ext]
-		if !known {
-			ext = strings.Clone(p.Ext)
-			exts[ext] = ext
-		}
-		e.Parts, e.Offsets = append(e.Parts, sample.Part{Ext: ext, Size: uint32(p.Size)}), append(e.Offsets, uint64(p.Off))
-		size += min(p.Size, math.MaxUint32+1) // so that no sum is too large
-	}
-	add(s.Parts[first])
-	for i, p := range s.Parts {
-		if i != first {
-			add(p)
-		}
-	}
-	if size > math.MaxUint32 {
-		return e, &SampleError{e.Name, "list", fmt.Errorf("its %d parts have more than 4 GiB: split it", len(s.Parts))}
-	}
-	e.Size = uint32(size)
-	return e, nil
-}
-
 // firstPart is the part that a sample is about: the first that only describes nothing.
 func firstPart(parts []tarshard.Part) int {
 	for _, lesser := range [][]string{{"cls", "json", "txt"}, {"cls"}} {
@@ -263,76 +219,4 @@ func firstPart(parts []tarshard.Part) int {
 		}
 	}
 	return 0
-}
-
-// labelled is what a sample says about its label.
-type labelled struct {
-	text string // of its part cls
-	has  bool   // it has such a part
-	long bool   // and that is longer than any number
-}
-
-func labelOf(s *tarshard.Sample) labelled {
-	for _, p := range s.Parts {
-		if p.Ext == "cls" {
-			return labelled{text: strings.Clone(p.Text), has: true, long: p.Size > tarshard.MaxText}
-		}
-	}
-	return labelled{}
-}
-
-// label gives samples their labels, by their parts cls or by their folders.
-func label(entries []sample.Entry, texts []labelled) (classes []string, err error) {
-	with := slices.IndexFunc(texts, func(l labelled) bool { return l.has })
-	without := slices.IndexFunc(texts, func(l labelled) bool { return !l.has })
-	if with < 0 {
-		return labelFolders(entries)
-	}
-	if without >= 0 {
-		return nil, fmt.Errorf("sample %s has a part cls, and %s has none: give all of them one, or a file of labels (--labels)", clip(entries[with].Name), clip(entries[without].Name))
-	}
-	for i, l := range texts {
-		n, err := strconv.ParseInt(strings.TrimSpace(l.text), 10, 32)
-		if l.long || err != nil {
-			return nil, &SampleError{entries[i].Name, "list", fmt.Errorf("its part cls is %s, which is no integer of 32 bits: correct it, or give a file of labels (--labels), or --flat", l)}
-		}
-		entries[i].Label = int32(n)
-	}
-	return nil, nil
-}
-
-func (l labelled) String() string {
-	if l.long {
-		return fmt.Sprintf("a text of more than %d bytes", tarshard.MaxText)
-	}
-	return strconv.Quote(l.text)
-}
-
-// labelFolders labels samples by the folders of their members. Their names are taken apart behind that of the shard.
-func labelFolders(entries []sample.Entry) (classes []string, err error) {
-	folderOf := func(e *sample.Entry) string { return tarshard.Folder(e.Name[len(e.Shard.Name)+1:]) }
-	place := map[string]int32{}
-	bare := -1
-	for i := range entries {
-		if f := folderOf(&entries[i]); f == "" {
-			bare = i
-		} else if _, known := place[f]; !known {
-			place[f] = 0
-			classes = append(classes, f)
-		}
-	}
-	if classes == nil {
-		return nil, nil
-	}
-	if bare >= 0 {
-		return nil, fmt.Errorf("sample %s lies in no folder, and others do, so that their folders can't be the labels: give a file of labels (--labels), or --flat", clip(entries[bare].Name))
-	}
-	slices.SortFunc(classes, comparePython)
-	for i, f := range classes {
-		place[f] = int32(i)
-	}
-	for i := range entries {
-		entries[i].Label = place[folderOf(&entries[i])]
-	}
-	return classes, nil
 }

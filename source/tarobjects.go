@@ -214,6 +214,8 @@ func (o *shardObjects) stat(ctx context.Context, name string) (object.Info, erro
 	switch {
 	case err != nil:
 		err = told(err)
+	case info.Page && info.Tag == "":
+		err = errors.New("it is a web page, not a shard: check the address, and whether a proxy or a login stands between")
 	case info.Size < 0:
 		err = errors.New("the server does not tell its size")
 	case info.Tag == "":

@@ -96,13 +96,26 @@ func (s *Store) address(key string) (*url.URL, error) {
 		return nil, final("it is no address of a web server")
 	case s.list.Scheme == "https" && u.Scheme == "http":
 		return nil, final("its address is http, that of the list https")
-	case u.Host != s.list.Host && !s.otherHosts:
-		return nil, final("it is on another host than the list (%s): give --http-allow-other-hosts if that is meant", u.Host)
+	case origin(u) != origin(s.list) && !s.otherHosts:
+		where := u.Host
+		if where == s.list.Host {
+			where = u.Scheme + "://" + where
+		}
+		return nil, final("it is on another host than the list (%s): give --http-allow-other-hosts if that is meant", where)
 	}
 	if err := bare(u); err != nil {
 		return nil, &object.Error{Trouble: object.Final, Err: err}
 	}
 	return u, nil
+}
+
+// origin is what a browser calls so: the same host by https, or on another port, may be another server.
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 // Check says whether a key can be asked for.
@@ -163,7 +176,8 @@ func (s *Store) Stat(ctx context.Context, key string) (object.Info, error) {
 		return object.Info{}, err
 	}
 	answer.Body.Close()
-	return object.Info{Size: answer.ContentLength, Tag: tag(answer.Header)}, nil
+	page := strings.HasPrefix(strings.ToLower(answer.Header.Get("Content-Type")), "text/html")
+	return object.Info{Size: answer.ContentLength, Tag: tag(answer.Header), Page: page}, nil
 }
 
 // tag is the strong ETag of an answer, else the time of the last change.

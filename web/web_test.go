@@ -178,6 +178,33 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestOrigins: the same host by another scheme or on another port is another server. A port that the scheme has anyway is not.
+func TestOrigins(t *testing.T) {
+	for _, c := range []struct{ list, key, said string }{
+		{"http://host/d/list", "http://HOST:80/x", ""},
+		{"https://host:443/d/list", "https://host/x", ""},
+		{"http://host/d/list", "https://host/x", "https://host"},
+		{"http://host/d/list", "http://host:8080/x", "host:8080"},
+		{"https://[::1]/d/list", "https://[::1]:443/x", ""},
+		{"https://[::1]/d/list", "https://[::2]/x", "[::2]"},
+	} {
+		want := ""
+		if c.said != "" {
+			want = "it is on another host than the list (" + c.said + "): give --http-allow-other-hosts if that is meant"
+		}
+		if err := open(t, c.list).Check(c.key); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s in %s: %v, want %q", c.key, c.list, err, want)
+		}
+		other, err := web.Open(c.list, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Check(c.key); err != nil {
+			t.Errorf("%s in %s, with other hosts: %v", c.key, c.list, err)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	got, err := web.Parse([]byte("\ufeffa.jpg\r\n\n# remark\nb/c.jpg\t10\nd\t\tcat\ne\t7\t3\tabc\nf\t7\t3\t\"abc\"\ng\t7\t\tW/\"abc\""))
 	want := []web.Line{{"a.jpg", -1, "", "", 1}, {"b/c.jpg", 10, "", "", 4}, {"d", -1, "cat", "", 5}, {"e", 7, "3", `"abc"`, 6}, {"f", 7, "3", `"abc"`, 7}, {"g", 7, "", "", 8}}

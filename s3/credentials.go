@@ -1,0 +1,62 @@
+package s3
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+)
+
+// renewable are credentials that are looked for again after a store has refused them as expired. Files of the AWS tools may have others by then. The
+// environment of a process has not.
+type renewable struct {
+	load func(ctx context.Context) (aws.CredentialsProvider, error)
+
+	mu       sync.Mutex // guards the fields that follow
+	provider aws.CredentialsProvider
+	version  int       // of provider: how often others were found
+	looked   time.Time // when they were looked for last
+}
+
+// lookAgain is the least time between two looks at the files. Many requests are refused at once.
+const lookAgain = time.Second
+
+func (r *renewable) now() (aws.CredentialsProvider, int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.provider, r.version
+}
+
+// Retrieve returns credentials to sign a request with.
+func (r *renewable) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	provider, _ := r.now()
+	return provider.Retrieve(ctx)
+}
+
+// renew looks for other credentials than those of a version, and reports whether there are some.
+func (r *renewable) renew(ctx context.Context, version int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.version != version {
+		return true
+	}
+	if time.Since(r.looked) < lookAgain {
+		return false
+	}
+	r.looked = time.Now()
+	provider, err := r.load(ctx)
+	if err != nil {
+		return false
+	}
+	found, err := provider.Retrieve(ctx)
+	if err != nil {
+		return false
+	}
+	if had, err := r.provider.Retrieve(ctx); err == nil && had.AccessKeyID == found.AccessKeyID && had.SessionToken == found.SessionToken {
+		return false
+	}
+	r.provider = provider
+	r.version++
+	return true
+}
