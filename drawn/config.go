@@ -27,18 +27,20 @@ const Split = "split"
 
 // Config is what a job asks for, with every default filled in. Two ranks of one job ask for the same.
 type Config struct {
-	Method    string            `json:"method"`
-	Name      string            `json:"name"` // of the job's state, also over restarts
-	Cache     int64             `json:"cache"`
-	Seed      uint64            `json:"seed"`
-	BatchSize int               `json:"batch_size"`
-	WorldSize int               `json:"world_size"`
-	DropLast  bool              `json:"drop_last"`
-	Lag       string            `json:"lag"` // "0", "1" or Split
-	Policy    string            `json:"policy"`
-	Draw      importance.Draw   `json:"draw"`
-	Params    importance.Params `json:"params"`
-	Client    map[string]string `json:"client,omitempty"` // parameters that only the training process uses
+	Method    string `json:"method"`
+	Name      string `json:"name"` // of the job's state, also over restarts
+	Cache     int64  `json:"cache"`
+	Seed      uint64 `json:"seed"`
+	BatchSize int    `json:"batch_size"`
+	WorldSize int    `json:"world_size"`
+	DropLast  bool   `json:"drop_last"`
+	Lag       string `json:"lag"` // "0", "1" or Split
+	// Substitute is what may be served in place of a sample: importance.Low, importance.Class, or "" for nothing.
+	Substitute string            `json:"substitute,omitempty"`
+	Policy     string            `json:"policy"`
+	Draw       importance.Draw   `json:"draw"`
+	Params     importance.Params `json:"params"`
+	Client     map[string]string `json:"client,omitempty"` // parameters that only the training process uses
 }
 
 // Defaults are what a Config has where its text leaves a key out.
@@ -83,9 +85,6 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 	if err != nil {
 		return c, err
 	}
-	if a.Substitute != nil && *a.Substitute != "" {
-		return c, fmt.Errorf("importance: substitute=%q: no sample is served in place of another one yet; leave substitute out", *a.Substitute)
-	}
 	c = Config{Method: m.Name, Name: or(a.Name, "default"), BatchSize: or(a.BatchSize, d.BatchSize), WorldSize: or(a.WorldSize, max(d.WorldSize, 1)),
 		DropLast: or(a.DropLast, d.DropLast), Lag: d.Lag, Policy: or(a.Policy, "next-use"), Draw: importance.Draw(or(a.Draw, string(importance.Systematic))), Params: m.Defaults}
 	switch {
@@ -102,13 +101,21 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 	case !slices.Contains(importance.Policies, c.Policy):
 		return c, fmt.Errorf("importance: policy=%.80q: give %s", c.Policy, strings.Join(importance.Policies, ", "))
 	}
+	if c.Substitute, err = substitute(m, or(a.Substitute, "")); err != nil {
+		return c, err
+	}
 	if text := bare(a.Lag); text != "" {
 		c.Lag = text
+	} else if c.Substitute == importance.Low { // any L-sample will do: nothing has to be laid out ahead
+		c.Lag = "0"
 	} else if c.Lag == "1" && c.Method == "impact" { // its unstable samples are looked at just before an epoch begins
 		c.Lag = Split
 	}
 	if !slices.Contains([]string{"0", "1", Split}, c.Lag) {
 		return c, fmt.Errorf("importance: lag=%.80s: give 0, 1 or %q", c.Lag, Split)
+	}
+	if c.Substitute != "" && c.Lag == Split {
+		return c, fmt.Errorf("importance: substitute=%q with lag=%q: what is laid out ahead would not be what is served; give lag 0 or 1, or leave substitute out", c.Substitute, Split)
 	}
 	if c.Seed, err = seed(bare(a.Seed), d.Seed); err != nil {
 		return c, err
@@ -123,6 +130,17 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 		}
 	}
 	return c, m.Check(c.Params)
+}
+
+// substitute is what a user allows to be served in place of a sample, if the method knows that.
+func substitute(m importance.Method, asked string) (string, error) {
+	if asked == "" || asked == m.Substitute {
+		return asked, nil
+	}
+	if m.Substitute == "" {
+		return "", fmt.Errorf("importance: substitute=%.80q: %s serves no sample in place of another one; leave substitute out", asked, m.Name)
+	}
+	return "", fmt.Errorf("importance: substitute=%.80q: %s knows %q; give that, or leave substitute out", asked, m.Name, m.Substitute)
 }
 
 func or[T any](given *T, left T) T {

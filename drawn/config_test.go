@@ -12,9 +12,13 @@ func newBuffered(b []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReade
 // TestRefusedConfigs: what can't be is refused with the name of what is wrong, and what it may be.
 func TestRefusedConfigs(t *testing.T) {
 	for text, want := range map[string]string{
-		`{`:                                                           "importance",
-		`{"method":"impakt"}`:                                         "did you mean impact",
-		`{"method":"impact","substitute":"low"}`:                      "leave substitute out",
+		`{`:                   "importance",
+		`{"method":"impakt"}`: "did you mean impact",
+		`{"method":"impact","substitute":"class"}`:                    `impact knows "low"; give that, or leave substitute out`,
+		`{"method":"impact","substitute":true}`:                       "importance",
+		`{"method":"spider","substitute":"low"}`:                      `spider knows "class"`,
+		`{"method":"shade","substitute":"low"}`:                       "shade serves no sample in place of another one",
+		`{"method":"impact","substitute":"low","lag":"split"}`:        "give lag 0 or 1",
 		`{"method":"impact","name":"../a"}`:                           "name=",
 		`{"method":"impact","name":"a.new"}`:                          "name=",
 		`{"method":"impact","batch_size":0}`:                          "batch_size is 0",
@@ -50,6 +54,26 @@ func TestConfig(t *testing.T) {
 	}
 	if got := c.Differs(c); got != "" {
 		t.Errorf("differs from itself: %q", got)
+	}
+}
+
+// TestSubstituteConfig: with substitutes nothing is laid out ahead unless the user says so, and a job that allows them is another one than a job that does not.
+func TestSubstituteConfig(t *testing.T) {
+	for text, want := range map[string][2]string{
+		`{"method":"impact"}`:                            {"", Split},
+		`{"method":"impact","substitute":""}`:            {"", Split},
+		`{"method":"impact","substitute":"low"}`:         {"low", "0"},
+		`{"method":"impact","substitute":"low","lag":1}`: {"low", "1"},
+		`{"method":"spider","substitute":"class"}`:       {"class", "1"},
+	} {
+		c, err := Parse([]byte(text), Defaults{BatchSize: 1, Lag: "1"})
+		if err != nil || c.Substitute != want[0] || c.Lag != want[1] {
+			t.Errorf("%s: %v, substitute %q, lag %s", text, err, c.Substitute, c.Lag)
+		}
+	}
+	c, o := config(t, `{"method":"impact","substitute":"low"}`), config(t, `{"method":"impact"}`)
+	if got := c.Differs(o); got != "substitute low and " || c.continues(o) {
+		t.Errorf("differs: %q", got)
 	}
 }
 

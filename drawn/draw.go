@@ -8,6 +8,7 @@ import (
 
 // drawAll draws the orders that are to be known when an epoch begins.
 func (s *State) drawAll(epoch int) error {
+	defer s.forgetFresh()
 	if s.orders[epoch] == nil {
 		if err := s.drawFor(epoch); err != nil {
 			return err
@@ -57,10 +58,11 @@ func (s *State) hot() (*sample.Set, error) {
 	if s.rep.Allow(s.Config.Params.Rep) <= 1 {
 		return nil, nil
 	}
-	return s.top()
+	return s.High()
 }
 
-func (s *State) top() (*sample.Set, error) {
+// High are the samples of greatest value that memory has room for: the H-list. The caller closes the set.
+func (s *State) High() (*sample.Set, error) {
 	values, err := s.Values()
 	if err != nil {
 		return nil, err
@@ -83,19 +85,62 @@ func (s *State) drawWhole(epoch int) error {
 	if err != nil {
 		return err
 	}
-	defer offheap.Free(targets)
 	indices, err := importance.Order(targets, s.Config.Seed, epoch, s.Config.Draw)
+	offheap.Free(targets) // a plan of what is served needs as much
 	if err != nil {
 		offheap.Free(uses)
 		return err
 	}
 	s.orders[epoch] = &Order{Epoch: epoch, Indices: indices, uses: uses}
+	s.substitute(s.orders[epoch])
+	return nil
+}
+
+// substitute makes two orders of one that was drawn: the requested one, and the served one.
+func (s *State) substitute(o *Order) {
+	if s.Serve == nil || s.Config.Substitute == "" {
+		return
+	}
+	p, err := s.Serve(o.Epoch, o.Indices)
+	if err != nil || len(p.Indices) != len(o.Indices) {
+		s.log.Warn("no sample is served in place of another one in an epoch", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
+		p.Close()
+		return
+	}
+	o.Requested, o.Indices, o.Kinds = o.Indices, p.Indices, p.Kinds
+	if s.Config.Substitute == importance.Low {
+		if err := s.evenLow(o.uses); err != nil {
+			s.log.Warn("weights are those of what was drawn", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
+		}
+	}
+}
+
+// evenLow gives all L-samples the same expected uses: any of them may be served for any other.
+func (s *State) evenLow(uses []float32) error {
+	high, err := s.High()
+	if err != nil {
+		return err
+	}
+	defer high.Close()
+	sum, n := 0.0, 0
+	for i, u := range uses {
+		if !high.Has(sample.Index(i)) {
+			sum, n = sum+float64(u), n+1
+		}
+	}
+	for i := range uses {
+		if !high.Has(sample.Index(i)) {
+			uses[i] = float32(sum / float64(n))
+		}
+	}
 	return nil
 }
 
 // expected returns the expected uses of all samples, as numbers to draw by, and as they are kept. Neither is on Go's heap.
 func (s *State) expected(b importance.Boundary, hot *sample.Set) (targets []float64, uses []float32, err error) {
-	if targets, err = b.Expected(s.targets(), hot); err != nil {
+	if s.fresh != nil && hot == nil {
+		targets, s.fresh = s.fresh, nil
+	} else if targets, err = b.Expected(s.targets(), hot); err != nil {
 		return nil, nil, err
 	}
 	if uses, err = narrow(targets); err != nil {
@@ -116,16 +161,22 @@ func (s *State) drawPlain(epoch int) (err error) {
 	return nil
 }
 
-// drawLow draws the L part of an epoch, if it is not a plain one.
+// drawLow draws the L part of an epoch, or the whole of a plain one.
 func (s *State) drawLow(epoch int) error {
 	s.dropLow()
 	b := s.boundary()
-	if b.Lag = 1; b.Plain(epoch) {
+	switch b.Lag = 1; {
+	case s.orders[epoch] != nil:
 		return nil
+	case b.Plain(epoch): // known now, so that it is laid out meanwhile
+		return s.drawPlain(epoch)
 	}
-	high, err := s.top()
-	if err != nil {
-		return err
+	high := s.nextHigh
+	if s.nextHigh = nil; high == nil {
+		var err error
+		if high, err = s.High(); err != nil {
+			return err
+		}
 	}
 	defer high.Close()
 	targets, uses, err := s.expected(b, nil)
@@ -148,13 +199,15 @@ func (s *State) drawLow(epoch int) error {
 }
 
 // fill draws the open positions of the epoch that begins, from fresh values of H and of the unstable samples that the L part lacks.
-func (s *State) fill() error {
+func (s *State) fill() (err error) {
 	l := s.low
-	fresh, err := s.boundary().Expected(s.targets(), nil)
-	if err != nil {
+	if s.nextHigh, err = s.High(); err != nil { // first, while nothing else is in memory
 		return err
 	}
-	defer offheap.Free(fresh)
+	if s.fresh, err = s.boundary().Expected(s.targets(), nil); err != nil {
+		return err
+	}
+	fresh := s.fresh
 	may, err := sample.NewSet(len(s.data.Labels))
 	if err != nil {
 		return err
@@ -191,6 +244,13 @@ func (s *State) fill() error {
 	s.orders[l.epoch] = &Order{Epoch: l.epoch, Indices: l.order, Open: open, uses: l.uses}
 	s.low = nil
 	return nil
+}
+
+// forgetFresh gives back what fill has left for drawLow.
+func (s *State) forgetFresh() {
+	offheap.Free(s.fresh)
+	s.nextHigh.Close()
+	s.fresh, s.nextHigh = nil, nil
 }
 
 // Targets are how often each sample is expected in an epoch that would be drawn now, in memory that the caller frees by offheap.Free.

@@ -14,8 +14,6 @@ import (
 	"slices"
 
 	"lcache/durable"
-	"lcache/offheap"
-	"lcache/sample"
 
 	"github.com/zeebo/xxh3"
 )
@@ -32,6 +30,7 @@ import (
 const (
 	magic      = "lcacheIM"
 	version    = 1
+	versionTwo = 2 // of jobs that allow substitutes: an order may have two lists
 	mostHeader = 1 << 20
 	mostOrders = 8
 )
@@ -54,8 +53,17 @@ const (
 	orderIndices
 	orderUses
 	orderOpen
+	orderTwo // in version 2
 	orderAll = orderPlain | orderIndices | orderUses | orderOpen
 )
+
+// versionOf is the version of a job's file. The bytes of a job without substitutes are those of version 1.
+func versionOf(c Config) uint32 {
+	if c.Substitute != "" {
+		return versionTwo
+	}
+	return version
+}
 
 // write replaces the file.
 func (s *State) write() error {
@@ -70,7 +78,7 @@ func (s *State) encode(to io.Writer) error {
 		return err
 	}
 	head := append([]byte(magic), 0, 0, 0, 0, 0, 0, 0, 0)
-	binary.LittleEndian.PutUint32(head[8:], version)
+	binary.LittleEndian.PutUint32(head[8:], versionOf(s.Config))
 	binary.LittleEndian.PutUint32(head[12:], uint32(len(text)))
 	w.Write(append(head, text...)) // the writer keeps its first error for Flush
 	if err := s.scorer.Save(w); err != nil {
@@ -87,7 +95,7 @@ func (s *State) encode(to io.Writer) error {
 	put(w, uint32(len(epochs)))
 	for _, epoch := range epochs {
 		o, has := s.orders[epoch], uint32(0)
-		for bit, is := range map[uint32]bool{orderPlain: o.Plain, orderIndices: o.Indices != nil, orderUses: o.uses != nil, orderOpen: o.Open != nil} {
+		for bit, is := range map[uint32]bool{orderPlain: o.Plain, orderIndices: o.Indices != nil, orderUses: o.uses != nil, orderOpen: o.Open != nil, orderTwo: o.Requested != nil} {
 			if is {
 				has |= bit
 			}
@@ -96,6 +104,8 @@ func (s *State) encode(to io.Writer) error {
 		put(w, o.Indices...)
 		putFloats(w, o.uses)
 		put(w, o.Open...)
+		put(w, o.Requested...)
+		put(w, o.Kinds...)
 	}
 	if s.low == nil {
 		put(w, 0)
@@ -112,17 +122,26 @@ func (s *State) encode(to io.Writer) error {
 	return err
 }
 
+// putEach is how many numbers are encoded at once.
+const putEach = 1024
+
 func put(w *bufio.Writer, numbers ...uint32) {
-	var b [4]byte
-	for _, v := range numbers {
-		binary.LittleEndian.PutUint32(b[:], v)
-		w.Write(b[:])
+	for some := range slices.Chunk(numbers, putEach) {
+		b := w.AvailableBuffer()
+		for _, v := range some {
+			b = binary.LittleEndian.AppendUint32(b, v)
+		}
+		w.Write(b)
 	}
 }
 
 func putFloats(w *bufio.Writer, numbers []float32) {
-	for _, v := range numbers {
-		put(w, math.Float32bits(v))
+	for some := range slices.Chunk(numbers, putEach) {
+		b := w.AvailableBuffer()
+		for _, v := range some {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+		w.Write(b)
 	}
 }
 
@@ -192,8 +211,8 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 	switch {
 	case string(head[:8]) != magic:
 		return damaged("it does not begin with %s", magic)
-	case binary.LittleEndian.Uint32(head[8:]) != version:
-		return damaged("it has version %d, this program reads version %d", binary.LittleEndian.Uint32(head[8:]), version)
+	case binary.LittleEndian.Uint32(head[8:]) != version && binary.LittleEndian.Uint32(head[8:]) != versionTwo:
+		return damaged("it has version %d, this program reads versions %d and %d", binary.LittleEndian.Uint32(head[8:]), version, versionTwo)
 	case size > mostHeader:
 		return damaged("a header of %d bytes", size)
 	}
@@ -211,6 +230,8 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 		return fmt.Errorf("it is of another dataset: %s, this one is %s", h.Fingerprint, s.data.Fingerprint)
 	case !s.Config.continues(h.Config):
 		return fmt.Errorf("that run asked for something else: %s", s.Config.Differs(h.Config))
+	case versionOf(h.Config) != binary.LittleEndian.Uint32(head[8:]):
+		return damaged("it has version %d, and substitute %q", binary.LittleEndian.Uint32(head[8:]), h.Config.Substitute)
 	case h.Epoch < 0 || h.Epoch > math.MaxInt32:
 		return damaged("epoch %d", h.Epoch)
 	}
@@ -233,7 +254,11 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 func (s *State) decodeOrders(in *reader, n int, recipe bool) {
 	for range in.upTo(mostOrders, "the number of orders") {
 		o := &Order{Epoch: int(in.upTo(math.MaxInt32, "an epoch"))}
-		has, m := in.upTo(orderAll, "the parts of an order"), in.u32()
+		all := uint32(orderAll)
+		if s.Config.Substitute != "" {
+			all |= orderTwo
+		}
+		has, m := in.upTo(all, "the parts of an order"), in.u32()
 		o.Plain = has&orderPlain != 0
 		if has&orderIndices != 0 {
 			o.Indices = in.indices(m, n, false)
@@ -242,7 +267,12 @@ func (s *State) decodeOrders(in *reader, n int, recipe bool) {
 			o.uses = in.floats(n)
 		}
 		if has&orderOpen != 0 {
-			o.Open = in.bits(len(o.Indices))
+			o.Open = in.words((len(o.Indices) + 31) / 32)
+		}
+		if has&orderTwo != 0 {
+			o.Requested = in.indices(m, n, false)
+			o.Kinds = in.words((len(o.Indices) + 15) / 16)
+			in.both(o)
 		}
 		if in.err != nil || o.Plain && recipe != s.recipe { // plain epochs are to be those of this run
 			o.free()
@@ -272,101 +302,4 @@ func (s *State) decodeLow(in *reader, n int) {
 	if s.low = l; in.err != nil {
 		s.dropLow()
 	}
-}
-
-// reader reads numbers, and remembers the first error.
-type reader struct {
-	r    io.Reader
-	left int64 // bytes that can still come, at most
-	err  error
-}
-
-func (in *reader) wrong(format string, args ...any) {
-	if in.err == nil {
-		in.err = damaged(format, args...)
-	}
-}
-
-func (in *reader) u32() uint32 {
-	var b [4]byte
-	if in.err == nil {
-		if _, err := io.ReadFull(in.r, b[:]); err != nil {
-			in.wrong("%v", err)
-			return 0
-		}
-	}
-	return binary.LittleEndian.Uint32(b[:])
-}
-
-func (in *reader) upTo(most uint32, what string) uint32 {
-	v := in.u32()
-	if v > most {
-		in.wrong("%s is %d, at most %d can be", what, v, most)
-		return 0
-	}
-	return v
-}
-
-// indices reads count indices below n, and with open also places that are open.
-func (in *reader) indices(count uint32, n int, open bool) []uint32 {
-	if in.err == nil && int64(count)*4 > in.left {
-		in.wrong("an order of %d samples", count)
-	}
-	if in.err != nil {
-		return nil
-	}
-	a, err := offheap.MakeDense[uint32](int(count))
-	if err != nil {
-		in.err = err
-		return nil
-	}
-	for k := range a {
-		if a[k] = in.u32(); int64(a[k]) >= int64(n) && !(open && a[k] == sample.None) {
-			in.wrong("index %d of %d samples", a[k], n)
-			break
-		}
-	}
-	if in.err != nil {
-		offheap.Free(a)
-		return nil
-	}
-	return a
-}
-
-// bits reads n bits, in words of 32.
-func (in *reader) bits(n int) []uint32 {
-	if in.err != nil {
-		return nil
-	}
-	a, err := offheap.Make[uint32]((n + 31) / 32)
-	if err != nil {
-		in.err = err
-	}
-	for k := range a {
-		a[k] = in.u32()
-	}
-	return a
-}
-
-// floats reads n numbers that are finite and at least 0.
-func (in *reader) floats(n int) []float32 {
-	if in.err != nil {
-		return nil
-	}
-	a, err := offheap.MakeDense[float32](n)
-	if err != nil {
-		in.err = err
-		return nil
-	}
-	for k := range a {
-		if a[k] = math.Float32frombits(in.u32()); !(a[k] >= 0 && a[k] <= math.MaxFloat32) {
-			in.wrong("an expected use is %v", a[k])
-			break
-		}
-	}
-	if in.err != nil {
-		offheap.Free(a)
-		return nil
-	}
-	return a
 }

@@ -11,14 +11,16 @@ import (
 	"testing"
 
 	"lcache/importance"
+	"lcache/offheap"
+	"lcache/sample"
 )
 
 var update = flag.Bool("update", false, "write the golden file")
 
-// few is a state of three samples in its second epoch, with all parts that a file can have.
-func few(t *testing.T, path string) *State {
+// few is a state of three samples after so many epochs, with all parts that a file can have.
+func few(t *testing.T, path, asked string, epochs int) *State {
 	t.Helper()
-	c, err := Parse([]byte(`{"method":"impact","lag":"split","cache":200,"seed":7,"name":"a","batch_size":2,"world_size":1,"params":{"warmup":1}}`), Defaults{Lag: "0"})
+	c, err := Parse([]byte(asked), Defaults{Lag: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,19 +29,51 @@ func few(t *testing.T, path string) *State {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
+	s.Serve = nextServes
 	advance(t, s, 0)
-	s.Observe(importance.Observation{Kind: importance.Losses, Index: []uint32{0, 1, 2}, Loss: []float32{0.5, 2, 1}})
 	accuracy := 0.25
-	if err := s.Advance(1, importance.Progress{Accuracy: &accuracy}); err != nil {
-		t.Fatal(err)
+	for epoch := range epochs {
+		s.Observe(importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Index: []uint32{0, 1, 2}, Loss: []float32{0.5, 2, 1}})
+		if err := s.Advance(epoch+1, importance.Progress{Accuracy: &accuracy}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return s
 }
 
-// TestGoldenFile: the file of a state has these bytes, and these bytes are that state: files of earlier programs of this version can be read.
+// nextServes serves sample i + 1 for sample i in every other place, where that is not the last sample.
+func nextServes(_ int, requested []sample.Index) (p importance.Plan, err error) {
+	if p.Indices, err = offheap.MakeDense[uint32](len(requested)); err != nil {
+		return p, err
+	}
+	if p.Kinds, err = importance.MakeKinds(len(requested)); err != nil {
+		return p, err
+	}
+	for k, i := range requested {
+		p.Indices[k] = i
+		switch {
+		case k%2 == 1:
+			p.Kinds.Set(k, importance.Hit)
+		case i != 2 && i != samples-1:
+			p.Indices[k] = i + 1
+			p.Kinds.Set(k, importance.Substitute)
+		}
+	}
+	return p, nil
+}
+
+// TestGoldenFile: the file of a state has these bytes, and these bytes are that state: files of earlier programs of these versions can be read. A job without
+// substitutes has version 1.
 func TestGoldenFile(t *testing.T) {
-	path, golden := filepath.Join(t.TempDir(), "importance-a"), "testdata/state.hex"
-	s := few(t, path)
+	const split, low = `{"method":"impact","lag":"split","cache":200,"seed":7,"name":"a","batch_size":2,"world_size":1,"params":{"warmup":1}}`,
+		`{"method":"impact","substitute":"low","cache":200,"seed":7,"name":"a","batch_size":2,"world_size":1,"params":{"warmup":1}}`
+	t.Run("1", func(t *testing.T) { checkGolden(t, "testdata/state.hex", split, 2) })
+	t.Run("2", func(t *testing.T) { checkGolden(t, "testdata/state2.hex", low, 1) })
+}
+
+func checkGolden(t *testing.T, golden, asked string, epochs int) {
+	path := filepath.Join(t.TempDir(), "importance-a")
+	s := few(t, path, asked, epochs)
 	written, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +106,15 @@ func TestGoldenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if again.Epoch() != 1 || again.low == nil || !slices.Equal(again.Order(1).Indices, s.Order(1).Indices) || !slices.Equal(again.low.order, s.low.order) {
-		t.Errorf("epoch %d, orders %v, L part %v", again.Epoch(), again.Orders(), again.low)
+	if (again.low == nil) != (s.low == nil) || s.low != nil && !slices.Equal(again.low.order, s.low.order) {
+		t.Errorf("L part %v, want %v", again.low, s.low)
+	}
+	for epoch, o := range s.Orders() {
+		if got := again.Order(epoch); got == nil || !slices.Equal(got.Indices, o.Indices) || !slices.Equal(got.Requested, o.Requested) || !slices.Equal(got.Kinds, o.Kinds) {
+			t.Errorf("epoch %d: %v, want %v", epoch, got, o)
+		}
+	}
+	if two := s.Order(epochs).Requested != nil; again.Epoch() != epochs || two != (s.Config.Substitute != "") {
+		t.Errorf("epoch %d, and two orders: %v", again.Epoch(), two)
 	}
 }

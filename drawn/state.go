@@ -20,11 +20,13 @@ type Dataset struct {
 
 // An Order is an epoch that was drawn. A Plain one is a permutation of all samples, and has no Indices where the job's recipe has it.
 type Order struct {
-	Epoch   int
-	Plain   bool
-	Indices []uint32  // outside Go's heap, until the State drops the order
-	Open    []uint32  // with Split: a bit for each place that was drawn when the epoch began; nil: none. Outside Go's heap, too
-	uses    []float32 // expected of each sample; nil: the same of all
+	Epoch     int
+	Plain     bool
+	Indices   []uint32         // that are served. Outside Go's heap, until the State drops the order, as the lists that follow
+	Requested []uint32         // that were drawn, where others are served in place of some; nil: they are Indices
+	Kinds     importance.Kinds // with Requested: how each place is served
+	Open      []uint32         // with Split: a bit for each place that was drawn when the epoch began; nil: none
+	uses      []float32        // expected of each sample; nil: the same of all
 }
 
 // State is what is known of one job. See the package's comment.
@@ -43,6 +45,15 @@ type State struct {
 	orders map[int]*Order
 	low    *lowPart // of the epoch after, with Split
 	warned bool     // that nobody reports
+
+	// Serve decides what is served of an order that was just drawn, for jobs that allow substitutes. It may read the State; it is called once for an order. nil: what was drawn.
+	Serve func(epoch int, requested []sample.Index) (importance.Plan, error)
+
+	// OnNode is told of the best connected sample of each batch, by methods that know it. The slice belongs to the observation. nil: nobody is told.
+	OnNode func(node sample.Index, neighbours []sample.Index)
+
+	nextHigh *sample.Set // with Split, while orders are drawn: the H-list and the targets of the values as they are
+	fresh    []float64
 
 	Counts    importance.Stats
 	Again     int64                                                                         // observations that had come before
@@ -85,7 +96,11 @@ func (s *State) newScorer() (importance.Scorer, error) {
 	}
 	p := s.Config.Params
 	p.Unstable = s.unstable()
-	scorer, err := m.Scorer(len(s.data.Labels), p, nil)
+	scorer, err := m.Scorer(len(s.data.Labels), p, func(node sample.Index, neighbours []sample.Index) {
+		if s.OnNode != nil {
+			s.OnNode(node, neighbours)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +148,8 @@ func (s *State) drop(epoch int) {
 
 func (o *Order) free() {
 	offheap.Free(o.Indices)
+	offheap.Free(o.Requested)
+	offheap.Free(o.Kinds)
 	offheap.Free(o.Open)
 	offheap.Free(o.uses)
 }
@@ -175,6 +192,14 @@ func (s *State) Order(epoch int) *Order { return s.orders[epoch] }
 
 // Orders are all that are kept, by epoch.
 func (s *State) Orders() map[int]*Order { return maps.Clone(s.orders) }
+
+// Ratio is the share of memory that is for important samples; the rest is for those that stand in for others.
+func (s *State) Ratio() float64 {
+	if g, is := s.scorer.(*importance.Graph); is && s.Config.Substitute == importance.Class {
+		return g.Ratio()
+	}
+	return 1
+}
 
 // Activity is how much is observed.
 func (s *State) Activity() importance.Activity { return s.scorer.Activity() }

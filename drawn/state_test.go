@@ -43,6 +43,7 @@ func opened(t testing.TB, path string, c Config) (*State, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
+	s.Serve = nextServes
 	return s, &said
 }
 
@@ -67,6 +68,8 @@ func advance(t testing.TB, s *State, to int) {
 var methods = map[string]string{
 	"impact, lag 0":     `{"method":"impact","params":{"s_share":0}}`,
 	"impact, lag 1":     `{"method":"impact","lag":1,"params":{"s_share":0}}`,
+	"impact, low":       `{"method":"impact","substitute":"low","params":{"s_share":0}}`,
+	"impact, low ahead": `{"method":"impact","substitute":"low","lag":1,"params":{"s_share":0}}`,
 	"impact, split":     `{"method":"impact","lag":"split","cache":4000,"params":{"warmup":2}}`,
 	"impact, warming":   `{"method":"impact","cache":4000,"params":{"max_warmup":9,"overlap":1}}`,
 	"shade":             `{"method":"shade","draw":"multinomial"}`,
@@ -86,9 +89,10 @@ func TestRestoredDrawsTheSame(t *testing.T) {
 			one, _ := opened(t, path, config(t, text))
 			advance(t, one, 0)
 			var files [][]byte
-			var orders [][]uint32
+			var orders, requested [][]uint32
 			for epoch := range epochs {
 				orders = append(orders, slices.Clone(one.Order(epoch).Indices))
+				requested = append(requested, slices.Clone(one.Order(epoch).Requested))
 				b, err := os.ReadFile(path)
 				if err != nil {
 					t.Fatal(err)
@@ -109,9 +113,15 @@ func TestRestoredDrawsTheSame(t *testing.T) {
 					t.Fatal(err)
 				}
 				again, said := opened(t, path, config(t, text))
+				again.Serve = func(epoch int, requested []sample.Index) (importance.Plan, error) {
+					if epoch <= from {
+						t.Errorf("restored before epoch %d: what is served of epoch %d is decided again", from, epoch)
+					}
+					return nextServes(epoch, requested)
+				}
 				advance(t, again, from)
 				for epoch := from; epoch < epochs; epoch++ {
-					if !slices.Equal(again.Order(epoch).Indices, orders[epoch]) {
+					if !slices.Equal(again.Order(epoch).Indices, orders[epoch]) || !slices.Equal(again.Order(epoch).Requested, requested[epoch]) {
 						t.Fatalf("restored before epoch %d, epoch %d has another order; %s", from, epoch, said)
 					}
 					observe(again, epoch)
@@ -254,6 +264,78 @@ func TestFileOfAnother(t *testing.T) {
 	again.Close()
 }
 
+// TestTwoOrdersOfAnother: a file with two orders, of which one can't be, is not used.
+func TestTwoOrdersOfAnother(t *testing.T) {
+	c := config(t, methods["impact, low"])
+	for name, spoil := range map[string]func(o *Order){
+		"a substitute that is none": func(o *Order) { o.Kinds.Set(1, importance.Substitute) },
+		"a sample in place of another": func(o *Order) {
+			o.Kinds.Set(slices.IndexFunc(o.Requested, func(i sample.Index) bool { return i != 2 && i != samples-1 }), importance.Miss)
+		},
+		"an unknown way":              func(o *Order) { o.Kinds.Set(1, 3) },
+		"an index beyond the dataset": func(o *Order) { o.Requested[1], o.Indices[1] = samples, samples },
+	} {
+		path := filepath.Join(t.TempDir(), "a")
+		s, _ := opened(t, path, c)
+		advance(t, s, 0)
+		observe(s, 0)
+		advance(t, s, 1)
+		o := s.Order(1)
+		spoil(o)
+		if err := s.write(); err != nil {
+			t.Fatal(err)
+		}
+		if again, said := opened(t, path, c); again.Epoch() != 0 || !strings.Contains(said.String(), "not used") {
+			t.Errorf("%s: epoch %d: %s", name, again.Epoch(), said)
+		}
+	}
+}
+
+// TestNothingIsServedInPlace: where nobody can say what to serve, what was drawn is served.
+func TestNothingIsServedInPlace(t *testing.T) {
+	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["impact, low"]))
+	s.Serve = func(int, []sample.Index) (importance.Plan, error) { return importance.Plan{}, errors.New("no memory") }
+	advance(t, s, 0)
+	observe(s, 0)
+	advance(t, s, 1)
+	if o := s.Order(1); o == nil || o.Plain || o.Requested != nil || !strings.Contains(said.String(), "no memory") {
+		t.Errorf("order %v: %s", o, said)
+	}
+}
+
+// TestWeightsOfSubstitutes: any L-sample may be served for any other, so they weigh the same; H-samples are served as they are drawn, more often, and weigh less.
+func TestWeightsOfSubstitutes(t *testing.T) {
+	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, `{"method":"impact","substitute":"low","cache":4000,"params":{"s_share":0}}`))
+	advance(t, s, 0)
+	observe(s, 0)
+	advance(t, s, 1)
+	high, err := s.High()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer high.Close()
+	all := make([]sample.Index, samples)
+	for i := range all {
+		all[i] = sample.Index(i)
+	}
+	low := float32(0)
+	for i, w := range s.Weights(1, all) {
+		switch {
+		case high.Has(sample.Index(i)):
+			continue
+		case low == 0:
+			low = w
+		case w != low:
+			t.Errorf("L-sample %d weighs %v, others %v", i, w, low)
+		}
+	}
+	for i, w := range s.Weights(1, all) {
+		if high.Has(sample.Index(i)) && w >= low {
+			t.Errorf("H-sample %d weighs %v, L-samples %v", i, w, low)
+		}
+	}
+}
+
 // TestUnsaved: a state that can't be saved says so, and goes on.
 func TestUnsaved(t *testing.T) {
 	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
@@ -266,21 +348,23 @@ func TestUnsaved(t *testing.T) {
 
 // FuzzDecode: whatever a file holds, reading it ends with a state or an error, and takes no more memory than the file allows.
 func FuzzDecode(f *testing.F) {
+	both := map[bool]Config{false: config(f, methods["impact, split"]), true: config(f, methods["impact, low"])}
 	path := filepath.Join(f.TempDir(), "a")
-	c := config(f, methods["impact, split"])
-	s, _ := opened(f, path, c)
-	advance(f, s, 0)
-	for epoch := range 3 {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
+	for two, c := range both {
+		s, _ := opened(f, path, c)
+		advance(f, s, 0)
+		for epoch := range 3 {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b[:len(b)-8], two)
+			observe(s, epoch)
+			advance(f, s, epoch+1)
 		}
-		f.Add(b[:len(b)-8])
-		observe(s, epoch)
-		advance(f, s, epoch+1)
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := New(c, path, dataset(), false, slog.New(slog.DiscardHandler))
+	f.Fuzz(func(t *testing.T, b []byte, two bool) {
+		s, err := New(both[two], path, dataset(), false, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,10 +373,13 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		for epoch, o := range s.Orders() {
-			for _, i := range o.Indices {
+			for _, i := range slices.Concat(o.Indices, o.Requested) {
 				if i >= samples {
 					t.Fatalf("epoch %d has sample %d", epoch, i)
 				}
+			}
+			if o.Requested != nil && (!two || len(o.Requested) != len(o.Indices)) {
+				t.Fatalf("epoch %d serves %d samples of %d", epoch, len(o.Indices), len(o.Requested))
 			}
 		}
 		s.save = func() error { return nil }

@@ -51,15 +51,7 @@ func (s setup) begin(o Options, seed uint64, players []*player) (t *training, er
 			p.Unstable, p.WarmUp = int(float64(capacity)*pl.pinned), s.plain
 			capacity -= int64(p.Unstable)
 		}
-		how, with := pl.policy, p
-		switch how {
-		case "paper":
-			with.RatioStart = 1
-		case "substitutes":
-			how, with.RatioStart, with.MaxUses = "paper", p.RatioEnd, 0
-			pl.now = map[sample.Index]bool{}
-		}
-		if pl.p, err = m.NewPolicy(how, labels, capacity, with); err != nil {
+		if pl.p, err = pl.make(m, labels, capacity, p); err != nil {
 			return t, err
 		}
 	}
@@ -89,7 +81,7 @@ func (t *training) end() {
 // best gives all players that serve substitutes the best connected sample of a batch.
 func (t *training) best(node sample.Index, near []sample.Index) {
 	for _, p := range t.players {
-		if pair, is := p.p.(*importance.Homophily); is && p.policy == "substitutes" {
+		if pair, is := p.p.(*importance.Homophily); is {
 			pair.Put(node, near, 1)
 		}
 	}
@@ -104,23 +96,25 @@ func (t *training) epoch(e int) (order []sample.Index, err error) {
 	}
 	values := t.boundary.Scorer.Values(nil)
 	for _, p := range t.players {
-		switch policy := p.p.(type) {
-		case *importance.NextUse:
-			policy.Begin(e, expected, order)
-		case *importance.HCache:
-			policy.Begin(e, values, order)
-			policy.Build(-1)
-		default:
-			policy.Begin(e, values, order)
+		if p.policy == packages && e >= t.plain { // it is alone: the values are its own
+			p.served, err = t.load(p, e, values, order)
+		} else {
+			p.served, err = p.serves(e, values, expected, order, t.batch)
 		}
+		if err != nil {
+			return order, err
+		}
+		importance.BeginPolicy(p.p, e, values, expected, p.served)
 	}
 	for k := 0; k < len(order); k += t.batch {
 		batch := order[k:min(k+t.batch, len(order))]
 		for _, p := range t.players {
-			clear(p.now)
-			for _, id := range batch {
-				p.ask(id, e >= t.from)
+			for i, id := range batch {
+				p.served[k+i] = p.ask(id, k+i, e >= t.from)
 			}
+		}
+		if len(t.players) == 1 && t.players[0].substitutesSome() { // it is alone: what was served is trained
+			batch = t.players[0].served[k : k+len(batch)]
 		}
 		t.observe(e, k/t.batch, batch)
 	}

@@ -15,8 +15,10 @@ import (
 	"lcache/usage"
 )
 
-// Policies are those that Run knows, beside those of package importance: MIN knows all epochs, and substitutes is SpiderCache's own one, allowed to serve other samples.
-var Policies = []string{"lru", "minio", "paper", "substitutes", "next-use", "min"}
+// Policies are those that Run knows, beside those of package importance. MIN knows all epochs. SpiderCache's own one may serve other samples: with substitutes as in the paper,
+// by what memory holds at the moment and without a law; with planned as a server does it, by a plan that is made between two epochs; with planned-next-use by such a plan, with
+// next-use in place of the paper's policy. With packages ImPACT's own one has a tenth of its memory for packages of unimportant samples, which serve for each other as a server plans it.
+var Policies = []string{"lru", "minio", "paper", packages, "substitutes", "planned", "planned-next-use", "next-use", "min"}
 
 // Options say what to count.
 type Options struct {
@@ -36,7 +38,16 @@ type Report struct {
 	Batch    int     `json:"batch_size"`
 	Seeds    int     `json:"seeds"` // that each number is the mean of
 	Curves   []Curve `json:"curves"`
-	Unstable []Share `json:"unstable"` // of ImPACT with memory for a fifth of the samples
+	Unstable []Share `json:"unstable"`         // of ImPACT with memory for a fifth of the samples
+	Ratios   []Ratio `json:"ratios,omitempty"` // of SpiderCache with memory for a fifth of the samples
+}
+
+// Ratio is what memory serves with a share of it for important samples, and the rest for those that may stand in for others.
+type Ratio struct {
+	Ratio       float64 `json:"ratio"`
+	Policy      string  `json:"policy"`
+	Hits        float64 `json:"hits"`
+	Substituted float64 `json:"substituted"`
 }
 
 // Curve is the hit ratio of one policy by the size of memory.
@@ -57,8 +68,9 @@ const Plain = "none"
 type Point struct {
 	Cache       float64 `json:"cache"` // share of the samples
 	Hits        float64 `json:"hits"`
-	Substituted float64 `json:"substituted"` // requests that another sample served
-	Unseen      float64 `json:"unseen"`      // samples that an epoch leaves out
+	Loaded      float64 `json:"loaded,omitempty"` // requests for a sample of a package that was loaded
+	Substituted float64 `json:"substituted"`      // requests that another sample served
+	Unseen      float64 `json:"unseen"`           // samples that an epoch leaves out
 }
 
 // Share is the hit ratio with a part of memory for S, the unstable samples.
@@ -69,6 +81,8 @@ type Share struct {
 
 // fifth is the memory of Unstable and of the papers' comparisons.
 const fifth = 0.2
+
+var ratios = []float64{0.5, 0.6, 0.7, 0.8, 0.9, 1}
 
 var shares = []float64{0, 0.1, 0.25, 0.5, 0.75}
 
@@ -96,9 +110,33 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			sum += p.hits() / float64(r.Seeds)
 		}
 		r.Unstable = append(r.Unstable, Share{share, sum})
-		o.Progress(1000*len(all)+1000*(k+1)/len(shares), 1000*(len(all)+1))
+		o.Progress(1000*len(all)+500*(k+1)/len(shares), 1000*(len(all)+1))
 	}
-	return r, nil
+	return r, o.byRatio(ctx, r, all[len(all)-1])
+}
+
+// byRatio counts SpiderCache by the ratio of its caches, if it is one of the methods.
+func (o Options) byRatio(ctx context.Context, r *Report, s setup) error {
+	if s.method != "spider" {
+		return nil
+	}
+	for _, policy := range o.Policies {
+		if withNodes[policy] == "" {
+			continue
+		}
+		for _, ratio := range ratios {
+			at := Ratio{Ratio: ratio, Policy: policy}
+			for seed := range uint64(r.Seeds) {
+				p := &player{policy: policy, cache: fifth, ratio: ratio}
+				if err := s.play(ctx, o, o.Seed+seed, []*player{p}); err != nil {
+					return err
+				}
+				at.Hits, at.Substituted = at.Hits+p.hits()/float64(r.Seeds), at.Substituted+p.substitutes()/float64(r.Seeds)
+			}
+			r.Ratios = append(r.Ratios, at)
+		}
+	}
+	return nil
 }
 
 func (o *Options) complete() error {
@@ -166,6 +204,7 @@ func (o Options) curves(ctx context.Context, s setup, progress func(part float64
 		for k, p := range players {
 			at := &curves[k/len(o.Caches)].Points[k%len(o.Caches)]
 			at.Hits, at.Substituted, at.Unseen = at.Hits+p.hits()/n, at.Substituted+p.substitutes()/n, at.Unseen+p.unseen/n
+			at.Loaded += p.loads() / n
 		}
 		progress(float64(seed+1) / n)
 	}

@@ -78,7 +78,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := at(t, r, "impact", 1, "paper", 0.5); got.Hits < 0.7 || calls == 0 || r.Seeds != 1 || len(r.Curves) != 4*5-1 {
+	if got := at(t, r, "impact", 1, "paper", 0.5); got.Hits < 0.7 || calls == 0 || r.Seeds != 1 || len(r.Curves) != 4*5 {
 		t.Errorf("%+v, %d calls, %d seeds, %d curves", got, calls, r.Seeds, len(r.Curves))
 	}
 	losses[3*50+7] = float32(math.Inf(1))

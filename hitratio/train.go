@@ -54,39 +54,34 @@ func (s setup) plays(policy string) bool {
 	switch policy {
 	case "paper":
 		return s.method != Plain
-	case "substitutes":
+	case packages:
+		return s.method == "impact"
+	case "substitutes", "planned", "planned-next-use":
 		return s.method == "spider"
 	}
 	return true
 }
 
-// player is one policy at one size.
-type player struct {
-	policy string
-	cache  float64
-	pinned float64 // share of its memory that holds unstable samples
-
-	p                       importance.Policy
-	s                       *sample.Set // pinned
-	now                     map[sample.Index]bool
-	asked, hit, substituted int
-	unseen                  float64
-}
-
-func (p *player) hits() float64        { return float64(p.hit) / float64(max(p.asked, 1)) }
-func (p *player) substitutes() float64 { return float64(p.substituted) / float64(max(p.asked, 1)) }
-
-// play lets each player see the requests of a training. Where memory is repeated, each has its own; MIN sees those of next-use.
+// play lets each player see the requests of a training. MIN sees those of next-use. A player has a training of its own where memory is repeated, and where it serves other
+// samples: these are then trained.
 func (s setup) play(ctx context.Context, o Options, seed uint64, players []*player) error {
-	var those, mins []*player
+	var those, alone, mins []*player
 	for _, p := range players {
-		if p.policy == "min" {
+		switch {
+		case p.policy == "min":
 			mins = append(mins, p)
-		} else {
+		case s.rep != 1 || p.substitutesSome():
+			alone = append(alone, p)
+		default:
 			those = append(those, p)
 		}
 	}
-	if s.rep == 1 {
+	for _, p := range alone {
+		if _, err := s.train(ctx, o, seed, []*player{p}, false); err != nil {
+			return err
+		}
+	}
+	if s.rep == 1 && len(those)+len(mins) > 0 {
 		orders, err := s.train(ctx, o, seed, those, len(mins) > 0)
 		for _, p := range mins {
 			if err == nil {
@@ -94,11 +89,6 @@ func (s setup) play(ctx context.Context, o Options, seed uint64, players []*play
 			}
 		}
 		return err
-	}
-	for _, p := range those {
-		if _, err := s.train(ctx, o, seed, []*player{p}, false); err != nil {
-			return err
-		}
 	}
 	for _, p := range mins {
 		orders, err := s.train(ctx, o, seed, []*player{{policy: "next-use", cache: p.cache}}, true)
@@ -145,38 +135,12 @@ func (s setup) min(p *player, orders [][]sample.Index) error {
 	p.p = policy
 	policy.Begin(0, nil, slices.Concat(orders...))
 	for e, order := range orders {
-		for _, id := range order {
-			p.ask(id, e >= s.from)
+		p.served = order
+		for k, id := range order {
+			p.ask(id, k, e >= s.from)
 		}
 	}
 	return nil
 }
 
 func (s setup) room(share float64) int64 { return int64(math.Round(share * float64(s.samples))) }
-
-// ask sends one request to a player's policy.
-func (p *player) ask(id sample.Index, counts bool) {
-	served, kind := id, importance.Hit
-	if p.s == nil || !p.s.Has(id) {
-		var may importance.May
-		if p.policy == "substitutes" {
-			may = func(i sample.Index) bool { return !p.now[i] } // none twice in a batch
-		}
-		if served, kind = p.p.Get(id, may); kind == importance.Miss {
-			p.p.Offer(id, 1)
-		}
-	}
-	if p.now != nil {
-		p.now[served] = true
-	}
-	if !counts {
-		return
-	}
-	p.asked++
-	switch kind {
-	case importance.Hit:
-		p.hit++
-	case importance.Substitute:
-		p.substituted++
-	}
-}

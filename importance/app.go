@@ -39,7 +39,24 @@ func (p *APP) Close() {
 	p.store.Close()
 }
 
-// Begin has nothing to do: scores come by Observe, and what is to be loaded by Prefetch.
+// Clone returns a copy that is used apart.
+func (p *APP) Clone() (Policy, error) {
+	s, err := p.store.clone()
+	if err != nil {
+		return nil, err
+	}
+	c := &APP{store: s, strict: p.strict}
+	if c.score, err = copied(p.score); err == nil {
+		c.uses, err = copied(p.uses)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Begin has nothing to do: scores come by Observe.
 func (p *APP) Begin(int, []float64, []sample.Index) {}
 
 // Observe notes a score, also of a sample that is not kept, and counts a use.
@@ -56,31 +73,19 @@ func (p *APP) Observe(id sample.Index, value float64) {
 	}
 }
 
-// Get serves a sample that is kept.
-func (p *APP) Get(id sample.Index, _ May) (sample.Index, Kind) {
-	if p.has(id) {
-		return id, Hit
-	}
-	return id, Miss
-}
-
 // Offer keeps a sample if there is room, or if the ghost knows a score of it that is not less than those that go.
 func (p *APP) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
-	if p.has(id) {
-		return true, nil
-	}
-	if !p.fits(id, bytes) {
+	if int(id) >= len(p.score) {
 		return false, nil
 	}
 	score, known := p.score[id], p.uses[id] > 0
-	drop, ok := p.room(bytes, func(_ sample.Index, key float64) bool {
+	return p.offer(id, bytes, score, func(_ sample.Index, key float64) bool {
 		return known && (key < score || !p.strict && key == score)
 	})
-	return ok && p.insert(id, score, bytes), drop
 }
 
 // Prefetch brings the cache to a list: its beginning, as far as it fits, stays or enters; all others leave. It returns what is to be loaded and
-// what is to be dropped. Samples of the list that are too large are left out.
+// what is to be dropped. Samples of the list that are too large are left out. Simulations use it; a server does not, because it reads many times what it saves (docs/importance.md).
 func (p *APP) Prefetch(list []sample.Index, size func(sample.Index) int64) (enter, drop []sample.Index) {
 	wanted := map[sample.Index]bool{}
 	room := p.capacity

@@ -239,7 +239,7 @@ func TestSmallCache(t *testing.T) {
 	for _, m := range Methods {
 		for _, name := range Policies {
 			for _, capacity := range []int64{0, 5, -1} {
-				p := ok[Policy](t)(m.NewPolicy(name, labels, capacity, m.Defaults))
+				p := ok[Policy](t)(m.NewPolicy(name, len(labels), capacity, m.Defaults))
 				p.Begin(0, make([]float64, 10), []uint32{1, 2, 3})
 				for _, bytes := range []int64{6, 1 << 33, -1} {
 					if keep, drop := p.Offer(1, bytes); keep || len(drop) > 0 {
@@ -294,7 +294,7 @@ func TestBadParameters(t *testing.T) {
 		t.Errorf("a method that there is not: %v", err)
 	}
 	m := ok[Method](t)(Lookup("shade"))
-	if _, err := m.NewPolicy("nextuse", make([]int32, 3), 1, m.Defaults); err == nil {
+	if _, err := m.NewPolicy("nextuse", 3, 1, m.Defaults); err == nil {
 		t.Error("a policy that there is not was made")
 	}
 	for _, n := range []int{0, -1} {

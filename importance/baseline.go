@@ -19,6 +19,15 @@ func NewLRU(n int, capacity int64) (*LRU, error) {
 	return &LRU{store: s}, err
 }
 
+// Clone returns a copy that is used apart.
+func (p *LRU) Clone() (Policy, error) {
+	s, err := p.store.clone()
+	if err != nil {
+		return nil, err
+	}
+	return &LRU{store: s, clock: p.clock}, nil
+}
+
 // Begin has nothing to do.
 func (p *LRU) Begin(int, []float64, []sample.Index) {}
 
@@ -75,6 +84,20 @@ func (p *MinIO) Close() {
 	p.kept.Close()
 	offheap.Free(p.size)
 	p.size = nil
+}
+
+// Clone returns a copy that is used apart.
+func (p *MinIO) Clone() (Policy, error) {
+	c, err := NewMinIO(len(p.size), p.capacity)
+	if err != nil {
+		return nil, err
+	}
+	for i := range p.kept.All {
+		c.kept.Add(i)
+	}
+	copy(c.size, p.size)
+	c.used = p.used
+	return c, nil
 }
 
 // Begin has nothing to do.

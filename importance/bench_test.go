@@ -199,7 +199,7 @@ func TestBoundaryMemory(t *testing.T) {
 		s.EndEpoch(Progress{Epoch: e})
 		watch("the warm-up")
 	}
-	policy, err := m.NewPolicy("next-use", make([]int32, n), n/5, p)
+	policy, err := m.NewPolicy("next-use", n, n/5, p)
 	if err != nil {
 		t.Fatal(err)
 	}

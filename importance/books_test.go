@@ -86,78 +86,74 @@ func TestLCacheLaw(t *testing.T) {
 	}
 }
 
-// TestPackages: a sample is live in one package at most, packages are sealed when full, loading is a permutation of them by the seed, and sparse ones are
-// packed again, after what was asked for, within what was consumed.
-func TestPackages(t *testing.T) {
-	const n = 400
-	size := func(sample.Index) int64 { return 10 }
-	p := ok[*Packages](t)(NewPackages(n, 3, 100, 7))
-	defer p.Close()
-	full := 0
-	for i := range sample.Index(n) {
-		number, sealed := p.Pack(i, 10)
-		if number == 0 || p.In(i) != number {
-			t.Fatalf("sample %d is in package %d, and packed into %d", i, p.In(i), number)
+// TestPacking: a sample goes to one of the lanes by hash, H-samples to the last one, and nothing is written beyond what was consumed.
+func TestPacking(t *testing.T) {
+	p, again := NewPacking(3, 7), NewPacking(3, 7)
+	var uses [4]int
+	same := 0
+	for i := range sample.Index(3000) {
+		lane := p.Lane(i, i%10 == 0)
+		if got := again.Lane(i, i%10 == 0); got != lane {
+			t.Fatalf("sample %d goes to lane %d, and to %d", i, lane, got)
 		}
-		if sealed {
-			full++
-			if got := len(p.Members(number)); got != 10 {
-				t.Errorf("package %d is sealed with %d samples, want 10", number, got)
-			}
+		if (lane == 3) != (i%10 == 0) {
+			t.Fatalf("sample %d is in lane %d", i, lane)
 		}
+		if lane == p.Lane(i, i%10 == 0) && lane != 3 { // packed once more
+			same++
+		}
+		again.Lane(i, i%10 == 0)
+		uses[lane]++
 	}
-	if p.Sealed() != full || full < (n-3*10)/10 {
-		t.Errorf("%d packages were sealed, %d counted", full, p.Sealed())
-	}
-	order := p.Loading(1)
-	if len(order) != full || slices.Equal(order, p.Loading(2)) || !slices.Equal(order, p.Loading(1)) {
-		t.Errorf("%d packages are loaded of %d, the same in each epoch: %v", len(order), full, slices.Equal(order, p.Loading(2)))
-	}
-	// Mixed: the first package is not the first ten samples.
-	if members := p.Members(order[0]); members[9]-members[0] == 9 {
-		t.Errorf("package %d has neighbours only: %v", order[0], members)
-	}
-	victim := order[0]
-	members := p.Members(victim)
-	for _, i := range members[:6] {
-		p.Leave(i, 10)
-		p.Leave(i, 10) // once more changes nothing
-	}
-	if got := p.Sparse(1); !slices.Equal(got, []uint32{victim}) {
-		t.Fatalf("sparse packages %v, want %d alone", got, victim)
-	}
-	asked := []sample.Index{members[0], 3, members[0]}
-	if got := p.Repack(asked, 1, size); got != nil {
-		t.Errorf("nothing was consumed, and %v is to be packed", got)
-	}
-	p.Consumed(45)
-	if got, want := p.Repack(asked, 1, size), []sample.Index{members[0], 3, members[6], members[7]}; !slices.Equal(got, want) {
-		t.Errorf("%v is to be packed, want %v", got, want)
-	}
-	for _, i := range members[6:] {
-		p.Pack(i, 10)
-	}
-	if slices.Contains(p.Loading(1), victim) || p.Members(victim) != nil {
-		t.Error("a package without samples is still loaded")
-	}
-	// A sample that is packed again is live once.
-	seen := map[sample.Index]int{}
-	for number := uint32(1); number < 100; number++ {
-		for _, i := range p.Members(number) {
-			seen[i]++
+	for lane, n := range uses[:3] {
+		if n < 800 || n > 1000 {
+			t.Errorf("lane %d took %d of 2,700 samples", lane, n)
 		}
 	}
-	for i := range sample.Index(n) {
-		want := 1
-		if slices.Contains(members[:6], i) {
-			want = 0
-		}
-		if seen[i] != want {
-			t.Errorf("sample %d is live in %d packages, want %d", i, seen[i], want)
+	if same < 700 || same > 1100 {
+		t.Errorf("%d of 2,700 samples go to the same lane once more, want a third", same)
+	}
+	if p.May(1) || !p.May(0) {
+		t.Error("nothing was consumed, and something may be written")
+	}
+	p.Consumed(100)
+	p.Wrote(60)
+	if !p.May(40) || p.May(41) {
+		t.Error("100 bytes were consumed, 60 written, and not just 40 may be written")
+	}
+}
+
+// TestVictim: what is emptied next.
+func TestVictim(t *testing.T) {
+	dense, half, sparse := Piece{Bytes: 100, Live: 90, Low: 90}, Piece{Bytes: 100, Live: 50, Low: 20}, Piece{Bytes: 100, Live: 49, Low: 49}
+	emptier, ordered, taken := Piece{Bytes: 1000, Live: 100}, Piece{Bytes: 100, Live: 95, Ordered: true}, Piece{Bytes: 100, Live: 1, Stays: true}
+	loose, tight, short := Space{100, 10, 5}, Space{100, 9, 5}, Space{100, 4, 5}
+	for _, c := range []struct {
+		story  string
+		pieces []Piece
+		space  Space
+		want   int
+	}{
+		{"there is space", []Piece{sparse, emptier}, loose, -1},
+		{"less than a tenth is free: the emptiest goes first", []Piece{dense, sparse, emptier, ordered}, tight, 2},
+		{"nothing is sparse", []Piece{dense, half, ordered}, tight, -1},
+		{"no space at all: a segment of a Logfile goes, whatever lives in it", []Piece{dense, half, ordered}, short, 2},
+		{"no space at all, and all lies in packages: dense ones stay", []Piece{dense, half}, short, -1},
+		{"one that is being emptied, or can't be, is not chosen", []Piece{taken, sparse}, tight, 1},
+		{"one that has nothing on disk is not chosen", []Piece{{}, dense}, short, -1},
+		{"nothing is there", nil, short, -1},
+	} {
+		if got := Victim(c.pieces, c.space); got != c.want {
+			t.Errorf("%s: %d, want %d", c.story, got, c.want)
 		}
 	}
-	if number, _ := p.Pack(n, 10); number != 0 || p.In(n) != 0 {
-		t.Error("a sample beyond the dataset is packed")
+	for _, c := range []struct {
+		p    Piece
+		want bool
+	}{{dense, true}, {half, false}, {sparse, false}, {ordered, false}, {Piece{Bytes: 100, Live: 100, Low: 50}, true}} {
+		if c.p.Holds() != c.want {
+			t.Errorf("%+v holds L-samples: %v", c.p, !c.want)
+		}
 	}
 }
 

@@ -80,6 +80,22 @@ func caseHCache(t *testing.T, raw json.RawMessage) any {
 func unit(sample.Index) int64 { return 1 }
 
 func caseLCache(t *testing.T, raw json.RawMessage) any {
+	return playLCache(t, raw, func(c *LCache, id sample.Index, may bool) (sample.Index, Kind) { return c.Get(id, allow(may)) })
+}
+
+// caseLaw plays a case of the L-cache through the law, which the server asks, in batches of one sample.
+func caseLaw(t *testing.T, raw json.RawMessage) any {
+	return playLCache(t, raw, func(c *LCache, id sample.Index, may bool) (sample.Index, Kind) {
+		rule := ""
+		if may {
+			rule = Low
+		}
+		s := NewLaw(rule, c, nil).Batch([]sample.Index{id}, true)
+		return s.Index[0], s.Kind[0]
+	})
+}
+
+func playLCache(t *testing.T, raw json.RawMessage, get func(c *LCache, id sample.Index, may bool) (sample.Index, Kind)) any {
 	in := input[struct {
 		Capacity int64
 		Ops      []op
@@ -96,7 +112,7 @@ func caseLCache(t *testing.T, raw json.RawMessage) any {
 			c.Begin()
 			results = append(results, nil)
 		case "access":
-			results = append(results, servedBy(c.Get(arg[uint32](t, o, 0), allow(arg[bool](t, o, 1)))))
+			results = append(results, servedBy(get(c, arg[uint32](t, o, 0), arg[bool](t, o, 1))))
 		default:
 			t.Fatalf("no operation %s", o.name)
 		}
@@ -212,7 +228,7 @@ func caseSpider(t *testing.T, raw json.RawMessage) any {
 	if in.MaxUses != nil {
 		uses = *in.MaxUses
 	}
-	p := ok[*Homophily](t)(NewHomophily(in.Labels, in.Capacity, in.Ratio, uses))
+	p := paired(t, "paper", in.Labels, in.Capacity, in.Ratio, uses)
 	defer p.Close()
 	results := []any{}
 	for _, o := range in.Ops {
@@ -242,13 +258,22 @@ func caseSpider(t *testing.T, raw json.RawMessage) any {
 			t.Fatalf("no operation %s", o.name)
 		}
 	}
-	return map[string]any{"results": results, "importance": contents(important{p}, len(in.Labels)), "homophily": append([]uint32{}, p.Nodes()...)}
+	return map[string]any{"results": results, "importance": contents(p.Policy(), len(in.Labels)), "homophily": append([]uint32{}, p.Nodes().List()...)}
 }
 
-// important is the importance cache alone.
-type important struct{ *Homophily }
-
-func (p important) Has(id sample.Index) bool { return p.has(id) }
+// paired is SpiderCache's pair of caches with one of its policies.
+func paired(t testing.TB, policy string, labels []int32, capacity int64, ratio float64, maxUses int) *Homophily {
+	t.Helper()
+	m, err := Lookup("spider")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.WithNodes(policy, labels, capacity, Params{RatioStart: ratio, MaxUses: maxUses})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 func caseElastic(t *testing.T, raw json.RawMessage) any {
 	in := input[struct {

@@ -178,6 +178,9 @@ func TestCases(t *testing.T) {
 				t.Fatalf("no function for cases of kind %s", c.Kind)
 			}
 			agree(t, "the result", plain(t, run(t, c.In)), c.Want)
+			if c.Kind == "lcache" {
+				agree(t, "by the law", plain(t, caseLaw(t, c.In)), c.Want)
+			}
 		})
 	}
 	for kind := range kinds {

@@ -44,6 +44,21 @@ func (p *HCache) Close() {
 	p.main, p.shadow, p.values = nil, nil, nil
 }
 
+// Clone returns a copy that is used apart, with the build that is under way finished.
+func (p *HCache) Clone() (Policy, error) {
+	p.Build(-1)
+	c := &HCache{capacity: p.capacity, used: p.used}
+	var err error
+	if c.main, err = p.main.clone(); err == nil {
+		c.values, err = copied(p.values)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
 // Begin takes a new H-list: the values of all samples, 0 for those that are not on it. [HCache.Build] sorts what is kept by them. A build
 // that is still under way is finished first.
 func (p *HCache) Begin(_ int, values []float64, _ []sample.Index) {
@@ -122,7 +137,8 @@ func (p *HCache) evict() evicted {
 	e.id, e.key, e.bytes = h.top()
 	h.remove(e.id)
 	if p.shadow != nil && h == p.main && p.shadow.has(e.id) {
-		e.shadowKey, e.alsoInTheShadow = p.shadow.key[p.shadow.at[e.id]-1], true
+		_, e.shadowKey, _ = p.shadow.get(int(p.shadow.at[e.id]) - 1)
+		e.alsoInTheShadow = true
 		p.shadow.remove(e.id)
 	}
 	p.used -= e.bytes

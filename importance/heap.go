@@ -1,22 +1,36 @@
 package importance
 
 import (
+	"math"
+
 	"lcache/offheap"
 	"lcache/sample"
 )
 
 // heap holds cached samples with a key and a size, the one to evict first on top: the smallest key; among equal keys the fewest uses, then the
 // smaller index. It takes 16 bytes a cached sample, and 4 bytes for each sample of the dataset to find it again.
+//
+// Each place has four below it, which lie together in one line of the processor's cache: of millions of samples the lines are what a step costs.
 type heap struct {
-	key   []float64
-	entry []uint64 // index << 32 | bytes
+	words []uint64 // by place, from heapPad on: the bits of the key, and index << 32 | bytes
 	at    []uint32 // place of a sample in the heap, from 1; 0: it is not there
 	uses  []uint16 // of each sample; nil: they don't count
 	n     int
 }
 
+// heapPad places come before the first one, so that those below another begin a line.
+const heapPad = 3
+
+// entry is what the heap has at a place.
+type entry struct {
+	key  float64
+	what uint64 // index << 32 | bytes
+}
+
+func (e entry) id() sample.Index { return sample.Index(e.what >> 32) }
+
 func newHeap(samples int) (*heap, error) {
-	at, err := offheap.Make[uint32](samples)
+	at, err := offheap.MakeDense[uint32](samples)
 	if err != nil {
 		return nil, err
 	}
@@ -24,10 +38,22 @@ func newHeap(samples int) (*heap, error) {
 }
 
 func (h *heap) close() {
-	offheap.Free(h.key)
-	offheap.Free(h.entry)
+	offheap.Free(h.words)
 	offheap.Free(h.at)
 	*h = heap{}
+}
+
+// clone is a copy that is used apart, with the same uses.
+func (h *heap) clone() (c *heap, err error) {
+	c = &heap{uses: h.uses, n: h.n}
+	if c.at, err = copied(h.at); err == nil {
+		c.words, err = copied(h.words)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
 }
 
 func (h *heap) len() int { return h.n }
@@ -38,48 +64,49 @@ func (h *heap) has(i sample.Index) bool { return int(i) < len(h.at) && h.at[i] !
 func (h *heap) top() (i sample.Index, key float64, bytes int64) { return h.get(0) }
 
 func (h *heap) get(k int) (i sample.Index, key float64, bytes int64) {
-	return sample.Index(h.entry[k] >> 32), h.key[k], int64(h.entry[k] & 0xFFFFFFFF)
+	e := h.entry(k)
+	return e.id(), e.key, int64(e.what & 0xFFFFFFFF)
+}
+
+// entry is what stands at a place, from 0.
+func (h *heap) entry(k int) entry {
+	w := h.words[2*(k+heapPad):]
+	return entry{math.Float64frombits(w[0]), w[1]}
+}
+
+// set puts an entry at a place.
+func (h *heap) set(k int, e entry) {
+	w := h.words[2*(k+heapPad):]
+	w[0], w[1] = math.Float64bits(e.key), e.what
+	h.at[e.id()] = uint32(k + 1)
 }
 
 // push puts a sample in that is not there. It reports false if there is no memory for one more entry.
 func (h *heap) push(i sample.Index, key float64, bytes int64) bool {
-	if h.n == min(len(h.key), len(h.entry)) && !h.grow() {
+	if 2*(h.n+heapPad) >= len(h.words) && !h.grow() {
 		return false
 	}
-	h.key[h.n], h.entry[h.n] = key, uint64(i)<<32|uint64(bytes)
 	h.n++
-	h.at[i] = uint32(h.n)
-	h.up(h.n - 1)
+	h.up(h.n-1, entry{key, uint64(i)<<32 | uint64(bytes)})
 	return true
 }
 
-// grow makes room for a sixteenth more entries.
+// grow makes room for a sixteenth more entries. What is kept is not copied: both copies together would need as much memory again.
 func (h *heap) grow() bool {
-	room := max(1024, len(h.key)+len(h.key)/16)
-	return larger(&h.key, room) && larger(&h.entry, room)
-}
-
-// larger makes an array longer. One is copied at a time: both copied together would need as much memory again as all that is kept.
-func larger[T float64 | uint64](a *[]T, room int) bool {
-	to, err := offheap.Make[T](room)
-	if err != nil {
-		return false
+	words, err := offheap.Grow(h.words, 2*heapPad+max(2048, len(h.words)+len(h.words)/32*2))
+	if err == nil {
+		h.words = words
 	}
-	copy(to, *a)
-	offheap.Free(*a)
-	*a = to
-	return true
+	return err == nil
 }
 
 // remove takes out a sample that is there and returns its size.
 func (h *heap) remove(i sample.Index) (bytes int64) {
 	k := int(h.at[i]) - 1
-	bytes = int64(h.entry[k] & 0xFFFFFFFF)
+	bytes = int64(h.entry(k).what & 0xFFFFFFFF)
 	h.n--
 	if k != h.n {
-		h.swap(k, h.n)
-		h.at[i] = 0
-		h.fix(k)
+		h.fix(k, h.entry(h.n))
 	}
 	h.at[i] = 0
 	return bytes
@@ -88,61 +115,67 @@ func (h *heap) remove(i sample.Index) (bytes int64) {
 // update gives a sample that is there another key.
 func (h *heap) update(i sample.Index, key float64) {
 	k := int(h.at[i]) - 1
-	h.key[k] = key
-	h.fix(k)
+	h.fix(k, entry{key, h.entry(k).what})
 }
 
 // rekey gives every sample the key that f says.
 func (h *heap) rekey(f func(sample.Index) float64) {
 	for k := range h.n {
-		h.key[k] = f(sample.Index(h.entry[k] >> 32))
+		h.words[2*(k+heapPad)] = math.Float64bits(f(h.entry(k).id()))
 	}
-	for k := h.n/2 - 1; k >= 0; k-- {
-		h.down(k)
+	for k := (h.n - 2) / 4; k >= 0 && h.n > 1; k-- {
+		h.down(k, h.entry(k))
 	}
 }
 
-func (h *heap) less(a, b int) bool {
-	if h.key[a] != h.key[b] {
-		return h.key[a] < h.key[b]
+// before reports whether a is to be evicted before b.
+func (h *heap) before(a, b entry) bool {
+	if a.key != b.key {
+		return a.key < b.key
 	}
-	i, j := h.entry[a]>>32, h.entry[b]>>32
+	i, j := a.id(), b.id()
 	if h.uses != nil && h.uses[i] != h.uses[j] {
 		return h.uses[i] < h.uses[j]
 	}
 	return i < j
 }
 
-func (h *heap) swap(a, b int) {
-	h.key[a], h.key[b] = h.key[b], h.key[a]
-	h.entry[a], h.entry[b] = h.entry[b], h.entry[a]
-	h.at[h.entry[a]>>32], h.at[h.entry[b]>>32] = uint32(a+1), uint32(b+1)
-}
-
-func (h *heap) fix(k int) {
-	h.up(k)
-	h.down(k)
-}
-
-func (h *heap) up(k int) {
-	for k > 0 && h.less(k, (k-1)/2) {
-		h.swap(k, (k-1)/2)
-		k = (k - 1) / 2
+// fix puts an entry where another one was, or farther up or down.
+func (h *heap) fix(k int, e entry) {
+	if k > 0 && h.before(e, h.entry((k-1)/4)) {
+		h.up(k, e)
+	} else {
+		h.down(k, e)
 	}
 }
 
-func (h *heap) down(k int) {
-	for {
-		least := k
-		for child := 2*k + 1; child <= 2*k+2 && child < h.n; child++ {
-			if h.less(child, least) {
-				least = child
+// up puts an entry at a place, or above it.
+func (h *heap) up(k int, e entry) {
+	for k > 0 {
+		above := h.entry((k - 1) / 4)
+		if !h.before(e, above) {
+			break
+		}
+		h.set(k, above)
+		k = (k - 1) / 4
+	}
+	h.set(k, e)
+}
+
+// down puts an entry at a place, or below it.
+func (h *heap) down(k int, e entry) {
+	for first := 4*k + 1; first < h.n; first = 4*k + 1 {
+		least, at := h.entry(first), first
+		for child := first + 1; child < min(first+4, h.n); child++ {
+			if c := h.entry(child); h.before(c, least) {
+				least, at = c, child
 			}
 		}
-		if least == k {
-			return
+		if !h.before(least, e) {
+			break
 		}
-		h.swap(k, least)
-		k = least
+		h.set(k, least)
+		k = at
 	}
+	h.set(k, e)
 }

@@ -1,50 +1,22 @@
 package importance
 
-import (
-	"lcache/offheap"
-	"lcache/sample"
-)
+import "lcache/sample"
 
-// Homophily is SpiderCache's pair of caches (SpiderCache §IV-B): one by importance, and one of well connected samples, nodes, that may stand in for
-// their neighbours. Nodes leave in the order in which they came. The importance cache has the share ratio of the memory. It takes 12 bytes a sample beside
-// its heap.
+// Homophily is SpiderCache's pair of caches (SpiderCache §IV-B): one by importance, which any [Policy] may be, and [Nodes], which may stand in for their neighbours.
+// A sample is in one of them at most. The importance cache has the share ratio of the memory.
 type Homophily struct {
-	store    // the importance cache
-	total    int64
-	ratio    float64
-	values   []float64
-	labels   []int32
-	owner    []uint32 // of each sample: the ticket of the newest node that lists it; a ticket below first is of a node that is gone
-	nodes    []node   // in the order in which they came
-	first    uint32   // ticket of nodes[0]; tickets begin at 1
-	ticket   map[sample.Index]uint32
-	nodeUsed int64
-	maxUses  int
+	policy Policy
+	nodes  *Nodes
+	total  int64
+	ratio  float64
 }
 
-type node struct {
-	id    sample.Index
-	bytes uint32
-	uses  int // as a substitute, in this epoch
-}
-
-// NewHomophily returns the caches of samples with these labels, which the caller may change. A node stands in at most maxUses times
-// an epoch; 0: without limit. Where substitutes are never allowed a ratio of 1 gives all memory to importance.
-func NewHomophily(labels []int32, capacity int64, ratio float64, maxUses int) (*Homophily, error) {
-	n := len(labels)
-	s, err := newStore(n, part(capacity, ratio))
-	if err != nil {
-		return nil, err
-	}
-	p := &Homophily{store: s, total: capacity, ratio: ratio, labels: labels, first: 1, ticket: map[sample.Index]uint32{}, maxUses: maxUses}
-	if p.values, err = offheap.MakeDense[float64](n); err == nil {
-		p.owner, err = offheap.MakeDense[uint32](n)
-	}
-	if err != nil {
-		p.Close()
-		return nil, err
-	}
-	return p, nil
+// NewHomophily joins a policy and nodes, which it closes, and shares the memory between them. Where substitutes are never allowed a ratio of 1 gives all of it to
+// importance.
+func NewHomophily(policy Policy, nodes *Nodes, capacity int64, ratio float64) *Homophily {
+	p := &Homophily{policy: policy, nodes: nodes, ratio: ratio}
+	p.Resize(capacity)
+	return p
 }
 
 // part is the importance cache's share of the memory: ⌊capacity × ratio⌋.
@@ -54,123 +26,94 @@ func part(capacity int64, ratio float64) int64 {
 
 // Close gives the memory back.
 func (p *Homophily) Close() {
-	offheap.Free(p.values)
-	offheap.Free(p.owner)
-	p.values, p.owner = nil, nil
-	p.store.Close()
+	p.policy.Close()
+	p.nodes.Close()
 }
 
-// Begin begins an epoch: no node has stood in for others yet. values are those of all samples; nil: they stay.
-func (p *Homophily) Begin(_ int, values []float64, _ []sample.Index) {
-	for k := range p.nodes {
-		p.nodes[k].uses = 0
-	}
-	if values != nil {
-		copy(p.values, values)
-		p.rekey(func(i sample.Index) float64 { return p.values[i] })
-	}
+// Policy is the importance cache.
+func (p *Homophily) Policy() Policy { return p.policy }
+
+// Nodes are the samples that may stand in for others.
+func (p *Homophily) Nodes() *Nodes { return p.nodes }
+
+// Begin begins an epoch of both caches.
+func (p *Homophily) Begin(epoch int, values []float64, order []sample.Index) {
+	p.nodes.Begin()
+	p.policy.Begin(epoch, values, order)
 }
 
 // Observe notes a value.
-func (p *Homophily) Observe(id sample.Index, value float64) {
-	if int(id) >= len(p.values) {
-		return
-	}
-	p.values[id] = value
-	if p.has(id) {
-		p.update(id, value)
-	}
-}
+func (p *Homophily) Observe(id sample.Index, value float64) { p.policy.Observe(id, value) }
 
 // Has reports whether a sample is kept, in either cache.
-func (p *Homophily) Has(id sample.Index) bool { return p.has(id) || p.ticket[id] != 0 }
+func (p *Homophily) Has(id sample.Index) bool { return p.policy.Has(id) || p.nodes.Has(id) }
 
-// Get serves a sample that is kept; else the newest node that lists it, if it is of the same class now, was not used up, and may stand in.
+// ahead fetches what both caches know of samples.
+func (p *Homophily) ahead(asked []sample.Index) {
+	if f, ok := p.policy.(foreseer); ok {
+		f.ahead(asked)
+	}
+	p.nodes.ahead(asked)
+}
+
+// Get serves a sample that is kept; else a node that may stand in for it.
 func (p *Homophily) Get(id sample.Index, may May) (sample.Index, Kind) {
-	if p.Has(id) {
+	if _, kind := p.policy.Get(id, nil); kind == Hit || p.nodes.Has(id) {
 		return id, Hit
 	}
-	if may == nil || int(id) >= len(p.owner) || p.owner[id] < p.first {
-		return id, Miss
+	if other, ok := p.nodes.StandIn(id, may); ok {
+		return other, Substitute
 	}
-	n := &p.nodes[p.owner[id]-p.first]
-	if p.labels[n.id] != p.labels[id] || p.maxUses > 0 && n.uses >= p.maxUses || !may(n.id) {
-		return id, Miss
-	}
-	n.uses++
-	return n.id, Substitute
+	return id, Miss
 }
 
-// Offer keeps a sample among the important ones if there is room, or if samples of smaller value make room.
+// Offer offers a sample to the importance cache.
 func (p *Homophily) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
-	if p.Has(id) {
+	if p.nodes.Has(id) {
 		return true, nil
 	}
-	if !p.fits(id, bytes) {
-		return false, nil
-	}
-	drop, ok := p.room(bytes, func(_ sample.Index, key float64) bool { return key < p.values[id] })
-	return ok && p.insert(id, p.values[id], bytes), drop
+	return p.policy.Offer(id, bytes)
 }
 
-// Put takes a node with the samples that it may stand in for, those of its class. It is refused if it is in either cache already, if none is of
-// its class, or if it is too large. The oldest nodes make room.
+// Put takes a node with the samples that it may stand in for. It is refused if it is in either cache already; see [Nodes.Put].
 func (p *Homophily) Put(id sample.Index, neighbours []sample.Index, bytes int64) (keep bool, drop []sample.Index) {
-	if int(id) >= len(p.owner) || p.Has(id) || !storable(bytes, p.total-p.capacity) || len(neighbours) == 0 {
+	if p.policy.Has(id) {
 		return false, nil
 	}
-	ticket := p.first + uint32(len(p.nodes))
-	if ticket == never { // after four thousand million nodes
-		drop = p.shrink(0)
-		clear(p.owner)
-		p.first, ticket = 1, 1
-	}
-	listed := false
-	for _, i := range neighbours {
-		if int(i) < len(p.owner) && i != id && p.labels[i] == p.labels[id] {
-			p.owner[i], listed = ticket, true
-		}
-	}
-	if !listed {
-		return false, drop
-	}
-	drop = append(drop, p.shrink(p.total-p.capacity-bytes)...)
-	p.nodes = append(p.nodes, node{id: id, bytes: uint32(bytes)})
-	p.ticket[id] = ticket
-	p.nodeUsed += bytes
-	return true, drop
+	return p.nodes.Put(id, neighbours, bytes)
 }
 
-// shrink drops the oldest nodes until those that are left take at most so many bytes. What they listed falls to no older node.
-func (p *Homophily) shrink(bytes int64) (drop []sample.Index) {
-	for len(p.nodes) > 0 && p.nodeUsed > bytes {
-		n := p.nodes[0]
-		drop = append(drop, n.id)
-		delete(p.ticket, n.id)
-		p.nodeUsed -= int64(n.bytes)
-		p.nodes = p.nodes[1:]
-		p.first++
-	}
-	return drop
-}
-
-// SetRatio moves the border between the caches. On the side that shrinks least value or the oldest nodes go.
+// SetRatio moves the border between the caches. On the side that shrinks the policy's first or the oldest nodes go.
 func (p *Homophily) SetRatio(ratio float64) []sample.Index {
 	p.ratio = ratio
 	return p.Resize(p.total)
 }
 
+// Ratio is the importance cache's share.
+func (p *Homophily) Ratio() float64 { return p.ratio }
+
 // Resize changes the memory of both.
 func (p *Homophily) Resize(capacity int64) []sample.Index {
 	p.total = capacity
-	drop := p.store.Resize(part(capacity, p.ratio))
-	return append(drop, p.shrink(p.total-p.capacity)...)
+	high := part(capacity, p.ratio)
+	return append(p.policy.Resize(high), p.nodes.Resize(capacity-high)...)
 }
 
-// Nodes are the well connected samples that are kept, oldest first.
-func (p *Homophily) Nodes() (out []sample.Index) {
-	for _, n := range p.nodes {
-		out = append(out, n.id)
+// Beside is the pair with another policy in place of its own, which it does not own. It is good for [NewRehearsal].
+func (p *Homophily) Beside(policy Policy) *Homophily {
+	return &Homophily{policy: policy, nodes: p.nodes, total: p.total, ratio: p.ratio}
+}
+
+// Clone returns a copy that is used apart. The policy's epoch is not copied: it is for a time between two epochs.
+func (p *Homophily) Clone() (Policy, error) {
+	policy, err := p.policy.Clone()
+	if err != nil {
+		return nil, err
 	}
-	return out
+	nodes, err := p.nodes.Clone()
+	if err != nil {
+		policy.Close()
+		return nil, err
+	}
+	return &Homophily{policy: policy, nodes: nodes, total: p.total, ratio: p.ratio}, nil
 }

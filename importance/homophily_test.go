@@ -16,13 +16,13 @@ type pairModel struct {
 	nodes           []pairNode
 	labels          []int32
 	most            int
+	uses            map[sample.Index]int // of nodes, in this epoch
 }
 
 type pairNode struct {
 	id    sample.Index
 	near  []sample.Index
 	bytes int64
-	uses  int
 }
 
 func (m *pairModel) node(id sample.Index) int {
@@ -45,10 +45,10 @@ func (m *pairModel) get(id sample.Index, may bool, newest map[sample.Index]int, 
 	}
 	k := m.node(sample.Index(born[ticket]))
 	n := &m.nodes[k]
-	if m.labels[n.id] != m.labels[id] || m.most > 0 && n.uses >= m.most {
+	if m.labels[n.id] != m.labels[id] || m.most > 0 && m.uses[n.id] >= m.most {
 		return id, Miss
 	}
-	n.uses++
+	m.uses[n.id]++
 	return n.id, Substitute
 }
 
@@ -62,9 +62,9 @@ func TestHomophilyModel(t *testing.T) {
 		for i := range labels {
 			labels[i] = r.Int32N(3)
 		}
-		m := &pairModel{total: 30, capacity: 15, values: map[sample.Index]float64{}, important: map[sample.Index]int64{}, labels: labels, most: int(trial % 4)}
+		m := &pairModel{total: 30, capacity: 15, values: map[sample.Index]float64{}, important: map[sample.Index]int64{}, labels: labels, most: int(trial % 4), uses: map[sample.Index]int{}}
 		newest, born := map[sample.Index]int{}, []int{} // the last node that listed a sample; a node by ticket, -1 when gone
-		p := ok[*Homophily](t)(NewHomophily(labels, 30, 0.5, m.most))
+		p := paired(t, "paper", labels, 30, 0.5, m.most)
 		gone := func(drop []sample.Index, what string) {
 			for _, i := range drop {
 				if !m.has(i) {
@@ -112,9 +112,7 @@ func TestHomophilyModel(t *testing.T) {
 				m.capacity = int64(float64(m.total) * ratio)
 			case x == 8:
 				p.Begin(0, nil, nil)
-				for k := range m.nodes {
-					m.nodes[k].uses = 0
-				}
+				clear(m.uses)
 			case x == 9 && step%20 == 0:
 				labels[id] = r.Int32N(3)
 			default:
@@ -151,7 +149,7 @@ func TestHomophilyModel(t *testing.T) {
 		for _, n := range m.nodes {
 			want = append(want, n.id)
 		}
-		if got := p.Nodes(); !slices.Equal(got, want) {
+		if got := p.Nodes().List(); !slices.Equal(got, want) {
 			t.Fatalf("trial %d: nodes %v, want %v", trial, got, want)
 		}
 		p.Close()
@@ -160,7 +158,7 @@ func TestHomophilyModel(t *testing.T) {
 
 // TestSubstituteMayBeRefused: a candidate that the batch has already is not served, and a node is not used up by being refused.
 func TestSubstituteMayBeRefused(t *testing.T) {
-	p := ok[*Homophily](t)(NewHomophily([]int32{0, 0, 0, 1}, 10, 0.5, 1))
+	p := paired(t, "paper", []int32{0, 0, 0, 1}, 10, 0.5, 1)
 	defer p.Close()
 	if keep, _ := p.Put(0, []sample.Index{1, 2, 3}, 1); !keep {
 		t.Fatal("a node is refused")

@@ -1,6 +1,10 @@
 package importance
 
-import "lcache/sample"
+import (
+	"math/bits"
+
+	"lcache/sample"
+)
 
 // Law is the law of substitution for one job: when may a sample be served in place of the one that the job's order has? It knows batches, and what is counted;
 // which samples could stand in is the business of a [Keeper]. The four rules:
@@ -15,9 +19,10 @@ import "lcache/sample"
 type Law struct {
 	keeper Keeper
 	high   func(sample.Index) bool
-	on     bool
+	rule   string // "": nothing is allowed
+	here   few
 
-	uses        map[sample.Index]int // of each substitute in this epoch
+	uses        map[sample.Index]int // of each substitute in this epoch, with Class
 	substituted int64
 	most        int
 }
@@ -27,6 +32,10 @@ type Keeper interface {
 	// Get says which sample serves a request for id: itself, a substitute that may allows, or none.
 	Get(id sample.Index, may May) (served sample.Index, k Kind)
 }
+
+// A foreseer is a Keeper that looks at what it knows of samples before it is asked for them one by one. Nothing follows from it: of millions of samples what is known of one is far from what is known of the
+// next, and to fetch many places from memory at once takes a fraction of the time.
+type foreseer interface{ ahead(asked []sample.Index) }
 
 // Served is a batch after the law: for each place the sample to be served, and how. A Miss is to be read exactly.
 type Served struct {
@@ -40,7 +49,7 @@ func NewLaw(rule string, keeper Keeper, high func(sample.Index) bool) *Law {
 	if high == nil {
 		high = func(sample.Index) bool { return false }
 	}
-	return &Law{keeper: keeper, high: high, on: rule != "", uses: map[sample.Index]int{}}
+	return &Law{keeper: keeper, high: high, rule: rule, uses: map[sample.Index]int{}}
 }
 
 // Batch decides about a batch of the job's order. own says that the request is the epoch's own: a batch of the order by its number, or a get whose position and
@@ -51,13 +60,17 @@ func (l *Law) Batch(asked []sample.Index, own bool) Served {
 	if !own {
 		return s
 	}
-	here := make(map[sample.Index]bool, 2*len(asked)) // asked for, or served
+	here := &l.here // asked for, or served
+	here.reset(2 * len(asked))
 	for _, id := range asked {
-		here[id] = true
+		here.add(id)
 	}
 	var may May
-	if l.on {
-		may = func(other sample.Index) bool { return !here[other] && !l.high(other) }
+	if f, ok := l.keeper.(foreseer); ok {
+		f.ahead(asked)
+	}
+	if l.rule != "" {
+		may = func(other sample.Index) bool { return !here.has(other) && !l.high(other) }
 	}
 	for k, id := range asked {
 		if l.high(id) {
@@ -65,7 +78,7 @@ func (l *Law) Batch(asked []sample.Index, own bool) Served {
 		}
 		s.Index[k], s.Kind[k] = l.keeper.Get(id, may)
 		if s.Kind[k] == Substitute {
-			here[s.Index[k]] = true
+			here.add(s.Index[k])
 			l.count(s.Index[k])
 		}
 	}
@@ -74,6 +87,10 @@ func (l *Law) Batch(asked []sample.Index, own bool) Served {
 
 func (l *Law) count(id sample.Index) {
 	l.substituted++
+	if l.rule == Low { // each stands in once: millions of them need no books
+		l.most = 1
+		return
+	}
 	l.uses[id]++
 	l.most = max(l.most, l.uses[id])
 }
@@ -83,3 +100,35 @@ func (l *Law) Begin() { clear(l.uses) }
 
 // Counted returns how many samples were replaced, and how often one sample stood in for others in one epoch at most. Both only grow.
 func (l *Law) Counted() (substituted int64, most int) { return l.substituted, l.most }
+
+// few is a set of few samples that is used again and again: a table of open addressing, of which a place counts if its turn is the current one.
+type few struct {
+	id   []sample.Index
+	turn []uint32
+	now  uint32
+	bits uint
+}
+
+// reset empties the set, and makes room for n samples.
+func (f *few) reset(n int) {
+	if f.now++; len(f.id) < 2*n || f.now == 0 {
+		f.bits = uint(bits.Len(uint(2*n | 15)))
+		f.id, f.turn, f.now = make([]sample.Index, 1<<f.bits), make([]uint32, 1<<f.bits), 1
+	}
+}
+
+// place is where a sample is, or would be. Half of all places at least are empty.
+func (f *few) place(id sample.Index) uint32 {
+	k := (id * 0x9E3779B1) >> (32 - f.bits)
+	for f.turn[k] == f.now && f.id[k] != id {
+		k = (k + 1) & uint32(len(f.id)-1)
+	}
+	return k
+}
+
+func (f *few) has(id sample.Index) bool { return f.turn[f.place(id)] == f.now }
+
+func (f *few) add(id sample.Index) {
+	k := f.place(id)
+	f.id[k], f.turn[k] = id, f.now
+}

@@ -44,7 +44,7 @@ func tellLaw(t *testing.T, d *datadriven.TestData) string {
 	for i := range labels {
 		labels[i] = int32(i % 2)
 	}
-	near := ok[*Homophily](t)(NewHomophily(labels, 8, 0.5, uses))
+	near := paired(t, "paper", labels, 8, 0.5, uses)
 	defer near.Close()
 	var keeper Keeper = low
 	if d.Cmd == "class" {
@@ -129,7 +129,7 @@ func TestLawHolds(t *testing.T) {
 		for i := range labels {
 			labels[i] = int32(r.IntN(3))
 		}
-		near := ok[*Homophily](t)(NewHomophily(labels, 40, 0.5, 0))
+		near := paired(t, "paper", labels, 40, 0.5, 0)
 		rule, keeper := Low, Keeper(low)
 		if class {
 			rule, keeper = Class, near

@@ -18,6 +18,7 @@ type LCache struct {
 	asked          []sample.Index
 	queued         *sample.Set // those in asked
 	capacity, used int64
+	pick           func(n int) int // chooses among n places; nil: the first that may be taken
 }
 
 type waiting struct {
@@ -85,6 +86,21 @@ func (c *LCache) oldest(f May) (sample.Index, bool) {
 	return sample.None, false
 }
 
+// standIn is a loaded sample that f allows: a random one if there is a way to choose.
+func (c *LCache) standIn(f May) (sample.Index, bool) {
+	first, ok := c.oldest(f)
+	if !ok || c.pick == nil {
+		return first, ok
+	}
+	places := c.loaded[c.first:]
+	for range 64 { // at least half of many places are taken, and hardly any is forbidden
+		if w := places[c.pick(len(places))]; w.id != sample.None && f(w.id) {
+			return w.id, true
+		}
+	}
+	return first, true
+}
+
 // leave takes a sample out. Its place is empty until half of all places are.
 func (c *LCache) leave(id sample.Index) {
 	k := c.at[id]
@@ -104,7 +120,7 @@ func (c *LCache) leave(id sample.Index) {
 	c.loaded, c.first = live, 0
 }
 
-// Get serves a sample that is loaded, else the first loaded one that may allows. A sample leaves when it is served. One that was absent is queued for
+// Get serves a sample that is loaded, else another loaded one that may allows. A sample leaves when it is served. One that was absent is queued for
 // repacking.
 func (c *LCache) Get(id sample.Index, may May) (sample.Index, Kind) {
 	if _, here := c.at[id]; here {
@@ -117,7 +133,7 @@ func (c *LCache) Get(id sample.Index, may May) (sample.Index, Kind) {
 		return id, Miss
 	}
 	c.absent(id)
-	other, ok := c.oldest(may)
+	other, ok := c.standIn(may)
 	if !ok {
 		return id, Miss
 	}

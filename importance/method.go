@@ -20,8 +20,8 @@ type Method struct {
 	Scorer func(n int, p Params, best func(sample.Index, []sample.Index)) (Scorer, error)
 	// Targets makes targets of values, by the parameters of this boundary.
 	Targets func(p Params) Targets
-	// Cache is the paper's own memory policy, for samples with these labels.
-	Cache func(labels []int32, capacity int64, p Params) (Policy, error)
+	// Cache is the paper's own memory policy, for n samples. Nodes stay beside it, or beside any other one, where substitutes are allowed; see [Method.WithNodes].
+	Cache func(n int, capacity int64, p Params) (Policy, error)
 }
 
 // What may stand in for a sample.
@@ -39,8 +39,8 @@ var Methods = []Method{
 			return made[Scorer](NewLoss(n, LossOptions{Irreducible: p.Irreducible, Unstable: p.Unstable, Overlap: p.Overlap, MaxEpochs: p.MaxWarmUp, Fixed: p.WarmUp}))
 		},
 		Targets: func(p Params) Targets { return Even(IIS(p.Beta, p.Floor)) },
-		Cache: func(labels []int32, capacity int64, _ Params) (Policy, error) {
-			return made[Policy](NewHCache(len(labels), capacity))
+		Cache: func(n int, capacity int64, _ Params) (Policy, error) {
+			return made[Policy](NewHCache(n, capacity))
 		},
 	},
 	{
@@ -50,8 +50,8 @@ var Methods = []Method{
 			return made[Scorer](NewRank(n, p.Batch, p.B0))
 		},
 		Targets: func(p Params) Targets { return Weighted(p.Smooth, p.Rep) },
-		Cache: func(labels []int32, capacity int64, p Params) (Policy, error) {
-			return made[Policy](NewAPP(len(labels), capacity, p.Strict))
+		Cache: func(n int, capacity int64, p Params) (Policy, error) {
+			return made[Policy](NewAPP(n, capacity, p.Strict))
 		},
 	},
 	{
@@ -61,8 +61,8 @@ var Methods = []Method{
 			return made[Scorer](NewGraph(n, p.K, NewElastic(p.RatioStart, p.RatioEnd, p.Gamma, p.M), best))
 		},
 		Targets: func(p Params) Targets { return Weighted(0, p.Rep) },
-		Cache: func(labels []int32, capacity int64, p Params) (Policy, error) {
-			return made[Policy](NewHomophily(labels, capacity, p.RatioStart, p.MaxUses))
+		Cache: func(n int, capacity int64, _ Params) (Policy, error) {
+			return made[Policy](NewValued(n, capacity))
 		},
 	},
 }
@@ -93,19 +93,33 @@ func Lookup(name string) (Method, error) {
 // Policies are those that any method can have. "paper" is the method's own.
 var Policies = []string{"next-use", "paper", "lru", "minio"}
 
-// NewPolicy makes a memory policy of a method by its name: next-use, paper, lru or minio.
-func (m Method) NewPolicy(name string, labels []int32, capacity int64, p Params) (Policy, error) {
+// NewPolicy makes a memory policy of a method for n samples, by its name: next-use, paper, lru or minio.
+func (m Method) NewPolicy(name string, n int, capacity int64, p Params) (Policy, error) {
 	switch name {
 	case "next-use":
-		return made[Policy](NewNextUse(len(labels), capacity))
+		return made[Policy](NewNextUse(n, capacity))
 	case "paper":
-		return m.Cache(labels, capacity, p)
+		return m.Cache(n, capacity, p)
 	case "lru":
-		return made[Policy](NewLRU(len(labels), capacity))
+		return made[Policy](NewLRU(n, capacity))
 	case "minio":
-		return made[Policy](NewMinIO(len(labels), capacity))
+		return made[Policy](NewMinIO(n, capacity))
 	}
 	return nil, unknown("policy", name, Policies)
+}
+
+// WithNodes makes a memory policy with nodes beside it, for samples with these labels. Nodes have what the ratio at the start leaves.
+func (m Method) WithNodes(name string, labels []int32, capacity int64, p Params) (*Homophily, error) {
+	policy, err := m.NewPolicy(name, len(labels), 0, p)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := NewNodes(labels, 0, p.MaxUses)
+	if err != nil {
+		policy.Close()
+		return nil, err
+	}
+	return NewHomophily(policy, nodes, capacity, p.RatioStart), nil
 }
 
 func unknown(what, name string, known []string) error {

@@ -13,13 +13,14 @@ const never = math.MaxUint32
 // NextUse evicts what is used last, as Belady's MIN does: within an epoch by its order, which is known once it is drawn, and beyond it by what the
 // targets say about the epochs after. It takes 8 bytes a sample and 4 for each position of the order, beside its heap.
 type NextUse struct {
-	store            // keyed by −(position of the next use)
-	use    []uint32  // of each sample: its next position in this epoch
-	then   []uint32  // of each position: the next position of the same sample
-	gap    []float32 // of each sample: how far behind the epoch's end its next use is expected; nil between two epochs
-	length float64   // of the epoch
-	left   int       // uses that are still to come in this epoch
-	n      int       // samples
+	store             // keyed by −(position of the next use)
+	use     []uint32  // of each sample: its next position in this epoch
+	then    []uint32  // of each position: the next position of the same sample
+	gap     []float32 // of each sample: how far behind the epoch's end its next use is expected; nil between two epochs
+	length  float64   // of the epoch
+	left    int       // uses that are still to come in this epoch
+	n       int       // samples
+	fetched uint32    // by ahead, so that it has a result
 }
 
 // NewNextUse returns the policy of n samples with so many bytes of memory.
@@ -42,6 +43,15 @@ func (p *NextUse) Close() {
 	p.forget()
 	offheap.Free(p.gap)
 	p.gap = nil
+}
+
+// Clone returns a copy that is used apart. Until an epoch begins for it, it admits nothing.
+func (p *NextUse) Clone() (Policy, error) {
+	s, err := p.store.clone()
+	if err != nil {
+		return nil, err
+	}
+	return &NextUse{store: s, n: p.n}, nil
 }
 
 // EndEpoch gives back what only an epoch needs, which leaves memory for the boundary. What is kept stays; nothing is admitted until the next epoch begins.
@@ -131,6 +141,22 @@ func (p *NextUse) urgency(i sample.Index) float64 {
 		return -float64(k)
 	}
 	return -(p.length + float64(p.gap[i]))
+}
+
+// ahead fetches what Get and Offer look at; see [foreseer].
+func (p *NextUse) ahead(asked []sample.Index) {
+	sum := uint32(0)
+	for _, i := range asked {
+		if int(i) < len(p.use) {
+			sum += p.use[i] + p.at[i] + uint32(p.gap[i])
+		}
+	}
+	for _, i := range asked {
+		if p.has(i) {
+			sum += uint32(p.words[2*(int(p.at[i])-1+heapPad)])
+		}
+	}
+	p.fetched += sum
 }
 
 // Get uses a sample: its next use is the one after. After the last use of the epoch its order is dropped, which leaves memory for the boundary.

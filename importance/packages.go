@@ -1,171 +1,83 @@
 package importance
 
-import (
-	"slices"
+import "lcache/sample"
 
-	"lcache/offheap"
-	"lcache/sample"
-)
-
-// Packages keeps the books of packages: unordered pieces of the log that hold L-samples, which no promised order names (ImPACT §III-D). A sample is in at most
-// one. Which package a sample goes to is random, so that each is a mixture. Where the bytes lie is the log's business.
-type Packages struct {
+// Packing decides which samples go to which package, and which pieces of a cache are emptied (ImPACT §III-D). Packages are unordered pieces of the log that hold
+// L-samples, which no promised order names. Where samples lie is the log's business: Packing has no books of them.
+type Packing struct {
 	seed   uint64
-	full   int64 // bytes at which a package is sealed
-	in     []uint32
-	open   []uint32 // the packages that are being filled
-	all    map[uint32]*pack
-	newest uint32
+	lanes  int
 	turn   uint64 // counts packings, for the choice
-	credit int64  // bytes that may still be repacked
-	sealed int    // ever
+	credit int64  // bytes that may still be written
 }
 
-type pack struct {
-	members     []sample.Index // also those that have left
-	live        int
-	bytes, held int64 // written, and still live
-	sealed      bool
+// NewPacking returns the decisions for a log with so many open packages of L-samples. One more is for H-samples.
+func NewPacking(lanes int, seed uint64) *Packing {
+	return &Packing{seed: seed, lanes: max(lanes, 1)}
 }
 
-// NewPackages returns the books of n samples, with so many packages open at once, each sealed when it has full bytes.
-func NewPackages(n, open int, full int64, seed uint64) (*Packages, error) {
-	in, err := offheap.Make[uint32](n)
-	if err != nil {
-		return nil, err
+// Lane chooses an open package for a sample: one of those for L-samples, by hash, so that each package is a random mixture; or the last one, for H-samples.
+func (p *Packing) Lane(id sample.Index, high bool) int {
+	if high {
+		return p.lanes
 	}
-	return &Packages{seed: seed, full: full, in: in, open: make([]uint32, max(open, 1)), all: map[uint32]*pack{}}, nil
-}
-
-// Close gives the memory back.
-func (p *Packages) Close() {
-	offheap.Free(p.in)
-	p.in = nil
-}
-
-// Pack appends a sample to an open package and returns that package's number, and whether it is sealed now. A copy of the sample in another package
-// becomes a hole.
-func (p *Packages) Pack(id sample.Index, bytes int64) (number uint32, sealed bool) {
-	if int(id) >= len(p.in) {
-		return 0, false
-	}
-	p.Leave(id, bytes)
-	slot := mix(mix(p.seed^uint64(id))^p.turn) % uint64(len(p.open))
 	p.turn++
-	if p.open[slot] == 0 {
-		p.newest++
-		p.open[slot] = p.newest
-		p.all[p.newest] = &pack{}
-	}
-	number = p.open[slot]
-	k := p.all[number]
-	k.members = append(k.members, id)
-	k.live++
-	k.bytes += bytes
-	k.held += bytes
-	p.in[id] = number
-	if k.bytes >= p.full {
-		k.sealed, sealed = true, true
-		p.open[slot] = 0
-		p.sealed++
-	}
-	return number, sealed
+	return int(mix(mix(p.seed^uint64(id))^p.turn) % uint64(p.lanes))
 }
 
-// Leave makes a hole of a sample that became an H-sample, or that was written elsewhere. A sealed package without samples is gone.
-func (p *Packages) Leave(id sample.Index, bytes int64) {
-	if int(id) >= len(p.in) || p.in[id] == 0 {
-		return
-	}
-	number := p.in[id]
-	k := p.all[number]
-	p.in[id] = 0
-	k.live--
-	k.held -= bytes
-	if k.live == 0 && k.sealed {
-		delete(p.all, number)
-	}
+// Consumed allows as many bytes to be written as were consumed: packing never writes more than training reads.
+func (p *Packing) Consumed(bytes int64) { p.credit += bytes }
+
+// May reports whether so many bytes may be written now.
+func (p *Packing) May(bytes int64) bool { return bytes <= p.credit }
+
+// Wrote takes bytes off what may be written.
+func (p *Packing) Wrote(bytes int64) { p.credit -= bytes }
+
+// A Piece is a package, or a segment of a Logfile: what it takes on disk, and what of that is of use.
+type Piece struct {
+	Bytes   int64 // on disk
+	Live    int64 // of samples that lie there and nowhere else
+	Low     int64 // of those, of L-samples
+	Ordered bool  // a segment of a Logfile
+	Stays   bool  // it can't be emptied now
 }
 
-// In is the package that has a sample; 0: none has.
-func (p *Packages) In(id sample.Index) uint32 {
-	if int(id) >= len(p.in) {
-		return 0
-	}
-	return p.in[id]
-}
+// Holds reports whether an L-sample lies well in the piece: in a package of which half or more are L-samples. Else it is packed when it was read.
+func (p Piece) Holds() bool { return !p.Ordered && 2*p.Low >= p.Bytes }
 
-// Members are the samples of a package that did not leave, in the order of packing.
-func (p *Packages) Members(number uint32) (out []sample.Index) {
-	k := p.all[number]
-	if k == nil {
-		return nil
+// share is the live share.
+func (p Piece) share() float64 { return float64(p.Live) / float64(p.Bytes) }
+
+// Space is how many places of blocks a log has, how many of them are free, and how many are to be free for what is being packed.
+type Space struct{ Places, Free, Reserve int }
+
+// Tight reports whether less than a tenth of the log is free.
+func (s Space) Tight() bool { return 10*s.Free < s.Places || s.Short() }
+
+// Short reports whether nothing can be packed until places are freed.
+func (s Space) Short() bool { return s.Free < s.Reserve }
+
+// Victim chooses the piece that is emptied next, -1 for none, by its place in the list. While there is space, none is. Else it is the piece with the least live
+// share, if that is less than half. Without any space it is the Logfile's segment with the least live share, whatever that is: each of its samples is
+// moved once. Packages that are denser than half stay, because they would be written again and again.
+func Victim(pieces []Piece, s Space) int {
+	if !s.Tight() {
+		return -1
 	}
-	seen := make(map[sample.Index]bool, k.live)
-	for _, id := range slices.Backward(k.members) { // a sample that left and came back has its place at the end
-		if p.in[id] == number && !seen[id] {
-			seen[id] = true
-			out = append(out, id)
+	best := -1
+	for k, p := range pieces {
+		if p.Bytes == 0 || p.Stays || 2*p.Live >= p.Bytes && !(p.Ordered && s.Short()) {
+			continue
+		}
+		if best < 0 || p.share() < pieces[best].share() {
+			best = k
 		}
 	}
-	slices.Reverse(out)
-	return out
+	return best
 }
 
-// Loading is the order in which an epoch reads the sealed packages: random, by the seed.
-func (p *Packages) Loading(epoch int) []uint32 {
-	return p.shuffled(epoch, func(*pack) bool { return true })
+// Mix puts samples in a random order, by the seed.
+func Mix(list []sample.Index, seed uint64, epoch int) {
+	newStream(seed, uint64(epoch), streamMix).shuffle(list)
 }
-
-// Sparse are the sealed packages of which less than half of the bytes are live, in a random order: their survivors are to be packed again.
-func (p *Packages) Sparse(epoch int) []uint32 {
-	return p.shuffled(epoch, func(k *pack) bool { return k.held*2 < k.bytes })
-}
-
-func (p *Packages) shuffled(epoch int, want func(*pack) bool) (out []uint32) {
-	for number := uint32(1); number <= p.newest && number != 0; number++ {
-		if k := p.all[number]; k != nil && k.sealed && want(k) {
-			out = append(out, number)
-		}
-	}
-	newStream(p.seed, uint64(epoch), streamLow).shuffle(out)
-	return out
-}
-
-// Consumed allows as many bytes to be repacked as were consumed: repacking never writes more than training reads.
-func (p *Packages) Consumed(bytes int64) { p.credit += bytes }
-
-// Repack says what to pack next within the bytes that are allowed: first the samples that were asked for and absent, in that order, then the survivors of
-// sparse packages.
-func (p *Packages) Repack(asked []sample.Index, epoch int, size func(sample.Index) int64) (out []sample.Index) {
-	took := map[sample.Index]bool{}
-	take := func(id sample.Index) bool {
-		if took[id] {
-			return true
-		}
-		bytes := size(id)
-		if bytes > p.credit {
-			return false
-		}
-		p.credit -= bytes
-		took[id] = true
-		out = append(out, id)
-		return true
-	}
-	for _, id := range asked {
-		if !take(id) {
-			return out
-		}
-	}
-	for _, number := range p.Sparse(epoch) {
-		for _, id := range p.Members(number) {
-			if !take(id) {
-				return out
-			}
-		}
-	}
-	return out
-}
-
-// Sealed is how many packages were ever written.
-func (p *Packages) Sealed() int { return p.sealed }

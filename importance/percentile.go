@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"lcache/offheap"
-	"lcache/sample"
 )
 
 // Sizes of the sort: buckets of one pass at most, as a power of two; and how many indices are sorted by insertion, and by comparing.
@@ -169,29 +168,6 @@ func (d *dealer) place(key uint64) uint32 {
 	at := d.ends[b]
 	d.ends[b]++
 	return at
-}
-
-// Top returns the samples of greatest value whose sizes add up to at most capacity bytes: the H-list (ImPACT §III-C). Among equal values
-// the smaller index comes first; the list ends at the first sample that does not fit.
-func Top(values []float64, capacity int64, size func(sample.Index) int64) (*sample.Set, error) {
-	set, err := sample.NewSet(len(values))
-	if err != nil {
-		return nil, err
-	}
-	by, err := offheap.MakeDense[uint32](len(values))
-	if err != nil {
-		set.Close()
-		return nil, err
-	}
-	defer offheap.Free(by)
-	greatest(values, by)
-	for _, i := range by {
-		if capacity -= size(i); capacity < 0 {
-			break
-		}
-		set.Add(i)
-	}
-	return set, nil
 }
 
 // must panics for memory that the system refuses. A boundary has no other way out: it is the same want of memory that ends a Go program elsewhere.

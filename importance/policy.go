@@ -17,6 +17,8 @@ type Policy interface {
 	Resize(capacity int64) (drop []sample.Index)
 	// Has reports whether a sample is kept.
 	Has(id sample.Index) bool
+	// Clone returns a copy that is used apart, as it is between two epochs: of an epoch's order it knows nothing.
+	Clone() (Policy, error)
 	// Close gives the policy's own memory back.
 	Close()
 }
@@ -54,8 +56,34 @@ func newStore(samples int, capacity int64) (store, error) {
 // Close gives the memory back.
 func (s *store) Close() { s.close() }
 
+// clone is a copy that is used apart.
+func (s *store) clone() (store, error) {
+	h, err := s.heap.clone()
+	return store{heap: h, capacity: s.capacity, used: s.used}, err
+}
+
 // Has reports whether a sample is kept.
 func (s *store) Has(id sample.Index) bool { return s.has(id) }
+
+// Get serves a sample that is kept.
+func (s *store) Get(id sample.Index, _ May) (sample.Index, Kind) {
+	if s.has(id) {
+		return id, Hit
+	}
+	return id, Miss
+}
+
+// offer keeps a sample with a key if there is room, or if samples make room that worse says may go for it.
+func (s *store) offer(id sample.Index, bytes int64, key float64, worse func(top sample.Index, key float64) bool) (bool, []sample.Index) {
+	if s.has(id) {
+		return true, nil
+	}
+	if !s.fits(id, bytes) {
+		return false, nil
+	}
+	drop, ok := s.room(bytes, worse)
+	return ok && s.insert(id, key, bytes), drop
+}
 
 // fits reports whether a sample can ever be kept: it is one of the dataset, and not larger than the memory.
 func (s *store) fits(id sample.Index, bytes int64) bool {

@@ -8,6 +8,9 @@ const (
 	streamLow      = 2 // the L part, and the positions of the H part
 	streamHigh     = 3 // the draw of the H part
 	streamHighTurn = 4 // the shuffle of the H part
+	streamUnits    = 5 // the order in which an epoch's units are loaded
+	streamPick     = 6 // which loaded sample stands in for another one
+	streamMix      = 7 // samples that lie in the order of the source
 )
 
 // stream is SplitMix64: random numbers that are the same in every language, for a seed, an epoch and a use.

@@ -22,8 +22,11 @@ var lines = []struct {
 }{
 	{"min", "MIN, all epochs known", color.RGBA{0x00, 0x00, 0x00, 255}},
 	{"next-use", "next use", color.RGBA{0x00, 0x9e, 0x73, 255}},
-	{"substitutes", "paper, and substitutes", color.RGBA{0xcc, 0x79, 0xa7, 255}},
+	{"planned-next-use", "next use, planned", color.RGBA{0x66, 0x33, 0x99, 255}},
+	{"planned", "paper, planned", color.RGBA{0xe6, 0x9f, 0x00, 255}},
+	{"substitutes", "paper, substitutes", color.RGBA{0xcc, 0x79, 0xa7, 255}},
 	{"paper", "the paper's", color.RGBA{0xd5, 0x5e, 0x00, 255}},
+	{"packages", "the paper's, with packages", color.RGBA{0x8c, 0x56, 0x4b, 255}},
 	{"minio", "MinIO", color.RGBA{0x56, 0xb4, 0xe9, 255}},
 	{"lru", "LRU", color.RGBA{0x00, 0x72, 0xb2, 255}},
 }
@@ -63,7 +66,19 @@ func DrawHits(r *hitratio.Report, format string, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("draw the share of unstable samples: %w", err)
 	}
-	return write(slices.Insert(panels, 1, unstable), hitsLegend, hitsLegendOf, format, w)
+	panels = slices.Insert(panels, 1, unstable)
+	added, err := added(r)
+	if err != nil {
+		return fmt.Errorf("draw the parts of ImPACT: %w", err)
+	}
+	if panels = slices.Insert(panels, 1, added); len(r.Ratios) > 0 {
+		panel, err := ratios(r)
+		if err != nil {
+			return fmt.Errorf("draw the ratio of the caches: %w", err)
+		}
+		panels = append(panels, panel)
+	}
+	return write(panels, hitsLegend, hitsLegendOf, format, w)
 }
 
 // hits is one method: the share of requests that memory serves, by its size.
@@ -78,7 +93,7 @@ func hits(r *hitratio.Report, title, method string, rep float64) (*plot.Plot, er
 	}
 	for _, line := range slices.Backward(lines) {
 		for _, c := range r.Curves {
-			if c.Method != method || c.Rep != rep || c.Policy != line.policy {
+			if c.Method != method || c.Rep != rep || c.Policy != line.policy || line.policy == "packages" { // that has a panel of its own
 				continue
 			}
 			if err := add(p, c, line.color, dashes(line.policy)); err != nil {
@@ -96,11 +111,11 @@ func dashes(policy string) []vg.Length {
 	return nil
 }
 
-// add draws a curve. Substitutes are served from memory, too.
+// add draws a curve. Substitutes are served from memory, and samples of loaded packages, too.
 func add(p *plot.Plot, c hitratio.Curve, of color.RGBA, dashes []vg.Length) error {
 	var at plotter.XYs
 	for _, point := range c.Points {
-		at = append(at, plotter.XY{X: 100 * point.Cache, Y: 100 * (point.Hits + point.Substituted)})
+		at = append(at, plotter.XY{X: 100 * point.Cache, Y: 100 * (point.Hits + point.Loaded + point.Substituted)})
 	}
 	return join(p, at, of, dashes)
 }
@@ -131,6 +146,35 @@ func grid() *plotter.Grid {
 	return g
 }
 
+// added is ImPACT's Fig. 14: what its parts add to LRU and MinIO, its H-cache alone and with packages of the other samples. Of that hits of the H-cache alone are dashed.
+func added(r *hitratio.Report) (*plot.Plot, error) {
+	p := share("ImPACT, as its Fig. 14", "memory, hits alone dashed")
+	for _, line := range lines {
+		if !slices.Contains([]string{"lru", "minio", "paper", "packages"}, line.policy) {
+			continue
+		}
+		for _, c := range r.Curves {
+			if c.Method != "impact" || c.Policy != line.policy {
+				continue
+			}
+			if err := add(p, c, line.color, nil); err != nil {
+				return nil, err
+			}
+			if line.policy != "packages" {
+				continue
+			}
+			var hits plotter.XYs
+			for _, point := range c.Points {
+				hits = append(hits, plotter.XY{X: 100 * point.Cache, Y: 100 * point.Hits})
+			}
+			if err := join(p, hits, line.color, []vg.Length{vg.Points(2), vg.Points(2)}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
 // unstable is ImPACT's Fig. 21: the hit ratio by the share of memory for unstable samples.
 func unstable(r *hitratio.Report) (*plot.Plot, error) {
 	p := share("ImPACT at 20 %, as its Fig. 21", "memory for unstable samples")
@@ -138,7 +182,36 @@ func unstable(r *hitratio.Report) (*plot.Plot, error) {
 	for _, s := range r.Unstable {
 		at = append(at, plotter.XY{X: 100 * s.Share, Y: 100 * s.Hits})
 	}
-	return p, join(p, at, lines[3].color, nil)
+	for _, line := range lines {
+		if line.policy == "paper" {
+			return p, join(p, at, line.color, nil)
+		}
+	}
+	return p, nil
+}
+
+// ratios is SpiderCache's Fig. 16: what memory serves by its share for important samples. Hits alone are dashed.
+func ratios(r *hitratio.Report) (*plot.Plot, error) {
+	p := share("SpiderCache at 20 %, as its Fig. 16", "memory for important samples, hits alone dashed")
+	for _, line := range lines {
+		var hits, all plotter.XYs
+		for _, at := range r.Ratios {
+			if at.Policy == line.policy {
+				hits = append(hits, plotter.XY{X: 100 * at.Ratio, Y: 100 * at.Hits})
+				all = append(all, plotter.XY{X: 100 * at.Ratio, Y: 100 * (at.Hits + at.Substituted)})
+			}
+		}
+		if len(all) == 0 {
+			continue
+		}
+		if err := join(p, hits, line.color, []vg.Length{vg.Points(2), vg.Points(2)}); err != nil {
+			return nil, err
+		}
+		if err := join(p, all, line.color, nil); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 // hitsLegendOf explains the lines of all panels.

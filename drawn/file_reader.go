@@ -1,0 +1,120 @@
+package drawn
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+
+	"lcache/importance"
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// reader reads numbers, and remembers the first error.
+type reader struct {
+	r    io.Reader
+	left int64 // bytes that can still come, at most
+	err  error
+}
+
+func (in *reader) wrong(format string, args ...any) {
+	if in.err == nil {
+		in.err = damaged(format, args...)
+	}
+}
+
+func (in *reader) u32() uint32 {
+	var b [4]byte
+	if in.err == nil {
+		if _, err := io.ReadFull(in.r, b[:]); err != nil {
+			in.wrong("%v", err)
+			return 0
+		}
+	}
+	return binary.LittleEndian.Uint32(b[:])
+}
+
+func (in *reader) upTo(most uint32, what string) uint32 {
+	v := in.u32()
+	if v > most {
+		in.wrong("%s is %d, at most %d can be", what, v, most)
+		return 0
+	}
+	return v
+}
+
+// indices reads count indices below n, and with open also places that are open.
+func (in *reader) indices(count uint32, n int, open bool) []uint32 {
+	if in.err == nil && int64(count)*4 > in.left {
+		in.wrong("an order of %d samples", count)
+	}
+	if in.err != nil {
+		return nil
+	}
+	a, err := offheap.MakeDense[uint32](int(count))
+	if err != nil {
+		in.err = err
+		return nil
+	}
+	for k := range a {
+		if a[k] = in.u32(); int64(a[k]) >= int64(n) && !(open && a[k] == sample.None) {
+			in.wrong("index %d of %d samples", a[k], n)
+			break
+		}
+	}
+	if in.err != nil {
+		offheap.Free(a)
+		return nil
+	}
+	return a
+}
+
+// both checks the two lists of an order: they differ in the places of substitutes alone.
+func (in *reader) both(o *Order) {
+	if in.err == nil && len(o.Requested) != len(o.Indices) {
+		in.wrong("%d samples are served of %d", len(o.Indices), len(o.Requested))
+	}
+	for k := 0; in.err == nil && k < len(o.Requested); k++ {
+		if kind := o.Kinds.At(k); kind > importance.Substitute || (kind == importance.Substitute) != (o.Requested[k] != o.Indices[k]) {
+			in.wrong("sample %d is served for %d, in a way %d", o.Indices[k], o.Requested[k], uint8(kind))
+		}
+	}
+}
+
+// words reads n words.
+func (in *reader) words(n int) []uint32 {
+	if in.err != nil {
+		return nil
+	}
+	a, err := offheap.Make[uint32](n)
+	if err != nil {
+		in.err = err
+	}
+	for k := range a {
+		a[k] = in.u32()
+	}
+	return a
+}
+
+// floats reads n numbers that are finite and at least 0.
+func (in *reader) floats(n int) []float32 {
+	if in.err != nil {
+		return nil
+	}
+	a, err := offheap.MakeDense[float32](n)
+	if err != nil {
+		in.err = err
+		return nil
+	}
+	for k := range a {
+		if a[k] = math.Float32frombits(in.u32()); !(a[k] >= 0 && a[k] <= math.MaxFloat32) {
+			in.wrong("an expected use is %v", a[k])
+			break
+		}
+	}
+	if in.err != nil {
+		offheap.Free(a)
+		return nil
+	}
+	return a
+}

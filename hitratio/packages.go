@@ -1,0 +1,59 @@
+package hitratio
+
+import (
+	"slices"
+
+	"lcache/importance"
+	"lcache/sample"
+)
+
+// packages is the name of ImPACT's policy with its L-cache: samples of small loss lie in packages on the disk, which are read whole, and serve for each other.
+const packages = "packages"
+
+// packageSamples is how many samples a package has, as a server's has at least.
+const packageSamples = 50
+
+// highRoom is what of the memory is the H-cache's: nine tenths, as in the paper at first. The rest, at least a package, is for L-samples.
+func highRoom(capacity int64) int64 { return importance.HBytes(capacity, 0, 0, packageSamples) }
+
+// pack puts all samples into packages, at random.
+func pack(samples int, seed uint64) [][]sample.Index {
+	all := make([]sample.Index, samples)
+	for i := range all {
+		all[i] = sample.Index(i)
+	}
+	importance.Mix(all, seed, 0)
+	return slices.Collect(slices.Chunk(all, packageSamples))
+}
+
+// load plans a drawn epoch as a server does: what of an order is served by loaded packages, and by which of their samples. The H-list is what the H-cache has room for; other samples are worth nothing to it.
+func (t *training) load(p *player, e int, values []float64, order []sample.Index) ([]sample.Index, error) {
+	capacity := t.room(p.cache)
+	high, err := importance.Top(values, highRoom(capacity), unit)
+	if err != nil {
+		return nil, err
+	}
+	defer high.Close()
+	var units [][]sample.Index
+	for _, members := range pack(t.samples, t.boundary.Seed) {
+		units = append(units, slices.Clone(members))
+	}
+	depth := int(capacity-highRoom(capacity)) / packageSamples
+	loading, err := importance.NewLoading(units, importance.LoadingOptions{Samples: t.samples, Size: unit, High: high.Has, Depth: depth, Seed: t.boundary.Seed, Epoch: e})
+	if err != nil {
+		return nil, err
+	}
+	defer loading.Close()
+	plan, err := importance.NewLaw(importance.Low, loading, high.Has).Serve(order, importance.Cut{World: 1, Batch: t.batch})
+	if err != nil {
+		return nil, err
+	}
+	defer plan.Close()
+	p.kinds, p.most = slices.Clone(plan.Kinds), max(p.most, loading.Most())
+	for i := range values {
+		if !high.Has(sample.Index(i)) {
+			values[i] = 0
+		}
+	}
+	return slices.Clone(plan.Indices), nil
+}

@@ -1,0 +1,109 @@
+package hitratio
+
+import (
+	"slices"
+
+	"lcache/importance"
+	"lcache/sample"
+)
+
+// player is one policy at one size.
+type player struct {
+	policy string
+	cache  float64
+	pinned float64 // share of its memory that holds unstable samples
+	ratio  float64 // the importance cache's share beside nodes; 0: the paper's
+
+	p                       importance.Policy
+	s                       *sample.Set      // pinned
+	served                  []sample.Index   // of the epoch; what was drawn, where it is not planned
+	kinds                   importance.Kinds // with packages: how each place is served by the plan of the epoch
+	most                    int64            // with packages: samples that were loaded at once
+	asked, hit, substituted int
+	loaded                  int // samples of a package that was loaded when they were asked for
+	gone                    int // substitutes that had left memory when their turn came; they count as substituted, too
+	unseen                  float64
+}
+
+func (p *player) hits() float64        { return float64(p.hit) / float64(max(p.asked, 1)) }
+func (p *player) substitutes() float64 { return float64(p.substituted) / float64(max(p.asked, 1)) }
+func (p *player) loads() float64       { return float64(p.loaded) / float64(max(p.asked, 1)) }
+
+// withNodes are the policies that serve other samples, and what keeps the important ones beside their nodes.
+var withNodes = map[string]string{"substitutes": "paper", "planned": "paper", "planned-next-use": "next-use"}
+
+// substitutesSome reports whether other samples than those asked for are served. What is trained then, and so what is drawn, follows from the player.
+func (p *player) substitutesSome() bool { return withNodes[p.policy] != "" || p.policy == packages }
+
+// make makes the policy.
+func (p *player) make(m importance.Method, labels []int32, capacity int64, with importance.Params) (importance.Policy, error) {
+	of := withNodes[p.policy]
+	switch {
+	case p.policy == packages:
+		return m.NewPolicy("paper", len(labels), highRoom(capacity), with)
+	case of == "":
+		return m.NewPolicy(p.policy, len(labels), capacity, with)
+	}
+	if with.RatioStart = p.ratio; p.ratio == 0 {
+		with.RatioStart = with.RatioEnd
+	}
+	if p.policy == "substitutes" { // as in the paper
+		with.MaxUses = 0
+	}
+	pair, err := m.WithNodes(of, labels, capacity, with)
+	if err != nil {
+		return nil, err
+	}
+	return pair, nil
+}
+
+// serves plans an epoch, if the player does: which sample is served at each place of its order.
+func (p *player) serves(e int, values, expected []float64, order []sample.Index, batch int) ([]sample.Index, error) {
+	pair, is := p.p.(*importance.Homophily)
+	if !is || p.policy == "substitutes" {
+		return slices.Clone(order), nil
+	}
+	r, err := importance.NewRehearsal(pair, unit)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	r.Begin(e, values, expected, order)
+	plan, err := importance.NewLaw(importance.Class, r, nil).Serve(order, importance.Cut{World: 1, Batch: batch})
+	if err != nil {
+		return nil, err
+	}
+	defer plan.Close()
+	return slices.Clone(plan.Indices), nil
+}
+
+// ask sends one request to a player's policy, and returns what is served. p.served has what the plan says of its place in the epoch.
+func (p *player) ask(id sample.Index, place int, counts bool) (served sample.Index) {
+	planned := p.served[place]
+	served, kind := planned, importance.Hit
+	if p.s == nil || !p.s.Has(id) {
+		var may importance.May
+		if p.policy == "substitutes" {
+			may = importance.Always // the paper has no law
+		}
+		if served, kind = p.p.Get(planned, may); kind == importance.Miss {
+			p.p.Offer(planned, 1)
+		}
+	}
+	if !counts {
+		return served
+	}
+	p.asked++
+	switch {
+	case served != id:
+		p.substituted++
+		if kind == importance.Miss {
+			p.gone++
+		}
+	case kind == importance.Hit:
+		p.hit++
+	case p.kinds != nil && p.kinds.At(place) == importance.Hit:
+		p.loaded++
+	}
+	return served
+}

@@ -1,0 +1,213 @@
+package importance
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// planCase is a memory with nodes, and an epoch that is drawn.
+type planCase struct {
+	pair            *Homophily
+	labels          []int32
+	values, targets []float64
+	order           []sample.Index
+	maxUses         int
+}
+
+const planSamples = 300
+
+func newPlanCase(t *testing.T, policy string, seed uint64) *planCase {
+	r := rand.New(rand.NewPCG(seed, 7))
+	c := &planCase{labels: make([]int32, planSamples), maxUses: int(seed % 4)}
+	for i := range planSamples {
+		c.labels[i] = r.Int32N(3)
+		c.values, c.targets = append(c.values, r.Float64()), append(c.targets, 0.1+r.Float64())
+	}
+	c.pair = paired(t, policy, c.labels, 60, 0.7, c.maxUses)
+	for range 600 {
+		c.order = append(c.order, r.Uint32N(planSamples))
+	}
+	play(c.pair, c.order, c.values, unit)
+	for range 30 {
+		var near []sample.Index
+		for range 40 {
+			near = append(near, r.Uint32N(planSamples))
+		}
+		c.pair.Put(r.Uint32N(planSamples), near, 1)
+	}
+	for k := range c.order {
+		c.order[k] = r.Uint32N(planSamples)
+	}
+	if next, is := c.pair.Policy().(*NextUse); is {
+		next.EndEpoch()
+	}
+	return c
+}
+
+func (c *planCase) plan(t *testing.T, cut Cut) Plan {
+	t.Helper()
+	r := ok[*Rehearsal](t)(NewRehearsal(c.pair, unit))
+	defer r.Close()
+	r.Begin(2, c.values, c.targets, c.order)
+	return ok[Plan](t)(NewLaw(Class, r, nil).Serve(c.order, cut))
+}
+
+// TestPlanOfClass: whatever memory holds, an epoch's plan keeps the law, restated here: a substitute is a node of the boundary and of the class of now, stands in at most max_uses times, and is
+// in no rank's batch twice. What is no substitute is the sample itself. The same memory gives the same plan, and does not change by it.
+func TestPlanOfClass(t *testing.T) {
+	for seed := range uint64(24) {
+		policy, cut := Policies[seed%4], Cut{World: 1 + int(seed%3), Batch: 5 + int(seed%7)}
+		c := newPlanCase(t, policy, seed)
+		if seed%5 == 0 { // labels of now, not of when the nodes came
+			for i := range c.labels {
+				c.labels[i] = (c.labels[i] + int32(i)%2) % 3
+			}
+		}
+		nodes := c.pair.Nodes().List()
+		p, again := c.plan(t, cut), c.plan(t, cut)
+		if !slices.Equal(p.Indices, again.Indices) || !slices.Equal(p.Kinds, again.Kinds) {
+			t.Errorf("seed %d: two plans of one memory differ", seed)
+		}
+		if !slices.Equal(nodes, c.pair.Nodes().List()) {
+			t.Errorf("seed %d: the nodes are others after a plan", seed)
+		}
+		uses, kinds := map[sample.Index]int{}, map[Kind]int{}
+		cut.each(len(c.order), func(places []int) {
+			here := map[sample.Index]bool{}
+			for _, k := range places {
+				here[c.order[k]] = true
+			}
+			for _, k := range places {
+				asked, served, kind := c.order[k], p.Indices[k], p.Kinds.At(k)
+				kinds[kind]++
+				if kind != Substitute {
+					if served != asked {
+						t.Fatalf("seed %d: %d is served for %d, as a %v", seed, served, asked, kind)
+					}
+					continue
+				}
+				uses[served]++
+				if here[served] || !slices.Contains(nodes, served) || c.labels[served] != c.labels[asked] || c.maxUses > 0 && uses[served] > c.maxUses {
+					t.Fatalf("seed %d: %d of class %d stands in for %d of class %d, for the %dth time of %d", seed, served, c.labels[served], asked, c.labels[asked], uses[served], c.maxUses)
+				}
+				here[served] = true
+			}
+		})
+		if kinds[Hit] == 0 || kinds[Miss] == 0 || kinds[Substitute] == 0 {
+			t.Errorf("seed %d, %s: %v", seed, policy, kinds)
+		}
+		p.Close()
+		again.Close()
+		c.pair.Close()
+	}
+}
+
+// TestPlanForesees: memory that then goes through the served order hits where the plan said so, while no node comes or goes; by its own policy exactly, by next use of the served order at least as often.
+func TestPlanForesees(t *testing.T) {
+	for _, policy := range Policies {
+		c := newPlanCase(t, policy, 2)
+		p := c.plan(t, Cut{World: 1, Batch: 8})
+		BeginPolicy(c.pair, 2, c.values, c.targets, p.Indices)
+		want, got := 0, 0
+		for k, id := range p.Indices {
+			kind := p.Kinds.At(k)
+			_, now := c.pair.Get(id, nil)
+			if now == Miss {
+				c.pair.Offer(id, 1)
+			}
+			switch {
+			case kind == Substitute && now != Hit:
+				t.Fatalf("%s: substitute %d is not in memory", policy, id)
+			case policy != "next-use" && kind != Substitute && kind != now:
+				t.Fatalf("%s: place %d is a %v, planned as a %v", policy, k, now, kind)
+			}
+			if kind == Hit {
+				want++
+			}
+			if now == Hit && kind != Substitute {
+				got++
+			}
+		}
+		if got < want {
+			t.Errorf("%s: %d hits, %d were planned", policy, got, want)
+		}
+		p.Close()
+		c.pair.Close()
+	}
+}
+
+// TestPlanOverAnEpoch: an order that is drawn an epoch ahead is planned by a memory that goes through the epoch between first.
+func TestPlanOverAnEpoch(t *testing.T) {
+	c := newPlanCase(t, "paper", 3)
+	defer c.pair.Close()
+	between := slices.Clone(c.order)
+	slices.Reverse(between)
+	r := ok[*Rehearsal](t)(NewRehearsal(c.pair, unit))
+	defer r.Close()
+	r.Play(2, c.values, c.targets, between)
+	r.Begin(3, c.values, c.targets, c.order)
+	ahead := ok[Plan](t)(NewLaw(Class, r, nil).Serve(c.order, Cut{World: 1, Batch: 8}))
+	defer ahead.Close()
+	play(c.pair, between, c.values, unit)
+	then := c.plan(t, Cut{World: 1, Batch: 8})
+	defer then.Close()
+	if !slices.Equal(ahead.Indices, then.Indices) {
+		t.Error("a plan that is made an epoch ahead differs from one that is made in time, with the same values and nodes")
+	}
+}
+
+// BenchmarkPlanOfClass is the plan of an epoch of 14.2 million samples: it should take seconds, and memory that is bounded.
+func BenchmarkPlanOfClass(b *testing.B) {
+	const n = imageNet
+	labels, err := offheap.MakeDense[int32](n)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer offheap.Free(labels)
+	for i := range labels {
+		labels[i] = int32(i % 1000)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	pair := paired(b, "next-use", labels, n/5, 0.8, 8)
+	defer pair.Close()
+	order, err := Plain(n, 1, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer offheap.Free(order)
+	pair.Begin(0, nil, nil)
+	for _, id := range order[:n/5] {
+		pair.Offer(id, 1)
+	}
+	for range 50_000 {
+		node := r.Uint32N(n)
+		var near []sample.Index
+		for k := range uint32(100) {
+			near = append(near, (node+1000*(1+k))%n)
+		}
+		pair.Put(node, near, 1)
+	}
+	pair.Policy().(*NextUse).EndEpoch()
+	b.ResetTimer()
+	for range b.N {
+		before := offheap.Mapped()
+		began := cpuTime(b)
+		rehearsal, err := NewRehearsal(pair, unit)
+		if err != nil {
+			b.Fatal(err)
+		}
+		rehearsal.Begin(1, nil, nil, order)
+		plan, err := NewLaw(Class, rehearsal, nil).Serve(order, Cut{World: 1, Batch: 256})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric((cpuTime(b) - began).Seconds(), "cpu-s/plan")
+		b.ReportMetric(float64(offheap.Mapped()-before)/1e6, "MB")
+		plan.Close()
+		rehearsal.Close()
+	}
+}
