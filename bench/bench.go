@@ -139,7 +139,9 @@ func (b *bench) settle(ctx context.Context, r *Report) error {
 		r.Samples, r.Bytes, r.From, r.To = e.Samples, e.Bytes, e.Epoch, e.Epoch
 		if e.Settling {
 			b.o.Stage("putting the log in order")
-			_, _, err = e.Read(ctx)
+			if _, _, err = e.Read(ctx); err == nil {
+				err = e.MovedOn(ctx)
+			}
 		}
 		if err = errors.Join(err, stopBench(ctx, e)); err != nil || !e.Settling {
 			return err
@@ -197,6 +199,9 @@ func (b *bench) read(ctx context.Context, r *Report, e *Epoch, reorder, python b
 		return err
 	}
 	e.CPU, e.Client = cpuSeconds(unix.RUSAGE_SELF)-cpu, cpuSeconds(unix.RUSAGE_CHILDREN)-client
+	if err := eng.MovedOn(ctx); err != nil {
+		return err
+	}
 	s := eng.Status()
 	e.LogRead, e.LogWrite, e.Hits, e.Misses = s.Totals.LogReadBytes, s.Totals.LogWriteBytes, s.Totals.Hits, s.Totals.Misses
 	r.Engine, r.Direct, r.Page, r.Memory = s.IOEngine, s.Direct, s.PageBytes, s.MemoryBytes

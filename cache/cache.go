@@ -242,7 +242,7 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 		return err
 	}
 	c.Store, err = logfile.Open(c.Dirs, logfile.Options{IO: c.IO, Logger: c.Logger, Sizes: sizes,
-		Fingerprint: c.Manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout, ReadOnly: c.readOnly, AsideErrors: c.asideErrors})
+		Fingerprint: c.Manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout, ReadOnly: c.readOnly, AsideErrors: c.asideErrors, Trace: o.Trace})
 	if err != nil {
 		return err
 	}
@@ -369,12 +369,11 @@ func (c *Cache) closeSums() error {
 	if c.Sums == nil {
 		return nil
 	}
+	var err error
 	if c.IO != nil {
-		if err := c.IO.Plain(filepath.Join(c.Dirs[0], SumsName), "sync"); err != nil {
-			return err
-		}
+		err = c.IO.Plain(filepath.Join(c.Dirs[0], SumsName), "sync")
 	}
-	return errors.Join(c.Sums.Sync(), c.Sums.Close())
+	return errors.Join(err, c.Sums.Close())
 }
 
 // syncEvery is the time between two syncs of the log.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/durable"
 )
 
 // IO chooses the I/O engine ("auto", "uring" or "pread"), and whether reads and writes bypass the page cache ("auto", "on" or "off").
@@ -12,6 +13,7 @@ type IO struct {
 	Engine string
 	Direct string
 	Inject func(*blockio.IO) // for tests: faults, from the first operation on
+	Trace  durable.Trace     // for tests: is told what the log does to files other than the arenas
 
 	// For tests: after how long a device that does not answer is put aside, and after how long it is first probed. 0: the defaults of logfile.
 	Deadline, ProbeAfter time.Duration

@@ -2,16 +2,14 @@ package cache
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
 	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/metaindex"
+	"lcache/sample"
 	"lcache/schedule"
 )
 
@@ -24,27 +22,17 @@ func (c *Cache) NewLine(o *schedule.Order, held *logfile.Logfile) (*chunker.Line
 	return chunker.NewLine(o.Chunks, o.Ranks, c.cut(capacity))
 }
 
-// NewLineAfter lays out an order, in segments of the size that Sizing gives, with a rest that does not follow from the order.
-func (c *Cache) NewLineAfter(o *schedule.Order, rest chunker.Rest) (*chunker.Line, error) {
-	return chunker.NewLineAfter(o.Chunks, o.Ranks, c.cut(c.Sizing.Segment), rest)
+// NewLineAfter lays out an order, in segments of the size that Sizing gives, with a rest that does not follow from the order. The line keeps the samples of kept; nil: those that the budget admits.
+func (c *Cache) NewLineAfter(o *schedule.Order, rest chunker.Rest, kept *sample.Set) (*chunker.Line, error) {
+	cut := c.cut(c.Sizing.Segment)
+	if kept != nil {
+		cut.Keep, cut.Chosen = kept.Has, true
+	}
+	return chunker.NewLineAfter(o.Chunks, o.Ranks, cut, rest)
 }
 
 func (c *Cache) cut(capacity uint64) chunker.Cut {
 	return chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Admits}
-}
-
-// keyOf names a line in the header of its Logfile. A line that does not follow from its order alone can't be laid out again, and so has no order's name.
-func keyOf(line *chunker.Line, o *schedule.Order) [16]byte {
-	if line.OfOrder {
-		return o.Key
-	}
-	h := xxh3.New()
-	_, _ = h.Write(o.Key[:])
-	var b [8]byte
-	for _, start := range line.Starts {
-		_, _ = h.Write(binary.LittleEndian.AppendUint64(b[:0], start))
-	}
-	return h.Sum128().Bytes()
 }
 
 // Begin starts a Logfile for a line, in the given half. A Logfile that is there is dropped. A segment has one block more than the line's cut,
@@ -58,7 +46,11 @@ func (c *Cache) Begin(half int, line *chunker.Line, o *schedule.Order, epoch uin
 			return nil, err
 		}
 	}
-	h := logfile.Header{Fingerprint: c.Manifest.Fingerprint(), Key: keyOf(line, o), Epoch: epoch, Segments: uint32(line.Segments()),
+	key, err := c.noteLine(half, line, o)
+	if err != nil {
+		c.Logger.Warn("a server that starts again reads this log by place: its line can't be written down", "error", err)
+	}
+	h := logfile.Header{Fingerprint: c.Manifest.Fingerprint(), Key: key, Epoch: epoch, Segments: uint32(line.Segments()),
 		SegmentBlocks: uint32(c.Sizing.Segment/c.Sizing.Block) + 1, Align: uint32(c.Format.Align), Block: uint32(c.Format.Block)}
 	l, err := c.Store.Begin(half, h, line.Starts)
 	if err != nil {
@@ -66,6 +58,15 @@ func (c *Cache) Begin(half int, line *chunker.Line, o *schedule.Order, epoch uin
 	}
 	c.recovered[half].Store(false)
 	return l, nil
+}
+
+// BeginPackages begins packages of so many blocks, of which open are filled at once: as many as the log has room for, each of at most room samples.
+func (c *Cache) BeginPackages(blocks, open, packages, room int) (*logfile.Packages, error) {
+	p, err := c.Store.BeginPackages(logfile.Header{Fingerprint: c.Manifest.Fingerprint(), SegmentBlocks: uint32(blocks), Open: uint32(open)}, packages, room)
+	if err == nil {
+		c.recovered[logfile.PackageHalf].Store(false)
+	}
+	return p, err
 }
 
 // OtherHolds reports whether the Logfile of the other half holds samples.
@@ -81,9 +82,17 @@ func (c *Cache) LineOf(ctx context.Context, s *schedule.Schedule, l *logfile.Log
 		return nil, nil, -1, nil
 	}
 	h := l.Header()
-	order, epoch, err := s.Identify(ctx, int(h.Epoch), h.Key, patience)
+	key := c.OrderKey(l)
+	order, epoch, err := s.Identify(ctx, int(h.Epoch), key, patience)
 	if order == nil || err != nil {
 		return nil, nil, -1, err
+	}
+	if key != h.Key {
+		line, err := c.lineKept(l, order)
+		if line == nil {
+			return nil, nil, -1, err
+		}
+		return line, order, epoch, nil
 	}
 	line, err := c.NewLine(order, l)
 	if err != nil {

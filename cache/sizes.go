@@ -25,6 +25,11 @@ func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 			f.Segment = max(f.Segment, uint64(l.Header().SegmentBlocks-1)*f.Block)
 		}
 	}
+	if p := c.Store.Packages(); p != nil {
+		h := p.Log().Header()
+		f.Packages = PackagesBytes(h.Open, h.Segments, h.Starts[h.Segments], f.Block)
+		f.Segment = max(f.Segment, uint64(h.SegmentBlocks)*f.Block)
+	}
 	z, err := chunker.Size(f)
 	if err != nil {
 		return z, err
@@ -32,6 +37,15 @@ func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 	z.Arena = uint64(c.Format.Places) * f.Block
 	return z, nil
 }
+
+// PackagesBytes is the memory that packages take of which open are filled at once: write buffers for these and for as many on their way, and two more; what
+// is known of each package; and an index of each of samples.
+func PackagesBytes(open, packages uint32, samples, block uint64) uint64 {
+	return (2*uint64(open)+2)*block + perPackage*uint64(packages) + 4*samples
+}
+
+// perPackage is how many bytes of tables a package has.
+const perPackage = 256
 
 // Facts returns the facts that sizes follow from.
 func (c *Cache) Facts() chunker.Facts {

@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"lcache/chunker"
 	"lcache/logfile"
 	"lcache/sample"
+	"lcache/stored"
 )
 
 // Packing is the part of job.json about compression. It is fixed when the cache is made.
@@ -89,6 +91,11 @@ func (c *Cache) StoredSize(index sample.Index) int {
 	return int(c.Manifest.Size(index))
 }
 
+// Padded returns how many bytes of the log a sample takes.
+func (c *Cache) Padded(index sample.Index) int64 {
+	return int64(chunker.Padded(uint32(c.StoredSize(index)), c.Format.Align))
+}
+
 // Refuses reports whether the log has no room for a sample because the data compresses less than the part that was measured.
 func (c *Cache) Refuses(index sample.Index) bool { return c.Form != nil && c.Form.Refuses(index) }
 
@@ -102,4 +109,20 @@ func (c *Cache) AppendTo(ctx context.Context, l *logfile.Logfile, seg int, index
 		return err
 	})
 	return off, err
+}
+
+// Pack puts a sample's plain bytes into the package that is open in a lane, packed if the cache compresses, and returns the package's number and the offset there.
+// logfile.ErrFull also means that a compressed sample has no room, or other bytes than the stored ones.
+func (c *Cache) Pack(ctx context.Context, p *logfile.Packages, lane int, index sample.Index, plain []byte) (number int, off uint64, err error) {
+	if c.Form == nil {
+		return p.Put(ctx, lane, index, plain)
+	}
+	err = c.Form.Pack(ctx, index, plain, func(data []byte) (err error) {
+		number, off, err = p.Put(ctx, lane, index, data)
+		return err
+	})
+	if errors.Is(err, stored.ErrRoom) || errors.Is(err, stored.ErrLength) {
+		err = fmt.Errorf("%w: %w", logfile.ErrFull, err)
+	}
+	return number, off, err
 }

@@ -57,6 +57,7 @@ type Line struct {
 	Repeats bool           // samples come more than once in this epoch: each lies where its first use is
 	Carried []Carried      // the last segments of the line; nil: none
 	Before  *Line          // with Carried: the line that has those samples now. It may be freed
+	Chosen  bool           // what it keeps was chosen for its epoch: what is lost of it, and not delivered, is not read from the source again
 	OfOrder bool           // it follows from the epoch's order alone, and so is laid out again after a restart
 }
 
@@ -104,6 +105,7 @@ type Cut struct {
 	Align    int
 	Capacity uint64
 	Keep     func(sample.Index) bool // reports whether this node stores a sample: it is admitted, and not empty
+	Chosen   bool                    // Keep is of this epoch alone
 }
 
 // Padded returns how many bytes a sample takes in a segment.
@@ -148,7 +150,7 @@ func (y *layout) begin() error {
 		offheap.Free(segment)
 		return err
 	}
-	y.line = &Line{Order: order[:0], Segment: segment, Starts: []uint64{0}}
+	y.line = &Line{Order: order[:0], Segment: segment, Starts: []uint64{0}, Chosen: y.cut.Chosen}
 	return nil
 }
 

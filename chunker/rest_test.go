@@ -9,6 +9,54 @@ import (
 	"lcache/sample"
 )
 
+// TestLineOf: a line is laid out again by its starts, by what it keeps and by its rest; what can't have been those of a line of this order makes none.
+func TestLineOf(t *testing.T) {
+	refused := 0
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 10))
+		n := 1 + r.IntN(200)
+		sizes := make([]uint32, n)
+		kept := make([]bool, n)
+		for i := range sizes {
+			sizes[i] = uint32(1 + r.IntN(5000))
+			kept[i] = r.IntN(5) > 0
+		}
+		keep := func(i sample.Index) bool { return kept[i] }
+		c := randomChunks(t, r, n, 1+r.IntN(3))
+		apart := r.IntN(4)
+		line, err := chunker.NewLineAfter(c, []int{0}, chunker.Cut{Sizes: sizes, Align: 8, Capacity: 5000 + uint64(r.IntN(40_000)), Keep: keep},
+			chunker.Rest{Apart: func(i sample.Index) bool { return int(i)%4 < apart }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest := slices.Clone(line.Order[line.Used:])
+		again, err := chunker.NewLineOf(c, []int{0}, n, line.Starts, keep, rest)
+		if err != nil || again == nil || !slices.Equal(again.Order, line.Order) || !slices.Equal(again.Segment, line.Segment) || !slices.Equal(again.Starts, line.Starts) || again.Used != line.Used || again.Repeats != line.Repeats {
+			t.Fatalf("seed %d: another line, or %v", seed, err)
+		}
+		again.Free()
+		if len(rest) > 1 {
+			wrong := slices.Clone(rest)
+			switch r.IntN(3) {
+			case 0:
+				wrong[0] = wrong[1]
+			case 1:
+				wrong[0] = sample.Index(n + r.IntN(9))
+			default:
+				wrong = wrong[1:]
+			}
+			if again, err = chunker.NewLineOf(c, []int{0}, n, line.Starts, keep, wrong); again != nil || err != nil {
+				t.Fatalf("seed %d: a line with a wrong rest, or %v", seed, err)
+			}
+			refused++
+		}
+		line.Free()
+	}
+	if refused < 100 {
+		t.Errorf("%d wrong lines were tried, want most of 400", refused)
+	}
+}
+
 // TestLineAfter: a line that is laid out after another one holds every kept sample once; what is carried lies together in segments at its end, what is apart or not delivered before that in
 // the order that is asked for, and what is delivered lies first, as in any line.
 func TestLineAfter(t *testing.T) {

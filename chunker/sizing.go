@@ -28,6 +28,7 @@ type Facts struct {
 	Block         uint64 // fixed by FORMAT, or 0 to choose
 	SourceRate    uint64 // bytes a second, 0: unknown
 	Segment       uint64 // at least this: a Logfile that was laid out before; 0: free
+	Packages      uint64 // memory of the cache's packages; 0: it has none
 	Static        bool   // samples stay where they are: the ring has the slots' memory
 }
 
@@ -89,6 +90,7 @@ func Size(f Facts) (Sizing, error) {
 		}
 		if limit == 0 || z.Memory <= limit {
 			f.credit(&z, f.roof(z.Memory, limit))
+			f.third(&z)
 			if huge := pages(f.huge() + page); f.huge() > 0 && z.Memory+huge <= f.Memory { // clients that take no loans can have it by index, too
 				z.Side, z.Memory = z.Side+huge, z.Memory+huge
 			}
@@ -166,14 +168,14 @@ func (f Facts) at(w uint64) (Sizing, error) {
 	if f.Static { // two steps, with the pages that a read by place begins and ends with
 		z.Miss = max(z.Miss, 2*uint64(max(f.Ranks, 1))*uint64(f.BatchSamples)*8<<10)
 	}
-	f.sum(&z, false)
+	f.sum(&z, false, 2)
 	return z, err
 }
 
-func (f Facts) sum(z *Sizing, roomy bool) {
-	least := 2
+// sum computes what follows from the credit, and M. There are least slots, or as many as are needed.
+func (f Facts) sum(z *Sizing, roomy bool, least int) {
 	if f.Ranks > 1 || f.largestKept() > f.Batch { // the chunk with a huge sample lies in two, and the client that holds it asks for the next one
-		least = 3
+		least = max(least, 3)
 	}
 	z.Slots = max(2+int(z.Credit/z.Slot), least)
 	if roomy {
@@ -192,7 +194,7 @@ func (f Facts) sum(z *Sizing, roomy bool) {
 	z.Request = max(z.Side, 4*f.huge()+request)
 	z.Miss, z.Side, z.Spare = pages(z.Miss), pages(z.Side), pages(z.Spare)
 	z.Scratch = f.scratch(z.Block)
-	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Spare + z.Miss + z.Scratch + f.unpacking(z.Block) + f.tables()
+	z.Memory = uint64(z.Slots)*z.Slot + uint64(2*z.Segments+16*f.Devices+16)*z.Block + z.Side + z.Spare + z.Miss + z.Scratch + f.unpacking(z.Block) + f.tables() + f.Packages
 }
 
 func pages(n uint64) uint64 { return (n + page - 1) / page * page }
@@ -234,7 +236,7 @@ func (f Facts) credit(z *Sizing, limit uint64) {
 	for want > z.Credit {
 		try := *z
 		try.Credit = want
-		f.sum(&try, true)
+		f.sum(&try, true, 2)
 		if limit == 0 || try.Memory <= limit {
 			*z = try
 			return
@@ -243,6 +245,18 @@ func (f Facts) credit(z *Sizing, limit uint64) {
 		if want-z.Credit < 1<<20 {
 			return
 		}
+	}
+}
+
+// third takes a third slot, where the memory that was given has room for another one beside it. With two the disk idles while a client holds a batch of one and asks for samples of two
+// others; and while one is taken by samples that a drawn epoch leaves out, on their way to the next log.
+func (f Facts) third(z *Sizing) {
+	if f.Memory == 0 || f.Static || z.Slots > 2 {
+		return
+	}
+	try := *z
+	if f.sum(&try, true, 3); try.Memory+try.Slot <= f.Memory {
+		*z = try
 	}
 }
 

@@ -249,6 +249,25 @@ func checkSizing(t *testing.T, seed uint64, f chunker.Facts, z chunker.Sizing) {
 	}
 }
 
+// TestThirdSlot: there is one more slot where the memory that was given has room for two more; the memory of the machine alone is not taken for it.
+func TestThirdSlot(t *testing.T) {
+	f := chunker.Facts{Samples: 250_000, Kept: 4e9, Largest: 16_000, LargestKept: 16_000, Batch: 4_096_000, BatchSamples: 256, Ranks: 1, Devices: 1, MemoryCap: 8e9}
+	two, err := chunker.Size(f)
+	if err != nil || two.Slots != 2 {
+		t.Fatalf("%d slots, %v", two.Slots, err)
+	}
+	for _, tt := range []struct {
+		beside uint64
+		want   int
+	}{{0, 2}, {2*two.Slot - 1, 2}, {2 * two.Slot, 3}, {64 * two.Slot, 3}} {
+		f.Memory = two.Memory + tt.beside
+		z, err := chunker.Size(f)
+		if err != nil || z.Slots != tt.want || z.Credit != two.Credit || z.Memory > f.Memory {
+			t.Errorf("%d slots in %d bytes of %d, %v: want %d", z.Slots, z.Memory, f.Memory, err, tt.want)
+		}
+	}
+}
+
 // More of a limit never takes anything away.
 func TestSizeIsMonotone(t *testing.T) {
 	for seed := range uint64(3_000) {

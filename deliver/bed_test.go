@@ -38,6 +38,7 @@ type bed struct {
 
 	mu        sync.Mutex // guards the fields that follow
 	chunks    map[deliver.Position][]sample.Index
+	requested map[deliver.Position][]sample.Index   // where something else is served
 	coming    map[sample.Index]deliver.Availability // others are Gone
 	asked     []int                                 // pids
 	looks     map[sample.Index]int                  // how often Expect was asked, by the first sample of the request
@@ -72,13 +73,22 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	return b
 }
 
-func (b *bed) Chunk(_ context.Context, _ string, at deliver.Position) ([]sample.Index, error) {
+func (b *bed) Chunk(_ context.Context, _ string, at deliver.Position) (deliver.Wanted, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c, ok := b.chunks[at]; ok {
-		return c, nil
+		return deliver.Wanted{Indices: c, Requested: b.requested[at]}, nil
 	}
-	return nil, io.EOF
+	return deliver.Wanted{}, io.EOF
+}
+
+func (b *bed) Served(_ context.Context, at *deliver.Position, indices []sample.Index) deliver.Wanted {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at != nil && b.requested[*at] != nil && slices.Equal(b.requested[*at], indices) {
+		return deliver.Wanted{Indices: b.chunks[*at], Requested: indices}
+	}
+	return deliver.Wanted{Indices: indices}
 }
 
 func (b *bed) Asked(_ context.Context, at *deliver.Position, _ []sample.Index, pid int) *deliver.Position {

@@ -24,6 +24,7 @@ type Client struct {
 	conns   int
 	dead    bool
 	copies  bool // it takes loans
+	foreign bool // it takes other samples than it names
 	cramped bool // its last wait for room failed: it does not wait again before a request got room at once
 }
 

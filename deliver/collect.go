@@ -15,14 +15,15 @@ const mostPatience = 10
 
 // collected is the state of a request: the addresses of its samples and the Hold that keeps them.
 type collected struct {
-	indices []sample.Index
-	have    []bool // held, or empty
-	there   []bool // in staging at the last look
-	addr    []staging.Address
-	hold    staging.Hold
-	fetched int    // samples that were brought by index
-	skipped []bool // samples that can't be had and are left out; nil: none
-	awaited []bool // samples that are waited for; nil before the first look
+	indices   []sample.Index
+	requested []sample.Index // as in Wanted
+	have      []bool         // held, or empty
+	there     []bool         // in staging at the last look
+	addr      []staging.Address
+	hold      staging.Hold
+	fetched   int    // samples that were brought by index
+	skipped   []bool // samples that can't be had and are left out; nil: none
+	awaited   []bool // samples that are waited for; nil before the first look
 
 	looked     bool // once
 	prefetched int  // samples that lay in memory at the first look
@@ -39,8 +40,9 @@ type collected struct {
 // makeRoom waits for need bytes of memory in one piece. Its caller holds nothing.
 type makeRoom func(ctx context.Context, need int64) (*staging.Extent, error)
 
-func (d *Deliver) newCollected(indices []sample.Index) *collected {
-	r := &collected{indices: indices, have: make([]bool, len(indices)), there: make([]bool, len(indices)), addr: make([]staging.Address, len(indices))}
+func (d *Deliver) newCollected(w Wanted) *collected {
+	indices := w.Indices
+	r := &collected{indices: indices, requested: w.Requested, have: make([]bool, len(indices)), there: make([]bool, len(indices)), addr: make([]staging.Address, len(indices))}
 	d.reset(r)
 	return r
 }

@@ -56,7 +56,9 @@ const (
 // A Window brings samples ahead of requests, and knows the epochs: it is the engine. at is nil for a request without a position.
 type Window interface {
 	// Chunk returns the samples of a position for a session; io.EOF past the end of a rank's epoch.
-	Chunk(ctx context.Context, session string, at Position) ([]sample.Index, error)
+	Chunk(ctx context.Context, session string, at Position) (Wanted, error)
+	// Served returns what is delivered to a client that names samples and a position: those samples, unless they are the epoch's own and others are served in place of some.
+	Served(ctx context.Context, at *Position, indices []sample.Index) Wanted
 	// Asked is called before a request is served, with the pid of the client. It returns at, or nil if the schedule has no such
 	// position.
 	Asked(ctx context.Context, at *Position, indices []sample.Index, pid int) *Position
@@ -79,6 +81,7 @@ type Delivery struct {
 	Prefetched                      int
 
 	Indices   []sample.Index    // of the samples
+	Requested []sample.Index    // as in Batch
 	Addresses []staging.Address // of the samples; nil where the memory may be used for something else already
 
 	Part  bool // more of the same chunk follows
@@ -123,6 +126,8 @@ type Batch struct {
 	Lengths []uint32
 	Indices []uint32
 	Labels  []int32
+
+	Requested []uint32 // the samples that these are served for; nil: the same
 }
 
 // bytes returns the sum of the samples' lengths.
@@ -232,14 +237,15 @@ func (c *Client) ChunkAt(ctx context.Context, at Position) (*Batch, error) {
 		return nil, err
 	}
 	defer leave()
-	indices, err := c.d.o.Window.Chunk(ctx, c.Token, at)
+	want, err := c.d.o.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, c.d.explain(ctx, err, &at)
 	}
-	return c.serve(ctx, indices, &at)
+	return c.serve(ctx, want, &at)
 }
 
-// Get delivers any indices, at any time. at is a hint that only speed depends on; nil is allowed, and a negative rank names the job alone.
+// Get delivers any indices, at any time. at is a hint; nil is allowed, and a negative rank names the job alone. Only speed depends on it, but for a job that allows substitutes: samples that
+// are the epoch's own there are delivered as ChunkAt delivers them.
 func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
 	ctx, leave, err := c.d.enter(ctx)
 	if err != nil {
@@ -249,7 +255,7 @@ func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) 
 	if err := c.d.known(indices); err != nil {
 		return nil, err
 	}
-	return c.serve(ctx, indices, at)
+	return c.serve(ctx, c.served(ctx, at, indices), at)
 }
 
 // known refuses indices that the dataset does not have.
@@ -262,10 +268,10 @@ func (d *Deliver) known(indices []sample.Index) error {
 	return nil
 }
 
-func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Position) (*Batch, error) {
+func (c *Client) serve(ctx context.Context, want Wanted, said *Position) (*Batch, error) {
 	d := c.d
-	at := d.o.Window.Asked(ctx, said, indices, c.Pid)
-	r := d.newCollected(indices)
+	at := d.o.Window.Asked(ctx, said, want.Indices, c.Pid)
+	r := d.newCollected(want)
 	r.said = said
 	if err := d.collect(ctx, r, at, c.waitSide); err != nil {
 		return nil, d.explain(ctx, err, said)
@@ -275,7 +281,7 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Positi
 		d.o.Staging.Release(&r.hold)
 		return nil, err
 	}
-	n := d.delivery(r, b, len(indices))
+	n := d.delivery(r, b, len(want.Indices))
 	n.Ready = !r.stalled
 	d.delivered(said, at, n, b.bytes())
 	return b, nil
@@ -283,7 +289,7 @@ func (c *Client) serve(ctx context.Context, indices []sample.Index, said *Positi
 
 // delivery counts the samples of an answer to a request for asked samples.
 func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
-	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices), Prefetched: r.prefetched, Indices: b.Indices, Addresses: r.addr}
+	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices), Prefetched: r.prefetched, Indices: b.Indices, Requested: b.Requested, Addresses: r.addr}
 	for i := range b.Indices {
 		if r.addr[i].FromSource {
 			n.Misses++
@@ -341,7 +347,7 @@ func (d *Deliver) Forget(job int) {
 func (d *Deliver) columns(r *collected) *Batch {
 	r.compact()
 	n := len(r.indices)
-	b := &Batch{Offsets: make([]uint64, n), Lengths: make([]uint32, n), Indices: r.indices, Labels: make([]int32, n)}
+	b := &Batch{Offsets: make([]uint64, n), Lengths: make([]uint32, n), Indices: r.indices, Labels: make([]int32, n), Requested: r.requested}
 	for i, index := range r.indices {
 		b.Offsets[i] = r.addr[i].Offset
 		b.Lengths[i] = d.o.Manifest.Size(index)

@@ -121,11 +121,11 @@ func (c *Client) LendAt(ctx context.Context, at Position, from int) (*Loan, erro
 		return nil, err
 	}
 	defer leave()
-	indices, err := c.d.o.Window.Chunk(ctx, c.Token, at)
+	want, err := c.d.o.Window.Chunk(ctx, c.Token, at)
 	if err != nil {
 		return nil, err
 	}
-	return c.lendPart(ctx, indices, from, &at, &at)
+	return c.lendPart(ctx, want, from, &at, &at)
 }
 
 // Lend delivers the samples of a request from a position on, as many as the spare part has room for, and at least one. The client copies
@@ -139,11 +139,12 @@ func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at 
 	if err := c.d.known(indices); err != nil {
 		return nil, err
 	}
-	return c.lendPart(ctx, indices, from, at, c.d.o.Window.Asked(ctx, at, indices, c.Pid))
+	want := c.served(ctx, at, indices)
+	return c.lendPart(ctx, want, from, at, c.d.o.Window.Asked(ctx, at, want.Indices, c.Pid))
 }
 
-func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int, said, at *Position) (*Loan, error) {
-	d := c.d
+func (c *Client) lendPart(ctx context.Context, want Wanted, from int, said, at *Position) (*Loan, error) {
+	d, indices := c.d, want.Indices
 	if from > len(indices) {
 		return nil, &ArgumentError{fmt.Sprintf("position %d of a request for %d samples", from, len(indices))}
 	}
@@ -152,8 +153,7 @@ func (c *Client) lendPart(ctx context.Context, indices []sample.Index, from int,
 		size := d.o.Fetcher.Need(indices[from : from+1])
 		return nil, &ArgumentError{(&fetch.TooLargeError{Need: size, Limit: d.o.Staging.SpareBytes()}).Error()}
 	}
-	part := indices[from : from+n]
-	r := d.newCollected(part)
+	r := d.newCollected(want.part(from, n))
 	r.said = said
 	if err := d.collect(ctx, r, at, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.o.Fetcher.SpareRoom(ctx) }); err != nil {
 		return nil, d.explain(ctx, err, at)

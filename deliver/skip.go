@@ -56,14 +56,17 @@ func (r *collected) compact() {
 	if r.skipped == nil {
 		return
 	}
-	var indices []sample.Index
+	var indices, requested []sample.Index
 	var addr []staging.Address
 	for i := range r.indices {
 		if !r.skipped[i] {
 			indices, addr = append(indices, r.indices[i]), append(addr, r.addr[i])
+			if r.requested != nil {
+				requested = append(requested, r.requested[i])
+			}
 		}
 	}
-	r.indices, r.addr, r.skipped = indices, addr, nil
+	r.indices, r.requested, r.addr, r.skipped = indices, requested, addr, nil
 }
 
 // isSkipped reports whether a sample is left out.

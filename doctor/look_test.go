@@ -159,6 +159,10 @@ func TestReadOverANetwork(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	dir := t.TempDir()
+	measured := Options{Dirs: []string{dir}, Progress: func(stage string) { t.Errorf("%s, before the source was opened", stage) }}
+	if _, err := Examine(t.Context(), measured, ReadOptions{Source: filepath.Join(dir, "none")}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a source that is missing: %v", err)
+	}
 	if _, err := Read(t.Context(), ReadOptions{Source: filepath.Join(dir, "none")}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}

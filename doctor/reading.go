@@ -64,6 +64,10 @@ func (r Reader) BytesPerSecond() float64 {
 
 const manyReaders = 32
 
+func (o ReadOptions) open() (source.Source, error) {
+	return source.Open(o.Source, source.Options{Remote: o.Remote, Stream: o.Stream})
+}
+
 // Read lists a source and reads its files for a time, first with one reader, then with 32. It asks the kernel to drop each file from the page
 // cache before it reads the file. Names and inodes stay in memory: only root can drop these. A source over a network is read as ingest reads it.
 func Read(ctx context.Context, o ReadOptions) (r *Reading, err error) {
@@ -74,7 +78,7 @@ func Read(ctx context.Context, o ReadOptions) (r *Reading, err error) {
 		o.Progress = func(string) {}
 	}
 	began := time.Now()
-	src, err := source.Open(o.Source, source.Options{Remote: o.Remote, Stream: o.Stream})
+	src, err := o.open()
 	if err != nil {
 		return nil, err
 	}

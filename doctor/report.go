@@ -19,8 +19,18 @@ type Report struct {
 	Advice  *Advice  `json:"advice,omitempty"` // nil: no source was given
 }
 
-// Examine looks at the machine, reads the source for a time if one is given, and draws the conclusions.
+// Examine looks at the machine, reads the source for a time if one is given, and draws the conclusions. A source that can't be opened is an error
+// before anything is measured.
 func Examine(ctx context.Context, look Options, read ReadOptions) (*Report, error) {
+	if read.Source != "" {
+		src, err := read.open()
+		if err != nil {
+			return nil, err
+		}
+		if err := src.Close(); err != nil {
+			return nil, err
+		}
+	}
 	facts, err := Look(ctx, look)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"
@@ -142,7 +143,7 @@ func TestStoppedWhileSorting(t *testing.T) {
 // TestBeginsAnyhow: whatever a cache is like, and whatever is chosen, a second run has every byte and the right order in both its epochs, and asks the
 // source for nothing but what the log does not keep.
 func TestBeginsAnyhow(t *testing.T) {
-	for i, c := range []struct {
+	for i, c := range lanes.Some([]struct {
 		name  string
 		in    ingest.Options
 		start int // of the first epoch, in percent
@@ -152,9 +153,9 @@ func TestBeginsAnyhow(t *testing.T) {
 		{"a tenth is kept", ingest.Options{Budget: -10, Memory: 32 << 20}, 0},
 		{"half is kept", ingest.Options{Budget: -50, Memory: 32 << 20}, 0},
 		{"half is kept, at 90 %", ingest.Options{Budget: -50, Memory: 32 << 20}, 90},
-		{"lz4", ingest.Options{Compress: "lz4", Memory: 64 << 20}, 0},
 		{"two directories", ingest.Options{Dirs: []string{"a", "b"}, Memory: 28 << 20}, 0},
-	} {
+		{"lz4", ingest.Options{Compress: "lz4", Memory: 64 << 20}, 0},
+	}, 4) {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()
 			for k, dir := range c.in.Dirs {
@@ -162,7 +163,7 @@ func TestBeginsAnyhow(t *testing.T) {
 			}
 			d, o := secondRun(t, c.in)
 			for k, choice := range []plan.Choice{plan.Sort, plan.Place, plan.Wait} {
-				if slow && k != i%3 { // without the race detector each has all
+				if lanes.Race && k != i%3 { // without the race detector each has all
 					continue
 				}
 				seed := uint64(2 + choice)

@@ -67,11 +67,11 @@ func (g *gate) holds() bool {
 // secondRun is a cache without a recipe, of more than the window, that a job has read two epochs of. A fifth of the samples are empty, tiny or large.
 func secondRun(t *testing.T, in ingest.Options) (*dataset, Options) {
 	t.Helper()
-	content := func(r *rand.Rand, _ int, b []byte) { noise(r, b) }
+	name, content := "second run", noisy
 	if in.Compress != "" {
-		content = mostlyWords
+		name, content = "second run, of words", mostlyWords
 	}
-	d := makeDatasetOf(t, 2000, func(r *rand.Rand, i int) int {
+	d := sharedDataset(t, name, 2000, func(r *rand.Rand, i int) int {
 		switch i % 20 {
 		case 3:
 			return 0
@@ -89,6 +89,15 @@ func secondRun(t *testing.T, in ingest.Options) (*dataset, Options) {
 	if in.Budget < 0 { // a percentage
 		in.Budget = -in.Budget*d.total/100 + 6<<20
 	}
+	if in.Dirs != nil {
+		return d, firstRun(t, d, in)
+	}
+	return d, sharedCache(t, in, func(in ingest.Options) Options { return firstRun(t, d, in) })
+}
+
+// firstRun makes the cache of a second run.
+func firstRun(t *testing.T, d *dataset, in ingest.Options) Options {
+	t.Helper()
 	o, _ := ingested(t, d, in)
 	o.Layout, o.Patience = cache.LayoutLog, 20*time.Second // a slow machine is no reason to read by index here
 	world := max(1, in.Job.World)
@@ -105,7 +114,7 @@ func secondRun(t *testing.T, in ingest.Options) (*dataset, Options) {
 		}
 	}
 	closeEngine(t, e)
-	return d, o
+	return o
 }
 
 // readOrder reads an epoch from a batch on, in an order that was pushed. turn is called before each batch.

@@ -26,7 +26,7 @@ type Bench struct {
 	Bytes    int64 // of the dataset
 	Static   bool  // samples stay where they are: nothing can be reordered
 
-	goal int // the epoch that Settling puts the log in order of
+	goal int // the epoch that the log is in the order of, once this one was read
 }
 
 // benchBatch is the batch size of a cache that was made without a recipe.
@@ -98,11 +98,10 @@ func (b *Bench) aimAt(reorder bool) error {
 	default:
 		b.Epoch, b.goal = e.cur.Epoch, e.cur.Epoch
 	}
-	last := b.goal
 	if reorder && !b.Settling {
-		last++
+		b.goal++
 	}
-	e.cache.Schedule.SetEpochs(last + 1)
+	e.cache.Schedule.SetEpochs(b.goal + 1)
 	return nil
 }
 
@@ -124,8 +123,7 @@ func (b *Bench) aimStatic(reorder bool) error {
 // Ranks are those that read here.
 func (b *Bench) Ranks() []int { return b.cache.Schedule.Local() }
 
-// Read takes the epoch's batches, all ranks side by side, and releases them at once. bytes are those of the samples. With Settling it
-// also waits until the log is in order.
+// Read takes the epoch's batches, all ranks side by side, and releases them at once. bytes are those of the samples.
 func (b *Bench) Read(ctx context.Context) (samples, bytes int64, err error) {
 	var n, size atomic.Int64
 	group, reading := errgroup.WithContext(ctx)
@@ -152,21 +150,19 @@ func (b *Bench) Read(ctx context.Context) (samples, bytes int64, err error) {
 			}
 		})
 	}
-	if err = group.Wait(); err == nil && b.Settling {
-		err = b.settled(ctx)
-	}
+	err = group.Wait()
 	return n.Load(), size.Load(), err
 }
 
-// settled waits until the log is in the epoch's order: of a small cache the epoch was read before that had begun.
-func (b *Bench) settled(ctx context.Context) error {
-	e := b.Engine
+// MovedOn waits, after the epoch was read, until the log is where reading it brings it: of a small cache the epoch may have been read before its samples began to
+// be written on.
+func (b *Bench) MovedOn(ctx context.Context) error {
+	if b.Static {
+		return nil
+	}
 	for {
-		changed := e.staging.Changed()
-		e.mu.Lock()
-		done, err := e.tgt == nil && e.cur.Epoch == b.goal, e.broken
-		e.mu.Unlock()
-		if done || err != nil {
+		changed := b.staging.Changed()
+		if done, err := b.hasMovedOn(); done || err != nil {
 			return err
 		}
 		select {
@@ -176,4 +172,21 @@ func (b *Bench) settled(ctx context.Context) error {
 			return fmt.Errorf("put the log in order: %w", ctx.Err())
 		}
 	}
+}
+
+// hasMovedOn reports whether the log is where it is to be, or stays where it is because it can't be written. A pass that rests because requests came before it goes
+// on: there are no more of them.
+func (b *Bench) hasMovedOn() (done bool, err error) {
+	e := b.Engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v := e.view()
+	if v.rests() {
+		e.paused, e.windowHitRate = false, 1
+		for _, r := range e.owner.ranks {
+			r.outOfWindow, r.gaveUpWaiting = false, false
+		}
+		e.nudge()
+	}
+	return !v.tgt.exists && (v.cur.epoch == b.goal || !v.mayBegin), e.broken
 }

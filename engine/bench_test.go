@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,17 +14,20 @@ import (
 	"lcache/schedule"
 )
 
-func openTestBench(t *testing.T, o Options, reorder bool) *Bench {
+// openTestBench opens a cache, and closes it when the test is over, unless readBench has.
+func openTestBench(t *testing.T, o Options, reorder bool) (b *Bench, end func()) {
 	t.Helper()
 	b, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO, Logger: o.Logger}, reorder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	end = sync.OnceFunc(func() { closeEngine(t, b.Engine) })
+	t.Cleanup(end)
+	return b, end
 }
 
 // readBench reads the epoch and closes; everything must come, and what was written must be what was asked for.
-func readBench(t *testing.T, d *dataset, b *Bench, writes bool) {
+func readBench(t *testing.T, d *dataset, b *Bench, end func(), writes bool) {
 	t.Helper()
 	limited, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -34,6 +38,9 @@ func readBench(t *testing.T, d *dataset, b *Bench, writes bool) {
 	if n < int64(len(d.bytes)) || bytes < d.total {
 		t.Errorf("%d samples of %d bytes, the dataset has %d of %d", n, bytes, len(d.bytes), d.total)
 	}
+	if err := b.MovedOn(limited); err != nil {
+		t.Error(err)
+	}
 	b.mu.Lock()
 	if b.broken != nil {
 		t.Errorf("the log could not go on: %v", b.broken)
@@ -42,11 +49,7 @@ func readBench(t *testing.T, d *dataset, b *Bench, writes bool) {
 	if j := b.Status().Jobs[0]; j.Misses != 0 || (j.LogWriteBytes > 0) != writes {
 		t.Errorf("%d misses, %d bytes written; writing should be %v", j.Misses, j.LogWriteBytes, writes)
 	}
-	stop, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := b.Close(stop); err != nil {
-		t.Error(err)
-	}
+	end()
 }
 
 func TestBench(t *testing.T) {
@@ -61,22 +64,22 @@ func TestBench(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })
 			o, _ := ingested(t, d, ingest.Options{Job: c.job})
-			b := openTestBench(t, o, true)
+			b, end := openTestBench(t, o, true)
 			if b.Settling != c.settles || b.Epoch != 0 || b.Samples != int64(len(d.bytes)) || b.Bytes != d.total {
 				t.Fatalf("%+v", b)
 			}
-			readBench(t, d, b, true)
+			readBench(t, d, b, end, true)
 			at := 1
 			if c.settles {
 				at = 0
 			}
 			// The log stays where it is without reorder, and moves on beyond the job's last epoch with it.
 			for _, reorder := range []bool{false, false, true, false, true, false} {
-				b := openTestBench(t, o, reorder)
+				b, end := openTestBench(t, o, reorder)
 				if b.Settling || b.Epoch != at {
 					t.Fatalf("at epoch %d, want %d; settling %v", b.Epoch, at, b.Settling)
 				}
-				readBench(t, d, b, reorder)
+				readBench(t, d, b, end, reorder)
 				if reorder {
 					at++
 				}

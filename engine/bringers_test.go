@@ -12,6 +12,7 @@ import (
 	"lcache/ingest"
 	"lcache/plan"
 	"lcache/sample"
+	"lcache/schedule"
 	"lcache/source"
 )
 
@@ -155,6 +156,28 @@ func TestLeavesLaterEpochsToTheWindow(t *testing.T) {
 	defer c.Disconnected()
 	d.readOne(t, e, c, j, 0, 0, 0)
 	for epoch, want := range map[int]bool{1: true, 2: true, 3: false} { // the rank comes to epoch 1 next
+		if _, ok := e.comingChunk(e.owner.cursor(0), fetch.Step{Epoch: epoch}); ok != want {
+			t.Errorf("something of epoch %d is left to the prefetcher: %v, want %v", epoch, ok, want)
+		}
+	}
+}
+
+// TestLeavesNextDrawnEpochToTheWindow: what the window does not bring of a drawn epoch is read when a rank has come to it, though the order is known an epoch before. There is no memory for both.
+func TestLeavesNextDrawnEpochToTheWindow(t *testing.T) {
+	givesBack(t)
+	d, o := small(t, schedule.Job{World: 1})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, `{"method":"impact","lag":1,"batch_size":64,"cache":0,"seed":5,"params":{"s_share":0,"warmup":1}}`)
+	c := attach(t, e)
+	defer c.Disconnected()
+	for epoch := range 3 {
+		l.observed(t, c, epoch, func(int) {})
+	}
+	l.begin(t, 3)
+	waitFor(t, "the order of epoch 4 is known", func() bool { return e.owner.schedule.IsKnown(4) })
+	for epoch, want := range map[int]bool{3: true, 4: false} {
 		if _, ok := e.comingChunk(e.owner.cursor(0), fetch.Step{Epoch: epoch}); ok != want {
 			t.Errorf("something of epoch %d is left to the prefetcher: %v, want %v", epoch, ok, want)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/lanes"
 	"lcache/schedule"
 	"lcache/source"
 )
@@ -99,7 +100,7 @@ func TestChangedSource(t *testing.T) {
 			return d.write(t, "class-1/000307.bin", pseudo(9, 400)) // it was empty
 		}, counts{changed: 2}},
 	}
-	for i, tt := range tests {
+	for i, tt := range lanes.Some(tests, 4) {
 		t.Run(tt.name, func(t *testing.T) {
 			j := samplerJob(4, 16, 2, i%2 == 0)
 			d := makeDataset(t, 601, mixedSizes)

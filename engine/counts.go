@@ -175,8 +175,11 @@ func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 		e.mu.Unlock()
 		d := EpochDone{Epoch: was.epoch, Seconds: time.Since(was.began).Seconds(), Hits: was.hits, Misses: was.misses}
 		if !was.diverged {
-			d.OrderDigest = e.digest(j, was)
+			d.OrderDigest = e.digest(j, was, nil)
 			d.RequestedDigest = d.OrderDigest
+			if two := j.importance.Load().twoOf(was.epoch); two != nil {
+				d.RequestedDigest = e.digest(j, was, two)
+			}
 		}
 		now := e.totals(j)
 		e.mu.Lock()
@@ -229,8 +232,8 @@ func (c *counts) addDone(ep *epochCount, d EpochDone) {
 	}
 }
 
-// digest is the SHA-256 of the epoch's delivered indices, rank by rank, as little-endian u32; nil where no order is known.
-func (e *Engine) digest(j *job, ep *epochCount) *string {
+// digest is the SHA-256 of the epoch's delivered indices, rank by rank, as little-endian u32, or with two of the requested ones; nil where no order is known.
+func (e *Engine) digest(j *job, ep *epochCount, two *twoOrders) *string {
 	h := sha256.New()
 	var ranks []int
 	for r := range ep.batches {
@@ -242,6 +245,9 @@ func (e *Engine) digest(j *job, ep *epochCount) *string {
 		chunk, err := j.schedule.Chunks(e.ctx, ep.epoch, r)
 		if err != nil {
 			return nil
+		}
+		if two != nil {
+			chunk = two.look(r)
 		}
 		for b := range len(ep.batches[r]) * 64 {
 			if ep.batches[r][b/64]&(1<<(b%64)) == 0 {

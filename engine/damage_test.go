@@ -21,6 +21,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/lanes"
 	"lcache/schedule"
 )
 
@@ -239,8 +240,8 @@ func flips(header, length int) (list []flip) {
 				list = append(list, flip{at, mask})
 			}
 		}
-	} else if slow { // nothing here is done by two goroutines
-		draw(2, 0, header)
+	} else if lanes.Race { // nothing here is done by two goroutines
+		draw(1, 0, header)
 	} else {
 		draw(4, 0, header)
 	}
@@ -325,7 +326,7 @@ func TestFilesTruncated(t *testing.T) {
 		swept, refused := 0, 0
 		for n := range steps {
 			most := 8
-			if slow {
+			if lanes.Race {
 				most = 4
 			}
 			if !thorough() && n > 0 && rand.IntN(steps/most+1) != 0 {

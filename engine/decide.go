@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"lcache/plan"
+	"lcache/reorder"
 )
 
 // view is all that the mover's next step depends on, as it is at one moment. A decision changes nothing of it, so that every case of rule 1 is a
@@ -18,12 +19,16 @@ type view struct {
 
 	unloaded int // the first segment of cur with samples to deliver that is not loaded, from the hindmost rank on; -1: none
 	unswept  int // the first segment of cur that the pass has not gone over; -1: none
+	rest     int // the first segment of cur's rest that the pass has not gone over, while it has gone over more of what is delivered; -1: none
 	loading  int // segments
 
 	inTime   bool        // a rank is to be served from the window
+	pack     int         // a package to be moved to the target, because the owner puts no samples into packages; -1: none
+	hollow   bool        // there are packages, and nothing is in them
 	paused   bool        // loading ahead is of no use
 	mayBegin bool        // a Logfile can be begun: the devices take blocks, and no attempt has failed lately
 	inPlace  bool        // the layout is static now: a log that holds most of what it is to hold stays as it is
+	packs    bool        // what the owner reads stays in place, or is put into packages: no Logfile is begun, however little there is in one
 	choice   plan.Choice // where the log that is read is full and not in the order of an epoch near: what becomes of it
 	sorting  bool        // the target is the epoch that is read, and the log held much when that began
 
@@ -47,17 +52,19 @@ const (
 	actJoin               // two Logfiles in orders that are not known into one
 	actBegin              // the Logfile of an epoch
 	actSwap               // the target becomes the log that is read
+	actEmpty              // a package goes to the target
+	actDrop               // the packages, which are empty
 	actTakeUp             // the Logfiles are read and written in order from now on; not decided by a view
 )
 
 // action is the mover's next step, and why it is taken.
 type action struct {
 	kind   actionKind
-	epoch  int  // with actBegin
-	seg    int  // with actLoad
-	drain  bool // with actLoad: it will not be delivered
-	layOut int  // an epoch to lay out meanwhile; -1: none
-	late   bool // ranks that have not come past cur's epoch are served by index from now on
+	epoch  int         // with actBegin
+	seg    int         // with actLoad; with actEmpty a package
+	use    reorder.Use // with actLoad
+	layOut int         // an epoch to lay out meanwhile; -1: none
+	late   bool        // ranks that have not come past cur's epoch are served by index from now on
 	why    string
 }
 
@@ -68,9 +75,7 @@ func (a action) String() string {
 		text = "wait"
 	case actLoad:
 		text = fmt.Sprintf("load segment %d", a.seg)
-		if a.drain {
-			text += ", drained"
-		}
+		text += map[reorder.Use]string{reorder.Drain: ", drained", reorder.Move: ", moved"}[a.use]
 	case actCompare:
 		text = "compare"
 	case actJoin:
@@ -79,6 +84,10 @@ func (a action) String() string {
 		text = fmt.Sprintf("begin the Logfile of epoch %d", a.epoch)
 	case actSwap:
 		text = "swap"
+	case actEmpty:
+		text = fmt.Sprintf("move package %d", a.seg)
+	case actDrop:
+		text = "drop the packages"
 	case actTakeUp:
 		text = "take up the Logfiles"
 	}
@@ -115,7 +124,7 @@ func decide(v view) action {
 	}
 	a := v.advance()
 	a.layOut = -1
-	if n := v.tgt.epoch + 1; v.tgt.exists && v.tgt.epoch >= 0 && !v.inPlace && v.complete(n) && !v.laidOut(n) {
+	if n := v.tgt.epoch + 1; v.tgt.exists && v.tgt.epoch >= 0 && !v.inPlace && !v.packs && v.complete(n) && !v.laidOut(n) {
 		a.layOut = n // ready before the target is read
 	}
 	return a
@@ -125,14 +134,24 @@ func decide(v view) action {
 func (v *view) advance() action {
 	windowed := v.inWindow() && !v.goesBack()
 	switch {
+	case v.tgt.exists && v.pack >= 0 && v.loading < maxLoading:
+		return action{kind: actEmpty, seg: v.pack, late: true, why: "what is in packages would find no place as long as these have them"}
+	case v.tgt.exists && v.pack >= 0:
+		return action{why: "enough packages are being moved"}
+	case v.tgt.exists && v.hollow && v.loading == 0:
+		return action{kind: actDrop, why: "nothing is in them"}
+	case windowed && !v.paused && v.inTime && v.unloaded >= 0 && v.tgt.exists && v.rest >= 0:
+		return v.load(v.rest, reorder.Move, "the rest keeps step: else the next epoch would wait for it")
 	case windowed && !v.paused && v.inTime && v.unloaded >= 0:
-		return v.load(v.unloaded, false, "a rank comes to it")
+		return v.load(v.unloaded, reorder.Deliver, "a rank comes to it")
 	case v.tgt.exists && v.unswept >= 0 && !windowed:
-		a := v.load(v.unswept, true, "no rank reads this epoch in place")
+		a := v.load(v.unswept, reorder.Drain, "no rank reads this epoch in place")
 		a.late = a.kind == actLoad
 		return a
 	case v.tgt.exists && v.unswept >= 0 && v.unloaded < 0:
-		return v.load(v.unswept, true, "all that is delivered is loaded")
+		return v.load(v.unswept, reorder.Drain, "all that is delivered is loaded")
+	case !v.tgt.exists && v.packs:
+		return action{why: "no order is promised: samples lie in packages, or come to lie there"}
 	case !v.tgt.exists && v.inPlace:
 		return action{why: "samples stay in place"}
 	case !v.tgt.exists && v.isOpen():
@@ -151,11 +170,11 @@ func (v *view) advance() action {
 	return action{kind: actSwap, why: "all of it is written on"}
 }
 
-func (v *view) load(seg int, drain bool, why string) action {
+func (v *view) load(seg int, use reorder.Use, why string) action {
 	if v.loading >= maxLoading {
 		return action{why: "enough segments are being loaded"}
 	}
-	return action{kind: actLoad, seg: seg, drain: drain, why: why}
+	return action{kind: actLoad, seg: seg, use: use, why: why}
 }
 
 // outlook is what a request that waits for the pass counts on: the epoch that is read, and the one that the pass comes to next; -1: none.
@@ -180,7 +199,7 @@ func (v *view) rests() bool {
 
 // next is the epoch to lay out in the place that is free; -1: none.
 func (v *view) next() int {
-	if !v.cur.exists || !v.mayBegin || v.inPlace && !v.sparse() {
+	if !v.cur.exists || !v.mayBegin || v.packs || v.inPlace && !v.sparse() {
 		return -1
 	}
 	n := v.readEpoch + 1

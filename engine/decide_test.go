@@ -14,7 +14,7 @@ import (
 // TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what the mover does in it and why.
 //
 //	decide
-//	read=E cur=E tgt=E unloaded=K unswept=K loading=N known=E,E… laidout=E,E… [a flag for each other field of view]
+//	read=E cur=E tgt=E unloaded=K unswept=K rest=K loading=N known=E,E… laidout=E,E… [a flag for each other field of view]
 //	----
 //	the action, and why
 //
@@ -22,7 +22,7 @@ import (
 // cur and tgt are not there, and -1 is a Logfile in the order of no epoch that is known. A full log in another order stays where it is; "open" and "sort" say otherwise.
 func TestDecide(t *testing.T) {
 	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
-		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.Place, unloaded: -1, unswept: -1}
+		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.Place, unloaded: -1, unswept: -1, rest: -1, pack: -1}
 		var known, laidOut []int
 		sparse := false
 		for _, field := range strings.Fields(d.Input) {
@@ -55,6 +55,8 @@ func TestDecide(t *testing.T) {
 				read(&v.unloaded)
 			case "unswept":
 				read(&v.unswept)
+			case "rest":
+				read(&v.rest)
 			case "loading":
 				read(&v.loading)
 			case "known":
@@ -79,6 +81,12 @@ func TestDecide(t *testing.T) {
 				v.sorting = true
 			case "failed":
 				v.mayBegin = false
+			case "pack":
+				read(&v.pack)
+			case "hollow":
+				v.hollow = true
+			case "packs":
+				v.packs = true
 			case "inplace":
 				v.inPlace = true
 			default:

@@ -15,6 +15,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/lanes"
 	"lcache/logfile"
 )
 
@@ -29,7 +30,7 @@ func twoDirs(t testing.TB) []string {
 // from the source; when it is well again it takes blocks again.
 func TestOneOfTwoDevices(t *testing.T) {
 	step := int64(40) // every n takes minutes: LCACHE_FAULTS=all
-	if slow {
+	if lanes.Race {
 		step = 120
 	}
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {

@@ -102,7 +102,12 @@ type Engine struct {
 	holders holders               // of samples, by importance
 	state
 
+	shared memorySharing // of memory, by jobs with importance
+
 	importing sync.Mutex // held while a job's importance begins; no other lock is held when it is taken
+
+	moving    sync.Mutex                // held by the mover and by a packaging while one of them changes Logfiles; taken before all others
+	packaging atomic.Pointer[packaging] // the last one that began; nil: none is there
 
 	filling atomic.Pointer[filling] // where what the log lacks goes; nil: nowhere
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"lcache/cache"
 	"lcache/deliver"
@@ -41,7 +41,7 @@ type dataset struct {
 // makeDataset writes n files in classes, of sizes that size draws, with bytes that don't compress.
 func makeDataset(t testing.TB, n int, size func(r *rand.Rand, i int) int) *dataset {
 	t.Helper()
-	return makeDatasetOf(t, n, size, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	return makeDatasetOf(t, n, size, noisy)
 }
 
 func makeDatasetOf(t testing.TB, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
@@ -228,7 +228,7 @@ func (d *dataset) check(e *Engine, b *deliver.Batch) error {
 	}
 	for i, index := range b.Indices {
 		got := e.staging.Slice(b.Offsets[i], int(b.Lengths[i]))
-		if !bytes.Equal(got, d.bytes[index]) {
+		if !same(got, d.bytes[index]) {
 			return fmt.Errorf("sample %d: bytes differ from the source (%d bytes, want %d)", index, len(got), len(d.bytes[index]))
 		}
 		if b.Labels[i] != d.label[index] {
@@ -236,6 +236,11 @@ func (d *dataset) check(e *Engine, b *deliver.Batch) error {
 		}
 	}
 	return nil
+}
+
+// same is bytes.Equal without the race detector's look at every byte: staging lies outside of what it knows, and what a sample must be never changes.
+func same(a, b []byte) bool {
+	return unsafe.String(unsafe.SliceData(a), len(a)) == unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // readRank reads a rank's epoch from a batch on, releasing each batch when the next is there, and returns the order.

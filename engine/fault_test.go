@@ -11,6 +11,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/lanes"
 )
 
 // fault is a kind of disk trouble, for the n-th operation or from it on.
@@ -45,7 +46,7 @@ func (f fault) at(n int64) *ailing {
 // fails and nothing hangs: the worst is a miss.
 func TestNthFault(t *testing.T) {
 	step := int64(7) // every n takes minutes: LCACHE_FAULTS=all
-	if slow {
+	if lanes.Race {
 		step = 17
 	}
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
@@ -67,7 +68,7 @@ func TestNthFault(t *testing.T) {
 // TestNthFaultPacked is TestNthFault with compression, for the faults that leave other bytes behind or none.
 func TestNthFaultPacked(t *testing.T) {
 	step := int64(29) // TestNthFault is the thorough one
-	if slow {
+	if lanes.Race {
 		step = 59
 	}
 	d := makeDatasetOf(t, 90, func(r *rand.Rand, i int) int {

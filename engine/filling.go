@@ -14,9 +14,12 @@ import (
 
 // filling puts what the log lacks, and a request has read from the source, where the Logfile's geometry has a place for it: in the static
 // layout, and while nothing is written on because no next order is known. It ends before the pass begins to move what that Logfile holds.
+// A Logfile that is being filled takes by it what was chosen for it, and the pass does not bring.
 type filling struct {
 	log     *logfile.Logfile
 	segment []uint32
+	router  *reorder.Router // of a Logfile that the pass fills, too; nil: it does not
+	hasRoom func() bool     // with a router: reports whether there is room beside what the pass moves
 
 	mu      sync.Mutex // guards the fields that follow
 	busy    map[sample.Index]struct{}
@@ -43,6 +46,9 @@ func (e *Engine) stopFilling() {
 	f.stopped = true
 	f.mu.Unlock()
 	f.appends.Wait()
+	if f.router == nil {
+		f.log.GiveUpWaiting() // nothing freed a place meanwhile. The pass, which frees some, needs the write buffers
+	}
 }
 
 // enter reports whether a sample may be appended now. Each is tried by one at a time.
@@ -70,21 +76,26 @@ func (f *filling) leave(index sample.Index, err error) {
 // storeMiss appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up its caller for a second at most: the
 // sample is read from the source once more, another time.
 func (e *Engine) storeMiss(index sample.Index, data []byte) {
-	f := e.filling.Load()
-	if f == nil || !e.cache.Admits(index) || e.cache.Locations.Get(index) != 0 || !f.enter(index) {
+	if k := e.packaging.Load(); k != nil && k.missed(index, data) {
 		return
 	}
-	limit := e.opts.LogTimeout
-	if limit == 0 {
-		limit = time.Second
+	f := e.filling.Load()
+	if f == nil || f.segment[index] == chunker.None || e.cache.Locations.Get(index) != 0 || !f.enter(index) {
+		return
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, limit)
+	if f.router != nil && !(f.hasRoom() && f.router.Claim(index)) {
+		f.leave(index, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, e.logTimeout())
 	defer cancel()
 	var err error
-	if seg := f.segment[index]; seg != chunker.None && e.cache.Locations.Get(index) == 0 { // else somebody was quicker
+	if seg := int(f.segment[index]); e.cache.Locations.Get(index) == 0 { // else somebody was quicker
 		var off uint64
-		if off, err = e.cache.AppendTo(ctx, f.log, int(seg), index, data); err == nil {
-			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Half(), int(seg), off))
+		if off, err = e.cache.AppendTo(ctx, f.log, seg, index, data); err == nil {
+			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Half(), seg, off))
+		} else if f.router != nil {
+			f.router.Unclaim(index)
 		}
 	}
 	f.leave(index, err)

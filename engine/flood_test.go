@@ -8,6 +8,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/lanes"
 	"lcache/offheap"
 	"lcache/plan"
 	"lcache/sample"
@@ -55,7 +56,7 @@ func TestHintsKeepNothing(t *testing.T) {
 	epochs := samplerJob(3, 16, 2, false)
 	endless := epochs
 	endless.Epochs = 0
-	for _, tt := range []struct {
+	for _, tt := range lanes.Some([]struct {
 		name, layout string
 		job          schedule.Job
 	}{
@@ -63,7 +64,7 @@ func TestHintsKeepNothing(t *testing.T) {
 		{"no known end", cache.LayoutLog, endless},
 		{"no known end, static", cache.LayoutStatic, endless},
 		{"no recipe", cache.LayoutLog, schedule.Job{World: 2}},
-	} {
+	}, 2) {
 		t.Run(tt.name, func(t *testing.T) {
 			job := tt.job
 			d, o := small(t, job)
@@ -91,7 +92,7 @@ func TestHintsKeepNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			read(position(0, 0, 0), first)
+			read(position(0, 0, 0), first.Indices)
 			for name, at := range positions {
 				t.Run(name, func(t *testing.T) {
 					keepsLittle(t, n, floodLimit, func(i int) { read(at(i), []sample.Index{sample.Index(i % len(d.bytes))}) })
@@ -103,7 +104,7 @@ func TestHintsKeepNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				read(position(0, 0, b), want)
+				read(position(0, 0, b), want.Indices)
 			}
 			if s := e.Status().Jobs[0]; s.Epoch != 0 || s.Ranks[0].Position != 4 || len(s.Ranks) != 2 {
 				t.Errorf("epoch %d, ranks %+v: want rank 0 at batch 4 of epoch 0", s.Epoch, s.Ranks)

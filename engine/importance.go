@@ -23,6 +23,8 @@ type important struct {
 
 	state *drawn.State  // the worker's alone; weights and S are read under stateMu
 	high  *highMemory   // what it keeps in memory
+	drawn atomic.Bool   // an epoch that was drawn is known
+	packs *packaging    // nil: its L-samples stay where they are
 	ready chan struct{} // closed when the worker has ended
 
 	stateMu sync.Mutex // held while the state changes or is read
@@ -34,17 +36,18 @@ type important struct {
 	at        map[int]int  // by rank: the epoch that it is in or asks for
 	passed    map[int]bool // epochs beyond epoch that a rank has left again: their boundaries come first
 	heard     map[int]time.Time
-	runs      map[int]string   // by rank: its training process
-	joins     map[int]bool     // ranks of the training that have asked for importance
-	foretold  int              // the epoch whose order the schedule was told in part; -1: none
-	given     map[int]bool     // the epochs whose orders the schedule has
-	epoch     int              // that is trained
-	due       time.Time        // when the boundary is made at the latest; zero: nobody has come to it
-	says      map[int]progress // by epoch
-	changed   chan struct{}    // closed when given changes, or err
-	err       error            // why there are no more orders
-	lookBegan time.Time        // when a rank began to look at the unstable samples again; zero: none does
-	lookTook  time.Duration    // the last time
+	runs      map[int]string     // by rank: its training process
+	joins     map[int]bool       // ranks of the training that have asked for importance
+	foretold  int                // the epoch whose order the schedule was told in part; -1: none
+	given     map[int]bool       // the epochs whose orders the schedule has
+	two       map[int]*twoOrders // by epoch in which others are served in place of some
+	epoch     int                // that is trained
+	due       time.Time          // when the boundary is made at the latest; zero: nobody has come to it
+	says      map[int]progress   // by epoch
+	changed   chan struct{}      // closed when given changes, or err
+	err       error              // why there are no more orders
+	lookBegan time.Time          // when a rank began to look at the unstable samples again; zero: none does
+	lookTook  time.Duration      // the last time
 	stopped   bool
 	dropped   int64  // observations that came too fast, here or in a client
 	refused   Unsent // by clients
@@ -52,6 +55,7 @@ type important struct {
 	wake                chan struct{}
 	status              atomic.Pointer[ImportanceStatus]
 	undelivered, missed int64            // of the status; the worker's
+	loaded, loads       int64            // of the status: bytes that the newest plan loads at once, units that all plans load; the worker's
 	looked              bool             // at the unstable samples, since the last boundary; the worker's
 	shape               importance.Shape // of the epoch shapeOf; the worker's
 	shapeOf             int
@@ -59,11 +63,12 @@ type important struct {
 	earlyBytes          int64
 }
 
-// A queued thing is an observation, or a rank whose training process is a new one.
+// A queued thing is an observation, a rank whose training process is a new one, or word that nodes are of another network.
 type queued struct {
 	seen      *importance.Observation // nil: a rank has begun
 	bytes     int64
 	restarted uint16
+	changed   bool
 }
 
 // mostQueued bounds the observations that wait for the worker, in bytes. It is woken for gatherBytes of them, or gatherTime after the first: to wake it for each one
@@ -86,13 +91,16 @@ func (e *Engine) Importance(number, rank int, run string, text []byte) (Importan
 		lag = "1"
 	}
 	job := e.cache.Record.Job
-	left := e.spareMemory()
-	if p := j.importance.Load(); p != nil {
-		left = p.config.Cache
+	left, begun := e.spareMemory(), j.importance.Load()
+	if begun != nil {
+		left = begun.config.Cache
 	}
 	c, err := drawn.Parse(text, drawn.Defaults{Cache: left, Seed: job.Seed, BatchSize: job.BatchSize, WorldSize: max(job.World, 1), DropLast: job.DropLast, Lag: lag})
 	if err != nil {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: err.Error()}
+	}
+	if begun == nil && c.Cache == left && c.Substitute == importance.Low { // nobody said how much: packages need some, too
+		c.Cache = e.besidePackages(left)
 	}
 	if j.schedule.Replays() && (j.schedule.World() != c.WorldSize || job.BatchSize != c.BatchSize) {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: a world of %d ranks with batches of %d, and this server's recipe has %d with %d: give the same",
@@ -158,6 +166,7 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 	e.states[c.Name] = p
 	e.mu.Unlock()
 	e.holdBy(p.high, nil)
+	e.shareMemory(nil)
 	j.importance.Store(p)
 	return p, nil
 }
@@ -171,7 +180,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
 	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
-		given: map[int]bool{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1}
+		given: map[int]bool{}, two: map[int]*twoOrders{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1}
 	if p.high, err = e.newHighMemory(c); err != nil {
 		state.Close()
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
@@ -179,10 +188,21 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 	if c.Policy == "paper" { // the others decide by orders and targets
 		state.OnObserve = p.high.observe
 	}
+	state.Serve = p.plan
+	if p.high.nodes != nil {
+		state.OnNode = p.high.nodes.found
+	}
 	if err := state.Advance(state.Epoch(), importance.Progress{}); err != nil {
 		state.Close()
 		p.high.close()
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
+	}
+	if substitutesLow(p) {
+		if p.packs, err = e.newPackaging(p, e.spareMemory()-c.Cache); err != nil {
+			state.Close()
+			p.high.close()
+			return nil, fmt.Errorf("importance %s: %w", c.Name, err)
+		}
 	}
 	before := e.epochsOf(j)
 	j.schedule.Withhold()
@@ -195,6 +215,10 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 	}
 	p.tell()
 	go p.work()
+	if p.packs != nil {
+		e.packaging.Store(p.packs)
+		go p.packs.work()
+	}
 	return p, nil
 }
 

@@ -57,19 +57,31 @@ func (e *Engine) lineBefore(epoch int) *lineBefore {
 	return b
 }
 
-// rest decides what of a drawn epoch's samples is not laid out to be read in order. The caller frees its memory.
-func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (chunker.Rest, func()) {
-	none := func() {}
-	if before == nil {
-		return chunker.Rest{}, none
-	}
+// rest decides what of a drawn epoch's samples is not laid out to be read in order, and which the log keeps; a nil set keeps those that the budget admits. free frees the memory of both.
+func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (r chunker.Rest, kept *sample.Set, free func()) {
 	by, high, err := p.mostUsed(epoch)
 	if err != nil || by == nil {
-		return chunker.Rest{}, none
+		return chunker.Rest{}, nil, func() {}
 	}
-	r := chunker.Rest{Apart: high.Has, Order: by, Before: before.line, Lies: before.members}
-	r.Carry = p.e.carry(order, before, high)
-	return r, func() { offheap.Free(by); high.Close() }
+	free = func() {
+		offheap.Free(by)
+		high.Close()
+		kept.Close()
+	}
+	if kept, err = p.keeps(epoch, order, by, high); err != nil || kept == nil && before == nil {
+		return chunker.Rest{}, nil, free
+	}
+	r = chunker.Rest{Apart: high.Has, Order: by}
+	if before == nil {
+		return r, kept, free
+	}
+	r.Before, r.Lies, r.Carry = before.line, before.members, p.e.carry(order, before, high)
+	if kept != nil { // a segment that stays keeps all of its samples
+		r.Carry = slices.DeleteFunc(r.Carry, func(k int) bool {
+			return slices.ContainsFunc(before.members(k), func(i sample.Index) bool { return !kept.Has(i) })
+		})
+	}
+	return r, kept, free
 }
 
 // mostUsed returns all samples, most used first, and those that memory will hold; nil if the epoch is not a drawn one.
@@ -86,6 +98,14 @@ func (p *important) mostUsed(epoch int) (by []sample.Index, high *sample.Set, er
 	if high, err = sample.NewSet(len(uses)); err != nil {
 		offheap.Free(by)
 		return nil, nil, err
+	}
+	if c := p.high.together(); c != nil {
+		for i := range sample.Index(len(uses)) {
+			if c.Has(i) {
+				high.Add(i)
+			}
+		}
+		return by, high, nil
 	}
 	left := p.config.Cache
 	for _, index := range by {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"os"
 	"slices"
 
@@ -29,7 +30,9 @@ func (p *important) give() {
 				delete(p.given, epoch)
 			}
 		}
+		maps.DeleteFunc(p.two, func(epoch int, _ *twoOrders) bool { return epoch >= back })
 	}
+	maps.DeleteFunc(p.two, func(epoch int, _ *twoOrders) bool { return orders[epoch] == nil && !p.j.schedule.IsKnown(epoch) })
 	p.mu.Unlock()
 	if back >= 0 {
 		p.j.schedule.Retract(back)
@@ -90,12 +93,17 @@ func (p *important) giveOne(o *drawn.Order) error {
 				return err
 			}
 		}
-		order := importance.Striped(o.Indices, p.world, p.config.DropLast)
+		served, two := p.cut(o)
+		p.mu.Lock()
+		if two != nil {
+			p.two[o.Epoch] = two
+		}
+		p.mu.Unlock()
 		for rank := range p.world {
 			if !s.IsLocal(rank) || !s.Exists(o.Epoch) {
 				continue
 			}
-			if err := p.push(o.Epoch, rank, batches(order, rank, p.world, p.config.BatchSize, p.config.DropLast)); err != nil {
+			if err := p.push(o.Epoch, rank, served[rank]); err != nil {
 				return err
 			}
 		}

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"lcache/deliver"
 	"lcache/importance"
@@ -32,8 +31,9 @@ type ImportanceStatus struct {
 	LogHits       int64 `json:"log_hits"`
 	SourceMisses  int64 `json:"source_misses"`
 
-	// Of substitutes and packages, of which there are none yet.
-	LBytes          int64   `json:"l_bytes"`
+	// Of substitutes and packages.
+	Substitute      string  `json:"substitute"` // what may be served in place of a sample: low, class or nothing
+	LBytes          int64   `json:"l_bytes"`    // that Epoch loads at once at most, to serve them in place of others
 	Ratio           float64 `json:"ratio"`
 	SubstitutedMax  int64   `json:"substituted_max"`
 	PackagesWritten int64   `json:"packages_written"`
@@ -64,8 +64,8 @@ type ImportanceRefused struct {
 
 // tell makes the status of what the state is now. Only the worker calls it, and who makes it.
 func (p *important) tell() {
-	s := &ImportanceStatus{Name: p.config.Name, Method: p.config.Method, Lag: p.config.Lag, Policy: p.config.Policy, Epoch: p.state.Epoch(), SSize: len(p.state.Unstable()),
-		WarmupEpochs: p.state.WarmUpEpochs(), Ratio: 1, Undelivered: p.undelivered, ReevaluationsMissed: p.missed}
+	s := &ImportanceStatus{Name: p.config.Name, Method: p.config.Method, Lag: p.config.Lag, Policy: p.config.Policy, Substitute: p.config.Substitute, LBytes: p.loaded, PackagesLoaded: p.loads, Epoch: p.state.Epoch(), SSize: len(p.state.Unstable()),
+		WarmupEpochs: p.state.WarmUpEpochs(), Ratio: p.state.Ratio(), Undelivered: p.undelivered, ReevaluationsMissed: p.missed}
 	a := p.state.Activity()
 	s.State, s.ObservedShare, s.LastObservedEpoch = string(a.State), a.ObservedShare, a.LastObserved
 	if p.shapeOf != s.Epoch {
@@ -105,8 +105,12 @@ func (j *job) importanceStatus() *ImportanceStatus {
 		return nil
 	}
 	s := *p.status.Load()
+	if p.packs != nil {
+		s.PackagesWritten, s.CleanedBytes = p.packs.written.Load(), p.packs.cleaned.Load()
+	}
 	c := p.high.counted()
 	s.HBytes, s.HHits, s.LogHits, s.SourceMisses, s.Requested = c.taken, int64(c.HighHits), int64(c.LogHits), int64(c.SourceMisses), int64(c.Requested())
+	s.LHits, s.HomophilyHits, s.Substituted, s.SubstitutedMax = int64(c.LowHits), int64(c.NodeHits), int64(c.Substituted), int64(c.MaxSubstitute)
 	return &s
 }
 
@@ -165,9 +169,6 @@ func (e *Engine) OrderPage(ctx context.Context, number, epoch, rank int, first, 
 	if err := p.j.schedule.Accepts(epoch, rank); err != nil {
 		return nil, 0, forClient(err)
 	}
-	if rank >= p.world {
-		return nil, 0, &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d: job.importance was told of a world of %d", rank, p.world)}
-	}
 	ctx, cancel := context.WithTimeout(ctx, e.deliver.Timeout())
 	defer cancel()
 	if err := p.await(ctx, rank, epoch); err != nil {
@@ -179,6 +180,9 @@ func (e *Engine) OrderPage(ctx context.Context, number, epoch, rank int, first, 
 	look, err := p.j.schedule.Chunks(ctx, epoch, rank)
 	if err != nil {
 		return nil, 0, forClient(err)
+	}
+	if two := p.twoOf(epoch); two != nil {
+		look = two.look(rank)
 	}
 	size, batches := p.config.BatchSize, p.j.schedule.Batches(epoch, rank)
 	if batches > 0 {

@@ -5,62 +5,88 @@ import (
 
 	"lcache/deliver"
 	"lcache/fetch"
-	"lcache/offheap"
 	"lcache/sample"
 )
 
 // served counts a delivery, and keeps what the memory policy wants of it.
-func (p *important) served(d deliver.Delivery) {
-	p.high.served(d)
+func (p *important) served(at *deliver.Position, d deliver.Delivery) {
+	p.high.served(at.Epoch, d, p.kindsOf(at, d))
+	if p.packs != nil {
+		p.packs.delivered(d)
+	}
 }
 
 // beginMemory begins an epoch of the memory policy. Only the worker calls it, and who makes it.
 func (p *important) beginMemory() {
 	epoch := p.state.Epoch()
-	o := p.state.Order(epoch)
-	if o == nil {
+	if p.state.Order(epoch) == nil {
 		return
 	}
-	order := o.Indices
-	if order == nil { // the recipe's
-		if whole, err := p.j.schedule.OfRecipe(p.e.ctx, epoch); err == nil {
-			order = whole.Global
-		}
+	p.high.setRatio(p.state.Ratio())
+	p.beginPackages()
+	order := p.orderOf(epoch)
+	if err := p.decideBy(func(values, targets []float64) { p.high.begin(epoch, values, targets, order, p.config) }); err != nil {
+		p.e.cache.Logger.Warn("memory goes on by what was known an epoch ago", "name", p.config.Name, "epoch", epoch, "err", err)
 	}
-	values, err := p.state.Values()
+}
+
+// beginPackages begins an epoch of the job's packages, once epochs are drawn.
+func (p *important) beginPackages() {
+	drawn := false
+	for epoch, o := range p.state.Orders() {
+		drawn = drawn || epoch >= p.state.Epoch() && !o.Plain
+	}
+	p.drawn.Store(drawn)
+	if !drawn || p.packs == nil {
+		return
+	}
+	high, err := p.state.High()
 	if err != nil {
+		p.e.cache.Logger.Warn("which samples are of most importance can't be listed", "name", p.config.Name, "err", err)
 		return
 	}
-	defer offheap.Free(values)
-	targets, err := p.state.Targets()
-	if err != nil {
-		return
-	}
-	defer offheap.Free(targets)
-	p.high.begin(epoch, values, targets, order, p.config)
+	p.packs.begin(high)
 }
 
 // holders are the memories of all jobs with importance, as one supplier.
-type holders []*highMemory
+type holders []fetch.Holder
 
 // Has reports whether any of them has a sample (fetch.Holder).
 func (h holders) Has(index sample.Index) bool {
-	return slices.ContainsFunc(h, func(one *highMemory) bool { return one.Has(index) })
+	return slices.ContainsFunc(h, func(one fetch.Holder) bool { return one.Has(index) })
 }
 
 // Copy copies a sample that any of them has (fetch.Holder).
 func (h holders) Copy(index sample.Index, dst []byte) bool {
-	return slices.ContainsFunc(h, func(one *highMemory) bool { return one.Copy(index, dst) })
+	return slices.ContainsFunc(h, func(one fetch.Holder) bool { return one.Copy(index, dst) })
 }
 
 // holdBy adds a memory to the suppliers, or takes one out.
 func (e *Engine) holdBy(more, less *highMemory) {
+	e.hold(func(h holders) holders {
+		if more != nil {
+			return append(h, more)
+		}
+		return slices.DeleteFunc(h, func(one fetch.Holder) bool { return one == fetch.Holder(less) })
+	})
+}
+
+// holdTogether has what jobs share as a supplier; nil: nothing is shared.
+func (e *Engine) holdTogether(c *commonMemory) {
+	e.hold(func(h holders) holders {
+		h = slices.DeleteFunc(h, func(one fetch.Holder) bool { _, is := one.(*commonMemory); return is })
+		if c != nil {
+			h = append(h, c)
+		}
+		return h
+	})
+}
+
+// hold changes the suppliers.
+func (e *Engine) hold(change func(holders) holders) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.holders = slices.DeleteFunc(slices.Clone(e.holders), func(h *highMemory) bool { return h == less })
-	if more != nil {
-		e.holders = append(e.holders, more)
-	}
+	e.holders = change(slices.Clone(e.holders))
 	if len(e.holders) == 0 {
 		e.fetcher.First.Store(nil)
 		return

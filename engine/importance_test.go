@@ -24,9 +24,40 @@ type losing struct {
 	e     *Engine
 	job   int
 	world int
+	loss  func(i sample.Index, epoch int) float32 // nil: one that differs from epoch to epoch
 }
 
 func loss(i sample.Index, epoch int) float32 { return float32((int(i)*37+epoch*11)%101) / 10 }
+
+// observed trains an epoch of a job, checks its bytes, and calls each before each batch.
+func (l losing) observed(t *testing.T, c *deliver.Client, epoch int, each func(batch int)) (order []sample.Index) {
+	t.Helper()
+	if l.loss == nil {
+		l.loss = loss
+	}
+	for batch := range 1000 {
+		each(batch)
+		got, err := c.ChunkAt(context.Background(), deliver.Position{Job: l.job, Epoch: epoch, Batch: batch})
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = l.d.check(l.e, got)
+		}
+		if err != nil {
+			t.Fatalf("epoch %d batch %d: %v", epoch, batch, err)
+		}
+		o := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
+		c.Release(got.Lease)
+		order = append(order, o.Index...)
+		for _, i := range o.Index {
+			o.Loss = append(o.Loss, l.loss(i, epoch))
+		}
+		l.e.Observe(l.job, o)
+		time.Sleep(2 * time.Millisecond)
+	}
+	return order
+}
 
 // ask asks for importance for a rank.
 func (l losing) ask(t testing.TB, rank int, text string) {
@@ -161,7 +192,7 @@ func TestImportanceOverRecipe(t *testing.T) {
 	for want, text := range map[string]string{
 		"b0 10 and 12":       `{"method":"shade","lag":1,"params":{"b0":12}}`,
 		"method":             `{"method":"impact","lag":1}`,
-		"leave substitute":   `{"method":"impact","substitute":"low"}`,
+		"leave substitute":   `{"method":"impact","substitute":"class"}`,
 		"a world of 2 ranks": `{"method":"shade","lag":1,"world_size":2}`,
 		"there are impact":   `{"method":"mine"}`,
 	} {
@@ -326,7 +357,7 @@ func TestLateLook(t *testing.T) {
 // TestShortEpochHasItsBoundary: an epoch whose order is known ahead may be over before the boundary that it began with is made. That boundary comes first all the
 // same, so that each order is drawn from the values that it is to be drawn from.
 func TestShortEpochHasItsBoundary(t *testing.T) {
-	p := &important{e: &Engine{}, epoch: 2, at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, given: map[int]bool{2: true, 3: true}}
+	p := &important{e: &Engine{}, world: 2, epoch: 2, at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, given: map[int]bool{2: true, 3: true}}
 	p.e.opts.LateEpoch = time.Hour
 	p.noteLocked(0, 2)
 	p.noteLocked(1, 2)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"time"
@@ -23,7 +22,7 @@ func (p *important) joined(rank int, run string) {
 	}
 	p.joins[rank] = true
 	p.runs[rank] = run
-	if _, known := p.at[rank]; !known {
+	if _, known := p.at[rank]; !known && p.isOurs(rank) {
 		p.at[rank], p.heard[rank] = p.epoch, time.Now()
 	}
 	if fresh {
@@ -37,67 +36,6 @@ func (p *important) nudge() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
-	}
-}
-
-// note notes that a rank asks for an epoch.
-func (p *important) note(rank, epoch int) {
-	p.mu.Lock()
-	wakes := p.noteLocked(rank, epoch)
-	p.mu.Unlock()
-	if wakes {
-		p.nudge()
-	}
-}
-
-// noteLocked is note with p.mu held. It reports whether the worker has to look.
-func (p *important) noteLocked(rank, epoch int) bool {
-	p.heard[rank] = time.Now()
-	if p.at[rank] == epoch && epoch <= p.epoch && p.given[epoch] {
-		return false
-	}
-	if before, known := p.at[rank]; known && before > p.epoch && before < epoch {
-		p.passed[before] = true
-	}
-	p.at[rank] = epoch
-	if epoch > p.epoch && p.due.IsZero() {
-		p.due = time.Now().Add(p.late())
-	}
-	return true
-}
-
-// late is how long the boundary waits for ranks after the first has come to it: longer where they look at unstable samples again, by what that took the last time
-// (ImPACT §III-B). p.mu is held.
-func (p *important) late() time.Duration {
-	late := p.e.opts.LateEpoch
-	if s := p.status.Load(); s == nil || s.SSize == 0 {
-		return late
-	}
-	return max(6*late, 2*p.lookTook)
-}
-
-// await waits until the order of an epoch is known.
-func (p *important) await(ctx context.Context, rank, epoch int) error {
-	for waited := false; ; waited = true {
-		p.mu.Lock()
-		if err := p.err; err != nil && (waited || p.stopped) {
-			p.mu.Unlock()
-			return err
-		}
-		wakes := p.noteLocked(rank, epoch)
-		known, changed := p.given[epoch] || !p.j.schedule.Exists(epoch), p.changed
-		p.mu.Unlock()
-		if wakes {
-			p.nudge()
-		}
-		if known {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("the order of epoch %d is drawn when the other ranks have ended the epoch before: %w", epoch, ctx.Err())
-		}
 	}
 }
 
@@ -138,6 +76,8 @@ func (p *important) observe(o importance.Observation) {
 // do does what is queued. p.stateMu is held.
 func (p *important) do(q queued) {
 	switch o := q.seen; {
+	case q.changed:
+		p.high.forgetNodes()
 	case o == nil:
 		p.state.Restarted(q.restarted)
 	case int64(o.Epoch) != int64(p.state.Epoch())+1:
@@ -158,8 +98,11 @@ func (p *important) take(o importance.Observation) {
 	p.state.Observe(o)
 }
 
-// Unsent are observations that a client did not send since it last said so: Shape counts whole ones, NotFinite and Dimension samples.
-type Unsent struct{ Dropped, Shape, NotFinite, Dimension int64 }
+// Unsent are observations that a client did not send since it last said so: Shape counts whole ones, NotFinite and Dimension samples. Changed says that embeddings have another length from now on.
+type Unsent struct {
+	Dropped, Shape, NotFinite, Dimension int64
+	Changed                              bool
+}
 
 // EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
 func (e *Engine) EndEpoch(number, rank int, said importance.Progress, unsent Unsent) {
@@ -185,6 +128,9 @@ func (p *important) endEpoch(rank int, said importance.Progress, unsent Unsent) 
 	p.refused.Shape += unsent.Shape
 	p.refused.NotFinite += unsent.NotFinite
 	p.refused.Dimension += unsent.Dimension
+	if unsent.Changed || unsent.Dimension > 0 || said.Off { // embeddings of another network: neighbours are to be found again
+		p.queue = append(p.queue, queued{changed: true})
+	}
 	if said.Epoch >= p.epoch && said.Epoch <= p.epoch+1 {
 		if before, some := p.says[said.Epoch]; !some || rank <= before.by {
 			p.says[said.Epoch] = progress{said, rank}
@@ -300,6 +246,7 @@ func (p *important) advance(to int) {
 	if err == nil {
 		p.tell() // first: who gets the new order finds what it was drawn from
 		p.beginMemory()
+		p.e.shareMemory(p)
 		p.give()
 	} else {
 		p.e.cache.Logger.Error("the next epoch's order can't be drawn", "name", p.config.Name, "epoch", to, "err", err)
@@ -310,6 +257,7 @@ func (p *important) advance(to int) {
 		p.lookTook = time.Since(p.lookBegan)
 	}
 	p.lookBegan = time.Time{}
+	back := to < p.epoch
 	p.err, p.due = err, time.Time{}
 	if err == nil {
 		p.epoch = p.state.Epoch()
@@ -319,7 +267,7 @@ func (p *important) advance(to int) {
 	for rank, at := range p.at {
 		if err != nil { // those that wait are told, and may ask again
 			p.at[rank] = p.epoch
-		} else if at < to && time.Since(p.heard[rank]) >= p.e.opts.LateEpoch { // it may be gone; it is heard of again when it asks
+		} else if (at < to || back && at > to) && time.Since(p.heard[rank]) >= p.e.opts.LateEpoch { // it may be gone, or has joined and not asked yet; it is heard of again when it asks
 			delete(p.at, rank)
 			delete(p.heard, rank)
 		} else if at < to && !p.given[at] {
@@ -347,9 +295,15 @@ func (p *important) stop() {
 	p.nudge()
 	<-p.ready
 	if first {
+		p.drawn.Store(false)
+		if p.packs != nil {
+			p.e.packaging.CompareAndSwap(p.packs, nil)
+			p.packs.stop()
+		}
 		p.stateMu.Lock()
 		p.state.Close()
 		p.stateMu.Unlock()
+		p.e.unshare(p)
 		p.e.holdBy(nil, p.high)
 		p.high.close()
 	}

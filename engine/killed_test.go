@@ -16,6 +16,7 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/lanes"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/source"
@@ -80,10 +81,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 	d := makeDataset(t, 1200, mixedSizes)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20})
 	in := childOptions{d.dir, o.Dirs, j, 64 << 20, testIO().Engine, testIO().Direct}
-	each := 12 // kills
-	if slow {
-		each = 5
-	}
+	each := lanes.Count(12, 2) // kills
 	kills, finished, read := 0, 0, int64(0)
 	for round := range 3 {
 		fresh := int64(0)

@@ -43,16 +43,15 @@ func (e *Engine) layOut(epoch int) {
 
 // newLine lays out an order, which an importance may have drawn.
 func (e *Engine) newLine(p *important, epoch int, order *schedule.Order, before *lineBefore) (*chunker.Line, error) {
-	rest := chunker.Rest{}
-	if p != nil {
-		var free func()
-		rest, free = p.rest(epoch, order, before)
-		defer free()
+	if p == nil {
+		return e.cache.NewLine(order, nil)
 	}
+	rest, kept, free := p.rest(epoch, order, before)
+	defer free()
 	if rest.Order == nil {
 		return e.cache.NewLine(order, nil)
 	}
-	return e.cache.NewLineAfter(order, rest)
+	return e.cache.NewLineAfter(order, rest, kept)
 }
 
 // setBroken notes that the next line can't be laid out, or its Logfile can't be begun. e.mu is held.

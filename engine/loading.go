@@ -12,15 +12,10 @@ func (e *Engine) load(act action) bool {
 	e.mu.Lock()
 	cur, tgt := e.cur, e.tgt
 	if act.late {
-		e.drained = true
-		for _, r := range e.owner.ranks {
-			if e.owner.at(r) <= cur.Epoch {
-				r.outOfWindow = true
-			}
-		}
+		e.leaveWindow()
 	}
 	e.mu.Unlock()
-	if tgt != nil && act.drain && e.pass.Carry(cur, act.seg, tgt) {
+	if tgt != nil && act.use != reorder.Deliver && e.pass.Carry(cur, act.seg, tgt) {
 		e.mu.Lock()
 		e.segs[act.seg] = segDone
 		e.mu.Unlock()
@@ -32,7 +27,7 @@ func (e *Engine) load(act action) bool {
 		e.reread()
 		slot, ok = e.staging.Acquire(owner)
 	}
-	if !ok && !act.drain && e.evictLast(cur, act.seg) {
+	if !ok && act.use == reorder.Deliver && e.evictLast(cur, act.seg) {
 		e.reread()
 		slot, ok = e.staging.Acquire(owner)
 	}
@@ -42,9 +37,12 @@ func (e *Engine) load(act action) bool {
 	}
 	e.mu.Lock()
 	e.segs[act.seg] = segLoading
+	if act.use == reorder.Move {
+		e.segs[act.seg] = segMoving
+	}
 	e.loading++
 	e.mu.Unlock()
-	e.pass.Load(slot, cur, act.seg, tgt, act.drain, func() {
+	e.pass.Load(slot, cur, act.seg, tgt, act.use, func() {
 		e.mu.Lock()
 		if e.cur == cur && owner.Line == cur.ID {
 			e.segs[act.seg] = segDone
@@ -54,6 +52,16 @@ func (e *Engine) load(act action) bool {
 		e.nudge()
 	})
 	return true
+}
+
+// leaveWindow lets the ranks that have not come past cur's epoch be served by index. e.mu is held.
+func (e *Engine) leaveWindow() {
+	e.drained = true
+	for _, r := range e.owner.ranks {
+		if e.owner.at(r) <= e.cur.Epoch {
+			r.outOfWindow = true
+		}
+	}
 }
 
 // evictLast evicts the segment in a slot that ranks come to last, if they come to another one before it that has no slot: a rank that has gone back is before all that is loaded.

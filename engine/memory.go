@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+
+	"lcache/logfile"
 )
 
 // Memory says what the memory of a server is made of, in bytes. The first part is what Sizing plans: MemoryBytes of Status is its sum. The second part is
@@ -11,7 +13,7 @@ import (
 // the program, its heap, orders, and the files that are mapped.
 type Memory struct {
 	Shared  int64 `json:"memory_shared_bytes"`  // slots, miss ring, side memory and spare part
-	Buffers int64 `json:"memory_buffer_bytes"`  // write buffers of both Logfiles
+	Buffers int64 `json:"memory_buffer_bytes"`  // write buffers of both Logfiles and of packages
 	Scratch int64 `json:"memory_scratch_bytes"` // where compressed blocks are unpacked from
 	Index   int64 `json:"memory_index_bytes"`   // tables with an entry for each sample
 
@@ -27,10 +29,13 @@ func (m Memory) taken() int64 { return m.Shared + m.Buffers + m.Scratch + m.Inde
 // memory is what the server takes now.
 func (e *Engine) memory() Memory {
 	m := Memory{Shared: e.staging.Parts(), Scratch: e.mover.ScratchBytes(), Index: e.indexBytes()}
-	for _, l := range e.cache.Store.Logfiles() {
-		if l != nil {
+	for half := range logfile.PackageHalf + 1 {
+		if l := e.cache.Logfile(half); l != nil {
 			m.Buffers += int64(len(l.Buffers()))
 		}
+	}
+	if k := e.packaging.Load(); k != nil {
+		m.Buffers += int64(k.plan.queue + k.plan.buffer)
 	}
 	text, err := os.ReadFile("/proc/self/status")
 	if err == nil {

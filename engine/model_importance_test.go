@@ -30,11 +30,15 @@ var importances = []string{
 	`{"method":"impact","lag":0,"params":{"s_share":0}}`,
 	`{"method":"impact","lag":1,"params":{"s_share":0}}`,
 	`{"method":"impact","lag":"split","params":{"warmup":1}}`,
+	`{"method":"impact","substitute":"low","params":{"s_share":0}}`,
+	`{"method":"impact","substitute":"low","lag":1,"params":{"s_share":0,"l_depth":1}}`,
 	`{"method":"impact","policy":"paper","params":{"max_warmup":3}}`,
 	`{"method":"shade","lag":0,"policy":"paper"}`,
 	`{"method":"shade","lag":1,"draw":"multinomial"}`,
 	`{"method":"shade","lag":"split","policy":"minio"}`,
 	`{"method":"spider","lag":0,"policy":"lru"}`,
+	`{"method":"spider","substitute":"class","lag":0,"params":{"ratio":[0.6,0.3],"m":2,"max_uses":3}}`,
+	`{"method":"spider","substitute":"class","lag":1,"policy":"paper","params":{"ratio":[0.6,0.3],"m":2,"max_uses":3}}`,
 }
 
 // important lets a job with importance begin, read on and observe, go to another epoch, or end.
@@ -118,9 +122,7 @@ func (m *model) askFor(epoch int) {
 	o := m.drawing
 	m.note("the importance job goes to epoch %d", epoch)
 	if epoch > o.twin.Epoch() || o.twin.Order(epoch) == nil { // else there is no boundary, and so nothing is saved: a restart goes on from the last one
-		if err := o.twin.Advance(epoch, importance.Progress{Epochs: m.e.cache.Record.Job.Epochs}); err != nil {
-			m.fail("the twin: %v", err)
-		}
+		m.advance(epoch)
 	}
 	o.at.Epoch, o.at.Batch = epoch, 0
 	var asked errgroup.Group
@@ -133,6 +135,11 @@ func (m *model) askFor(epoch int) {
 	if err := asked.Wait(); err != nil {
 		m.fail("the order of epoch %d: %v", epoch, err)
 	}
+	waitFor(m.t, fmt.Sprintf("the boundary before epoch %d", o.twin.Epoch()), func() bool { // with a lag the order was known before, and who leaves meanwhile takes the boundary back
+		m.twinOf.mu.Lock()
+		defer m.twinOf.mu.Unlock()
+		return m.twinOf.epoch == o.twin.Epoch()
+	})
 }
 
 // orders are what the ranks are to read in the epoch.
@@ -175,15 +182,18 @@ func (m *model) readImportant() {
 			continue
 		case err != nil:
 			m.fail("%+v: %v", at, err)
+		case b.Requested != nil && o.twin.Config.Substitute != "":
+			m.checkServed(at, b, want)
 		case !slices.Equal(b.Indices, want):
 			m.fail("%+v: got indices %v, want %v", at, b.Indices, want)
 		}
 		if err := m.d.check(m.e, b); err != nil {
 			m.fail("%+v: %v", at, err)
 		}
+		served := slices.Clone(b.Indices)
 		o.c.Release(b.Lease)
 		if m.r.IntN(10) > 0 {
-			m.observeImportant(at, want)
+			m.observeImportant(at, served)
 		}
 	}
 	if o.at.Batch++; ended == len(byRank) {
@@ -202,6 +212,10 @@ func (m *model) observeImportant(at deliver.Position, indices []sample.Index) {
 	o.observed++
 	if o.twin.Config.Method == "spider" {
 		seen.Kind = importance.Counts
+		seen.Node = indices[m.r.IntN(len(indices))]
+		for range m.r.IntN(60) { // of any class: those of others are left out
+			seen.Neighbours = append(seen.Neighbours, sample.Index(m.r.IntN(m.e.cache.Manifest.Len())))
+		}
 	}
 	for _, i := range indices {
 		if seen.Kind == importance.Losses {
@@ -226,7 +240,8 @@ func (m *model) leaveImportant() {
 		if s == nil {
 			continue
 		}
-		if s.Requested != s.HHits+s.LogHits+s.SourceMisses || s.HBytes > o.twin.Config.Cache || s.ObservationsDropped != 0 {
+		m.packed, m.cleaned = max(m.packed, s.PackagesWritten), max(m.cleaned, s.CleanedBytes)
+		if s.Requested != s.HHits+s.LHits+s.HomophilyHits+s.Substituted+s.LogHits+s.SourceMisses || s.HBytes > o.twin.Config.Cache || s.ObservationsDropped != 0 {
 			m.fail("with memory for %d bytes: %+v", o.twin.Config.Cache, *s)
 		}
 	}

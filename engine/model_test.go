@@ -21,6 +21,7 @@ import (
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/ingest"
+	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"
@@ -33,21 +34,13 @@ import (
 // that leave, other jobs beside the first, changes of the layout, restarts in another one, and damage to the arena.
 // LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
 func TestModel(t *testing.T) {
-	ops, runs := 400, 6
-	if slow {
-		runs = 3
-	}
-	eachModel(t, ops, runs, (*model).run)
+	eachModel(t, 400, lanes.Count(6, 2), (*model).run)
 }
 
 // TestNobodyWaits: where ranks go in step and hold nothing back, no request waits until it has lost its patience, whatever came before: jumps to
 // other epochs and back, orders pushed anew, restarts in another layout.
 func TestNobodyWaits(t *testing.T) {
-	ops, runs := 150, 6
-	if slow {
-		runs = 3
-	}
-	eachModel(t, ops, runs, (*model).runInStep)
+	eachModel(t, 150, lanes.Count(3, 1), (*model).runInStep)
 }
 
 // eachModel runs some models.
@@ -91,6 +84,8 @@ type model struct {
 	twinOf     *important      // that it goes with
 	log        []string
 	damaged    bool
+
+	served // by the job with importance
 }
 
 type modelClient struct {
@@ -100,7 +95,7 @@ type modelClient struct {
 
 func newModel(t *testing.T, seed uint64) *model {
 	r := rand.New(rand.NewPCG(seed, 1))
-	m := &model{t: t, r: r, twinDir: t.TempDir()}
+	m := &model{t: t, r: r, twinDir: t.TempDir(), served: served{promises: map[int]*promise{}}}
 	compress, content := "", func(r *rand.Rand, _ int, b []byte) { noise(r, b) }
 	if r.IntN(3) == 0 {
 		compress, content = "lz4", mostlyWords

@@ -46,6 +46,9 @@ func (e *Engine) look() action {
 		e.updateReadEpoch()
 	}
 	v := e.view()
+	if v.unloaded >= 0 && v.unloaded > e.hindmost() && e.owner.importance.Load() != nil && len(e.jobs) == 1 { // other jobs find the rest in slots
+		v.rest = e.lateRest()
+	}
 	e.consider(&v)
 	e.shareRanks(&v)
 	e.shareDevice(&v)
@@ -74,12 +77,13 @@ func (e *Engine) shareRanks(v *view) {
 
 // view is the state as decide sees it. e.mu is held.
 func (e *Engine) view() view {
-	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, unloaded: -1, unswept: -1, paused: e.paused,
-		inTime: e.anyInTime(), mayBegin: e.mayBegin(), inPlace: e.relayout.inPlace, choice: e.beginning.choiceFor(e.readEpoch, e.cur), sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
+	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, unloaded: -1, unswept: -1, rest: -1, paused: e.paused,
+		inTime: e.anyInTime(), mayBegin: e.mayBegin(), inPlace: e.relayout.inPlace, packs: e.packsNow(), choice: e.beginning.choiceFor(e.readEpoch, e.cur), sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
 		sparse:   e.isSparse,
 		complete: func(epoch int) bool { return e.owner.schedule.IsComplete(epoch, e.opts.LateEpoch) },
 		laidOut:  func(epoch int) bool { return e.layouts[epoch] != nil }}
 	v.cur, v.tgt = viewOf(e.cur), viewOf(e.tgt)
+	v.pack, v.hollow = e.packageLeft(v.packs)
 	if e.cur != nil {
 		v.unswept = e.firstUnswept()
 		if e.cur.Line != nil {
@@ -103,6 +107,11 @@ func (e *Engine) apply(act action) bool {
 		e.layOut(act.layOut)
 		e.mu.Unlock()
 	}
+	if act.kind == actWait {
+		return false
+	}
+	e.moving.Lock()
+	defer e.moving.Unlock()
 	switch act.kind {
 	case actLoad:
 		return e.load(act)
@@ -114,6 +123,10 @@ func (e *Engine) apply(act action) bool {
 		return e.beginTarget(act.epoch)
 	case actSwap:
 		return e.swap()
+	case actEmpty:
+		return e.emptyPackage(act.seg)
+	case actDrop:
+		return e.dropPackages()
 	case actTakeUp:
 		return e.takeUp()
 	}
@@ -201,6 +214,7 @@ func (e *Engine) beginTarget(epoch int) bool {
 		return true
 	}
 	e.stopFilling()
+	e.finishPackages()
 	tgt := &reorder.EpochLog{Epoch: l.epoch, Line: l.line}
 	err := e.beginLog(tgt, l)
 	e.mu.Lock()
@@ -242,8 +256,10 @@ func (e *Engine) beginLog(tgt *reorder.EpochLog, l *layout) (err error) {
 func (e *Engine) setTarget(tgt *reorder.EpochLog) {
 	e.number(tgt)
 	e.tgt = tgt
+	e.takeComing(tgt)
 	e.number(e.cur)
 	clear(e.segs)
+	clear(e.emptying)
 	e.drained = false
 }
 
@@ -266,6 +282,7 @@ func (e *Engine) setCurrent(l *reorder.EpochLog) {
 
 // swap makes the target the log that is read. The old one holds nothing any longer.
 func (e *Engine) swap() bool {
+	e.stopFilling()
 	e.mu.Lock()
 	old := e.cur
 	l := e.tgt

@@ -95,12 +95,12 @@ func testOrderInTheMaking(t *testing.T, layout string) {
 	soon(t, "a chunk of another epoch", func() { d.readChunk(t, e, c, 0, 1, 1) })
 	soon(t, "a request by index with its place in another epoch", func() {
 		at := position(0, 1, 2)
-		indices, err := e.window.Chunk(context.Background(), "", at)
+		want, err := e.window.Chunk(context.Background(), "", at)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		b, err := c.Get(context.Background(), indices, &at)
+		b, err := c.Get(context.Background(), want.Indices, &at)
 		if err != nil {
 			t.Error(err)
 			return

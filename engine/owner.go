@@ -86,7 +86,7 @@ func (e *Engine) fitLogs() {
 			if version := j.schedule.Version(n); j.compared[l.Log] == version+1 {
 				continue
 			} else if j.schedule.IsComplete(n, e.opts.LateEpoch) {
-				order, epoch, err := j.schedule.Identify(e.ctx, n, l.Log.Header().Key, e.opts.LateEpoch)
+				order, epoch, err := j.schedule.Identify(e.ctx, n, e.cache.OrderKey(l.Log), e.opts.LateEpoch)
 				fits := err == nil && order != nil && epoch >= 0
 				e.mu.Lock()
 				j.fits, j.compared[l.Log] = fits, version+1
@@ -145,7 +145,7 @@ func (e *Engine) settleOwner() {
 			continue
 		}
 		h := l.Log.Header()
-		if order, epoch, err := next.schedule.Identify(e.ctx, int(h.Epoch), h.Key, e.opts.LateEpoch); err == nil && order != nil {
+		if order, epoch, err := next.schedule.Identify(e.ctx, int(h.Epoch), e.cache.OrderKey(l.Log), e.opts.LateEpoch); err == nil && order != nil {
 			epochs[l] = epoch
 		}
 	}

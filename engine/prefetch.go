@@ -4,7 +4,6 @@ import (
 	"iter"
 	"sync"
 
-	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/metaindex"
@@ -30,22 +29,25 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 		return c, false
 	}
 	r := j.ranks[rank]
-	inWindow, tooFar, drawn := false, false, j.importance.Load() != nil
+	p := j.importance.Load()
+	inWindow, tooFar, drawn := false, false, p != nil
+	c.Near = substitutesLow(p) && p.drawn.Load()
 	others := !e.relayout.lent && r != nil && j != e.owner
 	if !e.relayout.lent && r != nil && j == e.owner {
 		v := e.view()
 		inWindow = e.isInWindow(&v, r, at.Epoch)
-		tooFar = at.Epoch > j.at(r)+1
-		r.inWindow = r.inWindow || inWindow && at.Epoch == j.at(r) // the mover tells the prefetcher when that ends
+		tooFar = at.Epoch > j.at(r)+1 || drawn && at.Epoch > j.at(r) // memory would not last: what was read would be given up, and read again
+		r.inWindow = r.inWindow || inWindow && at.Epoch == j.at(r)   // the mover tells the prefetcher when that ends
 	}
 	e.mu.Unlock()
 	drawn = drawn && inWindow
 	var apart map[sample.Index]bool // what the window does not bring of an order that was drawn
+	known := false
 	switch {
 	case inWindow && e.cache.Sizing.Miss == 0 && !drawn, tooFar: // the window may bring all of an epoch after the next: that is not known yet
 		return c, false
 	case inWindow:
-		c.Left = func(index sample.Index) bool { return !e.cache.Admits(index) || apart[index] }
+		c.Left = func(index sample.Index) bool { return apart[index] || !known && !e.cache.Admits(index) }
 	}
 	list, chunks := e.chunkList(j, rank, at.Epoch)
 	if list == nil {
@@ -60,7 +62,7 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 	}
 	if drawn {
 		e.mu.Lock()
-		apart = e.apart(at.Epoch, c.Content)
+		apart, known = e.apart(at.Epoch, c.Content)
 		e.mu.Unlock()
 	}
 	if others {
@@ -71,15 +73,15 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 	return c, true
 }
 
-// apart lists the samples of a chunk that the log of its epoch keeps and the window does not bring: those that were drawn when the epoch began, and the later uses of
-// those whose slot is gone by then. e.mu is held.
-func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Index]bool) {
+// apart lists the samples of a chunk that the window does not bring: those that the log of its epoch does not keep, those that were drawn when the epoch began, and the later uses of
+// those whose slot is gone by then. Without such a log nothing is known. e.mu is held.
+func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Index]bool, known bool) {
 	l := e.cur
 	if l == nil || l.Epoch != epoch {
 		l = e.tgt
 	}
 	if l == nil || l.Epoch != epoch || l.Line == nil {
-		return nil
+		return nil, false
 	}
 	last := -1
 	for _, index := range content {
@@ -89,7 +91,7 @@ func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Inde
 	}
 	for _, index := range content {
 		seg, ok := l.Line.Delivers(index)
-		if l.Line.Segment[index] == chunker.None || ok && !(l.Line.Repeats && seg+2 <= last) || e.holders.Has(index) {
+		if ok && !(l.Line.Repeats && seg+2 <= last) || e.holders.Has(index) {
 			continue
 		}
 		if apart == nil {
@@ -97,7 +99,7 @@ func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Inde
 		}
 		apart[index] = true
 	}
-	return apart
+	return apart, true
 }
 
 // chunkLists are the CMs of the epochs that ranks are in.

@@ -30,6 +30,7 @@ type relayout struct {
 
 	lent    bool              // the server began with the static layout, and has not taken up the Logfiles: nothing is moved
 	filled  *reorder.EpochLog // while lent: what takes what the log lacks; nil: none does
+	hits    int64             // of the last epoch that was served in place
 	tookUp  int               // one more than the epoch that was read when they were taken up; 0: they were not
 	unnoted bool              // the layout is not in the record yet
 	noting  bool              // it is being written there
@@ -59,7 +60,7 @@ func (e *Engine) reconsider(d EpochDone) {
 	before := e.relayout.source
 	e.relayout.source = source
 	was, ok := e.readAs(d)
-	if !ok || !e.isTypical(d) || !e.owner.schedule.Exists(d.Epoch+1) {
+	if !ok || !e.isTypical(d, was) || !e.owner.schedule.Exists(d.Epoch+1) {
 		return
 	}
 	s := plan.Served{Layout: plan.Policy(was), Seconds: d.Seconds, Stall: d.StallSeconds, Left: plan.EpochsLeft(e.cache.Record.Job.Epochs, d.Epoch)}
@@ -169,11 +170,16 @@ func (e *Engine) readAs(d EpochDone) (layout string, ok bool) {
 	return cache.LayoutStatic, e.tgt == nil && e.cur.Epoch != d.Epoch
 }
 
-// isTypical reports whether an epoch was like those that come: whole, long enough, from a log that holds what it is to hold, and without another job beside it.
-// e.mu is held.
-func (e *Engine) isTypical(d EpochDone) bool {
+// isTypical reports whether an epoch was like those that come: whole, long enough, and without another job beside it. It is also from a log that holds what it is to
+// hold; or from one in place that holds less, as after a kill, and holds no more than in the epoch before. e.mu is held.
+func (e *Engine) isTypical(d EpochDone, layout string) bool {
 	n := float64(e.owner.schedule.Samples(d.Epoch))
 	kept := float64(e.cache.Record.Kept) / float64(max(1, e.cache.Manifest.Len()))
 	long := time.Duration(d.Seconds*float64(time.Second)) >= shortestEpoch || e.opts.Relayout != nil
-	return long && e.others() == 0 && float64(d.Hits+d.Misses) >= nearlyWhole*n && float64(d.Hits) >= nearlyWhole*kept*n
+	enough := float64(d.Hits) >= nearlyWhole*kept*n
+	if layout == cache.LayoutStatic {
+		enough = enough || float64(d.Hits-e.relayout.hits) < (1-nearlyWhole)*n
+		e.relayout.hits = d.Hits
+	}
+	return long && e.others() == 0 && float64(d.Hits+d.Misses) >= nearlyWhole*n && enough
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -26,17 +25,8 @@ func TestMain(m *testing.M) {
 		os.Exit(child(said))
 	}
 	code := leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered})
-	if err := os.RemoveAll(shared.dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
+	removeShared()
 	os.Exit(code)
-}
-
-// shared is the dataset of all tests that only read it.
-var shared struct {
-	once sync.Once
-	dir  string
-	*dataset
 }
 
 // small is a job over data that is many times larger than the window, so that what the rules say can be seen. Its source is not to be
@@ -44,14 +34,7 @@ var shared struct {
 func small(t *testing.T, j schedule.Job) (*dataset, Options) {
 	t.Helper()
 	givesBack(t)
-	shared.once.Do(func() {
-		var err error
-		if shared.dir, err = os.MkdirTemp("", "lcache-engine-*"); err != nil {
-			t.Fatal(err)
-		}
-		shared.dataset = makeDatasetIn(t, shared.dir, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
-	})
-	d := shared.dataset
+	d := sharedDataset(t, "small", 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, noisy)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
 	return d, o
 }

@@ -18,6 +18,7 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"
@@ -169,10 +170,11 @@ func testJobsComeAndGo(t *testing.T, layout string) {
 	defer closeEngine(t, e)
 	seed, _ := drawSeed(t)
 	var readers sync.WaitGroup
+	lives := lanes.Count(3, 2)
 	for k := range 4 {
 		r := rand.New(rand.NewPCG(seed, uint64(k)))
 		readers.Go(func() {
-			for life := range 3 {
+			for life := range lives {
 				n, err := e.Join(fmt.Sprintf("job-%d-%d", k, life))
 				if err != nil {
 					t.Error(err)
@@ -205,7 +207,7 @@ func testJobsComeAndGo(t *testing.T, layout string) {
 		e.mu.Lock()
 		live, ended := len(e.jobs), len(e.ended)
 		e.mu.Unlock()
-		if live == 1 && ended == 12 { // one lives: the recipe's
+		if live == 1 && ended == 4*lives { // one lives: the recipe's
 			break
 		}
 		if time.Now().After(end) {

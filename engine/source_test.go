@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -39,6 +40,17 @@ func (s *troubled) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 		return &source.SampleError{Name: e.Name, Op: "read", Err: err}
 	}
 	return s.Source.Read(ctx, e, dst)
+}
+
+// vanishing returns a source, and a function after which it has none of its files.
+func vanishing() (wrap func(source.Source) source.Source, goes func()) {
+	var gone atomic.Bool
+	return trouble(func(sample.Entry, int) error {
+		if gone.Load() {
+			return syscall.ENOENT
+		}
+		return nil
+	}), func() { gone.Store(true) }
 }
 
 // A source that falters costs retries, which are counted, and neither errors nor reads beyond.

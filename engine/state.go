@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"lcache/chunker"
@@ -24,7 +25,8 @@ type segState uint8
 const (
 	segAbsent segState = iota // not loaded in this pass
 	segLoading
-	segDone // loaded and, with a target, written on
+	segMoving // loaded, and no request will find its samples in the slot
+	segDone   // loaded and, with a target, written on
 )
 
 // state is the epoch state machine: rule 1 of docs/architecture.md. cur is the older Logfile, which the pass goes over; tgt is being filled, and
@@ -35,6 +37,7 @@ type state struct {
 	unidentified *reorder.EpochLog // the newer Logfile that was recovered, while there is no tgt: it was being filled for an order that is not known yet
 	segs         []segState        // of cur
 	loading      int               // segments
+	emptying     map[int]bool      // packages that were loaded for tgt
 	drained      bool              // the pass goes on undelivered
 
 	requested bool                         // a request has come: before, the wanted epoch is not known
@@ -62,7 +65,7 @@ type state struct {
 }
 
 func newState() state {
-	return state{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{},
+	return state{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{}, emptying: map[int]bool{},
 		compared: map[*logfile.Logfile]int{}, windowHitRate: 1}
 }
 
@@ -84,10 +87,38 @@ func (s *state) firstUnloaded(from int) int {
 }
 
 // firstUnswept is the first segment that this pass has not gone over; -1: none.
-func (s *state) firstUnswept() int {
+func (s *state) firstUnswept() int { return slices.Index(s.segs, segAbsent) }
+
+// lateRest is the first segment of cur's rest that the pass has not gone over, if it has gone over less of the rest than of what is delivered; -1: none. Segments that are carried take the
+// disk no time, and so count apart. cur has a line.
+func (s *state) lateRest() int {
+	const delivered, loaded, carried = 0, 1, 2
+	carries := make([]bool, len(s.segs))
+	if s.tgt != nil && s.tgt.Line != nil && s.tgt.Line.Before == s.cur.Line {
+		for _, c := range s.tgt.Line.Carried {
+			carries[c.From] = true
+		}
+	}
+	var all, over [3]int
+	first := [3]int{-1, -1, -1} // that the pass has not gone over
 	for k, state := range s.segs {
-		if state == segAbsent {
-			return k
+		part := delivered
+		switch {
+		case s.cur.Line.IsRest(k) && carries[k]:
+			part = carried
+		case s.cur.Line.IsRest(k):
+			part = loaded
+		}
+		all[part]++
+		if state != segAbsent {
+			over[part]++
+		} else if first[part] < 0 {
+			first[part] = k
+		}
+	}
+	for _, part := range []int{loaded, carried} {
+		if over[part]*all[delivered] < over[delivered]*all[part] {
+			return first[part]
 		}
 	}
 	return -1

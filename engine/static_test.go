@@ -188,11 +188,11 @@ func TestBenchStatic(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, i int) int { return 1 + r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(2, 16, 2, false), Layout: cache.LayoutStatic})
 	for range 2 {
-		b := openTestBench(t, o, false)
+		b, end := openTestBench(t, o, false)
 		if !b.Static || b.Settling || b.Epoch != 0 {
 			t.Errorf("%+v", b)
 		}
-		readBench(t, d, b, false)
+		readBench(t, d, b, end, false)
 	}
 	if _, err := OpenBench(Options{Dirs: o.Dirs, IO: o.IO}, true); err == nil || !strings.Contains(err.Error(), "static") {
 		t.Errorf("to be reordered: %v", err)

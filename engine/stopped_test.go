@@ -15,6 +15,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/lanes"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -23,12 +24,9 @@ import (
 // while requests wait. It is started again, and the job goes on where it was. No sample that the log holds comes from the source, whatever the data, the
 // devices and the budget. LCACHE_SEED replays a run.
 func TestCleanStops(t *testing.T) {
-	runs := 6
+	runs := lanes.Count(6, 2)
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_STOP_RUNS")); err == nil {
 		runs = n
-	}
-	if slow {
-		runs = 3
 	}
 	first, replay := drawSeed(t)
 	if replay {

@@ -19,24 +19,46 @@ type window struct {
 }
 
 // Chunk returns the samples that a session asks for by a position (deliver.Window).
-func (w *window) Chunk(ctx context.Context, session string, at deliver.Position) ([]sample.Index, error) {
+func (w *window) Chunk(ctx context.Context, session string, at deliver.Position) (deliver.Wanted, error) {
 	j := w.lookUp(&at)
 	if j == nil {
-		return nil, errJobOver
+		return deliver.Wanted{}, errJobOver
 	}
-	if p := j.importance.Load(); p != nil {
+	p := j.importance.Load()
+	if p != nil {
 		if err := p.await(ctx, at.Rank, at.Epoch); err != nil {
-			return nil, err
+			return deliver.Wanted{}, err
 		}
 	}
 	indices, ok, err := j.schedule.Meant(ctx, session, at)
 	if err != nil {
-		return nil, forClient(err)
+		return deliver.Wanted{}, forClient(err)
 	}
 	if !ok {
-		return nil, io.EOF
+		return deliver.Wanted{}, io.EOF
 	}
-	return indices, nil
+	return deliver.Wanted{Indices: indices, Requested: p.requested(at)}, nil
+}
+
+// Served returns what is delivered to a client that names samples and a position (deliver.Window).
+func (w *window) Served(ctx context.Context, at *deliver.Position, indices []sample.Index) deliver.Wanted {
+	exact := deliver.Wanted{Indices: indices}
+	if at == nil || at.Rank < 0 {
+		return exact
+	}
+	j := w.lookUp(at)
+	if j == nil {
+		return exact
+	}
+	requested := j.importance.Load().requested(*at)
+	if requested == nil || !slices.Equal(requested, indices) {
+		return exact
+	}
+	served, ok, err := j.schedule.Chunk(ctx, *at)
+	if err != nil || !ok || len(served) != len(requested) {
+		return exact
+	}
+	return deliver.Wanted{Indices: served, Requested: requested}
 }
 
 var errJobOver = &deliver.ArgumentError{Reason: "the job that asks is over: connect again"}
@@ -63,7 +85,7 @@ func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []samp
 		return nil
 	}
 	if p := j.importance.Load(); p != nil {
-		p.note(at.Rank, at.Epoch)
+		p.heardIn(at.Rank, at.Epoch)
 	}
 	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout()/6) // a hint is not worth more of the request's time
 	place, want := j.schedule.At(soon, *at)
@@ -262,7 +284,7 @@ func (w *window) Delivered(at *deliver.Position, d deliver.Delivery) {
 	}
 	e.mu.Unlock()
 	if important != nil {
-		important.served(d)
+		important.served(at, d)
 	}
 	if at != nil && !d.Part {
 		for _, b := range w.bringers {

@@ -39,7 +39,7 @@ type Options struct {
 	Recovered     func(half int) bool             // a Logfile that this process did not begin: its failures are stale, not corrupt
 	Jobs          int                             // reads from the source at once
 	LogTimeout    time.Duration
-	SourceTimeout time.Duration
+	SourceTimeout time.Duration // without a byte from the source; 0: 30 s
 	Logger        *slog.Logger
 	// OnSourceRead is given each sample that was read from the source and verified, before it is handed on; data is only lent. Nil: nothing is kept.
 	OnSourceRead func(index sample.Index, data []byte)
@@ -56,6 +56,7 @@ type Stats struct {
 // A SourceCount is a part of what was read from the source: what was read for one asker. It only grows.
 type SourceCount struct {
 	Reads, Bytes atomic.Int64
+	Time         atomic.Int64 // that the reads took, each by itself, in nanoseconds
 }
 
 type countKey struct{}
@@ -90,6 +91,9 @@ type Fetcher struct {
 	First atomic.Pointer[Holder]      // asked before the log and the source; nil: nobody
 	Rest  atomic.Pointer[SourceCount] // of reads without a count of their own; nil: they count in Stats alone
 
+	began time.Time
+	moved atomic.Int64 // when the last bytes came from the source, in nanoseconds since began
+
 	reads   chan *read                           // from the source, to a reader that is idle
 	readers atomic.Int64                         // at most Jobs, but for the moment of asking
 	leave   func()                               // closes left
@@ -114,7 +118,7 @@ func New(o Options) *Fetcher {
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 30 * time.Second
 	}
-	f := &Fetcher{o: o, reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
+	f := &Fetcher{o: o, began: time.Now(), reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
 		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1)}}
 	f.leave = sync.OnceFunc(func() { close(f.left) })
 	if o.Form != nil {
@@ -129,7 +133,7 @@ func (f *Fetcher) Jobs() int { return f.o.Jobs }
 // LogTimeout is how long a read from the log may take.
 func (f *Fetcher) LogTimeout() time.Duration { return f.o.LogTimeout }
 
-// SourceTimeout is how long a read from the source may take.
+// SourceTimeout is how long a read from the source may take without a byte.
 func (f *Fetcher) SourceTimeout() time.Duration { return f.o.SourceTimeout }
 
 // SetLogTimeout changes how long a read from the log may take. It is for tests, before any read.

@@ -33,6 +33,7 @@ type Coming struct {
 	Next Step                    // of the rank, after this one
 	Left func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
 	Soon []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
+	Near bool                    // samples that lie near each other are asked for near each other: what lies around one is read with it
 }
 
 // path is how a sample is brought.
@@ -75,6 +76,7 @@ type chunk struct {
 	bytes      int64
 	asked      bool
 	stale      bool // to be listed once more before anything of it is begun
+	near       bool // what lies around its samples is read with them: half of what is listed is behind it when it is begun
 }
 
 // holds reports whether a sample of the chunk is read already.
@@ -164,6 +166,7 @@ type prefetch struct {
 	on      *chunk          // whose todo list it is in; nil: it is in none
 	x       *staging.Extent // once published
 	retried bool            // it was put back once because its bytes were not right
+	near    bool            // what lies around it is read with it
 }
 
 // find returns where a chunk is in the list, or would be.

@@ -34,6 +34,14 @@ type part struct {
 	sum  uint64
 }
 
+// gap is how far before a sample the one in the same read may end.
+func (p *part) gap() uint64 {
+	if p.pf.near {
+		return nearby
+	}
+	return min(nearby, uint64(p.n))
+}
+
 // placeRead is one read by place, of one sample or of several that lie close together.
 type placeRead struct {
 	parts []part // by offset
@@ -63,7 +71,7 @@ func (p *placeRead) end() uint64  { l := &p.parts[len(p.parts)-1]; return l.off 
 func (r *Prefetcher) readByPlace() {
 	for r.ctx.Err() == nil {
 		if burst := r.take(byPlace, burstSamples, burstBytes); len(burst) > 0 {
-			r.begin(burst)
+			r.begin(r.gather(burst))
 			continue
 		}
 		select {
@@ -105,7 +113,7 @@ func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*p
 		first := p.first()
 		for i++; i < len(parts); i++ {
 			next := &parts[i]
-			if next.half != first.half || next.seg != first.seg || next.off > p.end()+min(nearby, uint64(next.n)) || next.off+uint64(next.n)-first.off > largest {
+			if next.half != first.half || next.seg != first.seg || next.off > p.end()+next.gap() || next.off+uint64(next.n)-first.off > largest {
 				break
 			}
 			p.parts = p.parts[:len(p.parts)+1]

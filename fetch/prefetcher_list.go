@@ -28,6 +28,7 @@ func (r *Prefetcher) listOne() bool {
 	if c == nil {
 		full = full && r.inFlight == 0 && !r.hasTodo()
 		r.mu.Unlock()
+		r.wakeUp(int(byPlace)) // chunks may have waited for those behind them
 		r.tellIdle(full)
 		return false
 	}
@@ -78,7 +79,7 @@ func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
 // add lists what is left of a chunk, or brings a listed chunk up to date. A chunk of which nothing is left leaves no trace. r.mu is held.
 func (r *Prefetcher) add(c *rankCursor, at Step, coming *Coming) {
 	i, listed := c.find(at)
-	k := &chunk{of: c, at: at, asked: at == c.asked}
+	k := &chunk{of: c, at: at, asked: at == c.asked, near: coming.Near}
 	left := coming.Left
 	if left == nil {
 		left = func(sample.Index) bool { return true }
@@ -90,7 +91,7 @@ func (r *Prefetcher) add(c *rankCursor, at Step, coming *Coming) {
 	}
 	for i, index := range coming.Content {
 		if size := r.f.o.Manifest.Size(index); size > 0 && left(index) {
-			r.want(k, index, size, coming.Cached, coming.Soon != nil && coming.Soon[i])
+			r.want(k, index, size, coming, coming.Soon != nil && coming.Soon[i])
 		}
 	}
 	c.largest = max(c.largest, k.bytes)
@@ -108,7 +109,7 @@ func (r *Prefetcher) add(c *rankCursor, at Step, coming *Coming) {
 }
 
 // want adds a sample to a chunk that does not have it yet: its prefetch for another chunk, or a new one. What a slot is about to hold is not read. r.mu is held.
-func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, cached, soon bool) {
+func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Coming, soon bool) {
 	pf := r.prefetches[index]
 	if pf != nil && pf.state == prefetchInSlot && !soon {
 		r.leftSlot(pf) // a slot may not come to hold it
@@ -121,8 +122,8 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, cached, soo
 		k.left++
 	case pf != nil && r.f.o.Staging.KeepMore(pf.x):
 	default: // it has no prefetch, or its extent is gone
-		pf = &prefetch{index: index, size: size, path: bySource}
-		if cached || r.isInLog(index) {
+		pf = &prefetch{index: index, size: size, path: bySource, near: coming.Near}
+		if coming.Cached || r.isInLog(index) {
 			pf.path = byPlace
 		}
 		r.prefetches[index] = pf
@@ -168,7 +169,7 @@ func (r *Prefetcher) leaveRest(c *rankCursor, from Step) {
 func (r *Prefetcher) hasTodo() bool {
 	for _, c := range r.ranks {
 		for p := range paths {
-			if c.firstTodo(p) != nil {
+			if c.nextTodo(p) != nil {
 				return true
 			}
 		}
@@ -190,6 +191,25 @@ func (c *rankCursor) firstTodo(p path) *chunk {
 	return nil
 }
 
+// nextTodo returns the chunk of which something is to be begun next on a path: the first one, but for one that waits for others to be listed.
+func (c *rankCursor) nextTodo(p path) *chunk {
+	k := c.firstTodo(p)
+	if k == nil || p != byPlace || !k.near || k.isUrgent() {
+		return k
+	}
+	before := int64(0)
+	for _, other := range c.chunks {
+		if other == k {
+			break
+		}
+		before += other.bytes
+	}
+	if c.bytes < c.share-c.share/4 && !c.blocked && len(c.chunks) < mostListed || before > c.share/2 {
+		return nil
+	}
+	return k
+}
+
 // take takes the prefetches out of their lists that are to be begun next on a path: always for the job, and of it the rank, with the fewest bytes on their way, in
 // the order in which the rank needs them. r.mu is taken.
 func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
@@ -205,7 +225,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 	for _, c := range r.ranks {
 		jobs[c.job] += c.inFlight[p] * weight(c.job)
 	}
-	todo := (*rankCursor).firstTodo
+	todo := (*rankCursor).nextTodo
 	if r.gaveWay[p] && r.hasUrgentTodo(p) {
 		todo = (*rankCursor).urgentTodo
 	}

@@ -103,11 +103,12 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.o.SourceTimeout)
+	began := time.Now()
+	ctx, cancel := f.patient(ctx)
 	r := &read{ctx: ctx, cancel: cancel, entry: entry, dst: dst, done: make(chan struct{})}
 	if err := f.start(r); err != nil {
 		cancel()
-		return nil, f.waited(index, f.o.Source.String(), err)
+		return nil, f.waited(index, f.o.Source.String(), overdue(ctx, err))
 	}
 	select {
 	case <-r.done:
@@ -116,10 +117,13 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 		case <-r.done: // a source that honours ctx is back at once
 		case <-time.After(50 * time.Millisecond):
 			f.Stats.Timeouts.Add(1)
-			return r.done, f.waited(index, f.o.Source.String(), ctx.Err())
+			return r.done, f.waited(index, f.o.Source.String(), overdue(ctx, ctx.Err()))
 		}
 	}
 	if r.err != nil {
+		if err := overdue(ctx, r.err); err != r.err {
+			return nil, f.waited(index, f.o.Source.String(), err)
+		}
 		return nil, r.err
 	}
 	f.Stats.SourceReads.Add(1)
@@ -131,6 +135,7 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	if c != nil {
 		c.Reads.Add(1)
 		c.Bytes.Add(int64(len(dst)))
+		c.Time.Add(int64(time.Since(began)))
 	}
 	sum := sample.Sum(dst)
 	if want, known := f.o.Sums.Get(index); known && want != sum {
@@ -147,7 +152,7 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 // read is one read from the source, which may outlast the wait for it.
 type read struct {
 	ctx    context.Context // of this read alone
-	cancel context.CancelFunc
+	cancel func()
 	entry  sample.Entry
 	dst    []byte
 	err    error

@@ -54,7 +54,7 @@ func shardsCost(ctx context.Context, s source.Source, o Options) (*Cost, error) 
 
 // dryRun lists a source and reports what reading all of it would cost. Of shards over a network it asks for their sizes alone. It makes and changes nothing.
 func dryRun(ctx context.Context, o Options) (report *Report, err error) {
-	s, err := source.Open(o.Source, source.Options{Exts: o.Exts, Flat: o.Flat, Group: o.Group, Labels: o.Labels, Stream: o.Stream, AllowEmpty: o.AllowEmpty, Jobs: o.Jobs,
+	s, err := source.Open(o.Source, source.Options{Exts: o.Exts, Flat: o.Flat, Group: o.Group, Part: o.Part, Labels: o.Labels, Stream: o.Stream, AllowEmpty: o.AllowEmpty, Jobs: o.Jobs,
 		NoFollowLinks: o.FollowLinks != nil && !*o.FollowLinks, Remote: o.Remote, Apart: o.Dirs})
 	if err != nil {
 		return nil, err

@@ -29,6 +29,11 @@ func (in *run) prefill(ctx context.Context) error {
 	if err != nil || done {
 		return err
 	}
+	if p := in.cache.Store.Packages(); p != nil && p.Log().IsOlder() { // only what is of this manifest can be put into packages
+		if err := sorter.Empty(ctx, in.cache, in.target, in.line); err != nil {
+			return err
+		}
+	}
 	if in.o.NoPrefill {
 		return nil
 	}
@@ -112,7 +117,7 @@ func (in *run) lookAtLog(held *logfile.Logfile, first *schedule.Order, sorted, f
 		return f
 	}
 	f.two = len(c.Store.HoldingByAge()) == 2
-	f.first = held.Header().Key == first.Key
+	f.first = held.Header().Key == first.Key && !held.IsOlder() // the canonical order of another manifest has the same key
 	f.fits = f.first
 	if !f.static {
 		f.fits = c.IsOfThisJob(held, first)

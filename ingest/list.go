@@ -44,9 +44,11 @@ func (in *run) list(ctx context.Context) error {
 		in.listedAt, c.Manifest = in.old.Listed, old
 		return nil
 	}
-	if source.IsRemote(c.Source.String()) {
-		// Listing makes many times the garbage that it keeps.
+	remote := source.IsRemote(c.Source.String())
+	if remote || in.sharded() { // whose listing makes many times the garbage that it keeps
 		defer debug.SetGCPercent(debug.SetGCPercent(listingGC))
+	}
+	if remote {
 		in.listedAt = time.Now().UTC().Truncate(time.Second)
 	}
 	if same, err := in.sameShards(ctx, old); err != nil {

@@ -50,6 +50,13 @@ func TestSameShards(t *testing.T) {
 	}
 	run("one has changed", o, true, 45)
 	run("again", o, false, 45)
+	other := o
+	other.Part = "none"
+	_, err := ingest.Run(t.Context(), other)
+	other.DryRun = true
+	if _, dry := ingest.Run(t.Context(), other); err == nil || dry == nil || dry.Error() != err.Error() {
+		t.Errorf("a part that no sample has: %v; a dry run says %v", err, dry)
+	}
 	if err := os.Rename(filepath.Join(folder, "b.tar"), filepath.Join(folder, "c.tar")); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/durable/durabletest"
+	"lcache/lanes"
 	"lcache/sample"
 )
 
@@ -24,7 +25,7 @@ import (
 // has promised must be found with its bytes, whatever else is lost. The last clone of a life is the start of the next one.
 // LCACHE_CRASH_CLONES is how many clones are recovered (150), LCACHE_SEED replays one chain of lives, but for the timing of the I/O.
 func TestCrashClones(t *testing.T) {
-	clones := 150
+	clones := lanes.Count(150, 60)
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_CRASH_CLONES")); err == nil {
 		clones = n
 	}
@@ -106,9 +107,9 @@ func crashChain(t *testing.T, seed uint64, sum *tally) {
 func (l *life) live() {
 	l.disk.Load(l.t, l.dirs...)
 	l.disk.Step = l.step
-	watch(l.disk, l.opts.IO)
+	l.disk.Watch(l.opts.IO)
 	defer blockio.Inject(l.opts.IO, nil)
-	l.opts.trace = l.disk.Trace
+	l.opts.Trace = l.disk.Trace
 	l.open()
 	for slot := range 2 {
 		if l.s.Logfiles()[slot] == nil {
@@ -121,29 +122,6 @@ func (l *life) live() {
 	l.take("before the stop")
 	l.bed.close()
 	l.take("after the stop")
-}
-
-// watch tells d of the transfers and syncs of an engine's files, which bypass the Trace.
-func watch(d *durabletest.Disk, io *blockio.IO) {
-	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
-		if !op.Write {
-			return blockio.Fault{}
-		}
-		var succeeded func()
-		if op.Buf == nil {
-			succeeded = d.StartSync(op.File.Name())
-		} else {
-			succeeded = d.StartWrite(op.File.Name(), op.Offset, op.Buf)
-		}
-		done := op.Done
-		op.Done = func(op *blockio.Op, err error) {
-			if err == nil {
-				succeeded()
-			}
-			done(op, err)
-		}
-		return blockio.Fault{}
-	})
 }
 
 // step is called by the disk, with its lock held, before each change.
@@ -303,7 +281,7 @@ func (b *bed) afterlife(c clone, io *blockio.IO, goesOn bool, sum *tally) *bed {
 			next.dirs = append(next.dirs, filepath.Join(again, filepath.Base(dir)))
 		}
 	}
-	k.opts.IO, k.opts.trace, k.opts.Lost = io, nil, k.noteLost
+	k.opts.IO, k.opts.Trace, k.opts.Lost = io, nil, k.noteLost
 	k.open()
 	k.keepsPromises(c, sum)
 	k.books()

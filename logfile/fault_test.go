@@ -192,6 +192,38 @@ func TestNoneFreed(t *testing.T) {
 	b.close()
 }
 
+// A Logfile gives up its own blocks that wait for a place: their buffers are free, and blocks of the other one wait on.
+func TestGiveUpWaiting(t *testing.T) {
+	const n, places = 8, 4
+	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, n))
+	b.open()
+	filled, other := b.begin(0, 0, 1, n, n), b.begin(1, 1, 1, n, n)
+	for i := range uint32(places + 2) {
+		b.append(filled, 0, i)
+	}
+	b.append(other, 0, n-1)
+	filled.GiveUpWaiting()
+	if err := filled.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.losses(); len(got) != 2 || got[places] != 1 || got[places+1] != 1 {
+		t.Errorf("told of %v, want samples %d and %d", got, places, places+1)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := other.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("the other Logfile's block does not wait: %v", err)
+	}
+	if err := filled.FreeBlocks(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.books()
+	b.close()
+}
+
 func TestNthReadFails(t *testing.T) {
 	b := newBed(t, 2, 4096, 40, []uint32{9000, 100, 4096}) // on two devices no block follows another one
 	b.open()

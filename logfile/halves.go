@@ -52,7 +52,7 @@ func (s *Store) begin(half int, h Header) (*Logfile, error) {
 	}
 	expect := int64(s.format.Places)*int64(recordSize(1)) + int64(h.Starts[h.Segments]-h.Starts[0])*4
 	if half == PackageHalf {
-		expect = rewriteSlack // it grows by rewriting
+		expect = s.format.rewriteSlack() // it grows by rewriting
 	}
 	l.journal, err = beginJournal(s.journalPath(half), &h, l.gen, s.format.seed(), expect, s.trace)
 	if err != nil {

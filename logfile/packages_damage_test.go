@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/lanes"
 	"lcache/sample"
 )
 
@@ -79,7 +80,7 @@ func TestPackageJournalCutAndFlipped(t *testing.T) {
 	}
 	head := headerSize(4)
 	ends := b.recordEnds(whole, head)
-	for cut := 0; cut <= len(whole); cut += 7 {
+	for cut := 0; cut <= len(whole); cut += lanes.Count(7, 35) {
 		found, got := b.withPackages(whole[:cut])
 		complete := slices.IndexFunc(ends, func(end int) bool { return end > cut })
 		if complete < 0 {
@@ -89,7 +90,7 @@ func TestPackageJournalCutAndFlipped(t *testing.T) {
 			t.Errorf("cut at %d: %d records, want %d: %v", cut, got, complete, found)
 		}
 	}
-	for i := range whole {
+	for i := 0; i < len(whole); i += lanes.Count(1, 5) {
 		bad := slices.Clone(whole)
 		bad[i] ^= 1 << (i % 8)
 		found, got := b.withPackages(bad)
@@ -232,7 +233,7 @@ func TestPackagesConcurrently(t *testing.T) {
 				}
 			}
 			if step%8 == 0 {
-				p.log.journal.live.Store(-rewriteSlack * 2 / 3)
+				p.log.journal.live.Store(-p.log.s.format.rewriteSlack() * 2 / 3)
 			}
 			b.s.flushJournals()
 		}

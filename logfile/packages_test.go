@@ -12,6 +12,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/durable/durabletest"
+	"lcache/lanes"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"
@@ -274,7 +275,7 @@ func TestPackageJournalCannotBeRewritten(t *testing.T) {
 		}
 		b.flush(p.Log())
 		b.s.flushJournals()
-		p.log.journal.live.Store(-rewriteSlack * 2 / 3) // as if all of it were dead
+		p.log.journal.live.Store(-p.log.s.format.rewriteSlack() * 2 / 3) // as if all of it were dead
 		step, hit := 0, false
 		blockio.InjectPlain(b.opts.IO, func(_ int64, path, _ string) blockio.Fault {
 			if filepath.Base(path) != packsName+".new" && path != b.dirs[0] {
@@ -429,7 +430,7 @@ type packModel struct {
 
 // TestPackageModel: random operations on packages, with Logfiles that take places from the same arena, clean restarts and kills among them, against a model.
 func TestPackageModel(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range uint64(lanes.Count(3, 2)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { runPackModel(t, seed) })
 	}
 }
@@ -543,8 +544,8 @@ func crashPackages(t *testing.T, seed uint64, sum *tally) {
 	checks := openIO(t)
 	l.disk.Load(t, b.dirs...)
 	l.disk.Step = l.step
-	watch(l.disk, b.opts.IO)
-	b.opts.trace = l.disk.Trace
+	l.disk.Watch(b.opts.IO)
+	b.opts.Trace = l.disk.Trace
 	b.open()
 	p := b.packages(2, 3, 12, 60)
 	for range 220 {
@@ -572,7 +573,7 @@ func crashPackages(t *testing.T, seed uint64, sum *tally) {
 			l.mu.Unlock()
 		case 3:
 			b.s.flushJournals()
-			p.log.journal.live.Store(-rewriteSlack * 2 / 3) // as if much of it were dead
+			p.log.journal.live.Store(-p.log.s.format.rewriteSlack() * 2 / 3) // as if much of it were dead
 			p.rewriteJournal()
 		case 4:
 			_ = b.s.syncAll(t.Context(), nil)
@@ -595,7 +596,7 @@ func crashPackages(t *testing.T, seed uint64, sum *tally) {
 		for _, dir := range b.dirs {
 			k.dirs = append(k.dirs, filepath.Join(root, filepath.Base(dir)))
 		}
-		k.opts.IO, k.opts.trace, k.opts.Lost = checks, nil, k.noteLost
+		k.opts.IO, k.opts.Trace, k.opts.Lost = checks, nil, k.noteLost
 		k.open()
 		k.keepsPromises(c, sum)
 		k.books()

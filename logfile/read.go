@@ -91,6 +91,23 @@ func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint
 	}
 }
 
+// Within calls f for each sample of a segment that begins in a living block of which a part lies in [from, to) of the string, whether it is whole or not. No lock is held while f runs.
+func (l *Logfile) Within(seg int, from, to uint64, f func(index sample.Index)) {
+	var found []sample.Index
+	w := uint64(l.head.Block)
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	for seq := int(from / w); seq < len(sg.blocks) && uint64(seq)*w < to; seq++ {
+		if sg.blocks[seq].state.alive() {
+			found = append(found, l.arrivals(seg)[sg.blocks[seq].ord:l.endLocked(sg, seq)]...)
+		}
+	}
+	sg.mu.Unlock()
+	for _, index := range found {
+		f(index)
+	}
+}
+
 // Counts reports whether a sample begins in a living block, whole or not: then the offsets of those behind it follow from its length. It
 // looks at all of the Logfile.
 func (l *Logfile) Counts(index sample.Index) bool {

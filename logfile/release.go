@@ -63,6 +63,9 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 // a hole at once; otherwise the block waits for a place.
 func (s *Store) SetNoFrees(none bool) { s.launch(s.free.setNoFrees(none)...) }
 
+// GiveUpWaiting makes holes of the full blocks of l that wait for a place, so that their write buffers are free.
+func (l *Logfile) GiveUpWaiting() { l.s.giveUp(func(f *blockWrite) bool { return f.l == l }) }
+
 // giveUp ends the writes that wait for a place and match.
 func (s *Store) giveUp(match func(f *blockWrite) bool) {
 	for _, f := range s.free.cancel(match) {

@@ -10,8 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rewriteSlack is how many bytes the journal of packages may have beyond 1.5 times the records of living blocks.
+// rewriteSlack is how many bytes the journal of packages may have beyond 1.5 times the records of living blocks, at most: a little arena has less, so that it counts for nothing in its budget.
 const rewriteSlack = 64 << 10
+
+// rewriteSlack: see the constant.
+func (f Format) rewriteSlack() int64 {
+	return min(rewriteSlack, max(16<<10, int64(f.Places)*int64(f.Block)/4096))
+}
 
 // rewriteJournal replaces the journal of packages by one with the records of living blocks alone, if it has grown enough for that. The goroutine that writes records
 // calls it, so records wait in memory meanwhile. After an error the old journal goes on, and the next attempt comes when that has grown further. A journal that
@@ -26,16 +31,16 @@ func (p *Packages) rewriteJournal() {
 	j := p.log.journal
 	j.wmu.Lock()
 	defer j.wmu.Unlock()
-	live, length := j.live.Load(), j.off-int64(headerSize(len(p.log.segs)))
-	if j.f == nil || length <= live*3/2+rewriteSlack || j.off < p.tryAt {
+	live, length, slack := j.live.Load(), j.off-int64(headerSize(len(p.log.segs))), p.log.s.format.rewriteSlack()
+	if j.f == nil || length <= live*3/2+slack || j.off < p.tryAt {
 		return
 	}
 	s := p.log.s
 	if err := p.rewriteLocked(); err != nil && !errors.Is(err, errEnding) {
 		s.stats.journalErrors.Add(1)
 		s.log.Warn("journal of packages is not made shorter", "err", err)
-		p.tryAt = j.off + rewriteSlack/4
-		if length > live*5/2+2*rewriteSlack {
+		p.tryAt = j.off + slack/4
+		if length > live*5/2+2*slack {
 			s.log.Error("journal of packages has no room: what is packed from now on will not survive a restart")
 			_ = j.closeLocked()
 		}
@@ -89,7 +94,7 @@ func (p *Packages) copyRecords(v *durable.Version) (size int64, err error) {
 	l := p.log
 	j := l.journal
 	head := encodeHeader(&l.head, l.gen, j.seed)
-	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+j.live.Load()*3/2+rewriteSlack)
+	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+j.live.Load()*3/2+l.s.format.rewriteSlack())
 	out := make([]byte, 0, 1<<20)
 	out = append(out, head...)
 	flush := func() error {

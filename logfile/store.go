@@ -49,8 +49,7 @@ type Options struct {
 	// ReadOnly keeps every file as it is: recovery leaves a torn journal alone, Begin, Drop and Append are refused with ErrReadOnly, a
 	// probe only reads, and Close writes nothing.
 	ReadOnly bool
-
-	trace durable.Trace // for crash tests
+	Trace    durable.Trace // is told each step outside the arenas, for crash tests; nil: nobody is
 }
 
 // Store is an open cache: arena, free places, up to two Logfiles, and packages if there are any.
@@ -120,7 +119,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: withFaults(opts.IO, opts.trace), readOnly: opts.ReadOnly,
+	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: withFaults(opts.IO, opts.Trace), readOnly: opts.ReadOnly,
 		syncTurn: newTurn(), slotTurn: newTurn(), kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopLoops = sync.OnceFunc(func() { close(s.stop) })
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())

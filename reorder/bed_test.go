@@ -217,13 +217,13 @@ func (b *bed) aim(l *reorder.EpochLog, segment []uint32) *reorder.EpochLog {
 }
 
 // load begins one segment, when a slot is free, and returns its slot and a channel that is closed when it is done.
-func (b *bed) load(l *reorder.EpochLog, seg int, target *reorder.EpochLog, drain bool) (slot int, done chan struct{}) {
+func (b *bed) load(l *reorder.EpochLog, seg int, target *reorder.EpochLog, use reorder.Use) (slot int, done chan struct{}) {
 	b.t.Helper()
 	for end := time.After(20 * time.Second); ; {
 		changed := b.Staging.Changed()
 		if slot, ok := b.Staging.Acquire(l.Owner(seg)); ok {
 			done = make(chan struct{})
-			b.pass.Load(slot, l, seg, target, drain, func() { close(done) })
+			b.pass.Load(slot, l, seg, target, use, func() { close(done) })
 			return slot, done
 		}
 		b.reclaim(l)
@@ -287,7 +287,7 @@ func (b *bed) over(l *reorder.EpochLog, target *reorder.EpochLog, slots int) {
 		if len(b.under) == slots {
 			finish()
 		}
-		_, done := b.load(l, seg, target, false)
+		_, done := b.load(l, seg, target, reorder.Deliver)
 		b.under = append(b.under, begun{seg, done})
 	}
 	for len(b.under) > 0 {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/lanes"
+	"lcache/reorder"
 	"lcache/sample"
 )
 
@@ -19,7 +21,7 @@ func TestCloseFinishesSamples(t *testing.T) {
 	held, release := gate(t)
 	b.inject(true, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
 	for seg := range 2 {
-		b.load(l, seg, target, false)
+		b.load(l, seg, target, reorder.Deliver)
 	}
 	free := -1
 	for b.pass.Stats.Verified.Load() < 2 || free != b.Store.Free() { // until all is stuck
@@ -56,7 +58,7 @@ func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 	next, segment := b.line(1, permutation(n, 33))
 	held, release := gate(t)
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-held; return nil })
-	_, done := b.load(l, 0, b.aim(next, segment), false)
+	_, done := b.load(l, 0, b.aim(next, segment), reorder.Deliver)
 	for len(b.Source.Reads()) == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -69,4 +71,42 @@ func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 			t.Errorf("sample %d was read %d times, and is in the next log: %v", index, times, b.Locations.In(index, 1))
 		}
 	}
+}
+
+// A pass is closed as the last sample of a segment becomes available, which a reader may take for the end of an epoch. Blocks of which all was written on are free:
+// else they would be found at the next start, as if there were something to move.
+func TestCloseFreesWhatIsWrittenOn(t *testing.T) {
+	const n = 6
+	whole := 0
+	for round := range uint64(lanes.Count(200, 40)) {
+		b := newBed(t, spec{sizes: slices.Repeat([]uint32{block + block/2}, n), workers: 2})
+		l, _, target := b.twoLines(100 + 2*round)
+		b.load(l, 0, target, reorder.Deliver)
+		for left := true; left; {
+			changed := b.Staging.Changed()
+			if left = !b.Staging.Present(last(l)); left {
+				<-changed
+			}
+		}
+		b.closePass()
+		moved := true
+		for _, i := range l.Line.Members(0) {
+			moved = moved && b.Locations.In(i, 1)
+		}
+		if !moved {
+			continue
+		}
+		if whole++; l.Log.Gone(0) < l.Log.Blocks(0) {
+			t.Fatalf("round %d: all samples were moved, and %d of %d blocks are free", round, l.Log.Gone(0), l.Log.Blocks(0))
+		}
+	}
+	if whole == 0 {
+		t.Error("no pass was closed that had moved all")
+	}
+}
+
+// last is the sample of the first segment that arrived last.
+func last(l *reorder.EpochLog) (found sample.Index) {
+	l.Log.Arrivals(0, func(_ int, i sample.Index, _ uint64) bool { found = i; return true })
+	return found
 }

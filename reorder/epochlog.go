@@ -15,6 +15,8 @@ type EpochLog struct {
 	Log    *logfile.Logfile
 	Line   *chunker.Line // nil: its order is not known; its samples can be moved, and are not delivered in place
 	Router *Router       // nil: nothing is written to it
+
+	Packages *logfile.Packages // whose log Log is; nil: it is a Logfile
 }
 
 // Owner names a segment in staging.
@@ -42,6 +44,22 @@ func (l *EpochLog) Aim(holds func(sample.Index) bool) (err error) {
 		}
 	}
 	return nil
+}
+
+// free frees blocks of a segment that were moved. Packages go as a whole.
+func (l *EpochLog) free(seg, upto int) {
+	if l.Packages == nil {
+		_ = l.Log.FreeBlocks(seg, upto)
+	}
+}
+
+// freeAll frees a segment of which all was moved.
+func (l *EpochLog) freeAll(seg int) {
+	if l.Packages == nil {
+		l.Log.FreeSegment(seg)
+		return
+	}
+	_ = l.Packages.Free(seg) // an error says that it is being filled: then it holds other samples
 }
 
 // EndRouting frees the router: nothing is written to the log after that.

@@ -88,7 +88,7 @@ func TestLateBlock(t *testing.T) {
 			length.Store(int64(len(op.Buf)))
 			return blockio.Fault{Hold: held, Flip: 1 + 8*100} // what comes late is not even right
 		})
-		slot, done := b.load(l, 0, target, false)
+		slot, done := b.load(l, 0, target, reorder.Deliver)
 		b.wait(done)
 		if length.Load() == 0 {
 			break // fewer blocks than that
@@ -135,7 +135,7 @@ func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 		held, release := gate(t)
 		var begun atomic.Int64
 		b.inject(false, func(int64, *blockio.Op) blockio.Fault { begun.Add(1); return blockio.Fault{Hold: held} })
-		_, done := b.load(l, 0, target, false)
+		_, done := b.load(l, 0, target, reorder.Deliver)
 		b.wait(done)
 		if got := begun.Load(); got > int64(inFlight) || got == 0 {
 			t.Errorf("%d blocks at once: %d were begun", inFlight, got)
@@ -168,8 +168,8 @@ func TestBlocksInFlight(t *testing.T) {
 		time.AfterFunc(time.Millisecond, func() { inFlight.Add(-1); close(held) })
 		return blockio.Fault{Hold: held}
 	})
-	slot, done := b.load(l, 0, target, false)
-	_, doneToo := b.load(l, 1, target, false)
+	slot, done := b.load(l, 0, target, reorder.Deliver)
+	_, doneToo := b.load(l, 1, target, reorder.Deliver)
 	b.wait(done)
 	b.wait(doneToo)
 	if slot != 0 || !second.Load() {
@@ -265,7 +265,7 @@ func TestSourceHangsInAPass(t *testing.T) {
 		}
 		return nil
 	})
-	_, done := b.load(l, 0, nil, false)
+	_, done := b.load(l, 0, nil, reorder.Deliver)
 	b.wait(done)
 	members := slices.DeleteFunc(slices.Clone(l.Line.Order[:l.Line.Starts[1]]), func(i sample.Index) bool { return i == bad })
 	b.holds(members)

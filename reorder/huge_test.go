@@ -78,7 +78,7 @@ func TestHugeSampleWithoutRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	next, segment := b.line(1, permutation(n, 65))
-	_, done := b.load(l, 0, b.aim(next, segment), false)
+	_, done := b.load(l, 0, b.aim(next, segment), reorder.Deliver)
 	b.wait(done)
 	b.holds(slices.DeleteFunc(slices.Clone(order), func(i sample.Index) bool { return !b.Staging.Present(i) }))
 	b.inLog(1, order)
@@ -107,7 +107,7 @@ func TestHugeSampleLate(t *testing.T) {
 			}
 			return blockio.Fault{Hold: held, Flip: 1 + 8*100}
 		})
-		_, done := b.load(l, 0, target, false)
+		_, done := b.load(l, 0, target, reorder.Deliver)
 		b.wait(done)
 		there := slices.DeleteFunc(slices.Clone(l.Line.Members(0)), func(i sample.Index) bool { return !b.Staging.Present(i) })
 		out := b.holds(there)
@@ -134,7 +134,7 @@ func TestHugeSampleLate(t *testing.T) {
 			<-changed
 		}
 		for seg := 1; seg < int(l.Log.Header().Segments); seg++ { // needs all of scratch in the end
-			_, done := b.load(l, seg, target, false)
+			_, done := b.load(l, seg, target, reorder.Deliver)
 			b.wait(done)
 		}
 		b.inLog(1, next.Line.Order)
@@ -178,13 +178,13 @@ func TestHugeSampleDiskHangs(t *testing.T) {
 	b := newBed(t, s)
 	l, next, target := b.twoLines(63)
 	answer := b.hangDisk(t)
-	_, done := b.load(l, 0, target, false)
+	_, done := b.load(l, 0, target, reorder.Deliver)
 	b.wait(done)
 	answer()
 	for seg := 1; seg < int(l.Log.Header().Segments); seg++ {
 		for b.reclaim(l) == 0 {
 		}
-		_, done := b.load(l, seg, target, false)
+		_, done := b.load(l, seg, target, reorder.Deliver)
 		b.wait(done)
 	}
 	b.inLog(1, next.Line.Order)

@@ -39,7 +39,7 @@ type load struct {
 	base   uint64 // of the slot in staging
 	mem    []byte
 	target *EpochLog // nil: the samples stay where they are
-	drain  bool      // no request will ask for the segment: bring only samples that must be written on
+	use    Use
 	done   func()
 	turn   chan struct{} // tokens, one for each sample that is being supplied
 
@@ -64,12 +64,20 @@ type load struct {
 	watch    *time.Timer
 }
 
+// A Use is what a segment is loaded for.
+type Use uint8
+
+const (
+	Deliver Use = iota // requests wait for its samples
+	Drain              // its samples are written on; those that others bring are not brought. Requests find them in the slot, and so keep it
+	Move               // as Drain, and no request finds them: the slot is free when they are written on
+)
+
 // Load brings segment seg of from into slot (which the caller has acquired for it), and appends its samples to target (nil:
-// they stay where they are). drain means that no request will ask for the segment. done runs when all samples are published and
-// written on; the slot is then ready.
-func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, drain bool, done func()) {
+// they stay where they are). done runs when all samples are published, if use says so, and written on; the slot is then ready.
+func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use, done func()) {
 	l := &load{p: p, from: from, seg: seg, slot: slot, base: uint64(slot * p.o.Staging.SlotBytes()), mem: p.o.Staging.Slot(slot),
-		target: target, drain: drain, done: done, open: 1,
+		target: target, use: use, done: done, open: 1,
 		turn: make(chan struct{}, p.o.Fetcher.Jobs())}
 	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		l.arrivals = append(l.arrivals, arrival{off: off, at: off, index: index})
@@ -146,7 +154,7 @@ func (l *load) missing() (missing []sample.Index) {
 		here[l.arrivals[i].index] = struct{}{}
 	}
 	for _, index := range members {
-		if _, ok := here[index]; !ok && !(l.drain && l.routed(index)) {
+		if _, ok := here[index]; !ok && !(l.use != Deliver && (l.routed(index) || l.isNotWorth(index))) {
 			missing = append(missing, index)
 		}
 	}
@@ -160,6 +168,11 @@ func (l *load) routed(index sample.Index) bool {
 	}
 	_, ok := l.target.Router.Route(index)
 	return !ok
+}
+
+// isNotWorth reports whether a sample is lost that this epoch does not deliver, and that was kept for its sake alone.
+func (l *load) isNotWorth(index sample.Index) bool {
+	return l.from.Line.Chosen && l.from.Line.IsRest(l.seg) && l.p.o.Locations.Get(index) == 0
 }
 
 // reserve takes bytes of the slot that no block is read to.
@@ -240,7 +253,7 @@ func (l *load) finished(t *task) {
 	}
 	l.mu.Unlock()
 	if l.target != nil && n > 0 && l.isWhole() {
-		l.from.Log.FreeBlocks(l.seg, int(free))
+		l.from.free(l.seg, int(free))
 	}
 	l.p.queue.give(n)
 	l.p.o.Staging.Notify()
@@ -267,7 +280,7 @@ func (l *load) close() {
 		l.watch.Stop()
 	}
 	if l.target != nil && l.isWhole() {
-		l.from.Log.FreeSegment(l.seg)
+		l.from.freeAll(l.seg)
 	}
 	l.p.o.Staging.Ready(l.slot)
 	l.done()

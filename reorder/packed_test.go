@@ -33,7 +33,7 @@ func TestPackedLateBlock(t *testing.T) {
 			}
 			return blockio.Fault{Hold: held, Flip: 1 + 8*100}
 		})
-		_, done := b.load(l, 0, target, false)
+		_, done := b.load(l, 0, target, reorder.Deliver)
 		b.wait(done)
 		members := slices.Clone(l.Line.Members(0))
 		b.holds(slices.DeleteFunc(slices.Clone(members), func(i sample.Index) bool { return !b.Staging.Present(i) }))
@@ -42,7 +42,7 @@ func TestPackedLateBlock(t *testing.T) {
 		for b.reclaim(l) == 0 {
 		}
 		for seg := 1; seg < int(l.Log.Header().Segments); seg++ { // needs all of scratch in the end
-			_, done := b.load(l, seg, target, false)
+			_, done := b.load(l, seg, target, reorder.Deliver)
 			b.wait(done)
 		}
 		b.inLog(1, next.Line.Order)
@@ -55,7 +55,7 @@ func TestPackedDiskHangs(t *testing.T) {
 	b := newBed(t, spec{sizes: packedSizes(n, 44), workers: 2, slots: 1, packed: true, pass: reorder.Options{BlockTimeout: soon}})
 	l, next, target := b.twoLines(44)
 	answer := b.hangDisk(t)
-	_, done := b.load(l, 0, target, false)
+	_, done := b.load(l, 0, target, reorder.Deliver)
 	b.wait(done)
 	members := slices.Clone(l.Line.Members(0))
 	b.holds(slices.DeleteFunc(slices.Clone(members), func(i sample.Index) bool { return !b.Staging.Present(i) }))
@@ -67,7 +67,7 @@ func TestPackedDiskHangs(t *testing.T) {
 	for seg := 1; seg < int(l.Log.Header().Segments); seg++ {
 		for b.reclaim(l) == 0 {
 		}
-		_, done := b.load(l, seg, target, false)
+		_, done := b.load(l, seg, target, reorder.Deliver)
 		b.wait(done)
 	}
 	b.inLog(1, next.Line.Order)

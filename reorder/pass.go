@@ -128,17 +128,18 @@ func (p *Pass) work() {
 			return
 		}
 		t.open.Store(1)
-		p.workOn(t, w)
-		t.close()
+		if p.enter(t.load) {
+			p.workOn(t, w)
+			t.close() // while it is under way: Close lets the blocks be freed of what is written on
+			p.underWay.Done()
+		} else {
+			t.close()
+		}
 	}
 }
 
 // workOn takes a task's samples in turn, until the pass is being closed.
 func (p *Pass) workOn(t *task, w *worker) {
-	if !p.enter(t.load) {
-		return
-	}
-	defer p.underWay.Done()
 	for i := t.from; i < t.to; i++ {
 		if p.open.Err() != nil {
 			t.load.cut.Store(true)
@@ -172,7 +173,9 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 	}
 	// A lost device leaves many such samples, and the source is slower than the disk: one after the other they would stall the pass.
 	t.open.Add(1)
+	p.underWay.Add(1) // beside the task's own
 	l.inTurn(func() {
+		defer p.underWay.Done()
 		defer t.close()
 		switch {
 		case a.at == noPlace:
@@ -187,9 +190,9 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 }
 
 // publish makes a verified sample available from its slot. Samples of a Logfile whose order is not known are only written on: no request waits for
-// them, and once their blocks are free, no list of the slot's addresses is left to withdraw them by.
+// them, and once their blocks are free, no list of the slot's addresses is left to withdraw them by. Neither are those that are only moved.
 func (p *Pass) publish(l *load, index sample.Index, off uint64, fromSource bool) {
-	if l.from.Line != nil {
+	if l.from.Line != nil && l.use != Move {
 		p.o.Staging.Publish(index, l.base+off, fromSource)
 	}
 }

@@ -162,7 +162,7 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 		l, next, target := b.twoLines(12)
 		const moved = 2
 		for seg := range moved {
-			_, done := b.load(l, seg, target, false)
+			_, done := b.load(l, seg, target, reorder.Deliver)
 			b.wait(done)
 			for b.reclaim(l) > 0 {
 			}
@@ -174,7 +174,7 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 		again := &reorder.EpochLog{ID: 99, Log: l.Log, Line: l.Line}
 		lacking := 0
 		for seg := range moved {
-			_, done := b.load(again, seg, target, false)
+			_, done := b.load(again, seg, target, reorder.Deliver)
 			b.wait(done)
 			b.holds(l.Line.Members(seg))
 			lacking += len(l.Line.Members(seg))
@@ -199,8 +199,14 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 	}
 }
 
-// A drained segment brings only what must be written on.
+// A drained segment brings only what must be written on, and so does one that is moved. Of that no request finds a sample in the slot: it is free at once.
 func TestDrain(t *testing.T) {
+	for name, use := range map[string]reorder.Use{"drained": reorder.Drain, "moved": reorder.Move} {
+		t.Run(name, func(t *testing.T) { testDrain(t, use) })
+	}
+}
+
+func testDrain(t *testing.T, use reorder.Use) {
 	const n = 60
 	b := newBed(t, spec{sizes: randomSizes(n, 10), workers: 2})
 	order := permutation(n, 10)
@@ -217,9 +223,17 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	for seg := range int(l.Log.Header().Segments) {
-		_, done := b.load(l, seg, target, true)
+		_, done := b.load(l, seg, target, use)
 		b.wait(done)
-		b.reclaim(l)
+		found := 0
+		l.Members(seg, func(i sample.Index) {
+			if b.Staging.Present(i) {
+				found++
+			}
+		})
+		if freed := b.reclaim(l); (found > 0) != (use == reorder.Drain) || freed != 1 {
+			t.Errorf("segment %d: %d samples are found in its slot, %d slots are free again", seg, found, freed)
+		}
 	}
 	b.inLog(1, next.Line.Order)
 	for k, i := range order {
@@ -260,7 +274,7 @@ func TestSourceErrorLeavesTheOthersAlone(t *testing.T) {
 	})
 	next, segment := b.line(1, permutation(n, 15))
 	target := b.aim(next, segment)
-	_, done := b.load(l, 0, target, false)
+	_, done := b.load(l, 0, target, reorder.Deliver)
 	b.wait(done)
 	var others []sample.Index
 	l.Members(0, func(i sample.Index) {
@@ -281,8 +295,8 @@ func TestCloseInTheMiddle(t *testing.T) {
 	for at := int64(0); at < 30; at += 4 {
 		b := newBed(t, spec{sizes: randomSizes(n, 16), workers: 4})
 		l, _, target := b.twoLines(16)
-		_, first := b.load(l, 0, target, false)
-		_, second := b.load(l, 1, target, false)
+		_, first := b.load(l, 0, target, reorder.Deliver)
+		_, second := b.load(l, 1, target, reorder.Deliver)
 		for b.pass.Stats.Verified.Load() < at && (!isDone(first) || !isDone(second)) {
 			runtime.Gosched()
 		}

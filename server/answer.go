@@ -250,7 +250,7 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 	case len(loan.Indices) > maxBatch:
 		return argument("lend %d samples: at most %d fit an answer", len(loan.Indices), maxBatch)
 	}
-	c.out = appendLoan(c.out, q.request, loan)
+	c.out = appendLoan(c.out, q.request, loan, c.others)
 	return nil
 }
 
@@ -259,11 +259,11 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 	if err != nil {
 		return 0, err
 	}
-	if n := len(batch.Indices); n > maxBatch {
+	if n := len(batch.Indices); n > maxBatch { // those of a job that allows substitutes have importance.MaxSamples at most
 		c.client.Release(batch.Lease)
 		return 0, argument("the batch has %d samples: at most %d fit an answer", n, maxBatch)
 	}
-	c.out = appendBatch(c.out, q.request, batch)
+	c.out = appendBatch(c.out, q.request, batch, c.others)
 	return batch.Lease, nil
 }
 

@@ -27,6 +27,7 @@ type conn struct {
 	r      *bufio.Reader
 	client *deliver.Client
 	owner  bool // the client is of the server's user, or of root
+	others bool // the client takes other samples than it names, and is told for which ones
 	queue  chan *request
 
 	// The fields that follow belong to the answering goroutine.
@@ -166,6 +167,9 @@ func (c *conn) welcome() error {
 	if slices.Contains(said.Features, "lend") {
 		client.Copies()
 	}
+	if c.others = slices.Contains(said.Features, "requested"); c.others {
+		client.TakesOthers()
+	}
 	c.client = client
 	c.s.attached()
 	c.s.opts.Logger.Debug("client attached", "pid", pid, "client", said.Client, "resumed", said.Token == info.Token)
@@ -189,6 +193,12 @@ func (c *conn) read() error {
 		c.c.SetReadDeadline(time.Time{})
 		if _, err := c.r.Peek(1); err != nil {
 			return err
+		}
+		if err := c.observeRead(); err != nil {
+			return err
+		}
+		if c.r.Buffered() == 0 {
+			continue
 		}
 		c.c.SetReadDeadline(time.Now().Add(c.s.limits.frame))
 		f, err := readFrame(c.r, maxFrame)

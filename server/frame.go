@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"lcache/deliver"
 )
@@ -61,8 +62,10 @@ const (
 	typePartsAre = 134
 	typeLoan     = 135
 
-	typeLabelsAre = 137
-	typeError     = 255
+	typeLabelsAre  = 137
+	typeServed     = 140
+	typeServedLoan = 141
+	typeError      = 255
 )
 
 // A protocolError says which rule of docs/protocol.md the client broke. It ends the connection.
@@ -165,21 +168,46 @@ func appendReasoned(b []byte, request uint32, f failure, reason string) []byte {
 	return b
 }
 
-func appendBatch(b []byte, request uint32, batch *deliver.Batch) []byte {
+// appendBatch appends BATCH; with told, SERVED where samples are served in place of others.
+func appendBatch(b []byte, request uint32, batch *deliver.Batch, told bool) []byte {
 	at := len(b)
-	b = begin(b, typeBatch, request)
+	told = told && isServed(batch)
+	kind := uint8(typeBatch)
+	if told {
+		kind = typeServed
+	}
+	b = begin(b, kind, request)
 	b = binary.LittleEndian.AppendUint64(b, batch.Lease)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(batch.Indices)))
 	b = binary.LittleEndian.AppendUint32(b, pinned(batch))
-	return finish(appendColumns(b, batch), at)
+	b = appendColumns(b, batch)
+	if told {
+		b = appendColumn(b, batch.Requested)
+	}
+	return finish(b, at)
 }
 
-func appendLoan(b []byte, request uint32, loan *deliver.Loan) []byte {
+// isServed reports whether some samples of a batch are served in place of others.
+func isServed(batch *deliver.Batch) bool {
+	return batch.Requested != nil && !slices.Equal(batch.Requested, batch.Indices)
+}
+
+// appendLoan appends LOAN; with told, SERVEDLOAN where samples are served in place of others.
+func appendLoan(b []byte, request uint32, loan *deliver.Loan, told bool) []byte {
 	at := len(b)
-	b = begin(b, typeLoan, request)
+	told = told && isServed(loan.Batch)
+	kind := uint8(typeLoan)
+	if told {
+		kind = typeServedLoan
+	}
+	b = begin(b, kind, request)
 	b = binary.LittleEndian.AppendUint64(b, loan.Lease)
 	b = appendColumn(b, []uint32{uint32(len(loan.Indices)), uint32(loan.Next), uint32(loan.Total)})
-	return finish(appendColumns(b, loan.Batch), at)
+	b = appendColumns(b, loan.Batch)
+	if told {
+		b = appendColumn(b, loan.Requested)
+	}
+	return finish(b, at)
 }
 
 func appendColumns(b []byte, batch *deliver.Batch) []byte {

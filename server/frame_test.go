@@ -111,6 +111,10 @@ func TestGoldenRequests(t *testing.T) {
 
 func TestGoldenAnswers(t *testing.T) {
 	batch := &deliver.Batch{Lease: 1<<63 + 7, Pinned: 3, Offsets: []uint64{4096, 1 << 32}, Lengths: []uint32{3, 0}, Indices: []uint32{5, 9}, Labels: []int32{-1, 2}}
+	served := *batch
+	served.Requested = []uint32{5, 8}
+	same := *batch
+	same.Requested = batch.Indices
 	names, err := appendNames(nil, 7, []string{"a", "\xff/b"})
 	if err != nil {
 		t.Fatal(err)
@@ -124,13 +128,16 @@ func TestGoldenAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string][]byte{
-		"json":       object,
-		"batch":      appendBatch(nil, 2, batch),
-		"loan":       appendLoan(nil, 9, &deliver.Loan{Batch: batch, Next: 66, Total: 256}),
-		"end":        appendEmpty(nil, typeEnd, 2),
-		"names-are":  names,
-		"parts-are":  parts,
-		"labels-are": appendLabels(nil, 12, []int32{-1, 2}),
+		"json":  object,
+		"batch": appendBatch(nil, 2, batch, false),
+		"loan":  appendLoan(nil, 9, &deliver.Loan{Batch: batch, Next: 66, Total: 256}, true),
+
+		"served":      appendBatch(nil, 2, &served, true),
+		"served-loan": appendLoan(nil, 9, &deliver.Loan{Batch: &served, Next: 66, Total: 256}, true),
+		"end":         appendEmpty(nil, typeEnd, 2),
+		"names-are":   names,
+		"parts-are":   parts,
+		"labels-are":  appendLabels(nil, 12, []int32{-1, 2}),
 
 		"indices-are": appendIndices(nil, 16, []uint32{5, 9}, 100),
 		"weights-are": appendWeights(nil, 17, []float32{0.5, 1.5}),
@@ -138,6 +145,11 @@ func TestGoldenAnswers(t *testing.T) {
 		"error":       appendFailure(nil, 2, failure{"sample", "gone", "a/b.jpg"}),
 	}
 	want := goldens(t)
+	for name, b := range map[string][]byte{"a client that did not ask": appendBatch(nil, 2, &served, false), "nothing is served in place of others": appendBatch(nil, 2, &same, true)} {
+		if !bytes.Equal(b, want["batch"]) {
+			t.Errorf("%s: %x, want BATCH", name, b)
+		}
+	}
 	for name, b := range got {
 		if !bytes.Equal(b, want[name]) {
 			t.Errorf("%s:\n got %x\nwant %x", name, b, want[name])
@@ -228,7 +240,7 @@ func TestReadFrameAllocatesWhatComes(t *testing.T) {
 
 func TestLargestBatchFitsAFrame(t *testing.T) {
 	columns := make([]uint32, maxBatch)
-	b := appendBatch(nil, 1, &deliver.Batch{Offsets: make([]uint64, maxBatch), Lengths: columns, Indices: columns, Labels: make([]int32, maxBatch)})
+	b := appendBatch(nil, 1, &deliver.Batch{Offsets: make([]uint64, maxBatch), Lengths: columns, Indices: columns, Labels: make([]int32, maxBatch)}, true)
 	if n := len(b) - 4; n > maxFrame || n+20 <= maxFrame {
 		t.Errorf("a batch of %d samples has %d bytes, the cap is %d", maxBatch, n, maxFrame)
 	}

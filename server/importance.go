@@ -41,6 +41,21 @@ func (r *body) u16s(n int) []uint16 {
 	return column
 }
 
+// floats reads n numbers of four bytes as u16s does.
+func (r *body) floats(n int) []float32 {
+	if n > len(r.b)/4 {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	column := make([]float32, n)
+	from := r.b[:4*n]
+	for i := range column {
+		column[i], from = math.Float32frombits(binary.LittleEndian.Uint32(from)), from[4:]
+	}
+	r.b = r.b[4*n:]
+	return column
+}
+
 // decodeObserve decodes OBSERVE. A number of samples that no observation may have is kept as an observation without any, which is refused and counted; a frame that does not
 // hold what it announces breaks the protocol.
 func decodeObserve(b []byte) (o importance.Observation, err error) {
@@ -60,12 +75,7 @@ func decodeObserve(b []byte) (o importance.Observation, err error) {
 	}
 	switch o.Kind {
 	case importance.Losses, importance.Reevaluated:
-		o.Index = r.column(n)
-		bits := r.column(n)
-		o.Loss = make([]float32, len(bits))
-		for k, v := range bits {
-			o.Loss[k] = math.Float32frombits(v)
-		}
+		o.Index, o.Loss = r.column(n), r.floats(int(n))
 	case importance.Counts:
 		o.Index, o.Same, o.Other = r.column(n), r.u16s(int(n)), r.u16s(int(n))
 		o.Node = r.u32()
@@ -90,6 +100,33 @@ func (c *conn) observe(job int, b []byte) error {
 	return err
 }
 
+// observeRead carries out the OBSERVE frames that have been read whole, up to the first other frame: they come many at once, and need neither memory nor a deadline of their own.
+func (c *conn) observeRead() error {
+	for {
+		b, err := c.r.Peek(c.r.Buffered())
+		if err != nil {
+			return err
+		}
+		n := uint64(0)
+		if len(b) >= headerBytes {
+			n = 4 + uint64(binary.LittleEndian.Uint32(b))
+		}
+		if n < headerBytes || n > uint64(len(b)) || b[4] != protocolVersion || b[5] != typeObserve {
+			return nil // readFrame judges
+		}
+		f := frame{kind: typeObserve, job: int(binary.LittleEndian.Uint16(b[6:]))}
+		if err := c.resolve(&f); err != nil {
+			return err
+		}
+		if err := c.observe(f.job, b[headerBytes:n]); err != nil {
+			return err
+		}
+		if _, err := c.r.Discard(int(n)); err != nil {
+			return err
+		}
+	}
+}
+
 // decodeEpochEnd decodes EPOCHEND. Unknown keys are ignored.
 func decodeEpochEnd(b []byte) (rank int, p importance.Progress, unsent engine.Unsent, err error) {
 	said := struct {
@@ -98,6 +135,7 @@ func decodeEpochEnd(b []byte) (rank int, p importance.Progress, unsent engine.Un
 		Accuracy *float64 `json:"accuracy"`
 		Loss     *float64 `json:"loss"`
 		Off      bool     `json:"off"`
+		Changed  bool     `json:"changed"`
 		Dropped  uint32   `json:"dropped"`
 		Refused  struct {
 			Shape     uint32 `json:"shape"`
@@ -110,7 +148,7 @@ func decodeEpochEnd(b []byte) (rank int, p importance.Progress, unsent engine.Un
 	}
 	p = importance.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss, Off: said.Off}
 	r := said.Refused
-	return int(said.Rank), p, engine.Unsent{Dropped: int64(said.Dropped), Shape: int64(r.Shape), NotFinite: int64(r.NotFinite), Dimension: int64(r.Dimension)}, nil
+	return int(said.Rank), p, engine.Unsent{Dropped: int64(said.Dropped), Shape: int64(r.Shape), NotFinite: int64(r.NotFinite), Dimension: int64(r.Dimension), Changed: said.Changed}, nil
 }
 
 // epochEnd carries out EPOCHEND.

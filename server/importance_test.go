@@ -3,11 +3,13 @@ package server
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lcache/engine"
 	"lcache/importance"
@@ -128,12 +130,91 @@ func TestImportance(t *testing.T) {
 	}
 }
 
+// served decodes a BATCH, or a SERVED with what it was asked for; nil: what it has.
+func (c *client) served(f frame) (b batch, requested []uint32) {
+	c.t.Helper()
+	if f.kind != typeServed {
+		b = c.batch(f)
+		b.check(c.t)
+		return b, nil
+	}
+	n := binary.LittleEndian.Uint32(f.body[8:])
+	if len(f.body) != batchHead+24*int(n) {
+		c.t.Fatalf("a SERVED of %d samples has %d bytes", n, len(f.body))
+	}
+	end := batchHead + 20*int(n)
+	b = c.columns(binary.LittleEndian.Uint64(f.body), f.body[batchHead:end], n)
+	b.check(c.t)
+	last := body{b: f.body[end:]}
+	return b, last.column(uint64(n))
+}
+
+// A client that asked for it in HELLO is told what its samples are served for, by position, by index and lent. A client that did not gets the same batch by position, and by index what it names.
+func TestSubstitutes(t *testing.T) {
+	s := start(t, testEngine(t, func(o *engine.Options) { o.LateEpoch = time.Minute }), nil)
+	c, old := attach(t, s, "", "lend", "requested"), attach(t, s, "", "lend")
+	for rank := range 2 {
+		c.importance(fmt.Sprintf(`{"method":"impact","substitute":"low","cache":0,"rank":%d,"run":"a","params":{"s_share":0}}`, rank))
+	}
+	for rank := range uint32(2) {
+		for b, indices := range slices.Collect(slices.Chunk(c.order(0, rank, 1000), testBatch)) {
+			got, requested := c.served(c.ask(typeChunk, columnOf(0, rank, uint32(b))))
+			if requested != nil || !slices.Equal(got.indices, indices) {
+				t.Errorf("epoch 0 has substitutes: %v for %v", got.indices, indices)
+			}
+			o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Batch: uint32(b), Index: indices, Loss: make([]float32, len(indices))}
+			for k, i := range indices {
+				o.Loss[k] = float32(i)
+			}
+			c.tell(typeObserve, observation(o))
+		}
+	}
+	c.tell(typeEpochEnd, []byte(`{"epoch":0,"rank":0}`))
+	c.tell(typeEpochEnd, []byte(`{"epoch":0,"rank":1}`))
+	replaced := 0
+	for rank := range uint32(2) {
+		for b, asked := range slices.Collect(slices.Chunk(c.order(1, rank, 7), testBatch)) {
+			at := columnOf(1, rank, uint32(b))
+			got, requested := c.served(c.ask(typeChunk, at))
+			if requested == nil {
+				requested = got.indices
+			}
+			if !slices.Equal(requested, asked) {
+				t.Fatalf("rank %d batch %d: for %v, the order has %v", rank, b, requested, asked)
+			}
+			for k, i := range got.indices {
+				if i != asked[k] {
+					replaced++
+				}
+			}
+			get := append(append(slices.Clone(at), columnOf(uint32(len(asked)))...), columnOf(asked...)...)
+			if byIndex, _ := c.served(c.ask(typeGet, get)); !slices.Equal(byIndex.indices, got.indices) {
+				t.Errorf("by index: %v, by position %v", byIndex.indices, got.indices)
+			}
+			if plain, requested := old.served(old.ask(typeGet, get)); requested != nil || !slices.Equal(plain.indices, asked) {
+				t.Errorf("by index, for a client that did not ask: %v for %v", plain.indices, asked)
+			}
+			if plain, requested := old.served(old.ask(typeChunk, at)); requested != nil || !slices.Equal(plain.indices, got.indices) {
+				t.Errorf("by position, for a client that did not ask: %v, want %v", plain.indices, got.indices)
+			}
+			f := c.ask(typeLend, lendBody(0, get))
+			if want := uint8(typeServedLoan); !slices.Equal(got.indices, asked) && f.kind != want {
+				t.Errorf("lent as type %d, want %d", f.kind, want)
+			}
+			c.ask(typeCopied, copiedBody(binary.LittleEndian.Uint64(f.body)))
+		}
+	}
+	if st := c.status(); replaced == 0 || st.Substituted < int64(replaced) || st.Substitute != "low" {
+		t.Errorf("%d samples in place of others, status %+v", replaced, st)
+	}
+}
+
 // Bad observations are refused one by one and counted; the connection stays. A frame that does not hold what it announces ends it.
 func TestBadObservations(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")
 	c.tell(typeObserve, observation(importance.Observation{Kind: importance.Losses, Index: []uint32{1}, Loss: []float32{1}})) // before anybody asked for importance
-	c.importance(`{"method":"impact","params":{"s_share":0}}`)
+	c.importance(`{"method":"impact","lag":0,"params":{"s_share":0}}`)
 	nan, many := float32(math.NaN()), make([]uint32, importance.MaxSamples+1)
 	for batch, o := range []importance.Observation{
 		{Index: []uint32{1, 2, 3}, Loss: []float32{nan, 2, float32(math.Inf(-1))}},
@@ -167,7 +248,7 @@ func TestBadObservations(t *testing.T) {
 			t.Errorf("%s: %+v", name, said)
 		}
 	}
-	for _, said := range []string{`{"method":"mine"}`, `{"method":"impact","substitute":"low"}`, `{"method":"impact","cache":"9EB","params":{"s_share":0}}`} {
+	for _, said := range []string{`{"method":"mine"}`, `{"method":"impact","substitute":"class"}`, `{"method":"impact","cache":"9EB","params":{"s_share":0}}`} {
 		c.send(typeImportance, []byte(said))
 		if got := c.fails(); got.Kind != "argument" {
 			t.Errorf("%s: %+v", said, got)

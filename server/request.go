@@ -32,8 +32,9 @@ func (r *body) column(n uint64) []uint32 {
 		return nil
 	}
 	column := make([]uint32, n)
+	from := r.b[:4*n]
 	for i := range column {
-		column[i] = binary.LittleEndian.Uint32(r.b[4*i:])
+		column[i], from = binary.LittleEndian.Uint32(from), from[4:]
 	}
 	r.b = r.b[4*n:]
 	return column

@@ -25,7 +25,7 @@ type Options struct {
 	OnSourceRead                            func(sample.Index, []byte) // called with every sample that a request has read from the source
 }
 
-// A Mover moves the samples of a cache. It has the shared memory with its slots, the fetcher, and the pass. The write buffers of both Logfiles are
+// A Mover moves the samples of a cache. It has the shared memory with its slots, the fetcher, and the pass. The write buffers of both Logfiles and of packages are
 // registered with the I/O engine, and so is the scratch memory of a cache that compresses.
 type Mover struct {
 	Cache   *cache.Cache
@@ -33,8 +33,8 @@ type Mover struct {
 	Fetcher *fetch.Fetcher
 	Pass    *reorder.Pass
 
-	buffers [2][]byte // by half: the Logfile's write buffers, registered
-	scratch []byte    // memory that compressed blocks are read to, registered; nil without compression
+	buffers [logfile.PackageHalf + 1][]byte // by half: the write buffers, registered
+	scratch []byte                          // memory that compressed blocks are read to, registered; nil without compression
 }
 
 // New allocates memory by the cache's sizes, and starts the pass's workers. After an error nothing is left allocated.
@@ -83,7 +83,7 @@ func (m *Mover) makeScratch() error {
 // ScratchBytes returns the size of the scratch memory.
 func (m *Mover) ScratchBytes() int64 { return int64(len(m.scratch)) }
 
-// Register registers a Logfile's write buffers with the I/O engine. Logfiles of one half use the same buffers, unless a later one needs more.
+// Register registers the write buffers of a Logfile, or of packages, with the I/O engine. Logfiles of one half use the same buffers, unless a later one needs more.
 func (m *Mover) Register(l *logfile.Logfile) error {
 	have := &m.buffers[l.Half()]
 	want := l.Buffers()
@@ -141,7 +141,7 @@ func (m *Mover) Close(ctx context.Context) error {
 
 // Release unregisters the memory from the I/O engine and frees it. Callers call Halt first.
 func (m *Mover) Release() {
-	for _, mem := range [][]byte{m.Staging.Memory(), m.scratch, m.buffers[0], m.buffers[1]} {
+	for _, mem := range append([][]byte{m.Staging.Memory(), m.scratch}, m.buffers[:]...) {
 		if len(mem) == 0 {
 			continue
 		}

@@ -69,7 +69,7 @@ func (s *sort) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := s.pass(ctx); err != nil {
+		if err := s.pass(ctx, s.cur, s.segments()); err != nil {
 			return fmt.Errorf("re-sort the log: %w", err)
 		}
 		s.swap()
@@ -153,18 +153,25 @@ func (s *sort) begin() error {
 	return s.Aim(s.tgt)
 }
 
-// pass loads every segment of cur and writes its samples to tgt. If ctx ends it, loads in flight are left to Close.
-func (s *sort) pass(ctx context.Context) error {
+// segments lists all segments of cur.
+func (s *sort) segments() (list []int) {
+	for seg := range int(s.cur.Log.Header().Segments) {
+		list = append(list, seg)
+	}
+	return list
+}
+
+// pass loads segments of a log, or packages, and writes their samples to tgt. If ctx ends it, loads in flight are left to Close.
+func (s *sort) pass(ctx context.Context, from *reorder.EpochLog, segments []int) error {
 	s.lastID++
-	s.cur.ID = s.lastID
-	segments := int(s.cur.Log.Header().Segments)
-	loaded := make(chan struct{}, segments)
-	for seg, loading := 0, 0; seg < segments || loading > 0; {
+	from.ID = s.lastID
+	loaded := make(chan struct{}, len(segments))
+	for loading := 0; len(segments) > 0 || loading > 0; {
 		changed := s.Staging.Changed()
-		if seg < segments && loading < maxLoading {
-			if slot, ok := s.acquire(s.cur.Owner(seg)); ok {
-				s.Pass.Load(slot, s.cur, seg, s.tgt, true, func() { loaded <- struct{}{} })
-				seg++
+		if len(segments) > 0 && loading < maxLoading {
+			if slot, ok := s.acquire(from.Owner(segments[0])); ok {
+				s.Pass.Load(slot, from, segments[0], s.tgt, reorder.Drain, func() { loaded <- struct{}{} })
+				segments = segments[1:]
 				loading++
 				continue
 			}

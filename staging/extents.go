@@ -48,17 +48,6 @@ func (s *Staging) Shrink(x *Extent, n int) {
 	s.notifyLocked()
 }
 
-// PublishExtent makes data, a part of x.Buf, the address of x's sample. The caller's reference goes to the first Take.
-func (s *Staging) PublishExtent(x *Extent, data []byte, fromSource bool) {
-	s.mu.Lock()
-	x.data = s.OffsetOf(data)
-	x.kept = 1
-	s.extents[x.data] = x
-	s.Publish(x.Index, x.data, fromSource)
-	s.notifyLocked()
-	s.mu.Unlock()
-}
-
 // A Piece is one sample of a read. Data is a part of Of.Buf, and Keep is for how many Takes the Piece is kept.
 type Piece struct {
 	Of         *Extent
@@ -99,18 +88,6 @@ func (s *Staging) Restore(x *Extent) bool {
 	return true
 }
 
-// Withdraw ends a published extent that no Take got, such as a miss read ahead for a rank that never came.
-func (s *Staging) Withdraw(x *Extent) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if x.kept == 0 {
-		return false
-	}
-	x.kept--
-	s.dropLocked(x)
-	return true
-}
-
 // KeepMore keeps a published extent for one more Take. It returns false if the extent is gone.
 func (s *Staging) KeepMore(x *Extent) bool {
 	s.mu.Lock()
@@ -123,7 +100,7 @@ func (s *Staging) KeepMore(x *Extent) bool {
 	return true
 }
 
-// KeepAtMost withdraws an extent until it is kept for at most n Takes, and reports whether that freed it.
+// KeepAtMost withdraws a published extent until it is kept for at most n Takes, and reports whether that freed it. What a Take got stays its Hold's.
 func (s *Staging) KeepAtMost(x *Extent, n int) (freed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

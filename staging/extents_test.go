@@ -16,6 +16,14 @@ func alloc(t *testing.T, s *Staging, p Pool, i sample.Index, n int) *Extent {
 	return x
 }
 
+// publish makes data, a part of x.Buf, the address of x's sample, and keeps it for one Take.
+func publish(s *Staging, x *Extent, data []byte, fromSource bool) *Extent {
+	out := make([]*Extent, 1)
+	s.PublishPieces([]Piece{{Of: x, Index: x.Index, Data: data, Takes: 1, FromSource: fromSource}}, out)
+	s.Drop(x)
+	return out[0]
+}
+
 // free is how many bytes of a pool are not given out.
 func free(s *Staging, p Pool) uint64 {
 	s.mu.Lock()
@@ -30,7 +38,7 @@ func TestExtentIsHandedOverToTheFirstTake(t *testing.T) {
 		t.Fatalf("%d bytes at %d, kept %v", len(x.Buf), s.OffsetOf(x.Buf), s.Kept(x))
 	}
 	changed := s.Changed()
-	s.PublishExtent(x, x.Buf[:5000], true)
+	x = publish(s, x, x.Buf[:5000], true)
 	if !isClosed(changed) || !s.Present(4) || !s.Kept(x) {
 		t.Error("published, but nobody was told or nothing is there")
 	}
@@ -38,7 +46,7 @@ func TestExtentIsHandedOverToTheFirstTake(t *testing.T) {
 	if absent != 0 || out[0] != (Address{s.OffsetOf(x.Buf), true}) || s.Kept(x) {
 		t.Fatalf("%d absent, %+v, kept %v", absent, out, s.Kept(x))
 	}
-	if s.Withdraw(x) {
+	if s.KeepAtMost(x, 0) {
 		t.Error("what somebody took was withdrawn")
 	}
 	second, absent, _ := take(s, 4, 4) // twice in one request
@@ -58,13 +66,13 @@ func TestExtentIsHandedOverToTheFirstTake(t *testing.T) {
 func TestWithdrawAndShare(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, SideBytes: 8192})
 	x := alloc(t, s, Side, 1, 100)
-	if s.Withdraw(x) {
+	if s.KeepAtMost(x, 0) {
 		t.Error("withdrawn before it was published")
 	}
-	s.PublishExtent(x, x.Buf[64:164], false)
+	x = publish(s, x, x.Buf[64:164], false)
 	s.Share(x)
-	if !s.Withdraw(x) || s.Withdraw(x) {
-		t.Error("want exactly one withdrawal")
+	if s.KeepAtMost(x, 0) || s.Kept(x) {
+		t.Error("withdrawn, and freed while it is shared")
 	}
 	if s.SideUsed() != 4096 {
 		t.Errorf("%d bytes are used while a share remains, want 4096", s.SideUsed())
@@ -88,9 +96,9 @@ func TestDropLeavesALaterAddress(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 8192})
 	a, _ := s.Acquire(Segment{1, 0})
 	x, y := alloc(t, s, Miss, 3, 10), alloc(t, s, Miss, 3, 10)
-	s.PublishExtent(x, x.Buf[:10], true)
-	s.PublishExtent(y, y.Buf[:10], true)
-	s.Withdraw(x)
+	x = publish(s, x, x.Buf[:10], true)
+	y = publish(s, y, y.Buf[:10], true)
+	s.KeepAtMost(x, 0)
 	if h, absent, out := take(s, 3); absent != 0 || out[0].Offset != s.OffsetOf(y.Buf) {
 		t.Errorf("%d absent, %+v, want it at %d", absent, out, s.OffsetOf(y.Buf))
 	} else {
@@ -105,20 +113,20 @@ func TestDropLeavesALaterAddress(t *testing.T) {
 	s.Ready(a)
 }
 
-// Withdraw and Take want the same reference: one gets it, and the memory comes back once.
-func TestWithdrawAgainstTake(t *testing.T) {
+// KeepAtMost and Take want the same reference: one gets it, and the memory comes back once.
+func TestKeepAtMostAgainstTake(t *testing.T) {
 	const rounds = 2000
 	s := newStaging(t, Options{Samples: 4, Slots: 1, SlotBytes: 4096, MissBytes: 3 * 4096})
 	taken, withdrawn := 0, 0
 	for n := range rounds {
 		x := alloc(t, s, Miss, 1, 4096)
 		x.Buf[0], x.Buf[4095] = byte(n), byte(n)
-		s.PublishExtent(x, x.Buf, true)
+		x = publish(s, x, x.Buf, true)
 		var wg sync.WaitGroup
 		var ok bool
 		var h Hold
 		var absent int
-		wg.Go(func() { ok = s.Withdraw(x) })
+		wg.Go(func() { ok = s.KeepAtMost(x, 0) })
 		wg.Go(func() {
 			var out []Address
 			if h, absent, out = take(s, 1); absent == 0 {

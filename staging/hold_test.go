@@ -63,9 +63,9 @@ func TestBytesUnderAHoldNeverChange(t *testing.T) {
 				continue // all are held
 			}
 			imprint(x.Buf[:size], i, serial.Add(1))
-			s.PublishExtent(x, x.Buf[:size], true)
+			x = publish(s, x, x.Buf[:size], true)
 			runtime.Gosched()
-			s.Withdraw(x)
+			s.KeepAtMost(x, 0)
 		}
 	})
 	for epoch := range uint64(epochs) {

@@ -15,7 +15,7 @@ func TestLentSlots(t *testing.T) {
 	first := alloc(t, s, Miss, 1, 4096)
 	across := alloc(t, s, Miss, 2, 3*4096) // of the first slot, and all of the second
 	behind := alloc(t, s, Miss, 3, 3*4096) // all of the third, and the ring's own page
-	s.PublishExtent(across, across.Buf[:5000], false)
+	publish(s, across, across.Buf[:5000], false)
 	if s.InSlot(2) || !s.Present(2) {
 		t.Error("a sample of the ring counts as one of a slot")
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 	"unsafe"
 
 	"lcache/offheap"
@@ -24,7 +26,16 @@ type memory struct {
 
 	reserve  unsafe.Pointer // the address range that data lies in
 	reserved uintptr
+
+	pages struct { // what pageBytes found last
+		sync.Mutex
+		bytes int
+		at    time.Time
+	}
 }
+
+// pagesKept is how long the size of pages is not looked at again: the kernel walks the page tables of the whole process for it.
+const pagesKept = time.Second
 
 func newMemory(size int) (*memory, error) {
 	size = (size + hugePage - 1) / hugePage * hugePage
@@ -114,11 +125,24 @@ func (m *memory) close() {
 	}
 }
 
-// pageBytes returns the page size of most of the touched memory, from smaps.
+// pageBytes returns the page size of most of the touched memory. Where the kernel gives huge pages the answer is at most pagesKept old.
 func (m *memory) pageBytes() int {
 	if m.huge == "hugetlb" {
 		return hugePage
 	}
+	if m.huge == "" && !shmemHuge() { // neither when it was mapped nor now
+		return os.Getpagesize()
+	}
+	m.pages.Lock()
+	defer m.pages.Unlock()
+	if m.pages.bytes == 0 || time.Since(m.pages.at) > pagesKept {
+		m.pages.bytes, m.pages.at = mostPages(), time.Now()
+	}
+	return m.pages.bytes
+}
+
+// mostPages returns the page size of most of the memory of this process's staging, from smaps.
+func mostPages() int {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return os.Getpagesize()
@@ -163,11 +187,15 @@ func freeHugePages() int {
 	return n
 }
 
+// shmemHuge reports whether the kernel gives huge pages to shared memory. Newer kernels have a switch for this size, too.
 func shmemHuge() bool {
-	b, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
-	if err != nil {
-		return false
+	for _, of := range []string{"", "hugepages-2048kB/"} {
+		b, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/" + of + "shmem_enabled")
+		for _, mode := range []string{"[advise]", "[always]", "[within_size]", "[force]"} {
+			if err == nil && strings.Contains(string(b), mode) {
+				return true
+			}
+		}
 	}
-	s := string(b)
-	return strings.Contains(s, "[advise]") || strings.Contains(s, "[always]") || strings.Contains(s, "[within_size]") || strings.Contains(s, "[force]")
+	return false
 }

@@ -44,10 +44,12 @@ func TestCheckReleased(t *testing.T) {
 		t.Fatal("no memory")
 	}
 	is("an extent", "4096 bytes of the pool for misses are taken")
-	s.PublishExtent(x, x.Buf[:100], true)
+	out := make([]*staging.Extent, 1)
+	s.PublishPieces([]staging.Piece{{Of: x, Index: 1, Data: x.Buf[:100], Takes: 1, FromSource: true}}, out)
+	s.Drop(x)
 	is("a published extent", "sample 1 at 4096 is held by 1 references, 1 of them kept")
 	s.Close()
 	is("after Close", "sample 1 at 4096")
-	s.Drop(x)
+	s.Drop(out[0])
 	is("at the end", "")
 }

@@ -95,7 +95,7 @@ func TestTakeHoldsAllOrNothing(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 1, SlotBytes: 4096, MissBytes: 8192})
 	a, _ := s.Acquire(Segment{1, 0})
 	x, _ := s.Alloc(Miss, 7, 10)
-	s.PublishExtent(x, x.Buf[:10], true)
+	x = publish(s, x, x.Buf[:10], true)
 	s.Publish(0, 0, false)
 	s.Ready(a)
 	want := []sample.Index{0, 1, 2, 7, 0}
@@ -195,7 +195,7 @@ func TestAfterClose(t *testing.T) {
 	h, _, _ := take(s, 3)
 	x, _ := s.Alloc(Side, 4, 100)
 	y, _ := s.Alloc(Side, 5, 100)
-	s.PublishExtent(y, y.Buf[:100], true)
+	y = publish(s, y, y.Buf[:100], true)
 	s.Close()
 	s.Close()
 	if _, absent, _ := take(s, 3, 5); absent != 2 {
@@ -206,7 +206,7 @@ func TestAfterClose(t *testing.T) {
 	}
 	s.Release(&h)
 	s.Drop(x)
-	s.Withdraw(y)
+	s.KeepAtMost(y, 0)
 	if n := s.Reclaim(always, tens); n != 0 {
 		t.Errorf("%d slots were taken back after Close", n)
 	}

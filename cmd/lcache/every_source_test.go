@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,63 +18,130 @@ import (
 
 	"lcache/cache"
 	"lcache/doctor"
+	"lcache/ingest"
 	"lcache/planner"
 	"lcache/s3/s3test"
 )
 
-// Every kind of source over a network is held against its cache, byte for byte; what has changed there is found; and doctor reads it.
-func TestEverySourceIsVerified(t *testing.T) {
+// everySource is one dataset behind each kind of source, and a stage whose commands reach it.
+type everySource struct {
+	*stage
+	kinds []sourceKind
+	shard []byte
+	put   func(name string, data []byte) // changes an object, wherever it lies
+}
+
+type sourceKind struct {
+	src, flags string
+	kind       string // what doctor calls it
+	samples    int
+	changes    string // what of the source
+	different  int    // of the samples, then
+}
+
+func newEverySource(t *testing.T) *everySource {
+	t.Helper()
 	g := s3test.Start(t)
-	files, list := map[string][]byte{}, ""
+	here := t.TempDir()
+	makeShards(t, here+"/x.tar")
+	shard, err := os.ReadFile(filepath.Join(here, "x.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, list := map[string][]byte{"x.tar": shard}, ""
 	for i := range 6 {
 		name := fmt.Sprintf("c%d/%d", i%2, i)
 		files["photos/"+name] = bytes.Repeat([]byte(name), 20)
 		list += name + "\n"
+		if err := os.MkdirAll(filepath.Join(here, "photos", filepath.Dir(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(here, "photos", name), string(files["photos/"+name]))
 	}
-	shards := t.TempDir()
-	makeShards(t, shards+"/x.tar")
-	shard, err := os.ReadFile(filepath.Join(shards, "x.tar"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files["x.tar"], files["photos/LIST"] = shard, []byte(list)
+	g.Fill(t, files)
 	var mu sync.Mutex // guards files
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		data := files[strings.TrimPrefix(r.URL.Path, "/")]
 		mu.Unlock()
+		if r.URL.Path == "/photos/LIST" {
+			data = []byte(list)
+		}
 		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, len(data)+int(data[len(data)-1])))
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 	}))
-	defer srv.Close()
-	inBucket := map[string][]byte{"x.tar": shard}
-	for name, data := range files {
-		if name != "photos/LIST" {
-			inBucket[name] = data
-		}
-	}
-	g.Fill(t, inBucket)
-	put := func(name string, data []byte) {
-		if err := g.Put(name, data); err != nil {
+	t.Cleanup(srv.Close)
+	bucket := " --s3-endpoint-url " + g.URL + " --s3-region " + s3test.Region
+	return &everySource{stage: newStage(t), shard: shard, kinds: []sourceKind{
+		{"s3://" + s3test.Bucket + "/photos/", bucket, "S3", 6, "photos/c0/2", 1},
+		{srv.URL + "/photos/LIST", "", "HTTP", 6, "photos/c0/2", 1},
+		{"tar:s3://" + s3test.Bucket + "/x.tar", bucket, "S3", 30, "x.tar", 30},
+		{"tar:" + srv.URL + "/x.tar", "", "HTTP", 30, "x.tar", 30},
+		{here + "/photos", "", "", 6, "photos/c0/2", 1},
+		{"tar:" + here + "/x.tar", "", "", 30, "x.tar", 30},
+	}, put: func(name string, data []byte) {
+		if err := errors.Join(g.Put(name, data), os.WriteFile(filepath.Join(here, name), data, 0o600)); err != nil {
 			t.Error(err)
 		}
 		mu.Lock()
 		files[name] = data
 		mu.Unlock()
+	}}
+}
+
+// document takes what a command prints as JSON.
+func (s *everySource) document(t *testing.T, line string, into any) (errs string) {
+	t.Helper()
+	out, errs, err := s.shell(line)
+	if e := json.Unmarshal([]byte(out), into); e != nil {
+		t.Fatalf("%s: %v: %s", line, err, errs)
 	}
-	bucket := " --s3-endpoint-url " + g.URL + " --s3-region " + s3test.Region
-	s := newStage(t)
-	kinds := []struct {
-		src, flags string
-		samples    int
-		changes    string // what of the source
-		different  int    // of the samples, then
-	}{
-		{"s3://" + s3test.Bucket + "/photos/", bucket, 6, "photos/c0/2", 1},
-		{srv.URL + "/photos/LIST", "", 6, "photos/c0/2", 1},
-		{"tar:s3://" + s3test.Bucket + "/x.tar", bucket, 30, "x.tar", 30},
-		{"tar:" + srv.URL + "/x.tar", "", 30, "x.tar", 30},
+	return errs
+}
+
+// TestEverySourceIsListed: lcache ls names the source of each cache as it was given; run takes each kind, and doctor reads it; a share of each is a part of it, and the next share is the rest.
+func TestEverySourceIsListed(t *testing.T) {
+	s := newEverySource(t)
+	want := map[string]string{}
+	for i, k := range s.kinds {
+		var shares [2]ingest.Report
+		for part := range shares {
+			s.document(t, fmt.Sprintf("lcache ingest --json --share %d/2 --source %s --cache caches/of-%d%s", part, k.src, i, k.flags), &shares[part])
+		}
+		whole := shares[1].ReadSamples == 0 // a share of shards is whole shards: here the one there is
+		if read := shares[0].ReadSamples + shares[1].ReadSamples; int(read) != k.samples || whole != strings.HasPrefix(k.src, "tar:") {
+			t.Errorf("%s: the shares are %d and %d samples of %d", k.src, shares[0].ReadSamples, shares[1].ReadSamples, k.samples)
+		}
+		want[fmt.Sprintf("of-%d", i)] = k.src
+		if out, errs, err := s.shell(fmt.Sprintf("lcache run --quiet --source %s --cache caches/of-%d%s -- echo ran", k.src, i, k.flags)); err != nil || out != "ran\n" {
+			t.Errorf("run of %s: %v, %s: %s", k.src, err, out, errs)
+		}
+		var r doctor.Report
+		if errs := s.document(t, "lcache doctor --json --source "+k.src+k.flags, &r); r.Facts.Reading.Files != k.samples || k.kind != "" && r.Facts.Reading.Kind != k.kind {
+			t.Errorf("doctor of %s: %d samples of a source of the kind %q: %s", k.src, r.Facts.Reading.Files, r.Facts.Reading.Kind, errs)
+		}
 	}
+	var l listing
+	s.document(t, "lcache ls --json caches", &l)
+	got := map[string]string{}
+	for _, c := range l.Caches {
+		got[filepath.Base(c.Dir)] = c.Source
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("ls: %v\nwant %v", got, want)
+	}
+	out, _, err := s.shell("lcache ls caches")
+	for _, k := range s.kinds {
+		if err != nil || !strings.Contains(out, " "+k.src+" ") {
+			t.Errorf("ls lacks %s, %v:\n%s", k.src, err, out)
+		}
+	}
+}
+
+// TestEverySourceIsVerified: every kind of source is held against its cache, byte for byte; what has changed there is found; and lcache plan counts it.
+func TestEverySourceIsVerified(t *testing.T) {
+	s := newEverySource(t)
+	kinds := s.kinds
 	for i, k := range kinds {
 		if _, errs, err := s.shell(fmt.Sprintf("lcache ingest --quiet --source %s --cache cache%d%s", k.src, i, k.flags)); err != nil {
 			t.Fatalf("%s: %v: %s", k.src, err, errs)
@@ -92,16 +162,8 @@ func TestEverySourceIsVerified(t *testing.T) {
 	if r := verify(0, " --s3-unsigned"); r.Uncompared != kinds[0].samples {
 		t.Errorf("read without credentials: %+v", r)
 	}
-	out, errs, err := s.shell("lcache doctor --json --source " + kinds[2].src + bucket)
-	var r doctor.Report
-	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Facts.Reading.Kind != "S3" || r.Facts.Reading.Files != 30 {
-		t.Errorf("%v, %s: %s", err, errs, out)
-	}
-	if err != nil {
-		t.Errorf("doctor: %v: %s", err, errs)
-	}
 	for _, k := range kinds {
-		out, errs, err = s.shell("lcache plan --json --time 5s --epochs 2 --source-bw 1GB/s --budget 1GB --read-bw 1GB/s --write-bw 1GB/s --read-iops unlimited --batch-size 2 --consumer unlimited --source " + k.src + k.flags)
+		out, errs, err := s.shell("lcache plan --json --time 1500ms --epochs 2 --source-bw 1GB/s --budget 1GB --read-bw 1GB/s --write-bw 1GB/s --read-iops unlimited --batch-size 2 --consumer unlimited --source " + k.src + k.flags)
 		var r planner.Report
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &r)
@@ -110,8 +172,8 @@ func TestEverySourceIsVerified(t *testing.T) {
 			t.Errorf("plan of %s: %v: %s: %s", k.src, err, errs, out)
 		}
 	}
-	put("photos/c0/2", bytes.Repeat([]byte("C0/3"), 20))
-	put("x.tar", append(shard, make([]byte, 512)...))
+	s.put("photos/c0/2", bytes.Repeat([]byte("C0/3"), 20))
+	s.put("x.tar", append(slices.Clone(s.shard), make([]byte, 512)...))
 	for i, k := range kinds {
 		if r := verify(i, ""); r.Different != k.different || r.Good != k.samples || r.Uncompared != 0 {
 			t.Errorf("%s: %s has changed: %+v", k.src, k.changes, r)

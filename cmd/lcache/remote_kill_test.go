@@ -106,11 +106,17 @@ func (s *stage) hasRecords() bool {
 // killBehind kills a program that reads through a turnstile, when it waits for what is not let through and its log has samples. Then the turnstile is opened.
 func (s *stage) killBehind(t *testing.T, cmd *exec.Cmd, way *turnstile, through int) {
 	t.Helper()
+	s.endBehind(t, cmd, way, through, syscall.SIGKILL)
+}
+
+// endBehind is killBehind by another signal.
+func (s *stage) endBehind(t *testing.T, cmd *exec.Cmd, way *turnstile, through int, by syscall.Signal) {
+	t.Helper()
 	until(t, "the program waits, and its log has samples", func() bool {
 		total, _ := way.asked()
 		return total > through && s.hasRecords()
 	})
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	syscall.Kill(-cmd.Process.Pid, by)
 	cmd.Wait()
 	way.set(1 << 30)
 }
@@ -137,27 +143,34 @@ func fillSet(t *testing.T, g *s3test.Gateway, samples int) {
 	g.Fill(t, files)
 }
 
-// An ingest of a bucket that is killed goes on where it was: what its log has is not asked for again. Neither files, nor status or the log of a server have a secret.
+// An ingest of a bucket that is killed, or ended by Ctrl-C, goes on where it was: what its log has is not asked for again. Neither files, nor status or the log of a server have a secret.
 func TestKilledIngestOfABucket(t *testing.T) {
 	g := s3test.Start(t)
 	const samples, through = 300, 150
 	fillSet(t, g, samples)
-	s, way := newStage(t), newTurnstile(t, g.URL)
-	flags := " --source s3://" + s3test.Bucket + "/set/ --cache cache --s3-endpoint-url " + way.URL + " --s3-region " + s3test.Region + " --source-hedge=false"
-	way.set(through)
-	cmd, _ := s.command("exec env LCACHE_IO=pread lcache ingest --quiet --jobs 4" + flags)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	for _, by := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		s, way := newStage(t), newTurnstile(t, g.URL)
+		flags := " --source s3://" + s3test.Bucket + "/set/ --cache cache --s3-endpoint-url " + way.URL + " --s3-region " + s3test.Region + " --source-hedge=false"
+		way.set(through)
+		cmd, errs := s.command("exec env LCACHE_IO=pread lcache ingest --quiet --jobs 4" + flags)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s.endBehind(t, cmd, way, through, by)
+		if said := errs.String(); by == syscall.SIGINT && (cmd.ProcessState.ExitCode() != exitError || said != "lcache ingest: interrupted: what is stored stays; run the same command again to go on\n") {
+			t.Errorf("%v: %s", cmd.ProcessState, said)
+		}
+		var r ingest.Report
+		s.answer(t, "lcache ingest --json"+flags, &r)
+		total, most := way.asked()
+		t.Logf("%v: %d of %d samples that were read were kept", by, r.Already, through)
+		if r.Already == 0 || r.Already > through || int64(total) != samples-r.Already || most != 1 || r.StoredSamples != samples {
+			t.Errorf("%v: %d samples were there, %d were asked for, one up to %d times; %d are stored", by, r.Already, total, most, r.StoredSamples)
+		}
+		if by == syscall.SIGKILL {
+			s.findSecretsOfServer(t)
+		}
 	}
-	s.killBehind(t, cmd, way, through)
-	var r ingest.Report
-	s.answer(t, "lcache ingest --json"+flags, &r)
-	total, most := way.asked()
-	t.Logf("%d of %d samples that were read were kept", r.Already, through)
-	if r.Already == 0 || r.Already > through || int64(total) != samples-r.Already || most != 1 || r.StoredSamples != samples {
-		t.Errorf("%d samples were there, %d were asked for, one up to %d times; %d are stored", r.Already, total, most, r.StoredSamples)
-	}
-	s.findSecretsOfServer(t)
 }
 
 // A server that is killed in the middle of an epoch comes again: the reader goes on, with the bytes of the bucket, and what the log has is not asked for again.

@@ -127,10 +127,34 @@ func writeHits(w io.Writer, r *hitratio.Report) {
 		rows = append(rows, []string{percent(s.Share), percent(s.Hits)})
 	}
 	numbers(w, "  ", rows)
+	writeRatios(w, r)
 }
 
-// hitsText is a hit ratio; what other samples served stands behind a plus.
+// writeRatios prints a row for each ratio of SpiderCache's caches, and a column for each policy that serves other samples.
+func writeRatios(w io.Writer, r *hitratio.Report) {
+	if len(r.Ratios) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nspider with memory for 20 % of the samples, of which a ratio is for important ones")
+	rows := [][]string{{"ratio"}}
+	for _, at := range r.Ratios {
+		if !slices.Contains(rows[0], at.Policy) {
+			rows[0] = append(rows[0], at.Policy)
+		}
+		row := slices.IndexFunc(rows, func(row []string) bool { return row[0] == percent(at.Ratio) })
+		if row < 0 {
+			row, rows = len(rows), append(rows, []string{percent(at.Ratio)})
+		}
+		rows[row] = append(rows[row], hitsText(hitratio.Point{Hits: at.Hits, Substituted: at.Substituted}))
+	}
+	numbers(w, "  ", rows)
+}
+
+// hitsText is a hit ratio; what loaded packages and other samples served stands behind pluses.
 func hitsText(p hitratio.Point) string {
+	if p.Loaded > 0 {
+		return fmt.Sprintf("%.1f + %.1f + %.1f %%", 100*p.Hits, 100*p.Loaded, 100*p.Substituted)
+	}
 	if p.Substituted > 0 {
 		return fmt.Sprintf("%.1f + %.1f %%", 100*p.Hits, 100*p.Substituted)
 	}

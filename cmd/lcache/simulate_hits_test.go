@@ -41,7 +41,7 @@ func TestSimulateHits(t *testing.T) {
 	if strings.Contains(stdout.String(), "spider") {
 		t.Error("hit ratios of neighbours from losses alone")
 	}
-	if b, err := os.ReadFile(drawn); err != nil || !bytes.Contains(b, []byte("ImPACT, as its Fig. 20")) || !bytes.Contains(b, []byte("Fig. 21")) || bytes.Contains(b, []byte("SpiderCache")) {
+	if b, err := os.ReadFile(drawn); err != nil || !bytes.Contains(b, []byte("ImPACT, as its Fig. 20")) || !bytes.Contains(b, []byte("Fig. 21")) || !bytes.Contains(b, []byte("Fig. 14")) || bytes.Contains(b, []byte("SpiderCache")) {
 		t.Errorf("the picture: %v, %d bytes", err, len(b))
 	}
 	stdout.Reset()

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,6 +27,10 @@ func TestSourceErrors(t *testing.T) {
 			"elsewhere": {301, "PermanentRedirect"}, "none": {404, "NoSuchBucket"}, "denied": {403, "AccessDenied"}, "skewed": {403, "RequestTimeTooSkewed"},
 			"expired": {400, "ExpiredToken"}, "unknown": {403, "InvalidAccessKeyId"},
 		}[bucket]
+		if bucket == "LONG" {
+			w.Header().Set("Content-Length", strconv.Itoa(1<<30+1))
+			return
+		}
 		if !ok {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, "<!DOCTYPE html><html><body>Please log in</body></html>")
@@ -63,11 +68,18 @@ func TestSourceErrors(t *testing.T) {
 		{"s3://none/p/", `list source "s3://none/p/": there is no bucket none at URL: check its name, and --s3-endpoint-url`},
 		{"s3://denied/p/", `list source "s3://denied/p/": denied: these credentials lack s3:ListBucket` + help},
 		{"tar:s3://denied/x.tar", `list source "tar:s3://denied/x.tar": shard "x.tar": denied: these credentials lack s3:GetObject` + help},
+		{"tar:s3://expired/x.tar", `list source "tar:s3://expired/x.tar": shard "x.tar": the session token has expired: get new credentials (such as by aws sso login), and start again; a server that still runs keeps the environment it was started in: end it by lcache stop`},
+		{"tar:s3://skewed/x.tar", `list source "tar:s3://skewed/x.tar": shard "x.tar": this machine's clock is wrong, and URL refuses what is signed with it: set the clock (such as by chronyc makestep)`},
+		{"tar:s3://none/x.tar", `list source "tar:s3://none/x.tar": shard "x.tar": there is no bucket none at URL: check its name, and --s3-endpoint-url`},
+		{"tar:s3://elsewhere/x.tar", `list source "tar:s3://elsewhere/x.tar": shard "x.tar": the bucket elsewhere is in the region ap-south-1, not eu-test-7: give --s3-region ap-south-1`},
+		{"tar:s3://page/x.tar", `list source "tar:s3://page/x.tar": shard "x.tar": URL answers with a web page, not as S3 does: check --s3-endpoint-url, and whether a proxy (HTTPS_PROXY) stands between`},
+		{"tar:URL/x.tar", `list source "tar:URL/x.tar": shard "x.tar": it is a web page, not a shard: check the address, and whether a proxy or a login stands between`},
 		{"s3://skewed/p/", `list source "s3://skewed/p/": this machine's clock is wrong, and URL refuses what is signed with it: set the clock (such as by chronyc makestep)`},
-		{"s3://expired/p/", `list source "s3://expired/p/": the session token has expired: get new credentials (such as by aws sso login), and start again; a server keeps the environment of the process that started it`},
+		{"s3://expired/p/", `list source "s3://expired/p/": the session token has expired: get new credentials (such as by aws sso login), and start again; a server that still runs keeps the environment it was started in: end it by lcache stop`},
 		{"s3://unknown/p/", `list source "s3://unknown/p/": URL does not know these credentials (InvalidAccessKeyId): check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile, and --s3-endpoint-url`},
 		{"s3://page/p/", `list source "s3://page/p/": URL answers with a web page, not as S3 does: check --s3-endpoint-url, and whether a proxy (HTTPS_PROXY) stands between`},
 		{"URL/LIST", `list source "URL/LIST": it is a web page, not a list: check the address, and whether a proxy or a login stands between`},
+		{"URL/LONG", `list source "URL/LONG": it has more than 1073741824 bytes: split it`},
 		{"tar:" + dir + "/short.tar", `list source "tar:DIR/short.tar": shard "short.tar" is truncated: its member "b.jpg" ends at byte 3048, and the shard has 2096: copy or write it again`},
 		{"tar:" + dir + "/twice.tar", `list source "tar:DIR/twice.tar": shard "twice.tar": sample "a" has the part "jpg" twice, as "a.jpg" and as "a.JPG": rename one of them`},
 		{"tar:" + dir + "/x.tar.gz", `list source "tar:DIR/x.tar.gz": shard "x.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip) and name the .tar, or give --stream to read it once, front to back`},

@@ -126,9 +126,18 @@ func writeSpeed(w io.Writer, indent string, v view, was, job engine.JobStatus, s
 		source,
 		"divergence "+figures.Count(job.Divergences)))
 	if i := job.Importance; i != nil {
-		fmt.Fprintln(w, indent+joined("importance "+i.Method+" "+i.State, figures.Plural(int64(i.EpochLength), "sample", "samples")+" an epoch",
-			"in memory "+figures.Percent(float64(i.HHits+i.LHits+i.HomophilyHits), float64(i.Requested)), "observed "+figures.Percent(i.ObservedShare, 1)))
+		fmt.Fprintln(w, indent+importanceText(i))
 	}
+}
+
+// importanceText is how a job's samples are chosen, and served.
+func importanceText(i *engine.ImportanceStatus) string {
+	replaced := ""
+	if i.Substitute != "" {
+		replaced = "in place of others " + figures.Percent(float64(i.Substituted), float64(i.Requested)) + ", one sample at most " + figures.Count(i.SubstitutedMax) + " ×"
+	}
+	return joined("importance "+i.Method+" "+i.State, figures.Plural(int64(i.EpochLength), "sample", "samples")+" an epoch",
+		"in memory "+figures.Percent(float64(i.HHits+i.LHits+i.HomophilyHits), float64(i.Requested)), replaced, "observed "+figures.Percent(i.ObservedShare, 1))
 }
 
 // title names the job; and its cache and server, if its name alone does not tell it from another one.

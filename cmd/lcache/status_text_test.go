@@ -205,4 +205,11 @@ func TestStatusTextOfImportance(t *testing.T) {
 	if want := "  importance impact active · 640,583 samples an epoch · in memory 34 % · observed 50 %\n"; !bytes.Contains(out.Bytes(), []byte(want)) {
 		t.Errorf("got %s, want the line %s", out.String(), want)
 	}
+	i := v.now.Jobs[0].Importance
+	i.Substitute, i.Substituted, i.SubstitutedMax = "low", 250, 1
+	out.Reset()
+	writeStatus(&out, v)
+	if want := " · in memory 34 % · in place of others 25 %, one sample at most 1 × · observed 50 %\n"; !bytes.Contains(out.Bytes(), []byte(want)) {
+		t.Errorf("got %s, want the line %s", out.String(), want)
+	}
 }

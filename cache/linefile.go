@@ -1,0 +1,204 @@
+package cache
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"lcache/chunker"
+	"lcache/durable"
+	"lcache/logfile"
+	"lcache/offheap"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// The file line-0 or line-1, all numbers little-endian (docs/format.md):
+//
+//	┌───────┬─────────┬─────────┬─────────┬───────────┬───────┬──────┬──────┐
+//	│ magic │ version │ samples │ Logfile │ order     │ count │ kept │ rest │
+//	│  8 B  │   u32   │   u32   │ key 16 B│ key 16 B  │  u64  │ u64… │ u32… │
+//	└───────┴─────────┴─────────┴─────────┴───────────┴───────┴──────┴──────┘
+//
+// A line that does not follow from its order alone can't be laid out again without it. The Logfile's key is a digest of all that the line was made of, so a file that was damaged, or is another Logfile's, is noticed.
+const (
+	lineMagic   = "lcacheLN"
+	lineVersion = 1
+	lineHead    = 56
+)
+
+// linePath is the path of the file about the line of the Logfile of a half.
+func (c *Cache) linePath(half int) string {
+	return filepath.Join(c.Dirs[0], fmt.Sprintf("line-%d", half))
+}
+
+// digest is the key of a Logfile whose line does not follow from its order alone.
+func digest(order [16]byte, starts, kept []uint64, rest []sample.Index) [16]byte {
+	h := xxh3.New()
+	w := bufio.NewWriterSize(h, 1<<16)
+	w.Write(order[:]) // a hash takes all
+	putWords(w, starts)
+	putWords(w, kept)
+	putIndices(w, rest)
+	w.Flush()
+	return h.Sum128().Bytes()
+}
+
+// putEach is how many numbers are encoded at once.
+const putEach = 1024
+
+func putWords(w *bufio.Writer, words []uint64) {
+	for some := range slices.Chunk(words, putEach) {
+		b := w.AvailableBuffer()
+		for _, v := range some {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+		w.Write(b)
+	}
+}
+
+func putIndices(w *bufio.Writer, indices []sample.Index) {
+	for some := range slices.Chunk(indices, putEach) {
+		b := w.AvailableBuffer()
+		for _, v := range some {
+			b = binary.LittleEndian.AppendUint32(b, v)
+		}
+		w.Write(b)
+	}
+}
+
+// keptBits has a bit for each sample that a line keeps, outside the Go heap.
+func keptBits(line *chunker.Line) ([]uint64, error) {
+	kept, err := offheap.Make[uint64]((len(line.Segment) + 63) / 64)
+	if err != nil {
+		return nil, err
+	}
+	for i, seg := range line.Segment {
+		if seg != chunker.None {
+			kept[i/64] |= 1 << (i % 64)
+		}
+	}
+	return kept, nil
+}
+
+// noteLine writes the file of a line that is about to get a Logfile in a half, or removes the one that is there, and returns the Logfile's key. Without the file a server that starts again reads the Logfile by place.
+func (c *Cache) noteLine(half int, line *chunker.Line, o *schedule.Order) ([16]byte, error) {
+	if line.OfOrder {
+		if _, err := os.Lstat(c.linePath(half)); errors.Is(err, fs.ErrNotExist) {
+			return o.Key, nil
+		}
+		return o.Key, durable.Trace(nil).Remove(c.linePath(half))
+	}
+	kept, err := keptBits(line)
+	if err != nil {
+		return digest(o.Key, line.Starts, nil, nil), err
+	}
+	defer offheap.Free(kept)
+	rest := line.Order[line.Used:]
+	key := digest(o.Key, line.Starts, kept, rest)
+	return key, durable.Replace(c.linePath(half), func(v *durable.Version) error {
+		w := bufio.NewWriterSize(v, 1<<18)
+		head := append([]byte(lineMagic), make([]byte, lineHead-len(lineMagic))...)
+		binary.LittleEndian.PutUint32(head[8:], lineVersion)
+		binary.LittleEndian.PutUint32(head[12:], uint32(len(line.Segment)))
+		copy(head[16:], key[:])
+		copy(head[32:], o.Key[:])
+		binary.LittleEndian.PutUint64(head[48:], uint64(len(rest)))
+		w.Write(head) // the writer keeps its first error for Flush
+		putWords(w, kept)
+		putIndices(w, rest)
+		return w.Flush()
+	})
+}
+
+// OrderKey returns the key of the order that a Logfile's line was made of, as far as the cache's files tell.
+func (c *Cache) OrderKey(l *logfile.Logfile) [16]byte {
+	f, err := os.Open(c.linePath(l.Half()))
+	if err != nil {
+		return l.Header().Key
+	}
+	defer f.Close()
+	if _, order, err := c.lineHead(f, l); err == nil {
+		return order
+	}
+	return l.Header().Key
+}
+
+var errOtherLine = errors.New("it is not about this Logfile")
+
+// lineHead reads the beginning of a line's file, and returns how many samples the rest has, and the key of the order.
+func (c *Cache) lineHead(f *os.File, l *logfile.Logfile) (count int, order [16]byte, err error) {
+	var head [lineHead]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return 0, order, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, order, err
+	}
+	n := c.Manifest.Len()
+	rest := binary.LittleEndian.Uint64(head[48:])
+	h := l.Header()
+	if string(head[:8]) != lineMagic || binary.LittleEndian.Uint32(head[8:]) != lineVersion || binary.LittleEndian.Uint32(head[12:]) != uint32(n) || [16]byte(head[16:32]) != h.Key ||
+		rest > uint64(n) || info.Size() != int64(lineHead)+8*int64((n+63)/64)+4*int64(rest) {
+		return 0, order, errOtherLine
+	}
+	return int(rest), [16]byte(head[32:48]), nil
+}
+
+// lineKept lays out the line of a Logfile again by its file; nil if that is missing or wrong.
+func (c *Cache) lineKept(l *logfile.Logfile, o *schedule.Order) (*chunker.Line, error) {
+	f, err := os.Open(c.linePath(l.Half()))
+	if err != nil {
+		return nil, nil
+	}
+	defer f.Close()
+	count, order, err := c.lineHead(f, l)
+	if err != nil || order != o.Key {
+		return nil, nil
+	}
+	kept, err := offheap.Make[uint64]((c.Manifest.Len() + 63) / 64)
+	if err != nil {
+		return nil, err
+	}
+	defer offheap.Free(kept)
+	rest, err := offheap.Make[sample.Index](count)
+	if err != nil {
+		return nil, err
+	}
+	defer offheap.Free(rest)
+	r := bufio.NewReaderSize(f, 1<<18)
+	var b [8]byte
+	for i := range kept {
+		if _, err := io.ReadFull(r, b[:]); err != nil {
+			return nil, nil
+		}
+		kept[i] = binary.LittleEndian.Uint64(b[:])
+	}
+	for i := range rest {
+		if _, err := io.ReadFull(r, b[:4]); err != nil {
+			return nil, nil
+		}
+		rest[i] = binary.LittleEndian.Uint32(b[:])
+	}
+	h := l.Header()
+	if digest(order, h.Starts, kept, rest) != h.Key {
+		return nil, nil
+	}
+	has := func(i sample.Index) bool { return kept[i/64]&(1<<(i%64)) != 0 }
+	line, err := chunker.NewLineOf(o.Chunks, o.Ranks, c.Manifest.Len(), h.Starts, has, rest)
+	if line != nil {
+		for i := range c.Manifest.Len() {
+			line.Chosen = line.Chosen || has(sample.Index(i)) != c.Admits(sample.Index(i))
+		}
+	}
+	return line, err
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"lcache/schedule"
+)
+
+// TestJoinedAndLate: a training that begins again goes back to its first epoch, also while one of its ranks has joined and asks for nothing yet. That rank does not count as one that asks for the epoch of the
+// training before.
+func TestJoinedAndLate(t *testing.T) {
+	d, o := small(t, schedule.Job{World: 2})
+	o.Patience, o.LateEpoch = 20*time.Second, 50*time.Millisecond
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 2}
+	text := low(2, 0)
+	for rank := range l.world {
+		l.ask(t, rank, text)
+	}
+	for epoch := range 4 {
+		l.begin(t, epoch)
+		l.steps(t, epoch, 0)
+	}
+	for rank := range l.world {
+		if _, err := e.Importance(0, rank, "the next training", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order := func(rank int) string {
+		page, _, err := e.OrderPage(t.Context(), 0, 0, rank, 0, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(page)
+	}
+	first := order(0)
+	for end := time.Now().Add(10 * o.LateEpoch); time.Now().Before(end); time.Sleep(o.LateEpoch) {
+		if s := e.Status().Jobs[0].Importance; s.Epoch != 0 {
+			t.Fatalf("the state is in epoch %d; one rank reads epoch 0, the other one has asked for nothing", s.Epoch)
+		}
+		if again := order(0); again != first {
+			t.Fatalf("the order of epoch 0 is %s, and was %s", again, first)
+		}
+	}
+	order(1)
+	if s := e.Status().Jobs[0].Importance; s.Epoch != 0 {
+		t.Errorf("the state is in epoch %d when both ranks have asked for epoch 0", s.Epoch)
+	}
+}

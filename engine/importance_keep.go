@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"math"
+
+	"lcache/chunker"
+	"lcache/importance"
+	"lcache/offheap"
+	"lcache/reorder"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// Where the budget is smaller than the data, a log keeps the samples that the budget admits by their names. Of an epoch that is drawn by importance more is known: how often it delivers each sample, and how
+// often each is expected to be delivered after that. So its log keeps what it delivers most often, of what lies in the log before it, and of what comes from the source meanwhile (importance.Keeping).
+// What comes is written to the log of the next epoch as soon as the pass has made room for it, by leaving out what that log does not keep (docs/adr/0029-drawn-lines.md).
+
+// room is what a log may hold of chosen samples: no more than of those that the budget admits, and none larger than the largest of them.
+type room struct {
+	bytes   int64
+	samples int
+	largest uint64
+}
+
+// roomForChosen returns what a log may hold of chosen samples; false if the budget admits all of them, or samples are compressed, and so have other sizes in the log.
+func (e *Engine) roomForChosen() (r room, is bool) {
+	c := e.cache
+	if c.Form != nil {
+		return r, false
+	}
+	for i, size := range c.Manifest.Sizes() {
+		switch {
+		case c.Admits(sample.Index(i)):
+			p := chunker.Padded(size, c.Format.Align)
+			r.bytes, r.samples, r.largest = r.bytes+int64(p), r.samples+1, max(r.largest, p)
+		case size > 0:
+			is = true
+		}
+	}
+	return r, is
+}
+
+// keeps chooses the samples that the log of a drawn epoch keeps; nil: those that the budget admits. by are all samples, most used first. The caller closes the set.
+func (p *important) keeps(epoch int, order *schedule.Order, by []sample.Index, high *sample.Set) (*sample.Set, error) {
+	e := p.e
+	r, is := e.roomForChosen()
+	if !is {
+		return nil, nil
+	}
+	uses, err := offheap.Make[uint8](len(by))
+	if err != nil {
+		return nil, err
+	}
+	defer offheap.Free(uses)
+	comes, err := sample.NewSet(len(by))
+	if err != nil {
+		return nil, err
+	}
+	defer comes.Close()
+	k := importance.Keeping{MostUsed: by, Uses: uses, Room: r.bytes, Most: r.samples, Comes: comes.Has, High: high.Has,
+		Here: func(i sample.Index) bool { return e.cache.Locations.Get(i) != 0 },
+		Size: func(i sample.Index) int64 {
+			if p := chunker.Padded(e.cache.Manifest.Size(i), e.cache.Format.Align); p <= r.largest {
+				return int64(p)
+			}
+			return 0
+		}}
+	c := p.high.together()
+	if c == nil {
+		p.countUses(epoch, order, uses, comes)
+		return k.Choose()
+	}
+	// The log is for several jobs, any of which may bring a sample: what counts is what each is worth to all of them (docs/adr/0033-nodes.md).
+	if k.MostUsed, err = c.mostWorth(len(by)); err != nil {
+		return nil, err
+	}
+	defer offheap.Free(k.MostUsed)
+	k.Comes = func(sample.Index) bool { return true }
+	return k.Choose()
+}
+
+// countUses counts how often an epoch delivers each sample, and adds what the epoch before brings from the source.
+func (p *important) countUses(epoch int, order *schedule.Order, uses []uint8, comes *sample.Set) {
+	for _, index := range order.Global {
+		if int(index) < len(uses) && uses[index] < math.MaxUint8 { // else it is open
+			uses[index]++
+		}
+	}
+	before := p.orderBefore(epoch)
+	if before == nil {
+		return
+	}
+	p.e.mu.Lock()
+	held := p.e.holders
+	p.e.mu.Unlock()
+	for _, index := range before.Global {
+		if int(index) < len(uses) && !held.Has(index) {
+			comes.Add(index)
+		}
+	}
+}
+
+// orderBefore is the order of the epoch before one, if that one is still to come; nil: it is not, or not known.
+func (p *important) orderBefore(epoch int) *schedule.Order {
+	e := p.e
+	e.mu.Lock()
+	over := epoch <= e.readEpoch
+	e.mu.Unlock()
+	if over || !p.j.schedule.IsComplete(epoch-1, e.opts.LateEpoch) {
+		return nil
+	}
+	order, err := p.j.schedule.ToLayOut(e.ctx, epoch-1)
+	if err != nil {
+		return nil
+	}
+	return order
+}
+
+// takeComing lets the log that is being filled take what comes from the source and what was chosen for it. e.mu is held.
+func (e *Engine) takeComing(tgt *reorder.EpochLog) {
+	if tgt.Line == nil || !tgt.Line.Chosen || tgt.Router == nil {
+		return
+	}
+	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Line.Segment, router: tgt.Router, hasRoom: e.hasRoom, busy: map[sample.Index]struct{}{}})
+}
+
+// hasRoom reports whether the arena has more room than the pass needs for what is on its way from one log to the next.
+func (e *Engine) hasRoom() bool {
+	held := e.cache.Sizing.Slack
+	for _, l := range e.cache.Store.Logfiles() {
+		if l != nil {
+			held += l.Held()
+		}
+	}
+	if p := e.cache.Store.Packages(); p != nil {
+		held += p.Log().Held()
+	}
+	return held < e.cache.Sizing.Arena
+}

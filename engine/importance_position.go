@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lcache/deliver"
+)
+
+// heardIn notes that a rank names samples of an epoch. What a request by index says of its position may be made up, or late: the boundary is made for the coming epoch at most, none for an earlier one,
+// and a rank that has asked for the coming epoch is not taken back.
+func (p *important) heardIn(rank, epoch int) {
+	p.mu.Lock()
+	wakes := false
+	if epoch == p.epoch+1 || epoch == p.epoch && p.at[rank] <= epoch {
+		wakes = p.noteLocked(rank, epoch)
+	} else if p.isOurs(rank) {
+		p.heard[rank] = time.Now()
+	}
+	p.mu.Unlock()
+	if wakes {
+		p.nudge()
+	}
+}
+
+// isOurs reports whether a rank is one of those that share an epoch.
+func (p *important) isOurs(rank int) bool { return rank >= 0 && rank < p.world }
+
+// noteLocked notes that a rank asks for an epoch. It reports whether the worker has to look. A rank that the job does not have moves nothing. p.mu is held.
+func (p *important) noteLocked(rank, epoch int) bool {
+	if !p.isOurs(rank) {
+		return false
+	}
+	p.heard[rank] = time.Now()
+	if p.at[rank] == epoch && epoch <= p.epoch && p.given[epoch] {
+		return false
+	}
+	if before, known := p.at[rank]; known && before > p.epoch && before < epoch {
+		p.passed[before] = true
+	}
+	p.at[rank] = epoch
+	if epoch > p.epoch && p.due.IsZero() {
+		p.due = time.Now().Add(p.late())
+	}
+	return true
+}
+
+// late is how long the boundary waits for ranks after the first has come to it: longer where they look at unstable samples again, by what that took the last time
+// (ImPACT §III-B). p.mu is held.
+func (p *important) late() time.Duration {
+	late := p.e.opts.LateEpoch
+	if s := p.status.Load(); s == nil || s.SSize == 0 {
+		return late
+	}
+	return max(6*late, 2*p.lookTook)
+}
+
+// await waits until the order of an epoch is known. One that the job does not have is waited for by nobody.
+func (p *important) await(ctx context.Context, rank, epoch int) error {
+	if !p.isOurs(rank) {
+		return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d: job.importance was told of a world of %d", rank, p.world)}
+	}
+	if !p.j.schedule.Exists(epoch) {
+		return nil
+	}
+	for waited := false; ; waited = true {
+		p.mu.Lock()
+		if err := p.err; err != nil && (waited || p.stopped) {
+			p.mu.Unlock()
+			return err
+		}
+		wakes := p.noteLocked(rank, epoch)
+		known, changed := p.given[epoch], p.changed
+		p.mu.Unlock()
+		if wakes {
+			p.nudge()
+		}
+		if known {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("the order of epoch %d is drawn when the other ranks have ended the epoch before: %w", epoch, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"lcache/deliver"
+	"lcache/fetch"
+	"lcache/importance"
+	"lcache/ingest"
+	"lcache/lanes"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// observing reads batches of an epoch of a job with importance, and observes losses that are the same in all epochs.
+func observing(t *testing.T, e *Engine, c *deliver.Client, epoch, from, to int) (order []sample.Index) {
+	t.Helper()
+	for batch := from; batch < to; batch++ {
+		got, err := c.ChunkAt(context.Background(), deliver.Position{Epoch: epoch, Batch: batch})
+		if errors.Is(err, io.EOF) {
+			return order
+		}
+		if err != nil {
+			t.Fatalf("epoch %d batch %d: %v", epoch, batch, err)
+		}
+		o := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
+		c.Release(got.Lease)
+		for _, i := range o.Index {
+			o.Loss = append(o.Loss, float32(i%97))
+		}
+		e.Observe(0, o)
+		order = append(order, o.Index...)
+		time.Sleep(2 * time.Millisecond)
+	}
+	return order
+}
+
+// TestDrawnLogIsRecognised: a server that starts again in the middle of a drawn epoch, or between two, after a clean stop or a kill, finds the logs laid out as the job's orders want them: it reads them in
+// sequence. Without the files about their lines, or with damaged ones, it sorts them, and delivers the same.
+func TestDrawnLogIsRecognised(t *testing.T) {
+	givesBack(t)
+	d := makeDatasetOf(t, 6000, func(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 28 << 20})
+	cache := d.total / 5
+	o.Patience, o.Memory = 20*time.Second, 54<<20+cache
+	text := fmt.Sprintf(`{"batch_size":64,"cache":%d,"seed":5,"method":"impact","lag":1,"params":{"s_share":0,"warmup":2}}`, cache)
+	e := open(t, o)
+	losing{d: d, e: e, world: 1}.ask(t, 0, text)
+	c := attach(t, e)
+	for epoch := range 4 {
+		observing(t, e, c, epoch, 0, 1000)
+	}
+	const middle = 22
+	root := t.TempDir()
+	copied := func(name string) string {
+		waitFor(t, "the pass comes to rest", func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.cur != nil && e.cur.Epoch == 5 && e.loading == 0
+		})
+		time.Sleep(200 * time.Millisecond) // so do its writes
+		to := filepath.Join(root, name)
+		copyWhileWritten(t, e.cache.Dirs[0], to)
+		return to
+	}
+	order := observing(t, e, c, 4, 0, middle)
+	killed := copied("killed in the middle")
+	order = append(order, observing(t, e, c, 4, middle, 1000)...)
+	between := copied("killed between two epochs")
+	next := observing(t, e, c, 5, 0, middle)
+	c.Disconnected()
+	closeEngine(t, e)
+	stopped := filepath.Join(root, "stopped in the middle")
+	copyWhileWritten(t, e.cache.Dirs[0], stopped)
+	for k, at := range []struct {
+		dir          string
+		epoch, batch int
+		want         []sample.Index
+	}{{killed, 4, middle, order[middle*64:]}, {between, 5, 0, next}, {stopped, 5, middle, nil}} { // the first one's log is that of epoch 5 already
+		t.Run(filepath.Base(at.dir), func(t *testing.T) {
+			for _, lines := range lanes.Turn([]string{"damaged", "whole", "none"}, k) {
+				again := o
+				again.Dirs = []string{at.dir + ", lines " + lines}
+				copyWhileWritten(t, at.dir, again.Dirs[0])
+				for half := range 2 {
+					spoilLine(t, filepath.Join(again.Dirs[0], fmt.Sprint("line-", half)), lines)
+				}
+				restarted := open(t, again)
+				losing{d: d, e: restarted, world: 1}.ask(t, 0, text)
+				c := attach(t, restarted)
+				got := observing(t, restarted, c, at.epoch, at.batch, at.batch+1)
+				restarted.mu.Lock()
+				cur := restarted.cur
+				found := cur.Line != nil && (cur.Epoch == at.epoch || cur.Epoch == at.epoch+1) && restarted.cache.WasRecovered(cur.Log.Half())
+				restarted.mu.Unlock()
+				got = append(got, observing(t, restarted, c, at.epoch, at.batch+1, 1000)...)
+				s := restarted.Status().Jobs[0]
+				place, _ := restarted.prefetcher.Work(fetch.AllJobs)
+				t.Logf("lines %s: %d of %d samples lay ready, %d from the source, %.1f MB were read by place; %.1f MB read, %.1f MB written", lines, s.PrefetchedSamples, len(got), s.SourceReads, float64(place.Bytes)/1e6, float64(s.LogReadBytes)/1e6, float64(s.LogWriteBytes)/1e6)
+				if found != (lines == "whole") {
+					t.Errorf("lines %s: the log that is read was recognised: %v", lines, found)
+				}
+				if n := min(len(at.want), len(got)); !slices.Equal(got[:n], at.want[:n]) || s.Divergences != 0 {
+					t.Errorf("lines %s: another order, or %d divergences", lines, s.Divergences)
+				}
+				c.Disconnected()
+				closeEngine(t, restarted)
+			}
+		})
+	}
+}
+
+// spoilLine leaves the file about a Logfile's line as it is, or damages or removes it.
+func spoilLine(t *testing.T, path, how string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist) || how == "whole":
+		return
+	case err != nil:
+		t.Fatal(err)
+	case how == "damaged":
+		data[len(data)-1] ^= 1
+		err = os.WriteFile(path, data, 0o600)
+	default:
+		err = os.Remove(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"lcache/reorder"
+	"lcache/staging"
+)
+
+// Where the owner of the log puts no samples into packages, those that a job before it has filled are emptied as soon as there is a target: each is loaded as a segment is, and its samples go to where the target
+// wants them. Packages come first, because only so the places that they have become free for that.
+
+// noPackage stands in emptying for all of them together.
+const noPackage = -1
+
+// packageLeft returns a package that is to be moved to the target; -1: none. hollow reports that there are packages, and nothing is in them. e.mu is held.
+func (e *Engine) packageLeft(packs bool) (number int, hollow bool) {
+	p := e.cache.Store.Packages()
+	if p == nil || packs || e.tgt == nil {
+		return -1, false
+	}
+	finished := p.Finished()
+	if i := slices.IndexFunc(finished, func(number int) bool { return !e.emptying[number] }); i >= 0 {
+		return finished[i], false
+	}
+	return -1, p.Log().Empty() && !e.emptying[noPackage]
+}
+
+// finishPackages lets no package be filled on. Only the mover calls it, before it begins a target: no sample is put into packages while there is one.
+func (e *Engine) finishPackages() {
+	p := e.cache.Store.Packages()
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, e.logTimeout())
+	defer cancel()
+	for lane := range p.Open() {
+		if err := p.Finish(ctx, lane); err != nil {
+			e.cache.Logger.Warn("a package can't be finished; it stays", "error", err)
+		}
+	}
+}
+
+// emptyPackage moves what is in a package to the target. It reports whether there was a slot for it.
+func (e *Engine) emptyPackage(number int) bool {
+	p := e.cache.Store.Packages()
+	e.mu.Lock()
+	e.lastID++
+	from, tgt := &reorder.EpochLog{ID: e.lastID, Epoch: -1, Log: p.Log(), Packages: p}, e.tgt
+	e.leaveWindow()
+	e.mu.Unlock()
+	owner := from.Owner(number)
+	slot, ok := e.staging.Acquire(owner)
+	if !ok && e.staging.Reclaim(e.evictable, e.members) > 0 {
+		slot, ok = e.staging.Acquire(owner)
+	}
+	if !ok && e.staging.Reclaim(func(staging.Segment) bool { return true }, e.members) > 0 { // what is read ahead there comes by place
+		slot, ok = e.staging.Acquire(owner)
+	}
+	e.noteIdle(!ok)
+	if !ok {
+		return false
+	}
+	e.mu.Lock()
+	e.emptying[number] = true
+	e.loading++
+	e.mu.Unlock()
+	e.pass.Load(slot, from, number, tgt, reorder.Drain, func() {
+		e.mu.Lock()
+		e.loading--
+		e.mu.Unlock()
+		e.nudge()
+	})
+	return true
+}
+
+// dropPackages removes the journal of packages that are empty.
+func (e *Engine) dropPackages() bool {
+	if err := e.cache.Store.DropPackages(); err != nil {
+		e.cache.Logger.Error("the packages, which are empty, can't be removed", "error", err)
+		e.mu.Lock()
+		e.emptying[noPackage] = true // not again for this target
+		e.mu.Unlock()
+	}
+	e.cache.Logger.Info("all that was in packages is in the log again")
+	return true
+}

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lcache/drawn"
+	"lcache/ingest"
+	"lcache/sample"
+)
+
+// TestPackagesAreOff: without a job whose L-samples may stand in for each other nothing in a cache, and nothing in a server's memory, says that there are packages: while samples stay in place, are sorted, drawn by
+// importance, and served for others of their class, and after each restart.
+func TestPackagesAreOff(t *testing.T) {
+	inLayouts(t, func(t *testing.T, layout string) {
+		d, o, _ := lowBed(t, 500, ingest.Options{})
+		o.Layout = layout
+		for _, of := range [][2]string{{"plain", ""}, {"impact", `"method":"impact","params":{"s_share":0,"warmup":1}`}, {"spider", `"method":"spider","substitute":"class","params":{"ratio":[0.6,0.3],"m":2,"max_uses":3}`}} {
+			name, text := of[0], of[1]
+			e := open(t, o)
+			if text == "" {
+				orders := [][][]sample.Index{d.drawn(7, 1)[0], d.drawn(8, 1)[0], d.drawn(9, 1)[0]}
+				for epoch, batches := range orders {
+					push(t, e, epoch, 0, batches)
+				}
+				for epoch, batches := range orders {
+					d.readAsked(t, e, epoch, 0, batches)
+				}
+			} else {
+				l := losing{d: d, e: e, world: 1}
+				l.ask(t, 0, fmt.Sprintf(`{"name":%q,"batch_size":64,"cache":%d,"seed":5,%s}`, name, d.total/5, text))
+				c := attach(t, e)
+				for epoch := range 3 {
+					l.observed(t, c, epoch, func(int) { withoutPackages(t, e) })
+				}
+				c.Disconnected()
+			}
+			withoutPackages(t, e)
+			closeEngine(t, e)
+			without(t, o.Dirs[0])
+		}
+	})
+}
+
+// withoutPackages checks a server and its files.
+func withoutPackages(t *testing.T, e *Engine) {
+	t.Helper()
+	if packages, packing, memory := e.cache.Store.Packages(), e.packaging.Load(), e.cache.Facts().Packages; packages != nil || packing != nil || memory != 0 {
+		t.Fatalf("packages %v, packaging %v; the sizes count %d bytes for packages", packages, packing, memory)
+	}
+	without(t, e.cache.Dirs[0])
+}
+
+// without checks the files of a cache.
+func without(t *testing.T, dir string) {
+	t.Helper()
+	for _, entry := range list(t, dir) {
+		name := strings.TrimSuffix(entry.Name(), ".new")
+		known := []string{"LOCK", "FORMAT", "arena", "journal-0", "journal-1", "line-0", "line-1", "manifest", "sums", "listing", "job.json", drawn.FilePrefix + "impact", drawn.FilePrefix + "spider"}
+		if !slices.Contains(known, name) {
+			t.Fatalf("there is a file %s", entry.Name())
+		}
+		if !strings.HasPrefix(name, "journal") || name != entry.Name() {
+			continue
+		}
+		head, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil && (binary.LittleEndian.Uint32(head[8:]) != 1 || binary.LittleEndian.Uint32(head[76:]) != 0) {
+			t.Fatalf("the header of %s is % x", name, head[:80])
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"lcache/ingest"
+)
+
+// shared holds what many tests only read: datasets, and caches that each test gets a copy of. Making the files is what these tests would do most of
+// the time. All of it is removed when the tests have ended.
+var shared struct {
+	sync.Mutex
+	dir      string
+	datasets map[string]*dataset
+	caches   map[string]Options
+}
+
+// sharedFolder returns a folder that stays until all tests have ended. shared is locked.
+func sharedFolder(t testing.TB, name string) string {
+	t.Helper()
+	if shared.dir == "" {
+		dir, err := os.MkdirTemp("", "lcache-engine-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.dir, shared.datasets, shared.caches = dir, map[string]*dataset{}, map[string]Options{}
+	}
+	return filepath.Join(shared.dir, name)
+}
+
+func removeShared() {
+	if err := os.RemoveAll(shared.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// sharedDataset returns the dataset of this name. The first caller makes it. Nobody changes its source.
+func sharedDataset(t testing.TB, name string, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
+	t.Helper()
+	givesBack(t)
+	shared.Lock()
+	defer shared.Unlock()
+	dir := sharedFolder(t, "of "+name)
+	if shared.datasets[name] == nil {
+		shared.datasets[name] = makeDatasetIn(t, dir, n, size, content)
+	}
+	return shared.datasets[name]
+}
+
+// sharedCache returns a copy of a cache that was made by these options. The first caller lets fill make it, in one directory.
+func sharedCache(t *testing.T, in ingest.Options, fill func(ingest.Options) Options) Options {
+	t.Helper()
+	name := fmt.Sprintf("%+v", in)
+	shared.Lock()
+	defer shared.Unlock()
+	dir := sharedFolder(t, fmt.Sprintf("cache %d", len(shared.caches)))
+	o, made := shared.caches[name]
+	if !made {
+		in.Dirs = []string{dir}
+		o = fill(in)
+		o.Logger = nil // of the test that made it
+		shared.caches[name] = o
+	}
+	from := o.Dirs[0]
+	o.Dirs, o.Logger = []string{filepath.Join(t.TempDir(), "cache")}, testLogger(t)
+	if err := os.Mkdir(o.Dirs[0], 0o700); err != nil {
+		t.Fatal(err)
+	}
+	copyCache(t, from, o.Dirs[0])
+	return o
+}

@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"testing"
+
+	"lcache/chunker"
+	"lcache/reorder"
+)
+
+// TestRestKeepsStep: the pass goes over a segment of the rest when it has gone over more of what is delivered, in proportion. Segments that are carried keep their own step: in front of others
+// they do not put off what the disk has to do, and behind them nothing is done too soon.
+func TestRestKeepsStep(t *testing.T) {
+	const a, l, m, d = segAbsent, segLoading, segMoving, segDone
+	for _, tt := range []struct {
+		delivered, rest []segState
+		carried         []int // of all
+		want            int   // of all
+	}{
+		{[]segState{a, a, a, a}, []segState{a, a, a, a}, nil, -1},
+		{[]segState{l, a, a, a}, []segState{a, a, a, a}, nil, 4},
+		{[]segState{d, a, a, a}, []segState{m, a, a, a}, nil, -1},
+		{[]segState{d, l, a, a}, []segState{d, a, a, a}, nil, 5},
+		{[]segState{d, d, a, a}, []segState{a, d, a, a}, nil, 4}, // one was carried
+		{[]segState{d, a, a, a}, []segState{a}, nil, 4},
+		{[]segState{d, a, a, a}, []segState{d}, nil, -1},
+		{[]segState{d, a}, []segState{d, d, a, a}, nil, -1},
+		{[]segState{d, l}, []segState{d, d, a, a}, nil, 4},
+		{[]segState{d, l}, nil, nil, -1},
+		{[]segState{l, a, a, a}, []segState{a, a, a, a}, []int{6, 7}, 4},
+		{[]segState{l, a, a, a}, []segState{m, a, a, a}, []int{6, 7}, 6},
+		{[]segState{d, l, a, a}, []segState{m, a, d, a}, []int{6, 7}, -1},
+		{[]segState{d, d, l, a}, []segState{d, a, d, a}, []int{6, 7}, 5},
+		{[]segState{d, d, l, a}, []segState{a, a, a, d}, []int{4, 5}, 6},
+	} {
+		line := &chunker.Line{Used: len(tt.delivered)}
+		for k := range len(tt.delivered) + len(tt.rest) + 1 {
+			line.Starts = append(line.Starts, uint64(k))
+		}
+		s := state{cur: &reorder.EpochLog{Line: line}, segs: append(tt.delivered[:len(tt.delivered):len(tt.delivered)], tt.rest...)}
+		if tt.carried != nil {
+			s.tgt = &reorder.EpochLog{Line: &chunker.Line{Before: line}}
+			for _, k := range tt.carried {
+				s.tgt.Line.Carried = append(s.tgt.Line.Carried, chunker.Carried{From: k, To: k})
+			}
+		}
+		if got := s.lateRest(); got != tt.want {
+			t.Errorf("%v and %v of the rest, of which %v are carried: segment %d, want %d", tt.delivered, tt.rest, tt.carried, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package fetch
+
+import (
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+// Where substitutes are allowed an epoch goes through the cache piece by piece: what lies in one is asked for within a few of them. So a piece is read at once, also what is needed of it much later
+// than the rest, as far as it is listed.
+
+// piece is a part of a segment that is read at once.
+type piece struct {
+	half, seg int
+	at        uint64 // in units of largestRead
+}
+
+// gather adds to a burst what is listed and lies in the same pieces.
+func (r *Prefetcher) gather(burst []*prefetch) []*prefetch {
+	var around []sample.Index
+	seen := map[piece]bool{}
+	for _, pf := range burst {
+		if !pf.near {
+			continue
+		}
+		half, seg, off, ok := r.f.o.Locations.Split(r.f.o.Locations.Get(pf.index))
+		p := piece{half, seg, off / largestRead}
+		l := r.logfile(half)
+		if !ok || l == nil || seen[p] {
+			continue
+		}
+		seen[p] = true
+		l.Within(seg, p.at*largestRead, (p.at+1)*largestRead, func(index sample.Index) { around = append(around, index) })
+	}
+	if len(around) == 0 {
+		return burst
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, index := range around {
+		pf := r.prefetches[index]
+		if pf == nil || !pf.near || pf.state != prefetchQueued || pf.path != byPlace || pf.on == nil || pf.on.stale {
+			continue
+		}
+		of := pf.on.of
+		pf.leaveList()
+		if r.isInSlot(pf) {
+			continue
+		}
+		pf.state, pf.of, pf.work = prefetchTaken, of, of.work
+		of.inFlight[byPlace] += int64(pf.size)
+		burst = append(burst, pf)
+	}
+	r.inHand[byPlace] = burst
+	return burst
+}
+
+func (r *Prefetcher) logfile(half int) *logfile.Logfile {
+	if half > logfile.PackageHalf {
+		return nil
+	}
+	return r.f.o.Logfile(half)
+}

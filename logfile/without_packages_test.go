@@ -1,0 +1,74 @@
+package logfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lcache/sample"
+
+	"github.com/zeebo/xxh3"
+)
+
+// TestFilesWithoutPackages: a cache that never has packages has the files, and the bytes in them, that it had before there were packages. testdata/files-without-packages.txt was written by a version of that time.
+func TestFilesWithoutPackages(t *testing.T) {
+	const n = 60
+	b := newBed(t, 2, 4096, 60, randomSizes(n, 4096, 9000, 1))
+	b.opts.IO = openIODepth(t, 1)
+	var said strings.Builder
+	tell := func(when string) {
+		t.Helper()
+		b.s.flushJournals()
+		fmt.Fprintf(&said, "# %s\n", when)
+		for _, dir := range b.dirs {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, entry := range entries {
+				data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(&said, "%s/%s %d %016x\n", filepath.Base(dir), entry.Name(), len(data), xxh3.Hash(data))
+			}
+		}
+	}
+	fill := func(l *Logfile, from, to sample.Index) {
+		for i := from; i < to; i++ { // one write at a time
+			b.append(l, int(i)%3, i)
+			b.flush(l)
+		}
+	}
+	b.open()
+	tell("empty")
+	l := b.begin(0, 1, 3, 12, n)
+	fill(l, 0, 30)
+	tell("filled")
+	if err := l.WriteTails(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tell("sealed")
+	next := b.begin(1, 2, 3, 12, n)
+	fill(next, 30, 45)
+	if err := l.FreeBlocks(0, 3); err != nil {
+		t.Fatal(err)
+	}
+	l.FreeSegment(1)
+	fill(next, 45, n)
+	b.close()
+	b.open()
+	tell("stopped and started")
+	if err := b.s.Drop(0); err != nil {
+		t.Fatal(err)
+	}
+	fill(b.begin(0, 3, 3, 12, n), 0, 20)
+	tell("begun once more")
+	b.close()
+	golden(t, "files-without-packages.txt", said.String())
+}

@@ -1,0 +1,45 @@
+package sorter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lcache/cache"
+	"lcache/chunker"
+	"lcache/logfile"
+	"lcache/reorder"
+)
+
+// Empty moves what lies in packages to a Logfile that is laid out by a line, and removes the packages once nothing is left in them. What finds no room there becomes a miss. An error leaves the rest in
+// packages.
+func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, line *chunker.Line) error {
+	p := c.Store.Packages()
+	if p == nil {
+		return nil
+	}
+	m, err := New(c, Options{})
+	if err != nil {
+		return err
+	}
+	s := &sort{Mover: m, tgt: &reorder.EpochLog{Epoch: -1, Log: to, Line: line}}
+	if err = s.Register(to); err == nil {
+		err = s.Aim(s.tgt)
+	}
+	if err == nil {
+		err = s.pass(ctx, &reorder.EpochLog{Epoch: -1, Log: p.Log(), Packages: p}, p.Finished())
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWait)
+	defer cancel()
+	closeErr := m.Close(stop)
+	if closeErr == nil { // after an error a load may still route
+		s.tgt.EndRouting() // the line is the caller's
+	}
+	if err == nil && closeErr == nil && p.Log().Empty() {
+		err = c.Store.DropPackages()
+	}
+	if err = errors.Join(err, closeErr); err != nil {
+		return fmt.Errorf("empty the packages: %w", err)
+	}
+	return nil
+}
