@@ -104,7 +104,7 @@ class Parts(Sequence[dict[str, memoryview]]):
 class Batch:
     """Samples in order, over which a batch iterates. `indices` (u32), `labels` (i32) and `lengths` (bytes, of all parts together) are sequences of int."""
 
-    __slots__ = ("__weakref__", "_bounds", "_find_names", "_find_parts", "_names", "_samples", "indices", "labels", "lengths")
+    __slots__ = ("__weakref__", "_bounds", "_find_names", "_find_parts", "_names", "_requested", "_samples", "indices", "labels", "lengths")
 
     def __init__(
         self,
@@ -116,6 +116,7 @@ class Batch:
         """find_names(indices) and find_parts(indices, lengths) ask the server. find_parts is None where samples have no parts."""
         self.indices: memoryview = columns.indices
         self.labels: memoryview = columns.labels
+        self._requested = columns.requested
         self._samples: Sequence[memoryview] | None = samples
         self.lengths: Sequence[int] = columns.lengths
         self._find_names, self._find_parts = find_names, find_parts
@@ -127,8 +128,8 @@ class Batch:
 
     @property
     def requested(self) -> memoryview:
-        """The indices that were asked for: `indices`, since no sample is served in place of another one."""
-        return self.indices
+        """The indices that were asked for: `indices`, unless the job allows substitutes. Then sample i was served for requested[i]."""
+        return self.indices if self._requested is None else self._requested
 
     def __iter__(self) -> Iterator[memoryview]:
         return iter(self.samples)
@@ -175,6 +176,7 @@ class Batch:
         columns = Columns(
             0, 0, (), tuple(n for batch in batches for n in batch.lengths),
             memoryview(b"".join(batch.indices for batch in batches)).cast("I"), memoryview(b"".join(batch.labels for batch in batches)).cast("i"),
+            memoryview(b"".join(batch.requested for batch in batches)).cast("I"),
         )
         copies = [memoryview(bytes(view)) for batch in batches for view in batch._whole()]
         return cls(columns, copies, batches[0]._find_names, batches[0]._find_parts)

@@ -52,7 +52,7 @@ class Described:
     @property
     def world(self) -> int:
         """How many ranks all processes of the job have together."""
-        return self.info.world
+        return (self._replay or self.info).world
 
     @property
     def rank(self) -> int:

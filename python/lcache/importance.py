@@ -84,8 +84,12 @@ class Observer:
         if len(column) > protocol.MAX_OBSERVED:
             raise Refused("shape", 1, f"{len(column)} samples: at most {protocol.MAX_OBSERVED} at once")
         with self._lock:
-            epoch, refused = self.epoch if epoch is None else epoch, bank.refused
-            c = bank.observe(column, embeddings, epoch)
+            epoch, refused, changes = self.epoch if epoch is None else epoch, bank.refused, bank.changes
+            try:
+                c = bank.observe(column, embeddings, epoch)
+            finally:
+                if bank.changes > changes:
+                    self._put(protocol.EPOCH_END, protocol.epoch_end(protocol.NOWHERE, rank, None, None, {"changed": True}))
             number = self._number(protocol.COUNTS, epoch, rank)
             node = protocol.NOWHERE if c.node is None else c.node
             indices, same, other, near = c.indices.tobytes(), c.same.tobytes(), c.other.tobytes(), c.near.tobytes()
@@ -120,9 +124,9 @@ class Observer:
         self._queue.append((kind, body))
 
     def _make_room(self) -> None:
-        """Drops the oldest that waits if the queue is full. The lock is held."""
+        """Drops the oldest observation that waits if the queue is full. The lock is held."""
         if len(self._queue) >= QUEUE:
-            self._queue.popleft()
+            del self._queue[next((k for k, (kind, _) in enumerate(self._queue) if kind == protocol.OBSERVE), 0)]
             self.dropped += 1
 
     def _flush_some(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from . import protocol
 from .batch import Batch, Samples
+from .early import EarlyRequest, get_request
 from .embedded import Home
 from .errors import ArgumentError, Error, ProtocolError
 from .importance import Observed
@@ -77,7 +78,7 @@ class Job(Observed):
         self._named = named or Options()
         self._replay = replay
         self._warned = False
-        self._early: dict[bytes, Request] = {}  # at most one GET that was sent ahead of its need, by its body
+        self._early = EarlyRequest(self._link)
 
     def __enter__(self) -> Job:
         return self
@@ -115,7 +116,7 @@ class Job(Observed):
     def named(self, token: str) -> Job:
         """The job with that token on the same server, with a connection of its own."""
         job = Job(self._link.path, self._link.timeout, self._link.home, self._rank, self._named, self._replay, token)
-        job._link = self._link.named(token)
+        job._link.learn(self._link)
         return job
 
     @property
@@ -176,19 +177,19 @@ class Job(Observed):
     def get(self, indices: Iterable[int], at: tuple[int, int, int] | None = None) -> Batch:
         """A batch of any samples, at any time.
 
-        at=(epoch, rank, batch) is the batch's position in the schedule: only speed depends on it. A server with on_error="skip" leaves out
+        at=(epoch, rank, batch) is the batch's position in the schedule: only speed depends on it, unless the job allows substitutes. Then samples
+        that the epoch's order has there are served as job.epoch serves them; batch.requested has what was asked for. A server with on_error="skip" leaves out
         samples that it can't read, and batch.indices then has fewer indices. Raises ArgumentError for an index that the dataset lacks.
         """
         wanted = u32_array(indices, "index")
         if len(wanted) > protocol.MAX_BATCH:
             raise ArgumentError(f"get {len(wanted)} indices: at most {protocol.MAX_BATCH} at once")
-        position = protocol.NO_POSITION if at is None else at
         if at is not None:
             require_numbers(*at)
-        request = Request(protocol.GET, protocol.get(wanted.tobytes(), position), f"{len(wanted)} samples by index")
+        request = get_request(wanted, protocol.NO_POSITION if at is None else at)
         deadline = self._link.deadline()
         try:
-            early = self._early_answer(request.body, deadline)
+            early = self._early.answer(request.body, deadline)
             if early is None:
                 kind, body = self._link.answer(request, deadline)
             else:
@@ -201,48 +202,12 @@ class Job(Observed):
         return self._batch(request, kind, body, wanted)
 
     def send_early(self, indices: Iterable[int], at: tuple[int, int, int], size: int) -> None:
-        """Sends the request of a batch that get() is likely to be called for next, with the same arguments. Another one that waits is dropped.
-
-        size is about how many bytes the batch has. Where the server has no room for three such batches, nothing is sent: the program may keep one,
-        and another loader need one.
-        """
-        self.drop_early()
-        if 3 * size > self.info.credit_bytes:
-            return
-        wanted = u32_array(indices, "index")
-        if len(wanted) <= protocol.MAX_BATCH:
-            request = Request(protocol.GET, protocol.get(wanted.tobytes(), at), f"{len(wanted)} samples by index")
-            try:
-                self._link.send_early(request)
-            except Error:
-                return  # get() sends the request, and raises what is wrong
-            if request.session is not None:
-                self._early[request.body] = request
+        """Sends the request of a batch of about size bytes that get() is likely to be called for next, with the same arguments, if there is room for it."""
+        self._early.send(u32_array(indices, "index"), at, size)
 
     def drop_early(self) -> None:
-        """Drops the request that was sent early, and the lease of its answer."""
-        while self._early:
-            try:
-                _, request = self._early.popitem()
-            except KeyError:
-                return  # another thread took it
-            if request.session is not None:
-                request.session.drop(request)
-
-    def _early_answer(self, body: bytes, deadline: float) -> tuple[Request, int, bytes] | None:
-        """The answer to a request that was sent early, with that request. None: it was not sent, or has to be repeated to learn how it ends now."""
-        request = self._early.pop(body, None)
-        if request is None or request.session is None:
-            return None
-        if request.session is not self._link.session:  # another process's, or that of an earlier server
-            request.session.drop(request)
-            return None
-        try:
-            return request, *self._link.answer(request, deadline)
-        except NoRoom:
-            raise
-        except Error:
-            return None
+        """Drops the request that was sent early."""
+        self._early.drop()
 
     def _push_replayed(self, epoch: int, rank: int) -> None:
         """Pushes the orders of an epoch and the next one, if the program's order is not the server's."""
@@ -263,9 +228,9 @@ class Job(Observed):
         """The batch of an answer: views of shared memory, or private copies beyond the credits."""
         session = request.session
         assert session is not None
-        if kind != protocol.A_BATCH:
+        if kind not in (protocol.A_BATCH, protocol.A_SERVED):
             raise ProtocolError(f"{request.what}: the server's answer has type {kind}")
-        columns = protocol.read_batch(body, session.memory.size, session.info.samples)
+        columns = protocol.read_batch(body, session.memory.size, session.info.samples, kind == protocol.A_SERVED)
         require_indices(request, session, columns, wanted)
         parts = self._parts if session.info.parts else None
         view = session.take(columns)

@@ -51,11 +51,9 @@ class Link:
         if self.session is not None:
             self.session.close()
 
-    def named(self, token: str) -> Link:
-        """A link to the same server for the job with that token."""
-        other = Link(self.path, self.timeout, self.home)
-        other.token, other._known = token, self._known
-        return other
+    def learn(self, other: Link) -> None:
+        """Takes what another link to the same server knows of it, which saves connecting for that."""
+        self._known = other._known
 
     def rename(self, token: str | None) -> None:
         """Sets the job that later requests belong to. What was handed out before stays valid."""

@@ -15,7 +15,7 @@ def copy_by_loans(link: Link, request: Request) -> tuple[protocol.Columns, list[
     deadline = link.deadline()
     copies: list[memoryview] = []
     lengths: list[int] = []
-    indices, labels = array("I"), array("i")
+    indices, labels, requested = array("I"), array("i"), array("I")
     session: Session | None = None
     after, total = 0, -1  # how many of the requested samples are done, and how many there are
     while after != total:
@@ -25,10 +25,11 @@ def copy_by_loans(link: Link, request: Request) -> tuple[protocol.Columns, list[
         assert session is not None
         if kind == protocol.A_END:
             return None
-        require_kind(loan, kind, protocol.A_LOAN)
-        columns, end, requested = protocol.read_loan(body, after, session.memory.size, session.info.samples)
-        if total not in (-1, requested) or (end - after != len(columns.lengths) and session.info.on_error != "skip"):
-            raise ProtocolError(f"{request.what}: the server lent {len(columns.lengths)} samples from {after} to {end} of {requested}, of {total} before")
+        if kind != protocol.A_SERVED_LOAN:
+            require_kind(loan, kind, protocol.A_LOAN)
+        columns, end, size = protocol.read_loan(body, after, session.memory.size, session.info.samples, kind == protocol.A_SERVED_LOAN)
+        if total not in (-1, size) or (end - after != len(columns.lengths) and session.info.on_error != "skip"):
+            raise ProtocolError(f"{request.what}: the server lent {len(columns.lengths)} samples from {after} to {end} of {size}, of {total} before")
         lent = session.copies(columns)
         if not _lasted(link, loan, columns, deadline):
             continue
@@ -36,9 +37,10 @@ def copy_by_loans(link: Link, request: Request) -> tuple[protocol.Columns, list[
         lengths += columns.lengths
         indices.frombytes(columns.indices.tobytes())
         labels.frombytes(columns.labels.tobytes())
-        after, total = end, requested
+        requested.frombytes((columns.indices if columns.requested is None else columns.requested).tobytes())
+        after, total = end, size
     assert session is not None
-    return protocol.Columns(0, 0, (), tuple(lengths), memoryview(indices), memoryview(labels)), copies, session
+    return protocol.Columns(0, 0, (), tuple(lengths), memoryview(indices), memoryview(labels), memoryview(requested)), copies, session
 
 
 def _lasted(link: Link, loan: Request, columns: protocol.Columns, deadline: float) -> bool:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from .errors import ArgumentError
+
 
 class Listing(NamedTuple):
     """A source, and the options that decide which of its files are samples, with which index and label."""
@@ -41,6 +43,7 @@ class Listing(NamedTuple):
         if where.startswith("tar:") and "://" not in where:
             where = "tar:" + os.path.abspath(os.path.expanduser(where[len("tar:") :]))
         elif is_url(where):
+            _refuse_secrets(where)
             where = canonical(where)
         else:
             where = os.path.abspath(os.path.expanduser(where))
@@ -95,8 +98,22 @@ def is_url(source: str) -> bool:
 
 def canonical(source: str) -> str:
     """The one way to write a URL: s3://bucket/prefix and s3://bucket/prefix/ are the same."""
-    s3 = re.fullmatch(r"s3://([^/]+)/*(.*?)/*", source, re.DOTALL)
-    return f"s3://{s3[1]}/{s3[2]}{'/' if s3[2] else ''}" if s3 else source
+    s3 = re.fullmatch(r"s3://([^/]+)(?:/(.*?))?/*", source, re.DOTALL)
+    return f"s3://{s3[1]}/{s3[2] + '/' if s3[2] else ''}" if s3 else source
+
+
+def _refuse_secrets(source: str) -> None:
+    """Raises ArgumentError, without the secret, for an address that may have one: it would stand in names of files and in messages."""
+    url = re.match(r"((?:tar:)?[A-Za-z][A-Za-z0-9+.-]*://)(([^/?#]*).*)", source, re.DOTALL)
+    if url is None:
+        return
+    scheme, rest, host = url.groups()
+    has = "a query" if "?" in rest else "a fragment (#)" if "#" in rest and "s3://" not in scheme else ""
+    if "@" in host or (":" in host and not re.fullmatch(r"[^:]*:\d*|\[.*", host)):  # a secret key of AWS may have slashes
+        has, rest = "a user or a password", rest.rpartition("@")[2] if "@" in rest else host.partition(":")[0]
+    if has:
+        shown = scheme + re.split("[?#]", rest)[0]
+        raise ArgumentError(f"open source {shown}: it has {has}: give an address without; a bucket has its credentials from the AWS tools")
 
 
 def identity(source: str) -> str:

@@ -75,6 +75,7 @@ class Bank:
         self.options, self.radius = options, options.radius
         self.refused = 0  # rows with a number that is not finite
         self.width = 0  # of a row
+        self.changes = 0  # of the width: what was counted before is of another network
         self.off = False  # widths changed twice in an epoch: the program does not know what it observes
         self._changed = -1  # the epoch in which the width changed
         self._known = self.np.zeros(len(labels), dtype=bool)
@@ -130,6 +131,7 @@ class Bank:
         """Forgets all rows of another width: they are of another network. Refused, now and from now on, if that was so in this epoch before."""
         if width == self.width:
             return
+        self.changes += self.width > 0
         if self.width and self._changed == epoch:
             self.off = True
             raise Refused("dimension", samples, f"the length of embeddings has changed twice in epoch {epoch}: no more of them are taken")

@@ -138,10 +138,11 @@ def u32_array(values: Any, what: str) -> array[int]:
 
 
 def require_indices(request: Request, session: Session, columns: protocol.Columns, wanted: array[int] | memoryview | None) -> None:
-    """ProtocolError unless an answer has the wanted indices. A server that skips may leave some out. None: the order is the server's own."""
-    if wanted is None or columns.indices == memoryview(wanted):
+    """ProtocolError unless an answer is for the wanted indices. A server that skips may leave some out. None: the order is the server's own."""
+    got = columns.indices if columns.requested is None else columns.requested
+    if wanted is None or got == memoryview(wanted):
         return
-    if session.info.on_error != "skip" or not _is_subsequence(columns.indices, wanted):
+    if session.info.on_error != "skip" or not _is_subsequence(got, wanted):
         raise ProtocolError(f"{request.what}: the server answered with other indices")
 
 

@@ -24,6 +24,7 @@ LABELS, A_LABELS = 15, 137
 JOB = 16
 IMPORTANCE, OBSERVE, EPOCH_END, REEVALUATE, ORDER, WEIGHTS = range(17, 23)
 A_INDICES, A_WEIGHTS = 138, 139
+A_SERVED, A_SERVED_LOAN = 140, 141  # as A_BATCH and A_LOAN, where samples are served in place of others
 LOSSES, COUNTS, REEVALUATED = 1, 2, 3  # kinds of observations
 MAX_OBSERVED = 65536  # samples in one observation
 OF_JOB = frozenset((CHUNK, GET, PUSH, LEND, REPORT, IMPORTANCE, OBSERVE, EPOCH_END, REEVALUATE, ORDER, WEIGHTS))  # the requests that belong to a job
@@ -49,7 +50,7 @@ _OBSERVE = struct.Struct("<BBHIII")
 
 
 class Columns(NamedTuple):
-    """A BATCH answer: a lease, and four columns of the same length. Offsets and lengths are bytes in the shared memory."""
+    """A BATCH answer: a lease, and columns of the same length. Offsets and lengths are bytes in the shared memory."""
 
     lease: int
     pinned: int  # bytes of shared memory that the lease withholds from other use, at least the sum of the lengths
@@ -57,6 +58,7 @@ class Columns(NamedTuple):
     lengths: tuple[int, ...]  # u32
     indices: memoryview  # u32
     labels: memoryview  # i32
+    requested: memoryview | None = None  # u32: the samples that these are served for; None: the same
 
 
 def frame(kind: int, request: int, body: bytes = b"", job: int = 0) -> bytes:
@@ -66,7 +68,7 @@ def frame(kind: int, request: int, body: bytes = b"", job: int = 0) -> bytes:
 
 def hello(client: str, token: str | None) -> bytes:
     """client names the program, for messages. With token the server gives back the leases of an earlier connection."""
-    fields: dict[str, Any] = {"protocol": VERSION, "client": client, "features": ["lend"]}
+    fields: dict[str, Any] = {"protocol": VERSION, "client": client, "features": ["lend", "requested"]}
     if token:
         fields["token"] = token
     return json.dumps(fields).encode()
@@ -226,40 +228,41 @@ def read_lease(body: bytes) -> int | None:
     return _BATCH.unpack_from(body)[0] if len(body) >= _BATCH.size else None
 
 
-def read_batch(body: bytes, memory_bytes: int, samples: int) -> Columns:
-    """The columns of a BATCH. Each sample lies within memory_bytes, each index is below samples. ProtocolError otherwise."""
+def read_batch(body: bytes, memory_bytes: int, samples: int, served: bool = False) -> Columns:
+    """The columns of a BATCH, or of a SERVED. Each sample lies within memory_bytes, each index is below samples. ProtocolError otherwise."""
     if len(body) < _BATCH.size:
         raise ProtocolError(f"batch answer of {len(body)} bytes is shorter than its head")
     lease, count, kib = _BATCH.unpack_from(body)
-    return _columns(body, _BATCH.size, lease, count, kib << 10, memory_bytes, samples)
+    return _columns(body, _BATCH.size, lease, count, kib << 10, memory_bytes, samples, served)
 
 
-def read_loan(body: bytes, first: int, memory_bytes: int, samples: int) -> tuple[Columns, int, int]:
-    """The columns of a LOAN from position first of a request on, the position after it, and how many samples the request has."""
+def read_loan(body: bytes, first: int, memory_bytes: int, samples: int, served: bool = False) -> tuple[Columns, int, int]:
+    """The columns of a LOAN or SERVEDLOAN from position first of a request on, the position after it, and how many samples the request has."""
     if len(body) < _LOAN.size:
         raise ProtocolError(f"loan answer of {len(body)} bytes is shorter than its head")
     loan, count, after, total = _LOAN.unpack_from(body)
     if not first + min(count, 1) <= after <= total <= MAX_BATCH or count > after - first or after == first < total:
         raise ProtocolError(f"loan answer of {count} samples goes from position {first} to {after} of {total}")
-    return _columns(body, _LOAN.size, loan, count, 0, memory_bytes, samples), after, total
+    return _columns(body, _LOAN.size, loan, count, 0, memory_bytes, samples, served), after, total
 
 
-def _columns(body: bytes, at: int, lease: int, count: int, pinned: int, memory_bytes: int, samples: int) -> Columns:
+def _columns(body: bytes, at: int, lease: int, count: int, pinned: int, memory_bytes: int, samples: int, served: bool) -> Columns:
     """The columns that begin at `at`."""
-    if len(body) != at + 20 * count:
+    if len(body) != at + (24 if served else 20) * count:
         raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples")
     # The client reads offsets and lengths several times, and a tuple is the fastest to make and to read. Indices and labels are the caller's.
     offsets = struct.unpack_from(f"<{count}Q", body, at)
     lengths = struct.unpack_from(f"<{count}I", body, at + 8 * count)
     view = memoryview(body)[at + 12 * count :]
-    columns = Columns(lease, max(pinned, sum(lengths)), offsets, lengths, view[: 4 * count].cast("I"), view[4 * count :].cast("i"))
+    requested = view[8 * count :].cast("I") if served else None
+    columns = Columns(lease, max(pinned, sum(lengths)), offsets, lengths, view[: 4 * count].cast("I"), view[4 * count : 8 * count].cast("i"), requested)
     if count:
         # Python's integers don't wrap, so that a sum beyond 2^64 is found, too. The first test is cheaper and nearly always suffices.
         if max(offsets) + max(lengths) > memory_bytes:
             end = max(map(add, offsets, lengths))
             if end > memory_bytes:
                 raise ProtocolError(f"batch answer points to byte {end} of {memory_bytes} bytes of shared memory")
-        last = max(columns.indices)
+        last = max(map(max, (columns.indices, requested or columns.indices)))
         if last >= samples:
             raise ProtocolError(f"batch answer has index {last}, the dataset {samples} samples")
     return columns

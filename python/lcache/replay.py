@@ -88,15 +88,16 @@ def replay_for(named: Options, info: Info, world: int, program: Callable[[], str
     if named.recipe is None and not info.recipe:
         return None  # the program pushes orders, or reads by index
     full = named.recipe is not None  # a named recipe replaces all of the server's order
-    if (full or named.world_size is not None) and world != info.world:
-        raise ArgumentError(_refusal("world_size", world, info.world, where))
+    its_world = info.world or world  # a server without an order has no world
+    if (full or named.world_size is not None) and world != its_world:
+        raise ArgumentError(_refusal("world_size", world, its_world, where))
     if named.epochs and info.epochs and named.epochs > info.epochs:
         raise ArgumentError(_refusal("epochs", named.epochs, info.epochs, where))
     mine = Replay(
         recipe=named.recipe if named.recipe is not None else info.recipe,
         seed=str(named.seed) if named.seed is not None else "" if full else info.seed,
         batch_size=named.batch_size or info.batch_size,
-        world=info.world,
+        world=its_world,
         drop_last=bool(named.drop_last) if full or named.drop_last is not None else info.drop_last,
         params=dict(named.params or {}) if full or named.params is not None else info.params,
         epochs=named.epochs or info.epochs,

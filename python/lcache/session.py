@@ -170,7 +170,7 @@ class Session:
 
     def _discard(self, kind: int, body: bytes) -> None:
         """Ends the lease of an unwanted answer."""
-        if kind == protocol.A_BATCH:
+        if kind in (protocol.A_BATCH, protocol.A_SERVED):
             lease = protocol.read_lease(body)
             if lease is not None:
                 self._ended_leases.append((lease, None))

@@ -91,6 +91,19 @@ def batch(rng):
     return p.A_BATCH, body, read, (lease, max(kib << 10, sum(lengths)), offsets, lengths, indices, labels)
 
 
+def served(rng):
+    _, body, _, want = batch(rng)
+    requested = [rng.randrange(SAMPLES) for _ in want[-1]]
+
+    def read(body):
+        c = p.read_batch(body, MEMORY, SAMPLES, served=True)
+        assert len(c.offsets) == len(c.lengths) == len(c.indices) == len(c.labels) == len(c.requested) == (len(body) - 16) // 24
+        assert all_within(c) and all(index < SAMPLES for index in c.requested)
+        return c.lease, c.pinned, list(c.offsets), list(c.lengths), list(c.indices), list(c.labels), list(c.requested)
+
+    return p.A_SERVED, body + u32(*requested), read, (*want, requested)
+
+
 def loan(rng):
     _, columns, _, (_, _, *want) = batch(rng)
     n = len(want[0])
@@ -209,7 +222,7 @@ def error(rng):
     return p.A_ERROR, json.dumps(said).encode(), read, (kind, said["message"], said.get("sample"))
 
 
-ANSWERS = (batch, loan, names, parts, hello, indices, weights, importance, error)
+ANSWERS = (batch, served, loan, names, parts, hello, indices, weights, importance, error)
 
 
 def test_decoder():

@@ -1,5 +1,6 @@
 """A job whose order the server draws by the losses that the loop observes."""
 
+import inspect
 import logging
 import random
 from array import array
@@ -47,6 +48,23 @@ def status(job):
     return job.stats()["jobs"][0]["importance"]
 
 
+def test_signatures():
+    """Programs call these by name."""
+    asked = {"name": "default", "cache": None, "seed": None, "batch_size": None, "world_size": None, "drop_last": None, "substitute": None, "lag": None, "policy": "next-use", "draw": "systematic"}
+    needed, some = inspect.Parameter.empty, {"epoch": None, "rank": None}
+    for name, positional, keywords in (
+        ("importance", {"method": needed}, asked),
+        ("observe", {"indices": needed, "losses": needed, "embeddings": None}, some),
+        ("end_epoch", {"accuracy": None, "loss": None}, some),
+        ("reevaluate", {"rank": None}, {}),
+        ("order", {"epoch": needed, "rank": None}, {}),
+        ("weights", {"indices": needed}, {}),
+    ):
+        of = [p for p in list(inspect.signature(getattr(lcache.Job, name)).parameters.values())[1:] if p.kind != p.VAR_KEYWORD]
+        assert {p.name: p.default for p in of if p.kind != p.KEYWORD_ONLY} == positional, name
+        assert {p.name: p.default for p in of if p.kind == p.KEYWORD_ONLY} == keywords, name
+
+
 @needs_binary
 @pytest.mark.parametrize("method", ["impact", "shade"])
 def test_epochs_are_drawn(server, method):
@@ -78,7 +96,7 @@ def test_what_differs_is_refused(server):
         with pytest.raises(lcache.ArgumentError, match="did you mean shade"):
             job.importance("shad")
         with pytest.raises(lcache.ArgumentError, match="leave substitute out"):
-            job.importance("impact", substitute="low")
+            job.importance("impact", substitute="class")
         job.importance("shade", seed=2**64 - 1)
         with pytest.raises(lcache.ArgumentError, match="b0 10 and 11"):
             job.importance("shade", seed=2**64 - 1, b0=11)

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import struct
 from array import array
 
@@ -273,6 +274,31 @@ def test_embeddings_of_other_lengths(made):
     embed(job, 8)
     assert sorted(next_epoch(job)) == list(range(SAMPLES))
     assert (refused(job), status(job)["observations"], status(job)["state"]) == ({"dimension": 2 + 2 * SIZE, "shape": 1}, 5 * SIZE, "idle")
+
+
+def test_neighbours_are_those_of_the_newest_length(made):
+    """When the length of embeddings changes, and none of them is refused, nobody stands in by the neighbours of the length before. Also without end_epoch."""
+    for ends in (True, False):
+        job = made("spider", cache="4kB", substitute="class", ratio=(0.5, 0.5), lam=1, alpha=math.exp(-0.1), normalise=False)
+
+        def replaced(epoch, job=job):
+            batches = list(job.epoch(epoch))
+            return sum(i != asked for batch in batches for i, asked in zip(batch.indices, batch.requested))
+
+        near = numpy.eye(8)[numpy.asarray(job.labels()) % 8]  # all of a class are at one place
+        epoch = 0
+        while not replaced(epoch):  # nodes are read beside the training
+            for at in range(0, SAMPLES, SIZE):
+                job.observe(range(at, at + SIZE), [0.0] * SIZE, near[at : at + SIZE])
+            if ends:
+                job.end_epoch()
+            epoch += 1
+            assert epoch < 50
+        job.observe(range(SIZE), [0.0] * SIZE, [[10.0 * i, 0.0] for i in range(SIZE)])  # no two are near each other
+        if ends:
+            job.end_epoch()
+        assert replaced(epoch + 1) == 0
+        assert refused(job) == {}
 
 
 def test_ranks_that_differ(server, tmp_path):

@@ -120,6 +120,39 @@ def test_hit_ratio_by_neighbours(clusters, policy, share, want):
 
 
 @needs_binary
+@pytest.mark.parametrize(
+    "policy, share, hits, substituted", [("paper", 0.1, 0.386, 0.067), ("paper", 0.2, 0.514, 0.105), ("paper", 0.5, 0.680, 0.076), ("next-use", 0.2, 0.602, 0.091)]
+)
+def test_hit_ratio_with_substitutes(clusters, policy, share, hits, substituted):
+    """SpiderCache with nodes that stand in for others of their class, planned between epochs: as `lcache simulate --importance ar1` has it, of other clusters by the same recipe."""
+    name = f"class-{policy}-{share}-{SEED}"
+    with clusters.connect() as plain, plain.named(name) as job:
+
+        def counted():
+            return next(j for j in job.stats()["jobs"] if j["id"] == name)["importance"]
+
+        radius = {"lam": 1, "alpha": numpy.exp(-2.0), "normalise": False}
+        job.importance("spider", name=name, lag=0, seed=SEED, draw="multinomial", policy=policy, cache=int(share * 1500 * BYTES), substitute="class", ratio=(0.8, 0.8), **radius)
+        labels, replaced = clusters.folder.labels, 0
+        for epoch, rows in enumerate(embeddings(numpy.random.default_rng(SEED), labels, 10)):
+            if epoch == 2:
+                before = counted()
+            for batch in job.epoch(epoch):
+                for asked, served in zip(batch.requested, batch.indices):
+                    assert labels[asked] == labels[served]
+                    replaced += asked != served
+                job.observe(batch.indices, [0.0] * len(batch), rows[list(batch.indices)])
+        after = counted()
+        assert after["substituted"] == replaced and after["ratio"] == 0.8 and after["substituted_max"] <= 8
+        n = after["requested"] - before["requested"]
+        got = [(after[key] - before[key]) / n for key in ("h_hits", "homophily_hits", "substituted")]
+        assert got[0] + got[1] == pytest.approx(hits, abs=0.07), (got, f"LCACHE_SEED={SEED}")
+        assert got[2] == pytest.approx(substituted, abs=0.05), (got, f"LCACHE_SEED={SEED}")
+        assert got[0] + got[1] + got[2] == pytest.approx(hits + substituted, abs=0.07), (got, f"LCACHE_SEED={SEED}")
+        print(policy, share, [round(g, 3) for g in got])
+
+
+@needs_binary
 def test_accuracy_study(tmp_path, monkeypatch):
     """scripts/importance-study runs, here on clusters in place of digits: each way learns, and has as many steps as its epochs say."""
     rng = numpy.random.default_rng(1)

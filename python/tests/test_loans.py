@@ -62,7 +62,7 @@ def test_get(serve, path, caplog):
     assert [r.message for r in caplog.records if "copied" in r.message] == [
         "batches that are kept, here or in other processes, hold the server's shared memory: batches that it has no room for are copied"
     ]
-    assert all(said["features"] == ["lend"] for said in server.hellos)
+    assert all(said["features"] == ["lend", "requested"] for said in server.hellos)
 
 
 def test_epoch(serve, path):
@@ -122,7 +122,7 @@ def test_another_run_of_the_server_does_not_confirm(serve, path):
     server = serve(Dying)
     with lcache.connect(path, timeout=10) as job:
         check(job.get(range(1, 9)), range(1, 9))
-        assert [kind for kind, _ in server.requests].count(p.COPIED) == 5  # of three parts, the first one three times
+        assert [kind for kind, _ in server.requests].count(p.COPIED) >= 5  # of three parts, the first one three times, or more: a connection may end in the middle of the next one
 
 
 LIES = {

@@ -69,11 +69,16 @@ def test_answers(frames):
     columns = p.read_batch(body(frames["batch"], p.A_BATCH, 2), 1 << 32, 10)
     assert columns.lease == (1 << 63) + 7
     assert columns.pinned == 1024
-    assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
+    assert [list(c) for c in columns[2:6]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
+    assert columns.requested is None
     assert p.read_lease(body(frames["batch"], p.A_BATCH, 2)) == columns.lease
     columns, after, total = p.read_loan(body(frames["loan"], p.A_LOAN, 9), 64, 1 << 32, 10)
     assert (columns.lease, after, total) == ((1 << 63) + 7, 66, 256)
-    assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
+    assert [list(c) for c in columns[2:6]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
+    columns = p.read_batch(body(frames["served"], p.A_SERVED, 2), 1 << 32, 10, served=True)
+    assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2], [5, 8]]
+    columns, after, total = p.read_loan(body(frames["served-loan"], p.A_SERVED_LOAN, 9), 64, 1 << 32, 10, served=True)
+    assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2], [5, 8]]
     assert body(frames["end"], p.A_END, 2) == body(frames["ok"], p.A_OK, 5) == b""
     assert p.read_names(body(frames["names-are"], p.A_NAMES, 7), 2) == ["a", "\udcff/b"]
     assert p.read_parts(body(frames["parts-are"], p.A_PARTS, 8), [4, 9]) == [[("jpg", 0, 3), ("x", 3, 4)], [("", 0, 9)]]
@@ -94,6 +99,8 @@ def test_every_truncation_is_refused(frames):
     readers = {
         "loan": lambda b: protocol.read_loan(b, 64, 1 << 40, 100),
         "batch": lambda b: protocol.read_batch(b, 1 << 40, 100),
+        "served-loan": lambda b: protocol.read_loan(b, 64, 1 << 40, 100, served=True),
+        "served": lambda b: protocol.read_batch(b, 1 << 40, 100, served=True),
         "names-are": lambda b: protocol.read_names(b, 2),
         "parts-are": lambda b: protocol.read_parts(b, [4, 9]),
     }

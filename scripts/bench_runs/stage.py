@@ -1,17 +1,24 @@
-"""The stage of bench-runs: a volume on a loop device, held to rates by blkio and to memory by a cgroup, and taken down whatever happens."""
+"""The stage of bench-runs: a volume on a loop device, held to rates by blkio and to memory by a cgroup, and taken down whatever happens.
+
+Leaving the context takes it down, after an exception, a SIGTERM, SIGINT or SIGHUP, too. A SIGKILL leaves an empty folder and empty control groups: the mount is
+in a namespace of this process, and the kernel frees the device and its file, which has no name, with the process.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
+ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OPERATIONS, BYTES = 3000, 524288000  # per second, each way: what the capped volume gives
 
 
@@ -39,6 +46,13 @@ class Stage:
         self.volume = self.folder / "volume"
 
     def __enter__(self) -> Stage:
+        atexit.register(self.undo.close)
+        self.before = {number: signal.getsignal(number) for number in ENDS}
+        for number in ENDS:
+            if number == signal.SIGINT:  # a shell lets what it starts beside itself ignore it
+                signal.signal(number, signal.default_int_handler)
+            elif self.before[number] != signal.SIG_IGN:  # nohup ignores SIGHUP on purpose
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
         try:
             self._make_volume()
             self._make_groups()
@@ -49,8 +63,12 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for number in ENDS:
+            signal.signal(number, signal.SIG_IGN)  # a second one would leave a part of it
         self.end_processes(0)
         self.undo.close()
+        for number in ENDS:
+            signal.signal(number, self.before[number])
 
     def _make_volume(self) -> None:
         image = self.folder / "image"
@@ -63,14 +81,30 @@ class Stage:
             self.device = run("losetup", "--find", "--show", "--direct-io=on", image)
         except RuntimeError as e:
             raise Unable(f"no loop device: {e}") from None
-        self.undo.callback(self._retry, "losetup", "-d", self.device)
-        if run("losetup", "--list", "--noheadings", "--output", "DIO", self.device) != "1":
+        try:
+            direct = run("losetup", "--list", "--noheadings", "--output", "DIO", self.device)
+            self._free_with_process(image)
+        except BaseException:
+            run("losetup", "-d", self.device)
+            raise
+        if direct != "1":
             raise Unable(f"{self.device} has no direct I/O to {image}: the page cache below it would answer; give a --dir on ext4 or xfs")
         run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-i", "8192", self.device)
         self.volume.mkdir()
         self._mount()
         self.undo.callback(self._unmount)
         self.number = run("lsblk", "-ndo", "MAJ:MIN", self.device).strip()
+
+    def _free_with_process(self, image: Path) -> None:
+        """Lets the kernel free the device, its file and its mount when this process ends, however that happens."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(0x20000):  # CLONE_NEWNS
+            raise Unable(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
+        run("mount", "--make-rprivate", "/")
+        held = os.open(self.device, os.O_RDONLY)
+        self.undo.callback(os.close, held)
+        run("losetup", "-d", self.device)  # not before it is closed and unmounted
+        image.unlink()
 
     def _mount(self) -> None:
         try:

@@ -39,13 +39,18 @@ class ComputedOrders:
         self._epochs = {number: current, **{e: c for e, c in self._epochs.items() if e > number}}
         return current
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the epochs behind the current one can be computed ahead, and none of them has been begun."""
+        return self._later is None and self._known is not None and not self._known.is_global
+
     def go_on(self, count: int, sampler_epoch: Callable[[int], int], push: Push) -> None:
         """Starts to compute and push the epochs behind the current one, `count` of them. Once in an epoch.
 
         sampler_epoch(e) is the number that the sampler has for epoch e.
         """
         known = self._known
-        if self._later is not None or known is None or known.is_global or not count:
+        if not self.can_go_on or known is None or not count:
             return
         following = [
             Following(e, sampler_epoch(e), self._own(known, e, sampler_epoch(e)), self._epochs.get(e))

@@ -291,7 +291,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             self._count(job, began)
 
     def _entries(self, indices: list[int], asked: _Asked) -> Iterator[tuple[int, tuple[Job, Batch, int, dict[str, bytes]]]]:
-        """Yields (index, (job, batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
+        """Yields (the index asked for, (job, batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
         batches = self._batches(indices, asked)
         for batch in batches:
             keep_freed(sum(batch.lengths))
@@ -300,7 +300,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             if batch is batches[-1]:
                 self._request_following(asked, batch)
             for i, parts in enumerate(copies):
-                yield batch.indices[i], (asked.job, batch, i, parts)
+                yield batch.requested[i], (asked.job, batch, i, parts)
 
     def _batches(self, indices: list[int], asked: _Asked) -> list[Batch]:
         """The samples in one batch, or in several where the server lends less than one batch needs."""

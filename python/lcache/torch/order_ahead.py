@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -21,10 +20,9 @@ import torch.distributed
 from ..errors import Error
 from ..job import Job
 from . import ranks
-from .computed_orders import ComputedOrders
-from .copied_orders import CopiedOrders
-from .drawn_seed import DrawnSeed, Lending, with_generator
-from .epoch_numbers import AHEAD, EpochNumbers
+from .drawn_seed import DrawnSeed, with_generator
+from .epoch_numbers import EpochNumbers
+from .foreseen_orders import ForeseenOrders
 from .generator_states import GeneratorStates
 from .importance_sampler import served_sampler
 from .known_samplers import KnownSampler, known_sampler
@@ -32,8 +30,9 @@ from .loader_job import LoaderJob
 from .log_once import LogOnce
 from .push import Orders, Pusher
 from .resume import Position
-from .sampler_copy import Generators, copy_sampler, preserved_random_states
+from .sampler_copy import Generators
 from .stateful_batches import Begun, StatefulBatches, yields_stateful
+from .stateful_epoch import StatefulEpoch
 from .tagged_batch import Following, TaggedBatch
 from .wrappers import Batches, Translation, dataset_of
 
@@ -55,11 +54,9 @@ class OrderAhead:
         self.in_loop = False  # iterators made now are a training loop's, which calls go_on()
         self._bound: tuple[Any, Any] | None = None  # the arguments of bind()
         self._resume: Position | None = None
-        self._noted_digest: tuple[int, str] | None = None  # (epoch, digest) of an order that can't be predicted later
         self._states = GeneratorStates(self._subject)
         self._drawn = DrawnSeed()
-        self._computed = ComputedOrders(self._states, self._drawn)  # of a sampler that is known
-        self._is_computed = False  # the current epoch's order is one of them
+        self._foreseen = ForeseenOrders(self._subject, self._numbers, self._states, self._drawn, self.once)
         self._loader_job = LoaderJob()
         self._pusher: Pusher | None = None
         self._workers = 0  # of the loader that iterates over the subject
@@ -187,24 +184,7 @@ class OrderAhead:
 
     def digest(self, epoch: int) -> str | None:
         """The digest of an epoch's global order, for the current epoch and later ones. None if it can't be predicted."""
-        if self._noted_digest is not None and self._noted_digest[0] == epoch:
-            return self._noted_digest[1]
-        try:
-            served = served_sampler(self.subject)
-            if served is not None:
-                return ranks.digest(self._global_order(epoch)) if epoch == self.epoch else None  # a coming epoch is not drawn yet
-            known = known_sampler(self.subject)
-            if known is not None:
-                return self._computed.digest(known, epoch, self._numbers.of_sampler(epoch), epoch == self.epoch)
-            with preserved_random_states() as states:
-                twin = copy_sampler(self.subject)
-                self._prepare(twin, epoch)
-                order = ranks.global_order(twin)
-                # An order from a global generator can be predicted only at the epoch's beginning.
-                return None if states.changed() else ranks.digest(order)
-        except Exception as e:  # noqa: BLE001  any sampler's code may run here
-            self.once("digest", f"the order of epoch {epoch} can't be predicted by a copy of the sampler: {e!r}")
-            return None
+        return self._foreseen.digest(epoch)
 
     # An epoch.
 
@@ -226,7 +206,7 @@ class OrderAhead:
             self._look_further()
 
     def _read(self, subject: Any, generators: Generators, in_loop: bool) -> Iterator[Any]:
-        self._computed.settle(stop=True)
+        self._foreseen.settle(stop=True)
         self._begin(generators)
         number, (_, rank) = self.epoch, self.world_rank
         lent = self._drawn.begin(subject, number)
@@ -247,26 +227,22 @@ class OrderAhead:
 
         state: the epoch goes on from it; added is what lcache gave to the state.
         """
-        self._computed.settle(stop=True)
+        self._foreseen.settle(stop=True)
         if self._unread and self._numbers.named is None:
             self._numbers.named = self.epoch
-        seeded = self._drawn.sampler(subject)
+        epoch = StatefulEpoch(subject, self._drawn, state)
         if state is not None:
             self._resume = None
-            if seeded is not None:
-                self._take_added(added)
+            restored = epoch.restore(added)
+            if restored is not None:
+                self.set_epoch(restored)
         self._begin(generators)
         self._unread = state is None
         number, (_, rank) = self.epoch, self.world_rank
         batches, skip = self._after_resume(number)
-        restores_seed = state is not None and seeded is not None
-        orders = {} if restores_seed else self._predict(None, state)
-        lending = Lending(self._drawn, seeded, number)
-        with lending.lent():
-            inner = iter(subject)
-            if state is not None:
-                inner.load_state_dict(state)
-        if restores_seed and self._drawn.seed is not None:
+        orders = {} if epoch.restores_seed else self._predict(None, state)
+        inner = epoch.begin(number)
+        if epoch.restores_seed and self._drawn.seed is not None:
             orders = self._predict(None, state)
         if self._tracks(generators):
             self._states.note_drawn(generators)
@@ -276,23 +252,8 @@ class OrderAhead:
             orders[number] = batches
         if self._pusher is not None:
             self._pusher.begin(orders, number, rank, in_loop)
-        real = lending.batches(inner) if batches is None else batches
-
-        def added_now() -> dict[str, Any] | None:
-            return None if seeded is None else {"seed": self._drawn.seed, "epoch": number}
-
-        return Begun(inner, self._follow((number, rank), orders.get(number), generators, in_loop, real, 0, skip), added_now)
-
-    def _take_added(self, added: dict[str, Any] | None) -> None:
-        """Takes the seed and the epoch that are in a state. None: the state is not lcache's, and the next draw counts."""
-        if added is None:
-            self._drawn.take(None)
-            return
-        seed, epoch = added.get("seed"), added.get("epoch")
-        if not isinstance(epoch, int) or epoch < 0:
-            raise Error(f"the loader's state has epoch {epoch!r:.40}")
-        self._drawn.take(seed)
-        self.set_epoch(epoch)
+        real = epoch.batches(inner) if batches is None else batches
+        return Begun(inner, self._follow((number, rank), orders.get(number), generators, in_loop, real, 0, skip), epoch.added)
 
     def _tracks(self, generators: Generators) -> bool:
         """Whether the epochs' beginnings are states of the subject's own generators."""
@@ -329,14 +290,15 @@ class OrderAhead:
         self._numbers.complete = True
         if not in_loop:
             self.go_on()
-        self._computed.settle()  # the server needs the next epoch's order now
+        self._foreseen.settle()  # the server needs the next epoch's order now
 
     def _real(self, subject: Any, known: KnownSampler | None, lent: Any, resumed: Any, skip: int) -> tuple[Iterable[Any], int]:
         """What yields the epoch's batches, and the number of the first one. lent is the sampler with the generator that it has for this epoch."""
         if resumed is not None:
             return resumed, 0
-        if self._is_computed and known is not None and not known.lazy:
-            return self._computed.batches(skip), skip
+        computed = self._foreseen.batches(known, skip)
+        if computed is not None:
+            return computed, skip
         return with_generator(lent, subject.batches() if hasattr(subject, "batches") else subject), 0
 
     def _tagged(self, batch: Any, at: tuple[int, int, int]) -> Any:
@@ -347,15 +309,10 @@ class OrderAhead:
 
     def _look_further(self) -> None:
         """Has the next epochs computed and pushed, once this epoch's order is pushed and the training loop goes on."""
-        if self._is_computed and self._pusher is not None:
+        if self._pusher is not None and self._foreseen.can_go_on:
             push = self._pusher.later()
             if push is not None:
-                self._computed.go_on(self._epochs_ahead(), self._numbers.of_sampler, push)
-
-    def _epochs_ahead(self) -> int:
-        assert self._pusher is not None
-        has_epoch = self._pusher.has_epoch
-        return next((ahead for ahead in range(AHEAD) if not has_epoch(self.epoch + 1 + ahead)), AHEAD)
+                self._foreseen.go_on(self._pusher.has_epoch, push)
 
     def _begin(self, generators: Generators) -> None:
         """Decides the epoch's number and sets the sampler's generators to its beginning."""
@@ -365,64 +322,13 @@ class OrderAhead:
         self._states.note_begun(generators)
         self.skipped, self.before = 0, 0
 
-    def _prepare(self, twin: Any, epoch: int) -> None:
-        """Brings a copy of the subject to an epoch's beginning."""
-        holder = ranks.epoch_holder(twin)
-        generators = Generators(twin)
-        if self.draws_seed:
-            self._drawn.prepare(twin, epoch)
-        if holder is not None:
-            holder.set_epoch(self._numbers.of_sampler(epoch))
-        elif len(generators):
-            self._states.prepare(generators, epoch, epoch == self.epoch)
-
     def _predict(self, known: KnownSampler | None, state: Any = None) -> Orders:
         """The batches of this epoch and the next ones, as far as they follow from the sampler's own state. state: that of an iterator, which goes on."""
-        self._is_computed = False
         if self.translation is None:
             dataset = dataset_of(self.subject)
             if dataset is not None:
                 self._push_to(dataset)
-        if self._pusher is None:
-            return {}
-        computed = None if known is None else self._compute(known)
-        return self._predict_by_copies(state) if computed is None else computed
-
-    def _compute(self, known: KnownSampler) -> Orders | None:
-        """This epoch's order. The next ones are computed when the training loop goes on. None if the order is not one of u32."""
-        if self._computed.failure is not None:
-            self.once("later", f"the orders of later epochs could not be told to the server ahead, which costs speed: {self._computed.failure!r}")
-        try:
-            current = self._computed.begin(known, self.epoch, self._numbers.of_sampler(self.epoch))
-        except (TypeError, ValueError, LookupError, OverflowError):
-            return None
-        self._is_computed = True
-        if known.is_global:
-            self._noted_digest = self.epoch, ranks.digest(current.indices)
-            self._note_global()
-        return {self.epoch: current.order}
-
-    def _note_global(self) -> None:
-        self.once(
-            "global",
-            "the order depends on a global random generator, so that only the epoch that begins can be predicted, not the next: "
-            "give the sampler a generator of its own (or DataLoader a seed)",
-            logging.INFO,
-        )
-
-    def _predict_by_copies(self, state: Any) -> Orders:
-        """The orders of this epoch and the next ones."""
-        assert self._pusher is not None
-        copied = CopiedOrders()
-        try:
-            seed = self._drawn.foreseen(self.epoch) if self.draws_seed else None
-            copied.predict(self.subject, self._numbers, self._states, seed, self._pusher.has_epoch, state)
-        except Exception as e:  # noqa: BLE001  any sampler's code may run here
-            self.once("predict", f"the order can't be predicted, which costs speed: {type(self.subject).__name__}: {e!r}")
-        if copied.global_digest is not None:
-            self._noted_digest = self.epoch, copied.global_digest
-            self._note_global()
-        return copied.orders
+        return self._foreseen.nothing() if self._pusher is None else self._foreseen.predict(known, self._pusher.has_epoch, state)
 
     def _after_resume(self, number: int) -> tuple[Batches | None, int]:
         """(batches, skip) of an epoch that a resume begins. batches replace the sampler's own. None: the first `skip` of the sampler's own are done."""
@@ -441,7 +347,7 @@ class OrderAhead:
             return None, at.consumed
         if size is None:
             raise Error("resume with another batch size or world size needs a batch sampler that has a batch_size")
-        order = self._global_order(number)
+        order = self._foreseen.global_order(number)
         drops_round = any(getattr(s, "drop_last", False) for s in ranks.chain(self.subject) if hasattr(s, "num_replicas"))
         drops_batch = bool(getattr(self.subject, "drop_last", False))
         batches, self.before = at.remaining(order, world, rank, size, (drops_round, drops_batch))
@@ -449,18 +355,6 @@ class OrderAhead:
         if served is not None:
             served.set_epoch(number + 1)  # nobody iterates over it in this epoch
         return batches, 0
-
-    def _global_order(self, epoch: int) -> Any:
-        """The indices of an epoch of all ranks, without padding."""
-        known, served = known_sampler(self.subject), served_sampler(self.subject)
-        if served is not None:
-            return served.global_order(epoch)
-        if known is not None:
-            return self._computed.global_order(known, epoch, self._numbers.of_sampler(epoch), epoch == self.epoch)
-        with preserved_random_states():
-            twin = copy_sampler(self.subject)
-            self._prepare(twin, epoch)
-            return ranks.global_order(twin)
 
     def _diverged(self, epoch: int, number: int, batch: Any, predicted: Batches) -> None:
         self.exact = False

@@ -10,7 +10,9 @@ from processes import Cache, Reader
 
 BLOCK = 256 << 10
 
-SEED = int(os.environ.get("LCACHE_SEED") or random.randrange(1 << 31))
+# SEED is the same in all workers of pytest-xdist, which inherit the environment: it is the one that the header says. Programs under test must not find it as LCACHE_SEED, which they take for --seed.
+SEED = int(os.environ.pop("LCACHE_SEED", None) or os.environ.get("SEED_OF_TESTS") or random.randrange(1 << 31))
+os.environ["SEED_OF_TESTS"] = str(SEED)
 
 
 def pytest_report_header():

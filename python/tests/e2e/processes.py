@@ -26,6 +26,16 @@ def until(condition, what, seconds=DEADLINE):
         time.sleep(0.02)
 
 
+def ended(pid):
+    """Whether a process and all its threads have ended. Their last trace goes when init looks for it, which takes seconds on some machines."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return fields[0] in "ZX" and int(fields[17]) <= 1  # its state, and how many threads there are
+
+
 class Cache(realserver.Server):
     """A cache and the process that serves it, with orders from the oracle."""
 

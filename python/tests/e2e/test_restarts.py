@@ -13,7 +13,7 @@ import time
 
 import pytest
 import realserver
-from processes import DEADLINE, read_in_processes
+from processes import DEADLINE, ended, read_in_processes, until
 
 import lcache
 
@@ -198,8 +198,7 @@ def test_kills_without_a_recipe(small, disk, monkeypatch, draw):
             del batch, sample
         time.sleep(draw.uniform(0, 0.05))
         os.kill(pid, signal.SIGKILL)
-        while os.path.exists(f"/proc/{pid}"):
-            time.sleep(0.01)
+        until(lambda: ended(pid), f"the end of server {pid}")
         if draw.randrange(4) == 0:
             seed, epoch, at = seed + 1, 0, 0
     print(f"{KILLS // 2} kills, {reads} samples read from the source, of {len(small)}")

@@ -38,7 +38,7 @@ def build(folder, root, workers=0, decode=index, **more):
 
 def waiting(loader):
     """The requests of a loader that were sent early and are not used yet."""
-    return sum(len(job._early) for job in loader.batch_sampler.order_ahead.jobs)
+    return sum(len(job._early._sent) for job in loader.batch_sampler.order_ahead.jobs)
 
 
 def leased(job):
@@ -49,15 +49,15 @@ def leased(job):
 @pytest.fixture
 def used(monkeypatch):
     """The positions of answers to requests that were sent early."""
-    found, answer = [], lcache.job.Job._early_answer
+    found, answer = [], lcache.early.EarlyRequest.answer
 
-    def seen(job, body, deadline):
-        early = answer(job, body, deadline)
+    def seen(request, body, deadline):
+        early = answer(request, body, deadline)
         if early is not None:
             found.append(body)
         return early
 
-    monkeypatch.setattr(lcache.job.Job, "_early_answer", seen)
+    monkeypatch.setattr(lcache.early.EarlyRequest, "answer", seen)
     return found
 
 
@@ -79,7 +79,7 @@ def test_answers_before_the_loop_asks(folder, root):
     iterator = iter(loader)
     next(iterator)
     (job,) = loader.batch_sampler.order_ahead.jobs
-    (request,) = job._early.values()
+    (request,) = job._early._sent.values()
     assert request.connection.wait(10)
 
 

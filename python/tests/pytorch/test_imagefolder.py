@@ -14,6 +14,7 @@ torchvision = pytest.importorskip("torchvision", reason="torchvision is not inst
 import lcache.torch as lt  # noqa: E402
 
 EPOCHS = 3
+FORKED = pytest.mark.xdist_group("forked")  # the process that forked.py starts forks these workers, too
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_target_transform_and_decode(photos, root):
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("method, workers", [(None, 0), ("fork", 2), ("forkserver", 1), ("spawn", 1)])
+@pytest.mark.parametrize("method, workers", [(None, 0), ("fork", 2), pytest.param("forkserver", 1, marks=FORKED), ("spawn", 1)])
 def test_same_as_torchvision(photos, root, transform, expected, method, workers, persistent):
     if persistent and not workers:
         pytest.skip("no workers, none to persist")

@@ -285,7 +285,7 @@ def test_a_loader_that_lost_its_order_pushes_no_more(sink):
         next(iterator)
         assert "lcache-orders" in [thread.name for thread in threading.enumerate()]
         first.batch_sampler.order_ahead._pusher._ownership.ended.set()
-    first.batch_sampler.order_ahead._computed.settle()
+    first.batch_sampler.order_ahead._foreseen.settle()
     assert set(server.pushed) == {(0, 0)}
 
 

@@ -61,7 +61,7 @@ WORKERS = {
 }
 
 
-@pytest.mark.parametrize("kind", WORKERS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.xdist_group("forked")) if kind == "forkserver" else kind for kind in WORKERS])
 def test_two_loaders_are_two_jobs(folder, root, kind):
     """Training and validation over one dataset, in turn: each epoch of each has its exact digest, and no request is anybody else's."""
     ours = lt.Dataset(folder.root, index, cache=root)

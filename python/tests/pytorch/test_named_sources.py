@@ -201,6 +201,16 @@ def test_another_order_while_one_is_read(folder, root):
         first.communicate("")
 
 
+def test_an_order_behind_a_program_without_one(folder, root):
+    """The server that a loader left behind, for instance, has no order and no world."""
+    with lcache.open(folder.root, root, batch_size=16) as job:
+        assert (job.recipe, job.world) == ("", 0)
+    with lcache.open(folder.root, root, seed=3, **ORDER) as again:
+        assert again.pid == job.pid and (again.recipe, again.world) == (ORDER["recipe"], 1)
+        for epoch in range(2):
+            assert indices(again, epoch) == realserver.distributed_sampler(len(folder), 3, epoch, 1, 0)
+
+
 def test_what_can_not_be_had_within_the_linger(folder, root):
     with lcache.open(folder.root, root, seed=0, on_error="skip", **ORDER) as job:
         for more, message in (

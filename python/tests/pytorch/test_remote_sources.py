@@ -1,14 +1,16 @@
 """lcache.open and lcache.torch over sources on a network: a list, a bucket, and shards on a web server and in a bucket, of a server in this process."""
 
+import contextlib
 import http.server
 import io
 import re
 import tarfile
 import threading
+import time
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from embedded_servers import root  # noqa: F401
+from embedded_servers import gone, root  # noqa: F401
 
 import lcache
 
@@ -32,10 +34,14 @@ def shard():
 class Handler(http.server.BaseHTTPRequestHandler):
     """Resources with ranges and ETags; below /bucket/ also the listing of a public bucket."""
 
+    token = None  # the session token that is valid; None: nothing is asked for
+    valid_for = None  # this many objects, then token is "second"
     objects = {**FILES, "x.tar": shard(), "LIST": "".join(f"{name}\n" for name in FILES).encode()}
 
     def do_GET(self):
         url = urlsplit(self.path)
+        if self.expired():
+            return self.answer(400, b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", **{"Content-Type": "application/xml"})
         asked, query = unquote(url.path.removeprefix("/bucket").removeprefix("/")), parse_qs(url.query)
         if "list-type" in query:
             names = sorted(name for name in self.objects if name.startswith(query.get("prefix", [""])[0]))
@@ -49,6 +55,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(206, data[first : last + 1], **{"ETag": f'"{asked}"', "Content-Range": f"bytes {first}-{last}/{len(data)}"})
 
     do_HEAD = do_GET
+    counting = threading.Lock()
+
+    def expired(self):
+        with self.counting:
+            if self.token == "first" and "list-type" not in self.path:
+                Handler.valid_for -= 1
+                if self.valid_for < 0:
+                    Handler.token = "second"
+            return self.token is not None and self.headers.get("X-Amz-Security-Token") != self.token
 
     def answer(self, status, body, **headers):
         self.send_response(status)
@@ -56,7 +71,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(body)
+            with contextlib.suppress(ConnectionError):  # of a server that ended meanwhile
+                self.wfile.write(body)
 
     def log_message(self, *_):
         pass
@@ -92,3 +108,69 @@ def test_open_and_dataset(kind, url, root, monkeypatch):  # noqa: F811
         got = [x for xs, _ in torch.utils.data.DataLoader(data, batch_size=7, collate_fn=lambda pairs: list(zip(*pairs))) for x in xs]
         assert got == list(files.values())
         data.job.close()
+
+
+EXPIRED = "the session token has expired: get new credentials .such as by aws sso login., and start again; a server that still runs keeps the environment it was started in: end it by lcache stop"
+
+
+@pytest.fixture
+def session(monkeypatch, tmp_path):
+    """session(token): the AWS tools have this token from now on, in their file. The one that is valid is "first", for ten objects."""
+    for name in "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE":
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("LCACHE_LINGER", "0")
+    monkeypatch.setattr(Handler, "token", "first")
+    monkeypatch.setattr(Handler, "valid_for", 10)
+
+    def write(token):
+        (tmp_path / "credentials").write_text(f"[default]\naws_access_key_id = KEY\naws_secret_access_key = hush\naws_session_token = {token}\n")
+
+    write("first")
+    return write
+
+
+def epoch(job, seconds=0):
+    """The indices of epoch 0. What is refused is asked for again for some seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            for batch in job.epoch(0):
+                assert all(bytes(view) == FILES[name] for view, name in zip(batch.samples, batch.names))
+            return
+        except lcache.SampleError:
+            if time.monotonic() > end:
+                raise
+
+
+def test_token_expires_in_an_epoch(url, root, session):  # noqa: F811
+    """The error says what it is and names the cure; a job that stays open goes on once the tools have written another token."""
+    s3 = {"endpoint_url": url, "region": "eu-test-7"}
+    with lcache.open("s3://bucket/", root, s3=s3, ext=".bin", recipe="torch.distributed_sampler", batch_size=3) as job:
+        with pytest.raises(lcache.SampleError, match=EXPIRED) as error:
+            epoch(job)
+        assert any(name in str(error.value) for name in FILES) and "hush" not in str(error.value) and "\n" not in str(error.value)
+        session("second")
+        epoch(job, seconds=30)
+
+
+def test_token_of_the_environment_expires(url, root, session, monkeypatch):  # noqa: F811
+    """Started again with another token, a program reads on."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "first")
+    session("second")  # which the environment hides
+
+    def opened():
+        return lcache.open("s3://bucket/", root, s3={"endpoint_url": url, "region": "eu-test-7"}, ext=".bin", recipe="torch.distributed_sampler", batch_size=3)
+
+    with opened() as job:
+        pid = job.pid
+        with pytest.raises(lcache.SampleError, match=EXPIRED):
+            epoch(job)
+    assert gone(pid)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "second")
+    with opened() as job:
+        epoch(job)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import platform
+import statistics
 import struct
 import subprocess
 import sys
@@ -238,6 +239,18 @@ def test_memory_of_the_last_batch_is_used_again(tmp_path, decode):
     done = subprocess.run([sys.executable, "-c", FAULTS, str(where), str(tmp_path / "cache"), decode], capture_output=True, text=True, timeout=120, env=env)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 250
+
+
+def test_two_objects_a_sample(folder, root):
+    """Without decode a sample is its bytes and a tuple, whatever is made of the batch before."""
+    dataset, indices = lt.Dataset(folder.root, cache=root), list(range(240))
+    kept = [dataset.__getitems__(indices) for _ in range(3)]
+    made = []
+    for _ in range(5):  # the interpreter allocates at times for other things
+        before = sys.getallocatedblocks()
+        kept.append(dataset.__getitems__(indices))
+        made.append(sys.getallocatedblocks() - before)
+    assert 1.9 * 240 < statistics.median(made) < 2.5 * 240, made
 
 
 @pytest.fixture(scope="module")
