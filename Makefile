@@ -28,12 +28,26 @@ IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder del
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
 SEQUENTIAL := $(addprefix ./,compare drawn figures hitratio importance picture planner scenario spelling verdict)
 
-# Tests of cmd/lcache that compute in one goroutine, or only read this repository: they run once, without the race detector and on one kind of I/O.
-WITHOUT_RACE := TestFlagsNamed TestFunctionsNamed TestGlossary TestImportancePicture TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestSimulateHits TestTestsNamed TestExamples/simulate
+# Packages whose tests take longest begin first, so that none of them runs alone at the end.
+LONGEST := ./engine ./cmd/lcache
+
+# Tests that compute in one goroutine, only read this repository, or count memory: they run once, without the race detector and on one kind of I/O. Behind them the packages that they are in.
+WITHOUT_RACE := TestExactStaysWithinItsMemory TestFlagsNamed TestFunctionsNamed TestGlossary TestImportancePicture TestMemoryOfPieces TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestSimulateHits TestTestsNamed TestTrial TestVectors TestExamples/simulate
+WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache ingest plan shuffle stored)
+
+# Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
+ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch TestPushedOrdersHaveALimit TestTinyOrdersHaveALimit \
+	TestEverySourceIsListed TestEverySourceIsVerified TestExamples TestHints TestKilledIngestOfABucket TestKilledIngestWithoutRanges TestKilledServerOfABucket TestListOverHTTPS TestPages TestSourcesPage
 
 PYTEST       := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
+# PYTEST_BY_2 runs two tests at a time: each waits for processes and disks much of the time. Threads of numpy and torch would only take the CPU from the other test.
+PYTEST_BY_2  := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadgroup
 CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch
-END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e)
+END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e) --ignore=python/tests/e2e/test_verdicts.py
+
+# Tests of END_TO_END that run once, by their names for pytest, whose root is python/. test_epochs chooses its I/O by itself, all kinds of it. In the others what counts is the source, the socket, memory or a command.
+ANY_IO_PYTHON := e2e/test_exact.py::test_epochs e2e/test_exact.py::test_the_oracle_is_torch e2e/test_intruders.py e2e/test_room.py e2e/test_shards.py \
+	e2e/test_restarts.py::test_a_second_server e2e/test_rules.py::test_a_client_that_hoards test_end_to_end.py::test_demo test_end_to_end.py::test_torch_refuses_a_server_that_skips
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ compiler here and there: its tests are left out without one
@@ -41,8 +55,8 @@ PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ comp
 # Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
 LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
 	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestImportancePicture TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte \
-	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestNoPrefillReadsSourceOnce TestNobodyWaits \
-	TestPackedCrash TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPushedAgain TestPushedAnew \
+	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestModelWithPackages TestNoPrefillReadsSourceOnce TestNobodyWaits \
+	TestNthFaultWithPackages TestPackagesDamaged TestPackedCrash TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPowerCutsWithPackages TestPushedAgain TestPushedAnew \
 	TestPushedOrders TestPushedOrdersHaveALimit TestRankPushesLater TestReaderOfAnEpochKeepsItsWindow TestRelist TestResumed \
 	TestStopWhileReordering TestVerifyOnlyReads
 EMPTY :=
@@ -50,7 +64,7 @@ SPACE := $(EMPTY) $(EMPTY)
 # tests is a pattern of the tests in a list. Behind a slash stands how the names of subtests begin.
 tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(findstring /,$(name)),,$$)))
 
-.PHONY: build demo check test test-tools test-go test-go-pread test-python test-faults bench docs importance-study lint clean
+.PHONY: build demo check test test-tools test-go-and-live test-python-and-pread test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -68,7 +82,19 @@ else
 	@echo "== Python tests: left out, make test installs what they need"
 endif
 
-test: build test-tools test-go test-go-pread test-python
+# Go and Python run side by side: each waits for processes and disks much of the time. What a matter of time decides runs alone, at the end.
+test: build test-tools
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-go-and-live test-python-and-pread
+	@$(MAKE) --no-print-directory test-times
+
+# Two lanes that take about the same time.
+test-go-and-live:
+	@$(MAKE) --no-print-directory test-go
+	@$(MAKE) --no-print-directory test-live
+
+test-python-and-pread:
+	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-go-pread
 
 # The servers of the tests: a gateway that speaks S3, and a proxy that makes a bad network. They are built once, outside of this folder.
 test-tools:
@@ -77,27 +103,33 @@ test-tools:
 
 test-go:
 	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO) test -timeout 30m $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
+	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO) test -timeout 30m $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $$($(GO) list $(LONGEST) ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
 	@echo "== Go tests: what starts no goroutine, without the race detector"
 	$(GO) test -timeout 30m $(addsuffix /...,$(SEQUENTIAL))
-	$(GO) test -timeout 30m -run '$(call tests,$(WITHOUT_RACE))' ./cmd/lcache
+	$(GO) test -timeout 30m -run '$(call tests,$(WITHOUT_RACE))' $(WITHOUT_RACE_PACKAGES)
 
 test-go-pread:
 	@echo "== Go tests: pread, buffered"
-	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test -timeout 30m -skip '$(call tests,$(WITHOUT_RACE))' $(IO_PACKAGES)
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test -timeout 30m -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(IO_PACKAGES)
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"
-	$(PYTEST) $(CLIENT_TESTS)
+	$(PYTEST_BY_2) $(CLIENT_TESTS)
 	@echo "== Python tests: PyTorch and what is built on it"
-	$(PYTEST) -n 2 --dist loadgroup python/tests/pytorch --ignore=python/tests/pytorch/test_times.py
-	$(PYTEST) python/tests/pytorch/test_times.py # alone: what bound a run is a matter of time
+	$(PYTEST_BY_2) python/tests/pytorch --ignore=python/tests/pytorch/test_times.py
 	@echo "== Python tests: real servers, end to end"
-	$(PYTEST) $(END_TO_END)
+	$(PYTEST_BY_2) $(END_TO_END)
 	@echo "== Python tests: real servers, end to end, on pread and buffered files"
-	LCACHE_IO=pread LCACHE_DIRECT=0 $(PYTEST) $(END_TO_END) --deselect python/tests/e2e/test_exact.py::test_epochs # it chooses its I/O by itself: all kinds of it
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(PYTEST_BY_2) $(END_TO_END) $(foreach name,$(ANY_IO_PYTHON),--deselect tests/$(name))
+
+test-live: build $(VENV)/installed
 	@echo "== Python tests: lcache order beside the frameworks themselves"
 	$(PYTEST) python/tests/live
+
+test-times: build $(VENV)/installed
+	@echo "== Python tests: what bound a run, alone"
+	$(PYTEST) python/tests/pytorch/test_times.py
+	$(PYTEST) python/tests/e2e/test_verdicts.py
 
 # Durations are variables, named in the script: make test-faults FUZZ_TIME=10m KILLS=500
 test-faults: build $(VENV)/installed

@@ -88,23 +88,43 @@ func TestMakefileSequential(t *testing.T) {
 	}
 }
 
-// TestMakefileTests: each test that make check leaves out, or make test runs without the race detector, is there. One that got another name would be run otherwise.
+// TestMakefileTests: each test that make check leaves out, or make test runs without the race detector or on one kind of I/O, is there. One that got another name would be run otherwise.
 func TestMakefileTests(t *testing.T) {
 	there := map[string]bool{}
+	folders := map[string][]string{}
 	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	testFiles(t, func(_, text string) {
+	testFiles(t, func(folder, text string) {
 		for _, found := range name.FindAllStringSubmatch(text, -1) {
 			there[found[1]] = true
+			folders[found[1]] = append(folders[found[1]], folder)
 		}
 	})
+	run := listOf(t, `\nWITHOUT_RACE_PACKAGES := \$\(addprefix \./,([^)]*)\)`)
+	for _, test := range listOf(t, `\nWITHOUT_RACE := ([^\n]*)`) {
+		name, _, _ := strings.Cut(test, "/")
+		for _, folder := range folders[name] {
+			if !slices.Contains(run, folder) {
+				t.Errorf("WITHOUT_RACE has %s, and %s, which also has it, is not in WITHOUT_RACE_PACKAGES: there it would not run", test, folder)
+			}
+		}
+	}
 	for _, test := range listOf(t, `\nLONG_TESTS := ([^\n]*)`) {
 		if !there[test] {
 			t.Errorf("LONG_TESTS has %s, which is no test", test)
 		}
 	}
-	for _, test := range listOf(t, `\nWITHOUT_RACE := ([^\n]*)`) {
-		if name, _, _ := strings.Cut(test, "/"); !there[name] {
-			t.Errorf("WITHOUT_RACE has %s, which is no test", test)
+	for _, list := range []string{"WITHOUT_RACE", "ANY_IO"} {
+		for _, test := range listOf(t, `\n`+list+` := ([^\n]*)`) {
+			if name, _, _ := strings.Cut(test, "/"); !there[name] {
+				t.Errorf("%s has %s, which is no test", list, test)
+			}
+		}
+	}
+	for _, test := range listOf(t, `\nANY_IO_PYTHON := ([^\n]*)`) {
+		file, name, one := strings.Cut(test, "::")
+		text, err := os.ReadFile(filepath.Join("python/tests", file))
+		if err != nil || one && !strings.Contains(string(text), "\ndef "+name+"(") {
+			t.Errorf("ANY_IO_PYTHON has %s, which is no test: %v", test, err)
 		}
 	}
 }
