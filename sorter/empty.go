@@ -36,7 +36,9 @@ func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, line *chunk
 		s.tgt.EndRouting() // the line is the caller's
 	}
 	if err == nil && closeErr == nil && p.Log().Empty() {
-		err = c.Store.DropPackages()
+		if err = to.Seal(ctx); err == nil { // as long as the packages' journal is there, a kill loses only what has been written over since
+			err = c.Store.DropPackages()
+		}
 	}
 	if err = errors.Join(err, closeErr); err != nil {
 		return fmt.Errorf("empty the packages: %w", err)

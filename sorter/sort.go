@@ -72,7 +72,9 @@ func (s *sort) run(ctx context.Context) error {
 		if err := s.pass(ctx, s.cur, s.segments()); err != nil {
 			return fmt.Errorf("re-sort the log: %w", err)
 		}
-		s.swap()
+		if err := s.swap(ctx); err != nil {
+			return fmt.Errorf("re-sort the log: %w", err)
+		}
 	}
 }
 
@@ -196,8 +198,12 @@ func (s *sort) acquire(owner staging.Segment) (slot int, ok bool) {
 	return s.Staging.Acquire(owner)
 }
 
-// swap drops cur, which holds no samples now, and makes tgt the next cur.
-func (s *sort) swap() {
+// swap drops cur, which holds no samples now, and makes tgt the next cur. Before that it makes durable what tgt holds: as long as cur's journal is there, a kill or
+// a power cut loses only what has been written over since.
+func (s *sort) swap(ctx context.Context) error {
+	if err := s.tgt.Log.Seal(ctx); err != nil {
+		return err
+	}
 	old := s.cur
 	s.cur, s.tgt = s.tgt, nil
 	s.cur.Free() // no sample is delivered from it, or written to it
@@ -205,6 +211,7 @@ func (s *sort) swap() {
 	if err := s.Cache.Store.Drop(old.Log.Half()); err != nil {
 		s.Cache.Logger.Error("the old log can't be removed", "error", err)
 	}
+	return nil
 }
 
 // free frees the lines of both logs.

@@ -14,6 +14,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/durable"
 	"lcache/ingest"
 	"lcache/leaktest"
 	"lcache/logfile"
@@ -132,6 +133,45 @@ func TestSort(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestKilledAtTheEnd: when a sort has removed the journal of the old log, a cache as a kill would leave it has all samples but those in half-filled blocks.
+func TestKilledAtTheEnd(t *testing.T) {
+	dir, _ := made(t, "1", "")
+	clone := filepath.Join(t.TempDir(), "clone")
+	trace := func(step durable.Change) error {
+		if step.Step == durable.StepRemove {
+			return errors.Join(os.CopyFS(clone, os.DirFS(dir)), os.Remove(filepath.Join(clone, filepath.Base(step.Path)))) // a second clone would be refused
+		}
+		return nil
+	}
+	c, err := cache.Open(cache.Options{Dirs: []string{dir}, IO: cache.IO{Trace: trace}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := schedule.New(job("2"), c.Manifest.Len(), cache.MachineMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	order, err := s.Order(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sorter.Sort(t.Context(), c, order, nil), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	c = open(t, clone)
+	defer c.Close()
+	lacking, halfFilled := int64(0), int64(c.Sizing.Segments)*int64(c.Sizing.Block)
+	for i := range c.Manifest.Len() {
+		if c.Locations.Get(sample.Index(i)) == 0 {
+			lacking += c.Padded(sample.Index(i))
+		}
+	}
+	if lacking > halfFilled {
+		t.Errorf("%d bytes of samples are lost, half-filled blocks have at most %d", lacking, halfFilled)
 	}
 }
 
