@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import time
 
 import pytest
 from embedded_servers import entry_of, folder, gone, root  # noqa: F401
@@ -17,6 +18,13 @@ from torch.utils import data  # noqa: E402
 import lcache.torch as lt  # noqa: E402
 
 SIZE = 16
+
+
+def all_read(ours):
+    until = time.monotonic() + 20
+    while status(ours)["source_reads"] < len(ours):
+        assert time.monotonic() < until, "the server has not read ahead all samples"
+        time.sleep(0.01)
 
 
 def index(_, sample):
@@ -77,12 +85,13 @@ def test_over_a_full_cache(folder, root, pushed, kind, workers):
 @pytest.mark.parametrize("kind, workers", LOOKS)
 @pytest.mark.parametrize("looks", [0, 2])
 def test_over_an_empty_cache(folder, root, looks, kind, workers):
-    """An empty cache has nothing to sort. The first epoch reads each sample from the source once, but for what the first request had read before the log was laid
-    out, and looks read no more than their own; every epoch that was read has its whole order."""
+    """An empty cache has nothing to sort, so that even a look has its order laid out, and all of this little set is read for it. Each sample is read from the source
+    once, but for what the first request had read before the log was laid out, and for the looks' own; every epoch that was read has its whole order."""
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = made(ours, kind, workers, 2)
     for _ in range(looks):
         assert len(next(iter(loader))) == SIZE
+        all_read(ours)  # what is under way when another epoch begins would be read once more
     digests = [read(loader)]
     looked = looks * SIZE * max(1, 2 * workers)  # what workers were given at once
     early = 2 * SIZE
