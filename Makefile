@@ -39,6 +39,9 @@ WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache ingest plan shuffle stored)
 ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch TestPushedOrdersHaveALimit TestTinyOrdersHaveALimit \
 	TestEverySourceIsListed TestEverySourceIsVerified TestExamples TestHints TestKilledIngestOfABucket TestKilledIngestWithoutRanges TestKilledServerOfABucket TestListOverHTTPS TestPages TestSourcesPage
 
+# What Python compiles is kept, also where a container says otherwise: tests begin hundreds of processes that import torch, and each would compile all of it.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST       := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
 # PYTEST_BY_2 runs two tests at a time: each waits for processes and disks much of the time. Threads of numpy and torch would only take the CPU from the other test.
 PYTEST_BY_2  := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadgroup
