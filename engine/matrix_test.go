@@ -219,7 +219,8 @@ func (m *matrixRun) checkSamples(t *testing.T) {
 	if js.Hits+js.Misses != samples || js.Misses > missed || js.Misses < least {
 		t.Errorf("%d hits, %d misses; want %d and %d", js.Hits, js.Misses, samples-missed, missed)
 	}
-	if js.SourceReads > js.Misses || js.SourceBytes > missedBytes || missed > 0 && js.SourceReads == 0 {
+	again := js.Misses / 20 // what was read ahead and had to make room for a batch that a rank waits for, as memory is tight here
+	if js.SourceReads > js.Misses+again || js.SourceBytes > missedBytes || missed > 0 && js.SourceReads == 0 {
 		t.Errorf("%d reads of %d bytes from the source, for %d misses of at most %d bytes", js.SourceReads, js.SourceBytes, js.Misses, missedBytes)
 	}
 	// What fits in memory is read faster than the log is moved on.
