@@ -124,7 +124,11 @@ func TestDeviceIsPutAside(t *testing.T) {
 	if s.Jobs[0].Misses == 0 || s.Jobs[0].CorruptSamples != 0 {
 		t.Errorf("%d misses, %d corrupt", s.Jobs[0].Misses, s.Jobs[0].CorruptSamples)
 	}
-	asked := a.ops.Load()
+	asked := int64(-1)
+	for n := a.ops.Load(); n != asked; n = a.ops.Load() { // what was under way when the device was put aside ends
+		asked = n
+		time.Sleep(200 * time.Millisecond)
+	}
 	d.readOne(t, e, c, j, 3, 0, 0)
 	if n := a.ops.Load() - asked; n != 0 {
 		t.Errorf("the device was asked %d times while it is aside", n)

