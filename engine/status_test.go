@@ -21,6 +21,7 @@ func TestStatusOfTheEpoch(t *testing.T) {
 	d := makeDataset(t, 200, func(*rand.Rand, int) int { return 10_000 })
 	j := samplerJob(3, 20, 1, false)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
+	o.Patience = 20 * time.Second // a request that waits no longer reads by index what the pass reads, too
 	e := open(t, o)
 	defer closeEngine(t, e)
 	for epoch := range 3 {
