@@ -63,7 +63,7 @@ func TestTogetherFromPackages(t *testing.T) {
 func TestPackagesRepackedWhileRead(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		t.Run(fmt.Sprint("packed ", packed), func(t *testing.T) {
-			const n, each = 120, 300
+			const n, requests, repacked = 120, 300, 20 // at least so many of both, whichever is slower
 			b := togetherBed(t, n, 0, packed, fetch.Options{})
 			b.Know()
 			p := b.beginPackages(t, 2, 1, 14, n)
@@ -71,15 +71,16 @@ func TestPackagesRepackedWhileRead(t *testing.T) {
 				b.Pack(p, int(i)%2, i)
 			}
 			var stop atomic.Bool
-			moved := make(chan int)
+			var turns atomic.Int64
+			moved := make(chan struct{})
 			go func() {
 				defer close(moved)
 				r := rand.New(rand.NewPCG(3, 4))
-				turns := 0
-				for ; !stop.Load(); turns++ {
+				for ; !stop.Load(); turns.Add(1) {
 					finished := p.Finished()
 					if len(finished) == 0 {
-						break
+						t.Error("no package is finished, so none can be repacked")
+						return
 					}
 					number := finished[r.IntN(len(finished))]
 					var members []sample.Index
@@ -97,10 +98,9 @@ func TestPackagesRepackedWhileRead(t *testing.T) {
 						return
 					}
 				}
-				moved <- turns
 			}()
 			r := rand.New(rand.NewPCG(5, 6))
-			for range each {
+			for k := 0; k < requests || turns.Load() < repacked && !t.Failed(); k++ {
 				indices := make([]sample.Index, 1+r.IntN(16))
 				for k := range indices {
 					indices[k] = r.Uint32N(n)
@@ -111,8 +111,9 @@ func TestPackagesRepackedWhileRead(t *testing.T) {
 				}
 			}
 			stop.Store(true)
-			if turns := <-moved; turns < 20 {
-				t.Errorf("only %d packages were repacked", turns)
+			<-moved
+			if turns.Load() < repacked {
+				t.Errorf("only %d packages were repacked", turns.Load())
 			}
 			if st := &b.Fetcher.Stats; st.CorruptSamples.Load() != 0 || st.StaleReads.Load() != 0 || len(b.Source.Reads()) != 0 {
 				t.Errorf("%d corrupt, %d stale, %d from the source", st.CorruptSamples.Load(), st.StaleReads.Load(), len(b.Source.Reads()))
