@@ -16,7 +16,8 @@ import lcache
 from lcache.environment import launched_world
 
 READER = """
-import sys, lcache
+import signal, sys, lcache
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 job = lcache.open(sys.argv[1], sys.argv[2])
 print(job.pid, job.rank, len(job.get(range(10))), flush=True)
 sys.stdin.read()
