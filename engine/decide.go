@@ -21,6 +21,7 @@ type view struct {
 	unswept  int // the first segment of cur that the pass has not gone over; -1: none
 	rest     int // the first segment of cur's rest that the pass has not gone over, while it has gone over more of what is delivered; -1: none
 	loading  int // segments
+	inSlots  int // of those that are loading: they lie in slots, and the disk is not asked for them
 
 	inTime   bool        // a rank is to be served from the window
 	pack     int         // a package to be moved to the target, because the owner puts no samples into packages; -1: none
@@ -171,7 +172,7 @@ func (v *view) advance() action {
 }
 
 func (v *view) load(seg int, use reorder.Use, why string) action {
-	if v.loading >= maxLoading {
+	if v.loading-v.inSlots >= maxLoading {
 		return action{why: "enough segments are being loaded"}
 	}
 	return action{kind: actLoad, seg: seg, use: use, why: why}

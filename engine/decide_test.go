@@ -14,7 +14,7 @@ import (
 // TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what the mover does in it and why.
 //
 //	decide
-//	read=E cur=E tgt=E unloaded=K unswept=K rest=K loading=N known=E,E… laidout=E,E… [a flag for each other field of view]
+//	read=E cur=E tgt=E unloaded=K unswept=K rest=K loading=N inslots=N known=E,E… laidout=E,E… [a flag for each other field of view]
 //	----
 //	the action, and why
 //
@@ -59,6 +59,8 @@ func TestDecide(t *testing.T) {
 				read(&v.rest)
 			case "loading":
 				read(&v.loading)
+			case "inslots":
+				read(&v.inSlots)
 			case "known":
 				known = list()
 			case "laidout":

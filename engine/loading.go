@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"lcache/reorder"
@@ -42,16 +43,53 @@ func (e *Engine) load(act action) bool {
 	}
 	e.loading++
 	e.mu.Unlock()
-	e.pass.Load(slot, cur, act.seg, tgt, act.use, func() {
-		e.mu.Lock()
-		if e.cur == cur && owner.Line == cur.ID {
-			e.segs[act.seg] = segDone
-		}
-		e.loading--
-		e.mu.Unlock()
-		e.nudge()
-	})
+	e.pass.Load(slot, cur, act.seg, tgt, act.use, func() { e.loaded(owner, cur, false) })
 	return true
+}
+
+// loaded ends the load of a segment, which may have lain in its slot already.
+func (e *Engine) loaded(owner staging.Segment, cur *reorder.EpochLog, inSlot bool) {
+	e.mu.Lock()
+	if e.cur == cur && owner.Line == cur.ID {
+		e.segs[owner.Segment] = segDone
+	}
+	e.loading--
+	if inSlot {
+		e.reloading--
+	}
+	e.mu.Unlock()
+	e.nudge()
+}
+
+// reload has the pass write on what slots hold of the log that is read since the time without a target, when the pass had another number. The disk is not asked for it again.
+func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
+	e.mu.Lock()
+	tgt := e.tgt
+	same := e.cur == cur
+	e.mu.Unlock()
+	if !same {
+		return
+	}
+	var held []int // segments
+	e.staging.Holders(func(owner staging.Segment, _ int) {
+		if owner.Line == before {
+			held = append(held, owner.Segment)
+		}
+	})
+	slices.Sort(held)
+	for _, seg := range held {
+		from, to := staging.Segment{Line: before, Segment: seg}, cur.Owner(seg)
+		slot, ready := e.staging.Holding(from)
+		if !ready || !e.pass.IsLoaded(slot, cur, seg) || !e.staging.Reload(slot, from, to) {
+			continue
+		}
+		e.mu.Lock()
+		e.segs[seg] = segLoading
+		e.loading++
+		e.reloading++
+		e.mu.Unlock()
+		e.pass.Reload(slot, cur, seg, tgt, func() { e.loaded(to, cur, true) })
+	}
 }
 
 // leaveWindow lets the ranks that have not come past cur's epoch be served by index. e.mu is held.

@@ -77,7 +77,7 @@ func (e *Engine) shareRanks(v *view) {
 
 // view is the state as decide sees it. e.mu is held.
 func (e *Engine) view() view {
-	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, unloaded: -1, unswept: -1, rest: -1, paused: e.paused,
+	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, inSlots: e.reloading, unloaded: -1, unswept: -1, rest: -1, paused: e.paused,
 		inTime: e.anyInTime(), mayBegin: e.mayBegin(), inPlace: e.relayout.inPlace, packs: e.packsNow(), choice: e.beginning.choiceFor(e.readEpoch, e.cur), sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
 		sparse:   e.isSparse,
 		complete: func(epoch int) bool { return e.owner.schedule.IsComplete(epoch, e.opts.LateEpoch) },
@@ -218,15 +218,16 @@ func (e *Engine) beginTarget(epoch int) bool {
 	tgt := &reorder.EpochLog{Epoch: l.epoch, Line: l.line}
 	err := e.beginLog(tgt, l)
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.starting = nil
 	if err != nil {
+		defer e.mu.Unlock()
 		tgt.Free()
 		e.setBroken(err)
 		e.cache.Logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
 		e.startFilling(e.cur)
 		return true
 	}
+	cur, before := e.cur, e.cur.ID
 	e.begun = true
 	e.setTarget(tgt)
 	if l.stale {
@@ -239,6 +240,8 @@ func (e *Engine) beginTarget(epoch int) bool {
 		e.cur = &reorder.EpochLog{Epoch: -1, Log: e.cur.Log}
 		e.number(e.cur)
 	}
+	e.mu.Unlock()
+	e.reload(cur, before)
 	return true
 }
 

@@ -37,6 +37,7 @@ type state struct {
 	unidentified *reorder.EpochLog // the newer Logfile that was recovered, while there is no tgt: it was being filled for an order that is not known yet
 	segs         []segState        // of cur
 	loading      int               // segments
+	reloading    int               // of them, those that lie in slots already
 	emptying     map[int]bool      // packages that were loaded for tgt
 	drained      bool              // the pass goes on undelivered
 

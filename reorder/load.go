@@ -40,6 +40,7 @@ type load struct {
 	mem    []byte
 	target *EpochLog // nil: the samples stay where they are
 	use    Use
+	inSlot bool // its blocks lie in the slot already
 	done   func()
 	turn   chan struct{} // tokens, one for each sample that is being supplied
 
@@ -76,14 +77,52 @@ const (
 // Load brings segment seg of from into slot (which the caller has acquired for it), and appends its samples to target (nil:
 // they stay where they are). done runs when all samples are published, if use says so, and written on; the slot is then ready.
 func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use, done func()) {
+	l := p.newLoad(slot, from, seg)
+	l.target, l.use, l.done = target, use, done
+	l.begin()
+}
+
+// Reload is Load, for Deliver, of a segment that was loaded into the slot when there was no target: its samples are written on from there, and nothing is read. IsLoaded has reported
+// that this can be, and nothing has used the slot for another segment since.
+func (p *Pass) Reload(slot int, from *EpochLog, seg int, target *EpochLog, done func()) {
+	l := p.newLoad(slot, from, seg)
+	l.target, l.use, l.done, l.inSlot = target, Deliver, done, true
+	l.begin()
+}
+
+// IsLoaded reports whether a slot has all samples of a segment, each where its block was read to.
+func (p *Pass) IsLoaded(slot int, from *EpochLog, seg int) bool {
+	if p.o.Form != nil || from.Line == nil { // compressed blocks are not kept
+		return false
+	}
+	l := p.newLoad(slot, from, seg)
+	if len(l.blocks) == 0 || len(l.missing()) > 0 {
+		return false
+	}
+	for i := range l.arrivals {
+		a := &l.arrivals[i]
+		if off, ok := p.o.Staging.SlotOffset(a.index); !ok || off != l.base+a.at {
+			return false
+		}
+	}
+	return true
+}
+
+// newLoad looks up what a segment holds, and where in the slot it goes.
+func (p *Pass) newLoad(slot int, from *EpochLog, seg int) *load {
 	l := &load{p: p, from: from, seg: seg, slot: slot, base: uint64(slot * p.o.Staging.SlotBytes()), mem: p.o.Staging.Slot(slot),
-		target: target, use: use, done: done, open: 1,
-		turn: make(chan struct{}, p.o.Fetcher.Jobs())}
+		open: 1, turn: make(chan struct{}, p.o.Fetcher.Jobs())}
 	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		l.arrivals = append(l.arrivals, arrival{off: off, at: off, index: index})
 		return true
 	})
 	l.layOut()
+	return l
+}
+
+// begin begins to read, and to supply what the segment lacks.
+func (l *load) begin() {
+	p := l.p
 	missing, n := l.missing(), len(l.blocks)
 	p.loads.Add(1)
 	l.open++ // the reading
@@ -99,6 +138,10 @@ func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use
 	}()
 	if n == 0 {
 		l.close()
+		return
+	}
+	if l.inSlot {
+		p.loads.Go(l.allArrived)
 		return
 	}
 	p.turnMu.Lock()

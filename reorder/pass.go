@@ -178,7 +178,7 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 		defer p.underWay.Done()
 		defer t.close()
 		switch {
-		case a.at == noPlace:
+		case a.at == noPlace, l.inSlot: // clients may read what lies there
 			p.supply(l, a.index, 0, false, !a.late)
 		case !a.late:
 			p.supply(l, a.index, a.at, true, true) // at its place in the slot, which was not published and which no transfer is writing to

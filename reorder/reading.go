@@ -42,6 +42,13 @@ func (l *load) read() {
 	}
 }
 
+// allArrived takes all blocks for read.
+func (l *load) allArrived() {
+	for j := range l.blocks {
+		l.arrived(j, nil)
+	}
+}
+
 // needed marks the blocks that a sample with a place in the slot lies in.
 func (l *load) needed() []bool {
 	needed := make([]bool, len(l.blocks))

@@ -216,6 +216,31 @@ func (s *Staging) Acquire(owner Segment) (int, bool) {
 	return 0, false
 }
 
+// Holding returns the slot that is ready and holds a segment.
+func (s *Staging) Holding(owner Segment) (int, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.slot {
+		if s.slot[i].owner == owner && s.slot[i].state == slotReady {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Reload gives a ready slot to an owner that loads the same segment again, from the bytes that lie there. Addresses and Holds stay. It reports false, and changes nothing, if
+// the slot holds another segment by now, or a late block may still land in it.
+func (s *Staging) Reload(i int, from, to Segment) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl := &s.slot[i]
+	if sl.owner != from || sl.state != slotReady || sl.pins > 0 {
+		return false
+	}
+	sl.state, sl.owner = slotLoading, to
+	return true
+}
+
 // Ready ends the loading of a slot.
 func (s *Staging) Ready(i int) {
 	s.mu.Lock()

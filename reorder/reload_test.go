@@ -1,0 +1,125 @@
+package reorder_test
+
+import (
+	"slices"
+	"testing"
+
+	"lcache/chunker"
+	"lcache/reorder"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// reloads begins a target for segments that lie in slots since the time without one, and has the pass go over them from there.
+func (b *bed) reloads(l *reorder.EpochLog, slots []int, target *reorder.EpochLog) {
+	b.t.Helper()
+	before := l.ID
+	b.lines++
+	l.ID = b.lines
+	for seg, slot := range slots {
+		done := make(chan struct{})
+		if !b.pass.IsLoaded(slot, l, seg) || !b.Staging.Reload(slot, staging.Segment{Line: before, Segment: seg}, l.Owner(seg)) {
+			b.t.Fatalf("segment %d does not lie in slot %d", seg, slot)
+		}
+		b.pass.Reload(slot, l, seg, target, func() { close(done) })
+		b.wait(done)
+	}
+}
+
+// TestReload: what was loaded while there was no target is written on from the slots once there is one. The disk is not asked for it, clients that hold samples keep them where they are, and
+// the old blocks come free.
+func TestReload(t *testing.T) {
+	const n = 120
+	b := newBed(t, spec{sizes: randomSizes(n, 8), workers: 3, slots: 2})
+	l, next, target := b.twoLines(8)
+	var slots []int
+	for seg := range 2 {
+		slot, done := b.load(l, seg, nil, reorder.Deliver)
+		b.wait(done)
+		slots = append(slots, slot)
+		b.under = append(b.under, begun{seg, done})
+	}
+	first := slices.Clone(l.Line.Members(0))
+	before := b.holds(first)
+	reads, verified := b.Store.Stats().BlockReads, b.pass.Stats.Verified.Load()
+	b.reloads(l, slots, target)
+	if got := b.Store.Stats().BlockReads - reads; got != 0 {
+		t.Errorf("%d blocks were read of segments that lie in slots", got)
+	}
+	members := append(first, l.Line.Members(1)...)
+	if got := b.pass.Stats.Verified.Load() - verified; got != int64(len(members)) {
+		t.Errorf("%d samples were verified on their way, want %d", got, len(members))
+	}
+	if after := b.holds(first); !slices.Equal(after, before) {
+		t.Error("samples lie elsewhere than before")
+	}
+	b.inLog(next.Log.Half(), members)
+	for seg := range 2 {
+		if gone, all := l.Log.Gone(seg), l.Log.Blocks(seg); gone != all {
+			t.Errorf("segment %d: %d of %d blocks are free", seg, gone, all)
+		}
+	}
+	b.under = nil
+	for seg := 2; seg < int(l.Log.Header().Segments); seg++ {
+		_, done := b.load(l, seg, target, reorder.Drain)
+		b.wait(done)
+	}
+	b.inLog(next.Log.Half(), next.Line.Order)
+	if !l.Log.Empty() || len(b.Source.Reads()) != 0 {
+		t.Errorf("the old Logfile is empty: %v; %d reads from the source", l.Log.Empty(), len(b.Source.Reads()))
+	}
+}
+
+// TestReloadOfOtherBytes: bytes in a slot that do not have their sample's checksum are not written on. The sample comes by its place, and nothing is written into the slot: clients may read it.
+func TestReloadOfOtherBytes(t *testing.T) {
+	const n = 60
+	b := newBed(t, spec{sizes: randomSizes(n, 9), workers: 2, slots: 1})
+	l, next, target := b.twoLines(9)
+	slot, done := b.load(l, 0, nil, reorder.Deliver)
+	b.wait(done)
+	bad := slices.IndexFunc(l.Line.Members(0), func(i sample.Index) bool { return b.Sizes[i] > 0 })
+	index := l.Line.Members(0)[bad]
+	off, _ := b.Staging.SlotOffset(index)
+	b.Staging.Slice(off, 1)[0] ^= 1
+	b.reloads(l, []int{slot}, target)
+	if b.Staging.Slice(off, 1)[0] ^= 1; !b.Locations.In(index, next.Log.Half()) {
+		t.Error("the sample was not written on")
+	}
+	b.holds(l.Line.Members(0)) // each byte but that one is as it was
+	b.inLog(next.Log.Half(), l.Line.Members(0))
+}
+
+// TestIsLoaded: a slot is not taken for a segment if a sample is missing, lies elsewhere by now, or was unpacked into the slot.
+func TestIsLoaded(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		packed bool
+		spoil  func(b *bed, l *reorder.EpochLog)
+		want   bool
+	}{
+		{"whole", false, func(*bed, *reorder.EpochLog) {}, true},
+		{"moved", false, func(b *bed, l *reorder.EpochLog) { b.Staging.Publish(l.Line.Members(0)[0], 0, false) }, false},
+		{"another order", false, func(_ *bed, l *reorder.EpochLog) { l.Line = nil }, false},
+		{"a sample more", false, func(_ *bed, l *reorder.EpochLog) {
+			l.Line = &chunker.Line{Order: l.Line.Order, Used: l.Line.Used, Starts: append([]uint64{0, l.Line.Starts[1] + 1}, l.Line.Starts[2:]...)}
+		}, false},
+		{"packed", true, func(*bed, *reorder.EpochLog) {}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := spec{sizes: randomSizes(60, 10), workers: 2, slots: 2}
+			if c.packed {
+				s = spec{sizes: packedSizes(60, 10), workers: 2, slots: 2, packed: true}
+			}
+			b := newBed(t, s)
+			l, _, _ := b.twoLines(10)
+			other, ok := b.Staging.Acquire(staging.Segment{Line: 1 << 40}) // slot 0, for what lies elsewhere
+			slot, done := b.load(l, 0, nil, reorder.Deliver)
+			b.wait(done)
+			c.spoil(b, l)
+			if got := b.pass.IsLoaded(slot, l, 0); got != c.want || !ok {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+			b.Staging.Ready(other)
+		})
+	}
+}
