@@ -150,9 +150,13 @@ func TestReaderGoesThroughAnEpoch(t *testing.T) {
 				}
 			}
 		}
-		// A ring of 96 KiB has room for one chunk, in whatever pieces, and the next one gives way with what was read for it.
-		if got := b.Fetcher.Stats.SourceReads.Load(); got != n-logged && (ring > 96<<10 || got > (n-logged)*11/10) {
-			t.Errorf("ring of %d: %d reads from the source, want %d", ring, got, n-logged)
+		// Small rings have room for one chunk or a few, in whatever pieces, and later ones give way with what was read for them.
+		most := n - logged
+		if ring < 8<<20 {
+			most += most / 10
+		}
+		if got := b.Fetcher.Stats.SourceReads.Load(); got < n-logged || got > int64(most) {
+			t.Errorf("ring of %d: %d reads from the source, want %d, at most %d", ring, got, n-logged, most)
 		}
 		if got := b.reads(); got > logged*3/2 || ring < 8<<20 && got < logged/20 {
 			t.Errorf("ring of %d: %d reads of the log for %d samples", ring, got, logged)
