@@ -30,10 +30,11 @@ func (s Step) near(t Step) bool {
 // A Coming is a chunk that a rank will ask for.
 type Coming struct {
 	metaindex.CM
-	Next Step                    // of the rank, after this one
-	Left func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
-	Soon []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
-	Near bool                    // samples that lie near each other are asked for near each other: what lies around one is read with it
+	Next  Step                    // of the rank, after this one
+	Left  func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
+	Soon  []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
+	Near  bool                    // samples that lie near each other are asked for near each other: what lies around one is read with it
+	Along Along                   // has memory for what lies near a sample and is asked for later; nil: nothing is read along
 }
 
 // path is how a sample is brought.
@@ -167,6 +168,8 @@ type prefetch struct {
 	x       *staging.Extent // once published
 	retried bool            // it was put back once because its bytes were not right
 	near    bool            // what lies around it is read with it
+	along   Along           // what is asked for later is read along with it, and kept there; nil: nothing is
+	brought bool            // it was read along itself: no chunk wants it yet
 }
 
 // find returns where a chunk is in the list, or would be.

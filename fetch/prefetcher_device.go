@@ -16,10 +16,10 @@ const (
 	burstBytes   = 4 << 20
 )
 
-// Neighbours share a read if the gap between them is at most nearby, which costs less than a second read, and at most as long as
+// Neighbours share a read if the gap between them is at most Nearby, which costs less than a second read, and at most as long as
 // the second sample, so that the memory does not fill with bytes of other samples. A read larger than largestRead is no faster.
 const (
-	nearby      = 32 << 10
+	Nearby      = 32 << 10
 	largestRead = 1 << 20
 )
 
@@ -36,10 +36,10 @@ type part struct {
 
 // gap is how far before a sample the one in the same read may end.
 func (p *part) gap() uint64 {
-	if p.pf.near {
-		return nearby
+	if p.pf.near || p.pf.along != nil {
+		return Nearby
 	}
-	return min(nearby, uint64(p.n))
+	return min(Nearby, uint64(p.n))
 }
 
 // placeRead is one read by place, of one sample or of several that lie close together.
@@ -56,9 +56,13 @@ type placeRead struct {
 	over  bool    // guarded by Prefetcher.mu: the read has landed or was given up
 }
 
-// split returns a read of its own for each sample.
+// split returns a read of its own for each sample that a chunk wants.
 func (p *placeRead) split() (reads []*placeRead) {
 	for i := range p.parts {
+		if p.parts[i].pf.brought {
+			p.parts[i].pf.dropAlong()
+			continue
+		}
 		reads = append(reads, &placeRead{parts: p.parts[i : i+1 : i+1], need: p.parts[i].need})
 	}
 	return reads
@@ -104,10 +108,11 @@ func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*p
 			parts = append(parts, part{pf: pf, need: i, half: half, seg: seg, off: off, n: int(pf.size), sum: sum})
 		}
 	}
+	largest := min(largestRead, uint64(r.memory()/8))
+	parts = r.addAlong(parts, largest)
 	slices.SortFunc(parts, func(a, b part) int {
 		return cmp.Or(cmp.Compare(a.half, b.half), cmp.Compare(a.seg, b.seg), cmp.Compare(a.off, b.off))
 	})
-	largest := min(largestRead, uint64(r.memory()/8))
 	for i := 0; i < len(parts); {
 		p := &placeRead{parts: parts[i : i+1], need: parts[i].need}
 		first := p.first()
@@ -224,6 +229,7 @@ func (r *Prefetcher) giveUp(b *readBatch) {
 		r.arrived(p)
 		for i := range p.parts {
 			r.forget(p.parts[i].pf)
+			p.parts[i].pf.dropAlong()
 		}
 	}
 	r.mu.Unlock()

@@ -49,6 +49,7 @@ func (r *Prefetcher) verify() {
 		r.mu.Unlock()
 
 		good, bad := r.check(reads)
+		good = keepAlong(good)
 		pieces, prefetches = pieces[:0], prefetches[:0]
 		r.mu.Lock()
 		for _, g := range good {
@@ -95,7 +96,11 @@ func (r *Prefetcher) check(reads []*placeRead) (good []verified, bad []*prefetch
 					continue
 				}
 			}
-			bad = append(bad, a.pf)
+			if a.pf.brought {
+				a.pf.dropAlong()
+			} else {
+				bad = append(bad, a.pf)
+			}
 		}
 	}
 	return good, bad

@@ -122,7 +122,7 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 		k.left++
 	case pf != nil && r.f.o.Staging.KeepMore(pf.x):
 	default: // it has no prefetch, or its extent is gone
-		pf = &prefetch{index: index, size: size, path: bySource, near: coming.Near}
+		pf = &prefetch{index: index, size: size, path: bySource, near: coming.Near, along: coming.Along}
 		if coming.Cached || r.isInLog(index) {
 			pf.path = byPlace
 		}
@@ -274,6 +274,7 @@ func (r *Prefetcher) readOnceMore(pf *prefetch) {
 func (r *Prefetcher) putBack(pf *prefetch, p path) {
 	r.settle(pf)
 	if len(pf.chunks) == 0 {
+		pf.dropAlong()
 		return
 	}
 	pf.state, pf.path = prefetchQueued, p

@@ -37,20 +37,10 @@ func (r *Prefetcher) gather(burst []*prefetch) []*prefetch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, index := range around {
-		pf := r.prefetches[index]
-		if pf == nil || !pf.near || pf.state != prefetchQueued || pf.path != byPlace || pf.on == nil || pf.on.stale {
-			continue
+		if pf := r.prefetches[index]; pf != nil && pf.near && r.takeListed(pf) {
+			burst = append(burst, pf)
 		}
-		of := pf.on.of
-		pf.leaveList()
-		if r.isInSlot(pf) {
-			continue
-		}
-		pf.state, pf.of, pf.work = prefetchTaken, of, of.work
-		of.inFlight[byPlace] += int64(pf.size)
-		burst = append(burst, pf)
 	}
-	r.inHand[byPlace] = burst
 	return burst
 }
 

@@ -177,6 +177,7 @@ func (r *Prefetcher) failed(pf *prefetch) {
 	r.settle(pf)
 	r.forget(pf)
 	r.mu.Unlock()
+	pf.dropAlong()
 	r.f.o.Staging.Notify()
 	r.nudge()
 }

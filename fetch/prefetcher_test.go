@@ -27,6 +27,7 @@ type readerBed struct {
 	left   func(sample.Index) bool // nil: all
 	jobs   bool                    // each rank is a job of its own
 	near   bool                    // what lies around a sample is read with it
+	along  fetch.Along             // nil: nothing is read along
 }
 
 // until waits for something that staging tells of.
@@ -88,7 +89,7 @@ func (b *readerBed) chunk(rank int, at fetch.Step) (fetch.Coming, bool) {
 	if next.Batch == len(order) {
 		next = fetch.Step{Epoch: at.Epoch + 1}
 	}
-	return fetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Near: b.near}, true
+	return fetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Near: b.near, Along: b.along}, true
 }
 
 // ask waits for a chunk of the first epoch and returns which of its samples came from the source. What is held is given back, and the reader told.
