@@ -23,6 +23,7 @@ type important struct {
 
 	state *drawn.State  // the worker's alone; weights and S are read under stateMu
 	high  *highMemory   // what it keeps in memory
+	along *alongMemory  // what was read along with others; nil: nothing is
 	drawn atomic.Bool   // an epoch that was drawn is known
 	packs *packaging    // nil: its L-samples stay where they are
 	ready chan struct{} // closed when the worker has ended
@@ -99,8 +100,12 @@ func (e *Engine) Importance(number, rank int, run string, text []byte) (Importan
 	if err != nil {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: err.Error()}
 	}
-	if begun == nil && c.Cache == left && c.Substitute == importance.Low { // nobody said how much: packages need some, too
-		c.Cache = e.besidePackages(left)
+	if begun == nil && c.Cache == left { // nobody said how much: packages need some, too, and what is read along
+		if c.Substitute == importance.Low {
+			c.Cache = e.besidePackages(left)
+		} else if e.readsAlong(c) {
+			c.Cache -= left / alongShare
+		}
 	}
 	if j.schedule.Replays() && (j.schedule.World() != c.WorldSize || job.BatchSize != c.BatchSize) {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: a world of %d ranks with batches of %d, and this server's recipe has %d with %d: give the same",
@@ -166,6 +171,9 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 	e.states[c.Name] = p
 	e.mu.Unlock()
 	e.holdBy(p.high, nil)
+	if p.along != nil {
+		e.holdBy(p.along, nil)
+	}
 	e.shareMemory(nil)
 	j.importance.Store(p)
 	return p, nil
@@ -199,6 +207,13 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 	}
 	if substitutesLow(p) {
 		if p.packs, err = e.newPackaging(p, e.spareMemory()-c.Cache); err != nil {
+			state.Close()
+			p.high.close()
+			return nil, fmt.Errorf("importance %s: %w", c.Name, err)
+		}
+	}
+	if e.readsAlong(c) {
+		if p.along, err = e.newAlongMemory(e.spareMemory() - c.Cache); err != nil {
 			state.Close()
 			p.high.close()
 			return nil, fmt.Errorf("importance %s: %w", c.Name, err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lcache/chunker"
+	"lcache/fetch"
 	"lcache/importance"
 	"lcache/offheap"
 	"lcache/reorder"
@@ -16,10 +17,12 @@ import (
 // A segment of the rest of which few samples are wanted is not moved: the next Logfile takes over its blocks, and what is wanted of it is read by place. So a prediction that is wrong, of what is drawn or of what
 // stays in memory, costs reads by place, and nothing else (docs/adr/0025-what-stays-in-place.md).
 
-// What a device is taken for where the choice is between reading a segment as a whole and reading its samples by place: one that is limited in operations and in bytes a second.
+// What a device is taken for where the choice is between reading a segment as a whole and reading its samples by place: one that is limited in operations and in bytes a second. The kernel
+// splits larger reads, and the device counts the parts.
 const (
 	readsASecond = 3000
 	bytesASecond = 500 << 20
+	bytesARead   = 512 << 10
 )
 
 // leastFull is the part of a segment that must be filled, for it to be carried: lines would have ever more segments.
@@ -75,7 +78,7 @@ func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (
 	if before == nil {
 		return r, kept, free
 	}
-	r.Before, r.Lies, r.Carry = before.line, before.members, p.e.carry(order, before, high)
+	r.Before, r.Lies, r.Carry = before.line, before.members, p.e.carry(order, before, high, p.along.room())
 	if kept != nil { // a segment that stays keeps all of its samples
 		r.Carry = slices.DeleteFunc(r.Carry, func(k int) bool {
 			return slices.ContainsFunc(before.members(k), func(i sample.Index) bool { return !kept.Has(i) })
@@ -121,16 +124,36 @@ func (p *important) mostUsed(epoch int) (by []sample.Index, high *sample.Set, er
 type restSegment struct {
 	k      int
 	bytes  uint64
-	wanted int // times that a sample of it is read by place if it is
+	wanted int // samples of it that are read by place if it is
 }
 
-// carry chooses the segments that stay as they are: so many of those of which least is wanted that a device takes least time for all that an epoch reads.
-func (e *Engine) carry(order *schedule.Order, before *lineBefore, high *sample.Set) (carry []int) {
+// byPlace is what reading the wanted samples of a segment by place takes: reads, and bytes between those that are read together. Of the samples at most so many can be read along with others. A
+// sample is read along if no more than a few that are not wanted lie before the next one that is; so many samples of mean size fit into the gap that is read over.
+func (s *restSegment) byPlace(mean float64, along float64) (reads, between, used float64) {
+	share := min(1, float64(s.wanted)*mean/float64(max(s.bytes, 1))) // that is wanted
+	apart := 1.0                                                     // chance that none of the samples so far is wanted
+	gaps := 0.0                                                      // samples between two that are read together, for each that is wanted
+	for k := range int(fetch.Nearby/mean) + 1 {
+		gaps += float64(k) * share * apart
+		apart *= 1 - share
+	}
+	merged := float64(s.wanted) * (1 - apart)
+	if merged > along {
+		gaps *= along / merged
+		merged = along
+	}
+	return float64(s.wanted) - merged, float64(s.wanted) * gaps * mean, merged
+}
+
+// carry chooses the segments that stay as they are: so many of those of which least is wanted that a device takes least time for all that an epoch reads. room is how many bytes of memory there
+// are for samples that are read along with others.
+func (e *Engine) carry(order *schedule.Order, before *lineBefore, high *sample.Set, room int64) (carry []int) {
 	segments, first, again, err := e.restSegments(order, before, high)
 	if err != nil {
 		return nil
 	}
-	block, mean := float64(e.cache.Sizing.Block), float64(e.cache.Manifest.Bytes())/float64(e.cache.Manifest.Len())
+	read, mean := min(float64(e.cache.Sizing.Block), bytesARead), float64(e.cache.Manifest.Bytes())/float64(e.cache.Manifest.Len())
+	along := float64(room) / mean * alongTurns
 	bytes, reads := mean*float64(first+again), float64(again) // if none is carried
 	for _, s := range segments {
 		bytes += float64(s.bytes)
@@ -139,10 +162,11 @@ func (e *Engine) carry(order *schedule.Order, before *lineBefore, high *sample.S
 		return cmp.Or(cmp.Compare(float64(a.wanted)*float64(b.bytes), float64(b.wanted)*float64(a.bytes)), cmp.Compare(a.k, b.k))
 	})
 	segments = slices.DeleteFunc(segments, func(s restSegment) bool { return float64(s.bytes) < leastFull*float64(e.cache.Sizing.Segment) })
-	least, n := cost(bytes, reads, block), 0
+	least, n := cost(bytes, reads, read), 0
 	for i, s := range segments {
-		bytes, reads = bytes-float64(s.bytes), reads+float64(s.wanted)
-		if c := cost(bytes, reads, block); c <= least {
+		apart, between, used := s.byPlace(mean, along)
+		bytes, reads, along = bytes-float64(s.bytes)+between, reads+apart, along-used
+		if c := cost(bytes, reads, read); c <= least {
 			least, n = c, i+1
 		}
 	}
@@ -153,9 +177,9 @@ func (e *Engine) carry(order *schedule.Order, before *lineBefore, high *sample.S
 	return carry
 }
 
-// cost is how long a device takes to read so many bytes, some of them by reads of single samples.
-func cost(bytes, reads, block float64) float64 {
-	return max(bytes/bytesASecond, (reads+bytes/block)/readsASecond)
+// cost is how long a device takes to read so many bytes, some of them by so many reads by place, the others by reads of a size.
+func cost(bytes, reads, read float64) float64 {
+	return max(bytes/bytesASecond, (reads+bytes/read)/readsASecond)
 }
 
 // restSegments counts what each segment of the rest has, and what of it is wanted; and how many samples an epoch delivers that memory won't hold, and how often some of them again.

@@ -242,12 +242,16 @@ func (e *Engine) spareMemory() int64 {
 	return left
 }
 
-// memory is what a job's importance takes of --memory: what its policy keeps, and packages.
+// memory is what a job's importance takes of --memory: what its policy keeps, what is read along, and packages.
 func (p *important) memory() int64 {
-	if p.packs == nil {
-		return p.config.Cache
+	n := p.config.Cache
+	if p.along != nil {
+		n += p.along.capacity
 	}
-	return p.config.Cache + p.packs.plan.memory
+	if p.packs != nil {
+		n += p.packs.plan.memory
+	}
+	return n
 }
 
 // checkMemory refuses a cache that --memory leaves no room for.

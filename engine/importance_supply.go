@@ -11,6 +11,7 @@ import (
 // served counts a delivery, and keeps what the memory policy wants of it.
 func (p *important) served(at *deliver.Position, d deliver.Delivery) {
 	p.high.served(at.Epoch, d, p.kindsOf(at, d))
+	p.along.delivered(at.Epoch, d.Indices)
 	if p.packs != nil {
 		p.packs.delivered(d)
 	}
@@ -25,6 +26,11 @@ func (p *important) beginMemory() {
 	p.high.setRatio(p.state.Ratio())
 	p.beginPackages()
 	order := p.orderOf(epoch)
+	if p.state.Order(epoch).Plain {
+		p.along.begin(epoch, nil) // its line delivers all of it
+	} else {
+		p.along.begin(epoch, order)
+	}
 	if err := p.decideBy(func(values, targets []float64) { p.high.begin(epoch, values, targets, order, p.config) }); err != nil {
 		p.e.cache.Logger.Warn("memory goes on by what was known an epoch ago", "name", p.config.Name, "epoch", epoch, "err", err)
 	}
@@ -62,12 +68,12 @@ func (h holders) Copy(index sample.Index, dst []byte) bool {
 }
 
 // holdBy adds a memory to the suppliers, or takes one out.
-func (e *Engine) holdBy(more, less *highMemory) {
+func (e *Engine) holdBy(more, less fetch.Holder) {
 	e.hold(func(h holders) holders {
 		if more != nil {
 			return append(h, more)
 		}
-		return slices.DeleteFunc(h, func(one fetch.Holder) bool { return one == fetch.Holder(less) })
+		return slices.DeleteFunc(h, func(one fetch.Holder) bool { return one == less })
 	})
 }
 

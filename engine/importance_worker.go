@@ -306,6 +306,10 @@ func (p *important) stop() {
 		p.e.unshare(p)
 		p.e.holdBy(nil, p.high)
 		p.high.close()
+		if p.along != nil {
+			p.e.holdBy(nil, p.along)
+			p.along.close()
+		}
 	}
 }
 

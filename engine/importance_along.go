@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"lcache/chunker"
+	"lcache/drawn"
+	"lcache/reorder"
+	"lcache/sample"
+)
+
+// alongMemory holds samples that were read along with others of a drawn epoch: they lie near them in segments that were not moved, and are asked for later in the epoch. A read over
+// the gap between two takes a device that is limited in operations less time than two reads. It is a supplier of reads as the memory of a policy is; what was delivered leaves it.
+type alongMemory struct {
+	e        *Engine
+	capacity int64
+
+	lockedBytes             // its mu guards the fields that follow, too
+	epoch       int         // whose samples are read along; -1: none
+	left        *sample.Set // of its order, what was not delivered
+	promised    *sample.Set // what is here, or is to come
+	taken       int64       // bytes of promised
+}
+
+// alongShare is the part of the memory for importance that is for samples that are read along, where nobody says how much is for those of importance: one in so many bytes.
+const alongShare = 16
+
+// readsAlong reports whether samples are read along for a job: in a log that is reordered, of which drawn epochs leave segments where they are.
+func (e *Engine) readsAlong(c drawn.Config) bool {
+	return c.Lag != "0" && c.Substitute == "" && !e.cache.IsStatic()
+}
+
+// alongTurns is how often the memory for samples that are read along is filled in an epoch: a sample waits there for a third of it, and at the epoch's beginning and end there are few.
+const alongTurns = 2
+
+// room is how many bytes may be read along at a time.
+func (a *alongMemory) room() int64 {
+	if a == nil {
+		return 0
+	}
+	return a.capacity
+}
+
+// mostAlong is the part of an epoch's bytes that is read along at most: more would find nothing to read.
+const mostAlong = 4
+
+// newAlongMemory makes a memory of so many bytes; nil without any.
+func (e *Engine) newAlongMemory(bytes int64) (*alongMemory, error) {
+	bytes = min(bytes, int64(e.cache.Manifest.Bytes())/mostAlong)
+	if bytes <= 0 || e.cache.Manifest.Len() == 0 {
+		return nil, nil
+	}
+	a := &alongMemory{e: e, capacity: bytes, epoch: -1}
+	var err error
+	if a.held, err = newSampleBytes(e.cache); err != nil {
+		return nil, err
+	}
+	if a.left, err = sample.NewSet(e.cache.Manifest.Len()); err == nil {
+		a.promised, err = sample.NewSet(e.cache.Manifest.Len())
+	}
+	if err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *alongMemory) close() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.epoch = -1
+	a.held.close()
+	a.left.Close()
+	a.promised.Close()
+}
+
+// begin begins an epoch with its order; what is here of another one is dropped. A nil order is of an epoch of which nothing is read along.
+func (a *alongMemory) begin(epoch int, order []sample.Index) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.promised.All {
+		a.drop(i)
+	}
+	a.left.Clear()
+	a.epoch = -1
+	if order == nil {
+		return
+	}
+	a.epoch = epoch
+	for _, i := range order {
+		if a.held.knows(i) {
+			a.left.Add(i)
+		}
+	}
+}
+
+// drop frees a sample, and the room that was set apart for it. a.mu is held.
+func (a *alongMemory) drop(index sample.Index) {
+	if a.promised.Remove(index) {
+		a.taken -= a.held.size(index)
+		a.held.free(index)
+	}
+}
+
+// delivered drops samples that were asked for.
+func (a *alongMemory) delivered(epoch int, indices []sample.Index) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if epoch != a.epoch || a.held.closed() {
+		return
+	}
+	for _, i := range indices {
+		if a.held.knows(i) && a.left.Remove(i) {
+			a.drop(i)
+		}
+	}
+}
+
+// of returns the memory for a chunk of an epoch; nil: nothing is read along in it.
+func (a *alongMemory) of(epoch int) *alongMemory {
+	if a == nil {
+		return nil
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if epoch != a.epoch {
+		return nil
+	}
+	return a
+}
+
+// Wanted returns those of some samples that the epoch delivers later, that it does not find in the window or in memory, and that are not read along already (fetch.Along).
+func (a *alongMemory) Wanted(of []sample.Index) (wanted []sample.Index) {
+	a.mu.RLock()
+	epoch := a.epoch
+	for _, i := range of {
+		if epoch >= 0 && a.left.Has(i) && !a.promised.Has(i) {
+			wanted = append(wanted, i)
+		}
+	}
+	a.mu.RUnlock()
+	if len(wanted) == 0 {
+		return nil
+	}
+	first := a.e.fetcher.First.Load()
+	a.e.mu.Lock()
+	defer a.e.mu.Unlock()
+	line := a.e.lineOfEpoch(epoch)
+	if line == nil {
+		return nil
+	}
+	n := 0
+	for _, i := range wanted {
+		if _, delivers := line.Delivers(i); !delivers && (first == nil || !(*first).Has(i)) {
+			wanted[n] = i
+			n++
+		}
+	}
+	return wanted[:n]
+}
+
+// Take sets room apart for a sample (fetch.Along).
+func (a *alongMemory) Take(index sample.Index) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.epoch < 0 || !a.left.Has(index) || a.promised.Has(index) || a.taken+a.held.size(index) > a.capacity {
+		return false
+	}
+	a.promised.Add(index)
+	a.taken += a.held.size(index)
+	return true
+}
+
+// Keep keeps a sample for which there is room still (fetch.Along).
+func (a *alongMemory) Keep(index sample.Index, data []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.epoch >= 0 && a.promised.Has(index) {
+		a.held.keep(index, data)
+	}
+}
+
+// Drop gives the room for a sample back (fetch.Along).
+func (a *alongMemory) Drop(index sample.Index) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drop(index)
+}
+
+// lineOfEpoch is the line of the Logfile of an epoch; nil: there is none. e.mu is held.
+func (e *Engine) lineOfEpoch(epoch int) *chunker.Line {
+	for _, l := range []*reorder.EpochLog{e.cur, e.tgt} {
+		if l != nil && l.Epoch == epoch {
+			return l.Line
+		}
+	}
+	return nil
+}
