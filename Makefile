@@ -31,6 +31,9 @@ SEQUENTIAL := $(addprefix ./,compare drawn figures hitratio importance picture p
 # Packages whose tests take longest begin first, so that none of them runs alone at the end.
 LONGEST := ./engine ./cmd/lcache
 
+# lint vets all of it, so tests need not once more.
+GO_TEST := $(GO) test -vet=off -timeout 30m
+
 # Tests that compute in one goroutine, only read this repository, or count memory: they run once, without the race detector and on one kind of I/O. Behind them the packages that they are in.
 WITHOUT_RACE := TestExactStaysWithinItsMemory TestFlagsNamed TestFunctionsNamed TestGlossary TestImportancePicture TestMemoryOfPieces TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestSimulateHits TestTestsNamed TestTrial TestVectors TestExamples/simulate
 WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache ingest plan shuffle stored)
@@ -106,14 +109,14 @@ test-tools:
 
 test-go:
 	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO) test -timeout 30m $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $$($(GO) list $(LONGEST) ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
+	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO_TEST) $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $$($(GO) list $(LONGEST) ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
 	@echo "== Go tests: what starts no goroutine, without the race detector"
-	$(GO) test -timeout 30m $(addsuffix /...,$(SEQUENTIAL))
-	$(GO) test -timeout 30m -run '$(call tests,$(WITHOUT_RACE))' $(WITHOUT_RACE_PACKAGES)
+	$(GO_TEST) $(addsuffix /...,$(SEQUENTIAL))
+	$(GO_TEST) -run '$(call tests,$(WITHOUT_RACE))' $(WITHOUT_RACE_PACKAGES)
 
 test-go-pread:
 	@echo "== Go tests: pread, buffered"
-	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO) test -timeout 30m -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(IO_PACKAGES)
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO_TEST) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(IO_PACKAGES)
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"

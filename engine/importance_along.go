@@ -11,7 +11,8 @@ import (
 // the gap between two takes a device that is limited in operations less time than two reads. It is a supplier of reads as the memory of a policy is; what was delivered leaves it.
 type alongMemory struct {
 	e        *Engine
-	capacity int64
+	total    int64 // bytes of --memory
+	capacity int64 // bytes of samples
 
 	lockedBytes             // its mu guards the fields that follow, too
 	epoch       int         // whose samples are read along; -1: none
@@ -42,14 +43,17 @@ func (a *alongMemory) room() int64 {
 // mostAlong is the part of an epoch's bytes that is read along at most: more would find nothing to read.
 const mostAlong = 4
 
-// newAlongMemory makes a memory of so many bytes; nil without any.
-func (e *Engine) newAlongMemory(bytes int64) (*alongMemory, error) {
-	bytes = min(bytes, int64(e.cache.Manifest.Bytes())/mostAlong)
-	if bytes <= 0 || e.cache.Manifest.Len() == 0 {
+// alongTable is how many bytes of tables a sample of the dataset takes.
+const alongTable = 5
+
+// newAlongMemory makes a memory of so many bytes; nil without room for any sample.
+func (e *Engine) newAlongMemory(bytes int64) (a *alongMemory, err error) {
+	tables := alongTable * int64(e.cache.Manifest.Len())
+	capacity := min(bytes-tables, int64(e.cache.Manifest.Bytes())/mostAlong)
+	if capacity <= 0 {
 		return nil, nil
 	}
-	a := &alongMemory{e: e, capacity: bytes, epoch: -1}
-	var err error
+	a = &alongMemory{e: e, total: capacity + tables, capacity: capacity, epoch: -1}
 	if a.held, err = newSampleBytes(e.cache); err != nil {
 		return nil, err
 	}

@@ -46,7 +46,10 @@ func TestAlongMemory(t *testing.T) {
 	for i := range sample.Index(4) {
 		room += newCells(e.cache.Manifest).round(int64(e.cache.Manifest.Size(i)))
 	}
-	a, err := e.newAlongMemory(room)
+	if a, err := e.newAlongMemory(alongTable * 40); a != nil || err != nil {
+		t.Errorf("%v, %v, with room for the tables alone", a, err)
+	}
+	a, err := e.newAlongMemory(room + alongTable*40)
 	if err != nil || a == nil {
 		t.Fatalf("%v, %v", a, err)
 	}

@@ -246,7 +246,7 @@ func (e *Engine) spareMemory() int64 {
 func (p *important) memory() int64 {
 	n := p.config.Cache
 	if p.along != nil {
-		n += p.along.capacity
+		n += p.along.total
 	}
 	if p.packs != nil {
 		n += p.packs.plan.memory
