@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"slices"
 	"testing"
 
 	"lcache/sample"
@@ -55,11 +56,23 @@ func TestGiveWay(t *testing.T) {
 	}
 }
 
-// TestSplit: a read of neighbours becomes one of each sample, in the same order.
+// TestSplit: a read of neighbours becomes one of each sample that a chunk wants, in the same order.
 func TestSplit(t *testing.T) {
-	p := &placeRead{parts: []part{{off: 10, n: 5, need: 7}, {off: 15, n: 6, need: 3}}, need: 3}
+	along := &dropped{}
+	p := &placeRead{parts: []part{{off: 10, n: 5, need: 7, pf: &prefetch{}}, {off: 15, n: 6, need: 3, pf: &prefetch{}}, {off: 21, n: 6, need: 3, pf: &prefetch{index: 9, along: along, brought: true}}}, need: 3}
 	reads := p.split()
 	if len(reads) != 2 || reads[0].first().off != 10 || reads[0].end() != 15 || reads[0].need != 7 || reads[1].first().off != 15 || reads[1].end() != 21 || reads[1].need != 3 {
 		t.Errorf("%+v", reads)
 	}
+	if !slices.Equal(along.indices, []sample.Index{9}) {
+		t.Errorf("of samples that are read along %v were dropped, want 9: no chunk wants it", along.indices)
+	}
 }
+
+// dropped notes what is not read along.
+type dropped struct {
+	Along
+	indices []sample.Index
+}
+
+func (d *dropped) Drop(index sample.Index) { d.indices = append(d.indices, index) }
