@@ -96,9 +96,10 @@ type Report struct {
 	LayoutReason   string           `json:"layout_reason"`
 	HitRatio       float64          `json:"hit_ratio"`
 	Defaults       []cache.Default  `json:"defaults"`
-	Cost           *Cost            `json:"cost,omitempty"`      // of a remote source, before it was read
-	Remote         *source.Requests `json:"remote,omitempty"`    // requests of a remote source, listing and all
-	SourceWait     float64          `json:"source_wait_seconds"` // of ReadSeconds: how long each reader waited for the source, on average
+	Cost           *Cost            `json:"cost,omitempty"`         // of a remote source, before it was read
+	Remote         *source.Requests `json:"remote,omitempty"`       // requests of a remote source, listing and all
+	SourceWait     float64          `json:"source_wait_seconds"`    // of ReadSeconds: how long each reader waited for the source, on average
+	ListedBefore   time.Time        `json:"listed_before,omitzero"` // when the source was listed, if its cache has all of it and it was not listed again
 }
 
 // A Cost is what a remote source will be asked for.

@@ -42,6 +42,7 @@ func (in *run) list(ctx context.Context) error {
 	if in.holdsAll(old) {
 		in.logger().Info("the cache has all of the source, which is not listed again", "source", in.old.Source, "listed", in.old.Listed)
 		in.listedAt, c.Manifest = in.old.Listed, old
+		in.report.ListedBefore = in.old.Listed
 		return nil
 	}
 	remote := source.IsRemote(c.Source.String())

@@ -73,6 +73,8 @@ type Opened struct {
 	Bytes    int64
 	Defaults []cache.Default // settings that were chosen where Options leave the choice; none if AttachedTo
 
+	ListedBefore time.Time // when the source was listed, if its cache has all of it and it was not listed again
+
 	AttachedTo int  // process of a server that ran before; 0: this process serves the source
 	OtherJob   bool // the job of that server is not the one in Options
 }

@@ -1,4 +1,4 @@
-"""What lcache.open checks and says when a source has no cache yet."""
+"""What lcache.open checks and says of a source before its server starts."""
 
 from __future__ import annotations
 
@@ -52,6 +52,12 @@ def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
     _log.info(line)
     if sys.stderr is not None and sys.stderr.isatty() and not _log.isEnabledFor(logging.INFO):
         print_line(line)
+
+
+def tell_listed(source: str, dirs: Sequence[str], report: Any) -> None:
+    """Says when a source over a network was listed, if its cache has all of it and so it was not listed again."""
+    if listed := report.get("listed_before"):
+        _log.info(f"{source}: listed {listed}, and not again: {', '.join(dirs)} has all of it; `lcache ingest` lists it")
 
 
 def _amount(size: float) -> str:

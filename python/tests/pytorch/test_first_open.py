@@ -1,14 +1,17 @@
 """What a user sees who opens a source for the first time, and what is left when that fails."""
 
+import functools
+import http.server
 import logging
 import os
 import pty
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
-from embedded_servers import folder, root  # noqa: F401
+from embedded_servers import folder, gone, root  # noqa: F401
 
 import lcache
 
@@ -50,6 +53,38 @@ def test_place_is_told_on_a_terminal(folder, root):
     first, second = opened_on_a_terminal(folder.root, root), opened_on_a_terminal(folder.root, root)
     assert first.count("copied to") == 1 and root in first
     assert "copied to" not in second
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_the_listing_of_a_complete_cache_is_told(folder, root, tmp_path, caplog, monkeypatch):
+    """A list whose cache has all of it is not asked for again: the log says when it was listed, and not before."""
+    monkeypatch.setenv("LCACHE_LINGER", "0")
+    caplog.set_level(logging.INFO, "lcache")
+    for i in range(5):
+        (tmp_path / f"{i}.bin").write_bytes(b"%d" % i * 100)
+    (tmp_path / "LIST").write_text("".join(f"{i}.bin\n" for i in range(5)))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        said = []
+        try:
+            for _ in range(2):
+                caplog.clear()
+                with lcache.open(f"http://127.0.0.1:{server.server_port}/LIST", cache=root) as job:
+                    assert [bytes(view) for view in job.get(range(5)).samples] == [b"%d" % i * 100 for i in range(5)]
+                    pid = job.pid
+                assert gone(pid)
+                said.append([r.getMessage() for r in caplog.records if ": listed " in r.getMessage()])
+        finally:
+            server.shutdown()
+            thread.join()
+    assert said[0] == [] and len(said[1]) == 1, said
+    (cache,) = os.listdir(root)
+    assert re.search(r"/LIST: listed 2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ, and not again: " + re.escape(os.path.join(root, cache)), said[1][0])
 
 
 @pytest.mark.parametrize("below", ["", "deep/er"])

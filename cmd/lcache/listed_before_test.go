@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lcache/cache"
+)
+
+// A run that uses a complete cache without listing its source says when that was listed. One that lists says nothing of the kind.
+func TestRunSaysWhenItWasListed(t *testing.T) {
+	var listings atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := strings.Repeat(r.URL.Path, 20)
+		if r.URL.Path == "/LIST" {
+			listings.Add(1)
+			text = "a/1\nb/2\n"
+		}
+		http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), strings.NewReader(text))
+	}))
+	defer srv.Close()
+	s := newStage(t)
+	run := "lcache run --source " + srv.URL + "/LIST --cache cache %s-- echo ran"
+	for _, c := range []struct {
+		command string
+		lists   int64
+		says    bool
+	}{
+		{"lcache ingest --source " + srv.URL + "/LIST --cache cache", 1, false},
+		{fmt.Sprintf(run, ""), 0, true},
+		{fmt.Sprintf(run, "--relist "), 1, false},
+		{fmt.Sprintf(run, "--quiet "), 0, false},
+	} {
+		before := listings.Load()
+		_, errs, err := s.shell(c.command)
+		if err != nil {
+			t.Fatalf("%s: %v: %s", c.command, err, errs)
+		}
+		record, err := cache.ReadRecord(strings.TrimSuffix(s.root, "root") + "work/cache")
+		if err != nil || record.Listed.IsZero() {
+			t.Fatalf("record %+v, %v", record, err)
+		}
+		want := "\nlisted    " + record.Listed.UTC().Format("2006-01-02 15:04:05") + " UTC, and not again: the cache has all of the source; --relist lists it\n"
+		if lists := listings.Load() - before; lists != c.lists || strings.Contains(errs, want) != c.says || strings.Contains(errs, "listed  ") != c.says {
+			t.Errorf("%s: listed %d times, want %d; says %q, want it to say %t:%s", c.command, lists, c.lists, errs, c.says, want)
+		}
+	}
+}
