@@ -3,6 +3,7 @@ package object
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,8 +16,13 @@ const (
 )
 
 // budget delays retries, so that those of many readers are no storm on a store that is down. Over a minute there are at most a tenth
-// as many retries as requests, and at least ten. A request that succeeds lets two more go on, also such as come a little later: when the store is back, the delayed ones
-// need not wait for the minute's end. It never refuses a retry.
+// as many retries as requests, and at least ten. Four kinds of retries go beyond that. They count, so that all others wait for them:
+//
+//   - A request that succeeds lets two go on, also such as come a little later: when the store is back, the delayed ones need not wait for the minute's end, and a
+//     store that fails now and then is asked again as often as it fails.
+//   - One every five seconds sees whether the store is back.
+//   - A reader that was delayed for most of its time asks once more before it gives up.
+//   - An answer that breaks off is continued at once where it ended.
 type budget struct {
 	mu       sync.Mutex // guards the fields that follow
 	began    time.Time
@@ -56,14 +62,15 @@ func (b *budget) succeeded() {
 	for _, w := range b.waiting[:n] {
 		close(w)
 	}
+	b.retries[b.turn()] += n
 	b.waiting = b.waiting[n:]
 	b.spare = min(b.spare+2-n, budgetLeast)
 }
 
-// failed says that a request failed: what succeeded before says nothing more.
-func (b *budget) failed() {
+// retry counts one that is sent without the budget's leave.
+func (b *budget) retry() {
 	b.mu.Lock()
-	b.spare = 0
+	b.retries[b.turn()]++
 	b.mu.Unlock()
 }
 
@@ -88,10 +95,14 @@ func (b *budget) take() bool {
 	return true
 }
 
-// wait waits until a retry may be sent: at the latest when between half and nine tenths of the time that is left has passed, so that every reader
-// asks once more before it gives up, and not all at once. Its error is the context's.
-func (b *budget) wait(ctx context.Context, left time.Duration) error {
-	last := time.NewTimer(left/2 + rand.N(left*2/5+1))
+// wait waits until a retry may be sent, or until the time that is left has passed: then there is none. A reader that has its last try gets it at some moment of that
+// time's second half, so that not all readers ask at once, and some ask late.
+func (b *budget) wait(ctx context.Context, left time.Duration, hasLast bool) leave {
+	end := left
+	if hasLast {
+		end = left/2 + rand.N(left/2+1)
+	}
+	last := time.NewTimer(end)
 	defer last.Stop()
 	for !b.take() {
 		w := make(chan struct{})
@@ -99,32 +110,44 @@ func (b *budget) wait(ctx context.Context, left time.Duration) error {
 		b.waiting = append(b.waiting, w)
 		b.mu.Unlock()
 		again := time.NewTimer(time.Second)
-		var done, err = false, error(nil)
+		over := false
 		select {
 		case <-w:
-			done = true
 		case <-last.C:
-			done = true
+			over = true
 		case <-ctx.Done():
-			done, err = true, ctx.Err()
 		case <-again.C:
 		}
 		again.Stop()
-		b.forget(w)
-		if done {
-			return err
+		switch let := b.forget(w); {
+		case let:
+			return given
+		case over && hasLast:
+			b.retry()
+			return lastTry
+		case over || ctx.Err() != nil:
+			return none
 		}
 	}
-	return ctx.Err()
+	return given
 }
 
-func (b *budget) forget(w chan struct{}) {
+// leave is how a wait for a retry ended.
+type leave int
+
+const (
+	none    leave = iota // the time, or the context, is over
+	given                // by the budget
+	lastTry              // beyond it
+)
+
+// forget ends a wait, and reports whether a success has let it go on.
+func (b *budget) forget(w chan struct{}) (let bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, other := range b.waiting {
-		if other == w {
-			b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
-			return
-		}
+	i := slices.Index(b.waiting, w)
+	if i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
+	return i < 0
 }

@@ -106,6 +106,7 @@ type target struct {
 	version uint64    // of tag
 	moved   time.Time // when the last byte came that was not there before
 	tries   int       // since then
+	asked   bool      // for the last time that the budget does not give, since then
 }
 
 // all says whether the whole object is read.
@@ -128,7 +129,7 @@ func (r *Reader) next(ctx context.Context, t *target) error {
 	err := r.ask(ctx, t, q)
 	moved := t.have > t.best
 	if moved {
-		t.best, t.moved, t.tries = t.have, time.Now(), 0
+		t.best, t.moved, t.tries, t.asked = t.have, time.Now(), 0, false
 	}
 	if err == nil {
 		r.budget.succeeded()
@@ -142,6 +143,7 @@ func (r *Reader) next(ctx context.Context, t *target) error {
 		return err
 	}
 	if moved {
+		r.budget.retry()
 		r.retries.Add(1)
 		return nil // it went on: no wait, and the rest is asked for
 	}
@@ -152,7 +154,6 @@ func (r *Reader) next(ctx context.Context, t *target) error {
 // pause waits before a retry; full jitter. Its error says that there will be none.
 func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 	const first, longest = 100 * time.Millisecond, 5 * time.Second
-	r.budget.failed()
 	patience := r.o.Patience
 	if t.dst == nil && !r.known.Load() {
 		patience /= 3 // the first question: its address may be wrong, and somebody waits
@@ -162,8 +163,9 @@ func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 	if left > 0 { // a store that asks for a longer wait than is left is asked once more all the same, late in that time
 		wait = max(wait, min(trouble.After, left/2+rand.N(left*2/5+1)))
 	}
+	over := &Error{Trouble: Final, Err: fmt.Errorf("%w (tried %d times, no byte in %v)", trouble.Err, t.tries, patience)}
 	if wait >= left {
-		return &Error{Trouble: Final, Err: fmt.Errorf("%w (tried %d times, no byte in %v)", trouble.Err, t.tries, patience)}
+		return over
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -172,8 +174,13 @@ func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := r.budget.wait(ctx, left-wait); err != nil {
-		return err
+	switch let := r.budget.wait(ctx, left-wait, !t.asked); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case let == none:
+		return over
+	case let == lastTry:
+		t.asked = true
 	}
 	r.retries.Add(1)
 	return nil

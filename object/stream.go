@@ -49,7 +49,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 		n, err := s.some(p[:min(int64(len(p)), t.Size-int64(t.have))])
 		if n > 0 {
 			t.have += n
-			t.best, t.moved, t.tries, s.again = t.have, time.Now(), 0, 0
+			t.best, t.moved, t.tries, t.asked, s.again = t.have, time.Now(), 0, false, 0
 			return n, nil
 		}
 		if err == nil {
