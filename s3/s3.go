@@ -148,6 +148,10 @@ func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, erro
 		out.Body.Close()
 		return nil, s.page()
 	}
+	if err := s.errorBody(out); err != nil {
+		out.Body.Close()
+		return nil, err
+	}
 	a := &object.Answer{Body: out.Body, Size: -1, Tag: tag(out.ETag)}
 	if out.ContentRange != nil {
 		a.From, a.Size = object.ContentRange(*out.ContentRange)
