@@ -15,9 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -120,6 +118,10 @@ type Gateway struct {
 	URL    string
 	Client *s3.Client
 	Dir    string
+
+	address string
+	command func(address string) *exec.Cmd
+	stop    func()
 }
 
 // Start starts a gateway, which ends with the test.
@@ -129,13 +131,15 @@ func Start(t testing.TB) *Gateway {
 	Environment(t)
 	g := &Gateway{Dir: t.TempDir()}
 	sidecar := t.TempDir() // what the gateway knows of objects: not every file system can keep it with them
-	address := Serve(t, func(address string) *exec.Cmd {
+	g.command = func(address string) *exec.Cmd {
 		cmd := exec.Command(path, "posix", g.Dir)
 		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+Access, "ROOT_SECRET_KEY="+Secret, "VGW_REGION="+Region, "VGW_PORT="+address, "VGW_KEEP_ALIVE=true",
 			"VGW_QUIET=true", "VGW_META_SIDECAR="+sidecar)
 		return cmd
-	})
-	g.URL = "http://" + address
+	}
+	g.address, g.stop = serve(t, g.command)
+	t.Cleanup(func() { g.stop() })
+	g.URL = "http://" + g.address
 	g.Client = s3.New(s3.Options{HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Region: Region, BaseEndpoint: aws.String(g.URL), UsePathStyle: true, Credentials: credentials.NewStaticCredentialsProvider(Access, Secret, "")})
 	if _, err := g.Client.CreateBucket(context.Background(), &s3.CreateBucketInput{Bucket: aws.String(Bucket)}); err != nil {
 		t.Fatalf("make a bucket: %v", err)
@@ -228,57 +232,4 @@ func (p *Proxy) post(t testing.TB, path string, body, answer any) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// Serve starts a server at a free address of loopback and returns that when it answers. Another process may take the address in between: then another
-// one is tried.
-func Serve(t testing.TB, command func(address string) *exec.Cmd) string {
-	t.Helper()
-	var said bytes.Buffer
-	for range 5 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		address := l.Addr().String()
-		l.Close()
-		cmd := command(address)
-		said.Reset()
-		cmd.Stdout, cmd.Stderr = &said, &said
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() { cmd.Wait(); close(ended) }()
-		stop := func() { cmd.Process.Kill(); <-ended }
-		if answers(address, ended) {
-			t.Cleanup(stop)
-			return address
-		}
-		stop()
-	}
-	t.Fatalf("a server does not start: %s", said.String())
-	return ""
-}
-
-// answers waits until a server accepts connections: false if it ends before, or after a minute.
-func answers(address string, ended <-chan struct{}) bool {
-	for range 6000 {
-		if c, err := net.Dial("tcp", address); err == nil {
-			c.Close()
-			select {
-			case <-ended: // it was another process's
-				return false
-			default:
-				return true
-			}
-		}
-		select {
-		case <-ended:
-			return false
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	return false
 }
