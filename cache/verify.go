@@ -83,6 +83,15 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	return v.report, err
 }
 
+// OpenReadOnly opens a cache to look at what it holds. It changes no file, except the lock files.
+func OpenReadOnly(dirs []string, logger *slog.Logger) (*Cache, error) {
+	c := &Cache{Logger: logger, readOnly: true}
+	if err := c.open(Options{Dirs: dirs, Layout: LayoutLog}); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // verifyErrors is the number of errors within a minute that puts a device aside. It is large, so that a device with a few bad sectors is read to its end.
 const verifyErrors = 1 << 16
 

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 
 	"lcache/cache"
 	"lcache/sample"
@@ -11,11 +10,19 @@ import (
 
 // tellCost tells what the missing samples of a remote source will cost, before the first of them is read.
 func (in *run) tellCost(todo []sample.Index, total int64) {
-	requests, ok := source.RequestsOf(in.cache.Lister)
-	if !ok || in.report.Cost != nil || len(todo) == 0 {
-		return
+	if _, ok := source.RequestsOf(in.cache.Lister); ok && in.report.Cost == nil && len(todo) > 0 {
+		in.setCost(in.costOf(todo, total))
 	}
-	cost := &Cost{Listed: requests.Requests, Samples: int64(len(todo)), Bytes: total}
+}
+
+// costOf returns what some samples of the source, with their bytes, cost to read. Requests to a directory are not counted.
+func (in *run) costOf(todo []sample.Index, total int64) *Cost {
+	cost := &Cost{Samples: int64(len(todo)), Bytes: total}
+	requests, ok := source.RequestsOf(in.cache.Lister)
+	if !ok {
+		return cost
+	}
+	cost.Listed = requests.Requests
 	m := in.cache.Manifest
 	if in.sharded() {
 		from := 0
@@ -31,7 +38,7 @@ func (in *run) tellCost(todo []sample.Index, total int64) {
 			cost.Gets += source.Gets(m.Size(index), m.Parts(index))
 		}
 	}
-	in.setCost(cost)
+	return cost
 }
 
 func (in *run) setCost(cost *Cost) {
@@ -50,41 +57,6 @@ func shardsCost(ctx context.Context, s source.Source, o Options) (*Cost, error) 
 	}
 	requests, _ := source.RequestsOf(s)
 	return &Cost{Listed: requests.Requests, Gets: v.Gets, Bytes: v.Bytes, Shards: v.Shards, Index: v.Index}, nil
-}
-
-// dryRun lists a source and reports what reading all of it would cost. Of shards over a network it asks for their sizes alone. It makes and changes nothing.
-func dryRun(ctx context.Context, o Options) (report *Report, err error) {
-	s, err := source.Open(o.Source, source.Options{Exts: o.Exts, Flat: o.Flat, Group: o.Group, Part: o.Part, Labels: o.Labels, Stream: o.Stream, AllowEmpty: o.AllowEmpty, Jobs: o.Jobs,
-		NoFollowLinks: o.FollowLinks != nil && !*o.FollowLinks, Remote: o.Remote, Apart: o.Dirs})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
-	switch cost, err := shardsCost(ctx, s, o); {
-	case err != nil:
-		return nil, err
-	case cost != nil:
-		return &Report{Source: s.String(), Dirs: o.Dirs, Bytes: cost.Bytes, Cost: cost}, nil
-	}
-	listing, err := source.Relist(ctx, s, nil, func(n int) { o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
-	if err != nil {
-		return nil, err
-	}
-	cost := &Cost{}
-	list := listing.Samples()
-	for i := o.Share * list.Len() / o.Shares; i < (o.Share+1)*list.Len()/o.Shares; i++ {
-		e := list.At(i)
-		cost.Samples++
-		cost.Bytes += int64(e.Size)
-		cost.Gets += source.Gets(e.Size, e.Parts)
-	}
-	if requests, ok := source.RequestsOf(s); ok {
-		cost.Listed = requests.Requests
-	} else {
-		cost.Gets = 0
-	}
-	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: list.Len(), Classes: len(listing.Classes), Bytes: cost.Bytes, Cost: cost}, nil
 }
 
 // keptRemote is the settings of a remote source, with those that its cache has for what was not given.
