@@ -97,7 +97,7 @@ func (in *run) find() error {
 		return err
 	case err == nil && !source.Same(old.Source, c.Source.String()):
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dirs[0], old.Source, c.Source)
-	case err == nil && old.Remote.S3.Endpoint != in.o.Remote.S3.Endpoint:
+	case err == nil && !in.o.Remote.S3.IsAt(old.Remote.S3.Endpoint):
 		return fmt.Errorf("%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dirs[0], old.Source, cmp.Or(old.Remote.S3.Endpoint, "AWS"), cmp.Or(in.o.Remote.S3.Endpoint, "AWS"))
 	}
 	if err := logfile.CheckDirs(c.Dirs); err != nil {

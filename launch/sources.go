@@ -156,7 +156,7 @@ func (r *run) isOf(c cachedir.Cache, src string) error {
 	if err != nil {
 		return err
 	}
-	if asked, has := remote.S3.Endpoint, c.Remote.S3.Endpoint; asked != "" && asked != has {
+	if asked, has := remote.S3.Endpoint, c.Remote.S3.Endpoint; asked != "" && !remote.S3.IsAt(has) {
 		return fmt.Errorf("%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dir, c.Source, cmp.Or(has, "AWS"), asked)
 	}
 	if !r.ListingGiven {

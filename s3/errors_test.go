@@ -163,6 +163,12 @@ func TestSettings(t *testing.T) {
 		{"", none, "", ""},
 		{"", environ, "http://of.s3:9000", ""},
 		{"https://given/", environ, "https://given", ""},
+		{"HTTPS://Given:443", none, "https://given", ""},
+		{"http://given:80/Path/", none, "http://given/Path", ""},
+		{"http://[::1]:80", none, "http://[::1]", ""},
+		{"http://given:443", none, "http://given:443", ""},
+		{"https://given:80", none, "https://given:80", ""},
+		{"http://given:8080", none, "http://given:8080", ""},
 		{"given:9000", none, "", "--s3-endpoint-url: it must be like https://minio.example:9000"},
 		{"https://me:hush@given", none, "", "--s3-endpoint-url: it must have no user, password or query: give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile"},
 	} {

@@ -38,8 +38,25 @@ func (s Settings) Completed(environ func(string) string) (Settings, error) {
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
 		return s, usage.Errorf("%s: it must have no user, password or query: give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile", from)
 	}
-	s.Endpoint = strings.TrimRight(s.Endpoint, "/")
+	s.Endpoint = plainEndpoint(u)
 	return s, nil
+}
+
+// IsAt reports whether an endpoint that was kept is that of the settings. It may be written in another way: older programs kept it as it was given.
+func (s Settings) IsAt(kept string) bool {
+	if u, err := url.Parse(kept); err == nil && u.Host != "" {
+		kept = plainEndpoint(u)
+	}
+	return s.Endpoint == kept
+}
+
+// plainEndpoint is the one way to write an endpoint: its host in lower case, without the port that its scheme has anyway, and without a slash at its end.
+func plainEndpoint(u *url.URL) string {
+	host := strings.ToLower(u.Host)
+	if port := u.Port(); port == "" || port == map[string]string{"http": "80", "https": "443"}[u.Scheme] {
+		host = strings.TrimSuffix(host, ":"+port)
+	}
+	return u.Scheme + "://" + host + strings.TrimRight(u.EscapedPath(), "/")
 }
 
 // where says where the bucket is, for people.

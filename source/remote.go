@@ -62,7 +62,7 @@ func (r Remote) At(src string, kept Remote) (Remote, error) {
 	if err != nil {
 		return r, err
 	}
-	if set.Endpoint != "" && set.Endpoint != kept.S3.Endpoint {
+	if set.Endpoint != "" && !set.IsAt(kept.S3.Endpoint) {
 		return r, usage.Errorf("--s3-endpoint-url: the cache is of %s at %s, not at %s", src, cmp.Or(kept.S3.Endpoint, "AWS"), set.Endpoint)
 	}
 	r.S3 = set

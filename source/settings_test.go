@@ -30,6 +30,8 @@ func TestRemoteSettings(t *testing.T) {
 		"another place":    {bucket, source.Remote{S3: source.S3{Endpoint: "http://there"}}, kept, "--s3-endpoint-url: the cache is of s3://b/ at http://here, not at http://there"},
 		"a wrong endpoint": {bucket, source.Remote{S3: source.S3{Endpoint: "there"}}, kept, "--s3-endpoint-url: it must be like https://minio.example:9000"},
 		"a directory":      {"/data", source.Remote{Given: source.NoHedge}, kept, "--s3-…, --http-allow-other-hosts and --source-hedge are for a source over a network, not for /data"},
+		"the same port":    {bucket, source.Remote{S3: source.S3{Endpoint: "http://Here:80"}}, kept, ""},
+		"another port":     {bucket, source.Remote{S3: source.S3{Endpoint: "http://here:81"}}, kept, "--s3-endpoint-url: the cache is of s3://b/ at http://here, not at http://here:81"},
 	} {
 		got, err := c.given.At(c.src, kept)
 		text := ""
@@ -38,6 +40,27 @@ func TestRemoteSettings(t *testing.T) {
 		}
 		if text != c.err || err == nil && got != c.want {
 			t.Errorf("%s: %+v, %v; want %+v, %s", what, got, err, c.want, c.err)
+		}
+	}
+}
+
+// An endpoint is the same with the port that its scheme has anyway and without it, also one that an older program kept as it was given.
+func TestSameEndpoint(t *testing.T) {
+	for _, c := range []struct {
+		given, kept string
+		same        bool
+	}{
+		{"https://minio", "https://minio:443", true},
+		{"https://minio:443/", "https://minio", true},
+		{"https://MINIO:443", "https://minio:443", true},
+		{"https://minio:443", "https://minio:9000", false},
+		{"https://minio", "http://minio", false},
+		{"https://minio", "", false},
+		{"http://minio:443", "http://minio", false},
+	} {
+		given := source.Remote{S3: source.S3{Endpoint: c.given}}
+		if _, err := given.At("s3://b/", source.Remote{S3: source.S3{Endpoint: c.kept}}); (err == nil) != c.same {
+			t.Errorf("%s and %s: %v, want the same: %t", c.given, c.kept, err, c.same)
 		}
 	}
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from .errors import ArgumentError
 
@@ -19,7 +20,17 @@ def endpoint(source: str, s3: Mapping[str, Any] | None) -> str:
     given = str((s3 or {}).get("endpoint_url") or "")
     if not given and os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() not in ("1", "t", "true"):
         given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    return given.rstrip("/")
+    return plain_endpoint(given)
+
+
+def plain_endpoint(url: str) -> str:
+    """The one way to write an endpoint: its host in lower case, without the port that its scheme has anyway, and without a slash at its end."""
+    url = url.rstrip("/")
+    parts = urlsplit(url)
+    if not parts.netloc:
+        return url  # `lcache ingest` says what is wrong
+    host = parts.netloc.lower().removesuffix({"http": ":80", "https": ":443"}.get(parts.scheme, ":")).removesuffix(":")
+    return parts._replace(netloc=host).geturl()
 
 
 def flags(source: str, s3: Mapping[str, Any] | None) -> list[str]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from .buckets import plain_endpoint
 from .errors import ArgumentError
 
 
@@ -183,10 +184,10 @@ def _listing(source: str, fields: Mapping[str, Any]) -> Listing:
 def _endpoint(fields: Mapping[str, Any]) -> str:
     """Where a bucket is, by a server's answer to HELLO or a cache's job.json."""
     if "s3_endpoint" in fields:
-        return str(fields["s3_endpoint"] or "")
+        return plain_endpoint(str(fields["s3_endpoint"] or ""))
     remote = fields.get("remote")
     s3 = remote.get("s3") if isinstance(remote, dict) else None
-    return str(s3.get("endpoint_url") or "") if isinstance(s3, dict) else ""
+    return plain_endpoint(str(s3.get("endpoint_url") or "")) if isinstance(s3, dict) else ""
 
 
 def _files(value: Any) -> Mapping[str, int] | None:

@@ -138,6 +138,17 @@ def test_buckets(monkeypatch):
     assert difference(here, served) == "the source"
 
     assert buckets.endpoint("s3://b/a", None) == "" and buckets.endpoint("s3://b/a", {"endpoint_url": "http://x/"}) == "http://x"
+    for given, plain in [
+        ("HTTPS://Given:443", "https://given"),
+        ("http://given:80/Path/", "http://given/Path"),
+        ("http://[::1]:80", "http://[::1]"),
+        ("http://given:443", "http://given:443"),
+        ("https://given:80", "https://given:80"),
+        ("given:9000", "given:9000"),  # which ingest refuses
+    ]:
+        assert buckets.endpoint("s3://b/a", {"endpoint_url": given}) == plain
+    kept = HeldListing.of_job_file({"source": "s3://bucket/a/", "remote": {"s3": {"endpoint_url": "http://here:80"}}})
+    assert difference(here, kept) == ""  # an older program kept it as it was given
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://env")
     assert buckets.endpoint("s3://b/a", None) == "http://env" and buckets.endpoint("/data", None) == ""
     given = {"region": "eu-1", "profile": "p", "path_style": True, "unsigned": False, "requester_pays": True, "endpoint_url": "http://x"}
