@@ -40,7 +40,7 @@ WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache ingest plan shuffle stored)
 
 # Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
 ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch TestPushedOrdersHaveALimit TestTinyOrdersHaveALimit \
-	TestEverySourceIsListed TestEverySourceIsVerified TestExamples TestHints TestKilledIngestOfABucket TestKilledIngestWithoutRanges TestKilledServerOfABucket TestListOverHTTPS TestPages TestSourcesPage
+	TestEverySourceIsListed TestEverySourceIsVerified TestExamples TestHints TestKilledIngestOfABucket TestKilledIngestWithoutRanges TestKilledServerOfABucket TestListOverHTTPS TestPages TestRunSaysWhenItWasListed TestSessionTokenIsNowhere TestSourcesPage
 
 # What Python compiles is kept, also where a container says otherwise: tests begin hundreds of processes that import torch, and each would compile all of it.
 unexport PYTHONDONTWRITEBYTECODE

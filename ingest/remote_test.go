@@ -117,7 +117,7 @@ func findSecrets(t *testing.T, dir, log string) {
 			return err
 		}
 		b, err := os.ReadFile(path)
-		for _, secret := range []string{s3test.Access, s3test.Secret} {
+		for _, secret := range s3test.Secrets {
 			if seen++; strings.Contains(path, secret) || bytes.Contains(b, []byte(secret)) {
 				t.Errorf("%s has %s", path, secret)
 			}
@@ -127,7 +127,7 @@ func findSecrets(t *testing.T, dir, log string) {
 	if err != nil || seen < 8 {
 		t.Errorf("looked %d times, %v", seen, err)
 	}
-	for _, secret := range []string{s3test.Access, s3test.Secret} {
+	for _, secret := range s3test.Secrets {
 		if strings.Contains(log, secret) {
 			t.Errorf("the log has %s:\n%s", secret, log)
 		}

@@ -18,6 +18,7 @@ import (
 // TestSourceErrors holds what lcache ingest says, whole, where a source can't be had: one line each, with its cure and without a secret.
 func TestSourceErrors(t *testing.T) {
 	s3test.Environment(t)
+	t.Setenv("AWS_SESSION_TOKEN", s3test.Token)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		bucket, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		said, ok := map[string]struct {
@@ -39,7 +40,10 @@ func TestSourceErrors(t *testing.T) {
 		w.Header().Set("X-Amz-Bucket-Region", "ap-south-1")
 		w.Header().Set("Content-Type", "application/xml")
 		w.WriteHeader(said.status)
-		fmt.Fprintf(w, `<Error><Code>%s</Code><Message>of %s with %s</Message></Error>`, said.code, s3test.Access, s3test.Secret)
+		if r.Header.Get("X-Amz-Security-Token") != s3test.Token {
+			t.Errorf("%s is not signed with the session token: %v", r.URL, r.Header)
+		}
+		fmt.Fprintf(w, `<Error><Code>%s</Code><Message>of %s</Message></Error>`, said.code, strings.Join(s3test.Secrets, " with "))
 	}))
 	defer web.Close()
 	dir := t.TempDir()

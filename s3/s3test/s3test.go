@@ -31,6 +31,9 @@ const (
 	Bucket = "training"
 )
 
+// Token is a session token for servers that are not the gateway, which refuses all of them.
+const Token = "lcache-test-session-token-that-nothing-prints"
+
 // tools are the programs, and the modules that they are built from.
 var tools = map[string]string{
 	"versitygw":        "github.com/versity/versitygw/cmd/versitygw@v1.8.0",
@@ -97,6 +100,9 @@ func program(t testing.TB, name string) string {
 	}
 	return path
 }
+
+// Secrets are what must stand in no file, name, message or answer.
+var Secrets = []string{Access, Secret, Token}
 
 // Environment gives the test's process the gateway's credentials, and nothing else of AWS. Nothing leaves this machine.
 func Environment(t testing.TB) {
