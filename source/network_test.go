@@ -2,6 +2,7 @@ package source_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,13 +13,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"lcache/s3/s3test"
 	"lcache/source"
 	"lcache/source/sourcetest"
 )
 
-// Through a network that cuts answers, resets connections and is slow, every read gives the right bytes. LCACHE_REQUESTS is how many requests that takes at least.
+// Through a network that cuts answers, resets connections and is slow, every read gives the right bytes, and none hangs. LCACHE_REQUESTS is how many requests that takes at least. In a long run
+// connections stall, too.
 func TestBadNetwork(t *testing.T) {
 	least := int64(480)
 	if text := os.Getenv("LCACHE_REQUESTS"); text != "" {
@@ -50,6 +53,10 @@ func TestBadNetwork(t *testing.T) {
 	p.Add(t, "latency", 0.3, map[string]any{"latency": 5, "jitter": 5})
 	p.Add(t, "limit_data", 0.5, map[string]any{"bytes": 150_000}) // of a connection, in all: bodies end early
 	p.Add(t, "reset_peer", 0.05, map[string]any{"timeout": 3})
+	if least > 10_000 { // a stalled connection takes 10 s where there may be no second request
+		p.Add(t, "timeout", 0.01, map[string]any{"timeout": 0}) // it stays open, and gives nothing
+		p.Add(t, "bandwidth", 0.05, map[string]any{"rate": 500})
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range readers {
@@ -68,9 +75,11 @@ func TestBadNetwork(t *testing.T) {
 					continue
 				}
 				dst := make([]byte, e.Size)
-				if err := s.Read(t.Context(), e, dst); err != nil || !bytes.Equal(dst, files[e.Name]) {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a hang ends here
+				if err := s.Read(ctx, e, dst); err != nil || !bytes.Equal(dst, files[e.Name]) {
 					t.Errorf("Read %s: %v, or other bytes", e.Name, err)
 				}
+				cancel()
 			}
 		})
 	}
