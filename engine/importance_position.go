@@ -27,6 +27,14 @@ func (p *important) heardIn(rank, epoch int) {
 // isOurs reports whether a rank is one of those that share an epoch.
 func (p *important) isOurs(rank int) bool { return rank >= 0 && rank < p.world }
 
+// refuse says what is wrong with a rank that the job does not have.
+func (p *important) refuse(rank int) error {
+	if p.isOurs(rank) {
+		return nil
+	}
+	return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d: job.importance was told of a world of %d", rank, p.world)}
+}
+
 // noteLocked notes that a rank asks for an epoch. It reports whether the worker has to look. A rank that the job does not have moves nothing. p.mu is held.
 func (p *important) noteLocked(rank, epoch int) bool {
 	if !p.isOurs(rank) {
@@ -46,20 +54,24 @@ func (p *important) noteLocked(rank, epoch int) bool {
 	return true
 }
 
-// late is how long the boundary waits for ranks after the first has come to it: longer where they look at unstable samples again, by what that took the last time
-// (ImPACT §III-B). p.mu is held.
+// late is how long the boundary waits for ranks after the first has come to it: longer where they look at unstable samples again. p.mu is held.
 func (p *important) late() time.Duration {
 	late := p.e.opts.LateEpoch
 	if s := p.status.Load(); s == nil || s.SSize == 0 {
 		return late
 	}
-	return max(6*late, 2*p.lookTook)
+	return lookTime(late, p.lookTook, p.e.deliver.Timeout())
+}
+
+// lookTime bounds a look at unstable samples by what the last one took (ImPACT §III-B), and by the time of a request: the ranks that wait for the boundary would get errors, not the next epoch.
+func lookTime(late, took, request time.Duration) time.Duration {
+	return max(late, min(max(6*late, 2*took), request*5/6))
 }
 
 // await waits until the order of an epoch is known. One that the job does not have is waited for by nobody.
 func (p *important) await(ctx context.Context, rank, epoch int) error {
-	if !p.isOurs(rank) {
-		return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d: job.importance was told of a world of %d", rank, p.world)}
+	if err := p.refuse(rank); err != nil {
+		return err
 	}
 	if !p.j.schedule.Exists(epoch) {
 		return nil

@@ -150,13 +150,17 @@ func (e *Engine) Weights(number, epoch int, indices []sample.Index) (weights []f
 
 // Unstable lists the samples that a rank is to look at again before the next epoch.
 func (e *Engine) Unstable(number, rank int) (mine []sample.Index, err error) {
+	var other error
 	err = e.locked(number, func(p *important) {
+		if other = p.refuse(rank); other != nil {
+			return
+		}
 		all := p.state.Unstable()
-		for k := rank; k >= 0 && k < len(all); k += p.world {
+		for k := rank; k < len(all); k += p.world {
 			mine = append(mine, all[k])
 		}
 	})
-	return mine, err
+	return mine, errors.Join(err, other)
 }
 
 // OrderPage is a part of what a rank reads in an epoch of a job with importance, from place first on, and how much there is of it in all. It waits until the epoch's

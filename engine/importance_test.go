@@ -337,23 +337,6 @@ func TestImportanceOfASecondTraining(t *testing.T) {
 	}
 }
 
-// TestLateLook: a boundary waits longer for ranks that look at unstable samples again, and as long as they need.
-func TestLateLook(t *testing.T) {
-	p := &important{e: &Engine{}}
-	p.e.opts.LateEpoch = 10 * time.Second
-	for _, c := range []struct {
-		unstable int
-		took     time.Duration
-		want     time.Duration
-	}{{0, time.Hour, 10 * time.Second}, {3, 0, time.Minute}, {3, 40 * time.Second, 80 * time.Second}} {
-		p.status.Store(&ImportanceStatus{SSize: c.unstable})
-		p.lookTook = c.took
-		if got := p.late(); got != c.want {
-			t.Errorf("%d unstable samples, which took %v: %v, want %v", c.unstable, c.took, got, c.want)
-		}
-	}
-}
-
 // TestShortEpochHasItsBoundary: an epoch whose order is known ahead may be over before the boundary that it began with is made. That boundary comes first all the
 // same, so that each order is drawn from the values that it is to be drawn from.
 func TestShortEpochHasItsBoundary(t *testing.T) {

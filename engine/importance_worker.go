@@ -94,7 +94,7 @@ func (p *important) do(q queued) {
 // take gives the state an observation.
 func (p *important) take(o importance.Observation) {
 	p.undelivered += p.high.strange(o.Index)
-	p.looked = p.looked || o.Kind == importance.Reevaluated
+	p.looked = p.looked || o.Kind == importance.Reevaluated && int64(o.Epoch) == int64(p.state.Epoch()) // one that is late was for the boundary before
 	p.state.Observe(o)
 }
 
