@@ -12,6 +12,7 @@ class Described:
 
     _link: Link
     _rank: int
+    _rank_told: bool  # else nobody said what it is: 0 until the job needs to know better
     _named: Options
     _replay: Replay | None
 
@@ -56,8 +57,12 @@ class Described:
 
     @property
     def rank(self) -> int:
-        """This process's rank, as open() was given it or read it from the launcher's variables; 0 otherwise."""
+        """This process's rank, as open() was given it or read it from the launcher's variables; 0 otherwise, until importance() reads those."""
         return self._rank
+
+    @property
+    def _told_rank(self) -> int | None:
+        return self._rank if self._rank_told else None
 
     @property
     def ranks(self) -> list[int]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from . import protocol
 from .arrays import numpy_module
 from .described import Described
+from .environment import launched_world
 from .errors import ArgumentError, Error
 from .irreducible import Irreducible
 from .neighbour_graph import GraphBank, hnswlib_module
@@ -257,6 +258,7 @@ class Observed(Described):
         irreducible = None if path is None else Irreducible(path, self.info.samples)
         if irreducible is not None:
             own["irreducible"] = irreducible.name
+        self._learn_rank(world_size)
         body = asked(self._rank, method, options, params, own)
         told = protocol.read_importance(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
@@ -264,6 +266,12 @@ class Observed(Described):
             observer.gathers = policy != "paper"
             observer.bank, observer.irreducible = None if bank is None else bank(), irreducible
             self._link.importance, self._link.first, self._observer = body, observer.flush, observer
+
+    def _learn_rank(self, world_size: int | None) -> None:
+        """Takes the launcher's rank if nobody gave one: what two ranks observe under one number would be taken for the same."""
+        launched = launched_world()
+        if not self._rank_told and launched.size > 1 and launched.size == (world_size or self.info.world):
+            self._rank, self._rank_told = launched.rank, True
 
     def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:
         """Tells the server the losses of samples, in one call for each batch: tensors, arrays or lists. Never raises, and never waits.

@@ -31,11 +31,11 @@ def connect(path: str | os.PathLike[str] | None = None, timeout: float = 60.0, *
     server: all processes that give the same text are one job, with orders and counters of its own. Without it the job is that of the server's
     own recipe. Raises ArgumentError without a usable path, ConnectionError without a server there.
     """
-    return connect_as(0, path, timeout, job)
+    return connect_as(None, path, timeout, job)
 
 
-def connect_as(rank: int, path: str | os.PathLike[str] | None, timeout: float, token: str | None = None) -> Job:
-    """connect() for a process with that rank."""
+def connect_as(rank: int | None, path: str | os.PathLike[str] | None, timeout: float, token: str | None = None) -> Job:
+    """connect() for a process with that rank; None: it is not known."""
     where = os.fspath(path) if path is not None else os.environ.get("LCACHE_SOCKET", "")
     if not where:
         raise ArgumentError("no socket: give a path or set LCACHE_SOCKET, as lcache run does; lcache.open(DIR) starts a server by itself")
@@ -61,7 +61,7 @@ class Job(Observed):
         path: str,
         timeout: float = 60.0,
         home: Home | None = None,
-        rank: int = 0,
+        rank: int | None = 0,
         named: Options | None = None,
         replay: Replay | None = None,
         token: str | None = None,
@@ -74,7 +74,7 @@ class Job(Observed):
         """
         self._link = Link(path, timeout, home)
         self._link.token = require_token(token)
-        self._rank = rank
+        self._rank, self._rank_told = rank or 0, rank is not None
         self._named = named or Options()
         self._replay = replay
         self._warned = False
@@ -92,7 +92,7 @@ class Job(Observed):
             link.close()
 
     def __reduce__(self) -> Any:
-        return Job, (self._link.path, self._link.timeout, self._link.home, self._rank, self._named, self._replay, self._link.token)
+        return Job, (self._link.path, self._link.timeout, self._link.home, self._told_rank, self._named, self._replay, self._link.token)
 
     def __repr__(self) -> str:
         return f"<lcache.Job at {self._link.path}>"
@@ -115,7 +115,7 @@ class Job(Observed):
 
     def named(self, token: str) -> Job:
         """The job with that token on the same server, with a connection of its own."""
-        job = Job(self._link.path, self._link.timeout, self._link.home, self._rank, self._named, self._replay, token)
+        job = Job(self._link.path, self._link.timeout, self._link.home, self._told_rank, self._named, self._replay, token)
         job._link.learn(self._link)
         return job
 
