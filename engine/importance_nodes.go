@@ -212,7 +212,7 @@ func (h *highMemory) rehearsal() (r *importance.Rehearsal, common bool, err erro
 	return r, false, err
 }
 
-// planClass serves nodes for their neighbours, as far as memory will not have those (SpiderCache §IV-B). An order that is drawn an epoch ahead is planned by the memory that the epoch between will leave.
+// planClass serves nodes for their neighbours, as far as memory will not have those and they are no H-samples (SpiderCache §IV-B). An order that is drawn an epoch ahead is planned by the memory that the epoch between will leave.
 func (p *important) planClass(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
 	p.high.setRatio(p.state.Ratio())
 	r, common, err := p.high.rehearsal()
@@ -232,7 +232,12 @@ func (p *important) planClass(epoch int, requested []sample.Index) (plan importa
 	if err := decideBy(func(values, targets []float64) { r.Begin(epoch, values, targets, requested) }); err != nil {
 		return plan, err
 	}
-	return importance.NewLaw(importance.Class, r, nil).Serve(requested, importance.Cut{World: p.world, Batch: p.config.BatchSize})
+	high, err := p.state.High()
+	if err != nil {
+		return plan, err
+	}
+	defer high.Close()
+	return importance.NewLaw(importance.Class, r, high.Has).Serve(requested, importance.Cut{World: p.world, Batch: p.config.BatchSize})
 }
 
 // decideBy calls f with what memory policies decide by: values, or targets for next-use alone. They are freed afterwards.

@@ -21,6 +21,7 @@ const class = `{"method":"spider","substitute":"class","batch_size":16,"world_si
 type likeness struct {
 	labels []int32
 	near   map[sample.Index][]sample.Index
+	hard   func(sample.Index) bool // samples of great value that nodes list all the same; nil: none
 }
 
 func newLikeness(e *Engine) *likeness {
@@ -49,12 +50,14 @@ func (l *likeness) observation(rank, epoch, batch int, indices []sample.Index) i
 	o := importance.Observation{Kind: importance.Counts, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(batch), Index: indices, Node: sample.None}
 	for _, i := range indices {
 		near := l.near[i]
-		o.Same = append(o.Same, uint16(len(near)))
-		other := uint16(0)
-		if len(near) == 0 {
+		same, other := uint16(len(near)), uint16(0)
+		switch {
+		case l.hard != nil && l.hard(i):
+			same, other = 0, 500
+		case len(near) == 0:
 			other = uint16(300 / (epoch + 1))
 		}
-		o.Other = append(o.Other, other)
+		o.Same, o.Other = append(o.Same, same), append(o.Other, other)
 		if len(near) > len(o.Neighbours) {
 			o.Node, o.Neighbours = i, near
 		}
@@ -85,6 +88,27 @@ func (l losing) classSteps(t testing.TB, like *likeness, epoch, maxUses int) (se
 	return served, n
 }
 
+// areNotReplaced checks that no other sample was served for the ones given.
+func (s servedEpoch) areNotReplaced(t testing.TB, epoch int, are func(sample.Index) bool) {
+	t.Helper()
+	asked := 0
+	for rank := range s.served {
+		for b, batch := range s.served[rank] {
+			for k, id := range s.requested[rank][b] {
+				if !are(id) {
+					continue
+				}
+				if asked++; batch[k] != id {
+					t.Errorf("epoch %d rank %d batch %d: %d stands in for %d, an H-sample", epoch, rank, b, batch[k], id)
+				}
+			}
+		}
+	}
+	if epoch > 0 && asked == 0 {
+		t.Errorf("epoch %d asks for no H-sample", epoch)
+	}
+}
+
 // settleNodes waits until all nodes that were found are in memory, or left out.
 func (e *Engine) settleNodes(t *testing.T, p *important) {
 	t.Helper()
@@ -104,6 +128,7 @@ func TestClassServes(t *testing.T) {
 			o.Layout, o.Patience, o.LateEpoch = layout, 20*time.Second, time.Minute
 			e := open(t, o)
 			l, like := losing{d: d, e: e, world: world}, newLikeness(e)
+			like.hard = func(i sample.Index) bool { return i%30 == 1 }
 			for rank := range world {
 				l.ask(t, rank, fmt.Sprintf(class, world, policy, 0.7, 0.7, 8))
 			}
@@ -111,9 +136,11 @@ func TestClassServes(t *testing.T) {
 			total := 0
 			for epoch := range 6 {
 				l.begin(t, epoch)
-				_, n := l.classSteps(t, like, epoch, 8)
+				high := e.highNow(t, 0)
+				served, n := l.classSteps(t, like, epoch, 8)
+				served.areNotReplaced(t, epoch, high)
 				e.settleNodes(t, p)
-				if epoch == 0 && n > 0 || epoch >= 3 && n < 20 {
+				if epoch == 0 && n > 0 || epoch >= 3 && n < 10 {
 					t.Errorf("%s, epoch %d: %d substitutes", policy, epoch, n)
 				}
 				total += n

@@ -100,6 +100,9 @@ func (m *model) checkServed(at deliver.Position, b *deliver.Batch, want []sample
 func (m *model) isLawful(at deliver.Position, p *promise, want, served sample.Index) {
 	c := m.drawing.twin.Config
 	if c.Substitute == importance.Class {
+		if want != served && p.high[want] {
+			m.fail("%+v: %d stands in for %d, an H-sample", at, served, want)
+		}
 		if labels := m.e.cache.Manifest.Labels(); len(p.stood[served]) > c.Params.MaxUses || labels[served] != labels[want] {
 			m.fail("%+v: %d stands in for %d, and did at %v", at, served, want, p.stood[served])
 		}

@@ -99,7 +99,7 @@ func (t *training) epoch(e int) (order []sample.Index, err error) {
 		if p.policy == packages && e >= t.plain { // it is alone: the values are its own
 			p.served, err = t.load(p, e, values, order)
 		} else {
-			p.served, err = p.serves(e, values, expected, order, t.batch)
+			p.served, err = p.serves(e, values, expected, order, t)
 		}
 		if err != nil {
 			return order, err

@@ -58,7 +58,7 @@ func (p *player) make(m importance.Method, labels []int32, capacity int64, with 
 }
 
 // serves plans an epoch, if the player does: which sample is served at each place of its order.
-func (p *player) serves(e int, values, expected []float64, order []sample.Index, batch int) ([]sample.Index, error) {
+func (p *player) serves(e int, values, expected []float64, order []sample.Index, t *training) ([]sample.Index, error) {
 	pair, is := p.p.(*importance.Homophily)
 	if !is || p.policy == "substitutes" {
 		return slices.Clone(order), nil
@@ -68,8 +68,13 @@ func (p *player) serves(e int, values, expected []float64, order []sample.Index,
 		return nil, err
 	}
 	defer r.Close()
+	high, err := importance.Top(values, t.room(p.cache), unit)
+	if err != nil {
+		return nil, err
+	}
+	defer high.Close()
 	r.Begin(e, values, expected, order)
-	plan, err := importance.NewLaw(importance.Class, r, nil).Serve(order, importance.Cut{World: 1, Batch: batch})
+	plan, err := importance.NewLaw(importance.Class, r, high.Has).Serve(order, importance.Cut{World: 1, Batch: t.batch})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 // Law is the law of substitution for one job: when may a sample be served in place of the one that the job's order has? It knows batches, and what is counted;
 // which samples could stand in is the business of a [Keeper]. The four rules:
 //
-//   - Off unless the user allowed it. Never for a request that is not the epoch's own, as those of a validation job, and never for an H-sample.
+//   - Off unless the user allowed it. Never for a request that is not the epoch's own, as those of a validation job, and never for an H-sample, whether it is in memory or not.
 //   - What is served is one whole sample: its bytes, index, label and name. So the caller goes on with the served index alone.
 //   - A substitute is what the Keeper has: for [Low] a loaded L-sample that the job was not served in this epoch ([LCache]), for [Class] a node that lists the
 //     sample as its neighbour, of the same class by the labels of now ([Homophily]).
@@ -43,8 +43,8 @@ type Served struct {
 	Kind  []Kind
 }
 
-// NewLaw returns the law for a job. rule is what the user allows: Low, Class, or "" for nothing. high tells H-samples, which are no business of the L-cache;
-// nil: there are none.
+// NewLaw returns the law for a job. rule is what the user allows: Low, Class, or "" for nothing. high tells H-samples, which are no business of the L-cache, and which nodes
+// may be; nil: there are none.
 func NewLaw(rule string, keeper Keeper, high func(sample.Index) bool) *Law {
 	if high == nil {
 		high = func(sample.Index) bool { return false }
@@ -70,13 +70,16 @@ func (l *Law) Batch(asked []sample.Index, own bool) Served {
 		f.ahead(asked)
 	}
 	if l.rule != "" {
-		may = func(other sample.Index) bool { return !here.has(other) && !l.high(other) }
+		may = func(other sample.Index) bool { return !here.has(other) && (l.rule == Class || !l.high(other)) }
 	}
 	for k, id := range asked {
+		mayFor := may
 		if l.high(id) {
-			continue
+			if mayFor = nil; l.rule != Class {
+				continue
+			}
 		}
-		s.Index[k], s.Kind[k] = l.keeper.Get(id, may)
+		s.Index[k], s.Kind[k] = l.keeper.Get(id, mayFor)
 		if s.Kind[k] == Substitute {
 			here.add(s.Index[k])
 			l.count(s.Index[k])

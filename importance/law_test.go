@@ -117,8 +117,8 @@ func indices(t *testing.T, text string) (out []sample.Index) {
 	return out
 }
 
-// TestLawHolds: whatever is loaded, listed and asked for, the rules hold, restated here: a substitute is no H-sample, is in no batch twice, was allowed, and for
-// "low" was not served before in the epoch; for "class" it is of the asked sample's class. A hit and a miss are the sample itself.
+// TestLawHolds: whatever is loaded, listed and asked for, the rules hold, restated here: a substitute is served for no H-sample, is in no batch twice, was allowed, and for
+// "low" is no H-sample and was not served before in the epoch; for "class" it is of the asked sample's class. A hit and a miss are the sample itself.
 func TestLawHolds(t *testing.T) {
 	const n = 80
 	for seed := range uint64(60) {
@@ -138,10 +138,8 @@ func TestLawHolds(t *testing.T) {
 			rule = ""
 		}
 		high := map[sample.Index]bool{}
-		if !class {
-			for range 10 {
-				high[r.Uint32N(n)] = true
-			}
+		for range 10 {
+			high[r.Uint32N(n)] = true
 		}
 		law := NewLaw(rule, keeper, func(i sample.Index) bool { return high[i] })
 		served, uses := map[sample.Index]bool{}, map[sample.Index]int{}
@@ -179,7 +177,7 @@ func TestLawHolds(t *testing.T) {
 					uses[got]++
 					most = max(most, uses[got])
 					twice := slices.Contains(asked, got) || slices.Contains(s.Index[:k], got)
-					if !on || !own || high[got] || high[asked[k]] || twice || !class && served[got] || class && (labels[got] != labels[asked[k]]) {
+					if !on || !own || !class && high[got] || high[asked[k]] || twice || !class && served[got] || class && (labels[got] != labels[asked[k]]) {
 						t.Fatalf("seed %d, step %d: %d stands in for %d in %v, which gives %v; on %v, own %v, served %v, uses %d", seed, step, got, asked[k], asked, s.Index, on, own, served[got], uses[got])
 					}
 				}
