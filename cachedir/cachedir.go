@@ -97,8 +97,8 @@ var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "
 // older matches the manifest of a source before a change. Its name has the fingerprint. It stays until the cache is adapted to the change.
 var older = regexp.MustCompile(`^manifest-[0-9a-f]{32}$`)
 
-// observed matches what is known of a job's importance. Its name has the job's.
-var observed = regexp.MustCompile(`^importance-[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+// observed matches what is known of a job's importance. Its name has the job's, of 64 letters at most. A longer name is that of the file before its rename.
+var observed = regexp.MustCompile(`^importance-[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\.new)?$`)
 
 // isOurs reports whether a name is that of an older manifest, or of a job's importance.
 func isOurs(name string) bool { return older.MatchString(name) || observed.MatchString(name) }

@@ -158,7 +158,8 @@ func TestRemove(t *testing.T) {
 	for _, name := range files {
 		all = append(all, name, "x")
 	}
-	put(t, dir, append(all, "job.json", job)...)
+	name := strings.Repeat("n", 64) // as long as that of a job's importance may be
+	put(t, dir, append(all, "job.json", job, "importance-"+name, "x", "importance-"+name+".new", "x", "importance-7.a_b", "x")...)
 	c, left, err := Remove(dir)
 	if err != nil || len(left) > 0 || c.Bytes == 0 {
 		t.Fatalf("got %+v, %v, %v", c, left, err)
@@ -172,14 +173,14 @@ func TestRemove(t *testing.T) {
 // name of ours points at.
 func TestRemoveLeaves(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "job.json", job, "LOCK", "", "notes.txt", "x", "more/arena", "x", "sums/x", "x")
+	put(t, dir, "job.json", job, "LOCK", "", "notes.txt", "x", "more/arena", "x", "sums/x", "x", "importance-", "x", "importance-.x", "x", "importance-"+strings.Repeat("n", 65), "x", "line-2", "x")
 	outside := filepath.Join(t.TempDir(), "outside")
 	put(t, filepath.Dir(outside), "outside", "x")
 	if err := os.Symlink(outside, filepath.Join(dir, "arena")); err != nil {
 		t.Fatal(err)
 	}
 	_, left, err := Remove(dir)
-	if err != nil || !slices.Equal(left, []string{"more", "notes.txt", "sums"}) {
+	if err != nil || !slices.Equal(left, []string{"importance-", "importance-.x", "importance-" + strings.Repeat("n", 65), "line-2", "more", "notes.txt", "sums"}) {
 		t.Fatalf("left %v, %v", left, err)
 	}
 	for _, path := range []string{filepath.Join(dir, "notes.txt"), filepath.Join(dir, "more/arena"), filepath.Join(dir, "sums/x"), filepath.Join(dir, "LOCK"), outside} {

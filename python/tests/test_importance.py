@@ -2,11 +2,12 @@
 
 import inspect
 import logging
+import os
 import random
 from array import array
 
 import pytest
-from realserver import Folder, Server, needs_binary
+from realserver import Folder, Server, lcache_command, needs_binary
 
 import lcache
 from lcache import importance, protocol
@@ -122,6 +123,25 @@ def test_killed_server(server, batches, lag):
         assert list(job.order(4)) == want
         assert train(job, 4) == want
         assert train(job, 5) != want
+
+
+@needs_binary
+@pytest.mark.parametrize("end", [Server.stop, Server.kill])
+def test_removed(server, end):
+    """`lcache rm` leaves nothing of a cache in which drawn epochs were laid out, and a save was under way."""
+    name = "a.B-3_" * 10 + "8888"
+    with server.connect() as job:
+        job.importance("shade", name=name, lag=1)
+        for epoch in range(4):
+            train(job, epoch)
+        job.order(4)
+    end(server)
+    assert f"importance-{name}" in os.listdir(server.cache)
+    for more in (f"importance-{name}.new", "line-0", "line-1", "line-1.new"):  # those that are not there at this moment
+        with open(os.path.join(server.cache, more), "a"):
+            pass
+    lcache_command("rm", server.cache)
+    assert set(os.listdir(server.cache)) == {"lcache", "LOCK"}  # these tests' own folder of sockets, and what stays beside it
 
 
 @needs_binary
