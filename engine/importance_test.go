@@ -213,33 +213,45 @@ func TestImportanceOverRecipe(t *testing.T) {
 	}
 }
 
-// TestImportanceRestarts: a server that ends in the middle of an epoch, or between two, goes on with the same order, also if another number of ranks reads it.
+// TestImportanceRestarts: a server that ends in the middle of an epoch, or between two, goes on with the same order, also if another number of ranks reads it. With lag 1 so it does with the epoch after, which was drawn
+// before.
 func TestImportanceRestarts(t *testing.T) {
-	d, o := small(t, schedule.Job{})
-	o.Patience = 20 * time.Second
-	e := open(t, o)
-	l := losing{d: d, e: e, world: 1}
-	text := fmt.Sprintf(shade, 0)
-	l.ask(t, 0, text)
-	l.epochs(t, 0, 2)
-	c := attach(t, e)
-	want, err := l.train(c, 2, 0, 0) // the state was saved before its first batch
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Disconnected()
-	closeEngine(t, e)
-	for _, world := range []int{1, 3} {
-		e = open(t, o)
-		l = losing{d: d, e: e, world: world}
-		for rank := range world {
-			l.ask(t, rank, fmt.Sprintf(`{"world_size":%d,%s`, world, text[1:]))
-		}
-		got := l.epochs(t, 2, 3)[0]
-		if !slices.Equal(got[:len(want)], want) {
-			t.Errorf("world %d: epoch 2 has another order after a restart", world)
-		}
-		closeEngine(t, e)
+	for _, lag := range []int{0, 1} {
+		t.Run(fmt.Sprint("lag ", lag), func(t *testing.T) {
+			d, o := small(t, schedule.Job{})
+			o.Patience = 20 * time.Second
+			e := open(t, o)
+			l := losing{d: d, e: e, world: 1}
+			text := fmt.Sprintf(shade, lag)
+			l.ask(t, 0, text)
+			l.epochs(t, 0, 2)
+			c := attach(t, e)
+			want := [][]sample.Index{nil}
+			var err error
+			if want[0], err = l.train(c, 2, 0, 0); err != nil { // the state was saved before its first batch
+				t.Fatal(err)
+			}
+			if lag == 1 {
+				if err := e.locked(0, func(p *important) { want = append(want, slices.Clone(p.state.Order(3).Indices)) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Disconnected()
+			closeEngine(t, e)
+			for _, world := range []int{1, 3} {
+				e = open(t, o)
+				l = losing{d: d, e: e, world: world}
+				for rank := range world {
+					l.ask(t, rank, fmt.Sprintf(`{"world_size":%d,%s`, world, text[1:]))
+				}
+				for k, got := range l.epochs(t, 2, 2+len(want)) {
+					if !slices.Equal(got[:len(want[k])], want[k]) {
+						t.Errorf("world %d: epoch %d has another order after a restart", world, 2+k)
+					}
+				}
+				closeEngine(t, e)
+			}
+		})
 	}
 }
 
