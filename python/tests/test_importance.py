@@ -107,20 +107,24 @@ def test_what_differs_is_refused(server):
 
 @needs_binary
 @pytest.mark.parametrize("batches", [None, 7, 1])
-@pytest.mark.parametrize("lag", [0, 1, "split"])
-def test_killed_server(server, batches, lag):
+@pytest.mark.parametrize("method, lag", [("shade", 0), ("shade", 1), ("shade", "split"), ("impact", "split")])
+def test_killed_server(server, batches, method, lag):
     """A server that is killed at the boundary or in the middle of an epoch comes back with the same order; the program need not do anything."""
+    params = {"warmup": 2, "cache": "300kB"} if method == "impact" else {}  # some of which is for unstable samples
     with server.connect() as job:
-        job.importance("shade", lag=lag)
+        job.importance(method, lag=lag, **params)
         for epoch in range(4):
             train(job, epoch)
         want = list(job.order(4))
         assert sorted(want) != list(range(SAMPLES)), "a plain epoch"
         if batches is not None:
             assert train(job, 4, batches) == want[: 16 * batches]
+        unstable = [i for batch in job.reevaluate() for i in batch.indices]
+        assert (len(unstable) > 0) == (method == "impact")
         server.kill()
         server.start()
         assert list(job.order(4)) == want
+        assert [i for batch in job.reevaluate() for i in batch.indices] == unstable
         assert train(job, 4) == want
         assert train(job, 5) != want
 
