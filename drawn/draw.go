@@ -58,6 +58,11 @@ func (s *State) hot() (*sample.Set, error) {
 	if s.rep.Allow(s.Config.Params.Rep) <= 1 {
 		return nil, nil
 	}
+	if s.Held != nil {
+		if held, err := s.Held(); held != nil || err != nil {
+			return held, err
+		}
+	}
 	return s.High()
 }
 

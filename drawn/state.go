@@ -49,6 +49,9 @@ type State struct {
 	// Serve decides what is served of an order that was just drawn, for jobs that allow substitutes. It may read the State; it is called once for an order. nil: what was drawn.
 	Serve func(epoch int, requested []sample.Index) (importance.Plan, error)
 
+	// Held lists the samples that memory holds, of a policy that does not go by the greatest values: these are repeated. The State closes the set; no set: memory can't say. nil: those of greatest value are.
+	Held func() (*sample.Set, error)
+
 	// OnNode is told of the best connected sample of each batch, by methods that know it. The slice belongs to the observation. nil: nobody is told.
 	OnNode func(node sample.Index, neighbours []sample.Index)
 

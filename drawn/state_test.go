@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"lcache/importance"
+	"lcache/offheap"
 	"lcache/sample"
 )
 
@@ -211,6 +212,48 @@ func TestRepetitions(t *testing.T) {
 	s.Observe(o)
 	if s.Counts.Observations != 4 || s.Counts.Refused.Stale != 2 {
 		t.Errorf("%d observed, %+v", s.Counts.Observations, s.Counts.Refused)
+	}
+}
+
+// TestWhatIsRepeated: the samples of greatest value are repeated, or those that memory holds if it can say.
+func TestWhatIsRepeated(t *testing.T) {
+	for _, held := range [][]sample.Index{nil, {3, 150}} {
+		s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade, repeated"]))
+		s.Held = func() (*sample.Set, error) {
+			if held == nil {
+				return nil, nil
+			}
+			set, err := sample.NewSet(samples)
+			for _, i := range held {
+				set.Add(i)
+			}
+			return set, err
+		}
+		advance(t, s, 0)
+		observe(s, 0)
+		accuracy := 0.5
+		if err := s.Advance(1, importance.Progress{Accuracy: &accuracy}); err != nil {
+			t.Fatal(err)
+		}
+		plain, err := s.Targets()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer offheap.Free(plain)
+		hot := held
+		if held == nil {
+			high, err := s.High()
+			if err != nil {
+				t.Fatal(err)
+			}
+			hot = slices.Collect(high.All)
+			high.Close()
+		}
+		for i, uses := range s.Uses(1) {
+			if repeated := float64(uses) > 2.9*plain[i]; repeated != slices.Contains(hot, sample.Index(i)) {
+				t.Errorf("%d are held: %v uses are expected of sample %d, %v without repetition", len(held), uses, i, plain[i])
+			}
+		}
 	}
 }
 

@@ -197,6 +197,9 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 		state.OnObserve = p.high.observe
 	}
 	state.Serve = p.plan
+	if c.Policy != "next-use" { // which goes by the greatest values across an epoch's end
+		state.Held = p.high.holds
+	}
 	if p.high.nodes != nil {
 		state.OnNode = p.high.nodes.found
 	}

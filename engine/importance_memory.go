@@ -88,6 +88,22 @@ func (h *highMemory) strange(indices []sample.Index) (n int64) {
 	return n
 }
 
+// holds are the samples that the policy keeps; nil: several jobs decide what is kept. The caller closes the set.
+func (h *highMemory) holds() (*sample.Set, error) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.common != nil || h.held.closed() {
+		return nil, nil
+	}
+	set, err := sample.NewSet(len(h.held.first))
+	for i := range h.held.first {
+		if err == nil && h.policy.Has(sample.Index(i)) {
+			set.Add(sample.Index(i))
+		}
+	}
+	return set, err
+}
+
 // begin begins an epoch: targets are the expected uses of all samples, values their importance.
 func (h *highMemory) begin(epoch int, values, targets []float64, order []sample.Index, c drawn.Config) {
 	h.mu.Lock()
