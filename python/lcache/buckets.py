@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 from .errors import ArgumentError
 
-_TEXTS = ("endpoint_url", "region", "profile")
-_SWITCHES = ("path_style", "unsigned", "requester_pays")
+# The settings that s3= may have: texts, and those that are True or False.
+TEXTS = ("endpoint_url", "region", "profile")
+SWITCHES = ("path_style", "unsigned", "requester_pays")
 
 
 def endpoint(source: str, s3: Mapping[str, Any] | None) -> str:
@@ -36,11 +37,11 @@ def plain_endpoint(url: str) -> str:
 def flags(source: str, s3: Mapping[str, Any] | None) -> list[str]:
     """The flags of `lcache ingest` for s3=, without that of the endpoint. ArgumentError for what is no setting of a bucket."""
     for name, value in (s3 or {}).items():
-        if name not in _TEXTS and name not in _SWITCHES:
-            raise ArgumentError(f"s3={{{name!r}: …}}: there is no such setting: give {', '.join(_TEXTS + _SWITCHES)}")
-        if value is not None and not isinstance(value, str if name in _TEXTS else bool):
-            raise ArgumentError(f"s3={{{name!r}: {type(value).__name__}}}: give {'a str' if name in _TEXTS else 'True or False'}")
+        if name not in TEXTS and name not in SWITCHES:
+            raise ArgumentError(f"s3={{{name!r}: …}}: there is no such setting: give {', '.join(TEXTS + SWITCHES)}")
+        if value is not None and not isinstance(value, str if name in TEXTS else bool):
+            raise ArgumentError(f"s3={{{name!r}: {type(value).__name__}}}: give {'a str' if name in TEXTS else 'True or False'}")
     if s3 and not source.removeprefix("tar:").startswith("s3://"):
         raise ArgumentError(f"s3= is for a source s3://BUCKET/PREFIX/, not for {source}")
-    made = [f"--s3-{name}={value}" for name in _TEXTS[1:] if (value := (s3 or {}).get(name))]
-    return made + [f"--s3-{name.replace('_', '-')}" for name in _SWITCHES if (s3 or {}).get(name)]
+    made = [f"--s3-{name}={value}" for name in TEXTS[1:] if (value := (s3 or {}).get(name))]
+    return made + [f"--s3-{name.replace('_', '-')}" for name in SWITCHES if (s3 or {}).get(name)]

@@ -23,6 +23,7 @@ from .connection import Broken, Connection
 from .environment import offered_sockets
 from .errors import ConnectionError, Error, TimeoutError, of_errno
 from .first_open import require_source, tell_listed, tell_place
+from .match import is_url
 from .program_errors import exception
 
 _BUSY = re.compile(r"in use by process (\d+)")
@@ -32,6 +33,9 @@ _NOT_INHERITED = (
     "LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_PART",
     "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST",
 )
+
+# How a source is asked over a network. A program may have such sources and directories, and a server of a directory refuses these variables.
+_OF_NETWORKS = ("LCACHE_S3_", "LCACHE_HTTP_", "LCACHE_SOURCE_HEDGE")
 
 
 class Home(NamedTuple):
@@ -113,15 +117,19 @@ def lcache_program() -> str:
     return found
 
 
-def _environment() -> dict[str, str]:
-    """This process's environment for a server."""
+def _environment(source: str) -> dict[str, str]:
+    """This process's environment for a server of the source."""
     dropped = {*_NOT_INHERITED, *offered_sockets()}
+    if not is_url(source):
+        dropped |= {name for name in os.environ if name.startswith(_OF_NETWORKS)}
     return {k: v for k, v in os.environ.items() if k not in dropped}
 
 
-def _start(command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
+def _start(home: Home, command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_environment(), start_new_session=True, **streams)
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_environment(home.source), start_new_session=True, **streams
+        )
     except OSError as e:
         raise of_errno(e.errno, f"start {command[0]}: {e.strerror}; set LCACHE_BIN to the lcache program") from None
 
@@ -139,7 +147,7 @@ def _ingest(home: Home, lock: Lock) -> Any:
     """
     command = [lcache_program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill", "--unless-complete"]
     command += ["--progress", "json", "--json", *home.ingest]
-    process = _start(command, stderr=subprocess.PIPE)
+    process = _start(home, command, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     errors, reported = [], False
     try:
@@ -205,7 +213,7 @@ def _serve(home: Home) -> None:
         if os.fstat(log).st_size > 1 << 20:
             os.ftruncate(log, 0)
         begin = os.fstat(log).st_size
-        process = _start(["/bin/sh", "-c", '"$@" & ', "lcache", *command], stderr=log, cwd="/")
+        process = _start(home, ["/bin/sh", "-c", '"$@" & ', "lcache", *command], stderr=log, cwd="/")
         assert process.stdout is not None
         try:
             process.wait()

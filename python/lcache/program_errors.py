@@ -6,6 +6,7 @@ import errno
 import json
 import re
 
+from . import buckets
 from .errors import ArgumentError, Error, of_errno
 
 # Flags of the program, and the arguments of lcache.open that they come from. Flags without a value stand for True or False.
@@ -14,14 +15,18 @@ _VALUES = {
     "recipe": "recipe", "ext": "ext", "group": "group", "labels": "labels", "part": "part",
     "on-error": "on_error", "param": "params", "source": "source", "socket": "socket",
 }  # fmt: skip
+_OF_BUCKETS = {f"s3-{name.replace('_', '-')}": name for name in buckets.TEXTS}  # settings within s3=
 _SWITCHES = {
     "flat": "flat=True", "drop-last": "drop_last=True", "stream": "stream=True", "follow-links": "follow_links=True", "no-follow-links": "follow_links=False",
+    "allow-empty": "allow_empty=True", "http-allow-other-hosts": "LCACHE_HTTP_ALLOW_OTHER_HOSTS=true in the environment",
+    **{f"s3-{name.replace('_', '-')}": f's3={{"{name}": True}}' for name in buckets.SWITCHES},
 }  # fmt: skip
+_OF_JSON = {"": "…", "true": "True", "false": "False"}  # values of --param
 
 _ERRNO = {"not_found": errno.ENOENT, "permission": errno.EACCES, "not_a_directory": errno.ENOTDIR, "no_space": errno.ENOSPC, "read_only": errno.EROFS}
 
 _COMMAND = re.compile(r"\blcache (?:bench|doctor|ingest|ls|order|rm|run|serve|status|stop|verify)\b[^;]*")  # a command line within a message stays as it is
-_FLAG = re.compile(r"(?<![\w/-])--([a-z][a-z-]*[a-z])(?:[ =]((?:-\d|[^-\s,;:()])[^\s,;:()]*))?")
+_FLAG = re.compile(r"(?<![\w/-])--([a-z][a-z0-9-]*[a-z])(?:[ =]((?:-\d|[^-\s,;:()])[^\s,;:()]*))?")
 _WORD = re.compile(r"\b(and|another|if|in|is|it|of|or|that|they|to|which)\b")
 _ADVICE = re.compile(r"\b(?:give|add|use) (?:another )?(?:" + "|".join(_VALUES.values()) + r")=")
 
@@ -40,14 +45,23 @@ def _argument(flag: re.Match[str]) -> str:
     rest = "" if value is None else flag[0][flag.start(2) - flag.start(0) - 1 :]  # with the character before it
     if name in _SWITCHES:
         return _SWITCHES[name] + rest
+    if name in _OF_BUCKETS:
+        setting = f's3={{"{_OF_BUCKETS[name]}": %s}}'
+        return setting % "…" + rest if value is None or _WORD.fullmatch(value) else setting % _literal(value)
     if name not in _VALUES:
         return flag[0]
     keyword = _VALUES[name]
     if value is None or _WORD.fullmatch(value):
         return f"{keyword}={rest}"
-    if re.fullmatch(r"-?\d+|[A-Z]", value):  # a number, or a letter that stands for one
-        return f"{keyword}={value}"
-    return f'{keyword}="{value}"'
+    if name == "param" and "=" in value:
+        key, _, text = value.partition("=")
+        return f'params={{"{key}": {_OF_JSON.get(text) or _literal(text)}}}'
+    return f"{keyword}={_literal(value)}"
+
+
+def _literal(value: str) -> str:
+    """A flag's value as Python writes it."""
+    return value if re.fullmatch(r"-?\d+|[A-Z]|FILE|NAME", value) else f'"{value}"'  # a number, or what stands for a value
 
 
 def exception(source: str, written: str, wrong_usage: bool = False) -> Error:

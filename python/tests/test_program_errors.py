@@ -1,6 +1,7 @@
 """What the lcache program says went wrong, told to a Python program."""
 
 import errno
+import inspect
 import pickle
 
 import pytest
@@ -26,11 +27,35 @@ from lcache.program_errors import exception, in_python
         ("(--socket-group, --socket-mode)", "(--socket-group, --socket-mode)"),
         ("run lcache ingest --cache /c --source …; then give --cache D", "run lcache ingest --cache /c --source …; then give cache=D"),
         ("stop it with lcache stop 7, or use another cache", "stop it with lcache stop 7, or use another cache"),
+        ("allow it (--allow-empty), or list it", "allow it (allow_empty=True), or list it"),
+        ("in eu-1, not us-1: give --s3-region eu-1", 'in eu-1, not us-1: give s3={"region": "eu-1"}'),
+        ("give --s3-region, or --s3-endpoint-url", 'give s3={"region": …}, or s3={"endpoint_url": …}'),
+        ("check its name, and --s3-endpoint-url", 'check its name, and s3={"endpoint_url": …}'),
+        ("give --s3-profile NAME, or --s3-unsigned if it is public", 'give s3={"profile": NAME}, or s3={"unsigned": True} if it is public'),
+        ("leave out --s3-unsigned, and give", 'leave out s3={"unsigned": True}, and give'),
+        ("give --s3-requester-pays if", 'give s3={"requester_pays": True} if'),
+        ("so with --s3-path-style", 'so with s3={"path_style": True}'),
+        ("give --http-allow-other-hosts if that is meant", "give LCACHE_HTTP_ALLOW_OTHER_HOSTS=true in the environment if that is meant"),
+        ("give --seed S, or --param data_seed=S", 'give seed=S, or params={"data_seed": S}'),
+        ("give --param loader_drop_last=true", 'give params={"loader_drop_last": True}'),
+        ("--recipe TRUE: unknown", 'recipe="TRUE": unknown'),
+        ("or a saved state (--param state=FILE)", 'or a saved state (params={"state": FILE})'),
+        ("--param shuffle= is missing", 'params={"shuffle": …} is missing'),
         ("a name like a--budget is left", "a name like a--budget is left"),
     ],
 )
 def test_flags_are_arguments(said, want):
     assert in_python(said) == want
+
+
+# Arguments of lcache.open that are no flags of the program, but s3, whose settings are.
+WITHOUT_FLAG = {"rank", "s3", "timeout", "likely_batch_size", "job"}
+
+
+def test_every_flag_has_its_argument():
+    for name in set(inspect.signature(lcache.open).parameters) - WITHOUT_FLAG:
+        flag = {"params": "param"}.get(name, name).replace("_", "-")
+        assert in_python(f"give --{flag}").startswith(f"give {name}=")
 
 
 @pytest.mark.parametrize(
