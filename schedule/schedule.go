@@ -60,7 +60,7 @@ func refuse(format string, args ...any) error { return &Error{fmt.Sprintf(format
 // ErrStopped is the error of calls after Stop.
 var ErrStopped = errors.New("the schedule is stopped")
 
-var errUnknownOrder = &Error{"no order is known for this epoch: give the job a recipe and a batch size (--recipe and --batch-size of lcache run and lcache ingest, or of lcache.open), push one (job.push_order), or ask by index (job.get)"}
+var errUnknownOrder = &Error{"no order is known for this epoch: give the job a recipe and a batch size (lcache run, lcache ingest and lcache.open take both), push one (job.push_order), or ask by index (job.get)"}
 
 // New makes the schedule of a job over a dataset of n samples. machine is the bytes of memory that this process may use: pushed orders may take a part
 // of it.
