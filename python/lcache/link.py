@@ -167,18 +167,18 @@ class Link:
             connection.send(protocol.frame(protocol.HELLO, 1, protocol.hello(_CLIENT, token)), deadline)
             kind, body, fd = connection.receive_with_fd(deadline)
             if kind == protocol.A_ERROR:
-                raise error_of(body, f"connect to {self.path}")
+                raise error_of(body, f"connect to {self.path}", self.home is not None)
             if kind != protocol.A_JSON or fd is None:
                 raise ProtocolError(f"the server at {self.path} answered HELLO with type {kind} and {'no' if fd is None else 'a'} descriptor")
             info = Info.of(protocol.read_json(body))
             if self._known is not None and info.fingerprint != self._known.fingerprint:
                 raise Error(f"the server at {self.path} now has another dataset: fingerprint {info.fingerprint}, it was {self._known.fingerprint}")
             if self.token is not None and "jobs" in info.features:
-                connection.job = _named_job(connection, self.token, deadline)
+                connection.job = _named_job(connection, self.token, deadline, self.home is not None)
             if old is not None and (old.info.server, old.info.token) == (info.server, info.token):
                 old.replace(connection)
                 return old
-            session = Session(info, Map(fd), connection)
+            session = Session(info, Map(fd), connection, self.home is not None)
         except BaseException:
             connection.close()
             raise
@@ -224,7 +224,7 @@ class Link:
         self.pushed = {}
 
 
-def _named_job(connection: Connection, token: str, deadline: float) -> int:
+def _named_job(connection: Connection, token: str, deadline: float, embedded: bool) -> int:
     """The number of a job on a connection that nothing else has been asked on."""
     connection.send(protocol.frame(protocol.JOB, 2, protocol.job(token)), deadline)
     frames: list[tuple[int, int, bytes]] = []
@@ -236,7 +236,7 @@ def _named_job(connection: Connection, token: str, deadline: float) -> int:
         frames = connection.receive()
     kind, number, body = frames[0]
     if kind == protocol.A_ERROR:
-        raise error_of(body, f"job {token!r}")
+        raise error_of(body, f"job {token!r}", embedded)
     if len(frames) > 1 or kind != protocol.A_JSON or number != 2:
         raise ProtocolError(f"the server answered JOB with {len(frames)} frames, the first of type {kind}")
     return protocol.read_job(body)

@@ -20,6 +20,7 @@ from .connection import Broken, Connection
 from .errors import ArgumentError, ConnectionError, Error, ProtocolError, RefusedError, TimeoutError, of_sample
 from .info import Info
 from .memory import Map
+from .program_errors import in_python
 
 sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -54,8 +55,9 @@ class Request:
 class Session:
     """Threads may share it. Each thread sends under the lock, and one thread at a time reads for all of them."""
 
-    def __init__(self, info: Info, memory: Map, connection: Connection) -> None:
-        self.info, self.memory = info, memory
+    def __init__(self, info: Info, memory: Map, connection: Connection, embedded: bool = False) -> None:
+        """embedded: lcache.open started the server, so that its flags are arguments of this program."""
+        self.info, self.memory, self.embedded = info, memory, embedded
         self.inherited = False  # this process is a forked child, and the session belongs to the parent
         self._ended_leases: deque[tuple[int, int | None]] = deque()  # (lease, bytes); None: the lease had no anchor
         self._unwanted: deque[tuple[Connection, int]] = deque()  # numbers of requests whose answers are no longer wanted
@@ -132,7 +134,7 @@ class Session:
             self._read(connection, min(left, _SLICE))
         self._settle()
         if answer[0] == protocol.A_ERROR:
-            raise error_of(answer[1], request.what)
+            raise error_of(answer[1], request.what, self.embedded)
         return answer
 
     def _read(self, connection: Connection, seconds: float) -> None:
@@ -343,12 +345,17 @@ class Session:
             self._discard(*connection.answers.popitem()[1])
 
 
-def error_of(body: bytes, what: str) -> Exception:
-    """The exception of an ERROR answer. Broken: the server goes away, and another may come. what names the request, "" none."""
+def error_of(body: bytes, what: str, embedded: bool = False) -> Exception:
+    """The exception of an ERROR answer. Broken: the server goes away, and another may come. what names the request, "" none.
+
+    embedded: flags that the server names are arguments of lcache.open. Those of a server that was started by hand stay flags.
+    """
     try:
         kind, message, sample = protocol.read_error(body)
     except ProtocolError as e:
         return e
+    if embedded:
+        message = in_python(message)
     text = f"{what}: {message}" if what else message
     if kind == "sample":
         return of_sample(protocol.read_reason(body))(text, sample, message)

@@ -1,5 +1,6 @@
 """Servers that go, come back, are slow, or answer with errors."""
 
+import os
 import threading
 import time
 
@@ -9,6 +10,7 @@ from fakeserver import BATCHES, Server, error, order
 
 import lcache
 from lcache import protocol
+from lcache.embedded import Home
 
 
 def test_connection_lost_everywhere(serve, path):
@@ -197,6 +199,28 @@ def test_close_while_another_thread_waits(serve, path):
     t.join(10)
     assert isinstance(got[0], lcache.Error)
     assert server.until(lambda: server.byes == 1)
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_flags_of_a_server(serve, path, embedded):
+    """Of a server that lcache.open started they are arguments; of one that was started by hand they stay flags, in the text and in the cause."""
+    class Refuses(Server):
+        def answer(self, kind, body, mine):
+            if kind == protocol.GET:
+                return error("sample", "read a.jpg: denied: give --s3-profile NAME", sample="a.jpg")
+            if kind == protocol.CHUNK:
+                return error("argument", "give the server more --memory")
+            return super().answer(kind, body, mine)
+
+    serve(Refuses)
+    home = Home("/data", (os.path.dirname(path),), (), (), 10) if embedded else None
+    with lcache.job.Job(path, 10, home) as job:
+        with pytest.raises(lcache.SampleError) as raised:
+            job.get([1])
+        advice = 's3={"profile": NAME}' if embedded else "--s3-profile NAME"
+        assert raised.value.cause == f"read a.jpg: denied: give {advice}" and str(raised.value).endswith(raised.value.cause)
+        with pytest.raises(lcache.Error, match="give the server more memory=$" if embedded else "give the server more --memory$"):
+            next(job.epoch(0))
 
 
 @pytest.mark.parametrize(

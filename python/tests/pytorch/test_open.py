@@ -247,3 +247,13 @@ def test_parts(root, tmp_path):
             assert again == parts == {"jpg": b"image %d" % number, "json": b"{%d}" % number} and data == parts["jpg"]
         data, parts, (_, name, _, _) = plain[1]
         assert (name, parts) == ("c0/00.json", {"": data}) and data == b"{0}"
+
+
+def test_a_server_names_arguments(folder, root):
+    """What its server lacks for importance is an argument of lcache.open, and a flag to the same server's other clients."""
+    with lcache.open(folder.root, root, batch_size=16, memory="64MiB") as job:
+        with pytest.raises(lcache.ArgumentError, match=r"give the server memory=\d+ or more, or a smaller cache"):
+            job.importance("shade", cache="10GB")
+        with lcache.connect(os.path.join(root, os.listdir(root)[0], "lcache.sock")) as other:
+            with pytest.raises(lcache.ArgumentError, match=r"give the server --memory \d+ or more, or a smaller cache"):
+                other.importance("shade", cache="10GB")

@@ -34,14 +34,22 @@ def shard():
 class Handler(http.server.BaseHTTPRequestHandler):
     """Resources with ranges and ETags; below /bucket/ also the listing of a public bucket."""
 
+    region = None  # of the bucket; None: whichever is asked
+    denied = False  # objects of the bucket
     token = None  # the session token that is valid; None: nothing is asked for
     valid_for = None  # this many objects, then token is "second"
     objects = {**FILES, "x.tar": shard(), "LIST": "".join(f"{name}\n" for name in FILES).encode()}
+    objects["ELSEWHERE"] = b""  # a list that names another port; see the fixture url
 
     def do_GET(self):
         url = urlsplit(self.path)
         if self.expired():
             return self.answer(400, b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", **{"Content-Type": "application/xml"})
+        if self.region is not None:
+            moved = {"Content-Type": "application/xml", "X-Amz-Bucket-Region": self.region}
+            return self.answer(301, b"<Error><Code>PermanentRedirect</Code><Message>elsewhere</Message></Error>", **moved)
+        if self.denied and "list-type" not in url.query:
+            return self.answer(403, b"<Error><Code>AccessDenied</Code><Message>denied</Message></Error>", **{"Content-Type": "application/xml"})
         asked, query = unquote(url.path.removeprefix("/bucket").removeprefix("/")), parse_qs(url.query)
         if "list-type" in query:
             names = sorted(name for name in self.objects if name.startswith(query.get("prefix", [""])[0]))
@@ -81,6 +89,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def url():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Handler.objects["ELSEWHERE"] = f"http://localhost:{server.server_port}/c0/00.bin\n".encode()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -108,6 +117,35 @@ def test_open_and_dataset(kind, url, root, monkeypatch):  # noqa: F811
         got = [x for xs, _ in torch.utils.data.DataLoader(data, batch_size=7, collate_fn=lambda pairs: list(zip(*pairs))) for x in xs]
         assert got == list(files.values())
         data.job.close()
+
+
+def test_advice_is_in_python(url, root, monkeypatch):  # noqa: F811
+    """What the program and its server say of a bucket names the settings of s3=, also after the bucket was listed."""
+    monkeypatch.setenv("LCACHE_LINGER", "0")
+    monkeypatch.setattr(Handler, "region", "eu-test-8")
+    s3 = {"endpoint_url": url, "region": "eu-test-7", "unsigned": True}
+    with pytest.raises(lcache.Error, match=r'is in the region eu-test-8, not eu-test-7: give s3=\{"region": "eu-test-8"\}$'):
+        lcache.open("s3://bucket/", root, s3=s3, ext=".bin")
+    monkeypatch.setattr(Handler, "region", None)
+    with lcache.open("s3://bucket/", root, s3=s3, ext=".bin") as job:
+        monkeypatch.setattr(Handler, "denied", True)
+        with pytest.raises(lcache.SampleError, match=r'not public: leave out s3=\{"unsigned": True\}, and give credentials') as raised:
+            job.get([3])
+        assert "--" not in raised.value.cause
+
+
+def test_lists_of_other_hosts(url, root, tmp_path, monkeypatch):  # noqa: F811
+    """A variable allows them, since no argument does. A directory is opened beside them."""
+    monkeypatch.setenv("LCACHE_LINGER", "0")
+    with pytest.raises(lcache.Error, match="give LCACHE_HTTP_ALLOW_OTHER_HOSTS=true in the environment if that is meant"):
+        lcache.open(f"{url}/ELSEWHERE", root)
+    monkeypatch.setenv("LCACHE_HTTP_ALLOW_OTHER_HOSTS", "true")
+    with lcache.open(f"{url}/ELSEWHERE", root) as job:
+        assert bytes(job.get([0]).samples[0]) == FILES["c0/00.bin"]
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.bin").write_bytes(b"local")
+    with lcache.open(tmp_path / "files", root) as job:
+        assert bytes(job.get([0]).samples[0]) == b"local"
 
 
 EXPIRED = "the session token has expired: get new credentials .such as by aws sso login., and start again; a server that still runs keeps the environment it was started in: end it by lcache stop"
