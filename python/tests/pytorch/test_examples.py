@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import struct
 import wave
 
 import pictures
@@ -51,6 +52,25 @@ def test_train_imagefolder(photos, root):
     first, _, last = losses(ours)
     assert last < first, "it does not learn"
     assert len(re.findall(r"^epoch \d: .* s, loop waited .* %, .* MB/s, exact [0-9a-f]{4}…$", told, re.M)) == 3
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    """Rows of 64 numbers below 100, each of which is the one before and its row's step."""
+    where = tmp_path_factory.mktemp("tokens") / "train"
+    for i in range(60):
+        path = where / f"c{i % 3}" / f"{i:02d}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(struct.pack("<64i", *((i * 7 + k * (1 + i % 3)) % 100 for k in range(64))))
+    return path.parents[1]
+
+
+def test_whole_batches(tokens, root):
+    needs("torch", "numpy")
+    said = {way: run("whole_batches.py", tokens, "--way", way, "--cache", root, "--workers", "1")[0] for way in ("plain", "tensor", "views", "numpy")}
+    first, _, last = losses(said["plain"])
+    assert last < first, "it does not learn"
+    assert all(out == said["plain"] for out in said.values()), said
 
 
 @pytest.mark.parametrize("method, trained", [("none", [60] * 6), ("impact", [60] + [30] * 5), ("spider", [60] * 6)])
