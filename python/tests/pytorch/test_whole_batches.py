@@ -162,12 +162,25 @@ def test_tuple_and_other_batches(tokens, root):
     assert got is numpy.ndarray
 
 
+def is_shared(data):
+    """Whether a view, or a tensor, lies in memory that a server shares: this process has the place mapped from a memfd, for reading."""
+    begin = data.data_ptr() if isinstance(data, torch.Tensor) else numpy.frombuffer(data, numpy.uint8).ctypes.data
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            bounds, rights, _, _, _, *name = line.split(maxsplit=5)
+            low, high = (int(bound, 16) for bound in bounds.split("-"))
+            if low <= begin and begin + data.nbytes <= high:
+                return rights == "r--s" and name[0].startswith("/memfd:")
+    return False
+
+
 def test_views_stay(tokens, root):
     """No copy is made, and the bytes stay while a view of one sample is left, after the batch and the dataset are gone."""
-    held = []
+    held, shared = [], []
 
     def keep(views, columns):
         held.append(views[3])
+        shared.append(all(map(is_shared, views)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the memory is not writable
             return torch.stack([torch.frombuffer(view, dtype=torch.int32) for view in views[:2]])
@@ -175,8 +188,10 @@ def test_views_stay(tokens, root):
     dataset = lt.Dataset(tokens, cache=root, decode_batch=keep)
     list(lt.DataLoader(dataset, SIZE))
     assert all(view.readonly for view in held)
+    assert shared == [True] * -(-N // SIZE) and not is_shared(memoryview(bytes(held[0])))
     dataset.job.close()
     del dataset
+    assert all(map(is_shared, held))
     assert [struct.unpack("<6i", view) for view in held] == [tuple(row(i)) for i in range(3, N, SIZE)]
 
 
@@ -262,24 +277,30 @@ def test_torchcodec(photos, root):
     """On the CPU, from views of shared memory without a copy."""
     decoders = pytest.importorskip("torchcodec.decoders", reason="torchcodec is not installed")
     torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed")
+    shared = []
 
     def decode(views, columns):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the memory is not writable, and nobody writes
-            images = torch.stack([decoders.decode_png(torch.frombuffer(view, dtype=torch.uint8)) for view in views])
+            encoded = [torch.frombuffer(view, dtype=torch.uint8) for view in views]
+        shared.extend(map(is_shared, encoded))
+        images = torch.stack(list(map(decoders.decode_png, encoded)))
         return images, torch.tensor(columns.labels.tolist())
 
     theirs = torchvision.datasets.ImageFolder(photos, torchvision.transforms.PILToTensor())
     loader = lt.DataLoader(lt.Dataset(photos, cache=root, ext=".png", decode_batch=decode), 8)
     for (images, labels), (want, targets) in zip(loader, data.DataLoader(theirs, 8)):
         assert torch.equal(images, want) and torch.equal(labels, targets)
+    assert shared == [True] * len(theirs)
 
 
 def test_spdl(folder, root):
     """lcache is the first stage of a pipeline whose threads hold views."""
     pipeline = pytest.importorskip("spdl.pipeline", reason="spdl is not installed")
+    shared = []
     with lcache.open(folder.root, root, recipe="torch.distributed_sampler", seed=3, epochs=1, batch_size=16) as job:
         def decode(batch):
+            shared.extend(map(is_shared, batch))
             return [(index, bytes(view)) for index, view in zip(batch.indices, batch)]
 
         stages = pipeline.PipelineBuilder().add_source(job.epoch(0)).pipe(decode, concurrency=2, output_order="input").add_sink(3).build(num_threads=2)
@@ -287,3 +308,4 @@ def test_spdl(folder, root):
             got = [item for batch in stages.get_iterator(timeout=30) for item in batch]
     assert sorted(index for index, _ in got) == list(range(240))
     assert all(raw == folder.contents[index] for index, raw in got)
+    assert shared == [True] * 240
