@@ -196,6 +196,14 @@ def test_lists_are_made_once(photos, root, monkeypatch):
     assert ours.classes is ours.classes and ours.class_to_idx is ours.class_to_idx
     monkeypatch.setattr(lt.dataset.Job, "names", names)
     assert ours.samples is ours.samples is ours.imgs
+    plain = lt.Dataset(photos, cache=root)
+    first = plain.classes, plain.class_to_idx
+    for name in ("call", "answer", "send_early", "attach"):
+        monkeypatch.setattr(plain.job._link, name, lambda *_: pytest.fail("the server was asked again"))
+        monkeypatch.setattr(ours.job._link, name, lambda *_: pytest.fail("the server was asked again"))
+    assert plain.classes is first[0] and plain.class_to_idx is first[1]
+    for name in ("targets", "samples", "imgs", "classes", "class_to_idx"):
+        assert getattr(ours, name) is getattr(ours, name)
 
 
 def test_an_older_server_tells_labels_by_names(photos, root):
