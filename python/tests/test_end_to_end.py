@@ -81,7 +81,7 @@ def test_torch_refuses_a_server_that_skips(serve, small):
     from lcache.torch import Dataset
 
     server = serve(small, on_error="skip")
-    with pytest.raises(lcache.Error, match="--on-error fail"):
+    with pytest.raises(lcache.Error, match=r'give on_error="fail" \(of lcache serve: --on-error fail\)'):
         Dataset(socket=server.socket)
 
 

@@ -165,7 +165,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             job.close()
             raise ArgumentError(
                 f"the server at {job!r} leaves samples that it can't read out of their batches (on_error={job.on_error!r}), and PyTorch needs as many as it"
-                " asks for: serve with --on-error fail, and leave out such samples at the source"
+                ' asks for: give on_error="fail" (of lcache serve: --on-error fail), and leave out such samples at the source'
             )
         self.job = job
         self.decode, self.decode_batch = decode, decode_batch
