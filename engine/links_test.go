@@ -132,7 +132,7 @@ func TestLinksForOthers(t *testing.T) {
 	in.FollowLinks = nil
 	o, _ = ingested(t, d, in)
 	path := filepath.Join(d.dir, "class-0/000000.bin")
-	secret := filepath.Join(t.TempDir(), "secret")
+	secret := filepath.Join(filepath.Dir(d.dir), "secret") // outside of the source, on its file system
 	if err := os.Rename(path, secret); err != nil {
 		t.Fatal(err)
 	}
