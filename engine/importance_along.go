@@ -17,6 +17,7 @@ type alongMemory struct {
 	lockedBytes             // its mu guards the fields that follow, too
 	epoch       int         // whose samples are read along; -1: none
 	left        *sample.Set // of its order, what was not delivered
+	next        *sample.Set // of the order of the epoch after it, as far as that is known
 	promised    *sample.Set // what is here, or is to come
 	taken       int64       // bytes of promised
 }
@@ -57,12 +58,11 @@ func (e *Engine) newAlongMemory(bytes int64) (a *alongMemory, err error) {
 	if a.held, err = newSampleBytes(e.cache); err != nil {
 		return nil, err
 	}
-	if a.left, err = sample.NewSet(e.cache.Manifest.Len()); err == nil {
-		a.promised, err = sample.NewSet(e.cache.Manifest.Len())
-	}
-	if err != nil {
-		a.close()
-		return nil, err
+	for _, set := range []**sample.Set{&a.left, &a.next, &a.promised} {
+		if *set, err = sample.NewSet(e.cache.Manifest.Len()); err != nil {
+			a.close()
+			return nil, err
+		}
 	}
 	return a, nil
 }
@@ -76,29 +76,41 @@ func (a *alongMemory) close() {
 	a.epoch = -1
 	a.held.close()
 	a.left.Close()
+	a.next.Close()
 	a.promised.Close()
 }
 
-// begin begins an epoch with its order; what is here of another one is dropped. A nil order is of an epoch of which nothing is read along.
-func (a *alongMemory) begin(epoch int, order []sample.Index) {
+// begin begins an epoch with its order, unless a chunk of it has: what is here of another one is dropped. A nil order is of an epoch of which nothing is read along. coming is what is known of
+// the order of the next epoch.
+func (a *alongMemory) begin(epoch int, order, coming []sample.Index) {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.held.closed() {
+		return
+	}
+	if epoch != a.epoch {
+		a.change(epoch, order)
+	}
+	a.next.Clear()
+	for _, i := range coming {
+		a.next.Add(i)
+	}
+}
+
+// change drops what is here, and goes on with another epoch. a.mu is held.
+func (a *alongMemory) change(epoch int, order []sample.Index) {
 	for i := range a.promised.All {
 		a.drop(i)
 	}
 	a.left.Clear()
-	a.epoch = -1
-	if order == nil {
-		return
+	if a.epoch = epoch; order == nil {
+		a.epoch = -1
 	}
-	a.epoch = epoch
 	for _, i := range order {
-		if a.held.knows(i) {
-			a.left.Add(i)
-		}
+		a.left.Add(i)
 	}
 }
 
@@ -127,13 +139,17 @@ func (a *alongMemory) delivered(epoch int, indices []sample.Index) {
 	}
 }
 
-// of returns the memory for a chunk of an epoch; nil: nothing is read along in it.
+// of returns the memory for a chunk of an epoch; nil: nothing is read along in it. The first chunk of an epoch whose order was known ahead begins it: the boundary before it may not be over.
 func (a *alongMemory) of(epoch int) *alongMemory {
 	if a == nil {
 		return nil
 	}
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.epoch >= 0 && epoch == a.epoch+1 && a.next.Len() > 0 {
+		a.change(epoch, []sample.Index{})
+		a.left, a.next = a.next, a.left
+	}
 	if epoch != a.epoch {
 		return nil
 	}

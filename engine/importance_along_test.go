@@ -64,7 +64,7 @@ func TestAlongMemory(t *testing.T) {
 	if takes(0) || a.of(3) != nil {
 		t.Error("a sample was taken before an epoch began")
 	}
-	a.begin(3, []sample.Index{0, 1, 2, 3, 4, 5})
+	a.begin(3, []sample.Index{0, 1, 2, 3, 4, 5}, []sample.Index{6, 7})
 	for i := range sample.Index(4) {
 		if !takes(i) {
 			t.Errorf("there is no room for sample %d", i)
@@ -79,7 +79,7 @@ func TestAlongMemory(t *testing.T) {
 	}
 	a.Drop(3)
 	a.delivered(2, []sample.Index{0}) // of another epoch
-	if !a.Has(0) || a.Has(3) || a.of(3) == nil || a.of(2) != nil {
+	if !a.Has(0) || a.Has(3) || a.of(3) == nil || a.of(2) != nil || a.of(5) != nil {
 		t.Error("the epoch before drops a sample, or a dropped one is here")
 	}
 	a.delivered(3, []sample.Index{0, 1, 2, 3})
@@ -92,9 +92,14 @@ func TestAlongMemory(t *testing.T) {
 			t.Error("bytes with another checksum were kept")
 		}
 	}
-	takes(5)
-	a.begin(4, nil) // a plain epoch
-	if a.taken != 0 || a.held.taken != 0 || a.of(4) != nil || takes(5) {
+	if takes(5); takes(6) || a.of(4) == nil || !takes(6) || takes(5) || a.Has(5) {
+		t.Error("the first chunk of the next epoch does not begin it")
+	}
+	if a.begin(4, []sample.Index{5, 6, 7}, nil); !a.Has(6) {
+		t.Error("an epoch that a chunk has begun begins once more")
+	}
+	a.begin(5, nil, nil) // a plain epoch
+	if a.taken != 0 || a.held.taken != 0 || a.of(5) != nil || takes(5) {
 		t.Error("something of the epoch before is left, or taken in one that has nothing to read along")
 	}
 }

@@ -26,14 +26,25 @@ func (p *important) beginMemory() {
 	p.high.setRatio(p.state.Ratio())
 	p.beginPackages()
 	order := p.orderOf(epoch)
-	if p.state.Order(epoch).Plain {
-		p.along.begin(epoch, nil) // its line delivers all of it
-	} else {
-		p.along.begin(epoch, order)
-	}
+	p.beginAlong(epoch, order)
 	if err := p.decideBy(func(values, targets []float64) { p.high.begin(epoch, values, targets, order, p.config) }); err != nil {
 		p.e.cache.Logger.Warn("memory goes on by what was known an epoch ago", "name", p.config.Name, "epoch", epoch, "err", err)
 	}
+}
+
+// beginAlong begins an epoch of what is read along. The line of a plain one delivers all of it.
+func (p *important) beginAlong(epoch int, order []sample.Index) {
+	if p.state.Order(epoch).Plain {
+		order = nil
+	}
+	next, coming := p.state.Coming()
+	if next != epoch+1 {
+		coming = nil
+	}
+	if o := p.state.Order(epoch + 1); o != nil && !o.Plain {
+		coming = o.Indices
+	}
+	p.along.begin(epoch, order, coming)
 }
 
 // beginPackages begins an epoch of the job's packages, once epochs are drawn.
