@@ -31,9 +31,7 @@ func TestSlotsAskedBack(t *testing.T) {
 		b.Staging.Release(b.take(i))
 		b.r.Delivered(0, at)
 	}
-	if got := b.Staging.SlotsBack(); got != slots {
-		t.Errorf("%d of %d slots came back", got, slots)
-	}
+	b.until(func() bool { return b.Staging.SlotsBack() == slots }) // a worker may still hold what it has just published
 }
 
 // TestOthersQueue: what waits for memory for a later chunk alone is not called coming: a request for it would wait until that chunk is needed.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"lcache/s3/s3test"
@@ -15,7 +16,8 @@ import (
 func TestSessionTokenIsNowhere(t *testing.T) {
 	s3test.Environment(t)
 	t.Setenv("AWS_SESSION_TOKEN", s3test.Token)
-	refuse := ""
+	var refuse atomic.Value // a path
+	refuse.Store("")
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Amz-Security-Token") != s3test.Token {
 			t.Errorf("%s is not signed with the session token: %v", r.URL, r.Header)
@@ -28,7 +30,7 @@ func TestSessionTokenIsNowhere(t *testing.T) {
 			fmt.Fprint(w, `</ListBucketResult>`)
 			return
 		}
-		if r.URL.Path == refuse {
+		if r.URL.Path == refuse.Load() {
 			w.Header().Set("Content-Type", "application/xml")
 			w.WriteHeader(http.StatusForbidden)
 			fmt.Fprintf(w, `<Error><Code>InvalidToken</Code><Message>%s</Message></Error>`, strings.Join(s3test.Secrets, " "))
@@ -42,7 +44,7 @@ func TestSessionTokenIsNowhere(t *testing.T) {
 	s := newStage(t)
 	said := ""
 	for _, refused := range []string{"/" + s3test.Bucket + "/set/c1/5", ""} {
-		refuse = refused
+		refuse.Store(refused)
 		out, errs, err := s.shell("lcache ingest --source s3://" + s3test.Bucket + "/set/ --cache cache --jobs 1 --s3-endpoint-url " + web.URL + " --s3-region " + s3test.Region)
 		if said += out + errs; (err != nil) != (refused != "") || refused != "" && !strings.Contains(errs, "does not know these credentials (InvalidToken)") {
 			t.Errorf("%v: %s%s", err, out, errs)
