@@ -28,6 +28,9 @@ const reach = 256 << 10
 
 // addAlong adds to the samples of a burst those that are to be read along with them, in reads of so many bytes.
 func (r *Prefetcher) addAlong(parts []part, largest uint64) []part {
+	if !slices.ContainsFunc(parts, func(p part) bool { return p.pf.along != nil }) {
+		return parts
+	}
 	in := map[sample.Index]bool{}
 	for i := range parts {
 		in[parts[i].pf.index] = true
