@@ -54,7 +54,8 @@ func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error)
 	}
 	x, err := f.inTurn(ctx, staging.Side, need)
 	if err != nil {
-		err = fmt.Errorf("%w: %d bytes of %d are taken and %d in one piece are needed: %w", ErrNoRoom, f.o.Staging.SideUsed(), f.o.Staging.SideBytes(), need, err)
+		err = fmt.Errorf("%w: %d bytes of %d are taken, the largest piece that is free has %d, and %d are needed: %w",
+			ErrNoRoom, f.o.Staging.SideUsed(), f.o.Staging.SideBytes(), f.o.Staging.SideLargest(), need, err)
 	}
 	return x, err
 }

@@ -15,7 +15,7 @@ func (s *Staging) makeRing(base uint64) {
 		}
 	}
 	size := base - from + uint64(s.opts.MissBytes)
-	s.pools[Miss] = newPool(from, size)
+	s.pools[Miss] = newRing(from, size)
 	s.ring.Store(int64(size))
 }
 

@@ -44,9 +44,10 @@ func checkPool(t *testing.T, p *pool, base, size uint64, out map[uint64]uint64) 
 
 func TestPoolAgainstAModel(t *testing.T) {
 	const base, size = 3 * pieceAlign, 64 * pieceAlign
-	for seed := range uint64(30) {
+	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		p := newPool(base, size)
+		p.ring = seed%2 == 1
 		out := map[uint64]uint64{}
 		for range 400 {
 			if n := uint64(1 + r.IntN(9*pieceAlign)); r.IntN(2) == 0 {
@@ -85,7 +86,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 // Pieces that come and go in order use the pool as a ring, around one that stays.
 func TestPoolIsARing(t *testing.T) {
 	const size = 10 * pieceAlign
-	p := newPool(0, size)
+	p := newRing(0, size)
 	stays, _ := p.alloc(pieceAlign)
 	var last uint64
 	rounds := 0
@@ -108,6 +109,45 @@ func TestPoolIsARing(t *testing.T) {
 	}
 	if rounds == 0 {
 		t.Error("it never began anew")
+	}
+}
+
+// Clients that hold three batches each, and give back the oldest, leave room in one piece while they hold three fifths of the memory at most.
+func TestPoolKeepsAPieceFree(t *testing.T) {
+	const size, clients, each, most = 16 << 20, 8, 3, 1 << 20
+	type piece struct{ off, n uint64 }
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		p := newPool(0, size)
+		var held [clients][]piece
+		give := func(c int) {
+			p.release(held[c][0].off, held[c][0].n)
+			held[c] = held[c][1:]
+		}
+		for range 2000 {
+			c := r.IntN(clients)
+			n := uint64(1+r.IntN(most/pieceAlign)) * pieceAlign
+			for p.used+n > size*3/5 || len(held[c]) == each {
+				if c = r.IntN(clients); len(held[c]) > 0 {
+					give(c)
+				}
+			}
+			short := []piece{}
+			for range r.IntN(4) { // what is read meanwhile, and given back before the next batch
+				n := uint64(1+r.IntN(most/4/pieceAlign)) * pieceAlign
+				if off, ok := p.alloc(n); ok {
+					short = append(short, piece{off, n})
+				}
+			}
+			off, ok := p.alloc(n)
+			for _, s := range short {
+				p.release(s.off, s.n)
+			}
+			if !ok {
+				t.Fatalf("seed %d: no piece of %d bytes, %d of %d are taken", seed, n, p.used, size)
+			}
+			held[c] = append(held[c], piece{off, n})
+		}
 	}
 }
 

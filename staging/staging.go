@@ -385,6 +385,13 @@ func (s *Staging) SideUsed() int64 {
 	return int64(s.pools[Side].used)
 }
 
+// SideLargest returns how large the largest piece of side memory is that is not taken.
+func (s *Staging) SideLargest() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.pools[Side].largest())
+}
+
 // OffsetOf is where a part of the shared memory begins.
 func (s *Staging) OffsetOf(part []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(s.mem.data))))
