@@ -384,6 +384,23 @@ func (m *model) keep(mc *modelClient, b *deliver.Batch) {
 	if len(mc.held) > 3 {
 		m.drop(mc, 0)
 	}
+	for _, mc := range m.clients { // all of them together leave room in one piece
+		for m.heldBytes() > m.e.staging.SideBytes()/3 && len(mc.held) > 0 {
+			m.drop(mc, 0)
+		}
+	}
+}
+
+// heldBytes returns how many bytes of samples clients hold.
+func (m *model) heldBytes() (n int64) {
+	for _, mc := range m.clients {
+		for _, b := range mc.held {
+			for _, length := range b.Lengths {
+				n += int64(length)
+			}
+		}
+	}
+	return n
 }
 
 func (m *model) drop(mc *modelClient, i int) {
