@@ -80,7 +80,7 @@ func (d *device) status(places int) Device {
 func (d *device) sync(ctx context.Context) error {
 	for {
 		file := d.arena.Load()
-		if file == nil || d.write.isAside() {
+		if file == nil || d.read.isAside() || d.write.isAside() {
 			return nil
 		}
 		result := make(chan error, 1)
@@ -107,6 +107,8 @@ func (d *device) sync(ctx context.Context) error {
 				return err
 			default:
 			}
+		case <-d.read.left():
+			return nil
 		case <-d.write.left():
 			return nil
 		case <-ctx.Done():

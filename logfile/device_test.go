@@ -187,6 +187,44 @@ func TestDeviceFailsAndComesBack(t *testing.T) {
 	b.close()
 }
 
+// A device that can't be read is not asked to make its writes durable either, while it is aside.
+func TestDeviceAsideIsNotSynced(t *testing.T) {
+	const n = 8
+	b := deviceBed(t, n)
+	b.open()
+	pass := b.clock()
+	k := b.sick()
+	l := b.begin(0, 0, 1, 4*n, n)
+	b.fill(l, 0, n)
+	b.flush(l)
+	k.fail(1, unix.EIO)
+	for range asideErrors {
+		if err := readBlock(l, 0, int(b.blocksOn(l)[1][0]), aligned(t, 4096)); err == nil {
+			t.Error("a sick device gave a block")
+		}
+	}
+	b.wantStates(DeviceNormal, DeviceAside)
+	var asked [2]int
+	blockio.Inject(b.opts.IO, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Write && op.Buf == nil {
+			asked[slices.Index(b.dirs, filepath.Dir(op.File.Name()))]++
+		}
+		return blockio.Fault{}
+	})
+	syncBoth := func(want [2]int) {
+		t.Helper()
+		asked = [2]int{}
+		if failed, unfinished := b.s.syncDevices(t.Context()); failed != nil || unfinished != nil || asked != want {
+			t.Errorf("%v, %v: %v syncs by device, want %v", failed, unfinished, asked, want)
+		}
+	}
+	syncBoth([2]int{1, 0})
+	pass(time.Hour)
+	b.wantStates(DeviceNormal, DeviceNormal)
+	syncBoth([2]int{1, 1})
+	b.close()
+}
+
 // A file system that turned read-only takes no more blocks, and what lies there is still read.
 func TestReadOnlyDeviceIsRead(t *testing.T) {
 	const n = 40
