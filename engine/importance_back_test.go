@@ -50,3 +50,22 @@ func TestJoinedAndLate(t *testing.T) {
 		t.Errorf("the state is in epoch %d when both ranks have asked for epoch 0", s.Epoch)
 	}
 }
+
+// TestBackTwice: a job whose state has forgotten all, since it went back to an epoch whose order was not kept, goes back once more: the state goes with it. Once it stayed, and the job read the order that the
+// epoch had had before.
+func TestBackTwice(t *testing.T) {
+	d, o := small(t, schedule.Job{World: 1})
+	o.Patience, o.LateEpoch = 20*time.Second, 50*time.Millisecond
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, low(1, 0))
+	l.begin(t, 0)
+	l.steps(t, 0, 0)
+	for _, epoch := range []int{2, 1, 0} { // epoch 1 was left out
+		if _, _, err := e.OrderPage(t.Context(), 0, epoch, 0, 0, 8); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, fmt.Sprintf("the state goes to epoch %d", epoch), func() bool { return e.Status().Jobs[0].Importance.Epoch == epoch })
+	}
+}

@@ -21,8 +21,8 @@ func (p *important) give() {
 			back = epoch
 		}
 	}
-	if first := p.state.Epoch(); first < p.epoch {
-		back = first
+	if p.state.Epoch() < p.epoch { // all is forgotten: what was given of earlier epochs goes with no state that there is
+		back = 0
 	}
 	if back >= 0 {
 		for epoch := range p.given {
