@@ -21,6 +21,7 @@ type crashBed struct {
 	disk    *durabletest.Disk
 	entries [][]Entry   // of each ingest
 	listed  []*Manifest // of each ingest, from outside the cache
+	packed  bool        // its manifests are
 	// since and until bound what a crash may leave of a file: the version of which ingest is durable, and which is being written; 0 is none.
 	since, until map[string]int
 	images       []crashImage
@@ -34,7 +35,13 @@ type crashImage struct {
 // TestCrashIngest cuts the power at every step of an ingest and of a second one, after files were added and removed, over manifest, sums, listing
 // and job.json. Each file must then be the one of the first ingest or of the second, whole, and no older than the last that was complete.
 func TestCrashIngest(t *testing.T) {
-	b := &crashBed{t: t, dir: t.TempDir(), disk: durabletest.New(), since: map[string]int{}, until: map[string]int{}}
+	for _, packed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("packed %v", packed), func(t *testing.T) { crashIngest(t, packed) })
+	}
+}
+
+func crashIngest(t *testing.T, packed bool) {
+	b := &crashBed{t: t, dir: t.TempDir(), disk: durabletest.New(), packed: packed, since: map[string]int{}, until: map[string]int{}}
 	for version := range 2 {
 		var list []Entry
 		for i := range 700 {
@@ -78,7 +85,7 @@ func TestCrashIngest(t *testing.T) {
 // ingest writes the files of a version in the order of an ingest.
 func (b *crashBed) ingest(version int) {
 	b.put("manifest", version, func(path string) error {
-		if _, err := writeManifest(path+".listed", nil, Entries(b.entries[version-1]), b.disk.Trace); err != nil {
+		if _, err := writeManifest(path+".listed", nil, Entries(b.entries[version-1]), b.packed, b.disk.Trace); err != nil {
 			return err
 		}
 		return durable.Trace(b.disk.Trace).Rename(path+".listed", path)

@@ -3,18 +3,24 @@ package sample
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/durable"
 	"lcache/offheap"
 )
+
+// target is what a manifest is written to: a file, or memory.
+type target interface {
+	io.Writer
+	io.WriterAt
+}
 
 // encoder writes sections one after the other. It holds one buffer, so that a manifest of any size is written in little memory.
 // The first error stays and makes the rest do nothing.
 type encoder struct {
-	f     *durable.Version
+	f     target
 	buf   []byte
 	at    uint64 // bytes of the file so far, without buf
 	sum   *xxh3.Hasher
@@ -65,7 +71,7 @@ func (e *encoder) strings(list []string) {
 }
 
 // encode writes a whole manifest to f, which is empty, and gives its fingerprint. The entries have passed check.
-func encode(f *durable.Version, classes []string, entries Listing) (Fingerprint, error) {
+func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 	sections := 7
 	exts, parts := extensions(entries)
 	if parts > 0 {

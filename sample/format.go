@@ -16,7 +16,7 @@ import (
 //	└──────────────┴───────────────────────┴──────────┴─────────────────────────────────────────────┘
 //
 //	fixed    0  magic     "lcachemf"
-//	         8  version   u32 = 1, or 2 if the samples lie in shards
+//	         8  version   u32 = 1, or 2 if the samples lie in shards; 3: packed, see packed.go
 //	        12  sections  u32, rows of the table
 //	        16  samples   u64 = n
 //	        24  classes   u64
@@ -133,8 +133,12 @@ func headerLen(fixed []byte) (int, error) {
 	if len(fixed) < fixedSize || string(fixed[:8]) != manifestMagic {
 		return 0, fmt.Errorf("%w: not a manifest of lcache", ErrCorrupt)
 	}
-	if v := binary.LittleEndian.Uint32(fixed[8:]); v != versionPlain && v != versionShards {
-		return 0, fmt.Errorf("%w %d, this lcache reads versions %d and %d: use the lcache that wrote it, or remove the cache and ingest again", ErrVersion, v, versionPlain, versionShards)
+	switch v := binary.LittleEndian.Uint32(fixed[8:]); v {
+	case versionPlain, versionShards:
+	case versionPacked:
+		return 0, fmt.Errorf("%w: a packed manifest of more than %d bytes, or in another one", ErrCorrupt, heldBytes)
+	default:
+		return 0, fmt.Errorf("%w %d, this lcache reads versions %d to %d: use the lcache that wrote it, or remove the cache and ingest again", ErrVersion, v, versionPlain, versionPacked)
 	}
 	n := binary.LittleEndian.Uint32(fixed[12:])
 	if n > maxSections {

@@ -21,8 +21,9 @@ import (
 type Manifest struct {
 	head    header
 	print   Fingerprint
-	front   []byte      // the file up to the name offsets
-	file    io.ReaderAt // for the names
+	front   []byte      // the plain form up to the name offsets
+	plain   []byte      // all of it; nil: the manifest is too large to be held in memory
+	file    io.ReaderAt // the plain form, for the names
 	close   func() error
 	classes []string
 	exts    []string
@@ -37,25 +38,36 @@ type Manifest struct {
 
 	offs, names section
 	byName      func() *hashIndex
+	fileBytes   uint64 // length of the file, which may be packed
 }
 
 // WriteManifest writes the manifest of a listing to path, whole or not at all: the bytes are decoded again and
 // compared before they replace the old manifest. The errors of a listing that can't be kept wrap [ErrEntry].
 func WriteManifest(path string, classes []string, entries []Entry) (Fingerprint, error) {
-	return writeManifest(path, classes, Entries(entries), nil)
+	return writeManifest(path, classes, Entries(entries), false, nil)
 }
 
 // WriteListing is WriteManifest for a listing that need not be one slice.
 func WriteListing(path string, classes []string, entries Listing) (Fingerprint, error) {
-	return writeManifest(path, classes, entries, nil)
+	return writeManifest(path, classes, entries, false, nil)
 }
 
-func writeManifest(path string, classes []string, entries Listing, trace durable.Trace) (Fingerprint, error) {
+// WritePacked is WriteListing in the packed form. A manifest that is too large for it is written plain.
+func WritePacked(path string, classes []string, entries Listing) (Fingerprint, error) {
+	return writeManifest(path, classes, entries, true, nil)
+}
+
+func writeManifest(path string, classes []string, entries Listing, packed bool, trace durable.Trace) (Fingerprint, error) {
 	var print Fingerprint
 	err := check(classes, entries)
 	if err == nil {
 		err = trace.Replace(path, func(v *durable.Version) (err error) {
-			if print, err = encode(v, classes, entries); err != nil {
+			if packed {
+				print, err = encodePacked(v, classes, entries, heldBytes)
+			} else {
+				print, err = encode(v, classes, entries)
+			}
+			if err != nil {
 				return err
 			}
 			return verifyWritten(v.File, print, classes, entries)
@@ -73,7 +85,7 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries List
 	if err != nil {
 		return err
 	}
-	m, err := readManifest(f, uint64(fi.Size()))
+	m, err := readBack(f, fi.Size())
 	if err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}
@@ -97,6 +109,18 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries List
 		}
 	}
 	return nil
+}
+
+// readBack opens a manifest that was written. A plain one takes no more memory than it must: its listing is in memory, too.
+func readBack(f *os.File, size int64) (*Manifest, error) {
+	begin := make([]byte, min(size, fixedSize))
+	if _, err := f.ReadAt(begin, 0); err != nil {
+		return nil, fmt.Errorf("read header: %w", err)
+	}
+	if isPacked(begin) && size <= heldBytes {
+		return holdManifest(f, int(size))
+	}
+	return readManifest(f, uint64(size))
 }
 
 // heldBytes is how large a manifest may be to be held in memory: two million samples or so. Of a larger one the names are read
@@ -128,9 +152,9 @@ func OpenManifest(path string) (*Manifest, error) {
 	return m, nil
 }
 
-// holdManifest reads a manifest into memory and makes that memory read-only.
+// holdManifest reads a manifest into memory, unpacks it there if it is packed, and makes that memory read-only.
 func holdManifest(f *os.File, size int) (m *Manifest, err error) {
-	mem, err := offheap.Make[byte](size)
+	mem, err := readPlain(f, size)
 	if err != nil {
 		return nil, err
 	}
@@ -139,11 +163,8 @@ func holdManifest(f *os.File, size int) (m *Manifest, err error) {
 			offheap.Free(mem)
 		}
 	}()
-	if _, err := io.ReadFull(f, mem); err != nil {
-		return nil, fmt.Errorf("read: %w", err)
-	}
 	file := bytes.NewReader(mem)
-	h, err := readHeader(file, uint64(size))
+	h, err := readHeader(file, uint64(len(mem)))
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +177,26 @@ func holdManifest(f *os.File, size int) (m *Manifest, err error) {
 	if err = m.Verify(); err != nil {
 		return nil, err
 	}
+	m.plain, m.fileBytes = mem, uint64(size)
 	m.close = func() error { offheap.Free(mem); return nil }
 	return m, nil
+}
+
+// readPlain reads a manifest into memory, in its plain form.
+func readPlain(f *os.File, size int) ([]byte, error) {
+	mem, err := offheap.Make[byte](size)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(io.NewSectionReader(f, 0, int64(size)), mem); err != nil {
+		offheap.Free(mem)
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	if !isPacked(mem) {
+		return mem, nil
+	}
+	defer offheap.Free(mem)
+	return unpack(mem)
 }
 
 // readManifest is for a manifest that is too large to be held as a whole: its names stay in f, which is the caller's to close later. The
@@ -192,6 +231,7 @@ func columnsIn(mem []byte, h header, f *os.File) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.fileBytes = h.length
 	m.close = func() error { offheap.Free(mem); return nil }
 	return m, nil
 }

@@ -1,0 +1,205 @@
+package sample
+
+import (
+	"bytes"
+	"compress/flate"
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/zeebo/xxh3"
+
+	"lcache/offheap"
+)
+
+// The packed manifest. It is another form of the same file: unpacked it is a manifest of version 1 or 2, byte for byte, and has that one's fingerprint.
+//
+//	┌──────────────┬─────────────────────┬──────────────┬──────────────────┬──────────┐
+//	│ fixed, 32 B  │ rows, 8 B a section │ plain header │ sections, packed │ sum, 8 B │
+//	└──────────────┴─────────────────────┴──────────────┴──────────────────┴──────────┘
+//
+//	fixed    0  magic     "lcachemf"
+//	         8  version   u32 = 3
+//	        12  sections  u32, of the plain manifest
+//	        16  plain     u64, bytes of the plain manifest: at most 64 MiB
+//	        24  length    u64, of the whole file
+//	rows     0  way       u32
+//	         4  length    u32, bytes of the section as it lies here
+//	sum      0  xxh3-64 of everything before it
+//
+// The plain header is that of the plain manifest as it is: fixed part, table and sum. It says how long each section is unpacked. Sections follow each other without padding. The way says how one is packed:
+//
+//	0  as it is
+//	1  deflated (RFC 1951)
+//	2  in planes, deflated: the first bytes of all numbers, then the second bytes, …
+//	3  as steps in planes, deflated: of each number the difference from the one before, of the first from 0
+//	4  left out, with a length of 0: name hashes, which follow from the names
+//
+// Numbers have 4 or 8 bytes, as in the format's comment (parts and places: 8). What follows a section's last whole number is left as it is by planes and steps.
+//
+// Why so: a manifest counts all samples, and a cache whose budget has no room for most of them should not lose much of it to their list. Labels hardly change from one sample to the next, versions
+// share their upper bytes, steps of name offsets are the lengths of names, and names have much in common with names before them: of 62 bytes a sample with a name of 30 some 5 are left where names are numbered, 19 where they are random digits. The packer takes the way that gives
+// fewest bytes, and a reader knows them all, so the packer may become better without another format.
+//
+// The file is unpacked when it is opened, into the memory that a plain one of its size is held in. So only a manifest of up to 64 MiB may be packed. The checksum is verified before anything is believed. A file that says more
+// than it can have is refused before memory is taken. What was unpacked is verified as if it had been read. The magic is that of a plain manifest, so that an lcache that knows only versions 1 and 2 says what to do.
+const (
+	versionPacked = 3
+
+	packedFixed = 32
+	packedRow   = 8
+	leastPacked = 64 << 10 // bytes of a plain manifest that is worth to be packed: less is nothing beside the smallest log
+	mostRatio   = 1032     // deflate makes at most so many bytes of one: 258 of 2 bits
+)
+
+const (
+	wayAsIs = iota
+	wayDeflated
+	wayPlanes
+	waySteps
+	wayLeftOut
+)
+
+// widths are the bytes of a section's numbers; of the others planes and steps are of no use.
+var widths = [...]int{secSizes: 4, secLabels: 4, secVersions: 8, secPartStarts: 4, secParts: 8, secPlaces: 8, secNameOffs: 8, secNames: 0}
+
+// isPacked reports whether a file that begins with b is a packed manifest.
+func isPacked(b []byte) bool {
+	return len(b) >= 12 && string(b[:8]) == manifestMagic && binary.LittleEndian.Uint32(b[8:]) == versionPacked
+}
+
+// unpack gives the plain form of a packed manifest, in memory outside Go's heap. The plain form is not verified yet.
+func unpack(b []byte) (plain []byte, err error) {
+	h, rows, body, err := decodePacked(b)
+	if err != nil {
+		return nil, err
+	}
+	if plain, err = offheap.Make[byte](int(h.length)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			offheap.Free(plain)
+			plain = nil
+		}
+	}()
+	scratch, err := offheap.Make[byte](h.longest())
+	if err != nil {
+		return plain, err
+	}
+	defer offheap.Free(scratch)
+	copy(plain, h.encode())
+	for i, s := range h.table {
+		way, n := binary.LittleEndian.Uint32(rows[packedRow*i:]), binary.LittleEndian.Uint32(rows[packedRow*i+4:])
+		if uint64(n) > uint64(len(body)) {
+			return plain, fmt.Errorf("%w: packed section of %v has %d bytes, %d are left", ErrCorrupt, s, n, len(body))
+		}
+		if !unpackSection(plain[s.off:s.off+s.len], body[:n], s.id, way, scratch) {
+			return plain, fmt.Errorf("%w: section of %v can't be unpacked", ErrCorrupt, s)
+		}
+		body = body[n:]
+	}
+	if len(body) > 0 {
+		return plain, fmt.Errorf("%w: %d bytes behind the last packed section", ErrCorrupt, len(body))
+	}
+	return plain, hashNames(plain, &h)
+}
+
+// decodePacked verifies b, a whole file, and gives the plain header, the rows, and the packed sections.
+func decodePacked(b []byte) (h header, rows, body []byte, err error) {
+	if !isPacked(b) || len(b) < packedFixed+sumSize {
+		return h, nil, nil, fmt.Errorf("%w: %d bytes are too few for a packed manifest", ErrCorrupt, len(b))
+	}
+	sections, plain, length := binary.LittleEndian.Uint32(b[12:]), binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+	if length != uint64(len(b)) {
+		return h, nil, nil, fmt.Errorf("%w: file has %d bytes, its packed header says %d", ErrCorrupt, len(b), length)
+	}
+	body = b[:len(b)-sumSize]
+	if xxh3.Hash(body) != binary.LittleEndian.Uint64(b[len(body):]) {
+		return h, nil, nil, fmt.Errorf("%w: packed bytes do not match their checksum", ErrCorrupt)
+	}
+	if plain > heldBytes || plain/mostRatio > length {
+		return h, nil, nil, fmt.Errorf("%w: %d packed bytes can't be %d", ErrCorrupt, length, plain)
+	}
+	if sections > maxSections || packedFixed+packedRow*int(sections)+headerSize(int(sections)) > len(body) {
+		return h, nil, nil, fmt.Errorf("%w: %d sections in %d bytes", ErrCorrupt, sections, len(b))
+	}
+	rows, body = body[packedFixed:][:packedRow*sections], body[packedFixed+packedRow*sections:]
+	head := headerSize(int(sections))
+	h, err = decodeHeader(body[:head], plain)
+	return h, rows, body[head:], err
+}
+
+// unpackSection fills a section, and reports whether that many bytes were packed in this way.
+func unpackSection(section, packed []byte, id, way uint32, scratch []byte) bool {
+	switch {
+	case way == wayLeftOut:
+		return id == secNameHashes && len(packed) == 0
+	case way == wayAsIs:
+		return copy(section, packed) == len(section) && len(packed) == len(section)
+	case way == wayDeflated:
+		return inflate(section, packed)
+	case (way == wayPlanes || way == waySteps) && widths[id] > 0:
+		turned := scratch[:len(section)]
+		if !inflate(turned, packed) {
+			return false
+		}
+		fromPlanes(section, turned, widths[id], way == waySteps)
+		return true
+	}
+	return false
+}
+
+// inflate fills dst, and reports whether that is what was deflated, no more and no less.
+func inflate(dst, deflated []byte) bool {
+	from := bytes.NewReader(deflated)
+	r := flate.NewReader(from)
+	if _, err := io.ReadFull(r, dst); err != nil {
+		return false
+	}
+	n, err := r.Read(make([]byte, 1))
+	return n == 0 && err == io.EOF && from.Len() == 0
+}
+
+// fromPlanes is the reverse of toPlanes.
+func fromPlanes(b, planes []byte, width int, steps bool) {
+	n, before := len(b)/width, uint64(0)
+	for i := range n {
+		v := uint64(0)
+		for k := range width {
+			v |= uint64(planes[k*n+i]) << (8 * k)
+		}
+		if steps {
+			v += before
+			before = v
+		}
+		if width == 4 {
+			binary.LittleEndian.PutUint32(b[4*i:], uint32(v))
+		} else {
+			binary.LittleEndian.PutUint64(b[8*i:], v)
+		}
+	}
+	copy(b[n*width:], planes[n*width:])
+}
+
+// hashNames computes the name hashes of a plain manifest that lacks them.
+func hashNames(plain []byte, h *header) error {
+	part := func(id uint32) []byte { s := h.find(id); return plain[s.off : s.off+s.len] }
+	offs, names, hashes := column[uint64](part(secNameOffs)), part(secNames), column[uint64](part(secNameHashes))
+	for i := range hashes {
+		from, to := offs[i], offs[i+1]
+		if from > to || to > uint64(len(names)) || to-from > MaxName {
+			return fmt.Errorf("name %d: %w: it lies from %d to %d of %d bytes", i, ErrCorrupt, from, to, len(names))
+		}
+		hashes[i] = xxh3.Hash(names[from:to])
+	}
+	return nil
+}
+
+// longest is how many bytes the longest section has.
+func (h *header) longest() (n int) {
+	for _, s := range h.table {
+		n = max(n, int(s.len))
+	}
+	return n
+}
