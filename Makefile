@@ -60,7 +60,7 @@ PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ comp
 
 # Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
 LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
-	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestImportancePicture TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte \
+	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestImportancePicture TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte TestLittleCacheKeeps \
 	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestModelWithPackages TestNoPrefillReadsSourceOnce TestNobodyWaits \
 	TestNthFaultWithPackages TestPackagesDamaged TestPackedCrash TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPowerCutsWithPackages TestPushedAgain TestPushedAnew \
 	TestPushedOrders TestPushedOrdersHaveALimit TestRankPushesLater TestReaderOfAnEpochKeepsItsWindow TestRelist TestResumed \

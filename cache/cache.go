@@ -56,6 +56,7 @@ type Cache struct {
 	Layout, LayoutReason string // how it is served: log or static, and why
 
 	disk         Disk
+	planned      uint64 // bytes of the manifest's file, while it is decided how it lies on disk; 0: as it is
 	locks        []*logfile.LockFile
 	recovered    [3]atomic.Bool // by half, packages last: another process began this Logfile
 	closeTimeout time.Duration  // how long Close waits for a device that hangs; 0: the default

@@ -49,6 +49,7 @@ type Record struct {
 	Shares    int           `json:"shares,omitempty"`
 	Counted   *Counted      `json:"extensions,omitempty"`
 	Packing
+	PackedManifest bool `json:"packed_manifest,omitempty"` // the manifest is written packed, if it is not too large for that
 }
 
 // Counted has the number of files for each extension in a manifest. It shows whether a client's filter of extensions removes any file.

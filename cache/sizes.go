@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"io/fs"
 	"math"
 	"os"
@@ -75,13 +76,29 @@ func (c *Cache) Facts() chunker.Facts {
 			f.LargestPacked = c.largestPacked(most, align)
 		}
 	}
-	f.Metadata = MetadataBytes(c.Dirs[0], c.Manifest, f.InLog(), c.leastBlock(f))
+	f.Metadata = c.MetadataBytes(f.InLog(), c.leastBlock(f))
 	if f.Packed {
 		f.Metadata += lengthBytes * uint64(len(sizes))
 	}
-	f.Metadata += f.Metadata / 16 // the source may grow a little, and the cache with it, within the budget
+	f.Metadata += c.changeBytes(f.Metadata)
 	return f
 }
+
+// changeBytes returns how many bytes are kept free for a change of the source: the source may grow a little, and the cache with it, within the budget. While a cache is adapted it has manifest and checksums twice; where the manifest is
+// packed there is room for that.
+func (c *Cache) changeBytes(metadata uint64) uint64 {
+	grown := metadata / 16
+	if !c.Record.PackedManifest {
+		return grown
+	}
+	return max(grown, c.manifestBytes()+SumsBytes(c.Manifest.Len()))
+}
+
+// SumsBytes returns the length of the file of checksums of n samples.
+func SumsBytes(n int) uint64 { return 4096 + 12*uint64(n) }
+
+// manifestBytes returns the length of the manifest's file, or of the one that is planned.
+func (c *Cache) manifestBytes() uint64 { return cmp.Or(c.planned, c.Manifest.FileBytes()) }
 
 // leastBlock returns the size of a block that metadata is reserved for: the least that the cache may have. Caches with larger blocks were sized for those of 128 KiB.
 func (c *Cache) leastBlock(f chunker.Facts) uint64 {
@@ -155,25 +172,26 @@ func AlignFor(m *sample.Manifest) int {
 	return 8
 }
 
-// MetadataBytes returns the bytes that a cache needs on disk in addition to its arena: manifest, index of shards, checksums, both journals, and the small files. A
+// MetadataBytes returns the bytes that the cache needs on disk in addition to its arena: manifest, index of shards, checksums, both journals, and the small files. A
 // journal has a record for each block, an index for each sample that the log holds, and both once more for tails. kept is how many bytes of samples the log
 // holds at most, block the least size of a block.
-func MetadataBytes(dir string, m *sample.Manifest, kept, block uint64) uint64 {
-	n := uint64(m.Len())
-	var listed uint64
-	for _, name := range []string{ManifestName, ShardsName} {
-		if st, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			listed += uint64(st.Size())
-		}
+func (c *Cache) MetadataBytes(kept, block uint64) uint64 {
+	n := uint64(c.Manifest.Len())
+	listed := c.manifestBytes()
+	if st, err := os.Stat(filepath.Join(c.Dirs[0], ShardsName)); err == nil {
+		listed += uint64(st.Size())
 	}
 	blocks := kept/block + 1
 	held := n
-	if all := m.Bytes(); kept < all {
+	if all := c.Manifest.Bytes(); kept < all {
 		held = uint64(float64(n)*(float64(kept)/float64(all))) + 1
 	}
 	others := min(256<<10, max(64<<10, kept/512)) // the small files
 	return listed + 12*n + 2*(5*held+160*blocks) + others
 }
+
+// PlanManifest sets how long the file of the manifest will be, in bytes, before it is written; 0: as it is.
+func (c *Cache) PlanManifest(bytes uint64) { c.planned = bytes }
 
 // MachineMemory returns the bytes of memory that this process may use: the machine's, or the limit of its control group if that is less. A process
 // that reserves shared memory beyond the group's limit gets SIGKILL, not ENOMEM.

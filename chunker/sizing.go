@@ -268,6 +268,9 @@ func (f Facts) stored() uint64 {
 	return f.Stored
 }
 
+// HoldsAll reports whether the log has room for all samples.
+func (z Sizing) HoldsAll(f Facts) bool { return z.Room >= f.stored() }
+
 // Ring returns the bytes of the ring at the start.
 func (z Sizing) Ring() uint64 {
 	if !z.Lent {

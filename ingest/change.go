@@ -123,7 +123,13 @@ func (in *run) refit() (err error) {
 	f := c.Facts()
 	f.Memory, f.Block = uint64(in.o.Memory), uint64(c.Format.Block)
 	arena := uint64(c.Format.Places) * f.Block
-	needed := cache.MetadataBytes(c.Dirs[0], c.Manifest, f.InLog(), min(f.Block, 128<<10))
+	needed := c.MetadataBytes(f.InLog(), min(f.Block, 128<<10))
+	if c.Record.PackedManifest {
+		if needed, err = in.neededMeanwhile(arena, needed); err != nil {
+			return err
+		}
+		f.Metadata = max(f.Metadata, needed) // so that the arena does not grow into it
+	}
 	if f.Budget > 0 && arena+needed > f.Budget {
 		return fmt.Errorf("%w: its index takes %s now, and with the log more than the budget", errRemake, humanize.Bytes(needed))
 	}
@@ -140,6 +146,41 @@ func (in *run) refit() (err error) {
 		return fmt.Errorf("%w: its log of %s has no room for the samples", errRemake, humanize.Bytes(arena))
 	}
 	return nil
+}
+
+// neededMeanwhile returns how many bytes the cache needs beside its arena while it is adapted, if it needs so many after that: those and the replaced manifests, until the log is sorted; and what is there now and a second file of
+// checksums, until they are carried over.
+func (in *run) neededMeanwhile(arena, after uint64) (uint64, error) {
+	c := in.cache
+	older, err := c.OlderManifests()
+	if err != nil {
+		return 0, err
+	}
+	var all []string
+	for _, dir := range c.Dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return 0, err
+		}
+		for _, e := range entries {
+			all = append(all, filepath.Join(dir, e.Name()))
+		}
+	}
+	kept, err := lengthOf(older)
+	used, err2 := lengthOf(all)
+	return max(after+kept, used+cache.SumsBytes(c.Manifest.Len())-min(used, arena)), errors.Join(err, err2)
+}
+
+// lengthOf returns how many bytes files have together.
+func lengthOf(paths []string) (n uint64, err error) {
+	for _, path := range paths {
+		st, err := os.Lstat(path)
+		if err != nil {
+			return 0, err
+		}
+		n += uint64(st.Size())
+	}
+	return n, nil
 }
 
 // grow makes the arena larger if there is space.

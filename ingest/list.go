@@ -73,7 +73,7 @@ func (in *run) list(ctx context.Context) error {
 	tmp := path + ".listed"
 	var fp sample.Fingerprint
 	if err == nil {
-		fp, err = sample.WriteListing(tmp, listing.Classes, listing.Samples())
+		fp, err = in.write(tmp, listing)
 	}
 	if err != nil {
 		if old != nil {
@@ -91,6 +91,14 @@ func (in *run) list(ctx context.Context) error {
 	}
 	in.folders = folders
 	return err
+}
+
+// write writes the manifest of a listing in the form that the cache has. create chooses that of a new cache.
+func (in *run) write(path string, listing *source.Listing) (sample.Fingerprint, error) {
+	if in.old != nil && in.old.PackedManifest {
+		return sample.WritePacked(path, listing.Classes, listing.Samples())
+	}
+	return sample.WriteListing(path, listing.Classes, listing.Samples())
 }
 
 const (

@@ -212,7 +212,7 @@ func (in *run) space(ctx context.Context) error {
 	if !in.fresh {
 		c.Record.Packing = in.old.Packing
 		c.Record.Budget, c.Record.Threshold, c.Record.Kept, c.Record.KeptBytes = in.old.Budget, in.old.Threshold, in.old.Kept, in.old.KeptBytes
-		c.Record.Most = in.old.Most
+		c.Record.Most, c.Record.PackedManifest = in.old.Most, in.old.PackedManifest
 		older, err := c.OlderManifests()
 		if err != nil || len(older) == 0 {
 			return err
@@ -264,18 +264,12 @@ func (in *run) create(ctx context.Context) error {
 	if err := in.choosePacking(ctx); err != nil {
 		return err
 	}
-	c.Record.Threshold, c.Record.Kept, c.Record.KeptBytes, c.Record.Most = 0, 0, 0, 0
-	f := c.Facts()
-	f.Block = uint64(in.o.Block)
-	if c.Record.Most = f.Most(c.Manifest.Sizes(), c.Format.Align); c.Record.Most > 0 {
-		f = c.Facts()
-		f.Block = uint64(in.o.Block)
-	}
-	f.Memory = uint64(in.o.Memory)
-	z, err := in.fit(&f)
+	c.Record.Threshold, c.Record.Kept, c.Record.KeptBytes = 0, 0, 0
+	chosen, err := in.chooseForm()
 	if err != nil {
 		return err
 	}
+	f, z := chosen.facts, chosen.sizing
 	if in.o.Memory == 0 {
 		in.defaulted("memory", z.Memory, "the need by the formula")
 	}
@@ -297,6 +291,10 @@ func (in *run) create(ctx context.Context) error {
 	if err := in.clear(); err != nil {
 		return err
 	}
+	if err := c.Manifest.Rewrite(filepath.Join(c.Dirs[0], cache.ManifestName), chosen.packed); err != nil { // before there is an arena: both forms are there for a moment
+		return err
+	}
+	c.PlanManifest(0)
 	return logfile.Create(c.Dirs, c.Format)
 }
 

@@ -147,7 +147,7 @@ func encodePacked(v *durable.Version, classes []string, entries Listing, limit i
 
 // Pack gives the packed form of a manifest; nil if it has none: it is large, or so little that it is not worth it.
 func (m *Manifest) Pack() ([]byte, error) {
-	if m.plain == nil || len(m.plain) < leastPacked {
+	if len(m.plain) < leastPacked {
 		return nil, nil
 	}
 	return pack(m.plain)

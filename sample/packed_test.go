@@ -125,7 +125,20 @@ func TestPackedIsSmall(t *testing.T) {
 	}
 }
 
-// openPacked opens bytes as the file of a manifest and reads all of it.
+// tryPacked opens bytes as a manifest, packed or not, and reads all of it.
+func tryPacked(b []byte) error {
+	if !isPacked(b) {
+		return errors.Join(tryOpen(b))
+	}
+	plain, err := unpack(b)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(plain)
+	return errors.Join(tryOpen(plain))
+}
+
+// openPacked does the same with a file.
 func openPacked(t testing.TB, b []byte) error {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "manifest")
@@ -159,18 +172,23 @@ func TestPackedEveryByteFlipped(t *testing.T) {
 		for _, flip := range []byte{1, 0x80, 0xFF} {
 			b := bytes.Clone(good)
 			b[i] ^= flip
-			if err := openPacked(t, b); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+			if err := tryPacked(b); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
 				t.Errorf("byte %d ^ %#x: %v", i, flip, err)
 			}
 		}
 	}
 	for n := range good {
-		if err := openPacked(t, good[:n]); !errors.Is(err, ErrCorrupt) {
+		if err := tryPacked(good[:n]); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("cut to %d bytes: %v", n, err)
 		}
 	}
-	if err := openPacked(t, append(bytes.Clone(good), 0)); !errors.Is(err, ErrCorrupt) {
+	if err := tryPacked(append(bytes.Clone(good), 0)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("one byte longer: %v", err)
+	}
+	for _, n := range []int{0, 1, packedFixed, len(good) / 2, len(good) - 1} { // as a file too
+		if err := openPacked(t, good[:n]); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("file cut to %d bytes: %v", n, err)
+		}
 	}
 }
 
