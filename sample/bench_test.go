@@ -118,3 +118,33 @@ func BenchmarkSums(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkForms shows what it costs to write and to open a manifest that is held in memory, plain and packed.
+func BenchmarkForms(b *testing.B) {
+	for _, n := range []int{125_000, 1_000_000} {
+		entries := Entries(syntheticEntries(n))
+		for name, write := range map[string]func(string, []string, Listing) (Fingerprint, error){"plain": WriteListing, "packed": WritePacked} {
+			path := filepath.Join(b.TempDir(), "manifest")
+			b.Run(fmt.Sprintf("write/%s/%d", name, n), func(b *testing.B) {
+				for b.Loop() {
+					if _, err := write(path, nil, entries); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run(fmt.Sprintf("open/%s/%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				var bytes uint64
+				for b.Loop() {
+					m, err := OpenManifest(path)
+					if err != nil {
+						b.Fatal(err)
+					}
+					bytes = m.FileBytes()
+					m.Close()
+				}
+				b.ReportMetric(float64(bytes)/float64(n), "B/sample")
+			})
+		}
+	}
+}
