@@ -18,8 +18,6 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
@@ -28,6 +26,7 @@ import (
 	"lcache/schedule"
 	"lcache/shuffle"
 	"lcache/source"
+	"lcache/sourcedir"
 )
 
 // dataset is a source on disk, and what every sample must be.
@@ -48,23 +47,7 @@ func makeDataset(t testing.TB, n int, size func(r *rand.Rand, i int) int) *datas
 
 func makeDatasetOf(t testing.TB, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
 	t.Helper()
-	return makeDatasetIn(t, sourceDir(t), n, size, content)
-}
-
-// sourceDir returns a name for the folder of a source: in memory, where there is room. ext4 takes long to make files after others were deleted, and does both in each test.
-func sourceDir(t testing.TB) string {
-	t.Helper()
-	const memory, least = "/dev/shm", 2 << 30
-	var st unix.Statfs_t
-	if unix.Statfs(memory, &st) != nil || int64(st.Bavail)*st.Bsize < least {
-		return filepath.Join(t.TempDir(), "source")
-	}
-	dir, err := os.MkdirTemp(memory, "lcache-test-")
-	if err != nil {
-		return filepath.Join(t.TempDir(), "source")
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return filepath.Join(dir, "source")
+	return makeDatasetIn(t, sourcedir.New(t), n, size, content)
 }
 
 func makeDatasetIn(t testing.TB, dir string, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
@@ -95,7 +78,7 @@ func makeDatasetIn(t testing.TB, dir string, n int, size func(r *rand.Rand, i in
 func (d *dataset) inParts(t testing.TB) *dataset {
 	t.Helper()
 	g := *d
-	g.dir, g.group = sourceDir(t), source.GroupStem
+	g.dir, g.group = sourcedir.New(t), source.GroupStem
 	r := rand.New(rand.NewPCG(2, uint64(len(d.bytes))))
 	for i, b := range d.bytes {
 		exts := [][]string{{""}, {"jpg"}, {"jpg", "json"}, {"jpg", "json", "seg.png"}}[i%4]

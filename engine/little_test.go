@@ -9,12 +9,13 @@ import (
 
 	"lcache/ingest"
 	"lcache/sample"
+	"lcache/sourcedir"
 )
 
 // sparse makes files of some sizes without any bytes on disk, for tests that only list them.
 func sparse(t *testing.T, n int, size func(r *rand.Rand, i int) int64) (d *dataset) {
 	t.Helper()
-	d = &dataset{dir: sourceDir(t)}
+	d = &dataset{dir: sourcedir.New(t)}
 	r := rand.New(rand.NewPCG(4, uint64(n)))
 	for i := range n {
 		dir := filepath.Join(d.dir, fmt.Sprintf("class-%d", i%10))

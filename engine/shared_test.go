@@ -9,33 +9,37 @@ import (
 	"testing"
 
 	"lcache/ingest"
+	"lcache/sourcedir"
 )
 
 // shared holds what many tests only read: datasets, and caches that each test gets a copy of. Making the files is what these tests would do most of
 // the time. All of it is removed when the tests have ended.
 var shared struct {
 	sync.Mutex
-	dir      string
+	dir      string         // of the caches
+	remove   []func() error // of the sources
 	datasets map[string]*dataset
 	caches   map[string]Options
 }
 
-// sharedFolder returns a folder that stays until all tests have ended. shared is locked.
-func sharedFolder(t testing.TB, name string) string {
+// sharedFolder returns a folder for a cache that stays until all tests have ended. shared is locked.
+func sharedFolder(t testing.TB) string {
 	t.Helper()
 	if shared.dir == "" {
 		dir, err := os.MkdirTemp("", "lcache-engine-*")
 		if err != nil {
 			t.Fatal(err)
 		}
-		shared.dir, shared.datasets, shared.caches = dir, map[string]*dataset{}, map[string]Options{}
+		shared.dir, shared.caches = dir, map[string]Options{}
 	}
-	return filepath.Join(shared.dir, name)
+	return filepath.Join(shared.dir, fmt.Sprintf("cache %d", len(shared.caches)))
 }
 
 func removeShared() {
-	if err := os.RemoveAll(shared.dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	for _, remove := range append(shared.remove, func() error { return os.RemoveAll(shared.dir) }) {
+		if err := remove(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 	}
 }
 
@@ -45,8 +49,15 @@ func sharedDataset(t testing.TB, name string, n int, size func(r *rand.Rand, i i
 	givesBack(t)
 	shared.Lock()
 	defer shared.Unlock()
-	dir := sharedFolder(t, "of "+name)
+	if shared.datasets == nil {
+		shared.datasets = map[string]*dataset{}
+	}
 	if shared.datasets[name] == nil {
+		dir, remove, err := sourcedir.Make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.remove = append(shared.remove, remove)
 		shared.datasets[name] = makeDatasetIn(t, dir, n, size, content)
 	}
 	return shared.datasets[name]
@@ -58,7 +69,7 @@ func sharedCache(t *testing.T, in ingest.Options, fill func(ingest.Options) Opti
 	name := fmt.Sprintf("%+v", in)
 	shared.Lock()
 	defer shared.Unlock()
-	dir := sharedFolder(t, fmt.Sprintf("cache %d", len(shared.caches)))
+	dir := sharedFolder(t)
 	o, made := shared.caches[name]
 	if !made {
 		in.Dirs = []string{dir}

@@ -22,6 +22,7 @@ import (
 	"lcache/engine"
 	"lcache/ingest"
 	"lcache/schedule"
+	"lcache/sourcedir"
 )
 
 const (
@@ -38,9 +39,9 @@ func testEngine(t testing.TB, change func(*engine.Options)) *engine.Engine {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
-	dir := t.TempDir()
+	dir, root := t.TempDir(), sourcedir.New(t)
 	for i := range testSamples {
-		class := filepath.Join(dir, "source", fmt.Sprintf("class-%d", i/60))
+		class := filepath.Join(root, fmt.Sprintf("class-%d", i/60))
 		if err := os.MkdirAll(class, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +52,7 @@ func testEngine(t testing.TB, change func(*engine.Options)) *engine.Engine {
 	direct := os.Getenv("LCACHE_DIRECT")
 	o := engine.Options{Dirs: []string{filepath.Join(dir, "cache")}, IO: cache.IO{Engine: os.Getenv("LCACHE_IO"), Direct: direct}}
 	ctx := context.Background()
-	_, err := ingest.Run(ctx, ingest.Options{Source: filepath.Join(dir, "source"), Dirs: o.Dirs, IO: o.IO, Block: 128 << 10,
+	_, err := ingest.Run(ctx, ingest.Options{Source: root, Dirs: o.Dirs, IO: o.IO, Block: 128 << 10,
 		Job: schedule.Job{Recipe: "torch.distributed_sampler", Seed: "7", Epochs: 3, BatchSize: testBatch, World: 2}})
 	if err != nil {
 		t.Fatalf("ingest: %v", err)

@@ -22,6 +22,7 @@ import (
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/sorter"
+	"lcache/sourcedir"
 )
 
 // Where temporary folders are in memory, tests may use them all the same.
@@ -39,7 +40,7 @@ func job(seed string) schedule.Job {
 func made(t *testing.T, seed, compress string) (dir string, want map[string][]byte) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
-	root := t.TempDir()
+	root := sourcedir.New(t)
 	want = map[string][]byte{}
 	for i := range 400 {
 		b := bytes.Repeat([]byte(fmt.Sprintf("sample %d ", i)), 1+r.IntN(2000))

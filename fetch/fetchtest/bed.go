@@ -26,6 +26,7 @@ import (
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
+	"lcache/sourcedir"
 	"lcache/staging"
 	"lcache/stored"
 )
@@ -74,7 +75,7 @@ type Bed struct {
 func New(t testing.TB, o Options) *Bed {
 	t.Helper()
 	root := t.TempDir()
-	b := &Bed{t: t, packed: o.Packed, Sizes: o.Sizes, Dir: filepath.Join(root, "source"), CacheDir: filepath.Join(root, "cache"), lost: map[sample.Index]int{},
+	b := &Bed{t: t, packed: o.Packed, Sizes: o.Sizes, Dir: sourcedir.New(t), CacheDir: filepath.Join(root, "cache"), lost: map[sample.Index]int{},
 		Logger: slog.New(slog.DiscardHandler)}
 	b.makeSource(filepath.Join(root, "manifest"), filepath.Join(root, "sums"))
 	if o.Packed {
@@ -106,9 +107,6 @@ func New(t testing.TB, o Options) *Bed {
 
 func (b *Bed) makeSource(manifest, sums string) {
 	b.t.Helper()
-	if err := os.MkdirAll(b.Dir, 0o755); err != nil {
-		b.t.Fatal(err)
-	}
 	for i := range b.Sizes {
 		if err := os.WriteFile(filepath.Join(b.Dir, b.Name(sample.Index(i))), b.Content(sample.Index(i)), 0o644); err != nil {
 			b.t.Fatal(err)
