@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"lcache/sourcedir"
 )
 
 // TestRefusalNamesEnough takes a refusal at its word: with the number that it names, the same command works.
@@ -23,13 +25,13 @@ func TestRefusalNamesEnough(t *testing.T) {
 		for _, flag := range []string{"budget", "memory"} {
 			t.Run(flag+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
-				dir := diskDir(t)
+				data := sourcedir.New(t)
 				for i, n := range c.sizes {
-					if err := patterned(filepath.Join(dir, "data", "a", fmt.Sprint(i)), fmt.Sprint(n)); err != nil {
+					if err := patterned(filepath.Join(data, "a", fmt.Sprint(i)), fmt.Sprint(n)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				args := []string{"ingest", "--source", filepath.Join(dir, "data"), "--cache", filepath.Join(dir, "cache"), "--quiet", "--" + flag}
+				args := []string{"ingest", "--source", data, "--cache", filepath.Join(diskDir(t), "cache"), "--quiet", "--" + flag}
 				var out, refusal bytes.Buffer
 				if code := run(append(args, "200kB"), &out, &refusal); code != exitError {
 					t.Fatalf("200 kB are enough? exit code %d: %s", code, out.String())

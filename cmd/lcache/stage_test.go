@@ -75,7 +75,7 @@ func newStage(t *testing.T) *stage {
 	dir := diskDir(t)
 	s := &stage{t: t, root: filepath.Join(dir, "root")}
 	bin, home, work := filepath.Join(dir, "bin"), filepath.Join(dir, "home"), filepath.Join(dir, "work")
-	for _, d := range []string{s.root, bin, work, filepath.Join(home, "zsh"), filepath.Join(home, ".config/fish/completions"), filepath.Join(dir, "go/src"), filepath.Join(s.root, "run/user/1000")} {
+	for _, d := range []string{s.root, bin, work, filepath.Join(home, "zsh"), filepath.Join(home, ".config/fish/completions"), filepath.Join(s.root, "run/user/1000")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -84,11 +84,12 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	makeDataset(t, filepath.Join(dir, "go/src"))
+	toolchain := filepath.Join(program, "go")
+	demoSource.Do(func() { makeDataset(t, filepath.Join(toolchain, "src")) })
 	scripts := map[string]string{
 		"python":   "#!/bin/sh\nexec " + spelling.ShellWord(python) + " \"$@\"\n",
 		"torchrun": torchrun,
-		"go":       "#!/bin/sh\necho " + spelling.ShellWord(filepath.Join(dir, "go")) + "\n", // lcache demo asks where its source is
+		"go":       "#!/bin/sh\necho " + spelling.ShellWord(toolchain) + "\n", // lcache demo asks where its source is
 	}
 	if _, err := exec.LookPath("jq"); err != nil {
 		scripts["jq"] = "#!/bin/sh\nexec python -m json.tool\n" // what comes is JSON, at least
@@ -114,6 +115,9 @@ func newStage(t *testing.T) *stage {
 
 // madeProgramDir is the folder that programDir made, for TestMain to remove; "": none.
 var madeProgramDir string
+
+// demoSource makes what lcache demo reads. It is one for all stages, as nothing changes it.
+var demoSource sync.Once
 
 // programDir is a folder in which the test's own binary is called lcache, and so is lcache, also for children whose environment is cleared.
 var programDir = sync.OnceValues(func() (string, error) {
