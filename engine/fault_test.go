@@ -47,7 +47,7 @@ func (f fault) at(n int64) *ailing {
 func TestNthFault(t *testing.T) {
 	step := int64(7) // every n takes minutes: LCACHE_FAULTS=all
 	if lanes.Race {
-		step = 17
+		step = 37
 	}
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
@@ -69,7 +69,7 @@ func TestNthFault(t *testing.T) {
 func TestNthFaultPacked(t *testing.T) {
 	step := int64(29) // TestNthFault is the thorough one
 	if lanes.Race {
-		step = 59
+		step = 97
 	}
 	d := makeDatasetOf(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
