@@ -34,12 +34,13 @@ LONGEST := ./engine ./cmd/lcache
 # lint vets all of it, so tests need not once more.
 GO_TEST := $(GO) test -vet=off -timeout 30m
 
-# Tests that compute in one goroutine, only read this repository, or count memory: they run once, without the race detector and on one kind of I/O. Behind them the packages that they are in.
-WITHOUT_RACE := TestExactStaysWithinItsMemory TestFlagsNamed TestFunctionsNamed TestGlossary TestImportancePicture TestMemoryOfPieces TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestSimulateHits TestTestsNamed TestTrial TestVectors TestExamples/simulate
-WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache ingest plan shuffle stored)
+# Tests that compute or damage files in one goroutine, only read this repository, or count memory, and one that computes as others do under the race detector: they run once, without the race detector and on one kind of I/O. Behind them the packages that they are in.
+WITHOUT_RACE := TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestLittleCacheKeeps TestMemoryOfPieces TestMoreStorageIsNotSlower \
+	TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestPushedOrdersHaveALimit TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
+WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine ingest plan schedule shuffle stored)
 
 # Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
-ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch TestPushedOrdersHaveALimit TestTinyOrdersHaveALimit \
+ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch \
 	TestEverySourceIsListed TestEverySourceIsVerified TestExamples TestHints TestKilledIngestOfABucket TestKilledIngestWithoutRanges TestKilledServerOfABucket TestListOverHTTPS TestPages TestRunSaysWhenItWasListed TestSessionTokenIsNowhere TestSourcesPage
 
 # What Python compiles is kept, also where a container says otherwise: tests begin hundreds of processes that import torch, and each would compile all of it.

@@ -240,8 +240,6 @@ func flips(header, length int) (list []flip) {
 				list = append(list, flip{at, mask})
 			}
 		}
-	} else if lanes.Race { // nothing here is done by two goroutines
-		draw(1, 0, header)
 	} else {
 		draw(4, 0, header)
 	}
