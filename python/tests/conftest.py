@@ -1,4 +1,6 @@
 import os
+import shutil
+import tempfile
 
 import fakeserver
 import pytest
@@ -7,6 +9,21 @@ import lcache
 
 os.environ["LCACHE_FACTS"] = "off"  # what this machine's disk gives is to decide nothing
 os.environ["LCACHE_TMPFS"] = "1"  # temporary folders may be in memory, and a cache in one is fine for tests
+
+
+@pytest.fixture(scope="session")
+def source_dir():
+    """source_dir(): a new folder for the files of a source, gone at the end. It is in memory, where there is room: ext4 takes long to make files after others were deleted."""
+    made, memory = [], "/dev/shm"
+
+    def make():
+        room = os.path.isdir(memory) and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= 2 << 30
+        made.append(tempfile.mkdtemp(prefix="lcache-test-", dir=memory if room else None))
+        return made[-1]
+
+    yield make
+    for folder in made:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture

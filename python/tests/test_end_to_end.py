@@ -20,10 +20,10 @@ BLOCK = 256 << 10
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
+def small(source_dir):
     """12 MB, for what is not about throughput."""
     draw = random.Random(8)
-    return Folder(tmp_path_factory.mktemp("small"), [0, 1, 3 * BLOCK] + [draw.randrange(40_000) for _ in range(600)])
+    return Folder(source_dir(), [0, 1, 3 * BLOCK] + [draw.randrange(40_000) for _ in range(600)])
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def serve(tmp_path):
         server.stop()
 
 
-def test_source_may_be_gone(serve, tmp_path):
+def test_source_may_be_gone(serve, source_dir):
     """With everything in the log the source is not needed: nothing but the log is read."""
-    folder = Folder(tmp_path / "data", [1000] * 300)
+    folder = Folder(source_dir(), [1000] * 300)
     server = serve(folder, world=2, epochs=3)
     for path, _ in folder.files:
         os.remove(path)
@@ -53,9 +53,9 @@ def test_source_may_be_gone(serve, tmp_path):
 
 
 @pytest.mark.parametrize("policy", [None, "skip"])
-def test_a_sample_that_cannot_be_read(serve, tmp_path, policy):
+def test_a_sample_that_cannot_be_read(serve, source_dir, policy):
     """It ends its request with an error that names it, or is left out of its batch and counted."""
-    folder = Folder(tmp_path / "data", [5000] * 64)
+    folder = Folder(source_dir(), [5000] * 64)
     server = serve(folder, extra=["--no-prefill"], on_error=policy)
     path, _ = folder.files[20]
     os.remove(path)

@@ -16,9 +16,9 @@ SAMPLES = 300
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(source_dir):
     draw = random.Random(3)
-    return Folder(tmp_path_factory.mktemp("data"), [1 + draw.randrange(3000) for _ in range(SAMPLES)])
+    return Folder(source_dir(), [1 + draw.randrange(3000) for _ in range(SAMPLES)])
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ pytestmark = needs_binary
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = Server(Folder(tmp_path_factory.mktemp("data"), [100] * SAMPLES), tmp_path_factory.mktemp("cache") / "c", epochs=0, batch_size=SIZE)
+def server(source_dir, tmp_path_factory):
+    server = Server(Folder(source_dir(), [100] * SAMPLES), tmp_path_factory.mktemp("cache") / "c", epochs=0, batch_size=SIZE)
     server.ingest()
     yield server.start()
     server.stop()
@@ -226,8 +226,8 @@ def test_memory_for_less_than_a_sample(made, method, policy):
 
 
 @pytest.mark.parametrize("samples, method", [(1, "impact"), (1, "shade"), (1, "spider"), (5, "impact")])
-def test_fewer_samples_than_a_batch(tmp_path, samples, method):
-    server = Server(Folder(tmp_path / "data", [100] * samples, classes=1), tmp_path / "cache", epochs=0, batch_size=SIZE)
+def test_fewer_samples_than_a_batch(source_dir, tmp_path, samples, method):
+    server = Server(Folder(source_dir(), [100] * samples, classes=1), tmp_path / "cache", epochs=0, batch_size=SIZE)
     server.ingest()
     server.start()
     try:

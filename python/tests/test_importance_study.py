@@ -22,8 +22,8 @@ SEVERAL = [(IIS, 0.2, "paper"), (IIS, 0.2, "next-use"), (PADS, 0.2, "paper"), (P
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = Folder(tmp_path_factory.mktemp("data"), [BYTES] * SAMPLES)
+def server(source_dir, tmp_path_factory):
+    folder = Folder(source_dir(), [BYTES] * SAMPLES)
     server = Server(folder, tmp_path_factory.mktemp("cache") / "c", epochs=0, batch_size=64)
     server.ingest()
     yield server.start()
@@ -103,8 +103,8 @@ def embeddings(rng, labels, epochs):
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory):
-    folder = Folder(tmp_path_factory.mktemp("clusters"), [BYTES] * 1500, classes=10)
+def clusters(source_dir, tmp_path_factory):
+    folder = Folder(source_dir(), [BYTES] * 1500, classes=10)
     server = Server(folder, tmp_path_factory.mktemp("cache") / "clusters", epochs=0, batch_size=64)
     server.ingest()
     yield server.start()

@@ -18,9 +18,9 @@ from lcache.environment import launched_run, process_run
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(source_dir):
     draw = random.Random(3)
-    return Folder(tmp_path_factory.mktemp("data"), [draw.randrange(20_000) for _ in range(400)])
+    return Folder(source_dir(), [draw.randrange(20_000) for _ in range(400)])
 
 
 @pytest.fixture

@@ -131,8 +131,8 @@ def test_frame():
 
 
 @pytest.fixture
-def server(tmp_path):
-    server = Server(Folder(tmp_path / "data", [64] * 120), tmp_path / "cache", epochs=4)
+def server(source_dir, tmp_path):
+    server = Server(Folder(source_dir(), [64] * 120), tmp_path / "cache", epochs=4)
     server.ingest()
     yield server.start()
     server.stop()

@@ -14,9 +14,9 @@ pytestmark = needs_binary
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(source_dir):
     draw = random.Random(3)
-    return Folder(tmp_path_factory.mktemp("data"), [1 + draw.randrange(30_000) for _ in range(SAMPLES)])
+    return Folder(source_dir(), [1 + draw.randrange(30_000) for _ in range(SAMPLES)])
 
 
 @pytest.fixture

@@ -40,21 +40,18 @@ def binary():
     realserver.BINARY = before
 
 
-def _disk(prefix):
+@pytest.fixture
+def disk():
     """A folder on a real disk, which /tmp often is not; gone after its test, so that many runs don't fill the disk."""
-    folder = tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("LCACHE_TEST_DIR", "/var/tmp"))
+    folder = tempfile.mkdtemp(prefix="lcache-test-", dir=os.environ.get("LCACHE_TEST_DIR", "/var/tmp"))
     yield folder
     shutil.rmtree(folder)
 
 
-@pytest.fixture
-def disk():
-    yield from _disk("lcache-test-")
-
-
 @pytest.fixture(scope="session")
-def trees():
-    yield from _disk("lcache-tree-")
+def trees(source_dir):
+    """The folder of the sources that tests share."""
+    return source_dir()
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,6 @@ def root(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
+def folder(source_dir):
     """240 samples in 5 classes."""
-    return realserver.Folder(tmp_path_factory.mktemp("files") / "train", [300 + 37 * i % 5000 for i in range(240)], classes=5)
+    return realserver.Folder(os.path.join(source_dir(), "train"), [300 + 37 * i % 5000 for i in range(240)], classes=5)

@@ -81,8 +81,8 @@ def test_a_loader_pickles(folder, root, kind):
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    return pictures.make(str(tmp_path_factory.mktemp("photos") / "train"))
+def photos(source_dir):
+    return pictures.make(os.path.join(source_dir(), "train"))
 
 
 def odd(path):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -36,8 +37,8 @@ def run(script, *arguments, ranks=1):
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    return pictures.make(str(tmp_path_factory.mktemp("photos") / "train"), count=60, side=20)
+def photos(source_dir):
+    return pictures.make(os.path.join(source_dir(), "train"), count=60, side=20)
 
 
 def losses(out):
@@ -55,9 +56,9 @@ def test_train_imagefolder(photos, root):
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory):
+def tokens(source_dir):
     """Rows of 64 numbers below 100, each of which is the one before and its row's step."""
-    where = tmp_path_factory.mktemp("tokens") / "train"
+    where = pathlib.Path(source_dir(), "train")
     for i in range(60):
         path = where / f"c{i % 3}" / f"{i:02d}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """The same tensors and labels as torchvision and torch, however the workers are started."""
 
+import os
 import pickle
 
 import pictures
@@ -18,8 +19,8 @@ FORKED = pytest.mark.xdist_group("forked")  # the process that forked.py starts 
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    return pictures.make(str(tmp_path_factory.mktemp("photos") / "train"))
+def photos(source_dir):
+    return pictures.make(os.path.join(source_dir(), "train"))
 
 
 @pytest.fixture(scope="module")

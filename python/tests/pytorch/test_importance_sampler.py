@@ -41,8 +41,8 @@ def size(contents, _):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return Folder(tmp_path / "data", [1 + 37 * i % 1000 for i in range(SAMPLES)])
+def folder(source_dir):
+    return Folder(source_dir(), [1 + 37 * i % 1000 for i in range(SAMPLES)])
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ pytestmark = needs_binary
 
 
 @pytest.fixture
-def server(tmp_path):
-    server = Server(Folder(tmp_path / "data", [1 + 37 * i % 29_000 for i in range(SAMPLES)]), tmp_path / "cache", epochs=6, batch_size=SIZE)
+def server(source_dir, tmp_path):
+    server = Server(Folder(source_dir(), [1 + 37 * i % 29_000 for i in range(SAMPLES)]), tmp_path / "cache", epochs=6, batch_size=SIZE)
     server.ingest()
     yield server.start()
     server.stop()

@@ -1,6 +1,7 @@
 """Batches that are made at once: one tensor of samples of one size, and decode_batch over views of shared memory."""
 
 import os
+import pathlib
 import pickle
 import platform
 import statistics
@@ -27,9 +28,9 @@ N, WIDTH, SIZE = 200, 6, 16
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory):
+def tokens(source_dir):
     """Samples of six int32: 100 times the index, and more."""
-    where = tmp_path_factory.mktemp("tokens") / "train"
+    where = pathlib.Path(source_dir(), "train")
     for i in range(N):
         path = where / f"c{i // 50}" / f"{i:04d}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,8 +270,8 @@ def test_two_objects_a_sample(folder, root):
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    return pictures.make(str(tmp_path_factory.mktemp("photos") / "train"))
+def photos(source_dir):
+    return pictures.make(os.path.join(source_dir(), "train"))
 
 
 def test_torchcodec(photos, root):
