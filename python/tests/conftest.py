@@ -1,3 +1,4 @@
+import gc
 import os
 import shutil
 import tempfile
@@ -9,6 +10,10 @@ import lcache
 
 os.environ["LCACHE_FACTS"] = "off"  # what this machine's disk gives is to decide nothing
 os.environ["LCACHE_TMPFS"] = "1"  # temporary folders may be in memory, and a cache in one is fine for tests
+
+
+def pytest_collection_finish():
+    gc.freeze()  # torch, and all else that is imported now, stays: the collector would look at it again and again
 
 
 @pytest.fixture(scope="session")
