@@ -71,7 +71,7 @@ SPACE := $(EMPTY) $(EMPTY)
 # tests is a pattern of the tests in a list. Behind a slash stands how the names of subtests begin.
 tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(findstring /,$(name)),,$$)))
 
-.PHONY: build demo check test test-tools test-go-and-live test-python-and-pread test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint clean
+.PHONY: build demo check test test-tools test-go-and-live test-python-and-pread test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -166,10 +166,16 @@ bench:
 docs:
 	$(GO) test ./cmd/lcache -run '^TestReference$$' -count=1 -update
 
-lint: $(LINT_VENV)/installed
+# Go and Python side by side: each takes one CPU much of the time.
+lint:
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-go lint-python
+
+lint-go:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt: $$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+
+lint-python: $(LINT_VENV)/installed
 	cd python && ../$(LINT_VENV)/bin/ruff check --quiet --cache-dir ../$(LINT_VENV)/ruff-cache lcache
 	cd python && ../$(LINT_VENV)/bin/mypy --cache-dir ../$(LINT_VENV)/mypy-cache
 
