@@ -92,20 +92,24 @@ func many(n int) []Entry {
 	return list
 }
 
+// roundTrips are listings that a manifest must give back.
+var roundTrips = []struct {
+	name    string
+	classes []string
+	entries []Entry
+}{
+	{"empty", nil, nil},
+	{"classes only", []string{"a", "b"}, nil},
+	{"one", nil, []Entry{{Name: "x", Size: 1}}},
+	{"all kinds", listingClasses, listing},
+	{"in shards", nil, inShards},
+	{"longest name", []string{strings.Repeat("c", MaxName)}, []Entry{{Name: strings.Repeat("n", MaxName)}, {Name: strings.Repeat("n", MaxName-1)}}},
+	{"many", []string{"0"}, many(20_000)}, // more than one buffer of the writer, one window of the reader
+	{"random, with parts", []string{"0"}, grouped(3000)},
+}
+
 func TestManifestRoundTrip(t *testing.T) {
-	tests := []struct {
-		name    string
-		classes []string
-		entries []Entry
-	}{
-		{"empty", nil, nil},
-		{"classes only", []string{"a", "b"}, nil},
-		{"one", nil, []Entry{{Name: "x", Size: 1}}},
-		{"all kinds", listingClasses, listing},
-		{"longest name", []string{strings.Repeat("c", MaxName)}, []Entry{{Name: strings.Repeat("n", MaxName)}, {Name: strings.Repeat("n", MaxName-1)}}},
-		{"many", []string{"0"}, many(20_000)}, // more than one buffer of the writer, one window of the reader
-	}
-	for _, tt := range tests {
+	for _, tt := range roundTrips {
 		t.Run(tt.name, func(t *testing.T) {
 			checkManifest(t, openTemp(t, tt.classes, tt.entries), tt.classes, tt.entries)
 		})

@@ -52,24 +52,9 @@ func grouped(n int) []Entry {
 	return list
 }
 
-var packedListings = []struct {
-	name    string
-	classes []string
-	entries []Entry
-}{
-	{"empty", nil, nil},
-	{"classes only", []string{"a", "b"}, nil},
-	{"one", nil, []Entry{{Name: "x", Size: 1}}},
-	{"all kinds", listingClasses, listing},
-	{"in shards", nil, inShards},
-	{"longest name", []string{strings.Repeat("c", MaxName)}, []Entry{{Name: strings.Repeat("n", MaxName)}, {Name: strings.Repeat("n", MaxName-1)}}},
-	{"many", []string{"0"}, many(20_000)},
-	{"random, with parts", []string{"0"}, grouped(3000)},
-}
-
 // TestPackedRoundTrip: a packed manifest says what its listing says, unpacks to the bytes of the plain one, and is no larger.
 func TestPackedRoundTrip(t *testing.T) {
-	for _, tt := range packedListings {
+	for _, tt := range roundTrips {
 		t.Run(tt.name, func(t *testing.T) {
 			path, plain := packedTemp(t, tt.classes, tt.entries)
 			m, err := OpenManifest(path)
