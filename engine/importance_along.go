@@ -8,7 +8,8 @@ import (
 )
 
 // alongMemory holds samples that were read along with others of a drawn epoch: they lie near them in segments that were not moved, and are asked for later in the epoch. A read over
-// the gap between two takes a device that is limited in operations less time than two reads. It is a supplier of reads as the memory of a policy is; what was delivered leaves it.
+// the gap between two takes a device that is limited in operations less time than two reads. It is a supplier of reads as the memory of a policy is. What was delivered leaves it, unless
+// the next epoch wants it, too.
 type alongMemory struct {
 	e        *Engine
 	total    int64 // bytes of --memory
@@ -20,6 +21,8 @@ type alongMemory struct {
 	next        *sample.Set // of the order of the epoch after it, as far as that is known
 	promised    *sample.Set // what is here, or is to come
 	taken       int64       // bytes of promised
+	again       *sample.Set // of promised, what stays for the next epoch
+	againBytes  int64
 }
 
 // alongShare is the part of the memory for importance that is for samples that are read along, where nobody says how much is for those of importance: one in so many bytes.
@@ -58,7 +61,7 @@ func (e *Engine) newAlongMemory(bytes int64) (a *alongMemory, err error) {
 	if a.held, err = newSampleBytes(e.cache); err != nil {
 		return nil, err
 	}
-	for _, set := range []**sample.Set{&a.left, &a.next, &a.promised} {
+	for _, set := range []**sample.Set{&a.left, &a.next, &a.promised, &a.again} {
 		if *set, err = sample.NewSet(e.cache.Manifest.Len()); err != nil {
 			a.close()
 			return nil, err
@@ -78,6 +81,7 @@ func (a *alongMemory) close() {
 	a.left.Close()
 	a.next.Close()
 	a.promised.Close()
+	a.again.Close()
 }
 
 // begin begins an epoch with its order, unless a chunk of it has: what is here of another one is dropped. A nil order is of an epoch of which nothing is read along. coming is what is known of
@@ -92,7 +96,14 @@ func (a *alongMemory) begin(epoch int, order, coming []sample.Index) {
 		return
 	}
 	if epoch != a.epoch {
-		a.change(epoch, order)
+		a.next.Clear()
+		for _, i := range order {
+			a.next.Add(i)
+		}
+		a.change(epoch)
+		if order == nil {
+			a.epoch = -1
+		}
 	}
 	a.next.Clear()
 	for _, i := range coming {
@@ -100,18 +111,18 @@ func (a *alongMemory) begin(epoch int, order, coming []sample.Index) {
 	}
 }
 
-// change drops what is here, and goes on with another epoch. a.mu is held.
-func (a *alongMemory) change(epoch int, order []sample.Index) {
+// change goes on with another epoch, whose order is in next, and drops what is here but for what stays for that epoch. a.mu is held.
+func (a *alongMemory) change(epoch int) {
+	follows := epoch == a.epoch+1
 	for i := range a.promised.All {
-		a.drop(i)
+		if !follows || !a.again.Has(i) || !a.next.Has(i) {
+			a.drop(i)
+		}
 	}
+	a.again.Clear()
+	a.epoch, a.againBytes = epoch, 0
 	a.left.Clear()
-	if a.epoch = epoch; order == nil {
-		a.epoch = -1
-	}
-	for _, i := range order {
-		a.left.Add(i)
-	}
+	a.left, a.next = a.next, a.left
 }
 
 // drop frees a sample, and the room that was set apart for it. a.mu is held.
@@ -119,6 +130,9 @@ func (a *alongMemory) drop(index sample.Index) {
 	if a.promised.Remove(index) {
 		a.taken -= a.held.size(index)
 		a.held.free(index)
+	}
+	if a.again.Remove(index) {
+		a.againBytes -= a.held.size(index)
 	}
 }
 
@@ -133,9 +147,41 @@ func (a *alongMemory) delivered(epoch int, indices []sample.Index) {
 		return
 	}
 	for _, i := range indices {
-		if a.held.knows(i) && a.left.Remove(i) {
+		if a.held.knows(i) && a.left.Remove(i) && !(a.held.has(i) && a.stays(i)) {
 			a.drop(i)
 		}
+	}
+}
+
+// againShare is the part of the memory that may hold samples for the next epoch: one byte in so many.
+const againShare = 2
+
+// stays reports whether a sample stays for the next epoch: one that is wanted there, as far as is known, and for which there is room. a.mu is held.
+func (a *alongMemory) stays(index sample.Index) bool {
+	if a.again.Has(index) {
+		return true
+	}
+	size := a.held.size(index)
+	if !a.next.Has(index) || a.againBytes+size > a.capacity/againShare {
+		return false
+	}
+	a.again.Add(index)
+	a.againBytes += size
+	return true
+}
+
+// Again keeps a copy of a sample that is read by place now, if the next epoch wants it, too (fetch.Along): it lies in a segment that was not moved, and most of these are not moved again.
+func (a *alongMemory) Again(index sample.Index, data []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	size := a.held.size(index)
+	if a.epoch < 0 || !a.next.Has(index) || a.promised.Has(index) || a.taken+size > a.capacity || !a.stays(index) {
+		return
+	}
+	a.promised.Add(index)
+	a.taken += size
+	if a.held.keep(index, data); !a.held.has(index) {
+		a.drop(index)
 	}
 }
 
@@ -147,8 +193,7 @@ func (a *alongMemory) of(epoch int) *alongMemory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.epoch >= 0 && epoch == a.epoch+1 && a.next.Len() > 0 {
-		a.change(epoch, []sample.Index{})
-		a.left, a.next = a.next, a.left
+		a.change(epoch)
 	}
 	if epoch != a.epoch {
 		return nil

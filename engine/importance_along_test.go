@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -104,6 +105,71 @@ func TestAlongMemory(t *testing.T) {
 	}
 }
 
+// TestStaysForTheNextEpoch: what was read by place, or along, and is wanted in the next epoch stays for it, in half of the memory at most, and then is as any sample that was read along.
+func TestStaysForTheNextEpoch(t *testing.T) {
+	givesBack(t)
+	d := makeDataset(t, 40, func(*rand.Rand, int) int { return 3000 })
+	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	cell := newCells(e.cache.Manifest).round(3000)
+	a, err := e.newAlongMemory(4*cell + alongTable*40)
+	if err != nil || a == nil {
+		t.Fatalf("%v, %v", a, err)
+	}
+	defer a.close()
+	here := func(when string, want ...sample.Index) {
+		t.Helper()
+		var got []sample.Index
+		for i := range sample.Index(40) {
+			if a.Has(i) {
+				got = append(got, i)
+			}
+		}
+		if !slices.Equal(got, want) || a.taken != int64(len(want))*cell || a.held.taken != a.taken {
+			t.Errorf("%s: %v are here, %d bytes are set apart, %d held; want %v", when, got, a.taken, a.held.taken, want)
+		}
+	}
+	along := func(index sample.Index) {
+		t.Helper()
+		if !a.Take(index) {
+			t.Errorf("there is no room for sample %d", index)
+		}
+		a.Keep(index, d.bytes[index])
+	}
+	again := func(index sample.Index) { a.Again(index, d.bytes[index]) }
+	again(0)
+	here("before any epoch")
+	a.begin(1, []sample.Index{0, 1, 2, 3, 4, 5}, []sample.Index{2, 3, 4, 8})
+	again(0)
+	again(8)
+	here("of two that were read by place the next epoch wants one", 8)
+	again(8)
+	here("once more", 8)
+	along(1)
+	along(2)
+	along(3)
+	a.delivered(1, []sample.Index{1, 2, 3})
+	here("half of the memory stays, in the order of deliveries", 2, 8)
+	again(4)
+	here("there is no room for a third one", 2, 8)
+	along(5)
+	if a.of(2) != a {
+		t.Error("a chunk of the next epoch does not begin it")
+	}
+	here("the next epoch begins, and does not want what was not delivered", 2, 8)
+	a.begin(2, []sample.Index{2, 3, 4, 8}, []sample.Index{2, 9})
+	a.delivered(2, []sample.Index{2, 8})
+	here("one is wanted a third time", 2)
+	bad := append([]byte{d.bytes[9][0] ^ 1}, d.bytes[9][1:]...)
+	if a.Again(9, bad); a.Has(9) {
+		t.Error("bytes with another checksum were kept")
+	}
+	here("bytes with another checksum were not kept", 2)
+	a.begin(4, []sample.Index{2, 9}, nil)
+	here("an epoch that does not follow")
+}
+
 // TestReadsAlong: what is wanted of segments that stay where they are is read along with what lies near it, and copied from memory when it is asked for. All bytes are right, nothing comes from the source,
 // and no epoch has more in memory than it was given. How much faster that is depends on the device: scripts/bench-importance.
 func TestReadsAlong(t *testing.T) {
@@ -124,20 +190,27 @@ func TestReadsAlong(t *testing.T) {
 			}
 			c := attach(t, e)
 			defer c.Disconnected()
-			kept := 0
+			kept, stayed := 0, 0
 			for epoch := range 8 {
-				here := map[sample.Index]bool{}
+				here, stay := map[sample.Index]bool{}, map[sample.Index]bool{}
 				l.observed(t, c, epoch, func(int) {
 					p.along.mu.RLock()
 					defer p.along.mu.RUnlock()
 					for i := range p.along.promised.All {
-						here[i] = here[i] || p.along.held.has(i)
+						if p.along.again.Has(i) {
+							stay[i] = true
+						} else if p.along.held.has(i) {
+							here[i] = true
+						}
 					}
 					if p.along.taken > p.along.capacity || p.along.held.taken > p.along.taken {
 						t.Errorf("epoch %d: %d bytes are set apart and %d held, with room for %d", epoch, p.along.taken, p.along.held.taken, p.along.capacity)
 					}
 				})
-				if t.Logf("epoch %d: %d samples read along", epoch, len(here)); epoch >= 3 {
+				if stayed += len(stay); p.along.againBytes > p.along.capacity/againShare {
+					t.Errorf("epoch %d: %d bytes stay for the next one, with room for %d", epoch, p.along.againBytes, p.along.capacity)
+				}
+				if t.Logf("epoch %d: %d samples read along, %d kept for the next epoch", epoch, len(here), len(stay)); epoch >= 3 {
 					kept += len(here)
 				} else if epoch < 2 && len(here) > 0 {
 					t.Errorf("%d samples were read along in epoch %d, which is plain", len(here), epoch)
@@ -145,6 +218,9 @@ func TestReadsAlong(t *testing.T) {
 			}
 			if kept < 50 {
 				t.Errorf("%d samples were read along in 5 epochs", kept)
+			}
+			if stayed < 50 {
+				t.Errorf("%d samples stayed for the next epoch", stayed)
 			}
 			noSource(t, e)
 		})

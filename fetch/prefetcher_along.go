@@ -21,6 +21,8 @@ type Along interface {
 	Keep(index sample.Index, data []byte)
 	// Drop gives the memory for a sample back: it was not read.
 	Drop(index sample.Index)
+	// Again may keep a copy of the bytes of a sample that a chunk wants, for the next epoch. Its checksum was right.
+	Again(index sample.Index, data []byte)
 }
 
 // reach bounds how far from a sample those lie that are read along with it, in bytes.
@@ -134,9 +136,12 @@ func keepAlong(good []verified) (rest []verified) {
 	for _, g := range good {
 		if g.pf.brought {
 			g.pf.along.Keep(g.pf.index, g.data)
-		} else {
-			rest = append(rest, g)
+			continue
 		}
+		if g.pf.along != nil {
+			g.pf.along.Again(g.pf.index, g.data)
+		}
+		rest = append(rest, g)
 	}
 	return rest
 }

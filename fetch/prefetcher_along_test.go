@@ -17,7 +17,8 @@ type along struct {
 	mu    sync.Mutex // guards the fields that follow
 	want  map[sample.Index]bool
 	kept  map[sample.Index][]byte
-	taken int // set apart and not dropped
+	again map[sample.Index]int // how often a chunk's own samples were shown
+	taken int                  // set apart and not dropped
 }
 
 func (a *along) Wanted(of []sample.Index) (wanted []sample.Index) {
@@ -48,6 +49,13 @@ func (a *along) Keep(index sample.Index, data []byte) {
 	a.kept[index] = slices.Clone(data)
 }
 
+func (a *along) Again(index sample.Index, data []byte) {
+	a.b.Is(index, data)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.again[index]++
+}
+
 func (a *along) Drop(index sample.Index) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +77,8 @@ func (a *along) Copy(index sample.Index, dst []byte) bool {
 }
 
 // TestReadAlong: samples of 3,000 bytes lie one after the other. An epoch asks for each third one, in an order in which neighbours are far from each other. A read brings those along that lie near, up
-// to 32 KiB apart, and each of them is then copied from memory: a fraction of the reads is left, and no sample is read twice. Without memory for them each sample is a read by itself.
+// to 32 KiB apart, and each of them is then copied from memory: a fraction of the reads is left, and no sample is read twice. Without memory for them each sample is a read by itself. The memory is shown
+// the bytes of each sample that is read for its own chunk, once.
 func TestReadAlong(t *testing.T) {
 	const n, each, stride = 900, 3, 37 // neighbours are 73 batches from each other
 	for _, c := range []struct {
@@ -87,7 +96,7 @@ func TestReadAlong(t *testing.T) {
 				order = append(order, []sample.Index{sample.Index(k * stride % (n / each) * each)})
 			}
 			b := newReaderBed(t, n, n, 30*room, fetch.Options{}, map[int][][]sample.Index{0: order})
-			a := &along{b: b.bed, room: c.room, want: map[sample.Index]bool{}, kept: map[sample.Index][]byte{}}
+			a := &along{b: b.bed, room: c.room, want: map[sample.Index]bool{}, kept: map[sample.Index][]byte{}, again: map[sample.Index]int{}}
 			for _, chunk := range order {
 				a.want[chunk[0]] = true
 			}
@@ -106,6 +115,11 @@ func TestReadAlong(t *testing.T) {
 			}
 			for i, data := range a.kept {
 				b.Is(i, data)
+			}
+			for _, chunk := range order {
+				if i := chunk[0]; (a.kept[i] == nil) != (a.again[i] == 1) || a.again[i] > 1 {
+					t.Errorf("sample %d was shown %d times for the next epoch; kept from another one's read: %v", i, a.again[i], a.kept[i] != nil)
+				}
 			}
 			if a.taken != len(a.kept) {
 				t.Errorf("memory is set apart for %d samples, and %d were kept", a.taken, len(a.kept))
