@@ -71,13 +71,10 @@ func TestKeepsWhatIsDrawn(t *testing.T) {
 			c = attach(t, e)
 			defer c.Disconnected()
 			observing(t, e, c, 9, 10, 11)
-			e.mu.Lock()
-			cur := e.cur
-			found := cur.Line != nil && cur.Line.Chosen && e.cache.WasRecovered(cur.Log.Half())
-			e.mu.Unlock()
-			if l.steady(t, c, 10); !found {
-				t.Error("the log that is read was not recognised after a restart")
-			}
+			becomes(t, e, "the log that is read is recognised", func() bool {
+				return e.cur != nil && e.cur.Line != nil && e.cur.Line.Chosen && e.cache.WasRecovered(e.cur.Log.Half())
+			})
+			l.steady(t, c, 10)
 		})
 	}
 }
