@@ -76,7 +76,10 @@ class Stage:
         if free < self.size * 1.02:
             raise Unable(f"{self.folder} has {free / 1e9:.1f} GB free, and the volume needs {self.size / 1e9:.1f} GB: give another --dir, or fewer --bytes")
         with image.open("wb") as f:
-            os.posix_fallocate(f.fileno(), 0, self.size)
+            try:
+                os.posix_fallocate(f.fileno(), 0, self.size)
+            except OSError as e:  # a file system in memory says that it is free, and has less
+                raise Unable(f"{self.folder} has no room for a volume of {self.size / 1e9:.1f} GB ({e.strerror}): give another --dir, or fewer --bytes") from None
         try:
             self.device = run("losetup", "--find", "--show", "--direct-io=on", image)
         except RuntimeError as e:
