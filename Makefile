@@ -19,6 +19,13 @@ STUDY_VENV  := .venv-study
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1-dev)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
+# Go compiles for all commands alike, so that each package is compiled once, and once more for the race detector: without cgo, which nothing here uses, and without paths of this machine.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
+
+# Go's compilers, checkers and tests collect their garbage seldom: a fifth of their time would go there.
+SELDOM := GOGC=400
+
 # The race detector needs a C compiler; lcache itself does not.
 RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race,)
 
@@ -32,7 +39,7 @@ SEQUENTIAL := $(addprefix ./,compare drawn figures hitratio importance picture p
 LONGEST := ./engine ./cmd/lcache
 
 # lint vets all of it, so tests need not once more.
-GO_TEST := $(GO) test -vet=off -timeout 30m
+GO_TEST := $(SELDOM) $(GO) test -vet=off -timeout 30m
 
 # Tests that compute or damage files in one goroutine, only read this repository, or count memory, and one that computes as others do under the race detector: they run once, without the race detector and on one kind of I/O. Behind them the packages that they are in.
 WITHOUT_RACE := TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestLittleCacheKeeps TestMemoryOfPieces TestMoreStorageIsNotSlower \
@@ -74,14 +81,14 @@ tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(fi
 .PHONY: build demo check test test-tools test-go-and-live test-python-and-pread test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
+	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
 
 demo: build
 	@$(BIN) demo --source "$$($(GO) env GOROOT)/src" --client python --python $(PYTHON)
 
 check: build lint
 	@echo "== Go tests: the fast ones, without the race detector"
-	$(GO) test -short -skip '^($(subst $(SPACE),|,$(strip $(LONG_TESTS))))$$' ./...
+	$(SELDOM) $(GO) test -short -skip '^($(subst $(SPACE),|,$(strip $(LONG_TESTS))))$$' ./...
 ifneq ($(wildcard $(VENV)/installed),)
 	@echo "== Python tests: the client beside servers that are not real"
 	$(PYTEST) $(CLIENT_TESTS)
@@ -106,7 +113,7 @@ test-python-and-pread:
 # The servers of the tests: a gateway that speaks S3, and a proxy that makes a bad network. They are built once, outside of this folder.
 test-tools:
 	@echo "== servers for the tests of buckets"
-	$(GO) run ./s3/s3test/build
+	$(SELDOM) $(GO) run ./s3/s3test/build
 
 test-go:
 	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
@@ -172,8 +179,8 @@ lint:
 
 lint-go:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt: $$unformatted" >&2; exit 1; }
-	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	$(SELDOM) $(GO) vet ./...
+	$(SELDOM) $(GO) run $(STATICCHECK) ./...
 
 lint-python: $(LINT_VENV)/installed
 	cd python && ../$(LINT_VENV)/bin/ruff check --quiet --cache-dir ../$(LINT_VENV)/ruff-cache lcache

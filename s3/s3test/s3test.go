@@ -78,7 +78,7 @@ func Build(name string) (path string, err error) {
 	}
 	defer os.RemoveAll(into)
 	cmd := exec.Command("go", "install", tools[name])
-	cmd.Dir, cmd.Env = into, append(os.Environ(), "GOBIN="+into, "GOFLAGS=", "CGO_ENABLED=0")
+	cmd.Dir, cmd.Env = into, append(os.Environ(), "GOBIN="+into, "GOFLAGS=-trimpath", "CGO_ENABLED=0") // as make compiles the rest
 	if out, err := cmd.CombinedOutput(); err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		return "", fmt.Errorf("go install %s: %w: %s", tools[name], err, lines[len(lines)-1])
