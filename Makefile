@@ -41,6 +41,9 @@ LONGEST := ./engine ./cmd/lcache
 # Of these, packages whose tests run lcache as a user does, which refuses a cache that lies in memory.
 ON_DISK := $(filter ./launch/% ./doctor/% ./cmd/%,$(IO_PACKAGES))
 
+# Halves of the engine's tests, by the first letter of their names. Each test is in one of them: names begin with a capital.
+HALVES := A-K L-Z
+
 # What the others write through the page cache lies in memory, where it has room. Programs that lie there may not be allowed to run, so Go links elsewhere.
 IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)
 
@@ -84,7 +87,7 @@ SPACE := $(EMPTY) $(EMPTY)
 # tests is a pattern of the tests in a list. Behind a slash stands how the names of subtests begin.
 tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(findstring /,$(name)),,$$)))
 
-.PHONY: build demo check test test-tools test-go-and-live test-python-and-pread test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
+.PHONY: build demo check test test-tools test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
 
 build:
 	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -102,19 +105,16 @@ else
 	@echo "== Python tests: left out, make test installs what they need"
 endif
 
-# Go and Python run side by side: each waits for processes and disks much of the time. What a matter of time decides runs alone, at the end.
+# Two of these run at a time: each waits for processes and disks much of the time. The longest come first. What a matter of time decides runs alone, at the end.
+PREAD  := $(addprefix test-pread-engine-,$(HALVES)) test-pread-others
+BESIDE := test-go test-python $(PREAD) test-live
+
 test: build test-tools
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-go-and-live test-python-and-pread
+	@$(MAKE) --no-print-directory -j2 --output-sync=target $(addprefix beside-,$(BESIDE))
 	@$(MAKE) --no-print-directory test-times
 
-# Two lanes that take about the same time.
-test-go-and-live:
-	@$(MAKE) --no-print-directory test-go
-	@$(MAKE) --no-print-directory test-live
-
-test-python-and-pread:
-	@$(MAKE) --no-print-directory test-python
-	@$(MAKE) --no-print-directory test-go-pread
+beside-%:
+	@$(MAKE) --no-print-directory $*
 
 # The servers of the tests: a gateway that speaks S3, and a proxy that makes a bad network. They are built once, outside of this folder.
 test-tools:
@@ -128,10 +128,20 @@ test-go:
 	$(GO_TEST) $(addsuffix /...,$(SEQUENTIAL))
 	$(GO_TEST) -run '$(call tests,$(WITHOUT_RACE))' $(WITHOUT_RACE_PACKAGES)
 
-test-go-pread:
+# pread runs tests on pread and buffered files. Its arguments are packages, with what go test is to know, and variables.
+pread = LCACHE_IO=pread LCACHE_DIRECT=0 $(2) $(GO_TEST) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(1)
+
+test-go-pread: $(PREAD)
+
+test-pread-others:
 	@echo "== Go tests: pread, buffered"
-	LCACHE_IO=pread LCACHE_DIRECT=0 $(IN_MEMORY) $(GO_TEST) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(filter-out $(ON_DISK),$(IO_PACKAGES))
-	LCACHE_IO=pread LCACHE_DIRECT=0 $(GO_TEST) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(ON_DISK)
+	$(call pread,$(filter-out ./engine/% $(ON_DISK),$(IO_PACKAGES)),$(IN_MEMORY))
+	$(call pread,$(ON_DISK))
+
+# Tests of the engine whose names begin so. They wait for most of their time.
+test-pread-engine-%:
+	@echo "== Go tests: pread, buffered: the engine's, $*"
+	$(call pread,-run '^Test[$*]' ./engine/...,$(IN_MEMORY))
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"
