@@ -176,6 +176,9 @@ func (f *flow) close() {
 
 // read fills dst with bytes of a shard in store.
 func (f *flows) read(ctx context.Context, store shardStore, shard sample.Shard, dst []byte, off int64) error {
+	if err := ctx.Err(); err != nil { // select takes what is ready in any order
+		return err
+	}
 	select {
 	case f.turns <- struct{}{}:
 		defer func() { <-f.turns }()

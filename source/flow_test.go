@@ -2,6 +2,7 @@ package source_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -162,6 +163,32 @@ func (b *blocks) set(data []byte, cut func(n int64) int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.data, b.cut = data, cut
+}
+
+// A read whose context is cancelled fails, also where a flow that others read has the bytes already.
+func TestStreamWhenCancelled(t *testing.T) {
+	var members []string
+	for i := range 40 {
+		members = append(members, fmt.Sprintf("d/%03d.cls=%d", i, i), fmt.Sprintf("d/%03d.jpg=%s", i, strings.Repeat(fmt.Sprint(i), 40_000)))
+	}
+	web := httptest.NewServer(&blocks{data: shard(t, members...), cut: func(int64) int { return -1 }})
+	defer web.Close()
+	s := openRemote(t, "tar:"+web.URL+"/s.tar", source.Options{})
+	_, entries, err := s.List(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, entry := range entries[1:] {
+		dst := make([]byte, entry.Size)
+		if err := s.Read(cancelled, entry, dst); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%s, cancelled: %v", entry.Name, err)
+		}
+		if err := s.Read(t.Context(), entry, dst); err != nil {
+			t.Fatalf("%s: %v", entry.Name, err)
+		}
+	}
 }
 
 // A reader that goes through a shard without ranges asks for it once, also where answers break off: then it goes on where it was. Reads at random give the same bytes.
