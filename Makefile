@@ -21,7 +21,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Go compiles for all commands alike, so that each package is compiled once, and once more for the race detector: without cgo, which nothing here uses, and without paths of this machine.
 export CGO_ENABLED := 0
-export GOFLAGS     := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
+export GOFLAGS     := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 
 # Go's compilers, checkers and tests collect their garbage seldom: a fifth of their time would go there.
 SELDOM := GOGC=400
@@ -32,20 +32,20 @@ RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race,
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
 IO_PACKAGES := $(patsubst %,./%/...,$(wildcard blockio logfile fetch reorder deliver engine server launch doctor cmd))
 
+# Of these, packages whose tests run lcache as a user does, which refuses a cache that lies in memory.
+ON_DISK := $(filter ./launch/% ./doctor/% ./cmd/%,$(IO_PACKAGES))
+
+# What the others write through the page cache lies in memory, where it has room. Programs that lie there may not be allowed to run, so Go links elsewhere.
+IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)
+
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
 SEQUENTIAL := $(addprefix ./,compare drawn figures hitratio importance picture planner scenario spelling verdict)
 
 # Packages whose tests take longest begin first, so that none of them runs alone at the end.
 LONGEST := ./engine ./cmd/lcache
 
-# Of these, packages whose tests run lcache as a user does, which refuses a cache that lies in memory.
-ON_DISK := $(filter ./launch/% ./doctor/% ./cmd/%,$(IO_PACKAGES))
-
 # Halves of the engine's tests, by the first letter of their names. Each test is in one of them: names begin with a capital.
 HALVES := A-K L-Z
-
-# What the others write through the page cache lies in memory, where it has room. Programs that lie there may not be allowed to run, so Go links elsewhere.
-IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)
 
 # lint vets all of it, so tests need not once more. They are linked without what only a debugger reads.
 GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 30m

@@ -174,12 +174,11 @@ func (a *alongMemory) stays(index sample.Index) bool {
 func (a *alongMemory) Again(index sample.Index, data []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	size := a.held.size(index)
-	if a.epoch < 0 || !a.next.Has(index) || a.promised.Has(index) || a.taken+size > a.capacity || !a.stays(index) {
+	if a.epoch < 0 || !a.next.Has(index) || a.promised.Has(index) || a.taken+a.held.size(index) > a.capacity || !a.stays(index) {
 		return
 	}
 	a.promised.Add(index)
-	a.taken += size
+	a.taken += a.held.size(index)
 	if a.held.keep(index, data); !a.held.has(index) {
 		a.drop(index)
 	}
