@@ -96,17 +96,19 @@ func (a *alongMemory) begin(epoch int, order, coming []sample.Index) {
 		return
 	}
 	if epoch != a.epoch {
-		a.next.Clear()
-		for _, i := range order {
-			a.next.Add(i)
-		}
+		a.setNext(order)
 		a.change(epoch)
 		if order == nil {
 			a.epoch = -1
 		}
 	}
+	a.setNext(coming)
+}
+
+// setNext notes the order of the next epoch, as far as it is known. a.mu is held.
+func (a *alongMemory) setNext(order []sample.Index) {
 	a.next.Clear()
-	for _, i := range coming {
+	for _, i := range order {
 		a.next.Add(i)
 	}
 }

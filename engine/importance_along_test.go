@@ -36,25 +36,29 @@ func TestByPlace(t *testing.T) {
 	}
 }
 
-// TestAlongMemory: what is read along has room set apart for it, stays until it was delivered, and is of one epoch.
-func TestAlongMemory(t *testing.T) {
+// smallAlong is memory for four samples of a dataset of 40, each of one size.
+func smallAlong(t *testing.T) (d *dataset, a *alongMemory, each int64) {
+	t.Helper()
 	givesBack(t)
-	d := makeDataset(t, 40, func(*rand.Rand, int) int { return 3000 })
+	d = makeDataset(t, 40, func(*rand.Rand, int) int { return 3000 })
 	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10})
 	e := open(t, o)
-	defer closeEngine(t, e)
-	room := int64(0)
-	for i := range sample.Index(4) {
-		room += newCells(e.cache.Manifest).round(int64(e.cache.Manifest.Size(i)))
-	}
-	if a, err := e.newAlongMemory(alongTable * 40); a != nil || err != nil {
-		t.Errorf("%v, %v, with room for the tables alone", a, err)
-	}
-	a, err := e.newAlongMemory(room + alongTable*40)
+	t.Cleanup(func() { closeEngine(t, e) })
+	each = newCells(e.cache.Manifest).round(3000)
+	a, err := e.newAlongMemory(4*each + alongTable*40)
 	if err != nil || a == nil {
 		t.Fatalf("%v, %v", a, err)
 	}
-	defer a.close()
+	t.Cleanup(a.close)
+	return d, a, each
+}
+
+// TestAlongMemory: what is read along has room set apart for it, stays until it was delivered, and is of one epoch.
+func TestAlongMemory(t *testing.T) {
+	d, a, _ := smallAlong(t)
+	if none, err := a.e.newAlongMemory(alongTable * 40); none != nil || err != nil {
+		t.Errorf("%v, %v, with room for the tables alone", none, err)
+	}
 	takes := func(index sample.Index) bool {
 		if !a.Take(index) {
 			return false
@@ -107,17 +111,7 @@ func TestAlongMemory(t *testing.T) {
 
 // TestStaysForTheNextEpoch: what was read by place, or along, and is wanted in the next epoch stays for it, in half of the memory at most, and then is as any sample that was read along.
 func TestStaysForTheNextEpoch(t *testing.T) {
-	givesBack(t)
-	d := makeDataset(t, 40, func(*rand.Rand, int) int { return 3000 })
-	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10})
-	e := open(t, o)
-	defer closeEngine(t, e)
-	cell := newCells(e.cache.Manifest).round(3000)
-	a, err := e.newAlongMemory(4*cell + alongTable*40)
-	if err != nil || a == nil {
-		t.Fatalf("%v, %v", a, err)
-	}
-	defer a.close()
+	d, a, cell := smallAlong(t)
 	here := func(when string, want ...sample.Index) {
 		t.Helper()
 		var got []sample.Index
