@@ -224,6 +224,37 @@ func TestGiveUpWaiting(t *testing.T) {
 	b.close()
 }
 
+// TestGiveUpWaitingForATurn: a block that waits although places are free, because its device has enough writes in flight, is not given up; one behind it that
+// finds no place is.
+func TestGiveUpWaitingForATurn(t *testing.T) {
+	const inFlight, places = 4, 6
+	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, places+1))
+	b.open()
+	hold := make(chan struct{})
+	blockio.Inject(b.opts.IO, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: hold} })
+	busy, filled := b.begin(0, 0, 1, inFlight, inFlight), b.begin(1, 1, 1, places, places)
+	for i := range uint32(inFlight) {
+		b.append(busy, 0, i)
+	}
+	for i := uint32(inFlight); i <= places; i++ {
+		b.append(filled, 0, i)
+	}
+	if free := b.s.Free(); free != places-inFlight {
+		t.Fatalf("%d places are free, want %d: as many blocks wait for their turn", free, places-inFlight)
+	}
+	filled.GiveUpWaiting()
+	if got := b.losses(); len(got) != 1 || got[places] != 1 {
+		t.Errorf("told of %v, want sample %d", got, places)
+	}
+	blockio.Inject(b.opts.IO, nil)
+	close(hold)
+	if err := filled.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.books()
+	b.close()
+}
+
 func TestNthReadFails(t *testing.T) {
 	b := newBed(t, 2, 4096, 40, []uint32{9000, 100, 4096}) // on two devices no block follows another one
 	b.open()

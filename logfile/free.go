@@ -20,7 +20,7 @@ type freeList struct {
 	devices []freePlaces
 	turn    int            // the device that wins a tie
 	shared  map[uint32]int // places that hold several tails: how many still need them
-	waiting []*blockWrite  // not empty only while no place may be taken
+	waiting []*blockWrite  // not empty only while no place may be taken: none is free, or their devices have enough writes in flight
 	noFrees bool           // no place will be freed: fail instead of waiting
 }
 
@@ -204,9 +204,29 @@ func (l *freeList) dealLocked() (ready []*blockWrite) {
 }
 
 // cancel removes the waiting writes that match, and returns them.
-func (l *freeList) cancel(match func(f *blockWrite) bool) (out []*blockWrite) {
+func (l *freeList) cancel(match func(f *blockWrite) bool) []*blockWrite {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.cancelLocked(match)
+}
+
+// cancelPlaceless is cancel, but for the first writes that wait: as many as there are places that they can take once fewer writes are in flight.
+func (l *freeList) cancelPlaceless(match func(f *blockWrite) bool) []*blockWrite {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	places := 0
+	for i := range l.devices {
+		if d := &l.devices[i]; !d.off {
+			places += d.n
+		}
+	}
+	return l.cancelLocked(func(f *blockWrite) bool {
+		places--
+		return places < 0 && match(f)
+	})
+}
+
+func (l *freeList) cancelLocked(match func(f *blockWrite) bool) (out []*blockWrite) {
 	l.waiting = slices.DeleteFunc(l.waiting, func(f *blockWrite) bool {
 		if match(f) {
 			out = append(out, f)
@@ -217,6 +237,7 @@ func (l *freeList) cancel(match func(f *blockWrite) bool) (out []*blockWrite) {
 	return out
 }
 
+// len counts the free places.
 func (l *freeList) len() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

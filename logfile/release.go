@@ -63,12 +63,17 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 // a hole at once; otherwise the block waits for a place.
 func (s *Store) SetNoFrees(none bool) { s.launch(s.free.setNoFrees(none)...) }
 
-// GiveUpWaiting makes holes of the full blocks of l that wait for a place, so that their write buffers are free.
-func (l *Logfile) GiveUpWaiting() { l.s.giveUp(func(f *blockWrite) bool { return f.l == l }) }
+// GiveUpWaiting makes holes of the full blocks of l that no place is free for, so that their write buffers are free. Blocks that only wait for their turn on a
+// device are written.
+func (l *Logfile) GiveUpWaiting() {
+	l.s.fail(l.s.free.cancelPlaceless(func(f *blockWrite) bool { return f.l == l }))
+}
 
 // giveUp ends the writes that wait for a place and match.
-func (s *Store) giveUp(match func(f *blockWrite) bool) {
-	for _, f := range s.free.cancel(match) {
+func (s *Store) giveUp(match func(f *blockWrite) bool) { s.fail(s.free.cancel(match)) }
+
+func (s *Store) fail(fs []*blockWrite) {
+	for _, f := range fs {
 		s.landed(f, errNoPlace)
 	}
 }
