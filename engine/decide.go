@@ -184,13 +184,16 @@ type outlook struct{ readEpoch, next int }
 // outlook: see its type. A target that the pass does not come to is not counted on: ranks that went back to an epoch, and of which one has passed
 // it, would wait for each other. So would ranks of which one goes back behind the epoch that is read, while the log is one ahead of it.
 func (v *view) outlook() outlook {
+	next := v.tgt.epoch
 	switch {
 	case !v.tgt.exists:
-		return outlook{v.readEpoch, v.next()}
-	case v.rests(), v.isAhead(), v.sorting: // while the log is sorted the prefetcher serves
-		return outlook{v.readEpoch, -1}
+		if next = v.next(); next == v.readEpoch && !v.sparse() { // the log is about to be sorted: as while it is, the prefetcher serves
+			next = -1
+		}
+	case v.rests(), v.isAhead(), v.sorting:
+		next = -1
 	}
-	return outlook{v.readEpoch, v.tgt.epoch}
+	return outlook{v.readEpoch, next}
 }
 
 // rests reports whether the pass does not go on before a rank is to be served from the window.

@@ -340,6 +340,12 @@ func (p *pace) leave(rank int) {
 // readEpochs reads epochs [from, to) with all ranks at once, and checks bytes, labels and orders.
 func (d *dataset) readEpochs(t testing.TB, e *Engine, j schedule.Job, from, to int) {
 	t.Helper()
+	d.readEpochsPaced(t, e, j, from, to, func(int) {})
+}
+
+// readEpochsPaced is readEpochs; each rank calls turn before each of its batches.
+func (d *dataset) readEpochsPaced(t testing.TB, e *Engine, j schedule.Job, from, to int, turn func(batch int)) {
+	t.Helper()
 	for epoch := from; epoch < to; epoch++ {
 		var wg sync.WaitGroup
 		p := newPace(max(j.World, 1))
@@ -348,7 +354,7 @@ func (d *dataset) readEpochs(t testing.TB, e *Engine, j schedule.Job, from, to i
 			wg.Go(func() {
 				defer c.Disconnected()
 				defer p.leave(rank)
-				got, err := d.readPaced(e, c, epoch, rank, 0, func(b int) { p.turn(rank, b) })
+				got, err := d.readPaced(e, c, epoch, rank, 0, func(b int) { p.turn(rank, b); turn(b) })
 				if err != nil {
 					t.Error(err)
 					return

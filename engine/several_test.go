@@ -333,6 +333,7 @@ func TestJobsMax(t *testing.T) {
 func TestOwnsAfterRestart(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
+	o.sortAtOnce = true // epochs may be shorter than what a choice takes
 	e := open(t, o)
 	train, search := d.join(t, e, "train"), d.join(t, e, "search")
 	r := rand.New(rand.NewPCG(3, 1))
@@ -349,6 +350,7 @@ func TestOwnsAfterRestart(t *testing.T) {
 	search.leave()
 	closeEngine(t, e)
 
+	o.sortAtOnce = false
 	o.Begin = func(plan.Beginning) plan.Choice { return plan.Wait } // nothing is begun before the owner is there
 	e = open(t, o)
 	defer closeEngine(t, e)
