@@ -87,7 +87,7 @@ SPACE := $(EMPTY) $(EMPTY)
 # tests is a pattern of the tests in a list. Behind a slash stands how the names of subtests begin.
 tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(findstring /,$(name)),,$$)))
 
-.PHONY: build demo check test test-tools test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
+.PHONY: build demo check test test-needs test-tools test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
 
 build:
 	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -109,7 +109,10 @@ endif
 PREAD  := $(addprefix test-pread-engine-,$(HALVES)) test-pread-others
 BESIDE := test-go test-python $(PREAD) test-live
 
-test: build test-tools
+# What the tests need, apart from themselves.
+test-needs: build test-tools $(VENV)/installed
+
+test: test-needs
 	@$(MAKE) --no-print-directory -j2 --output-sync=target $(addprefix beside-,$(BESIDE))
 	@$(MAKE) --no-print-directory test-times
 
@@ -138,10 +141,10 @@ test-pread-others:
 	$(call pread,$(filter-out ./engine/% $(ON_DISK),$(IO_PACKAGES)),$(IN_MEMORY))
 	$(call pread,$(ON_DISK))
 
-# Tests of the engine whose names begin so. They wait for most of their time. They write to a disk: in memory short epochs are over before the mover has chosen what becomes of a log.
+# Tests of the engine whose names begin so. They wait for most of their time.
 test-pread-engine-%:
 	@echo "== Go tests: pread, buffered: the engine's, $*"
-	$(call pread,-run '^Test[$*]' ./engine/...)
+	$(call pread,-run '^Test[$*]' ./engine/...,$(IN_MEMORY))
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"
@@ -176,12 +179,13 @@ $(STUDY_VENV)/installed: scripts/importance-requirements.txt
 	$(STUDY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-# Made anew only when a list of requirements changes. uv because the frameworks are large: it fetches side by side.
+# Made anew only when a list of requirements changes. uv because the frameworks are large: it fetches side by side. pip for what is compiled: it keeps that for the next folder also where
+# the registry does not say how long an answer holds.
 $(VENV)/installed: $(PY_REQUIREMENTS) $(PY_COMPILED)
 	@$(PYTHON) -m venv $(VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet $(patsubst %,-r %,$(PY_REQUIREMENTS))
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/uv pip install --quiet -r $(PY_COMPILED) || echo "make: $(PY_COMPILED) can't be built here: tests that need it are left out"
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $(PY_COMPILED) || echo "make: $(PY_COMPILED) can't be built here: tests that need it are left out"
 	@touch $@
 
 bench:
