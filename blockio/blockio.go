@@ -55,7 +55,7 @@ type IO struct {
 // goroutines have ended.
 type engine interface {
 	name() string
-	register(mem []byte) error
+	register(mem []byte, later bool) error
 	unregister(mem []byte) error
 	close()
 }

@@ -46,7 +46,7 @@ func (io *IO) choose(want string) error {
 }
 
 func (io *IO) tryRing() error {
-	ring, err := startRing(io.ops, io.log)
+	ring, err := startRing(io.ops, io.log, io.refused)
 	if err != nil {
 		return err
 	}

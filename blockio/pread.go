@@ -95,7 +95,7 @@ func carryOut(op *Op) error {
 	return nil
 }
 
-func (p *pool) register([]byte) error   { return nil }
-func (p *pool) unregister([]byte) error { return nil }
+func (p *pool) register([]byte, bool) error { return nil }
+func (p *pool) unregister([]byte) error     { return nil }
 
 func (p *pool) close() { p.joined.Wait() }

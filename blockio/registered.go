@@ -28,9 +28,17 @@ type region struct {
 	index  int
 }
 
+// area is memory that is registered unit by unit, each when a transfer first uses it.
+type area struct {
+	mem     []byte
+	unit    int  // bytes, counted from its start
+	refused bool // the kernel has refused a unit: no other is tried
+}
+
 // memory is the ring's table of registered memory. The holder of the ring changes it; suffix may be called without the ring.
 type memory struct {
 	regions []region // in order of lo, disjoint
+	areas   []area   // disjoint; all units of them that are registered are regions
 	off     error    // why no memory can be registered; nil: it can
 
 	mu     sync.Mutex // guards the fields that follow
@@ -102,30 +110,101 @@ func (m *memory) add(mem []byte, set func(int, []byte) error) error {
 	if m.off != nil {
 		return m.off
 	}
-	lo, hi := span(mem)
-	if i := m.after(hi - 1); i > 0 && m.regions[i-1].hi > lo {
+	if m.overlaps(mem) {
 		return errOverlap
 	}
 	for unit := range slices.Chunk(mem, maxUnit) {
-		index, ok := m.freeIndex()
-		if !ok {
-			return fmt.Errorf("more than %d registered buffers", maxRegions)
-		}
-		if err := set(index, unit); err != nil {
+		if err := m.addUnit(unit, set); err != nil {
 			return err
 		}
-		lo, hi := span(unit)
-		m.regions = slices.Insert(m.regions, m.after(lo), region{lo, hi, index})
-		registered.Add(int64(len(unit)))
 	}
 	return nil
 }
 
+func (m *memory) addUnit(unit []byte, set func(int, []byte) error) error {
+	index, ok := m.freeIndex()
+	if !ok {
+		return fmt.Errorf("more than %d registered buffers", maxRegions)
+	}
+	if err := set(index, unit); err != nil {
+		return err
+	}
+	lo, hi := span(unit)
+	m.regions = slices.Insert(m.regions, m.after(lo), region{lo, hi, index})
+	registered.Add(int64(len(unit)))
+	return nil
+}
+
+// addLater makes mem an area, of which nothing is registered yet.
+func (m *memory) addLater(mem []byte) error {
+	if m.off != nil {
+		return m.off
+	}
+	if m.overlaps(mem) {
+		return errOverlap
+	}
+	m.areas = append(m.areas, area{mem: mem, unit: unitOf(len(mem))})
+	return nil
+}
+
+// unitOf is how much of an area of n bytes is registered at once: a sixteenth of a small one, so that what is never used is not pinned; of a larger one what the
+// kernel pins within some 10 ms, because no transfer begins meanwhile, as long as 256 units are enough.
+func unitOf(n int) int {
+	unit := hugePage
+	for unit < maxUnit && (n > 16*unit && unit < 16<<20 || n > 256*unit) {
+		unit *= 2
+	}
+	return unit
+}
+
+// use is find, and registers the unit of an area that all of buf lies in. An error is told once for each area.
+func (m *memory) use(buf []byte, set func(int, []byte) error) (index int, ok bool, err error) {
+	if index, ok = m.find(buf); ok {
+		return index, true, nil
+	}
+	lo, hi := span(buf)
+	for k := range m.areas {
+		a := &m.areas[k]
+		begin, end := span(a.mem)
+		if lo < begin || hi > end {
+			continue
+		}
+		from := int(lo-begin) / a.unit * a.unit
+		to := min(from+a.unit, len(a.mem))
+		if a.refused || int(hi-begin) > to {
+			return 0, false, nil
+		}
+		if err := m.addUnit(a.mem[from:to], set); err != nil {
+			a.refused = true
+			return 0, false, err
+		}
+		index, ok = m.find(buf)
+		return index, ok, nil
+	}
+	return 0, false, nil
+}
+
+// overlaps reports whether a part of mem is registered, or in an area.
+func (m *memory) overlaps(mem []byte) bool {
+	lo, hi := span(mem)
+	if i := m.after(hi - 1); i > 0 && m.regions[i-1].hi > lo {
+		return true
+	}
+	return slices.ContainsFunc(m.areas, func(a area) bool {
+		begin, end := span(a.mem)
+		return begin < hi && lo < end
+	})
+}
+
 var errOverlap = errors.New("it overlaps memory that is registered already")
 
-// remove unregisters the regions within mem.
+// remove unregisters the regions within mem, and forgets the areas there.
 func (m *memory) remove(mem []byte, set func(int, []byte) error) error {
 	lo, hi := span(mem)
+	m.areas = slices.DeleteFunc(m.areas, func(a area) bool {
+		begin, end := span(a.mem)
+		return begin >= lo && end <= hi
+	})
 	var errs []error
 	m.regions = slices.DeleteFunc(m.regions, func(r region) bool {
 		if r.lo < lo || r.hi > hi {
@@ -145,19 +224,34 @@ func (m *memory) drop() {
 	for _, r := range m.regions {
 		registered.Add(-int64(r.hi - r.lo))
 	}
-	m.regions = nil
+	m.regions, m.areas = nil, nil
 }
 
-func (e *uring) register(mem []byte) error {
+func (e *uring) register(mem []byte, later bool) error {
 	defer e.drive() // for submitters that found the ring locked
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ops.isClosing() {
 		return ErrClosed
 	}
-	err := e.memory.add(mem, e.ring.SetBuffer)
+	var err error
+	if later {
+		err = e.memory.addLater(mem)
+	} else {
+		err = e.memory.add(mem, e.ring.SetBuffer)
+	}
 	e.memory.note(err != nil && err != errOverlap)
 	return err
+}
+
+// registered returns the registered buffer of a transfer. Its memory is registered now, if that was put off.
+func (e *uring) registered(buf []byte) (index int, ok bool) {
+	index, ok, err := e.memory.use(buf, e.ring.SetBuffer)
+	if err != nil {
+		e.memory.note(true)
+		e.refused(err)
+	}
+	return index, ok
 }
 
 func (e *uring) unregister(mem []byte) error {
@@ -176,26 +270,48 @@ func (e *uring) unregister(mem []byte) error {
 // the pinning of its pages at each transfer. It is split into units of 1 GiB counted from its start: a buffer that crosses two
 // units, or lies elsewhere, still works without. It is best effort: where locked memory is limited (or the engine is not io_uring) I/O
 // goes on unregistered, and Reason says so. An error means misuse: empty or overlapping memory, or a closed IO. It must not be called from a Done.
-func (io *IO) Register(mem []byte) error {
+func (io *IO) Register(mem []byte) error { return io.register(mem, false) }
+
+// RegisterOnUse is Register, but pages are pinned, and so taken from the system, when a transfer first uses a part of the memory: 2 to 16 MiB of it, more from 4 GiB on. A buffer that crosses two
+// such parts works without. Where locked memory is limited all of it is registered now, so that Reason says at once what is missing.
+func (io *IO) RegisterOnUse(mem []byte) error { return io.register(mem, mayLock()) }
+
+func (io *IO) register(mem []byte, later bool) error {
 	if len(mem) == 0 {
 		return errors.New("register memory: it is empty")
 	}
-	err := io.engine.register(mem)
-	switch {
-	case err == nil:
-		return nil
-	case err == errOverlap, err == ErrClosed:
+	err := io.engine.register(mem, later)
+	if err == errOverlap || err == ErrClosed {
 		return fmt.Errorf("register %d bytes: %w", len(mem), err)
-	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EPERM):
-		io.because("%v (raise the limit of locked memory: ulimit -l)", err)
-	default:
-		io.because("%v", err)
 	}
-	io.log.Warn("memory is not registered", "error", err)
+	if err != nil {
+		io.refused(err)
+	}
 	return nil
 }
 
-// Unregister undoes Register for all of mem. It must come before mem is unmapped: the kernel goes on writing to the old pages
+// refused notes that the kernel has refused to register memory.
+func (io *IO) refused(err error) {
+	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM) {
+		io.because("%v (raise the limit of locked memory: ulimit -l)", err)
+	} else {
+		io.because("%v", err)
+	}
+	io.log.Warn("memory is not registered", "error", err)
+}
+
+// mayLock reports whether this process may lock as much memory as it likes.
+func mayLock() bool {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur == unix.RLIM_INFINITY {
+		return true
+	}
+	var caps [2]unix.CapUserData
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0])
+	return err == nil && caps[0].Effective>>unix.CAP_IPC_LOCK&1 == 1
+}
+
+// Unregister undoes Register, or RegisterOnUse, for all of mem. It must come before mem is unmapped: the kernel goes on writing to the old pages
 // of a registered address, whatever is mapped there later. It must not be called from a Done.
 func (io *IO) Unregister(mem []byte) error {
 	if err := io.engine.unregister(mem); err != nil && err != ErrClosed {

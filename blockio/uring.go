@@ -18,9 +18,10 @@ import (
 //
 // Locks: mu comes before backlog.mu, and no Done runs under backlog.mu.
 type uring struct {
-	ops    *backlog
-	log    *slog.Logger
-	joined chan struct{}
+	ops     *backlog
+	log     *slog.Logger
+	refused func(error) // told that memory can't be registered
+	joined  chan struct{}
 
 	mu      sync.Mutex // guards the fields that follow
 	ring    *iouring.Ring
@@ -39,13 +40,13 @@ const (
 	busyTries = 1000
 )
 
-// startRing returns a running engine, or the reason why there is none.
-func startRing(ops *backlog, log *slog.Logger) (*uring, error) {
+// startRing returns a running engine, or the reason why there is none. refused is told of memory that the kernel does not register.
+func startRing(ops *backlog, log *slog.Logger, refused func(error)) (*uring, error) {
 	ring, err := iouring.New(ops.depth)
 	if err != nil {
 		return nil, err
 	}
-	e := &uring{ops: ops, log: log, joined: make(chan struct{}), ring: ring, slots: make([]*Op, ops.depth),
+	e := &uring{ops: ops, log: log, refused: refused, joined: make(chan struct{}), ring: ring, slots: make([]*Op, ops.depth),
 		pause: func() { time.Sleep(busyPause) }}
 	for i := range e.slots {
 		e.free = append(e.free, uint64(i))
@@ -108,7 +109,7 @@ func (e *uring) push(op *Op) {
 	}
 	if op.sync {
 		q.Op = iouring.Fsync
-	} else if i, ok := e.memory.find(buf); ok {
+	} else if i, ok := e.registered(buf); ok {
 		q.Index = i
 		q.Op = iouring.ReadFixed
 		if op.Write {

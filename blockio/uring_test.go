@@ -204,3 +204,92 @@ func TestFixedIsUsed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRegisteredOnUse: memory that is registered on use is pinned part by part, when a transfer begins that lies in one; across two parts, and with a kernel that refuses, I/O goes on without.
+func TestRegisteredOnUse(t *testing.T) {
+	if !mayLock() {
+		t.Skip("memory is registered at once here: locked memory is limited")
+	}
+	io, e := openRing(t, 4)
+	const parts = 4
+	mem, err := Alloc(parts * hugePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := io.RegisterOnUse(mem); err != nil {
+		t.Fatal(err)
+	}
+	f, err := io.OpenFile(filepath.Join(t.TempDir(), "f"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	pinned := func() (n int64) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, r := range e.regions {
+			n += int64(r.hi - r.lo)
+		}
+		return n
+	}
+	transfer := func(from, to int, write bool) {
+		t.Helper()
+		op := io.Read
+		if write {
+			op = io.Write
+		}
+		if err := op(t.Context(), f, int64(from), mem[from:to]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := pinned(); n != 0 {
+		t.Errorf("%d bytes are pinned before anything is read", n)
+	}
+	for i := range mem {
+		mem[i] = byte(i / 4096)
+	}
+	want := bytes.Clone(mem)
+	transfer(0, hugePage, true)
+	transfer(4096, 8192, false)
+	if n := pinned(); n != hugePage {
+		t.Errorf("%d bytes are pinned, want one part of %d", n, hugePage)
+	}
+	transfer(hugePage-4096, hugePage+4096, true)
+	if n := pinned(); n != hugePage {
+		t.Errorf("%d bytes are pinned after a write across two parts, want %d as before", n, hugePage)
+	}
+	if err := io.Register(mem[hugePage : 2*hugePage]); !errors.Is(err, errOverlap) {
+		t.Errorf("registered once more: %v", err)
+	}
+	e.mu.Lock()
+	set := e.ring.SetBuffer
+	_, ok, err := e.memory.use(mem[2*hugePage:][:4096], func(int, []byte) error { return unix.ENOMEM })
+	if ok || err != unix.ENOMEM {
+		t.Errorf("a part that the kernel refuses: got %v, %v", ok, err)
+	}
+	if _, ok, err := e.memory.use(mem[3*hugePage:][:4096], set); ok || err != nil {
+		t.Errorf("the part after one that was refused: got %v, %v, want to go on without", ok, err)
+	}
+	e.mu.Unlock()
+	transfer(hugePage, parts*hugePage, true)
+	clear(mem)
+	transfer(0, parts*hugePage, false)
+	if !bytes.Equal(mem, want) {
+		t.Error("read back other bytes than were written")
+	}
+	if err := errors.Join(io.Unregister(mem), Free(mem)); err != nil {
+		t.Error(err)
+	}
+	if n := pinned(); n != 0 {
+		t.Errorf("%d bytes are pinned after all is given back", n)
+	}
+}
+
+// TestUnits: how much is registered at once.
+func TestUnits(t *testing.T) {
+	for _, c := range []struct{ bytes, unit int }{{1, 2 << 20}, {32 << 20, 2 << 20}, {46 << 20, 4 << 20}, {400 << 20, 16 << 20}, {4 << 30, 16 << 20}, {8 << 30, 32 << 20}, {1 << 40, 1 << 30}} {
+		if got := unitOf(c.bytes); got != c.unit {
+			t.Errorf("%d bytes: units of %d, want %d", c.bytes, got, c.unit)
+		}
+	}
+}

@@ -46,7 +46,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.IO.Register(m.Staging.Memory()); err != nil {
+	if err := c.IO.RegisterOnUse(m.Staging.Memory()); err != nil {
 		m.Staging.Close()
 		return nil, fmt.Errorf("register the shared memory: %w", err)
 	}
@@ -72,7 +72,7 @@ func (m *Mover) makeScratch() error {
 	if err != nil {
 		return err
 	}
-	if err := m.Cache.IO.Register(mem); err != nil {
+	if err := m.Cache.IO.RegisterOnUse(mem); err != nil {
 		blockio.Free(mem)
 		return fmt.Errorf("register scratch memory: %w", err)
 	}
@@ -99,7 +99,7 @@ func (m *Mover) Register(l *logfile.Logfile) error {
 	if len(want) == 0 {
 		return nil
 	}
-	return m.Cache.IO.Register(want)
+	return m.Cache.IO.RegisterOnUse(want)
 }
 
 // Aim makes a log the target of the pass. Samples that its Logfile already holds are not routed to it again. Tails that a stop has written are read back, all
