@@ -76,9 +76,14 @@ func TestSplitIsLaidOut(t *testing.T) {
 	}
 }
 
-// watched reads an epoch with a pause after each batch, as training has, and observes it.
+// watched reads an epoch with a pause after each batch, as training has, and observes it. The pause ends when the next batch lies in memory: what is read ahead has time for it on a
+// slow machine, too.
 func (l losing) watched(t *testing.T, c *deliver.Client, epoch int) (order []sample.Index) {
 	t.Helper()
+	l.e.mu.Lock()
+	s := l.e.jobs[l.job].schedule
+	l.e.mu.Unlock()
+	absent := func(index sample.Index) bool { return len(l.d.bytes[index]) > 0 && !l.e.staging.Present(index) }
 	for b := 0; ; b++ {
 		got, err := c.ChunkAt(context.Background(), deliver.Position{Job: l.job, Epoch: epoch, Batch: b})
 		if errors.Is(err, io.EOF) {
@@ -98,5 +103,12 @@ func (l losing) watched(t *testing.T, c *deliver.Client, epoch int) (order []sam
 		l.e.Observe(l.job, seen)
 		order = append(order, seen.Index...)
 		time.Sleep(5 * time.Millisecond)
+		next, _, err := s.Chunk(context.Background(), deliver.Position{Epoch: epoch, Batch: b + 1})
+		if err != nil {
+			t.Fatalf("epoch %d batch %d: %v", epoch, b+1, err)
+		}
+		for until := time.Now().Add(100 * time.Millisecond); slices.ContainsFunc(next, absent) && time.Now().Before(until); {
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
