@@ -87,7 +87,7 @@ SPACE := $(EMPTY) $(EMPTY)
 # tests is a pattern of the tests in a list. Behind a slash stands how the names of subtests begin.
 tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(findstring /,$(name)),,$$)))
 
-.PHONY: build demo check test test-needs test-tools test-go test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
+.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-plain test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
 
 build:
 	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -107,7 +107,7 @@ endif
 
 # Three of these run at a time: each waits for processes and disks much of the time. The longest come first. What a matter of time decides runs alone, at the end.
 PREAD  := $(addprefix test-pread-engine-,$(HALVES)) test-pread-others
-BESIDE := test-go test-python $(PREAD) test-live
+BESIDE := test-go-race test-python test-go-plain $(PREAD) test-live
 
 # What the tests need, apart from themselves.
 test-needs: build test-tools $(VENV)/installed
@@ -124,9 +124,13 @@ test-tools:
 	@echo "== servers for the tests of buckets"
 	$(SELDOM) $(GO) run ./s3/s3test/build
 
-test-go:
+test-go: test-go-race test-go-plain
+
+test-go-race:
 	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
 	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO_TEST) $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $$($(GO) list $(LONGEST) ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
+
+test-go-plain:
 	@echo "== Go tests: what starts no goroutine, without the race detector"
 	$(GO_TEST) $(addsuffix /...,$(SEQUENTIAL))
 	$(GO_TEST) -run '$(call tests,$(WITHOUT_RACE))' $(WITHOUT_RACE_PACKAGES)
