@@ -105,15 +105,15 @@ else
 	@echo "== Python tests: left out, make test installs what they need"
 endif
 
-# Three of these run at a time: each waits for processes and disks much of the time. The longest come first. What a matter of time decides runs alone, at the end.
+# Two of these run at a time: each waits for processes and disks much of the time. The longest come first. What a matter of time decides runs alone, at the end.
 PREAD  := $(addprefix test-pread-engine-,$(HALVES)) test-pread-others
-BESIDE := test-go-race test-python test-go-plain $(PREAD) test-live
+BESIDE := test-go-race test-python $(PREAD) test-go-plain test-live
 
 # What the tests need, apart from themselves.
 test-needs: build test-tools $(VENV)/installed
 
 test: test-needs
-	@$(MAKE) --no-print-directory -j3 --output-sync=target $(addprefix beside-,$(BESIDE))
+	@$(MAKE) --no-print-directory -j2 --output-sync=target $(addprefix beside-,$(BESIDE))
 	@$(MAKE) --no-print-directory test-times
 
 beside-%:

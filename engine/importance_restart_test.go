@@ -98,10 +98,16 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 				losing{d: d, e: restarted, world: 1}.ask(t, 0, text)
 				c := attach(t, restarted)
 				got := observing(t, restarted, c, at.epoch, at.batch, at.batch+1)
-				restarted.mu.Lock()
-				cur := restarted.cur
-				found := cur.Line != nil && (cur.Epoch == at.epoch || cur.Epoch == at.epoch+1) && restarted.cache.WasRecovered(cur.Log.Half())
-				restarted.mu.Unlock()
+				recognised := func() bool {
+					restarted.mu.Lock()
+					defer restarted.mu.Unlock()
+					cur := restarted.cur
+					return cur.Line != nil && (cur.Epoch == at.epoch || cur.Epoch == at.epoch+1) && restarted.cache.WasRecovered(cur.Log.Half())
+				}
+				if lines == "whole" {
+					waitFor(t, "the log that is read is recognised", recognised)
+				}
+				found := recognised()
 				got = append(got, observing(t, restarted, c, at.epoch, at.batch+1, 1000)...)
 				s := restarted.Status().Jobs[0]
 				place, _ := restarted.prefetcher.Work(fetch.AllJobs)
