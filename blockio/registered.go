@@ -107,41 +107,36 @@ func (m *memory) freeIndex() (int, bool) {
 
 // add registers mem. set is the ring's SetBuffer. If a unit can't be had, those before it stay.
 func (m *memory) add(mem []byte, set func(int, []byte) error) error {
-	if m.off != nil {
-		return m.off
-	}
-	if m.overlaps(mem) {
-		return errOverlap
+	if err := m.mayAdd(mem); err != nil {
+		return err
 	}
 	for unit := range slices.Chunk(mem, maxUnit) {
-		if err := m.addUnit(unit, set); err != nil {
+		if _, err := m.addUnit(unit, set); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *memory) addUnit(unit []byte, set func(int, []byte) error) error {
+// addUnit makes a unit one registered buffer, and returns its index.
+func (m *memory) addUnit(unit []byte, set func(int, []byte) error) (int, error) {
 	index, ok := m.freeIndex()
 	if !ok {
-		return fmt.Errorf("more than %d registered buffers", maxRegions)
+		return 0, fmt.Errorf("more than %d registered buffers", maxRegions)
 	}
 	if err := set(index, unit); err != nil {
-		return err
+		return 0, err
 	}
 	lo, hi := span(unit)
 	m.regions = slices.Insert(m.regions, m.after(lo), region{lo, hi, index})
 	registered.Add(int64(len(unit)))
-	return nil
+	return index, nil
 }
 
 // addLater makes mem an area, of which nothing is registered yet.
 func (m *memory) addLater(mem []byte) error {
-	if m.off != nil {
-		return m.off
-	}
-	if m.overlaps(mem) {
-		return errOverlap
+	if err := m.mayAdd(mem); err != nil {
+		return err
 	}
 	m.areas = append(m.areas, area{mem: mem, unit: unitOf(len(mem))})
 	return nil
@@ -174,26 +169,27 @@ func (m *memory) use(buf []byte, set func(int, []byte) error) (index int, ok boo
 		if a.refused || int(hi-begin) > to {
 			return 0, false, nil
 		}
-		if err := m.addUnit(a.mem[from:to], set); err != nil {
-			a.refused = true
-			return 0, false, err
-		}
-		index, ok = m.find(buf)
-		return index, ok, nil
+		index, err = m.addUnit(a.mem[from:to], set)
+		a.refused = err != nil
+		return index, err == nil, err
 	}
 	return 0, false, nil
 }
 
-// overlaps reports whether a part of mem is registered, or in an area.
-func (m *memory) overlaps(mem []byte) bool {
+// mayAdd returns why mem can't be registered: nothing can, or a part of it is registered already, or in an area.
+func (m *memory) mayAdd(mem []byte) error {
 	lo, hi := span(mem)
-	if i := m.after(hi - 1); i > 0 && m.regions[i-1].hi > lo {
-		return true
-	}
-	return slices.ContainsFunc(m.areas, func(a area) bool {
+	overlaps := func(a area) bool {
 		begin, end := span(a.mem)
 		return begin < hi && lo < end
-	})
+	}
+	switch i := m.after(hi - 1); {
+	case m.off != nil:
+		return m.off
+	case i > 0 && m.regions[i-1].hi > lo, slices.ContainsFunc(m.areas, overlaps):
+		return errOverlap
+	}
+	return nil
 }
 
 var errOverlap = errors.New("it overlaps memory that is registered already")
