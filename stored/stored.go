@@ -117,6 +117,7 @@ func (p *packer) pack(plain []byte, align uint32) (packed []byte, ok bool) {
 	if cap(p.buf) < limit {
 		p.buf = make([]byte, limit)
 	}
+	tellRace(p.buf[:limit], plain)
 	k, err := p.c.CompressBlock(plain, p.buf[:limit])
 	if err != nil || k == 0 { // it does not fit: that is how too little a saving shows
 		return nil, false
@@ -203,6 +204,7 @@ func (f *Form) Unpack(i sample.Index, data, dst []byte) error {
 }
 
 func unpack(data, dst []byte) error {
+	tellRace(dst, data)
 	n, err := lz4.UncompressBlock(data, dst[:len(dst):len(dst)])
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCorrupt, err)
