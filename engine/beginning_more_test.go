@@ -103,8 +103,8 @@ func TestClientGoneWhileSorting(t *testing.T) {
 // job goes on in its order, or begins in another one.
 func TestStoppedWhileSorting(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
-	for _, killed := range []bool{false, true} {
-		for _, again := range []bool{true, false} {
+	for k, killed := range []bool{false, true} {
+		for _, again := range lanes.Turn([]bool{true, false}, k) {
 			t.Run(map[bool]string{false: "stopped", true: "killed"}[killed]+map[bool]string{false: ", another seed", true: ", same seed"}[again], func(t *testing.T) {
 				was := shuffled(2, len(d.bytes), 2, 1, 0)
 				before := o

@@ -24,7 +24,7 @@ func TestKeepsWhatIsDrawn(t *testing.T) {
 		{`"method":"impact","lag":1,"params":{"s_share":0,"warmup":2}`, 5, 0.27},
 		{`"method":"impact","lag":1,"params":{"s_share":0,"warmup":2}`, 0, 0.4},
 		{`"method":"shade","lag":1`, 5, 0.37},
-	}, 2) {
+	}, 1) {
 		t.Run(fmt.Sprintf("%s memory 1/%d", job.text, job.memory), func(t *testing.T) {
 			o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 40 << 20, Budget: int64(d.total)/2 + 7<<20})
 			cache := int64(0)
