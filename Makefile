@@ -41,14 +41,17 @@ IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {p
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
 SEQUENTIAL := $(addprefix ./,compare drawn figures hitratio importance picture planner scenario spelling verdict)
 
-# Packages whose tests take longest begin first, so that none of them runs alone at the end.
-LONGEST := ./engine ./cmd/lcache
+# Packages whose tests take longest begin first, so that none of them runs alone at the end. The engine's have a run of their own.
+LONGEST := ./cmd/lcache
 
 # Halves of the engine's tests, by the first letter of their names. Each test is in one of them: names begin with a capital.
 HALVES := A-K L-Z
 
 # lint vets all of it, so tests need not once more. They are linked without what only a debugger reads.
 GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 30m
+
+# The engine's tests open millions of files. Go would note each, and look at all of them again, to know when a result may be taken from its cache: in a fresh clone never.
+ENGINE_TEST := $(GO_TEST) -count=1
 
 # Tests that compute or damage files in one goroutine, only read this repository, or count memory, and one that computes as others do under the race detector: they run once, without the race detector and on one kind of I/O. Behind them the packages that they are in.
 WITHOUT_RACE := TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestLittleCacheKeeps TestMemoryOfPieces TestMoreStorageIsNotSlower \
@@ -87,7 +90,7 @@ SPACE := $(EMPTY) $(EMPTY)
 # tests is a pattern of the tests in a list. Behind a slash stands how the names of subtests begin.
 tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(findstring /,$(name)),,$$)))
 
-.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-plain test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
+.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-race-engine test-go-race-others test-go-plain test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
 
 build:
 	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -105,15 +108,15 @@ else
 	@echo "== Python tests: left out, make test installs what they need"
 endif
 
-# Two of these run at a time: each waits for processes and disks much of the time. The longest come first. What a matter of time decides runs alone, at the end.
+# Three of these run at a time: each waits for processes and disks much of the time. The longest come first. What a matter of time decides runs alone, at the end.
 PREAD  := $(addprefix test-pread-engine-,$(HALVES)) test-pread-others
-BESIDE := test-go-race test-python $(PREAD) test-go-plain test-live
+BESIDE := test-python test-go-race-engine test-go-race-others $(PREAD) test-live test-go-plain
 
 # What the tests need, apart from themselves.
 test-needs: build test-tools $(VENV)/installed
 
 test: test-needs
-	@$(MAKE) --no-print-directory -j2 --output-sync=target $(addprefix beside-,$(BESIDE))
+	@$(MAKE) --no-print-directory -j3 --output-sync=target $(addprefix beside-,$(BESIDE))
 	@$(MAKE) --no-print-directory test-times
 
 beside-%:
@@ -126,9 +129,19 @@ test-tools:
 
 test-go: test-go-race test-go-plain
 
-test-go-race:
-	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO_TEST) $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $$($(GO) list $(LONGEST) ./... | grep -vxF "$$($(GO) list $(addsuffix /...,$(SEQUENTIAL)))")
+test-go-race: test-go-race-engine test-go-race-others
+
+# race runs tests on io_uring and O_DIRECT where they can be had, under the race detector. Its arguments are packages, and the command.
+race = CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(2) $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $(1)
+
+test-go-race-engine:
+	@echo "== Go tests: the engine's, io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
+	$(call race,./engine/...,$(ENGINE_TEST))
+
+# One package at a time, as the engine's tests run beside them.
+test-go-race-others:
+	@echo "== Go tests: the others', io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
+	$(call race,$$($(GO) list $(LONGEST) ./... | grep -vxF "$$($(GO) list ./engine/... $(addsuffix /...,$(SEQUENTIAL)))"),$(GO_TEST) -p 1)
 
 test-go-plain:
 	@echo "== Go tests: what starts no goroutine, without the race detector"
@@ -136,7 +149,7 @@ test-go-plain:
 	$(GO_TEST) -run '$(call tests,$(WITHOUT_RACE))' $(WITHOUT_RACE_PACKAGES)
 
 # pread runs tests on pread and buffered files. Its arguments are packages, with what go test is to know, and variables.
-pread = LCACHE_IO=pread LCACHE_DIRECT=0 $(2) $(GO_TEST) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(1)
+pread = LCACHE_IO=pread LCACHE_DIRECT=0 $(2) $(or $(3),$(GO_TEST)) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(1)
 
 test-go-pread: $(PREAD)
 
@@ -148,7 +161,7 @@ test-pread-others:
 # Tests of the engine whose names begin so. They wait for most of their time.
 test-pread-engine-%:
 	@echo "== Go tests: pread, buffered: the engine's, $*"
-	$(call pread,-run '^Test[$*]' ./engine/...,$(IN_MEMORY))
+	$(call pread,-run '^Test[$*]' ./engine/...,$(IN_MEMORY),$(ENGINE_TEST))
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"
