@@ -139,9 +139,9 @@ func TestDiskFails(t *testing.T) {
 }
 
 func TestDiskHangs(t *testing.T) {
+	d := openTestDisk(t, t.TempDir()) // with all of the patience: a busy disk answers
 	defer func(was time.Duration) { patience = was }(patience)
 	patience = 50 * time.Millisecond
-	d := openTestDisk(t, t.TempDir())
 	held := make(chan struct{})
 	blockio.Inject(d.io, func(k int64, _ *blockio.Op) (f blockio.Fault) {
 		if k == 3 {
