@@ -167,7 +167,7 @@ func TestStaysForTheNextEpoch(t *testing.T) {
 // TestReadsAlong: what is wanted of segments that stay where they are is read along with what lies near it, and copied from memory when it is asked for. All bytes are right, nothing comes from the source,
 // and no epoch has more in memory than it was given. How much faster that is depends on the device: scripts/bench-importance.
 func TestReadsAlong(t *testing.T) {
-	d := makeDatasetOf(t, 6000, func(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }, noisy)
+	d := photos(t, 6000)
 	for _, lag := range lanes.Some([]string{`1`, `"split"`}, 1) {
 		t.Run("lag "+lag, func(t *testing.T) {
 			givesBack(t)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -114,7 +113,7 @@ func TestJobsShareImportance(t *testing.T) {
 // even indices alone, and the first job's say nothing of that.
 func TestLogKeepsForAllJobs(t *testing.T) {
 	givesBack(t)
-	d := makeDatasetOf(t, 2000, func(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }, noisy)
+	d := photos(t, 2000)
 	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 40 << 20, Budget: int64(d.total)/2 + 7<<20})
 	o.Patience, o.LateEpoch, o.Memory = 20*time.Second, time.Minute, 60<<20
 	e := open(t, o)

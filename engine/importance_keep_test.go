@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 // TestKeepsWhatIsDrawn: a log with room for half of the data keeps what the next epoch delivers. The budget admits half of the samples by their names, and so half of what is delivered and not in memory would come from the source.
 func TestKeepsWhatIsDrawn(t *testing.T) {
 	givesBack(t)
-	d := makeDatasetOf(t, 4000, func(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	d := photos(t, 4000)
 	for _, job := range lanes.Some([]struct {
 		text   string
 		memory int64   // of the data, one part of so many; 0: none
@@ -24,7 +23,7 @@ func TestKeepsWhatIsDrawn(t *testing.T) {
 		{`"method":"impact","lag":1,"params":{"s_share":0,"warmup":2}`, 5, 0.27},
 		{`"method":"impact","lag":1,"params":{"s_share":0,"warmup":2}`, 0, 0.4},
 		{`"method":"shade","lag":1`, 5, 0.37},
-	}, 1) {
+	}, 2) {
 		t.Run(fmt.Sprintf("%s memory 1/%d", job.text, job.memory), func(t *testing.T) {
 			o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 40 << 20, Budget: int64(d.total)/2 + 7<<20})
 			cache := int64(0)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -36,7 +35,7 @@ func (l losing) steady(t *testing.T, c *deliver.Client, epoch int) (samples int,
 // TestRestStaysInPlace: segments of which an epoch wants little are not moved, and what memory holds is not read; the device reads and writes much less than all of the set, once the rest lies
 // in the order of its values. Nothing is read from the source, whatever stays where it is.
 func TestRestStaysInPlace(t *testing.T) {
-	d := makeDatasetOf(t, 6000, func(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }, noisy)
+	d := photos(t, 6000)
 	for _, job := range lanes.Some([]struct {
 		text string
 		most float64 // that is written for each byte delivered; 1.9 and 0.96 where all is moved
@@ -89,7 +88,7 @@ func TestRestStaysInPlace(t *testing.T) {
 // same order and the right bytes, and reads little more from the source than what died in write buffers.
 func TestKilledWithARest(t *testing.T) {
 	givesBack(t)
-	d := makeDatasetOf(t, 3000, func(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	d := photos(t, 3000)
 	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 40 << 20})
 	cache := d.total / 5
 	o.Patience, o.Memory = 20*time.Second, 49<<20+cache
@@ -154,26 +153,11 @@ func (l losing) goesOn(t *testing.T, c *deliver.Client, epoch int, order []sampl
 	}
 }
 
-// copyWhileWritten copies the files of a folder, but for those that are gone when their turn comes.
+// copyWhileWritten copies a cache to a directory that it makes.
 func copyWhileWritten(t *testing.T, from, to string) {
 	t.Helper()
-	entries, err := os.ReadDir(from)
-	if err == nil {
-		err = os.Mkdir(to, 0o755)
-	}
-	if err != nil {
+	if err := os.Mkdir(to, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, entry := range entries {
-		data, err := os.ReadFile(filepath.Join(from, entry.Name()))
-		if errors.Is(err, os.ErrNotExist) || !entry.Type().IsRegular() {
-			continue
-		}
-		if err == nil {
-			err = os.WriteFile(filepath.Join(to, entry.Name()), data, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	copyCache(t, from, to)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,7 +47,7 @@ func observing(t *testing.T, e *Engine, c *deliver.Client, epoch, from, to int) 
 // sequence. Without the files about their lines, or with damaged ones, it sorts them, and delivers the same.
 func TestDrawnLogIsRecognised(t *testing.T) {
 	givesBack(t)
-	d := makeDatasetOf(t, 6000, func(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	d := photos(t, 6000)
 	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 28 << 20})
 	cache := d.total / 5
 	o.Patience, o.Memory = 20*time.Second, 54<<20+cache

@@ -25,8 +25,14 @@ const packing = `{"batch_size":64,"cache":%d,"seed":5,"method":"impact","substit
 // lowBed is a cache of samples of about 13 KB in blocks of 128 KiB, and a job over it with memory for a fifth.
 func lowBed(t *testing.T, n int, in ingest.Options) (*dataset, Options, string) {
 	t.Helper()
+	d := photos(t, n)
+	o, text := lowBedOf(t, d, in)
+	return d, o, text
+}
+
+func lowBedOf(t *testing.T, d *dataset, in ingest.Options) (Options, string) {
+	t.Helper()
 	givesBack(t)
-	d := makeDatasetOf(t, n, func(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
 	if in.Block == 0 {
 		in.Block = 128 << 10
 	}
@@ -34,7 +40,7 @@ func lowBed(t *testing.T, n int, in ingest.Options) (*dataset, Options, string) 
 	o, _ := ingested(t, d, in)
 	cache := d.total / 5
 	o.Patience, o.Memory = 20*time.Second, 112<<20+cache
-	return d, o, fmt.Sprintf(packing, cache)
+	return o, fmt.Sprintf(packing, cache)
 }
 
 // lies counts where samples lie: in Logfiles, in packages, nowhere; and those L-samples that are in no package of L-samples.
@@ -188,7 +194,8 @@ func TestPackagesGoBack(t *testing.T) {
 func TestPackagesOfAnotherManifest(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		in := ingest.Options{Layout: layout}
-		d, o, text := lowBed(t, 1500, in)
+		d := makeDatasetOf(t, 1500, sizeOfPhoto, noisy) // its own: it changes
+		o, text := lowBedOf(t, d, in)
 		train := func() (packed int) {
 			e := open(t, o)
 			l := losing{d: d, e: e, world: 1}

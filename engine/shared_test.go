@@ -63,6 +63,14 @@ func sharedDataset(t testing.TB, name string, n int, size func(r *rand.Rand, i i
 	return shared.datasets[name]
 }
 
+// photos returns n samples of about 13 KB that don't compress. Nobody changes their source.
+func photos(t testing.TB, n int) *dataset {
+	t.Helper()
+	return sharedDataset(t, fmt.Sprint("photos ", n), n, sizeOfPhoto, noisy)
+}
+
+func sizeOfPhoto(r *rand.Rand, _ int) int { return 12_000 + r.IntN(3000) }
+
 // sharedCache returns a copy of a cache that was made by these options. The first caller lets fill make it, in one directory.
 func sharedCache(t *testing.T, in ingest.Options, fill func(ingest.Options) Options) Options {
 	t.Helper()
