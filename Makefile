@@ -39,7 +39,7 @@ ON_DISK := $(filter ./launch/% ./doctor/% ./cmd/%,$(IO_PACKAGES))
 IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)
 
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
-SEQUENTIAL := $(addprefix ./,compare drawn figures hitratio importance picture planner scenario spelling verdict)
+SEQUENTIAL := $(addprefix ./,chunker compare drawn figures hitratio importance picture planner scenario spelling verdict wandering)
 
 # Packages whose tests take longest begin first, so that none of them runs alone at the end. The engine's have a run of their own.
 LONGEST := ./cmd/lcache
@@ -53,9 +53,10 @@ GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 30m
 # The engine's tests open millions of files. Go would note each, and look at all of them again, to know when a result may be taken from its cache: in a fresh clone never.
 ENGINE_TEST := $(GO_TEST) -count=1
 
-# Tests that compute or damage files in one goroutine, only read this repository, or count memory, and one that computes as others do under the race detector: they run once, without the race detector and on one kind of I/O. Behind them the packages that they are in.
-WITHOUT_RACE := TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestLittleCacheKeeps TestMemoryOfPieces TestMoreStorageIsNotSlower \
-	TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestPushedOrdersHaveALimit TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
+# Tests that compute or damage files in one goroutine, only read this repository, or count memory, one that computes as others do under the race detector, and three that count what epochs read and write which run as TestReadsAlong's and TestJobsShareImportance's do: they run once,
+# without the race detector and on one kind of I/O. Behind them the packages that they are in.
+WITHOUT_RACE := TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLogKeepsForAllJobs TestMemoryOfImportance TestMemoryOfPieces TestMoreStorageIsNotSlower \
+	TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
 WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine ingest plan schedule shuffle stored)
 
 # Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
