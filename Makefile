@@ -53,11 +53,11 @@ GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 30m
 # The engine's tests open millions of files. Go would note each, and look at all of them again, to know when a result may be taken from its cache: in a fresh clone never.
 ENGINE_TEST := $(GO_TEST) -count=1
 
-# Tests that compute or damage files in one goroutine, only read this repository, or count memory, one that computes as others do under the race detector, and three that count what epochs read and write which run as TestReadsAlong's and TestJobsShareImportance's do: they run once,
+# Tests that compute or damage files in one goroutine, only read this repository, or count memory, two that compute as others do under the race detector, and three that count what epochs read and write which run as TestReadsAlong's and TestJobsShareImportance's do: they run once,
 # without the race detector and on one kind of I/O. Behind them the packages that they are in.
-WITHOUT_RACE := TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLogKeepsForAllJobs TestMemoryOfImportance TestMemoryOfPieces TestMoreStorageIsNotSlower \
-	TestNoVariableIsTaken TestOrderVectors TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
-WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine ingest plan schedule shuffle stored)
+WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLogKeepsForAllJobs TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
+	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
+WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine ingest plan sample schedule shuffle stored)
 
 # Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
 ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch \
