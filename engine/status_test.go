@@ -83,7 +83,7 @@ func TestRankIsItsConsumers(t *testing.T) {
 	if err := loop.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer loop.Process.Kill()
+	defer func() { loop.Process.Kill(); loop.Wait() }()
 	worker, consumer := attachTo(t, e, os.Getpid()), attachTo(t, e, loop.Process.Pid)
 	b, err := worker.Chunk(t.Context(), 0, 0, 0)
 	if err != nil {
