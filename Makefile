@@ -26,7 +26,7 @@ export GOFLAGS     := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS))
 # Go's compilers, checkers and tests collect their garbage seldom: a fifth of their time would go there.
 SELDOM := GOGC=400
 
-# The race detector needs a C compiler; lcache itself does not. It leaves lz4 alone, over which it would take a fifth of its time: what lz4 does to our bytes, stored tells it.
+# The race detector needs a C compiler; lcache itself does not. lz4 is compiled without the detector, which would take a fifth of its time over it. What lz4 reads and writes, stored tells the detector.
 RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race -gcflags=github.com/pierrec/lz4/v4/...=-race=false,)
 
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
@@ -41,20 +41,17 @@ IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {p
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
 SEQUENTIAL := $(addprefix ./,chunker compare drawn figures hitratio importance picture planner scenario spelling verdict wandering)
 
-# Packages whose tests take longest begin first, so that none of them runs alone at the end. The engine's have a run of their own.
-LONGEST := ./cmd/lcache
-
 # Halves of the engine's tests, by the first letter of their names. Each test is in one of them: names begin with a capital.
 HALVES := A-K L-Z
 
 # lint vets all of it, so tests need not once more. They are linked without what only a debugger reads.
 GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 30m
 
-# The engine's tests open millions of files. Go would note each, and look at all of them again, to know when a result may be taken from its cache: in a fresh clone never.
-ENGINE_TEST := $(GO_TEST) -count=1
+# The engine's tests open millions of files. Go would note each and look at all of them again, to know when it may reuse a result: in a fresh clone never. -count=1 spares that.
+ENGINE := -count=1 ./engine/...
 
-# Tests that compute or damage files in one goroutine, only read this repository, or count memory, two that compute as others do under the race detector, and three that count what epochs read and write which run as TestReadsAlong's and TestJobsShareImportance's do: they run once,
-# without the race detector and on one kind of I/O. Behind them the packages that they are in.
+# Tests that run once, without the race detector and on one kind of I/O. Most compute or damage files in one goroutine, only read this repository, or count memory. TestMethodsAgree and TestMoreStorageIsNotSlower compute as others do under the detector.
+# TestKeepsWhatIsDrawn, TestLogKeepsForAllJobs and TestRestStaysInPlace count what epochs read and write, which run as those of TestReadsAlong and TestJobsShareImportance. Behind them the packages that they are in.
 WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLogKeepsForAllJobs TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
 	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
 WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine ingest plan sample schedule shuffle stored)
@@ -132,17 +129,18 @@ test-go: test-go-race test-go-plain
 
 test-go-race: test-go-race-engine test-go-race-others
 
-# race runs tests on io_uring and O_DIRECT where they can be had, under the race detector. Its arguments are packages, and the command.
-race = CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(2) $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $(1)
+# race runs tests on io_uring and O_DIRECT, where they can be had, under the race detector. Its arguments are packages, with what go test is to know, and whose tests they are.
+define race
+	@echo "== Go tests: $(2), io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
+	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO_TEST) $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $(1)
+endef
 
 test-go-race-engine:
-	@echo "== Go tests: the engine's, io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	$(call race,./engine/...,$(ENGINE_TEST))
+	$(call race,$(ENGINE),the engine's)
 
 # One package at a time, as the engine's tests run beside them.
 test-go-race-others:
-	@echo "== Go tests: the others', io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	$(call race,$$($(GO) list $(LONGEST) ./... | grep -vxF "$$($(GO) list ./engine/... $(addsuffix /...,$(SEQUENTIAL)))"),$(GO_TEST) -p 1)
+	$(call race,-p 1 $$($(GO) list ./... | grep -vxF "$$($(GO) list ./engine/... $(addsuffix /...,$(SEQUENTIAL)))"),the others')
 
 test-go-plain:
 	@echo "== Go tests: what starts no goroutine, without the race detector"
@@ -150,7 +148,7 @@ test-go-plain:
 	$(GO_TEST) -run '$(call tests,$(WITHOUT_RACE))' $(WITHOUT_RACE_PACKAGES)
 
 # pread runs tests on pread and buffered files. Its arguments are packages, with what go test is to know, and variables.
-pread = LCACHE_IO=pread LCACHE_DIRECT=0 $(2) $(or $(3),$(GO_TEST)) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(1)
+pread = LCACHE_IO=pread LCACHE_DIRECT=0 $(2) $(GO_TEST) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(1)
 
 test-go-pread: $(PREAD)
 
@@ -162,7 +160,7 @@ test-pread-others:
 # Tests of the engine whose names begin so. They wait for most of their time.
 test-pread-engine-%:
 	@echo "== Go tests: pread, buffered: the engine's, $*"
-	$(call pread,-run '^Test[$*]' ./engine/...,$(IN_MEMORY),$(ENGINE_TEST))
+	$(call pread,-run '^Test[$*]' $(ENGINE),$(IN_MEMORY))
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// tellRace tells the race detector that lz4 reads src and writes dst. It does not see that by itself: the encoder is compiled without it (Makefile), and the decoder is assembly.
+// tellRace tells the race detector that lz4 reads src and writes dst. The detector does not see that by itself: make compiles the encoder without it, and the decoder is assembly.
 func tellRace(dst, src []byte) {
 	runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(src)), len(src))
 	runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(dst)), len(dst))
