@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,7 +104,7 @@ func TestKilledWithARest(t *testing.T) {
 		orders[epoch] = l.observed(t, c, epoch, func(batch int) {
 			if epoch >= 4 && (batch == 1 || batch == 16 || batch == 23) {
 				to := filepath.Join(root, fmt.Sprintf("%d-%d", epoch, batch))
-				copyWhileWritten(t, e.cache.Dirs[0], to)
+				copyCache(t, e.cache.Dirs[0], to)
 				killed[to] = epoch
 			}
 		})
@@ -151,13 +150,4 @@ func (l losing) goesOn(t *testing.T, c *deliver.Client, epoch int, order []sampl
 			t.Errorf("epoch %d: another order, or %v", epoch, err)
 		}
 	}
-}
-
-// copyWhileWritten copies a cache to a directory that it makes.
-func copyWhileWritten(t *testing.T, from, to string) {
-	t.Helper()
-	if err := os.Mkdir(to, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	copyCache(t, from, to)
 }

@@ -68,7 +68,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 		})
 		time.Sleep(200 * time.Millisecond) // so do its writes
 		to := filepath.Join(root, name)
-		copyWhileWritten(t, e.cache.Dirs[0], to)
+		copyCache(t, e.cache.Dirs[0], to)
 		return to
 	}
 	order := observing(t, e, c, 4, 0, middle)
@@ -79,7 +79,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 	c.Disconnected()
 	closeEngine(t, e)
 	stopped := filepath.Join(root, "stopped in the middle")
-	copyWhileWritten(t, e.cache.Dirs[0], stopped)
+	copyCache(t, e.cache.Dirs[0], stopped)
 	for k, at := range []struct {
 		dir          string
 		epoch, batch int
@@ -89,7 +89,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 			for _, lines := range lanes.Turn([]string{"damaged", "whole", "none"}, k) {
 				again := o
 				again.Dirs = []string{at.dir + ", lines " + lines}
-				copyWhileWritten(t, at.dir, again.Dirs[0])
+				copyCache(t, at.dir, again.Dirs[0])
 				for half := range 2 {
 					spoilLine(t, filepath.Join(again.Dirs[0], fmt.Sprint("line-", half)), lines)
 				}

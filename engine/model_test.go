@@ -96,7 +96,7 @@ type modelClient struct {
 func newModel(t *testing.T, seed uint64) *model {
 	r := rand.New(rand.NewPCG(seed, 1))
 	m := &model{t: t, r: r, twinDir: t.TempDir(), served: served{promises: map[int]*promise{}}}
-	compress, content := "", func(r *rand.Rand, _ int, b []byte) { noise(r, b) }
+	compress, content := "", noisy
 	if r.IntN(3) == 0 {
 		compress, content = "lz4", mostlyWords
 	}

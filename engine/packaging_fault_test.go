@@ -49,7 +49,7 @@ func TestKilledWithPackages(t *testing.T) {
 			orders[epoch] = l.observed(t, c, epoch, func(batch int) {
 				if epoch >= 1 && (batch == 2 || batch == 9) {
 					to := filepath.Join(root, fmt.Sprintf("%d-%d", epoch, batch))
-					copyWhileWritten(t, e.cache.Dirs[0], to)
+					copyCache(t, e.cache.Dirs[0], to)
 					killed[to] = epoch
 				}
 				if n := onDisk(t, e.cache.Dirs[0]); uint64(n) > e.cache.Sizing.Budget {

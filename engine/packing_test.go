@@ -125,24 +125,25 @@ func TestCompressAuto(t *testing.T) {
 	}
 }
 
-// copyCache is what a crash at this moment would leave, but for the order in which pages reach the disk. Files that are gone when their turn comes are left out. The kernel copies: arenas are large.
+// copyCache copies what a crash at this moment would leave, but for the order in which pages reach the disk, to a directory that it makes where there is none. The kernel copies: arenas are large.
 func copyCache(t *testing.T, from, to string) {
 	t.Helper()
 	entries, err := os.ReadDir(from)
-	for _, e := range entries {
-		if err == nil && e.Type().IsRegular() {
-			err = copyFile(filepath.Join(from, e.Name()), filepath.Join(to, e.Name()))
-		}
-		if errors.Is(err, fs.ErrNotExist) { // a journal is dropped at this moment
-			err = nil
-		}
-	}
-	if err != nil {
+	if err := errors.Join(err, os.MkdirAll(to, 0o700)); err != nil {
 		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		err := copyFile(filepath.Join(from, e.Name()), filepath.Join(to, e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a journal may be dropped at this moment
+			t.Fatal(err)
+		}
 	}
 }
 
-func copyFile(from, to string) (err error) {
+func copyFile(from, to string) error {
 	r, err := os.Open(from)
 	if err != nil {
 		return err

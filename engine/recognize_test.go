@@ -49,7 +49,7 @@ const brokenOffSamples = 2000
 // newer Logfile held was read from the source again.
 func TestResumed(t *testing.T) {
 	orders := shuffled(1, brokenOffSamples, 5, 1, 0)
-	d, in, o := brokenOff(t, "", orders, func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	d, in, o := brokenOff(t, "", orders, noisy)
 	in.NoPrefill = true
 	if _, rep := ingested(t, d, in); rep.Resorted || rep.Already != brokenOffSamples || rep.Segments == 0 {
 		t.Errorf("ingest has sorted a log whose order is the client's to say, or says so: %+v", rep)
@@ -109,7 +109,7 @@ func TestBegunAnew(t *testing.T) {
 
 // TestIngestedAfterBrokenOff: an ingest that knows the order sorts what both Logfiles hold into it, and reads next to nothing.
 func TestIngestedAfterBrokenOff(t *testing.T) {
-	d, in, o := brokenOff(t, "", shuffled(1, brokenOffSamples, 4, 1, 0), func(r *rand.Rand, _ int, b []byte) { noise(r, b) })
+	d, in, o := brokenOff(t, "", shuffled(1, brokenOffSamples, 4, 1, 0), noisy)
 	in.Job = samplerJob(2, 16, 1, false)
 	_, rep := ingested(t, d, in)
 	if rep.ReadSamples > int64(len(d.bytes)/50) || rep.StoredSamples != len(d.bytes) || !rep.Resorted {

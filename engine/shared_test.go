@@ -87,9 +87,6 @@ func sharedCache(t *testing.T, in ingest.Options, fill func(ingest.Options) Opti
 	}
 	from := o.Dirs[0]
 	o.Dirs, o.Logger = []string{filepath.Join(t.TempDir(), "cache")}, testLogger(t)
-	if err := os.Mkdir(o.Dirs[0], 0o700); err != nil {
-		t.Fatal(err)
-	}
 	copyCache(t, from, o.Dirs[0])
 	return o
 }

@@ -110,7 +110,7 @@ type jobOfStops struct {
 func newStops(t *testing.T, seed uint64) *stops {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := &stops{t: t, r: r, reads: map[string]int{}}
-	compress, content := "", func(r *rand.Rand, _ int, b []byte) { noise(r, b) }
+	compress, content := "", noisy
 	if r.IntN(3) == 0 {
 		compress, content = "lz4", mostlyWords
 	}
