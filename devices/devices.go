@@ -28,7 +28,7 @@ import (
 type Store struct {
 	Dir      string // of the files
 	Registry string // folder of this user's servers: see package attach
-	IO       cache.IO
+	Engine   string // that measures: as in blockio.Options
 	Logger   *slog.Logger
 }
 
@@ -71,14 +71,15 @@ func (s Store) Disk(ctx context.Context, measure bool, dirs []string) cache.Disk
 
 func (s Store) path(id doctor.Identity) string { return filepath.Join(s.Dir, id.FileSystem+".json") }
 
-// read returns the facts of a device. fs.ErrNotExist: there are none, or those of another device that had its number.
+// read returns the facts of a device. fs.ErrNotExist: there are none, or those of another device that had its number, or of the page cache, which an earlier lcache
+// measured under LCACHE_DIRECT=0.
 func (s Store) read(id doctor.Identity) (*doctor.Device, error) {
 	text, err := os.ReadFile(s.path(id))
 	if err != nil {
 		return nil, err
 	}
 	var f facts
-	if err := json.Unmarshal(text, &f); err != nil || f.Schema != 1 || !same(f.Identity, id) || f.Device.Read <= 0 {
+	if err := json.Unmarshal(text, &f); err != nil || f.Schema != 1 || !same(f.Identity, id) || !f.Device.Direct || f.Device.Read <= 0 {
 		return nil, fs.ErrNotExist
 	}
 	return &f.Device, nil
@@ -94,7 +95,7 @@ func (s Store) measure(ctx context.Context, dir string, id doctor.Identity) (*do
 	if pid := s.inUse(id); pid != 0 {
 		return nil, fmt.Errorf("the server of process %d uses it", pid)
 	}
-	dev, err := doctor.Quick(ctx, doctor.QuickOptions{Dir: dir, Engine: s.IO.Engine, Direct: s.IO.Direct, Logger: s.Logger})
+	dev, err := doctor.Quick(ctx, doctor.QuickOptions{Dir: dir, Engine: s.Engine, Logger: s.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func keep(t *testing.T, s Store, dir string, change func(*facts)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := facts{1, id, doctor.Device{When: noon, Read: 500e6, Write: 400e6, IOPS: 3000, WriteIOPS: 2000, OpBytes: 256 << 10, Mix: 0.5}}
+	f := facts{1, id, doctor.Device{When: noon, Direct: true, Read: 500e6, Write: 400e6, IOPS: 3000, WriteIOPS: 2000, OpBytes: 256 << 10, Mix: 0.5}}
 	if change != nil {
 		change(&f)
 	}
@@ -55,6 +55,7 @@ func TestKept(t *testing.T) {
 		{"another size", func(f *facts) { f.Identity.Bytes *= 3 }, ""},
 		{"another disk", func(f *facts) { f.Identity.Block = "other" }, ""},
 		{"a later program's", func(f *facts) { f.Schema = 2 }, ""},
+		{"of the page cache", func(f *facts) { f.Device.Direct = false }, ""},
 		{"without rates", func(f *facts) { f.Device.Read = 0 }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -34,7 +34,7 @@ type DiskOptions struct {
 	Dir    string
 	Bytes  int64  // of the file; 0: 1 GiB, or 5 % of the free space if that is less
 	Engine string // as in blockio.Options
-	Direct string // as in blockio.Options; without O_DIRECT OpenDisk fails, unless this is "off"
+	Direct string // "off" measures through the page cache, for tests; otherwise OpenDisk fails without O_DIRECT
 	Logger *slog.Logger
 
 	fill time.Duration // for which the file is filled at most; 0: 3 s

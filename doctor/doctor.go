@@ -27,7 +27,6 @@ import (
 type Options struct {
 	Dirs     []string           // of a cache; they need not exist yet
 	Engine   string             // as in blockio.Options
-	Direct   string             // as in blockio.Options
 	NoDevice bool               // measure no device
 	Progress func(stage string) // called when a stage begins; may be nil
 	Logger   *slog.Logger
@@ -89,7 +88,7 @@ func Look(ctx context.Context, o Options) (*Facts, error) {
 // measure measures the device below a place.
 func (p *Place) measure(ctx context.Context, o Options) (dev *Device, err error) {
 	o.Progress("device of " + p.Dir)
-	d, err := OpenDisk(ctx, DiskOptions{Dir: p.Seen, Engine: o.Engine, Direct: o.Direct, Logger: o.Logger})
+	d, err := OpenDisk(ctx, DiskOptions{Dir: p.Seen, Engine: o.Engine, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}

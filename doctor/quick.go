@@ -25,7 +25,6 @@ var errBusy = errors.New("the device, or this machine, was too busy to be measur
 type QuickOptions struct {
 	Dir    string
 	Engine string // as in blockio.Options
-	Direct string // as in blockio.Options
 	Logger *slog.Logger
 }
 
@@ -40,7 +39,7 @@ func Quick(ctx context.Context, o QuickOptions) (dev *Device, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := OpenDisk(ctx, DiskOptions{Dir: p.Seen, Bytes: min(size, quickFile), Engine: o.Engine, Direct: o.Direct, Logger: o.Logger, fill: quickFill})
+	d, err := OpenDisk(ctx, DiskOptions{Dir: p.Seen, Bytes: min(size, quickFile), Engine: o.Engine, Logger: o.Logger, fill: quickFill})
 	if err != nil {
 		return nil, err
 	}

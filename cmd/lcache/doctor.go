@@ -84,7 +84,7 @@ func (o *doctorOptions) finish() error {
 		}
 		o.look.Dirs = []string{here}
 	}
-	o.look.Engine, o.look.Direct = o.io.Engine, o.io.Direct
+	o.look.Engine = o.io.Engine
 	return nil
 }
 

@@ -79,5 +79,5 @@ func (o diskFlags) find(io cache.IO) (ingest.Disk, error) {
 	if err != nil {
 		return always(cache.Disk{Why: err.Error()}), nil
 	}
-	return devices.Store{Dir: filepath.Join(root, "devices"), Registry: attach.Dir(), IO: io, Logger: slog.New(slog.DiscardHandler)}.Disk, nil
+	return devices.Store{Dir: filepath.Join(root, "devices"), Registry: attach.Dir(), Engine: io.Engine, Logger: slog.New(slog.DiscardHandler)}.Disk, nil
 }
