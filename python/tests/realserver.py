@@ -27,10 +27,15 @@ BINARY = os.environ.get("LCACHE_BIN", os.path.join(ROOT, "bin", "lcache"))
 needs_binary = pytest.mark.skipif(not os.access(BINARY, os.X_OK), reason=f"no {BINARY}: make build, or set LCACHE_BIN")
 
 
+def environment(**more):
+    """The environment of an lcache under test: this process's, with no setting of lcache but the kind of I/O. What the disk gives decides nothing."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("LCACHE_") or k in ("LCACHE_IO", "LCACHE_DIRECT")}
+    return {**kept, "LCACHE_FACTS": "off", **more}
+
+
 def lcache_command(*arguments, check=True):
     """Runs lcache and returns the finished process; its stdout is parsed when --json was among the arguments."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("LCACHE_") or k in ("LCACHE_IO", "LCACHE_DIRECT")}
-    env["LCACHE_TMPFS"] = "1"  # temporary folders may be in memory
+    env = environment(LCACHE_TMPFS="1")  # temporary folders may be in memory
     done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, env=env, timeout=120)
     if check and done.returncode != 0:
         raise AssertionError(f"lcache {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stderr}")
@@ -83,9 +88,7 @@ class Server:
     def start(self):
         """Starts the server and returns when clients can connect."""
         assert self.process is None
-        env = {**os.environ, "XDG_RUNTIME_DIR": self.cache}
-        for name in [k for k in env if k.startswith("LCACHE_") and k not in ("LCACHE_IO", "LCACHE_DIRECT")]:
-            del env[name]
+        env = environment(XDG_RUNTIME_DIR=self.cache)
         command = [BINARY, "serve", "--cache", self.cache, "--json", "--quiet"] + (["--memory", str(self.memory)] if self.memory else [])
         command += ["--on-error", self.on_error] if self.on_error else []
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)

@@ -36,8 +36,7 @@ def run(small, disk):
     """run(program, flags…) is the verdict of one run; all share a root of caches."""
 
     def start(program, *flags):
-        env = {k: v for k, v in os.environ.items() if not k.startswith("LCACHE_") or k in ("LCACHE_IO", "LCACHE_DIRECT")}
-        env.update(PYTHONPATH=os.path.join(realserver.ROOT, "python"), XDG_RUNTIME_DIR=disk, LCACHE_TMPFS="1")
+        env = realserver.environment(PYTHONPATH=os.path.join(realserver.ROOT, "python"), XDG_RUNTIME_DIR=disk, LCACHE_TMPFS="1")
         command = [realserver.BINARY, "run", "--source", small.root, "--cache", os.path.join(disk, "root"), *JOB, *flags, "--json", "--", sys.executable, "-c", program]
         done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
         assert done.returncode == 0, done.stderr
