@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from .order_ahead import OrderAhead
 from .resume import from_state, to_state
 from .sampler import BatchSampler, watched_sampler
 from .sampler_copy import SpawnableGenerator
+from .wrappers import holds_dataset
 
 
 class _WatchedLoader:
@@ -198,7 +200,10 @@ def _watch_batch_sampler(loader: Any) -> None:
     ahead.within(loader)
     if ahead.translation is None or not ahead.translation.leaves:
         kind = type(loader.dataset).__name__
-        ahead.once("route", f"the dataset {kind} changes indices in a way that lcache does not know: nothing is pushed, which costs speed")
+        if holds_dataset(loader.dataset):
+            ahead.once("route", f"the dataset {kind} changes indices in a way that lcache does not know: nothing is pushed, which costs speed")
+        else:
+            ahead.once("route", f"no lcache dataset was found in {kind}: its loader works as torch's", logging.INFO)
 
 
 _T_co = TypeVar("_T_co", covariant=True)

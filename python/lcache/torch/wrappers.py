@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
+import types
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Union
 
 import torch
@@ -22,6 +24,7 @@ from .dataset import Dataset
 Batches = Union[Order, list[list[int]]]  # of an epoch; a list if a sampler yields more than u32
 
 _PIECE = 1 << 18  # indices that are translated at once
+_LOOKED_AT, _ITEMS = 1000, 64  # objects that holds_dataset looks at, and values of each of them
 
 
 class _Found(NamedTuple):
@@ -184,6 +187,26 @@ def _u32(numbers: torch.Tensor) -> array[int]:
     if len(numbers):
         torch.frombuffer(column, dtype=torch.int32).copy_(numbers)
     return column
+
+
+def holds_dataset(dataset: Any) -> bool:
+    """Whether an lcache dataset is found in a dataset: in its attributes, those of what they hold, and the first items of lists, tuples and dicts."""
+    found, seen = [dataset], {id(dataset)}
+    for holder in found:
+        if isinstance(holder, Dataset):
+            return True
+        for held in _held_by(holder):
+            if id(held) not in seen and len(found) < _LOOKED_AT:
+                seen.add(id(held))
+                found.append(held)
+    return False
+
+
+def _held_by(holder: Any) -> Iterable[Any]:
+    if isinstance(holder, (type, types.ModuleType, torch.Tensor)):
+        return ()
+    values = holder if isinstance(holder, (list, tuple)) else (holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})).values()
+    return itertools.islice(values, _ITEMS)
 
 
 def dataset_of(sampler: Any) -> Any:

@@ -1,5 +1,6 @@
 """Any sampler is clairvoyant: what it will yield is known and pushed, and neither it nor any random state notices."""
 
+import logging
 import random
 
 import pytest
@@ -264,6 +265,35 @@ def test_wrapper_that_does_not_agree(folder, root, caplog, pushed, wrapper, work
     for _ in range(2):
         assert [i for batch in loader for i in batch.tolist()] == [wrapped[i] for i in range(len(wrapped))]
     assert caplog.text.count("nothing is pushed") == 1 and not pushed
+
+
+@pytest.mark.parametrize("dataset", [data.TensorDataset(torch.arange(32)), data.Subset(range(40), range(8, 40)), list(range(32))])
+def test_a_dataset_of_others(caplog, dataset):
+    """A loader over a dataset without lcache is torch's, and warns of nothing."""
+    caplog.set_level(logging.INFO, "lcache")
+    loader = lt.DataLoader(dataset, 16)
+    for _ in range(2):
+        assert sum(1 for _ in loader) == 2
+    assert {r.levelname for r in caplog.records} == {"INFO"} and caplog.text.count(f"no lcache dataset was found in {type(dataset).__name__}") == 1
+
+
+class Parts(data.Dataset):
+    """Holds its dataset where it takes a search to find."""
+
+    def __init__(self, below):
+        self.parts = {"train": [(1.0, Reversed(below))]}
+
+    def __len__(self):
+        return len(self.parts["train"][0][1])
+
+    def __getitem__(self, i):
+        return self.parts["train"][0][1][i]
+
+
+def test_a_dataset_is_found_in_parts(folder, root, caplog):
+    loader = lt.DataLoader(Parts(lt.Dataset(folder.root, index, cache=root)), 16)
+    assert [i for batch in loader for i in batch.tolist()] == list(range(239, -1, -1))
+    assert caplog.text.count("the dataset Parts changes indices in a way that lcache does not know") == 1
 
 
 class Named(Reversed):
