@@ -100,6 +100,7 @@ type Report struct {
 	Remote         *source.Requests `json:"remote,omitempty"`       // requests of a remote source, listing and all
 	SourceWait     float64          `json:"source_wait_seconds"`    // of ReadSeconds: how long each reader waited for the source, on average
 	ListedBefore   time.Time        `json:"listed_before,omitzero"` // when the source was listed, if its cache has all of it and it was not listed again
+	TarPattern     string           `json:"tar_pattern,omitempty"`  // the source that has the samples in the files, if each file of a directory is a tar shard
 }
 
 // A Cost is what a remote source will be asked for.
@@ -158,7 +159,9 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if err := in.prefill(ctx); err != nil {
 		return nil, err
 	}
-	in.finish()
+	if err := in.finish(); err != nil {
+		return nil, err
+	}
 	if err := in.cache.NoteComplete(); err != nil {
 		return nil, err
 	}
@@ -193,7 +196,7 @@ func (in *run) freeLine() {
 }
 
 // finish completes the report.
-func (in *run) finish() {
+func (in *run) finish() (err error) {
 	c, r := in.cache, in.report
 	r.Source, r.Dirs = c.Source.String(), c.Dirs
 	r.Samples, r.Classes, r.Bytes = c.Manifest.Len(), len(c.Manifest.Classes()), int64(c.Manifest.Bytes())
@@ -221,4 +224,6 @@ func (in *run) finish() {
 	if free, err := freeSpace(c.Dirs[0]); err == nil {
 		r.FreeAfter = int64(free)
 	}
+	r.TarPattern, err = tarPattern(r.Source, r.Samples, func(i int) (string, error) { return c.Manifest.Name(sample.Index(i)) })
+	return err
 }

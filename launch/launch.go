@@ -74,6 +74,7 @@ type Opened struct {
 	Defaults []cache.Default // settings that were chosen where Options leave the choice; none if AttachedTo
 
 	ListedBefore time.Time // when the source was listed, if its cache has all of it and it was not listed again
+	TarPattern   string    // the source that has the samples in the files, if each file is a tar shard
 
 	AttachedTo int  // process of a server that ran before; 0: this process serves the source
 	OtherJob   bool // the job of that server is not the one in Options

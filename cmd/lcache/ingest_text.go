@@ -19,6 +19,9 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, "  "+joined(
 		figures.Plural(int64(r.Samples), "sample", "samples"), figures.Plural(int64(r.Classes), "class", "classes"),
 		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
+	if r.TarPattern != "" {
+		fmt.Fprintln(w, "! "+tarText(r.TarPattern))
+	}
 	fmt.Fprintln(w, "  read      "+readText(r))
 	if n := r.Remote; n != nil {
 		fmt.Fprintln(w, "  asked     "+joined(figures.Plural(n.Requests, "request", "requests"), figures.Plural(n.Retries, "retry", "retries"), figures.Plural(n.Hedges, "hedge", "hedges"), waitText(r)))
@@ -28,6 +31,11 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
 		figures.Bytes(r.MemoryBytes), figures.Plural(int64(r.Segments), "segment", "segments"), figures.Bytes(r.SegmentBytes), figures.Binary(r.BlockBytes))
 	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", spelling.ShellWord(strings.Join(r.Dirs, ",")))
+}
+
+// tarText says that each sample is a whole shard.
+func tarText(pattern string) string {
+	return fmt.Sprintf("each sample is a whole tar file: --source %s takes the samples in them", spelling.ShellWord(pattern))
 }
 
 // waitText says how long a reader waited for the source; "": nothing was read.

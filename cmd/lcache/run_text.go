@@ -148,6 +148,9 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	if at := opened.ListedBefore; !at.IsZero() {
 		fmt.Fprintf(w, "listed    %s, and not again: the cache has all of the source; --relist lists it\n", at.UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
+	if opened.TarPattern != "" {
+		fmt.Fprintln(w, "! "+tarText(opened.TarPattern))
+	}
 	if n == 0 && o.withoutRecipe != "" {
 		fmt.Fprintln(w, o.withoutRecipe)
 	}

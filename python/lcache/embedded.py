@@ -22,7 +22,7 @@ from .cache_lock import POLL, Lock, NewFolder, print_line
 from .connection import Broken, Connection
 from .environment import offered_sockets
 from .errors import ConnectionError, Error, TimeoutError, of_errno
-from .first_open import require_source, tell_listed, tell_place
+from .first_open import require_source, tell_listed, tell_place, tell_shards
 from .match import is_url
 from .program_errors import exception
 
@@ -75,6 +75,7 @@ def ensure_server(home: Home, relist: bool = True) -> bool:
                     report = _ingest(home, lock)
                     if is_new:
                         tell_place(home.source, home.dirs, report)
+                        tell_shards(home.source, report)
                         is_new = False
                     tell_listed(home.source, home.dirs, report)
                 lock.say("starting the server")

@@ -54,6 +54,12 @@ def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
         print_line(line)
 
 
+def tell_shards(source: str, report: Any) -> None:
+    """Warns if each sample of a new cache is a whole tar file, and names the source that takes the samples in them."""
+    if pattern := report.get("tar_pattern"):
+        _log.warning(f"{source}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them")
+
+
 def tell_listed(source: str, dirs: Sequence[str], report: Any) -> None:
     """Says when a source over a network was listed, if its cache has all of it and so it was not listed again."""
     if listed := report.get("listed_before"):

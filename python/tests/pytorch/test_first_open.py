@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+import tarfile
 import threading
 
 import pytest
@@ -53,6 +54,26 @@ def test_place_is_told_on_a_terminal(folder, root):
     first, second = opened_on_a_terminal(folder.root, root), opened_on_a_terminal(folder.root, root)
     assert first.count("copied to") == 1 and root in first
     assert "copied to" not in second
+
+
+def test_a_folder_of_shards(root, tmp_path, caplog):
+    """A new cache of a folder of tar shards: a warning names the pattern that takes the samples in them. With another file beside them there is none."""
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    for name in ("a-0.tar", "a-1.tar"):
+        with tarfile.open(shards / name, "w") as shard:
+            shard.add(__file__, f"{name}.py")
+    for _ in range(2):
+        lcache.open(shards, cache=root).close()
+    (warning,) = (r.getMessage() for r in caplog.records if "tar file" in r.getMessage())
+    pattern = f"tar:{shards}/*.tar"
+    assert warning == f"{shards}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them"
+    with lcache.open(pattern, cache=root) as job:
+        assert job.info.samples == 2
+    (shards / "README").write_text("shards of a")
+    caplog.clear()
+    lcache.open(shards, cache=os.path.join(root, "other")).close()
+    assert "tar file" not in caplog.text
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -12,7 +12,7 @@ import (
 	"lcache/cache"
 )
 
-// A run that uses a complete cache without listing its source says when that was listed. One that lists says nothing of the kind.
+// TestRunSaysWhenItWasListed: a run that uses a complete cache without listing its source says when that was listed. One that lists says nothing of the kind.
 func TestRunSaysWhenItWasListed(t *testing.T) {
 	var listings atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,6 +48,20 @@ func TestRunSaysWhenItWasListed(t *testing.T) {
 		want := "\nlisted    " + record.Listed.UTC().Format("2006-01-02 15:04:05") + " UTC, and not again: the cache has all of the source; --relist lists it\n"
 		if lists := listings.Load() - before; lists != c.lists || strings.Contains(errs, want) != c.says || strings.Contains(errs, "listed  ") != c.says {
 			t.Errorf("%s: listed %d times, want %d; says %q, want it to say %t:%s", c.command, lists, c.lists, errs, c.says, want)
+		}
+	}
+}
+
+// TestRunNamesThePatternOfShards: a run over a folder of shards names the pattern that takes the samples in them. A run of that pattern does not.
+func TestRunNamesThePatternOfShards(t *testing.T) {
+	s := newStage(t)
+	for _, c := range []struct {
+		source string
+		says   bool
+	}{{"shards", true}, {"'tar:shards/*.tar'", false}} {
+		_, errs, err := s.shell("mkdir -p shards && echo 1 > a.cls && tar -cf shards/0.tar a.cls && lcache run --source " + c.source + " --cache root -- echo ran")
+		if says := strings.Contains(errs, "\n! each sample is a whole tar file: --source 'tar:") && strings.Contains(errs, "/shards/*.tar' takes the samples in them\n"); err != nil || says != c.says {
+			t.Errorf("%s: %v, %q; want it to name the pattern: %t", c.source, err, errs, c.says)
 		}
 	}
 }
