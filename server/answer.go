@@ -263,7 +263,18 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 		c.client.Release(batch.Lease)
 		return 0, argument("the batch has %d samples: at most %d fit an answer", n, maxBatch)
 	}
+	at := len(c.out)
 	c.out = appendBatch(c.out, q.request, batch, c.others)
+	if c.along {
+		parts, err := c.s.engine.Parts(batch.Indices, maxFrame)
+		if err != nil {
+			c.client.Release(batch.Lease)
+			return 0, err
+		}
+		if len(parts) == len(batch.Indices) {
+			c.out = appendBatchParts(c.out, at, parts)
+		}
+	}
 	return batch.Lease, nil
 }
 

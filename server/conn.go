@@ -28,6 +28,7 @@ type conn struct {
 	client *deliver.Client
 	owner  bool // the client is of the server's user, or of root
 	others bool // the client takes other samples than it names, and is told for which ones
+	along  bool // the samples have parts, and the client takes them with a batch
 	queue  chan *request
 
 	// The fields that follow belong to the answering goroutine.
@@ -170,6 +171,7 @@ func (c *conn) welcome() error {
 	if c.others = slices.Contains(said.Features, "requested"); c.others {
 		client.TakesOthers()
 	}
+	c.along = info.Parts && slices.Contains(said.Features, "parts")
 	c.client = client
 	c.s.attached()
 	c.s.opts.Logger.Debug("client attached", "pid", pid, "client", said.Client, "resumed", said.Token == info.Token)

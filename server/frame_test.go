@@ -132,6 +132,7 @@ func TestGoldenAnswers(t *testing.T) {
 		"batch": appendBatch(nil, 2, batch, false),
 		"loan":  appendLoan(nil, 9, &deliver.Loan{Batch: batch, Next: 66, Total: 256}, true),
 
+		"batch-parts": appendBatchParts(appendBatch(nil, 2, batch, false), 0, [][]sample.Part{{{Ext: "jpg", Size: 2}, {Ext: "x", Size: 1}}, nil}),
 		"served":      appendBatch(nil, 2, &served, true),
 		"served-loan": appendLoan(nil, 9, &deliver.Loan{Batch: &served, Next: 66, Total: 256}, true),
 		"end":         appendEmpty(nil, typeEnd, 2),
@@ -271,6 +272,16 @@ func TestAppendNamesTakesWhatFits(t *testing.T) {
 	}
 	if _, err := appendParts(nil, 1, [][]sample.Part{make([]sample.Part, maxFrame/8)}); err == nil {
 		t.Error("a sample of more parts than fit a frame was taken")
+	}
+	// Behind a batch are the parts of all its samples, or of none.
+	before := append(appendEmpty(nil, typeOK, 1), appendBatch(nil, 2, &deliver.Batch{Lease: 1}, false)...)
+	at := len(appendEmpty(nil, typeOK, 1))
+	for n, want := range map[int]bool{maxFrame/8 - 8: true, maxFrame/8 - 2: false} {
+		b := appendBatchParts(bytes.Clone(before), at, [][]sample.Part{make([]sample.Part, n)})
+		length := int(binary.LittleEndian.Uint32(b[at:]))
+		if got := len(b) > len(before); got != want || len(b)-at-4 != length || length > maxFrame {
+			t.Errorf("%d parts: %d bytes behind %d, of which the frame says %d", n, len(b), len(before), length)
+		}
 	}
 	if b, err := appendNames(nil, 1, nil); err != nil || len(b) != headerBytes+4 {
 		t.Errorf("no names: %x, %v", b, err)

@@ -7,12 +7,23 @@ import (
 	"lcache/sample"
 )
 
-// appendParts takes as many samples as fit a frame, at least one. Each extension is written once, in the order of its first use.
+// appendParts appends PARTS, with as many samples as fit a frame, at least one.
 func appendParts(b []byte, request uint32, samples [][]sample.Part) ([]byte, error) {
+	at := len(b)
+	b, fit := appendPartColumns(begin(b, typePartsAre, request), samples, maxFrame-8)
+	if fit == 0 && len(samples) > 0 {
+		return b[:at], fmt.Errorf("a sample of %d parts does not fit a frame", len(samples[0]))
+	}
+	return finish(b, at), nil
+}
+
+// appendPartColumns appends the body of PARTS, with as many samples as fit some bytes, and returns how many these are. Each extension is written once, in the order of its
+// first use.
+func appendPartColumns(b []byte, samples [][]sample.Part, room int) (_ []byte, fit int) {
 	place := map[string]uint32{}
 	var exts []string
 	var counts, parts []uint32
-	size := 8 + 8 // the header's part of the length, and the two counts
+	size := 8 // the two counts
 	for _, list := range samples {
 		more, fresh := 4+8*len(list), len(exts)
 		for _, p := range list {
@@ -22,7 +33,7 @@ func appendParts(b []byte, request uint32, samples [][]sample.Part) ([]byte, err
 				more += 4 + len(p.Ext)
 			}
 		}
-		if size+more > maxFrame {
+		if size+more > room {
 			exts = exts[:fresh] // those of a sample that is left out
 			break
 		}
@@ -32,11 +43,7 @@ func appendParts(b []byte, request uint32, samples [][]sample.Part) ([]byte, err
 			parts = append(parts, place[p.Ext], p.Size)
 		}
 	}
-	if len(counts) == 0 && len(samples) > 0 {
-		return b, fmt.Errorf("a sample of %d parts does not fit a frame", len(samples[0]))
-	}
-	at := len(b)
-	b = binary.LittleEndian.AppendUint32(begin(b, typePartsAre, request), uint32(len(counts)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(counts)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(exts)))
 	b = appendColumn(b, counts)
 	b = appendColumn(b, parts)
@@ -46,5 +53,14 @@ func appendParts(b []byte, request uint32, samples [][]sample.Part) ([]byte, err
 	for _, ext := range exts {
 		b = append(b, ext...)
 	}
-	return finish(b, at), nil
+	return b, len(counts)
+}
+
+// appendBatchParts appends the parts of a batch's samples to its frame, which begins at a place and is the last one in b, if they fit. PARTS answers for those that don't.
+func appendBatchParts(b []byte, at int, samples [][]sample.Part) []byte {
+	longer, fit := appendPartColumns(b, samples, maxFrame-(len(b)-at-4))
+	if fit < len(samples) {
+		return b
+	}
+	return finish(longer, at)
 }

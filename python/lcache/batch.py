@@ -6,13 +6,14 @@ The bytes stay unchanged as long as a view, a slice, an array or a tensor refers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import add
+from operator import add, sub
 from typing import Any
 
 from .arrays import Layout, OtherSize
 from .errors import ArgumentError, Error, SampleError
 from .freed_memory import keep_freed
-from .protocol import Boundaries, Columns
+from .parts import AlikeParts, BatchParts, all_parts, first_parts
+from .protocol import Columns
 from .session import Session
 
 
@@ -63,7 +64,7 @@ class FirstParts(Sequence[memoryview]):
 
     __slots__ = ("_bounds", "_samples")
 
-    def __init__(self, samples: Sequence[memoryview], bounds: list[Boundaries]) -> None:
+    def __init__(self, samples: Sequence[memoryview], bounds: BatchParts) -> None:
         self._samples, self._bounds = samples, bounds
 
     def __len__(self) -> int:
@@ -75,13 +76,17 @@ class FirstParts(Sequence[memoryview]):
         _, begin, end = self._bounds[i][0]
         return memoryview(self._samples[i])[begin:end]
 
+    def __iter__(self) -> Iterator[memoryview]:
+        for whole, (begin, end) in zip(self._samples, first_parts(self._bounds)):
+            yield whole[begin:end]
+
 
 class Parts(Sequence[dict[str, memoryview]]):
     """The parts of each sample as {extension: view}. In a dataset without parts the extension is ""."""
 
     __slots__ = ("_bounds", "_samples")
 
-    def __init__(self, samples: Sequence[memoryview], bounds: list[Boundaries] | None) -> None:
+    def __init__(self, samples: Sequence[memoryview], bounds: BatchParts | None) -> None:
         self._samples, self._bounds = samples, bounds
 
     def __len__(self) -> int:
@@ -98,20 +103,20 @@ class Parts(Sequence[dict[str, memoryview]]):
     def __iter__(self) -> Iterator[dict[str, memoryview]]:
         if self._bounds is None:
             return ({"": view} for view in self._samples)
-        return (self[i] for i in range(len(self)))
+        return ({ext: whole[begin:end] for ext, begin, end in parts} for whole, parts in zip(self._samples, self._bounds))
 
 
 class Batch:
     """Samples in order, over which a batch iterates. `indices` (u32), `labels` (i32) and `lengths` (bytes, of all parts together) are sequences of int."""
 
-    __slots__ = ("__weakref__", "_bounds", "_find_names", "_find_parts", "_names", "_requested", "_samples", "indices", "labels", "lengths")
+    __slots__ = ("__weakref__", "_bounds", "_find_names", "_find_parts", "_names", "_parts_said", "_requested", "_samples", "indices", "labels", "lengths")
 
     def __init__(
         self,
         columns: Columns,
         samples: Sequence[memoryview],
         find_names: Callable[[memoryview], list[str]],
-        find_parts: Callable[[memoryview, Sequence[int]], list[Boundaries]] | None = None,
+        find_parts: Callable[[memoryview, Sequence[int]], BatchParts] | None = None,
     ) -> None:
         """find_names(indices) and find_parts(indices, lengths) ask the server. find_parts is None where samples have no parts."""
         self.indices: memoryview = columns.indices
@@ -121,7 +126,8 @@ class Batch:
         self.lengths: Sequence[int] = columns.lengths
         self._find_names, self._find_parts = find_names, find_parts
         self._names: list[str] | None = None
-        self._bounds: list[Boundaries] | None = None
+        self._bounds: BatchParts | None = None
+        self._parts_said = columns.parts
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -157,10 +163,14 @@ class Batch:
             raise Error("this batch was released")
         return self._samples
 
-    def _boundaries(self) -> list[Boundaries] | None:
-        """The parts of each sample, requested from the server at the first use. None where samples have no parts."""
+    def _boundaries(self) -> BatchParts | None:
+        """The parts of each sample. None where samples have no parts. Requested from the server at the first use, unless it said them with the batch."""
         if self._bounds is None and self._find_parts is not None:
-            self._bounds = self._find_parts(self.indices, self.lengths)
+            if self._parts_said is None:
+                self._bounds = self._find_parts(self.indices, self.lengths)
+            else:
+                self._bounds = all_parts(self._parts_said, self.lengths)
+                self._parts_said = None
         return self._bounds
 
     @property
@@ -216,10 +226,12 @@ class Batch:
             self.release()
         return array
 
-    def _part(self, bounds: list[Boundaries] | None, part: str | None) -> tuple[list[int], list[int]]:
+    def _part(self, bounds: BatchParts | None, part: str | None) -> tuple[Sequence[int], Sequence[int]]:
         """Where a part begins in each sample, and its lengths, in bytes."""
         if bounds is None:
             raise ArgumentError(f"part={part!r}: the samples of this dataset have no parts")
+        if isinstance(bounds, AlikeParts) and (columns := bounds.part(part)) is not None:
+            return columns[0], list(map(sub, columns[1], columns[0]))
         begins, lengths = [], []
         for place, parts in enumerate(bounds):
             found = next(((begin, end) for ext, begin, end in parts if part is None or ext == part), None)

@@ -18,6 +18,7 @@ from .importance import Observed
 from .link import Link, require_kind
 from .loans import copy_by_loans
 from .orders import Order, chunk_requests, order_requests, push_requests, require_indices, require_numbers, u32_array
+from .parts import BatchParts, read_parts
 from .replay import Options, Replay
 from .session import NoRoom, Request
 
@@ -230,7 +231,7 @@ class Job(Observed):
         assert session is not None
         if kind not in (protocol.A_BATCH, protocol.A_SERVED):
             raise ProtocolError(f"{request.what}: the server's answer has type {kind}")
-        columns = protocol.read_batch(body, session.memory.size, session.info.samples, kind == protocol.A_SERVED)
+        columns = protocol.read_batch(body, session.memory.size, session.info.samples, kind == protocol.A_SERVED, session.info.parts)
         require_indices(request, session, columns, wanted)
         parts = self._parts if session.info.parts else None
         view = session.take(columns)
@@ -280,13 +281,14 @@ class Job(Observed):
             names += protocol.read_names(body, len(rest))
         return names
 
-    def _parts(self, indices: memoryview, lengths: Sequence[int]) -> list[protocol.Boundaries]:
-        parts: list[protocol.Boundaries] = []
+    def _parts(self, indices: memoryview, lengths: Sequence[int]) -> BatchParts:
+        parts: BatchParts = []
         while len(parts) < len(indices):
             piece = slice(len(parts), len(parts) + protocol.PUSH_PIECE)
             rest = indices[piece]
             body = self._link.call(protocol.PARTS, protocol.parts(rest.tobytes()), f"the parts of {len(rest)} samples", protocol.A_PARTS)
-            parts += protocol.read_parts(body, lengths[piece])
+            found = read_parts(body, lengths[piece])
+            parts = [*parts, *found] if parts else found
         return parts
 
     # Orders and state.

@@ -9,7 +9,6 @@ import json
 import math
 import struct
 from array import array
-from collections.abc import Sequence
 from operator import add
 from typing import Any, NamedTuple
 
@@ -59,6 +58,7 @@ class Columns(NamedTuple):
     indices: memoryview  # u32
     labels: memoryview  # i32
     requested: memoryview | None = None  # u32: the samples that these are served for; None: the same
+    parts: memoryview | None = None  # the body of PARTS for these samples; None: it was not sent along
 
 
 def frame(kind: int, request: int, body: bytes = b"", job: int = 0) -> bytes:
@@ -68,7 +68,7 @@ def frame(kind: int, request: int, body: bytes = b"", job: int = 0) -> bytes:
 
 def hello(client: str, token: str | None) -> bytes:
     """client names the program, for messages. With token the server gives back the leases of an earlier connection."""
-    fields: dict[str, Any] = {"protocol": VERSION, "client": client, "features": ["lend", "requested"]}
+    fields: dict[str, Any] = {"protocol": VERSION, "client": client, "features": ["lend", "requested", "parts"]}
     if token:
         fields["token"] = token
     return json.dumps(fields).encode()
@@ -228,12 +228,17 @@ def read_lease(body: bytes) -> int | None:
     return _BATCH.unpack_from(body)[0] if len(body) >= _BATCH.size else None
 
 
-def read_batch(body: bytes, memory_bytes: int, samples: int, served: bool = False) -> Columns:
-    """The columns of a BATCH, or of a SERVED. Each sample lies within memory_bytes, each index is below samples. ProtocolError otherwise."""
+def read_batch(body: bytes, memory_bytes: int, samples: int, served: bool = False, parts: bool = False) -> Columns:
+    """The columns of a BATCH, or of a SERVED; parts: of a dataset with parts. Each sample lies within memory_bytes, each index is below samples.
+
+    ProtocolError otherwise. What the samples' parts are is not read here.
+    """
     if len(body) < _BATCH.size:
         raise ProtocolError(f"batch answer of {len(body)} bytes is shorter than its head")
     lease, count, kib = _BATCH.unpack_from(body)
-    return _columns(body, _BATCH.size, lease, count, kib << 10, memory_bytes, samples, served)
+    end = _BATCH.size + (24 if served else 20) * count
+    columns = _columns(memoryview(body)[:end] if parts else body, _BATCH.size, lease, count, kib << 10, memory_bytes, samples, served)
+    return columns._replace(parts=memoryview(body)[end:]) if parts and len(body) > end else columns
 
 
 def read_loan(body: bytes, first: int, memory_bytes: int, samples: int, served: bool = False) -> tuple[Columns, int, int]:
@@ -246,7 +251,7 @@ def read_loan(body: bytes, first: int, memory_bytes: int, samples: int, served: 
     return _columns(body, _LOAN.size, loan, count, 0, memory_bytes, samples, served), after, total
 
 
-def _columns(body: bytes, at: int, lease: int, count: int, pinned: int, memory_bytes: int, samples: int, served: bool) -> Columns:
+def _columns(body: bytes | memoryview, at: int, lease: int, count: int, pinned: int, memory_bytes: int, samples: int, served: bool) -> Columns:
     """The columns that begin at `at`."""
     if len(body) != at + (24 if served else 20) * count:
         raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples")
@@ -289,39 +294,3 @@ def read_labels(body: bytes, asked: int) -> memoryview:
     if not min(asked, 1) <= count <= asked or len(body) != 4 + 4 * count:
         raise ProtocolError(f"labels answer of {len(body)} bytes does not hold 1 to {asked} labels")
     return memoryview(body)[4:].cast("i")
-
-
-Boundaries = list[tuple[str, int, int]]  # of one sample: (extension, begin, end) of each part, in bytes of the sample
-
-
-def read_parts(body: bytes, lengths: Sequence[int]) -> list[Boundaries]:
-    """The parts of samples with these lengths; [("", 0, length)] for a sample in one piece. There may be fewer samples than lengths, at least one."""
-    asked = len(lengths)
-    count, exts = _TWO.unpack_from(body) if len(body) >= 8 else (-1, 0)
-    if not min(asked, 1) <= count <= asked or len(body) < 8 + 4 * count + 4 * exts:
-        raise ProtocolError(f"parts answer of {len(body)} bytes does not hold 1 to {asked} samples")
-    counts = memoryview(body)[8 : 8 + 4 * count].cast("I")
-    at = 8 + 4 * count + 8 * sum(counts)
-    if len(body) < at + 4 * exts:
-        raise ProtocolError(f"parts answer of {len(body)} bytes does not hold the {sum(counts)} parts that it announces")
-    columns = memoryview(body)[8 + 4 * count : at].cast("I")
-    names, start = [], at + 4 * exts
-    for length in memoryview(body)[at:start].cast("I"):
-        names.append(body[start : start + length].decode("utf-8", "surrogateescape"))
-        start += length
-    if start != len(body):
-        raise ProtocolError(f"parts answer of {len(body)} bytes should have {start}")
-    result, at = [], 0
-    for whole, n in zip(lengths, counts):
-        bounds: Boundaries = []
-        end = 0
-        for ext, size in zip(columns[at : at + 2 * n : 2], columns[at + 1 : at + 2 * n : 2]):
-            if ext >= exts:
-                raise ProtocolError(f"parts answer names extension {ext} of {exts}")
-            bounds.append((names[ext], end, end + size))
-            end += size
-        if n and end != whole:
-            raise ProtocolError(f"parts answer has parts of {end} bytes for a sample of {whole}")
-        at += 2 * n
-        result.append(bounds or [("", 0, whole)])
-    return result

@@ -20,6 +20,7 @@ import lcache
 from lcache import connection
 from lcache import protocol as p
 from lcache.info import Info
+from lcache.parts import AlikeParts, read_parts
 from lcache.session import error_of
 
 SEED = int(os.environ.get("LCACHE_SEED") or random.randrange(1 << 31))
@@ -145,7 +146,13 @@ def parts(rng):
     body = u32(len(said), len(exts), *map(len, said), *flat, *map(len, exts)) + b"".join(exts)
 
     def read(body):
-        got = p.read_parts(body, lengths)
+        columns = read_parts(body, lengths)
+        got = list(columns)
+        if isinstance(columns, AlikeParts):
+            assert got == [columns[i] for i in range(len(columns))]
+            for ext in {ext for sample in got for ext, _, _ in sample} | {None}:
+                firsts = [next(part[1:] for part in sample if ext in (None, part[0])) for sample in got]
+                assert list(zip(*columns.part(ext))) == firsts
         assert 1 <= len(got) <= len(lengths)
         for bounds, length in zip(got, lengths):
             ends = [0] + [end for _, _, end in bounds]

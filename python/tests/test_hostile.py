@@ -114,8 +114,12 @@ def parts(count, exts, *numbers, tail=b""):
         parts(1, 1, 1, 0, 16, 1, tail=b"ab"),
     ],
 )
-def test_lies_about_parts(serve, path, body):
+@pytest.mark.parametrize("along", [False, True])
+def test_lies_about_parts(serve, path, body, along):
     class Liar(Server):
+        def batch(self, indices, mine):
+            return super().batch(indices, mine) + (body if along else b"")
+
         def answer(self, kind, asked, mine):
             return (p.A_PARTS, body) if kind == p.PARTS else super().answer(kind, asked, mine)
 
@@ -125,6 +129,18 @@ def test_lies_about_parts(serve, path, body):
         for view in ("samples", "parts"):
             with pytest.raises(lcache.ProtocolError):
                 getattr(batch, view)
+
+
+def test_parts_of_too_few_samples(serve, path):
+    class Liar(Server):
+        def batch(self, indices, mine):
+            return super().batch(indices, mine) + parts(1, 1, 1, 0, 16, 1, tail=b"a")
+
+    serve(Liar, parts=True)
+    with lcache.connect(path, timeout=10) as job:
+        assert [list(parts) for parts in job.get([1]).parts] == [["a"]]
+        with pytest.raises(lcache.ProtocolError, match="2 samples has the parts of 1"):
+            job.get([1, 2]).samples
 
 
 @pytest.mark.parametrize("body", [b"", b"nothing", b"[]", b"1", b'"', b"[" * 100000, b"\xff\xfe", b"9" * 10000])

@@ -147,31 +147,41 @@ def test_a_pushed_order_is_read_as_it_was_pushed(job):
 class WithParts(Server):
     """Each sample has an odd number of parts: a first one of a byte, if it has bytes at all, and the rest."""
 
+    along = False  # told with each batch
+
+    def batch(self, indices, mine):
+        return super().batch(indices, mine) + (self.parts(indices) if self.along else b"")
+
     def answer(self, kind, body, mine):
         if kind != protocol.PARTS:
             return super().answer(kind, body, mine)
-        indices = list(memoryview(body)[4:].cast("I"))[:3]  # fewer than asked
+        return protocol.A_PARTS, self.parts(list(memoryview(body)[4:].cast("I"))[:3])  # fewer than asked
+
+    def parts(self, indices):
         lengths = [len(content(i)) for i in indices]
         counts = [2 if n else 0 for n in lengths]
         columns = [v for n in lengths if n for v in (0, 1, 1, n - 1)]
         head = struct.pack(f"<{2 + len(counts) + len(columns) + 2}I", len(indices), 2, *counts, *columns, 3, 2)
-        return protocol.A_PARTS, head + b"cls\xff\n"
+        return head + b"cls\xff\n"
 
 
+@pytest.mark.parametrize("along, indices", [(False, [1, 50, 7, 3, 2, 2, 9]), (True, [1, 50, 7, 3, 2, 2, 9]), (True, [1, 4, 7, 3, 2, 2, 9])])
 @pytest.mark.parametrize("credit", [1 << 20, 1])
-def test_parts(serve, path, credit):
+def test_parts(serve, path, credit, along, indices):
+    """Sample 50 is empty, and has no part: the others have the same extensions."""
     server = serve(WithParts, parts=True, credit_bytes=credit)
+    server.along = along
     with lcache.connect(path, timeout=10) as job:
-        batch = job.get([1, 50, 7, 3, 2, 2, 9])
+        batch = job.get(indices)
         assert [bytes(view) for view in batch.samples] == [content(i)[:1] for i in batch.indices]
         for i, parts in enumerate(batch.parts):
             whole = content(batch.indices[i])
             assert {ext: bytes(view) for ext, view in parts.items()} == ({"cls": whole[:1], "\udcff\n": whole[1:]} if whole else {"": b""})
             assert list(batch.parts[i]) == list(parts)
         assert len(batch.parts) == len(batch.samples) == 7
-        assert [bytes(v) for v in batch.samples[1:3]] == [b"", content(7)[:1]]
+        assert [bytes(v) for v in batch.samples[1:3]] == [content(indices[1])[:1], content(7)[:1]]
         assert bytes(batch.parts[-1]["cls"]) == bytes(batch.samples[-1]) == content(9)[:1]
-        assert sum(kind == protocol.PARTS for kind, _ in server.requests) == 3, "asked once for all, three at a time"
+        assert sum(kind == protocol.PARTS for kind, _ in server.requests) == (0 if along else 3), "asked once for all, three at a time"
         kept = batch.parts[0]["\udcff\n"]
         batch.release()
         assert bytes(kept) == content(1)[1:]

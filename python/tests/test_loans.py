@@ -62,7 +62,7 @@ def test_get(serve, path, caplog):
     assert [r.message for r in caplog.records if "copied" in r.message] == [
         "batches that are kept, here or in other processes, hold the server's shared memory: batches that it has no room for are copied"
     ]
-    assert all(said["features"] == ["lend", "requested"] for said in server.hellos)
+    assert all(said["features"] == ["lend", "requested", "parts"] for said in server.hellos)
 
 
 def test_epoch(serve, path):

@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from lcache import ProtocolError, protocol
+from lcache.parts import all_parts, read_parts
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "server" / "testdata" / "frames.txt"
 
@@ -72,16 +73,20 @@ def test_answers(frames):
     assert [list(c) for c in columns[2:6]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
     assert columns.requested is None
     assert p.read_lease(body(frames["batch"], p.A_BATCH, 2)) == columns.lease
+    for name, parts in (("batch", None), ("batch-parts", [[("jpg", 0, 2), ("x", 2, 3)], [("", 0, 0)]])):
+        columns = p.read_batch(body(frames[name], p.A_BATCH, 2), 1 << 32, 10, parts=True)
+        assert [list(c) for c in columns[2:6]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
+        assert (columns.parts if parts is None else all_parts(columns.parts, columns.lengths)) == parts
     columns, after, total = p.read_loan(body(frames["loan"], p.A_LOAN, 9), 64, 1 << 32, 10)
     assert (columns.lease, after, total) == ((1 << 63) + 7, 66, 256)
     assert [list(c) for c in columns[2:6]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2]]
     columns = p.read_batch(body(frames["served"], p.A_SERVED, 2), 1 << 32, 10, served=True)
-    assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2], [5, 8]]
+    assert [list(c) for c in columns[2:7]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2], [5, 8]]
     columns, after, total = p.read_loan(body(frames["served-loan"], p.A_SERVED_LOAN, 9), 64, 1 << 32, 10, served=True)
-    assert [list(c) for c in columns[2:]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2], [5, 8]]
+    assert [list(c) for c in columns[2:7]] == [[4096, 1 << 32], [3, 0], [5, 9], [-1, 2], [5, 8]]
     assert body(frames["end"], p.A_END, 2) == body(frames["ok"], p.A_OK, 5) == b""
     assert p.read_names(body(frames["names-are"], p.A_NAMES, 7), 2) == ["a", "\udcff/b"]
-    assert p.read_parts(body(frames["parts-are"], p.A_PARTS, 8), [4, 9]) == [[("jpg", 0, 3), ("x", 3, 4)], [("", 0, 9)]]
+    assert read_parts(body(frames["parts-are"], p.A_PARTS, 8), [4, 9]) == [[("jpg", 0, 3), ("x", 3, 4)], [("", 0, 9)]]
     assert p.read_labels(body(frames["labels-are"], p.A_LABELS, 12), 5).tolist() == [-1, 2]
     total, indices = p.read_indices(body(frames["indices-are"], p.A_INDICES, 16), 64, 256, 10)
     assert (total, indices.tolist()) == (100, [5, 9])
@@ -102,7 +107,7 @@ def test_every_truncation_is_refused(frames):
         "served-loan": lambda b: protocol.read_loan(b, 64, 1 << 40, 100, served=True),
         "served": lambda b: protocol.read_batch(b, 1 << 40, 100, served=True),
         "names-are": lambda b: protocol.read_names(b, 2),
-        "parts-are": lambda b: protocol.read_parts(b, [4, 9]),
+        "parts-are": lambda b: read_parts(b, [4, 9]),
     }
     for name, read in readers.items():
         whole = frames[name][12:]
