@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"lcache/deliver"
+	"lcache/sample"
 	"lcache/schedule"
 )
 
@@ -263,17 +264,17 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 		c.client.Release(batch.Lease)
 		return 0, argument("the batch has %d samples: at most %d fit an answer", n, maxBatch)
 	}
-	at := len(c.out)
-	c.out = appendBatch(c.out, q.request, batch, c.others)
+	var parts [][]sample.Part
 	if c.along {
-		parts, err := c.s.engine.Parts(batch.Indices, maxFrame)
-		if err != nil {
+		if parts, err = c.s.engine.Parts(batch.Indices, maxFrame); err != nil {
 			c.client.Release(batch.Lease)
 			return 0, err
 		}
-		if len(parts) == len(batch.Indices) {
-			c.out = appendBatchParts(c.out, at, parts)
-		}
+	}
+	at := len(c.out)
+	c.out = appendBatch(c.out, q.request, batch, c.others)
+	if c.along && len(parts) == len(batch.Indices) {
+		c.out = appendBatchParts(c.out, at, parts)
 	}
 	return batch.Lease, nil
 }
