@@ -224,6 +224,6 @@ func (in *run) finish() (err error) {
 	if free, err := freeSpace(c.Dirs[0]); err == nil {
 		r.FreeAfter = int64(free)
 	}
-	r.TarPattern, err = tarPattern(r.Source, r.Samples, func(i int) (string, error) { return c.Manifest.Name(sample.Index(i)) })
+	r.TarPattern, err = source.TarPattern(r.Source, r.Samples, func(i int) (string, error) { return c.Manifest.Name(sample.Index(i)) })
 	return err
 }

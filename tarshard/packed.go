@@ -26,6 +26,21 @@ func Packing(name string) string {
 	return ""
 }
 
+// NameEnd is how the name of a shard ends: in ".tar", or as that of a compressed one that [Unpack] knows, such as ".tar.gz" and ".tgz". "": it is not the name of a shard.
+func NameEnd(name string) string {
+	if strings.HasSuffix(name, ".tar") {
+		return ".tar"
+	}
+	for _, p := range packings {
+		for _, end := range []string{".tar" + p.ends, p.ends} {
+			if strings.HasPrefix(end, ".t") && strings.HasSuffix(name, end) {
+				return end
+			}
+		}
+	}
+	return ""
+}
+
 // Unpack reads the tar in a compressed shard. Close frees what it has; it does not close r. Several streams one behind the other are one, as the programs gzip and zstd have it.
 func Unpack(packing string, r io.Reader) (io.ReadCloser, error) {
 	switch packing {

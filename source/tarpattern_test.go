@@ -1,4 +1,4 @@
-package ingest
+package source
 
 import "testing"
 
@@ -23,7 +23,7 @@ func TestTarPattern(t *testing.T) {
 		{"https://host/list.txt", []string{"000.tar"}, ""},
 		{"/data", nil, ""},
 	} {
-		got, err := tarPattern(c.src, len(c.names), func(i int) (string, error) { return c.names[i], nil })
+		got, err := TarPattern(c.src, len(c.names), func(i int) (string, error) { return c.names[i], nil })
 		if got != c.want || err != nil {
 			t.Errorf("%s with %q: %q (%v), want %q", c.src, c.names, got, err, c.want)
 		}
