@@ -51,8 +51,8 @@ GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 30m
 ENGINE := -count=1 ./engine/...
 
 # Tests that run once, without the race detector and on one kind of I/O. Most compute or damage files in one goroutine, only read this repository, or count memory. TestMethodsAgree and TestMoreStorageIsNotSlower compute as others do under the detector.
-# TestKeepsWhatIsDrawn, TestLogKeepsForAllJobs and TestRestStaysInPlace count what epochs read and write, which run as those of TestReadsAlong and TestJobsShareImportance. Behind them the packages that they are in.
-WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLogKeepsForAllJobs TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
+# TestKeepsWhatIsDrawn and TestRestStaysInPlace count what epochs read and write, which run as those of TestReadsAlong. Behind them the packages that they are in.
+WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
 	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
 WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine ingest plan sample schedule shuffle stored)
 

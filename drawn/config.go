@@ -45,7 +45,7 @@ type Config struct {
 
 // Defaults are what a Config has where its text leaves a key out.
 type Defaults struct {
-	Cache                int64 // bytes that memory leaves; -1: no cache can be had
+	Cache                int64 // bytes; -1 if the caller chooses them after Parse
 	Seed                 string
 	BatchSize, WorldSize int
 	DropLast             bool
@@ -177,7 +177,7 @@ func seed(text, job string) (uint64, error) {
 
 func size(text string, left int64) (int64, error) {
 	if text == "" {
-		return max(left, 0), nil
+		return left, nil
 	}
 	n, err := humanize.ParseBytes(text)
 	if err != nil || n > 1<<62 {

@@ -102,8 +102,6 @@ type Engine struct {
 	holders holders               // of samples, by importance
 	state
 
-	shared memorySharing // of memory, by jobs with importance
-
 	importing sync.Mutex // held while a job's importance begins; no other lock is held when it is taken
 
 	moving    sync.Mutex                // held by the mover and by a packaging while one of them changes Logfiles; taken before all others

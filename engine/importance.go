@@ -92,20 +92,9 @@ func (e *Engine) Importance(number, rank int, run string, text []byte) (Importan
 		lag = "1"
 	}
 	job := e.cache.Record.Job
-	left, begun := e.spareMemory(), j.importance.Load()
-	if begun != nil {
-		left = begun.config.Cache
-	}
-	c, err := drawn.Parse(text, drawn.Defaults{Cache: left, Seed: job.Seed, BatchSize: job.BatchSize, WorldSize: max(job.World, 1), DropLast: job.DropLast, Lag: lag})
+	c, err := drawn.Parse(text, drawn.Defaults{Cache: cacheNotGiven, Seed: job.Seed, BatchSize: job.BatchSize, WorldSize: max(job.World, 1), DropLast: job.DropLast, Lag: lag})
 	if err != nil {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: err.Error()}
-	}
-	if begun == nil && c.Cache == left { // nobody said how much: packages need some, too, and what is read along
-		if c.Substitute == importance.Low {
-			c.Cache = e.besidePackages(left)
-		} else if e.readsAlong(c) {
-			c.Cache -= left / alongShare
-		}
 	}
 	if j.schedule.Replays() && (j.schedule.World() != c.WorldSize || job.BatchSize != c.BatchSize) {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: a world of %d ranks with batches of %d, and this server's recipe has %d with %d: give the same",
@@ -120,6 +109,24 @@ func (e *Engine) Importance(number, rank int, run string, text []byte) (Importan
 	}
 	p.joined(rank, run)
 	return ImportanceInfo{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(p.status.Load().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize}, nil
+}
+
+// cacheNotGiven marks a configuration whose cache= was left out.
+const cacheNotGiven = -1
+
+// defaultCache returns the memory of a job that was given no cache=: what --memory leaves, without a part for packages or samples that are read along. It warns if no sample fits.
+func (e *Engine) defaultCache(c drawn.Config) int64 {
+	left := max(e.spareMemory(), 0)
+	n := left
+	if c.Substitute == importance.Low {
+		n = e.besidePackages(left)
+	} else if e.readsAlong(c) {
+		n -= left / alongShare
+	}
+	if mean := int64(e.cache.Manifest.Bytes()) / int64(e.cache.Manifest.Len()); n < mean {
+		e.cache.Logger.Warn("importance keeps no sample in memory: --memory and other jobs leave less than one sample needs; pass cache= to every job, or raise --memory", "name", c.Name, "bytes", n, "sample_bytes", mean)
+	}
+	return n
 }
 
 // ImportanceInfo is what a client is told of the importance that it asked for.
@@ -137,6 +144,9 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 	e.importing.Lock()
 	defer e.importing.Unlock()
 	if p := j.importance.Load(); p != nil {
+		if c.Cache == cacheNotGiven {
+			c.Cache = p.config.Cache
+		}
 		if differs := p.config.Differs(c); differs != "" {
 			return nil, &deliver.ArgumentError{Reason: "importance: this job asked for something else before: " + differs}
 		}
@@ -157,6 +167,9 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		delete(e.states, c.Name)
 		e.mu.Unlock()
 	}
+	if c.Cache == cacheNotGiven {
+		c.Cache = e.defaultCache(c)
+	}
 	if err := e.checkMemory(c); err != nil {
 		return nil, err
 	}
@@ -174,7 +187,6 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 	if p.along != nil {
 		e.holdBy(p.along, nil)
 	}
-	e.shareMemory(nil)
 	j.importance.Store(p)
 	return p, nil
 }

@@ -65,17 +65,7 @@ func (p *important) keeps(epoch int, order *schedule.Order, by []sample.Index, h
 			}
 			return 0
 		}}
-	c := p.high.together()
-	if c == nil {
-		p.countUses(epoch, order, uses, comes)
-		return k.Choose()
-	}
-	// The log is for several jobs, any of which may bring a sample: what counts is what each is worth to all of them (docs/adr/0033-nodes.md).
-	if k.MostUsed, err = c.mostWorth(len(by)); err != nil {
-		return nil, err
-	}
-	defer offheap.Free(k.MostUsed)
-	k.Comes = func(sample.Index) bool { return true }
+	p.countUses(epoch, order, uses, comes)
 	return k.Choose()
 }
 

@@ -102,14 +102,6 @@ func (p *important) mostUsed(epoch int) (by []sample.Index, high *sample.Set, er
 		offheap.Free(by)
 		return nil, nil, err
 	}
-	if c := p.high.together(); c != nil {
-		for i := range sample.Index(len(uses)) {
-			if c.Has(i) {
-				high.Add(i)
-			}
-		}
-		return by, high, nil
-	}
 	left := p.config.Cache
 	for _, index := range by {
 		if left -= p.high.size(index); left < 0 || p.config.Policy == "lru" {

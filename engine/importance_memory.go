@@ -25,7 +25,6 @@ type highMemory struct {
 	lockedBytes // its mu guards the fields that follow, too
 	policy      importance.Policy
 	pair        *importance.Homophily // the policy, where others of a class may stand in; else nil
-	common      *commonMemory         // has the important samples, while several jobs share them; else nil
 	stats       importance.Stats
 	stood       map[stoodIn]int // how often, with pair
 	seen        *sample.Set     // what was delivered
@@ -88,11 +87,11 @@ func (h *highMemory) strange(indices []sample.Index) (n int64) {
 	return n
 }
 
-// holds are the samples that the policy keeps; nil: several jobs decide what is kept. The caller closes the set.
+// holds returns the samples that the policy keeps; nil when the memory is closed. The caller closes the set.
 func (h *highMemory) holds() (*sample.Set, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if h.common != nil || h.held.closed() {
+	if h.held.closed() {
 		return nil, nil
 	}
 	set, err := sample.NewSet(len(h.held.first))
@@ -109,7 +108,7 @@ func (h *highMemory) begin(epoch int, values, targets []float64, order []sample.
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.stood, func(s stoodIn, _ int) bool { return s.epoch < epoch-1 })
-	h.begins.Store(&highCounts{h.stats, h.heldNow()})
+	h.begins.Store(&highCounts{h.stats, h.held.taken})
 	defer h.begins.Store(nil)
 	if _, is := h.policy.(*importance.HCache); is {
 		if high, err := importance.Top(values, c.Cache, h.size); err == nil {
@@ -166,9 +165,6 @@ func (h *highMemory) served(epoch int, d deliver.Delivery, kinds []importance.Ki
 	for k, index := range d.Indices {
 		h.seen.Add(index)
 		_, kind := h.policy.Get(index, nil)
-		if kind == importance.Miss && h.common != nil && h.common.get(index) {
-			kind = importance.Hit
-		}
 		planned := importance.Miss
 		if kinds != nil {
 			planned = kinds[k]
@@ -178,10 +174,6 @@ func (h *highMemory) served(epoch int, d deliver.Delivery, kinds []importance.Ki
 			continue
 		}
 		data := h.e.staging.Slice(d.Addresses[k].Offset, int(h.e.cache.Manifest.Size(index)))
-		if h.common != nil {
-			h.common.offer(index, data)
-			continue
-		}
 		keep, drop := h.policy.Offer(index, h.size(index))
 		for _, gone := range drop {
 			h.held.free(gone)
@@ -222,14 +214,6 @@ type highCounts struct {
 	taken int64
 }
 
-// heldNow is how many bytes are here, with the job's part of what is shared. h.mu is held.
-func (h *highMemory) heldNow() int64 {
-	if h.common == nil {
-		return h.held.taken
-	}
-	return h.held.taken + h.common.partOf(h.share())
-}
-
 // counted is what was counted. It does not wait while an epoch begins, which takes a while at millions of samples: nothing is counted meanwhile.
 func (h *highMemory) counted() highCounts {
 	if last := h.begins.Load(); last != nil {
@@ -237,7 +221,7 @@ func (h *highMemory) counted() highCounts {
 	}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return highCounts{h.stats, h.heldNow()}
+	return highCounts{h.stats, h.held.taken}
 }
 
 // spareMemory is what --memory leaves beside all that the server plans and what other jobs' importance has.

@@ -3,8 +3,10 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,4 +118,81 @@ func TestTooMuchMemory(t *testing.T) {
 		t.Errorf("%d bytes were left, %d are", left, rest)
 	}
 	closeEngine(t, e)
+}
+
+// logged collects what an engine logs at WARN and above.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// lines returns the logged lines that have a text in them.
+func (l *logged) lines(text string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func (l *logged) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// TestJobsHaveTheirOwnMemory: each job keeps samples in the memory of its own cache=, and counts its own hits. A job without cache= that finds none goes on, and is told so by one warning.
+func TestJobsHaveTheirOwnMemory(t *testing.T) {
+	d, o := small(t, schedule.Job{World: 1})
+	var log logged
+	o.Memory, o.Patience, o.LateEpoch, o.Logger = 32<<20, 20*time.Second, time.Minute, log.logger()
+	e := open(t, o)
+	defer closeEngine(t, e)
+	var jobs []losing
+	for _, text := range []string{
+		`{"method":"shade","name":"given","batch_size":16,"lag":0,"policy":"paper","world_size":2,"cache":600000}`,
+		`{"method":"shade","name":"all","batch_size":16,"lag":0,"world_size":2}`,
+		`{"method":"shade","name":"none","batch_size":16,"lag":0,"policy":"lru","world_size":2}`,
+		`{"method":"shade","name":"zero","batch_size":16,"lag":0,"policy":"lru","world_size":2,"cache":0}`,
+	} {
+		number, err := e.Join(text[:40])
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := losing{d: d, e: e, job: number, world: 2}
+		for rank := range 2 {
+			l.ask(t, rank, text)
+		}
+		jobs = append(jobs, l)
+	}
+	for epoch := range 2 {
+		for _, l := range jobs {
+			l.epochs(t, epoch, epoch+1)
+		}
+	}
+	held := map[string]int64{}
+	for _, j := range e.Status().Jobs {
+		if i := j.Importance; i != nil {
+			held[i.Name] = i.HBytes
+			if j.Divergences != 0 {
+				t.Errorf("%s: %d divergences", i.Name, j.Divergences)
+			}
+			if i.Name == "none" && i.HHits != 0 {
+				t.Errorf("a job without memory has %d hits", i.HHits)
+			}
+		}
+	}
+	if held["given"] == 0 || held["given"] > 600_000 || held["all"] < 2_000_000 || held["none"] != 0 || held["zero"] != 0 {
+		t.Errorf("the jobs hold %v bytes", held)
+	}
+	if lines := log.lines("cache="); len(lines) != 1 || !strings.Contains(lines[0], "name=none") {
+		t.Errorf("warnings that name cache=: %q", lines)
+	}
 }

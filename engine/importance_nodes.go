@@ -145,19 +145,14 @@ func (r *nodeReader) bring(ctx context.Context, n foundNode) {
 func (h *highMemory) mayPut(id sample.Index) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.held.knows(id) && h.e.cache.Manifest.Size(id) > 0 && !h.keeps(id)
-}
-
-// keeps reports whether a sample is kept by the policy, as a node, or by what jobs share. h.mu is held.
-func (h *highMemory) keeps(id sample.Index) bool {
-	return h.policy.Has(id) || h.common != nil && h.common.Has(id)
+	return h.held.knows(id) && h.e.cache.Manifest.Size(id) > 0 && !h.policy.Has(id)
 }
 
 // put takes a node with its bytes.
 func (h *highMemory) put(n foundNode, data []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.held.closed() || h.nodes.isForgotten(n) || h.keeps(n.id) || !h.held.isRight(n.id, data) {
+	if h.held.closed() || h.nodes.isForgotten(n) || h.policy.Has(n.id) || !h.held.isRight(n.id, data) {
 		return
 	}
 	keep, drop := h.pair.Put(n.id, n.near, h.size(n.id))
@@ -179,9 +174,6 @@ func (h *highMemory) setRatio(ratio float64) {
 	for _, gone := range h.pair.SetRatio(ratio) {
 		h.held.free(gone)
 	}
-	if h.common != nil {
-		h.inner().Resize(0)
-	}
 }
 
 // forgetNodes drops all nodes and their lists, and those that wait.
@@ -200,36 +192,27 @@ func (h *highMemory) forgetNodes() {
 	}
 }
 
-// rehearsal copies what is kept as it is. common says that several jobs decide what is kept, and not the epoch's values.
-func (h *highMemory) rehearsal() (r *importance.Rehearsal, common bool, err error) {
+// rehearsal copies the policy's decisions, without the bytes.
+func (h *highMemory) rehearsal() (*importance.Rehearsal, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if h.common != nil {
-		r, err = h.common.rehearsal(h.pair)
-		return r, true, err
-	}
-	r, err = importance.NewRehearsal(h.pair, h.size)
-	return r, false, err
+	return importance.NewRehearsal(h.pair, h.size)
 }
 
 // planClass serves nodes for their neighbours, as far as memory will not have those and they are no H-samples (SpiderCache §IV-B). An order that is drawn an epoch ahead is planned by the memory that the epoch between will leave.
 func (p *important) planClass(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
 	p.high.setRatio(p.state.Ratio())
-	r, common, err := p.high.rehearsal()
+	r, err := p.high.rehearsal()
 	if err != nil {
 		return plan, err
 	}
 	defer r.Close()
-	decideBy := p.decideBy
-	if common {
-		decideBy = func(f func(values, targets []float64)) error { f(nil, nil); return nil }
-	}
 	for between := p.state.Epoch(); between < epoch; between++ {
-		if err := decideBy(func(values, targets []float64) { r.Play(between, values, targets, p.orderOf(between)) }); err != nil {
+		if err := p.decideBy(func(values, targets []float64) { r.Play(between, values, targets, p.orderOf(between)) }); err != nil {
 			return plan, err
 		}
 	}
-	if err := decideBy(func(values, targets []float64) { r.Begin(epoch, values, targets, requested) }); err != nil {
+	if err := p.decideBy(func(values, targets []float64) { r.Begin(epoch, values, targets, requested) }); err != nil {
 		return plan, err
 	}
 	high, err := p.state.High()

@@ -78,32 +78,16 @@ func (h holders) Copy(index sample.Index, dst []byte) bool {
 	return slices.ContainsFunc(h, func(one fetch.Holder) bool { return one.Copy(index, dst) })
 }
 
-// holdBy adds a memory to the suppliers, or takes one out.
+// holdBy adds a memory to the suppliers, or removes one.
 func (e *Engine) holdBy(more, less fetch.Holder) {
-	e.hold(func(h holders) holders {
-		if more != nil {
-			return append(h, more)
-		}
-		return slices.DeleteFunc(h, func(one fetch.Holder) bool { return one == less })
-	})
-}
-
-// holdTogether has what jobs share as a supplier; nil: nothing is shared.
-func (e *Engine) holdTogether(c *commonMemory) {
-	e.hold(func(h holders) holders {
-		h = slices.DeleteFunc(h, func(one fetch.Holder) bool { _, is := one.(*commonMemory); return is })
-		if c != nil {
-			h = append(h, c)
-		}
-		return h
-	})
-}
-
-// hold changes the suppliers.
-func (e *Engine) hold(change func(holders) holders) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.holders = change(slices.Clone(e.holders))
+	e.holders = slices.Clone(e.holders) // readers use the old list without a lock
+	if more != nil {
+		e.holders = append(e.holders, more)
+	} else {
+		e.holders = slices.DeleteFunc(e.holders, func(one fetch.Holder) bool { return one == less })
+	}
 	if len(e.holders) == 0 {
 		e.fetcher.First.Store(nil)
 		return

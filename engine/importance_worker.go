@@ -246,7 +246,6 @@ func (p *important) advance(to int) {
 	if err == nil {
 		p.tell() // first: who gets the new order finds what it was drawn from
 		p.beginMemory()
-		p.e.shareMemory(p)
 		p.give()
 	} else {
 		p.e.cache.Logger.Error("the next epoch's order can't be drawn", "name", p.config.Name, "epoch", to, "err", err)
@@ -303,7 +302,6 @@ func (p *important) stop() {
 		p.stateMu.Lock()
 		p.state.Close()
 		p.stateMu.Unlock()
-		p.e.unshare(p)
 		p.e.holdBy(nil, p.high)
 		p.high.close()
 		if p.along != nil {

@@ -99,11 +99,6 @@ func (p *Homophily) Resize(capacity int64) []sample.Index {
 	return append(p.policy.Resize(high), p.nodes.Resize(capacity-high)...)
 }
 
-// Beside is the pair with another policy in place of its own, which it does not own. It is good for [NewRehearsal].
-func (p *Homophily) Beside(policy Policy) *Homophily {
-	return &Homophily{policy: policy, nodes: p.nodes, total: p.total, ratio: p.ratio}
-}
-
 // Clone returns a copy that is used apart. The policy's epoch is not copied: it is for a time between two epochs.
 func (p *Homophily) Clone() (Policy, error) {
 	policy, err := p.policy.Clone()

@@ -41,13 +41,6 @@ func (p *Valued) Begin(_ int, values []float64, _ []sample.Index) {
 	}
 }
 
-// Values copies what samples are worth to dst.
-func (p *Valued) Values(dst []float32) {
-	for i, v := range p.values {
-		dst[i] = float32(v)
-	}
-}
-
 // Observe notes a value.
 func (p *Valued) Observe(id sample.Index, value float64) {
 	if int(id) >= len(p.values) {
