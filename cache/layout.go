@@ -35,11 +35,12 @@ func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	case c.Record.Layout != "" && c.Record.Layout != LayoutAuto:
 		return c.Record.Layout, "as ingest was asked for by --layout"
 	}
-	if s := c.Schedule; s.Replays() {
-		if world := s.World(); len(s.Local()) < world {
-			return LayoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
-				len(s.Local()), world)
-		}
+	s := c.Schedule
+	if world := max(s.World(), c.Record.Job.World); len(s.Local()) < world { // without a recipe, too: the ranks push orders over all samples
+		return LayoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
+			len(s.Local()), world)
+	}
+	if s.Replays() {
 		if n, used, err := c.usedByEpoch(); err == nil && float64(n-used) > leftOut*float64(n) {
 			return LayoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
 				100*float64(n-used)/float64(n))
