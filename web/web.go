@@ -42,7 +42,10 @@ func Open(address string, otherHosts bool) (*Store, error) {
 		t.IdleConnTimeout = 30 * time.Second
 		t.DisableCompression = true
 		t.ReadBufferSize = 16 << 10 // as of the package s3
-		return &http.Client{Transport: t, CheckRedirect: checkRedirect}
+		if otherHosts {
+			return &http.Client{Transport: t, CheckRedirect: checkRedirect}
+		}
+		return &http.Client{Transport: newHosts(u, t), CheckRedirect: checkRedirect}
 	}
 	return &Store{list: u, otherHosts: otherHosts, client: client(), apart: client()}, nil
 }
@@ -56,20 +59,6 @@ func bare(u *url.URL) error {
 		return errors.New("it has a query: give an address without one")
 	case u.Fragment != "":
 		return errors.New("it has a fragment (#): write it as %23 if it belongs to the name")
-	}
-	return nil
-}
-
-// errRedirect is the class of redirects that are not followed.
-var errRedirect = errors.New("it redirects")
-
-// checkRedirect follows one redirect, to the same scheme. No request has credentials, so another host gets none.
-func checkRedirect(r *http.Request, via []*http.Request) error {
-	if len(via) > 1 {
-		return fmt.Errorf("%w more than once", errRedirect)
-	}
-	if r.URL.Scheme != via[0].URL.Scheme {
-		return fmt.Errorf("%w from %s to %s", errRedirect, via[0].URL.Scheme, r.URL.Scheme)
 	}
 	return nil
 }
@@ -225,6 +214,9 @@ func explain(ctx context.Context, u *url.URL, err error) error {
 	}
 	if dns := new(net.DNSError); errors.As(err, &dns) && dns.IsNotFound {
 		return final("%s can't be reached: there is no host of that name", u.Host)
+	}
+	if private := new(privateError); errors.As(err, &private) {
+		return final("%s redirects to %s: give --http-allow-other-hosts if that is meant", u.Host, private)
 	}
 	if errors.Is(err, errRedirect) {
 		for e := err; e != nil; e = errors.Unwrap(e) {

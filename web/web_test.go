@@ -138,7 +138,12 @@ func TestOneRedirectIsFollowed(t *testing.T) {
 	from := server(t, nil, &etag, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, to.URL+"/d/x?signature=hush", http.StatusFound)
 	})
-	a, err := open(t, from.URL+"/list").Get(t.Context(), object.Request{Key: "y", From: 3, Len: 4})
+	s, err := web.Open(from.URL+"/list", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	a, err := s.Get(t.Context(), object.Request{Key: "y", From: 3, Len: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
