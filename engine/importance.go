@@ -27,6 +27,7 @@ type important struct {
 	drawn atomic.Bool   // an epoch that was drawn is known
 	packs *packaging    // nil: its L-samples stay where they are
 	ready chan struct{} // closed when the worker has ended
+	ended chan struct{} // closed when all that the session had is given back
 
 	stateMu sync.Mutex // held while the state changes or is read
 
@@ -139,11 +140,14 @@ type ImportanceInfo struct {
 	BatchSize int    `json:"batch_size"`
 }
 
-// importanceOf returns the importance of a job, which is new if the job has none.
+// errNameTaken answers a job whose importance ended while none of its clients was connected.
+var errNameTaken = &deliver.ArgumentError{Reason: "importance: another job took over the name of this job's while none of its clients was connected: call job.importance again, with another name="}
+
+// importanceOf returns the importance of a job. It is a new one if the job has none, or if another job took over the name while none of this job's clients was connected.
 func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 	e.importing.Lock()
 	defer e.importing.Unlock()
-	if p := j.importance.Load(); p != nil {
+	if p := j.importance.Load(); p != nil && !p.isStopped() {
 		if c.Cache == cacheNotGiven {
 			c.Cache = p.config.Cache
 		}
@@ -153,19 +157,18 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		return p, nil
 	}
 	e.mu.Lock()
-	other, over := e.states[c.Name], e.ctx.Err() != nil
+	other, closing, over := e.states[c.Name], e.ctx.Err() != nil, e.jobs[j.number] != j
 	used := other != nil && (other.j.token == "" || other.j.users > 0)
 	e.mu.Unlock()
 	switch {
-	case over:
+	case closing:
 		return nil, deliver.ErrClosing
+	case over:
+		return nil, errJobOver
 	case used:
 		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: another job of this server uses the name %q: give name=", c.Name)}
 	case other != nil:
-		other.stop()
-		e.mu.Lock()
-		delete(e.states, c.Name)
-		e.mu.Unlock()
+		other.stop(errNameTaken)
 	}
 	if c.Cache == cacheNotGiven {
 		c.Cache = e.defaultCache(c)
@@ -177,17 +180,22 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.holdBy(p.high, nil)
+	if p.along != nil {
+		e.holdBy(p.along, nil)
+	}
 	e.mu.Lock()
 	if e.states == nil {
 		e.states = map[string]*important{}
 	}
 	e.states[c.Name] = p
-	e.mu.Unlock()
-	e.holdBy(p.high, nil)
-	if p.along != nil {
-		e.holdBy(p.along, nil)
-	}
+	over = e.jobs[j.number] != j // else the job's end finds the session
 	j.importance.Store(p)
+	e.mu.Unlock()
+	if over {
+		p.stop(errJobOver)
+		return nil, errJobOver
+	}
 	return p, nil
 }
 
@@ -199,7 +207,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 	if err != nil {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
-	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
+	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), ended: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
 		given: map[int]bool{}, two: map[int]*twoOrders{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1}
 	if p.high, err = e.newHighMemory(c); err != nil {
 		state.Close()

@@ -136,7 +136,9 @@ func (e *Engine) locked(number int, f func(p *important)) error {
 	p.stateMu.Lock()
 	defer p.stateMu.Unlock()
 	if p.state.Closed() {
-		return deliver.ErrClosing
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.err
 	}
 	f(p)
 	return nil

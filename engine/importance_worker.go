@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"lcache/deliver"
@@ -280,46 +281,61 @@ func (p *important) advance(to int) {
 	p.mu.Unlock()
 }
 
-// stop ends the worker, and gives the state's memory back. The file stays.
-func (p *important) stop() {
+// stop ends the session and waits until its name is free again. Requests get why as their error. The file stays.
+func (p *important) stop(why error) {
 	p.mu.Lock()
 	first := !p.stopped
-	p.stopped = true
 	if first {
-		p.err = deliver.ErrClosing
+		p.stopped, p.err = true, why
 		close(p.changed)
 		p.changed = make(chan struct{})
 	}
 	p.mu.Unlock()
-	p.nudge()
-	<-p.ready
 	if first {
-		p.drawn.Store(false)
-		if p.packs != nil {
-			p.e.packaging.CompareAndSwap(p.packs, nil)
-			p.packs.stop()
-		}
-		p.stateMu.Lock()
-		p.state.Close()
-		p.stateMu.Unlock()
-		p.e.holdBy(nil, p.high)
-		p.high.close()
-		if p.along != nil {
-			p.e.holdBy(nil, p.along)
-			p.along.close()
-		}
+		p.nudge()
+		<-p.ready
+		p.giveBack()
+		close(p.ended)
 	}
+	<-p.ended
 }
 
-// endImportance stops all workers.
+// isStopped reports whether the session has ended, or is about to.
+func (p *important) isStopped() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stopped
+}
+
+// giveBack frees the memory of a session whose worker has ended, then its name.
+func (p *important) giveBack() {
+	p.drawn.Store(false)
+	if p.packs != nil {
+		p.e.packaging.CompareAndSwap(p.packs, nil)
+		p.packs.stop()
+	}
+	p.stateMu.Lock()
+	p.state.Close()
+	p.stateMu.Unlock()
+	p.e.holdBy(nil, p.high)
+	p.high.close()
+	if p.along != nil {
+		p.e.holdBy(nil, p.along)
+		p.along.close()
+	}
+	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
+	delete(p.e.states, p.config.Name)
+}
+
+// endImportance ends all sessions.
 func (e *Engine) endImportance() {
 	e.importing.Lock() // nobody begins one meanwhile
 	defer e.importing.Unlock()
 	e.mu.Lock()
-	states := e.states
-	e.states = nil
+	states := slices.Collect(maps.Values(e.states))
 	e.mu.Unlock()
 	for _, p := range states {
-		p.stop()
+		p.stop(deliver.ErrClosing)
 	}
 }

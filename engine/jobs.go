@@ -146,8 +146,7 @@ func (e *Engine) endJob(j *job) {
 	}
 	delete(e.jobs, j.number)
 	if p := j.importance.Load(); p != nil {
-		delete(e.states, p.config.Name)
-		e.builders.Go(p.stop)
+		e.builders.Go(func() { p.stop(errJobOver) })
 	}
 	e.deliver.Forget(j.number)
 	e.builders.Go(j.schedule.Stop) // it waits for orders in the making

@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/deliver"
+	"lcache/schedule"
+)
+
+// taker is a job with importance whose clients come and go, as seen by a test.
+type taker struct {
+	losing
+	token string
+}
+
+// join connects a client of a job.
+func (k *taker) join(t *testing.T) {
+	t.Helper()
+	var err error
+	if k.job, err = k.e.Join(k.token); err != nil {
+		t.Fatal(err)
+	}
+	k.world = 1
+}
+
+// wants asks for importance under a name, with so much cache.
+func (k *taker) wants(name string, cache int64) error {
+	_, err := k.e.Importance(k.job, 0, "run", fmt.Appendf(nil, `{"method":"shade","name":%q,"batch_size":16,"world_size":1,"lag":0,"seed":5,"cache":%d}`, name, cache))
+	return err
+}
+
+// areOver waits until the server has ended jobs.
+func areOver(t *testing.T, e *Engine, tokens ...string) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("the jobs %q end", tokens), func() bool {
+		e.nudge()
+		over := 0
+		for _, j := range e.Status().Jobs {
+			if j.Ended && slices.Contains(tokens, j.ID) {
+				over++
+			}
+		}
+		return over == len(tokens)
+	})
+}
+
+// TestNameOfAJobThatWasTakenOver: a job takes over the name of one whose clients have left. When the server ends the first job, a minute later, the second one keeps the name, is counted, and ends with the server.
+func TestNameOfAJobThatWasTakenOver(t *testing.T) {
+	d, o := small(t, schedule.Job{})
+	o.Memory, o.Patience, o.LateEpoch = 32<<20, 20*time.Second, 20*time.Millisecond
+	e := open(t, o)
+	first, second, third := taker{losing: losing{d: d, e: e}, token: "first"}, taker{losing: losing{d: d, e: e}, token: "second"}, taker{losing: losing{d: d, e: e}, token: "third"}
+	first.join(t)
+	if err := first.wants("default", 1e6); err != nil {
+		t.Fatal(err)
+	}
+	e.Leave(first.job)
+	second.join(t)
+	if err := second.wants("default", 2e6); err != nil {
+		t.Fatal(err)
+	}
+	left := e.spareMemory()
+	areOver(t, e, "first")
+	third.join(t)
+	if err := third.wants("default", 1e6); err == nil || !strings.Contains(err.Error(), `uses the name "default": give name=`) {
+		t.Errorf("a third job asks for the name: %v", err)
+	}
+	if now := e.spareMemory(); now != left {
+		t.Errorf("%d bytes are left when the first job is over, and were before", now-left)
+	}
+	second.epochs(t, 0, 2)
+	closeEngine(t, e)
+	if _, err := e.Unstable(second.job, 0); !errors.Is(err, deliver.ErrClosing) {
+		t.Errorf("the second job after Close: %v", err)
+	}
+}
+
+// TestJobComesBackToATakenName: a client of a job comes back after another job took over the name. It is told so, and goes on when the name is free again.
+func TestJobComesBackToATakenName(t *testing.T) {
+	d, o := small(t, schedule.Job{})
+	o.Patience = 20 * time.Second
+	e := open(t, o)
+	defer closeEngine(t, e)
+	first, second := taker{losing: losing{d: d, e: e}, token: "first"}, taker{losing: losing{d: d, e: e}, token: "second"}
+	first.join(t)
+	if err := first.wants("default", 1e6); err != nil {
+		t.Fatal(err)
+	}
+	first.epochs(t, 0, 2)
+	e.Leave(first.job)
+	second.join(t)
+	if err := second.wants("default", 1e6); err != nil {
+		t.Fatal(err)
+	}
+	first.join(t)
+	if _, _, err := e.OrderPage(t.Context(), first.job, 1, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "took over the name") {
+		t.Errorf("a job whose name was taken over asks for its order: %v", err)
+	}
+	if err := first.wants("default", 1e6); err == nil || !strings.Contains(err.Error(), "give name=") {
+		t.Errorf("it asks for importance again: %v", err)
+	}
+	if err := first.wants("mine", 1e6); err != nil {
+		t.Errorf("it asks for another name: %v", err)
+	}
+	first.epochs(t, 0, 3)
+	second.epochs(t, 0, 2)
+	e.Leave(first.job)
+	e.Leave(second.job)
+	second.join(t)
+	if err := second.wants("default", 1e6); err != nil {
+		t.Errorf("a job comes back to its own name: %v", err)
+	}
+	e.Leave(second.job)
+	first.join(t)
+	if err := first.wants("mine", 1e6); err != nil {
+		t.Errorf("a job comes back to its own name: %v", err)
+	}
+	first.epochs(t, 3, 4)
+}
+
+// TestNamesChangeHands: jobs take one name from each other while the server ends those whose clients have left. At any time one job has it, and nothing is left over.
+func TestNamesChangeHands(t *testing.T) {
+	d, o := small(t, schedule.Job{})
+	o.Memory, o.Patience, o.LateEpoch = 32<<20, 20*time.Second, time.Millisecond
+	e := open(t, o)
+	left := e.spareMemory()
+	var had sync.Mutex // of the name, by a job that is connected
+	var jobs sync.WaitGroup
+	for k := range 4 {
+		jobs.Go(func() {
+			for life := range 12 {
+				job := taker{losing: losing{d: d, e: e}, token: fmt.Sprint(k, life%2)}
+				job.join(t)
+				if err := job.wants("default", 1e6); err == nil {
+					if !had.TryLock() {
+						t.Error("two jobs have the name")
+					} else {
+						if _, _, err := e.OrderPage(t.Context(), job.job, 0, 0, 0, 8); err != nil {
+							t.Errorf("the job that has the name: %v", err)
+						}
+						had.Unlock()
+					}
+				} else if !strings.Contains(err.Error(), "give name=") {
+					t.Error(err)
+				}
+				e.Leave(job.job)
+				time.Sleep(time.Duration(k) * time.Millisecond)
+			}
+		})
+	}
+	jobs.Wait()
+	waitFor(t, "the memory of all jobs comes back", func() bool { e.nudge(); return e.spareMemory() == left })
+	closeEngine(t, e)
+}
