@@ -40,6 +40,8 @@ type important struct {
 	heard     map[int]time.Time
 	runs      map[int]string     // by rank: its training process
 	joins     map[int]bool       // ranks of the training that have asked for importance
+	allHere   bool               // all ranks run on this machine, as the newest of them knows; false: unknown
+	warned    bool               // of a boundary without some ranks
 	foretold  int                // the epoch whose order the schedule was told in part; -1: none
 	given     map[int]bool       // the epochs whose orders the schedule has
 	two       map[int]*twoOrders // by epoch in which others are served in place of some
@@ -97,6 +99,10 @@ func (e *Engine) Importance(number, rank int, run string, text []byte) (Importan
 	if err != nil {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: err.Error()}
 	}
+	here, err := allHere(text, c.WorldSize)
+	if err != nil {
+		return ImportanceInfo{}, err
+	}
 	if j.schedule.Replays() && (j.schedule.World() != c.WorldSize || job.BatchSize != c.BatchSize) {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: a world of %d ranks with batches of %d, and this server's recipe has %d with %d: give the same",
 			c.WorldSize, c.BatchSize, j.schedule.World(), job.BatchSize)}
@@ -108,7 +114,7 @@ func (e *Engine) Importance(number, rank int, run string, text []byte) (Importan
 	if err != nil {
 		return ImportanceInfo{}, err
 	}
-	p.joined(rank, run)
+	p.joined(rank, run, here)
 	return ImportanceInfo{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(p.status.Load().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize}, nil
 }
 

@@ -10,9 +10,10 @@ import (
 	"lcache/importance"
 )
 
-// joined notes a rank that takes part. A new process of it counts its batches from 0.
-func (p *important) joined(rank int, run string) {
+// joined notes a rank that takes part. A new process of it counts its batches from 0. allHere says that all ranks are known to run on this machine.
+func (p *important) joined(rank int, run string, allHere bool) {
 	p.mu.Lock()
+	p.allHere = allHere
 	fresh := p.runs[rank] != run
 	if fresh && p.joins[rank] { // another training: where the ranks of the last one were says nothing
 		clear(p.at)
@@ -227,6 +228,7 @@ func (p *important) quiet(epoch int) bool {
 
 // advance makes the boundary before an epoch.
 func (p *important) advance(to int) {
+	p.warnAbsent(to)
 	p.mu.Lock()
 	says := p.says[p.epoch].Progress
 	says.Epochs = p.e.cache.Record.Job.Epochs

@@ -248,7 +248,7 @@ func TestBadObservations(t *testing.T) {
 			t.Errorf("%s: %+v", name, said)
 		}
 	}
-	for _, said := range []string{`{"method":"mine"}`, `{"method":"impact","substitute":"class"}`, `{"method":"impact","cache":"9EB","params":{"s_share":0}}`} {
+	for _, said := range []string{`{"method":"mine"}`, `{"method":"impact","substitute":"class"}`, `{"method":"impact","cache":"9EB","params":{"s_share":0}}`, `{"method":"shade","local_world_size":1}`} {
 		c.send(typeImportance, []byte(said))
 		if got := c.fails(); got.Kind != "argument" {
 			t.Errorf("%s: %+v", said, got)

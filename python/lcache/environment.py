@@ -4,47 +4,76 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 _SOCKET = "LCACHE_SOCKET"
 _NOT_SOCKETS = (_SOCKET + "_MODE", _SOCKET + "_GROUP")  # flags of `lcache serve`
 
-# (world size, rank, rank on this machine, processes on this machine), as torchrun and Slurm's srun name them.
+# (world size, rank, rank on this machine), as torchrun and Slurm's srun name them.
 _LAUNCHERS = (
-    (("WORLD_SIZE",), "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    (("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+    (("WORLD_SIZE",), "RANK", "LOCAL_RANK"),
+    (("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "SLURM_PROCID", "SLURM_LOCALID"),
 )
+
+_MOST = 1 << 16  # ranks: the protocol has two bytes for one
 
 _NO_RUN = ("none", "static")  # what torchrun calls a run that was given no id
 
 
 class World(NamedTuple):
-    """size processes in all. This process is number rank of them. local_ranks are the ranks on this machine."""
+    """size processes in all. This process is number rank of them. local_ranks are the ranks on this machine; None: the variables don't say."""
 
     size: int
     rank: int
-    local_ranks: list[int]
+    local_ranks: list[int] | None
 
 
 def launched_world(env: Mapping[str, str] | None = None) -> World:
-    """Reads the launcher's variables; World(1, 0, [0]) without a launcher.
-
-    Without variables about this machine, local_ranks holds every rank.
-    """
+    """Reads the launcher's variables; World(1, 0, None) without a launcher."""
     env = os.environ if env is None else env
-    for size_names, rank_name, local_rank_name, local_size_name in _LAUNCHERS:
-        size, rank = _integer(env, *size_names), _integer(env, rank_name)
-        if size is None or rank is None or not 0 <= rank < size:
+    for size_names, rank_name, local_rank_name in _LAUNCHERS:
+        size, rank, local_rank = _integer(env, *size_names), _integer(env, rank_name), _integer(env, local_rank_name)
+        if size is None or rank is None or not 0 <= rank < size <= _MOST:
             continue
-        if rank_name == "SLURM_PROCID" and _is_slurm_shell(env):
+        is_slurm = rank_name == "SLURM_PROCID"
+        if is_slurm and _is_slurm_shell(env):
             continue
-        local_rank, local_size = _integer(env, local_rank_name), _integer(env, local_size_name)
+        local_size = _slurm_local_size(env, size, rank) if is_slurm else _integer(env, "LOCAL_WORLD_SIZE")
         if local_rank is None or local_size is None or not 0 <= local_rank < local_size or local_rank > rank:
-            return World(size, rank, list(range(size)))
+            return World(size, rank, None)
         first = rank - local_rank
-        return World(size, rank, list(range(first, min(size, first + local_size))))
-    return World(1, 0, [0])
+        ids = _slurm_ids(env, size, rank, local_size) if is_slurm else None
+        return World(size, rank, ids or list(range(first, min(size, first + local_size))))
+    return World(1, 0, None)
+
+
+def _slurm_local_size(env: Mapping[str, str], size: int, rank: int) -> int | None:
+    """How many of a step's tasks run on this machine: by the list of all machines' tasks, such as 2(x3),1, else by the limit that srun was given."""
+    counts: list[int] = []
+    for part in (env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE", "")).split(","):
+        match = re.fullmatch(r"(\d{1,5})(?:\(x(\d{1,5})\))?", part, re.ASCII)
+        count, times = (int(match[1]), int(match[2] or 1)) if match else (0, 0)
+        if count < 1 or len(counts) + times > size:
+            counts = []
+            break
+        counts += [count] * times
+    if sum(counts) != size:  # the list is of the allocation, and not of this step
+        return _integer(env, "SLURM_NTASKS_PER_NODE")
+    machine = _integer(env, "SLURM_NODEID")
+    if machine is None or not 0 <= machine < len(counts):
+        machine = bisect_right(list(accumulate(counts)), rank)
+    return counts[machine]
+
+
+def _slurm_ids(env: Mapping[str, str], size: int, rank: int, local_size: int) -> list[int] | None:
+    """The ranks on this machine, if Slurm lists all of them: they need not follow each other."""
+    text = env.get("SLURM_GTIDS", "")
+    ids = {int(part) for part in text.split(",")} if re.fullmatch(r"\d{1,5}(,\d{1,5})*", text, re.ASCII) else set()
+    return sorted(ids) if len(ids) == local_size and rank in ids and max(ids) < size else None
 
 
 def launched_run(env: Mapping[str, str] | None = None, several: bool = False) -> str | None:

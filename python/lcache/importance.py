@@ -258,7 +258,7 @@ class Observed(Described):
         irreducible = None if path is None else Irreducible(path, self.info.samples)
         if irreducible is not None:
             own["irreducible"] = irreducible.name
-        self._learn_rank(world_size)
+        options["local_world_size"] = self._learn_rank(world_size)
         body = asked(self._rank, method, options, params, own)
         told = protocol.read_importance(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
@@ -267,11 +267,17 @@ class Observed(Described):
             observer.bank, observer.irreducible = None if bank is None else bank(), irreducible
             self._link.importance, self._link.first, self._observer = body, observer.flush, observer
 
-    def _learn_rank(self, world_size: int | None) -> None:
-        """Takes the launcher's rank if nobody gave one: what two ranks observe under one number would be taken for the same."""
+    def _learn_rank(self, world_size: int | None) -> int | None:
+        """Takes the launcher's rank if nobody gave one: what two ranks observe under one number would be taken for the same.
+
+        Returns how many ranks of the job's world run on this machine. None: the launcher doesn't say, or its world is not the job's.
+        """
         launched = launched_world()
-        if not self._rank_told and launched.size > 1 and launched.size == (world_size or self.info.world):
+        if launched.size != (world_size or self.info.world):
+            return None
+        if not self._rank_told and launched.size > 1:
             self._rank, self._rank_told = launched.rank, True
+        return None if launched.local_ranks is None else len(launched.local_ranks)
 
     def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:
         """Tells the server the losses of samples, in one call for each batch: tensors, arrays or lists. Never raises, and never waits.

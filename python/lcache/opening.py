@@ -84,7 +84,7 @@ def open(  # the name is part of the API
         flags = (options if options.batch_size is not None else options._replace(batch_size=likely_batch_size)).flags()
         if options.recipe is not None or world > 1:  # without a recipe, too, each rank pushes an order and takes a share of the memory
             flags += ["--world-size", str(world)]
-            if world == launched.size and len(launched.local_ranks) < world:
+            if world == launched.size and launched.local_ranks is not None and len(launched.local_ranks) < world:
                 flags += ["--ranks", ",".join(map(str, launched.local_ranks))]
         flags += ["--budget", str(budget)] if budget is not None else []
         common = ("--memory", str(memory)) if memory is not None else ()

@@ -105,6 +105,47 @@ def test_what_differs_is_refused(server):
             job.push_order(0, 0, [[1]])
 
 
+TORCHRUN = {"WORLD_SIZE": "16", "RANK": "3", "LOCAL_RANK": "3"}
+SLURM = {"SLURM_NTASKS": "16", "SLURM_PROCID": "15", "SLURM_LOCALID": "0", "SLURM_NODEID": "3"}
+
+
+@needs_binary
+@pytest.mark.parametrize(
+    "env, here",
+    [
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "8"}, 8),
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "5(x3),1"}, 1),
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "16"}, None),  # one machine
+        ({**SLURM, "SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_TASKS_PER_NODE": "16"}, None),
+        (TORCHRUN, None),  # a launcher that doesn't say
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "eight"}, None),
+        ({"LOCAL_WORLD_SIZE": "8"}, None),
+        ({}, None),  # a notebook
+        ({"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, None),  # the launched process of a machine starts the others itself
+    ],
+)
+def test_all_ranks_on_one_machine(folder, tmp_path, monkeypatch, env, here):
+    """A training over several machines is refused at once; where the launcher doesn't say it is not."""
+    for name in [name for name in os.environ if name.startswith("SLURM_")] + ["WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    server = Server(folder, tmp_path / "cache", world=16)
+    server.ingest()
+    try:
+        with server.start().connect() as job:
+            if here is None:
+                job.importance("shade")
+                assert status(job)["method"] == "shade"
+            else:
+                with pytest.raises(lcache.ArgumentError, match=rf"job\.importance needs all ranks on one machine: 16 in all, {here} here$"):
+                    job.importance("shade")
+                assert status(job) is None
+                assert sum(len(batch) for batch in job.epoch(0)) > 0  # the recipe's order goes on
+    finally:
+        server.stop()
+
+
 @needs_binary
 @pytest.mark.parametrize("batches", [None, 7, 1])
 @pytest.mark.parametrize("method, lag", [("shade", 0), ("shade", 1), ("shade", "split"), ("impact", "split")])

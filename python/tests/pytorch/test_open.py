@@ -13,7 +13,6 @@ import realserver
 from embedded_servers import folder, gone, root, servers  # noqa: F401
 
 import lcache
-from lcache.environment import launched_world
 
 READER = """
 import signal, sys, lcache
@@ -57,6 +56,19 @@ def test_recipe(folder, root, monkeypatch):
         assert (job.world, job.rank, job.ranks, job.epochs, job.batch_size, job.seed) == (2, 1, [0, 1], 2, 16, "3")
         want = realserver.distributed_sampler(len(folder), 3, 0, 2, 1)
         assert [i for batch in job.epoch(0) for i in batch.indices] == want
+
+
+@pytest.mark.parametrize("order", [{}, {"recipe": "torch.distributed_sampler", "seed": 3, "batch_size": 16}])
+def test_several_machines(folder, root, monkeypatch, order):
+    """The cache knows which ranks of the launcher's world read here: its samples stay where they are, and importance is refused."""
+    for name, value in {"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    with lcache.open(folder.root, root, **order) as job:
+        assert (job.world, job.rank, job.ranks) == (8, 5, [4, 5, 6, 7])
+        status = job.stats()["jobs"][0]
+        assert status["layout"] == "static" and status["layout_reason"].startswith("4 of 8 ranks are served here")
+        with pytest.raises(lcache.ArgumentError, match=r"job\.importance needs all ranks on one machine: 8 in all, 4 here$"):
+            job.importance("shade", batch_size=16)
 
 
 def test_memory_is_shared_by_the_ranks(folder, root, monkeypatch):
@@ -192,23 +204,6 @@ def test_pickle(folder, root):
         assert len(small) < 1024
         with pickle.loads(small) as copy:
             check(copy, folder)
-
-
-@pytest.mark.parametrize(
-    "env, want",
-    [
-        ({}, (1, 0, [0])),
-        ({"WORLD_SIZE": "4", "RANK": "3"}, (4, 3, [0, 1, 2, 3])),
-        ({"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, (8, 5, [4, 5, 6, 7])),
-        ({"WORLD_SIZE": "x", "RANK": "5"}, (1, 0, [0])),
-        ({"WORLD_SIZE": "2", "RANK": "2"}, (1, 0, [0])),
-        ({"SLURM_NTASKS": "6", "SLURM_PROCID": "4", "SLURM_LOCALID": "1", "SLURM_NTASKS_PER_NODE": "3"}, (6, 4, [3, 4, 5])),
-        ({"SLURM_NTASKS": "6", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "interactive"}, (1, 0, [0])),
-        ({"SLURM_NTASKS": "6", "SLURM_PROCID": "4", "WORLD_SIZE": "2", "RANK": "1"}, (2, 1, [0, 1])),
-    ],
-)
-def test_place(env, want):
-    assert tuple(launched_world(env)) == want
 
 
 def test_labels(folder, root, tmp_path):
