@@ -8,6 +8,7 @@ package object
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -57,8 +58,25 @@ func Version(tag string) uint64 {
 	return xxh3.HashString(tag)
 }
 
+// mostTag is how many bytes a tag may have.
+const mostTag = 1 << 10
+
+// CheckTag refuses a tag that is too long: one is kept for each object of a listing.
+func CheckTag(tag string) error {
+	if len(tag) > mostTag {
+		return &Error{Trouble: Final, Err: fmt.Errorf("its version (ETag) has %d bytes, at most %d", len(tag), mostTag)}
+	}
+	return nil
+}
+
 // Ranges is how many requests an object of this size takes, if each has its answer.
-func Ranges(size int64) int64 { return (size + rangeBytes - 1) / rangeBytes }
+func Ranges(size int64) int64 {
+	n := size / rangeBytes
+	if size%rangeBytes != 0 {
+		n++
+	}
+	return n
+}
 
 // Trouble is a class of errors, by what is to be done about them.
 type Trouble int

@@ -189,7 +189,9 @@ func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 // Stat asks what an object is.
 func (r *Reader) Stat(ctx context.Context, key string) (info Info, err error) {
 	err = r.Do(ctx, func(ctx context.Context) error {
-		info, err = r.store.Stat(ctx, key)
+		if info, err = r.store.Stat(ctx, key); err == nil {
+			err = CheckTag(info.Tag)
+		}
 		return err
 	})
 	return info, err
@@ -345,6 +347,9 @@ func goesOn(body io.Reader) bool {
 
 // check holds an answer against what was asked for.
 func (r *Reader) check(t *target, q Request, a *Answer) error {
+	if err := CheckTag(a.Tag); err != nil {
+		return err
+	}
 	v := Version(a.Tag)
 	switch {
 	case a.Size >= 0 && a.Size != t.Size:

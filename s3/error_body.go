@@ -13,9 +13,6 @@ import (
 	"lcache/object"
 )
 
-// mostErrorBody is how long an error of S3 may be in bytes. Those of services have some hundred.
-const mostErrorBody = 4 << 10
-
 // errorBody returns the error that an answer with the status 200 has in the place of an object; nil: it is the object. Some services begin an answer before they know whether they can give
 // it. An object has an ETag, and such an answer has none. What was read of an object stands in the body again.
 func (s *Store) errorBody(out *s3.GetObjectOutput) error {

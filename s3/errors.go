@@ -18,7 +18,7 @@ import (
 	"lcache/object"
 )
 
-func final(format string, args ...any) error {
+func final(format string, args ...any) *object.Error {
 	return &object.Error{Trouble: object.Final, Err: fmt.Errorf(format, args...)}
 }
 
@@ -38,6 +38,9 @@ func (s *Store) signable(ctx context.Context) (version int, err error) {
 	case s.had.Load(): // they are renewed, which may fail for a moment
 		return 0, &object.Error{Trouble: object.Passing, Err: errors.New("the credentials have expired and can't be renewed: get new ones (such as by aws sso login)")}
 	}
+	if long := new(boundError); errors.As(err, &long) {
+		return 0, final("the credentials can't be read: %s: check the address of the service that gives them, and whether a proxy stands between", long)
+	}
 	if text := strings.ToLower(err.Error()); strings.Contains(text, "sso") || strings.Contains(text, "expired") {
 		return 0, final("the credentials have expired: get new ones (such as by aws sso login)")
 	}
@@ -54,11 +57,30 @@ func (s *Store) explain(ctx context.Context, err error, needs string, signed int
 	if !errors.As(err, &answer) || answer.HTTPStatusCode() == 0 {
 		return s.unreachable(err)
 	}
-	status, header := answer.HTTPStatusCode(), answer.Response.Header
-	code, api := "", smithy.APIError(nil)
-	if errors.As(err, &api) {
-		code = api.ErrorCode()
+	long := new(boundError)
+	switch {
+	case !errors.As(err, &long):
+		return s.judge(ctx, err, answer, codeOf(err), needs, signed)
+	case answer.HTTPStatusCode() < 300:
+		return final("%s does not answer as S3 does: %s", s.set.where(), long)
 	}
+	e := s.judge(ctx, err, answer, long.code, needs, signed)
+	e.Err = fmt.Errorf("%w (%s, and was not read further)", e.Err, long)
+	return e
+}
+
+// codeOf is the code of an error of S3, or "".
+func codeOf(err error) string {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		return api.ErrorCode()
+	}
+	return ""
+}
+
+// judge is explain for an answer and its code.
+func (s *Store) judge(ctx context.Context, err error, answer *smithyhttp.ResponseError, code, needs string, signed int) *object.Error {
+	status, header := answer.HTTPStatusCode(), answer.Response.Header
 	known := status < 300 || code != "" && code != "UnknownError" && code != http.StatusText(status)
 	if isHTML(header) && status < 500 && !known {
 		return s.page()
@@ -113,7 +135,7 @@ func (s *Store) payHint() string {
 	return ": ask its owner, or give --s3-requester-pays if whoever reads it pays"
 }
 
-func busy(t object.Trouble, header http.Header, format string, args ...any) error {
+func busy(t object.Trouble, header http.Header, format string, args ...any) *object.Error {
 	e := &object.Error{Trouble: t, Err: fmt.Errorf(format, args...)}
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds > 0 {
 		e.After = time.Duration(min(seconds, 3600)) * time.Second
@@ -122,7 +144,7 @@ func busy(t object.Trouble, header http.Header, format string, args ...any) erro
 }
 
 // elsewhere is the error of a bucket in another region.
-func (s *Store) elsewhere(header http.Header, err error) error {
+func (s *Store) elsewhere(header http.Header, err error) *object.Error {
 	region := header.Get("X-Amz-Bucket-Region")
 	if region == "" { // AuthorizationHeaderMalformed says it in its text
 		if _, after, found := strings.Cut(err.Error(), "expecting '"); found {
@@ -136,7 +158,7 @@ func (s *Store) elsewhere(header http.Header, err error) error {
 }
 
 // page is the error of an answer that a proxy, or another server, makes.
-func (s *Store) page() error {
+func (s *Store) page() *object.Error {
 	return final("%s answers with a web page, not as S3 does: check --s3-endpoint-url, and whether a proxy (HTTPS_PROXY) stands between", s.set.where())
 }
 
@@ -179,7 +201,7 @@ func innermost(err error) string {
 
 // clean makes a text that a server sent one line, and not long.
 func clean(text string) string {
-	text = oneLine(text)
+	text = oneLine(text[:min(len(text), 1000)]) // it may be very long
 	if len(text) > 200 {
 		text = text[:200] + "…"
 	}

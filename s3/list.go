@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -31,8 +32,9 @@ type lister struct {
 	prefix string
 	do     func(ctx context.Context, send func(ctx context.Context) error) error
 
-	mu   sync.Mutex // held while take runs
-	take func([]Item) error
+	mu    sync.Mutex // held while take runs
+	take  func([]Item) error
+	given int // keys
 }
 
 // span is a part of all keys: those behind after, up to and with until. "": no end.
@@ -152,6 +154,9 @@ func (l *lister) grow(after string, items []Item) error {
 func (l *lister) give(items []Item) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.given += len(items); l.given > mostKeys {
+		return final("%s lists more than %d keys, and a cache holds no more: name a prefix with fewer", l.store.set.where(), int64(mostKeys))
+	}
 	return l.take(items)
 }
 
@@ -163,30 +168,58 @@ func (l *lister) page(ctx context.Context, after string, most int32) (items []It
 		in.StartAfter = &after
 	}
 	out, err := l.send(ctx, in)
+	given := tokens{}
 	for ; err == nil && len(out.Contents) == 0 && aws.ToBool(out.IsTruncated); out, err = l.send(ctx, in) {
-		if err := l.next(in, out); err != nil {
+		if err := l.next(in, out, given); err != nil {
 			return nil, false, err
+		}
+		if len(given) == mostEmptyPages {
+			return nil, false, final("%s gives %d pages of a listing in a row that have no key, and says that it goes on: pack the objects into shards (tar:s3://…), which need no listing", l.store.set.where(), mostEmptyPages)
 		}
 	}
 	if err != nil {
 		return nil, false, err
 	}
 	for _, o := range out.Contents {
-		key, err := decode(aws.ToString(o.Key), out.EncodingType)
+		item, err := l.item(o, out.EncodingType)
 		if err != nil {
 			return nil, false, err
 		}
-		items = append(items, Item{Key: key, Size: aws.ToInt64(o.Size), Tag: strings.Clone(tag(o.ETag))})
+		items = append(items, item)
 	}
 	return items, aws.ToBool(out.IsTruncated), nil
 }
 
-// next makes a request the one for the page behind an answer.
-func (l *lister) next(in *s3.ListObjectsV2Input, out *s3.ListObjectsV2Output) error {
-	token := aws.ToString(out.NextContinuationToken)
-	if token == "" || token == aws.ToString(in.ContinuationToken) {
-		return final("%s says that a listing goes on, and not where: pack the objects into shards (tar:s3://…), which need no listing", l.store.set.where())
+// item takes a key of a page.
+func (l *lister) item(o types.Object, encoding types.EncodingType) (item Item, err error) {
+	if item.Key, err = l.decode(aws.ToString(o.Key), encoding); err != nil {
+		return item, err
 	}
+	item.Size, item.Tag = aws.ToInt64(o.Size), strings.Clone(tag(o.ETag))
+	if o.Size == nil || item.Size < 0 {
+		return item, final("%s tells no size of the key %q that is 0 or more", l.store.set.where(), clean(item.Key))
+	}
+	if err := object.CheckTag(item.Tag); err != nil {
+		return item, final("the key %q in the listing of %s: %w", clean(item.Key), l.store.set.where(), err)
+	}
+	return item, nil
+}
+
+// tokens are those that a listing was continued by.
+type tokens map[string]bool
+
+// next makes a request the one for the page behind an answer.
+func (l *lister) next(in *s3.ListObjectsV2Input, out *s3.ListObjectsV2Output, given tokens) error {
+	token := aws.ToString(out.NextContinuationToken)
+	switch {
+	case token == "":
+		return final("%s says that a listing goes on, and not where: pack the objects into shards (tar:s3://…), which need no listing", l.store.set.where())
+	case len(token) > mostToken:
+		return final("%s gives a continuation token of %d bytes, at most %d: pack the objects into shards (tar:s3://…), which need no listing", l.store.set.where(), len(token), mostToken)
+	case given[token]:
+		return final("%s gives a continuation token again that it gave before, so the listing would not end: pack the objects into shards (tar:s3://…), which need no listing", l.store.set.where())
+	}
+	given[token] = true
 	in.ContinuationToken = &token
 	return nil
 }
@@ -198,22 +231,24 @@ const mostFolderPages = 32
 func (l *lister) folders(ctx context.Context) (names []string, err error) {
 	in := l.input(1000)
 	in.Delimiter = aws.String("/")
+	given := tokens{}
 	for range mostFolderPages {
 		out, err := l.send(ctx, in)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range out.CommonPrefixes {
-			name, err := decode(aws.ToString(p.Prefix), out.EncodingType)
+			name, err := l.decode(aws.ToString(p.Prefix), out.EncodingType)
 			if err != nil {
 				return nil, err
 			}
 			names = append(names, name)
 		}
-		if len(out.CommonPrefixes) == 0 || !aws.ToBool(out.IsTruncated) || l.next(in, out) != nil { // they only say where to cut
+		if len(out.CommonPrefixes) == 0 || !aws.ToBool(out.IsTruncated) || l.next(in, out, given) != nil { // they only say where to cut
 			break
 		}
 	}
+	slices.Sort(names) // as S3 does
 	return names, nil
 }
 
@@ -240,6 +275,9 @@ func (l *lister) send(ctx context.Context, in *s3.ListObjectsV2Input) (out *s3.L
 		if isPage(out.ResultMetadata) {
 			return l.store.page()
 		}
+		if len(out.Contents)+len(out.CommonPrefixes) > mostPageKeys {
+			return final("%s does not answer as S3 does: %s", l.store.set.where(), errPageKeys)
+		}
 		return nil
 	})
 	return out, err
@@ -251,13 +289,16 @@ func isGone(err error) bool {
 }
 
 // decode undoes the encoding of a key: it may have characters that XML has not.
-func decode(key string, encoding types.EncodingType) (string, error) {
-	if encoding != types.EncodingTypeUrl {
-		return strings.Clone(key), nil
+func (l *lister) decode(key string, encoding types.EncodingType) (string, error) {
+	decoded := strings.Clone(key)
+	if encoding == types.EncodingTypeUrl {
+		var err error
+		if decoded, err = url.QueryUnescape(key); err != nil {
+			return "", final("a key in the listing is not encoded as S3 does: %s", clean(key))
+		}
 	}
-	decoded, err := url.QueryUnescape(key)
-	if err != nil {
-		return "", final("a key in the listing is not encoded as S3 does: %s", clean(key))
+	if len(decoded) > mostKey {
+		return "", final("the listing of %s has a key of %d bytes, at most %d: %q", l.store.set.where(), len(decoded), mostKey, clean(decoded))
 	}
 	return decoded, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"lcache/object"
@@ -46,6 +47,7 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
 		config.WithLogger(logging.Nop{}),
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(tune)),
+		config.WithAPIOptions([]func(*middleware.Stack) error{boundCredentials}),
 	}
 	if set.Region != "" {
 		load = append(load, config.WithRegion(set.Region))
@@ -67,6 +69,7 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 	if err != nil {
 		return nil, &object.Error{Trouble: object.Final, Err: fmt.Errorf("the AWS configuration can't be used: %s: check --s3-profile, ~/.aws/config and ~/.aws/credentials", oneLine(err.Error()))}
 	}
+	cfg.APIOptions = nil // what finds credentials has them; objects are larger
 	if cfg.Region == "" {
 		cfg.Region = "us-east-1"
 	}
@@ -90,7 +93,7 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 		transports = append(transports, transport)
 		return s3.NewFromConfig(cfg, func(o *s3.Options) {
 			// A redirect is an answer: a request that is signed for one host must not be sent to another one.
-			o.HTTPClient = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			o.HTTPClient = &http.Client{Transport: bounded{transport}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 			o.EndpointResolverV2 = newOneEndpoint()
 			o.UsePathStyle = set.PathStyle || set.Endpoint != ""
 			o.DisableLogOutputChecksumValidationSkipped = true
@@ -114,6 +117,7 @@ func tune(t *http.Transport) {
 	t.IdleConnTimeout = 30 * time.Second
 	t.ForceAttemptHTTP2 = false // many connections bring more than one
 	t.DisableCompression = true
+	t.MaxResponseHeaderBytes = 64 << 10
 	t.ReadBufferSize = 16 << 10 // headers and a small object; of a larger one the rest goes to its place without another copy
 }
 
