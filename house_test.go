@@ -46,6 +46,7 @@ var mayImport = map[string][]string{
 	"importance": {"sample"},
 	"drawn":      {"importance", "sample"},
 	"wandering":  nil,
+	"quota":      nil,
 	"scenario":   {"plan"},
 	"compare":    {"plan", "scenario"},
 	"hitratio":   {"importance", "wandering", "sample"},
