@@ -126,7 +126,7 @@ func (c *Cache) open(o Options) (err error) {
 	if err = c.openData(); err != nil {
 		return err
 	}
-	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), MachineMemory()); err != nil {
+	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len()); err != nil {
 		return err
 	}
 	c.disk = o.Disk

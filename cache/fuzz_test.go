@@ -61,7 +61,7 @@ func FuzzJob(f *testing.F) {
 		if j.Job.World > 1000 || len(j.Job.Params) > 0 {
 			return // the fuzz targets of shuffle cover these
 		}
-		s, err := schedule.New(j.Job, 50, MachineMemory())
+		s, err := schedule.New(j.Job, 50)
 		if err != nil {
 			var usage *usage.Error
 			if s != nil || errors.As(err, &usage) && usage.Reason == "" {

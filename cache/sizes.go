@@ -32,6 +32,10 @@ func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 		f.Segment = max(f.Segment, uint64(h.SegmentBlocks)*f.Block)
 	}
 	z, err := chunker.Size(f)
+	if err != nil && memory > 0 && memory == uint64(c.Record.Memory) { // it may be the minimum of before pushed orders were a part of it
+		f.Memory += OrderBytes * uint64(f.Samples)
+		z, err = chunker.Size(f)
+	}
 	if err != nil {
 		return z, err
 	}
@@ -158,8 +162,11 @@ func (c *Cache) largestPacked(most uint32, align int) (largest uint64) {
 }
 
 // tableBytes is what tables and orders take a sample: place and address 12, two lines (order, segments, arrival list) 24, lines made ahead 16,
-// orders 12. docs/adr/0014-tables-in-memory.md has the reason.
-const tableBytes = 64
+// orders 12, pushed orders 8. docs/adr/0014-tables-in-memory.md and docs/adr/0038-one-account.md have the reasons.
+const tableBytes = 64 + OrderBytes
+
+// OrderBytes is what pushed orders have of the computed minimum of --memory, a sample.
+const OrderBytes = 8
 
 // IsStatic reports whether the cache is served in the static layout.
 func (c *Cache) IsStatic() bool { return c.Layout == LayoutStatic }

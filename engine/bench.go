@@ -61,7 +61,7 @@ func newBench(c *cache.Cache, o Options) (*Bench, error) {
 		c.Record.Job = schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", BatchSize: max(c.Record.Job.BatchSize, benchBatch), World: 1}
 	}
 	var err error
-	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
+	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len()); err != nil {
 		return nil, err
 	}
 	memory := o.Memory

@@ -31,6 +31,7 @@ import (
 	"lcache/fetch"
 	"lcache/logfile"
 	"lcache/plan"
+	"lcache/quota"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/sorter"
@@ -86,6 +87,8 @@ type Engine struct {
 	prefetcher *fetch.Prefetcher
 	window     *window
 	deliver    *deliver.Deliver
+	account    *quota.Account // what --memory leaves for clients
+	orders     *quota.Share   // pushed orders of all jobs, and those that are being received
 
 	wake     chan struct{} // to the mover
 	ctx      context.Context
@@ -170,9 +173,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.server = hex.EncodeToString(random[:])
-	if o.PushBytes > 0 {
-		c.Schedule.SetPushLimit(o.PushBytes)
-	}
+	e.openAccount()
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.assemble(); err != nil {
 		e.cancel()

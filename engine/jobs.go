@@ -14,12 +14,11 @@ import (
 // connected for any longer ends after a while; only what it counted stays.
 
 const (
-	defaultJobs = 8        // that are read ahead for
-	mostJobs    = 1024     // that are connected
-	mostEnded   = 16       // that are listed when they are over
-	mostToken   = 128      // bytes
-	lateEpochs  = 6        // after that many times LateEpoch without a connection a job is over, and an owner that sleeps owns no longer
-	shareOrders = int64(4) // each job may push this part of what the server's own may
+	defaultJobs = 8    // that are read ahead for
+	mostJobs    = 1024 // that are connected
+	mostEnded   = 16   // that are listed when they are over
+	mostToken   = 128  // bytes
+	lateEpochs  = 6    // after that many times LateEpoch without a connection a job is over, and an owner that sleeps owns no longer
 )
 
 // Join takes part in the job with a token, and returns the job's number. Leave ends that.
@@ -41,11 +40,11 @@ func (e *Engine) Join(token string) (int, error) {
 	if len(e.jobs) > mostJobs {
 		return 0, &deliver.ArgumentError{Reason: fmt.Sprintf("%d jobs are connected already: no server takes more", mostJobs)}
 	}
-	s, err := schedule.New(e.cache.Record.Job, e.cache.Manifest.Len(), 0)
+	s, err := schedule.New(e.cache.Record.Job, e.cache.Manifest.Len())
 	if err != nil {
 		return 0, err
 	}
-	s.SetPushLimit(max(e.cache.Schedule.PushLimit()/shareOrders, s.PushLimit()))
+	s.CountIn(e.orders)
 	e.lastJob++
 	j := newJob(e.lastJob, s)
 	j.token, j.users, j.began = token, 1, time.Now()

@@ -63,7 +63,7 @@ func (m *Memory) resident(status []byte) {
 }
 
 // indexBytes is what the tables with an entry for each sample take: place and address; for each of the two lines its order, its segments and its
-// arrival list; and the line after them. Orders that chunks are cut from are not among them, because pushed ones have a limit of their own.
+// arrival list; and the line after them. Orders that chunks are cut from are not among them: pushed ones are in the account.
 func (e *Engine) indexBytes() int64 {
 	n := e.cache.Locations.Bytes() + 4*int64(e.cache.Manifest.Len())
 	e.mu.Lock()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"time"
 
 	"lcache/deliver"
@@ -11,7 +12,7 @@ import (
 // Push takes an order from a client of a job: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
 // begins, it is laid out; later, it only defines what Chunk returns. A rank may replace its order for an epoch by another one.
 // While a process reads a rank in its own order, another one's is refused: the first job owns the log. So is an order for which there is no room:
-// clients may push as many epochs ahead as PushBytes allows. Where there is a recipe the order holds for the session's own positions; those of
+// clients may push as many epochs ahead as the account has room for. Where there is a recipe the order holds for the session's own positions; those of
 // other sessions mean the recipe's.
 func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
 	return e.PushOf(0, by, epoch, rank, batches)
@@ -33,6 +34,9 @@ func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, batches
 		return forClient(err)
 	}
 	changed, replaced, err := j.schedule.Push(e.ctx, by, epoch, rank, batches, e.spare(j))
+	if full := new(schedule.Error); errors.As(err, &full) && full.IsFull && e.dropSpare(j) {
+		changed, replaced, err = j.schedule.Push(e.ctx, by, epoch, rank, batches, e.spare(j))
+	}
 	if err != nil {
 		return forClient(err)
 	}
@@ -45,9 +49,6 @@ func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, batches
 	e.nudge()
 	return nil
 }
-
-// PushBytes is how much memory pushed orders may take.
-func (e *Engine) PushBytes() int64 { return e.cache.Schedule.PushLimit() }
 
 // spare tells which orders pushed for a job may be dropped for another one: those of epochs that all ranks have behind them, and of processes that are gone.
 func (e *Engine) spare(j *job) func(epoch, pid int) bool {

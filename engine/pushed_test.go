@@ -38,7 +38,7 @@ func refused(t *testing.T, err error, why string) {
 func TestPushedOrdersHaveALimit(t *testing.T) {
 	d, e := unprefilled(t, cache.LayoutLog, 1)
 	const limit = 4 << 20
-	e.cache.Schedule.SetPushLimit(limit)
+	e.orders.SetLimit(limit)
 	attach(t, e)
 	first := d.drawn(1, 1)[0]
 	push(t, e, 0, 0, first)
@@ -63,7 +63,7 @@ func TestPushedOrdersHaveALimit(t *testing.T) {
 // Orders of no length take their place, too, and so do ranks that nobody has heard of.
 func TestTinyOrdersHaveALimit(t *testing.T) {
 	_, e := unprefilled(t, cache.LayoutLog, 1)
-	e.cache.Schedule.SetPushLimit(1 << 20)
+	e.orders.SetLimit(1 << 20)
 	attach(t, e)
 	tiny := [][]sample.Index{{1}}
 	for name, at := range map[string]func(i int) (epoch, rank int){
@@ -78,7 +78,7 @@ func TestTinyOrdersHaveALimit(t *testing.T) {
 			})
 		})
 	}
-	e.cache.Schedule.SetPushLimit(1 << 30)
+	e.orders.SetLimit(1 << 30)
 	for rank := range 2 * schedule.MostRanks {
 		err := e.Push(schedule.Pusher{Pid: os.Getpid()}, 0, 1<<20+rank, tiny)
 		if rank > schedule.MostRanks {
@@ -90,7 +90,7 @@ func TestTinyOrdersHaveALimit(t *testing.T) {
 // A client that pushes a few epochs ahead goes on for as long as it likes: what is behind it makes room.
 func TestOrdersThatAreReadMakeRoom(t *testing.T) {
 	d, e := unprefilled(t, cache.LayoutLog, 1)
-	e.cache.Schedule.SetPushLimit(6 * schedule.PushBytes(d.drawn(0, 1)[0]))
+	e.orders.SetLimit(6 * schedule.PushBytes(d.drawn(0, 1)[0]))
 	attach(t, e)
 	const epochs = 12
 	for epoch := range epochs + 2 {
@@ -118,7 +118,7 @@ func TestOrdersThatAreReadMakeRoom(t *testing.T) {
 func TestOrdersOfAProcessThatIsGone(t *testing.T) {
 	d, e := unprefilled(t, cache.LayoutLog, 1)
 	order := d.drawn(0, 1)[0]
-	e.cache.Schedule.SetPushLimit(6 * schedule.PushBytes(order))
+	e.orders.SetLimit(6 * schedule.PushBytes(order))
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)

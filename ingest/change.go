@@ -68,7 +68,7 @@ func (in *run) settleOld(ctx context.Context, old *sample.Manifest) (err error) 
 		c.Store, c.IO, c.Locations, c.Sums = nil, nil, nil, nil
 		c.Manifest, c.Record = nil, cache.Record{}
 	}()
-	if c.Schedule, err = schedule.New(c.Record.Job, old.Len(), cache.MachineMemory()); err != nil {
+	if c.Schedule, err = schedule.New(c.Record.Job, old.Len()); err != nil {
 		return err
 	}
 	if err := c.OpenSums(); err != nil {

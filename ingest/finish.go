@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 
-	"lcache/cache"
 	"lcache/schedule"
 	"lcache/sorter"
 )
@@ -17,7 +16,7 @@ func (in *run) oldTarget() (*schedule.Schedule, *schedule.Order, error) {
 		return nil, nil, nil
 	}
 	newer := logs[1]
-	s, err := schedule.New(in.old.Job, c.Manifest.Len(), cache.MachineMemory())
+	s, err := schedule.New(in.old.Job, c.Manifest.Len())
 	if err != nil || !s.Replays() || newer.IsOlder() || !s.Exists(int(newer.Header().Epoch)) {
 		return nil, nil, nil
 	}

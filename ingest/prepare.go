@@ -113,7 +113,7 @@ func (in *run) find() error {
 // describe makes the job's schedule, and the record of the cache.
 func (in *run) describe() (err error) {
 	c := in.cache
-	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len(), cache.MachineMemory()); err != nil {
+	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len()); err != nil {
 		return err
 	}
 	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, Labels: in.o.Labels, Stream: in.o.Stream, NoRanges: source.GivesNoRanges(c.Lister), Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,

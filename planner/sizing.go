@@ -9,7 +9,7 @@ import (
 
 // tableBytes is what a server's tables and orders take a sample, and indexBytes what checksums and journals take of the budget.
 const (
-	tableBytes = 64
+	tableBytes = 72
 	indexBytes = 22
 )
 

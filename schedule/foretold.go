@@ -29,14 +29,17 @@ func (s *Schedule) Foretell(epoch, rank int, batches [][]sample.Index) error {
 	if s.pushed[epoch][rank] != nil {
 		return refuse("the order of epoch %d rank %d is known", epoch, rank)
 	}
+	more := g.bytes()
 	if before := s.foretold[epoch][rank]; before != nil {
-		s.kept -= before.bytes()
+		more -= before.bytes()
+	}
+	if !s.keep(more) {
+		return s.full(more, epoch, rank)
 	}
 	if s.foretold[epoch] == nil {
 		s.foretold[epoch] = map[int]*pushedRank{}
 	}
 	s.foretold[epoch][rank] = g
-	s.kept += g.bytes()
 	s.changed(epoch)
 	return nil
 }
@@ -65,7 +68,7 @@ func (g *pushedRank) isOpen(k int) bool { return g.open != nil && g.open[k/64]&(
 // forgetForetold drops what was foretold of an epoch and is not known yet. The caller holds s.mu.
 func (s *Schedule) forgetForetold(epoch int) {
 	for _, g := range s.foretold[epoch] {
-		s.kept -= g.bytes()
+		s.keep(-g.bytes())
 	}
 	delete(s.foretold, epoch)
 }

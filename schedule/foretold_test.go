@@ -11,7 +11,7 @@ import (
 
 // TestForetold: what is foretold can be laid out and not be read. The order that fills it has the same key and leaves the version alone; another one has its own.
 func TestForetold(t *testing.T) {
-	s, err := New(Job{World: 2}, 10, 1<<30)
+	s, err := New(Job{World: 2}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestForetold(t *testing.T) {
 
 // TestForetoldOtherwise: an order that does not fill what was foretold replaces it.
 func TestForetoldOtherwise(t *testing.T) {
-	s, err := New(Job{}, 10, 1<<30)
+	s, err := New(Job{}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}

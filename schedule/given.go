@@ -32,7 +32,7 @@ func (s *Schedule) retract(from int) {
 	for epoch, ranks := range s.pushed {
 		if epoch >= from {
 			for _, g := range ranks {
-				s.kept -= g.bytes()
+				s.keep(-g.bytes())
 			}
 			delete(s.pushed, epoch)
 			delete(s.since, epoch)

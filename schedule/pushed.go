@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -53,28 +54,8 @@ func (g *pushedRank) bytes() int64 {
 	return 1024 + 4*int64(len(g.flat)) + 4*int64(len(g.ends)) + 8*int64(len(g.open))
 }
 
-// PushBytes returns the bytes of PushLimit that an order takes.
+// PushBytes returns the bytes that an order takes.
 func PushBytes(batches [][]sample.Index) int64 { return newPushedRank(batches, Pusher{}).bytes() }
-
-// pushLimit returns the bytes of pushed orders that are kept. Clients choose the number of epochs that they push ahead. Eight epochs of all samples
-// fit, and the three that lcache.torch pushes at once with one sample a batch. A sixteenth of the machine's memory may be used if that is more.
-func pushLimit(n int, machine uint64) int64 {
-	return max(64<<20, 32*int64(n), int64(machine/16))
-}
-
-// PushLimit returns the bytes that pushed orders may take.
-func (s *Schedule) PushLimit() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.limit
-}
-
-// SetPushLimit changes the bytes that pushed orders may take.
-func (s *Schedule) SetPushLimit(bytes int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = bytes
-}
 
 // MostRanks is the number of ranks whose orders are kept without a recipe: clients choose the ranks' numbers.
 const MostRanks = 1024
@@ -160,7 +141,6 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches
 		s.pushed[epoch], s.since[epoch] = map[int]*pushedRank{}, time.Now()
 	}
 	s.pushed[epoch][rank] = g
-	s.kept += more
 	delete(s.dropped, epoch)
 	s.dropOrder(epoch)
 	delete(s.foretold[epoch], rank)
@@ -204,29 +184,50 @@ func (s *Schedule) pushedOf(epoch, rank int) (g *pushedRank, gone bool) {
 	return ranks[rank], gone || ranks == nil && epoch < s.droppedBefore
 }
 
-// makeRoom drops epochs until an order fits, the lowest epoch first. The caller holds s.mu.
+// makeRoom takes the memory of an order. It drops epochs until the order fits, the lowest epoch first. The caller holds s.mu.
 func (s *Schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid int) bool) error {
-	for s.kept+more > s.limit {
+	for !s.keep(more) {
 		oldest := -1
-		for e, ranks := range s.pushed {
-			if e == epoch || oldest >= 0 && e > oldest {
-				continue
-			}
-			free := true
-			for _, g := range ranks {
-				free = free && spare(e, g.by.Pid)
-			}
-			if free {
+		for e := range s.pushed {
+			if e != epoch && (oldest < 0 || e < oldest) && s.isSpare(e, spare) {
 				oldest = e
 			}
 		}
 		if oldest < 0 {
-			return refuse("the order of epoch %d rank %d takes %s; with those of the %d epochs pushed already that is more than %s: push it when one of them has been read",
-				epoch, rank, humanize.Bytes(uint64(more)), len(s.pushed), humanize.Bytes(uint64(s.limit)))
+			return s.full(more, epoch, rank)
 		}
 		s.drop(oldest)
 	}
 	return nil
+}
+
+// isSpare reports whether spare returns true for all pushed orders of an epoch. The caller holds s.mu.
+func (s *Schedule) isSpare(epoch int, spare func(epoch, pid int) bool) bool {
+	for _, g := range s.pushed[epoch] {
+		if !spare(epoch, g.by.Pid) {
+			return false
+		}
+	}
+	return true
+}
+
+// full returns the error for an order that there is no room for.
+func (s *Schedule) full(more int64, epoch, rank int) error {
+	return &Error{IsFull: true, Reason: fmt.Sprintf("the order of epoch %d rank %d takes %s, and the orders of all jobs have %s of the %s that --memory has for them: push it when one of them has been read",
+		epoch, rank, humanize.Bytes(uint64(max(more, 0))), humanize.Bytes(uint64(s.room.Taken())), humanize.Bytes(uint64(s.room.Limit())))}
+}
+
+// DropSpare drops the pushed orders of the epochs for all of whose orders spare returns true. It reports whether there were any.
+func (s *Schedule) DropSpare(spare func(epoch, pid int) bool) (dropped bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for epoch := range s.pushed {
+		if s.isSpare(epoch, spare) {
+			s.drop(epoch)
+			dropped = true
+		}
+	}
+	return dropped
 }
 
 // mostDropped is the number of dropped epochs that are remembered one by one.
@@ -237,7 +238,7 @@ const mostDropped = 1 << 16
 func (s *Schedule) drop(epoch int) {
 	var sessions []string
 	for _, g := range s.pushed[epoch] {
-		s.kept -= g.bytes()
+		s.keep(-g.bytes())
 		sessions = append(sessions, g.by.Session)
 	}
 	slices.Sort(sessions)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lcache/chunker"
+	"lcache/quota"
 	"lcache/sample"
 )
 
@@ -25,7 +26,7 @@ func TestTwoPushersAtOnce(t *testing.T) {
 	idle := func(int) bool { return false }
 	none := func(int, int) bool { return false }
 	for _, turns := range [][4]int{{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 0}, {1, 0, 0, 1}, {1, 0, 1, 0}, {1, 1, 0, 0}} {
-		s, err := New(Job{}, 100, 0)
+		s, err := New(Job{}, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,11 +54,11 @@ func TestTwoPushersAtOnce(t *testing.T) {
 
 // TestDroppedEpochsAreRemembered: an epoch whose pushed orders were dropped differs from one that never had any, also after many drops.
 func TestDroppedEpochsAreRemembered(t *testing.T) {
-	s, err := New(Job{Recipe: "torch.distributed_sampler", Seed: "7", BatchSize: 4, World: 1}, 8, 0)
+	s, err := New(Job{Recipe: "torch.distributed_sampler", Seed: "7", BatchSize: 4, World: 1}, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.limit = 8 << 10
+	s.CountIn(quota.New(0).Share(8<<10, 8<<10))
 	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}

@@ -15,10 +15,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
+	"lcache/quota"
 	"lcache/shuffle"
 	"lcache/usage"
 )
@@ -33,10 +35,10 @@ type Schedule struct {
 	makers sync.WaitGroup
 
 	mu            sync.Mutex                  // guards the fields that follow
-	limit         int64                       // bytes that pushed orders may take
+	room          *quota.Share                // for pushed and foretold orders
 	pushed        map[int]map[int]*pushedRank // by epoch and rank
 	foretold      map[int]map[int]*pushedRank // by epoch and rank: orders with open places
-	kept          int64                       // bytes of pushed and foretold
+	kept          int64                       // bytes of pushed and foretold, taken from room
 	owners        map[int]int                 // by rank: the process that claimed its order
 	since         map[int]time.Time           // by epoch: the time of its first push
 	version       int                         // number of pushes that have changed an order
@@ -50,22 +52,24 @@ type Schedule struct {
 }
 
 // An Error refuses a position or an order that this job does not have. Reason says why, and what to do.
-type Error struct{ Reason string }
+type Error struct {
+	Reason string
+	IsFull bool // the orders that were pushed before leave no room
+}
 
 // Error returns the reason.
 func (e *Error) Error() string { return e.Reason }
 
-func refuse(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
+func refuse(format string, args ...any) error { return &Error{Reason: fmt.Sprintf(format, args...)} }
 
 // ErrStopped is the error of calls after Stop.
 var ErrStopped = errors.New("the schedule is stopped")
 
-var errUnknownOrder = &Error{"no order is known for this epoch: give the job a recipe and a batch size (lcache run, lcache ingest and lcache.open take both), push one (job.push_order), or ask by index (job.get)"}
+var errUnknownOrder = &Error{Reason: "no order is known for this epoch: give the job a recipe and a batch size (lcache run, lcache ingest and lcache.open take both), push one (job.push_order), or ask by index (job.get)"}
 
-// New makes the schedule of a job over a dataset of n samples. machine is the bytes of memory that this process may use: pushed orders may take a part
-// of it.
-func New(j Job, n int, machine uint64) (*Schedule, error) {
-	s := &Schedule{job: j, n: n, limit: pushLimit(n, machine), pushed: map[int]map[int]*pushedRank{}, foretold: map[int]map[int]*pushedRank{}, owners: map[int]int{}, since: map[int]time.Time{},
+// New makes the schedule of a job over a dataset of n samples. Pushed orders have no limit before CountIn.
+func New(j Job, n int) (*Schedule, error) {
+	s := &Schedule{job: j, n: n, room: endless(), pushed: map[int]map[int]*pushedRank{}, foretold: map[int]map[int]*pushedRank{}, owners: map[int]int{}, since: map[int]time.Time{},
 		versions: map[int]int{}, dropped: map[int]string{}, orderCache: orderCache{orders: map[int]*Order{}, making: map[int]*making{}, last: -1}}
 	world := max(j.World, 1)
 	if err := j.Check(); err != nil {
@@ -191,8 +195,39 @@ func (s *Schedule) Stop() {
 			r.Stop()
 		}
 	}
+	s.countIn(endless())
 	s.mu.Unlock()
 	s.makers.Wait()
+}
+
+// endless is a share without a limit.
+func endless() *quota.Share { return quota.New(0).Share(math.MaxInt64, math.MaxInt64) }
+
+// CountIn takes the memory of pushed orders from a share, which several schedules may have in common. Orders that there is no room for are dropped. Stop
+// gives all of it back.
+func (s *Schedule) CountIn(room *quota.Share) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.countIn(room)
+}
+
+// countIn is CountIn with s.mu held.
+func (s *Schedule) countIn(room *quota.Share) {
+	if room.Take(s.kept) {
+		s.room.Give(s.kept)
+	} else {
+		s.retract(0)
+	}
+	s.room = room
+}
+
+// keep counts bytes of orders that are kept. It reports whether there is room for them.
+func (s *Schedule) keep(bytes int64) bool {
+	if !s.room.Take(bytes) {
+		return false
+	}
+	s.kept += bytes
+	return true
 }
 
 // Bytes returns the memory of the orders in the cache.

@@ -10,7 +10,7 @@ import (
 // TestPushedWhileItIsMade: an order that is pushed while the epoch's order is being made counts, for callers that wait and for later ones.
 func TestPushedWhileItIsMade(t *testing.T) {
 	const n = 1 << 17
-	s, err := New(Job{}, n, 0)
+	s, err := New(Job{}, n)
 	if err != nil {
 		t.Fatal(err)
 	}

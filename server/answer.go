@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"lcache/deliver"
@@ -298,26 +299,22 @@ func (c *conn) pushed(job int, body []byte) error {
 		c.dropPush()
 		return argument("push an order of more than %d samples for one epoch and rank", maxPushed)
 	}
-	if limit := c.s.engine.PushBytes(); c.takePush(p.bytes()) > limit {
+	if err := c.s.engine.TakeOrders(p.bytes()); err != nil {
 		c.dropPush()
-		return argument("the order of epoch %d rank %d does not fit: the orders that are being pushed may take %d bytes together; push it again, from batch 0 on", p.epoch, p.rank, limit)
+		return fmt.Errorf("the order of epoch %d rank %d: %w", p.epoch, p.rank, err)
 	}
+	o.bytes += p.bytes()
 	o.batches = append(o.batches, p.batches...)
 	if p.more {
 		return nil
 	}
-	defer c.dropPush()
-	return c.s.engine.PushOf(job, schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, o.batches)
-}
-
-// takePush counts the memory of a piece of an order. It returns the bytes that the pieces of all connections take.
-func (c *conn) takePush(bytes int64) int64 {
-	c.push.bytes += bytes
-	return c.s.pushing.Add(bytes)
+	batches := o.batches
+	c.dropPush() // from here on the order counts for itself
+	return c.s.engine.PushOf(job, schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, batches)
 }
 
 // dropPush drops the partly received order, and its count of memory.
 func (c *conn) dropPush() {
-	c.s.pushing.Add(-c.push.bytes)
+	c.s.engine.GiveOrders(c.push.bytes)
 	c.push = halfPushed{}
 }

@@ -53,7 +53,7 @@ type halfPushed struct {
 	epoch, rank int
 	batches     [][]sample.Index
 	indices     int
-	bytes       int64 // counted in Server.pushing
+	bytes       int64 // taken from the engine's account
 }
 
 type request struct {

@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"lcache/engine"
@@ -65,7 +64,6 @@ type Server struct {
 	asking   sync.Once      // closes asked
 	removed  sync.Once      // removes the socket file
 	running  sync.WaitGroup // connections, and Serve
-	pushing  atomic.Int64   // bytes of partly received orders, over all connections
 
 	telling sync.Mutex // held while opts.Ends is called, which gets the newest time last; mu is taken under it
 

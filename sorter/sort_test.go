@@ -108,7 +108,7 @@ func TestSort(t *testing.T) {
 			c := open(t, dir)
 			var last *schedule.Order
 			for _, seed := range []string{"2", "1", "3"} {
-				s, err := schedule.New(job(seed), c.Manifest.Len(), cache.MachineMemory())
+				s, err := schedule.New(job(seed), c.Manifest.Len())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -151,7 +151,7 @@ func TestKilledAtTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := schedule.New(job("2"), c.Manifest.Len(), cache.MachineMemory())
+	s, err := schedule.New(job("2"), c.Manifest.Len())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestSortInterrupted(t *testing.T) {
 	dir, want := made(t, "1", "")
 	for round := range rounds {
 		c := open(t, dir)
-		s, err := schedule.New(job("9"), c.Manifest.Len(), cache.MachineMemory())
+		s, err := schedule.New(job("9"), c.Manifest.Len())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"cmp"
+
+	"lcache/cache"
+	"lcache/deliver"
+	"lcache/quota"
+)
+
+// What clients make a server keep is a part of --memory: the account has what the planned parts leave.
+
+const (
+	leastOrders = 4 << 20 // for pushed orders: with few samples an order is little more than its entries in tables
+	shareOrders = 4       // pushed orders may take this part of --memory
+)
+
+// memoryLimit is --memory: as given to the server, as recorded by ingest, or what a server without either may take.
+func (e *Engine) memoryLimit() int64 {
+	limit := cmp.Or(e.opts.Memory, e.cache.Record.Memory, int64(cache.MachineMemory()/4))
+	return max(limit, int64(e.cache.Sizing.Memory)) // the minimum may have grown since the cache was made
+}
+
+// openAccount makes the account, and the share of pushed orders.
+func (e *Engine) openAccount() {
+	limit := e.memoryLimit()
+	e.account = quota.New(limit - int64(e.cache.Sizing.Memory))
+	own := cache.OrderBytes * int64(e.cache.Manifest.Len())
+	e.orders = e.account.Share(max(own, leastOrders), max(own, limit/shareOrders))
+	if e.opts.PushBytes > 0 {
+		e.orders.SetLimit(e.opts.PushBytes)
+	}
+	e.cache.Schedule.CountIn(e.orders)
+}
+
+// TakeOrders takes bytes for an order that is being received in pieces; GiveOrders gives them back. It fails if the orders of all jobs leave no room.
+func (e *Engine) TakeOrders(bytes int64) error {
+	if e.orders.Take(bytes) || e.dropSpare(nil) && e.orders.Take(bytes) {
+		return nil
+	}
+	return &deliver.ArgumentError{Reason: "the orders of all jobs leave no room for it: push it again, from batch 0 on, when an earlier epoch has been read"}
+}
+
+// GiveOrders gives back what TakeOrders took.
+func (e *Engine) GiveOrders(bytes int64) { e.orders.Give(bytes) }
+
+// dropSpare drops the pushed orders that nobody will ask for any longer, of all jobs but one. It reports whether there were any.
+func (e *Engine) dropSpare(but *job) (dropped bool) {
+	e.mu.Lock()
+	jobs := e.sorted()
+	e.mu.Unlock()
+	for _, j := range jobs {
+		if j != but && j.importance.Load() == nil && j.schedule.DropSpare(e.spare(j)) {
+			dropped = true
+		}
+	}
+	return dropped
+}

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"lcache/cache"
+	"lcache/ingest"
+	"lcache/schedule"
+)
+
+// Pushed orders of all jobs have one limit, however many jobs there are, and a job that is over gives back what it had.
+func TestOrdersOfAllJobsHaveOneLimit(t *testing.T) {
+	d, o := small(t, samplerJob(20, 16, 1, false))
+	const limit = 100_000
+	o.PushBytes = limit
+	e := open(t, o)
+	defer closeEngine(t, e)
+	r := rand.New(rand.NewPCG(1, 2))
+	var seats []*seat
+	taken := int64(0)
+	for k := range 3 {
+		s := d.join(t, e, fmt.Sprintf("search-%d", k))
+		seats = append(seats, s)
+		for epoch := range 20 {
+			if err := s.push(r, epoch, len(d.bytes)); err != nil {
+				refused(t, err, "push it when one of them has been read")
+				break
+			}
+			taken += schedule.PushBytes(s.orders[epoch])
+		}
+	}
+	if taken > limit || taken < limit*9/10 {
+		t.Errorf("the orders of three jobs take %d bytes, want what %d hold", taken, limit)
+	}
+	if err := e.TakeOrders(10_000); err == nil {
+		t.Error("an order that is received in pieces has room beside them")
+	}
+	for _, s := range seats {
+		s.leave()
+	}
+	if err := e.TakeOrders(limit); err != nil {
+		t.Errorf("when all clients are gone: %v", err)
+	}
+	e.GiveOrders(limit)
+}
+
+// What a job has read makes room for another job.
+func TestReadOrdersMakeRoomForOtherJobs(t *testing.T) {
+	d, o := small(t, samplerJob(20, 16, 1, false))
+	o.PushBytes = 6 * schedule.PushBytes(d.drawn(0, 1)[0])
+	e := open(t, o)
+	defer closeEngine(t, e)
+	r := rand.New(rand.NewPCG(3, 4))
+	first, second := d.join(t, e, "first"), d.join(t, e, "second")
+	defer first.leave()
+	defer second.leave()
+	for epoch := range 6 {
+		if err := first.push(r, epoch, len(d.bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(t, second.push(r, 0, len(d.bytes)), "push it when one of them has been read")
+	for epoch := range 5 {
+		if err := first.read(epoch, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for epoch := range 3 {
+		if err := second.push(r, epoch, len(d.bytes)); err != nil {
+			t.Fatalf("an order after another job has read five: %v", err)
+		}
+	}
+	if err := second.read(0, 0); err != nil {
+		t.Error(err)
+	}
+	if err := first.read(5, 0); err != nil {
+		t.Errorf("the order that was not read yet: %v", err)
+	}
+}
+
+// A cache that was made with the smallest --memory of a time in which pushed orders were no part of it still opens, with the new smallest one. A smaller one
+// that is given is refused.
+func TestOldLeastMemory(t *testing.T) {
+	d := makeDataset(t, 20_000, func(*rand.Rand, int) int { return 100 })
+	o, rep := ingested(t, d, ingest.Options{Job: samplerJob(4, 16, 1, false), Block: 128 << 10, Memory: 64 << 20})
+	record, err := cache.ReadRecord(o.Dirs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := func(recorded, given int64) (int64, error) {
+		record.Memory = recorded
+		if err := cache.WriteRecord(o.Dirs[0], record); err != nil {
+			t.Fatal(err)
+		}
+		again := o
+		again.Memory = given
+		e, err := Open(context.Background(), again)
+		if err != nil {
+			return 0, err
+		}
+		defer closeEngine(t, e)
+		return int64(e.cache.Sizing.Memory), nil
+	}
+	least := rep.MemoryBytes
+	for step := int64(1 << 20); step > 0; step /= 2 { // the smallest one that is accepted
+		for {
+			if _, err := memory(0, least-step); err != nil {
+				break
+			}
+			least -= step
+		}
+	}
+	old := least - cache.OrderBytes*int64(len(d.bytes))
+	for name, given := range map[string]int64{"as recorded": 0, "given again": old} {
+		if now, err := memory(old, given); err != nil || now > least || now <= old {
+			t.Errorf("%s: the server takes %d bytes (%v), want more than %d and at most %d", name, now, err, old, least)
+		}
+	}
+	if _, err := memory(old, old-1); err == nil || !strings.Contains(err.Error(), "give --memory") {
+		t.Errorf("a smaller memory: got %v, want the number that is needed", err)
+	}
+	if _, err := memory(64<<20, old); err == nil {
+		t.Error("the old minimum is accepted by a cache that was not made with it")
+	}
+}
