@@ -194,6 +194,9 @@ func Unavailable(err error) bool {
 	return errors.As(err, &named) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
+// readsAtOnce is how many samples of one request are read at once. A request may have a hundred thousand, and each read has a goroutine with a stack.
+const readsAtOnce = 256
+
 // Into brings samples into x, which has the room that they need. It takes over the caller's reference to x, and gives one to each extent
 // returned, x among them. Each sample has an error of its own; ErrNoRoom says that the disk may still write to the sample's room and there
 // is no other now, so that the caller must give back what it holds and begin again.
@@ -201,18 +204,19 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 	req := &request{extents: []*staging.Extent{x}}
 	got := make([]Got, len(indices))
 	var wg sync.WaitGroup
+	turn := make(chan struct{}, readsAtOnce)
 	at := 0
 	for i, index := range indices {
 		n := sideBytes(f.o.Manifest.Size(index))
 		buf := x.Buf[at : at+n : at+n]
 		at += n
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		turn <- struct{}{} // each read ends by its own deadline
+		wg.Go(func() {
+			defer func() { <-turn }()
 			var err error
 			got[i], err = f.one(ctx, index, buf, req)
 			got[i].Err = err
-		}()
+		})
 	}
 	wg.Wait()
 	for _, x := range req.extents {
