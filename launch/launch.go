@@ -46,6 +46,7 @@ type Options struct {
 	Server server.Options // of every server, but for its Logger and Version. Without a path each listens in its cache
 
 	JobGiven     bool // Ingest.Job was asked for; false: an existing cache keeps its own job
+	RanksGiven   bool // Ingest.Job has the ranks that read on this machine, nil for all; false: Environ may have them, by a launcher
 	ListingGiven bool // the files that Ingest lists were asked for: a cache that lists other files is refused
 
 	Disk      ingest.Disk // what is known of the devices; nil: nothing
@@ -122,6 +123,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Logger = discard
 	}
 	r := &run{Options: o}
+	r.Ingest.Job = r.placed(o.Ingest.Job, false)
 	signals := catch()
 	defer signals.stop()
 	listing, release := signals.cancelling(ctx)

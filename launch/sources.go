@@ -71,6 +71,9 @@ func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened 
 		}
 	}
 	opened.Defaults = append(opened.Defaults, l.chosen...)
+	if w := r.launched(); !r.RanksGiven && o.Job.Ranks != nil && slices.Equal(o.Job.Ranks, w.here) {
+		opened.Defaults = append(opened.Defaults, cache.Default{Name: "ranks", Value: fmt.Sprintf("%s of %d", strings.Trim(strings.ReplaceAll(fmt.Sprint(w.here), " ", ","), "[]"), w.size), From: "of the launcher"})
+	}
 	return &serving{Source: s, local: l}, nil
 }
 
@@ -128,7 +131,7 @@ func (r *run) keep(n int, o *ingest.Options) {
 		o.Memory = cmp.Or(o.Memory, c.Memory)
 		var job schedule.Job
 		if !r.JobGiven && json.Unmarshal(c.Job, &job) == nil {
-			o.Job = job
+			o.Job = r.placed(job, true)
 			return
 		}
 	}
@@ -140,8 +143,11 @@ func (r *run) keep(n int, o *ingest.Options) {
 // inOrder returns the job of a source after the first: each epoch in the order of the listing. Without a batch size the client pushes the
 // orders.
 func inOrder(j schedule.Job) schedule.Job {
-	if j.BatchSize == 0 {
+	switch {
+	case j.BatchSize == 0 && j.Ranks == nil:
 		return schedule.Job{}
+	case j.BatchSize == 0: // a part of the ranks reads here, as of the first source
+		return schedule.Job{World: j.World, Ranks: j.Ranks}
 	}
 	return schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: j.Epochs, BatchSize: j.BatchSize, World: j.World, Ranks: j.Ranks,
 		Params: map[string]string{"shuffle": "false"}}

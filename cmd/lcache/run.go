@@ -69,6 +69,8 @@ const runHelp = "run lists the source, makes or finds its cache, serves the cach
 	"Of several sources each has a name, a cache, a server, and a variable LCACHE_SOCKET_<NAME>; LCACHE_SOCKET is the first\n" +
 	"one's. The flags of the job are the first source's. With --batch-size the other sources are stored in their own order,\n" +
 	"in which validation reads them.\n\n" +
+	"If torchrun or srun starts run on several machines, the job has their world size, and their ranks on this machine,\n" +
+	"unless other ones are given.\n\n" +
 	"If a server uses the cache already, run uses that server, which keeps its own job and goes on when COMMAND ends."
 
 func addRunFlags(f *pflag.FlagSet, o *runOptions) {
@@ -122,6 +124,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 		return slices.ContainsFunc(names, f.Changed)
 	}
 	l.JobGiven = given("recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param")
+	l.RanksGiven = given("ranks")
 	l.ListingGiven = given("ext", "flat", "group", "labels", "part")
 	o.withoutRecipe = withoutRecipe(f, l.Ingest.Job)
 	for _, name := range []string{"budget", "memory", "compress", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error", "jobs-max"} {

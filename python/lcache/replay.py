@@ -88,7 +88,7 @@ def replay_for(named: Options, info: Info, world: int, program: Callable[[], str
     if named.recipe is None and not info.recipe:
         return None  # the program pushes orders, or reads by index
     full = named.recipe is not None  # a named recipe replaces all of the server's order
-    its_world = info.world or world  # a server without an order has no world
+    its_world = info.world or world if info.recipe else world  # without an order a world decides nothing
     if (full or named.world_size is not None) and world != its_world:
         raise ArgumentError(_refusal("world_size", world, its_world, where))
     if named.epochs and info.epochs and named.epochs > info.epochs:

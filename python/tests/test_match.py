@@ -111,6 +111,12 @@ def test_an_order_of_its_own(named, server, differs):
     assert (replay and replay.differs) == differs and (replay is None or replay.world == 1)
 
 
+def test_a_server_without_a_recipe_has_no_say_in_the_world():
+    """`lcache run` under srun knows one task of each machine, each of which may start several ranks."""
+    replay = replay_for(Options(recipe="torch.randperm", seed=0), info(recipe="", seed="", world=4, ranks=[1]), 32, lambda: "lcache")
+    assert replay is not None and replay.world == 32
+
+
 @pytest.mark.parametrize(
     "named, server, world, message",
     [
