@@ -9,6 +9,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/version"
 	"io"
 	"maps"
 	"os"
@@ -258,4 +259,29 @@ func lostDoc(f *ast.File) string {
 		}
 	}
 	return ""
+}
+
+// TestGoVersion: archive/tar of older versions reads a sparse member of a shard into memory without end (CVE-2026-32288).
+func TestGoVersion(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\ngo ")
+	wants, _, _ := strings.Cut(rest, "\n")
+	const least = "1.26.2"
+	if version.Compare("go"+wants, "go"+least) < 0 {
+		t.Errorf("go.mod wants Go %s, which is older than %s", wants, least)
+	}
+}
+
+// TestNeeds64Bit: a build for a processor of 32 bits says what it lacks before it compiles anything.
+func TestNeeds64Bit(t *testing.T) {
+	for _, arch := range []string{"386", "arm", "mips", "mipsle"} {
+		cmd := exec.Command("go", "list", "-deps", "./cmd/lcache")
+		cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "64-bit") {
+			t.Errorf("%s: %v\n%.300s", arch, err, out)
+		}
+	}
 }
