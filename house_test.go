@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"deliver":    {"staging", "fetch", "metaindex", "chunker", "sample"},
 	"ingest":     {"cache", "sorter", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir"},
 	"engine":     {"quota", "cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "metaindex", "plan", "verdict", "drawn", "importance", "sample"},
-	"server":     {"deliver", "engine", "schedule", "importance", "sample"},
+	"server":     {"quota", "deliver", "engine", "schedule", "importance", "sample"},
 	"cachedir":   nil,
 	"cgroup":     nil,
 	"leaktest":   nil,

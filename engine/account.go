@@ -15,15 +15,18 @@ const (
 	shareOrders = 4       // pushed orders may take this part of --memory
 )
 
-// memoryLimit is --memory: as given to the server, as recorded by ingest, or what a server without either may take.
-func (e *Engine) memoryLimit() int64 {
+// MemoryLimit is --memory in bytes: as given to the server, as recorded by ingest, or what a server without either may take.
+func (e *Engine) MemoryLimit() int64 {
 	limit := cmp.Or(e.opts.Memory, e.cache.Record.Memory, int64(cache.MachineMemory()/4))
 	return max(limit, int64(e.cache.Sizing.Memory)) // the minimum may have grown since the cache was made
 }
 
+// Account is what --memory leaves for clients.
+func (e *Engine) Account() *quota.Account { return e.account }
+
 // openAccount makes the account, and the share of pushed orders.
 func (e *Engine) openAccount() {
-	limit := e.memoryLimit()
+	limit := e.MemoryLimit()
 	e.account = quota.New(limit - int64(e.cache.Sizing.Memory))
 	own := cache.OrderBytes * int64(e.cache.Manifest.Len())
 	e.orders = e.account.Share(max(own, leastOrders), max(own, limit/shareOrders))

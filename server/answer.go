@@ -62,7 +62,7 @@ func (c *conn) handle(ctx context.Context, q *request) {
 	if c.asks {
 		c.s.askToStop(c.client.Pid) // the answer is on its way
 	}
-	if cap(c.out) > 1<<20 {
+	if cap(c.out) > ownBytes {
 		c.out = nil // large answers are rare, connections may be many
 	}
 }
@@ -74,6 +74,7 @@ func (c *conn) answered(q *request, lease uint64) bool {
 	defer c.mu.Unlock()
 	delete(c.open, q.request)
 	c.bytes -= len(q.body)
+	c.s.received.Give(q.taken)
 	if lease == 0 {
 		return true
 	}
@@ -111,18 +112,18 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 			c.out = appendEmpty(c.out, typeOK, q.request)
 		}
 	case typeStatus:
-		err = c.status(q)
+		err = c.status(ctx, q)
 	case typeNames:
-		err = c.names(q)
+		err = c.names(ctx, q)
 	case typeParts:
-		err = c.parts(q)
+		err = c.parts(ctx, q)
 	case typeStop:
 		if err = c.stop(); err == nil {
 			c.out = appendEmpty(c.out, typeOK, q.request)
 			c.asks = true
 		}
 	case typeLabels:
-		err = c.labels(q)
+		err = c.labels(ctx, q)
 	case typeJob:
 		err = c.join(q)
 	case typeImportance:
@@ -130,9 +131,9 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 	case typeOrder:
 		err = c.order(ctx, q)
 	case typeReevaluate:
-		err = c.reevaluate(q)
+		err = c.reevaluate(ctx, q)
 	case typeWeights:
-		err = c.weights(q)
+		err = c.weights(ctx, q)
 	default:
 		err = broken("type %d is no request of protocol %d", q.kind, protocolVersion)
 	}
@@ -156,7 +157,14 @@ func (c *conn) chunk(ctx context.Context, q *request) (lease uint64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	batch, err := c.client.ChunkAt(ctx, position(q.job, p.epoch, p.rank, p.batch))
+	at := position(q.job, p.epoch, p.rank, p.batch)
+	batch, err := c.client.ChunkAt(ctx, at)
+	if err == nil && !c.hasRoom(c.batchBytes(len(batch.Indices))) { // it is given back while this connection waits
+		c.client.Release(batch.Lease)
+		if err = c.roomFor(ctx, c.batchBytes(len(batch.Indices))); err == nil {
+			batch, err = c.client.ChunkAt(ctx, at)
+		}
+	}
 	if errors.Is(err, io.EOF) {
 		c.out = appendEmpty(c.out, typeEnd, q.request)
 		return 0, nil
@@ -173,26 +181,39 @@ func (c *conn) get(ctx context.Context, q *request) (lease uint64, err error) {
 	if len(p.indices) > maxBatch {
 		return 0, argument("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
 	}
+	if err := c.roomFor(ctx, c.batchBytes(len(p.indices))); err != nil {
+		return 0, err
+	}
 	batch, err := c.client.Get(ctx, p.indices, q.at(p.at))
 	return c.batch(q, batch, err)
 }
 
 // status answers STATUS.
-func (c *conn) status(q *request) (err error) {
+func (c *conn) status(ctx context.Context, q *request) (err error) {
 	if len(q.body) != 0 {
 		return broken("STATUS has a body")
 	}
-	c.out, err = appendJSON(c.out, typeJSON, q.request, c.s.engine.Status())
+	if err := c.roomFor(ctx, int(c.s.document.Load())); err != nil { // the document grows slowly
+		return err
+	}
+	if c.out, err = appendJSON(c.out, typeJSON, q.request, c.s.engine.Status()); err == nil {
+		c.s.document.Store(int64(len(c.out)))
+	}
 	return err
 }
 
 // names answers NAMES.
-func (c *conn) names(q *request) error {
+func (c *conn) names(ctx context.Context, q *request) error {
 	indices, err := decodeList(q.body, "NAMES")
 	if err != nil {
 		return err
 	}
-	names, err := c.s.engine.Names(indices, maxFrame)
+	names, err := c.s.engine.Names(indices, ownBytes)
+	if err == nil && len(names) < len(indices) {
+		if err = c.roomFor(ctx, maxFrame); err == nil {
+			names, err = c.s.engine.Names(indices, maxFrame)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -201,12 +222,17 @@ func (c *conn) names(q *request) error {
 }
 
 // parts answers PARTS.
-func (c *conn) parts(q *request) error {
+func (c *conn) parts(ctx context.Context, q *request) error {
 	indices, err := decodeList(q.body, "PARTS")
 	if err != nil {
 		return err
 	}
-	parts, err := c.s.engine.Parts(indices, maxFrame)
+	parts, err := c.s.engine.Parts(indices, ownBytes)
+	if err == nil && len(parts) < len(indices) {
+		if err = c.roomFor(ctx, maxFrame); err == nil {
+			parts, err = c.s.engine.Parts(indices, maxFrame)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -215,9 +241,12 @@ func (c *conn) parts(q *request) error {
 }
 
 // labels answers LABELS.
-func (c *conn) labels(q *request) error {
+func (c *conn) labels(ctx context.Context, q *request) error {
 	p, err := decodeLabels(q.body)
 	if err != nil {
+		return err
+	}
+	if err := c.roomFor(ctx, headerBytes+4+4*int(min(p.count, maxFrame/4))); err != nil {
 		return err
 	}
 	labels, err := c.s.engine.Labels(p.first, p.count)
@@ -237,9 +266,19 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 	if len(p.get.indices) > maxBatch {
 		return argument("get %d samples: at most %d fit an answer", len(p.get.indices), maxBatch)
 	}
+	if err := c.roomFor(ctx, c.batchBytes(len(p.get.indices))); err != nil {
+		return err
+	}
 	var loan *deliver.Loan
 	if p.kind == typeChunk {
-		loan, err = c.client.LendAt(ctx, position(q.job, p.chunk.epoch, p.chunk.rank, p.chunk.batch), p.from)
+		at := position(q.job, p.chunk.epoch, p.chunk.rank, p.chunk.batch)
+		loan, err = c.client.LendAt(ctx, at, p.from)
+		if err == nil && !c.hasRoom(c.batchBytes(len(loan.Indices))) { // the spare part is for others while this connection waits
+			c.client.Copied(loan.Lease)
+			if err = c.roomFor(ctx, c.batchBytes(len(loan.Indices))); err == nil {
+				loan, err = c.client.LendAt(ctx, at, p.from)
+			}
+		}
 	} else {
 		loan, err = c.client.Lend(ctx, p.get.indices, p.from, q.at(p.get.at))
 	}
@@ -267,7 +306,7 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 	}
 	var parts [][]sample.Part
 	if c.along {
-		if parts, err = c.s.engine.Parts(batch.Indices, maxFrame); err != nil {
+		if parts, err = c.s.engine.Parts(batch.Indices, max(ownBytes, partBytes*len(batch.Indices))); err != nil {
 			c.client.Release(batch.Lease)
 			return 0, err
 		}

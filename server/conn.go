@@ -36,6 +36,7 @@ type conn struct {
 	mute bool       // a write has failed
 	asks bool       // the client has asked the server to stop
 	push halfPushed // the order that is being pushed
+	room int64      // taken for the answer
 
 	mu      sync.Mutex          // guards the fields that follow
 	open    map[uint32]*request // unanswered requests, by number
@@ -58,6 +59,7 @@ type halfPushed struct {
 
 type request struct {
 	frame
+	taken     int64              // room for the frame
 	cancelled bool               // by a CANCEL
 	stop      context.CancelFunc // while it is being answered
 	copied    bool               // of a COPIED: the loan had not ended before
@@ -68,8 +70,8 @@ func newConn(s *Server, c *net.UnixConn) *conn {
 		open: map[uint32]*request{}, leases: map[uint64]uint32{}, answers: map[uint32]uint64{}}
 }
 
-// serve runs the connection from its first frame to its end.
-func (c *conn) serve(ctx context.Context) {
+// serve runs the connection from its first frame to its end. ctx ends requests, and reading the wait for room for a frame.
+func (c *conn) serve(ctx, reading context.Context) {
 	defer c.c.Close()
 	if err := c.welcome(); err != nil {
 		if !gone(err) {
@@ -85,7 +87,7 @@ func (c *conn) serve(ctx context.Context) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		end = c.read()
+		end = c.read(reading)
 		if !c.s.isClosing() || !gone(end) {
 			giveUp() // the client reads no more answers
 		}
@@ -93,6 +95,7 @@ func (c *conn) serve(ctx context.Context) {
 	}()
 	for q := range c.queue {
 		c.handle(ctx, q)
+		c.leaveRoom()
 	}
 	c.dropPush()
 	<-read
@@ -190,7 +193,7 @@ func late(err error, frame string, limit time.Duration) error {
 }
 
 // read reads until the end of the stream, a frame that breaks the rules, or BYE.
-func (c *conn) read() error {
+func (c *conn) read(ctx context.Context) error {
 	for {
 		c.c.SetReadDeadline(time.Time{})
 		if _, err := c.r.Peek(1); err != nil {
@@ -202,39 +205,60 @@ func (c *conn) read() error {
 		if c.r.Buffered() == 0 {
 			continue
 		}
-		c.c.SetReadDeadline(time.Now().Add(c.s.limits.frame))
-		f, err := readFrame(c.r, maxFrame)
-		if err != nil {
-			return late(err, "a frame", c.s.limits.frame)
-		}
-		if err := c.resolve(&f); err != nil {
-			return err
-		}
-		switch f.kind {
-		case typeRelease:
-			err = c.release(f.body)
-		case typeCancel:
-			err = c.cancel(f.body)
-		case typeReport:
-			err = c.report(f.job, f.body)
-		case typeObserve:
-			err = c.observe(f.job, f.body)
-		case typeEpochEnd:
-			err = c.epochEnd(f.job, f.body)
-		case typeCopied:
-			err = c.copied(&request{frame: f})
-		case typeBye:
-			c.mu.Lock()
-			c.bye = true
-			c.mu.Unlock()
-			return io.EOF
-		default:
-			err = c.enqueue(&request{frame: f})
-		}
-		if err != nil {
+		if err := c.readOne(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// readOne reads one frame, and carries out or queues what it requests.
+func (c *conn) readOne(ctx context.Context) error {
+	until := time.Now().Add(c.s.limits.frame)
+	c.c.SetReadDeadline(until)
+	f, rest, err := readHead(c.r, maxFrame)
+	if err != nil {
+		return late(err, "a frame", c.s.limits.frame)
+	}
+	taken, err := c.receive(ctx, f.kind, rest, until)
+	if err != nil {
+		return err
+	}
+	queued := false
+	defer func() {
+		if !queued {
+			c.s.received.Give(taken)
+		}
+	}()
+	if f.body, err = readBody(c.r, rest); err != nil {
+		return late(err, "a frame", c.s.limits.frame)
+	}
+	if err := c.resolve(&f); err != nil {
+		return err
+	}
+	q := &request{frame: f, taken: taken}
+	switch f.kind {
+	case typeRelease:
+		return c.release(f.body)
+	case typeCancel:
+		return c.cancel(f.body)
+	case typeReport:
+		return c.report(f.job, f.body)
+	case typeObserve:
+		return c.observe(f.job, f.body)
+	case typeEpochEnd:
+		return c.epochEnd(f.job, f.body)
+	case typeBye:
+		c.mu.Lock()
+		c.bye = true
+		c.mu.Unlock()
+		return io.EOF
+	case typeCopied:
+		err = c.copied(q)
+	default:
+		err = c.enqueue(q)
+	}
+	queued = err == nil
+	return err
 }
 
 // enqueue queues a request to be answered.

@@ -31,7 +31,7 @@ const (
 	loanHead        = 20                             // of a LOAN body: loan, count, next, total
 	maxBatch        = (maxFrame - 8 - loanHead) / 20 // samples: 20 bytes in a BATCH's columns for each
 	maxPushed       = 64 << 20                       // indices in one order, over all its pieces
-	readStep        = 256 << 10                      // bytes allocated ahead of those that have arrived
+	readStep        = 256 << 10                      // bytes allocated before any has arrived
 	nowhere         = 0xffffffff                     // each of the three numbers of "no position"
 )
 
@@ -84,30 +84,45 @@ type frame struct {
 }
 
 // readFrame reads one frame of at most limit bytes after the length. io.EOF means that the stream ended between frames.
-// Memory grows with the bytes that arrive, not with the length that the client announces.
 func readFrame(r *bufio.Reader, limit int) (frame, error) {
+	f, rest, err := readHead(r, limit)
+	if err == nil {
+		f.body, err = readBody(r, rest)
+	}
+	return f, err
+}
+
+// readHead reads the header of a frame. It returns the length of the body.
+func readHead(r *bufio.Reader, limit int) (f frame, rest int, err error) {
 	var head [headerBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return frame{}, err
+		return f, 0, err
 	}
-	f := frame{version: head[4], kind: head[5], job: int(binary.LittleEndian.Uint16(head[6:])), request: binary.LittleEndian.Uint32(head[8:])}
+	f = frame{version: head[4], kind: head[5], job: int(binary.LittleEndian.Uint16(head[6:])), request: binary.LittleEndian.Uint32(head[8:])}
 	length := binary.LittleEndian.Uint32(head[:])
 	switch {
 	case length < 8 || length > uint32(limit):
-		return f, broken("frame length %d is not within 8 to %d", length, limit)
+		return f, 0, broken("frame length %d is not within 8 to %d", length, limit)
 	case f.version != protocolVersion:
-		return f, broken("server speaks protocol %d, client %d: install the client that belongs to this server", protocolVersion, f.version)
+		return f, 0, broken("server speaks protocol %d, client %d: install the client that belongs to this server", protocolVersion, f.version)
 	}
-	rest := int(length) - 8
-	for rest > 0 {
-		n, have := min(rest, readStep), len(f.body)
-		f.body = append(f.body, make([]byte, n)...)
-		if _, err := io.ReadFull(r, f.body[have:]); err != nil {
-			return f, noEOF(err)
+	return f, int(length) - 8, nil
+}
+
+// readBody reads n bytes. Memory for a long body is allocated once its first bytes are here.
+func readBody(r *bufio.Reader, n int) ([]byte, error) {
+	b := make([]byte, min(n, readStep))
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, noEOF(err)
+	}
+	if n > len(b) {
+		first := b
+		b = make([]byte, n)
+		if _, err := io.ReadFull(r, b[copy(b, first):]); err != nil {
+			return nil, noEOF(err)
 		}
-		rest -= n
 	}
-	return f, nil
+	return b, nil
 }
 
 func noEOF(err error) error {

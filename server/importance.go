@@ -194,6 +194,9 @@ func (c *conn) order(ctx context.Context, q *request) error {
 	if err != nil {
 		return err
 	}
+	if err := c.roomFor(ctx, headerBytes+8+4*int(min(p.count, mostIndices))); err != nil {
+		return err
+	}
 	page, total, err := c.s.engine.OrderPage(ctx, q.job, int(p.epoch), int(p.rank), p.first, min(p.count, mostIndices))
 	if err == nil {
 		c.out = appendIndices(c.out, q.request, page, total)
@@ -202,9 +205,12 @@ func (c *conn) order(ctx context.Context, q *request) error {
 }
 
 // reevaluate answers REEVALUATE: with a part of the samples that a rank is to look at again.
-func (c *conn) reevaluate(q *request) error {
+func (c *conn) reevaluate(ctx context.Context, q *request) error {
 	p, err := decodePage(q.body, "REEVALUATE")
 	if err != nil {
+		return err
+	}
+	if err := c.roomFor(ctx, headerBytes+8+4*int(min(p.count, mostIndices))); err != nil {
 		return err
 	}
 	all, err := c.s.engine.Unstable(q.job, int(p.rank))
@@ -229,13 +235,16 @@ func decodeWeights(b []byte) (weightsRequest, error) {
 }
 
 // weights answers WEIGHTS.
-func (c *conn) weights(q *request) error {
+func (c *conn) weights(ctx context.Context, q *request) error {
 	p, err := decodeWeights(q.body)
 	if err != nil {
 		return err
 	}
 	if len(p.indices) > mostIndices {
 		return argument("weights of %d samples: at most %d fit an answer", len(p.indices), mostIndices)
+	}
+	if err := c.roomFor(ctx, headerBytes+4+4*len(p.indices)); err != nil {
+		return err
 	}
 	weights, err := c.s.engine.Weights(q.job, int(p.epoch), p.indices)
 	if err == nil {

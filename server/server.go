@@ -15,9 +15,11 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lcache/engine"
+	"lcache/quota"
 )
 
 // Options of Listen.
@@ -64,6 +66,9 @@ type Server struct {
 	asking   sync.Once      // closes asked
 	removed  sync.Once      // removes the socket file
 	running  sync.WaitGroup // connections, and Serve
+	received *quota.Share   // frames that are being received, and requests that are not answered
+	answers  *quota.Share   // answers that are not read
+	document atomic.Int64   // bytes of the last status document
 
 	telling sync.Mutex // held while opts.Ends is called, which gets the newest time last; mu is taken under it
 
@@ -71,6 +76,7 @@ type Server struct {
 	conns   map[*conn]struct{}
 	closing bool
 	giveUp  context.CancelFunc // cancels every request
+	noMore  context.CancelFunc // ends the wait for room for frames
 	alone   *time.Timer        // runs while no connection is open; nil without opts.Idle
 	isIdle  bool               // idle is closed
 	began   time.Time          // start of Serve
@@ -103,8 +109,9 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 	if dir := p.closedTo(o.AllowGroup); o.AllowGroup > 0 && dir != "" {
 		o.Logger.Warn("members of the group can't come to the socket: let them pass this directory, or choose another --socket", "group", o.AllowGroup, "directory", dir)
 	}
-	return &Server{engine: e, opts: o, limits: defaultLimits, place: p, listener: l,
-		closed: make(chan struct{}), idle: make(chan struct{}), asked: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}}, nil
+	each := max(leastFrames, e.MemoryLimit()/shareFrames) / 2
+	return &Server{engine: e, opts: o, received: e.Account().Share(maxFrame, each), answers: e.Account().Share(maxFrame, each), limits: defaultLimits, place: p, listener: l,
+		closed: make(chan struct{}), idle: make(chan struct{}), asked: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}, noMore: func() {}}, nil
 }
 
 // Path returns the absolute path of the socket.
@@ -179,6 +186,8 @@ func (s *Server) Serve() error {
 		return nil
 	}
 	s.giveUp = giveUp
+	reading, noMore := context.WithCancel(ctx)
+	s.noMore = noMore
 	s.running.Add(1)
 	if s.opts.Idle > 0 {
 		s.began = time.Now()
@@ -192,7 +201,7 @@ func (s *Server) Serve() error {
 		c, err := s.listener.AcceptUnix()
 		switch {
 		case err == nil:
-			s.add(ctx, c)
+			s.add(ctx, reading, c)
 		case s.isClosing():
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -211,7 +220,7 @@ func (s *Server) Serve() error {
 }
 
 // add starts a connection, unless Shutdown has begun, which would not join it.
-func (s *Server) add(ctx context.Context, c *net.UnixConn) {
+func (s *Server) add(ctx, reading context.Context, c *net.UnixConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -231,7 +240,7 @@ func (s *Server) add(ctx context.Context, c *net.UnixConn) {
 		if first {
 			s.tell()
 		}
-		x.serve(ctx)
+		x.serve(ctx, reading)
 		s.mu.Lock()
 		delete(s.conns, x)
 		last := len(s.conns) == 0 && s.alone != nil && !s.closing
@@ -261,7 +270,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for c := range s.conns {
 		conns = append(conns, c)
 	}
-	giveUp := s.giveUp
+	giveUp, noMore := s.giveUp, s.noMore
 	if s.alone != nil {
 		s.alone.Stop()
 	}
@@ -270,6 +279,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if first {
 		close(s.closed)
 		s.listener.Close()
+		noMore()
 		for _, c := range conns {
 			c.c.CloseRead() // its reader reads the frames that have arrived, and then finds the server closing
 		}
