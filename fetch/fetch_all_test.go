@@ -338,3 +338,29 @@ func TestCountedBy(t *testing.T) {
 		t.Errorf("%d reads of %d bytes, the rest %d of %d, %d in all; want 2, 1 and 4", mine.Reads.Load(), mine.Bytes.Load(), rest.Reads.Load(), rest.Bytes.Load(), b.Fetcher.Stats.SourceReads.Load())
 	}
 }
+
+// TestLogfileIsDropped: a sample whose Logfile is dropped between the look at its place and the look for the Logfile has moved before, and is read there. It does not come from the source.
+func TestLogfileIsDropped(t *testing.T) {
+	var moves func() *logfile.Logfile
+	b, l := newBed(t, 4, 4, fetch.Options{Logfile: func(int) *logfile.Logfile { return moves() }})
+	from, drops := b.Locations.Get(2), 0
+	b.Locations.Set(2, b.Locations.At(1, 0, 0)) // in a Logfile that is there no longer
+	moves = func() *logfile.Logfile {
+		if b.Locations.Get(2) == from {
+			return l
+		}
+		b.Locations.Set(2, from)
+		drops++
+		return nil
+	}
+	extents, got, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reads := b.Fetcher.Stats.SourceReads.Load(); drops != 1 || reads != 0 || got[0].FromSource || !b.Is(2, got[0].Data) {
+		t.Errorf("%d Logfiles dropped, %d reads from the source, want 1 and none; right bytes: %v", drops, reads, b.Is(2, got[0].Data))
+	}
+	for _, x := range extents {
+		b.Staging.Drop(x)
+	}
+}

@@ -30,6 +30,9 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 		}
 		lf := f.o.Logfile(slot)
 		sum, known := f.o.Sums.Get(index)
+		if lf == nil && f.o.Locations.Get(index) != loc {
+			continue // its Logfile was dropped, because all samples have moved
+		}
 		if lf == nil || !known {
 			return nil, false
 		}

@@ -98,7 +98,9 @@ func New(t testing.TB, o Options) *Bed {
 	if f.Form = b.Form; f.PackedBytes == 0 {
 		f.PackedBytes = 16 << 20
 	}
-	f.Logfile = b.Store.Log
+	if f.Logfile == nil {
+		f.Logfile = b.Store.Log
+	}
 	f.Recovered = b.isRecovered
 	b.Fetcher = fetch.New(f)
 	t.Cleanup(func() { b.close(o.Staging) })
