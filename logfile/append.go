@@ -2,7 +2,6 @@ package logfile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"lcache/sample"
@@ -53,7 +52,7 @@ func (l *Logfile) checkSample(seg int, index sample.Index, n int) error {
 	case seg < 0 || seg >= len(l.segs):
 		return fmt.Errorf("there are %d segments", len(l.segs))
 	case l.IsOlder():
-		return errors.New("the logfile is of an older manifest")
+		return ErrOlder
 	case int(index) >= len(l.s.sizes):
 		return fmt.Errorf("the manifest has %d samples", len(l.s.sizes))
 	case n != int(l.s.sizes[index]):

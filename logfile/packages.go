@@ -252,7 +252,6 @@ func (p *Packages) Free(number int) error {
 	}
 	p.mu.Unlock()
 	if !freed {
-		p.log.journal.live.Add(-p.log.recordBytes(number))
 		p.log.FreeSegment(number)
 	}
 	p.mu.Lock()
@@ -262,6 +261,17 @@ func (p *Packages) Free(number int) error {
 		p.unused = append(p.unused, uint32(number))
 	}
 	return nil
+}
+
+// FreeBlocks frees blocks [0, upto) of a finished package, whose samples' new places the caller has published. Free has to follow: the number is not given again before.
+func (p *Packages) FreeBlocks(number, upto int) error {
+	p.mu.Lock()
+	finished := number >= 0 && number < len(p.states) && p.states[number] == packageFinished
+	p.mu.Unlock()
+	if !finished {
+		return fmt.Errorf("free blocks of package %d: it is not finished", number)
+	}
+	return p.log.FreeBlocks(number, upto)
 }
 
 // Finished lists the finished packages by number. Recovered ones are among them until they are filled on.

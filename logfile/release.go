@@ -41,6 +41,9 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 		switch b.state {
 		case stateDisk:
 			places = append(places, b.place)
+			if l.half == PackageHalf {
+				l.journal.live.Add(-int64(recordSize(int(l.endLocked(sg, sg.freed) - b.ord))))
+			}
 		case stateOpen:
 			l.pool.put(b.place)
 			places = append(places, sg.takeOldLocked())

@@ -46,11 +46,13 @@ func (l *EpochLog) Aim(holds func(sample.Index) bool) (err error) {
 	return nil
 }
 
-// free frees blocks of a segment that were moved. Packages go as a whole.
+// free frees blocks of a segment, or of a package, that were moved.
 func (l *EpochLog) free(seg, upto int) {
 	if l.Packages == nil {
 		_ = l.Log.FreeBlocks(seg, upto)
+		return
 	}
+	_ = l.Packages.FreeBlocks(seg, upto) // an error says that it is being filled: then it holds other samples
 }
 
 // freeAll frees a segment of which all was moved.

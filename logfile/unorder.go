@@ -1,0 +1,268 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lcache/durable"
+	"lcache/sample"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrOlder means that a Logfile belongs to an earlier manifest. It can't be appended to, and its records can't be written again.
+var ErrOlder = errors.New("the logfile is of an older manifest")
+
+// unordered is how many packages may be filled at once where Logfiles have become packages.
+const unordered = 2
+
+// Unorder makes finished packages of the segments of the Logfile in a half, in addition to the packages that there are, and forgets the Logfile. Only records and the partly filled last blocks
+// are written, so it takes no more space than that. moved is called for each sample while it can be read in both places. The caller lets nothing be appended to the Logfile or to packages
+// meanwhile. Unorder waits for writes in flight until ctx ends. After an error that comes with ok the packages are there, and only the Logfile's journal could not be removed.
+//
+// The records get new generations. So after a crash the blocks belong to the packages as soon as their journal is there, and to the Logfile before.
+func (s *Store) Unorder(ctx context.Context, half int, moved func(index sample.Index, seg, number int, off uint64)) (ok bool, err error) {
+	if half != 0 && half != 1 {
+		return false, fmt.Errorf("unorder logfile: there is no half %d", half)
+	}
+	if p := s.Packages(); p != nil {
+		if err := p.settle(s); err != nil {
+			return false, fmt.Errorf("unorder logfile in half %d: %w", half, err)
+		}
+		defer p.rewriting.give()
+	}
+	_ = s.slotTurn.take(context.Background())
+	defer s.slotTurn.give()
+	if ok, err = s.unorder(ctx, half, moved); err != nil {
+		return ok, fmt.Errorf("unorder logfile in half %d: %w", half, err)
+	}
+	return true, nil
+}
+
+func (s *Store) unorder(ctx context.Context, half int, moved func(index sample.Index, seg, number int, off uint64)) (ok bool, err error) {
+	l, packages := s.Log(half), s.Packages()
+	switch {
+	case s.readOnly:
+		return false, ErrReadOnly
+	case s.isClosed():
+		return false, ErrClosed
+	case l == nil:
+		return true, nil
+	case l.IsOlder() || packages != nil && packages.log.IsOlder() && !packages.log.Empty():
+		return false, ErrOlder
+	}
+	var old *Logfile // of the packages that there are
+	if packages != nil {
+		old = packages.log
+		for lane := range packages.lanes {
+			if err := packages.Finish(ctx, lane); err != nil {
+				return false, err
+			}
+		}
+		if err := old.Flush(ctx); err != nil {
+			return false, err
+		}
+	}
+	if err := l.toDisk(ctx); err != nil {
+		return false, err
+	}
+	made, from, err := s.gather(old, l)
+	if err != nil {
+		return false, err
+	}
+	s.setHalf(PackageHalf, made)
+	if old != nil {
+		err = old.giveAway(s)
+	}
+	for number, f := range from {
+		if f.l == l {
+			made.Arrivals(number, func(_ int, index sample.Index, off uint64) bool { moved(index, f.seg, number, off); return true })
+		}
+	}
+	s.setHalf(half, nil)
+	return true, errors.Join(err, l.giveAway(s), s.trace.Remove(s.journalPath(half)))
+}
+
+// toDisk writes all blocks to the disk: it waits for the ones in flight, and writes the tails. If there are fewer free places than the tails need, it changes nothing.
+func (l *Logfile) toDisk(ctx context.Context) error {
+	if err := l.Flush(ctx); err != nil {
+		return err
+	}
+	if n := len(packTails(l.openTails(), l.head.Block)); n > l.s.free.len() {
+		return fmt.Errorf("%d places are needed for partly filled blocks, %d are free", n, l.s.free.len())
+	}
+	if err := l.WriteTails(ctx); err != nil {
+		return err
+	}
+	_ = l.s.syncAll(ctx, l) // the bytes before the records; a sync that fails is counted, and costs reads after a power cut
+	return nil
+}
+
+// origin is the segment that a package was made of; the zero value: of none.
+type origin struct {
+	l   *Logfile
+	seg int
+}
+
+// gather makes a log of packages from the packages of old, which keep their numbers, and the segments of l. The new journal replaces the old one.
+func (s *Store) gather(old, l *Logfile) (made *Logfile, from []origin, err error) {
+	h, from := merged(old, l)
+	if err := h.check(s.format); err != nil {
+		return nil, nil, err
+	}
+	made, err = newLogfile(s, PackageHalf, h, s.gen.Add(1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = s.poolFor(made); err == nil {
+		made.journal, err = s.writeGathered(made, from)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, unmapIndices(made.arr))
+	}
+	return made, from, nil
+}
+
+// merged returns the header of those packages, and the origin of each. Empty packages give their numbers to segments of l.
+func merged(old, l *Logfile) (h Header, from []origin) {
+	h = Header{Fingerprint: l.head.Fingerprint, SegmentBlocks: l.head.SegmentBlocks, Align: l.head.Align, Block: l.head.Block, Open: unordered}
+	var unused []int
+	if old != nil && !old.Empty() {
+		h.Open, h.SegmentBlocks = old.head.Open, max(h.SegmentBlocks, old.head.SegmentBlocks)
+		for k := range old.segs {
+			from = append(from, origin{old, k})
+			if old.Gone(k) == old.Blocks(k) {
+				unused = append(unused, k)
+			}
+		}
+	}
+	for k := range l.segs {
+		switch {
+		case l.Gone(k) == l.Blocks(k):
+		case len(unused) > 0:
+			from[unused[0]] = origin{l, k}
+			unused = unused[1:]
+		default:
+			from = append(from, origin{l, k})
+		}
+	}
+	if len(from) == 0 {
+		from = []origin{{}}
+	}
+	h.Segments = uint32(len(from))
+	h.Starts = make([]uint64, len(from)+1)
+	for number, f := range from {
+		h.Starts[number+1] = h.Starts[number] + f.room()
+	}
+	return h, from
+}
+
+// room is how many samples a package that is made of the segment has room for. What was a Logfile's gets no more.
+func (f origin) room() uint64 {
+	switch {
+	case f.l == nil:
+		return 0
+	case f.l.half == PackageHalf:
+		return f.l.head.Starts[f.seg+1] - f.l.head.Starts[f.seg]
+	}
+	sg := &f.l.segs[f.seg]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	return uint64(sg.n)
+}
+
+// writeGathered gives each package of made its blocks, and writes their records to a journal, which replaces the packages' one as a whole.
+func (s *Store) writeGathered(made *Logfile, from []origin) (*journal, error) {
+	path := s.journalPath(PackageHalf)
+	v, err := s.trace.Begin(path)
+	if err != nil {
+		return nil, fmt.Errorf("begin journal: %w", err)
+	}
+	w := &recordWriter{v: v, out: encodeHeader(&made.head, made.gen, s.format.seed())}
+	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, int64(len(w.out))+s.format.rewriteSlack())
+	shared := map[uint32]uint64{} // by place: the generation of tails that share it
+	for number, f := range from {
+		if err == nil && f.l != nil {
+			err = made.take(number, f, shared, w)
+		}
+		if err == nil {
+			err = w.flush(1 << 20)
+		}
+	}
+	if err == nil {
+		err = w.flush(0)
+	}
+	j := &journal{seed: s.format.seed(), path: path, trace: s.trace, f: v.File, off: w.size}
+	if err == nil {
+		err = v.Commit()
+		if err != nil && isThere(v.File, path) {
+			j.fail(err) // the new one is there, for as long as the machine lives
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), v.Discard())
+	}
+	return j, nil
+}
+
+// recordWriter writes records to a file that is to be a journal.
+type recordWriter struct {
+	v    *durable.Version
+	out  []byte
+	size int64
+}
+
+// flush writes the collected records if they have more than a number of bytes.
+func (w *recordWriter) flush(more int) error {
+	if len(w.out) <= more {
+		return nil
+	}
+	n, err := w.v.Write(w.out)
+	w.size += int64(n)
+	w.out = w.out[:0]
+	return err
+}
+
+// take copies a segment's blocks and arrival list to an empty package, and encodes the records. It fails if a block is in memory. Nobody else has made yet.
+func (made *Logfile) take(number int, f origin, shared map[uint32]uint64, w *recordWriter) error {
+	source, sg := &f.l.segs[f.seg], &made.segs[number]
+	source.mu.Lock()
+	sg.blocks = append(sg.blocks, source.blocks...)
+	sg.n, sg.freed = source.n, source.freed
+	sg.round = 1
+	if f.l.half == PackageHalf {
+		sg.round = source.round
+	}
+	copy(made.arrivals(number), f.l.arrivals(f.seg)[:source.n])
+	source.mu.Unlock()
+	for seq := range sg.blocks {
+		b := &sg.blocks[seq]
+		if b.state.inMemory() {
+			return ErrBusy
+		}
+		if b.state != stateDisk {
+			continue
+		}
+		made.held.Add(1)
+		gen, ok := shared[b.place]
+		if !ok {
+			gen = made.s.gen.Add(1)
+			if b.used < made.head.Block {
+				shared[b.place] = gen
+			}
+		}
+		r := record{generation: gen, epoch: sg.round, segment: uint32(number), sequence: uint32(seq), place: b.place, at: uint32(b.at) * unit, used: b.used, first: b.first}
+		w.out = appendRecord(w.out, &r, made.arrivals(number)[b.ord:made.endLocked(sg, seq)], made.s.format.seed())
+	}
+	return nil
+}
+
+// giveAway ends a log whose places belong to the packages now.
+func (l *Logfile) giveAway(s *Store) error {
+	for seg := range l.segs {
+		l.letGo(seg)
+	}
+	return s.dispose(l)
+}
