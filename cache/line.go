@@ -69,6 +69,18 @@ func (c *Cache) BeginPackages(blocks, open, packages, room int) (*logfile.Packag
 	return p, err
 }
 
+// Unorder makes packages of the segments of the Logfile in a half, whose order no job wants, so that a Logfile can be begun there. No sample is moved. ok says that it
+// is done, also where the journal that is needed no longer could not be removed.
+func (c *Cache) Unorder(ctx context.Context, half int) (ok bool, err error) {
+	ok, err = c.Store.Unorder(ctx, half, func(index sample.Index, seg, number int, off uint64) {
+		c.Locations.Move(index, c.Locations.At(half, seg, off), c.Locations.At(logfile.PackageHalf, number, off))
+	})
+	if ok {
+		c.recovered[logfile.PackageHalf].Store(true)
+	}
+	return ok, err
+}
+
 // OtherHolds reports whether the Logfile of the other half holds samples.
 func (c *Cache) OtherHolds(half int) bool {
 	other := c.Store.Logfiles()[1-half]

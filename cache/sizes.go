@@ -29,9 +29,13 @@ func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 	if p := c.Store.Packages(); p != nil {
 		h := p.Log().Header()
 		f.Packages = PackagesBytes(h.Open, h.Segments, h.Starts[h.Segments], f.Block)
-		f.Segment = max(f.Segment, uint64(h.SegmentBlocks)*f.Block)
+		f.Segment = max(f.Segment, uint64(h.SegmentBlocks-1)*f.Block) // a slot has one block more
 	}
 	z, err := chunker.Size(f)
+	if err != nil && f.Packages > 0 { // the limit was enough before a Logfile became packages, and these take the memory of write buffers only once something is put into them
+		f.Packages = 0
+		z, err = chunker.Size(f)
+	}
 	if err != nil && memory > 0 && memory == uint64(c.Record.Memory) { // it may be the minimum of before pushed orders were a part of it
 		f.Memory += OrderBytes * uint64(f.Samples)
 		z, err = chunker.Size(f)

@@ -142,10 +142,7 @@ func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 		stored = float64(e.cache.Record.Stored) / float64(e.cache.Record.KeptBytes)
 	}
 	all, left := e.epochBytes(b.epoch)
-	held := e.cur.Log.Held()
-	if e.unidentified != nil { // the pass joins both before it sorts
-		held += e.unidentified.Log.Held()
-	}
+	held := e.heldInOrder()
 	kept := min(1, float64(held)/max(1, stored*float64(e.cache.Manifest.Bytes())))
 	facts := plan.Beginning{Left: uint64(float64(left) * kept * stored), Held: held, MissBytes: uint64(float64(left) * (1 - kept)),
 		Waited: e.ownerStats().Stall.Total() - b.stall, Last: !e.owner.schedule.Exists(b.epoch + 1), BlockBytes: float64(e.cache.Format.Block),

@@ -50,7 +50,7 @@ const (
 	actWait    actionKind = iota
 	actLoad               // a segment
 	actCompare            // a Logfile in an unknown order with the order that its epoch has now
-	actJoin               // two Logfiles in orders that are not known into one
+	actUnorder            // the second Logfile, in an order that is not known, becomes packages
 	actBegin              // the Logfile of an epoch
 	actSwap               // the target becomes the log that is read
 	actEmpty              // a package goes to the target
@@ -79,8 +79,8 @@ func (a action) String() string {
 		text += map[reorder.Use]string{reorder.Drain: ", drained", reorder.Move: ", moved"}[a.use]
 	case actCompare:
 		text = "compare"
-	case actJoin:
-		text = "join"
+	case actUnorder:
+		text = "unorder"
 	case actBegin:
 		text = fmt.Sprintf("begin the Logfile of epoch %d", a.epoch)
 	case actSwap:
@@ -117,7 +117,7 @@ func decide(v view) action {
 		case v.loading > 0 && (v.unidentified || v.laidOut(n)):
 			return wait("segments that are loaded now have no target")
 		case v.unidentified:
-			return action{kind: actJoin, layOut: -1, why: fmt.Sprintf("epoch %d needs the place of the Logfile whose order is not known", n)}
+			return action{kind: actUnorder, layOut: -1, why: fmt.Sprintf("epoch %d needs the place of the Logfile whose order is not known", n)}
 		case !v.laidOut(n):
 			return action{layOut: n, why: "without a target loading would have to be done again"}
 		}

@@ -117,8 +117,8 @@ func (e *Engine) apply(act action) bool {
 		return e.load(act)
 	case actCompare:
 		return e.compare()
-	case actJoin:
-		return e.join()
+	case actUnorder:
+		return e.unorder()
 	case actBegin:
 		return e.beginTarget(act.epoch)
 	case actSwap:

@@ -1,18 +1,19 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"lcache/logfile"
 	"lcache/reorder"
-	"lcache/sorter"
 )
 
 // A server without a recipe learns its orders from clients, and after a restart none has pushed one yet. The Logfiles that it finds are in an
 // unknown order until one does: a job that is resumed pushes the order that it was in, and goes on in a log that is laid out for it. Where the
-// newer of two stays unidentified, because another job has begun, the two are made one, so that the next order can be laid out in the other
-// place.
+// newer of two stays unidentified, because another job has begun, its segments become packages, so that the next order can be laid out in its
+// place. Nothing is moved for that, and nothing is lost.
 
 // restore takes up the Logfiles that were recovered: the older is read, the newer is being filled.
 func (e *Engine) restore(found []*reorder.EpochLog) error {
@@ -140,30 +141,24 @@ func (e *Engine) fillUnidentified(known *reorder.EpochLog) {
 	e.setTarget(known)
 }
 
-// join makes one Logfile of two, neither of which is in an order that is wanted: the samples of the older go to the newer one, wherever there is
-// room. If that fails, or the newer holds little, the newer one is given up.
-func (e *Engine) join() bool {
+// unorder makes packages of the second Logfile, whose order no job has. The next order is then laid out in its place, and the packages go there first. A Logfile of an
+// earlier manifest can't become packages: its samples are given up.
+func (e *Engine) unorder() bool {
 	l := e.unidentified
-	line, err := e.mover.Join(l.Log, e.cur.Log)
-	if err == nil {
-		known := &reorder.EpochLog{Epoch: -1, Log: l.Log, Line: line}
-		if err = e.mover.Aim(known); err == nil {
-			e.mu.Lock()
-			e.fillUnidentified(known)
-			e.mu.Unlock()
-			return true
-		}
-		line.Free()
+	ctx, cancel := context.WithTimeout(e.ctx, unorderTime)
+	defer cancel()
+	ok, err := e.cache.Unorder(ctx, l.Log.Half())
+	if !ok && errors.Is(err, logfile.ErrOlder) {
+		err = e.mover.GiveUp(l.Log)
+		ok = err == nil
 	}
-	if !errors.Is(err, sorter.ErrNotWorth) {
-		e.cache.Logger.Warn("the logs of a sort that was cut off can't be joined", "error", err)
-	}
-	err = e.mover.GiveUp(l.Log)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err != nil {
-		e.setBroken(fmt.Errorf("remove a log in an unknown order: %w", err))
-		e.cache.Logger.Error("a log that nobody wants can't be removed; samples stay where they are", "error", err)
+	if err != nil && e.ctx.Err() == nil {
+		e.cache.Logger.Error("a Logfile in an unknown order can't become packages, so the next one can't be begun; samples stay where they are", "error", err)
+	}
+	if !ok {
+		e.setBroken(fmt.Errorf("make room for the next log: %w", err))
 		return true
 	}
 	delete(e.logs, l.ID)
@@ -171,3 +166,6 @@ func (e *Engine) join() bool {
 	e.unidentified = nil
 	return true
 }
+
+// unorderTime is the deadline for the writes that unorder waits for. After it the mover tries again later.
+const unorderTime = 10 * time.Second

@@ -197,14 +197,26 @@ func (e *Engine) updateReadEpoch() {
 	e.owner.schedule.SetNeeded(needed)
 }
 
-// isSparse reports whether the log that is read holds less than half of what it is to keep: then the epoch that is read is laid out for itself, and
+// heldInOrder is how many bytes the blocks have that a sort moves to the next Logfile. Packages are among them, unless they stay because the owner packs. e.mu is held.
+func (e *Engine) heldInOrder() uint64 {
+	held := e.cur.Log.Held()
+	if e.unidentified != nil {
+		held += e.unidentified.Log.Held()
+	}
+	if p := e.cache.Store.Packages(); p != nil && !e.packsNow() {
+		held += p.Log().Held()
+	}
+	return held
+}
+
+// isSparse reports whether the samples that a sort would move are less than half of what the log is to keep: then the epoch that is read is laid out for itself, and
 // read from the source in its order, instead of by index.
 func (e *Engine) isSparse() bool {
 	kept := e.cache.Record.KeptBytes
 	if bytes := e.cache.Manifest.Bytes(); e.cache.Record.IsPacked() && bytes > 0 {
 		kept = uint64(float64(kept) * float64(e.cache.Record.Stored) / float64(bytes))
 	}
-	return e.cur.Log.Held() < kept/2
+	return e.heldInOrder() < kept/2
 }
 
 // reordered: an epoch of a job has another order than it had. That concerns the owner's lines. A line that has no Logfile yet is laid out again. Where a rank has replaced its own

@@ -35,13 +35,31 @@ func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, line *chunk
 	if closeErr == nil { // after an error a load may still route
 		s.tgt.EndRouting() // the line is the caller's
 	}
-	if err == nil && closeErr == nil && p.Log().Empty() {
+	if err == nil && closeErr == nil {
 		if err = to.Seal(ctx); err == nil { // as long as the packages' journal is there, a kill loses only what has been written over since
-			err = c.Store.DropPackages()
+			err = s.dropPackages()
 		}
 	}
 	if err = errors.Join(err, closeErr); err != nil {
 		return fmt.Errorf("empty the packages: %w", err)
 	}
 	return nil
+}
+
+// emptyPackages moves the samples of packages to tgt, unless the packages belong to an earlier manifest.
+func (s *sort) emptyPackages(ctx context.Context) error {
+	p := s.Cache.Store.Packages()
+	if p == nil || p.Log().IsOlder() {
+		return nil
+	}
+	return s.pass(ctx, &reorder.EpochLog{Epoch: -1, Log: p.Log(), Packages: p}, p.Finished())
+}
+
+// dropPackages removes the packages if nothing is left in them.
+func (s *sort) dropPackages() error {
+	p := s.Cache.Store.Packages()
+	if p == nil || !p.Log().Empty() {
+		return nil
+	}
+	return s.Cache.Store.DropPackages()
 }

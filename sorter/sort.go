@@ -2,8 +2,8 @@
 // it finds in another job's order, and a log whose segments have no room left.
 //
 // A [Mover] moves samples from one Logfile to the other; the engine serves out of one, too. [Sort] goes over the older Logfile segment by segment and
-// writes its samples to the newer one, until one Logfile in the wanted order holds them all. [Mover.Join] joins two Logfiles if the order of neither
-// is known.
+// writes its samples to the newer one, until one Logfile in the wanted order holds them all. A newer Logfile in an unknown order becomes packages first, and packages are
+// emptied before segments.
 package sorter
 
 import (
@@ -69,6 +69,9 @@ func (s *sort) run(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := s.emptyPackages(ctx); err != nil {
+			return fmt.Errorf("re-sort the log: %w", err)
+		}
 		if err := s.pass(ctx, s.cur, s.segments()); err != nil {
 			return fmt.Errorf("re-sort the log: %w", err)
 		}
@@ -78,8 +81,7 @@ func (s *sort) run(ctx context.Context) error {
 	}
 }
 
-// find takes up the Logfiles of the cache. Of two, the older one is emptied into the newer one if the newer one's order is known, or if it holds enough
-// samples to be worth it.
+// find takes up the Logfiles of the cache. Of two, the older one is emptied into the newer one if the newer one's order is known; else the newer one becomes packages.
 func (s *sort) find(ctx context.Context) error {
 	var found []*reorder.EpochLog
 	for _, l := range s.Cache.Store.ByAge() {
@@ -118,22 +120,18 @@ func (s *sort) recognize(ctx context.Context, l *logfile.Logfile, wanted *bool) 
 	return line, err
 }
 
-// takeUp makes a Logfile that was being filled the target again, or gives it up.
+// takeUp makes a Logfile that was being filled the target again. If its order is unknown it becomes packages, and if it also belongs to an earlier manifest it is given up.
 func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) {
 	newer.Line, err = s.recognize(ctx, newer.Log, &s.willBe)
 	switch {
 	case err != nil:
 		return err
-	case newer.Line == nil && s.inOrder: // joining them would undo the order of cur
-		return s.GiveUp(newer.Log)
 	case newer.Line == nil:
-		newer.Line, err = s.Join(newer.Log, s.cur.Log)
-		if err != nil && !errors.Is(err, ErrNotWorth) {
-			s.Cache.Logger.Warn("the logs of a sort that was cut off can't be joined", "error", err)
-		}
-		if err != nil {
+		_, err := s.Cache.Unorder(ctx, newer.Log.Half())
+		if errors.Is(err, logfile.ErrOlder) {
 			return s.GiveUp(newer.Log)
 		}
+		return err
 	}
 	s.tgt = newer
 	return s.Aim(newer)
@@ -206,6 +204,9 @@ func (s *sort) swap(ctx context.Context) error {
 	}
 	old := s.cur
 	s.cur, s.tgt = s.tgt, nil
+	if err := s.dropPackages(); err != nil {
+		s.Cache.Logger.Error("the packages, which are empty, can't be removed", "error", err)
+	}
 	s.cur.Free() // no sample is delivered from it, or written to it
 	s.inOrder = s.willBe
 	if err := s.Cache.Store.Drop(old.Log.Half()); err != nil {

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/cache"
+	"lcache/ingest"
+	"lcache/lanes"
+	"lcache/schedule"
+)
+
+// TestFullCacheReadsNoSource runs one job after the other over a cache that holds all of its source: each with a seed of its own or that of the one before, each ended early, between
+// two epochs, or soon after its last one, and each followed by a clean stop. No sample comes from the source. LCACHE_SEED replays a run.
+func TestFullCacheReadsNoSource(t *testing.T) { inLayouts(t, testFullCacheReadsNoSource) }
+
+func testFullCacheReadsNoSource(t *testing.T, layout string) {
+	cases := []struct {
+		name           string
+		samples, least int
+		most, world    int
+		prefill        bool
+		dirs           int
+		compress       string
+	}{
+		{"small samples", 1200, 1, 30_000, 1, true, 1, ""},
+		{"not prefilled", 1200, 1, 30_000, 1, false, 1, ""},
+		{"large samples", 160, 1, 300_000, 1, true, 1, ""},
+		{"ranks and devices", 1200, 1, 30_000, 3, true, 2, ""},
+		{"compressed", 1200, 1, 30_000, 1, true, 1, "lz4"},
+	}
+	for _, c := range lanes.Some(cases, 2) {
+		t.Run(c.name, func(t *testing.T) {
+			seed, _ := drawSeed(t)
+			r := rand.New(rand.NewPCG(seed, 3))
+			t.Logf("LCACHE_SEED=%d", seed)
+			content := noisy
+			if c.compress != "" {
+				content = mostlyWords
+			}
+			d := makeDatasetOf(t, c.samples, func(r *rand.Rand, _ int) int { return c.least + r.IntN(c.most) }, content)
+			in := ingest.Options{Job: schedule.Job{World: c.world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: !c.prefill, Compress: c.compress}
+			if c.compress != "" {
+				in.Memory = 40 << 20
+			}
+			if c.dirs > 1 {
+				in.Dirs = twoDirs(t)
+			}
+			o, _ := ingested(t, d, in)
+			o.Layout, o.Patience, o.BlockTimeout, o.LogTimeout = layout, 20*time.Second, 20*time.Second, 20*time.Second // what is read twice because the machine is slow is not what is counted here
+			if !c.prefill {
+				d.runOf(t, o, 1, c.world, 2, 0, false)
+			}
+			order := uint64(1)
+			for run := range 10 {
+				if run == 0 || r.IntN(4) > 0 {
+					order = uint64(10 + run)
+				}
+				epochs, part := r.IntN(3), r.Float64()
+				if r.IntN(3) == 0 {
+					part = 0
+				}
+				t.Run(fmt.Sprintf("run %d, order %d, %d epochs and %.2f of one", run, order, epochs, part), func(t *testing.T) {
+					d.runOf(t, o, order, c.world, epochs, part, true)
+				})
+			}
+		})
+	}
+}
+
+// runOf opens a cache for one run, reads some epochs and a part of another one in the orders of a seed, and closes it. The orders of two more epochs are known, as a loader pushes them ahead.
+func (d *dataset) runOf(t *testing.T, o Options, seed uint64, world, epochs int, part float64, full bool) {
+	t.Helper()
+	e := open(t, o)
+	defer closeEngine(t, e)
+	for epoch := range epochs + 3 {
+		for rank, batches := range d.drawn(100*seed+uint64(epoch), world) {
+			push(t, e, epoch, rank, batches)
+		}
+	}
+	for epoch := range epochs + 1 {
+		var wg sync.WaitGroup
+		for rank, batches := range d.drawn(100*seed+uint64(epoch), world) {
+			if epoch == epochs {
+				batches = batches[:int(part*float64(len(batches)))]
+			}
+			wg.Go(func() { d.readAsked(t, e, epoch, rank, batches) })
+		}
+		wg.Wait()
+	}
+	if s := e.Status().Totals; full && (s.SourceReads != 0 || s.Misses != 0) {
+		t.Errorf("%d samples came from the source, %d misses: want none", s.SourceReads, s.Misses)
+	}
+	if !e.cache.IsComplete(0, 1) {
+		t.Error("the log does not hold every sample")
+	}
+}
+
+// TestPackagesOfALogfileNeedNoMemory: a cache opens with the --memory that was enough before its second Logfile became packages.
+func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
+	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
+	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
+	d.runOf(t, o, 1, 1, 1, 0.5, true)
+	least := func() string {
+		c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: 1 << 20, Logger: o.Logger})
+		if err == nil {
+			t.Fatalf("1 MiB is enough: %v", c.Close())
+		}
+		return err.Error() // it names the number
+	}
+	before := least()
+	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Logger: o.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := c.Store.HoldingByAge()
+	if len(logs) != 2 {
+		t.Fatalf("%d Logfiles hold samples, want 2: the run has not begun the next epoch", len(logs))
+	}
+	if ok, err := c.Unorder(t.Context(), logs[1].Half()); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := least(); after != before {
+		t.Errorf("with packages: %s; before: %s", after, before)
+	}
+	d.runOf(t, o, 2, 1, 0, 1, true)
+}
