@@ -59,8 +59,11 @@ func Dial(path, name string) (*Client, error) {
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
 	c := &Client{conn: conn, in: bufio.NewReader(conn), path: path}
-	hello := map[string]any{"protocol": protocolVersion, "client": name}
-	if err := c.ask(frameHello, hello, &c.info); err != nil {
+	hello, err := json.Marshal(map[string]any{"protocol": protocolVersion, "client": name})
+	if err == nil {
+		err = c.ask(frameHello, hello, &c.info)
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -118,30 +121,23 @@ func (c *Client) Status() (raw json.RawMessage, s engine.Status, err error) {
 	return raw, s, nil
 }
 
-// Stop asks the server to end cleanly. It returns when the server has agreed.
+// Stop asks this run of the server to end cleanly. It returns when the server has agreed.
 func (c *Client) Stop() error {
 	if !slices.Contains(c.info.Features, "stop") {
 		return fmt.Errorf("the server at %s is a part of the program that started it, or of an earlier version: end process %d itself", c.path, c.info.Pid)
 	}
-	return c.ask(frameStop, nil, nil)
+	return c.ask(frameStop, []byte(c.info.Server), nil)
 }
 
 // ask sends one request and reads its answer. It does not receive the descriptor in the answer to HELLO: the kernel drops ancillary data at a
 // plain read.
-func (c *Client) ask(kind byte, body, answer any) error {
+func (c *Client) ask(kind byte, body []byte, answer any) error {
 	c.conn.SetDeadline(time.Now().Add(clientDeadline))
 	c.request++
-	payload := []byte{}
-	if body != nil {
-		var err error
-		if payload, err = json.Marshal(body); err != nil {
-			return fmt.Errorf("encode request: %w", err)
-		}
-	}
-	frame := binary.LittleEndian.AppendUint32(nil, uint32(8+len(payload)))
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(8+len(body)))
 	frame = append(frame, protocolVersion, kind, 0, 0)
 	frame = binary.LittleEndian.AppendUint32(frame, c.request)
-	if _, err := c.conn.Write(append(frame, payload...)); err != nil {
+	if _, err := c.conn.Write(append(frame, body...)); err != nil {
 		// A server that refuses a client answers and closes, perhaps before the request is sent.
 		if told := new(toldError); errors.As(c.answer(answer), &told) {
 			return told

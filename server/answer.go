@@ -118,7 +118,7 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 	case typeParts:
 		err = c.parts(ctx, q)
 	case typeStop:
-		if err = c.stop(); err == nil {
+		if err = c.stop(q.body); err == nil {
 			c.out = appendEmpty(c.out, typeOK, q.request)
 			c.asks = true
 		}
@@ -140,13 +140,18 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 	return 0, err
 }
 
-// stop checks a STOP. Only the server's own user and root may stop it, not the members of a group that may connect.
-func (c *conn) stop() error {
+// stop checks a STOP. Only the server's own user and root may stop it, not the members of a group that may connect. The body names the server, so that neither a frame with a damaged type
+// nor a client that meant the server before this one stops it.
+func (c *conn) stop(body []byte) error {
 	switch {
 	case !c.owner:
 		return argument("only the user who started this server may stop it")
 	case !c.s.opts.Stoppable:
 		return argument("this server is a part of the program that started it: end that program")
+	case len(body) == 0:
+		return argument("STOP names no server: its body is \"server\" of the answer to HELLO, as lcache stop of this version sends it")
+	case string(body) != c.server:
+		return argument("STOP names another run of the server, which is gone: connect again, and name the server that answers HELLO")
 	}
 	return nil
 }

@@ -26,9 +26,10 @@ type conn struct {
 	c      *net.UnixConn
 	r      *bufio.Reader
 	client *deliver.Client
-	owner  bool // the client is of the server's user, or of root
-	others bool // the client takes other samples than it names, and is told for which ones
-	along  bool // the samples have parts, and the client takes them with a batch
+	owner  bool   // the client is of the server's user, or of root
+	server string // the name of this run of the server, as HELLO was answered
+	others bool   // the client takes other samples than it names, and is told for which ones
+	along  bool   // the samples have parts, and the client takes them with a batch
 	queue  chan *request
 
 	// The fields that follow belong to the answering goroutine.
@@ -175,7 +176,7 @@ func (c *conn) welcome() error {
 		client.TakesOthers()
 	}
 	c.along = info.Parts && slices.Contains(said.Features, "parts")
-	c.client = client
+	c.client, c.server = client, info.Server
 	c.s.attached()
 	c.s.opts.Logger.Debug("client attached", "pid", pid, "client", said.Client, "resumed", said.Token == info.Token)
 	return nil

@@ -20,11 +20,33 @@ func TestStop(t *testing.T) {
 	default:
 	}
 	for range 2 {
-		if f := c.ask(typeStop, nil); f.kind != typeOK {
+		if f := c.ask(typeStop, []byte(c.info.Server)); f.kind != typeOK {
 			t.Errorf("the answer has type %d: %s", f.kind, f.body)
 		}
 	}
 	<-s.Asked() // the test's own limit is the deadline
+}
+
+// TestStopNamesTheServer: a STOP that names no server, or another run of it, is refused with an error that says so, and the connection goes on.
+func TestStopNamesTheServer(t *testing.T) {
+	s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Stoppable = true })
+	c := attach(t, s, "")
+	for body, want := range map[string]string{
+		"":                  "STOP names no server",
+		"0123456789abcdef":  "STOP names another run of the server",
+		c.info.Server + " ": "STOP names another run of the server",
+	} {
+		f := c.ask(typeStop, []byte(body))
+		if f.kind != typeError || !strings.Contains(string(f.body), `"argument"`) || !strings.Contains(string(f.body), want) {
+			t.Errorf("STOP %q: the answer has type %d: %s", body, f.kind, f.body)
+		}
+	}
+	select {
+	case <-s.Asked():
+		t.Error("asked all the same")
+	default:
+	}
+	c.batch(c.ask(typeGet, getBody(1)))
 }
 
 // TestStopRefused: a server that is a part of another program does not offer STOP, and refuses it; the connection goes on.
@@ -34,7 +56,7 @@ func TestStopRefused(t *testing.T) {
 	if slices.Contains(c.info.Features, "stop") {
 		t.Errorf("features %v", c.info.Features)
 	}
-	if f := c.ask(typeStop, nil); f.kind != typeError || !strings.Contains(string(f.body), `"argument"`) || !strings.Contains(string(f.body), "end that program") {
+	if f := c.ask(typeStop, []byte(c.info.Server)); f.kind != typeError || !strings.Contains(string(f.body), `"argument"`) || !strings.Contains(string(f.body), "end that program") {
 		t.Errorf("the answer has type %d: %s", f.kind, f.body)
 	}
 	select {
@@ -46,7 +68,7 @@ func TestStopRefused(t *testing.T) {
 
 	s.opts.Stoppable = true
 	group := newConn(s, nil) // of a member of the group that may connect
-	if err := group.stop(); err == nil || !strings.Contains(err.Error(), "only the user") {
+	if err := group.stop(nil); err == nil || !strings.Contains(err.Error(), "only the user") {
 		t.Errorf("a stranger may stop the server: %v", err)
 	}
 }

@@ -19,7 +19,6 @@ import sys
 import pytest
 from wire import CHUNK, ERROR, GET, HEADER, HELLO, NAMES, PUSH, RELEASE, STATUS, Wire, frame
 
-STOP = 14  # the client has no need of it: `lcache stop` sends it
 
 NOBODY = 65534
 
@@ -109,8 +108,6 @@ def test_garbage_and_halves(cache, draw):
         turned = bytearray(b"".join(true))
         for _ in range(draw.randrange(1, 6)):
             turned[draw.randrange(len(turned))] ^= 1 << draw.randrange(8)
-        if turned[-7] == STOP:  # one bit away from the last frame's kind, and obeyed
-            turned[-7] = STATUS
         words.append(bytes(turned))
     whole = b"".join(true)
     words += [whole[:n] for n in range(len(whole))]
