@@ -11,10 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"lcache/trust"
 )
 
 // The registry is a directory with a small file for each server, named by the server's pid. Only the user can write to the directory. The file
 // of a server that was killed stays, so a reader tries to connect to the socket.
+
+// mostEntry bounds the size of an Entry's file, in bytes.
+const mostEntry = 1 << 20
 
 // Dir returns the directory of this user's registry.
 func Dir() string {
@@ -72,19 +77,17 @@ func freeName(dir, pid string) (string, error) {
 	return "", fmt.Errorf("registry %s is full: remove it", dir)
 }
 
-// ownDir makes dir, or checks that it belongs to this user alone. In a shared /tmp another user could make it, and offer sockets of another
+// ownDir makes dir, or checks that no other user can write it. In a shared /tmp another user could make it, and offer sockets of another
 // program.
 func ownDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make registry: %w", err)
 	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return fmt.Errorf("look at registry: %w", err)
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ok && int(stat.Uid) != os.Getuid() {
-		return fmt.Errorf("registry %s is not a directory of this user alone: remove it", dir)
+	switch err, untrusted := trust.Dir(dir), new(trust.Error); {
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("registry %s: remove it", untrusted.Reason())
+	case err != nil:
+		return fmt.Errorf("registry %s is not a directory of this user: remove it", dir)
 	}
 	return nil
 }
@@ -114,7 +117,7 @@ func Registered(dir string) ([]Entry, error) {
 			continue
 		}
 		e := Entry{path: filepath.Join(dir, f.Name())}
-		body, err := os.ReadFile(e.path)
+		body, err := trust.ReadFile(e.path, mostEntry)
 		if err != nil || json.Unmarshal(body, &e) != nil || e.PID <= 0 {
 			continue
 		}

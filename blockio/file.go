@@ -9,6 +9,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
+
+	"lcache/trust"
 )
 
 // defaultAlign is used where the kernel does not tell: no device in use has larger sectors.
@@ -30,22 +32,25 @@ type File struct {
 }
 
 // OpenFile opens a regular file for reading and writing, and creates it (mode 0600) if create is set and it is not there. A symbolic
-// link as the last element is refused. O_DIRECT is used unless Direct is "off"; a file system that refuses it gets
+// link as the last element is refused, and so is a file that other users can write. O_DIRECT is used unless Direct is "off"; a file system that refuses it gets
 // buffered I/O, or with "on" an error that matches unix.EINVAL.
 func (io *IO) OpenFile(path string, create bool) (*File, error) {
-	flags := unix.O_RDWR | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	flags := unix.O_RDWR
 	if create {
 		flags |= unix.O_CREAT
 	}
 	f := &File{io: io, path: path, fd: -1, memAlign: 1, offAlign: 1}
 	var why error
 	if io.direct != "off" {
-		f.fd, why = open(path, flags|unix.O_DIRECT)
+		f.fd, why = trust.OpenFd(path, flags|unix.O_DIRECT)
 		if why == nil {
 			f.direct = true
 			why = f.askAlignment()
 		} else if !errors.Is(why, unix.EINVAL) {
-			return nil, openError(path, why)
+			return nil, why
+		}
+		if at := new(os.PathError); errors.As(why, &at) {
+			why = at.Err // what follows names the path
 		}
 		if why != nil && io.direct == "on" {
 			f.closeFd()
@@ -60,31 +65,11 @@ func (io *IO) OpenFile(path string, create bool) (*File, error) {
 	if f.fd < 0 {
 		f.direct, f.memAlign, f.offAlign = false, 1, 1
 		var err error
-		if f.fd, err = open(path, flags); err != nil {
-			return nil, openError(path, err)
+		if f.fd, err = trust.OpenFd(path, flags); err != nil {
+			return nil, err
 		}
-	}
-	if err := f.mustBeRegular(); err != nil {
-		f.closeFd()
-		return nil, err
 	}
 	return f, nil
-}
-
-func openError(path string, err error) error {
-	if errors.Is(err, unix.ELOOP) {
-		return fmt.Errorf("open %s: it is a symbolic link, which is refused here: %w", path, err)
-	}
-	return &os.PathError{Op: "open", Path: path, Err: err}
-}
-
-func open(path string, flags int) (int, error) {
-	for {
-		fd, err := unix.Open(path, flags, 0o600)
-		if err != unix.EINTR {
-			return fd, err
-		}
-	}
 }
 
 func (f *File) closeFd() {
@@ -106,17 +91,6 @@ func (f *File) askAlignment() error {
 		return fmt.Errorf("the file system says that this file can't: %w", unix.EINVAL)
 	}
 	f.memAlign, f.offAlign = int(st.Dio_mem_align), int(st.Dio_offset_align)
-	return nil
-}
-
-func (f *File) mustBeRegular() error {
-	var st unix.Stat_t
-	if err := unix.Fstat(f.fd, &st); err != nil {
-		return &os.PathError{Op: "stat", Path: f.path, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fmt.Errorf("open %s: not a regular file (mode %#o)", f.path, st.Mode)
-	}
 	return nil
 }
 

@@ -134,7 +134,8 @@ func (c *Cache) open(o Options) (err error) {
 	return c.OpenStore(o.IO, cmp.Or(o.Memory, c.Record.Memory))
 }
 
-// CleanDirs returns the absolute paths of a cache's directories. It refuses an empty list, a directory that is given twice, and a symbolic link.
+// CleanDirs returns the absolute paths of a cache's directories. It refuses an empty list, a directory that is given twice, a symbolic link, and a
+// directory that other users could have written to, or to whose files: the error is a *trust.Error.
 func CleanDirs(dirs []string) ([]string, error) {
 	if len(dirs) == 0 || dirs[0] == "" {
 		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
@@ -150,6 +151,9 @@ func CleanDirs(dirs []string) ([]string, error) {
 			return nil, usage.Errorf("cache directory %s is given twice", d)
 		}
 		if err := cachedir.CheckLink(abs); err != nil {
+			return nil, err
+		}
+		if err := cachedir.CheckTrust(abs); err != nil {
 			return nil, err
 		}
 		seen[abs] = true

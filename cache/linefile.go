@@ -19,6 +19,7 @@ import (
 	"lcache/offheap"
 	"lcache/sample"
 	"lcache/schedule"
+	"lcache/trust"
 )
 
 // The file line-0 or line-1, all numbers little-endian (docs/format.md):
@@ -121,7 +122,7 @@ func (c *Cache) noteLine(half int, line *chunker.Line, o *schedule.Order) ([16]b
 
 // OrderKey returns the key of the order that a Logfile's line was made of, as far as the cache's files tell.
 func (c *Cache) OrderKey(l *logfile.Logfile) [16]byte {
-	f, err := os.Open(c.linePath(l.Half()))
+	f, err := trust.Open(c.linePath(l.Half()), os.O_RDONLY)
 	if err != nil {
 		return l.Header().Key
 	}
@@ -156,7 +157,7 @@ func (c *Cache) lineHead(f *os.File, l *logfile.Logfile) (count int, order [16]b
 
 // lineKept lays out the line of a Logfile again by its file; nil if that is missing or wrong.
 func (c *Cache) lineKept(l *logfile.Logfile, o *schedule.Order) (*chunker.Line, error) {
-	f, err := os.Open(c.linePath(l.Half()))
+	f, err := trust.Open(c.linePath(l.Half()), os.O_RDONLY)
 	if err != nil {
 		return nil, nil
 	}

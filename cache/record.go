@@ -5,17 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
 
 	"lcache/durable"
 	"lcache/schedule"
 	"lcache/source"
+	"lcache/trust"
 )
 
 // A Record is the content of job.json: source and job of a cache, and the sizes that were fixed when it was made. Ingest writes it last in its
@@ -61,6 +60,9 @@ type Counted struct {
 // RecordName is the file name of a Record.
 const RecordName = "job.json"
 
+// mostRecord bounds the size of a Record's file, in bytes.
+const mostRecord = 16 << 20
+
 // ErrDamaged is the class of errors about a damaged job.json. Ingest then makes the cache again.
 var ErrDamaged = errors.New("it is damaged: run lcache ingest again")
 
@@ -85,7 +87,7 @@ func checkJob(b []byte) error {
 
 // ReadRecord reads the Record of a cache from its first directory. A damaged one is ErrDamaged, and a missing one is fs.ErrNotExist.
 func ReadRecord(dir string) (j Record, err error) {
-	b, err := readFile(filepath.Join(dir, RecordName))
+	b, err := trust.ReadFile(filepath.Join(dir, RecordName), mostRecord)
 	if err != nil {
 		return j, err
 	}
@@ -99,25 +101,6 @@ func ReadRecord(dir string) (j Record, err error) {
 		return j, fmt.Errorf("%s has schema %d, this lcache knows 1: use the lcache that made the cache, or ingest again", filepath.Join(dir, RecordName), j.Schema)
 	}
 	return j, nil
-}
-
-// readFile reads a small file of the cache, never through a symbolic link.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if st.Size() > 16<<20 {
-		return nil, fmt.Errorf("%s is %d bytes: not a file of lcache", path, st.Size())
-	}
-	b := make([]byte, st.Size())
-	_, err = f.ReadAt(b, 0)
-	return b, err
 }
 
 // WriteRecord replaces the Record of a cache in its first directory, atomically and durably.

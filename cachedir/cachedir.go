@@ -22,23 +22,26 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"lcache/trust"
 )
 
 // A Cache is one directory of a cache. Of a cache over several directories each is one, and only the first knows the source.
 type Cache struct {
-	Dir     string     `json:"dir"`
-	Source  string     `json:"source"` // "": not known here
-	Bytes   int64      `json:"bytes"`  // space of its files on disk
-	LastUse time.Time  `json:"last_use"`
-	Pid     int        `json:"pid"`            // of the process that uses it; 0: none
-	Ends    *time.Time `json:"ends,omitempty"` // when that process ends by itself unless a client comes; nil: it does not
-	Part    int        `json:"part"`
-	Parts   int        `json:"parts"`          // directories that the cache has; Part counts from 0
-	Link    string     `json:"link,omitempty"` // Dir is a link to this directory, and not used as a cache
-	Listing `json:"-"`
-	Files   map[string]int64 `json:"-"` // number of files with each extension; nil: not known here
-	Memory  int64            `json:"-"` // as given to ingest; 0: not given
-	Job     json.RawMessage  `json:"-"` // as given to ingest; nil: not known here
+	Dir       string     `json:"dir"`
+	Source    string     `json:"source"` // "": not known here
+	Bytes     int64      `json:"bytes"`  // space of its files on disk
+	LastUse   time.Time  `json:"last_use"`
+	Pid       int        `json:"pid"`            // of the process that uses it; 0: none
+	Ends      *time.Time `json:"ends,omitempty"` // when that process ends by itself unless a client comes; nil: it does not
+	Part      int        `json:"part"`
+	Parts     int        `json:"parts"`               // directories that the cache has; Part counts from 0
+	Link      string     `json:"link,omitempty"`      // Dir is a link to this directory, and not used as a cache
+	Untrusted string     `json:"untrusted,omitempty"` // why Dir is not used: who could have written to it
+	Listing   `json:"-"`
+	Files     map[string]int64 `json:"-"` // number of files with each extension; nil: not known here
+	Memory    int64            `json:"-"` // as given to ingest; 0: not given
+	Job       json.RawMessage  `json:"-"` // as given to ingest; nil: not known here
 }
 
 // A Listing has the flags of ingest that say which files of a source are samples, and which labels they have.
@@ -119,13 +122,16 @@ func (c *Cache) files() []string {
 }
 
 // Look describes dir. The error wraps ErrNotCache if dir exists and is no cache. If dir is a link to a cache, Look returns the description and a
-// *LinkError.
+// *LinkError. Of a cache that other users could have written to it returns a *trust.Error, and nothing that the cache says.
 func Look(dir string) (Cache, error) {
 	c := Cache{Dir: dir, Parts: 1}
 	if info, err := os.Stat(dir); err != nil {
 		return c, fmt.Errorf("look at the cache: %w", err)
 	} else if !info.IsDir() {
 		return c, fmt.Errorf("%s is %w: it is no directory", dir, ErrNotCache)
+	}
+	if err := checkCache(dir); err != nil {
+		return c, err
 	}
 	hasFormat := c.readFormat()
 	if !c.readJob() && !hasFormat {
@@ -153,7 +159,7 @@ func Look(dir string) (Cache, error) {
 
 // readFormat reads the magic of FORMAT, and the number of directories. Every version of the file has both at the same place.
 func (c *Cache) readFormat() bool {
-	b, err := readSmall(filepath.Join(c.Dir, formatName))
+	b, err := trust.ReadFile(filepath.Join(c.Dir, formatName), mostSmall)
 	if err != nil || len(b) < 8 || string(b[:8]) != "LCACHEF\n" {
 		return false
 	}
@@ -167,7 +173,7 @@ func (c *Cache) readFormat() bool {
 
 // readJob reads the facts in job.json. It returns false if there is no such file.
 func (c *Cache) readJob() bool {
-	b, err := readSmall(filepath.Join(c.Dir, jobName))
+	b, err := trust.ReadFile(filepath.Join(c.Dir, jobName), mostSmall)
 	var j struct {
 		Schema int    `json:"schema"`
 		Source string `json:"source"`
@@ -186,29 +192,13 @@ func (c *Cache) readJob() bool {
 	return true
 }
 
-// readSmall reads a small regular file. It refuses links.
-func readSmall(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > 16<<20 {
-		return nil, fmt.Errorf("%s is not a file of lcache", path)
-	}
-	b := make([]byte, info.Size())
-	_, err = f.ReadAt(b, 0)
-	return b, err
-}
+// mostSmall bounds the size of FORMAT and of job.json, in bytes.
+const mostSmall = 16 << 20
 
 // holder returns the process that holds a lock file, 0: none; and the time at which that process ends by itself. For a moment it takes a shared lock
 // itself, for which a starting server waits.
 func holder(path string) (pid int, ends *time.Time) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := trust.Open(path, os.O_RDONLY)
 	if err != nil {
 		return 0, nil
 	}
@@ -253,6 +243,9 @@ func List(root string) ([]Cache, error) {
 		c, err := Look(filepath.Join(root, e.Name()))
 		if errors.Is(err, ErrNotCache) || errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if untrusted := new(trust.Error); errors.As(err, &untrusted) {
+			c, err = Cache{Dir: c.Dir, Parts: c.Parts, Untrusted: untrusted.Reason()}, nil
 		}
 		if errors.As(err, &link) {
 			c, err = Cache{Dir: c.Dir, LastUse: c.LastUse, Parts: c.Parts, Part: c.Part, Link: link.Target}, nil

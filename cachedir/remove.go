@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"lcache/trust"
 )
 
 // Remove removes the cache in dir: the files that lcache makes, then the directory. If there are other files, they stay, and so does the
@@ -54,7 +56,7 @@ func removeFile(path string) error {
 
 // lock locks a file, if it exists.
 func lock(dir, name string) (release func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := trust.Open(filepath.Join(dir, name), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return func() {}, nil
 	}

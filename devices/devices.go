@@ -22,6 +22,7 @@ import (
 	"lcache/doctor"
 	"lcache/durable"
 	"lcache/plan"
+	"lcache/trust"
 )
 
 // A Store is a folder of facts.
@@ -69,12 +70,22 @@ func (s Store) Disk(ctx context.Context, measure bool, dirs []string) cache.Disk
 	return sum(known)
 }
 
+// mostFacts bounds the size of a file of facts, in bytes.
+const mostFacts = 1 << 20
+
 func (s Store) path(id doctor.Identity) string { return filepath.Join(s.Dir, id.FileSystem+".json") }
 
 // read returns the facts of a device. fs.ErrNotExist: there are none, or those of another device that had its number, or of the page cache, which an earlier lcache
 // measured under LCACHE_DIRECT=0.
 func (s Store) read(id doctor.Identity) (*doctor.Device, error) {
-	text, err := os.ReadFile(s.path(id))
+	err := trust.Dir(s.Dir)
+	var text []byte
+	if err == nil {
+		text, err = trust.ReadFile(s.path(id), mostFacts)
+	}
+	if untrusted := new(trust.Error); errors.As(err, &untrusted) {
+		return nil, fmt.Errorf("%s: remove it, and it is made again", untrusted.Reason())
+	}
 	if err != nil {
 		return nil, err
 	}

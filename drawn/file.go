@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"lcache/durable"
+	"lcache/trust"
 
 	"github.com/zeebo/xxh3"
 )
@@ -159,7 +160,7 @@ func Open(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
+	f, err := trust.Open(path, os.O_RDONLY)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return s, nil

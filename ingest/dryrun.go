@@ -10,14 +10,21 @@ import (
 	"path/filepath"
 
 	"lcache/cache"
+	"lcache/cachedir"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"
+	"lcache/trust"
 )
 
 // dryRun lists a source and reports what reading it would cost: of what the cache lacks. Of shards over a network whose indexes are not kept it asks for their sizes alone. It makes and changes
 // nothing: what it needs on disk lies in a temporary folder.
 func dryRun(ctx context.Context, o Options) (report *Report, err error) {
+	for _, dir := range o.Dirs {
+		if err := cachedir.CheckTrust(dir); err != nil {
+			return nil, err
+		}
+	}
 	old, err := held(o)
 	if err != nil {
 		return nil, err
@@ -99,7 +106,7 @@ func copyKept(o Options, into string) (path string, err error) {
 	if len(o.Dirs) == 0 || o.Relist {
 		return "", nil
 	}
-	from, err := os.Open(filepath.Join(o.Dirs[0], cache.ShardsName))
+	from, err := trust.Open(filepath.Join(o.Dirs[0], cache.ShardsName), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

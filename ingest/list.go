@@ -18,6 +18,7 @@ import (
 	"lcache/durable"
 	"lcache/sample"
 	"lcache/source"
+	"lcache/trust"
 )
 
 // list lists the source and makes the manifest. If the source is the same, the old manifest stays. If the source has changed, the cache is adapted. A
@@ -234,12 +235,15 @@ func (in *run) listed(fp sample.Fingerprint, src string) [16]byte {
 	return xxh3.Hash128(said).Bytes()
 }
 
+// mostListing bounds the size of the record of a listing, in bytes.
+const mostListing = 4 << 30
+
 // before returns the listing of the manifest, or nil if its record can't be trusted.
 func (in *run) before(old *sample.Manifest) *source.Before {
 	if old == nil || in.o.Relist {
 		return nil
 	}
-	b, err := os.ReadFile(filepath.Join(in.cache.Dirs[0], cache.ListingName))
+	b, err := trust.ReadFile(filepath.Join(in.cache.Dirs[0], cache.ListingName), mostListing)
 	if err != nil {
 		return nil
 	}

@@ -20,6 +20,7 @@ import (
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/source"
+	"lcache/trust"
 
 	"github.com/dustin/go-humanize"
 )
@@ -66,7 +67,7 @@ func (in *run) prepare(ctx context.Context) error {
 func (in *run) takeDirs() (err error) {
 	c := in.cache
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
-		return err
+		return ownDirectory(err)
 	}
 	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Part: in.o.Part, Labels: in.o.Labels, Stream: in.o.Stream, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Remote: in.o.Remote, Apart: c.Dirs,
 		Kept: filepath.Join(c.Dirs[0], cache.ShardsName), Logger: in.o.Logger}); err != nil {
@@ -77,6 +78,9 @@ func (in *run) takeDirs() (err error) {
 			return err
 		}
 		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("make the cache directory: %w", err)
+		}
+		if err := trust.Dir(d); err != nil { // another user may have been faster
 			return fmt.Errorf("make the cache directory: %w", err)
 		}
 		if err := refuseFileSystem(d); err != nil {

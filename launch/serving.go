@@ -7,6 +7,7 @@ import (
 
 	"lcache/attach"
 	"lcache/cache"
+	"lcache/cachedir"
 	"lcache/engine"
 	"lcache/metrics"
 	"lcache/server"
@@ -120,6 +121,7 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 		o.Server.Path = attach.SocketOf(o.Engine.Dirs)
 		chosen = []cache.Default{{Name: "socket", Value: o.Server.Path, From: "in the cache"}}
 	}
+	cachedir.WarnOfFolders(o.Logger, o.Engine.Dirs)
 	e, err := engine.Open(ctx, o.Engine)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"lcache/ingest"
 	"lcache/schedule"
 	"lcache/source"
+	"lcache/trust"
 	"lcache/usage"
 )
 
@@ -107,6 +108,12 @@ func (r *run) home(source string) []string {
 	var link *cachedir.LinkError
 	if (err == nil || errors.As(err, &link)) && c.Source != "" { // opening refuses a link to a cache
 		return r.Roots
+	}
+	if untrusted := new(trust.Error); errors.As(err, &untrusted) {
+		// Another user may have put a job.json into a shared root, which is no cache then. If the job.json is this user's, opening the root reports what is wrong.
+		if _, err := cache.ReadRecord(r.Roots[0]); err == nil {
+			return r.Roots
+		}
 	}
 	listing := cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, FirstPart: r.Ingest.Part}
 	if remote, err := r.Ingest.Remote.Completed(source); err == nil { // ingest reports the error

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,8 +48,9 @@ func isAllowed(target string) bool {
 }
 
 // Run runs the tests of a package and returns the exit code. Where all of them pass and something is left, it says so on stderr and returns 1. The
-// counts must end at zero.
+// counts must end at zero. The umask is 022 from then on.
 func Run(m interface{ Run() int }, counts ...Count) int {
+	syscall.Umask(0o022) // t.TempDir would make directories that the group can write, which caches refuse
 	before, err := descriptors()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "leaktest:", err)

@@ -11,6 +11,7 @@ import (
 
 	"lcache/durable"
 	"lcache/sample"
+	"lcache/trust"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,7 +62,7 @@ func Grow(dirs []string, places int) error {
 
 // extend is reserve for an arena that holds samples. The samples stay; without disk space the arena gets its old length back.
 func extend(path string, size int64) (err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	f, err := trust.Open(path, os.O_RDWR)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func Reprint(dirs []string, from, to sample.Fingerprint) error {
 }
 
 func reprint(path string, seed uint64, from, to sample.Fingerprint) (err error) {
-	old, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	old, err := trust.Open(path, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

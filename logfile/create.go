@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"lcache/durable"
+	"lcache/trust"
 
 	"golang.org/x/sys/unix"
 )
@@ -101,7 +102,7 @@ func checkSpace(dir string, need int64) error {
 }
 
 func reserve(path string, size int64) (err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := trust.Open(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"lcache/trust"
 )
 
 // LockFile is the right to use a cache directory. The kernel takes it back when the process ends, however it ends.
@@ -37,7 +39,7 @@ const endsWord = "ends "
 // Lock takes the cache directory dir for this process, until Close or the process's end. If another one holds it the error is a *BusyError.
 func Lock(dir string) (*LockFile, error) {
 	path := filepath.Join(dir, lockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := trust.Open(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("lock cache directory: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/trust"
 )
 
 // probe tries a device that is aside: a page is written to a free place, if there is one, and read back. A device that does not answer
@@ -101,6 +102,9 @@ func (s *Store) tryPage(file *blockio.File, write bool, off int64, want []byte, 
 
 // reopen opens a device by its path again, if this cache lies there.
 func (s *Store) reopen(d *device) error {
+	if err := trust.Dir(d.dir); err != nil { // another disk may be mounted there by now
+		return err
+	}
 	path := filepath.Join(d.dir, formatName)
 	b, err := readSmall(path)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"os"
 
 	"lcache/sample"
-
-	"golang.org/x/sys/unix"
+	"lcache/trust"
 )
 
 // recovery is one journal on its way to being a Logfile.
@@ -73,7 +72,7 @@ func (s *Store) openJournal(half int) (r *recovery, err error) {
 	if s.readOnly {
 		mode = os.O_RDONLY
 	}
-	r.f, err = os.OpenFile(path, mode|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	r.f, err = trust.Open(path, mode)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -81,7 +80,7 @@ func (s *Store) openJournal(half int) (r *recovery, err error) {
 		return nil, err
 	}
 	if err != nil {
-		if r.f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
+		if r.f, err = trust.Open(path, os.O_RDONLY); err != nil {
 			return nil, err
 		}
 		r.writable = false

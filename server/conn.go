@@ -27,7 +27,7 @@ type conn struct {
 	r      *bufio.Reader
 	client *deliver.Client
 	owner  bool   // the client is of the server's user, or of root
-	server string // the name of this run of the server, as HELLO was answered
+	server string // name of this run of the server, from the answer to HELLO
 	others bool   // the client takes other samples than it names, and is told for which ones
 	along  bool   // the samples have parts, and the client takes them with a batch
 	queue  chan *request

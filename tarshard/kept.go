@@ -9,9 +9,9 @@ import (
 	"sync"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
 
 	"lcache/durable"
+	"lcache/trust"
 )
 
 // The file of a Kept is a row of records, little-endian, one for each shard, in the order in which they were indexed:
@@ -54,7 +54,7 @@ type record struct {
 
 // OpenKept opens the file at path, or makes it.
 func OpenKept(path string) (*Kept, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := trust.Open(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("open the index of shards: %w", err)
 	}
@@ -177,7 +177,7 @@ func (k *Kept) Forget() error {
 	if err != nil {
 		return fmt.Errorf("write the index of shards again: %w", err)
 	}
-	f, err := os.OpenFile(k.path, os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	f, err := trust.Open(k.path, os.O_RDWR)
 	if err != nil {
 		return err
 	}

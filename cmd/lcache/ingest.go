@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"lcache/cachedir"
 	"lcache/ingest"
 )
 
@@ -85,6 +86,7 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options) (err error) {
 		}
 	}
 	o.Logger = newLogger(g, bar, slog.LevelWarn)
+	cachedir.WarnOfFolders(o.Logger, o.Dirs)
 	report, err := ingest.Run(cmd.Context(), o)
 	bar.done()
 	if err != nil {

@@ -103,6 +103,8 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		switch {
 		case c.Link != "":
 			source, used = "not used: it is a link to "+oneLine(c.Link), "–"
+		case c.Untrusted != "":
+			source, used = "not used: "+oneLine(strings.TrimPrefix(c.Untrusted, c.Dir+" ")), "–"
 		case c.Source == "" && c.Parts > 1:
 			source = fmt.Sprintf("part %d of %d of a cache", c.Part+1, c.Parts)
 		case c.Source == "":

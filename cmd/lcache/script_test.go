@@ -27,7 +27,7 @@ import (
 //	> a line on stdout                                {…} stands for any text, a last line of {…} alone for any lines
 //	2> a line on stderr
 //
-// Other lines prepare: file PATH TEXT, size PATH BYTES, dir PATH, link PATH TARGET, remove PATH, damage PATH, set NAME=VALUE,
+// Other lines prepare: file PATH TEXT, size PATH BYTES, dir PATH, mode PATH OCTAL, link PATH TARGET, remove PATH, damage PATH, set NAME=VALUE,
 // disk PATH SIZE (a small file system, which needs root: without, the rest of the script is skipped), memory PATH (a folder in memory), stop (SIGTERM to the server,
 // which must end with 0), kill (SIGKILL), ended (the server has ended by itself, with 0). Commands run in a folder of their own, $WORK.
 
@@ -113,6 +113,11 @@ func (s *script) step(path string, lines []string, i int) int {
 		err = patterned(file, text)
 	case verb == "dir":
 		err = os.MkdirAll(file, 0o755)
+	case verb == "mode":
+		var mode uint64
+		if mode, err = strconv.ParseUint(text, 8, 32); err == nil {
+			err = syscall.Chmod(file, uint32(mode)) // with the sticky bit
+		}
 	case verb == "link":
 		err = os.Symlink(strings.ReplaceAll(text, "$WORK", s.work), file)
 	case verb == "remove":

@@ -1,0 +1,79 @@
+package lcache_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// opening are the calls that open a file by its name. Files that lcache reads back later are opened by package trust, which asks who could have written them.
+var opening = []string{"os.Open", "os.OpenFile", "os.ReadFile", "os.WriteFile", "os.Create", "os.OpenRoot", "unix.Open", "unix.Openat", "syscall.Open"}
+
+// openNoCache are the files of code that open something else, with what that is.
+var openNoCache = map[string]string{
+	"attach/client.go":    "the folder of a socket",
+	"attach/registry.go":  "a file that it makes, in a folder that it has checked",
+	"bench/python.go":     "a script in its own temporary folder",
+	"demo/demo.go":        "a script in its own temporary folder",
+	"devices/devices.go":  "the file that --facts names",
+	"doctor/place.go":     "a file that it has just made",
+	"doctor/reading.go":   "files of a source, /proc",
+	"doctor/report.go":    "the file that --save names",
+	"durable/durable.go":  "a folder, to sync it",
+	"durable/version.go":  "a file that must not exist yet",
+	"engine/memory.go":    "/proc",
+	"hitratio/trace.go":   "the trace that the user names",
+	"ingest/dryrun.go":    "a file in its own temporary folder",
+	"launch/headspace.go": "a file in its own temporary folder",
+	"launch/signals.go":   "/dev/tty",
+	"picture/picture.go":  "the picture that the user names",
+	"planner/gather.go":   "the facts that the user names",
+	"scenario/file.go":    "the scenario that the user names",
+	"server/listen.go":    "the folder of a socket",
+	"shuffle/values.go":   "a file that a recipe's parameter names",
+	"source/dir.go":       "the source",
+	"source/labels.go":    "the labels that the user names",
+	"source/open.go":      "files of the source",
+	"staging/memory.go":   "/proc, /sys",
+	"trust/trust.go":      "it is where the others open files",
+}
+
+// TestFilesOfCachesAreOpenedByTrust: a file of a cache that is opened in another way could be another user's, a link, or a pipe that is never written.
+func TestFilesOfCachesAreOpenedByTrust(t *testing.T) {
+	unused := maps.Clone(openNoCache)
+	for _, p := range packages(t) {
+		name, _ := local(p.ImportPath)
+		if slices.ContainsFunc([]string{"test", "testing"}, func(end string) bool { return strings.HasSuffix(name, end) }) || strings.Contains(name, "test/") {
+			continue // for tests alone
+		}
+		for _, file := range p.GoFiles {
+			path := filepath.Join(name, file)
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if of, ok := call.X.(*ast.Ident); ok && slices.Contains(opening, of.Name+"."+call.Sel.Name) {
+					delete(unused, path)
+					if openNoCache[path] == "" {
+						t.Errorf("%s: %s.%s: open files of caches by package trust, or say in openNoCache what this opens", set.Position(n.Pos()), of.Name, call.Sel.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+	for path := range unused {
+		t.Errorf("openNoCache has %s, which opens nothing: take it out", path)
+	}
+}

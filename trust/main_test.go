@@ -1,0 +1,12 @@
+package trust
+
+import (
+	"os"
+	"testing"
+
+	"lcache/leaktest"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m))
+}

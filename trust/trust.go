@@ -1,0 +1,202 @@
+// Package trust opens the files that lcache reads back later: those of caches, of the registry of servers, and what was measured of disks.
+//
+// Folders such as /nvme or /tmp are shared, and another user may have made a file or a directory there before lcache does. What such a file says can't be
+// checked: whoever wrote the bytes of a sample wrote its checksum, too. So [Open], [OpenFd] and [ReadFile] ask the opened file who could have written it, and
+// [Dir] asks a directory. An [*Error] says that it was not only this user or root. Root trusts root alone. [IsMine] is the same rule for the user of a server.
+//
+// The package does not look at sockets, whose mode --socket-group widens on purpose, nor at the folders above a cache; [OpenFolder] finds those that every
+// user can write. It judges owners and modes, not contents. All functions may be called concurrently.
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/spelling"
+)
+
+// writable are the permissions by which other users can write.
+const writable = 0o022
+
+// An Error says that other users could have written a file or a directory. It matches fs.ErrPermission.
+type Error struct {
+	Path  string
+	Owner int    // user
+	Mode  uint32 // permissions, as chmod takes them
+}
+
+// Reason says what is wrong, without advice.
+func (e *Error) Reason() string {
+	switch {
+	case IsMine(e.Owner):
+		return fmt.Sprintf("%s can be written by other users: it belongs to %s and has mode %04o", e.Path, userName(e.Owner), e.Mode)
+	case os.Geteuid() == 0:
+		return fmt.Sprintf("%s belongs to %s, and root trusts only what belongs to root", e.Path, userName(e.Owner))
+	}
+	return fmt.Sprintf("%s belongs to %s, not to %s or root", e.Path, userName(e.Owner), userName(os.Geteuid()))
+}
+
+func (e *Error) Error() string {
+	if IsMine(e.Owner) {
+		return fmt.Sprintf("%s: run chmod -R go-w %s, or give another --cache", e.Reason(), spelling.ShellWord(e.Path))
+	}
+	run := "run"
+	if os.Geteuid() != 0 {
+		run = "have root run"
+	}
+	return fmt.Sprintf("%s: give another --cache, or if you know who wrote it %s chown -R %d %s", e.Reason(), run, os.Geteuid(), spelling.ShellWord(e.Path))
+}
+
+func (e *Error) Is(target error) bool { return target == fs.ErrPermission }
+
+// userName names a user for people, by number if nothing else is known.
+func userName(uid int) string {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
+		return fmt.Sprintf("user %d (%s)", uid, u.Username)
+	}
+	return fmt.Sprintf("user %d", uid)
+}
+
+// IsMine reports whether a user is the effective user of this process, or root.
+func IsMine(uid int) bool { return uid == os.Geteuid() || uid == 0 }
+
+// Open opens a regular file that no other user can write. It never follows a symbolic link, and never waits, as opening a pipe would. With O_CREATE a new file has mode 0600.
+// O_TRUNC must not be given: it would empty a file before anything is known of it.
+func Open(path string, flag int) (*os.File, error) {
+	fd, err := OpenFd(path, flag)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// OpenFd is Open for a caller that needs the descriptor alone. The flags may have O_DIRECT.
+func OpenFd(path string, flag int) (fd int, err error) {
+	// O_NONBLOCK keeps open from waiting for a pipe's other end, and O_NOCTTY keeps a terminal from becoming the process's own.
+	flag |= unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	for fd, err = unix.Open(path, flag, 0o600); errors.Is(err, unix.EINTR); {
+		fd, err = unix.Open(path, flag, 0o600)
+	}
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return -1, fmt.Errorf("%w (a symbolic link where a file of the cache should be: remove it)", &fs.PathError{Op: "open", Path: path, Err: err})
+	case err != nil:
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	if err = check(fd, path, unix.S_IFREG); err == nil {
+		err = block(fd, path)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// block takes O_NONBLOCK away again: io_uring would answer EAGAIN to a read of such a file that has to wait for the disk.
+func block(fd int, path string) error {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&^unix.O_NONBLOCK)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "fcntl", Path: path, Err: err}
+	}
+	return nil
+}
+
+// check looks at what was opened. kind is the type that it must have.
+func check(fd int, path string, kind uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != kind {
+		return fmt.Errorf("%s is not a regular file (mode %#o): remove it", path, st.Mode)
+	}
+	return checkOwner(path, &st)
+}
+
+func checkOwner(path string, st *unix.Stat_t) error {
+	if !IsMine(int(st.Uid)) || st.Mode&writable != 0 {
+		return &Error{Path: path, Owner: int(st.Uid), Mode: st.Mode & 0o7777}
+	}
+	return nil
+}
+
+// ReadFile reads a whole file that no other user can write, of at most most bytes.
+func ReadFile(path string, most int64) ([]byte, error) {
+	f, err := Open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > most {
+		return nil, fmt.Errorf("%s is %d bytes: not a file of lcache", path, info.Size())
+	}
+	b := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return b, nil
+}
+
+// Dir checks a directory: no other user may be able to write it, and its last name may not be a symbolic link.
+func Dir(path string) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	return check(fd, path, unix.S_IFDIR)
+}
+
+// File checks a file that is not opened. Something other than a regular file passes: opening it is refused.
+func File(path string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil
+	}
+	return checkOwner(path, &st)
+}
+
+// OpenFolder returns the first folder above path in which every user can put something else in the place of what is there; "": there is none. A folder that every user can write and that has
+// the sticky bit, such as /tmp, is none.
+func OpenFolder(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	folder := filepath.Dir(path)
+	if real, err := filepath.EvalSymlinks(folder); err == nil {
+		folder = real
+	}
+	for ; ; folder = filepath.Dir(folder) {
+		if IsOpen(folder) {
+			return folder
+		}
+		if folder == filepath.Dir(folder) {
+			return ""
+		}
+	}
+}
+
+// IsOpen reports whether every user can remove what others have put into a folder.
+func IsOpen(folder string) bool {
+	var st unix.Stat_t
+	return unix.Stat(folder, &st) == nil && st.Mode&0o002 != 0 && st.Mode&unix.S_ISVTX == 0
+}
