@@ -42,8 +42,13 @@ type Client struct {
 	info    engine.Info
 }
 
-// Dial connects to the server at path, and tells it the name of the program that asks.
-func Dial(path, name string) (*Client, error) {
+// Dial connects to the server at path, which the user named, and tells it the name of the program that asks. The server may be another user's: see otherServer.
+func Dial(path, name string) (*Client, error) { return dial(path, name, otherServer) }
+
+// DialFound is Dial for a socket that lcache found, in a cache or in the registry. Its server must be this user's, or root's.
+func DialFound(path, name string) (*Client, error) { return dial(path, name, ownServer) }
+
+func dial(path, name string, check func(path string, uid int) error) (*Client, error) {
 	conn, err := dialLong(path)
 	info, statErr := os.Stat(path)
 	switch {
@@ -57,6 +62,10 @@ func Dial(path, name string) (*Client, error) {
 		return nil, fmt.Errorf("the server at %s is another user's, and you may not connect: see lcache serve --help, --socket-group", path)
 	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	if err := checkServer(conn, path, check); err != nil {
+		conn.Close()
+		return nil, err
 	}
 	c := &Client{conn: conn, in: bufio.NewReader(conn), path: path}
 	hello, err := json.Marshal(map[string]any{"protocol": protocolVersion, "client": name})
@@ -81,7 +90,7 @@ func DialRegistered(dir, name string, skip func(socket string) bool) ([]*Client,
 		if skip(e.Socket) {
 			continue
 		}
-		if c, err := Dial(e.Socket, name); err == nil {
+		if c, err := DialFound(e.Socket, name); err == nil {
 			clients = append(clients, c)
 		}
 	}

@@ -66,7 +66,7 @@ func findServer(registry, version string, pid int, dirs []string) *attached {
 		}
 	}
 	for _, socket := range sockets {
-		client, err := attach.Dial(socket, "lcache-status "+version)
+		client, err := attach.DialFound(socket, "lcache-status "+version)
 		if err != nil {
 			continue
 		}

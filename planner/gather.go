@@ -120,7 +120,7 @@ func (f *Facts) fromReading(r *doctor.Reading, from string) {
 // fromServer asks the server of a cache, if one runs, what its job is and how fast the training takes samples when nothing
 // holds it up.
 func (f *Facts) fromServer(dirs []string) {
-	client, err := attach.Dial(attach.SocketOf(dirs), "lcache plan")
+	client, err := attach.DialFound(attach.SocketOf(dirs), "lcache plan")
 	if err != nil {
 		return // no server is no error: the facts come from elsewhere
 	}
