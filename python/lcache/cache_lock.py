@@ -9,7 +9,8 @@ import sys
 import time
 from typing import Any
 
-from .errors import TimeoutError, of_errno
+from .errors import Error, TimeoutError, of_errno
+from .trust import make_folder, open_file, require_folder
 
 POLL = 0.1  # seconds between looks at a lock that another process holds
 _SAY = 5.0  # seconds between two printed lines about the same wait
@@ -75,8 +76,11 @@ class Lock:
         """Opens the file, and makes its folder. The process that held the lock may just remove the folder: then it is made again."""
         folder = os.path.dirname(self._path)
         try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            make_folder(folder)
+            require_folder(folder)
+            return open_file(self._path, os.O_RDWR | os.O_CREAT)
+        except Error:
+            raise
         except OSError as e:
             if isinstance(e, FileNotFoundError) and tries > 1:
                 return self._open(tries - 1)

@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .errors import ArgumentError
+from .errors import ArgumentError, Error
 from .match import HeldListing, Listing, difference
 from .replay import Options
+from .trust import is_trusted, open_file, require_folder
 
 
 def folders(source: str, cache: Any = None, listing: Sequence[str] = ()) -> tuple[str, ...]:
@@ -51,6 +52,10 @@ class Cache(NamedTuple):
 def existing_cache(named: Listing, cache: Any) -> Cache | None:
     """The cache that the directory `cache` is; None if it is a root. ArgumentError if it is a cache of something else than the program names."""
     dirs = roots(cache)
+    if not _is_cache(dirs[0]):
+        return None
+    for folder in dirs:
+        require_folder(folder)
     job = _read_job_file(dirs[0])
     if job is None:
         return Cache(dirs, named, {}, None) if os.path.lexists(os.path.join(dirs[0], "FORMAT")) else None
@@ -65,10 +70,24 @@ def existing_cache(named: Listing, cache: Any) -> Cache | None:
     return Cache(dirs, listing, kept if isinstance(kept, dict) else {}, job.get("memory") or None)
 
 
+def _is_cache(folder: str) -> bool:
+    """Whether a folder has a file of a cache. In a folder that others can write only this user's and root's count: anybody may put one into a shared root."""
+    for name in ("job.json", "FORMAT"):
+        try:
+            found, above = os.lstat(os.path.join(folder, name)), os.stat(folder)
+        except OSError:
+            continue
+        if is_trusted(above) or is_trusted(found):
+            return True
+    return False
+
+
 def _read_job_file(folder: str) -> dict[str, Any] | None:
     """The job.json of a cache: its source and options. None if the file is missing or damaged."""
     try:
-        fd = os.open(os.path.join(folder, "job.json"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = open_file(os.path.join(folder, "job.json"), os.O_RDONLY)
+    except Error:
+        raise  # it may be another user's
     except OSError:
         return None
     with os.fdopen(fd, "rb") as f:

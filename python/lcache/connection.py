@@ -12,6 +12,7 @@ import time
 
 from . import protocol
 from .errors import ConnectionError, ProtocolError, RefusedError
+from .trust import require_server
 
 _SUN_PATH = 107  # bytes of a path that sockaddr_un has room for, without the final NUL
 
@@ -23,8 +24,11 @@ class Broken(Exception):
 class Connection:
     """A connected socket. A frame is (type, request, body)."""
 
-    def __init__(self, path: str, deadline: float) -> None:
-        """Connects. Raises Broken if no server listens at path, ConnectionError if path can't be a server's socket."""
+    def __init__(self, path: str, deadline: float, found: bool = False) -> None:
+        """Connects. found: lcache found the socket in a cache, and nobody named it.
+
+        Raises Broken if no server listens at path, ConnectionError if path can't be a server's socket, RefusedError if its server can't be trusted.
+        """
         self.broken: Exception | None = None  # why nothing more can be received
         self.mute = False  # nothing more can be sent, though answers may still be received
         # The Session's lock guards the fields that follow. Requests are known by their numbers.
@@ -36,6 +40,11 @@ class Connection:
         self._out = bytearray()  # bytes to be sent
         self._in = bytearray()  # bytes received, of incomplete frames
         self._sock = _dial(path, deadline)
+        try:
+            require_server(self._sock, path, found)
+        except BaseException:
+            self._sock.close()
+            raise
         self._sock.setblocking(False)
 
     def close(self) -> None:

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 from .cache_lock import POLL, Lock, NewFolder, print_line
 from .connection import Broken, Connection
 from .environment import offered_sockets
-from .errors import ConnectionError, Error, TimeoutError, of_errno
+from .errors import ConnectionError, Error, RefusedError, TimeoutError, of_errno
 from .first_open import require_source, tell_listed, tell_place, tell_shards
 from .match import is_url
 from .program_errors import exception
+from .trust import open_file, require_folder, warn_of_folders
 
 _BUSY = re.compile(r"in use by process (\d+)")
 
@@ -61,6 +62,7 @@ def ensure_server(home: Home, relist: bool = True) -> bool:
     for folder in home.dirs:
         if os.path.islink(folder):
             raise Error(f"{folder} is a link to {os.path.realpath(folder)}, and a cache is not used through a link: give its own folder's root as cache=")
+        require_folder(folder)
     if _listens(home.socket):
         return False
     _linger()  # reports a wrong LCACHE_LINGER before a listing that may take long
@@ -78,6 +80,7 @@ def ensure_server(home: Home, relist: bool = True) -> bool:
                         tell_shards(home.source, report)
                         is_new = False
                     tell_listed(home.source, home.dirs, report)
+                warn_of_folders(home.dirs)
                 lock.say("starting the server")
                 _serve(home)
                 return True
@@ -100,7 +103,9 @@ class _Busy(Error):
 
 def _listens(socket: str) -> bool:
     try:
-        Connection(socket, time.monotonic() + 1).close()
+        Connection(socket, time.monotonic() + 1, found=True).close()
+    except RefusedError:
+        raise
     except (Broken, ConnectionError):
         return False
     return True
@@ -209,7 +214,7 @@ def _serve(home: Home) -> None:
     command = [lcache_program(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json"]
     command += ["--progress", "json", "--exit-last", _linger(), *home.serve]
     path = os.path.join(home.dirs[0], "serve.log")
-    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    log = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
         if os.fstat(log).st_size > 1 << 20:
             os.ftruncate(log, 0)

@@ -161,7 +161,7 @@ class Link:
     def _open(self, old: Session | None, deadline: float) -> Session:
         """One attempt: connects, sends HELLO, and goes on with the old session if the server kept it, otherwise with a new one."""
         deadline = min(deadline, time.monotonic() + _HANDSHAKE)
-        connection, fd = Connection(self.path, deadline), None
+        connection, fd = Connection(self.path, deadline, found=self.home is not None), None
         try:
             token = old.info.token if old is not None else None
             connection.send(protocol.frame(protocol.HELLO, 1, protocol.hello(_CLIENT, token)), deadline)
