@@ -47,11 +47,24 @@ func hasWord(path string) bool {
 // Folder is the folder of a key, "" if it has none.
 func Folder(key string) string { return key[:max(0, strings.LastIndexByte(key, '/'))] }
 
+// fewParts are compared one by one. More of them are found by a set, so that a sample of very many parts takes no longer for each.
+const fewParts = 16
+
 // Group makes samples of a shard's members, in the order of their first members. keep chooses members by name. Of members with one name the last counts, as when the shard is
 // extracted; it takes the place of the first. again has the names of these.
 func Group(shard string, members []Member, keep func(name string) bool) (samples []Sample, again []string, err error) {
 	seen := make(map[string]int)           // keys: which sample has it
+	wide := make(map[int]map[string]int)   // samples of more than fewParts: where the part of an extension is
 	parts := make([]Part, 0, len(members)) // of all samples, one behind the other
+	find := func(at int, ext string) int {
+		if set := wide[at]; set != nil {
+			if k, has := set[ext]; has {
+				return k
+			}
+			return -1
+		}
+		return slices.IndexFunc(samples[at].Parts, func(p Part) bool { return p.Ext == ext })
+	}
 	for _, m := range members {
 		key, ext, ok := Split(m.Name)
 		if !ok || !keep(m.Name) {
@@ -61,27 +74,34 @@ func Group(shard string, members []Member, keep func(name string) bool) (samples
 			return nil, nil, err
 		}
 		at, known := seen[key]
-		if known {
-			if k := slices.IndexFunc(samples[at].Parts, func(p Part) bool { return p.Name == m.Name }); k >= 0 {
-				samples[at].Parts[k].Member = m
-				again = append(again, m.Name)
-				continue
-			}
-			if at != len(samples)-1 {
-				return nil, nil, fmt.Errorf("shard %s: the members of sample %s don't lie side by side: write the shard with its names sorted", clip(shard), clip(key))
-			}
-		} else {
-			seen[key] = len(samples)
+		if !known {
+			at = len(samples)
+			seen[key] = at
 			samples = append(samples, Sample{Key: key})
 		}
-		s := &samples[len(samples)-1]
-		for _, p := range s.Parts {
-			if p.Ext == ext {
-				return nil, nil, fmt.Errorf("shard %s: sample %s has the part %s twice, as %s and as %s: rename one of them", clip(shard), clip(key), clip(ext), clip(p.Name), clip(m.Name))
-			}
+		s := &samples[at]
+		k := find(at, ext)
+		switch {
+		case k >= 0 && s.Parts[k].Name == m.Name:
+			s.Parts[k].Member = m
+			again = append(again, m.Name)
+			continue
+		case at != len(samples)-1:
+			return nil, nil, fmt.Errorf("shard %s: the members of sample %s don't lie side by side: write the shard with its names sorted", clip(shard), clip(key))
+		case k >= 0:
+			return nil, nil, fmt.Errorf("shard %s: sample %s has the part %s twice, as %s and as %s: rename one of them", clip(shard), clip(key), clip(ext), clip(s.Parts[k].Name), clip(m.Name))
 		}
 		parts = append(parts, Part{Ext: ext, Member: m})
 		s.Parts = parts[len(parts)-len(s.Parts)-1:]
+		if n := len(s.Parts); n > fewParts {
+			if wide[at] == nil {
+				wide[at] = make(map[string]int)
+				for k, p := range s.Parts {
+					wide[at][p.Ext] = k
+				}
+			}
+			wide[at][ext] = n - 1
+		}
 	}
 	return samples, again, nil
 }

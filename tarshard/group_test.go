@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func members(names ...string) (list []Member) {
@@ -52,5 +53,36 @@ func TestGroup(t *testing.T) {
 		if _, _, err := Group("x.tar", members(strings.Fields(names)...), func(string) bool { return true }); err == nil || err.Error() != want {
 			t.Errorf("%s: %v\nwant %s", names, err, want)
 		}
+	}
+}
+
+// TestGroupManyParts: a sample of very many parts takes time for each, and not for each pair of them. The deadline is a hundred times what it takes.
+func TestGroupManyParts(t *testing.T) {
+	const parts = 300_000
+	list := make([]Member, parts+1)
+	for i := range list {
+		list[i] = Member{Name: fmt.Sprintf("a.%06d", i), Off: int64(512 * (i + 1))}
+	}
+	list[parts].Name = list[5].Name
+	done := make(chan error, 1)
+	go func() {
+		samples, again, err := Group("x.tar", list, func(string) bool { return true })
+		if err == nil && (len(samples) != 1 || len(samples[0].Parts) != parts || samples[0].Parts[5].Off != list[parts].Off || len(again) != 1) {
+			err = fmt.Errorf("%d samples, again %q", len(samples), again)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(60 * time.Second):
+		t.Fatal("no answer after 60 s")
+	}
+	list[parts].Name = "a.X00005"
+	list[5].Name = "a.x00005"
+	if _, _, err := Group("x.tar", list, func(string) bool { return true }); err == nil || !strings.Contains(err.Error(), `has the part "x00005" twice`) {
+		t.Errorf("%v, want an error about a part that comes twice", err)
 	}
 }

@@ -45,8 +45,12 @@ func list(ctx context.Context, name string, w track, size int64) ([]Member, erro
 			return nil, wrong(ctx, name, last, w, err)
 		}
 		off := w.offset()
-		if last = h.Name; size >= 0 && off+h.Size > size && carries(h) {
-			return nil, truncated(name, last, off+h.Size, size)
+		last = h.Name
+		switch {
+		case len(last) > mostName:
+			return nil, fmt.Errorf("shard %s: the name of its member %s is too long, at most %d bytes: rename it", clip(name), clip(last), mostName)
+		case size >= 0 && h.Size > size-off && carries(h):
+			return nil, truncated(name, last, uint64(off)+uint64(h.Size), size)
 		}
 		m := Member{Name: strings.Clone(h.Name), Off: off, Size: h.Size}
 		switch {
@@ -73,6 +77,9 @@ func list(ctx context.Context, name string, w track, size int64) ([]Member, erro
 		members = append(members, m)
 	}
 }
+
+// mostName is how many bytes a member's name may have, as a sample's.
+const mostName = 64 << 10
 
 // labelExt is the extension of a member that is its sample's label.
 const labelExt = "cls"
@@ -139,7 +146,7 @@ func checkStart(name string, r io.Reader) error {
 
 const blockSize = 512 // the unit of a tar
 
-func truncated(name, member string, end, size int64) error {
+func truncated(name, member string, end uint64, size int64) error {
 	return fmt.Errorf("shard %s is truncated: its member %s ends at byte %d, and the shard has %d: copy or write it again", clip(name), clip(member), end, size)
 }
 

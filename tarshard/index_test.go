@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -202,4 +203,22 @@ func FuzzIndex(f *testing.F) {
 			t.Errorf("kept: %d of %d members, %v", len(again), len(members), err)
 		}
 	})
+}
+
+// TestNumbersInHeaders: sizes and names that a header makes up are an error that names their bound.
+func TestNumbersInHeaders(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Name: "a.jpg", Size: math.MaxInt64, Format: tar.FormatGNU}); err != nil {
+		t.Fatal(err)
+	}
+	b.Write(make([]byte, 4096))
+	for text, shard := range map[string][]byte{
+		`shard "x.tar" is truncated: its member "a.jpg" ends at byte 9223372036854776319, and the shard has 4608: copy or write it again`: b.Bytes(),
+		" (65540 bytes) is too long, at most 65536 bytes: rename it":                                                                      write(t, tar.Header{Name: strings.Repeat("n", 65536) + ".jpg", Format: tar.FormatPAX}),
+	} {
+		if _, err := Index(t.Context(), "x.tar", &memory{b: shard}); err == nil || !strings.HasSuffix(err.Error(), text) {
+			t.Errorf("%v, want …%s", err, text)
+		}
+	}
 }

@@ -107,7 +107,7 @@ func (s *stream) broken(name string, err error) error {
 func End(members []Member) (end uint64) {
 	for _, m := range members {
 		if m.Kind == File {
-			end = max(end, uint64(m.Off+m.Size))
+			end = max(end, uint64(m.Off)+uint64(m.Size))
 		}
 	}
 	return end

@@ -6,10 +6,15 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"lcache/object"
 )
 
-// MostList is how many bytes a list may have.
-const MostList = 1 << 30
+const (
+	// MostList is how many bytes a list may have.
+	MostList = 1 << 30
+	mostKey  = 64 << 10 // of an address
+)
 
 // A Line of a list names one resource: its address, relative to the list's, and behind tabs, if they are known, size, label and ETag.
 type Line struct {
@@ -48,13 +53,16 @@ func Parse(list []byte) (lines []Line, err error) {
 }
 
 func parseLine(line string) (l Line, err error) {
+	if n := 1 + strings.Count(line, "\t"); n > 4 { // before they are split: there may be very many
+		return l, fmt.Errorf("%d fields: want an address and, behind tabs, SIZE, LABEL and ETAG", n)
+	}
 	fields := strings.Split(line, "\t")
 	l.Key, l.Size = fields[0], -1
 	switch {
-	case len(fields) > 4:
-		return l, fmt.Errorf("%d fields: want an address and, behind tabs, SIZE, LABEL and ETAG", len(fields))
 	case l.Key == "":
 		return l, fmt.Errorf("it has no address")
+	case len(l.Key) > mostKey:
+		return l, fmt.Errorf("its address has %d bytes, at most %d: shorten it", len(l.Key), mostKey)
 	}
 	if len(fields) > 1 && fields[1] != "" {
 		if l.Size, err = strconv.ParseInt(fields[1], 10, 64); err != nil || l.Size < 0 || l.Size > math.MaxInt64/2 {
@@ -68,6 +76,9 @@ func parseLine(line string) (l Line, err error) {
 		if l.Tag = strings.Trim(fields[3], `"`); l.Tag != "" {
 			l.Tag = `"` + l.Tag + `"`
 		}
+	}
+	if err := object.CheckTag(l.Tag); err != nil {
+		return l, err
 	}
 	return l, nil
 }

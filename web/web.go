@@ -41,6 +41,7 @@ func Open(address string, otherHosts bool) (*Store, error) {
 		t.MaxIdleConns, t.MaxIdleConnsPerHost = 512, 512
 		t.IdleConnTimeout = 30 * time.Second
 		t.DisableCompression = true
+		t.MaxResponseHeaderBytes = 64 << 10
 		t.ReadBufferSize = 16 << 10 // as of the package s3
 		if otherHosts {
 			return &http.Client{Transport: t, CheckRedirect: checkRedirect}

@@ -217,15 +217,43 @@ func TestParse(t *testing.T) {
 		t.Errorf("%v\n%v, want\n%v", err, got, want)
 	}
 	for text, want := range map[string]string{
-		"a\nb\tx\n":                      "line 2: its size is no number: want an address and, behind tabs, SIZE, LABEL and ETAG",
-		"\t5":                            "line 1: it has no address",
-		"a\t-1":                          "line 1: its size is no number: want an address and, behind tabs, SIZE, LABEL and ETAG",
-		"a\t1\t2\t3\t4":                  "line 1: 5 fields: want an address and, behind tabs, SIZE, LABEL and ETAG",
-		" \n<!DOCTYPE html><body>log in": "it is a web page, not a list: check the address, and whether a proxy or a login stands between",
-		"PK\x03\x04\x00":                 "it is no list but binary data: give the address of a text with one address a line",
+		"a\nb\tx\n":                            "line 2: its size is no number: want an address and, behind tabs, SIZE, LABEL and ETAG",
+		"\t5":                                  "line 1: it has no address",
+		"a\t-1":                                "line 1: its size is no number: want an address and, behind tabs, SIZE, LABEL and ETAG",
+		"a\t1\t2\t3\t4":                        "line 1: 5 fields: want an address and, behind tabs, SIZE, LABEL and ETAG",
+		"a\t1\t\t" + strings.Repeat("e", 1023): "line 1: its version (ETag) has 1025 bytes, at most 1024",
+		strings.Repeat("k", 65537):             "line 1: its address has 65537 bytes, at most 65536: shorten it",
+		"a" + strings.Repeat("\t", 10_000_000): "line 1: 10000001 fields: want an address and, behind tabs, SIZE, LABEL and ETAG",
+		" \n<!DOCTYPE html><body>log in":       "it is a web page, not a list: check the address, and whether a proxy or a login stands between",
+		"PK\x03\x04\x00":                       "it is no list but binary data: give the address of a text with one address a line",
 	} {
 		if _, err := web.Parse([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestLongHeaders: what an answer's headers may have is bounded.
+func TestLongHeaders(t *testing.T) {
+	header, value := "", ""
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set(header, value) }))
+	defer srv.Close()
+	for _, c := range []struct {
+		header, value, want string
+	}{
+		{"ETag", `"` + strings.Repeat("e", 1023) + `"`, "its version (ETag) has 1025 bytes, at most 1024"},
+		{"Last-Modified", strings.Repeat("m", 1025), "its version (ETag) has 1025 bytes, at most 1024"},
+		{"X", strings.Repeat("x", 70_000), "server response headers exceeded 65536 bytes"},
+	} {
+		header, value = c.header, c.value
+		s := open(t, srv.URL+"/list")
+		r := object.NewReader(s, object.Options{NoHedge: true, Patience: time.Millisecond})
+		_, read := r.Read(t.Context(), object.Object{Key: "x", Size: 1}, make([]byte, 1))
+		_, stat := r.Stat(t.Context(), "x")
+		for what, err := range map[string]error{"read": read, "stat": stat} {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %s: %v, want %s", c.header, what, err, c.want)
+			}
 		}
 	}
 }
