@@ -1,10 +1,13 @@
 package sample
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -218,6 +221,9 @@ func (e *Entry) check() error {
 	if e.Parts == nil {
 		return nil
 	}
+	if len(e.Parts) > MaxParts {
+		return fmt.Errorf("%w: it has %d parts, at most %d: split it", ErrEntry, len(e.Parts), MaxParts)
+	}
 	sum := uint64(0)
 	for _, p := range e.Parts {
 		if len(p.Ext) > MaxName {
@@ -251,13 +257,33 @@ func checkUnique(entries Listing) error {
 		return err
 	}
 	defer offheap.Free(order)
-	x := fillHashIndex(hashes, starts, order)
-	for i := range entries.Len() {
-		for j := range x.candidates(hashes[i]) {
-			if int(j) != i && entries.At(int(j)).Name == entries.At(i).Name {
-				return fmt.Errorf("%w: samples %d and %d have the same name %s: a name must be unique", ErrEntry, min(i, int(j)), max(i, int(j)), clip(entries.At(i).Name))
+	fillHashIndex(hashes, starts, order)
+	compare := func(a, b Index) int {
+		if c := cmp.Compare(hashes[a], hashes[b]); c != 0 {
+			return c
+		}
+		return cmp.Or(strings.Compare(entries.At(int(a)).Name, entries.At(int(b)).Name), cmp.Compare(a, b))
+	}
+	first, second, crowd := None, None, 0
+	for b := range len(starts) - 1 {
+		bucket := order[starts[b]:starts[b+1]]
+		slices.SortFunc(bucket, compare)
+		for k := 1; k < len(bucket); k++ {
+			i, j := bucket[k-1], bucket[k]
+			if i < first && hashes[i] == hashes[j] && entries.At(int(i)).Name == entries.At(int(j)).Name {
+				first, second = i, j
 			}
 		}
+		crowd = max(crowd, len(bucket))
+	}
+	if first != None {
+		return fmt.Errorf("%w: samples %d and %d have the same name %s: a name must be unique", ErrEntry, first, second, clip(entries.At(int(first)).Name))
+	}
+	if crowd > mostCrowd {
+		return fmt.Errorf("%w: the hashes of %d names begin alike, at most %d: such names are made on purpose, so check where they come from, or rename them", ErrEntry, crowd, mostCrowd)
 	}
 	return nil
 }
+
+// mostCrowd is how many names one bucket of the index may have, about eight on average. A look-up goes through a bucket, so without this bound the time for all of them could grow with the square of their number.
+const mostCrowd = 256

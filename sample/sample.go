@@ -28,6 +28,7 @@ const None Index = math.MaxUint32
 const (
 	MaxSamples = math.MaxUint32 - 1 // samples in one manifest
 	MaxName    = 64 << 10           // bytes of a name, a class or a part's extension
+	MaxParts   = math.MaxUint16     // parts of one sample
 )
 
 var (

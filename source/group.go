@@ -79,6 +79,9 @@ func group(files []sample.Entry, prefix int) ([]sample.Entry, error) {
 			parts = append(parts, sample.Part{Ext: list[i].ext, Size: list[i].Size})
 			h.add(list[i].ext, list[i].Size, list[i].Version)
 		}
+		if len(parts) > sample.MaxParts {
+			return nil, &SampleError{stem, "list", fmt.Errorf("it has %d parts, at most %d: rename some of its files", len(parts), sample.MaxParts)}
+		}
 		if size > math.MaxUint32 {
 			return nil, &SampleError{stem, "list", fmt.Errorf("its %d parts have %d bytes, and a sample must have less than 4 GiB: split it", len(parts), size)}
 		}

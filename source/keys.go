@@ -75,6 +75,8 @@ func checkObject(name string, size int64) error {
 	switch {
 	case len(name) > sample.MaxName:
 		return &SampleError{name, "list", fmt.Errorf("its name has %d bytes, at most %d: shorten it", len(name), sample.MaxName)}
+	case size < 0:
+		return &SampleError{name, "list", fmt.Errorf("its size is %d bytes: let the server tell one of 0 or more", size)}
 	case size > math.MaxUint32:
 		return &SampleError{name, "list", fmt.Errorf("it has %d bytes, and a sample must have less than 4 GiB: split it", size)}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -193,8 +194,14 @@ func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err 
 	defer o.mu.Unlock()
 	for i, name := range names {
 		info := o.asked[name]
-		pieces := (info.Size + MostTogether - 1) / MostTogether
+		if info.Size > math.MaxInt64-v.Bytes {
+			return nil, fmt.Errorf("shard %s: its server says that it has %d bytes, and all shards have at most %d together: check the address", clip(name), info.Size, int64(math.MaxInt64))
+		}
 		v.Bytes += info.Size
+		pieces := info.Size / MostTogether
+		if info.Size%MostTogether != 0 {
+			pieces++
+		}
 		if o.noRanges.Load() {
 			pieces = min(pieces, 1)
 		}

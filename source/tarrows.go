@@ -70,11 +70,21 @@ func (m *members) take(samples []tarshard.Sample, chosen string) error {
 
 // add appends the parts of a sample.
 func (m *members) add(s *tarshard.Sample, chosen string, kinds map[string]uint32) error {
-	first, size := firstPart(s.Parts), int64(0)
+	first := firstPart(s.Parts)
 	if chosen != "" {
 		if first = slices.IndexFunc(s.Parts, func(p tarshard.Part) bool { return p.Ext == chosen }); first < 0 {
 			return fmt.Errorf("it has no part %s: choose another --part, or give all samples one", clip(chosen))
 		}
+	}
+	if len(s.Parts) > sample.MaxParts {
+		return fmt.Errorf("it has %d parts, at most %d: split it", len(s.Parts), sample.MaxParts)
+	}
+	left := int64(math.MaxUint32)
+	for _, p := range s.Parts {
+		if p.Size < 0 || p.Size > left {
+			return fmt.Errorf("its %d parts have 4 GiB or more: split it", len(s.Parts))
+		}
+		left -= p.Size
 	}
 	put := func(p tarshard.Part) {
 		kind, known := kinds[p.Ext]
@@ -84,16 +94,12 @@ func (m *members) add(s *tarshard.Sample, chosen string, kinds map[string]uint32
 			m.exts, kinds[ext] = append(m.exts, ext), kind
 		}
 		m.kinds, m.sizes, m.offs = append(m.kinds, kind), append(m.sizes, uint32(p.Size)), append(m.offs, uint64(p.Off))
-		size += min(p.Size, math.MaxUint32+1) // so that no sum is too large
 	}
 	put(s.Parts[first])
 	for i, p := range s.Parts {
 		if i != first {
 			put(p)
 		}
-	}
-	if size > math.MaxUint32 {
-		return fmt.Errorf("its %d parts have more than 4 GiB: split it", len(s.Parts))
 	}
 	return nil
 }
