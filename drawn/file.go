@@ -66,8 +66,8 @@ func versionOf(c Config) uint32 {
 	return version
 }
 
-// write replaces the file.
-func (s *State) write() error {
+// Save replaces the file, and returns when it is durable. A [Saver] does that beside other work.
+func (s *State) Save() error {
 	return durable.Replace(s.path, func(v *durable.Version) error { return s.encode(v) })
 }
 

@@ -3,6 +3,7 @@ package drawn
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"log/slog"
 	"os"
@@ -34,7 +35,7 @@ func few(t *testing.T, path, asked string, epochs int) *State {
 	accuracy := 0.25
 	for epoch := range epochs {
 		s.Observe(importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Index: []uint32{0, 1, 2}, Loss: []float32{0.5, 2, 1}})
-		if err := s.Advance(epoch+1, importance.Progress{Accuracy: &accuracy}); err != nil {
+		if err := errors.Join(s.Advance(epoch+1, importance.Progress{Accuracy: &accuracy}), s.Save()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,7 +36,6 @@ type State struct {
 	data   Dataset
 	recipe bool // plain epochs are the recipe's, and need no indices
 	log    *slog.Logger
-	save   func() error // writes the file; tests refuse it
 
 	scorer importance.Scorer
 	rep    importance.Repetition
@@ -74,7 +73,6 @@ type lowPart struct {
 // New makes the state of a job about which nothing is known. path is where it is saved.
 func New(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*State, error) {
 	s := &State{Config: c, path: path, data: data, recipe: recipe, log: log, orders: map[int]*Order{}}
-	s.save = s.write
 	return s, s.begin(0)
 }
 
@@ -246,7 +244,7 @@ func (s *State) Values() ([]float64, error) {
 	return s.scorer.Values(room), nil
 }
 
-// Advance makes the boundary before an epoch: the one that is trained ends, as p says, and what is to be known when `to` begins is drawn, saved, and then
+// Advance makes the boundary before an epoch: the one that is trained ends, as p says, and what is to be known when `to` begins is drawn and then
 // kept. Epochs between are left out. An epoch that lies behind may not be kept. Then all values are forgotten, and the job starts with that epoch.
 func (s *State) Advance(to int, p importance.Progress) error {
 	switch {
@@ -271,13 +269,7 @@ func (s *State) Advance(to int, p importance.Progress) error {
 			s.drop(epoch)
 		}
 	}
-	if err := s.drawAll(to); err != nil {
-		return err
-	}
-	if err := s.save(); err != nil { // the training goes on; only a restart would draw other orders
-		s.log.Warn("the importance of a job can't be saved: a server that is started again draws other orders", "name", s.Config.Name, "err", err)
-	}
-	return nil
+	return s.drawAll(to)
 }
 
 // warn says once that the trainer does not report.

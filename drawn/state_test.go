@@ -61,7 +61,7 @@ func observe(s *State, epoch int) {
 
 func advance(t testing.TB, s *State, to int) {
 	t.Helper()
-	if err := s.Advance(to, importance.Progress{}); err != nil {
+	if err := errors.Join(s.Advance(to, importance.Progress{}), s.Save()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -325,7 +325,7 @@ func TestTwoOrdersOfAnother(t *testing.T) {
 		advance(t, s, 1)
 		o := s.Order(1)
 		spoil(o)
-		if err := s.write(); err != nil {
+		if err := s.Save(); err != nil {
 			t.Fatal(err)
 		}
 		if again, said := opened(t, path, c); again.Epoch() != 0 || !strings.Contains(said.String(), "not used") {
@@ -379,16 +379,6 @@ func TestWeightsOfSubstitutes(t *testing.T) {
 	}
 }
 
-// TestUnsaved: a state that can't be saved says so, and goes on.
-func TestUnsaved(t *testing.T) {
-	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
-	s.save = func() error { return errors.New("disk full") }
-	advance(t, s, 0)
-	if s.Order(0) == nil || !strings.Contains(said.String(), "disk full") {
-		t.Errorf("order %v: %s", s.Order(0), said)
-	}
-}
-
 // FuzzDecode: whatever a file holds, reading it ends with a state or an error, and takes no more memory than the file allows.
 func FuzzDecode(f *testing.F) {
 	both := map[bool]Config{false: config(f, methods["impact, split"]), true: config(f, methods["impact, low"])}
@@ -425,7 +415,6 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("epoch %d serves %d samples of %d", epoch, len(o.Indices), len(o.Requested))
 			}
 		}
-		s.save = func() error { return nil }
 		if err := s.Advance(s.Epoch(), importance.Progress{}); err != nil {
 			t.Log(err)
 		}

@@ -105,7 +105,7 @@ type Engine struct {
 	holders holders               // of samples, by importance
 	state
 
-	importing sync.Mutex // held while a job's importance begins; no other lock is held when it is taken
+	importing chan struct{} // has a value while a job's importance begins, or all of them end; no lock is held when one is put there
 
 	moving    sync.Mutex                // held by the mover and by a packaging while one of them changes Logfiles; taken before all others
 	packaging atomic.Pointer[packaging] // the last one that began; nil: none is there
@@ -167,7 +167,7 @@ func (o Options) withDefaults() Options {
 
 // newEngine makes an Engine of an open cache, which stays the caller's if that fails.
 func newEngine(c *cache.Cache, o Options) (*Engine, error) {
-	e := &Engine{cache: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1)}
+	e := &Engine{cache: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), importing: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
@@ -270,8 +270,8 @@ func (e *Engine) halt(ctx context.Context) error {
 		e.deliver.Close()
 	}
 	e.cancel()
-	e.endImportance()
-	err := logfile.Within(ctx, "what the mover does in "+e.cache.Dirs[0], func() error {
+	err := logfile.Within(ctx, "what the mover and importance do in "+e.cache.Dirs[0], func() error {
+		e.endImportance()
 		e.loops.Wait()
 		e.builders.Wait()
 		if e.prefetcher != nil {

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/logfile"
 )
 
 // An important is the importance of one job: one goroutine, its worker, owns the state, takes observations, and makes the boundaries between epochs. The
@@ -22,6 +25,7 @@ type important struct {
 	world  int
 
 	state *drawn.State  // the worker's alone; weights and S are read under stateMu
+	file  *drawn.Saver  // of the state
 	high  *highMemory   // what it keeps in memory
 	along *alongMemory  // what was read along with others; nil: nothing is
 	drawn atomic.Bool   // an epoch that was drawn is known
@@ -29,7 +33,7 @@ type important struct {
 	ready chan struct{} // closed when the worker has ended
 	ended chan struct{} // closed when all that the session had is given back
 
-	stateMu sync.Mutex // held while the state changes or is read
+	stateMu sync.Mutex // held while the state changes, or is read by others than the worker
 
 	mu        sync.Mutex   // guards the fields that follow
 	queue     []queued     // for the worker, in the order in which they came
@@ -50,11 +54,19 @@ type important struct {
 	says      map[int]progress   // by epoch
 	changed   chan struct{}      // closed when given changes, or err
 	err       error              // why there are no more orders
+	giveErr   error              // why an order that was drawn is not given
+	giveTried time.Time          // when it failed
 	lookBegan time.Time          // when a rank began to look at the unstable samples again; zero: none does
 	lookTook  time.Duration      // the last time
 	stopped   bool
 	dropped   int64  // observations that came too fast, here or in a client
 	refused   Unsent // by clients
+
+	// Of the file, under mu.
+	version      int64                // of the state: grows at each boundary
+	savedVersion int64                // that the file has
+	fileLate     bool                 // the file hangs: no order waits for it
+	unsaved      map[int]unsavedOrder // by epoch
 
 	wake                chan struct{}
 	status              atomic.Pointer[ImportanceStatus]
@@ -85,7 +97,7 @@ const (
 
 // Importance begins to draw the orders of a job by importance, as a client's text asks. run names the client's process. The same again changes nothing; something else
 // is refused.
-func (e *Engine) Importance(number, rank int, run string, text []byte) (ImportanceInfo, error) {
+func (e *Engine) Importance(ctx context.Context, number, rank int, run string, text []byte) (ImportanceInfo, error) {
 	j := e.lookUp(&deliver.Position{Job: number})
 	if j == nil {
 		return ImportanceInfo{}, errJobOver
@@ -110,7 +122,7 @@ func (e *Engine) Importance(number, rank int, run string, text []byte) (Importan
 	if e.cache.Manifest.Len() == 0 {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: "importance: the dataset has no samples"}
 	}
-	p, err := e.importanceOf(j, c)
+	p, err := e.importanceWithin(ctx, j, c)
 	if err != nil {
 		return ImportanceInfo{}, err
 	}
@@ -146,13 +158,36 @@ type ImportanceInfo struct {
 	BatchSize int    `json:"batch_size"`
 }
 
+// importanceWithin is importanceOf within a request's time: it reads files, and a disk may hang.
+func (e *Engine) importanceWithin(ctx context.Context, j *job, c drawn.Config) (*important, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.deliver.Timeout())
+	defer cancel()
+	var p *important
+	var err error
+	select {
+	case e.importing <- struct{}{}:
+		err = logfile.Within(ctx, "job.importance", func() (err error) {
+			defer func() { <-e.importing }()
+			p, err = e.importanceOf(j, c)
+			return err
+		})
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, &deliver.TimeoutError{Waited: e.deliver.Timeout(), For: "the file of importance " + c.Name + " in " + e.cache.Dirs[0] + ": look at the disk (dmesg)"}
+	case err != nil:
+		return nil, err // importanceOf may not have ended
+	}
+	return p, nil
+}
+
 // errNameTaken answers a job whose importance ended while none of its clients was connected.
 var errNameTaken = &deliver.ArgumentError{Reason: "importance: another job took over the name of this job's while none of its clients was connected: call job.importance again, with another name="}
 
-// importanceOf returns the importance of a job. It is a new one if the job has none, or if another job took over the name while none of this job's clients was connected.
+// importanceOf returns the importance of a job. It is a new one if the job has none, or if another job took over the name while none of this job's clients was connected. It has the turn importing.
 func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
-	e.importing.Lock()
-	defer e.importing.Unlock()
 	if p := j.importance.Load(); p != nil && !p.isStopped() {
 		if c.Cache == cacheNotGiven {
 			c.Cache = p.config.Cache
@@ -209,12 +244,14 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 	m := e.cache.Manifest
 	data := drawn.Dataset{Fingerprint: m.Fingerprint().String(), Labels: m.Labels(), Sizes: m.Sizes()}
-	state, err := drawn.Open(c, filepath.Join(e.cache.Dirs[0], drawn.FilePrefix+c.Name), data, j.schedule.Replays(), e.cache.Logger)
+	path := filepath.Join(e.cache.Dirs[0], drawn.FilePrefix+c.Name)
+	state, err := drawn.Open(c, path, data, j.schedule.Replays(), e.cache.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
 	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), ended: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
-		given: map[int]bool{}, two: map[int]*twoOrders{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1}
+		given: map[int]bool{}, two: map[int]*twoOrders{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1, version: 1, unsaved: map[int]unsavedOrder{}}
+	p.file = drawn.NewSaver(path, e.cache.Store.Trace(), e.cache.Logger, p.saved)
 	if p.high, err = e.newHighMemory(c); err != nil {
 		state.Close()
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
@@ -258,6 +295,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 		}
 	}
 	p.tell()
+	p.save()
 	go p.work()
 	if p.packs != nil {
 		e.packaging.Store(p.packs)

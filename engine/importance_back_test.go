@@ -25,7 +25,7 @@ func TestJoinedAndLate(t *testing.T) {
 		l.steps(t, epoch, 0)
 	}
 	for rank := range l.world {
-		if _, err := e.Importance(0, rank, "the next training", []byte(text)); err != nil {
+		if _, err := e.Importance(t.Context(), 0, rank, "the next training", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,7 +27,7 @@ func TestImportanceNeedsOneMachine(t *testing.T) {
 		`"local_world_size":8.5`:                 "local_world_size",
 		`"local_world_size":1e300`:               "local_world_size",
 	} {
-		_, err := e.Importance(0, 0, "run", []byte(`{"method":"shade","batch_size":16,`+text+`}`))
+		_, err := e.Importance(t.Context(), 0, 0, "run", []byte(`{"method":"shade","batch_size":16,`+text+`}`))
 		var refused *deliver.ArgumentError
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) || strings.HasPrefix(want, "job.") && err.Error() != want {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -37,7 +37,7 @@ func TestImportanceNeedsOneMachine(t *testing.T) {
 		t.Error("a refused job has importance")
 	}
 	for rank, text := range []string{`"local_world_size":16`, `"local_world_size":null`, `"local_world_size":20`, `"seed":null`} { // the key is no part of what ranks agree on
-		if _, err := e.Importance(0, rank, "run", []byte(`{"method":"shade","batch_size":16,`+text+`}`)); err != nil {
+		if _, err := e.Importance(t.Context(), 0, rank, "run", []byte(`{"method":"shade","batch_size":16,`+text+`}`)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

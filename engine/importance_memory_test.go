@@ -107,7 +107,7 @@ func TestTooMuchMemory(t *testing.T) {
 	o.Memory = 32 << 20
 	e := open(t, o)
 	left := e.spareMemory()
-	_, err := e.Importance(0, 0, "run", []byte(`{"method":"shade","batch_size":16,"cache":"1GiB"}`))
+	_, err := e.Importance(t.Context(), 0, 0, "run", []byte(`{"method":"shade","batch_size":16,"cache":"1GiB"}`))
 	need := int64(e.cache.Sizing.Memory) + 1<<30
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("--memory %d or more", need)) {
 		t.Errorf("%v, want the memory of %d", err, need)

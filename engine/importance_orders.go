@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"lcache/drawn"
 	"lcache/importance"
@@ -11,9 +13,49 @@ import (
 	"lcache/schedule"
 )
 
-// give gives the schedule the orders that the state has and the schedule lacks, and takes back those that the state has forgotten.
+// give gives the schedule the orders that the state has and the schedule lacks, and takes back those that the state has forgotten. The worker calls it, and newImportant before there is one.
 func (p *important) give() {
 	orders := p.state.Orders()
+	p.takeBack(orders)
+	failed := p.giveNew(orders)
+	p.mu.Lock()
+	first := failed != nil && p.giveErr == nil
+	p.giveErr, p.giveTried = failed, time.Now()
+	p.mu.Unlock()
+	if first {
+		p.e.cache.Logger.Error("an order that was drawn can't be given to the ranks; it is tried again", "name", p.config.Name, "err", failed)
+	}
+	if epoch, order := p.state.Coming(); order != nil && epoch != p.foretold {
+		if err := p.foretell(epoch, order); err != nil {
+			p.e.cache.Logger.Error("what is drawn of an order can't be laid out ahead", "name", p.config.Name, "epoch", epoch, "err", err)
+		}
+	}
+	p.e.nudge()
+}
+
+// giveAgainAfter is how long an order that could not be given waits for the next attempt: orders of other jobs may have left no room for it.
+const giveAgainAfter = time.Second
+
+// giveAgain tries again to give orders if that failed, and returns how long the worker waits at most.
+func (p *important) giveAgain(wait time.Duration) time.Duration {
+	p.mu.Lock()
+	failed, since := p.giveErr, time.Since(p.giveTried)
+	p.mu.Unlock()
+	switch {
+	case failed == nil:
+		return wait
+	case since < giveAgainAfter:
+		return min(wait, giveAgainAfter-since)
+	}
+	p.give()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tellWaiters()
+	return min(wait, giveAgainAfter)
+}
+
+// takeBack takes from the schedule the orders that the state has forgotten.
+func (p *important) takeBack(orders map[int]*drawn.Order) {
 	p.mu.Lock()
 	back := -1
 	for epoch := range p.given {
@@ -25,24 +67,25 @@ func (p *important) give() {
 		back = 0
 	}
 	if back >= 0 {
-		for epoch := range p.given {
-			if epoch >= back {
-				delete(p.given, epoch)
-			}
-		}
+		maps.DeleteFunc(p.given, func(epoch int, _ bool) bool { return epoch >= back })
 		maps.DeleteFunc(p.two, func(epoch int, _ *twoOrders) bool { return epoch >= back })
 	}
 	maps.DeleteFunc(p.two, func(epoch int, _ *twoOrders) bool { return orders[epoch] == nil && !p.j.schedule.IsKnown(epoch) })
 	p.mu.Unlock()
-	if back >= 0 {
-		p.j.schedule.Retract(back)
-		p.foretold = -1
-		for epoch := range p.e.epochsOf(p.j) {
-			if epoch >= back {
-				p.e.reordered(p.j, epoch, true)
-			}
+	if back < 0 {
+		return
+	}
+	p.j.schedule.Retract(back)
+	p.foretold = -1
+	for epoch := range p.e.epochsOf(p.j) {
+		if epoch >= back {
+			p.e.reordered(p.j, epoch, true)
 		}
 	}
+}
+
+// giveNew gives the schedule the orders that it lacks. The error names one that could not be given.
+func (p *important) giveNew(orders map[int]*drawn.Order) (failed error) {
 	for epoch, o := range orders {
 		p.mu.Lock()
 		has := p.given[epoch]
@@ -51,19 +94,14 @@ func (p *important) give() {
 			continue
 		}
 		if err := p.giveOne(o); err != nil {
-			p.e.cache.Logger.Error("a drawn order can't be read", "name", p.config.Name, "epoch", epoch, "err", err)
+			failed = fmt.Errorf("the order of epoch %d is drawn, and can't be given to the ranks: %w", epoch, err)
 			continue
 		}
 		p.mu.Lock()
-		p.given[epoch] = true
+		p.announced(epoch)
 		p.mu.Unlock()
 	}
-	if epoch, order := p.state.Coming(); order != nil && epoch != p.foretold {
-		if err := p.foretell(epoch, order); err != nil {
-			p.e.cache.Logger.Error("what is drawn of an order can't be laid out ahead", "name", p.config.Name, "epoch", epoch, "err", err)
-		}
-	}
-	p.e.nudge()
+	return failed
 }
 
 // foretell tells the schedule the part of an epoch's order that is known, so that it is laid out meanwhile.

@@ -84,17 +84,43 @@ func (p *important) await(ctx context.Context, rank, epoch int) error {
 		}
 		wakes := p.noteLocked(rank, epoch)
 		known, changed := p.given[epoch], p.changed
+		file, late := time.Duration(0), false
+		if known {
+			file, late = p.fileTime(epoch)
+		}
 		p.mu.Unlock()
 		if wakes {
 			p.nudge()
 		}
-		if known {
+		if late {
+			p.warnOfFile(epoch)
+		}
+		if known && file <= 0 {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("the order of epoch %d is drawn when the other ranks have ended the epoch before: %w", epoch, ctx.Err())
+		if err := p.waitForChange(ctx, epoch, changed, file); err != nil {
+			return err
 		}
 	}
+}
+
+// waitForChange waits until something changes that an order waits for; with file above 0 no longer than that.
+func (p *important) waitForChange(ctx context.Context, epoch int, changed <-chan struct{}, file time.Duration) error {
+	var fileOver <-chan time.Time
+	if file > 0 {
+		fileOver = time.After(file)
+	}
+	select {
+	case <-changed:
+		return nil
+	case <-fileOver:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.giveErr != nil {
+		return fmt.Errorf("%w: %w", p.giveErr, ctx.Err())
+	}
+	return fmt.Errorf("the order of epoch %d is drawn when the other ranks have ended the epoch before: %w", epoch, ctx.Err())
 }

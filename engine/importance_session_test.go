@@ -1,15 +1,21 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"lcache/blockio"
 	"lcache/deliver"
+	"lcache/drawn"
+	"lcache/leaktest"
+	"lcache/logfile"
 	"lcache/schedule"
 )
 
@@ -31,7 +37,7 @@ func (k *taker) join(t *testing.T) {
 
 // wants asks for importance under a name, with so much cache.
 func (k *taker) wants(name string, cache int64) error {
-	_, err := k.e.Importance(k.job, 0, "run", fmt.Appendf(nil, `{"method":"shade","name":%q,"batch_size":16,"world_size":1,"lag":0,"seed":5,"cache":%d}`, name, cache))
+	_, err := k.e.Importance(context.Background(), k.job, 0, "run", fmt.Appendf(nil, `{"method":"shade","name":%q,"batch_size":16,"world_size":1,"lag":0,"seed":5,"cache":%d}`, name, cache))
 	return err
 }
 
@@ -157,4 +163,102 @@ func TestNamesChangeHands(t *testing.T) {
 	jobs.Wait()
 	waitFor(t, "the memory of all jobs comes back", func() bool { e.nudge(); return e.spareMemory() == left })
 	closeEngine(t, e)
+}
+
+// TestHungImportanceFile: a disk that hangs below a job's file keeps nobody from training for long, and the server from stopping not at all. A disk that fails costs a warning.
+func TestHungImportanceFile(t *testing.T) {
+	for _, step := range []string{"create", "write", "sync", "rename"} {
+		t.Run(step, func(t *testing.T) {
+			d, o := small(t, schedule.Job{World: 1})
+			leaktest.Allow(filepath.Dir(o.Dirs[0])) // what hangs stays open
+			leaktest.Allow(filepath.Dir(d.dir))
+			var log logged
+			o.Patience, o.Timeout, o.Logger = 2*time.Second, 3*time.Second, log.logger()
+			hold := make(chan struct{})
+			release := sync.OnceFunc(func() { close(hold) })
+			defer release()
+			o.IO.Inject = func(io *blockio.IO) {
+				blockio.InjectPlain(io, func(_ int64, path, at string) blockio.Fault {
+					if at == step && strings.Contains(path, drawn.FilePrefix) {
+						return blockio.Fault{Hold: hold}
+					}
+					return blockio.Fault{}
+				})
+			}
+			e := open(t, o)
+			job := taker{losing: losing{d: d, e: e}, token: "job"}
+			job.join(t)
+			if err := job.wants("default", 1e6); err != nil {
+				t.Fatal(err)
+			}
+			orders := job.epochs(t, 0, 4)
+			if drawn := slices.Compact(slices.Sorted(slices.Values(orders[1]))); len(drawn) == len(d.bytes) {
+				t.Error("epoch 1 is a plain permutation")
+			}
+			if said := log.lines("is not saved in time"); len(said) != 1 {
+				t.Errorf("the hung disk is told by %q", said)
+			}
+			if step == "sync" { // the file that hangs may still be written: nobody else has it
+				e.Leave(job.job)
+				other := taker{losing: losing{d: d, e: e}, token: "other"}
+				other.join(t)
+				if err := other.wants("default", 1e6); err == nil || !strings.Contains(err.Error(), "look at the disk") {
+					t.Errorf("another job takes the name: %v", err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // as a server that ends does
+				defer cancel()
+				if _, err := e.Importance(ctx, other.job, 0, "run", []byte(`{"method":"shade","batch_size":16,"world_size":1}`)); err == nil {
+					t.Error("the name of a job whose file hangs is free")
+				}
+			}
+			closed := make(chan error, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer cancel()
+				closed <- e.Close(ctx)
+			}()
+			select {
+			case err := <-closed:
+				if late := new(logfile.HungError); !errors.As(err, &late) {
+					t.Errorf("close: %v", err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("close hangs, too")
+				release()
+				<-closed
+			}
+			release()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // what the end of the process is for
+			defer cancel()
+			if err := errors.Join(e.halt(ctx), e.cache.IO.Close(), e.cache.Sums.Close()); err != nil {
+				t.Error(err)
+			}
+			takeBack(e)
+		})
+	}
+}
+
+// TestOrderThatCantBeGiven: an order for which the schedule has no room at first is given when it has. Until then requests are told why they wait.
+func TestOrderThatCantBeGiven(t *testing.T) {
+	d, o := small(t, schedule.Job{World: 1})
+	o.Timeout, o.Patience = 2*time.Second, time.Second
+	e := open(t, o)
+	defer closeEngine(t, e)
+	room := int64(0) // as orders of other jobs would take it
+	for n := e.orders.Limit(); n > 0; n /= 2 {
+		for e.orders.Take(n) {
+			room += n
+		}
+	}
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, fmt.Sprintf(shade, 0))
+	if _, _, err := e.OrderPage(t.Context(), 0, 0, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "order of epoch 0 is drawn, and can't be given") {
+		t.Errorf("an order that the schedule has no room for: %v", err)
+	}
+	e.orders.Give(room)
+	waitFor(t, "the order is given", func() bool {
+		_, _, err := e.OrderPage(t.Context(), 0, 0, 0, 0, 8)
+		return err == nil
+	})
+	l.epochs(t, 0, 2)
 }

@@ -62,7 +62,7 @@ func (l losing) observed(t *testing.T, c *deliver.Client, epoch int, each func(b
 // ask asks for importance for a rank.
 func (l losing) ask(t testing.TB, rank int, text string) {
 	t.Helper()
-	if _, err := l.e.Importance(l.job, rank, "run", []byte(text)); err != nil {
+	if _, err := l.e.Importance(t.Context(), l.job, rank, "run", []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -196,7 +196,7 @@ func TestImportanceOverRecipe(t *testing.T) {
 		"a world of 2 ranks": `{"method":"shade","lag":1,"world_size":2}`,
 		"there are impact":   `{"method":"mine"}`,
 	} {
-		if _, err := e.Importance(0, 0, "run", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := e.Importance(t.Context(), 0, 0, "run", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -208,7 +208,7 @@ func TestImportanceOverRecipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Leave(other)
-	if _, err := e.Importance(other, 0, "run", []byte(`{"method":"shade"}`)); err == nil || !strings.Contains(err.Error(), "name=") {
+	if _, err := e.Importance(t.Context(), other, 0, "run", []byte(`{"method":"shade"}`)); err == nil || !strings.Contains(err.Error(), "name=") {
 		t.Errorf("another job with the same name: %v", err)
 	}
 }
@@ -333,7 +333,7 @@ func TestImportanceOfASecondTraining(t *testing.T) {
 	var orders [2][][]sample.Index
 	for training := range orders {
 		for rank := range world {
-			if _, err := e.Importance(0, rank, fmt.Sprint("training ", training, rank), []byte(text)); err != nil {
+			if _, err := e.Importance(t.Context(), 0, rank, fmt.Sprint("training ", training, rank), []byte(text)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -174,7 +174,7 @@ func (p *important) work() {
 		if len(queue) > 0 {
 			p.tell()
 		}
-		late.Reset(wait)
+		late.Reset(p.giveAgain(wait))
 		select {
 		case <-p.wake:
 		case <-late.C:
@@ -230,6 +230,7 @@ func (p *important) quiet(epoch int) bool {
 func (p *important) advance(to int) {
 	p.warnAbsent(to)
 	p.mu.Lock()
+	p.version++
 	says := p.says[p.epoch].Progress
 	says.Epochs = p.e.cache.Record.Job.Epochs
 	p.mu.Unlock()
@@ -278,9 +279,11 @@ func (p *important) advance(to int) {
 			p.due = time.Now().Add(p.late())
 		}
 	}
-	close(p.changed)
-	p.changed = make(chan struct{})
+	p.tellWaiters()
 	p.mu.Unlock()
+	if err == nil {
+		p.save()
+	}
 }
 
 // stop ends the session and waits until its name is free again. Requests get why as their error. The file stays.
@@ -289,8 +292,7 @@ func (p *important) stop(why error) {
 	first := !p.stopped
 	if first {
 		p.stopped, p.err = true, why
-		close(p.changed)
-		p.changed = make(chan struct{})
+		p.tellWaiters()
 	}
 	p.mu.Unlock()
 	if first {
@@ -309,7 +311,7 @@ func (p *important) isStopped() bool {
 	return p.stopped
 }
 
-// giveBack frees the memory of a session whose worker has ended, then its name.
+// giveBack frees the memory of a session whose worker has ended, then its name when the file is written.
 func (p *important) giveBack() {
 	p.drawn.Store(false)
 	if p.packs != nil {
@@ -325,6 +327,7 @@ func (p *important) giveBack() {
 		p.e.holdBy(nil, p.along)
 		p.along.close()
 	}
+	p.file.Wait()
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()
 	delete(p.e.states, p.config.Name)
@@ -332,8 +335,8 @@ func (p *important) giveBack() {
 
 // endImportance ends all sessions.
 func (e *Engine) endImportance() {
-	e.importing.Lock() // nobody begins one meanwhile
-	defer e.importing.Unlock()
+	e.importing <- struct{}{} // nobody begins one meanwhile
+	defer func() { <-e.importing }()
 	e.mu.Lock()
 	states := slices.Collect(maps.Values(e.states))
 	e.mu.Unlock()

@@ -75,7 +75,7 @@ func (m *model) beginImportant() {
 	m.note("importance %s", m.importance)
 	run := fmt.Sprint(m.r.Uint64())
 	for rank := range m.job.World {
-		if _, err := m.e.Importance(o.number, rank, run, []byte(m.importance)); err != nil {
+		if _, err := m.e.Importance(m.t.Context(), o.number, rank, run, []byte(m.importance)); err != nil {
 			m.fail("importance: %v", err)
 		}
 	}
@@ -88,7 +88,7 @@ func (m *model) beginImportant() {
 	data := drawn.Dataset{Fingerprint: m.e.cache.Manifest.Fingerprint().String(), Labels: m.e.cache.Manifest.Labels(), Sizes: m.e.cache.Manifest.Sizes()}
 	var err error
 	if o.twin, err = drawn.Open(p.config, filepath.Join(m.twinDir, "twin"), data, p.j.schedule.Replays(), slog.New(slog.DiscardHandler)); err == nil {
-		err = o.twin.Advance(o.twin.Epoch(), importance.Progress{})
+		err = errors.Join(o.twin.Advance(o.twin.Epoch(), importance.Progress{}), o.twin.Save())
 	}
 	if err != nil {
 		m.fail("the twin of an importance job: %v", err)
@@ -138,7 +138,7 @@ func (m *model) askFor(epoch int) {
 	waitFor(m.t, fmt.Sprintf("the boundary before epoch %d", o.twin.Epoch()), func() bool { // with a lag the order was known before, and who leaves meanwhile takes the boundary back
 		m.twinOf.mu.Lock()
 		defer m.twinOf.mu.Unlock()
-		return m.twinOf.epoch == o.twin.Epoch()
+		return m.twinOf.epoch == o.twin.Epoch() && m.twinOf.savedVersion == m.twinOf.version
 	})
 }
 

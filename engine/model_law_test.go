@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
 	"lcache/deliver"
@@ -41,7 +42,7 @@ func (m *model) promise(epoch int) *promise {
 func (m *model) advance(epoch int) {
 	twin := m.drawing.twin
 	before := twin.Orders()
-	if err := twin.Advance(epoch, importance.Progress{Epochs: m.e.cache.Record.Job.Epochs}); err != nil {
+	if err := errors.Join(twin.Advance(epoch, importance.Progress{Epochs: m.e.cache.Record.Job.Epochs}), twin.Save()); err != nil {
 		m.fail("the twin: %v", err)
 	}
 	for epoch, order := range twin.Orders() {

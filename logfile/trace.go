@@ -5,6 +5,9 @@ import (
 	"lcache/durable"
 )
 
+// Trace returns what the Store tells each step outside the arenas, for others that write files of the cache.
+func (s *Store) Trace() durable.Trace { return s.trace }
+
 // withFaults returns a Trace that asks the engine for an injected fault first, see [blockio.InjectPlain]. A Store's Trace is told each step outside
 // the arenas. Transfers of arenas pass through blockio, which has a seam of its own.
 func withFaults(io *blockio.IO, t durable.Trace) durable.Trace {

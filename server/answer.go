@@ -127,7 +127,7 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 	case typeJob:
 		err = c.join(q)
 	case typeImportance:
-		err = c.importance(q)
+		err = c.importance(ctx, q)
 	case typeOrder:
 		err = c.order(ctx, q)
 	case typeReevaluate:

@@ -161,7 +161,7 @@ func (c *conn) epochEnd(job int, b []byte) error {
 }
 
 // importance answers IMPORTANCE.
-func (c *conn) importance(q *request) error {
+func (c *conn) importance(ctx context.Context, q *request) error {
 	said := struct {
 		Rank uint16 `json:"rank"`
 		Run  string `json:"run"`
@@ -172,7 +172,7 @@ func (c *conn) importance(q *request) error {
 	if err := json.Unmarshal(q.body, &said); err != nil {
 		return broken("IMPORTANCE: %v", err)
 	}
-	info, err := c.s.engine.Importance(q.job, int(said.Rank), said.Run[:min(len(said.Run), 64)], q.body)
+	info, err := c.s.engine.Importance(ctx, q.job, int(said.Rank), said.Run[:min(len(said.Run), 64)], q.body)
 	if err == nil {
 		c.out, err = appendJSON(c.out, typeJSON, q.request, info)
 	}

@@ -1,0 +1,124 @@
+package drawn
+
+import (
+	"log/slog"
+	"sync"
+
+	"lcache/durable"
+	"lcache/offheap"
+)
+
+// A Saver writes the versions of one job's file, the newest last. A disk may take any time to make a file durable: so the bytes are copied first, and written by a goroutine of the Saver, which has no
+// part in the State.
+type Saver struct {
+	path  string
+	trace durable.Trace
+	log   *slog.Logger
+	saved func(number int64)
+
+	running sync.WaitGroup
+	mu      sync.Mutex // guards the fields that follow
+	next    *encoded   // to be written; nil: none waits
+	writing bool
+}
+
+// encoded is the file's bytes at one time.
+type encoded struct {
+	number int64
+	name   string // of the job, for warnings
+	bytes  pages
+}
+
+// NewSaver returns a Saver for the file at a path. saved is called after each version that was written, or could not be: then a warning says so.
+func NewSaver(path string, trace durable.Trace, log *slog.Logger, saved func(number int64)) *Saver {
+	return &Saver{path: path, trace: trace, log: log, saved: saved}
+}
+
+// Save copies the State and has it written. A version that still waits is left out for it. number grows from call to call.
+func (v *Saver) Save(s *State, number int64) error {
+	next := &encoded{number: number, name: s.Config.Name}
+	if err := s.encode(&next.bytes); err != nil {
+		next.bytes.free()
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.next != nil {
+		v.next.bytes.free()
+	}
+	v.next = next
+	if !v.writing {
+		v.writing = true
+		v.running.Go(v.write)
+	}
+	return nil
+}
+
+// Wait waits until everything is written.
+func (v *Saver) Wait() { v.running.Wait() }
+
+// write writes versions until none waits.
+func (v *Saver) write() {
+	for next := v.take(); next != nil; next = v.take() {
+		if err := v.trace.Replace(v.path, next.bytes.writeTo); err != nil { // the training goes on; only a restart would draw other orders
+			v.log.Warn("the importance of a job can't be saved: a server that is started again draws other orders", "name", next.name, "err", err)
+		}
+		next.bytes.free()
+		v.saved(next.number)
+	}
+}
+
+// take returns the version to write; nil: none waits.
+func (v *Saver) take() *encoded {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	next := v.next
+	v.next = nil
+	v.writing = next != nil
+	return next
+}
+
+// pageBytes is how much memory pages take at once.
+const pageBytes = 1 << 20
+
+// pages collects bytes outside Go's heap.
+type pages struct {
+	pages [][]byte
+	end   int // of the last page
+}
+
+func (p *pages) Write(b []byte) (n int, err error) {
+	for n < len(b) {
+		if len(p.pages) == 0 || p.end == pageBytes {
+			page, err := offheap.MakeDense[byte](pageBytes)
+			if err != nil {
+				return n, err
+			}
+			p.pages, p.end = append(p.pages, page), 0
+		}
+		copied := copy(p.pages[len(p.pages)-1][p.end:], b[n:])
+		p.end += copied
+		n += copied
+	}
+	return n, nil
+}
+
+// writeTo writes all that was collected.
+func (p *pages) writeTo(v *durable.Version) error {
+	for k, page := range p.pages {
+		if k == len(p.pages)-1 {
+			page = page[:p.end]
+		}
+		if _, err := v.Write(page); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pages) free() {
+	for _, page := range p.pages {
+		offheap.Free(page)
+	}
+	p.pages = nil
+}
