@@ -96,10 +96,12 @@ func (p *important) kindsOf(at *deliver.Position, d deliver.Delivery) []importan
 	if d.Requested == nil {
 		return nil
 	}
-	kinds := make([]importance.Kind, len(d.Indices))
-	two := p.twoOf(at.Epoch)
-	batch := p.requested(*at)
-	next := 0
+	two := p.twoOf(at.Epoch) // looked up once: the worker may take the order back, or plan it again, meanwhile
+	if two == nil {
+		return nil
+	}
+	batch, _ := two.look(at.Rank)(at.Batch)
+	kinds, next := make([]importance.Kind, len(d.Indices)), 0
 	for k, id := range d.Requested {
 		for next < len(batch) && batch[next] != id { // samples that could not be had, or were in another part
 			next++

@@ -63,7 +63,8 @@ class Observer:
         self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
         self._queue: deque[tuple[int, bytes]] = deque()
         self._sent = 0.0  # when the queue was sent last
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the fields above; not held while something is sent
+        self._sending = threading.Lock()  # held by the thread that sends; taken before _lock
 
     def observe(self, indices: Any, losses: Any, epoch: int | None, rank: int) -> None:
         """Queues an observation. Indices and losses of different lengths are sent as an observation of nothing, which the server counts."""
@@ -137,21 +138,33 @@ class Observer:
 
     def flush(self, deadline: float | None = None) -> None:
         """Sends what waits, as far as the socket takes it at once; with a deadline, all of it: the server is about to be asked what follows from it."""
-        with self._lock:
+        if not self._sending.acquire(deadline is not None, -1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            return  # another thread sends, and what is queued now comes after it
+        try:
             session = self.link.session
             self._sent = time.monotonic()
-            while self._queue and session is not None and session.usable and not self.link.closed:
-                frames: list[tuple[int, bytes]] = []
-                size = 0
-                for frame in self._queue:
-                    size += len(frame[1])
-                    if frames and size > AT_ONCE:
-                        break
-                    frames.append(frame)
-                if not session.tell_now(frames, deadline):
+            while session is not None and session.usable and not self.link.closed:
+                frames = self._take()
+                if not frames:
                     return
-                for _ in frames:
-                    self._queue.popleft()
+                if not session.tell_now(frames, deadline):
+                    with self._lock:
+                        self._queue.extendleft(reversed(frames))
+                    return
+        finally:
+            self._sending.release()
+
+    def _take(self) -> list[tuple[int, bytes]]:
+        """Takes the frames to send together from the queue."""
+        frames: list[tuple[int, bytes]] = []
+        size = 0
+        with self._lock:
+            while self._queue:
+                size += len(self._queue[0][1])
+                if frames and size > AT_ONCE:
+                    break
+                frames.append(self._queue.popleft())
+        return frames
 
     def refuse(self, why: Exception) -> None:
         """Counts an observation that can't be one, and warns of the first."""

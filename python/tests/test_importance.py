@@ -4,6 +4,8 @@ import inspect
 import logging
 import os
 import random
+import threading
+import time
 from array import array
 
 import pytest
@@ -339,3 +341,33 @@ def test_a_training_step(server):
         job.end_epoch(accuracy=0.5)
         job.order(2)
         assert status(job)["observations"] == 2 * SAMPLES
+
+
+def test_observe_does_not_wait_for_a_flush(serve, path):
+    """A thread that waits until the socket takes what is queued holds up no other thread's observation. What is sent keeps its order."""
+    serve()
+    with lcache.connect(path, timeout=10) as job:
+        job._observer = observer = importance.Observer(job._link, "shade", {})
+        session, sent, begun, release = job._link.session, [], threading.Event(), threading.Event()
+
+        def tell_now(frames, deadline):
+            begun.set()
+            assert deadline is None or release.wait(20)
+            sent.extend(frames)
+            return True
+
+        session.tell_now = tell_now
+        observer._queue.append((protocol.OBSERVE, b"first"))
+        flush = threading.Thread(target=observer.flush, args=(time.monotonic() + 20,))
+        flush.start()
+        try:
+            assert begun.wait(20)
+            observing = threading.Thread(target=job.observe, args=([1], [1.0]), daemon=True)
+            observer.gathers = False
+            observing.start()
+            observing.join(5)
+            assert not observing.is_alive()
+        finally:
+            release.set()
+            flush.join(20)
+        assert [body for _, body in sent] == [b"first", protocol.observe(protocol.LOSSES, 0, 0, 0, array("I", [1]).tobytes(), array("f", [1.0]).tobytes())]
