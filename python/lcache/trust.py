@@ -1,4 +1,7 @@
-"""Who could have written a file, a folder, or a server's answers. Only this user and root are believed, and root believes root alone: package trust of the Go side has the same rule."""
+"""Who could have written a file, a folder, or a server's answers. Only this user and root are believed.
+
+Root believes root alone. Package trust of the Go side has the same rule.
+"""
 
 from __future__ import annotations
 
