@@ -77,7 +77,7 @@ PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/re
 PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ compiler here and there: its tests are left out without one
 
 # Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
-LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestFilesTruncated \
+LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestKillClones TestKilledWhilePacking TestFilesTruncated \
 	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestImportancePicture TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte TestLittleCacheKeeps \
 	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestModelWithPackages TestNoPrefillReadsSourceOnce TestNobodyWaits \
 	TestNthFaultWithPackages TestPackagesDamaged TestPackedCrash TestPackedManifest TestPackedManifestOfAGrowingSource TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPowerCutsWithPackages TestPushedAgain TestPushedAnew \

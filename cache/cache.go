@@ -266,8 +266,8 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 	return nil
 }
 
-// locate sets every sample's place from the recovered logs. A sample in both Logfiles has its place in the newer one, which is being filled; and one that is
-// in a package, too, has it in the Logfile, whose order was promised.
+// locate sets every sample's place from the recovered logs. Of a sample that lies in several of them, after a crash, the copy that was written last counts: the
+// others are in blocks that were freed, and may be written over.
 func (c *Cache) locate() {
 	logs := c.Store.ByAge()
 	if p := c.Store.Packages(); p != nil {
@@ -278,11 +278,23 @@ func (c *Cache) locate() {
 		c.recovered[half].Store(true)
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
-				c.Locations.Set(index, c.Locations.At(half, seg, off))
+				if c.written(index) <= l.Written(seg, off) {
+					c.Locations.Set(index, c.Locations.At(half, seg, off))
+				}
 				return true
 			})
 		}
 	}
+	c.Store.ForgetWritten()
+}
+
+// written tells when the block was written in which a sample was found so far: see Logfile.Written.
+func (c *Cache) written(index sample.Index) uint64 {
+	half, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+	if !ok {
+		return 0
+	}
+	return c.Store.Log(half).Written(seg, off)
 }
 
 // lost turns samples into misses whose block could not be written or read back.

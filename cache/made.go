@@ -6,7 +6,7 @@ import (
 
 // MadeIn lists the files that every directory of a cache has.
 func MadeIn(dir string) (paths []string) {
-	for _, name := range []string{"FORMAT", "journal-0", "journal-1", "journal-packages", "arena"} {
+	for _, name := range []string{"FORMAT", "journal-0", "journal-1", "journal-packages", "places", "arena"} {
 		paths = append(paths, filepath.Join(dir, name))
 	}
 	return paths

@@ -35,11 +35,28 @@ func TestCrashClones(t *testing.T) {
 	}
 	var sum tally
 	for seed := first; sum.clones < clones && !t.Failed(); seed++ {
-		t.Run(fmt.Sprintf("LCACHE_SEED=%d", seed), func(t *testing.T) { crashChain(t, seed, &sum) })
+		t.Run(fmt.Sprintf("LCACHE_SEED=%d", seed), func(t *testing.T) { crashChain(t, seed, false, &sum) })
 	}
 	t.Logf("%d clones recovered: %d samples right as promised, %d right beyond that, %d stale or torn", sum.clones, sum.promised, sum.right, sum.stale)
 	if sum.promised == 0 || sum.stale == 0 || sum.right == 0 {
 		t.Error("the crashes were too kind, or too cruel, to show anything")
+	}
+}
+
+// TestKillClones is TestCrashClones for a process that is killed, over and over, while the machine goes on: every sample that is listed after that is right, because a place is noted before it is written over.
+func TestKillClones(t *testing.T) {
+	first := uint64(time.Now().UnixNano())
+	clones := lanes.Count(100, 40)
+	if n, err := strconv.ParseUint(os.Getenv("LCACHE_SEED"), 10, 64); err == nil {
+		first, clones = n, 1
+	}
+	var sum tally
+	for seed := first; sum.clones < clones && !t.Failed(); seed++ {
+		t.Run(fmt.Sprintf("LCACHE_SEED=%d", seed), func(t *testing.T) { crashChain(t, seed, true, &sum) })
+	}
+	t.Logf("%d clones recovered: %d samples right as promised, %d right beyond that, %d stale", sum.clones, sum.promised, sum.right, sum.stale)
+	if sum.promised == 0 || sum.right == 0 {
+		t.Error("the kills were too kind, or too cruel, to show anything")
 	}
 }
 
@@ -57,6 +74,7 @@ type promise struct {
 type clone struct {
 	image    durabletest.Image
 	promises map[promise]bool
+	killed   bool   // and the machine goes on
 	names    string // of the step, for messages
 }
 
@@ -65,6 +83,8 @@ type life struct {
 	*bed
 	r    *rand.Rand
 	disk *durabletest.Disk
+
+	killed bool // no power cuts
 
 	mu       sync.Mutex // guards the fields that follow; the disk's lock comes before it
 	promises map[promise]bool
@@ -75,14 +95,14 @@ type life struct {
 
 const crashSegments, crashRoom, crashSamples = 3, 120, 200
 
-func crashChain(t *testing.T, seed uint64, sum *tally) {
+func crashChain(t *testing.T, seed uint64, killed bool, sum *tally) {
 	r := rand.New(rand.NewPCG(seed, 3))
 	block := []int{4096, 8192, 16384}[r.IntN(3)]
 	b := newBed(t, 1+r.IntN(2), block, 60+r.IntN(40), randomSizes(crashSamples, block, 2*block+1000, seed))
 	checks := openIO(t) // clones have an engine of their own, the disk must not hear of them
 	promises := map[promise]bool{}
 	for n := range 6 {
-		l := &life{bed: b, r: r, disk: durabletest.New(), promises: promises, dice: rand.New(rand.NewPCG(seed, 100+uint64(n))), next: r.IntN(40)}
+		l := &life{bed: b, r: r, disk: durabletest.New(), killed: killed, promises: promises, dice: rand.New(rand.NewPCG(seed, 100+uint64(n))), next: r.IntN(40)}
 		l.live()
 		if t.Failed() || len(l.clones) == 0 {
 			return
@@ -143,6 +163,10 @@ func (l *life) take(what string) {
 }
 
 func (l *life) cloneLocked(what string) {
+	if l.killed {
+		l.clones = append(l.clones, clone{image: l.disk.Kill(l.dice), promises: maps.Clone(l.promises), killed: true, names: what})
+		return
+	}
 	keep := []float64{0, 0.3, 0.5, 0.9, 1}[l.dice.IntN(5)]
 	l.clones = append(l.clones, clone{image: l.disk.Crash(l.dice, keep), promises: maps.Clone(l.promises), names: fmt.Sprintf("%s, pages kept with %v", what, keep)})
 }
@@ -317,7 +341,9 @@ func (b *bed) keepsPromises(c clone, sum *tally) {
 				case right:
 					sum.right++
 				default:
-					sum.stale++
+					if sum.stale++; c.killed {
+						b.t.Errorf("%+v is listed, and the process was killed after its place was written over", p)
+					}
 				}
 				return true
 			})

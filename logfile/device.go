@@ -281,8 +281,8 @@ func (s *signal) tell() {
 }
 
 // tendDevices looks for hangs and probes what is aside, until Close.
-func (s *Store) tendDevices(deadline time.Duration) {
-	ticker := time.NewTicker(deadline / hungTicks)
+func (s *Store) tendDevices() {
+	ticker := time.NewTicker(s.deadline / hungTicks)
 	defer ticker.Stop()
 	for {
 		select {
@@ -297,6 +297,9 @@ func (s *Store) tendDevices(deadline time.Duration) {
 // tend is one tick.
 func (s *Store) tend() {
 	now := s.now()
+	if from := s.noteFrom.Load(); from != 0 && now.UnixNano()-from > int64(s.deadline) {
+		s.launch(s.free.goOn()...)
+	}
 	for _, d := range s.devices {
 		for _, write := range []bool{false, true} {
 			if d.lane(write).tick(now, errHung) {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // noPlace stands for no place of the arena.
@@ -19,6 +20,8 @@ type freeList struct {
 	mu      sync.Mutex // guards the fields that follow; taken after a segment's mu, never before it
 	devices []freePlaces
 	turn    int            // the device that wins a tie
+	guard   func()         // asks for more places to be noted, because only those may be taken; nil: each may be
+	late    bool           // to note them takes too long: others may be taken, too
 	shared  map[uint32]int // places that hold several tails: how many still need them
 	waiting []*blockWrite  // not empty only while no place may be taken: none is free, or their devices have enough writes in flight
 	noFrees bool           // no place will be freed: fail instead of waiting
@@ -28,6 +31,8 @@ type freeList struct {
 type freePlaces struct {
 	ring     []uint32
 	head, n  int
+	ready    int  // how many of the first ones are noted
+	noting   int  // how many of those behind them are being noted
 	inFlight int  // writes
 	off      bool // it takes no blocks
 }
@@ -81,10 +86,65 @@ func (l *freeList) tryTake() (uint32, bool) {
 func (l *freeList) tryTakeOn(device int) (uint32, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.devices[device].n == 0 {
+	if !l.hasLocked(&l.devices[device]) {
 		return noPlace, false
 	}
 	return l.devices[device].popLocked(), true
+}
+
+// hasLocked reports whether a place of a device may be taken. It asks for more before there is none left.
+func (l *freeList) hasLocked(d *freePlaces) bool {
+	if l.guard != nil && d.ready < (min(l.aheadLocked(d), d.n)+1)/2 {
+		l.guard()
+	}
+	return d.n > 0 && (l.guard == nil || l.late || d.ready > 0)
+}
+
+// aheadLocked is how many places of a device are noted ahead. After a crash the samples that lay there before are not found any longer, so there are few if few are free.
+func (l *freeList) aheadLocked(d *freePlaces) int {
+	return min(max(4, d.n/8, len(l.waiting)), 4*l.most)
+}
+
+// unready lists the next places that are to be noted, and a generation between those of the blocks that lay there and those of the blocks to come.
+func (l *freeList) unready(last *atomic.Uint64) (places []uint32, gen uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.devices {
+		d := &l.devices[i]
+		d.noting = max(min(l.aheadLocked(d), d.n)-d.ready, 0)
+		for k := range d.noting {
+			places = append(places, d.ring[(d.head+d.ready+k)%len(d.ring)])
+		}
+	}
+	return places, last.Load() + 1
+}
+
+// noted lets the places be taken that unready has listed. It returns the writes that got a place, as release does.
+func (l *freeList) noted() (ready []*blockWrite) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late = false
+	for i := range l.devices {
+		d := &l.devices[i]
+		d.ready, d.noting = d.ready+d.noting, 0
+	}
+	return l.dealLocked()
+}
+
+// goOn lets places be taken that are not noted, until some are again. It returns the writes that got a place, as release does.
+func (l *freeList) goOn() (ready []*blockWrite) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late = true
+	return l.dealLocked()
+}
+
+// unguard lets each place be taken from now on. It returns the writes that got a place, as release does.
+func (l *freeList) unguard() (ready []*blockWrite) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.guard = nil
+	return l.dealLocked()
 }
 
 // pickLocked takes a place on the device with the fewest writes in flight, if these are fewer than most. The device of the place to avoid is used only if
@@ -98,7 +158,7 @@ func (l *freeList) pickLocked(most int, avoid uint32) uint32 {
 		avoided := avoid != noPlace && int(avoid)%len(l.devices) == k
 		others = others || !avoided && !d.off && d.n > 0
 		switch {
-		case d.off || d.n == 0 || d.inFlight >= most:
+		case d.off || d.inFlight >= most || !l.hasLocked(d):
 		case avoided:
 			worse = k
 		case best < 0 || d.inFlight < l.devices[best].inFlight:
@@ -119,6 +179,11 @@ func (d *freePlaces) popLocked() uint32 {
 	p := d.ring[d.head]
 	d.head = (d.head + 1) % len(d.ring)
 	d.n--
+	if d.ready > 0 {
+		d.ready--
+	} else if d.noting > 0 {
+		d.noting--
+	}
 	return p
 }
 

@@ -38,6 +38,8 @@ type Logfile struct {
 	end     sync.Once
 	held    atomic.Int64 // blocks that are in a buffer or have a place
 	writes  gauge        // full blocks not yet on disk
+
+	written [][]uint64 // by segment and block: see Written
 }
 
 // segment is one segment's blocks and arrival list. Lock order: lock, then mu, then the free list's and the journal's. The completion of a write takes mu only, so
@@ -143,6 +145,22 @@ func (l *Logfile) Half() int { return l.half }
 
 // Generation says which Logfile is older: that with the smaller one. Block writes draw from the same counter.
 func (l *Logfile) Generation() uint64 { return l.gen }
+
+// Written returns the generation of the block that has offset off of a segment, if the block was recovered, else 0. Of two copies of a sample the one with the larger generation was written
+// last. It is for the caller of Open, until ForgetWritten.
+func (l *Logfile) Written(seg int, off uint64) uint64 {
+	if l.written == nil {
+		return 0
+	}
+	return l.written[seg][off/uint64(l.head.Block)]
+}
+
+// ForgetWritten gives back the memory for what Written returns.
+func (s *Store) ForgetWritten() {
+	for _, l := range s.all() {
+		l.written = nil
+	}
+}
 
 // Buffers is the memory that all writes come from, to be registered with the engine before the first Append. It stays mapped until the
 // Store is closed, or a Logfile that needs more is begun in this half; later Logfiles of the half use it again.

@@ -163,7 +163,7 @@ func TestCacheWithoutPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if !slices.Contains([]string{"FORMAT", "arena", "journal-0", "LOCK"}, name.Name()) {
+		if !slices.Contains([]string{"FORMAT", "arena", "journal-0", "places", "LOCK"}, name.Name()) {
 			t.Errorf("the cache has %s", name.Name())
 		}
 	}

@@ -32,7 +32,10 @@ type recovery struct {
 // claim of each place, the second fills the arrival lists in the order of the blocks.
 func (s *Store) recover() error {
 	var found []*recovery
-	claimed := make([]uint64, s.format.Places) // newest generation that was written to a place
+	claimed, err := s.table.read(s.readOnly) // newest generation that was written to a place, or is to be
+	if err != nil {
+		s.log.Warn("table of places not read: what was overwritten just before a kill is found by checksums", "err", err)
+	}
 	for half := range logs {
 		r, err := s.openJournal(half)
 		if err != nil {
@@ -60,6 +63,9 @@ func (s *Store) recover() error {
 	s.free = newFreeList(s.format.Places, len(s.devices), s.spare/len(s.devices), func(p uint32) bool { return taken[p/64]>>(p%64)&1 == 1 })
 	for p, n := range shared {
 		s.free.share(p, n)
+	}
+	if !s.readOnly {
+		s.free.guard = s.askForPlaces
 	}
 	return nil
 }
@@ -145,6 +151,7 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 	if err := s.poolFor(l); err != nil {
 		return errors.Join(err, unmapIndices(l.arr), r.f.Close())
 	}
+	l.written = make([][]uint64, len(l.segs))
 	for seg := range r.claims {
 		for len(r.claims[seg]) < int(r.freed[seg]) {
 			r.claims[seg] = append(r.claims[seg], claim{})
@@ -199,6 +206,7 @@ func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, round uin
 	sg.freed = freed
 	sg.round = round
 	sg.blocks = make([]block, len(claims))
+	l.written[seg] = make([]uint64, len(claims))
 	for i, c := range claims {
 		if c.cut {
 			c.count--
@@ -213,6 +221,7 @@ func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, round uin
 			}
 			continue
 		}
+		l.written[seg][i] = c.gen
 		sg.blocks[i] = block{place: c.place, ord: sg.n, first: c.first, used: c.used, at: c.at, state: stateDisk}
 		sg.n += c.count
 	}

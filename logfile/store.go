@@ -73,6 +73,12 @@ type Store struct {
 	stats     counters
 	transfers gauge // in flight, journals not among them
 
+	table    placeTable
+	noting   turn          // held while table is written; guards it
+	more     chan struct{} // the free list asks for places to be noted
+	noteFrom atomic.Int64  // when the noting began that is under way; 0: none is
+	deadline time.Duration // of a device
+
 	dirty  atomic.Bool   // a record was queued since the last sync
 	kick   chan struct{} // a record was queued
 	stop   chan struct{}
@@ -119,7 +125,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	s := &Store{format: f, dirs: dirs, io: opts.IO, log: opts.Logger, sizes: opts.Sizes, print: opts.Fingerprint, older: opts.Older, spare: opts.Spare, lost: opts.Lost, before: opts.SyncSizes, trace: withFaults(opts.IO, opts.Trace), readOnly: opts.ReadOnly,
-		syncTurn: newTurn(), slotTurn: newTurn(), kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
+		syncTurn: newTurn(), slotTurn: newTurn(), noting: newTurn(), more: make(chan struct{}, 1), kick: make(chan struct{}, 1), stop: make(chan struct{}), probeAfter: opts.ProbeAfter, asideErrors: opts.AsideErrors, now: time.Now}
 	s.stopLoops = sync.OnceFunc(func() { close(s.stop) })
 	s.stopped, s.stopProbes = context.WithCancel(context.Background())
 	if s.log == nil {
@@ -138,9 +144,10 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	if s.asideErrors == 0 {
 		s.asideErrors = asideErrors
 	}
-	if opts.Deadline == 0 {
-		opts.Deadline = defaultDeadline
+	if s.deadline = opts.Deadline; s.deadline == 0 {
+		s.deadline = defaultDeadline
 	}
+	s.table = placeTable{path: filepath.Join(dirs[0], placesName), format: f, trace: s.trace}
 	if err := s.openDevices(broken); err != nil {
 		return nil, errors.Join(fmt.Errorf("open cache: %w", err), s.closeFiles())
 	}
@@ -151,7 +158,8 @@ func Open(dirs []string, opts Options) (*Store, error) {
 		s.updatePlacing(d)
 	}
 	s.joined.Go(s.writeJournals)
-	s.joined.Go(func() { s.tendDevices(opts.Deadline) })
+	s.joined.Go(s.noteAhead)
+	s.joined.Go(s.tendDevices)
 	if opts.SyncEvery > 0 {
 		s.joined.Go(func() { s.syncJournals(opts.SyncEvery) })
 	}
@@ -287,14 +295,16 @@ func (s *Store) Close() error {
 	}
 	defer s.slotTurn.give()
 	if s.shut {
+		err := s.closeTable(ctx) // what waited for its places has them now, or has been given up
 		s.freePools()
-		return nil
+		return err
 	}
 	s.shut = true
 	errs := s.settleWrites(ctx)
 	for _, l := range s.all() {
 		errs = append(errs, s.syncAll(ctx, l))
 	}
+	errs = append(errs, s.closeTable(ctx))
 	errs = append(errs, s.giveBack()...)
 	if err := errors.Join(append(errs, s.closeFiles())...); err != nil {
 		return fmt.Errorf("close cache: %w", err)
@@ -316,6 +326,8 @@ func (s *Store) settleWrites(ctx context.Context) (errs []error) {
 	errs = append(errs, s.transfers.wait(ctx))
 	s.stopLoops()
 	s.joined.Wait() // they don't wait for a file that hangs
+	s.giveUp(func(*blockWrite) bool { return true })
+	s.launch(s.free.unguard()...)
 	return append(errs, s.waitProbes(ctx))
 }
 

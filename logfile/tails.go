@@ -96,7 +96,10 @@ func packTails(tails []tail, block uint32) (bins []bin) {
 
 // writeBin writes the tails of one place. It needs their segments' locks.
 func (l *Logfile) writeBin(ctx context.Context, b bin) error {
-	place, ok := l.s.free.tryTake()
+	place, ok, err := l.s.takePlace(ctx)
+	if err != nil {
+		return err
+	}
 	if !ok {
 		l.loseTails(b, errNoPlace) // the budget is a promise, tails are not
 		return nil
@@ -134,7 +137,8 @@ func (l *Logfile) writeBin(ctx context.Context, b bin) error {
 			l.pool.put(buf)
 			return nil
 		}
-		next, ok := l.s.free.tryTake()
+		next, ok, late := l.s.takePlace(ctx)
+		err = errors.Join(err, late)
 		l.s.launch(l.s.free.release(place)...)
 		if place = next; try > 0 || !ok {
 			l.s.launch(l.s.free.release(next)...)

@@ -28,6 +28,9 @@ func TestFilesWithoutPackages(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, entry := range entries {
+				if entry.Name() == placesName { // how far ahead places are noted follows the time that it takes
+					continue
+				}
 				data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 				if err != nil {
 					t.Fatal(err)

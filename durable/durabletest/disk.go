@@ -1,6 +1,6 @@
 // Package durabletest computes what a power cut leaves of files that are changed through package durable. A [Disk] is told the steps of a test's
 // writers, either as a [durable.Trace] or, for bytes that are written by other means, by StartWrite and StartSync; Crash then draws one of the [Image]s
-// that the disk may hold. What no sync has covered may be there, be lost, or be torn at a sector. All methods may be called concurrently.
+// that the disk may hold. What no sync has covered may be there, be lost, or be torn at a sector. Kill draws one of those that a killed process may leave. All methods may be called concurrently.
 package durabletest
 
 import (
@@ -222,6 +222,32 @@ func (d *Disk) Crash(r *rand.Rand, keep float64) Image {
 	out := Image{}
 	for _, path := range slices.Sorted(maps.Keys(names)) { // sorted, so that a seed gives the same image
 		out[path] = names[path].crash(r, keep)
+	}
+	return out
+}
+
+// Kill draws what is left when the process is killed and the machine goes on: all that was handed to the kernel. A write in flight may have come to some of its
+// sectors, to all or to none. Call Kill from Step or inside Locked.
+func (d *Disk) Kill(r *rand.Rand) Image {
+	out := Image{}
+	for _, path := range slices.Sorted(maps.Keys(d.now)) { // sorted, so that a seed gives the same image
+		out[path] = d.now[path].kill(r)
+	}
+	return out
+}
+
+func (f *inode) kill(r *rand.Rand) []byte {
+	out := slices.Clone(f.durable)
+	for _, u := range f.pending {
+		if part := r.IntN(3); u.landed || part == 0 {
+			out = u.apply(out)
+		} else if part == 1 {
+			for from := 0; from < len(u.data); from += sector {
+				if r.IntN(2) == 0 {
+					out = (&update{off: u.off + int64(from), data: u.data[from:min(from+sector, len(u.data))]}).apply(out)
+				}
+			}
+		}
 	}
 	return out
 }

@@ -1,0 +1,137 @@
+package logfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"lcache/durable"
+	"lcache/trust"
+
+	"golang.org/x/sys/unix"
+)
+
+// The table of places is the file places: for each place of the arena the generation that was drawn just before the place was last given to a write.
+//
+//	 0       8         12    16         32
+//	+-------+---------+-----+----------+------------------+
+//	| magic | version | 0   | uuid     | generation       |
+//	| 8     | u32 = 1 | u32 | 16 bytes | u64 × places     |
+//	+-------+---------+-----+----------+------------------+
+//
+// Generations are little-endian; behind the end of the file they are 0. A record of a journal that names the place and has a smaller generation is void: bytes of another block may lie there. The journals can't tell
+// that after a kill -9, because the other block's record follows its bytes, and because that record may be gone again, with its journal.
+//
+// The table is written before the place, and never synced: a process that is killed leaves what it has written. After a power cut an older table costs what a missing one does, which the checksums of samples find.
+const (
+	placesName    = "places"
+	placesMagic   = "LCACHEP\n"
+	placesVersion = 1
+	placesHeader  = 32
+)
+
+// placeTable is the table of places. Its methods are called by one goroutine at a time.
+type placeTable struct {
+	path   string
+	format Format
+	trace  durable.Trace
+	f      *os.File // nil: there is none yet
+}
+
+func (t *placeTable) header() []byte {
+	b := make([]byte, placesHeader)
+	copy(b, placesMagic)
+	binary.LittleEndian.PutUint32(b[8:], placesVersion)
+	copy(b[16:], t.format.UUID[:])
+	return b
+}
+
+// read returns the generations of all places. It opens the file for writing, too, unless readOnly is set; it makes none.
+func (t *placeTable) read(readOnly bool) ([]uint64, error) {
+	gens := make([]uint64, t.format.Places)
+	mode := os.O_RDWR
+	if readOnly {
+		mode = os.O_RDONLY
+	}
+	f, err := trust.Open(t.path, mode)
+	if errors.Is(err, os.ErrNotExist) {
+		return gens, nil
+	}
+	if err != nil {
+		return gens, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, placesHeader+8*int64(len(gens))))
+	if err == nil && (len(b) < placesHeader || string(b[:placesHeader]) != string(t.header())) {
+		err = fmt.Errorf("%s is damaged, or of another cache or version: it is replaced", t.path)
+	}
+	if err != nil {
+		return gens, errors.Join(err, f.Close())
+	}
+	for p, b := 0, b[placesHeader:]; len(b) >= 8; p, b = p+1, b[8:] {
+		gens[p] = binary.LittleEndian.Uint64(b)
+	}
+	if readOnly {
+		return gens, f.Close()
+	}
+	t.f = f
+	return gens, nil
+}
+
+// note writes a generation for each of some places.
+func (t *placeTable) note(places []uint32, gen uint64) error {
+	if t.f == nil {
+		if err := t.begin(); err != nil {
+			return err
+		}
+	}
+	slices.Sort(places)
+	for len(places) > 0 { // a write for each run of places that follow each other
+		n := 1
+		for n < len(places) && places[n] == places[0]+uint32(n) {
+			n++
+		}
+		b := make([]byte, 0, 8*n)
+		for range n {
+			b = binary.LittleEndian.AppendUint64(b, gen)
+		}
+		off := placesHeader + 8*int64(places[0])
+		if err := t.trace.Tell(durable.Change{Step: durable.StepWrite, Path: t.path, Off: off, Data: b}); err != nil {
+			return fmt.Errorf("write %s: %w", t.path, err)
+		}
+		if _, err := t.f.WriteAt(b, off); err != nil {
+			return err
+		}
+		places = places[n:]
+	}
+	return nil
+}
+
+// begin makes an empty table in the place of any old file.
+func (t *placeTable) begin() error {
+	v, err := t.trace.Begin(t.path)
+	if err != nil {
+		return fmt.Errorf("begin the table of places: %w", err)
+	}
+	// Reserved now, so that a disk that others fill later takes it still. Where that is not possible, so be it.
+	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, placesHeader+8*int64(t.format.Places))
+	if _, err = v.Write(t.header()); err == nil {
+		err = v.Commit()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("begin the table of places: %w", err), v.Discard())
+	}
+	t.f = v.File
+	return nil
+}
+
+func (t *placeTable) close() error {
+	if t.f == nil {
+		return nil
+	}
+	f := t.f
+	t.f = nil
+	return f.Close()
+}

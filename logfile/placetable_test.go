@@ -1,0 +1,76 @@
+package logfile
+
+import (
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestPlaceTable: what is noted is read back; a table that is damaged, cut, of another cache or of another version says nothing, or less, and is replaced.
+func TestPlaceTable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), placesName)
+	f := Format{Block: 4096, Align: 64, UUID: [16]byte{1, 2, 3}, Places: 9}
+	table := placeTable{path: path, format: f}
+	if gens, err := table.read(false); err != nil || !slices.Equal(gens, make([]uint64, 9)) {
+		t.Fatalf("of no table: %v, %v", gens, err)
+	}
+	for _, n := range []struct {
+		places []uint32
+		gen    uint64
+	}{{[]uint32{3, 2, 7}, 5}, {[]uint32{2}, 1 << 40}} {
+		if err := table.note(n.places, n.gen); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "places.hex", hex.Dump(whole))
+	changed := func(at int) []byte {
+		b := slices.Clone(whole)
+		b[at] ^= 1
+		return b
+	}
+	want := []uint64{0, 0, 1 << 40, 5, 0, 0, 0, 5, 0}
+	for _, c := range []struct {
+		what string
+		data []byte
+		want []uint64
+		bad  bool
+	}{
+		{"as it was", whole, want, false},
+		{"cut", whole[:56], []uint64{0, 0, 1 << 40, 0, 0, 0, 0, 0, 0}, false},
+		{"longer", append(slices.Clone(whole), make([]byte, 99)...), want, false},
+		{"of no magic", changed(0), make([]uint64, 9), true},
+		{"of another version", changed(8), make([]uint64, 9), true},
+		{"of another cache", changed(20), make([]uint64, 9), true},
+		{"empty", nil, make([]uint64, 9), true},
+	} {
+		if err := os.WriteFile(path, c.data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, readOnly := range []bool{true, false} {
+			table := placeTable{path: path, format: f}
+			if gens, err := table.read(readOnly); !slices.Equal(gens, c.want) || (err != nil) != c.bad {
+				t.Errorf("a table %s, read only %v: %v, %v", c.what, readOnly, gens, err)
+			}
+			if readOnly {
+				continue
+			}
+			if err := table.note([]uint32{8}, 6); err != nil {
+				t.Errorf("a table %s takes nothing: %v", c.what, err)
+			}
+			_ = table.close()
+		}
+		again := placeTable{path: path, format: f}
+		if gens, err := again.read(true); err != nil || gens[8] != 6 || gens[3] != c.want[3] {
+			t.Errorf("a table %s, noted in: %v, %v", c.what, gens, err)
+		}
+	}
+}
