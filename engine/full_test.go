@@ -140,5 +140,8 @@ func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 	if after := least(); after != before {
 		t.Errorf("with packages: %s; before: %s", after, before)
 	}
+	if report, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO}); err != nil || report.Good != report.Samples {
+		t.Errorf("verify: %+v, %v", report, err)
+	}
 	d.runOf(t, o, 2, 1, 0, 1, true)
 }
