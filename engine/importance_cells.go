@@ -2,17 +2,19 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"lcache/cache"
 	"lcache/offheap"
 	"lcache/sample"
 )
 
-// sampleBytes are the bytes of the samples that a memory policy keeps. Its owner locks it.
+// sampleBytes are the bytes of the samples that a memory policy keeps. Its owner locks it, but for has.
 type sampleBytes struct {
 	cache *cache.Cache
+	here  []atomic.Uint64 // by index: a bit for each sample whose bytes are here. On Go's heap, because readers may outlast the rest
 	cells *cells
-	first []uint32 // by index: one more than the first cell of its bytes; 0: it is not here
+	first []uint32 // by index: one more than the first cell of its bytes, if it is here
 	taken int64    // bytes
 }
 
@@ -22,12 +24,8 @@ type lockedBytes struct {
 	held *sampleBytes
 }
 
-// Has reports whether a sample's bytes are here (fetch.Holder).
-func (l *lockedBytes) Has(index sample.Index) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.held.has(index)
-}
+// Has reports whether a sample's bytes are here (fetch.Holder). It takes no lock: callers hold Engine.mu, and mu is held while an epoch begins.
+func (l *lockedBytes) Has(index sample.Index) bool { return l.held.has(index) }
 
 // Copy copies a sample's bytes to dst, which has its size, if they are here (fetch.Holder).
 func (l *lockedBytes) Copy(index sample.Index, dst []byte) bool {
@@ -38,13 +36,16 @@ func (l *lockedBytes) Copy(index sample.Index, dst []byte) bool {
 
 func newSampleBytes(c *cache.Cache) (*sampleBytes, error) {
 	first, err := offheap.Make[uint32](c.Manifest.Len())
-	return &sampleBytes{cache: c, cells: newCells(c.Manifest), first: first}, err
+	return &sampleBytes{cache: c, here: make([]atomic.Uint64, (c.Manifest.Len()+63)/64), cells: newCells(c.Manifest), first: first}, err
 }
 
 func (h *sampleBytes) close() {
 	h.cells.close()
 	offheap.Free(h.first)
 	h.first, h.taken = nil, 0
+	for k := range h.here {
+		h.here[k].Store(0)
+	}
 }
 
 func (h *sampleBytes) closed() bool { return h.first == nil }
@@ -52,7 +53,9 @@ func (h *sampleBytes) closed() bool { return h.first == nil }
 // knows reports whether an index is one of the dataset.
 func (h *sampleBytes) knows(index sample.Index) bool { return int(index) < len(h.first) }
 
-func (h *sampleBytes) has(index sample.Index) bool { return h.knows(index) && h.first[index] != 0 }
+func (h *sampleBytes) has(index sample.Index) bool {
+	return int(index)/64 < len(h.here) && h.here[index/64].Load()&(1<<(index%64)) != 0
+}
 
 // copy copies a sample's bytes to dst, which has its size, if they are here.
 func (h *sampleBytes) copy(index sample.Index, dst []byte) bool {
@@ -88,13 +91,14 @@ func (h *sampleBytes) keep(index sample.Index, data []byte) {
 		return
 	}
 	h.first[index] = cell + 1
+	h.here[index/64].Or(1 << (index % 64))
 	h.taken += h.size(index)
 }
 
 func (h *sampleBytes) free(index sample.Index) {
-	if h.first[index] != 0 {
+	if h.has(index) {
+		h.here[index/64].And(^uint64(1 << (index % 64)))
 		h.cells.free(h.first[index] - 1)
-		h.first[index] = 0
 		h.taken -= h.size(index)
 	}
 }
@@ -102,20 +106,27 @@ func (h *sampleBytes) free(index sample.Index) {
 // cells is memory in cells of one size. What is longer than a cell lies in a chain of them.
 type cells struct {
 	size   int
+	each   uint32 // cells of a chunk, which is mapped at once
 	chunks [][]byte
 	next   []uint32 // by cell: one more than the next one of the chain; 0: it is the last
 	unused uint32   // one more than the first free cell; 0: there is none
 }
 
-// cellsEach is how many cells a sample of mean size takes; chunkCells how many cells are mapped at once.
+// cellsEach is how many cells a sample of mean size takes. At once chunkCells cells are mapped, but no more than chunkBytes: the system refuses what is larger than its memory.
 const (
 	cellsEach  = 8
 	chunkCells = 1024
+	chunkBytes = 64 << 20
 )
 
 func newCells(m *sample.Manifest) *cells {
-	mean := int(m.Bytes()) / max(m.Len(), 1)
-	return &cells{size: max(16, (mean+cellsEach-1)/cellsEach)}
+	return cellsOf(int(m.Bytes()) / max(m.Len(), 1))
+}
+
+// cellsOf returns cells for samples of a mean size.
+func cellsOf(mean int) *cells {
+	size := max(16, (mean+cellsEach-1)/cellsEach)
+	return &cells{size: size, each: uint32(max(1, min(chunkCells, chunkBytes/size)))}
 }
 
 func (c *cells) close() {
@@ -132,20 +143,20 @@ func (c *cells) round(n int64) int64 {
 }
 
 func (c *cells) at(cell uint32) []byte {
-	k := int(cell % chunkCells)
-	return c.chunks[cell/chunkCells][k*c.size : (k+1)*c.size]
+	k := int(cell % c.each)
+	return c.chunks[cell/c.each][k*c.size : (k+1)*c.size]
 }
 
 // take takes a free cell.
 func (c *cells) take() (uint32, bool) {
 	if c.unused == 0 {
-		chunk, err := offheap.MakeDense[byte](chunkCells * c.size)
+		chunk, err := offheap.MakeDense[byte](int(c.each) * c.size)
 		if err != nil {
 			return 0, false
 		}
 		from := uint32(len(c.next))
 		c.chunks = append(c.chunks, chunk)
-		for k := range uint32(chunkCells) {
+		for k := range c.each {
 			c.next = append(c.next, c.unused)
 			c.unused = from + k + 1
 		}

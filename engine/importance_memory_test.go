@@ -18,7 +18,7 @@ import (
 
 // TestCells: what is written is read, cells come back, and no byte of one chain gets into another.
 func TestCells(t *testing.T) {
-	c := &cells{size: 16}
+	c := &cells{size: 16, each: chunkCells}
 	defer c.close()
 	r := rand.New(rand.NewPCG(1, 2))
 	have := map[uint32][]byte{}
@@ -194,5 +194,32 @@ func TestJobsHaveTheirOwnMemory(t *testing.T) {
 	}
 	if lines := log.lines("cache="); len(lines) != 1 || !strings.Contains(lines[0], "name=none") {
 		t.Errorf("warnings that name cache=: %q", lines)
+	}
+}
+
+// TestHasWhileMemoryIsLocked: whether memory has a sample is known while an epoch begins there, which holds its lock: requests ask it under the engine's.
+func TestHasWhileMemoryIsLocked(t *testing.T) {
+	_, a, _ := smallAlong(t)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	asked := make(chan bool, 1)
+	go func() { asked <- a.Has(1) }()
+	select {
+	case has := <-asked:
+		if has {
+			t.Error("an empty memory has a sample")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Has waits for the lock")
+	}
+}
+
+// TestCellsOfLargeSamples: of a dataset of large samples no more is mapped at once than the system gives.
+func TestCellsOfLargeSamples(t *testing.T) {
+	for _, mean := range []int{100, 16 << 10, 100 << 20, 1 << 30, 4<<30 - 1} {
+		c := cellsOf(mean)
+		if bytes := int(c.each) * c.size; c.each < 1 || bytes > max(chunkBytes, c.size) {
+			t.Errorf("samples of %d bytes: %d cells of %d bytes at once", mean, c.each, c.size)
+		}
 	}
 }
