@@ -14,14 +14,17 @@ import (
 // those of labels. name is the shard's, for errors. A shard that ends before its last member does is an error.
 func Index(ctx context.Context, name string, o Object) ([]Member, error) {
 	w := &window{ctx: ctx, object: o}
-	if size := o.Size(); size < blockSize {
+	size := o.Size()
+	if size > 0 {
+		if err := checkStart(name, w); err != nil {
+			return nil, err
+		}
+	}
+	if size < blockSize {
 		return nil, tooSmall(name, size)
 	}
-	if err := checkStart(name, w); err != nil {
-		return nil, err
-	}
 	w.pos = 0 // what was read is still there
-	return list(ctx, name, w, o.Size())
+	return list(ctx, name, w, size)
 }
 
 // A track is the bytes of a tar, from its beginning on.
@@ -130,14 +133,15 @@ func tooSmall(name string, size int64) error {
 	return fmt.Errorf("shard %s is truncated: it has %d bytes, and a tar has at least %d: copy or write it again", clip(name), size, blockSize)
 }
 
-// checkStart looks at the first bytes of what should be a tar.
+// checkStart refuses what begins as a compressed file. It may be shorter than a tar.
 func checkStart(name string, r io.Reader) error {
 	var b [8]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
+	n, err := io.ReadFull(r, b[:])
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("shard %s: %w", clip(name), err)
 	}
 	for _, m := range magics {
-		if bytes.HasPrefix(b[:], []byte(m.begins)) {
+		if bytes.HasPrefix(b[:n], []byte(m.begins)) {
 			return compressed(name, m.unpack)
 		}
 	}

@@ -33,11 +33,11 @@ func IndexStream(ctx context.Context, name string, raw io.Reader, size int64) ([
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, s.broken(name, err)
 	}
-	if len(start) < blockSize {
-		return nil, tooSmall(name, int64(len(start)))
-	}
 	if err := checkStart(name, bytes.NewReader(start)); err != nil {
 		return nil, err
+	}
+	if len(start) < blockSize {
+		return nil, tooSmall(name, int64(len(start)))
 	}
 	members, err := list(ctx, name, s, known)
 	if err != nil {
