@@ -70,7 +70,8 @@ class DecodeError(SampleError):
     """A sample's bytes were read, and decode, loader or a transform failed on them.
 
     `index` is the sample's dataset index, `sample` its name, `source` its source, `cause` the type and text of the original error, which is
-    also __cause__. torch copies an error out of a worker process by its message alone: all attributes are None there.
+    also __cause__. torch copies an error out of a worker process by its message alone: all attributes are None there. The exception is an instance of the
+    original error's class, too, except of IndexError and StopIteration, at which a loop would end in silence.
     """
 
     def __init__(self, message: str, index: int | None = None, sample: str | None = None, source: str | None = None, cause: str | None = None) -> None:

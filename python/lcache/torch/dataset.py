@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch.utils.data
 
 from ..batch import Batch
+from ..decode_errors import decode_error
 from ..environment import process_run
 from ..errors import ArgumentError, DecodeError, Error
 from ..freed_memory import keep_freed
@@ -284,9 +285,9 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         except Exception as e:
             indices = batch.indices.tolist()
             shown = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
-            cause = f"{type(e).__name__}: {e}"
             source = self.job.source
-            raise DecodeError(f"{whole.what} failed on the {len(indices)} samples {shown} of {source}: {cause}", None, None, source, cause) from e
+            message = f"{whole.what} failed on the {len(indices)} samples {shown} of {source}: {type(e).__name__}: {e}"
+            raise decode_error(e, message, None, None, source) from e
         finally:
             self._count(job, began)
 
@@ -351,13 +352,13 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     def _undecodable(self, index: int, error: Exception) -> DecodeError:
         if self.kept is not None:
             index = bisect.bisect_left(self.kept, index)
-        name, source, cause = None, self.job.source, f"{type(error).__name__}: {error}"
+        name, source = None, self.job.source
         try:
             name = self.job.names([index if self.kept is None else self.kept[index]])[0]
         except Error:
             pass  # the error has the index
         which = f"sample {index}" if name is None else f"sample {index}, {name!r},"
-        return DecodeError(f"{which} of {source} can't be decoded: {cause}", index, name, source, cause)
+        return decode_error(error, f"{which} of {source} can't be decoded: {type(error).__name__}: {error}", index, name, source)
 
     def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
         """What decode makes of sample i of a batch."""

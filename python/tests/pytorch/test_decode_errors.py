@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import signal
+import traceback
 
 import pytest
 from embedded_servers import folder, gone, root  # noqa: F401
@@ -15,6 +16,7 @@ if not hasattr(torch, "Tensor"):
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
+from lcache.decode_errors import decode_error  # noqa: E402
 
 BAD = 37
 
@@ -53,7 +55,7 @@ def test_one_by_one_and_in_batches(folder, root):
     for ask in (lambda: ours[BAD], lambda: ours[BAD - len(ours)], lambda: ours.__getitems__([1, BAD, 2])):
         with pytest.raises(lcache.SampleError) as raised:
             ask()
-        assert type(raised.value) is lcache.DecodeError
+        assert isinstance(raised.value, (lcache.DecodeError, ValueError))
         check(raised.value, folder)
     assert ours[BAD - 1] == BAD - 1
 
@@ -102,6 +104,71 @@ def test_errors_of_the_server_are_no_fault_of_decode(folder, root):
 
     with pytest.raises(lcache.TimeoutError, match="^the name of a sample$"):
         lt.Dataset(folder.root, ask, cache=root)[BAD]
+
+
+class BadHeader(SyntaxError):
+    def __init__(self, place, code):
+        super().__init__(f"{place}: {code}")
+        self.code = code
+
+
+class NeverSubclassed(RuntimeError):
+    def __init_subclass__(cls):
+        raise TypeError("no")
+
+
+CAUSES = [OSError(5, "input/output error", "x.jpg"), ValueError("v"), SyntaxError("broken PNG"), KeyError("jpg"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "start"),
+          BadHeader("byte 7", 9), RuntimeError("r"), NeverSubclassed("n"), IndexError("i"), StopIteration("s"), EOFError("e"), ZeroDivisionError("z")]
+CAUGHT_AS = {NeverSubclassed: RuntimeError, IndexError: LookupError, StopIteration: Exception}
+
+
+class Fails:
+    """A decode that raises CAUSES[k] for sample k."""
+
+    def __call__(self, raw, sample):
+        if sample.index < len(CAUSES):
+            raise CAUSES[sample.index]
+        return sample.index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_classes_of_causes(folder, root, workers):
+    """`except OSError` around a loop catches a broken picture, as it does without lcache."""
+    ours = lt.Dataset(folder.root, Fails(), cache=root)
+    for k, cause in enumerate(CAUSES):
+        loader = torch.utils.data.DataLoader(ours, sampler=[k], batch_size=None, num_workers=min(workers, 1)) if workers else ours
+        with pytest.raises(CAUGHT_AS.get(type(cause), type(cause))) as raised:
+            next(iter(loader)) if workers else loader[k]
+        assert isinstance(raised.value, lcache.DecodeError) and not isinstance(raised.value, (IndexError, StopIteration))
+        said = "".join(traceback.format_exception(type(raised.value), raised.value, None))
+        assert f"sample {k}" in said and type(cause).__name__ in said and f"sample {k}" in str(raised.value)
+
+
+def test_attributes_of_causes(folder, root):
+    ours = lt.Dataset(folder.root, Fails(), cache=root)
+    with pytest.raises(OSError) as raised:
+        ours[0]
+    assert (raised.value.errno, raised.value.filename, raised.value.index) == (5, "x.jpg", 0)
+    with pytest.raises(BadHeader) as raised:
+        ours[CAUSES.index(next(cause for cause in CAUSES if isinstance(cause, BadHeader)))]
+    assert raised.value.code == 9
+
+
+def test_whole_batch(folder, root):
+    def broken(views, columns):
+        raise OSError("no batch")
+
+    with pytest.raises(OSError, match="no batch") as raised:
+        lt.Dataset(folder.root, decode_batch=broken, cache=root)[0]
+    assert isinstance(raised.value, lcache.DecodeError)
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: type(cause).__name__)
+def test_pickled(cause):
+    error = decode_error(cause, "m", 3, "a/b", "/src")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error) and str(again) == "m" and (again.index, again.sample, again.source, again.cause) == (3, "a/b", "/src", error.cause)
+    assert pickle.loads(pickle.dumps(type(error))) is type(error)
 
 
 @pytest.mark.parametrize("error", [lcache.SampleError("m", "a/b", "gone"), lcache.DecodeError("m", 3, "a/b", "/src", "ValueError: x")])
