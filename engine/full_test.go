@@ -10,6 +10,7 @@ import (
 	"lcache/cache"
 	"lcache/ingest"
 	"lcache/lanes"
+	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -114,7 +115,17 @@ func (d *dataset) runOf(t *testing.T, o Options, seed uint64, world, epochs int,
 func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
-	d.runOf(t, o, 1, 1, 1, 0.5, true)
+	begun := o
+	begun.Begin = func(plan.Beginning) plan.Choice { return plan.Place } // the next epoch is begun at once
+	e := open(t, begun)
+	for epoch := range 4 {
+		push(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
+	}
+	d.readAsked(t, e, 0, 0, d.drawn(0, 1)[0])
+	half := d.drawn(1, 1)[0]
+	d.readAsked(t, e, 1, 0, half[:len(half)/2])
+	waitFor(t, "the log of the next epoch is being filled", func() bool { return len(e.cache.Store.HoldingByAge()) == 2 })
+	closeEngine(t, e)
 	least := func() string {
 		c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: 1 << 20, Logger: o.Logger})
 		if err == nil {
