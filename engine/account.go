@@ -33,6 +33,9 @@ func (e *Engine) openAccount() {
 	if e.opts.PushBytes > 0 {
 		e.orders.SetLimit(e.opts.PushBytes)
 	}
+	left := e.account.Left()
+	e.importances = e.account.Share(leastStates, leastStates+left)
+	e.kept = e.account.Share(0, left)
 	e.cache.Schedule.CountIn(e.orders)
 }
 

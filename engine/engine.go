@@ -76,19 +76,21 @@ type knobs struct {
 
 // An Engine serves one cache.
 type Engine struct {
-	cache      *cache.Cache
-	opts       Options
-	started    time.Time
-	server     string // random, of this run
-	mover      *sorter.Mover
-	staging    *staging.Staging // the mover's
-	fetcher    *fetch.Fetcher   // the mover's
-	pass       *reorder.Pass    // the mover's
-	prefetcher *fetch.Prefetcher
-	window     *window
-	deliver    *deliver.Deliver
-	account    *quota.Account // what --memory leaves for clients
-	orders     *quota.Share   // pushed orders of all jobs, and those that are being received
+	cache       *cache.Cache
+	opts        Options
+	started     time.Time
+	server      string // random, of this run
+	mover       *sorter.Mover
+	staging     *staging.Staging // the mover's
+	fetcher     *fetch.Fetcher   // the mover's
+	pass        *reorder.Pass    // the mover's
+	prefetcher  *fetch.Prefetcher
+	window      *window
+	deliver     *deliver.Deliver
+	account     *quota.Account // what --memory leaves for clients
+	orders      *quota.Share   // pushed orders of all jobs, and those that are being received
+	importances *quota.Share   // states of importance
+	kept        *quota.Share   // samples and packages that importance keeps in memory
 
 	wake     chan struct{} // to the mover
 	ctx      context.Context

@@ -23,6 +23,7 @@ type important struct {
 	j      *job
 	config drawn.Config
 	world  int
+	room   *holding
 
 	state *drawn.State  // the worker's alone; weights and S are read under stateMu
 	file  *drawn.Saver  // of the state
@@ -37,7 +38,8 @@ type important struct {
 
 	mu        sync.Mutex   // guards the fields that follow
 	queue     []queued     // for the worker, in the order in which they came
-	queued    int64        // bytes of observations in it
+	behind    []queued     // what came when the queue was full, each once
+	queued    int64        // bytes of it
 	gathering bool         // the worker is woken for them in a while
 	at        map[int]int  // by rank: the epoch that it is in or asks for
 	passed    map[int]bool // epochs beyond epoch that a rank has left again: their boundaries come first
@@ -92,6 +94,7 @@ type queued struct {
 const (
 	mostQueued  = 32 << 20
 	gatherBytes = 256 << 10
+	noteBytes   = 256 // of what is not an observation
 	gatherTime  = 20 * time.Millisecond
 )
 
@@ -211,14 +214,20 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 	case other != nil:
 		other.stop(errNameTaken)
 	}
+	h, err := e.hold(c)
+	if err != nil {
+		return nil, err
+	}
 	if c.Cache == cacheNotGiven {
 		c.Cache = e.defaultCache(c)
 	}
-	if err := e.checkMemory(c); err != nil {
+	if err := h.keepCache(c); err != nil {
+		h.giveBack()
 		return nil, err
 	}
-	p, err := e.newImportant(j, c)
+	p, err := e.newImportant(j, c, h)
 	if err != nil {
+		h.giveBack()
 		return nil, err
 	}
 	e.holdBy(p.high, nil)
@@ -241,7 +250,7 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 }
 
 // newImportant restores or begins the state of a job, gives the schedule the orders that are known, and starts the worker.
-func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
+func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, error) {
 	m := e.cache.Manifest
 	data := drawn.Dataset{Fingerprint: m.Fingerprint().String(), Labels: m.Labels(), Sizes: m.Sizes()}
 	path := filepath.Join(e.cache.Dirs[0], drawn.FilePrefix+c.Name)
@@ -249,7 +258,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 	if err != nil {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
-	p := &important{e: e, j: j, config: c, world: c.WorldSize, state: state, ready: make(chan struct{}), ended: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
+	p := &important{e: e, j: j, config: c, room: h, world: c.WorldSize, state: state, ready: make(chan struct{}), ended: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
 		given: map[int]bool{}, two: map[int]*twoOrders{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1, version: 1, unsaved: map[int]unsavedOrder{}}
 	p.file = drawn.NewSaver(path, e.cache.Store.Trace(), e.cache.Logger, p.saved)
 	if p.high, err = e.newHighMemory(c); err != nil {
@@ -272,21 +281,28 @@ func (e *Engine) newImportant(j *job, c drawn.Config) (*important, error) {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
 	if substitutesLow(p) {
-		if p.packs, err = e.newPackaging(p, e.spareMemory()-c.Cache); err != nil {
+		if p.packs, err = e.newPackaging(p, e.spareMemory()); err != nil {
 			state.Close()
 			p.high.close()
 			return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 		}
 	}
 	if e.readsAlong(c) {
-		if p.along, err = e.newAlongMemory(e.spareMemory() - c.Cache); err != nil {
+		if p.along, err = e.newAlongMemory(e.spareMemory()); err != nil {
 			state.Close()
 			p.high.close()
 			return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 		}
 	}
+	if p.packs != nil {
+		h.keep(p.packs.plan.memory)
+	}
+	if p.along != nil {
+		h.keep(p.along.total)
+	}
 	before := e.epochsOf(j)
 	j.schedule.Withhold()
+	j.schedule.CountIn(h.orders)
 	p.beginMemory()
 	p.give()
 	for epoch := range before {

@@ -1,17 +1,13 @@
 package engine
 
 import (
-	"fmt"
 	"maps"
 	"sync/atomic"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
 	"lcache/sample"
-
-	"github.com/dustin/go-humanize"
 )
 
 // A highMemory holds the bytes of the samples that a job's memory policy keeps, outside Go's heap and beside the shared memory. Samples enter when they were delivered and
@@ -222,50 +218,4 @@ func (h *highMemory) counted() highCounts {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return highCounts{h.stats, h.held.taken}
-}
-
-// spareMemory is what --memory leaves beside all that the server plans and what other jobs' importance has.
-func (e *Engine) spareMemory() int64 {
-	limit := e.opts.Memory
-	if limit == 0 {
-		limit = e.cache.Record.Memory
-	}
-	if limit == 0 {
-		limit = int64(cache.MachineMemory() / 4)
-	}
-	left := limit - int64(e.cache.Sizing.Memory)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range e.states {
-		left -= p.memory()
-	}
-	return left
-}
-
-// memory is what a job's importance takes of --memory: what its policy keeps, what is read along, and packages.
-func (p *important) memory() int64 {
-	n := p.config.Cache
-	if p.along != nil {
-		n += p.along.total
-	}
-	if p.packs != nil {
-		n += p.packs.plan.memory
-	}
-	return n
-}
-
-// checkMemory refuses a cache that --memory leaves no room for.
-func (e *Engine) checkMemory(c drawn.Config) error {
-	left := e.spareMemory()
-	if c.Cache <= max(left, 0) {
-		return nil
-	}
-	need := int64(e.cache.Sizing.Memory) + c.Cache
-	e.mu.Lock()
-	for _, p := range e.states {
-		need += p.memory()
-	}
-	e.mu.Unlock()
-	return &deliver.ArgumentError{Reason: fmt.Sprintf("importance: cache=%s is more than the %s that memory leaves: give the server --memory %d or more, or a smaller cache",
-		humanize.IBytes(uint64(c.Cache)), humanize.IBytes(uint64(max(left, 0))), need)}
 }

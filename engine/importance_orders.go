@@ -68,10 +68,11 @@ func (p *important) takeBack(orders map[int]*drawn.Order) {
 	}
 	if back >= 0 {
 		maps.DeleteFunc(p.given, func(epoch int, _ bool) bool { return epoch >= back })
-		maps.DeleteFunc(p.two, func(epoch int, _ *twoOrders) bool { return epoch >= back })
 	}
-	maps.DeleteFunc(p.two, func(epoch int, _ *twoOrders) bool { return orders[epoch] == nil && !p.j.schedule.IsKnown(epoch) })
 	p.mu.Unlock()
+	p.dropTwo(func(epoch int) bool {
+		return back >= 0 && epoch >= back || orders[epoch] == nil && !p.j.schedule.IsKnown(epoch)
+	})
 	if back < 0 {
 		return
 	}
@@ -132,11 +133,9 @@ func (p *important) giveOne(o *drawn.Order) error {
 			}
 		}
 		served, two := p.cut(o)
-		p.mu.Lock()
 		if two != nil {
-			p.two[o.Epoch] = two
+			p.addTwo(o.Epoch, two)
 		}
-		p.mu.Unlock()
 		for rank := range p.world {
 			if !s.IsLocal(rank) || !s.Exists(o.Epoch) {
 				continue

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"lcache/deliver"
@@ -20,6 +21,40 @@ type twoOrders struct {
 	places    int                      // that were drawn
 	world     int
 	size      int // of a batch
+}
+
+// bytes is the memory of the order.
+func (o *twoOrders) bytes() (n int64) {
+	for _, batches := range o.requested {
+		for _, batch := range batches {
+			n += 24 + 4*int64(len(batch))
+		}
+	}
+	return n + 4*int64(len(o.kinds))
+}
+
+// addTwo keeps the requested order of an epoch, in the memory of the job's orders. Orders of epochs that are over make room.
+func (p *important) addTwo(epoch int, two *twoOrders) {
+	first := p.state.Epoch() - 1
+	for !p.room.orders.Take(two.bytes()) && p.j.schedule.DropSpare(func(epoch, _ int) bool { return epoch < first }) {
+		p.dropTwo(func(epoch int) bool { return !p.j.schedule.IsKnown(epoch) })
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.two[epoch] = two
+}
+
+// dropTwo forgets the requested orders of the epochs for which old returns true.
+func (p *important) dropTwo(old func(epoch int) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.two, func(epoch int, two *twoOrders) bool {
+		if !old(epoch) {
+			return false
+		}
+		p.room.orders.Give(two.bytes())
+		return true
+	})
 }
 
 // look returns a function that looks up the requested batches of a rank.

@@ -28,10 +28,19 @@ func (p *important) joined(rank int, run string, allHere bool) {
 		p.at[rank], p.heard[rank] = p.epoch, time.Now()
 	}
 	if fresh {
-		p.queue = append(p.queue, queued{restarted: uint16(rank)})
+		p.note(queued{restarted: uint16(rank)})
 	}
 	p.mu.Unlock()
 	p.nudge()
+}
+
+// note queues what a client says without an observation. When the queue is full, it comes behind all observations, once. p.mu is held.
+func (p *important) note(q queued) {
+	if p.queued+noteBytes <= mostQueued {
+		p.queue, p.queued = append(p.queue, q), p.queued+noteBytes
+	} else if !slices.Contains(p.behind, q) {
+		p.behind = append(p.behind, q)
+	}
 }
 
 func (p *important) nudge() {
@@ -131,7 +140,7 @@ func (p *important) endEpoch(rank int, said importance.Progress, unsent Unsent) 
 	p.refused.NotFinite += unsent.NotFinite
 	p.refused.Dimension += unsent.Dimension
 	if unsent.Changed || unsent.Dimension > 0 || said.Off { // embeddings of another network: neighbours are to be found again
-		p.queue = append(p.queue, queued{changed: true})
+		p.note(queued{changed: true})
 	}
 	if said.Epoch >= p.epoch && said.Epoch <= p.epoch+1 {
 		if before, some := p.says[said.Epoch]; !some || rank <= before.by {
@@ -155,8 +164,8 @@ func (p *important) work() {
 	defer late.Stop()
 	for {
 		p.mu.Lock()
-		queue, stopped := p.queue, p.stopped
-		p.queue, p.queued, p.gathering = nil, 0, false
+		queue, stopped := append(p.queue, p.behind...), p.stopped
+		p.queue, p.behind, p.queued, p.gathering = nil, nil, 0, false
 		to, wait := p.next() // whoever asked for it has sent its observations before
 		p.mu.Unlock()
 		if stopped {
@@ -328,6 +337,9 @@ func (p *important) giveBack() {
 		p.along.close()
 	}
 	p.file.Wait()
+	p.dropTwo(func(int) bool { return true })
+	p.j.schedule.CountIn(p.e.orders)
+	p.room.giveBack()
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()
 	delete(p.e.states, p.config.Name)

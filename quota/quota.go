@@ -17,7 +17,7 @@ type Account struct {
 	mu     sync.Mutex // guards the fields that follow, and those of the shares
 	limit  int64      // bytes, in addition to what is reserved for shares
 	taken  int64      // bytes of it
-	shares []*Share
+	queues []*Share   // the shares that somebody has waited for
 }
 
 // New makes an account of so many bytes, to which reserved bytes of its shares are added.
@@ -40,11 +40,7 @@ type waiter struct {
 
 // Share adds a share of at most limit bytes. reserved of them are its own.
 func (a *Account) Share(reserved, limit int64) *Share {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := &Share{account: a, reserved: reserved, limit: max(reserved, limit)}
-	a.shares = append(a.shares, s)
-	return s
+	return &Share{account: a, reserved: reserved, limit: max(reserved, limit)}
 }
 
 // Left returns the bytes that are reserved for no share and that none has taken.
@@ -52,6 +48,14 @@ func (a *Account) Left() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return max(a.limit-a.taken, 0)
+}
+
+// Left returns the bytes that the share could take now.
+func (s *Share) Left() int64 {
+	s.account.mu.Lock()
+	defer s.account.mu.Unlock()
+	own := max(s.reserved-s.taken, 0)
+	return max(min(s.limit-s.taken, own+max(s.account.limit-s.account.taken, 0)), 0)
 }
 
 // Limit returns the most bytes that the share may have.
@@ -102,6 +106,9 @@ func (s *Share) Wait(ctx context.Context, n int64) error {
 	}
 	w := &waiter{n, make(chan struct{})}
 	s.waiting = append(s.waiting, w)
+	if !slices.Contains(s.account.queues, s) {
+		s.account.queues = append(s.account.queues, s)
+	}
 	s.account.mu.Unlock()
 	select {
 	case <-w.ready:
@@ -142,7 +149,7 @@ func (s *Share) add(n int64) {
 
 // admit gives memory to those that wait for it.
 func (a *Account) admit() {
-	for _, s := range a.shares {
+	for _, s := range a.queues {
 		for len(s.waiting) > 0 && s.fits(s.waiting[0].n) {
 			w := s.waiting[0]
 			s.waiting = slices.Delete(s.waiting, 0, 1)

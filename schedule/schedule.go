@@ -208,7 +208,9 @@ func endless() *quota.Share { return quota.New(0).Share(math.MaxInt64, math.MaxI
 func (s *Schedule) CountIn(room *quota.Share) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.countIn(room)
+	if !s.stopped { // else there is nothing to count any longer
+		s.countIn(room)
+	}
 }
 
 // countIn is CountIn with s.mu held.
