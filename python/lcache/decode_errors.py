@@ -46,14 +46,14 @@ class _AsCause(DecodeError):
         return type(self), (str(self), self.index, self.sample, self.source, self.cause)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _class_for(cause: type[Exception]) -> type[DecodeError]:
     """The class that is a DecodeError and a cause, or the nearest base of cause for which there can be one."""
     made = (_combined(base) for base in cause.__mro__ if issubclass(base, Exception))
     return next((found for found in made if found is not None), DecodeError)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _combined(base: type[Exception]) -> type[DecodeError] | None:
     """The class that is a DecodeError and a base. None if there can be none, or if a worker could not name base to the loader's process."""
     if base is Exception or issubclass(base, _END_LOOPS) or not _is_found_by_name(base):
