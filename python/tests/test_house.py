@@ -93,6 +93,7 @@ def test_standard_library_only(name):
 
 # Private names of other packages that the client may use, and why.
 EXCEPTIONS = {
+    ("lcache.torch.forked_child", "_exit"): "os._exit, by which a forked child has to end; documented",
     ("lcache.torch.frameworks", "_getframe"): "reads the caller of a batch sampler's __iter__; CPython only, and documented",
     ("lcache.torch.frameworks", "_sampler"): "Lightning's wrappers of a sampler",
     ("lcache.torch.known_samplers", "_version"): "how often a tensor was changed in place; torch's notes on autograd describe it",

@@ -115,5 +115,5 @@ class ComputedOrders:
             return self._own(known, epoch, sampler_epoch), True
         generator = private(known.generator)
         if generator is not None and not known.is_global:
-            self._states.prepare(Generators.of([generator]), epoch, current)
+            Generators.of([generator]).restore(self._states.beginning(epoch, current))
         return generator, not known.is_global

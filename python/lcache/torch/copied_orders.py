@@ -1,58 +1,78 @@
-"""The orders of a batch sampler that is not known: of this epoch and the next ones, by a copy that runs in the training loop's thread."""
+"""The orders of a batch sampler that is not computed, of this epoch and the next ones: what a copy of it yields, here or in a forked child."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
-from ..orders import Order
+from ..orders import Order, u32_array
 from . import ranks
 from .drawn_seed import DrawnSeed
-from .epoch_numbers import AHEAD, EpochNumbers
+from .epoch_numbers import EpochNumbers
 from .generator_states import GeneratorStates
-from .push import Orders
-from .sampler_copy import Generators, bounded, copy_sampler, preserved_random_states
+from .sampler_copy import Generators, RandomStates, bounded
 from .wrappers import Batches
 
 
-class CopiedOrders:
-    """What copies of one sampler predict when an epoch begins."""
+class CopiedOrder(NamedTuple):
+    """The order of one epoch."""
 
-    def __init__(self) -> None:
-        self.orders: Orders = {}  # as far as they are predicted, also where predict() raises an error
-        self.global_digest: str | None = None  # of the epoch's global order, where that depends on a global generator and can't be computed later
+    number: int  # of the epoch
+    batches: Batches
+    digest: str | None  # of the epoch's global order; None: this rank's batches do not tell it
+    start: list[Any] | None  # the states of the sampler's own generators when the next epoch begins; None: no epoch depends on them
+    is_global: bool  # the order depends on a global random generator, so that no later one is known
 
-    def predict(
-        self, subject: Any, numbers: EpochNumbers, states: GeneratorStates, seed: DrawnSeed | None, has_epoch: Callable[[int], bool], state: Any = None
-    ) -> None:
-        """Predicts the epoch that begins and the next ones. seed: the order follows from it. Raises any error of the sampler's code.
 
-        state: that of an iterator, from which the epoch goes on.
-        """
-        first = numbers.current
-        with preserved_random_states() as globals_:
-            twin = copy_sampler(subject)
-            own, holder = Generators(twin), ranks.epoch_holder(twin)
-            held = holder.epoch if holder is not None else 0
-            for number in range(first, first + 1 + AHEAD):
-                if number > first and not has_epoch(number):
-                    break
-                if holder is not None:
-                    holder.set_epoch(held if numbers.stuck else held + number - first)
-                if seed is not None:
-                    seed.prepare(twin, number)
-                batches = list(bounded(twin if state is None or number > first else _restored(twin, state)))
-                if number > first and globals_.changed():
-                    break
-                self.orders[number] = _as_order(batches)
-                if globals_.changed():
-                    with preserved_random_states():
-                        self.global_digest = ranks.digest(ranks.global_order(copy_sampler(subject)))
-                    break
-                if holder is None and len(own):
-                    states.note_predicted(number + 1, own)
+def copied_orders(
+    twin: Any, numbers: EpochNumbers, states: GeneratorStates, seed: DrawnSeed | None, later: int, state: Any = None, most: int | None = None
+) -> Iterator[CopiedOrder]:
+    """Runs a copy through the epoch that begins and `later` more. seed: the order follows from it. Raises any error of the sampler's code.
+
+    state: that of an iterator, from which the epoch goes on. most: indices that an epoch may have. The caller restores the global random states.
+    """
+    first, globals_ = numbers.current, RandomStates()
+    own, holder = Generators(twin), ranks.epoch_holder(twin)
+    held = holder.epoch if holder is not None else 0
+    for number in range(first, first + 1 + later):
+        if holder is not None:
+            holder.set_epoch(held if numbers.stuck else held + number - first)
+        if seed is not None:
+            seed.prepare(twin, number)
+        batches, digest = _run(twin, state if number == first else None, most)
+        is_global, start = globals_.changed(), None
+        if number > first and is_global:
+            return
+        if holder is None and len(own):
+            states.note_predicted(number + 1, own)
+            start = own.states()
+        yield CopiedOrder(number, batches, digest, start, is_global)
+        if is_global:
+            return
+
+
+def _run(twin: Any, state: Any, most: int | None) -> tuple[Batches, str | None]:
+    """The batches of an epoch, and the digest of its global order."""
+    cuts = ranks.cuts_as_torch(twin) and bool(twin.drop_last)
+    if cuts:
+        twin.drop_last = False  # the global order goes on behind the last batch
+    try:
+        batches = _as_order(bounded(twin if state is None else _restored(twin, state), most))
+    finally:
+        if cuts:
+            twin.drop_last = True
+    digest = ranks.digest(batches.flat) if isinstance(batches, Order) and state is None and ranks.yields_global_order(twin) else None
+    return _without_short(batches, twin.batch_size) if cuts else batches, digest
+
+
+def _without_short(batches: Batches, size: int) -> Batches:
+    """The batches without a last one that is shorter."""
+    if not len(batches) or len(batches[len(batches) - 1]) == size:
+        return batches
+    return Order(batches.sizes[:-1], batches.flat[: size * (len(batches) - 1)]) if isinstance(batches, Order) else batches[:-1]
 
 
 def _restored(twin: Any, state: Any) -> Any:
@@ -62,9 +82,16 @@ def _restored(twin: Any, state: Any) -> Any:
     return iterator
 
 
-def _as_order(batches: list[list[int]]) -> Batches:
+def _as_order(batches: Iterable[Any]) -> Batches:
     """The order of batches, which takes less memory; the batches themselves if they hold more than u32."""
-    try:
-        return Order.of_batches(batches)
-    except ArgumentError:
-        return batches
+    columns: list[Any] = []
+    is_u32 = True
+    for batch in batches:
+        if is_u32:
+            try:
+                columns.append(u32_array(batch, "index"))
+                continue
+            except ArgumentError:
+                is_u32, columns = False, [column.tolist() for column in columns]
+        columns.append(batch)
+    return Order(array("I", map(len, columns)), array("I", b"".join(column.tobytes() for column in columns))) if is_u32 else columns

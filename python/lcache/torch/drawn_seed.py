@@ -17,7 +17,8 @@ import torch.utils.data
 from ..errors import Error
 from . import ranks
 from .known_samplers import known_sampler
-from .sampler_copy import copy_sampler, preserved_random_states
+from .run_ahead import RunAhead
+from .sampler_copy import RandomStates, copy_sampler, preserved_random_states
 
 _END = object()
 
@@ -25,7 +26,9 @@ _END = object()
 class DrawnSeed:
     """The seed of one batch sampler's orders."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: RunAhead | None = None) -> None:
+        """run runs the batch sampler ahead, for sampler()."""
+        self._run = run
         self.seed: int | None = None  # None: not yet drawn
         self._checked: Any = None  # the sampler that _sufficient was found for
         self._sufficient = False  # the sampler's order follows from one drawn seed
@@ -34,8 +37,15 @@ class DrawnSeed:
         """The RandomSampler below a batch sampler that draws the seed; None if the order does not follow from one drawn seed."""
         found = _without_generator(batches)
         if found is not None and found is not self._checked:
-            self._checked, self._sufficient = found, known_sampler(batches) is not None or _order_follows_from_seed(batches)
+            self._checked, self._sufficient = found, known_sampler(batches) is not None or self._order_follows_from_seed()
         return found if found is not None and self._sufficient else None
+
+    def _order_follows_from_seed(self) -> bool:
+        assert self._run is not None
+        try:
+            return bool(self._run.answer(_order_follows_from_seed))
+        except Exception:  # noqa: BLE001  any sampler's code may run here
+            return False  # a sampler that can't be run ahead can't be predicted either
 
     def begin(self, batches: Any, epoch: int) -> tuple[Any, torch.Generator] | None:
         """Draws a seed as torch does before an epoch's first batch. Returns the sampler, and the generator with the epoch's order."""
@@ -144,17 +154,13 @@ def _without_generator(batches: Any) -> Any:
 
 
 def _order_follows_from_seed(batches: Any) -> bool:
-    """Whether a first batch draws one seed and nothing else from the global generators, and follows from that seed."""
-    try:
-        with preserved_random_states() as states:
-            first = next(iter(copy_sampler(batches)), None)
-            after, elsewhere = torch.get_rng_state(), states.changed_elsewhere()
-            states.restore()
-            seed = _draw()
-            if elsewhere or not torch.equal(after, torch.get_rng_state()):
-                return False
-            twin = copy_sampler(batches)
-            _without_generator(twin).generator = torch.Generator().manual_seed(seed)
-            return bool(next(iter(twin), None) == first) and torch.equal(after, torch.get_rng_state())
-    except Exception:  # noqa: BLE001  any sampler's code may run here
-        return False  # a sampler that can't be copied can't be predicted either
+    """Whether a first batch draws one seed and nothing else from the global generators, and follows from that seed. batches is a copy."""
+    states, twin = RandomStates(), copy_sampler(batches)
+    first = next(iter(batches), None)
+    after, elsewhere = torch.get_rng_state(), states.changed_elsewhere()
+    states.restore()
+    seed = _draw()
+    if elsewhere or not torch.equal(after, torch.get_rng_state()):
+        return False
+    _without_generator(twin).generator = torch.Generator().manual_seed(seed)
+    return bool(next(iter(twin), None) == first) and torch.equal(after, torch.get_rng_state())

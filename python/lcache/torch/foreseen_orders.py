@@ -1,40 +1,51 @@
 """The orders of a batch sampler's epochs, as far as they are known before the sampler draws them, and their digests.
 
-The orders of known samplers are computed (computed_orders.py), those of others drawn by copies (copied_orders.py).
+The orders of known samplers are computed (computed_orders.py). Others are run ahead (copied_orders.py): a copy of a pure one when an epoch begins, and any
+other in a forked child, whose orders arrive while the training loop reads (awaited_orders.py).
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import ranks
+from .awaited_orders import PATIENCE, AwaitedOrders
 from .computed_orders import ComputedOrders
-from .copied_orders import CopiedOrders
+from .copied_orders import CopiedOrder, copied_orders
 from .drawn_seed import DrawnSeed
 from .epoch_numbers import AHEAD, EpochNumbers
+from .forked_child import SECONDS, ChildError
 from .generator_states import GeneratorStates
 from .importance_sampler import served_sampler
 from .known_samplers import KnownSampler, known_sampler
 from .later_epochs import Push
 from .log_once import LogOnce
 from .push import Orders
-from .sampler_copy import Generators, copy_sampler, preserved_random_states
+from .run_ahead import RunAhead
+from .sampler_copy import MOST, Generators, RandomStates, copy_sampler, preserved_random_states
 
 
 class ForeseenOrders:
     """The orders of one batch sampler, the subject. All methods belong to the thread of the training loop."""
 
-    def __init__(self, subject: Callable[[], Any], numbers: EpochNumbers, states: GeneratorStates, drawn: DrawnSeed, once: LogOnce) -> None:
-        self._subject, self._numbers, self._states, self._drawn, self._once = subject, numbers, states, drawn, once
+    def __init__(
+        self, subject: Callable[[], Any], numbers: EpochNumbers, states: GeneratorStates, drawn: DrawnSeed, run: RunAhead, once: LogOnce
+    ) -> None:
+        self._subject, self._numbers, self._states, self._drawn, self._run, self._once = subject, numbers, states, drawn, run, once
         self._computed = ComputedOrders(states, drawn)  # of a sampler that is known
-        self._is_computed = False  # the current epoch's order is one of them
+        self._is_computed = self._is_awaiting = False  # the current epoch's order is computed, or predicted by a child
+        self._awaited = AwaitedOrders(run)  # of a sampler that a child runs ahead
+        self._arrived: Orders = {}  # what arrived() did not return yet
+        self._wrong: int | None = None  # the current epoch, if it was predicted wrongly by a child
         self._noted_digest: tuple[int, str] | None = None  # (epoch, digest) of an order that can't be predicted later
 
     def nothing(self) -> Orders:
         """Notes that nothing is predicted of the epoch that begins."""
-        self._is_computed = False
+        self._is_computed = self._is_awaiting = False
+        self._awaited.end()
         return {}
 
     def predict(self, known: KnownSampler | None, has_epoch: Callable[[int], bool], state: Any = None) -> Orders:
@@ -42,13 +53,42 @@ class ForeseenOrders:
 
         state: that of an iterator, from which the epoch goes on. has_epoch tells whether anybody wants a later epoch's order.
         """
-        self._is_computed = False
+        self._is_computed = self._is_awaiting = False
+        self._wrong = None
         computed = None if known is None else self._compute(known)
-        return self._predict_by_copies(has_epoch, state) if computed is None else computed
+        return self._run_ahead(has_epoch, state) if computed is None else computed
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether more orders may arrive."""
+        return self._awaited.is_pending or bool(self._arrived)
+
+    def note_wrong(self, epoch: int) -> bool:
+        """Notes that an epoch has another order than the predicted one. Whether it was a child that predicted it."""
+        if not self._is_awaiting:
+            return False
+        self._wrong = epoch
+        self._run.note_wrong()
+        return True
+
+    def arrived(self, first: bool = False, last: bool = False) -> Orders:
+        """The orders that a child predicted since the last call, of this epoch or later ones. Waits a while at the epoch's first batch and behind its last."""
+        self._receive(PATIENCE if first or last else 0.0, last)
+        found, self._arrived = self._arrived, {}
+        return found
+
+    def _receive(self, seconds: float, whole: bool = False) -> None:
+        for order in self._awaited.arrived(seconds, whole):
+            self._arrived[order.number] = order.batches
+            self._note(order)
 
     def settle(self, stop: bool = False) -> None:
         """Waits for the later epochs that are computed in a thread. stop: not for more of them than the one at hand."""
         self._computed.settle(stop)
+        if stop:
+            self._receive(0.0)  # the states of generators
+            self._arrived = {}
+            self._awaited.end()
 
     def go_on(self, has_epoch: Callable[[int], bool], push: Push) -> None:
         """Has the orders of the next epochs computed and pushed. Once in an epoch."""
@@ -67,24 +107,25 @@ class ForeseenOrders:
 
     def digest(self, epoch: int) -> str | None:
         """The digest of an epoch's global order, for the current epoch and later ones. None if it can't be predicted."""
+        subject, is_current = self._subject(), epoch == self._numbers.current
+        if is_current and self._awaited.is_pending:
+            self._receive(SECONDS)
+        if epoch == self._wrong:
+            return None
         if self._noted_digest is not None and self._noted_digest[0] == epoch:
             return self._noted_digest[1]
-        subject, current = self._subject(), self._numbers.current
         try:
             served = served_sampler(subject)
             if served is not None:
-                return ranks.digest(self.global_order(epoch)) if epoch == current else None  # a coming epoch is not drawn yet
+                return ranks.digest(self.global_order(epoch)) if is_current else None  # a coming epoch is not drawn yet
             known = known_sampler(subject)
             if known is not None:
-                return self._computed.digest(known, epoch, self._numbers.of_sampler(epoch), epoch == current)
-            with preserved_random_states() as states:
-                twin = copy_sampler(subject)
-                self._prepare(twin, epoch)
-                order = ranks.global_order(twin)
-                # An order from a global generator can be predicted only at the epoch's beginning.
-                return None if states.changed() else ranks.digest(order)
+                return self._computed.digest(known, epoch, self._numbers.of_sampler(epoch), is_current)
+            found: str | None = self._run.answer(functools.partial(_digest_of, self._preparation(epoch)))
+            return found
         except Exception as e:  # noqa: BLE001  any sampler's code may run here
-            self._once("digest", f"the order of epoch {epoch} can't be predicted by a copy of the sampler: {e!r}")
+            level = logging.INFO if isinstance(e, ChildError) else logging.WARNING
+            self._once("digest", f"the order of epoch {epoch} can't be predicted by a copy of the sampler: {e!r}", level)
             return None
 
     def global_order(self, epoch: int) -> Any:
@@ -95,21 +136,24 @@ class ForeseenOrders:
             return served.global_order(epoch)
         if known is not None:
             return self._computed.global_order(known, epoch, self._numbers.of_sampler(epoch), epoch == self._numbers.current)
-        with preserved_random_states():
-            twin = copy_sampler(subject)
-            self._prepare(twin, epoch)
-            return ranks.global_order(twin)
+        return self._run.answer(functools.partial(_global_order_of, self._preparation(epoch)))
 
-    def _prepare(self, twin: Any, epoch: int) -> None:
-        """Brings a copy of the subject to an epoch's beginning."""
-        holder = ranks.epoch_holder(twin)
-        generators = Generators(twin)
-        if self._drawn.sampler(self._subject()) is not None:
-            self._drawn.prepare(twin, epoch)
-        if holder is not None:
-            holder.set_epoch(self._numbers.of_sampler(epoch))
-        elif len(generators):
-            self._states.prepare(generators, epoch, epoch == self._numbers.current)
+    def _preparation(self, epoch: int) -> Callable[[Any], None]:
+        """What brings a copy of the subject to an epoch's beginning."""
+        subject = self._subject()
+        draws, holder = self._drawn.sampler(subject) is not None, ranks.epoch_holder(subject)
+        number = self._numbers.of_sampler(epoch)
+        states = self._states.beginning(epoch, epoch == self._numbers.current) if holder is None and len(Generators(subject)) else None
+
+        def prepare(twin: Any) -> None:
+            if draws:
+                self._drawn.prepare(twin, epoch)
+            if holder is not None:
+                ranks.epoch_holder(twin).set_epoch(number)
+            elif states is not None:
+                Generators(twin).restore(states)
+
+        return prepare
 
     def _compute(self, known: KnownSampler) -> Orders | None:
         """This epoch's order. The next ones are computed when the training loop goes on. None if the order is not one of u32."""
@@ -125,23 +169,58 @@ class ForeseenOrders:
             self._note_global(ranks.digest(current.indices))
         return {epoch: current.order}
 
-    def _predict_by_copies(self, has_epoch: Callable[[int], bool], state: Any) -> Orders:
+    def _run_ahead(self, has_epoch: Callable[[int], bool], state: Any) -> Orders:
+        """This epoch's order and those of the next ones, by a copy of a pure sampler. Those of any other arrive later."""
         subject, epoch = self._subject(), self._numbers.current
-        copied = CopiedOrders()
+        orders: Orders = {}
+        later = 0 if self._run.this_epoch_only else next((ahead for ahead in range(AHEAD) if not has_epoch(epoch + 1 + ahead)), AHEAD)
         try:
             seed = self._drawn.foreseen(epoch) if self._drawn.sampler(subject) is not None else None
-            copied.predict(subject, self._numbers, self._states, seed, has_epoch, state)
+            if not self._run.is_copied:
+                numbers, states, self._is_awaiting = self._numbers, self._states, True
+                self._awaited.begin(epoch, lambda twin: copied_orders(twin, numbers, states, seed, later, state, MOST))
+                return {}
+            with preserved_random_states():
+                for order in copied_orders(copy_sampler(subject), self._numbers, self._states, seed, later, state):
+                    orders[order.number] = order.batches
+                    self._note(order)
         except Exception as e:  # noqa: BLE001  any sampler's code may run here
             self._once("predict", f"the order can't be predicted, which costs speed: {type(subject).__name__}: {e!r}")
-        if copied.global_digest is not None:
-            self._note_global(copied.global_digest)
-        return copied.orders
+        return orders
+
+    def _note(self, order: CopiedOrder) -> None:
+        """Notes what an order tells beside the batches."""
+        if order.start is not None:
+            self._states.note_start(order.number + 1, order.start)
+        if order.number == self._numbers.current:
+            self._noted_digest = None if order.digest is None else (order.number, order.digest)
+            if order.is_global:
+                self._say_global()
 
     def _note_global(self, digest: str) -> None:
         self._noted_digest = self._numbers.current, digest
+        self._say_global()
+
+    def _say_global(self) -> None:
         self._once(
             "global",
             "the order depends on a global random generator, so that only the epoch that begins can be predicted, not the next: "
             "give the sampler a generator of its own (or DataLoader a seed)",
             logging.INFO,
         )
+
+
+def _digest_of(prepare: Callable[[Any], None], twin: Any) -> str | None:
+    """The digest of the global order of a copy. None: it depends on a global generator, so that only the epoch's beginning tells it."""
+    states = RandomStates()
+    prepare(twin)
+    try:
+        order = ranks.global_order(twin)
+    except TypeError:
+        return None  # it yields batches, and has no batch_size
+    return None if states.changed() else ranks.digest(order)
+
+
+def _global_order_of(prepare: Callable[[Any], None], twin: Any) -> list[int]:
+    prepare(twin)
+    return ranks.global_order(twin)

@@ -115,13 +115,6 @@ def has_own_state(loader: Any) -> bool:
     return hasattr(type(base_loader(loader)), "state_dict")
 
 
-def is_stateful_batch_sampler(kind: type) -> bool:
-    """Whether a class iterates as torchdata's BatchSampler, whose iterators have a state."""
-    module = sys.modules.get("torchdata.stateful_dataloader.sampler")
-    own = getattr(module, "BatchSampler", None)
-    return own is not None and getattr(kind, "__iter__", None) is own.__iter__
-
-
 def set_class(loader: Any, kind: type) -> None:
     """Gives a loader another class. accelerate's loaders have a property named __class__, so that plain assignment does nothing there."""
     object.__dict__["__class__"].__set__(loader, kind)
@@ -140,6 +133,12 @@ def sampler_in_dataset(dataset: Any) -> Any:
 def wrapped_sampler(sampler: Any) -> Any:
     """The sampler that another one wraps; None if there is none. Lightning's wrapper has it as _sampler."""
     return next((s for s in (getattr(sampler, name, None) for name in ("batch_sampler", "sampler", "_sampler")) if s is not None), None)
+
+
+def inner_sampler(sampler: Any) -> Any:
+    """The sampler that another one iterates over; None if there is none. Lightning's wrappers hold it in a dataset of their own."""
+    inner = next((s for s in (getattr(sampler, name, None) for name in ("_batch_sampler", "batch_sampler", "sampler")) if s is not None), None)
+    return sampler_in_dataset(getattr(sampler, "dataset", None)) if inner is None else inner
 
 
 def holds_sampler(dataset: Any) -> bool:

@@ -9,7 +9,7 @@ generator keeps the seed that RandomSampler draws for the first epoch (drawn_see
 from __future__ import annotations
 
 import functools
-import itertools
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -20,6 +20,7 @@ import torch.distributed
 from ..errors import Error
 from ..job import Job
 from . import ranks
+from .comparison import Comparison
 from .drawn_seed import DrawnSeed, with_generator
 from .epoch_numbers import EpochNumbers
 from .foreseen_orders import ForeseenOrders
@@ -30,8 +31,9 @@ from .loader_job import LoaderJob
 from .log_once import LogOnce
 from .push import Orders, Pusher
 from .resume import Position
+from .run_ahead import RunAhead
 from .sampler_copy import Generators
-from .stateful_batches import Begun, StatefulBatches, yields_stateful
+from .stateful_batches import Begun, StatefulBatches, is_stateful, runs_when_made
 from .stateful_epoch import StatefulEpoch
 from .tagged_batch import Following, TaggedBatch
 from .wrappers import Batches, Translation, dataset_of
@@ -50,17 +52,17 @@ class OrderAhead:
         self._numbers = EpochNumbers(self._subject)
         self.skipped = 0  # batches of the current epoch that were done before a resume
         self.before = 0  # samples of its global order that were done in another world before a resume
-        self.exact: bool | None = None  # all its batches were as predicted; None: nothing was predicted
+        self._comparison: Comparison | None = None  # of the current epoch with what was predicted
         self.in_loop = False  # iterators made now are a training loop's, which calls go_on()
         self._bound: tuple[Any, Any] | None = None  # the arguments of bind()
         self._resume: Position | None = None
-        self._states = GeneratorStates(self._subject)
-        self._drawn = DrawnSeed()
-        self._foreseen = ForeseenOrders(self._subject, self._numbers, self._states, self._drawn, self.once)
+        run = RunAhead(self._subject, self.once)
+        self._states = GeneratorStates(self._subject, run)
+        self._drawn = DrawnSeed(run)
+        self._foreseen = ForeseenOrders(self._subject, self._numbers, self._states, self._drawn, run, self.once)
         self._loader_job = LoaderJob()
         self._pusher: Pusher | None = None
         self._workers = 0  # of the loader that iterates over the subject
-        self._yields_stateful: bool | None = None  # the subject's iterators have a state; None: not yet known
         self._unread = False  # the current epoch has begun, and no batch of it was asked for: another iterator begins it once more
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OrderAhead:
@@ -158,6 +160,11 @@ class OrderAhead:
         return self._numbers.current
 
     @property
+    def exact(self) -> bool | None:
+        """Whether all batches of the epoch were as predicted. None: nothing was predicted."""
+        return None if self._comparison is None else self._comparison.exact
+
+    @property
     def complete(self) -> bool:
         """Whether the epoch was read to its end."""
         return self._numbers.complete
@@ -193,17 +200,31 @@ class OrderAhead:
         subject = self.subject  # a strong reference as long as batches are asked for
         generators = Generators(subject)
         self._states.note_iterator(generators)
-        if self._yields_stateful is None:
-            self._yields_stateful = not hasattr(subject, "batches") and yields_stateful(subject)
-        if self._yields_stateful:
-            return StatefulBatches(functools.partial(self._begin_stateful, subject, generators, self.in_loop))
-        return self._read(subject, generators, self.in_loop)
+        if hasattr(subject, "batches") or not runs_when_made(subject):
+            return self._read(subject, generators, self.in_loop)
+        begin = functools.partial(self._begin_at_once, subject, generators, self.in_loop)
+        begun = begin(None, None)
+        return StatefulBatches(begin, begun) if is_stateful(begun.inner) else begun.batches
 
     def go_on(self) -> None:
         """Notes that the training loop asks for its second batch of an epoch, and so does more than look at one."""
         if self._pusher is not None:
             self._pusher.go_on()
             self._look_further()
+
+    def note_left(self, received: int) -> None:
+        """Notes that the training loop left an epoch after that number of batches, without asking for one more."""
+        compared = self._comparison
+        if compared is not None and compared.total == self.skipped + received and self._tracks(Generators(self.subject)):
+            self._say_counted()
+
+    def _say_counted(self) -> None:
+        self.once(
+            "counted",
+            "this loop takes an epoch's last batch without asking for one more, or repeats its batch sampler. So torch's own later epochs would depend on the "
+            "number of workers. lcache's have the order that torch has after whole epochs",
+            logging.INFO,
+        )
 
     def _read(self, subject: Any, generators: Generators, in_loop: bool) -> Iterator[Any]:
         self._foreseen.settle(stop=True)
@@ -217,13 +238,13 @@ class OrderAhead:
             orders[number] = batches
         real, first = self._real(subject, known, lent, batches, skip)
         if self._pusher is not None:
-            self._pusher.begin(orders, number, rank, in_loop)
+            self._pusher.begin(orders, number, rank, in_loop, self._foreseen.is_awaited)
         yield from self._follow((number, rank), orders.get(number), generators, in_loop, real, first, skip)
 
-    def _begin_stateful(
+    def _begin_at_once(
         self, subject: Any, generators: Generators, in_loop: bool, state: Any, added: dict[str, Any] | None
     ) -> Begun:
-        """Begins an epoch of a subject whose iterators have a state. Nothing is drawn that the subject's own iterator does not draw now.
+        """Begins an epoch of a subject that may draw when its iterator is made. Nothing is drawn that the subject's own iterator does not draw now.
 
         state: the epoch goes on from it; added is what lcache gave to the state.
         """
@@ -251,7 +272,7 @@ class OrderAhead:
         if batches is not None:
             orders[number] = batches
         if self._pusher is not None:
-            self._pusher.begin(orders, number, rank, in_loop)
+            self._pusher.begin(orders, number, rank, in_loop, self._foreseen.is_awaited)
         real = epoch.batches(inner) if batches is None else batches
         return Begun(inner, self._follow((number, rank), orders.get(number), generators, in_loop, real, 0, skip), epoch.added)
 
@@ -265,19 +286,21 @@ class OrderAhead:
         """Yields the batches of an epoch and rank from number `skip` on, as the loader gets them. The first one in real has number `first`."""
         number, rank = at
         self._unread = False
-        self.exact = None if predicted is None else True
+        compared = self._comparison = Comparison(predicted, self._foreseen.is_awaited)
         track = self._tracks(generators)
         count, sent = first, list[Job]()
         is_early = in_loop and not self._workers
         try:
             for count, batch in enumerate(real, first + 1):
-                if predicted is not None and self.exact and (count > len(predicted) or not _is_batch(batch, predicted[count - 1])):
-                    self._diverged(number, count - 1, batch, predicted)
                 if track:
                     self._states.note_drawn(generators)
+                self._note_difference(number, compared.add(count, batch))
+                if self._foreseen.is_awaited:
+                    self._take_arrived(number, compared, first=count == first + 1)
                 if count > skip:
                     tagged = batch if self._pusher is None else self._tagged(batch, (number, rank, count - 1))
-                    if is_early and self.exact and predicted is not None and count < len(predicted) and isinstance(tagged, TaggedBatch):
+                    predicted = compared.predicted
+                    if is_early and compared.exact and predicted is not None and count < len(predicted) and isinstance(tagged, TaggedBatch):
                         tagged.following = Following((number, rank, count), functools.partial(predicted.__getitem__, count), sent)
                     yield tagged
         finally:
@@ -285,12 +308,29 @@ class OrderAhead:
                 job.drop_early()  # the loop broke off
         if track:
             self._states.note_drawn(generators)
-        if predicted is not None and self.exact and count < len(predicted):
-            self._diverged(number, count, [], predicted)
+        if self._foreseen.is_awaited:
+            self._take_arrived(number, compared, last=True)
+        self._note_difference(number, compared.end(count))
         self._numbers.complete = True
         if not in_loop:
             self.go_on()
         self._foreseen.settle()  # the server needs the next epoch's order now
+
+    def _take_arrived(self, number: int, compared: Comparison, first: bool = False, last: bool = False) -> None:
+        """Takes the orders that a child predicted meanwhile. Waits a while at the epoch's first batch and behind its last."""
+        orders = self._foreseen.arrived(first, last)
+        if compared.predicted is not None:
+            orders.pop(number, None)  # after a resume in another world the epoch's rest is dealt otherwise
+        elif number in orders:
+            self._note_difference(number, compared.predict(orders[number]))
+        if compared.exact is False:
+            orders = {}  # a wrong order costs more than none
+        if self._pusher is not None:
+            self._pusher.add(orders)
+        if not self._foreseen.is_awaited:
+            compared.await_no_more()
+            if self._pusher is not None:
+                self._pusher.await_no_more()
 
     def _real(self, subject: Any, known: KnownSampler | None, lent: Any, resumed: Any, skip: int) -> tuple[Iterable[Any], int]:
         """What yields the epoch's batches, and the number of the first one. lent is the sampler with the generator that it has for this epoch."""
@@ -319,6 +359,8 @@ class OrderAhead:
         number = self._numbers.begin(self.once)
         if ranks.epoch_holder(self.subject) is None and len(generators):
             self._states.begin(generators, number)
+            if self._states.repeated:
+                self._say_counted()
         self._states.note_begun(generators)
         self.skipped, self.before = 0, 0
 
@@ -356,19 +398,14 @@ class OrderAhead:
             served.set_epoch(number + 1)  # nobody iterates over it in this epoch
         return batches, 0
 
-    def _diverged(self, epoch: int, number: int, batch: Any, predicted: Batches) -> None:
-        self.exact = False
-        want = predicted[number] if number < len(predicted) else []
-        got = list(batch) if hasattr(batch, "__iter__") else [batch]
-        at = next((i for i, (a, b) in enumerate(itertools.zip_longest(got, want)) if a != b), 0)
+    def _note_difference(self, epoch: int, where: str | None) -> None:
+        if where is None:
+            return
+        if self._foreseen.note_wrong(epoch):
+            self.once("diverged", f"the order differs from the one that a forked process predicted, first in epoch {epoch} {where}", logging.INFO)
+            return
         self.once(
             "diverged",
-            f"the order differs from the one that a copy of the sampler predicted, first in epoch {epoch} batch {number} position {at} "
-            f"({len(got)} samples, {len(want)} predicted): the sampler shares a random generator with other code, or changes while it is read; "
-            "this costs speed only",
+            f"the order differs from the one that a copy of the sampler predicted, first in epoch {epoch} {where}: "
+            "the sampler shares a random generator with other code, or changes while it is read; this costs speed only",
         )
-
-
-def _is_batch(batch: Any, predicted: list[int]) -> bool:
-    """Whether a batch is the predicted one. A batch sampler may yield anything that holds indices."""
-    return bool(batch == predicted) if isinstance(batch, list) or not hasattr(batch, "__iter__") else list(batch) == list(predicted)

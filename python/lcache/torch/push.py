@@ -34,6 +34,7 @@ class Pusher:
         self._trial = _Trial() if translation.guessed else None
         self._pushed: Orders = {}
         self._waiting: tuple[Orders, int, int] | None = None  # (orders, epoch, rank) to be pushed when the conditions hold
+        self._is_awaited = False  # this epoch's order may yet be added
         self._ownership = Ownership()
         self._push_one: Callable[[int, Batches], bool] | None = None  # pushes an epoch's order
         self._pushes = False  # the current epoch's order was pushed
@@ -42,9 +43,12 @@ class Pusher:
         self._drawn = 0  # batches of this epoch
         self._first_unplaced = self._unplaced = 0  # number of the first batch of this epoch without a position, and how many had none
 
-    def begin(self, orders: Orders, epoch: int, rank: int, in_loop: bool) -> None:
-        """Begins an epoch. orders are the predicted ones, of this epoch and later ones. in_loop: the training loop calls go_on()."""
-        self._pushes, self._waiting = False, None
+    def begin(self, orders: Orders, epoch: int, rank: int, in_loop: bool, awaited: bool = False) -> None:
+        """Begins an epoch. orders are the predicted ones, of this epoch and later ones; awaited: add() may come, until await_no_more() does.
+
+        in_loop: the training loop calls go_on().
+        """
+        self._pushes, self._waiting, self._is_awaited = False, None, awaited and epoch not in orders
         self._in_loop, self._going_on, self._drawn, self._first_unplaced, self._unplaced = in_loop, False, 0, 0, 0
         self._loader_job.begin(self.translation.leaves)
         self._at_once = self._ownership.held or all(map(_is_empty, self.jobs))
@@ -53,6 +57,22 @@ class Pusher:
             self._once("route", "the dataset's wrapper asks lcache for other samples than the sampler says: nothing is pushed, which costs speed")
             return
         self._waiting = orders, epoch, rank
+        self._push_waiting()
+
+    def add(self, orders: Orders) -> None:
+        """Adds orders of this epoch and later ones."""
+        if self._waiting is not None:
+            self._waiting[0].update(orders)
+            self._is_awaited = self._is_awaited and self._waiting[1] not in self._waiting[0]
+            self._push_waiting()
+        elif self._pushes and self._ownership.held and self._push_one is not None:
+            for epoch, batches in orders.items():
+                if not self._push_one(epoch, batches):
+                    return
+
+    def await_no_more(self) -> None:
+        """Notes that nothing will be added to this epoch's orders any more."""
+        self._is_awaited = False
         self._push_waiting()
 
     @property
@@ -91,7 +111,7 @@ class Pusher:
 
     def _push_waiting(self) -> None:
         """Pushes the waiting orders if the conditions hold."""
-        if self._waiting is None or not (self._going_on or self._at_once):
+        if self._waiting is None or self._is_awaited or not (self._going_on or self._at_once):
             return
         if self._trial is not None and not self._trial.passed():
             return
@@ -146,7 +166,7 @@ class Pusher:
         jobs = list(zip(translation.leaves, self.jobs))
 
         def push(epoch: int, batches: Batches) -> bool:
-            if _is_same(pushed.get(epoch), batches):
+            if is_same(pushed.get(epoch), batches):
                 return True
             try:
                 parts = translation.part_orders(batches)
@@ -174,7 +194,7 @@ class Pusher:
         return push
 
 
-def _is_same(a: Batches | None, b: Batches) -> bool:
+def is_same(a: Batches | None, b: Batches) -> bool:
     """Whether an order was pushed already."""
     if a is b:
         return True

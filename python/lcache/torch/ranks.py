@@ -7,8 +7,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from torch.utils.data import BatchSampler
+
 from ..orders import Order
 from .frameworks import SHARD_RANK
+from .sampler_copy import bounded
 
 
 def chain(sampler: Any) -> Iterator[Any]:
@@ -39,6 +42,19 @@ def epoch_holder(sampler: Any) -> Any:
     return None
 
 
+def cuts_as_torch(batches: Any) -> bool:
+    """Whether a batch sampler is torch's or lcache's BatchSampler."""
+    return type(batches) is BatchSampler or bool(getattr(batches, "cuts_as_torch", False))
+
+
+def yields_global_order(batches: Any) -> bool:
+    """Whether a batch sampler's batches, with a short one that it may leave out, are the global order."""
+    found = list(chain(batches))
+    if world_rank(batches) is not None or len(found) > 2:
+        return False
+    return cuts_as_torch(batches) and not hasattr(found[1], "batch_size") if len(found) == 2 else hasattr(batches, "batch_size")
+
+
 def global_order(twin: Any) -> list[int]:
     """The indices that a batch sampler deals to all ranks, without padding. Changes the batch sampler, which has to be a copy."""
     inner = twin
@@ -48,8 +64,8 @@ def global_order(twin: Any) -> list[int]:
             s.num_replicas, s.rank = 1, 0
             s.num_samples = s.total_size = len(s.dataset)
     if not hasattr(inner, "batch_size"):
-        return [int(i) for i in inner]
-    return [int(i) for batch in inner for i in batch]
+        return [int(i) for i in bounded(inner)]
+    return [int(i) for batch in bounded(inner) for i in batch]
 
 
 def deal(rest: Any, world: int, rank: int, drop_last: bool) -> Any:

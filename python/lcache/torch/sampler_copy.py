@@ -20,8 +20,7 @@ from torch.utils.data import Sampler
 from ..errors import Error
 from .frameworks import holds_sampler
 
-ENDLESS = 1 << 24  # more batches than any epoch of a sampler without a length has
-
+MOST = 1 << 24  # indices of an epoch, of a sampler that may have no end
 
 class Generators:
     """A sampler's own random generators, in a fixed order, and their states. Generators are those of torch, Python and numpy."""
@@ -95,23 +94,35 @@ def copy_sampler(sampler: Any) -> Any:
             twin = torch.Generator(device=value.device)
             twin.set_state(value.get_state())
             shared[id(value)] = twin
-    twin = copy.deepcopy(sampler, shared)
+    return silence(copy.deepcopy(sampler, shared))
+
+
+def silence(twin: Any) -> Any:
+    """Has lcache's own batch samplers in a copy push nothing. Returns the copy."""
     for value in _reachable(twin):
         if hasattr(value, "silent"):
-            value.silent = True  # a copy of lcache's own batch samplers pushes nothing
+            value.silent = True
     return twin
 
 
-def bounded(batches: Any) -> Iterator[list[int]]:
-    """The batches of a copy. Error if there are many more than its length says."""
+def bounded(batches: Any, most: int | None = None) -> Iterator[Any]:
+    """The batches of a copy. EndlessError if there are many more than its length says, or more than `most` indices; without a length, more than MOST."""
     try:
         limit = 2 * len(batches) + 16
     except (TypeError, NotImplementedError):
-        limit = ENDLESS
+        limit, most = None, MOST
+    indices = 0
     for count, batch in enumerate(batches):
-        if count > limit:
-            raise Error(f"the sampler goes on after {limit} batches")
+        indices += len(batch) if hasattr(batch, "__len__") else 1
+        if limit is not None and count > limit:
+            raise EndlessError(f"it goes on after {limit} batches, twice its length")
+        if most is not None and max(count, indices) > most:
+            raise EndlessError(f"an epoch has more than {most} indices")
         yield batch
+
+
+class EndlessError(Error):
+    """A sampler has no end."""
 
 
 @contextlib.contextmanager

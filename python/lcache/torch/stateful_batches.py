@@ -10,9 +10,6 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from . import frameworks
-from .sampler_copy import copy_sampler, preserved_random_states
-
 _OURS = "lcache"  # the key in a state for what lcache adds
 
 
@@ -25,12 +22,11 @@ class Begun(NamedTuple):
 
 
 class StatefulBatches:
-    """An epoch's batches. The epoch begins at once, since such an iterator may draw its order when it is made."""
+    """An epoch's batches."""
 
-    def __init__(self, begin: Callable[[Any, dict[str, Any] | None], Begun]) -> None:
-        """begin(None, None) begins the epoch, begin(state, added) begins it where the state was taken."""
-        self._begin = begin
-        self._begun = begin(None, None)
+    def __init__(self, begin: Callable[[Any, dict[str, Any] | None], Begun], begun: Begun) -> None:
+        """begun is what begin(None, None) returned. begin(state, added) begins the epoch where the state was taken."""
+        self._begin, self._begun = begin, begun
 
     def __iter__(self) -> StatefulBatches:
         return self
@@ -51,18 +47,9 @@ class StatefulBatches:
         self._begun = self._begin(state, added)
 
 
-def yields_stateful(batches: Any) -> bool:
-    """Whether a batch sampler's iterators have a state."""
-    kind = type(batches)
-    if inspect.isgeneratorfunction(getattr(kind, "__iter__", None)):
-        return False
-    if frameworks.is_stateful_batch_sampler(kind):
-        return True
-    try:
-        with preserved_random_states():
-            return is_stateful(iter(copy_sampler(batches)))
-    except Exception:  # noqa: BLE001  any sampler's code may run here
-        return False
+def runs_when_made(batches: Any) -> bool:
+    """Whether a batch sampler may run code of its own when an iterator is made, and not only when a batch is asked for."""
+    return not inspect.isgeneratorfunction(getattr(type(batches), "__iter__", None))
 
 
 def is_stateful(value: Any) -> bool:

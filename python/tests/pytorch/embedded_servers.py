@@ -56,6 +56,13 @@ def pushed(monkeypatch):
 
 
 @pytest.fixture
+def patient(monkeypatch):
+    """Loaders wait for what a forked process predicts, however busy the machine is."""
+    monkeypatch.setattr("lcache.torch.foreseen_orders.PATIENCE", 60.0)
+    monkeypatch.setattr("lcache.torch.forked_child.SECONDS", 60.0)
+
+
+@pytest.fixture
 def root(tmp_path, monkeypatch):
     """A cache root whose servers end with the test."""
     if not os.access(realserver.BINARY, os.X_OK):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from embedded_servers import folder, root  # noqa: F401
+from embedded_servers import folder, patient, root  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -284,7 +284,7 @@ class Twice(data.Sampler):
         yield from (both[at : at + SIZE] for at in range(0, len(both), SIZE))
 
 
-def test_sampler_that_draws_more(folder, root):
+def test_sampler_that_draws_more(folder, root, patient):
     """All epochs are torch's then, and each is predicted when it begins."""
     def epochs(loader):
         torch.manual_seed(2)

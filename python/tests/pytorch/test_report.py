@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from embedded_servers import folder, pushed, root  # noqa: F401
+from embedded_servers import folder, patient, pushed, root  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -81,7 +81,7 @@ def test_epoch_never_advanced(folder, root, caplog):
 
 
 class Shared(data.Sampler):
-    """Draws from what its copies don't have a copy of."""
+    """Draws from what another process has not."""
 
     def __init__(self, n, shared):
         self.n, self.shared = n, shared
@@ -95,19 +95,20 @@ class Shared(data.Sampler):
 
 
 class Forgetful:
-    """A counter that all copies share."""
+    """Has another number in every process."""
 
-    value = 0
+    def __init__(self):
+        self.pid = os.getpid()
 
     def __next__(self):
-        Forgetful.value += 1
-        return Forgetful.value
+        return int(os.getpid() != self.pid)
 
     def __iter__(self):
         return self
 
 
-def test_divergence(folder, root, caplog):
+def test_divergence(folder, root, caplog, patient):
+    caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = lt.DataLoader(ours, 16, sampler=Shared(33, Forgetful()))
     for _ in range(2):

@@ -4,7 +4,7 @@ import logging
 import random
 
 import pytest
-from embedded_servers import folder, pushed, root  # noqa: F401
+from embedded_servers import folder, patient, pushed, root  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -107,7 +107,7 @@ def undisturbed(before, after):
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_sampler(folder, root, pushed, name, drop_last):
+def test_sampler(folder, root, patient, pushed, name, drop_last):
     theirs = SAMPLERS[name](Plain(len(folder)))
     want, state = run(data.DataLoader(Plain(len(folder)), batch_sampler=data.BatchSampler(theirs, 16, drop_last)), theirs)
 
@@ -138,7 +138,7 @@ def test_generator_is_left_as_torch_leaves_it(folder, root):
         assert torch.equal(mine.get_state(), theirs.get_state())
 
 
-def test_batches_of_any_sizes(folder, root):
+def test_batches_of_any_sizes(folder, root, patient):
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = lt.watch(data.DataLoader(ours, batch_sampler=Buckets(len(ours), torch_generator()), num_workers=2))
     reference = data.DataLoader(Plain(len(ours)), batch_sampler=Buckets(len(ours), torch_generator()))
@@ -348,18 +348,3 @@ def test_decode(folder, root):
     assert (raw, number, label, parts, four) == (folder.contents[33], 33, folder.labels[33], {"": folder.contents[33]}, 4)
     assert folder.files[33][0] == f"{folder.root}/{name}" and again == name
     assert lt.Dataset(folder.root, cache=root)[33] == (folder.contents[33], folder.labels[33])
-
-
-class Endless(data.Sampler):
-    def __iter__(self):
-        while True:
-            yield 7
-
-
-def test_endless_sampler(folder, root, caplog, monkeypatch):
-    monkeypatch.setattr("lcache.torch.sampler_copy.ENDLESS", 1000)
-    ours = lt.Dataset(folder.root, index, cache=root)
-    batches = lt.BatchSampler(Endless(), 4, False, dataset=ours)
-    iterator = iter(data.DataLoader(ours, batch_sampler=batches))
-    assert next(iterator).tolist() == [7] * 4
-    assert "can't be predicted" in caplog.text
