@@ -37,6 +37,9 @@ class _WatchedLoader:
             loop = _Loop(self, self._lcache_above.__iter__(self))
         else:
             ahead.check_world()
+            before = self.__dict__.get("_lcache_progress")
+            if before is not None and not before.over and before.count:
+                ahead.note_left(before.count)
             ahead.in_loop = True  # while the sampler's iterators are made, and workers' first batches are drawn
             try:
                 loop = _Loop(self, self._lcache_above.__iter__(self))

@@ -1,0 +1,77 @@
+"""Loops that never ask for one batch more than an epoch has: Lightning's, a loop up to a number of steps, a batch sampler that is repeated.
+
+torch's own later epochs depend on the number of workers then. lcache's are those of whole epochs, as lcache order prints them.
+"""
+
+import json
+import logging
+import subprocess
+
+import pytest
+import realserver
+from embedded_servers import folder, root  # noqa: F401
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not hasattr(torch, "Tensor"):
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+import lcache.torch as lt  # noqa: E402
+
+SIZE, EPOCHS = 16, 3  # the size divides the number of samples
+
+
+def index(_, sample):
+    return sample.index
+
+
+class Repeated:
+    """As the batch sampler of ultralytics' and timm's loaders."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
+
+
+def repeated(loader):
+    count = len(loader)
+    object.__setattr__(loader, "batch_sampler", Repeated(loader.batch_sampler))
+    iterator = iter(loader)
+    for _ in range(EPOCHS):
+        yield [next(iterator).tolist() for _ in range(count)]
+
+
+def counted(loader):
+    for _ in range(EPOCHS):
+        iterator = iter(loader)
+        yield [next(iterator).tolist() for _ in range(len(loader))]
+        del iterator
+
+
+def printed(epoch, samples):
+    """The order as lcache order prints it."""
+    words = ["order", "--recipe", "torch.dataloader", "--param", "generator=explicit", "--seed", "1", "--samples", str(samples), "--epoch", str(epoch), "--json"]
+    return json.loads(subprocess.run([realserver.BINARY, *words], stdout=subprocess.PIPE, check=True).stdout)["order"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("loop", [counted, repeated])
+def test_orders_of_whole_epochs(folder, root, caplog, loop, workers):
+    caplog.set_level(logging.INFO, "lcache")
+    loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, shuffle=True, generator=torch.Generator().manual_seed(1), num_workers=workers)
+    found = [[i for batch in epoch for i in batch] for epoch in loop(loader)]
+    assert found == [printed(epoch, len(folder)) for epoch in range(EPOCHS)]
+    assert [r.levelname for r in caplog.records if "without asking for one more" in r.message] == ["INFO"]
+
+
+@pytest.mark.parametrize("broken_off", [1, None])
+def test_other_loops_are_told_nothing(folder, root, caplog, broken_off):
+    caplog.set_level(logging.INFO, "lcache")
+    loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, shuffle=True, seed=1)
+    for _ in range(EPOCHS):
+        for number, _ in enumerate(loader, 1):
+            if number == broken_off:
+                break
+    assert "without asking for one more" not in caplog.text
