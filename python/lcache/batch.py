@@ -20,10 +20,10 @@ from .session import Session
 class Samples(Sequence[memoryview]):
     """Read-only memoryviews of bytes, one for each sample. Each access makes a view, without a copy."""
 
-    __slots__ = ("_columns", "_session", "_view")
+    __slots__ = ("_columns", "_view", "session")
 
     def __init__(self, view: memoryview, columns: Columns, session: Session) -> None:
-        self._view, self._columns, self._session = view, columns, session
+        self._view, self._columns, self.session = view, columns, session
 
     def __len__(self) -> int:
         return len(self._columns.lengths)
@@ -55,7 +55,7 @@ class Samples(Sequence[memoryview]):
 
     def _check(self) -> None:
         """Refuses access in a forked child: the parent may end the lease at any time."""
-        if self._session.inherited:
+        if self.session.inherited:
             raise Error("this batch belongs to the parent process, a forked child has no lease on its bytes: get it again here")
 
 
@@ -252,4 +252,7 @@ class Batch:
 
     def release(self) -> None:
         """Drops the batch's own references. Views taken before stay valid. The lease ends with the last of them."""
+        session = self._samples.session if isinstance(self._samples, Samples) else None
         self._samples = None
+        if session is not None:
+            session.settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import sys
 import time
@@ -52,71 +53,70 @@ class NewFolder:
 _LEFTOVERS = {"open.lock", "LOCK", "manifest", "manifest.new", "shards"}
 
 
-class Lock:
-    """A file that one process at a time has locked, and into which that process writes what it does. The kernel unlocks it when the process ends."""
+class Lock(io.FileIO):
+    """A file that one process at a time has locked, and into which that process writes what it does. The kernel unlocks it when the process ends.
 
-    def __init__(self, path: str, timeout: float) -> None:
-        self._path, self._timeout = path, timeout
+    It is a file object because that closes when it goes: an interrupted call leaves no lock behind that nothing refers to.
+    """
 
-    def __enter__(self) -> Lock:
+    @classmethod
+    def take(cls, path: str, timeout: float) -> Lock:
+        """The file, locked, to be used in a `with` statement. TimeoutError when the holder has written nothing new for the timeout."""
         while True:
-            self._fd = self._open()
+            lock = cls(_open(path), "r+")
             try:
-                self._wait()
-                held = self._is_in_place()
+                lock._wait(path, timeout)
+                if lock._is_in_place(path):
+                    lock.say("opening")
+                    return lock
             except BaseException:
-                os.close(self._fd)
+                lock.close()
                 raise
-            if held:
-                self.say("opening")
-                return self
-            os.close(self._fd)
+            lock.close()
 
-    def _open(self, tries: int = 5) -> int:
-        """Opens the file, and makes its folder. The process that held the lock may just remove the folder: then it is made again."""
-        folder = os.path.dirname(self._path)
-        try:
-            make_folder(folder)
-            require_folder(folder)
-            return open_file(self._path, os.O_RDWR | os.O_CREAT)
-        except Error:
-            raise
-        except OSError as e:
-            if isinstance(e, FileNotFoundError) and tries > 1:
-                return self._open(tries - 1)
-            raise of_errno(e.errno, f"make the cache's folder {folder}: {e.strerror}: give another cache=") from None
-
-    def _is_in_place(self) -> bool:
+    def _is_in_place(self, path: str) -> bool:
         """Whether the locked file is the one that other processes find. The holder before may have removed it."""
         try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+            return os.path.samestat(os.fstat(self.fileno()), os.stat(path))
         except FileNotFoundError:
             return False
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
 
     def say(self, what: str) -> None:
         """Writes what this process does, for the processes that wait."""
         text = f"{os.getpid()}: {what}".encode()
-        os.pwrite(self._fd, text, 0)
-        os.ftruncate(self._fd, len(text))
+        os.pwrite(self.fileno(), text, 0)
+        os.ftruncate(self.fileno(), len(text))
 
-    def _wait(self) -> None:
+    def _wait(self, path: str, timeout: float) -> None:
         """Waits for the lock. TimeoutError when the holder has written nothing new for the timeout."""
         known, changed, printed = b"", time.monotonic(), time.monotonic() - _SAY + 1
         while True:
             try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
                 pass
-            now, written = time.monotonic(), os.pread(self._fd, 4096, 0)
+            now, written = time.monotonic(), os.pread(self.fileno(), 4096, 0)
             if written != known:
                 known, changed = written, now
-            if now - changed > self._timeout:
-                raise TimeoutError(f"waited {self._timeout:g} s for pid {written.decode(errors='replace')}, without news from it ({self._path})")
+            if now - changed > timeout:
+                raise TimeoutError(f"waited {timeout:g} s for pid {written.decode(errors='replace')}, without news from it ({path})")
             if now - printed >= _SAY:
                 printed = now
                 print_line(f"waiting for pid {written.decode(errors='replace')}")
             time.sleep(POLL)
+
+
+def _open(path: str, tries: int = 5) -> int:
+    """Opens the file, and makes its folder. The process that held the lock may just remove the folder: then it is made again."""
+    folder = os.path.dirname(path)
+    try:
+        make_folder(folder)
+        require_folder(folder)
+        return open_file(path, os.O_RDWR | os.O_CREAT)
+    except Error:
+        raise
+    except OSError as e:
+        if isinstance(e, FileNotFoundError) and tries > 1:
+            return _open(path, tries - 1)
+        raise of_errno(e.errno, f"make the cache's folder {folder}: {e.strerror}: give another cache=") from None

@@ -1,6 +1,10 @@
 """One socket to the server: it sends and receives frames, and receives the memory's descriptor in the answer to HELLO. It knows no leases and no jobs.
 
 A Connection has no lock. Its Session lets one thread at a time send, under the Session's lock, and one thread at a time receive.
+
+An interrupt (a signal's handler that raises) comes after a call of the main thread, or at a loop's next turn, and not between two plain statements. So a call
+that can't be repeated stores its result itself: list.extend calls recv and keeps what it returns, in one step. What belongs together is
+stored by statements without a call between them.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ import os
 import select
 import socket
 import time
+from typing import Any
 
 from . import protocol
 from .errors import ConnectionError, ProtocolError, RefusedError
@@ -31,14 +36,14 @@ class Connection:
         """
         self.broken: Exception | None = None  # why nothing more can be received
         self.mute = False  # nothing more can be sent, though answers may still be received
-        # The Session's lock guards the fields that follow. Requests are known by their numbers.
-        self.reading = False  # a thread receives
+        # The Session's lock guards the fields that follow.
+        self.reader: object | None = None  # the call that receives; None: no thread does
+        self.answers: dict[int, Any] = {}  # the Session's answers by request number: awaited ones, and arrived ones until they are fetched
         self.job = 0  # the number of the job that requests belong to; 0: the server's own
-        self.asked: set[int] = set()  # requests whose answers are awaited
-        self.unwanted: set[int] = set()  # requests whose answers will be discarded
-        self.answers: dict[int, tuple[int, bytes]] = {}  # (type, body) of answers that no thread has fetched yet
-        self._out = bytearray()  # bytes to be sent
-        self._in = bytearray()  # bytes received, of incomplete frames
+        self._out = b""  # bytes to be sent
+        self._sent: list[int] = []  # how many of them each send took
+        # What was received, and where in the first piece the next frame begins. Only the reader uses it; without one, the holder of the lock.
+        self.received: tuple[list[bytes], int] = [], 0
         self._sock = _dial(path, deadline)
         try:
             require_server(self._sock, path, found)
@@ -72,34 +77,26 @@ class Connection:
         reason = self.broken or Broken("the server closed the connection")
         return type(reason)(*reason.args)
 
-    def send(self, data: bytes, deadline: float | None) -> None:
-        """Sends data, after the bytes that earlier calls left. With a deadline it waits for room in the socket; without, the next call sends the rest.
+    def send(self, data: bytes = b"") -> None:
+        """Sends data, after the bytes that earlier calls left, as far as the socket takes them. The next call sends the rest.
 
-        Raises Broken only with a deadline.
+        A broken connection loses data.
         """
         if self.mute or self.broken is not None:
-            if deadline is not None:
-                raise self.why()
             return
         self._out += data
         while self._out:
             try:
-                sent = self._sock.send(self._out, socket.MSG_NOSIGNAL)
-                del self._out[:sent]
+                self._sent.extend(map(self._sock.send, (memoryview(self._out)[sum(self._sent) :],), (socket.MSG_NOSIGNAL,)))
             except BlockingIOError:
-                if deadline is None:
-                    return
-                if not self._poll(select.POLLOUT, deadline):
-                    # The server has half a frame, so that nothing else can be sent over this connection.
-                    self.hang_up()
-                    raise Broken("the server reads nothing") from None
-            except OSError as e:
+                return
+            except OSError:
                 # No fail() here: answers that the server sent before it closed can still be received.
                 self.mute = True
-                self._out.clear()
-                if deadline is not None:
-                    raise Broken(f"send to the server: {e.strerror}") from None
+                self._out, self._sent = b"", []
                 return
+            if sum(self._sent) == len(self._out):
+                self._out, self._sent = b"", []
 
     @property
     def waits(self) -> bool:
@@ -111,64 +108,72 @@ class Connection:
         events = select.POLLIN | (select.POLLOUT if self._out else 0)
         return self._poll(events, time.monotonic() + seconds)
 
-    def receive(self) -> list[tuple[int, int, bytes]]:
-        """The complete frames that have arrived, without a wait. Marks the connection as broken at the stream's end or at an invalid frame."""
+    def receive(self) -> bool:
+        """Receives bytes that have arrived, without a wait. False if there are none. Marks the connection as broken at the stream's end."""
+        pieces = self.received[0]
         try:
-            data = self._sock.recv(65536)
+            pieces.extend(map(self._sock.recv, (65536,)))
         except BlockingIOError:
-            return []
+            return False
         except OSError as e:
             self.fail(Broken(f"receive from the server: {e.strerror}"))
-            return []
-        if not data:
+            return False
+        if not pieces[-1]:
             self.fail(Broken("the server closed the connection"))
-            return []
-        self._in += data
-        return self._frames()
+            return False
+        return True
 
-    def _frames(self) -> list[tuple[int, int, bytes]]:
-        frames, at = [], 0
+    def frame(self) -> tuple[int, int, bytes, tuple[list[bytes], int]] | None:
+        """The first complete frame as (type, request, body, rest). It stays the first one until the caller sets received = rest. None: there is none.
+
+        Marks the connection as broken at an invalid frame.
+        """
+        pieces, at = self.received
+        have = sum(map(len, pieces)) - at
+        if have < protocol.HEADER.size:
+            return None
         try:
-            while len(self._in) - at >= protocol.HEADER.size:
-                length, kind, request = protocol.header(self._in, at)
-                end = at + 4 + length
-                if end > len(self._in):
-                    break
-                frames.append((kind, request, bytes(self._in[at + protocol.HEADER.size : end])))
-                at = end
+            length, kind, request = protocol.header(b"".join(pieces) if len(pieces[0]) < at + protocol.HEADER.size else pieces[0], at)
         except ProtocolError as e:
             self.fail(e)
-        del self._in[:at]
-        return frames
+            return None
+        if have < 4 + length:
+            return None
+        if len(pieces) > 1:
+            pieces[:] = [b"".join(pieces)]
+        end = at + 4 + length
+        return kind, request, pieces[0][at + protocol.HEADER.size : end], (pieces, end) if end < len(pieces[0]) else ([], 0)
 
     def receive_with_fd(self, deadline: float) -> tuple[int, bytes, int | None]:
         """The stream's first frame as (type, body, descriptor). The caller owns the descriptor. Raises Broken or ProtocolError."""
-        fds: list[int] = []
-        frames: list[tuple[int, int, bytes]] = []
+        received: list[tuple[bytes, list[tuple[int, int, bytes]], int, Any]] = []
+        given: int | None = None
         try:
-            while not frames:
+            while (frame := self.frame()) is None:
+                if self.broken is not None:
+                    raise self.why()
                 if not self._poll(select.POLLIN, deadline):
                     raise Broken("the server did not answer HELLO")
                 try:
-                    data, extra, _, _ = self._sock.recvmsg(65536, socket.CMSG_SPACE(4 * 8), socket.MSG_CMSG_CLOEXEC)
+                    received.extend(map(self._sock.recvmsg, (65536,), (socket.CMSG_SPACE(4 * 8),), (socket.MSG_CMSG_CLOEXEC,)))
                 except BlockingIOError:
                     continue
                 except OSError as e:
                     raise Broken(f"receive from the server: {e.strerror}") from None
-                fds += _descriptors(extra)
-                if not data:
+                if not received[-1][0]:
                     raise Broken("the server closed the connection")
-                self._in += data
-                frames = self._frames()
-                if self.broken is not None:
-                    raise self.why()
-            if len(frames) > 1 or len(fds) > 1:
-                raise ProtocolError(f"the server answered HELLO with {len(frames)} frames and {len(fds)} descriptors")
-            kind, _, body = frames[0]
-            return kind, body, fds.pop() if fds else None
+                self.received[0].append(received[-1][0])
+            kind, _, body, self.received = frame
+            fds = _descriptors(received)
+            count = 1 if self.frame() is None else 2
+            if count > 1 or len(fds) > 1:
+                raise ProtocolError(f"the server answered HELLO with {count} frames and {len(fds)} descriptors")
+            given = fds[0] if fds else None
+            return kind, body, given
         finally:
-            for fd in fds:
-                os.close(fd)
+            for fd in _descriptors(received):
+                if fd != given:
+                    os.close(fd)
 
     def _poll(self, events: int, deadline: float) -> bool:
         poll = select.poll()
@@ -179,11 +184,13 @@ class Connection:
         return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
 
-def _descriptors(extra: list[tuple[int, int, bytes]]) -> list[int]:
+def _descriptors(received: list[tuple[bytes, list[tuple[int, int, bytes]], int, Any]]) -> list[int]:
+    """The descriptors in what recvmsg returned."""
     fds: list[int] = []
-    for level, kind, data in extra:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds += memoryview(data)[: len(data) // 4 * 4].cast("i").tolist()
+    for _, extra, _, _ in received:
+        for level, kind, data in extra:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds += memoryview(data)[: len(data) // 4 * 4].cast("i").tolist()
     return fds
 
 

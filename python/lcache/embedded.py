@@ -69,7 +69,7 @@ def ensure_server(home: Home, relist: bool = True) -> bool:
     is_new = not os.path.exists(os.path.join(home.dirs[0], "job.json"))
     if is_new:
         require_source(home.source)
-    with NewFolder(home.dirs[0]), Lock(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
+    with NewFolder(home.dirs[0]), Lock.take(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
         deadline = time.monotonic() + home.timeout
         while not _listens(home.socket):
             try:

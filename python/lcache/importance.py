@@ -63,8 +63,9 @@ class Observer:
         self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
         self._queue: deque[tuple[int, bytes]] = deque()
         self._sent = 0.0  # when the queue was sent last
-        self._lock = threading.Lock()  # of the fields above; not held while something is sent
-        self._sending = threading.Lock()  # held by the thread that sends; taken before _lock
+        self._lock = threading.RLock()  # of the fields above; not held while something is sent. A signal's handler may take it again
+        self._sender: object | None = None  # the call that sends; None: no thread does
+        self._sending_thread = 0  # that of the call that sends, or has sent
 
     def observe(self, indices: Any, losses: Any, epoch: int | None, rank: int) -> None:
         """Queues an observation. Indices and losses of different lengths are sent as an observation of nothing, which the server counts."""
@@ -138,32 +139,40 @@ class Observer:
 
     def flush(self, deadline: float | None = None) -> None:
         """Sends what waits, as far as the socket takes it at once; with a deadline, all of it: the server is about to be asked what follows from it."""
-        if not self._sending.acquire(deadline is not None, -1 if deadline is None else max(0.0, deadline - time.monotonic())):
-            return  # another thread sends, and what is queued now comes after it
+        me, call = threading.get_ident(), object()
         try:
+            while self._sender is not call:
+                with self._lock:
+                    if self._sender is None:
+                        self._sender, self._sending_thread = call, me
+                        break
+                if deadline is None or self._sending_thread == me or time.monotonic() >= deadline:
+                    return  # another call sends, and what is queued now comes after it
+                time.sleep(0.001)
             session = self.link.session
             self._sent = time.monotonic()
             while session is not None and session.usable and not self.link.closed:
-                frames = self._take()
-                if not frames:
+                frames = self._first()
+                if not frames or not session.tell_now(frames, deadline is not None):
                     return
-                if not session.tell_now(frames, deadline):
-                    with self._lock:
-                        self._queue.extendleft(reversed(frames))
-                    return
+                with self._lock:
+                    for frame in frames:
+                        if self._queue and self._queue[0] is frame:  # it is not, if the queue was full meanwhile
+                            self._queue.popleft()
         finally:
-            self._sending.release()
+            if self._sender is call:
+                self._sender = None
 
-    def _take(self) -> list[tuple[int, bytes]]:
-        """Takes the frames to send together from the queue."""
+    def _first(self) -> list[tuple[int, bytes]]:
+        """The frames to send together, which stay in the queue: an interrupt before they are removed sends them twice, and the server counts them once."""
         frames: list[tuple[int, bytes]] = []
         size = 0
         with self._lock:
-            while self._queue:
-                size += len(self._queue[0][1])
+            for frame in self._queue:
+                size += len(frame[1])
                 if frames and size > AT_ONCE:
                     break
-                frames.append(self._queue.popleft())
+                frames.append(frame)
         return frames
 
     def refuse(self, why: Exception) -> None:

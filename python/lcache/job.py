@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from . import protocol
+from . import protocol, releases
 from .batch import Batch, Samples
 from .early import EarlyRequest, get_request
 from .embedded import Home
@@ -80,17 +80,13 @@ class Job(Observed):
         self._replay = replay
         self._warned = False
         self._early = EarlyRequest(self._link)
+        releases.when_gone(self, self._link.close)
 
     def __enter__(self) -> Job:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        link = getattr(self, "_link", None)
-        if link is not None:
-            link.close()
 
     def __reduce__(self) -> Any:
         return Job, (self._link.path, self._link.timeout, self._link.home, self._told_rank, self._named, self._replay, self._link.token)
@@ -147,33 +143,29 @@ class Job(Observed):
         # A pushed order is read by index, since other jobs may push other orders to the same server.
         request_of = chunk_requests(epoch, rank) if pushed is None else order_requests(epoch, rank, pushed)
         following: tuple[Request, array[int] | memoryview | None] | None = None
-        try:
-            for number in range(start, protocol.NOWHERE):
-                if forks != self._link.forks:
-                    raise Error("this iterator belongs to the parent process: begin a new one here with job.epoch()")
-                asked, following = following or request_of(number), None
-                copies: list[Batch | None] = []
-                if asked is not None:
-                    request, wanted = asked
-                    try:
-                        kind, body = self._link.answer(request)
-                    except NoRoom:
-                        kind, body = protocol.A_BATCH, b""
-                        copies.append(self._copied(request, wanted))
-                if asked is None or kind == protocol.A_END or copies == [None]:
-                    self.forget_orders(epoch + 1, rank)
-                    return
-                self.forget_orders(epoch, rank)
-                following = request_of(number + 1)
-                if following is not None:
-                    self._link.send_early(following[0])
-                if observer is not None:
-                    observer.epoch = epoch
-                # The batch is bound to no name, so that the caller alone holds it.
-                yield cast(Batch, copies.pop()) if copies else self._batch(request, kind, body, wanted)
-        finally:
-            if following is not None and following[0].session is not None:
-                following[0].session.drop(following[0])
+        for number in range(start, protocol.NOWHERE):
+            if forks != self._link.forks:
+                raise Error("this iterator belongs to the parent process: begin a new one here with job.epoch()")
+            asked, following = following or request_of(number), None
+            copies: list[Batch | None] = []
+            if asked is not None:
+                request, wanted = asked
+                try:
+                    kind, body = self._link.answer(request)
+                except NoRoom:
+                    kind, body = protocol.A_BATCH, b""
+                    copies.append(self._copied(request, wanted))
+            if asked is None or kind == protocol.A_END or copies == [None]:
+                self.forget_orders(epoch + 1, rank)
+                return
+            self.forget_orders(epoch, rank)
+            following = request_of(number + 1)
+            if following is not None:
+                self._link.send_early(following[0])
+            if observer is not None:
+                observer.epoch = epoch
+            # The batch is bound to no name, so that the caller alone holds it.
+            yield cast(Batch, copies.pop()) if copies else self._batch(request, kind, body, wanted)
 
     def get(self, indices: Iterable[int], at: tuple[int, int, int] | None = None) -> Batch:
         """A batch of any samples, at any time.
@@ -234,14 +226,14 @@ class Job(Observed):
         columns = protocol.read_batch(body, session.memory.size, session.info.samples, kind == protocol.A_SERVED, session.info.parts)
         require_indices(request, session, columns, wanted)
         parts = self._parts if session.info.parts else None
-        view = session.take(columns)
+        view = session.take(request, columns)
         if view is not None:
             return Batch(columns, Samples(view, columns, session), self._names, parts)
         self._warn(f"batches that are kept hold more than the {session.info.credit_bytes} bytes of shared memory this process may: further ones are copied")
         try:
             copies = session.copies(columns)
         finally:
-            session.end(columns.lease)
+            session.drop(request)
         return Batch(columns, copies, self._names, parts)
 
     def _copied(self, request: Request, wanted: array[int] | memoryview | None) -> Batch | None:

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable
 
-from . import protocol
+from . import protocol, releases
 from .connection import Broken, Connection
 from .embedded import Home
 from .errors import ConnectionError, Error, ProtocolError, TimeoutError
@@ -42,7 +42,7 @@ class Link:
         self.first: Callable[[float], None] | None = None  # called before a request, with its deadline: sends what the answer may follow from
         self.importance: bytes | None = None  # what the job asked for; a server that starts again is asked anew
         self._known: Info | None = None  # None: not yet connected
-        self._connecting = threading.Lock()
+        self._connecting: object | None = None  # the call that connects; None: no thread does
         _links.add(self)
 
     def close(self) -> None:
@@ -58,9 +58,9 @@ class Link:
     def rename(self, token: str | None) -> None:
         """Sets the job that later requests belong to. What was handed out before stays valid."""
         if token != self.token:
-            session, self.session, self.token = self.session, None, token
-            if session is not None:
-                session.close()
+            if self.session is not None:
+                self.session.close()
+            self.session, self.token = None, token
 
     @property
     def info(self) -> Info:
@@ -88,7 +88,7 @@ class Link:
         session = self.session
         if session is not None and session.usable and not self.closed:
             try:
-                session.send(request, self.deadline())
+                session.send(request)
             except Broken:
                 request.session = None
 
@@ -108,7 +108,7 @@ class Link:
             while True:
                 try:
                     if request.session is None:
-                        self.attach(deadline, request.what).send(request, deadline)
+                        self.attach(deadline, request.what).send(request)
                     assert request.session is not None
                     return request.session.wait(request, deadline + min(_GRACE, self.timeout / 10))
                 except Broken as e:
@@ -119,10 +119,10 @@ class Link:
                     pause = min(2 * pause + 0.01, 2.0)
         except Late:
             raise TimeoutError(f"waited {self.timeout:g} s for {request.what} from server pid {self.info.pid} at {self.path}") from None
-        finally:
-            # After an answer drop does nothing. After an error or Ctrl-C it gives back the lease of an answer that still comes.
+        except BaseException:
             if request.session is not None:
-                request.session.drop(request)
+                request.session.drop(request)  # gives back the lease of an answer that still comes, also while a traceback keeps the request
+            raise
 
     # The connection.
 
@@ -134,16 +134,21 @@ class Link:
         session = self.session
         if session is not None and session.usable and not self.closed:
             return session
-        if not self._connecting.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise TimeoutError(f"waited {self.timeout:g} s for {what} while another thread reconnects to {self.path}")
+        call, pause = object(), 0.01
         try:
-            pause = 0.01
             while True:
                 if self.closed:
                     raise Error("the job is closed")
                 session = self.session
                 if session is not None and session.usable:
                     return session
+                if self._connecting is None:
+                    self._connecting = call
+                if self._connecting is not call:
+                    if time.monotonic() >= deadline:
+                        raise TimeoutError(f"waited {self.timeout:g} s for {what} while another thread reconnects to {self.path}")
+                    time.sleep(0.01)
+                    continue
                 try:
                     return self._open(session, deadline)
                 except Broken as e:
@@ -156,15 +161,18 @@ class Link:
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
         finally:
-            self._connecting.release()
+            if self._connecting is call:
+                self._connecting = None
 
     def _open(self, old: Session | None, deadline: float) -> Session:
         """One attempt: connects, sends HELLO, and goes on with the old session if the server kept it, otherwise with a new one."""
+        if old is not None and old.closed:
+            old = None
         deadline = min(deadline, time.monotonic() + _HANDSHAKE)
         connection, fd = Connection(self.path, deadline, found=self.home is not None), None
         try:
             token = old.info.token if old is not None else None
-            connection.send(protocol.frame(protocol.HELLO, 1, protocol.hello(_CLIENT, token)), deadline)
+            connection.send(protocol.frame(protocol.HELLO, 1, protocol.hello(_CLIENT, token)))
             kind, body, fd = connection.receive_with_fd(deadline)
             if kind == protocol.A_ERROR:
                 raise error_of(body, f"connect to {self.path}", self.home is not None)
@@ -191,16 +199,17 @@ class Link:
         except BaseException:
             session.close()
             raise
+        releases.watch(session, session.settle)
+        self._known, self.session = info, session
         if old is not None:
             old.retire()
-        self._known, self.session = info, session
         return session
 
     def _push_again(self, session: Session, deadline: float) -> None:
         """Pushes the orders that an earlier run of the server was given."""
         for (epoch, rank), order in list(self.pushed.items()):
             for request in push_requests(epoch, rank, order):
-                session.send(request, deadline)
+                session.send(request)
                 try:
                     require_kind(request, session.wait(request, deadline)[0], protocol.A_OK)
                 except Late:
@@ -210,7 +219,7 @@ class Link:
         """Asks for the importance that an earlier run of the server was asked for."""
         if self.importance is not None:
             request = Request(protocol.IMPORTANCE, self.importance, "importance")
-            session.send(request, deadline)
+            session.send(request)
             try:
                 require_kind(request, session.wait(request, deadline)[0], protocol.A_JSON)
             except Late:
@@ -219,26 +228,26 @@ class Link:
     def forked(self) -> None:
         """In a forked child: the session and the duty to push orders stay with the parent."""
         self.forks += 1
-        self._connecting, self.pushing = threading.Lock(), threading.RLock()
+        self._connecting, self.pushing = None, threading.RLock()
         self.session = None
         self.pushed = {}
 
 
 def _named_job(connection: Connection, token: str, deadline: float, embedded: bool) -> int:
     """The number of a job on a connection that nothing else has been asked on."""
-    connection.send(protocol.frame(protocol.JOB, 2, protocol.job(token)), deadline)
-    frames: list[tuple[int, int, bytes]] = []
-    while not frames:
+    connection.send(protocol.frame(protocol.JOB, 2, protocol.job(token)))
+    while (frame := connection.frame()) is None:
         if connection.broken is not None:
             raise connection.why()
         if not connection.wait(deadline - time.monotonic()):
             raise Broken("the server did not answer JOB")
-        frames = connection.receive()
-    kind, number, body = frames[0]
+        connection.receive()
+    kind, number, body, connection.received = frame
     if kind == protocol.A_ERROR:
         raise error_of(body, f"job {token!r}", embedded)
-    if len(frames) > 1 or kind != protocol.A_JSON or number != 2:
-        raise ProtocolError(f"the server answered JOB with {len(frames)} frames, the first of type {kind}")
+    count = 1 if connection.frame() is None else 2
+    if count > 1 or kind != protocol.A_JSON or number != 2:
+        raise ProtocolError(f"the server answered JOB with {count} frames, the first of type {kind}")
     return protocol.read_job(body)
 
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import weakref
-from collections.abc import Callable
-from typing import Any
 
 from .errors import ConnectionError, ProtocolError
 
@@ -53,13 +50,14 @@ class Map:
         self._base = base
         self._array = ctypes.c_char * self.size  # one type for all anchors, since making a type is slow
 
-    def anchor(self, ended: Callable[..., Any], *args: Any) -> memoryview:
-        """A read-only view of the whole map. ended(*args) runs when the last object made from the view is gone, in any thread at any bytecode."""
+    def anchor(self) -> tuple[ctypes.Array[ctypes.c_char], memoryview]:
+        """An array, and a read-only view of the whole map, which keeps the array alive, as every object made from the view does.
+
+        The caller keeps no reference to the array.
+        """
         assert self._base is not None, "the map is gone"
         array = self._array.from_address(self._base)
-        ending = weakref.finalize(array, ended, *args)
-        ending.atexit = False  # type: ignore[misc]  # a property, which typeshed declares in __slots__
-        return memoryview(array).toreadonly().cast("B")
+        return array, memoryview(array).toreadonly().cast("B")
 
     def copy(self, offset: int, length: int) -> memoryview:
         """A private copy of length bytes from offset on."""

@@ -1,21 +1,26 @@
 """One run of a server as this process sees it: its map, the connection to it, the leases held, and the answers awaited.
 
-A finalizer may run in any thread at any bytecode, also in a thread that holds the lock. So an ending anchor, an unwanted answer or
-a closed session is only recorded, in deques and flags. The next thread that gets the lock without waiting settles the records: the
-finalizer's own thread, or the thread that holds the lock, which looks again after it lets go. At the interpreter's end nothing is settled:
-modules may be half gone, and leases end with their process.
+A session survives an interrupt, which is a signal's handler that raises, after any call of the main thread or at a loop's next turn. What the session
+has to give back hangs on objects: a lease on its anchor, and before there is one, an answer on its Request. An object that an interrupted call drops
+ends like any other. Locks are taken by `with` alone, and what belongs together is stored by statements without a call between them.
+
+The end of an object is only recorded, in a deque, since it may come in any thread at any bytecode. The next call settles the records, and so
+does a thread that the end wakes. At the interpreter's end nothing is settled: modules may be half gone, and leases end with their process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
 
-from . import protocol
+from . import protocol, releases
 from .connection import Broken, Connection
 from .errors import ArgumentError, ConnectionError, Error, ProtocolError, RefusedError, TimeoutError, of_sample
 from .info import Info
@@ -24,7 +29,10 @@ from .program_errors import in_python
 
 sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
-# Seconds of one wait for an answer. It bounds the delay of a RELEASE that did not fit the socket while no other thread sent.
+_BATCHES = (protocol.A_BATCH, protocol.A_SERVED)  # answers with a lease
+
+# Seconds of one wait for an answer. It bounds the delay of a RELEASE that did not fit the socket while no other thread sent, and of a thread whose
+# answers another one received that was interrupted.
 _SLICE = 1.0
 
 
@@ -41,15 +49,37 @@ class LoanOver(Error):
 
 
 class Request:
-    """A request that can be sent again over another connection. `what` names it in messages."""
+    """A request that can be sent again over another connection. `what` names it in messages. The lease of its answer ends with it, unless take() has it."""
 
-    __slots__ = ("body", "connection", "kind", "number", "session", "what")
+    __slots__ = ("__weakref__", "answer", "body", "kind", "session", "what")
 
     def __init__(self, kind: int, body: bytes, what: str) -> None:
         self.kind, self.body, self.what = kind, body, what
         self.session: Session | None = None  # the session that sent the request; None: not sent
-        self.connection: Connection | None = None
-        self.number = 0  # the request's number on that connection
+        self.answer: Answer | None = None
+
+
+class Answer(weakref.ref[Request]):
+    """The answer to a request, awaited or there. A reference to the Request, whose end means that the answer is not wanted."""
+
+    __slots__ = ("arrived", "connection", "followed", "number", "reply", "unwanted")
+
+    arrived: SimpleQueue[None]  # gets an entry when there may be a reply, or when no thread receives
+    connection: Connection
+    followed: bool  # a thread waits for arrived
+    number: int  # the request's number on the connection
+    reply: tuple[int, bytes] | None  # (type, body)
+    unwanted: bool
+
+
+class Anchor(weakref.ref[Any]):
+    """A lease whose bytes the program may read. A reference to what all views of them refer to."""
+
+    __slots__ = ("lease", "size", "wakes")
+
+    lease: int
+    size: int  # bytes that the lease pins
+    wakes: weakref.ref[Any]
 
 
 class Session:
@@ -59,8 +89,7 @@ class Session:
         """embedded: lcache.open started the server, so that its flags are arguments of this program."""
         self.info, self.memory, self.embedded = info, memory, embedded
         self.inherited = False  # this process is a forked child, and the session belongs to the parent
-        self._ended_leases: deque[tuple[int, int | None]] = deque()  # (lease, bytes); None: the lease had no anchor
-        self._unwanted: deque[tuple[Connection, int]] = deque()  # numbers of requests whose answers are no longer wanted
+        self._ended: deque[Anchor | Answer] = deque()  # Its append() is their finalizer
         self._unanswered: deque[tuple[int, bytes]] = deque()  # (type, body) of frames without an answer, to be sent
         self._closing = False
         self._replaced = False  # closed, because another run of the server takes the requests
@@ -68,183 +97,201 @@ class Session:
         # The lock guards the fields that follow, and all of the connection but reading from it.
         self._connection = connection
         self._number = 0  # of the last request
-        self._unsent: list[int] = []  # leases to release when there is a connection again
-        self._held = 0  # bytes pinned by live anchors
-        self._anchors = 0  # live anchors
+        self._anchors: dict[int, Anchor] = {}  # by lease
+        self._held = 0  # bytes that they pin
+        self._unsent: dict[int, None] = {}  # leases to release, when there is a connection
+        self._cancels: dict[int, None] = {}  # requests of the connection to cancel
         self._cancelled = False  # closed, and the server was told that no answer is wanted
         self._finished = False  # closed, and the map is unmapped
         sessions.add(self)
 
     def _new_lock(self) -> None:
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._locker = 0  # the thread that has taken the lock last
 
     @property
     def usable(self) -> bool:
-        """Whether a request can be sent. Otherwise a new connection is due."""
-        return self._connection.broken is None and not self._connection.mute
+        """Whether a request can be sent. Otherwise a new connection or session is due."""
+        return self._connection.broken is None and not self._connection.mute and not self._closing
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._closing
 
     @property
     def held(self) -> int:
         """Bytes of shared memory that live batches, views, arrays and tensors pin."""
-        self._settle()
+        self.settle()
         return self._held
 
-    def send(self, request: Request, deadline: float) -> None:
-        """Sends the request. Raises Broken if a new connection is due, Error if the session is closing."""
-        try:
-            with self._lock:
-                self._drain()
-                if self._closing:
-                    raise Error("the job is closed")
-                connection = self._connection
-                self._number = self._number % 0xFFFFFFFF + 1
-                request.session, request.connection, request.number = self, connection, self._number
-                connection.asked.add(self._number)
-                connection.send(protocol.frame(request.kind, self._number, request.body, connection.job), deadline)
-        finally:
+    def send(self, request: Request) -> None:
+        """Sends the request, now or with what follows. Raises Broken if a new connection is due, Error if the session is closing."""
+        me = threading.get_ident()
+        with self._lock:
+            self._locker = me
             self._settle()
+            if self._closing:
+                raise Error("the job is closed")
+            connection = self._connection
+            if not self.usable:
+                raise connection.why()
+            number = self._number % 0xFFFFFFFF + 1
+            frame = protocol.frame(request.kind, number, request.body, connection.job)
+            arrived: SimpleQueue[None] = SimpleQueue()
+            answer = Answer(request, self._ended.append)
+            # No call follows: an interrupt must not part these statements.
+            answer.connection, answer.number, answer.arrived = connection, number, arrived
+            answer.followed, answer.reply, answer.unwanted = False, None, False
+            self._number = number
+            request.session, request.answer, connection.answers[number] = self, answer, answer
+            connection.send(frame)
+            if not self.usable:
+                raise connection.why()
 
     def wait(self, request: Request, deadline: float) -> tuple[int, bytes]:
-        """Waits for the answer, and returns (type, body). An ERROR answer is raised.
+        """Waits for the answer, and returns (type, body). An ERROR answer is raised. The lease of a batch ends with the request, unless take() takes it.
 
         Raises Broken if the request must be sent again, Late at the deadline.
         """
-        connection, number = request.connection, request.number
-        assert connection is not None
-        while True:
-            with self._lock:
-                self._drain()
-                answer = connection.answers.pop(number, None)
-                if answer is not None:
-                    break
-                if self._replaced:
-                    raise Broken("the server was started again")
-                if self._closing:
-                    raise Error(f"the job was closed while waiting for {request.what}")
-                if connection.broken is not None:
-                    raise connection.why()
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise Late
-                if connection.reading:
-                    self._changed.wait(min(left, _SLICE))
-                    continue
-                connection.reading = True
-            self._read(connection, min(left, _SLICE))
-        self._settle()
-        if answer[0] == protocol.A_ERROR:
-            raise error_of(answer[1], request.what, self.embedded)
-        return answer
-
-    def _read(self, connection: Connection, seconds: float) -> None:
-        """Reads for all threads, without the lock during the wait. The caller has set connection.reading."""
-        frames: list[tuple[int, int, bytes]] = []
+        answer = request.answer
+        assert answer is not None
+        connection, me, call = answer.connection, threading.get_ident(), object()
         try:
-            frames = connection.receive()
-            if not frames and connection.broken is None and connection.wait(seconds):
-                frames = connection.receive()
-        finally:
-            with self._lock:
-                connection.reading = False
-                self._dispatch(connection, frames)
-                if connection is not self._connection or self._finished:
-                    connection.close()
+            while True:
+                with self._lock:
+                    self._locker = me
+                    self._settle()
+                    if connection is not self._connection and connection.reader is None:
+                        self._dispatch(connection)
+                    reply = answer.reply
+                    if reply is not None:
+                        if reply[0] not in _BATCHES:
+                            connection.answers.pop(answer.number, None)
+                        break
+                    if self._replaced:
+                        raise Broken("the server was started again")
+                    if self._closing:
+                        raise Error(f"the job was closed while waiting for {request.what}")
+                    if connection.broken is not None:
+                        raise connection.why()
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise Late
+                    if connection.reader is None:
+                        connection.reader = call
+                    else:
+                        answer.followed = True
+                if connection.reader is call:
+                    self._read(connection, min(left, _SLICE), me)
                 else:
-                    connection.send(b"", None)
-                self._changed.notify_all()
+                    with contextlib.suppress(Empty):
+                        answer.arrived.get(timeout=min(left, _SLICE))
+        finally:
+            if connection.reader is call:  # interrupted
+                connection.reader = None
+        if reply[0] == protocol.A_ERROR:
+            raise error_of(reply[1], request.what, self.embedded)
+        return reply
 
-    def _dispatch(self, connection: Connection, frames: list[tuple[int, int, bytes]]) -> None:
-        """Gives each frame to its request. An answer to an unknown request breaks the connection."""
-        for kind, number, body in frames:
+    def _read(self, connection: Connection, seconds: float, me: int) -> None:
+        """Reads for all threads, without the lock during the wait. The caller has set connection.reader."""
+        if not connection.receive() and connection.broken is None and connection.wait(seconds):
+            connection.receive()
+        with self._lock:
+            self._locker = me
+            connection.reader = None
+            self._dispatch(connection)
+            if connection is not self._connection or self._finished:
+                connection.close()
+            else:
+                connection.send()
+            _notify(connection)
+
+    def _dispatch(self, connection: Connection) -> None:
+        """Gives each frame that has arrived to its request. An answer to an unknown request breaks the connection. The lock is held, and no thread reads."""
+        while (frame := connection.frame()) is not None:
+            kind, number, body, rest = frame
             if kind == protocol.A_ERROR:
                 error = error_of(body, "")
                 if number == 0 or isinstance(error, (Broken, ConnectionError, ProtocolError)):
                     connection.fail(error)
-            if number in connection.asked:
-                connection.asked.remove(number)
-                connection.answers[number] = (kind, body)
-            elif number in connection.unwanted:
-                connection.unwanted.remove(number)
-                self._discard(kind, body)
-            elif number != 0 or kind != protocol.A_ERROR:
+            answer = connection.answers.get(number)
+            if (answer is None or answer.reply is not None) and (number != 0 or kind != protocol.A_ERROR):
                 connection.fail(ProtocolError(f"the server answered request {number}, which was not asked"))
+            lease = _lease(kind, body) if answer is not None and answer.unwanted else None
+            # No call follows: an interrupt must not part these statements.
+            connection.received = rest
+            if answer is not None and answer.unwanted:
+                del connection.answers[number]
+                if lease is not None:
+                    self._unsent[lease] = None
+            elif answer is not None:
+                answer.reply = kind, body
 
-    def _discard(self, kind: int, body: bytes) -> None:
-        """Ends the lease of an unwanted answer."""
-        if kind in (protocol.A_BATCH, protocol.A_SERVED):
-            lease = protocol.read_lease(body)
-            if lease is not None:
-                self._ended_leases.append((lease, None))
+    def take(self, request: Request, columns: protocol.Columns) -> memoryview | None:
+        """A view of the whole map that keeps the lease of a request's answer while anything refers to the view.
 
-    def take(self, columns: protocol.Columns) -> memoryview | None:
-        """A view of the whole map that keeps the lease of columns while anything refers to the view.
-
-        None beyond the credits: the caller copies the samples and ends the lease.
+        None beyond the credits: the caller copies the samples and drops the request.
         """
-        size = columns.pinned
-        try:
-            with self._lock:
-                self._drain()
-                if 0 < self.info.credit_bytes < self._held + size and self._anchors:
-                    return None
-                self._held += size
-                self._anchors += 1
-                return self.memory.anchor(self.end, columns.lease, size)
-        finally:
+        answer, me = request.answer, threading.get_ident()
+        assert answer is not None
+        with self._lock:
+            self._locker = me
             self._settle()
+            if answer.connection.answers.get(answer.number) is not answer or self._finished:
+                raise Error("the job is closed")
+            if 0 < self.info.credit_bytes < self._held + columns.pinned and self._anchors:
+                return None
+            array, view = self.memory.anchor()
+            wakes = releases.wakes_when_gone(array)
+            anchor = Anchor(array, self._ended.append)
+            # No call follows: an interrupt must not part these statements.
+            anchor.lease, anchor.size, anchor.wakes = columns.lease, columns.pinned, wakes
+            self._anchors[columns.lease] = anchor
+            self._held += anchor.size
+            del answer.connection.answers[answer.number]
+            return view
 
     def copies(self, columns: protocol.Columns) -> list[memoryview]:
         """Private copies of the samples. The lock is held, so that another thread's close() does not unmap them meanwhile."""
-        try:
-            with self._lock:
-                if self._finished:
-                    raise Error("the job is closed")
-                return [self.memory.copy(offset, length) for offset, length in zip(columns.offsets, columns.lengths)]
-        finally:
-            self._settle()
-
-    def end(self, lease: int, size: int | None = None) -> None:
-        """Ends a lease. size is what its anchor pinned, in bytes; None: it had no anchor. Safe in finalizers."""
-        if not self.inherited:
-            self._ended_leases.append((lease, size))
-            self._settle()
+        me = threading.get_ident()
+        with self._lock:
+            self._locker = me
+            if self._finished:
+                raise Error("the job is closed")
+            return [self.memory.copy(offset, length) for offset, length in zip(columns.offsets, columns.lengths)]
 
     def drop(self, request: Request) -> None:
-        """Drops a request: the lease of an answer that still comes ends at once. Safe in finalizers."""
-        if request.connection is not None and not self.inherited:
-            self._unwanted.append((request.connection, request.number))
-            self._settle()
+        """Drops a request: the lease of its answer ends at once. Safe in finalizers."""
+        if request.answer is not None and not self.inherited:
+            self._ended.append(request.answer)
+            self.settle()
 
     def tell(self, kind: int, body: bytes) -> None:
         """Sends a frame without an answer. A broken connection loses the frame. Safe in finalizers."""
         if not self.inherited:
             self._unanswered.append((kind, body))
-            self._settle()
+            self.settle()
 
-    def tell_now(self, frames: list[tuple[int, bytes]], deadline: float | None) -> bool:
-        """Sends frames without an answer if the socket takes them at once, or with a deadline when it does. Whether they were sent."""
-        if self.inherited or not self._lock.acquire(deadline is not None):
+    def tell_now(self, frames: list[tuple[int, bytes]], must: bool) -> bool:
+        """Sends frames without an answer if the socket takes them at once; must: they may wait for the socket. Whether they were sent."""
+        me = threading.get_ident()
+        if self.inherited or self._is_mine(me):
             return False
-        try:
+        with self._lock:
+            self._locker = me
             connection = self._connection
-            connection.send(b"", None)
-            if deadline is None and connection.waits:
+            connection.send()
+            if not self.usable or (connection.waits and not must):
                 return False
-            if not self.usable or self._closing:
-                return False
-            connection.send(b"".join([protocol.frame(kind, 0, body, connection.job) for kind, body in frames]), deadline)
-            return True
-        except Broken:
-            return False
-        finally:
-            self._lock.release()
-            self._settle()
+            connection.send(b"".join([protocol.frame(kind, 0, body, connection.job) for kind, body in frames]))
+            return self.usable
 
     def close(self) -> None:
         """Refuses further requests. The connection and the map stay while anything refers to the map. Safe in finalizers."""
         self._closing = True
-        self._settle()
+        self.settle()
 
     def retire(self) -> None:
         """Closes the session of a server that has gone. What waits for an answer is to be asked for again."""
@@ -253,96 +300,123 @@ class Session:
 
     def replace(self, connection: Connection) -> None:
         """Goes on over another connection to the same run of the server, which kept the leases."""
+        me = threading.get_ident()
         with self._lock:
-            old, self._connection = self._connection, connection
-            while not old.reading and old.broken is None:
-                frames = old.receive()  # answers that came before the end; a reading thread receives them itself
-                if not frames:
-                    break
-                self._dispatch(old, frames)
-            if old.reading:
-                old.hang_up()
-            else:
+            self._locker = me
+            old = self._connection
+            while old.reader is None and old.broken is None and old.receive():
+                pass  # answers that came before the end; a reading thread receives them itself
+            if old.reader is None:
+                self._dispatch(old)
+            self._connection, self._cancels = connection, {}
+            if old.reader is None:
                 old.close()
-            unsent, self._unsent = self._unsent, []
-            self._ended_leases.extend((lease, None) for lease in unsent)
-            self._changed.notify_all()
-        self._settle()
+            else:
+                old.hang_up()
+            _notify(old)
+        self.settle()
 
     def forked(self) -> None:
         """In a forked child: the connection and the leases are the parent's. Nothing is sent, and the map stays for views that exist."""
         self.inherited = True
+        releases.unwatch(self)
         self._new_lock()
         self._connection.close()
 
-    def _settle(self, leaving: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Settles the records, unless another thread holds the lock: that thread settles them. The default of `leaving` outlives the module's names."""
-        if leaving():
+    def settle(self, leaving: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Settles the records now, or in the thread if this call interrupts one that holds the lock. The default of `leaving` outlives the module's names."""
+        if leaving() or self.inherited or not self._has_records():
             return
-        while self._has_records():
-            if self.inherited or not self._lock.acquire(False):
-                return
-            try:
-                self._drain()
-            finally:
-                self._lock.release()
+        me = threading.get_ident()
+        if self._is_mine(me):
+            releases.wake()
+            return
+        with self._lock:
+            self._locker = me
+            self._settle()
+
+    def _is_mine(self, me: int) -> bool:
+        """Whether a call of this thread holds the lock, which a signal's handler or a finalizer has interrupted."""
+        return self._locker == me and self._lock.locked()
 
     def _has_records(self) -> bool:
-        if self._ended_leases or self._unwanted or self._unanswered:
+        if self._ended or self._unanswered:
             return True
         return self._closing and not (self._cancelled and (self._anchors or self._finished))
 
-    def _drain(self) -> None:
-        """Settles the records. The lock is held."""
-        self._cancel_unwanted()
+    def _settle(self) -> None:
+        """Settles the records. The lock is held. An interrupted call leaves the rest to the next call."""
+        connection = self._connection
+        if connection.reader is None:
+            self._dispatch(connection)
+        while self._ended:
+            ended = self._ended[0]
+            if isinstance(ended, Answer):
+                self._end_answer(ended)
+            elif self._anchors.get(ended.lease) is ended:
+                del self._anchors[ended.lease]
+                self._held -= ended.size
+                self._unsent[ended.lease] = None
+            self._ended.popleft()
+        if self._closing and not self._cancelled:
+            for answer in list(connection.answers.values()):
+                if not (self._replaced and answer.reply):  # the memory of a server that is gone does not change
+                    self._end_answer(answer)
+            self._cancelled = True
+            _notify(connection)
+        if self._cancels:
+            connection.send(protocol.frame(protocol.CANCEL, 0, protocol.cancel(list(self._cancels))))
+            self._cancels = {}
         while self._unanswered:
             kind, body = self._unanswered.popleft()
-            if self.usable and not self._cancelled:
-                self._connection.send(protocol.frame(kind, 0, body, self._connection.job), None)
-        if self._closing and not self._cancelled:
-            self._cancelled = True
-            self._cancel_all(self._connection)
-        while self._ended_leases:
-            lease, size = self._ended_leases.popleft()
-            if size is not None:
-                self._held -= size
-                self._anchors -= 1
-            self._unsent.append(lease)
-        if self._unsent and self.usable:
-            leases, self._unsent = self._unsent, []
-            self._connection.send(protocol.frame(protocol.RELEASE, 0, protocol.release(leases)), None)
-        if self._closing and not self._anchors and not self._finished:
-            self._finished = True
-            self._connection.send(protocol.frame(protocol.BYE, 0), None)
-            if self._connection.reading:
-                self._connection.hang_up()
+            connection.send(protocol.frame(kind, 0, body, connection.job))
+        if self._unsent and connection.broken is None and not connection.waits:
+            connection.send(protocol.frame(protocol.RELEASE, 0, protocol.release(list(self._unsent))))
+            if not connection.mute and not connection.waits:  # otherwise they are sent again, perhaps over another connection
+                self._unsent = {}
+        if self._closing and not self._anchors and not self._finished and not (self._replaced and _has_reply(connection)):
+            connection.send(protocol.frame(protocol.BYE, 0))
+            if connection.reader is None:
+                connection.close()
             else:
-                self._connection.close()
+                connection.hang_up()
             self.memory.unmap()
+            self._finished = True
+            releases.unwatch(self)
 
-    def _cancel_unwanted(self) -> None:
-        """Discards the answers of dropped requests, and tells the server of those that are still to come."""
-        cancelled = []
-        while self._unwanted:
-            connection, number = self._unwanted.popleft()
-            if number in connection.answers:
-                self._discard(*connection.answers.pop(number))
-            elif number in connection.asked:
-                connection.asked.remove(number)
-                connection.unwanted.add(number)
-                if connection is self._connection:
-                    cancelled.append(number)
-        if cancelled:
-            self._connection.send(protocol.frame(protocol.CANCEL, 0, protocol.cancel(cancelled)), None)
+    def _end_answer(self, answer: Answer) -> None:
+        """Ends the lease of an answer that is not wanted, or tells the server of an answer that is still to come."""
+        connection = answer.connection
+        if connection.answers.get(answer.number) is not answer or answer.unwanted:
+            return
+        if answer.reply is not None:
+            lease = _lease(*answer.reply)
+            del connection.answers[answer.number]
+            if lease is not None:
+                self._unsent[lease] = None
+        elif connection is self._connection:
+            answer.unwanted = True
+            self._cancels[answer.number] = None
+        else:
+            answer.unwanted = True
 
-    def _cancel_all(self, connection: Connection) -> None:
-        """After close(): discards every answer that is there or still to come."""
-        if connection.asked:
-            connection.send(protocol.frame(protocol.CANCEL, 0, protocol.cancel(list(connection.asked))), None)
-        connection.unwanted |= connection.asked
-        connection.asked.clear()
-        while connection.answers:
-            self._discard(*connection.answers.popitem()[1])
+
+def _lease(kind: int, body: bytes) -> int | None:
+    """The lease of an answer."""
+    return protocol.read_lease(body) if kind in _BATCHES else None
+
+
+def _notify(connection: Connection) -> None:
+    """Wakes the threads that wait for answers of a connection."""
+    for answer in list(connection.answers.values()):
+        if answer.followed:
+            answer.followed = False
+            answer.arrived.put(None)
+
+
+def _has_reply(connection: Connection) -> bool:
+    """Whether an answer waits to be taken."""
+    return any(answer.reply is not None for answer in connection.answers.values())
 
 
 def error_of(body: bytes, what: str, embedded: bool = False) -> Exception:

@@ -8,6 +8,7 @@ from conftest import check
 from fakeserver import content, order
 
 import lcache
+from lcache import releases
 
 
 def in_child(test):
@@ -21,6 +22,7 @@ def in_child(test):
         except BaseException:
             traceback.print_exc()
         finally:
+            releases.act()  # the fake server does not notice the end of a process, which would end its leases
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, "see the child's traceback"

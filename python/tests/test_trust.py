@@ -119,7 +119,7 @@ def test_files_of_the_client(tmp_path, name, monkeypatch):
         if name == "serve.log":
             embedded._serve(home)
         else:
-            Lock(path, 5.0).__enter__()
+            Lock.take(path, 5.0)
 
 
 def test_a_planted_record_makes_no_cache(tmp_path):

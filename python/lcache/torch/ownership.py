@@ -24,6 +24,7 @@ from typing import Optional
 from ..errors import Error
 from ..job import Job
 from ..protocol import NOWHERE
+from ..releases import when_gone
 
 _Key = tuple[str, Optional[str], int]  # a rank of a job: socket, token, rank
 
@@ -37,7 +38,7 @@ class Ownership:
     def __init__(self) -> None:
         self.held = False
         self.ended = threading.Event()  # this loader is not the owner any more, or is gone: what it had begun to push is not wanted
-        weakref.finalize(self, self.ended.set).atexit = False  # type: ignore[misc]  # a property, which typeshed declares in __slots__
+        when_gone(self, self.ended.set)
         self.settled = False  # the training loop has asked for a second batch; until then any other loader takes over
         self._jobs: Sequence[Job] = ()
         self._samples = 0  # of an epoch
@@ -79,7 +80,7 @@ class Ownership:
             _owners[key] = self
         if self.ended.is_set():
             self.ended = threading.Event()
-            weakref.finalize(self, self.ended.set).atexit = False  # type: ignore[misc]
+            when_gone(self, self.ended.set)
         self.held, self._jobs = True, jobs
         return True
 

@@ -80,7 +80,7 @@ def test_answers_before_the_loop_asks(folder, root):
     next(iterator)
     (job,) = loader.batch_sampler.order_ahead.jobs
     (request,) = job._early._sent.values()
-    assert request.connection.wait(10)
+    assert request.answer.connection.wait(10)
 
 
 def test_broken_off(folder, root):
