@@ -17,7 +17,8 @@ _OF_SYSTEM = ("errno", "strerror", "filename", "filename2")  # attributes of an 
 
 def decode_error(cause: Exception, message: str, index: int | None, sample: str | None, source: str | None) -> DecodeError:
     """The DecodeError of a cause. It has the cause's attributes, and does not refer to it."""
-    error = _class_for(type(cause))(message, index, sample, source, f"{type(cause).__name__}: {cause}")
+    kind: Any = type(cause)
+    error = _class_for(kind)(message, index, sample, source, f"{type(cause).__name__}: {cause}")
     for name, value in vars(cause).items():
         error.__dict__.setdefault(name, value)
     if isinstance(cause, OSError) and isinstance(error, OSError):
@@ -47,14 +48,14 @@ class _AsCause(DecodeError):
 
 
 @functools.cache
-def _class_for(cause: type[Exception]) -> type[DecodeError]:
+def _class_for(cause: Any) -> type[DecodeError]:
     """The class that is a DecodeError and a cause, or the nearest base of cause for which there can be one."""
     made = (_combined(base) for base in cause.__mro__ if issubclass(base, Exception))
     return next((found for found in made if found is not None), DecodeError)
 
 
 @functools.cache
-def _combined(base: type[Exception]) -> type[DecodeError] | None:
+def _combined(base: Any) -> type[DecodeError] | None:
     """The class that is a DecodeError and a base. None if there can be none, or if a worker could not name base to the loader's process."""
     if base is Exception or issubclass(base, _END_LOOPS) or not _is_found_by_name(base):
         return None
