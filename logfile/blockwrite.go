@@ -89,17 +89,34 @@ func (s *Store) retry(f *blockWrite) {
 
 // recordLocked queues the journal record of a block that is on disk.
 func (l *Logfile) recordLocked(seg, seq int, gen uint64) {
-	sg := &l.segs[seg]
-	b := &sg.blocks[seq]
-	r := record{generation: gen, epoch: sg.round, segment: uint32(seg), sequence: uint32(seq),
-		place: b.place, at: uint32(b.at) * unit, used: b.used, first: b.first}
-	indices := l.arrivals(seg)[b.ord:l.endLocked(sg, seq)]
+	r, indices := l.recordOfLocked(seg, seq, gen)
+	if r.used == 0 {
+		return
+	}
 	l.journal.add(&r, indices)
 	if l.half == PackageHalf {
 		l.journal.live.Add(int64(recordSize(len(indices))))
 	}
 	l.s.dirty.Store(true)
 	l.s.wake()
+}
+
+// recordOfLocked returns the record of a block that is on disk, and the samples that it names. Where recovery left out the block's last sample, because it was not whole, the block
+// is cut off before that sample: recovery believes only records whose samples fill their bytes. If nothing is left, used is 0, and there is nothing to record.
+func (l *Logfile) recordOfLocked(seg, seq int, gen uint64) (record, []sample.Index) {
+	sg := &l.segs[seg]
+	b := &sg.blocks[seq]
+	indices := l.arrivals(seg)[b.ord:l.endLocked(sg, seq)]
+	end := uint64(b.first)
+	for _, index := range indices {
+		end += l.s.format.pad(int(l.s.size(index)))
+	}
+	used := uint32(min(uint64(b.used), end))
+	if used > 0 {
+		b.used = used
+	}
+	return record{generation: gen, epoch: sg.round, segment: uint32(seg), sequence: uint32(seq),
+		place: b.place, at: uint32(b.at) * unit, used: used, first: b.first}, indices
 }
 
 // endLocked returns the position in the arrival list behind the last sample that begins in a block.

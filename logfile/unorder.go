@@ -253,8 +253,9 @@ func (made *Logfile) take(number int, f origin, shared map[uint32]uint64, w *rec
 				shared[b.place] = gen
 			}
 		}
-		r := record{generation: gen, epoch: sg.round, segment: uint32(number), sequence: uint32(seq), place: b.place, at: uint32(b.at) * unit, used: b.used, first: b.first}
-		w.out = appendRecord(w.out, &r, made.arrivals(number)[b.ord:made.endLocked(sg, seq)], made.s.format.seed())
+		if r, indices := made.recordOfLocked(number, seq, gen); r.used > 0 {
+			w.out = appendRecord(w.out, &r, indices, made.s.format.seed())
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -249,4 +250,45 @@ func TestUnorderedAreRead(t *testing.T) {
 	}
 	b.all(b.s)
 	b.close()
+}
+
+// TestCutOffByAKill: a kill leaves segments whose last sample is not whole, because its end was in memory. The samples before it stay after the next stop, also if the segments became packages, or were
+// carried to another Logfile.
+func TestCutOffByAKill(t *testing.T) {
+	for _, carried := range []bool{false, true} {
+		t.Run(fmt.Sprint("carried=", carried), func(t *testing.T) {
+			alive := broken(t, 200)
+			if err := alive.s.Log(1).Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b := alive.crashed()
+			alive.close()
+			b.open()
+			if err := b.s.Drop(0); err != nil {
+				t.Fatal(err)
+			}
+			want := b.heldBy(b.s)
+			if carried {
+				to := b.begin(0, 3, 5, 400, 200)
+				for seg := range 5 {
+					if err := b.s.Log(1).Carry(t.Context(), seg, to, seg, func() {}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := b.s.Drop(1); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				b.unordered(1)
+			}
+			for _, when := range []string{"at once", "after a stop", "after a second one"} {
+				if held := b.heldBy(b.s); len(want) == 0 || !maps.Equal(held, want) {
+					t.Errorf("%s %d samples are there, want %d", when, len(held), len(want))
+				}
+				b.close()
+				b.open()
+			}
+			b.close()
+		})
+	}
 }
