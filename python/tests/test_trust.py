@@ -11,9 +11,10 @@ import tempfile
 import time
 
 import pytest
+from fakeserver import error
 
 import lcache
-from lcache import cachedirs, connection, embedded, trust
+from lcache import cachedirs, connection, embedded, protocol, trust
 from lcache.cache_lock import Lock
 from lcache.match import Listing
 
@@ -207,3 +208,20 @@ def test_own_server_anywhere(tmp_path):
         listener.bind(os.path.join(folder, "s"))
         listener.listen()
         connection.Connection(os.path.join(folder, "s"), time.monotonic() + 10, found=True).close()
+
+
+def test_refusal_before_the_first_request(tmp_path, monkeypatch):
+    """A server that refuses this user may answer and close before HELLO is sent. The error is the server's, not that of the failed send."""
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def refuse(*_args):
+            with listener.accept()[0] as server:
+                kind, body = error("denied", "user 2 may not use this server of user 1")
+                server.sendall(protocol.frame(kind, 1, body))
+
+        monkeypatch.setattr(connection, "require_server", refuse)
+        with pytest.raises(lcache.errors.RefusedError, match="user 2 may not use this server of user 1"):
+            lcache.connect(path, timeout=10)
