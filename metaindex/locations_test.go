@@ -80,6 +80,9 @@ func TestLocationsSetClear(t *testing.T) {
 	if l.Clear(1, a) || !l.Clear(1, b) || l.Get(1) != 0 {
 		t.Error("want only the place that was seen to be cleared")
 	}
+	if !l.Move(1, 0, a) || l.Move(1, 0, b) || l.Get(1) != a || !l.Move(1, a, b) || l.Move(1, a, 0) || l.Get(1) != b {
+		t.Error("want a sample to be moved from the place that was seen, also from nowhere")
+	}
 	if l.Get(0) != 0 || l.Get(2) != 0 {
 		t.Error("neighbours were touched")
 	}

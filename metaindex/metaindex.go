@@ -74,9 +74,9 @@ func (l *Locations) Clear(i sample.Index, saw Loc) bool {
 	return saw != 0 && atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), 0)
 }
 
-// Move replaces a sample's place, if it is still the one that the caller saw.
+// Move replaces a sample's place, if it is still the one that the caller saw. 0 is the place of a sample that the log lacks.
 func (l *Locations) Move(i sample.Index, saw, to Loc) bool {
-	return saw != 0 && atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), uint64(to))
+	return atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), uint64(to))
 }
 
 // In reports whether a sample's place is in the Logfile of a half; 2: in a package.
