@@ -314,7 +314,6 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, e
 	p.save()
 	go p.work()
 	if p.packs != nil {
-		e.packaging.Store(p.packs)
 		go p.packs.work()
 	}
 	return p, nil

@@ -324,7 +324,6 @@ func (p *important) isStopped() bool {
 func (p *important) giveBack() {
 	p.drawn.Store(false)
 	if p.packs != nil {
-		p.e.packaging.CompareAndSwap(p.packs, nil)
 		p.packs.stop()
 	}
 	p.stateMu.Lock()

@@ -34,9 +34,13 @@ func (e *Engine) memory() Memory {
 			m.Buffers += int64(len(l.Buffers()))
 		}
 	}
-	if k := e.packaging.Load(); k != nil {
-		m.Buffers += int64(k.plan.queue + k.plan.buffer)
+	e.mu.Lock()
+	for _, p := range e.states {
+		if p.packs != nil {
+			m.Buffers += int64(p.packs.plan.queue + p.packs.plan.buffer)
+		}
 	}
+	e.mu.Unlock()
 	text, err := os.ReadFile("/proc/self/status")
 	if err == nil {
 		m.resident(text)

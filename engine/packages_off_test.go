@@ -50,7 +50,7 @@ func TestPackagesAreOff(t *testing.T) {
 // withoutPackages checks a server and its files.
 func withoutPackages(t *testing.T, e *Engine) {
 	t.Helper()
-	if packages, packing, memory := e.cache.Store.Packages(), e.packaging.Load(), e.cache.Facts().Packages; packages != nil || packing != nil || memory != 0 {
+	if packages, packing, memory := e.cache.Store.Packages(), e.packer(), e.cache.Facts().Packages; packages != nil || packing != nil || memory != 0 {
 		t.Fatalf("packages %v, packaging %v; the sizes count %d bytes for packages", packages, packing, memory)
 	}
 	without(t, e.cache.Dirs[0])

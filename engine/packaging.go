@@ -139,7 +139,7 @@ func (k *packaging) isWanted(index sample.Index) bool {
 
 // missed takes a copy of a sample that was read from the source. It reports whether the packaging is to store it.
 func (k *packaging) missed(index sample.Index, data []byte) bool {
-	if _, known := k.isHigh(index); !known || !k.e.packs(k.p) {
+	if _, known := k.isHigh(index); !known {
 		return false
 	}
 	if k.handed.put(index, data) {
@@ -311,11 +311,14 @@ func (e *Engine) logTimeout() time.Duration {
 // substitutesLow reports whether a job's L-samples may stand in for each other.
 func substitutesLow(p *important) bool { return p != nil && p.config.Substitute == importance.Low }
 
-// packs reports whether the samples of a job that owns the log stay where they are or are put into packages. Engine.mu is taken.
-func (e *Engine) packs(p *important) bool {
+// packer returns the packaging of the job that owns the log, while the job's epochs are drawn. It is nil if the job puts no samples into packages.
+func (e *Engine) packer() *packaging {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.packsNow() && e.owner.importance.Load() == p
+	if !e.packsNow() {
+		return nil
+	}
+	return e.owner.importance.Load().packs
 }
 
 // packsNow reports whether the owner's epochs are drawn, and its L-samples may stand in for each other: then no Logfile is begun. e.mu is held.

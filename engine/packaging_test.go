@@ -80,7 +80,7 @@ func TestPackagesFill(t *testing.T) {
 			samples, bytes := l.steady(t, c, epoch)
 			now := e.Status().Jobs[0]
 			written := float64(now.LogWriteBytes-before.LogWriteBytes) / float64(bytes)
-			high := func(i sample.Index) bool { h, _ := e.packaging.Load().isHigh(i); return h }
+			high := func(i sample.Index) bool { h, _ := e.owner.importance.Load().packs.isHigh(i); return h }
 			logs, packed, absent, loose := lies(e, high)
 			t.Logf("epoch %d: %d samples, written %.2f, read %.2f of each byte delivered, %.0f bytes a read; %d samples in Logfiles, %d in packages, %d nowhere, %d loose; %d of %d places free", epoch, samples,
 				written, float64(now.LogReadBytes-before.LogReadBytes)/float64(bytes), float64(now.LogReadBytes-before.LogReadBytes)/float64(max(1, now.LogReadOps-before.LogReadOps)), logs, packed, absent, loose, e.cache.Store.Free(), e.cache.Format.Places)
