@@ -22,9 +22,11 @@ import (
 func endless(w http.ResponseWriter, status int, head, fill string) (written int) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
-	n, err := io.WriteString(w, head)
-	for fill := bytes.Repeat([]byte(fill), 1+64<<10/len(fill)); err == nil; written += n {
+	_, err := io.WriteString(w, head)
+	for fill := bytes.Repeat([]byte(fill), 1+64<<10/len(fill)); err == nil; {
+		var n int
 		n, err = w.Write(fill)
+		written += n
 	}
 	return written
 }
