@@ -115,17 +115,7 @@ func (d *dataset) runOf(t *testing.T, o Options, seed uint64, world, epochs int,
 func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
-	begun := o
-	begun.Begin = func(plan.Beginning) plan.Choice { return plan.Place } // the next epoch is begun at once
-	e := open(t, begun)
-	for epoch := range 4 {
-		push(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
-	}
-	d.readAsked(t, e, 0, 0, d.drawn(0, 1)[0])
-	half := d.drawn(1, 1)[0]
-	d.readAsked(t, e, 1, 0, half[:len(half)/2])
-	waitFor(t, "the log of the next epoch is being filled", func() bool { return len(e.cache.Store.HoldingByAge()) == 2 })
-	closeEngine(t, e)
+	d.leavesTwo(t, o)
 	least := func() string {
 		c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: 1 << 20, Logger: o.Logger})
 		if err == nil {
@@ -134,6 +124,34 @@ func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 		return err.Error() // it names the number
 	}
 	before := least()
+	newerUnordered(t, o)
+	if after := least(); after != before {
+		t.Errorf("with packages: %s; before: %s", after, before)
+	}
+	if report, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO}); err != nil || report.Good != report.Samples {
+		t.Errorf("verify: %+v, %v", report, err)
+	}
+	d.runOf(t, o, 2, 1, 0, 1, true)
+}
+
+// leavesTwo reads an epoch and a half, and leaves two Logfiles: one that was read, and the next epoch's.
+func (d *dataset) leavesTwo(t *testing.T, o Options) {
+	t.Helper()
+	o.Begin = func(plan.Beginning) plan.Choice { return plan.Place } // the next epoch is begun at once
+	e := open(t, o)
+	for epoch := range 4 {
+		push(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
+	}
+	d.readAsked(t, e, 0, 0, d.drawn(0, 1)[0])
+	half := d.drawn(1, 1)[0]
+	d.readAsked(t, e, 1, 0, half[:len(half)/2])
+	waitFor(t, "the log of the next epoch is being filled", func() bool { return len(e.cache.Store.HoldingByAge()) == 2 })
+	closeEngine(t, e)
+}
+
+// newerUnordered makes packages of the newer Logfile of two.
+func newerUnordered(t *testing.T, o Options) {
+	t.Helper()
 	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Logger: o.Logger})
 	if err != nil {
 		t.Fatal(err)
@@ -148,11 +166,31 @@ func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if after := least(); after != before {
-		t.Errorf("with packages: %s; before: %s", after, before)
+}
+
+// TestPackagesOfALogfileAreFilledOn: a job whose L-samples stand in for each other packs the samples of the Logfile beside the packages that another Logfile became.
+func TestPackagesOfALogfileAreFilledOn(t *testing.T) {
+	d, o, text := lowBed(t, 2000, ingest.Options{})
+	o.Layout = cache.LayoutLog
+	d.leavesTwo(t, o)
+	newerUnordered(t, o)
+	e := open(t, o)
+	defer func() { closeEngine(t, e) }()
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, text)
+	c := attach(t, e)
+	high := func(i sample.Index) bool { h, _ := e.packaging.Load().isHigh(i); return h }
+	for epoch := 0; ; epoch++ {
+		l.steady(t, c, epoch)
+		logs, packed, absent, loose := lies(e, high)
+		t.Logf("epoch %d: %d samples in Logfiles, %d in packages, %d nowhere, %d loose", epoch, logs, packed, absent, loose)
+		if logs == 0 && absent == 0 {
+			break
+		}
+		if epoch == 20 {
+			t.Fatal("not all samples came to lie in packages")
+		}
 	}
-	if report, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: o.Dirs, IO: o.IO}); err != nil || report.Good != report.Samples {
-		t.Errorf("verify: %+v, %v", report, err)
-	}
-	d.runOf(t, o, 2, 1, 0, 1, true)
+	noSource(t, e)
+	c.Disconnected()
 }

@@ -14,8 +14,10 @@ import (
 // ErrOlder means that a Logfile belongs to an earlier manifest. It can't be appended to, and its records can't be written again.
 var ErrOlder = errors.New("the logfile is of an older manifest")
 
-// unordered is how many packages may be filled at once where Logfiles have become packages.
-const unordered = 2
+const (
+	unordered   = 2       // packages that may be filled at once where Logfiles have become packages
+	mostNumbers = 1 << 20 // of packages: no more segments fit the address of a sample
+)
 
 // Unorder makes finished packages of the segments of the Logfile in a half, in addition to the packages that there are, and forgets the Logfile. Only records and the partly filled last blocks
 // are written, so it takes no more space than that. moved is called for each sample while it can be read in both places. The caller lets nothing be appended to the Logfile or to packages
@@ -99,10 +101,11 @@ func (l *Logfile) toDisk(ctx context.Context) error {
 	return nil
 }
 
-// origin is the segment that a package was made of; the zero value: of none.
+// origin is the segment that a package was made of. Of a package that is made of none, and can be filled, l is nil and most how many samples it takes.
 type origin struct {
-	l   *Logfile
-	seg int
+	l    *Logfile
+	seg  int
+	most uint64
 }
 
 // gather makes a log of packages from the packages of old, which keep their numbers, and the segments of l. The new journal replaces the old one.
@@ -110,6 +113,9 @@ func (s *Store) gather(old, l *Logfile) (made *Logfile, from []origin, err error
 	h, from := merged(old, l)
 	if err := h.check(s.format); err != nil {
 		return nil, nil, err
+	}
+	if len(from) > mostNumbers {
+		return nil, nil, fmt.Errorf("there would be %d packages, and no more than %d are possible", len(from), mostNumbers)
 	}
 	made, err = newLogfile(s, PackageHalf, h, s.gen.Add(1))
 	if err != nil {
@@ -124,14 +130,15 @@ func (s *Store) gather(old, l *Logfile) (made *Logfile, from []origin, err error
 	return made, from, nil
 }
 
-// merged returns the header of those packages, and the origin of each. Empty packages give their numbers to segments of l.
+// merged returns the header of those packages, and the origin of each. Empty packages give their numbers to segments of l. There are as many empty ones behind them as the arena has room for: a
+// job whose samples go to packages fills those.
 func merged(old, l *Logfile) (h Header, from []origin) {
 	h = Header{Fingerprint: l.head.Fingerprint, SegmentBlocks: l.head.SegmentBlocks, Align: l.head.Align, Block: l.head.Block, Open: unordered}
 	var unused []int
 	if old != nil && !old.Empty() {
 		h.Open, h.SegmentBlocks = old.head.Open, max(h.SegmentBlocks, old.head.SegmentBlocks)
 		for k := range old.segs {
-			from = append(from, origin{old, k})
+			from = append(from, origin{l: old, seg: k})
 			if old.Gone(k) == old.Blocks(k) {
 				unused = append(unused, k)
 			}
@@ -141,14 +148,16 @@ func merged(old, l *Logfile) (h Header, from []origin) {
 		switch {
 		case l.Gone(k) == l.Blocks(k):
 		case len(unused) > 0:
-			from[unused[0]] = origin{l, k}
+			from[unused[0]] = origin{l: l, seg: k}
 			unused = unused[1:]
 		default:
-			from = append(from, origin{l, k})
+			from = append(from, origin{l: l, seg: k})
 		}
 	}
-	if len(from) == 0 {
-		from = []origin{{}}
+	segments := len(l.segs)
+	most := 2*(l.head.Starts[segments]-l.head.Starts[0])/uint64(segments) + 16 // twice the mean
+	for n := len(unused); n < l.s.format.Places/int(h.SegmentBlocks)+2*int(h.Open) && len(from) < mostNumbers; n++ {
+		from = append(from, origin{most: most})
 	}
 	h.Segments = uint32(len(from))
 	h.Starts = make([]uint64, len(from)+1)
@@ -162,7 +171,7 @@ func merged(old, l *Logfile) (h Header, from []origin) {
 func (f origin) room() uint64 {
 	switch {
 	case f.l == nil:
-		return 0
+		return f.most
 	case f.l.half == PackageHalf:
 		return f.l.head.Starts[f.seg+1] - f.l.head.Starts[f.seg]
 	}

@@ -154,6 +154,30 @@ func TestUnorder(t *testing.T) {
 	}
 }
 
+// TestUnorderOneSegment: a Logfile of one segment becomes packages as well, also if it is empty, and others can be filled beside it.
+func TestUnorderOneSegment(t *testing.T) {
+	for n := range sample.Index(3) {
+		b := newBed(t, 1, 4096, 40, []uint32{4096, 4096, 4096, 100})
+		b.open()
+		b.append(b.begin(0, 1, 1, 10, 10), 0, 3)
+		l := b.begin(1, 2, 1, 10, 10)
+		for i := range n {
+			b.append(l, 0, i)
+		}
+		b.unordered(1)
+		for i := n; i < 3; i++ {
+			if _, _, err := b.s.Packages().Put(t.Context(), int(i)%2, i, b.content(i)); err != nil {
+				t.Errorf("%d samples: put: %v", n, err)
+			}
+		}
+		b.all(b.s)
+		b.close()
+		b.open()
+		b.all(b.s)
+		b.close()
+	}
+}
+
 // TestUnorderKilled: a kill before any step loses no sample that was on disk: it lies in the Logfile or in the packages.
 func TestUnorderKilled(t *testing.T) {
 	b := broken(t, 120)
