@@ -179,7 +179,7 @@ func TestPackagesOfALogfileAreFilledOn(t *testing.T) {
 	l := losing{d: d, e: e, world: 1}
 	l.ask(t, 0, text)
 	c := attach(t, e)
-	high := func(i sample.Index) bool { h, _ := e.packaging.Load().isHigh(i); return h }
+	high := func(i sample.Index) bool { h, _ := e.owner.importance.Load().packs.isHigh(i); return h }
 	for epoch := 0; ; epoch++ {
 		l.steady(t, c, epoch)
 		logs, packed, absent, loose := lies(e, high)
