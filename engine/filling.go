@@ -36,6 +36,17 @@ func (e *Engine) startFilling(l *reorder.EpochLog) {
 	e.filling.Store(&filling{log: l.Log, segment: l.Line.Segment, busy: map[sample.Index]struct{}{}})
 }
 
+// fillAgain lets the log take what it lacks again, when the owner no longer puts samples into packages. Only the mover calls it. e.mu is held.
+func (e *Engine) fillAgain() {
+	switch {
+	case e.filling.Load() != nil || e.packsNow():
+	case e.relayout.lent:
+		e.startFilling(e.relayout.filled)
+	case e.tgt == nil && e.unidentified == nil:
+		e.startFilling(e.cur)
+	}
+}
+
 // stopFilling ends filling, and returns when no append is under way.
 func (e *Engine) stopFilling() {
 	f := e.filling.Swap(nil)

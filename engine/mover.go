@@ -34,6 +34,7 @@ func (e *Engine) look() action {
 	defer e.mu.Unlock()
 	e.retryLayout()
 	e.note()
+	e.fillAgain()
 	if e.relayout.lent {
 		e.updateReadEpoch()
 		e.counted(outlook{e.readEpoch, -1})

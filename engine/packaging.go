@@ -175,6 +175,7 @@ func (k *packaging) step() bool {
 		k.victims, k.idle = nil, true
 		return false
 	}
+	e.stopFilling() // the mover starts it again when another job owned the log meanwhile
 	k.hear()
 	if index, data, ok := k.handed.next(); ok {
 		k.put(index, data)
@@ -220,7 +221,6 @@ func (k *packaging) begun() bool {
 		k.fail("packages can't be begun; samples stay where they are", err)
 		return false
 	}
-	k.e.stopFilling()
 	k.store = p
 	k.packing = importance.NewPacking(max(p.Open()-1, 1), k.p.config.Seed)
 	k.count()

@@ -1,11 +1,19 @@
 package logfile
 
 import (
+	"bytes"
 	"encoding/hex"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/durable"
+	"lcache/sample"
 )
 
 // TestPlaceTable: what is noted is read back; a table that is damaged, cut, of another cache or of another version says nothing, or less, and is replaced.
@@ -73,4 +81,30 @@ func TestPlaceTable(t *testing.T) {
 			t.Errorf("a table %s, noted in: %v, %v", c.what, gens, err)
 		}
 	}
+}
+
+// TestPlacesNotNoted: a table that can't be written stops no write, and one warning says so, however many places are taken. What is written is found after a restart.
+func TestPlacesNotNoted(t *testing.T) {
+	b := newBed(t, 1, 4096, 500, slices.Repeat([]uint32{4096}, 400))
+	var said bytes.Buffer
+	b.opts.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	b.opts.Trace = func(c durable.Change) error {
+		if strings.HasPrefix(filepath.Base(c.Path), placesName) {
+			return unix.ENOSPC
+		}
+		return nil
+	}
+	b.open()
+	l := b.begin(0, 1, 2, 300, 400)
+	for i := range sample.Index(400) {
+		b.append(l, int(i)%2, i)
+	}
+	b.all(b.s)
+	b.close()
+	if n := strings.Count(said.String(), "places can't be noted"); n != 1 {
+		t.Errorf("%d warnings, want one", n)
+	}
+	b.open()
+	b.all(b.s)
+	b.close()
 }
