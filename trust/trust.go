@@ -48,11 +48,12 @@ func (e *Error) Error() string {
 	if IsMine(e.Owner) {
 		return fmt.Sprintf("%s: run chmod -R go-w %s, or give another --cache", e.Reason(), spelling.ShellWord(e.Path))
 	}
-	run := "run"
-	if os.Geteuid() != 0 {
-		run = "have root run"
+	advice := "give another --cache, or if you know who wrote it have root run"
+	if os.Geteuid() == 0 {
+		// An administrator who stops, verifies or removes a user's cache can do so as that user, and must not take the cache away from a server that runs.
+		advice = fmt.Sprintf("run lcache as that user (sudo -u '#%d' lcache ...), give another --cache, or if no server of that user has it and you know who wrote it run", e.Owner)
 	}
-	return fmt.Sprintf("%s: give another --cache, or if you know who wrote it %s chown -R %d %s", e.Reason(), run, os.Geteuid(), spelling.ShellWord(e.Path))
+	return fmt.Sprintf("%s: %s chown -R %d %s", e.Reason(), advice, os.Geteuid(), spelling.ShellWord(e.Path))
 }
 
 func (e *Error) Is(target error) bool { return target == fs.ErrPermission }
