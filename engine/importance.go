@@ -230,9 +230,9 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		h.giveBack()
 		return nil, err
 	}
-	e.holdBy(p.high, nil)
+	e.holdBy(p.high.held, nil)
 	if p.along != nil {
-		e.holdBy(p.along, nil)
+		e.holdBy(p.along.held, nil)
 	}
 	e.mu.Lock()
 	if e.states == nil {
@@ -270,7 +270,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, e
 	}
 	state.Serve = p.plan
 	if c.Policy != "next-use" { // which goes by the greatest values across an epoch's end
-		state.Held = p.high.holds
+		state.Held = p.high.held.set
 	}
 	if p.high.nodes != nil {
 		state.OnNode = p.high.nodes.found

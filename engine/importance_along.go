@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync"
+
 	"lcache/chunker"
 	"lcache/drawn"
 	"lcache/reorder"
@@ -15,14 +17,17 @@ type alongMemory struct {
 	total    int64 // bytes of --memory
 	capacity int64 // bytes of samples
 
-	lockedBytes             // its mu guards the fields that follow, too
-	epoch       int         // whose samples are read along; -1: none
-	left        *sample.Set // of its order, what was not delivered
-	next        *sample.Set // of the order of the epoch after it, as far as that is known
-	promised    *sample.Set // what is here, or is to come
-	taken       int64       // bytes of promised
-	again       *sample.Set // of promised, what stays for the next epoch
-	againBytes  int64
+	held  *sampleBytes
+	spare *sample.Set // the worker's
+
+	mu         sync.Mutex  // guards the fields that follow
+	epoch      int         // whose samples are read along; -1: none
+	left       *sample.Set // of its order, what was not delivered
+	next       *sample.Set // of the order of the epoch after it, as far as that is known
+	promised   *sample.Set // what is here, or is to come
+	taken      int64       // bytes of promised
+	again      *sample.Set // of promised, what stays for the next epoch
+	againBytes int64
 }
 
 // alongShare is the part of the memory for importance that is for samples that are read along, where nobody says how much is for those of importance: one in so many bytes.
@@ -61,7 +66,7 @@ func (e *Engine) newAlongMemory(bytes int64) (a *alongMemory, err error) {
 	if a.held, err = newSampleBytes(e.cache); err != nil {
 		return nil, err
 	}
-	for _, set := range []**sample.Set{&a.left, &a.next, &a.promised, &a.again} {
+	for _, set := range []**sample.Set{&a.left, &a.next, &a.promised, &a.again, &a.spare} {
 		if *set, err = sample.NewSet(e.cache.Manifest.Len()); err != nil {
 			a.close()
 			return nil, err
@@ -78,6 +83,7 @@ func (a *alongMemory) close() {
 	defer a.mu.Unlock()
 	a.epoch = -1
 	a.held.close()
+	a.spare.Close()
 	a.left.Close()
 	a.next.Close()
 	a.promised.Close()
@@ -90,26 +96,27 @@ func (a *alongMemory) begin(epoch int, order, coming []sample.Index) {
 	if a == nil {
 		return
 	}
+	a.fillSpare(order)
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.held.closed() {
-		return
-	}
 	if epoch != a.epoch {
-		a.setNext(order)
+		a.next, a.spare = a.spare, a.next
 		a.change(epoch)
 		if order == nil {
 			a.epoch = -1
 		}
 	}
-	a.setNext(coming)
+	a.mu.Unlock()
+	a.fillSpare(coming)
+	a.mu.Lock()
+	a.next, a.spare = a.spare, a.next
+	a.mu.Unlock()
 }
 
-// setNext notes the order of the next epoch, as far as it is known. a.mu is held.
-func (a *alongMemory) setNext(order []sample.Index) {
-	a.next.Clear()
+// fillSpare makes spare the set of an order's samples. There may be millions of them: a.mu is not held.
+func (a *alongMemory) fillSpare(order []sample.Index) {
+	a.spare.Clear()
 	for _, i := range order {
-		a.next.Add(i)
+		a.spare.Add(i)
 	}
 }
 
@@ -145,11 +152,11 @@ func (a *alongMemory) delivered(epoch int, indices []sample.Index) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if epoch != a.epoch || a.held.closed() {
+	if epoch != a.epoch {
 		return
 	}
 	for _, i := range indices {
-		if a.held.knows(i) && a.left.Remove(i) && !(a.held.has(i) && a.stays(i)) {
+		if a.held.knows(i) && a.left.Remove(i) && !(a.held.Has(i) && a.stays(i)) {
 			a.drop(i)
 		}
 	}
@@ -174,16 +181,28 @@ func (a *alongMemory) stays(index sample.Index) bool {
 
 // Again keeps a copy of a sample that is read by place now, if the next epoch wants it, too (fetch.Along): it lies in a segment that was not moved, and most of these are not moved again.
 func (a *alongMemory) Again(index sample.Index, data []byte) {
+	w, ok := a.takeAgain(index, data)
+	if !ok {
+		return
+	}
+	if a.held.fill(w); !a.held.Has(index) {
+		a.Drop(index)
+	}
+}
+
+// takeAgain returns room for a sample that the next epoch wants.
+func (a *alongMemory) takeAgain(index sample.Index, data []byte) (w writing, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.epoch < 0 || !a.next.Has(index) || a.promised.Has(index) || a.taken+a.held.size(index) > a.capacity || !a.stays(index) {
-		return
+		return w, false
 	}
 	a.promised.Add(index)
 	a.taken += a.held.size(index)
-	if a.held.keep(index, data); !a.held.has(index) {
+	if w, ok = a.held.begin(index, data); !ok {
 		a.drop(index)
 	}
+	return w, ok
 }
 
 // of returns the memory for a chunk of an epoch; nil: nothing is read along in it. The first chunk of an epoch whose order was known ahead begins it: the boundary before it may not be over.
@@ -204,14 +223,14 @@ func (a *alongMemory) of(epoch int) *alongMemory {
 
 // Wanted returns those of some samples that the epoch delivers later, that it does not find in the window or in memory, and that are not read along already (fetch.Along).
 func (a *alongMemory) Wanted(of []sample.Index) (wanted []sample.Index) {
-	a.mu.RLock()
+	a.mu.Lock()
 	epoch := a.epoch
 	for _, i := range of {
 		if epoch >= 0 && a.left.Has(i) && !a.promised.Has(i) {
 			wanted = append(wanted, i)
 		}
 	}
-	a.mu.RUnlock()
+	a.mu.Unlock()
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -247,9 +266,14 @@ func (a *alongMemory) Take(index sample.Index) bool {
 // Keep keeps a sample for which there is room still (fetch.Along).
 func (a *alongMemory) Keep(index sample.Index, data []byte) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.epoch >= 0 && a.promised.Has(index) {
-		a.held.keep(index, data)
+	var w writing
+	keep := a.epoch >= 0 && a.promised.Has(index)
+	if keep {
+		w, keep = a.held.begin(index, data)
+	}
+	a.mu.Unlock()
+	if keep {
+		a.held.fill(w)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestAlongMemory(t *testing.T) {
 		}
 	}
 	data := make([]byte, len(d.bytes[1]))
-	if !a.Copy(1, data) || string(data) != string(d.bytes[1]) {
+	if !a.held.Copy(1, data) || string(data) != string(d.bytes[1]) {
 		t.Error("a sample that was kept has other bytes")
 	}
 	if takes(4) || takes(1) || takes(9) || takes(1<<30) {
@@ -84,27 +84,27 @@ func TestAlongMemory(t *testing.T) {
 	}
 	a.Drop(3)
 	a.delivered(2, []sample.Index{0}) // of another epoch
-	if !a.Has(0) || a.Has(3) || a.of(3) == nil || a.of(2) != nil || a.of(5) != nil {
+	if !a.held.Has(0) || a.held.Has(3) || a.of(3) == nil || a.of(2) != nil || a.of(5) != nil {
 		t.Error("the epoch before drops a sample, or a dropped one is here")
 	}
 	a.delivered(3, []sample.Index{0, 1, 2, 3})
-	if a.taken != 0 || a.held.taken != 0 || a.Has(0) || takes(0) {
-		t.Errorf("%d bytes are set apart after the delivery, %d held", a.taken, a.held.taken)
+	if a.taken != 0 || a.held.bytes() != 0 || a.held.Has(0) || takes(0) {
+		t.Errorf("%d bytes are set apart after the delivery, %d held", a.taken, a.held.bytes())
 	}
 	bad := append([]byte{d.bytes[4][0] ^ 1}, d.bytes[4][1:]...)
-	if a.Take(4); !a.Has(4) {
-		if a.Keep(4, bad); a.Has(4) {
+	if a.Take(4); !a.held.Has(4) {
+		if a.Keep(4, bad); a.held.Has(4) {
 			t.Error("bytes with another checksum were kept")
 		}
 	}
-	if takes(5); takes(6) || a.of(4) == nil || !takes(6) || takes(5) || a.Has(5) {
+	if takes(5); takes(6) || a.of(4) == nil || !takes(6) || takes(5) || a.held.Has(5) {
 		t.Error("the first chunk of the next epoch does not begin it")
 	}
-	if a.begin(4, []sample.Index{5, 6, 7}, nil); !a.Has(6) {
+	if a.begin(4, []sample.Index{5, 6, 7}, nil); !a.held.Has(6) {
 		t.Error("an epoch that a chunk has begun begins once more")
 	}
 	a.begin(5, nil, nil) // a plain epoch
-	if a.taken != 0 || a.held.taken != 0 || a.of(5) != nil || takes(5) {
+	if a.taken != 0 || a.held.bytes() != 0 || a.of(5) != nil || takes(5) {
 		t.Error("something of the epoch before is left, or taken in one that has nothing to read along")
 	}
 }
@@ -116,12 +116,12 @@ func TestStaysForTheNextEpoch(t *testing.T) {
 		t.Helper()
 		var got []sample.Index
 		for i := range sample.Index(40) {
-			if a.Has(i) {
+			if a.held.Has(i) {
 				got = append(got, i)
 			}
 		}
-		if !slices.Equal(got, want) || a.taken != int64(len(want))*cell || a.held.taken != a.taken {
-			t.Errorf("%s: %v are here, %d bytes are set apart, %d held; want %v", when, got, a.taken, a.held.taken, want)
+		if !slices.Equal(got, want) || a.taken != int64(len(want))*cell || a.held.bytes() != a.taken {
+			t.Errorf("%s: %v are here, %d bytes are set apart, %d held; want %v", when, got, a.taken, a.held.bytes(), want)
 		}
 	}
 	along := func(index sample.Index) {
@@ -156,7 +156,7 @@ func TestStaysForTheNextEpoch(t *testing.T) {
 	a.delivered(2, []sample.Index{2, 8})
 	here("one is wanted a third time", 2)
 	bad := append([]byte{d.bytes[9][0] ^ 1}, d.bytes[9][1:]...)
-	if a.Again(9, bad); a.Has(9) {
+	if a.Again(9, bad); a.held.Has(9) {
 		t.Error("bytes with another checksum were kept")
 	}
 	here("bytes with another checksum were not kept", 2)
@@ -188,17 +188,17 @@ func TestReadsAlong(t *testing.T) {
 			for epoch := range 8 {
 				here, stay := map[sample.Index]bool{}, map[sample.Index]bool{}
 				l.observed(t, c, epoch, func(int) {
-					p.along.mu.RLock()
-					defer p.along.mu.RUnlock()
+					p.along.mu.Lock()
+					defer p.along.mu.Unlock()
 					for i := range p.along.promised.All {
 						if p.along.again.Has(i) {
 							stay[i] = true
-						} else if p.along.held.has(i) {
+						} else if p.along.held.Has(i) {
 							here[i] = true
 						}
 					}
-					if p.along.taken > p.along.capacity || p.along.held.taken > p.along.taken {
-						t.Errorf("epoch %d: %d bytes are set apart and %d held, with room for %d", epoch, p.along.taken, p.along.held.taken, p.along.capacity)
+					if p.along.taken > p.along.capacity || p.along.held.bytes() > p.along.taken {
+						t.Errorf("epoch %d: %d bytes are set apart and %d held, with room for %d", epoch, p.along.taken, p.along.held.bytes(), p.along.capacity)
 					}
 				})
 				if stayed += len(stay); p.along.againBytes > p.along.capacity/againShare {

@@ -104,7 +104,7 @@ func (p *important) mostUsed(epoch int) (by []sample.Index, high *sample.Set, er
 	}
 	left := p.config.Cache
 	for _, index := range by {
-		if left -= p.high.size(index); left < 0 || p.config.Policy == "lru" {
+		if left -= p.high.held.size(index); left < 0 || p.config.Policy == "lru" {
 			break
 		}
 		high.Add(index)

@@ -18,7 +18,7 @@ import (
 
 // TestCells: what is written is read, cells come back, and no byte of one chain gets into another.
 func TestCells(t *testing.T) {
-	c := &cells{size: 16, each: chunkCells}
+	c := cellsOf(128)
 	defer c.close()
 	r := rand.New(rand.NewPCG(1, 2))
 	have := map[uint32][]byte{}
@@ -34,14 +34,15 @@ func TestCells(t *testing.T) {
 		for i := range data {
 			data[i] = byte(r.Uint32())
 		}
-		cell, ok := c.write(data)
-		if !ok || have[cell] != nil {
-			t.Fatal("no cell, or one that is taken")
+		x, err := c.take(len(data))
+		if err != nil || have[x.first] != nil {
+			t.Fatal("no cell, or one that is taken", err)
 		}
-		have[cell] = data
+		x.write(data)
+		have[x.first] = data
 		for cell, want := range have {
-			got := make([]byte, len(want))
-			if c.read(cell, got); !bytes.Equal(got, want) || c.sum(cell, len(want)) != sample.Sum(want) {
+			x, got := c.chain(cell), make([]byte, len(want))
+			if x.read(got); !bytes.Equal(got, want) || x.sum(len(want)) != sample.Sum(want) {
 				t.Fatal("other bytes than were written")
 			}
 			break
@@ -89,7 +90,7 @@ func testMemoryOfImportance(t *testing.T, layout, policy, method string) {
 		kept := 0
 		for i := range d.bytes { // the first supplier has what the counts say, and its bytes are right
 			buf := make([]byte, len(d.bytes[i]))
-			if p := e.states["default"]; p.high.Copy(sample.Index(i), buf) {
+			if p := e.states["default"]; p.high.held.Copy(sample.Index(i), buf) {
 				if kept++; !bytes.Equal(buf, d.bytes[i]) {
 					t.Fatalf("sample %d has other bytes in memory", i)
 				}
@@ -194,32 +195,5 @@ func TestJobsHaveTheirOwnMemory(t *testing.T) {
 	}
 	if lines := log.lines("cache="); len(lines) != 1 || !strings.Contains(lines[0], "name=none") {
 		t.Errorf("warnings that name cache=: %q", lines)
-	}
-}
-
-// TestHasWhileMemoryIsLocked: whether memory has a sample is known while an epoch begins there, which holds its lock: requests ask it under the engine's.
-func TestHasWhileMemoryIsLocked(t *testing.T) {
-	_, a, _ := smallAlong(t)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	asked := make(chan bool, 1)
-	go func() { asked <- a.Has(1) }()
-	select {
-	case has := <-asked:
-		if has {
-			t.Error("an empty memory has a sample")
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("Has waits for the lock")
-	}
-}
-
-// TestCellsOfLargeSamples: of a dataset of large samples no more is mapped at once than the system gives.
-func TestCellsOfLargeSamples(t *testing.T) {
-	for _, mean := range []int{100, 16 << 10, 100 << 20, 1 << 30, 4<<30 - 1} {
-		c := cellsOf(mean)
-		if bytes := int(c.each) * c.size; c.each < 1 || bytes > max(chunkBytes, c.size) {
-			t.Errorf("samples of %d bytes: %d cells of %d bytes at once", mean, c.each, c.size)
-		}
 	}
 }

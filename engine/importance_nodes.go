@@ -143,37 +143,59 @@ func (r *nodeReader) bring(ctx context.Context, n foundNode) {
 
 // mayPut reports whether a node would be taken: a sample that memory has already stands in for none.
 func (h *highMemory) mayPut(id sample.Index) bool {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
+	h.lockIdle()
+	defer h.mu.Unlock()
 	return h.held.knows(id) && h.e.cache.Manifest.Size(id) > 0 && !h.policy.Has(id)
+}
+
+// lockIdle locks h.mu when the worker does not have the policy for itself. Requests do not call it.
+func (h *highMemory) lockIdle() {
+	h.mu.Lock()
+	for h.busy {
+		h.idle.Wait()
+	}
 }
 
 // put takes a node with its bytes.
 func (h *highMemory) put(n foundNode, data []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.held.closed() || h.nodes.isForgotten(n) || h.policy.Has(n.id) || !h.held.isRight(n.id, data) {
+	if !h.held.isRight(n.id, data) {
 		return
 	}
-	keep, drop := h.pair.Put(n.id, n.near, h.size(n.id))
+	if w, ok := h.takeNode(n, data); ok {
+		h.held.fill(w)
+	}
+}
+
+// takeNode offers a node, and returns room for its bytes.
+func (h *highMemory) takeNode(n foundNode, data []byte) (w writing, ok bool) {
+	h.lockIdle()
+	defer h.mu.Unlock()
+	if h.held.isClosed() || h.nodes.isForgotten(n) || h.policy.Has(n.id) {
+		return w, false
+	}
+	keep, drop := h.pair.Put(n.id, n.near, h.held.size(n.id))
 	for _, gone := range drop {
 		h.held.free(gone)
 	}
-	if keep {
-		h.held.keep(n.id, data)
+	if !keep {
+		return w, false
 	}
+	return h.held.begin(n.id, data)
 }
 
 // setRatio moves the border between important samples and nodes.
 func (h *highMemory) setRatio(ratio float64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.pair == nil || h.pair.Ratio() == ratio {
+	if h.pair == nil {
 		return
 	}
-	for _, gone := range h.pair.SetRatio(ratio) {
-		h.held.free(gone)
-	}
+	h.alone(func() {
+		if h.pair.Ratio() == ratio {
+			return
+		}
+		for _, gone := range h.pair.SetRatio(ratio) {
+			h.held.free(gone)
+		}
+	})
 }
 
 // forgetNodes drops all nodes and their lists, and those that wait.
@@ -182,21 +204,17 @@ func (h *highMemory) forgetNodes() {
 		return
 	}
 	h.nodes.forget()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.held.closed() {
-		return
-	}
-	for _, gone := range h.pair.Nodes().Clear() {
-		h.held.free(gone)
-	}
+	h.alone(func() {
+		for _, gone := range h.pair.Nodes().Clear() {
+			h.held.free(gone)
+		}
+	})
 }
 
 // rehearsal copies the policy's decisions, without the bytes.
-func (h *highMemory) rehearsal() (*importance.Rehearsal, error) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return importance.NewRehearsal(h.pair, h.size)
+func (h *highMemory) rehearsal() (r *importance.Rehearsal, err error) {
+	h.alone(func() { r, err = importance.NewRehearsal(h.pair, h.held.size) })
+	return r, err
 }
 
 // planClass serves nodes for their neighbours, as far as memory will not have those and they are no H-samples (SpiderCache §IV-B). An order that is drawn an epoch ahead is planned by the memory that the epoch between will leave.

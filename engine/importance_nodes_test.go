@@ -144,11 +144,11 @@ func TestClassServes(t *testing.T) {
 					t.Errorf("%s, epoch %d: %d substitutes", policy, epoch, n)
 				}
 				total += n
-				p.high.mu.RLock()
-				if bytes := p.high.held.taken; bytes > p.config.Cache || int64(len(p.high.held.cells.next)*p.high.held.cells.size) > p.config.Cache+2*chunkCells*int64(p.high.held.cells.size) {
-					t.Errorf("%s: %d bytes in %d cells, of %d", policy, bytes, len(p.high.held.cells.next), p.config.Cache)
+				p.high.mu.Lock()
+				if bytes, mapped := p.high.held.bytes(), bytesMapped(p.high.held); bytes > p.config.Cache || mapped > p.config.Cache+2*chunkCells*int64(p.high.held.cells.size) {
+					t.Errorf("%s: %d bytes in cells of %d, of %d", policy, bytes, mapped, p.config.Cache)
 				}
-				p.high.mu.RUnlock()
+				p.high.mu.Unlock()
 			}
 			s := e.Status().Jobs[0]
 			closeEngine(t, e)
@@ -179,9 +179,9 @@ func TestClassElastic(t *testing.T) {
 		for epoch := range 7 {
 			l.begin(t, epoch)
 			ratio := e.Status().Jobs[0].Importance.Ratio
-			p.high.mu.RLock()
+			p.high.mu.Lock()
 			memory := p.high.pair.Ratio()
-			p.high.mu.RUnlock()
+			p.high.mu.Unlock()
 			if ratio > last || ratio > 0.9 || ratio < 0.5 || memory != ratio {
 				t.Errorf("epoch %d of %d: the ratio is %v after %v, and memory has %v", epoch, epochs, ratio, last, memory)
 			}
@@ -218,8 +218,8 @@ func TestNodesThatAreGone(t *testing.T) {
 	}
 	waitFor(t, "the observations are noted", func() bool { return e.Status().Jobs[0].Importance.Observations == 80 })
 	e.settleNodes(t, p)
-	p.high.mu.RLock()
-	defer p.high.mu.RUnlock()
+	p.high.mu.Lock()
+	defer p.high.mu.Unlock()
 	if nodes := p.high.pair.Nodes().List(); len(nodes) > 0 {
 		t.Errorf("nodes that can't be read: %v", nodes)
 	}
@@ -271,25 +271,25 @@ func TestOtherEmbeddings(t *testing.T) {
 	l.ask(t, 0, fmt.Sprintf(class, 1, "paper", 0.5, 0.5, 8))
 	p := e.owner.importance.Load()
 	count := func() int {
-		p.high.mu.RLock()
-		defer p.high.mu.RUnlock()
+		p.high.mu.Lock()
+		defer p.high.mu.Unlock()
 		return len(p.high.pair.Nodes().List())
 	}
 	for epoch, said := range []Unsent{{Dimension: 16}, {Changed: true}} {
 		l.begin(t, epoch)
 		l.classSteps(t, like, epoch, 8)
 		e.settleNodes(t, p)
-		p.high.mu.RLock()
-		bytes := p.high.held.taken
-		p.high.mu.RUnlock()
+		p.high.mu.Lock()
+		bytes := p.high.held.bytes()
+		p.high.mu.Unlock()
 		if count() == 0 {
 			t.Errorf("epoch %d: no nodes", epoch)
 		}
 		e.EndEpoch(0, 0, importance.Progress{Epoch: math.MaxUint32}, said) // which ends no epoch
 		waitFor(t, "the nodes are forgotten", func() bool { return count() == 0 })
-		p.high.mu.RLock()
-		after := p.high.held.taken
-		p.high.mu.RUnlock()
+		p.high.mu.Lock()
+		after := p.high.held.bytes()
+		p.high.mu.Unlock()
 		if after >= bytes || p.state.Epoch() != epoch {
 			t.Errorf("epoch %d: %d bytes, and %d after the embeddings changed; the epoch is %d", epoch, bytes, after, p.state.Epoch())
 		}

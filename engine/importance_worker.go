@@ -329,10 +329,10 @@ func (p *important) giveBack() {
 	p.stateMu.Lock()
 	p.state.Close()
 	p.stateMu.Unlock()
-	p.e.holdBy(nil, p.high)
+	p.e.holdBy(nil, p.high.held)
 	p.high.close()
 	if p.along != nil {
-		p.e.holdBy(nil, p.along)
+		p.e.holdBy(nil, p.along.held)
 		p.along.close()
 	}
 	p.file.Wait()

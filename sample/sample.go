@@ -54,6 +54,15 @@ func (f Fingerprint) Short() string { return hex.EncodeToString(f[:4]) }
 // Sum is the identity of a sample's bytes: xxh3-64 without a seed.
 func Sum(b []byte) uint64 { return xxh3.Hash(b) }
 
+// A Summer makes the Sum of bytes that come in parts. The zero Summer has none yet.
+type Summer struct{ hasher xxh3.Hasher }
+
+// Add adds the next part.
+func (s *Summer) Add(part []byte) { _, _ = s.hasher.Write(part) }
+
+// Sum is the Sum of all parts.
+func (s *Summer) Sum() uint64 { return s.hasher.Sum64() }
+
 // NameHash is the xxh3-64 of a name's bytes. Admission goes by it, and so does the look-up of a name.
 func NameHash(name string) uint64 { return xxh3.HashString(name) }
 

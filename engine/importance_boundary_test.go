@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"lcache/deliver"
+	"lcache/drawn"
+	"lcache/importance"
+	"lcache/sample"
+	"lcache/staging"
+)
+
+// slowPolicy is a memory policy whose work at a boundary ends when the test says so.
+type slowPolicy struct {
+	importance.Policy
+	began, goOn chan struct{}
+}
+
+func (p *slowPolicy) wait() {
+	p.began <- struct{}{}
+	<-p.goOn
+}
+
+func (p *slowPolicy) Begin(epoch int, values []float64, order []sample.Index) {
+	p.wait()
+	p.Policy.Begin(epoch, values, order)
+}
+
+func (p *slowPolicy) Clone() (importance.Policy, error) {
+	p.wait()
+	return p.Policy.Clone()
+}
+
+// memoryOf makes the memory of a job over the dataset of smallAlong, with room for four samples.
+func memoryOf(t *testing.T, e *Engine, policy, more string) *highMemory {
+	t.Helper()
+	room := 4 * newCells(e.cache.Manifest).round(3000)
+	c, err := drawn.Parse(fmt.Appendf(nil, `{"method":"spider","policy":%q,"batch_size":4,"cache":%d,"lag":0%s}`, policy, room, more), drawn.Defaults{Seed: "1", BatchSize: 4, WorldSize: 1, Lag: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := e.newHighMemory(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.close)
+	return h
+}
+
+// delivery is one of some samples, with bytes in the shared memory.
+func delivery(e *Engine, data []byte, indices ...sample.Index) (d deliver.Delivery) {
+	d.Indices = indices
+	for k := range indices {
+		d.Addresses = append(d.Addresses, staging.Address{Offset: uint64(k) * 4096})
+		copy(e.staging.Slice(uint64(k)*4096, len(data)), data)
+	}
+	return d
+}
+
+// TestRequestsAtABoundary: while a memory policy goes over all samples at a boundary, samples are copied, deliveries are counted afterwards, and the status is answered.
+func TestRequestsAtABoundary(t *testing.T) {
+	for what, boundary := range map[string]func(h *highMemory){
+		"an epoch begins":     func(h *highMemory) { h.begin(1, make([]float64, 40), nil, nil, drawn.Config{}) },
+		"an epoch is planned": func(h *highMemory) { r, _ := h.rehearsal(); r.Close() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			d, a, _ := smallAlong(t)
+			h := memoryOf(t, a.e, "lru", `,"substitute":"class"`)
+			slow := &slowPolicy{h.inner(), make(chan struct{}), make(chan struct{})}
+			goOn := sync.OnceFunc(func() { close(slow.goOn) })
+			t.Cleanup(goOn)
+			h.pair = importance.NewHomophily(slow, h.pair.Nodes(), h.total, 1)
+			h.policy = h.pair
+			h.served(0, delivery(a.e, d.bytes[7], 7), nil)
+			done := make(chan struct{})
+			go func() { defer close(done); boundary(h) }()
+			<-slow.began
+			returns(t, "a request at a boundary", func() {
+				if got := make([]byte, 3000); !h.held.Copy(7, got) || string(got) != string(d.bytes[7]) {
+					t.Error("a sample that is kept is not copied")
+				}
+				h.served(1, delivery(a.e, d.bytes[7], 7), nil)
+				h.served(1, delivery(a.e, d.bytes[8], 8), nil)
+				if held, err := h.held.set(); err != nil || held.Len() != 1 || !held.Has(7) {
+					t.Errorf("%v, %d samples are held", err, held.Len())
+				} else {
+					held.Close()
+				}
+				if c := h.counted(); c.Requested() != 1 || c.taken != h.held.size(7) {
+					t.Errorf("%+v", c)
+				}
+				if n := h.strange([]sample.Index{7, 9, 41}); n != 1 {
+					t.Errorf("%d samples were observed without a delivery", n)
+				}
+			})
+			goOn()
+			<-done
+			if c := h.counted(); c.HighHits != 1 || c.LogHits != 2 || h.strange([]sample.Index{8, 9}) != 1 || h.held.Has(8) {
+				t.Errorf("%+v, after the boundary", c)
+			}
+			if h.served(1, delivery(a.e, d.bytes[8], 8), nil); !h.held.Has(8) {
+				t.Error("nothing is kept after a boundary")
+			}
+		})
+	}
+}
+
+// TestManyDeliveriesAtABoundary: all deliveries are counted, also those that are not noted for the policy.
+func TestManyDeliveriesAtABoundary(t *testing.T) {
+	d, a, _ := smallAlong(t)
+	h := memoryOf(t, a.e, "lru", "")
+	h.served(0, delivery(a.e, d.bytes[7], 7), nil)
+	const n = mostNoted + 1000
+	h.alone(func() {
+		many := deliver.Delivery{Indices: make([]sample.Index, n)}
+		for k := range many.Indices {
+			many.Indices[k] = 7
+		}
+		h.served(0, many, nil)
+	})
+	if c := h.counted(); c.HighHits != n || c.Requested() != n+1 || len(h.noted) != 0 {
+		t.Errorf("%+v, want %d hits", c, n)
+	}
+}
+
+// TestRefusedBytesAreNoHit: a sample whose bytes were not right is no hit although the policy keeps it, and its bytes are kept when they are right.
+func TestRefusedBytesAreNoHit(t *testing.T) {
+	for _, policy := range []string{"lru", "minio", "next-use", "paper"} {
+		t.Run(policy, func(t *testing.T) {
+			d, a, _ := smallAlong(t)
+			h := memoryOf(t, a.e, policy, "")
+			order := []sample.Index{7, 7, 7, 7, 7, 7}
+			values := make([]float64, 40)
+			for i := range values {
+				values[i] = 1
+			}
+			h.begin(0, values, values, order, drawn.Config{Cache: h.total})
+			for k := range 3 {
+				if h.served(0, delivery(a.e, d.bytes[8], 7), nil); h.held.Has(7) {
+					t.Fatal("bytes of another sample are kept")
+				}
+				if c := h.counted(); c.HighHits != 0 || int(c.LogHits) != k+1 {
+					t.Fatalf("%+v after %d misses", c, k+1)
+				}
+			}
+			if h.served(0, delivery(a.e, d.bytes[7], 7), nil); !h.held.Has(7) {
+				t.Error("right bytes are not kept")
+			}
+			if h.served(0, delivery(a.e, d.bytes[7], 7), nil); h.counted().HighHits != 1 {
+				t.Errorf("%+v, want a hit", h.counted())
+			}
+		})
+	}
+}

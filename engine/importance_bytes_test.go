@@ -1,0 +1,224 @@
+package engine
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/sample"
+)
+
+// bytesMapped is how many bytes a memory has mapped for samples.
+func bytesMapped(h *sampleBytes) (n int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.cells.chunks {
+		n += int64(len(c.bytes))
+	}
+	return n
+}
+
+// returns calls f and fails the test if it does not return.
+func returns(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal(what + " waits")
+	}
+}
+
+// TestCopyWhileMemoryIsLocked: a sample is found and copied while the owner of a memory holds its lock.
+func TestCopyWhileMemoryIsLocked(t *testing.T) {
+	d, a, _ := smallAlong(t)
+	a.begin(0, []sample.Index{1}, nil)
+	a.Take(1)
+	a.Keep(1, d.bytes[1])
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	returns(t, "a copy", func() {
+		got := make([]byte, len(d.bytes[1]))
+		if !a.held.Has(1) || !a.held.Copy(1, got) || !bytes.Equal(got, d.bytes[1]) || a.held.Has(2) || a.held.Copy(2, got) {
+			t.Error("a memory does not have what it keeps")
+		}
+	})
+}
+
+// TestFreedDuringCopy: the bytes of a sample that is being copied do not change when the sample is freed, kept again, or the memory is closed.
+func TestFreedDuringCopy(t *testing.T) {
+	d, a, _ := smallAlong(t)
+	h := a.held
+	h.keep(1, d.bytes[1])
+	under, ok := h.pin(1) // as Copy does
+	if !ok {
+		t.Fatal("a sample is not here")
+	}
+	is := func(when string, c *chain, want []byte) {
+		t.Helper()
+		got := make([]byte, len(want))
+		if c.read(got); !bytes.Equal(got, want) {
+			t.Errorf("%s: a sample has other bytes under a copy", when)
+		}
+	}
+	h.free(1)
+	for i := range sample.Index(40) {
+		if h.keep(i, d.bytes[i]); !h.Has(i) {
+			t.Fatalf("sample %d is not kept", i)
+		}
+	}
+	is("the sample was freed, and all were kept", &under, d.bytes[1])
+	for i := range sample.Index(40) {
+		h.free(i)
+	}
+	is("all were freed", &under, d.bytes[1])
+	h.mu.Lock()
+	h.unpin(under.first)
+	h.mu.Unlock()
+	before := bytesMapped(h)
+	for range 100 {
+		for i := range sample.Index(40) {
+			h.keep(i, d.bytes[i])
+			h.free(i)
+		}
+	}
+	if after := bytesMapped(h); after != before || h.bytes() != 0 {
+		t.Errorf("%d bytes are mapped after 4000 samples, %d before; %d are kept", after, before, h.bytes())
+	}
+	h.keep(3, d.bytes[3])
+	if under, ok = h.pin(3); !ok {
+		t.Fatal("a sample is not here")
+	}
+	h.close()
+	is("the memory is closed", &under, d.bytes[3])
+	if _, ok := h.pin(3); ok || h.Has(3) {
+		t.Error("a closed memory has a sample")
+	}
+	h.mu.Lock()
+	h.unpin(under.first)
+	h.mu.Unlock()
+	if bytesMapped(h) != 0 {
+		t.Error("the last copy does not free a closed memory")
+	}
+}
+
+// TestFreedWhileWritten: a sample that is freed while its bytes are written is not here, and its room is used again.
+func TestFreedWhileWritten(t *testing.T) {
+	d, a, _ := smallAlong(t)
+	h := a.held
+	w, ok := h.begin(1, d.bytes[1])
+	if _, twice := h.begin(1, d.bytes[1]); !ok || twice || !h.hasOrWrites(1) || h.Has(1) {
+		t.Fatal("a sample is written twice, or is here before it is written")
+	}
+	h.free(1)
+	again, ok := h.begin(1, d.bytes[1])
+	if !ok || again.first == w.first {
+		t.Fatal("room that is being written to is given away")
+	}
+	if h.fill(w); h.Has(1) {
+		t.Error("a freed sample is here")
+	}
+	got := make([]byte, len(d.bytes[1]))
+	if h.fill(again); !h.Copy(1, got) || !bytes.Equal(got, d.bytes[1]) {
+		t.Error("a sample that was kept again is not here")
+	}
+	wrong := slices.Clone(d.bytes[2])
+	wrong[0] ^= 1
+	if h.keep(2, wrong); h.Has(2) || h.hasOrWrites(2) || len(h.pins) != 0 || h.bytes() != h.size(1) {
+		t.Error("bytes with another checksum are kept")
+	}
+}
+
+// TestCopiesAtAnyTime: copies that run while samples are kept and freed have right bytes.
+func TestCopiesAtAnyTime(t *testing.T) {
+	d, a, _ := smallAlong(t)
+	h := a.held
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	copied := make([]int, 2)
+	for k := range copied {
+		all.Go(func() {
+			got := make([]byte, 3000)
+			for i := sample.Index(0); ; i = (i + 1) % 40 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if h.Copy(i, got) {
+					if copied[k]++; !bytes.Equal(got, d.bytes[i]) {
+						t.Errorf("sample %d has other bytes", i)
+					}
+				}
+			}
+		})
+	}
+	var writers sync.WaitGroup
+	for k := range sample.Index(2) {
+		writers.Go(func() {
+			for n := range sample.Index(4000) {
+				h.keep((7*n+k)%40, d.bytes[(7*n+k)%40])
+				h.free((3*n + k) % 40)
+			}
+			for i := range sample.Index(40) {
+				h.free(i)
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	all.Wait()
+	if copied[0]+copied[1] == 0 || len(h.pins) != 0 || len(h.coming) != 0 {
+		t.Errorf("%v samples were copied; %d pins and %d writes are left", copied, len(h.pins), len(h.coming))
+	}
+}
+
+// TestKeepingAllocatesNothing: to keep, copy and free a sample takes nothing of Go's heap, whatever its size.
+func TestKeepingAllocatesNothing(t *testing.T) {
+	d, a, _ := smallAlong(t)
+	dst := make([]byte, 3000)
+	if n := testing.AllocsPerRun(100, func() {
+		a.held.keep(1, d.bytes[1])
+		a.held.Copy(1, dst)
+		a.held.free(1)
+	}); n != 0 {
+		t.Errorf("%.1f allocations", n)
+	}
+}
+
+// TestNoMemoryForSamples: where the system gives no memory nothing is kept, and one warning says so.
+func TestNoMemoryForSamples(t *testing.T) {
+	d, a, _ := smallAlong(t)
+	var log logged
+	old := a.e.cache.Logger
+	a.e.cache.Logger = log.logger()
+	defer func() { a.e.cache.Logger = old }()
+	a.held.cells = &cells{grid: grid{size: 1 << 47, each: 1}} // beyond any address space
+	for i := range sample.Index(3) {
+		if a.held.keep(i, d.bytes[i]); a.held.Has(i) || a.held.hasOrWrites(i) {
+			t.Error("a sample is kept without memory")
+		}
+	}
+	if lines := log.lines("the system gives no memory"); len(lines) != 1 {
+		t.Errorf("warnings: %q", lines)
+	}
+}
+
+// TestCellsOfLargeSamples: of a dataset of large samples no more is mapped at once than the system gives.
+func TestCellsOfLargeSamples(t *testing.T) {
+	for _, mean := range []int{100, 16 << 10, 100 << 20, 1 << 30, 4<<30 - 1} {
+		c := cellsOf(mean)
+		x, err := c.take(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.write([]byte{1})
+		if mapped := len(c.chunks[0].bytes); mapped > max(chunkBytes, mean/cellsEach+1) || mapped < mean/cellsEach {
+			t.Errorf("samples of %d bytes: %d bytes are mapped at once", mean, mapped)
+		}
+		c.close()
+	}
+}
