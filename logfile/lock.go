@@ -41,7 +41,7 @@ func Lock(dir string) (*LockFile, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := trust.Open(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
-		return nil, fmt.Errorf("lock cache directory: %w", err)
+		return nil, fmt.Errorf("lock cache directory: %w%s", err, lockAdvice(err))
 	}
 	// flock belongs to the open file, not to the process: a second Lock in the same process is refused too.
 	if err := flock(f); err != nil {
@@ -55,6 +55,17 @@ func Lock(dir string) (*LockFile, error) {
 	l := &LockFile{f}
 	l.SetEnds(time.Time{})
 	return l, nil
+}
+
+// lockAdvice says what to do about a lock file that can't be opened.
+func lockAdvice(err error) string {
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return ": another user made this cache, perhaps root through sudo: ask its owner to remove it, or give another --cache"
+	case errors.Is(err, unix.EROFS):
+		return ": give a --cache on a file system that can be written"
+	}
+	return ""
 }
 
 // SetEnds writes who holds the directory, and when that process will end by itself; zero: it will not. What is written is for people. A full disk must not

@@ -3,10 +3,16 @@ package logfile
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/trust"
 )
 
 // TestLockSaysWhenItEnds: whoever finds the lock held learns by whom, and when that process ends by itself.
@@ -54,5 +60,22 @@ func TestLockSaysWhenItEnds(t *testing.T) {
 			t.Errorf("%q is read as process %d that ends at %v", torn, got, ends)
 		}
 		f.Close()
+	}
+}
+
+// TestLockAdvice: the error for a lock file that can't be opened says what to do.
+func TestLockAdvice(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&fs.PathError{Op: "open", Path: "/c/LOCK", Err: unix.EACCES}, "another user made this cache"},
+		{&fs.PathError{Op: "open", Path: "/c/LOCK", Err: unix.EROFS}, "can be written"},
+		{&trust.Error{Path: "/c/LOCK", Owner: 7}, ""}, // says it itself
+		{&fs.PathError{Op: "open", Path: "/c/LOCK", Err: unix.EIO}, ""},
+	} {
+		if got := lockAdvice(c.err); !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
 	}
 }
