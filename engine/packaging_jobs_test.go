@@ -2,11 +2,17 @@ package engine
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
+	"lcache/cache"
+	"lcache/deliver"
+	"lcache/importance"
 	"lcache/ingest"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // sourceReads is how many samples a job has read from the source.
@@ -78,4 +84,56 @@ func TestTwoJobsPack(t *testing.T) {
 		stores("one job, the second one has ended")
 		c.Disconnected()
 	})
+}
+
+// TestLogIsFilledAfterPackages: in the static layout a job that puts its samples into packages leaves some of them in the source, and ends. The next job, which is a plain one, reads these once: its second epoch reads nothing from the source.
+func TestLogIsFilledAfterPackages(t *testing.T) {
+	d, o, _ := lowBed(t, 1500, ingest.Options{Layout: cache.LayoutStatic, NoPrefill: true, Budget: 64 << 20})
+	o.LateEpoch = 50 * time.Millisecond
+	e := open(t, o)
+	defer func() { closeEngine(t, e) }()
+	number, err := e.Join("packs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := losing{d: d, e: e, world: 1, job: number}
+	l.ask(t, 0, fmt.Sprintf(`{"batch_size":64,"cache":%d,"seed":5,"method":"impact","substitute":"low","params":{"s_share":0,"warmup":1}}`, d.total/10))
+	c := attach(t, e)
+	for batch := range 2 {
+		got, err := c.ChunkAt(t.Context(), deliver.Position{Job: number, Batch: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := importance.Observation{Kind: importance.Losses, Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
+		c.Release(got.Lease)
+		for _, i := range o.Index {
+			o.Loss = append(o.Loss, loss(i, 0))
+		}
+		e.Observe(number, o)
+	}
+	for epoch := 1; epoch < 4; epoch++ {
+		l.observed(t, c, epoch, func(int) {})
+	}
+	if _, packed, absent, _ := lies(e, func(sample.Index) bool { return false }); packed < 50 || absent < 50 {
+		t.Fatalf("%d samples lie in packages, %d nowhere", packed, absent)
+	}
+	e.Leave(number)
+	c.Disconnected()
+	c = attach(t, e)
+	order := d.drawn(7, 1)[0]
+	for epoch := range 3 {
+		if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, epoch, 0, order); err != nil {
+			t.Fatal(err)
+		}
+	}
+	areOver(t, e, "packs")
+	for epoch := range 3 {
+		before := sourceReads(e, "")
+		d.readAsked(t, e, epoch, 0, order)
+		t.Logf("epoch %d: %d read from the source, %d nowhere", epoch, sourceReads(e, "")-before, nowhere(e))
+		if read := sourceReads(e, "") - before; epoch > 0 && read > 0 {
+			t.Errorf("epoch %d: %d samples are read from the source again", epoch, read)
+		}
+	}
+	c.Disconnected()
 }
