@@ -38,10 +38,14 @@ func (s *Store) notePlaces(ctx context.Context) (n int, err error) {
 			return nil
 		}
 		s.noteFrom.Store(s.now().UnixNano())
-		if err := s.table.note(places, gen); err != nil {
+		err := s.table.note(places, gen)
+		if err != nil {
 			s.stats.journalErrors.Add(1)
-			s.log.Warn("places can't be noted", "err", err)
 		}
+		if err != nil && !s.unnoted { // once, and not for each few blocks
+			s.log.Warn("places can't be noted: after a kill, samples that were written over are found by their checksums", "err", err)
+		}
+		s.unnoted = err != nil
 		s.noteFrom.Store(0)
 		s.launch(s.free.noted()...)
 		return nil

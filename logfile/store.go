@@ -74,7 +74,8 @@ type Store struct {
 	transfers gauge // in flight, journals not among them
 
 	table    placeTable
-	noting   turn          // held while table is written; guards it
+	noting   turn          // held while table is written; guards it and the field that follows
+	unnoted  bool          // the last write of it failed
 	more     chan struct{} // the free list asks for places to be noted
 	noteFrom atomic.Int64  // when the noting began that is under way; 0: none is
 	deadline time.Duration // of a device
