@@ -23,6 +23,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"lcache/blockio"
 	"lcache/cachedir"
 	"lcache/chunker"
@@ -58,12 +60,13 @@ type Cache struct {
 	disk         Disk
 	planned      uint64 // bytes of the manifest's file, while it is decided how it lies on disk; 0: as it is
 	locks        []*logfile.LockFile
-	recovered    [3]atomic.Bool // by half, packages last: another process began this Logfile
-	closeTimeout time.Duration  // how long Close waits for a device that hangs; 0: the default
-	chosen       *Chosen        // the layout that was noted last; one caller at a time
-	remote       source.Remote  // the settings that the source is read with
-	readOnly     bool           // no file is changed, except the lock files
-	asideErrors  int            // errors within a minute that put a device aside; 0: the default
+	recovered    [3]atomic.Bool                            // by half, packages last: another process began this Logfile
+	closeTimeout time.Duration                             // how long Close waits for a device that hangs; 0: the default
+	chosen       *Chosen                                   // the layout that was noted last; one caller at a time
+	remote       source.Remote                             // the settings that the source is read with
+	readOnly     bool                                      // no file is changed, except the lock files
+	askSpace     func(dir string, fs *unix.Statfs_t) error // instead of unix.Statfs
+	asideErrors  int                                       // errors within a minute that put a device aside; 0: the default
 }
 
 // The files that only the first directory of a cache has.
@@ -238,7 +241,7 @@ func (c *Cache) OpenSums() (err error) {
 
 // OpenStore recovers the Logfiles and fills Locations from them.
 func (c *Cache) OpenStore(o IO, memory int64) (err error) {
-	c.closeTimeout = o.CloseTimeout
+	c.closeTimeout, c.askSpace = o.CloseTimeout, o.Statfs
 	if c.IO, err = o.open(c); err != nil {
 		return err
 	}

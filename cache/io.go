@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"lcache/blockio"
 	"lcache/durable"
 )
@@ -14,6 +16,8 @@ type IO struct {
 	Direct string
 	Inject func(*blockio.IO) // for tests: faults, from the first operation on
 	Trace  durable.Trace     // for tests: is told what the log does to files other than the arenas
+
+	Statfs func(dir string, fs *unix.Statfs_t) error // for tests: instead of unix.Statfs
 
 	// For tests: after how long a device that does not answer is put aside, and after how long it is first probed. 0: the defaults of logfile.
 	Deadline, ProbeAfter time.Duration

@@ -105,6 +105,12 @@ func (c *Cache) noteLine(half int, line *chunker.Line, o *schedule.Order) ([16]b
 	defer offheap.Free(kept)
 	rest := line.Order[line.Used:]
 	key := digest(o.Key, line.Starts, kept, rest)
+	if err := os.Remove(c.linePath(half)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is about a Logfile that was dropped
+		return key, err
+	}
+	if err := c.checkLine(lineHead + 8*int64(len(kept)) + 4*int64(len(rest))); err != nil {
+		return key, err
+	}
 	return key, durable.Replace(c.linePath(half), func(v *durable.Version) error {
 		w := bufio.NewWriterSize(v, 1<<18)
 		head := append([]byte(lineMagic), make([]byte, lineHead-len(lineMagic))...)

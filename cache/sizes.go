@@ -58,6 +58,13 @@ const perPackage = 256
 
 // Facts returns the facts that sizes follow from.
 func (c *Cache) Facts() chunker.Facts {
+	f := c.facts()
+	f.Metadata += c.importanceBytes(f)
+	return f
+}
+
+// facts returns the same, with metadata that has no part for importance.
+func (c *Cache) facts() chunker.Facts {
 	sizes := c.Manifest.Sizes()
 	align := c.Format.Align
 	if align == 0 {

@@ -11,6 +11,8 @@ import (
 // A Saver writes the versions of one job's file, the newest last. A disk may take any time to make a file durable: so the bytes are copied first, and written by a goroutine of the Saver, which has no
 // part in the State.
 type Saver struct {
+	Room func(bytes int64) error // refuses a version for which there is no room; nil: none. It is set before the first Save
+
 	path  string
 	trace durable.Trace
 	log   *slog.Logger
@@ -60,12 +62,21 @@ func (v *Saver) Wait() { v.running.Wait() }
 // write writes versions until none waits.
 func (v *Saver) write() {
 	for next := v.take(); next != nil; next = v.take() {
-		if err := v.trace.Replace(v.path, next.bytes.writeTo); err != nil { // the training goes on; only a restart would draw other orders
+		if err := v.replace(&next.bytes); err != nil { // the training goes on; only a restart would draw other orders
 			v.log.Warn("the importance of a job can't be saved: a server that is started again draws other orders", "name", next.name, "err", err)
 		}
 		next.bytes.free()
 		v.saved(next.number)
 	}
+}
+
+func (v *Saver) replace(bytes *pages) error {
+	if v.Room != nil {
+		if err := v.Room(bytes.len()); err != nil {
+			return err
+		}
+	}
+	return v.trace.Replace(v.path, bytes.writeTo)
 }
 
 // take returns the version to write; nil: none waits.
@@ -102,6 +113,8 @@ func (p *pages) Write(b []byte) (n int, err error) {
 	}
 	return n, nil
 }
+
+func (p *pages) len() int64 { return int64(len(p.pages)-1)*pageBytes + int64(p.end) }
 
 // writeTo writes all that was collected.
 func (p *pages) writeTo(v *durable.Version) error {

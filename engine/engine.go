@@ -67,6 +67,7 @@ type Options struct {
 type knobs struct {
 	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration                     // after which things count as late
 	LateEpoch                                                            time.Duration                     // rule 1's 10 s
+	Now                                                                  func() time.Time                  // instead of time.Now, for the age of files
 	PushBytes                                                            int64                             // that pushed orders may take; 0: by the dataset and the machine
 	Source                                                               func(source.Source) source.Source // what to read from instead
 	Side                                                                 int                               // bytes of side memory instead of the formula's
@@ -91,6 +92,7 @@ type Engine struct {
 	orders      *quota.Share   // pushed orders of all jobs, and those that are being received
 	importances *quota.Share   // states of importance
 	kept        *quota.Share   // samples and packages that importance keeps in memory
+	disk        stateRoom      // of --budget, for states of importance
 
 	wake     chan struct{} // to the mover
 	ctx      context.Context
@@ -160,6 +162,9 @@ func (o Options) withDefaults() Options {
 	if o.JobsMax <= 0 {
 		o.JobsMax = defaultJobs
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	if o.LateEpoch == 0 {
 		o.LateEpoch = 10 * time.Second
 	}
@@ -175,6 +180,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 	}
 	e.server = hex.EncodeToString(random[:])
 	e.openAccount()
+	e.disk = stateRoom{room: c.StateRoom(), taken: map[string]int64{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.assemble(); err != nil {
 		e.cancel()
@@ -216,6 +222,7 @@ func (e *Engine) assemble() (err error) {
 	}
 	e.prefetcher = e.newPrefetcher()
 	e.loops.Go(e.move)
+	e.loops.Go(e.sweepStates)
 	return nil
 }
 

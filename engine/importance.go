@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -225,9 +224,14 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		h.giveBack()
 		return nil, err
 	}
+	if err := e.takeDisk(c.Name); err != nil {
+		h.giveBack()
+		return nil, err
+	}
 	p, err := e.newImportant(j, c, h)
 	if err != nil {
 		h.giveBack()
+		e.giveBackDisk(c.Name)
 		return nil, err
 	}
 	e.holdBy(p.high.held, nil)
@@ -253,7 +257,7 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, error) {
 	m := e.cache.Manifest
 	data := drawn.Dataset{Fingerprint: m.Fingerprint().String(), Labels: m.Labels(), Sizes: m.Sizes()}
-	path := filepath.Join(e.cache.Dirs[0], drawn.FilePrefix+c.Name)
+	path := e.statePath(c.Name)
 	state, err := drawn.Open(c, path, data, j.schedule.Replays(), e.cache.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
@@ -261,6 +265,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, e
 	p := &important{e: e, j: j, config: c, room: h, world: c.WorldSize, state: state, ready: make(chan struct{}), ended: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
 		given: map[int]bool{}, two: map[int]*twoOrders{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1, version: 1, unsaved: map[int]unsavedOrder{}}
 	p.file = drawn.NewSaver(path, e.cache.Store.Trace(), e.cache.Logger, p.saved)
+	p.file.Room = p.roomToSave
 	if p.high, err = e.newHighMemory(c); err != nil {
 		state.Close()
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)

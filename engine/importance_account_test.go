@@ -16,7 +16,7 @@ import (
 // States of importance are counted when a job asks for them. What does not fit is refused with the --memory that is enough, and a job that is over leaves its room.
 func TestStatesOfImportanceHaveALimit(t *testing.T) {
 	d := makeDataset(t, 20_000, func(*rand.Rand, int) int { return 100 })
-	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(4, 16, 1, false), Block: 128 << 10, Memory: 48 << 20, Layout: "static"})
+	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(4, 16, 1, false), Block: 128 << 10, Memory: 48 << 20, Budget: 512 << 20, Layout: "static"})
 	ask := func(e *Engine, k int) error {
 		number, err := e.Join(fmt.Sprintf("trial-%d", k))
 		if err != nil {

@@ -339,6 +339,7 @@ func (p *important) giveBack() {
 	p.dropTwo(func(int) bool { return true })
 	p.j.schedule.CountIn(p.e.orders)
 	p.room.giveBack()
+	p.e.giveBackDisk(p.config.Name)
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()
 	delete(p.e.states, p.config.Name)
