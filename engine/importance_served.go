@@ -20,7 +20,8 @@ type twoOrders struct {
 	kinds     importance.Kinds         // by place in the order that was drawn
 	places    int                      // that were drawn
 	world     int
-	size      int // of a batch
+	size      int  // of a batch
+	counted   bool // in the memory of the job's orders; where there was no room it is kept all the same
 }
 
 // bytes is the memory of the order.
@@ -35,13 +36,31 @@ func (o *twoOrders) bytes() (n int64) {
 
 // addTwo keeps the requested order of an epoch, in the memory of the job's orders. Orders of epochs that are over make room.
 func (p *important) addTwo(epoch int, two *twoOrders) {
-	first := p.state.Epoch() - 1
-	for !p.room.orders.Take(two.bytes()) && p.j.schedule.DropSpare(func(epoch, _ int) bool { return epoch < first }) {
-		p.dropTwo(func(epoch int) bool { return !p.j.schedule.IsKnown(epoch) })
+	two.counted = p.room.orders.Take(two.bytes())
+	for !two.counted && p.dropSpareOrders() {
+		two.counted = p.room.orders.Take(two.bytes())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.uncount(p.two[epoch]) // of a try that failed
 	p.two[epoch] = two
+}
+
+// dropSpareOrders drops an order of an epoch that is over. It reports whether there was one.
+func (p *important) dropSpareOrders() bool {
+	first := p.state.Epoch() - 1
+	dropped := p.j.schedule.DropSpare(func(epoch, _ int) bool { return epoch < first })
+	if dropped {
+		p.dropTwo(func(epoch int) bool { return !p.j.schedule.IsKnown(epoch) })
+	}
+	return dropped
+}
+
+// uncount gives back the memory of an order. two may be nil.
+func (p *important) uncount(two *twoOrders) {
+	if two != nil && two.counted {
+		p.room.orders.Give(two.bytes())
+	}
 }
 
 // dropTwo forgets the requested orders of the epochs for which old returns true.
@@ -52,7 +71,7 @@ func (p *important) dropTwo(old func(epoch int) bool) {
 		if !old(epoch) {
 			return false
 		}
-		p.room.orders.Give(two.bytes())
+		p.uncount(two)
 		return true
 	})
 }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/drawn"
 	"lcache/importance"
 	"lcache/ingest"
+	"lcache/quota"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -107,5 +109,26 @@ func TestOrderTakenBackWhileDelivered(t *testing.T) {
 	worker.Wait()
 	if counted == 0 {
 		t.Error("no delivery found the order")
+	}
+}
+
+// What is counted of requested orders is what is given back: also where there was no room for one, and where one is kept again.
+func TestRequestedOrdersAreCountedExactly(t *testing.T) {
+	orders := quota.New(0).Share(100, 100)
+	other := &twoOrders{requested: map[int][][]sample.Index{0: {{1, 2, 3}}}}
+	s, err := schedule.New(schedule.Job{}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &important{j: newJob(1, s), state: &drawn.State{}, room: &holding{orders: orders}, two: map[int]*twoOrders{}}
+	p.addTwo(0, &twoOrders{requested: map[int][][]sample.Index{0: {{1, 2, 3}}}})
+	p.addTwo(0, other)
+	if got := orders.Taken(); got != other.bytes() {
+		t.Errorf("one order takes %d bytes, and %d are counted", other.bytes(), got)
+	}
+	p.addTwo(1, &twoOrders{requested: map[int][][]sample.Index{0: {make([]sample.Index, 100)}}})
+	p.dropTwo(func(int) bool { return true })
+	if got := orders.Taken(); got != 0 {
+		t.Errorf("%d bytes are counted when all orders are dropped", got)
 	}
 }
