@@ -11,14 +11,23 @@ import (
 // What clients make a server keep is a part of --memory: the account has what the planned parts leave.
 
 const (
-	leastOrders = 4 << 20 // for pushed orders: with few samples an order is little more than its entries in tables
-	shareOrders = 4       // pushed orders may take this part of --memory
+	leastOrders = 4 << 20  // for pushed orders: with few samples an order is little more than its entries in tables
+	program     = 16 << 20 // of the heap, for all that does not grow with what clients do
+	shareOrders = 4        // pushed orders may take this part of --memory
 )
 
 // MemoryLimit is --memory in bytes: as given to the server, as recorded by ingest, or what a server without either may take.
 func (e *Engine) MemoryLimit() int64 {
 	limit := cmp.Or(e.opts.Memory, e.cache.Record.Memory, int64(cache.MachineMemory()/4))
 	return max(limit, int64(e.cache.Sizing.Memory)) // the minimum may have grown since the cache was made
+}
+
+// HeapLimit is how much memory Go may take for the server, so that garbage does not come on top of --memory: all of it but what is planned outside the heap.
+// Tables are counted as if they were in the heap.
+func (e *Engine) HeapLimit() int64 {
+	f := e.cache.Facts()
+	outside := int64(e.cache.Sizing.Memory) - int64(f.TableBytes)*int64(f.Samples)
+	return e.MemoryLimit() - max(outside, 0) + program
 }
 
 // Account is what --memory leaves for clients.

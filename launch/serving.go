@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 
 	"lcache/attach"
 	"lcache/cache"
@@ -125,6 +126,9 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 	e, err := engine.Open(ctx, o.Engine)
 	if err != nil {
 		return nil, err
+	}
+	if limit := e.HeapLimit(); limit < debug.SetMemoryLimit(-1) { // GOMEMLIMIT may be less
+		debug.SetMemoryLimit(limit)
 	}
 	l := &local{engine: e, defaults: e.Defaults(), chosen: chosen, served: make(chan error, 1)}
 	o.Server.Ends = e.SetEnds
