@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"lcache/deliver"
@@ -44,15 +45,18 @@ func chooseOwner(jobs []contender, owner int) int {
 }
 
 // contender describes a job. e.mu is held.
-func (e *Engine) contender(j *job, held map[deliver.Place]int64) contender {
+func (e *Engine) contender(j *job, held func() map[deliver.Place]int64) contender {
 	c := contender{number: j.number, between: true, sleeps: true, fits: j.fits && e.isFresh()}
 	patience := e.opts.LateEpoch
 	if j == e.owner && (j.token == "" || j.users > 0) {
 		patience *= lateEpochs
 	}
 	for n, r := range j.ranks {
-		holds := held[deliver.Place{Job: j.number, Rank: n}] > 0
-		if r.asked.IsZero() || time.Since(r.asked) > patience && !holds {
+		if r.asked.IsZero() {
+			continue
+		}
+		holds := time.Since(r.asked) > e.opts.LateEpoch && held()[deliver.Place{Job: j.number, Rank: n}] > 0
+		if time.Since(r.asked) > patience && !holds {
 			continue
 		}
 		c.active = !j.onDemand && (j.token == "" || j.users > 0)
@@ -110,7 +114,10 @@ func (e *Engine) nextOwner() *job {
 	if len(used) == 1 && used[0] == e.owner && !e.isOver(e.owner) { // so it is most often
 		return e.owner
 	}
-	held, _ := e.deliver.HeldByRank()
+	held := sync.OnceValue(func() map[deliver.Place]int64 { // all leases are looked at, and only a rank that was silent for long needs that
+		held, _ := e.deliver.HeldByRank()
+		return held
+	})
 	var contenders []contender
 	for _, j := range used {
 		contenders = append(contenders, e.contender(j, held))

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 
 	"lcache/reorder"
 	"lcache/staging"
@@ -20,9 +19,8 @@ func (e *Engine) packageLeft(packs bool) (number int, hollow bool) {
 	if p == nil || packs || e.tgt == nil {
 		return -1, false
 	}
-	finished := p.Finished()
-	if i := slices.IndexFunc(finished, func(number int) bool { return !e.emptying[number] }); i >= 0 {
-		return finished[i], false
+	if number, ok := p.FirstFinished(func(number int) bool { return e.emptying[number] }); ok {
+		return number, false
 	}
 	return -1, p.Log().Empty() && !e.emptying[noPackage]
 }
@@ -82,6 +80,7 @@ func (e *Engine) dropPackages() bool {
 		e.mu.Lock()
 		e.emptying[noPackage] = true // not again for this target
 		e.mu.Unlock()
+		return true
 	}
 	e.cache.Logger.Info("all that was in packages is in the log again")
 	return true

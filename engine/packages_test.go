@@ -3,7 +3,10 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"lcache/blockio"
 	"lcache/cache"
@@ -80,5 +83,30 @@ func TestCacheWithPackages(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPackagesThatCantBeRemoved: the server does not log that what was in packages is in the log again when their journal could not be removed.
+func TestPackagesThatCantBeRemoved(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		_, o, _ := lowBed(t, 50, ingest.Options{})
+		log := new(logged)
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+		e := open(t, o)
+		if _, err := e.cache.BeginPackages(4, 1, 2, 50); err != nil {
+			t.Fatal(err)
+		}
+		blockio.InjectPlain(e.cache.IO, func(_ int64, path, step string) (f blockio.Fault) {
+			if fails && step == "remove" && filepath.Base(path) == "journal-packages" {
+				f.Err = unix.EIO
+			}
+			return f
+		})
+		e.dropPackages()
+		blockio.InjectPlain(e.cache.IO, nil)
+		if done, failed := len(log.lines("is in the log again")), len(log.lines("can't be removed")); done+failed != 1 || (failed == 1) != fails {
+			t.Errorf("the removal fails: %v; logged: %d times done, %d times failed", fails, done, failed)
+		}
+		closeEngine(t, e)
 	}
 }

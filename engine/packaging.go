@@ -327,11 +327,14 @@ func (e *Engine) packsNow() bool {
 	return substitutesLow(p) && p.drawn.Load()
 }
 
-// mayPackage reports whether the packaging of a job may move samples now: no pass reads or writes the Logfiles.
+// mayPackage reports whether the packaging of a job may move samples now: no pass reads or writes the Logfiles, and packages outlive a restart as these do.
 func (e *Engine) mayPackage(p *important) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.packsNow() || e.owner.importance.Load() != p || e.tgt != nil || e.starting != nil || e.loading > 0 || !e.cache.Store.Writable() {
+		return false
+	}
+	if packages := e.cache.Store.Packages(); packages != nil && !packages.IsRecorded() {
 		return false
 	}
 	v := view{readEpoch: e.readEpoch, cur: viewOf(e.cur)}

@@ -36,6 +36,7 @@ type journal struct {
 
 	broken  atomic.Pointer[error] // the first sync, of arena or journal, that failed
 	dropped atomic.Bool           // its Logfile is dropped: its records are useless
+	closed  atomic.Bool           // f is nil, for those who don't hold wmu
 }
 
 // add queues a record.
@@ -143,6 +144,7 @@ func (j *journal) closeLocked() error {
 	}
 	f := j.f
 	j.f = nil
+	j.closed.Store(true)
 	return f.Close()
 }
 

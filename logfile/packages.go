@@ -274,6 +274,21 @@ func (p *Packages) FreeBlocks(number, upto int) error {
 	return p.log.FreeBlocks(number, upto)
 }
 
+// IsRecorded reports whether the journal takes records. If it does not, what is put into packages is lost at the next restart.
+func (p *Packages) IsRecorded() bool { return !p.log.journal.closed.Load() }
+
+// FirstFinished returns the first finished package for which skip returns false. Recovered packages are among them until they are filled on.
+func (p *Packages) FirstFinished(skip func(number int) bool) (number int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for number, s := range p.states {
+		if s == packageFinished && !skip(number) {
+			return number, true
+		}
+	}
+	return 0, false
+}
+
 // Finished lists the finished packages by number. Recovered ones are among them until they are filled on.
 func (p *Packages) Finished() (numbers []int) {
 	p.mu.Lock()

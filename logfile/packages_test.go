@@ -317,6 +317,61 @@ func TestPackageJournalCannotBeRewritten(t *testing.T) {
 	}
 }
 
+// TestPackageJournalWithoutRoom: packages say that they are not recorded any longer once their journal has grown too long and can't be rewritten.
+func TestPackageJournalWithoutRoom(t *testing.T) {
+	b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, 64*20))
+	b.open()
+	p := b.packages(1, 1, 20, 64)
+	for i := range sample.Index(64 * 10) {
+		b.put(p, 0, i)
+	}
+	b.flush(p.Log())
+	b.s.flushJournals()
+	p.log.journal.live.Store(-p.log.s.format.rewriteSlack()) // as if all of it were dead, for long
+	if !p.IsRecorded() {
+		t.Error("packages are not recorded, with a journal that takes records")
+	}
+	blockio.InjectPlain(b.opts.IO, func(_ int64, path, _ string) (f blockio.Fault) {
+		if filepath.Base(path) == packsName+".new" {
+			f.Err = unix.ENOSPC
+		}
+		return f
+	})
+	p.rewriteJournal()
+	blockio.InjectPlain(b.opts.IO, nil)
+	if p.IsRecorded() {
+		t.Error("packages are recorded, though their journal is closed")
+	}
+	b.close()
+}
+
+// TestFirstFinishedPackage: the first finished package is found without memory of its own, also among many.
+func TestFirstFinishedPackage(t *testing.T) {
+	b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, 64*20))
+	b.open()
+	p := b.packages(1, 1, 20, 64)
+	for i := range sample.Index(64 * 10) {
+		b.put(p, 0, i)
+	}
+	finished := p.Finished()
+	if len(finished) < 3 {
+		t.Fatalf("%d packages are finished", len(finished))
+	}
+	for k, want := range finished {
+		if got, ok := p.FirstFinished(func(number int) bool { return slices.Contains(finished[:k], number) }); !ok || got != want {
+			t.Errorf("without the first %d: package %d, %v; want %d", k, got, ok, want)
+		}
+	}
+	if _, ok := p.FirstFinished(func(int) bool { return true }); ok {
+		t.Error("a package is found, though all are left out")
+	}
+	if n := testing.AllocsPerRun(100, func() { p.FirstFinished(func(int) bool { return true }) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	b.flush(p.Log())
+	b.close()
+}
+
 // TestNthPackageWriteFails: one failed write costs a second try, and two at one block a hole whose samples are told of once.
 func TestNthPackageWriteFails(t *testing.T) {
 	const n = 24

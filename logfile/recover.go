@@ -184,6 +184,7 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 	l.journal = &journal{seed: s.format.seed(), path: s.journalPath(r.half), trace: s.trace, f: r.f, off: r.end}
 	if !r.writable {
 		l.journal.f = nil
+		l.journal.closed.Store(true)
 		err = r.f.Close()
 	}
 	s.setHalf(r.half, l)
