@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 	advice := "give another --cache, or if you know who wrote it have root run"
 	if os.Geteuid() == 0 {
 		// An administrator who stops, verifies or removes a user's cache can do so as that user, and must not take the cache away from a server that runs.
-		advice = fmt.Sprintf("run lcache as that user (sudo -u '#%d' lcache ...), give another --cache, or if no server of that user has it and you know who wrote it run", e.Owner)
+		advice = fmt.Sprintf("do it as that user (sudo -u '#%d' with the same command), give another --cache, or if no server of that user has it and you know who wrote it run", e.Owner)
 	}
 	return fmt.Sprintf("%s: %s chown -R %d %s", e.Reason(), advice, os.Geteuid(), spelling.ShellWord(e.Path))
 }

@@ -95,7 +95,7 @@ func TestOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Open(path, os.O_RDONLY)
-	isUntrusted(t, err, path, "chown -R 0 ", "sudo -u '#61001' lcache", "61001", "root trusts only")
+	isUntrusted(t, err, path, "chown -R 0 ", "sudo -u '#61001' ", "61001", "root trusts only")
 	isUntrusted(t, Dir(dir), dir, "chown -R 0 ", "61001")
 }
 
