@@ -16,6 +16,8 @@ from lcache.torch.computed_orders import ComputedOrders  # noqa: E402
 from lcache.torch.drawn_seed import DrawnSeed  # noqa: E402
 from lcache.torch.generator_states import GeneratorStates  # noqa: E402
 from lcache.torch.known_samplers import known_sampler  # noqa: E402
+from lcache.torch.log_once import LogOnce  # noqa: E402
+from lcache.torch.run_ahead import RunAhead  # noqa: E402
 
 
 def generator():
@@ -39,11 +41,15 @@ def shard(sampler, size, drop_last, world, rank, split, even):
     return accelerate.BatchSamplerShard(data.BatchSampler(sampler, size, drop_last), world, rank, split, even)
 
 
+def orders_of(subject):
+    return ComputedOrders(GeneratorStates(lambda: subject, RunAhead(lambda: subject, LogOnce())), DrawnSeed())
+
+
 def computed(subject):
     """The orders of a subject, and the epoch that begins."""
     known = known_sampler(subject)
     assert known is not None and not known.lazy
-    orders = ComputedOrders(GeneratorStates(lambda: subject), DrawnSeed())
+    orders = orders_of(subject)
     return orders, orders.begin(known, 0, getattr(known.sampler, "epoch", 0))
 
 
@@ -64,7 +70,7 @@ def test_batches_are_the_shards(name):
 
 def test_epochs_of_the_seedable_sampler():
     theirs, mine = data.BatchSampler(seedable(50), 8, False), data.BatchSampler(seedable(50), 8, False)
-    orders = ComputedOrders(GeneratorStates(lambda: mine), DrawnSeed())
+    orders = orders_of(mine)
     for number in range(3):
         known = known_sampler(mine)
         assert known is not None
