@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -269,19 +268,19 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 	return nil
 }
 
-// locate sets every sample's place from the recovered logs. Of a sample that lies in several of them, after a crash, the copy that was written last counts: the
-// others are in blocks that were freed, and may be written over.
+// locate sets every sample's place from the recovered logs. A sample in both Logfiles has its place in the newer one, which is being filled. One that is in a package, too, has it
+// where it was written last: after a kill the other copy may be in a block that was freed and written over.
 func (c *Cache) locate() {
 	logs := c.Store.ByAge()
 	if p := c.Store.Packages(); p != nil {
-		logs = slices.Insert(logs, 0, p.Log())
+		logs = append(logs, p.Log())
 	}
 	for _, l := range logs {
 		half := l.Half()
 		c.recovered[half].Store(true)
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
-				if c.written(index) <= l.Written(seg, off) {
+				if half != logfile.PackageHalf || c.written(index) < l.Written(seg, off) {
 					c.Locations.Set(index, c.Locations.At(half, seg, off))
 				}
 				return true
