@@ -244,21 +244,22 @@ func TestOrderThatCantBeGiven(t *testing.T) {
 	o.Timeout, o.Patience = 2*time.Second, time.Second
 	e := open(t, o)
 	defer closeEngine(t, e)
-	room := int64(0) // as orders of other jobs would take it
-	for n := e.orders.Limit(); n > 0; n /= 2 {
-		for e.orders.Take(n) {
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, fmt.Sprintf(shade, 0))
+	l.epochs(t, 0, 1)
+	share, room := e.owner.importance.Load().room.orders, int64(0)
+	for n := share.Limit(); n > 0; n /= 2 {
+		for share.Take(n) {
 			room += n
 		}
 	}
-	l := losing{d: d, e: e, world: 1}
-	l.ask(t, 0, fmt.Sprintf(shade, 0))
-	if _, _, err := e.OrderPage(t.Context(), 0, 0, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "order of epoch 0 is drawn, and can't be given") {
+	if _, _, err := e.OrderPage(t.Context(), 0, 1, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "order of epoch 1 is drawn, and can't be given") {
 		t.Errorf("an order that the schedule has no room for: %v", err)
 	}
-	e.orders.Give(room)
+	share.Give(room)
 	waitFor(t, "the order is given", func() bool {
-		_, _, err := e.OrderPage(t.Context(), 0, 0, 0, 0, 8)
+		_, _, err := e.OrderPage(t.Context(), 0, 1, 0, 0, 8)
 		return err == nil
 	})
-	l.epochs(t, 0, 2)
+	l.epochs(t, 1, 3)
 }
