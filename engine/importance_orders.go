@@ -114,7 +114,7 @@ func (p *important) foretell(epoch int, order []sample.Index) error {
 		if !s.IsLocal(rank) || !s.Exists(epoch) {
 			continue
 		}
-		if err := s.Foretell(epoch, rank, batches(whole, rank, p.world, p.config.BatchSize, p.config.DropLast)); err != nil {
+		if err := s.Foretell(epoch, rank, batches(whole, rank, p.world, p.config.BatchSize, p.config.DropLast), p.isRead()); err != nil {
 			return err
 		}
 	}
@@ -159,12 +159,17 @@ func (p *important) push(epoch, rank int, batches [][]sample.Index) error {
 	if err := s.Claim(by.Pid, rank, 0, func(int) bool { return false }); err != nil {
 		return err
 	}
-	first := p.state.Epoch() - 1
-	changed, replaced, err := s.Push(p.e.ctx, by, epoch, rank, batches, func(epoch, _ int) bool { return epoch < first })
+	changed, replaced, err := s.Push(p.e.ctx, by, epoch, rank, batches, p.isRead())
 	if changed {
 		p.e.reordered(p.j, epoch, replaced)
 	}
 	return err
+}
+
+// isRead returns a function that reports whether an epoch's order may make room for a newer one.
+func (p *important) isRead() func(epoch, pid int) bool {
+	first := p.state.Epoch() - 1
+	return func(epoch, _ int) bool { return epoch < first }
 }
 
 // batches cuts one rank's part of an order.

@@ -10,7 +10,8 @@ import (
 // open places, and what was laid out stands.
 
 // Foretell takes a part of a rank's order for an epoch that nobody has pushed yet. Open places hold sample.None. An order of the whole epoch has the same batches.
-func (s *Schedule) Foretell(epoch, rank int, batches [][]sample.Index) error {
+// If there is no room, Foretell drops epochs as Push does.
+func (s *Schedule) Foretell(epoch, rank int, batches [][]sample.Index, spare func(epoch, pid int) bool) error {
 	if err := s.Accepts(epoch, rank); err != nil {
 		return err
 	}
@@ -33,8 +34,8 @@ func (s *Schedule) Foretell(epoch, rank int, batches [][]sample.Index) error {
 	if before := s.foretold[epoch][rank]; before != nil {
 		more -= before.bytes()
 	}
-	if !s.keep(more) {
-		return s.full(more, epoch, rank)
+	if err := s.makeRoom(more, epoch, rank, spare); err != nil {
+		return err
 	}
 	if s.foretold[epoch] == nil {
 		s.foretold[epoch] = map[int]*pushedRank{}

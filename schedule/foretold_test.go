@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"lcache/quota"
 	"lcache/sample"
 )
+
+func noneSpare(int, int) bool { return false }
 
 // TestForetold: what is foretold can be laid out and not be read. The order that fills it has the same key and leaves the version alone; another one has its own.
 func TestForetold(t *testing.T) {
@@ -21,7 +24,7 @@ func TestForetold(t *testing.T) {
 		if s.IsComplete(1, 0) {
 			t.Error("it is complete before all ranks' orders are foretold")
 		}
-		if err := s.Foretell(1, rank, batches); err != nil {
+		if err := s.Foretell(1, rank, batches, noneSpare); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +43,7 @@ func TestForetold(t *testing.T) {
 		if err := s.Claim(1, rank, 0, func(int) bool { return false }); err != nil {
 			t.Fatal(err)
 		}
-		changed, _, err := s.Push(ctx, Pusher{Pid: 1}, 1, rank, batches, func(int, int) bool { return false })
+		changed, _, err := s.Push(ctx, Pusher{Pid: 1}, 1, rank, batches, noneSpare)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,10 +69,10 @@ func TestForetold(t *testing.T) {
 	if !push(1, [][]sample.Index{{2, 6}, {9}}) || s.IsCurrent(1, ahead) {
 		t.Error("another order changes nothing")
 	}
-	if err := s.Foretell(1, 0, part[0]); err == nil {
+	if err := s.Foretell(1, 0, part[0], noneSpare); err == nil {
 		t.Error("an order that is known is foretold")
 	}
-	if err := s.Foretell(2, 0, [][]sample.Index{{10}}); err == nil {
+	if err := s.Foretell(2, 0, [][]sample.Index{{10}}, noneSpare); err == nil {
 		t.Error("an index beyond the dataset is foretold")
 	}
 	s.Withhold()
@@ -84,18 +87,46 @@ func TestForetoldOtherwise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Foretell(0, 0, [][]sample.Index{{1, sample.None}}); err != nil {
+	if err := s.Foretell(0, 0, [][]sample.Index{{1, sample.None}}, noneSpare); err != nil {
 		t.Fatal(err)
 	}
 	ahead, _ := s.ToLayOut(context.Background(), 0)
 	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	changed, _, err := s.Push(context.Background(), Pusher{Pid: 1}, 0, 0, [][]sample.Index{{2, 3}}, func(int, int) bool { return false })
+	changed, _, err := s.Push(context.Background(), Pusher{Pid: 1}, 0, 0, [][]sample.Index{{2, 3}}, noneSpare)
 	if err != nil || !changed || s.IsCurrent(0, ahead) {
 		t.Errorf("changed %v, current %v, %v", changed, s.IsCurrent(0, ahead), err)
 	}
 	if o, err := s.Order(context.Background(), 0); err != nil || o.Open != nil {
 		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// TestForetoldTakesTheRoomOfWhatWasRead: where orders leave no room, those that nobody needs any longer make room for what is foretold, as for an order that is pushed.
+func TestForetoldTakesTheRoomOfWhatWasRead(t *testing.T) {
+	batches := [][]sample.Index{{1, 2}, {3}}
+	s, err := New(Job{}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := 2*PushBytes(batches) + 64 // and a few places that are open
+	s.CountIn(quota.New(0).Share(room, room))
+	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	for epoch := range 2 {
+		if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, epoch, 0, batches, noneSpare); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Foretell(2, 0, batches, noneSpare); err == nil {
+		t.Error("an order is foretold beside two, and there is room for two")
+	}
+	if err := s.Foretell(2, 0, batches, func(epoch, _ int) bool { return epoch < 1 }); err != nil {
+		t.Error(err)
+	}
+	if s.IsKnown(0) || !s.IsKnown(1) {
+		t.Errorf("epoch 0 is known: %v, epoch 1: %v", s.IsKnown(0), s.IsKnown(1))
 	}
 }
