@@ -18,31 +18,33 @@ import (
 // importance, and served for others of their class, and after each restart.
 func TestPackagesAreOff(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
-		d, o, _ := lowBed(t, 500, ingest.Options{})
-		o.Layout = layout
 		for _, of := range [][2]string{{"plain", ""}, {"impact", `"method":"impact","params":{"s_share":0,"warmup":1}`}, {"spider", `"method":"spider","substitute":"class","params":{"ratio":[0.6,0.3],"m":2,"max_uses":3}`}} {
 			name, text := of[0], of[1]
-			e := open(t, o)
-			if text == "" {
-				orders := [][][]sample.Index{d.drawn(7, 1)[0], d.drawn(8, 1)[0], d.drawn(9, 1)[0]}
-				for epoch, batches := range orders {
-					push(t, e, epoch, 0, batches)
+			d, o, _ := lowBed(t, 500, ingest.Options{}) // of its own: a log in the order of another job becomes packages
+			o.Layout = layout
+			for life := range 2 {
+				e := open(t, o)
+				if text == "" {
+					orders := [][][]sample.Index{d.drawn(7, 1)[0], d.drawn(8, 1)[0], d.drawn(9, 1)[0]}
+					for epoch, batches := range orders {
+						push(t, e, epoch, 0, batches)
+					}
+					for epoch, batches := range orders {
+						d.readAsked(t, e, epoch, 0, batches)
+					}
+				} else {
+					l := losing{d: d, e: e, world: 1}
+					l.ask(t, 0, fmt.Sprintf(`{"name":%q,"batch_size":64,"cache":%d,"seed":5,%s}`, name, d.total/5, text))
+					c := attach(t, e)
+					for epoch := 3 * life; epoch < 3*life+3; epoch++ {
+						l.observed(t, c, epoch, func(int) { withoutPackages(t, e) })
+					}
+					c.Disconnected()
 				}
-				for epoch, batches := range orders {
-					d.readAsked(t, e, epoch, 0, batches)
-				}
-			} else {
-				l := losing{d: d, e: e, world: 1}
-				l.ask(t, 0, fmt.Sprintf(`{"name":%q,"batch_size":64,"cache":%d,"seed":5,%s}`, name, d.total/5, text))
-				c := attach(t, e)
-				for epoch := range 3 {
-					l.observed(t, c, epoch, func(int) { withoutPackages(t, e) })
-				}
-				c.Disconnected()
+				withoutPackages(t, e)
+				closeEngine(t, e)
+				without(t, o.Dirs[0])
 			}
-			withoutPackages(t, e)
-			closeEngine(t, e)
-			without(t, o.Dirs[0])
 		}
 	})
 }
