@@ -92,6 +92,8 @@ func TestKilledWithARest(t *testing.T) {
 	cache := d.total / 5
 	o.Patience, o.Memory = 20*time.Second, 49<<20+cache
 	text := fmt.Sprintf(`{"batch_size":64,"cache":%d,"seed":5,"method":"impact","lag":1,"params":{"s_share":0,"warmup":2}}`, cache)
+	plain, disk := o.IO, &heldDisk{}
+	o.IO.Inject = disk.inject
 	e := open(t, o)
 	defer closeEngine(t, e)
 	l := losing{d: d, e: e, world: 1, loss: func(i sample.Index, _ int) float32 { return float32(i % 97) }}
@@ -104,7 +106,7 @@ func TestKilledWithARest(t *testing.T) {
 		orders[epoch] = l.observed(t, c, epoch, func(batch int) {
 			if epoch >= 4 && (batch == 1 || batch == 16 || batch == 23) {
 				to := filepath.Join(root, fmt.Sprintf("%d-%d", epoch, batch))
-				copyCache(t, e.cache.Dirs[0], to)
+				disk.copyCache(t, e.cache.Dirs[0], to)
 				killed[to] = epoch
 			}
 		})
@@ -112,6 +114,7 @@ func TestKilledWithARest(t *testing.T) {
 	if n := e.pass.Stats.Carried.Load(); n < 10 || len(killed) != 9 {
 		t.Fatalf("%d segments were handed over, %d copies were made", n, len(killed))
 	}
+	o.IO = plain
 	restarted(t, o, d, text, killed, func(dir string, epoch int, l losing, c *deliver.Client) {
 		l.goesOn(t, c, epoch, orders[epoch])
 		torn := strings.HasSuffix(dir, "-1") // copied while the pass wrote: an arena and journals of different moments, with right bytes all the same

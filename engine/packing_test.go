@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
 	"lcache/lanes"
@@ -141,6 +142,26 @@ func copyCache(t *testing.T, from, to string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A heldDisk lets no write begin while a cache is copied, so that its files are of one moment.
+type heldDisk struct{ mu sync.Mutex }
+
+func (s *heldDisk) inject(io *blockio.IO) {
+	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Write {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+		}
+		return blockio.Fault{}
+	})
+}
+
+func (s *heldDisk) copyCache(t *testing.T, from, to string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	copyCache(t, from, to)
 }
 
 func copyFile(from, to string) error {
