@@ -261,7 +261,8 @@ func (s *Server) isClosing() bool {
 }
 
 // Shutdown stops accepting, lets each connection finish the request in flight, tells the clients that the server closes, and returns when
-// all goroutines have ended. When ctx ends first, Shutdown cancels the requests, and its error is the error of ctx.
+// all goroutines have ended. A request that is still in flight after a third of ctx's time is cancelled: it may wait for memory that a client holds. When ctx
+// ends first, Shutdown closes the connections, and its error is the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closing
@@ -289,6 +290,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.running.Wait()
 		close(joined)
 	}()
+	if until, is := ctx.Deadline(); is {
+		defer time.AfterFunc(time.Until(until)/3, giveUp).Stop()
+	}
 	var err error
 	select {
 	case <-joined:

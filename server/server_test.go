@@ -234,6 +234,34 @@ func TestShutdownTellsClients(t *testing.T) {
 	}
 }
 
+// A request that waits for memory which another client holds is cancelled while there is time: the server ends cleanly.
+func TestShutdownWithARequestThatWaits(t *testing.T) {
+	s := start(t, testEngine(t, nil), nil)
+	holder, waits := attach(t, s, ""), attach(t, s, "")
+	all := make([]uint32, testSamples)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	for held := 0; ; held++ { // until none is left
+		waits.send(typeGet, getBody(all...))
+		waits.c.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := waits.r.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		} else if err != nil || held == 10_000 {
+			t.Fatalf("all samples are held %d times: %v", held, err)
+		}
+		f := waits.receive()
+		waits.send(typeRelease, releaseBody(waits.batch(f).lease))
+		holder.batch(holder.ask(typeGet, getBody(all...)))
+	}
+	waits.c.SetReadDeadline(time.Time{})
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+}
+
 // A client that does not take its answers must not hold up Shutdown beyond its time.
 func TestShutdownGivesUp(t *testing.T) {
 	e := testEngine(t, nil)
