@@ -72,22 +72,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 				stop = 200 * time.Millisecond
 				<-hangs
 			}
-			closed := make(chan error, 1)
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), stop)
-				defer cancel()
-				closed <- e.Close(ctx)
-			}()
-			select {
-			case err := <-closed:
-				if late := new(logfile.HungError); !errors.As(err, &late) {
-					t.Errorf("close: %v", err)
-				}
-			case <-time.After(30 * time.Second):
-				t.Error("close hangs, too")
-				release()
-				<-closed
-			}
+			closesLate(t, e, stop, release)
 			if !c.held {
 				release()
 			} else if _, err := Open(t.Context(), b.opts); err == nil || !strings.Contains(err.Error(), "in use") {
@@ -115,5 +100,26 @@ func TestCloseWithAHungFile(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// closesLate closes an engine whose disk hangs until release is called: Close says so in its time.
+func closesLate(t *testing.T, e *Engine, within time.Duration, release func()) {
+	t.Helper()
+	closed := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		closed <- e.Close(ctx)
+	}()
+	select {
+	case err := <-closed:
+		if late := new(logfile.HungError); !errors.As(err, &late) {
+			t.Errorf("close: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("close hangs, too")
+		release()
+		<-closed
 	}
 }

@@ -86,12 +86,18 @@ func TestRestStaysInPlace(t *testing.T) {
 // TestKilledWithARest: files as a killed server leaves them, in the middle of epochs and at their ends, while segments are handed over from one Logfile to the next. A server that starts over them gives the
 // same order and the right bytes, and reads little more from the source than what died in write buffers.
 func TestKilledWithARest(t *testing.T) {
+	for _, lag := range []string{`1`, `"split"`} {
+		t.Run("lag "+lag, func(t *testing.T) { testKilledWithARest(t, lag) })
+	}
+}
+
+func testKilledWithARest(t *testing.T, lag string) {
 	givesBack(t)
 	d := photos(t, 3000)
 	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 40 << 20})
 	cache := d.total / 5
 	o.Patience, o.Memory = 20*time.Second, 49<<20+cache
-	text := fmt.Sprintf(`{"batch_size":64,"cache":%d,"seed":5,"method":"impact","lag":1,"params":{"s_share":0,"warmup":2}}`, cache)
+	text := fmt.Sprintf(`{"batch_size":64,"cache":%d,"seed":5,"method":"impact","lag":%s,"params":{"s_share":0,"warmup":2}}`, cache, lag)
 	plain, disk := o.IO, &heldDisk{}
 	o.IO.Inject = disk.inject
 	e := open(t, o)

@@ -15,7 +15,6 @@ import (
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/leaktest"
-	"lcache/logfile"
 	"lcache/schedule"
 )
 
@@ -211,22 +210,7 @@ func TestHungImportanceFile(t *testing.T) {
 					t.Error("the name of a job whose file hangs is free")
 				}
 			}
-			closed := make(chan error, 1)
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-				defer cancel()
-				closed <- e.Close(ctx)
-			}()
-			select {
-			case err := <-closed:
-				if late := new(logfile.HungError); !errors.As(err, &late) {
-					t.Errorf("close: %v", err)
-				}
-			case <-time.After(20 * time.Second):
-				t.Error("close hangs, too")
-				release()
-				<-closed
-			}
+			closesLate(t, e, 100*time.Millisecond, release)
 			release()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // what the end of the process is for
 			defer cancel()

@@ -264,15 +264,22 @@ func TestPackageJournalIsRewritten(t *testing.T) {
 	b.close()
 }
 
+// bedWithPackages has 20 packages of 64 samples each, and puts samples into them, half of those that there are.
+func bedWithPackages(t *testing.T) (*bed, *Packages) {
+	t.Helper()
+	b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, 64*20))
+	b.open()
+	p := b.packages(1, 1, 20, 64)
+	for i := range sample.Index(64 * 10) {
+		b.put(p, 0, i)
+	}
+	return b, p
+}
+
 // TestPackageJournalCannotBeRewritten: whichever step of it fails, the journal that is there goes on and nothing of it is lost.
 func TestPackageJournalCannotBeRewritten(t *testing.T) {
 	for nth := 0; ; nth++ {
-		b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, 64*20))
-		b.open()
-		p := b.packages(1, 1, 20, 64)
-		for i := range sample.Index(64 * 10) {
-			b.put(p, 0, i)
-		}
+		b, p := bedWithPackages(t)
 		b.flush(p.Log())
 		b.s.flushJournals()
 		p.log.journal.live.Store(-p.log.s.format.rewriteSlack() * 2 / 3) // as if all of it were dead
@@ -319,12 +326,7 @@ func TestPackageJournalCannotBeRewritten(t *testing.T) {
 
 // TestPackageJournalWithoutRoom: packages say that they are not recorded any longer once their journal has grown too long and can't be rewritten.
 func TestPackageJournalWithoutRoom(t *testing.T) {
-	b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, 64*20))
-	b.open()
-	p := b.packages(1, 1, 20, 64)
-	for i := range sample.Index(64 * 10) {
-		b.put(p, 0, i)
-	}
+	b, p := bedWithPackages(t)
 	b.flush(p.Log())
 	b.s.flushJournals()
 	p.log.journal.live.Store(-p.log.s.format.rewriteSlack()) // as if all of it were dead, for long
@@ -347,12 +349,7 @@ func TestPackageJournalWithoutRoom(t *testing.T) {
 
 // TestFirstFinishedPackage: the first finished package is found without memory of its own, also among many.
 func TestFirstFinishedPackage(t *testing.T) {
-	b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, 64*20))
-	b.open()
-	p := b.packages(1, 1, 20, 64)
-	for i := range sample.Index(64 * 10) {
-		b.put(p, 0, i)
-	}
+	b, p := bedWithPackages(t)
 	finished := p.Finished()
 	if len(finished) < 3 {
 		t.Fatalf("%d packages are finished", len(finished))

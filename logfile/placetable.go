@@ -1,6 +1,7 @@
 package logfile
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -63,15 +64,19 @@ func (t *placeTable) read(readOnly bool) ([]uint64, error) {
 	if err != nil {
 		return gens, err
 	}
-	b, err := io.ReadAll(io.LimitReader(f, placesHeader+8*int64(len(gens))))
-	if err == nil && (len(b) < placesHeader || string(b[:placesHeader]) != string(t.header())) {
+	r, head := bufio.NewReader(f), make([]byte, placesHeader)
+	if _, err = io.ReadFull(r, head); err != nil || string(head) != string(t.header()) {
 		err = fmt.Errorf("%s is damaged, or of another cache or version: it is replaced", t.path)
-	}
-	if err != nil {
 		return gens, errors.Join(err, f.Close())
 	}
-	for p, b := 0, b[placesHeader:]; len(b) >= 8; p, b = p+1, b[8:] {
-		gens[p] = binary.LittleEndian.Uint64(b)
+	var b [8]byte
+	for p := range gens {
+		if _, err = io.ReadFull(r, b[:]); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		} else if err != nil {
+			return gens, errors.Join(err, f.Close())
+		}
+		gens[p] = binary.LittleEndian.Uint64(b[:])
 	}
 	if readOnly {
 		return gens, f.Close()
