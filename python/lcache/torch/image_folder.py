@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..job import Job
+from ..match import is_url
 from .dataset import Dataset, first_part
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
@@ -22,6 +23,24 @@ def pil(data: bytes) -> Any:
         return image.convert("RGB")
 
 
+def _no_class_folder(directory: str) -> FileNotFoundError:
+    """torchvision's error, with advice."""
+    return FileNotFoundError(f"Couldn't find any class folder in {directory}. Give the folder above, or flat=True for one list with label 0.")
+
+
+def _require_class_folder(directory: str) -> None:
+    """FileNotFoundError for a directory without folders, before a cache is made for it. lcache.open reports what can't be listed."""
+    if is_url(directory):
+        return
+    try:
+        with os.scandir(directory) as found:
+            if any(entry.is_dir() for entry in found):
+                return
+    except OSError:
+        return
+    raise _no_class_folder(directory)
+
+
 class ImageFolder(Dataset[Any]):
     """torchvision.datasets.ImageFolder over lcache: the same classes, indices, labels and images.
 
@@ -30,7 +49,8 @@ class ImageFolder(Dataset[Any]):
     subclass choose samples and labels as torchvision's do. torchvision is needed only for transforms. return_index=True makes a sample (image, label,
     index), with the job's index of the sample, as job.observe takes it. Other keywords are lcache.open's.
 
-    Raises what torchvision raises: FileNotFoundError for a class without a file, ValueError for arguments that exclude each other.
+    Raises what torchvision raises: FileNotFoundError for a source without class folders (flat=True allows that: one list with label 0) and for a class
+    without a file, ValueError for arguments that exclude each other.
     """
 
     _derived = ("_paths", "_labels", "_targets")
@@ -86,6 +106,8 @@ class ImageFolder(Dataset[Any]):
             raise ValueError("Both extensions and is_valid_file cannot be None or not None at the same time")
         if root is not None and extensions is None and is_valid_file is None:
             extensions = IMG_EXTENSIONS
+        if root is not None and not flat and not isinstance(job, Job) and type(self).find_classes is ImageFolder.find_classes:
+            _require_class_folder(os.path.expanduser(os.fspath(root)))
         picks = is_valid_file is not None or type(self).find_classes is not ImageFolder.find_classes  # which classes have no sample shows later
         super().__init__(
             root, allow_empty=allow_empty or picks, cache=cache, socket=socket, job=job, recipe=recipe, seed=seed, epochs=epochs, batch_size=batch_size,
@@ -108,7 +130,9 @@ class ImageFolder(Dataset[Any]):
 
     def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
         """The classes and their labels, those of the source's folders. A subclass may return some of them, or other labels, as in torchvision."""
-        classes = self.job.classes
+        classes, listing = self.job.classes, self.job.info.listing
+        if not classes and listing and not listing.get("flat") and not any(self._job_labels()):
+            raise _no_class_folder(directory)
         return list(classes), {name: label for label, name in enumerate(classes)}
 
     def _relabelled(self) -> list[int | None] | None:

@@ -60,6 +60,27 @@ def test_dataset(photos, root, transform):
     assert [label for _, label in ours] == theirs.targets
 
 
+def socket_of(dataset):
+    return os.path.join(dataset.job.stats()["cache"]["dirs"][0], "lcache.sock")
+
+
+def test_without_class_folders(photos, root):
+    """torchvision's error for a folder one level too deep, before a cache is made of it. flat=True, and a flat server, allow it; a Dataset is one sorted list."""
+    folder = os.path.join(photos, "ant", "more")
+    for make in (torchvision.datasets.ImageFolder, lambda path: lt.ImageFolder(path, cache=root)):
+        with pytest.raises(FileNotFoundError, match=f"^Couldn't find any class folder in {folder}\\."):
+            make(folder)
+    assert not os.path.exists(root)
+    count = len(os.listdir(folder))
+    listed = lt.Dataset(folder, cache=root)
+    assert (len(listed), listed.job.classes) == (count, [])
+    with pytest.raises(FileNotFoundError, match=f"class folder in {folder}"):
+        lt.ImageFolder(socket=socket_of(listed))
+    ours = lt.ImageFolder(folder, cache=root, flat=True)
+    assert (ours.targets, ours.classes, ours.class_to_idx) == ([0] * count, [], {})
+    assert lt.ImageFolder(socket=socket_of(ours)).targets == ours.targets
+
+
 def test_target_transform_and_decode(photos, root):
     ours = lt.ImageFolder(photos, len, lambda label: -label, decode=bytes, cache=root)
     for i, (path, label) in enumerate(ours.samples[:5]):
