@@ -47,6 +47,7 @@ type Record struct {
 	Share     int           `json:"share,omitempty"`
 	Shares    int           `json:"shares,omitempty"`
 	Counted   *Counted      `json:"extensions,omitempty"`
+	LeftOut   int           `json:"left_out,omitempty"` // files of the source that belong to no sample
 	Packing
 	PackedManifest bool `json:"packed_manifest,omitempty"` // the manifest is written packed, if it is not too large for that
 }

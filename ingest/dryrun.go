@@ -80,7 +80,7 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 			todo, total = append(todo, index), total+int64(m.Size(index))
 		}
 	}
-	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: m.Len(), Classes: len(m.Classes()), Bytes: total, Cost: in.costOf(todo, total)}, nil
+	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: m.Len(), Classes: len(m.Classes()), Bytes: total, Cost: in.costOf(todo, total), LeftOut: listing.LeftOut}, nil
 }
 
 // costOfAll reports what all samples of a share cost.
@@ -98,7 +98,7 @@ func costOfAll(s source.Source, listing *source.Listing, o Options) *Report {
 	} else {
 		cost.Gets = 0
 	}
-	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: list.Len(), Classes: len(listing.Classes), Bytes: cost.Bytes, Cost: cost}
+	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: list.Len(), Classes: len(listing.Classes), Bytes: cost.Bytes, Cost: cost, LeftOut: listing.LeftOut}
 }
 
 // copyKept copies what the cache has of the indexes of shards into a folder, since a listing writes to it. It returns the copy's path; "": there is none.

@@ -101,6 +101,7 @@ type Report struct {
 	SourceWait     float64          `json:"source_wait_seconds"`    // of ReadSeconds: how long each reader waited for the source, on average
 	ListedBefore   time.Time        `json:"listed_before,omitzero"` // when the source was listed, if its cache has all of it and it was not listed again
 	TarPattern     string           `json:"tar_pattern,omitempty"`  // the source that has the samples in the files, if each file of a directory is a tar shard
+	LeftOut        int              `json:"left_out,omitempty"`     // files that belong to no sample: beside the class folders, or in shards without an extension
 }
 
 // A Cost is what a remote source will be asked for.
@@ -182,6 +183,7 @@ type run struct {
 	full     atomic.Int64     // samples without room in their segment
 	folders  []source.Folder  // of a new listing
 	outside  int              // samples that are reached through links that leave the source
+	leftOut  int              // files that belong to no sample
 	listedAt time.Time        // of a remote source
 	line     *chunker.Line    // the layout of target
 	target   *logfile.Logfile // the Logfile that samples are read into
@@ -200,7 +202,7 @@ func (in *run) finish() (err error) {
 	c, r := in.cache, in.report
 	r.Source, r.Dirs = c.Source.String(), c.Dirs
 	r.Samples, r.Classes, r.Bytes = c.Manifest.Len(), len(c.Manifest.Classes()), int64(c.Manifest.Bytes())
-	r.Fingerprint = c.Manifest.Fingerprint().String()
+	r.Fingerprint, r.LeftOut = c.Manifest.Fingerprint().String(), in.leftOut
 	for i := range c.Manifest.Len() {
 		if c.Locations.Get(sample.Index(i)) != 0 {
 			r.StoredSamples++

@@ -31,6 +31,7 @@ func (in *run) list(ctx context.Context) error {
 	var old *sample.Manifest
 	var err error
 	if in.old != nil {
+		in.leftOut = in.old.LeftOut
 		if old, err = wholeManifest(path); err != nil {
 			in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
 		}
@@ -66,6 +67,9 @@ func (in *run) list(ctx context.Context) error {
 	listing, err := source.Relist(ctx, c.Lister, in.before(old), func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err == nil {
 		in.outside = listing.Outside
+		if listing.LeftOut != source.Unknown {
+			in.leftOut = listing.LeftOut
+		}
 	}
 	if err == nil && listing.Same {
 		c.Manifest = old

@@ -121,7 +121,7 @@ func (in *run) describe() (err error) {
 		return err
 	}
 	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, Labels: in.o.Labels, Stream: in.o.Stream, NoRanges: source.GivesNoRanges(c.Lister), Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
-		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts(), Remote: in.o.Remote, Listed: in.listedAt}
+		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts(), LeftOut: in.leftOut, Remote: in.o.Remote, Listed: in.listedAt}
 	if c.Record.Counted, err = in.count(); err != nil {
 		return err
 	}

@@ -76,6 +76,7 @@ type Opened struct {
 
 	ListedBefore time.Time // when the source was listed, if its cache has all of it and it was not listed again
 	TarPattern   string    // the source that has the samples in the files, if each file is a tar shard
+	LeftOut      int       // files of the source that belong to no sample
 
 	AttachedTo int  // process of a server that ran before; 0: this process serves the source
 	OtherJob   bool // the job of that server is not the one in Options

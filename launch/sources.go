@@ -64,7 +64,7 @@ func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened 
 		return nil, err
 	}
 	opened.Dirs, opened.Samples, opened.Bytes, opened.Defaults = report.Dirs, report.Samples, report.Bytes, report.Defaults
-	opened.ListedBefore, opened.TarPattern = report.ListedBefore, report.TarPattern
+	opened.ListedBefore, opened.TarPattern, opened.LeftOut = report.ListedBefore, report.TarPattern, report.LeftOut
 	for _, d := range l.defaults {
 		known := slices.ContainsFunc(report.Defaults, func(other cache.Default) bool { return other.Name == d.Name })
 		if !known && !(d.Name == "budget" && o.Budget > 0) {

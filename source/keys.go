@@ -84,7 +84,9 @@ func checkObject(name string, size int64) error {
 }
 
 // join makes the listing: classes, and samples in the order of a directory's.
-func (k *keys) join() (classes []string, list sample.Listing, err error) {
+func (k *keys) join() (*Listing, error) {
+	var classes []string
+	leftOut := 0
 	labels := map[string]int32{}
 	found := k.rows.rows
 	if !k.opts.Flat && len(k.classes) > 0 {
@@ -92,14 +94,15 @@ func (k *keys) join() (classes []string, list sample.Listing, err error) {
 			classes = append(classes, class)
 		}
 		slices.SortFunc(classes, comparePython)
-		found -= k.atTop // files next to the class folders are no samples
+		leftOut = k.atTop // files next to the class folders are no samples
+		found -= leftOut
 	}
 	full := make([]bool, len(classes))
 	for i, class := range classes {
 		labels[class], full[i] = int32(i), k.classes[class] > 0
 	}
 	if err := k.opts.checkFound(classes, full, found); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c := &k.rows
 	c.seal()
@@ -118,9 +121,9 @@ func (k *keys) join() (classes []string, list sample.Listing, err error) {
 	slices.SortFunc(c.order, c.compare)
 	if k.opts.Group == GroupStem {
 		entries, err := groupFolders(entriesOf(c))
-		return classes, sample.Entries(entries), err
+		return &Listing{Classes: classes, LeftOut: leftOut, listed: sample.Entries(entries)}, err
 	}
-	return classes, c, nil
+	return &Listing{Classes: classes, LeftOut: leftOut, listed: c}, nil
 }
 
 // compare is the order of rows: by class, then by folder, then by name.

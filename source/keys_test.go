@@ -29,10 +29,11 @@ func TestListingMemory(t *testing.T) {
 			}
 		}
 	}
-	_, list, err := k.join()
-	if err != nil || list.Len() != many {
-		t.Fatalf("%d samples, %v", list.Len(), err)
+	l, err := k.join()
+	if err != nil || l.Samples().Len() != many {
+		t.Fatalf("%+v, %v", l, err)
 	}
+	list := l.Samples()
 	if each := (heap() - before - names) / many; each > 40 {
 		t.Errorf("a key takes %d bytes beside its name", each)
 	}

@@ -26,7 +26,7 @@ func (d *dir) List(ctx context.Context, progress func(samples int)) ([]string, [
 
 func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int)) (*Listing, error) {
 	before := newEarlier(b)
-	classes, folders, err := d.list(ctx, before, progress)
+	classes, folders, leftOut, err := d.list(ctx, before, progress)
 	if err != nil {
 		return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
 	}
@@ -40,7 +40,7 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 			return nil, fmt.Errorf("list source %s again: %w", clip(d.path), err)
 		}
 		if same {
-			return &Listing{Folders: b.Folders, Outside: countOutside(b.Folders), Same: true}, nil
+			return &Listing{Folders: b.Folders, Outside: countOutside(b.Folders), LeftOut: leftOut, Same: true}, nil
 		}
 	}
 	if before != nil {
@@ -48,7 +48,7 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 			return nil, fmt.Errorf("list source %s again: %w", clip(d.path), err)
 		}
 	}
-	l := &Listing{Classes: classes}
+	l := &Listing{Classes: classes, LeftOut: leftOut}
 	if l.Entries, l.Folders, err = d.join(classes, folders); err != nil {
 		return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
 	}
@@ -89,13 +89,13 @@ func (d *dir) join(classes []string, folders []folder) (entries []sample.Entry, 
 	return entries, listed, nil
 }
 
-// list finds all folders, in any order.
-func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (classes []string, folders []folder, err error) {
+// list finds all folders, in any order. leftOut is as in Listing.
+func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (classes []string, folders []folder, leftOut int, err error) {
 	w, ctx := newWalk(ctx, d, before, progress)
 	top, err := w.scan(ctx, sub{path: "."}, nil)
 	if err != nil {
 		w.group.Wait() // no goroutine runs; Wait frees the context
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	if !d.opts.Flat {
 		for _, s := range top.subs {
@@ -108,13 +108,16 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 	if len(classes) == 0 {
 		if top.problem != nil {
 			w.group.Wait()
-			return nil, nil, top.problem
+			return nil, nil, 0, top.problem
 		}
 		self.files = top.files
 		w.keep(self)
 		err = w.all(ctx, top.self, top.subs, func(string) int32 { return 0 })
 	} else {
 		w.count(-len(top.files))
+		if leftOut = countFiles(top.files); top.kept != nil {
+			leftOut = Unknown
+		}
 		self.now.Outside = 0 // files next to the class folders are no samples
 		w.keep(self)
 		labels := make(map[string]int32, len(classes))
@@ -123,7 +126,15 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 		}
 		err = w.all(ctx, top.self, top.subs, func(class string) int32 { return labels[class] })
 	}
-	return classes, w.folders, err
+	return classes, w.folders, leftOut, err
+}
+
+// countFiles counts the files of samples.
+func countFiles(samples []sample.Entry) (n int) {
+	for _, e := range samples {
+		n += max(1, len(e.Parts))
+	}
+	return n
 }
 
 // topLabel sorts the source itself before its folders.

@@ -17,10 +17,14 @@ type Listing struct {
 	Entries []sample.Entry // of a directory; see Samples
 	Folders []Folder       // of a directory; nil for other sources
 	Outside int            // samples that are reached through a link that leaves the source
+	LeftOut int            // files that belong to no sample: beside the class folders, or in shards without an extension; Unknown: not counted
 	Same    bool           // nothing is known to differ from the listing before, so Classes and Entries are left out
 
 	listed sample.Listing // of another source
 }
+
+// Unknown is the LeftOut of a listing that did not look into the source's own folder, since it has not changed.
+const Unknown = -1
 
 // Samples are all samples in canonical order.
 func (l *Listing) Samples() sample.Listing {
@@ -61,8 +65,7 @@ func Relist(ctx context.Context, s Source, before *Before, progress func(samples
 		return t.list(ctx, progress)
 	}
 	if r, ok := s.(*remote); ok {
-		classes, list, err := r.listing(ctx, progress)
-		return &Listing{Classes: classes, listed: list}, err
+		return r.listing(ctx, progress)
 	}
 	classes, entries, err := s.List(ctx, progress)
 	return &Listing{Classes: classes, Entries: entries}, err

@@ -125,7 +125,7 @@ type remote struct {
 	prefix string // of all keys, before the names
 	opts   Options
 	reader *object.Reader
-	list   func(ctx context.Context, progress func(int)) ([]string, sample.Listing, error)
+	list   func(ctx context.Context, progress func(int)) (*Listing, error)
 }
 
 func openS3(src string, opts Options) (Source, error) {
@@ -142,10 +142,10 @@ func openS3(src string, opts Options) (Source, error) {
 		return nil, fmt.Errorf("open source %s: %w", clip(src), err)
 	}
 	r := newRemote(src, prefix, opts, store)
-	r.list = func(ctx context.Context, progress func(int)) ([]string, sample.Listing, error) {
+	r.list = func(ctx context.Context, progress func(int)) (*Listing, error) {
 		k := newKeys(opts, prefix, progress)
 		if err := store.List(ctx, prefix, opts.Jobs, r.reader.Do, k.take); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		return k.join()
 	}
@@ -158,9 +158,9 @@ func openWeb(src string, opts Options) (Source, error) {
 		return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)
 	}
 	r := newRemote(src, "", opts, store)
-	r.list = func(ctx context.Context, progress func(int)) ([]string, sample.Listing, error) {
+	r.list = func(ctx context.Context, progress func(int)) (*Listing, error) {
 		classes, entries, err := (&lines{opts: opts, store: store, reader: r.reader, progress: progress}).list(ctx)
-		return classes, sample.Entries(entries), err
+		return &Listing{Classes: classes, listed: sample.Entries(entries)}, err
 	}
 	return r, nil
 }
@@ -200,33 +200,33 @@ func (r *remote) Close() error               { return r.reader.Close() }
 
 // List lists a bucket in the order of a directory, and a web server's list in its own order.
 func (r *remote) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {
-	classes, list, err := r.listing(ctx, progress)
+	l, err := r.listing(ctx, progress)
 	if err != nil {
 		return nil, nil, err
 	}
-	return classes, entriesOf(list), nil
+	return l.Classes, entriesOf(l.listed), nil
 }
 
 // listing is List. The listing of a bucket is in columns, so that many millions of keys take little memory.
-func (r *remote) listing(ctx context.Context, progress func(samples int)) ([]string, sample.Listing, error) {
+func (r *remote) listing(ctx context.Context, progress func(samples int)) (*Listing, error) {
 	if progress == nil {
 		progress = func(int) {}
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
+		return nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
 	}
-	classes, list, err := r.list(ctx, progress)
+	l, err := r.list(ctx, progress)
 	if err == nil && r.opts.Labels != "" {
-		entries := entriesOf(list)
-		list = sample.Entries(entries)
-		classes, err = applyLabels(r.opts.Labels, entries)
+		entries := entriesOf(l.listed)
+		l.listed = sample.Entries(entries)
+		l.Classes, err = applyLabels(r.opts.Labels, entries)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
+		return nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
 	}
-	progress(list.Len())
-	r.reader.Expect(median(list))
-	return classes, list, nil
+	progress(l.listed.Len())
+	r.reader.Expect(median(l.listed))
+	return l, nil
 }
 
 // median is about that of the sizes of samples: of a thousand of them.

@@ -94,20 +94,25 @@ func TestS3ListsAsADirectoryDoes(t *testing.T) {
 	}
 	for name, o := range map[string]source.Options{"plain": {}, "flat": {Flat: true}, "ext": {Exts: []string{".jpg"}}, "empty": {Exts: []string{".jpg"}, AllowEmpty: true},
 		"group": {Group: source.GroupStem}, "flat group": {Group: source.GroupStem, Flat: true}, "none": {Exts: []string{"nothing"}}, "labels": {Exts: []string{".txt"}, Labels: labels}} {
-		classes, entries, err := openRemote(t, dir, o).List(t.Context(), nil)
+		of, err := source.Relist(t.Context(), openRemote(t, dir, o), nil, nil)
 		o.S3 = source.S3{Endpoint: g.URL, Region: s3test.Region}
 		src := "s3://" + s3test.Bucket + "/x"
-		gotClasses, got, gotErr := openRemote(t, src, o).List(t.Context(), nil)
+		remote := openRemote(t, src, o)
+		gotClasses, got, gotErr := remote.List(t.Context(), nil)
 		if err != nil || gotErr != nil {
 			if err == nil || gotErr == nil || strings.ReplaceAll(gotErr.Error(), src+"/", dir) != err.Error() {
 				t.Errorf("%s: error is %v, that of the directory %v", name, gotErr, err)
 			}
 			continue
 		}
+		classes, entries := of.Classes, of.Entries
 		for _, list := range [][]sample.Entry{entries, got} {
 			for i := range list {
 				list[i].Version = 0
 			}
+		}
+		if l, err := source.Relist(t.Context(), remote, nil, nil); err != nil || l.LeftOut != of.LeftOut {
+			t.Errorf("%s: %d are left out, of the directory %d; %v", name, l.LeftOut, of.LeftOut, err)
 		}
 		if !reflect.DeepEqual(got, entries) || !reflect.DeepEqual(gotClasses, classes) {
 			t.Errorf("%s: %q\n%+v, want %q\n%+v", name, gotClasses, got, classes, entries)

@@ -73,6 +73,7 @@ func (s *shards) join(names []string, all []*members) (l *Listing, err error) {
 	rows := newShardRows(all)
 	l = &Listing{listed: rows}
 	for _, m := range all {
+		l.LeftOut += m.leftOut
 		if m.outside {
 			l.Outside += m.len()
 		}
@@ -186,7 +187,8 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 	}
 	turns <- struct{}{}
 	defer func() { <-turns }()
-	samples, again, err := tarshard.Group(name, found, func(member string) bool { return hasExt(member, s.opts.Exts) })
+	keep := func(member string) bool { return hasExt(member, s.opts.Exts) }
+	samples, again, err := tarshard.Group(name, found, keep)
 	if err != nil {
 		return nil, err
 	}
@@ -198,6 +200,11 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 		shard.Size = tarshard.End(found)
 	}
 	m := &members{shard: shard, outside: o.outside()}
+	for _, f := range found {
+		if _, _, ok := tarshard.Split(f.Name); !ok && keep(f.Name) {
+			m.leftOut++
+		}
+	}
 	return m, m.take(samples, s.opts.Part)
 }
 

@@ -16,6 +16,7 @@ import (
 type members struct {
 	shard   *sample.Shard
 	outside bool
+	leftOut int // members that belong to no sample
 
 	keys   string   // one behind the other
 	ends   []uint32 // of keys

@@ -21,17 +21,22 @@ type Part struct {
 // Split cuts a member's name into its sample's key and its extension, as webdataset does. ok is false if the member belongs to no sample: its name has no dot, or it
 // lies in a folder such as __meta__, or is called so.
 func Split(name string) (key, ext string, ok bool) {
-	name = strings.TrimPrefix(name, "./")
-	first, _, _ := strings.Cut(name, "/")
-	if len(first) >= 4 && strings.HasPrefix(first, "__") && strings.HasSuffix(first, "__") {
+	if isMeta(name) {
 		return "", "", false
 	}
+	name = strings.TrimPrefix(name, "./")
 	folder := strings.LastIndexByte(name, '/') + 1
 	dot := strings.IndexByte(name[folder:], '.')
 	if dot < 0 || dot == 0 && !hasWord(name[:folder]) {
 		return "", "", false
 	}
 	return name[:folder+dot], lowerASCII(name[folder+dot+1:]), true
+}
+
+// isMeta reports whether a member is about the shard itself: it lies in a folder such as __meta__, or is called so.
+func isMeta(name string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(name, "./"), "/")
+	return len(first) >= 4 && strings.HasPrefix(first, "__") && strings.HasSuffix(first, "__")
 }
 
 // hasWord reports whether the last folder of a path that ends in a slash has no dot: then webdataset takes the path itself for the key of a member whose
@@ -50,7 +55,7 @@ func Folder(key string) string { return key[:max(0, strings.LastIndexByte(key, '
 // fewParts are compared one by one. More of them are found by a set, so that a sample of very many parts takes no longer for each.
 const fewParts = 16
 
-// Group makes samples of a shard's members, in the order of their first members. keep chooses members by name. Of members with one name the last counts, as when the shard is
+// Group makes samples of a shard's members, in the order of their first members. keep chooses members by name. Members that belong to no sample are left out. Of members with one name the last counts, as when the shard is
 // extracted; it takes the place of the first. again has the names of these.
 func Group(shard string, members []Member, keep func(name string) bool) (samples []Sample, again []string, err error) {
 	seen := make(map[string]int)           // keys: which sample has it

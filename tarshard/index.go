@@ -67,7 +67,7 @@ func list(ctx context.Context, name string, w track, size int64) ([]Member, erro
 			continue
 		}
 		_, ext, ok := Split(h.Name)
-		if !ok {
+		if !ok && (m.Kind != File || isMeta(h.Name)) {
 			continue
 		}
 		if m.Kind == File && ext == labelExt && m.Size <= MaxText {

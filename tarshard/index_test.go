@@ -62,7 +62,7 @@ func TestIndex(t *testing.T) {
 	long := strings.Repeat("long/", 60) + "name.jpg"
 	for _, format := range []tar.Format{tar.FormatUSTAR, tar.FormatPAX, tar.FormatGNU} {
 		headers := []tar.Header{
-			{Name: "c/", Typeflag: tar.TypeDir}, {Name: "c/a.jpg", Size: 3}, {Name: "c/a.cls", Size: 1}, {Name: "README", Size: 600},
+			{Name: "c/", Typeflag: tar.TypeDir}, {Name: "c/a.jpg", Size: 3}, {Name: "c/a.cls", Size: 1}, {Name: "README", Size: 600}, {Name: "__meta__/a.jpg", Size: 7},
 			{Name: "c/b.jpg", Size: 0}, {Name: "c/b.Cls", Size: MaxText}, {Name: "c/c.cls", Size: MaxText + 1}, {Name: "c/d.bin", Size: 5000}, {Name: "c/a.jpg", Size: 9},
 		}
 		if format != tar.FormatUSTAR {
@@ -78,7 +78,7 @@ func TestIndex(t *testing.T) {
 		}
 		i := 0
 		for n, h := range headers {
-			if h.Typeflag == tar.TypeDir || h.Name == "README" {
+			if h.Typeflag == tar.TypeDir || h.Name == "__meta__/a.jpg" {
 				continue
 			}
 			m := members[i]

@@ -96,7 +96,11 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options) (err error) {
 		return writeJSON(cmd.OutOrStdout(), report)
 	}
 	if o.DryRun {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), costText(*report.Cost))
+		text := costText(*report.Cost) + "\n"
+		if report.LeftOut > 0 {
+			text += "! " + leftOutText(report.Source, report.LeftOut) + "\n"
+		}
+		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
 	}
 	if !g.quiet {

@@ -10,6 +10,7 @@ import (
 	"lcache/cache"
 	"lcache/figures"
 	"lcache/ingest"
+	"lcache/source"
 	"lcache/spelling"
 )
 
@@ -21,6 +22,9 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
 	if r.TarPattern != "" {
 		fmt.Fprintln(w, "! "+tarText(r.TarPattern))
+	}
+	if r.LeftOut > 0 {
+		fmt.Fprintln(w, "! "+leftOutText(r.Source, r.LeftOut))
 	}
 	fmt.Fprintln(w, "  read      "+readText(r))
 	if n := r.Remote; n != nil {
@@ -36,6 +40,14 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 // tarText says that each sample is a whole shard.
 func tarText(pattern string) string {
 	return fmt.Sprintf("each sample is a whole tar file: --source %s takes the samples in them", spelling.ShellWord(pattern))
+}
+
+// leftOutText says how many files of a source belong to no sample, and why.
+func leftOutText(src string, n int) string {
+	if strings.HasPrefix(src, source.TarScheme) {
+		return fmt.Sprintf("%s left out: only names such as KEY.EXT make samples", figures.Plural(int64(n), "member of the shards is", "members of the shards are"))
+	}
+	return fmt.Sprintf("%s left out: not in a class folder; --flat takes all files, as one list", figures.Plural(int64(n), "file is", "files are"))
 }
 
 // waitText says how long a reader waited for the source; "": nothing was read.

@@ -65,3 +65,29 @@ func TestRunNamesThePatternOfShards(t *testing.T) {
 		}
 	}
 }
+
+// TestSaysWhatIsLeftOut: ingest, its dry run, and run say in one line how many files belong to no sample, also when nothing has changed since; and nothing where all do.
+func TestSaysWhatIsLeftOut(t *testing.T) {
+	s := newStage(t)
+	if _, errs, err := s.shell("mkdir -p own/a flat && echo 1 > own/a/1.txt && echo 1 > flat/1 && echo 2 > own/top && echo 3 > own/README && tar -cf own.tar own/a/1.txt own/top own/README && " +
+		"touch -d '1 hour ago' own own/a"); err != nil {
+		t.Fatal(err, errs)
+	}
+	const files, members = "! 2 files are left out: not in a class folder; --flat takes all files, as one list\n", "! 2 members of the shards are left out: only names such as KEY.EXT make samples\n"
+	for _, c := range []struct{ command, want string }{
+		{"lcache ingest --source own --cache own-cache --dry-run", files},
+		{"lcache ingest --source own --cache own-cache", files},
+		{"lcache ingest --source own --cache own-cache", files},
+		{"lcache ingest --source own --cache own-cache --json", `"left_out": 2`},
+		{"lcache run --source own --cache root -- echo ran", files},
+		{"lcache ingest --source own --cache flat-cache --flat", ""},
+		{"lcache ingest --source flat --cache one", ""},
+		{"lcache ingest --source tar:own.tar --cache tar", members},
+		{"lcache ingest --source tar:own.tar --cache tar", members},
+	} {
+		out, errs, err := s.shell(c.command)
+		if said := out + errs; err != nil || !strings.Contains(said, c.want) || strings.Contains(said, "left") != (c.want != "") {
+			t.Errorf("%s: %v, says\n%s\nwant %q", c.command, err, said, c.want)
+		}
+	}
+}

@@ -151,6 +151,9 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	if opened.TarPattern != "" {
 		fmt.Fprintln(w, "! "+tarText(opened.TarPattern))
 	}
+	if opened.LeftOut > 0 {
+		fmt.Fprintln(w, "! "+leftOutText(opened.Path, opened.LeftOut))
+	}
 	if n == 0 && o.withoutRecipe != "" {
 		fmt.Fprintln(w, o.withoutRecipe)
 	}

@@ -22,7 +22,7 @@ from .cache_lock import POLL, Lock, NewFolder, print_line
 from .connection import Broken, Connection
 from .environment import offered_sockets
 from .errors import ConnectionError, Error, RefusedError, TimeoutError, of_errno
-from .first_open import require_source, tell_listed, tell_place, tell_shards
+from .first_open import require_source, tell_left_out, tell_listed, tell_place, tell_shards
 from .match import is_url
 from .program_errors import exception
 from .trust import open_file, require_folder, warn_of_folders
@@ -75,6 +75,7 @@ def ensure_server(home: Home, relist: bool = True) -> bool:
             try:
                 if relist or not os.path.exists(os.path.join(home.dirs[0], "job.json")):
                     report = _ingest(home, lock)
+                    tell_left_out(home.source, report, is_new)
                     if is_new:
                         tell_place(home.source, home.dirs, report)
                         tell_shards(home.source, report)

@@ -60,6 +60,16 @@ def tell_shards(source: str, report: Any) -> None:
         _log.warning(f"{source}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them")
 
 
+def tell_left_out(source: str, report: Any, is_new: bool) -> None:
+    """Says how many files of the source belong to no sample: a warning for a new cache, else a line of INFO."""
+    if count := report.get("left_out"):
+        files = f"{count:,} file{'s are' if count > 1 else ' is'}"
+        why = "not in a class folder; flat=True takes all files, as one list"
+        if source.startswith("tar:"):
+            files, why = f"{count:,} member{'s' if count > 1 else ''} of the shards {'are' if count > 1 else 'is'}", "only names such as KEY.EXT make samples"
+        _log.log(logging.WARNING if is_new else logging.INFO, f"{source}: {files} left out: {why}")
+
+
 def tell_listed(source: str, dirs: Sequence[str], report: Any) -> None:
     """Says when a source over a network was listed, if its cache has all of it and so it was not listed again."""
     if listed := report.get("listed_before"):

@@ -76,6 +76,28 @@ def test_a_folder_of_shards(root, tmp_path, caplog):
     assert "tar file" not in caplog.text
 
 
+def test_files_that_are_left_out_are_counted(root, tmp_path, caplog, monkeypatch):
+    """A warning for a new cache, and a line of INFO when a later server lists the source. Nothing where every file is a sample."""
+    monkeypatch.setenv("LCACHE_LINGER", "0")
+    caplog.set_level(logging.INFO, "lcache")
+    source = tmp_path / "source"
+    for name in ("a/1", "b/2", "3", "4"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    for level in (logging.WARNING, logging.INFO):
+        caplog.clear()
+        with lcache.open(source, cache=root) as job:
+            assert job.samples == 2
+            pid = job.pid
+        assert gone(pid)
+        (said,) = (r for r in caplog.records if "left out" in r.getMessage())
+        assert said.levelno == level and said.getMessage() == f"{source}: 2 files are left out: not in a class folder; flat=True takes all files, as one list"
+    caplog.clear()
+    with lcache.open(source, cache=root, flat=True) as job:
+        assert job.samples == 4
+    assert "left out" not in caplog.text
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
