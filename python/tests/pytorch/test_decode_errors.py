@@ -55,7 +55,7 @@ def test_one_by_one_and_in_batches(folder, root):
     for ask in (lambda: ours[BAD], lambda: ours[BAD - len(ours)], lambda: ours.__getitems__([1, BAD, 2])):
         with pytest.raises(lcache.SampleError) as raised:
             ask()
-        assert isinstance(raised.value, (lcache.DecodeError, ValueError))
+        assert isinstance(raised.value, lcache.DecodeError) and isinstance(raised.value, ValueError)
         check(raised.value, folder)
     assert ours[BAD - 1] == BAD - 1
 
