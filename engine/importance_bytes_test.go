@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,7 +139,7 @@ func TestCopiesAtAnyTime(t *testing.T) {
 	h := a.held
 	var all sync.WaitGroup
 	stop := make(chan struct{})
-	copied := make([]int, 2)
+	var copied [2]atomic.Int64
 	for k := range copied {
 		all.Go(func() {
 			got := make([]byte, 3000)
@@ -149,7 +150,7 @@ func TestCopiesAtAnyTime(t *testing.T) {
 				default:
 				}
 				if h.Copy(i, got) {
-					if copied[k]++; !bytes.Equal(got, d.bytes[i]) {
+					if copied[k].Add(1); !bytes.Equal(got, d.bytes[i]) {
 						t.Errorf("sample %d has other bytes", i)
 					}
 				}
@@ -159,7 +160,7 @@ func TestCopiesAtAnyTime(t *testing.T) {
 	var writers sync.WaitGroup
 	for k := range sample.Index(2) {
 		writers.Go(func() {
-			for n := range sample.Index(4000) {
+			for n, end := sample.Index(0), time.Now().Add(20*time.Second); n < 4000 || copied[k].Load() == 0 && time.Now().Before(end); n++ {
 				h.keep((7*n+k)%40, d.bytes[(7*n+k)%40])
 				h.free((3*n + k) % 40)
 			}
@@ -171,8 +172,8 @@ func TestCopiesAtAnyTime(t *testing.T) {
 	writers.Wait()
 	close(stop)
 	all.Wait()
-	if copied[0]+copied[1] == 0 || len(h.pins) != 0 || len(h.coming) != 0 {
-		t.Errorf("%v samples were copied; %d pins and %d writes are left", copied, len(h.pins), len(h.coming))
+	if a, b := copied[0].Load(), copied[1].Load(); a == 0 || b == 0 || len(h.pins) != 0 || len(h.coming) != 0 {
+		t.Errorf("%d and %d samples were copied; %d pins and %d writes are left", a, b, len(h.pins), len(h.coming))
 	}
 }
 
