@@ -32,8 +32,8 @@ type crashImage struct {
 	since, until map[string]int
 }
 
-// TestCrashIngest cuts the power at every step of an ingest and of a second one, after files were added and removed, over manifest, sums, listing
-// and job.json. Each file must then be the one of the first ingest or of the second, whole, and no older than the last that was complete.
+// TestCrashIngest cuts the power at every step of an ingest and of a second one, after files were added and removed, over manifest, inodes, sums,
+// listing and job.json. Each file must then be the one of the first ingest or of the second, whole, and no older than the last that was complete.
 func TestCrashIngest(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("packed %v", packed), func(t *testing.T) { crashIngest(t, packed) })
@@ -75,7 +75,7 @@ func crashIngest(t *testing.T, packed bool) {
 			seen[fmt.Sprint(name, got)] = true
 		}
 	}
-	for _, want := range []string{"manifest0", "manifest1", "manifest2", "sums0", "sums1", "sums2", "listing1", "listing2", "job.json1", "job.json2"} {
+	for _, want := range []string{"manifest0", "manifest1", "manifest2", "inodes0", "inodes1", "inodes2", "sums0", "sums1", "sums2", "listing1", "listing2", "job.json1", "job.json2"} {
 		if !seen[want] {
 			t.Errorf("no crash leaves %s", want)
 		}
@@ -90,6 +90,7 @@ func (b *crashBed) ingest(version int) {
 		}
 		return durable.Trace(b.disk.Trace).Rename(path+".listed", path)
 	})
+	b.put("inodes", version, func(path string) error { return b.putInodes(path, version) })
 	b.put("sums", version, func(path string) error { return b.putSums(path, version) })
 	for _, name := range []string{"listing", "job.json"} {
 		b.put(name, version, func(path string) error {
@@ -138,6 +139,40 @@ func (b *crashBed) putSums(path string, version int) error {
 	return durable.Trace(b.disk.Trace).Rename(path+".next", path)
 }
 
+// putInodes makes the inodes of the first version known, and carries them over to the second.
+func (b *crashBed) putInodes(path string, version int) error {
+	kind := inodesFile
+	kind.trace = b.disk.Trace
+	open := func(path string, version int) *Inodes {
+		m, err := kind.open(path, b.listed[version-1].Fingerprint(), len(b.entries[version-1]), false)
+		o, err := newInodes(m, err)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return o
+	}
+	if version == 1 {
+		o := open(path, 1)
+		for i, e := range b.entries[0] {
+			o.Set(Index(i), inodeOf(e))
+		}
+		return o.Close()
+	}
+	old, next := open(path, 1), open(path+".next", 2)
+	to, err := Remap(b.listed[0], b.listed[1])
+	if err != nil {
+		return err
+	}
+	old.CopyTo(next, to)
+	if err := errors.Join(old.Close(), next.Close()); err != nil {
+		return err
+	}
+	return durable.Trace(b.disk.Trace).Rename(path+".next", path)
+}
+
+// inodeOf is the inode of a sample's file: one that is the same in both versions, with bytes that are all different, so that a torn one is seen.
+func inodeOf(e Entry) uint64 { return NameHash(e.Name) | 1 }
+
 // contents are those of a small file.
 func contents(name string, version int) []byte {
 	return bytes.Repeat([]byte(fmt.Sprint(name, " of version ", version, "\n")), 1000)
@@ -169,6 +204,8 @@ func (b *crashBed) is(path, name string, version int) bool {
 		return m.Fingerprint() == b.listed[version-1].Fingerprint()
 	case "sums":
 		return b.areSums(path, version)
+	case "inodes":
+		return b.areInodes(path, version)
 	}
 	got, err := os.ReadFile(path)
 	return err == nil && bytes.Equal(got, contents(name, version))
@@ -190,6 +227,31 @@ func (b *crashBed) areSums(path string, version int) bool {
 	}
 	if want := len(entries) - 50; version == 2 && s.Known() != want { // renamed when they were durable
 		b.t.Errorf("%d sums are carried over, want %d", s.Known(), want)
+	}
+	return true
+}
+
+// areInodes reports whether the file holds the inodes of a version, each right, torn or unknown; all that were durable must be right.
+func (b *crashBed) areInodes(path string, version int) bool {
+	entries := b.entries[version-1]
+	o, err := OpenInodes(path, b.listed[version-1].Fingerprint(), len(entries))
+	if err != nil {
+		return false
+	}
+	defer o.Close()
+	known := 0
+	for i, e := range entries {
+		switch o.Get(Index(i)) {
+		case NoInode:
+		case inodeOf(e):
+			known++
+		default:
+			b.t.Errorf("version %d: sample %d has a wrong inode", version, i)
+			return false
+		}
+	}
+	if want := len(entries) - 50; version == 2 && known != want { // renamed when they were durable
+		b.t.Errorf("%d inodes are carried over, want %d", known, want)
 	}
 	return true
 }

@@ -183,6 +183,16 @@ func TestGoldenLengths(t *testing.T) {
 // checkLearnt compares a learnt file of four samples with its golden twin; width is that of its column.
 func checkLearnt(t *testing.T, path, golden, what, column string, width int) {
 	t.Helper()
+	checkColumns(t, path, golden, what, learntColumn{column, width}, learntColumn{"check", 4})
+}
+
+type learntColumn struct {
+	name  string
+	width int
+}
+
+func checkColumns(t *testing.T, path, golden, what string, columns ...learntColumn) {
+	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -201,13 +211,11 @@ func checkLearnt(t *testing.T, path, golden, what, column string, width int) {
 		a.take(8, "samples")
 		a.take(16, "fingerprint of the manifest")
 		a.take(8, "xxh3-64 of the 40 bytes before")
-		a.title(column)
-		for range 4 {
-			a.take(width, "")
-		}
-		a.title("check")
-		for range 4 {
-			a.take(4, "")
+		for _, c := range columns {
+			a.title("%s", c.name)
+			for range 4 {
+				a.take(c.width, "")
+			}
 		}
 		if err := os.WriteFile(golden, []byte(a.out.String()), 0o644); err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 // and the fingerprint are the manifest's.
 //
 //	┌──────────────────────────┬─────────────┬──────────────┐
-//	│ header, padded to 4096 B │ a column, n │ check u32[n] │
+//	│ header, padded to 4096 B │ a column, n │ check u32[n] │ (inodes have no checks)
 //	└──────────────────────────┴─────────────┴──────────────┘
 //
 //	 0  magic        8 bytes: which file it is
@@ -42,7 +42,7 @@ const (
 type learntFile struct {
 	magic string
 	name  string        // in errors
-	entry int           // bytes of an entry, its check included
+	entry int           // bytes of an entry, its check, if any, included
 	trace durable.Trace // of tests; the mapping's writes are told at each Sync
 }
 

@@ -1,12 +1,12 @@
 // Package sample owns the identity of a training sample: its index, its name, and the checksum of its bytes.
 //
-// It has two files, both portable between machines. The [Manifest] is the immutable list of
+// It has two files that are portable between machines. The [Manifest] is the immutable list of
 // a dataset's samples in framework order; its [Fingerprint] names the dataset. [Sums] is a file of its own that learns the
-// xxh3-64 checksum of each sample's bytes when they are read for the first time. [Remap] carries checksums from one listing
+// xxh3-64 checksum of each sample's bytes when they are read for the first time. A third file, [Inodes], is of one machine: it has which file these bytes were read from. [Remap] carries checksums from one listing
 // to the next. Names stay on disk and are read when they are asked for; everything else of a manifest is verified when
 // it is opened. The package reads no sample's bytes and knows no source.
 //
-// Every method of an open Manifest or Sums may be called concurrently, except Close, which must come after all others.
+// Every method of an open Manifest, Sums or Inodes may be called concurrently, except Close, which must come after all others.
 package sample
 
 import (
@@ -74,6 +74,7 @@ type Entry struct {
 	Version uint64 // the source's own identity of this content: mtime in ns for a directory (through a link, a hash of that and of which file it is), a hash of the ETag for an object store, the shard's own for a sample in a shard
 	Parts   []Part // nil: the sample is one part. Else the parts in the order in which their bytes follow each other, Size in all
 
+	Inode   uint64   // of a listing of files: which file it is, or a hash over its parts; not in the manifest. NoInode: not known
 	Shard   *Shard   // that has the parts; nil: the source has no shards
 	Offsets []uint64 // in the shard, of the first byte of each part: multiples of ShardUnit, not 0
 }
