@@ -6,7 +6,7 @@ import (
 	"lcache/sample"
 )
 
-// columns are samples whose names, sizes, versions and labels stand in columns: a sample takes 24 bytes and its name, where an Entry takes 88 and its
+// columns are samples whose names, sizes, versions and labels stand in columns: a sample takes 24 bytes and its name, where an Entry takes 96 and its
 // name. It is a sample.Listing once it is sorted.
 type columns struct {
 	chunks []chunk

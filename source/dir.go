@@ -24,8 +24,9 @@ type dir struct {
 	root    *os.Root
 	top     *os.File // the same folder
 	dev     uint64   // its device
+	numbers bool     // that device numbers its files for good
 	opts    Options
-	inodes  sync.Map // of devices: whether they number their files for good
+	inodes  sync.Map // of other devices: whether they number their files for good
 	openat2 func(dirfd int, path string, how *unix.OpenHow) (fd int, err error)
 }
 
@@ -53,6 +54,7 @@ func openDir(path string, opts Options) (Source, error) {
 		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), err), d.Close())
 	}
 	d.dev, d.id = uint64(st.Dev), identityOf(uint64(st.Dev), st.Ino)
+	d.numbers = numbersFiles(func(fs *unix.Statfs_t) error { return unix.Fstatfs(int(top.Fd()), fs) })
 	return d, nil
 }
 
@@ -71,7 +73,8 @@ func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 		return fmt.Errorf("read sample %s: %w", clip(e.Name), err)
 	}
 	if e.Parts == nil {
-		_, err := d.readFile(ctx, e.Name, e.Name, dst, &e.Version)
+		_, inode, err := d.readFile(ctx, e.Name, e.Name, dst, &e.Version)
+		noteInode(ctx, inode)
 		return err
 	}
 	if err := checkParts(e); err != nil {
@@ -80,36 +83,36 @@ func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	return d.readParts(ctx, e, dst)
 }
 
-// readFile fills dst, which has as many bytes as the file was listed with, and returns the file's version. It is compared with want, if
+// readFile fills dst, which has as many bytes as the file was listed with, and returns the file's version and inode. The version is compared with want, if
 // that is known, before and after; else with what it was before. name is the sample's.
-func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want *uint64) (version uint64, err error) {
+func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want *uint64) (version, inode uint64, err error) {
 	f, err := d.open(path, asSample)
 	if err != nil {
-		return 0, &SampleError{name, "open", inPart(name, path, advise(err))}
+		return 0, 0, &SampleError{name, "open", inPart(name, path, advise(err))}
 	}
 	defer f.close()
-	if version, err = d.versionOf(f, len(dst), want); err != nil {
-		return 0, &SampleError{name, "read", inPart(name, path, err)}
+	if version, inode, err = d.versionOf(f, len(dst), want); err != nil {
+		return 0, 0, &SampleError{name, "read", inPart(name, path, err)}
 	}
 	for off := 0; off < len(dst); off += readChunk {
 		if err := ctx.Err(); err != nil {
-			return 0, fmt.Errorf("read sample %s: %w", clip(name), err)
+			return 0, 0, fmt.Errorf("read sample %s: %w", clip(name), err)
 		}
 		part := dst[off:min(off+readChunk, len(dst))]
 		n, err := f.readAt(part, int64(off))
 		if n < len(part) && errors.Is(err, io.EOF) {
-			return 0, &SampleError{name, "read", inPart(name, path, fmt.Errorf("%w (it ends at %d bytes, had %d)", ErrChanged, off+n, len(dst)))}
+			return 0, 0, &SampleError{name, "read", inPart(name, path, fmt.Errorf("%w (it ends at %d bytes, had %d)", ErrChanged, off+n, len(dst)))}
 		}
 		if n < len(part) {
-			return 0, &SampleError{name, "read", inPart(name, path, advise(err))}
+			return 0, 0, &SampleError{name, "read", inPart(name, path, advise(err))}
 		}
 	}
 	// The open file is one inode, whatever its name leads to by now. So if another file has taken the name since, these are still the
 	// bytes that were listed.
-	if _, err = d.versionOf(f, len(dst), &version); err != nil {
-		return 0, &SampleError{name, "read", inPart(name, path, err)}
+	if _, _, err = d.versionOf(f, len(dst), &version); err != nil {
+		return 0, 0, &SampleError{name, "read", inPart(name, path, err)}
 	}
-	return version, nil
+	return version, inode, nil
 }
 
 // inPart names the file that an error is about, where that is not the sample's own name.
@@ -121,21 +124,21 @@ func inPart(name, path string, err error) error {
 }
 
 // versionOf holds an open file against its size and, if that is known, its version.
-func (d *dir) versionOf(f openFile, size int, want *uint64) (uint64, error) {
+func (d *dir) versionOf(f openFile, size int, want *uint64) (version, inode uint64, err error) {
 	st, err := f.stat()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	version := d.version(&st, f.linked, func(fs *unix.Statfs_t) error { return unix.Fstatfs(f.fd, fs) })
+	version, inode = d.version(&st, f.linked, func(fs *unix.Statfs_t) error { return unix.Fstatfs(f.fd, fs) })
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return 0, fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
+		return 0, 0, fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
 	case st.Size != int64(size):
-		return 0, fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, st.Size, size)
+		return 0, 0, fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, st.Size, size)
 	case want != nil && version != *want:
-		return 0, fmt.Errorf("%w (it was written to, or its link leads to another file)", ErrChanged)
+		return 0, 0, fmt.Errorf("%w (it was written to, or its link leads to another file)", ErrChanged)
 	}
-	return version, nil
+	return version, inode, nil
 }
 
 // advise adds advice to an error of the file system.

@@ -73,11 +73,13 @@ func group(files []sample.Entry, prefix int) ([]sample.Entry, error) {
 	for i := 0; i < len(list); {
 		stem, from, size := list[i].stem, i, uint64(0)
 		h := newPartsVersion()
+		var inode partsInode
 		parts := []sample.Part(nil)
 		for ; i < len(list) && list[i].stem == stem; i++ {
 			size += uint64(list[i].Size)
 			parts = append(parts, sample.Part{Ext: list[i].ext, Size: list[i].Size})
 			h.add(list[i].ext, list[i].Size, list[i].Version)
+			inode.add(list[i].Inode)
 		}
 		if len(parts) > sample.MaxParts {
 			return nil, &SampleError{stem, "list", fmt.Errorf("it has %d parts, at most %d: rename some of its files", len(parts), sample.MaxParts)}
@@ -85,7 +87,7 @@ func group(files []sample.Entry, prefix int) ([]sample.Entry, error) {
 		if size > math.MaxUint32 {
 			return nil, &SampleError{stem, "list", fmt.Errorf("its %d parts have %d bytes, and a sample must have less than 4 GiB: split it", len(parts), size)}
 		}
-		samples = append(samples, sample.Entry{Name: stem, Size: uint32(size), Version: h.sum(), Parts: parts})
+		samples = append(samples, sample.Entry{Name: stem, Size: uint32(size), Version: h.sum(), Inode: inode.sum(), Parts: parts})
 		first = append(first, list[from].Name)
 	}
 	order := make([]int, len(samples))
@@ -118,17 +120,20 @@ func (v *partsVersion) sum() uint64 { return xxh3.Hash(v.b) }
 // were listed is known at the end.
 func (d *dir) readParts(ctx context.Context, e sample.Entry, dst []byte) error {
 	v := newPartsVersion()
+	var inodes partsInode
 	for _, p := range e.Parts {
-		version, err := d.readFile(ctx, e.Name, partName(e.Name, p.Ext), dst[:p.Size], nil)
+		version, inode, err := d.readFile(ctx, e.Name, partName(e.Name, p.Ext), dst[:p.Size], nil)
 		if err != nil {
 			return err
 		}
 		v.add(p.Ext, p.Size, version)
+		inodes.add(inode)
 		dst = dst[p.Size:]
 	}
 	if v.sum() != e.Version {
 		return &SampleError{e.Name, "read", fmt.Errorf("%w (one of its %d files was written to)", ErrChanged, len(e.Parts))}
 	}
+	noteInode(ctx, inodes.sum())
 	return nil
 }
 

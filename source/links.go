@@ -31,18 +31,19 @@ const (
 
 // version identifies the content of a sample's file, together with its size: the time of its last change, and for a file that is reached through a link also the
 // file itself. The source's own device counts as 0, because a device may have another number when the machine is started again.
-// statfs asks for the file system that it is on, which is done once a device.
-func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) error) uint64 {
+// inode is the file's; sample.NoInode where it proves nothing. statfs asks for the file system that it is on, which is done once a device.
+func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) error) (version, inode uint64) {
+	if d.hasInodes(uint64(st.Dev), statfs) {
+		inode = st.Ino
+	}
 	if !linked {
-		return uint64(st.Mtim.Nano())
+		return uint64(st.Mtim.Nano()), inode
 	}
 	var b [24]byte
 	binary.LittleEndian.PutUint64(b[0:], d.device(uint64(st.Dev)))
-	if d.hasInodes(uint64(st.Dev), statfs) {
-		binary.LittleEndian.PutUint64(b[8:], st.Ino)
-	}
+	binary.LittleEndian.PutUint64(b[8:], inode)
 	binary.LittleEndian.PutUint64(b[16:], uint64(st.Mtim.Nano()))
-	return xxh3.Hash(b[:])
+	return xxh3.Hash(b[:]), inode
 }
 
 // numbering are the file systems that number a file again when the kernel has forgotten it: there an inode proves nothing, and a sample
@@ -50,16 +51,21 @@ func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) 
 var numbering = []int64{unix.FUSE_SUPER_MAGIC, unix.MSDOS_SUPER_MAGIC, unix.EXFAT_SUPER_MAGIC}
 
 func (d *dir) hasInodes(dev uint64, statfs func(*unix.Statfs_t) error) bool {
+	if dev == d.dev {
+		return d.numbers
+	}
 	if has, known := d.inodes.Load(dev); known {
 		return has.(bool)
 	}
-	var st unix.Statfs_t
-	if statfs(&st) != nil {
-		return true
-	}
-	has := !slices.Contains(numbering, int64(st.Type))
+	has := numbersFiles(statfs)
 	d.inodes.Store(dev, has)
 	return has
+}
+
+// numbersFiles reports whether a file system numbers its files for good. One that does not answer is taken for one that does.
+func numbersFiles(statfs func(*unix.Statfs_t) error) bool {
+	var st unix.Statfs_t
+	return statfs(&st) != nil || !slices.Contains(numbering, int64(st.Type))
 }
 
 func (d *dir) device(dev uint64) uint64 {

@@ -34,6 +34,20 @@ func (l *Listing) Samples() sample.Listing {
 	return sample.Entries(l.Entries)
 }
 
+// Inodes has the inode of each sample; NoInode where no file was looked at. nil: none was.
+func (l *Listing) Inodes() (list []uint64) {
+	for i, e := range l.Entries {
+		if e.Inode == sample.NoInode {
+			continue
+		}
+		if list == nil {
+			list = make([]uint64, len(l.Entries))
+		}
+		list[i] = e.Inode
+	}
+	return list
+}
+
 // A Folder is one directory of a listing, in the order of its files among all samples. Its times and its inode change when a name in it
 // comes, goes or is given to another file. They don't when a file in it is written to.
 type Folder struct {

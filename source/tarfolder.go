@@ -101,7 +101,7 @@ func (f *shardFolder) open(_ context.Context, name string) (openShard, error) {
 	}
 	if err == nil {
 		s.size = st.Size
-		s.version, err = f.versionOf(file, int(s.size), nil)
+		s.version, _, err = f.versionOf(file, int(s.size), nil)
 	}
 	if err != nil {
 		file.close()
@@ -185,6 +185,6 @@ func (s *shardFile) ReadAt(ctx context.Context, dst []byte, off int64) error {
 			return advise(err)
 		}
 	}
-	_, err := s.dir.versionOf(s.file, int(s.size), &s.version)
+	_, _, err := s.dir.versionOf(s.file, int(s.size), &s.version)
 	return err
 }

@@ -283,7 +283,7 @@ func (w *walk) look(ctx context.Context, f *os.File, prefix string, reach Reach,
 		case k.folder:
 			s.subs = append(s.subs, sub{prefix + name, k.reach, k.link})
 		case kept:
-			s.files = append(s.files, sample.Entry{Name: name, Size: k.size, Version: k.version})
+			s.files = append(s.files, sample.Entry{Name: name, Size: k.size, Version: k.version, Inode: k.inode})
 			if k.reach == Outside && reach != Outside {
 				s.noteOutside(w, prefix+name, len(prefix))
 			}
@@ -316,6 +316,7 @@ type kind struct {
 	reach   Reach
 	size    uint32
 	version uint64
+	inode   uint64
 }
 
 // lookAt opens no file: it may be a fifo or a device.
@@ -345,7 +346,8 @@ func (w *walk) lookAt(f *os.File, prefix, name string, folder Reach) (kind, erro
 	case st.Size > math.MaxUint32:
 		return k, fmt.Errorf("it has %d bytes, and a sample must have less than 4 GiB: split it", st.Size)
 	}
-	k.size, k.version = uint32(st.Size), w.dir.version(&st, k.reach != Directly, func(fs *unix.Statfs_t) error { return unix.Statfs(w.dir.path+"/"+prefix+name, fs) })
+	k.size = uint32(st.Size)
+	k.version, k.inode = w.dir.version(&st, k.reach != Directly, func(fs *unix.Statfs_t) error { return unix.Statfs(w.dir.path+"/"+prefix+name, fs) })
 	return k, nil
 }
 
