@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,7 @@ type Cache struct {
 	Format    logfile.Format
 	Manifest  *sample.Manifest
 	Sums      *sample.Sums
+	Inodes    *sample.Inodes  // nil: not kept
 	Lengths   *sample.Lengths // nil without compression
 	Form      *stored.Form    // nil without compression
 	Source    *source.Retrying
@@ -56,6 +58,8 @@ type Cache struct {
 
 	Layout, LayoutReason string // how it is served: log or static, and why
 
+	learning     learning
+	suspected    sync.Once // a sample whose file has other bytes was found, and the record of the listing removed
 	disk         Disk
 	planned      uint64 // bytes of the manifest's file, while it is decided how it lies on disk; 0: as it is
 	locks        []*logfile.LockFile
@@ -74,6 +78,7 @@ const (
 	SumsName     = "sums"
 	LengthsName  = "stored"
 	ListingName  = "listing"
+	InodesName   = "inodes"
 	ShardsName   = "shards"
 )
 
@@ -211,7 +216,11 @@ func (c *Cache) openData() (err error) {
 	if err = c.OpenSums(); err != nil {
 		return err
 	}
-	return c.OpenSource(c.Record.Source, c.sourceOptions())
+	if err = c.OpenSource(c.Record.Source, c.sourceOptions()); err != nil {
+		return err
+	}
+	c.OpenInodes(false)
+	return nil
 }
 
 // OpenSums opens the samples' checksums. Checksums of a replaced manifest are carried over for the samples that are unchanged. Damaged ones are
@@ -379,8 +388,8 @@ func (c *Cache) CloseStore() (err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.closeTimeout, 30*time.Second))
 	defer cancel()
-	lengths, sums := c.CloseLengths, c.closeSums
-	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.Dirs[0], func() error { return errors.Join(lengths(), sums()) }))
+	lengths, sums, inodes := c.CloseLengths, c.closeSums, c.closeInodes
+	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.Dirs[0], func() error { return errors.Join(lengths(), sums(), inodes()) }))
 }
 
 // closeSums makes the checksums durable and closes them.

@@ -14,7 +14,7 @@ func MadeIn(dir string) (paths []string) {
 
 // MadeFirst lists the files that only the first directory has, without its manifests.
 func (c *Cache) MadeFirst() (paths []string) {
-	for _, name := range []string{RecordName, SumsName, LengthsName, ListingName} {
+	for _, name := range []string{RecordName, SumsName, LengthsName, ListingName, InodesName} {
 		paths = append(paths, filepath.Join(c.Dirs[0], name))
 	}
 	return paths

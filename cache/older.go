@@ -99,6 +99,7 @@ func (c *Cache) carryFrom(path string, from *sample.Manifest) (err error) {
 	if err != nil {
 		return err
 	}
+	c.carryInodes(from, to) // first: an inode says something of a sample only beside its checksum
 	next := path + ".next"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -190,7 +190,7 @@ func AlignFor(m *sample.Manifest) int {
 	return 8
 }
 
-// MetadataBytes returns the bytes that the cache needs on disk in addition to its arena: manifest, index of shards, checksums, both journals, and the small files. A
+// MetadataBytes returns the bytes that the cache needs on disk in addition to its arena: manifest, index of shards, checksums, inodes, both journals, and the small files. A
 // journal has a record for each block, an index for each sample that the log holds, and both once more for tails. kept is how many bytes of samples the log
 // holds at most, block the least size of a block.
 func (c *Cache) MetadataBytes(kept, block uint64) uint64 {
@@ -205,7 +205,7 @@ func (c *Cache) MetadataBytes(kept, block uint64) uint64 {
 		held = uint64(float64(n)*(float64(kept)/float64(all))) + 1
 	}
 	others := min(256<<10, max(64<<10, kept/512)) // the small files
-	return listed + 12*n + 2*(5*held+160*blocks) + others
+	return listed + 12*n + c.inodesBytes() + 2*(5*held+160*blocks) + others
 }
 
 // PlanManifest sets how long the file of the manifest will be, in bytes, before it is written; 0: as it is.

@@ -94,7 +94,7 @@ const (
 )
 
 // files are the names of all files that lcache makes in a cache. Longer names are those of files before a rename.
-var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "listing", "listing.new", "shards", "shards.new", "sums", "sums.new", "sums.next", "sums.next.new", "sums.tmp", "stored", "stored.new",
+var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "listing", "listing.new", "inodes", "inodes.new", "inodes.next", "inodes.next.new", "shards", "shards.new", "sums", "sums.new", "sums.next", "sums.next.new", "sums.tmp", "stored", "stored.new",
 	formatName, formatName + ".new", formatName + ".tmp", "arena", "journal-0", "journal-0.new", "journal-0.tmp", "journal-1", "journal-1.new", "journal-1.tmp", "journal-packages", "journal-packages.new", "places", "places.new", "line-0", "line-0.new", "line-1", "line-1.new", "lcache.sock", "serve.log", openName, lockName}
 
 // older matches the manifest of a source before a change. Its name has the fingerprint. It stays until the cache is adapted to the change.

@@ -290,7 +290,7 @@ func TestCloseBesideAHungDevice(t *testing.T) {
 		t.Error(err)
 	}
 	takeBack(e)
-	if err := e.cache.Sums.Close(); err != nil {
+	if err := closeLearnt(e); err != nil {
 		t.Error(err)
 	}
 }

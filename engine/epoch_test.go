@@ -192,6 +192,15 @@ func takeBack(e *Engine) {
 	_ = e.cache.Manifest.Close()
 }
 
+// closeLearnt closes the files of what is learnt, which such a Close has left open, too.
+func closeLearnt(e *Engine) error {
+	err := e.cache.Sums.Close()
+	if e.cache.Inodes != nil {
+		err = errors.Join(err, e.cache.Inodes.Close())
+	}
+	return err
+}
+
 func open(t testing.TB, o Options) *Engine {
 	t.Helper()
 	e, err := Open(context.Background(), o)

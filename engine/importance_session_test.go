@@ -214,7 +214,7 @@ func TestHungImportanceFile(t *testing.T) {
 			release()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // what the end of the process is for
 			defer cancel()
-			if err := errors.Join(e.halt(ctx), e.cache.IO.Close(), e.cache.Sums.Close()); err != nil {
+			if err := errors.Join(e.halt(ctx), e.cache.IO.Close(), closeLearnt(e)); err != nil {
 				t.Error(err)
 			}
 			takeBack(e)

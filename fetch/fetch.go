@@ -41,6 +41,8 @@ type Options struct {
 	LogTimeout    time.Duration
 	SourceTimeout time.Duration // without a byte from the source; 0: 30 s
 	Logger        *slog.Logger
+	// Learn is given the inode of the file that a sample was read from, and whether its bytes have the sample's sum. It must not block. Nil: nothing is learnt.
+	Learn func(index sample.Index, inode uint64, right bool)
 	// OnSourceRead is given each sample that was read from the source and verified, before it is handed on; data is only lent. Nil: nothing is kept.
 	OnSourceRead func(index sample.Index, data []byte)
 }

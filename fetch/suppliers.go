@@ -109,6 +109,9 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	began := time.Now()
 	ctx, cancel := f.patient(ctx)
 	r := &read{ctx: ctx, cancel: cancel, entry: entry, dst: dst, done: make(chan struct{})}
+	if f.o.Learn != nil {
+		r.ctx = source.WithInode(ctx, &r.inode)
+	}
 	if err := f.start(r); err != nil {
 		cancel()
 		return nil, f.waited(index, f.o.Source.String(), overdue(ctx, err))
@@ -141,10 +144,16 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 		c.Time.Add(int64(time.Since(began)))
 	}
 	sum := sample.Sum(dst)
-	if want, known := f.o.Sums.Get(index); known && want != sum {
-		return nil, &source.SampleError{Name: entry.Name, Op: "check", Err: fmt.Errorf("%w: its bytes differ from the ones ingested, though size and modification time agree; run lcache ingest --relist", source.ErrChanged)}
-	} else if !known {
+	want, known := f.o.Sums.Get(index)
+	if !known {
 		f.o.Sums.Set(index, sum)
+		want = sum
+	}
+	if f.o.Learn != nil {
+		f.o.Learn(index, r.inode, want == sum)
+	}
+	if want != sum {
+		return nil, &source.SampleError{Name: entry.Name, Op: "check", Err: fmt.Errorf("%w: its bytes differ from the ones ingested, though size and modification time agree; run lcache ingest --relist", source.ErrChanged)}
 	}
 	if f.o.OnSourceRead != nil {
 		f.o.OnSourceRead(index, dst)
@@ -159,7 +168,8 @@ type read struct {
 	entry  sample.Entry
 	dst    []byte
 	err    error
-	done   chan struct{} // closed when err is set and dst is no longer written to
+	inode  uint64        // of the file that was read
+	done   chan struct{} // closed when err and inode are set and dst is no longer written to
 }
 
 // start gives a read to an idle reader, or to a new one while there are fewer than Jobs, or else to the first that becomes idle.

@@ -263,9 +263,11 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 	sum := sample.Sum(buf)
 	if old, known := c.Sums.Get(index); known && old != sum {
 		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "name", entry.Name)
+		entry.Inode = sample.NoInode // a power cut may bring back the old checksum, and must not find this file's inode beside it
 	}
 	if in.holds(ctx, index, buf) {
 		c.Sums.Set(index, sum)
+		in.learn(index, entry.Inode)
 		return nil
 	}
 	seg := in.line.Segment[index]
@@ -284,6 +286,7 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 		return fmt.Errorf("store %q: %w", entry.Name, err)
 	}
 	c.Sums.Set(index, sum)
+	in.learn(index, entry.Inode)
 	c.Locations.Set(index, c.Locations.At(in.target.Half(), int(seg), off))
 	return nil
 }

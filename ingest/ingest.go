@@ -76,6 +76,7 @@ type Report struct {
 	Anew           bool             `json:"anew"` // the cache could not be adapted, and was made again
 	ReadBytes      int64            `json:"read_bytes"`
 	ReadSamples    int64            `json:"read_samples"`
+	Replaced       int              `json:"replaced_samples"` // their files took the place of others of the same size and time
 	ReadSeconds    float64          `json:"read_seconds"`
 	Already        int64            `json:"already"` // samples that were in the log before
 	Resorted       bool             `json:"resorted"`
@@ -182,6 +183,8 @@ type run struct {
 	old      *cache.Record    // the record before this ingest; nil: there was none
 	full     atomic.Int64     // samples without room in their segment
 	folders  []source.Folder  // of a new listing
+	inodes   []uint64         // of the listing, by index, where there was a cache before; nil: none are known
+	partly   bool             // the listing looked only into folders that had changed
 	outside  int              // samples that are reached through links that leave the source
 	leftOut  int              // files that belong to no sample
 	listedAt time.Time        // of a remote source

@@ -64,11 +64,16 @@ func (in *run) list(ctx context.Context) error {
 	} else if cost != nil {
 		in.setCost(cost)
 	}
-	listing, err := source.Relist(ctx, c.Lister, in.before(old), func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
+	before := in.before(old)
+	in.partly = before != nil
+	listing, err := source.Relist(ctx, c.Lister, before, func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err == nil {
 		in.outside = listing.Outside
 		if listing.LeftOut != source.Unknown {
 			in.leftOut = listing.LeftOut
+		}
+		if in.old != nil {
+			in.inodes = listing.Inodes()
 		}
 	}
 	if err == nil && listing.Same {

@@ -59,7 +59,7 @@ type reader struct {
 	waited  *atomic.Int64 // nanoseconds for the source, of all readers
 }
 
-// each reads the samples of a run, neighbours together where the source can do that, and hands each on. data is valid until take returns.
+// each reads the samples of a run, neighbours together where the source can do that, and hands each on, with the inode that it was read from. data is valid until take returns.
 func (r *reader) each(ctx context.Context, run []sample.Index, take func(e sample.Entry, index sample.Index, data []byte) error) error {
 	for some := range slices.Chunk(run, mostRun) {
 		if err := r.some(ctx, some, take); err != nil {
@@ -115,7 +115,7 @@ func (r *reader) read(ctx context.Context, sharded source.Sharded, entries []sam
 		return nil
 	}
 	for i, e := range entries {
-		if err := r.in.cache.Source.Read(ctx, e, r.parts[i]); err != nil {
+		if err := r.in.cache.Source.Read(source.WithInode(ctx, &entries[i].Inode), e, r.parts[i]); err != nil {
 			return err
 		}
 	}

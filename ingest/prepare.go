@@ -57,6 +57,9 @@ func (in *run) prepare(ctx context.Context) error {
 	if err := in.openLog(ctx); err != nil {
 		return err
 	}
+	if err := in.compareFiles(ctx); err != nil {
+		return err
+	}
 	if err := cache.WriteRecord(c.Dirs[0], c.Record); err != nil {
 		return err
 	}
