@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
-import functools
 import os
 import secrets
 import time
@@ -16,14 +14,15 @@ import torch.utils.data
 from ..batch import Batch
 from ..decode_errors import decode_error
 from ..environment import process_run
-from ..errors import ArgumentError, DecodeError, Error
+from ..errors import ArgumentError, DecodeError, Error, SampleError
 from ..freed_memory import keep_freed
 from ..job import Job, connect
 from ..opening import open as open_job
-from . import tagged_batch
+from . import asked_indices, tagged_batch
 from .decoders import WholeBatch, chosen
+from .fetched import Fetched, each, of_thread
 from .loader_job import BorrowedJob
-from .ready_batch import plain, with_columns, with_index
+from .ready_batch import ReadyBatch, plain, with_columns, with_index
 from .tagged_batch import Following, Position, TaggedBatch
 
 T = TypeVar("T", covariant=True)
@@ -87,6 +86,9 @@ class Sample:
         return (self.index, self.name, self.label, self.parts)[i]
 
 
+Entry = tuple[Job, Batch, int, dict[str, bytes]]  # a sample of a batch: the job, the batch, the place in it, and copies of the parts
+
+
 class _Asked(NamedTuple):
     """Whom a batch is requested from, and its position there."""
 
@@ -104,7 +106,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     decode_batch(views, columns) makes all samples of a batch at once. views are read-only memoryviews of the samples (of their first parts) in shared
     memory, without a copy; columns is the lcache.Batch, with indices, labels, lengths, names and parts. It returns a list of as many samples, or
     anything else, such as a tensor or a dict of tensors, as the ready batch, which default_collate then leaves as it is. The bytes stay as long as
-    anything refers to a view.
+    anything refers to a view. A subclass may have decode and decode_batch as methods.
 
     return_index=True makes of each sample (x, y, index): index is the job's, of the sample that was served, as job.observe takes it. x and y are what
     decode returns if that is a tuple of two, else x is what it returns, and y is the label. A ready batch becomes three columns in the same way.
@@ -154,6 +156,8 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         return_index: bool = False,
     ) -> None:
         self._whole = chosen(decode, decode_batch, dtype, shape)
+        if self._whole is None and decode is None and hasattr(type(self), "decode_batch"):
+            self._whole = WholeBatch("decode_batch", None)
         self.return_index = return_index
         if not isinstance(job, Job):
             job = _job_of(source, {
@@ -169,15 +173,19 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
                 ' asks for: give on_error="fail" (of lcache serve: --on-error fail), and leave out such samples at the source'
             )
         self.job = job
-        self.decode, self.decode_batch = decode, decode_batch
+        for name, function in (("decode", decode), ("decode_batch", decode_batch)):
+            if function is not None or not hasattr(type(self), name):  # otherwise it is a subclass's method
+                setattr(self, name, function)
         self.decode_seconds = 0.0  # in this process
         self._reported = 0.0  # decode_seconds that the server was told of
         self.lcache_id = secrets.token_hex(4)  # the same in every copy, such as those in workers
         self.opener = process_run()  # the process that opened the dataset, the same in every copy
         self._borrowed: BorrowedJob | None = None
         self._length = job.samples
-        self.kept: array[int] | None = None  # the job's indices of this dataset's samples, ascending; None: all of them
-        self._ahead: tuple[Any, dict[int, Any]] | None = None  # a tagged batch, and its samples by index, for access one by one
+        self.kept: array[int] | None = None  # the job's indices of this dataset's samples; None: all of them
+        self._ahead: tuple[TaggedBatch, Fetched] | None = None  # a batch whose samples are asked for one by one
+        # A subclass's own __getitem__ asked for more samples than those of the last batch, or for others instead.
+        self._asked_more = self._asks_others = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None, "_borrowed": None}
@@ -204,20 +212,58 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         return known
 
     def __getitem__(self, index: int) -> T:
-        index = self._in_job(int(index))
+        if type(index) is not int:
+            if asked_indices.are_many(index):
+                several: T = self._several(asked_indices.many(index))
+                return several
+            index = asked_indices.one(index)
+        index = self._in_job(index)
+        item = self._fetched(index)
+        return self._one(self._made([index], self._alone()) if item is None else [self._sample(item)])
+
+    def _several(self, indices: list[int]) -> Any:
+        """What dataset[[3, 5]] is: the ready batch, or a list of the samples."""
+        made = self._batch(indices) if indices else []
+        return made.value if isinstance(made, ReadyBatch) else list(made)
+
+    def _fetched(self, index: int) -> Any | None:
+        """The sample's item, if one request fetched it together with others. None: it must be requested alone."""
+        fetched = of_thread(self.lcache_id)
+        if fetched is not None:
+            return fetched.take(index)
         batch = tagged_batch.last_iterated()
         if batch is not None and batch.trial:
             batch.record_asked(self.lcache_id, [index])
         part = batch.parts.get(self.lcache_id) if batch is not None and batch.parts else None
         if batch is None or part is None:
-            return self._one(self._made([index], self._asked(batch, None)))
+            return None
         # ConcatDataset asks for a batch's samples one by one: the first of them requests them all.
         if self._ahead is None or self._ahead[0] is not batch:
             if index not in part:
-                return self._one(self._made([index], self._asked(batch, None)))
-            self._ahead = batch, self._by_index(part, self._asked(batch, batch.at))
-        made = self._ahead[1].get(index)
-        return self._one(self._made([index], self._asked(batch, None))) if made is None else self._one([made()])
+                return None
+            self._ahead = batch, self._fetch(part, self._asked(batch, batch.at))
+        return self._ahead[1].take(index)
+
+    def _alone(self) -> _Asked:
+        """The job that a single sample is requested from."""
+        fetched = of_thread(self.lcache_id)
+        return self._asked(tagged_batch.last_iterated(), None) if fetched is None else _Asked(fetched.job, None)
+
+    def _fetch(self, indices: list[int], asked: _Asked) -> Fetched:
+        """The samples of one request. If one of them can't be read or decoded, none: each is requested alone, and only that one fails."""
+        try:
+            if self._whole is not None:
+                return Fetched(asked.job, zip(indices, self._made(indices, asked)))
+            return Fetched(asked.job, self._entries(indices, asked), again=True)
+        except SampleError:
+            return Fetched(asked.job)
+
+    def _sample(self, item: Any) -> Any:
+        """Makes a sample from a fetched item."""
+        if self._whole is not None:
+            return item
+        job, batch, i, parts = item
+        return self._make(job, batch, i, dict(parts))
 
     def _asked(self, batch: TaggedBatch | None, at: Position | None) -> _Asked:
         """The job that a batch's samples are requested from, and the batch's position in it. Without a batch, the dataset's own job."""
@@ -232,32 +278,82 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         one: T = plain(samples[0])
         return one
 
-    def _by_index(self, indices: list[int], asked: _Asked) -> dict[int, Callable[[], Any]]:
-        """By index, what makes each of the samples of one request."""
-        if self._whole is not None:
-            made = self._made(indices, asked)
-            return {index: functools.partial(made.__getitem__, place) for place, index in enumerate(indices)}
-        return {index: functools.partial(self._make, *entry) for index, entry in self._entries(indices, asked)}
-
     def __getitems__(self, indices: Sequence[int]) -> Sequence[T]:
-        wanted = [int(i) for i in indices[:]]
-        if self.kept is not None and wanted and isinstance(indices[0], tagged_batch.FirstOfBatch):
+        if self.kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
             raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset leaves out some")
-        if self.kept is not None or (wanted and min(wanted) < 0):
+        item = self._own_item()
+        if item is None or of_thread(self.lcache_id) is not None:
+            return self._batch(indices)
+        return self._each(item, indices)
+
+    def _own_item(self) -> Callable[[Any], T] | None:
+        """The __getitem__ of a subclass, which a batch's samples come from. None: they come from this class.
+
+        If a subclass has a __getitems__ that called this one, its super() has the __getitem__.
+        """
+        kind = type(self)
+        if kind.__getitem__ is Dataset.__getitem__:
+            return None
+        bases = kind.__mro__
+        callers = [base for base in bases[: bases.index(Dataset)] if "__getitems__" in vars(base)]
+        if not callers:
+            return lambda index: self[index]
+        above: Any = callers[-1]
+        item: Any = super(above, self).__getitem__
+        return None if getattr(item, "__func__", None) is Dataset.__getitem__ else item
+
+    def _each(self, item: Callable[[Any], T], indices: Sequence[Any]) -> list[T]:
+        """The samples of a subclass's own __getitem__. One request fetches their bytes, which it gets by super().__getitem__."""
+        wanted = [] if self._asks_others else self._likely(indices[:])
+        batch, asked = self._request(indices, wanted)
+        if len(wanted) < len(indices):
+            asked = _Asked(asked.job, None)
+        elif self._asked_more:
+            asked = asked._replace(following=None)  # any other request drops the one that was sent early
+        fetched = self._fetch(wanted, asked) if wanted else Fetched(asked.job)
+        counted, began = self.decode_seconds, time.perf_counter()
+        made = each(self.lcache_id, fetched, item, indices[:])
+        if not fetched.others:
+            self._count(asked.job, began + self.decode_seconds - counted)  # all of it is decoding, and a part is counted
+        self._asked_more = fetched.others > 0
+        self._asks_others = self._asks_others or fetched.few_used
+        if batch is not None and batch.trial and wanted and fetched.all_used:
+            batch.record_asked(self.lcache_id, wanted)
+        return made
+
+    def _likely(self, indices: Sequence[Any]) -> list[int]:
+        """The job's indices of the samples that a subclass's __getitem__ is likely to ask for: its own indices, if they are indices of this dataset."""
+        found = []
+        for index in indices:
+            try:
+                found.append(self._in_job(asked_indices.one(index)))
+            except (TypeError, IndexError):
+                pass  # it may mean anything to the subclass
+        return found
+
+    def _batch(self, indices: Sequence[int]) -> Sequence[Any]:
+        """The samples of a batch, from one request."""
+        wanted = asked_indices.plain(indices)
+        if self.kept is not None or (wanted and (min(wanted) < 0 or max(wanted) >= self._length)):
             wanted = [self._in_job(i) for i in wanted]
-        batch = indices if isinstance(indices, TaggedBatch) else tagged_batch.last_iterated()
+        batch, asked = self._request(indices, wanted)
         if batch is not None and batch.trial:
             batch.record_asked(self.lcache_id, wanted)
+        return self._made(wanted, asked)
+
+    def _request(self, indices: Sequence[int], wanted: list[int]) -> tuple[TaggedBatch | None, _Asked]:
+        """The tagged batch that the dataset is asked for, and the request for its samples. wanted are the job's indices."""
+        batch = indices if isinstance(indices, TaggedBatch) else tagged_batch.last_iterated()
         asked = self._asked(batch, tagged_batch.position_of(indices, wanted, self.lcache_id))
         if asked.at is not None and isinstance(indices, TaggedBatch):
             asked = asked._replace(following=indices.following)
-        return self._made(wanted, asked)
+        return batch, asked
 
     def _in_job(self, index: int) -> int:
         """The job's index of a sample. IndexError if this dataset has no such sample."""
         found = index + self._length if index < 0 else index
         if not 0 <= found < self._length:
-            raise IndexError(f"sample {index} of {self._length}")
+            raise IndexError(f"index {index} of a dataset of {self._length} samples")
         return found if self.kept is None else self.kept[found]
 
     def _made(self, indices: list[int], asked: _Asked) -> Sequence[Any]:
@@ -279,7 +375,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         """All samples of a batch, and counts the time. Raises DecodeError for an exception of decode_batch."""
         began = time.perf_counter()
         try:
-            return whole.items(batch)
+            return whole.items(batch, self.decode_batch)
         except Error:
             raise
         except Exception as e:
@@ -291,8 +387,8 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         finally:
             self._count(job, began)
 
-    def _entries(self, indices: list[int], asked: _Asked) -> Iterator[tuple[int, tuple[Job, Batch, int, dict[str, bytes]]]]:
-        """Yields (the index asked for, (job, batch, place in the batch, parts)) for each sample. The bytes are copies, and the leases have ended."""
+    def _entries(self, indices: list[int], asked: _Asked) -> Iterator[tuple[int, Entry]]:
+        """Yields (the index asked for, the entry) for each sample. The leases have ended."""
         batches = self._batches(indices, asked)
         for batch in batches:
             keep_freed(sum(batch.lengths))
@@ -330,7 +426,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             pass  # the loop gets this error when it asks for that batch
 
     def _make(self, job: Job, batch: Any, i: int, parts: dict[str, bytes]) -> Any:
-        """Decodes sample i of a batch, and counts the time. Raises DecodeError for an exception of decode, loader or a transform."""
+        """Decodes sample i of a batch, and counts the time. Raises DecodeError for an exception of decode or a transform."""
         began = time.perf_counter()
         try:
             made = self._decoded(parts, batch, i)
@@ -349,12 +445,12 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             job.report(decode=self.decode_seconds - self._reported)
             self._reported = self.decode_seconds
 
-    def _undecodable(self, index: int, error: Exception) -> DecodeError:
-        if self.kept is not None:
-            index = bisect.bisect_left(self.kept, index)
-        name, source = None, self.job.source
+    def _undecodable(self, in_job: int, error: Exception) -> DecodeError:
+        index, name, source = in_job, None, self.job.source
+        if self.kept is not None and in_job in self.kept:
+            index = self.kept.index(in_job)
         try:
-            name = self.job.names([index if self.kept is None else self.kept[index]])[0]
+            name = self.job.names([in_job])[0]
         except Error:
             pass  # the error has the index
         which = f"sample {index}" if name is None else f"sample {index}, {name!r},"
@@ -367,6 +463,12 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             return data, batch.labels[i]
         assert callable(self.decode)
         return self.decode(data, Sample(batch, i, parts))
+
+
+def overrides_access(dataset: Dataset[Any]) -> bool:
+    """Whether a dataset's class has a __getitem__ or __getitems__ of its own, which may ask for other samples than its indices say."""
+    kind = type(dataset)
+    return kind.__getitem__ is not Dataset.__getitem__ or kind.__getitems__ is not Dataset.__getitems__
 
 
 def first_part(parts: dict[str, bytes]) -> bytes:

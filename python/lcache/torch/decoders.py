@@ -18,12 +18,15 @@ DecodeBatch = Callable[[Sequence[memoryview], Batch], Any]
 class WholeBatch:
     """Makes all samples of a batch at once. `what` names it in errors."""
 
-    def __init__(self, what: str, make: DecodeBatch) -> None:
+    def __init__(self, what: str, make: DecodeBatch | None) -> None:
+        """make is None if it is a method of the dataset. Keeping that method here would make a reference cycle."""
         self.what, self._make = what, make
 
-    def items(self, batch: Batch) -> Sequence[Any]:
+    def items(self, batch: Batch, method: DecodeBatch | None) -> Sequence[Any]:
         """The samples: a list of as many as the batch has, or a ReadyBatch."""
-        made = self._make(batch.samples, batch)
+        make = self._make or method
+        assert make is not None
+        made = make(batch.samples, batch)
         if not isinstance(made, list):
             return ReadyBatch(made, len(batch))
         if len(made) != len(batch):

@@ -117,7 +117,7 @@ class ImageFolder(Dataset[Any]):
         )
         self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
-        self.decode = self.loader = decode  # type: ignore[assignment]
+        self.decode = self.loader = decode
         self.extensions, self.is_valid_file = extensions, is_valid_file
         self._classes, self._class_to_idx = self.find_classes(self.root)
         self._label_of = self._relabelled()

@@ -54,7 +54,11 @@ class Pusher:
         self._at_once = self._ownership.held or all(map(_is_empty, self.jobs))
         self._ownership.begin()
         if self._trial is not None and (self._trial.failed or not self._trial.begin()):
-            self._once("route", "the dataset's wrapper asks lcache for other samples than the sampler says: nothing is pushed, which costs speed")
+            self._once(
+                "route",
+                "the dataset asks lcache for other samples than the sampler says: nothing is pushed, which costs speed. A subclass's __getitem__(index) gets "
+                "the bytes by super().__getitem__(index); Subset and ConcatDataset may change indices",
+            )
             return
         self._waiting = orders, epoch, rank
         self._push_waiting()
@@ -216,7 +220,7 @@ def _has_epoch(job: Job, epoch: int) -> bool:
 
 
 class _Trial:
-    """Whether a dataset was asked for exactly the samples of the first batch. Any process, such as a worker, passes the trial by removing a file."""
+    """Whether a dataset was asked for the samples of the first batch. Any process, such as a worker, passes the trial by removing a file."""
 
     def __init__(self) -> None:
         self.path = ""  # of the file

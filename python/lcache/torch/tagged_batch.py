@@ -23,7 +23,7 @@ class TaggedBatch(list[int]):
 
     parts is for lcache datasets below other datasets: by the lcache dataset's id, the batch's indices in it. Iterating over a batch records it
     for the thread, because Subset and ConcatDataset pass on plain lists and single indices. trial is the path of a file, which a dataset removes once
-    every dataset was asked for exactly its part; at is None meanwhile. token names the loader's job; None: the job is the dataset's.
+    every dataset was asked for its part; at is None meanwhile. token names the loader's job; None: the job is the dataset's.
     following is the batch behind it, which a dataset may request early. Another process does not get it.
     """
 
@@ -35,7 +35,7 @@ class TaggedBatch(list[int]):
         super().__init__(indices)
         self.at, self.parts, self.size, self.trial, self.token = at, parts, len(self), trial, token
         self.following: Following | None = None
-        self.asked: dict[str, list[int]] = {}  # by dataset, the indices that were asked for during the trial
+        self.asked: dict[str, int] = {}  # by dataset, how many indices of its part were asked for during the trial, in their order
 
     def __iter__(self) -> Iterator[int]:
         _thread.batch = self
@@ -45,9 +45,17 @@ class TaggedBatch(list[int]):
         return TaggedBatch, (self[:], self.at, self.parts, self.trial, self.token)
 
     def record_asked(self, dataset_id: str, indices: list[int]) -> None:
-        """Records that a dataset was asked for samples during the trial. Ends the trial once all parts were asked for."""
-        self.asked.setdefault(dataset_id, []).extend(indices)
-        if self.trial and self.parts and {k: part for k, part in self.parts.items() if part} == self.asked:
+        """Records that a dataset was asked for samples during the trial, for a single one or for a batch. Ends the trial once all parts were asked for.
+
+        A wrapper that asks one by one may ask for more: for one sample twice, or for a second one to mix in.
+        """
+        part = (self.parts or {}).get(dataset_id, [])
+        at = self.asked.get(dataset_id, 0)
+        if len(indices) == 1 and at < len(part) and indices[0] == part[at]:
+            self.asked[dataset_id] = at + 1
+        elif indices == part:
+            self.asked[dataset_id] = len(part)
+        if self.trial and self.parts and all(self.asked.get(k, 0) == len(part) for k, part in self.parts.items()):
             try:
                 os.unlink(self.trial)
             except OSError:

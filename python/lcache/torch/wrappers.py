@@ -1,7 +1,7 @@
 """Translation of a training dataset's indices to those of the lcache datasets below it, through torch's Subset and ConcatDataset.
 
 A wrapper of another kind may change indices in any way. If it is as long as the one dataset that it holds, the translation guesses that the wrapper
-passes indices on, and the caller has to check the guess.
+passes indices on, and the caller has to check the guess. The same holds for an lcache dataset of a class with its own __getitem__ or __getitems__.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from ..orders import Order
 from . import frameworks
-from .dataset import Dataset
+from .dataset import Dataset, overrides_access
 
 Batches = Union[Order, list[list[int]]]  # of an epoch; a list if a sampler yields more than u32
 
@@ -47,8 +47,9 @@ class Translation:
 
     def __init__(self, dataset: Any) -> None:
         self.leaves: list[Dataset[Any]] = []
-        self.direct = isinstance(dataset, Dataset) and dataset.kept is None  # the training dataset's indices are the job's
-        self.guessed = False  # an unknown wrapper is assumed to pass indices on
+        # Whether the training dataset's indices are the job's.
+        self.direct = isinstance(dataset, Dataset) and dataset.kept is None and not overrides_access(dataset)
+        self.guessed = False  # an unknown wrapper, or a subclass's own way of access, is assumed to pass indices on
         self._find = self._finder(dataset)
         if self._find is None:
             self.leaves = []
@@ -93,6 +94,10 @@ class Translation:
     def _finder(self, dataset: Any) -> _Finder | None:
         """Finds a dataset's indices in its leaves. None if that is unknown. Adds the leaves to self.leaves."""
         if isinstance(dataset, Dataset):
+            if overrides_access(dataset):
+                if not _is_as_long(dataset, Dataset.__len__(dataset)):
+                    return None
+                self.guessed = True
             if dataset not in self.leaves:
                 self.leaves.append(dataset)
             return _in_leaf(dataset)
@@ -107,13 +112,17 @@ class Translation:
 
     def _guess(self, wrapper: Any) -> _Finder | None:
         held = [v for v in getattr(wrapper, "__dict__", {}).values() if isinstance(v, (Dataset, Subset, ConcatDataset))]
-        try:
-            if len(held) != 1 or len(wrapper) != len(held[0]):
-                return None
-        except (TypeError, NotImplementedError):
+        if len(held) != 1 or not _is_as_long(wrapper, len(held[0])):
             return None
         self.guessed = True
         return self._finder(held[0])
+
+
+def _is_as_long(dataset: Any, length: int) -> bool:
+    try:
+        return len(dataset) == length
+    except (TypeError, NotImplementedError):
+        return False
 
 
 def _in_leaf(leaf: Dataset[Any]) -> _Finder:

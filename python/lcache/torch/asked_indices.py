@@ -1,0 +1,44 @@
+"""The indices that a program gives a dataset: one, or several at once."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+_KINDS = "a dataset's index is an integer, or a list, array or tensor of integers"
+
+
+def one(index: Any) -> int:
+    """An index as an int. TypeError for anything but an integer."""
+    try:
+        return operator.index(index)
+    except TypeError as e:
+        raise _wrong(index, e) from None
+
+
+def plain(indices: Any) -> list[int]:
+    """A batch of indices as a list of int. TypeError for anything but integers."""
+    given = indices[:]  # a TaggedBatch notes when it is iterated over, and its slice does not
+    try:
+        return list(map(operator.index, given))
+    except TypeError as e:
+        raise next((_wrong(index, e) for index in given if not hasattr(index, "__index__")), e) from None
+
+
+def are_many(index: Any) -> bool:
+    """Whether an index is several: a list or a range, or an array or a tensor that is more than a single number."""
+    return isinstance(index, (list, range)) or (hasattr(index, "tolist") and getattr(index, "ndim", 1) > 0)
+
+
+def many(indices: Any) -> Any:
+    """Several indices as a list. TypeError for a mask of bools, which would be read as the numbers 0 and 1."""
+    listed = indices if isinstance(indices, list) else list(indices) if isinstance(indices, range) else indices.tolist()
+    if listed and isinstance(listed[0], bool):
+        raise TypeError(f"{_KINDS}, not a mask: torch.utils.data.Subset(dataset, indices) has some of the samples")
+    return listed
+
+
+def _wrong(index: Any, cause: TypeError) -> TypeError:
+    if isinstance(index, slice):
+        return TypeError(f"{_KINDS}, not a slice: torch.utils.data.Subset(dataset, range(…)) has a part of the samples")
+    return TypeError(f"{_KINDS}, not {type(index).__name__}: {cause}")

@@ -1,0 +1,65 @@
+"""The samples that one request fetched for a batch, while a wrapper or a subclass's own __getitem__ asks for them one by one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..job import Job
+
+
+class Fetched:
+    """What the samples are made of, by the job's index."""
+
+    def __init__(self, job: Job, items: Iterable[tuple[int, Any]] = (), again: bool = False) -> None:
+        """items are (index, item). again: an item makes any number of samples. Otherwise it makes one, which the program may write to."""
+        self.job = job
+        self.others = 0  # how often a sample was asked for that is not here
+        self._again = again
+        self._items: dict[int, list[Any]] = {}
+        for index, item in items:
+            self._items.setdefault(index, []).append(item)
+        self._used: set[int] = set()
+
+    def take(self, index: int) -> Any | None:
+        """The item of a sample. None: the sample has to be requested alone."""
+        items = self._items.get(index)
+        if not items:
+            self.others += 1
+            return None
+        self._used.add(index)
+        return items[0] if self._again else items.pop(0)
+
+    @property
+    def all_used(self) -> bool:
+        """Whether each sample was asked for."""
+        return 0 < len(self._used) == len(self._items)
+
+    @property
+    def few_used(self) -> bool:
+        """Whether less than half of the samples were asked for."""
+        return 2 * len(self._used) < len(self._items)
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.fetched: dict[str, Fetched] = {}  # by the id of an lcache dataset
+
+
+_thread = _Thread()
+
+
+def of_thread(dataset_id: str) -> Fetched | None:
+    """The samples of the batch that each() makes for a dataset in this thread."""
+    return _thread.fetched.get(dataset_id)
+
+
+def each(dataset_id: str, fetched: Fetched, item: Callable[[Any], Any], indices: Iterable[Any]) -> list[Any]:
+    """item(index) of each index, while the fetched samples are at hand in this thread."""
+    held = _thread.fetched
+    try:
+        held[dataset_id] = fetched
+        return [item(index) for index in indices]
+    finally:
+        held.pop(dataset_id, None)
