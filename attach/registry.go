@@ -70,8 +70,11 @@ func Register(dir, socket string, cache []string) (*Entry, error) {
 func freeName(dir, pid string) (string, error) {
 	for n := 1; n < 1000; n++ {
 		path := filepath.Join(dir, fmt.Sprintf("%s-%d.json", pid, n))
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		switch _, err := os.Lstat(path); {
+		case errors.Is(err, fs.ErrNotExist):
 			return path, nil
+		case err != nil:
+			return "", fmt.Errorf("registry %s: %w", dir, err)
 		}
 	}
 	return "", fmt.Errorf("registry %s is full: remove it", dir)
@@ -88,6 +91,9 @@ func ownDir(dir string) error {
 		return fmt.Errorf("registry %s: remove it", untrusted.Reason())
 	case err != nil:
 		return fmt.Errorf("registry %s is not a directory of this user: remove it", dir)
+	}
+	if info, err := os.Lstat(dir); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() { // made by a sudo that kept this user's environment
+		return fmt.Errorf("registry %s belongs to root: have root remove it", dir)
 	}
 	return nil
 }

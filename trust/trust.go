@@ -46,7 +46,11 @@ func (e *Error) Reason() string {
 
 func (e *Error) Error() string {
 	if IsMine(e.Owner) {
-		return fmt.Sprintf("%s: run chmod -R go-w %s, or give another --cache", e.Reason(), spelling.ShellWord(e.Path))
+		who := ""
+		if e.Owner != os.Geteuid() {
+			who = "have root "
+		}
+		return fmt.Sprintf("%s: %srun chmod -R go-w %s, or give another --cache", e.Reason(), who, spelling.ShellWord(e.Path))
 	}
 	advice := "give another --cache, or if you know who wrote it have root run"
 	if os.Geteuid() == 0 {

@@ -102,8 +102,11 @@ func checkDialled(_, address string, _ syscall.RawConn) error {
 var (
 	nat64  = netip.MustParsePrefix("64:ff9b::/96") // its last four bytes are an address of IPv4
 	notAny = []netip.Prefix{
-		netip.MustParsePrefix("0.0.0.0/8"),     // this network
-		netip.MustParsePrefix("100.64.0.0/10"), // shared by the customers of a carrier
+		netip.MustParsePrefix("0.0.0.0/8"),      // this network
+		netip.MustParsePrefix("100.64.0.0/10"),  // shared by the customers of a carrier
+		netip.MustParsePrefix("64:ff9b:1::/48"), // NAT64 of a local network
+		netip.MustParsePrefix("2002::/16"),      // 6to4 and
+		netip.MustParsePrefix("::/96"),          // IPv4-compatible addresses hold any address of IPv4
 	}
 )
 
