@@ -39,7 +39,7 @@ func (e *Engine) startFilling(l *reorder.EpochLog) {
 // fillAgain lets the log take what it lacks again, when the owner no longer puts samples into packages. Only the mover calls it. e.mu is held.
 func (e *Engine) fillAgain() {
 	switch {
-	case e.filling.Load() != nil || e.packsNow():
+	case e.filling.Load() != nil || e.packsNow() && e.packagesLast():
 	case e.relayout.lent:
 		e.startFilling(e.relayout.filled)
 	case e.tgt == nil && e.unidentified == nil:

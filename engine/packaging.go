@@ -139,7 +139,7 @@ func (k *packaging) isWanted(index sample.Index) bool {
 
 // missed takes a copy of a sample that was read from the source. It reports whether the packaging is to store it.
 func (k *packaging) missed(index sample.Index, data []byte) bool {
-	if _, known := k.isHigh(index); !known {
+	if _, known := k.isHigh(index); !known || !k.e.packagesLast() {
 		return false
 	}
 	if k.handed.put(index, data) {
@@ -327,14 +327,20 @@ func (e *Engine) packsNow() bool {
 	return substitutesLow(p) && p.drawn.Load()
 }
 
-// mayPackage reports whether the packaging of a job may move samples now: no pass reads or writes the Logfiles, and packages outlive a restart as these do.
+// packagesLast reports whether what is put into packages outlives a restart, as in Logfiles.
+func (e *Engine) packagesLast() bool {
+	packages := e.cache.Store.Packages()
+	return packages == nil || packages.IsRecorded()
+}
+
+// mayPackage reports whether the packaging of a job may move samples now: no pass reads or writes the Logfiles, and packages last.
 func (e *Engine) mayPackage(p *important) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.packsNow() || e.owner.importance.Load() != p || e.tgt != nil || e.starting != nil || e.loading > 0 || !e.cache.Store.Writable() {
 		return false
 	}
-	if packages := e.cache.Store.Packages(); packages != nil && !packages.IsRecorded() {
+	if !e.packagesLast() {
 		return false
 	}
 	v := view{readEpoch: e.readEpoch, cur: viewOf(e.cur)}
