@@ -2,6 +2,9 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
+
+	"github.com/dustin/go-humanize"
 
 	"lcache/cache"
 	"lcache/deliver"
@@ -11,9 +14,12 @@ import (
 // What clients make a server keep is a part of --memory: the account has what the planned parts leave.
 
 const (
-	leastOrders = 4 << 20  // for pushed orders: with few samples an order is little more than its entries in tables
-	program     = 16 << 20 // of the heap, for all that does not grow with what clients do
-	shareOrders = 4        // pushed orders may take this part of --memory
+	leastOrders   = 4 << 20  // for pushed orders: with few samples an order is little more than its entries in tables
+	orderEntries  = 64 << 10 // these entries
+	leastObserved = 2 << 20  // for observations that wait
+	shareOrders   = 4        // pushed orders may take this part of --memory,
+	shareObserved = 16       // and observations this one
+	program       = 16 << 20 // of the heap, for all that does not grow with what clients do
 )
 
 // MemoryLimit is --memory in bytes: as given to the server, as recorded by ingest, or what a server without either may take.
@@ -37,7 +43,7 @@ func (e *Engine) Account() *quota.Account { return e.account }
 func (e *Engine) openAccount() {
 	limit := e.MemoryLimit()
 	e.account = quota.New(limit - int64(e.cache.Sizing.Memory))
-	own := cache.OrderBytes * int64(e.cache.Manifest.Len())
+	own := cache.OrderBytes*int64(e.cache.Manifest.Len()) + orderEntries // one order in any batches, and its entries in tables
 	e.orders = e.account.Share(max(own, leastOrders), max(own, limit/shareOrders))
 	if e.opts.PushBytes > 0 {
 		e.orders.SetLimit(e.opts.PushBytes)
@@ -45,6 +51,7 @@ func (e *Engine) openAccount() {
 	left := e.account.Left()
 	e.importances = e.account.Share(leastStates, leastStates+left)
 	e.kept = e.account.Share(0, left)
+	e.observed = e.account.Share(leastObserved, max(leastObserved, limit/shareObserved))
 	e.cache.Schedule.CountIn(e.orders)
 }
 
@@ -52,6 +59,9 @@ func (e *Engine) openAccount() {
 func (e *Engine) TakeOrders(bytes int64) error {
 	if e.orders.Take(bytes) || e.dropSpare(nil) && e.orders.Take(bytes) {
 		return nil
+	}
+	if limit := e.orders.Limit(); bytes > limit {
+		return &deliver.ArgumentError{Reason: fmt.Sprintf("it takes %s, more than the %s that --memory has for the orders of all jobs: give the server more --memory", humanize.Bytes(uint64(bytes)), humanize.Bytes(uint64(limit)))}
 	}
 	return &deliver.ArgumentError{Reason: "the orders of all jobs leave no room for it: push it again, from batch 0 on, when an earlier epoch has been read"}
 }

@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"lcache/cache"
+	"lcache/deliver"
+	"lcache/importance"
 	"lcache/ingest"
+	"lcache/sample"
 	"lcache/schedule"
 )
 
@@ -125,5 +128,57 @@ func TestOldLeastMemory(t *testing.T) {
 	}
 	if _, err := memory(64<<20, old); err == nil {
 		t.Error("the old minimum is accepted by a cache that was not made with it")
+	}
+}
+
+// One order fits wherever nothing else was pushed, in batches of any size.
+func TestOrderInAnyBatchesFits(t *testing.T) {
+	const n = 300_000
+	for _, size := range []int{1, 4, 256} {
+		var batches [][]sample.Index
+		for range n / size {
+			batches = append(batches, make([]sample.Index, size))
+		}
+		if bytes := schedule.PushBytes(batches); bytes > cache.OrderBytes*n+orderEntries {
+			t.Errorf("batches of %d: the order takes %d bytes", size, bytes)
+		}
+	}
+}
+
+// Observations that wait take room of all jobs' limit. Without room they are dropped, and all is given back.
+func TestObservationsHaveALimit(t *testing.T) {
+	d, o := small(t, schedule.Job{World: 1})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 1}
+	l.ask(t, 0, fmt.Sprintf(shade, 0))
+	l.epochs(t, 0, 2)
+	p := e.owner.importance.Load()
+	waitFor(t, "what was observed is taken", func() bool { return e.observed.Taken() == 0 })
+	dropped := func() int64 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.dropped
+	}
+	before, room := dropped(), e.observed.Left()
+	if !e.observed.Take(room) {
+		t.Fatalf("%d bytes are not there", room)
+	}
+	seen := importance.Observation{Kind: importance.Losses, Epoch: 2, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None}
+	e.Observe(0, seen)
+	if now := dropped(); now != before+1 {
+		t.Errorf("%d observations are dropped, want %d", now, before+1)
+	}
+	e.observed.Give(room)
+	for epoch := range uint32(2) { // of the epoch that is trained, and of the next one, which waits for the boundary
+		seen.Epoch, seen.Batch = 2+epoch, 7
+		e.Observe(0, seen)
+	}
+	if now := dropped(); now != before+1 {
+		t.Errorf("with room %d observations are dropped, want %d", now, before+1)
+	}
+	p.stop(deliver.ErrClosing)
+	if taken := e.observed.Taken(); taken != 0 {
+		t.Errorf("%d bytes are taken by observations of a job that is over", taken)
 	}
 }

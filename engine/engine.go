@@ -92,6 +92,7 @@ type Engine struct {
 	orders      *quota.Share   // pushed orders of all jobs, and those that are being received
 	importances *quota.Share   // states of importance
 	kept        *quota.Share   // samples and packages that importance keeps in memory
+	observed    *quota.Share   // observations that wait to be taken, of all jobs
 	disk        stateRoom      // of --budget, for states of importance
 
 	wake     chan struct{} // to the mover

@@ -56,7 +56,7 @@ func TestJobsFollow(t *testing.T) {
 						t.Fatal(err)
 					}
 					orders[epoch] = s.orders[epoch]
-				} else if err := e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, epoch, 0, orders[epoch]); err != nil {
+				} else if err := e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, epoch, 0, schedule.Cut(orders[epoch])); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -159,7 +159,7 @@ func (p *important) push(epoch, rank int, batches [][]sample.Index) error {
 	if err := s.Claim(by.Pid, rank, 0, func(int) bool { return false }); err != nil {
 		return err
 	}
-	changed, replaced, err := s.Push(p.e.ctx, by, epoch, rank, batches, p.isRead())
+	changed, replaced, err := s.Push(p.e.ctx, by, epoch, rank, schedule.Cut(batches), p.isRead())
 	if changed {
 		p.e.reordered(p.j, epoch, replaced)
 	}

@@ -36,9 +36,9 @@ func (p *important) joined(rank int, run string, allHere bool) {
 
 // note queues what a client says without an observation. When the queue is full, it comes behind all observations, once. p.mu is held.
 func (p *important) note(q queued) {
-	if p.queued+noteBytes <= mostQueued {
+	if q.bytes = noteBytes; p.queued+noteBytes <= mostQueued && p.e.observed.Take(noteBytes) {
 		p.queue, p.queued = append(p.queue, q), p.queued+noteBytes
-	} else if !slices.Contains(p.behind, q) {
+	} else if q.bytes = 0; !slices.Contains(p.behind, q) {
 		p.behind = append(p.behind, q)
 	}
 }
@@ -61,7 +61,7 @@ func (e *Engine) Observe(number int, o importance.Observation) {
 	}
 }
 
-// observe queues an observation. Beyond a limit they are dropped. Only the papers' policies are to know of it at once.
+// observe queues an observation. Beyond a limit, the job's or that of all jobs, they are dropped. Only the papers' policies are to know of it at once.
 func (p *important) observe(o importance.Observation) {
 	bytes := int64(4*(len(o.Index)+len(o.Loss)+len(o.Neighbours)) + 2*(len(o.Same)+len(o.Other)) + 256)
 	p.mu.Lock()
@@ -69,7 +69,7 @@ func (p *important) observe(o importance.Observation) {
 	switch {
 	case p.stopped:
 		return
-	case p.queued+bytes > mostQueued:
+	case p.queued+bytes > mostQueued || !p.e.observed.Take(bytes):
 		p.dropped++
 		return
 	}
@@ -84,8 +84,8 @@ func (p *important) observe(o importance.Observation) {
 	}
 }
 
-// do does what is queued. p.stateMu is held.
-func (p *important) do(q queued) {
+// do does what is queued. It reports whether the memory of it is kept. p.stateMu is held.
+func (p *important) do(q queued) (kept bool) {
 	switch o := q.seen; {
 	case q.changed:
 		p.high.forgetNodes()
@@ -95,11 +95,13 @@ func (p *important) do(q queued) {
 		p.take(*o)
 	case p.earlyBytes+q.bytes <= mostQueued: // of a rank that is ahead: the epoch before is not over for the others
 		p.early, p.earlyBytes = append(p.early, *o), p.earlyBytes+q.bytes
+		return true
 	default:
 		p.mu.Lock()
 		p.dropped++
 		p.mu.Unlock()
 	}
+	return false
 }
 
 // take gives the state an observation.
@@ -168,14 +170,22 @@ func (p *important) work() {
 		p.queue, p.behind, p.queued, p.gathering = nil, nil, 0, false
 		to, wait := p.next() // whoever asked for it has sent its observations before
 		p.mu.Unlock()
+		done := int64(0)
+		p.stateMu.Lock()
+		for _, q := range queue {
+			if stopped || !p.do(q) {
+				done += q.bytes
+			}
+		}
+		if stopped {
+			done += p.earlyBytes
+			p.early, p.earlyBytes = nil, 0
+		}
+		p.stateMu.Unlock()
+		p.e.observed.Give(done)
 		if stopped {
 			return
 		}
-		p.stateMu.Lock()
-		for _, q := range queue {
-			p.do(q)
-		}
-		p.stateMu.Unlock()
 		if to >= 0 {
 			p.advance(to)
 			continue
@@ -254,6 +264,7 @@ func (p *important) advance(to int) {
 	for _, o := range p.early {
 		p.take(o)
 	}
+	p.e.observed.Give(p.earlyBytes)
 	p.early, p.earlyBytes = nil, 0
 	p.stateMu.Unlock()
 	if err == nil {

@@ -15,11 +15,11 @@ import (
 // clients may push as many epochs ahead as the account has room for. Where there is a recipe the order holds for the session's own positions; those of
 // other sessions mean the recipe's.
 func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
-	return e.PushOf(0, by, epoch, rank, batches)
+	return e.PushOf(0, by, epoch, rank, schedule.Cut(batches))
 }
 
 // PushOf is Push for the job with a number.
-func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
+func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, order schedule.Batches) error {
 	j := e.lookUp(&deliver.Position{Job: number})
 	if j == nil {
 		return errJobOver
@@ -33,9 +33,9 @@ func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, batches
 	if err := e.own(j, by.Pid, rank); err != nil {
 		return forClient(err)
 	}
-	changed, replaced, err := j.schedule.Push(e.ctx, by, epoch, rank, batches, e.spare(j))
+	changed, replaced, err := j.schedule.Push(e.ctx, by, epoch, rank, order, e.spare(j))
 	if full := new(schedule.Error); errors.As(err, &full) && full.IsFull && e.dropSpare(j) {
-		changed, replaced, err = j.schedule.Push(e.ctx, by, epoch, rank, batches, e.spare(j))
+		changed, replaced, err = j.schedule.Push(e.ctx, by, epoch, rank, order, e.spare(j))
 	}
 	if err != nil {
 		return forClient(err)

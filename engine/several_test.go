@@ -58,7 +58,7 @@ func (s *seat) push(r *rand.Rand, epoch, samples int) error {
 		order = append(order, indices)
 	}
 	s.orders[epoch] = order
-	return s.e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, epoch, 0, order)
+	return s.e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, epoch, 0, schedule.Cut(order))
 }
 
 // read reads batches of an epoch that was pushed, up to its end, and compares indices and bytes.
@@ -368,7 +368,7 @@ func TestOwnsAfterRestart(t *testing.T) {
 	late := d.join(t, e, "train")
 	defer late.leave()
 	late.orders[2] = train.orders[2]
-	if err := e.PushOf(late.number, schedule.Pusher{Pid: os.Getpid(), Session: late.c.Token}, 2, 0, late.orders[2]); err != nil {
+	if err := e.PushOf(late.number, schedule.Pusher{Pid: os.Getpid(), Session: late.c.Token}, 2, 0, schedule.Cut(late.orders[2])); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := late.c.ChunkAt(context.Background(), deliver.Position{Job: late.number, Epoch: 2}); err != nil {
@@ -400,7 +400,7 @@ func TestJobsShareReads(t *testing.T) {
 					t.Fatal(err)
 				}
 				order = s.orders[0]
-			} else if err := e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, 0, 0, order); err != nil {
+			} else if err := e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, 0, 0, schedule.Cut(order)); err != nil {
 				t.Fatal(err)
 			}
 			seats = append(seats, s)

@@ -198,7 +198,7 @@ func TestSourceOfJobs(t *testing.T) {
 		for batch := range slices.Chunk(half(from), 20) {
 			s.orders[0] = append(s.orders[0], batch)
 		}
-		if err := errors.Join(e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, 0, 0, s.orders[0]), s.read(0, 0)); err != nil {
+		if err := errors.Join(e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, 0, 0, schedule.Cut(s.orders[0])), s.read(0, 0)); err != nil {
 			t.Fatal(err)
 		}
 		got := statusOfJob(t, e, token)

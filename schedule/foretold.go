@@ -15,7 +15,8 @@ func (s *Schedule) Foretell(epoch, rank int, batches [][]sample.Index, spare fun
 	if err := s.Accepts(epoch, rank); err != nil {
 		return err
 	}
-	g := newPushedRank(batches, Pusher{})
+	o := Cut(batches)
+	g := &pushedRank{flat: o.Indices, ends: o.Ends}
 	g.open = make([]uint64, (len(g.flat)+63)/64)
 	for k, index := range g.flat {
 		switch {

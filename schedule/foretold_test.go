@@ -43,7 +43,7 @@ func TestForetold(t *testing.T) {
 		if err := s.Claim(1, rank, 0, func(int) bool { return false }); err != nil {
 			t.Fatal(err)
 		}
-		changed, _, err := s.Push(ctx, Pusher{Pid: 1}, 1, rank, batches, noneSpare)
+		changed, _, err := s.Push(ctx, Pusher{Pid: 1}, 1, rank, Cut(batches), noneSpare)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestForetoldOtherwise(t *testing.T) {
 	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	changed, _, err := s.Push(context.Background(), Pusher{Pid: 1}, 0, 0, [][]sample.Index{{2, 3}}, noneSpare)
+	changed, _, err := s.Push(context.Background(), Pusher{Pid: 1}, 0, 0, Cut([][]sample.Index{{2, 3}}), noneSpare)
 	if err != nil || !changed || s.IsCurrent(0, ahead) {
 		t.Errorf("changed %v, current %v, %v", changed, s.IsCurrent(0, ahead), err)
 	}
@@ -116,7 +116,7 @@ func TestForetoldTakesTheRoomOfWhatWasRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for epoch := range 2 {
-		if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, epoch, 0, batches, noneSpare); err != nil {
+		if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, epoch, 0, Cut(batches), noneSpare); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,18 +25,24 @@ type Pusher struct {
 	Session string
 }
 
-// newPushedRank copies the batches of an order.
-func newPushedRank(batches [][]sample.Index, by Pusher) *pushedRank {
+// Batches are the batches of an order, one behind the other. Each of Ends is how many indices there are up to the end of a batch.
+type Batches struct {
+	Indices []sample.Index
+	Ends    []uint32
+}
+
+// Cut copies batches.
+func Cut(batches [][]sample.Index) Batches {
 	total := 0
 	for _, batch := range batches {
 		total += len(batch)
 	}
-	g := &pushedRank{flat: make([]sample.Index, 0, total), ends: make([]uint32, len(batches)), by: by}
+	o := Batches{make([]sample.Index, 0, total), make([]uint32, len(batches))}
 	for b, batch := range batches {
-		g.flat = append(g.flat, batch...)
-		g.ends[b] = uint32(len(g.flat))
+		o.Indices = append(o.Indices, batch...)
+		o.Ends[b] = uint32(len(o.Indices))
 	}
-	return g
+	return o
 }
 
 func (g *pushedRank) batches() int { return len(g.ends) }
@@ -55,7 +61,10 @@ func (g *pushedRank) bytes() int64 {
 }
 
 // PushBytes returns the bytes that an order takes.
-func PushBytes(batches [][]sample.Index) int64 { return newPushedRank(batches, Pusher{}).bytes() }
+func PushBytes(batches [][]sample.Index) int64 {
+	o := Cut(batches)
+	return (&pushedRank{flat: o.Indices, ends: o.Ends}).bytes()
+}
 
 // MostRanks is the number of ranks whose orders are kept without a recipe: clients choose the ranks' numbers.
 const MostRanks = 1024
@@ -97,18 +106,18 @@ func (s *Schedule) Claim(pid, rank, reader int, reads func(owner int) bool) erro
 
 // Push takes a rank's order for an epoch from the process that has claimed the rank. changed reports that the epoch's order is another one now. replaced
 // reports that there was one before, pushed or the recipe's. If there is no room, Push drops epochs: those for all of whose orders spare returns true.
-func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, batches [][]sample.Index, spare func(epoch, pid int) bool) (changed, replaced bool, err error) {
+// The order is the Schedule's from then on.
+func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order Batches, spare func(epoch, pid int) bool) (changed, replaced bool, err error) {
 	if err := s.Accepts(epoch, rank); err != nil {
 		return false, false, err
 	}
-	for b, batch := range batches {
-		for _, index := range batch {
-			if int(index) >= s.n {
-				return false, false, refuse("index %d in batch %d of the pushed order is not in the dataset of %d samples", index, b, s.n)
-			}
+	for k, index := range order.Indices {
+		if int(index) >= s.n {
+			b, _ := slices.BinarySearch(order.Ends, uint32(k+1))
+			return false, false, refuse("index %d in batch %d of the pushed order is not in the dataset of %d samples", index, b, s.n)
 		}
 	}
-	g := newPushedRank(batches, by)
+	g := &pushedRank{flat: order.Indices, ends: order.Ends, by: by}
 	same := s.isSameOrder(ctx, epoch, rank, g)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,6 +222,10 @@ func (s *Schedule) isSpare(epoch int, spare func(epoch, pid int) bool) bool {
 
 // full returns the error for an order that there is no room for.
 func (s *Schedule) full(more int64, epoch, rank int) error {
+	if more > s.room.Limit() {
+		return refuse("the order of epoch %d rank %d takes %s, more than the %s that --memory has for the orders of all jobs: give the server more --memory",
+			epoch, rank, humanize.Bytes(uint64(more)), humanize.Bytes(uint64(s.room.Limit())))
+	}
 	return &Error{IsFull: true, Reason: fmt.Sprintf("the order of epoch %d rank %d takes %s, and the orders of all jobs have %s of the %s that --memory has for them: push it when one of them has been read",
 		epoch, rank, humanize.Bytes(uint64(max(more, 0))), humanize.Bytes(uint64(s.room.Taken())), humanize.Bytes(uint64(s.room.Limit())))}
 }

@@ -39,7 +39,7 @@ func TestTwoPushersAtOnce(t *testing.T) {
 				}
 				continue
 			}
-			_, _, err := s.Push(t.Context(), Pusher{Pid: pid}, 0, 0, [][]sample.Index{{sample.Index(pid)}}, none)
+			_, _, err := s.Push(t.Context(), Pusher{Pid: pid}, 0, 0, Cut([][]sample.Index{{sample.Index(pid)}}), none)
 			if owner := s.owners[0]; owner == pid && err != nil {
 				t.Errorf("%v: the order of process %d, which has the rank, gave %v", turns, pid, err)
 			} else if owner != pid {
@@ -66,7 +66,7 @@ func TestDroppedEpochsAreRemembered(t *testing.T) {
 	order := [][]sample.Index{{7, 6, 5, 4}, {3, 2, 1, 0}}
 	const pushed = mostDropped + 1000
 	for epoch := range pushed {
-		if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, epoch, 0, order, all); err != nil {
+		if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, epoch, 0, Cut(order), all); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,7 +23,7 @@ func TestPushedWhileItIsMade(t *testing.T) {
 	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, 0, 0, orders[0], keep); err != nil {
+	if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, 0, 0, Cut(orders[0]), keep); err != nil {
 		t.Fatal(err)
 	}
 	asked := make(chan sample.Index)
@@ -41,7 +41,7 @@ func TestPushedWhileItIsMade(t *testing.T) {
 		making = s.making[0] != nil || s.orders[0] != nil
 		s.mu.Unlock()
 	}
-	if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, 0, 0, orders[1], keep); err != nil {
+	if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, 0, 0, Cut(orders[1]), keep); err != nil {
 		t.Fatal(err)
 	}
 	o, err := s.Order(t.Context(), 0)

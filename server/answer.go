@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"lcache/deliver"
@@ -335,26 +334,26 @@ func (c *conn) pushed(job int, body []byte) error {
 		c.dropPush()
 		o.job, o.epoch, o.rank = job, p.epoch, p.rank
 	}
-	if p.first != len(o.batches) || job != o.job || p.epoch != o.epoch || p.rank != o.rank {
+	if p.first != len(o.order.Ends) || job != o.job || p.epoch != o.epoch || p.rank != o.rank {
 		return argument("piece of an order for epoch %d rank %d from batch %d on: the one before ended at batch %d of epoch %d rank %d; begin again with batch 0",
-			p.epoch, p.rank, p.first, len(o.batches), o.epoch, o.rank)
+			p.epoch, p.rank, p.first, len(o.order.Ends), o.epoch, o.rank)
 	}
-	if o.indices += p.indices; o.indices > maxPushed || len(o.batches)+len(p.batches) > maxPushed {
+	if len(o.order.Indices)+p.indices.len() > maxPushed || len(o.order.Ends)+p.sizes.len() > maxPushed {
 		c.dropPush()
 		return argument("push an order of more than %d samples for one epoch and rank", maxPushed)
 	}
 	if err := c.s.engine.TakeOrders(p.bytes()); err != nil {
 		c.dropPush()
-		return fmt.Errorf("the order of epoch %d rank %d: %w", p.epoch, p.rank, err)
+		return err
 	}
 	o.bytes += p.bytes()
-	o.batches = append(o.batches, p.batches...)
+	p.addTo(&o.order)
 	if p.more {
 		return nil
 	}
-	batches := o.batches
+	order := o.order
 	c.dropPush() // from here on the order counts for itself
-	return c.s.engine.PushOf(job, schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, batches)
+	return c.s.engine.PushOf(job, schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, order)
 }
 
 // dropPush drops the partly received order, and its count of memory.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/deliver"
-	"lcache/sample"
+	"lcache/schedule"
 )
 
 // conn is one connection. Its reader reads frames, carries out the requests that have no answer, and queues the other requests. serve
@@ -53,8 +53,7 @@ type conn struct {
 type halfPushed struct {
 	job         int
 	epoch, rank int
-	batches     [][]sample.Index
-	indices     int
+	order       schedule.Batches
 	bytes       int64 // taken from the engine's account
 }
 
@@ -89,7 +88,7 @@ func (c *conn) serve(ctx, reading context.Context) {
 	go func() {
 		defer close(read)
 		end = c.read(reading)
-		if !c.s.isClosing() || !gone(end) {
+		if !c.s.isClosing() || !gone(end) && !errors.Is(end, context.Canceled) { // it waited for room
 			giveUp() // the client reads no more answers
 		}
 		close(c.queue)

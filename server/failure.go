@@ -23,6 +23,7 @@ func failureOf(err error) failure {
 		wrong *deliver.ArgumentError
 		late  *deliver.TimeoutError
 		full  *deliver.RoomError
+		crowd *crowdedError
 		named interface{ SampleName() string } // source.SampleError: which sample it was
 	)
 	switch {
@@ -30,7 +31,7 @@ func failureOf(err error) failure {
 		f.Kind = "protocol"
 	case errors.As(err, &deny):
 		f.Kind = "denied"
-	case errors.Is(err, deliver.ErrClosing):
+	case errors.Is(err, deliver.ErrClosing), errors.As(err, &crowd):
 		f.Kind = "closing"
 	case errors.Is(err, errCancelled), errors.Is(err, context.Canceled):
 		f.Kind = "cancelled"

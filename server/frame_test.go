@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,7 +69,7 @@ func TestGoldenRequests(t *testing.T) {
 		"get-nowhere": {typeGet, 4, func(b []byte) (any, error) { return decodeGet(b) }, getRequest{nil, []uint32{5}}},
 		"release":     {typeRelease, 0, func(b []byte) (any, error) { return decodeRelease(b) }, []uint64{1, 1<<63 - 1}},
 		"push": {typePush, 5, func(b []byte) (any, error) { return decodePush(b) },
-			pushRequest{epoch: 2, rank: 1, first: 0, more: true, batches: [][]uint32{{7, 8}, {}, {9}}, indices: 3}},
+			pushRequest{epoch: 2, rank: 1, first: 0, more: true, sizes: columnOf(2, 0, 1), indices: columnOf(7, 8, 9)}},
 		"lend-chunk": {typeLend, 9, func(b []byte) (any, error) { return decodeLend(b) }, lendRequest{kind: typeChunk, from: 64, chunk: chunkRequest{3, 1, 17}}},
 		"lend-get":   {typeLend, 10, func(b []byte) (any, error) { return decodeLend(b) }, lendRequest{kind: typeGet, from: 1, get: getRequest{&position, []uint32{5, 3}}}},
 		"copied":     {typeCopied, 11, func(b []byte) (any, error) { return decodeCopied(b) }, uint64(1<<63 + 7)},
@@ -382,13 +384,8 @@ func FuzzDecode(f *testing.F) {
 				if q.more {
 					more = 1
 				}
-				u32(uint32(q.epoch), uint32(q.rank), uint32(q.first), more, uint32(len(q.batches)))
-				for _, batch := range q.batches {
-					u32(uint32(len(batch)))
-				}
-				for _, batch := range q.batches {
-					u32(batch...)
-				}
+				u32(uint32(q.epoch), uint32(q.rank), uint32(q.first), more, uint32(q.sizes.len()))
+				again = append(append(again, q.sizes...), q.indices...)
 			}
 		default:
 			return
@@ -397,4 +394,23 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("type %d: %x was taken as %x", got.kind, got.body, again)
 		}
 	})
+}
+
+// TestPushStaysInItsFrame: a piece of an order takes no memory of its own before there is room for it, whatever its batches are.
+func TestPushStaysInItsFrame(t *testing.T) {
+	for name, body := range map[string][]byte{
+		"no batch has a sample":   append(columnOf(3, 0, 0, 0, 1_000_000), make([]byte, 4_000_000)...),
+		"a batch for each sample": append(append(columnOf(3, 0, 0, 0, 500_000), columnOf(slices.Repeat([]uint32{1}, 500_000)...)...), make([]byte, 2_000_000)...),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		q, err := decodePush(body)
+		runtime.ReadMemStats(&after)
+		if err != nil || after.TotalAlloc-before.TotalAlloc > 64<<10 {
+			t.Errorf("%s: %v, %d bytes are allocated", name, err, after.TotalAlloc-before.TotalAlloc)
+		}
+		if want := int64(len(body) - 20); q.bytes() != want {
+			t.Errorf("%s: counts %d bytes, want %d", name, q.bytes(), want)
+		}
+	}
 }

@@ -3,10 +3,12 @@ package server
 import (
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 
 	"lcache/deliver"
 	"lcache/engine"
 	"lcache/sample"
+	"lcache/schedule"
 )
 
 // body reads the numbers and columns of a request's body in turn. It remembers that one was missing, and end reports that, or bytes left.
@@ -25,18 +27,37 @@ func (r *body) u32() uint32 {
 	return v
 }
 
-// column reads n numbers. The client chose n, so column compares it with the bytes left before it allocates memory.
-func (r *body) column(n uint64) []uint32 {
+// numbers are some u32 of a frame.
+type numbers []byte
+
+func (n numbers) len() int { return len(n) / 4 }
+
+func (n numbers) each(yield func(uint32) bool) {
+	for ; len(n) > 0 && yield(binary.LittleEndian.Uint32(n)); n = n[4:] {
+	}
+}
+
+// numbers reads n numbers. The client chose n, which may be more than there are bytes left.
+func (r *body) numbers(n uint64) numbers {
 	if n > uint64(len(r.b))/4 {
 		r.bad, r.b = true, nil
 		return nil
 	}
-	column := make([]uint32, n)
-	from := r.b[:4*n]
-	for i := range column {
-		column[i], from = binary.LittleEndian.Uint32(from), from[4:]
-	}
+	column := numbers(r.b[:4*n])
 	r.b = r.b[4*n:]
+	return column
+}
+
+// column reads and copies n numbers.
+func (r *body) column(n uint64) []uint32 {
+	from := r.numbers(n)
+	if r.bad {
+		return nil
+	}
+	column := make([]uint32, 0, n)
+	for v := range from.each {
+		column = append(column, v)
+	}
 	return column
 }
 
@@ -97,39 +118,47 @@ func decodeLabels(b []byte) (labelsRequest, error) {
 	return q, r.end("LABELS")
 }
 
-// pushRequest is one piece of an order. Its batches share one array.
+// pushRequest is one piece of an order. Its numbers stay in the frame until there is memory for them.
 type pushRequest struct {
-	epoch, rank int
-	first       int  // batches in the pieces before
-	more        bool // another piece follows
-	batches     [][]sample.Index
-	indices     int // in all batches together
+	epoch, rank    int
+	first          int  // batches in the pieces before
+	more           bool // another piece follows
+	sizes, indices numbers
 }
 
 // bytes returns the memory that the piece takes.
-func (q *pushRequest) bytes() int64 { return 4*int64(q.indices) + 24*int64(len(q.batches)) }
+func (q *pushRequest) bytes() int64 { return int64(len(q.sizes) + len(q.indices)) }
+
+// addTo adds the piece to those before it.
+func (q *pushRequest) addTo(o *schedule.Batches) {
+	end := uint32(len(o.Indices))
+	o.Ends, o.Indices = slices.Grow(o.Ends, q.sizes.len()), slices.Grow(o.Indices, q.indices.len())
+	for size := range q.sizes.each {
+		end += size
+		o.Ends = append(o.Ends, end)
+	}
+	for index := range q.indices.each {
+		o.Indices = append(o.Indices, index)
+	}
+}
 
 func decodePush(b []byte) (pushRequest, error) {
 	r := body{b: b}
 	q := pushRequest{epoch: int(r.u32()), rank: int(r.u32()), first: int(r.u32())}
 	more := r.u32()
-	sizes := r.column(uint64(r.u32()))
+	q.sizes = r.numbers(uint64(r.u32()))
 	sum := uint64(0)
-	for _, n := range sizes {
-		sum += uint64(n)
+	for size := range q.sizes.each {
+		sum += uint64(size)
 	}
-	indices := r.column(sum)
+	q.indices = r.numbers(sum)
 	if err := r.end("PUSH"); err != nil {
 		return q, err
 	}
 	if more > 1 {
 		return q, broken("PUSH has %d as more", more)
 	}
-	q.more, q.indices = more == 1, len(indices)
-	q.batches = make([][]sample.Index, len(sizes))
-	for i, n := range sizes {
-		q.batches[i], indices = indices[:n:n], indices[n:]
-	}
+	q.more = more == 1
 	return q, nil
 }
 

@@ -31,12 +31,17 @@ func (c *conn) receive(ctx context.Context, kind uint8, n int, until time.Time) 
 	defer cancel()
 	if err := c.s.received.Wait(ctx, int64(n)); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = broken("no room for a frame of %d bytes within %v: the frames of all clients take it; send less at once", n, c.s.limits.frame)
+			err = &crowdedError{fmt.Sprintf("no room for a frame of %d bytes within %v: the frames of all clients take it", n, c.s.limits.frame)}
 		}
 		return 0, err
 	}
 	return int64(n), nil
 }
+
+// A crowdedError ends a connection whose next frame found no room. The client may connect again, and repeat its requests.
+type crowdedError struct{ text string }
+
+func (e *crowdedError) Error() string { return e.text }
 
 // isAnswered reports whether frames of a type are queued to be answered.
 func isAnswered(kind uint8) bool {
