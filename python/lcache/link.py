@@ -117,11 +117,11 @@ class Link:
                         raise ConnectionError(f"waited {self.timeout:g} s for {request.what} at {self.path}: {e}") from None
                     time.sleep(pause)  # the server may accept and close connections again and again
                     pause = min(2 * pause + 0.01, 2.0)
-        except Late:
-            raise TimeoutError(f"waited {self.timeout:g} s for {request.what} from server pid {self.info.pid} at {self.path}") from None
-        except BaseException:
+        except BaseException as e:
             if request.session is not None:
                 request.session.drop(request)  # gives back the lease of an answer that still comes, also while a traceback keeps the request
+            if isinstance(e, Late):
+                raise TimeoutError(f"waited {self.timeout:g} s for {request.what} from server pid {self.info.pid} at {self.path}") from None
             raise
 
     # The connection.

@@ -9,12 +9,15 @@ from __future__ import annotations
 import _thread
 import atexit
 import contextlib
+import logging
 import os
 import time
 import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
+
+_log = logging.getLogger("lcache")
 
 _GATHER = 0.02  # seconds between an object's end and what follows, in which the program's next call often does the work
 
@@ -70,10 +73,18 @@ def act() -> None:
         while True:
             owner = _queue.get_nowait()
             if isinstance(owner, Owner):
-                owner.ended()
                 _owners.pop(id(owner), None)
+                _do(owner.ended)
     for settle in list(_settling.values()):
-        settle()
+        _do(settle)
+
+
+def _do(act: Callable[[], None]) -> None:
+    """An error of one object is logged, and the others are acted on all the same."""
+    try:
+        act()
+    except Exception:
+        _log.exception("an object that has ended can't give back what it held")
 
 
 def _run() -> None:

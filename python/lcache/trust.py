@@ -58,7 +58,8 @@ def _require(path: str, found: os.stat_result) -> None:
     shown, me = shlex.quote(path), os.geteuid()
     if is_mine(found.st_uid):
         mode = stat.S_IMODE(found.st_mode)
-        text = f"{path} can be written by other users (mode {mode:04o}): run chmod -R go-w {shown}, or give another cache="
+        who = "have root " if found.st_uid != me else ""
+        text = f"{path} can be written by other users (mode {mode:04o}): {who}run chmod -R go-w {shown}, or give another cache="
     else:
         whose = "and root trusts only what belongs to root" if me == 0 else f"not to user {me} or root"
         text = f"{path} belongs to user {found.st_uid}, {whose}: give another cache=, or if you know who wrote it have root run chown -R {me} {shown}"

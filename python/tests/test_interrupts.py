@@ -172,3 +172,18 @@ def test_no_interrupt_is_lost(job):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert (raised, caught) == (200, 200)
+
+
+def test_one_object_that_fails_keeps_nothing_from_the_others(caplog):
+    ended = []
+
+    def fails():
+        raise ValueError("broken")
+
+    class Thing:
+        pass
+
+    for act in (fails, lambda: ended.append(1)):
+        releases.when_gone(Thing(), act)
+    releases.act()
+    assert ended == [1] and "broken" in caplog.text

@@ -177,6 +177,29 @@ def test_deadline_names_what_it_waited_for(serve, path):
     job.close()
 
 
+def test_late_answers_are_given_back_while_a_traceback_lives(serve, path):
+    class Slow(Server):
+        go = threading.Event()
+
+        def answer(self, kind, body, mine):
+            if kind == protocol.GET:
+                self.go.wait(20)
+            return super().answer(kind, body, mine)
+
+    server = serve(Slow)
+    job, kept = lcache.connect(path, timeout=0.2), []
+    for _ in range(3):
+        with pytest.raises(lcache.TimeoutError) as e:
+            job.get([1, 2])
+        kept.append(e.value)
+    server.go.set()
+    job._link.timeout = 10
+    assert job.stats()
+    assert server.until(lambda: not server.leases), "the late answers' leases"
+    assert len(kept) == 3
+    job.close()
+
+
 def test_close_while_another_thread_waits(serve, path):
     class Silent(Server):
         def answer(self, kind, body, mine):
