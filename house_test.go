@@ -80,7 +80,7 @@ var mayImport = map[string][]string{
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"offheap", "cores", "spelling", "figures", "usage", "durable", "trust"}
+var everywhere = []string{"offheap", "cores", "spelling", "figures", "usage", "durable", "trust", "surrogate"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}
