@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lcache/engine"
+	"lcache/spelling"
 )
 
 const prefix = "lcache_"
@@ -52,7 +53,7 @@ func write(to chan<- prometheus.Metric, name string, s engine.Status) {
 	if name == "" && len(s.Jobs) > 0 {
 		name = s.Jobs[0].Name
 	}
-	w := writer{to: to, labels: []string{labelName}, values: []string{valid(name)}}
+	w := writer{to: to, labels: []string{labelName}, values: []string{spelling.Name(name)}}
 	w.object("", reflect.ValueOf(s))
 	if len(s.Jobs) > 0 {
 		w.shows = func(name string) bool { return ofDataset[name] }
@@ -161,12 +162,9 @@ func (w writer) text(name, label, value string) {
 
 // with returns a writer of series with one label more.
 func (w writer) with(label, value string) writer {
-	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), valid(value)), w.shows}
+	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), spelling.Name(value)), w.shows}
 }
 
 func describe(name string, labels []string) *prometheus.Desc {
 	return prometheus.NewDesc(prefix+name, names[name].help, labels, nil)
 }
-
-// valid returns a text as UTF-8, as labels must be. Names of files may be any bytes.
-func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

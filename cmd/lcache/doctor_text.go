@@ -7,6 +7,7 @@ import (
 	"lcache/cachedir"
 	"lcache/doctor"
 	"lcache/figures"
+	"lcache/spelling"
 )
 
 // marks are the words before a finding.
@@ -20,7 +21,7 @@ func writeDoctor(w io.Writer, r *doctor.Report) {
 	}
 	open := 0
 	for _, c := range r.Checks {
-		fmt.Fprintf(w, "%-5s  %-*s  %s\n", marks[c.State], width, c.Name, c.Found)
+		fmt.Fprintf(w, "%-5s  %-*s  %s\n", marks[c.State], width, c.Name, spelling.Message(c.Found))
 		if c.Do != "" {
 			open++
 			fmt.Fprintf(w, "%-5s  %-*s  → %s\n", "", width, "", c.Do)
@@ -41,7 +42,7 @@ func writeDoctor(w io.Writer, r *doctor.Report) {
 // writeAdvice prints the rate of the files now, and the expected rate with lcache.
 func writeAdvice(w io.Writer, f *doctor.Facts, a doctor.Advice) {
 	s := f.Reading
-	fmt.Fprintf(w, "%s: %s\n", s.Source, joined(figures.Plural(int64(s.Files), "file", "files"), figures.Bytes(s.Bytes), s.Kind))
+	fmt.Fprintf(w, "%s: %s\n", spelling.Name(s.Source), joined(figures.Plural(int64(s.Files), "file", "files"), figures.Bytes(s.Bytes), s.Kind))
 	mean := float64(max(s.Bytes, 1)) / float64(max(s.Files, 1))
 	rows := [][]string{{"", "files/s", "rate", ""}}
 	for _, r := range s.Readers {

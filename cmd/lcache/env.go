@@ -76,7 +76,7 @@ func misspeltVariables(root *cobra.Command, env []string) (lines []string) {
 			continue
 		}
 		if near := spelling.Slip(name, known); near != "" {
-			lines = append(lines, fmt.Sprintf("%s%s is not known: did you mean %s%s?", prefix, oneLine(name), prefix, near))
+			lines = append(lines, fmt.Sprintf("%s%s is not known: did you mean %s%s?", prefix, spelling.Name(name), prefix, near))
 		}
 	}
 	return lines

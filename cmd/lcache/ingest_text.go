@@ -16,7 +16,7 @@ import (
 
 // writeIngest prints the report of an ingest.
 func writeIngest(w io.Writer, r *ingest.Report) {
-	fmt.Fprintln(w, headline(r.Source+" → "+strings.Join(r.Dirs, ","), "ready"))
+	fmt.Fprintln(w, headline(spelling.Name(r.Source)+" → "+spelling.Names(r.Dirs, ","), "ready"))
 	fmt.Fprintln(w, "  "+joined(
 		figures.Plural(int64(r.Samples), "sample", "samples"), figures.Plural(int64(r.Classes), "class", "classes"),
 		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
@@ -147,6 +147,6 @@ func short(fingerprint string) string {
 // writeDefaults prints the settings that lcache chose, and the reason of each.
 func writeDefaults(w io.Writer, defaults []cache.Default) {
 	for _, d := range defaults {
-		fmt.Fprintf(w, "default   %-9s %s (%s)\n", d.Name, d.Value, d.From)
+		fmt.Fprintf(w, "default   %-9s %s (%s)\n", d.Name, spelling.Name(d.Value), spelling.Message(d.From))
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"lcache/spelling"
 )
 
 // version is set by the Makefile. If it is empty, versionText takes the module's version.
@@ -63,7 +65,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		writeErrorKind(stderr, err)
 	}
 	text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors; names are quoted
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), oneLine(text))
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), spelling.Message(text))
 	return exitCode(err)
 }
 

@@ -13,6 +13,7 @@ import (
 	"lcache/engine"
 	"lcache/figures"
 	"lcache/launch"
+	"lcache/spelling"
 	"lcache/verdict"
 )
 
@@ -74,7 +75,7 @@ func writeRun(w io.Writer, r *launch.Result) {
 	fmt.Fprintln(w, endedText(r))
 	for _, s := range r.Sources {
 		if len(r.Sources) > 1 {
-			fmt.Fprintf(w, "\n%s · %s\n", s.Name, oneLine(s.Path))
+			fmt.Fprintf(w, "\n%s · %s\n", s.Name, spelling.Name(s.Path))
 		}
 		if len(s.Part.Jobs) > 1 {
 			writeJobs(w, s)
@@ -163,7 +164,7 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 // servedText says which source is served from which cache. It begins with the name of the source, or with verb if it has none.
 func servedText(o *launch.Opened, verb string) string {
 	return fmt.Sprintf("%-9s %s", cmp.Or(o.Name, verb),
-		joined(oneLine(o.Path)+" from "+strings.Join(o.Dirs, ","), figures.Plural(int64(o.Samples), "sample", "samples"), figures.Bytes(o.Bytes)))
+		joined(spelling.Name(o.Path)+" from "+spelling.Names(o.Dirs, ","), figures.Plural(int64(o.Samples), "sample", "samples"), figures.Bytes(o.Bytes)))
 }
 
 // skipped returns how often a sample was left out of a batch.
@@ -180,7 +181,7 @@ func endedText(r *launch.Result) string {
 	if r.Signal != 0 {
 		how = "was killed by " + cmp.Or(unix.SignalName(r.Signal), "signal "+fmt.Sprint(int(r.Signal)))
 	}
-	return fmt.Sprintf("%s %s after %s", oneLine(r.Command), how, figures.Duration(r.Seconds))
+	return fmt.Sprintf("%s %s after %s", spelling.Name(r.Command), how, figures.Duration(r.Seconds))
 }
 
 // writeEpochs prints a line for each epoch that is over, and one for other samples.

@@ -15,6 +15,7 @@ import (
 	"lcache/engine"
 	"lcache/launch"
 	"lcache/server"
+	"lcache/spelling"
 )
 
 // serveOptions are the options of a server, of serve and of run.
@@ -137,5 +138,5 @@ func servingText(s launch.Served, cache []string) string {
 	if s.Status.Direct {
 		direct = "O_DIRECT"
 	}
-	return fmt.Sprintf("serving %s on %s", name, joined(s.Socket, "pid "+strconv.Itoa(os.Getpid()), s.Status.IOEngine, direct, s.Metrics))
+	return fmt.Sprintf("serving %s on %s", spelling.Name(name), joined(spelling.Name(s.Socket), "pid "+strconv.Itoa(os.Getpid()), s.Status.IOEngine, direct, s.Metrics))
 }

@@ -9,6 +9,7 @@ import (
 
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/spelling"
 )
 
 // view has two documents of one server, from which the text of a status is made. The rates are those between the two documents.
@@ -85,7 +86,7 @@ func jobName(job engine.JobStatus) string {
 	if job.ID == "" {
 		return "job without a name"
 	}
-	return "job " + oneLine(job.ID)
+	return "job " + spelling.Name(job.ID)
 }
 
 // jobTitle names one of several jobs, and says what sets it apart from the others.
@@ -111,7 +112,7 @@ func jobTitle(job engine.JobStatus) string {
 func endedJobs(ended []engine.JobStatus) string {
 	var names []string
 	for _, job := range slices.Backward(ended) {
-		names = append(names, fmt.Sprintf("%s (%s)", oneLine(job.ID), figures.Plural(job.SamplesDelivered, "sample", "samples")))
+		names = append(names, fmt.Sprintf("%s (%s)", spelling.Name(job.ID), figures.Plural(job.SamplesDelivered, "sample", "samples")))
 	}
 	return strings.Join(names, ", ")
 }
@@ -143,9 +144,9 @@ func importanceText(i *engine.ImportanceStatus) string {
 // title names the job; and its cache and server, if its name alone does not tell it from another one.
 func (v view) title(job engine.JobStatus) string {
 	if !v.twin {
-		return job.Name
+		return spelling.Name(job.Name)
 	}
-	return fmt.Sprintf("%s (%s, pid %d)", job.Name, oneLine(strings.Join(v.now.Cache.Dirs, ",")), v.now.Pid)
+	return fmt.Sprintf("%s (%s, pid %d)", spelling.Name(job.Name), spelling.Names(v.now.Cache.Dirs, ","), v.now.Pid)
 }
 
 // finished is the epoch that all ranks which ever asked for something have behind them; ok is false while one of them has not.
@@ -286,14 +287,14 @@ func writeDevices(w io.Writer, c engine.CacheStatus) {
 		case "normal":
 			continue
 		case "read-only":
-			fmt.Fprintf(w, "! %s takes no new blocks (%s): it is tried again from time to time; look at that disk\n", d.Dir, oneLine(d.LastError))
+			fmt.Fprintf(w, "! %s takes no new blocks (%s): it is tried again from time to time; look at that disk\n", spelling.Name(d.Dir), spelling.Message(d.LastError))
 		default:
-			fmt.Fprintf(w, "! %s is put aside (%s): its samples come from the source, and it is tried again from time to time; look at that disk\n", d.Dir, oneLine(d.LastError))
+			fmt.Fprintf(w, "! %s is put aside (%s): its samples come from the source, and it is tried again from time to time; look at that disk\n", spelling.Name(d.Dir), spelling.Message(d.LastError))
 		}
 		told = true
 	}
 	if c.State != "" && c.State != "normal" && !told {
-		fmt.Fprintf(w, "! the cache is %s: samples come from the source; look at the disk of %s\n", oneLine(c.State), strings.Join(c.Dirs, ","))
+		fmt.Fprintf(w, "! the cache is %s: samples come from the source; look at the disk of %s\n", spelling.Message(c.State), spelling.Names(c.Dirs, ","))
 	}
 }
 
@@ -303,17 +304,17 @@ func writeWarnings(w io.Writer, v view, was, server engine.JobStatus) {
 	writeDevices(w, s.Cache)
 	if server.CorruptSamples > 0 {
 		fmt.Fprintf(w, "! %s corrupt on disk, read from the source instead: stop the server and run lcache verify --cache %s\n",
-			figures.Plural(server.CorruptSamples, "sample was", "samples were"), strings.Join(s.Cache.Dirs, ","))
+			figures.Plural(server.CorruptSamples, "sample was", "samples were"), spelling.ShellWord(strings.Join(s.Cache.Dirs, ",")))
 	}
 	if n := skipped(s); n > 0 {
-		fmt.Fprintf(w, "! %s left out of batches, as the source could not give them: the server's log says which; look at %s\n", figures.Plural(n, "sample was", "samples were"), oneLine(server.Source))
+		fmt.Fprintf(w, "! %s left out of batches, as the source could not give them: the server's log says which; look at %s\n", figures.Plural(n, "sample was", "samples were"), spelling.Name(server.Source))
 	}
 	if n := server.SourceRetries - was.SourceRetries; n > 0 {
-		fmt.Fprintf(w, "! %s just now: look at %s\n", figures.Plural(n, "source retry", "source retries"), server.Source)
+		fmt.Fprintf(w, "! %s just now: look at %s\n", figures.Plural(n, "source retry", "source retries"), spelling.Name(server.Source))
 	}
 	if n := server.WriteErrors + server.ReadErrors + server.SyncErrors; n > 0 {
 		fmt.Fprintf(w, "! %s of the cache's disk: what is lost is read from the source; look at the disk of %s\n",
-			figures.Plural(n, "error", "errors"), strings.Join(s.Cache.Dirs, ","))
+			figures.Plural(n, "error", "errors"), spelling.Names(s.Cache.Dirs, ","))
 	}
 	live, _ := byLife(s.Jobs)
 	for _, job := range live {

@@ -96,7 +96,7 @@ func TestStatusText(t *testing.T) {
   ended  search (1 sample), check (1,200 samples)
 `},
 		{"several", several, `train · 3 jobs
-  job run-7 · owner of the log's order · pid 4711, 4712 · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
+  job run-7\n · owner of the log's order · pid 4711, 4712 · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
     loop waited 0.2 % · ready 24 batches · bound by consumer
     480 MB/s · 4,450 samples/s · hits 100 % · source 0 B · divergence 0
     rank  pid   batch  waited  holds

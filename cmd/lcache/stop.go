@@ -10,6 +10,7 @@ import (
 
 	"lcache/attach"
 	"lcache/launch"
+	"lcache/spelling"
 )
 
 func newStopCommand(g *globals) *cobra.Command {
@@ -39,7 +40,7 @@ func newStopCommand(g *globals) *cobra.Command {
 		if g.json {
 			return writeJSON(cmd.OutOrStdout(), s)
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "stopped "+joined(s.Name, "pid "+strconv.Itoa(s.Pid), oneLine(strings.Join(s.Dirs, ","))))
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "stopped "+joined(spelling.Name(s.Name), "pid "+strconv.Itoa(s.Pid), spelling.Names(s.Dirs, ",")))
 		return err
 	}
 	return cmd

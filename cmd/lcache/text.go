@@ -7,8 +7,9 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 	"unicode/utf8"
+
+	"lcache/surrogate"
 )
 
 // The layout of lines and tables. Package figures writes the numbers.
@@ -72,7 +73,7 @@ func numbers(w io.Writer, indent string, rows [][]string) {
 
 // writeJSON writes a report as one indented document that begins with "schema": 1.
 func writeJSON(w io.Writer, report any) error {
-	body, err := json.Marshal(report)
+	body, err := surrogate.Marshal(report)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}
@@ -90,18 +91,4 @@ func writeJSON(w io.Writer, report any) error {
 	out.WriteByte('\n')
 	_, err = out.WriteTo(w)
 	return err
-}
-
-// oneLine escapes a message so that it stays on one line and can't control a terminal: it may quote names of files.
-func oneLine(s string) string {
-	var b strings.Builder
-	for _, r := range strings.TrimSpace(s) {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		q := fmt.Sprintf("%q", r)
-		b.WriteString(q[1 : len(q)-1])
-	}
-	return b.String()
 }

@@ -33,7 +33,6 @@ func TestWords(t *testing.T) {
 		{joined("a", "", "b"), "a · b"},
 		{short("8c1f02aa00000000"), "8c1f02aa"},
 		{short("8c"), "8c"},
-		{oneLine(" a\nb\x1b[31m "), `a\nb\x1b[31m`},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

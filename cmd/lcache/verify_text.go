@@ -3,10 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"lcache/cache"
 	"lcache/figures"
+	"lcache/spelling"
 )
 
 // writeVerify prints how many samples were compared and how many differed, with the names of the first.
@@ -18,7 +18,7 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 	case unread(r) > 0:
 		state = "UNREADABLE"
 	}
-	fmt.Fprintln(w, headline("verify "+strings.Join(cache, ","), state))
+	fmt.Fprintln(w, headline("verify "+spelling.Names(cache, ","), state))
 	fmt.Fprintln(w, "  "+joined(figures.Plural(int64(r.Samples), "sample", "samples"), figures.Count(int64(r.InLog))+" in the log",
 		figures.Bytes(r.Bytes)+" in "+figures.Duration(r.Seconds), figures.Rate(r.Bytes, r.Seconds)))
 	missing := ""
@@ -27,19 +27,19 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 	}
 	fmt.Fprintln(w, "  checksum "+joined(figures.Count(int64(r.Good))+" good", figures.Count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), figures.Count(int64(r.Unknown))+" unknown", missing))
 	if against != "" {
-		fmt.Fprintf(w, "  against  %s: %s\n", against, joined(figures.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
+		fmt.Fprintf(w, "  against  %s: %s\n", spelling.Name(against), joined(figures.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
 	}
 	if r.Forgotten > 0 {
 		fmt.Fprintf(w, "  repair   %s forgotten: the next ingest or epoch reads them from the source\n", figures.Count(int64(r.Forgotten)))
 	}
-	tell(w, r.Bad, wrong(r))
-	tell(w, r.Errors, unread(r))
+	tell(w, r.Bad, spelling.Name, wrong(r))
+	tell(w, r.Errors, spelling.Message, unread(r))
 }
 
-// tell prints a line for each of the first of n samples, and how many more there are.
-func tell(w io.Writer, first []string, n int) {
+// tell prints a line for each of the first of n samples, as shown writes it, and how many more there are.
+func tell(w io.Writer, first []string, shown func(string) string, n int) {
 	for _, line := range first {
-		fmt.Fprintf(w, "! %s\n", oneLine(line))
+		fmt.Fprintf(w, "! %s\n", shown(line))
 	}
 	if more := n - len(first); more > 0 && len(first) > 0 {
 		fmt.Fprintf(w, "! and %s more\n", figures.Count(int64(more)))
