@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"lcache/engine"
 	"lcache/launch"
 	"lcache/server"
+	"lcache/surrogate"
 )
 
 //go:embed bench_reader.py
@@ -46,7 +46,7 @@ func (b *bench) intoPython(ctx context.Context, eng *engine.Bench, e *Epoch) (er
 	if err != nil {
 		return fmt.Errorf("the reader in Python, whose own message is above: %w", err)
 	}
-	if err := json.Unmarshal(out, e); err != nil {
+	if err := surrogate.Unmarshal(out, e); err != nil {
 		return fmt.Errorf("what the reader in Python says: %w", err)
 	}
 	return nil

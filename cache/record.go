@@ -2,7 +2,6 @@ package cache
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"lcache/durable"
 	"lcache/schedule"
 	"lcache/source"
+	"lcache/surrogate"
 	"lcache/trust"
 )
 
@@ -95,7 +95,7 @@ func ReadRecord(dir string) (j Record, err error) {
 	if err := checkJob(b); err != nil {
 		return j, fmt.Errorf("%s: %w", filepath.Join(dir, RecordName), err)
 	}
-	if err := json.Unmarshal(b, &j); err != nil {
+	if err := surrogate.Unmarshal(b, &j); err != nil {
 		return j, fmt.Errorf("%s: %w: %w", filepath.Join(dir, RecordName), ErrDamaged, err)
 	}
 	if j.Schema != 1 {
@@ -106,7 +106,7 @@ func ReadRecord(dir string) (j Record, err error) {
 
 // WriteRecord replaces the Record of a cache in its first directory, atomically and durably.
 func WriteRecord(dir string, j Record) error {
-	b, err := json.MarshalIndent(j, "", "  ")
+	b, err := surrogate.MarshalIndent(j, "", "  ")
 	if err != nil {
 		return err
 	}

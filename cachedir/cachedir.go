@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/surrogate"
 	"lcache/trust"
 )
 
@@ -184,7 +185,7 @@ func (c *Cache) readJob() bool {
 		Memory int64           `json:"memory"`
 		Job    json.RawMessage `json:"job"`
 	}
-	if err != nil || json.Unmarshal(b, &j) != nil || j.Schema < 1 || j.Source == "" {
+	if err != nil || surrogate.Unmarshal(b, &j) != nil || j.Schema < 1 || j.Source == "" {
 		return false
 	}
 	c.Source, c.Memory, c.Job = j.Source, j.Memory, j.Job

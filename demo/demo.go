@@ -24,6 +24,7 @@ import (
 	"lcache/ingest"
 	"lcache/launch"
 	"lcache/schedule"
+	"lcache/surrogate"
 )
 
 //go:embed demo_reader.py
@@ -160,7 +161,12 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 	var said struct {
 		Socket string `json:"socket"`
 	}
-	if err := json.NewDecoder(out).Decode(&said); err != nil {
+	var line json.RawMessage
+	err = json.NewDecoder(out).Decode(&line)
+	if err == nil {
+		err = surrogate.Unmarshal(line, &said)
+	}
+	if err != nil {
 		cmd.Process.Signal(syscall.SIGTERM)
 		return "", nil, fmt.Errorf("the server ended before it served: %w", errors.Join(err, cmd.Wait()))
 	}

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"lcache/doctor"
 	"lcache/engine"
 	"lcache/figures"
+	"lcache/surrogate"
 )
 
 // The ways to read, as the script knows them.
@@ -79,7 +79,7 @@ func (d *demo) readPlain(ctx context.Context, ranks []*rank, status *attach.Clie
 
 // measure lets all ranks read from the given epoch on.
 func (r *Reading) measure(ranks []*rank, status *attach.Client, first int) error {
-	request, err := json.Marshal(map[string]any{"time": r.How, "epochs": []int{first, first + r.Epochs}, "threads": r.Threads})
+	request, err := surrogate.Marshal(map[string]any{"time": r.How, "epochs": []int{first, first + r.Epochs}, "threads": r.Threads})
 	if err != nil {
 		return fmt.Errorf("write a request: %w", err)
 	}

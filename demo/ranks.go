@@ -3,7 +3,6 @@ package demo
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lcache/launch"
+	"lcache/surrogate"
 )
 
 // rank is one reading process.
@@ -85,7 +85,7 @@ func (r *rank) answer(to any) error {
 	if err != nil {
 		return fmt.Errorf("the reader ended early, its own message is above: %w", err)
 	}
-	return json.Unmarshal(line, to)
+	return surrogate.Unmarshal(line, to)
 }
 
 // close ends the process: without input it closes its job and exits.

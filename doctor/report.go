@@ -1,12 +1,12 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"lcache/surrogate"
 )
 
 // A Report has the facts about a machine, and the findings and advice that follow. Other commands read a saved report.
@@ -70,11 +70,9 @@ func (r *Report) Save(path string) (err error) {
 			err = fmt.Errorf("save the report: %w", err)
 		}
 	}()
-	var body bytes.Buffer
-	e := json.NewEncoder(&body)
-	e.SetIndent("", "  ")
-	if err = e.Encode(r); err == nil {
-		_, err = body.WriteTo(f)
+	body, err := surrogate.MarshalIndent(r, "", "  ")
+	if err == nil {
+		_, err = f.Write(append(body, '\n'))
 	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
@@ -93,7 +91,7 @@ func DiskLimit(path string) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the facts: %w", err)
 	}
-	if err := json.Unmarshal(text, &report); err != nil {
+	if err := surrogate.Unmarshal(text, &report); err != nil {
 		return 0, fmt.Errorf("read the facts in %s: %w; make them again with lcache doctor --cache DIR --save FILE", path, err)
 	}
 	rate := 0.0

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"lcache/importance"
+	"lcache/surrogate"
 
 	"github.com/dustin/go-humanize"
 )
@@ -78,7 +79,7 @@ type asked struct {
 // Parse makes a Config of a client's JSON. Unknown keys are ignored, unknown parameters are not.
 func Parse(text []byte, d Defaults) (c Config, err error) {
 	var a asked
-	if err := json.Unmarshal(text, &a); err != nil {
+	if err := surrogate.Unmarshal(text, &a); err != nil {
 		return c, fmt.Errorf("importance: %w", err)
 	}
 	m, err := importance.Lookup(a.Method)
@@ -211,7 +212,7 @@ type ratio struct{ start, end *float64 }
 
 func (r *ratio) UnmarshalJSON(b []byte) error {
 	var pair []float64
-	if err := json.Unmarshal(b, &pair); err != nil {
+	if err := surrogate.Unmarshal(b, &pair); err != nil {
 		return err
 	}
 	if len(pair) != 2 {
@@ -230,7 +231,7 @@ func setParam(m importance.Method, p *importance.Params, key string, value json.
 	if !ok {
 		return fmt.Errorf("importance: %s has no parameter %.80q: there are %s", m.Name, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
-	if err := json.Unmarshal(value, to(p)); err != nil {
+	if err := surrogate.Unmarshal(value, to(p)); err != nil {
 		return fmt.Errorf("importance: %s of %s is %.80s: %w", key, m.Name, value, err)
 	}
 	return nil

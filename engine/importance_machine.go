@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"lcache/deliver"
+	"lcache/surrogate"
 )
 
 // A server draws the orders of a job from what all of its ranks observe. Ranks on another machine observe to another server, which would draw orders of its own: some
@@ -16,7 +16,7 @@ func allHere(text []byte, world int) (bool, error) {
 	var said struct {
 		Local *int `json:"local_world_size"`
 	}
-	err := json.Unmarshal(text, &said)
+	err := surrogate.Unmarshal(text, &said)
 	switch {
 	case err != nil:
 		return false, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: %v", err)}

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +17,7 @@ import (
 	"lcache/durable"
 	"lcache/sample"
 	"lcache/source"
+	"lcache/surrogate"
 	"lcache/trust"
 )
 
@@ -237,7 +237,7 @@ func (in *run) record() error {
 
 // listed returns a hash that names a listing: of its fingerprint and its options. Labels are not part of it, because they are added after the listing.
 func (in *run) listed(fp sample.Fingerprint, src string) [16]byte {
-	said, err := json.Marshal([]any{fp.String(), src, in.o.Exts, in.o.Flat, in.o.Group, in.follows()})
+	said, err := surrogate.Marshal([]any{fp.String(), src, in.o.Exts, in.o.Flat, in.o.Group, in.follows()})
 	if err != nil {
 		panic(err) // strings and a boolean
 	}

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -13,6 +12,7 @@ import (
 	"lcache/engine"
 	"lcache/figures"
 	"lcache/schedule"
+	"lcache/surrogate"
 )
 
 // attached is a server of another process that a run uses. The connection stays open until the command has ended, so that a server which ends
@@ -49,7 +49,7 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 		return nil, err
 	}
 	var has schedule.Job
-	opened.OtherJob = r.JobGiven && (json.Unmarshal(c.Job, &has) != nil || !sameJob(has, r.Ingest.Job))
+	opened.OtherJob = r.JobGiven && (surrogate.Unmarshal(c.Job, &has) != nil || !sameJob(has, r.Ingest.Job))
 	opened.AttachedTo, opened.Dirs, opened.Samples, opened.Bytes = a.pid, a.began.Cache.Dirs, job.Samples, job.DatasetBytes
 	return &serving{Source: s, other: a}, nil
 }

@@ -3,11 +3,12 @@ package launch
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"lcache/surrogate"
 )
 
 // headspaceVariable names the file in which the loaders of the command note their halves of epochs. The Python client knows it.
@@ -69,7 +70,7 @@ func readHeadspace(path string) ([]Headspace, error) {
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		var n headspaceNote
-		if json.Unmarshal(lines.Bytes(), &n) == nil { // a process that was killed may leave half a line
+		if surrogate.Unmarshal(lines.Bytes(), &n) == nil { // a process that was killed may leave half a line
 			epochs[rank{n.Job, n.Rank}] = append(epochs[rank{n.Job, n.Rank}], n)
 		}
 	}

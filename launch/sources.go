@@ -3,7 +3,6 @@ package launch
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"lcache/ingest"
 	"lcache/schedule"
 	"lcache/source"
+	"lcache/surrogate"
 	"lcache/trust"
 	"lcache/usage"
 )
@@ -137,7 +137,7 @@ func (r *run) keep(n int, o *ingest.Options) {
 		}
 		o.Memory = cmp.Or(o.Memory, c.Memory)
 		var job schedule.Job
-		if !r.JobGiven && json.Unmarshal(c.Job, &job) == nil {
+		if !r.JobGiven && surrogate.Unmarshal(c.Job, &job) == nil {
 			o.Job = r.placed(job, true)
 			return
 		}

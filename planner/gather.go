@@ -2,7 +2,6 @@ package planner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"lcache/doctor"
 	"lcache/engine"
 	"lcache/source"
+	"lcache/surrogate"
 )
 
 // Gathering is where facts may come from that no flag gives, in the order in which they are asked.
@@ -60,7 +60,7 @@ func readReport(path string) (*doctor.Report, error) {
 		return nil, fmt.Errorf("read the facts: %w", err)
 	}
 	var report doctor.Report
-	if err := json.Unmarshal(text, &report); err != nil || report.Facts == nil {
+	if err := surrogate.Unmarshal(text, &report); err != nil || report.Facts == nil {
 		return nil, fmt.Errorf("%s holds no facts of a machine: make it with lcache doctor --cache DIR --save FILE", path)
 	}
 	return &report, nil

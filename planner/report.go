@@ -1,12 +1,12 @@
 package planner
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
 	"lcache/plan"
+	"lcache/surrogate"
 	"lcache/usage"
 )
 
@@ -124,9 +124,9 @@ func (f *Facts) Report(changes []Change) (*Report, error) {
 // document is the facts as JSON has them.
 func (f *Facts) document(m *plan.Model) map[string]any {
 	doc := map[string]any{}
-	text, err := json.Marshal(m.Facts())
+	text, err := surrogate.Marshal(m.Facts())
 	if err == nil {
-		err = json.Unmarshal(text, &doc)
+		err = surrogate.Unmarshal(text, &doc)
 	}
 	if err != nil {
 		doc["error"] = err.Error() // facts are numbers that package plan has checked: this can't be

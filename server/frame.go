@@ -3,13 +3,14 @@ package server
 import (
 	"bufio"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 
 	"lcache/deliver"
+	"lcache/spelling"
+	"lcache/surrogate"
 )
 
 // The frame of docs/protocol.md:
@@ -160,7 +161,7 @@ type failure struct {
 }
 
 func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
-	body, err := json.Marshal(v)
+	body, err := surrogate.Marshal(v)
 	if err != nil {
 		return b, err
 	}
@@ -177,7 +178,7 @@ func appendFailure(b []byte, request uint32, f failure) []byte {
 
 // appendReasoned is appendFailure with the reason why a sample can't be read; "": without.
 func appendReasoned(b []byte, request uint32, f failure, reason string) []byte {
-	f.Message = f.Message[:min(len(f.Message), 64<<10)] // a message holds names, which may be long
+	f.Message = spelling.UTF8(f.Message[:min(len(f.Message), 64<<10)]) // a message holds names, which may be long, and any bytes
 	f.Sample = f.Sample[:min(len(f.Sample), 64<<10)]
 	b, _ = appendJSON(b, typeError, request, reasoned{f, reason}) // can't fail: four strings that fit
 	return b

@@ -3,12 +3,12 @@ package server
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"math"
 
 	"lcache/engine"
 	"lcache/importance"
 	"lcache/sample"
+	"lcache/surrogate"
 )
 
 // Requests and answers of importance (docs/protocol.md). OBSERVE and EPOCHEND have no answer.
@@ -143,7 +143,7 @@ func decodeEpochEnd(b []byte) (rank int, p importance.Progress, unsent engine.Un
 			Dimension uint32 `json:"dimension"`
 		} `json:"refused"`
 	}{}
-	if err := json.Unmarshal(b, &said); err != nil {
+	if err := surrogate.Unmarshal(b, &said); err != nil {
 		return 0, p, unsent, broken("EPOCHEND: %v", err)
 	}
 	p = importance.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss, Off: said.Off}
@@ -169,7 +169,7 @@ func (c *conn) importance(ctx context.Context, q *request) error {
 	if len(q.body) > maxHello {
 		return argument("IMPORTANCE of %d bytes", len(q.body))
 	}
-	if err := json.Unmarshal(q.body, &said); err != nil {
+	if err := surrogate.Unmarshal(q.body, &said); err != nil {
 		return broken("IMPORTANCE: %v", err)
 	}
 	info, err := c.s.engine.Importance(ctx, q.job, int(said.Rank), said.Run[:min(len(said.Run), 64)], q.body)

@@ -1,9 +1,8 @@
 package server
 
 import (
-	"encoding/json"
-
 	"lcache/deliver"
+	"lcache/surrogate"
 )
 
 // mostJobs is how many jobs one connection may name.
@@ -19,7 +18,7 @@ type jobRequest struct {
 
 func decodeJob(b []byte) (jobRequest, error) {
 	var q jobRequest
-	if err := json.Unmarshal(b, &q); err != nil {
+	if err := surrogate.Unmarshal(b, &q); err != nil {
 		return q, broken("JOB: %v", err)
 	}
 	return q, nil

@@ -152,12 +152,13 @@ func cleanExts(exts []string) ([]string, error) {
 
 // lowerASCII: torchvision lowers names by Unicode's rules, which differ from this in letters that no extension has.
 func lowerASCII(s string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			r += 'a' - 'A'
+	b := []byte(s) // strings.Map would change bytes that are not UTF-8
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] += 'a' - 'A'
 		}
-		return r
-	}, s)
+	}
+	return string(b)
 }
 
 // clip quotes a name for an error message: on one line, and not all of a name of 64 KiB.

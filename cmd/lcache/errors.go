@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"lcache/shuffle"
 	"lcache/spelling"
+	"lcache/surrogate"
 	"lcache/usage"
 )
 
@@ -101,7 +101,7 @@ func writeErrorKind(w io.Writer, err error) {
 	if kind == "" {
 		return
 	}
-	line, _ := json.Marshal(map[string]any{"schema": 1, "error": map[string]string{"kind": kind}})
+	line, _ := surrogate.Marshal(map[string]any{"schema": 1, "error": map[string]string{"kind": kind}})
 	fmt.Fprintf(w, "%s\n", line)
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"lcache/cache"
 	"lcache/figures"
+	"lcache/surrogate"
 )
 
 // progress shows the progress of a long command: as a bar on a terminal, else as a line every few seconds. update may be called from any
@@ -98,7 +98,7 @@ func (p *progress) update(u cache.Progress) {
 		if u.AllSamples > 0 {
 			said["samples"], said["all_samples"] = u.Samples, u.AllSamples
 		}
-		line, _ := json.Marshal(said)
+		line, _ := surrogate.Marshal(said)
 		fmt.Fprintf(p.out, "%s\n", line)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/attach"
+	"lcache/surrogate"
 )
 
 // Times between two questions for the status, over which rates are measured: for the first text, and for the others of --watch.
@@ -180,7 +181,7 @@ func writeDocuments(w *bytes.Buffer, documents []json.RawMessage, compact bool) 
 	}
 	raw, err := documents[0], error(nil)
 	if len(documents) > 1 {
-		if raw, err = json.Marshal(map[string]any{"schema": 1, "servers": documents}); err != nil {
+		if raw, err = surrogate.Marshal(map[string]any{"schema": 1, "servers": documents}); err != nil {
 			return fmt.Errorf("join the documents: %w", err)
 		}
 	}
