@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from .errors import Error, TimeoutError, of_errno
+from .errors import Error, TimeoutError, of_errno, printable
 from .trust import make_folder, open_file, require_folder
 
 POLL = 0.1  # seconds between looks at a lock that another process holds
@@ -19,7 +19,7 @@ _SAY = 5.0  # seconds between two printed lines about the same wait
 
 def print_line(line: str) -> None:
     """Tells the user something on stderr."""
-    print(f"lcache: {line}", file=sys.stderr, flush=True)
+    print(f"lcache: {printable(line)}", file=sys.stderr, flush=True)
 
 
 class NewFolder:
@@ -100,10 +100,10 @@ class Lock(io.FileIO):
             if written != known:
                 known, changed = written, now
             if now - changed > timeout:
-                raise TimeoutError(f"waited {timeout:g} s for pid {written.decode(errors='replace')}, without news from it ({path})")
+                raise TimeoutError(f"waited {timeout:g} s for pid {written.decode(errors='backslashreplace')}, without news from it ({path})")
             if now - printed >= _SAY:
                 printed = now
-                print_line(f"waiting for pid {written.decode(errors='replace')}")
+                print_line(f"waiting for pid {written.decode(errors='backslashreplace')}")
             time.sleep(POLL)
 
 

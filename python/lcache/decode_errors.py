@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import Any
 
-from .errors import DecodeError
+from .errors import DecodeError, printable
 
 # They end loops in silence: list(dataset) stops at an IndexError, and a generator's caller at a StopIteration.
 _END_LOOPS = (IndexError, StopIteration, StopAsyncIteration)
@@ -41,7 +41,7 @@ class _AsCause(DecodeError):
             self.msg = message  # which tracebacks print
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return printable(str(self.args[0]))
 
     def __reduce__(self) -> Any:
         return type(self), (str(self), self.index, self.sample, self.source, self.cause)

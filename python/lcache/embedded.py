@@ -159,7 +159,7 @@ def _ingest(home: Home, lock: Lock) -> Any:
     errors, reported = [], False
     try:
         for raw in process.stderr:
-            line = raw.decode(errors="replace").rstrip()
+            line = raw.decode(errors="backslashreplace").rstrip()
             try:
                 progress = _progress(json.loads(line))
             except ValueError:
@@ -225,7 +225,7 @@ def _serve(home: Home) -> None:
         try:
             process.wait()
             if not _ready(process.stdout.fileno(), home.timeout):
-                raise _failed(home, os.pread(log, 1 << 16, begin).decode(errors="replace"))
+                raise _failed(home, os.pread(log, 1 << 16, begin).decode(errors="backslashreplace"))
         finally:
             process.stdout.close()
     finally:

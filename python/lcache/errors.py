@@ -6,8 +6,19 @@ import builtins
 import errno
 
 
+def printable(text: str) -> str:
+    """A text for people, which any stream can write: a byte of a name that is not UTF-8, as os.fsdecode gives it, becomes \\x and two hex digits."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # other surrogates, which no name has
+        return text.encode("utf-8", "backslashreplace").decode()
+
+
 class Error(Exception):
     """Base of every exception that this package raises on purpose."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ArgumentError(Error, ValueError):

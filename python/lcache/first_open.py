@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .cache_lock import print_line
-from .errors import of_errno
+from .errors import of_errno, printable
 from .match import is_url
 
 _log = logging.getLogger("lcache")
@@ -49,7 +49,7 @@ def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
         f"{source}: {kept} {_amount(whole)} are copied to {', '.join(dirs)} while the first epoch is read, which will take {_amount(size)}; "
         "cache= or $LCACHE_CACHE puts it elsewhere, `lcache rm` removes it"
     )
-    _log.info(line)
+    _log.info(printable(line))
     if sys.stderr is not None and sys.stderr.isatty() and not _log.isEnabledFor(logging.INFO):
         print_line(line)
 
@@ -57,7 +57,7 @@ def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
 def tell_shards(source: str, report: Any) -> None:
     """Warns if each sample of a new cache is a whole tar file, and names the source that takes the samples in them."""
     if pattern := report.get("tar_pattern"):
-        _log.warning(f"{source}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them")
+        _log.warning(f"{printable(source)}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them")
 
 
 def tell_left_out(source: str, report: Any, is_new: bool) -> None:
@@ -67,13 +67,13 @@ def tell_left_out(source: str, report: Any, is_new: bool) -> None:
         why = "not in a class folder; flat=True takes all files, as one list"
         if source.startswith("tar:"):
             files, why = f"{count:,} member{'s' if count > 1 else ''} of the shards {'are' if count > 1 else 'is'}", "only names such as KEY.EXT make samples"
-        _log.log(logging.WARNING if is_new else logging.INFO, f"{source}: {files} left out: {why}")
+        _log.log(logging.WARNING if is_new else logging.INFO, f"{printable(source)}: {files} left out: {why}")
 
 
 def tell_listed(source: str, dirs: Sequence[str], report: Any) -> None:
     """Says when a source over a network was listed, if its cache has all of it and so it was not listed again."""
     if listed := report.get("listed_before"):
-        _log.info(f"{source}: listed {listed}, and not again: {', '.join(dirs)} has all of it; `lcache ingest` lists it")
+        _log.info(f"{printable(source)}: listed {listed}, and not again: {printable(', '.join(dirs))} has all of it; `lcache ingest` lists it")
 
 
 def _amount(size: float) -> str:

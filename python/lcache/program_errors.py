@@ -7,7 +7,7 @@ import json
 import re
 
 from . import buckets
-from .errors import ArgumentError, Error, of_errno
+from .errors import ArgumentError, Error, of_errno, printable
 
 # Flags of the program, and the arguments of lcache.open that they come from. Flags without a value stand for True or False.
 _VALUES = {
@@ -73,7 +73,7 @@ def exception(source: str, written: str, wrong_usage: bool = False) -> Error:
     said = [line for line in lines if not line.startswith("{")]
     message = re.sub(r"^lcache [a-z]+: ", "", said[-1]) if said else "the lcache program ended without a message"
     text = in_python(message)
-    if source not in text:
+    if printable(source) not in text and source not in text:
         text = f"{source}: {text}"
     if not kind and "holds no file" in text:
         kind = "not_found"

@@ -72,7 +72,7 @@ class Replay(NamedTuple):
         except OSError as e:
             raise Error(f"start {self.program}: {e.strerror}; set LCACHE_BIN to the lcache program") from None
         if done.returncode != 0:
-            raise ArgumentError(f"the order of epoch {epoch}: {done.stderr.decode(errors='replace').strip()}")
+            raise ArgumentError(f"the order of epoch {epoch}: {done.stderr.decode(errors='backslashreplace').strip()}")
         flat = array("I", done.stdout)
         return [flat[at : at + self.batch_size] for at in range(0, len(flat), self.batch_size)]
 

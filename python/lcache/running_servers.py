@@ -6,7 +6,7 @@ import logging
 import os
 
 from .environment import offered_sockets
-from .errors import ArgumentError, Error
+from .errors import ArgumentError, Error, printable
 from .job import Job, connect_as
 from .match import HeldListing, Listing, difference
 
@@ -35,7 +35,8 @@ def offered_job(named: Listing, timeout: float, rank: int) -> Job | None:
         job.close()
     if refused:
         reasons = "; ".join(refused)
-        _log.warning("the program names %s, and no server that the environment offers has that (%s): it gets a server of its own", named.source, reasons)
+        said = f"the program names {named.source}, and no server that the environment offers has that ({reasons}): it gets a server of its own"
+        _log.warning(printable(said))
     return None
 
 

@@ -15,7 +15,7 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from .errors import RefusedError, of_errno
+from .errors import RefusedError, of_errno, printable
 
 _log = logging.getLogger("lcache")
 
@@ -84,7 +84,8 @@ def warn_of_folders(folders: Iterable[str]) -> None:
         above = os.path.realpath(os.path.dirname(folder))
         while True:
             if is_open(above):
-                _log.warning("%s: everybody can put another folder in its place: run chmod +t %s, or give another cache=", folder, shlex.quote(above))
+                said = f"{folder}: everybody can put another folder in its place: run chmod +t {shlex.quote(above)}, or give another cache="
+                _log.warning(printable(said))
                 return
             if above == os.path.dirname(above):
                 break

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..errors import printable
 from ..job import Job
 from ..match import is_url
 from .dataset import Dataset, first_part
@@ -25,7 +26,7 @@ def pil(data: bytes) -> Any:
 
 def _no_class_folder(directory: str) -> FileNotFoundError:
     """torchvision's error, with advice."""
-    return FileNotFoundError(f"Couldn't find any class folder in {directory}. Give the folder above, or flat=True for one list with label 0.")
+    return FileNotFoundError(f"Couldn't find any class folder in {printable(directory)}. Give the folder above, or flat=True for one list with label 0.")
 
 
 def _require_class_folder(directory: str) -> None:
@@ -159,7 +160,7 @@ class ImageFolder(Dataset[Any]):
         found = set(self.targets) if self.kept is not None else set(self._job_labels())
         empty = sorted(name for name, label in self._class_to_idx.items() if label not in found)
         if empty:
-            text = f"Found no valid file for the classes {', '.join(empty)}. "
+            text = f"Found no valid file for the classes {printable(', '.join(empty))}. "
             if self.extensions is not None:
                 text += f"Supported extensions are: {self.extensions if isinstance(self.extensions, str) else ', '.join(self.extensions)}"
             raise FileNotFoundError(text)

@@ -98,7 +98,8 @@ def _run_of(leaf: Leaf) -> str:
     dist = torch.distributed
     several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     run = launched_run(several=several) or leaf.opener
-    return run if len(run.encode()) <= _LONGEST else hashlib.sha256(run.encode()).hexdigest()
+    text = run.encode(errors="surrogateescape")
+    return run if len(text) <= _LONGEST else hashlib.sha256(text).hexdigest()
 
 
 def _after_fork() -> None:
