@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/schedule"
+	"lcache/surrogate"
 )
 
 // conn is one connection. Its reader reads frames, carries out the requests that have no answer, and queues the other requests. serve
@@ -147,7 +147,7 @@ func (c *conn) welcome() error {
 		return broken("the first frame must be HELLO, it has type %d", f.kind)
 	}
 	var said hello
-	if err := json.Unmarshal(f.body, &said); err != nil {
+	if err := surrogate.Unmarshal(f.body, &said); err != nil {
 		return broken("HELLO: %v", err)
 	}
 	if said.Protocol != protocolVersion {

@@ -2,13 +2,13 @@ package server
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"slices"
 
 	"lcache/deliver"
 	"lcache/engine"
 	"lcache/sample"
 	"lcache/schedule"
+	"lcache/surrogate"
 )
 
 // body reads the numbers and columns of a request's body in turn. It remembers that one was missing, and end reports that, or bytes left.
@@ -214,7 +214,7 @@ func decodeReport(b []byte) (engine.Report, error) {
 		First    uint32  `json:"first"`
 		Had      uint32  `json:"had"`
 	}{}
-	if err := json.Unmarshal(b, &said); err != nil {
+	if err := surrogate.Unmarshal(b, &said); err != nil {
 		return engine.Report{}, broken("REPORT: %v", err)
 	}
 	for _, seconds := range []float64{said.LoopWait, said.Loop, said.Decode} {
