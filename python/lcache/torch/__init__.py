@@ -7,13 +7,26 @@ Everything is torch's own with one addition: batch samplers push the order in wh
 images. docs/pytorch-inside.md draws the way of a sample through these modules.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from . import image_folder
 from .dataset import Dataset, Sample
 from .headspace import headspace
-from .image_folder import ImageFolder
 from .importance import losses, weights
 from .importance_sampler import ImportanceSampler
 from .loader import DataLoader, watch
 from .neighbours import Neighbours
 from .sampler import BatchSampler
+from .torchvisions import with_torchvisions
+
+if TYPE_CHECKING:
+    from .image_folder import ImageFolder
 
 __all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Neighbours", "Sample", "headspace", "losses", "watch", "weights"]
+
+
+def __getattr__(name: str) -> Any:
+    """ImageFolder, made at its first use: it derives from torchvision's, which this package does not import by itself."""
+    if name == "ImageFolder":
+        return globals().setdefault(name, with_torchvisions(image_folder.ImageFolder))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

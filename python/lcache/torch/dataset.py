@@ -18,7 +18,7 @@ from ..errors import ArgumentError, DecodeError, Error, SampleError
 from ..freed_memory import keep_freed
 from ..job import Job, connect
 from ..opening import open as open_job
-from . import asked_indices, tagged_batch
+from . import asked_indices, fixed_lists, tagged_batch
 from .decoders import WholeBatch, chosen
 from .fetched import Fetched, each, of_thread
 from .loader_job import BorrowedJob
@@ -28,6 +28,8 @@ from .tagged_batch import Following, Position, TaggedBatch
 T = TypeVar("T", covariant=True)
 
 _REPORT = 0.05  # seconds of decoding between two reports to the server: an epoch ends with at most that much unreported
+
+_OTHER_CLASSES = "the labels are the source's. Make others in decode, or by labels=; torch.utils.data.Subset(dataset, indices) has some of the samples"
 
 # Batch sizes that a new server's memory is sized for, one after the other: the dataset is made before its loader, which has the batch size.
 _LIKELY_BATCH_SIZES = (256, 32, None)
@@ -190,7 +192,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None, "_borrowed": None}
 
-    _derived: tuple[str, ...] = ("_known_classes",)  # attributes that a copy derives again
+    _derived: tuple[str, ...] = (fixed_lists.KEPT,)  # attributes that a copy derives again
 
     def __len__(self) -> int:
         return self._length
@@ -198,18 +200,15 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._length} samples, {self.job!r}>"
 
-    @property
+    @fixed_lists.fixed(_OTHER_CLASSES)
     def classes(self) -> list[str]:
         """The names of the labels: classes[label]."""
-        return self.job.classes
+        return list(self.job.classes)
 
-    @property
+    @fixed_lists.fixed(_OTHER_CLASSES)
     def class_to_idx(self) -> dict[str, int]:
         """The labels, by name."""
-        known: dict[str, int] | None = self.__dict__.get("_known_classes")
-        if known is None:
-            known = self.__dict__["_known_classes"] = {name: label for label, name in enumerate(self.classes)}
-        return known
+        return {name: label for label, name in enumerate(self.classes)}
 
     def __getitem__(self, index: int) -> T:
         if type(index) is not int:
@@ -257,6 +256,11 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             return Fetched(asked.job, self._entries(indices, asked), again=True)
         except SampleError:
             return Fetched(asked.job)
+
+    def _entry(self, index: int) -> Entry:
+        """The bytes of a sample."""
+        item: Entry | None = self._fetched(index) if self._whole is None else None
+        return next(self._entries([index], self._alone()))[1] if item is None else item
 
     def _sample(self, item: Any) -> Any:
         """Makes a sample from a fetched item."""

@@ -16,11 +16,18 @@ class Fetched:
         """items are (index, item). again: an item makes any number of samples. Otherwise it makes one, which the program may write to."""
         self.job = job
         self.others = 0  # how often a sample was asked for that is not here
-        self._again = again
+        self.again = again
         self._items: dict[int, list[Any]] = {}
         for index, item in items:
             self._items.setdefault(index, []).append(item)
         self._used: set[int] = set()
+        self._names: dict[Any, int] | None = None
+
+    def index_of(self, name: str, name_of: Callable[[Any], str | None]) -> int | None:
+        """The index of the sample with a name. name_of(item) is the name."""
+        if self._names is None:
+            self._names = {name_of(items[0]): index for index, items in self._items.items() if items}
+        return self._names.get(name)
 
     def take(self, index: int) -> Any | None:
         """The item of a sample. None: the sample has to be requested alone."""
@@ -29,7 +36,7 @@ class Fetched:
             self.others += 1
             return None
         self._used.add(index)
-        return items[0] if self._again else items.pop(0)
+        return items[0] if self.again else items.pop(0)
 
     @property
     def all_used(self) -> bool:

@@ -10,8 +10,11 @@ from typing import Any
 
 from ..errors import printable
 from ..job import Job
-from ..match import is_url
+from .class_folders import no_class_folder, of_folders, of_paths, require_class_folder, require_one_label
 from .dataset import Dataset, first_part
+from .fetched import of_thread
+from .fixed_lists import fixed
+from .torchvisions import StandardTransform, is_overridden
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
@@ -24,37 +27,30 @@ def pil(data: bytes) -> Any:
         return image.convert("RGB")
 
 
-def _no_class_folder(directory: str) -> FileNotFoundError:
-    """torchvision's error, with advice."""
-    return FileNotFoundError(f"Couldn't find any class folder in {printable(directory)}. Give the folder above, or flat=True for one list with label 0.")
-
-
-def _require_class_folder(directory: str) -> None:
-    """FileNotFoundError for a directory without folders, before a cache is made for it. lcache.open reports what can't be listed."""
-    if is_url(directory):
-        return
-    try:
-        with os.scandir(directory) as found:
-            if any(entry.is_dir() for entry in found):
-                return
-    except OSError:
-        return
-    raise _no_class_folder(directory)
+# What to do instead of an edit, or of what torchvision takes.
+_SAMPLES = (
+    "torch.utils.data.Subset(dataset, indices) has some of the samples; is_valid_file= and a subclass's find_classes or make_dataset choose them when the "
+    "dataset is made"
+)
+_TARGETS = "give target_transform=, or a subclass with find_classes or make_dataset, for other labels"
+_NO_LOADER = "it is a function of a path in torchvision, and lcache has a file's bytes: give decode=, a function of bytes"
+_CLASSES = "a subclass's find_classes returns other classes and labels; target_transform= changes labels"
 
 
 class ImageFolder(Dataset[Any]):
     """torchvision.datasets.ImageFolder over lcache: the same classes, indices, labels and images.
 
     decode makes an image of a sample's bytes; the default needs PIL. torchvision's loader= takes a path instead, and is refused. transforms is
-    a function of (image, label), instead of transform and target_transform. extensions, is_valid_file, allow_empty and a find_classes method of a
-    subclass choose samples and labels as torchvision's do. torchvision is needed only for transforms. return_index=True makes a sample (image, label,
-    index), with the job's index of the sample, as job.observe takes it. Other keywords are lcache.open's.
+    a function of (image, label), instead of transform and target_transform. extensions, is_valid_file, allow_empty, and the methods find_classes and
+    make_dataset of a subclass choose samples and labels as torchvision's do. torchvision is needed only for transforms; if it is installed, the dataset
+    is an instance of its ImageFolder, too. return_index=True makes a sample (image, label, index), with the job's index of the sample, as job.observe
+    takes it. Other keywords are lcache.open's.
 
     Raises what torchvision raises: FileNotFoundError for a source without class folders (flat=True allows that: one list with label 0) and for a class
     without a file, ValueError for arguments that exclude each other.
     """
 
-    _derived = ("_paths", "_labels", "_targets")
+    _derived = (*Dataset._derived, "_labels", "_label_at", "_index_at")
 
     def __init__(
         self,
@@ -95,7 +91,7 @@ class ImageFolder(Dataset[Any]):
         return_index: bool = False,
     ) -> None:
         if loader is not None:
-            raise TypeError("ImageFolder(loader=…) is a function of a path in torchvision, and lcache has a file's bytes: give decode=, a function of bytes")
+            raise TypeError(f"ImageFolder(loader=…): {_NO_LOADER}")
         if labels is not None:
             raise TypeError("the labels of an ImageFolder are its folders: use lcache.torch.Dataset with labels=")
         if transforms is not None and (transform is not None or target_transform is not None):
@@ -107,9 +103,12 @@ class ImageFolder(Dataset[Any]):
             raise ValueError("Both extensions and is_valid_file cannot be None or not None at the same time")
         if root is not None and extensions is None and is_valid_file is None:
             extensions = IMG_EXTENSIONS
-        if root is not None and not flat and not isinstance(job, Job) and type(self).find_classes is ImageFolder.find_classes:
-            _require_class_folder(os.path.expanduser(os.fspath(root)))
-        picks = is_valid_file is not None or type(self).find_classes is not ImageFolder.find_classes  # which classes have no sample shows later
+        if type(self).loader is not ImageFolder.loader:
+            raise TypeError(f"{type(self).__name__}.loader: {_NO_LOADER}")
+        own_classes, own_samples = is_overridden(self, "find_classes"), is_overridden(self, "make_dataset")
+        if root is not None and not flat and not isinstance(job, Job) and not own_classes:
+            require_class_folder(os.path.expanduser(os.fspath(root)))
+        picks = is_valid_file is not None or own_classes or own_samples  # which classes have no sample shows later
         super().__init__(
             root, allow_empty=allow_empty or picks, cache=cache, socket=socket, job=job, recipe=recipe, seed=seed, epochs=epochs, batch_size=batch_size,
             world_size=world_size, rank=rank, drop_last=drop_last, params=params, budget=budget, memory=memory, ext=() if extensions is None else extensions,
@@ -118,12 +117,23 @@ class ImageFolder(Dataset[Any]):
         )
         self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
-        self.decode = self.loader = decode
+        if transform is not None or target_transform is not None:
+            self.transforms = StandardTransform(transform, target_transform)
+        if decode is not pil or not hasattr(type(self), "decode"):  # otherwise it is a subclass's method
+            self.decode = decode
         self.extensions, self.is_valid_file = extensions, is_valid_file
-        self._classes, self._class_to_idx = self.find_classes(self.root)
+        self._given_labels: list[Any] | None = None  # of each sample; None: the labels of the classes
+        classes, class_to_idx = self.find_classes(self.root)
+        self._given_classes = (classes, class_to_idx) if own_classes else None  # None: the job's
         self._label_of = self._relabelled()
-        if is_valid_file is not None or self._label_of is not None:
-            self._keep(is_valid_file)
+        if own_samples:
+            listed = self.make_dataset(self.root, class_to_idx=class_to_idx, extensions=extensions, is_valid_file=is_valid_file, allow_empty=allow_empty)
+            names = self.job.names(range(self._length))
+            self._keep_pairs(names, of_paths(names, self.root, listed, f"{type(self).__name__}.make_dataset"))
+            return  # make_dataset decides which classes may be empty
+        nested = any("/" in name for name in self.class_to_idx)
+        if nested or is_valid_file is not None or self._label_of is not None:
+            self._keep(is_valid_file, nested)
         if not allow_empty:
             self._require_samples()
 
@@ -133,61 +143,117 @@ class ImageFolder(Dataset[Any]):
         """The classes and their labels, those of the source's folders. A subclass may return some of them, or other labels, as in torchvision."""
         classes, listing = self.job.classes, self.job.info.listing
         if not classes and listing and not listing.get("flat") and not any(self._job_labels()):
-            raise _no_class_folder(directory)
+            raise no_class_folder(directory)
         return list(classes), {name: label for label, name in enumerate(classes)}
 
-    def _relabelled(self) -> list[int | None] | None:
+    def _relabelled(self) -> list[Any] | None:
         """By the job's label, the label here; None: not a class here. None for all: the labels are the job's."""
-        labels = [self._class_to_idx.get(name) for name in self.job.classes]
-        if not self._class_to_idx and self.job.classes:
+        if not self.class_to_idx and self.job.classes:
             raise ValueError("'class_to_index' must have at least one entry to collect any samples.")
+        labels = [self.class_to_idx.get(name) for name in self.job.classes]
         return None if labels == list(range(len(labels))) else labels
 
-    def _keep(self, is_valid_file: Callable[[str], bool] | None) -> None:
-        """Keeps the samples of this dataset's classes that is_valid_file accepts."""
+    def _keep(self, is_valid_file: Callable[[str], bool] | None, nested: bool) -> None:
+        """Keeps the samples of this dataset's classes that is_valid_file accepts. nested: classes are folders within folders."""
         labels, table = self._job_labels(), self._label_of
+        names = self.job.names(range(self._length)) if nested or is_valid_file is not None else []
+        if nested:
+            pairs = of_folders(names, self.class_to_idx)
+            self._keep_pairs(names, [p for p in pairs if is_valid_file is None or is_valid_file(os.path.join(self.root, names[p[0]]))])
+            return
         kept: Iterable[int] = range(self._length) if table is None else (i for i, label in enumerate(labels) if table[label] is not None)
         if is_valid_file is not None:
-            names = self.job.names(range(self._length))
             kept = (i for i in kept if is_valid_file(os.path.join(self.root, names[i])))
         self.kept = array("I", kept)
         self._length = len(self.kept)
 
+    def _keep_pairs(self, names: Sequence[str], pairs: Sequence[tuple[int, Any]]) -> None:
+        """Keeps the samples of (the job's index, label), in this order. names are all of the job's."""
+        require_one_label(names, pairs)
+        labels, table = self._job_labels(), self._label_of
+        if any(label != (labels[index] if table is None else table[labels[index]]) for index, label in pairs):
+            self._given_labels = [label for _, label in pairs]
+        kept = array("I", (index for index, _ in pairs))
+        if self._given_labels is not None or kept != array("I", range(self._length)):
+            self.kept, self._length = kept, len(kept)
+
     def _require_samples(self) -> None:
         """FileNotFoundError if a class has no sample."""
-        if not self._classes:
+        if not self.classes:
             return  # a flat source
         found = set(self.targets) if self.kept is not None else set(self._job_labels())
-        empty = sorted(name for name, label in self._class_to_idx.items() if label not in found)
+        empty = sorted(name for name, label in self.class_to_idx.items() if label not in found)
         if empty:
             text = f"Found no valid file for the classes {printable(', '.join(empty))}. "
             if self.extensions is not None:
                 text += f"Supported extensions are: {self.extensions if isinstance(self.extensions, str) else ', '.join(self.extensions)}"
             raise FileNotFoundError(text)
 
-    @property
+    @fixed(_CLASSES)
     def classes(self) -> list[str]:
         """The names of the classes."""
-        return self._classes
+        return list(self.job.classes if self._given_classes is None else self._given_classes[0])
 
-    @property
+    @fixed(_CLASSES)
     def class_to_idx(self) -> dict[str, int]:
         """The labels, by class name."""
-        return self._class_to_idx
+        return {name: label for label, name in enumerate(self.job.classes)} if self._given_classes is None else dict(self._given_classes[1])
 
     # Samples.
 
+    @property
+    def loader(self) -> Callable[[Any], Any]:
+        """Makes an image of a path, as torchvision's loader does. lcache has a sample's bytes; any other file is opened."""
+        return self._load
+
+    @loader.setter
+    def loader(self, _: Any) -> None:
+        raise AttributeError(f"{type(self).__name__}.loader can't be set: {_NO_LOADER}")
+
+    def _load(self, path: Any) -> Any:
+        if isinstance(path, bytes):
+            return self.decode(path)
+        prefix, text = os.path.join(self.root, ""), os.fspath(path)
+        index = self._index_of(text[len(prefix) :]) if text.startswith(prefix) else None
+        if index is None:
+            with open(path, "rb") as f:
+                return self.decode(f.read())
+        data = first_part(self._entry(index)[3])
+        try:
+            return self.decode(data)
+        except Exception as e:
+            raise self._undecodable(index, e) from e
+
+    def _index_of(self, name: str) -> int | None:
+        """The job's index of a name; None if no sample has it. A sample of the batch that is being made costs one request for all names of the batch."""
+        fetched = of_thread(self.lcache_id)
+        if fetched is not None and fetched.again:
+            index = fetched.index_of(name, lambda entry: entry[1].names[entry[2]])
+            if index is not None:
+                return index
+        known: dict[str, int] | None = self.__dict__.get("_index_at")
+        if known is None:
+            known = self.__dict__["_index_at"] = {name: index for index, name in enumerate(self.job.names(range(self.job.samples)))}
+        return known.get(name)
+
     def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
-        image, target = self.loader(first_part(parts)), batch.labels[i]
-        if self._label_of is not None:
-            target = self._label_of[target]
-        if self.transforms is not None:
+        image, target = self.decode(first_part(parts)), self._target(batch, i)
+        if self.transforms is not None and not isinstance(self.transforms, StandardTransform):
             return self.transforms(image, target)
         if self.transform is not None:
             image = self.transform(image)
         if self.target_transform is not None:
             target = self.target_transform(target)
         return image, target
+
+    def _target(self, batch: Any, i: int) -> Any:
+        """The label of sample i of a batch."""
+        if self._given_labels is None:
+            return batch.labels[i] if self._label_of is None else self._label_of[batch.labels[i]]
+        known: dict[int, Any] | None = self.__dict__.get("_label_at")
+        if known is None:
+            known = self.__dict__["_label_at"] = dict(zip(self.kept or (), self._given_labels))
+        return known[batch.indices[i]]
 
     def _job_labels(self) -> array[int]:
         """The label of each of the job's samples, requested from the server at the first use."""
@@ -196,26 +262,23 @@ class ImageFolder(Dataset[Any]):
             known = self.__dict__["_labels"] = self.job.labels()
         return known
 
-    @property
+    @fixed(_TARGETS)
     def targets(self) -> list[int]:
         """The label of every sample: one list, made at the first use."""
-        known: list[int] | None = self.__dict__.get("_targets")
-        if known is None:
-            labels, table = self._job_labels(), self._label_of
-            here = labels if self.kept is None else [labels[i] for i in self.kept]
-            known = list(here) if table is None else [table[label] for label in here]  # type: ignore[misc]
-            self.__dict__["_targets"] = known
-        return known
+        if self._given_labels is not None:
+            return list(self._given_labels)
+        labels, table = self._job_labels(), self._label_of
+        here = labels if self.kept is None else [labels[i] for i in self.kept]
+        return list(here) if table is None else [table[label] for label in here]
 
-    @property
+    @fixed(_SAMPLES)
     def samples(self) -> list[tuple[str, int]]:
         """(path, label) of every sample, as in torchvision: one list, made at the first use."""
-        known: list[tuple[str, int]] | None = self.__dict__.get("_paths")
-        if known is None:
-            names = self.job.names(range(self._length) if self.kept is None else self.kept)
-            prefix = os.path.join(self.root, "")
-            known = [(prefix + name, label) for name, label in zip(names, self.targets)]
-            self.__dict__["_paths"] = known
-        return known
+        names = self.job.names(range(self._length) if self.kept is None else self.kept)
+        prefix = os.path.join(self.root, "")
+        return [(prefix + name, label) for name, label in zip(names, self.targets)]
 
-    imgs = samples
+    @fixed(_SAMPLES)
+    def imgs(self) -> list[tuple[str, int]]:
+        """samples, by the other name that torchvision's ImageFolder has for them."""
+        return self.samples

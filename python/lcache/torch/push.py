@@ -57,7 +57,7 @@ class Pusher:
             self._once(
                 "route",
                 "the dataset asks lcache for other samples than the sampler says: nothing is pushed, which costs speed. A subclass's __getitem__(index) gets "
-                "the bytes by super().__getitem__(index); Subset and ConcatDataset may change indices",
+                "the bytes by super().__getitem__(index) or, with an ImageFolder, by self.loader(path); Subset and ConcatDataset may change indices",
             )
             return
         self._waiting = orders, epoch, rank

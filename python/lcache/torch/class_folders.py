@@ -1,0 +1,66 @@
+"""Class folders: whether there are any, and the samples that a subclass of ImageFolder chooses by nested folders, or by a list of paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..errors import ArgumentError, printable
+from ..match import is_url
+
+
+def no_class_folder(directory: str) -> FileNotFoundError:
+    """torchvision's error, with advice."""
+    return FileNotFoundError(f"Couldn't find any class folder in {printable(directory)}. Give the folder above, or flat=True for one list with label 0.")
+
+
+def require_class_folder(directory: str) -> None:
+    """FileNotFoundError for a directory without folders, before a cache is made for it. lcache.open reports what can't be listed."""
+    if is_url(directory):
+        return
+    try:
+        with os.scandir(directory) as found:
+            if any(entry.is_dir() for entry in found):
+                return
+    except OSError:
+        return
+    raise no_class_folder(directory)
+
+
+def of_folders(names: Sequence[str], class_to_idx: Mapping[str, Any]) -> list[tuple[int, Any]]:
+    """(index, label) of the samples in the classes' folders, in torchvision's order. names are the samples' paths below the source."""
+    found: dict[str, list[int]] = {folder: [] for folder in class_to_idx}
+    for index, name in enumerate(names):
+        at = name.find("/")
+        while at >= 0:
+            if name[:at] in found:
+                found[name[:at]].append(index)
+            at = name.find("/", at + 1)
+    return [(index, class_to_idx[folder]) for folder in sorted(found) for index in found[folder]]
+
+
+def of_paths(names: Sequence[str], root: str, listed: Iterable[tuple[Any, Any]], who: str) -> list[tuple[int, Any]]:
+    """(index, label) of (path, label). who names what listed them. ArgumentError for a path that is not a sample's."""
+    number, prefix, found = {name: index for index, name in enumerate(names)}, os.path.join(root, ""), []
+    for path, label in listed:
+        text = os.fspath(path)
+        index = number.get(text[len(prefix) :]) if text.startswith(prefix) else None
+        if index is None:
+            index = number.get(os.path.relpath(text, root))
+        if index is None:
+            raise ArgumentError(
+                f"{who} lists {text!r}, which is not among the {len(names)} samples of {printable(root)}: give extensions= that include it, "
+                "and as root= the folder that has all of them"
+            )
+        found.append((index, label))
+    return found
+
+
+def require_one_label(names: Sequence[str], pairs: Iterable[tuple[int, Any]]) -> None:
+    """ArgumentError for a sample with two labels: lcache keeps one label for each file."""
+    given: dict[int, Any] = {}
+    for index, label in pairs:
+        if given.setdefault(index, label) != label:
+            labels = f"{given[index]!r} and {label!r}"
+            raise ArgumentError(f"{names[index]!r} is listed with the labels {labels}: a file has one label; make others in __getitem__")
