@@ -2,6 +2,7 @@ package cache
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -113,9 +114,17 @@ func WriteRecord(dir string, j Record) error {
 	return durable.ReplaceFile(filepath.Join(dir, RecordName), sealJob(b))
 }
 
-// Name returns the job's name, for people: the last element of the source's path.
+// Name returns the dataset's name, for people: the last element of the source's path. Of a pattern it is the text before the first character that stands for
+// others, as in train-{000..146}.tar, or the folder if there is none.
 func (c *Cache) Name() string {
-	name := filepath.Base(strings.TrimRight(c.Record.Source, "/"))
+	path := strings.TrimRight(c.Record.Source, "/")
+	name := filepath.Base(path)
+	if k := strings.IndexAny(name, "*?[{"); k >= 0 {
+		if name = strings.TrimRight(name[:k], "-_."); name == "" {
+			_, folder, _ := strings.Cut(filepath.Dir(path), ":") // of tar:PATTERN, and of s3://BUCKET/PATTERN
+			name = filepath.Base(cmp.Or(folder, filepath.Dir(path)))
+		}
+	}
 	if name == "." || name == "/" {
 		return c.Record.Source
 	}

@@ -82,7 +82,9 @@ func writeRun(w io.Writer, r *launch.Result) {
 		} else {
 			writeEpochs(w, s.Part)
 			writeLayout(w, s.Part)
-			writeWear(w, "wear    ", wearOf(s.Part, r.Seconds))
+			if facts := wearFacts(wearOf(s.Part, r.Seconds)); facts != nil {
+				fmt.Fprintln(w, "wear    "+joined(facts...))
+			}
 			fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactText(s.Part), s.Verdict.Bound, s.Verdict.Change)
 		}
 		if s.AttachedTo != 0 {
@@ -115,7 +117,7 @@ func wearOf(s engine.Status, seconds float64) (w engine.Wear) {
 func writeJobs(w io.Writer, s launch.SourceResult) {
 	server := s.Part.Jobs[0] // its entry has the figures of the server
 	for k, j := range s.Part.Jobs {
-		fmt.Fprintf(w, "\n%s\n", jobName(j))
+		fmt.Fprintf(w, "\njob %s\n", jobName(j))
 		numbers(w, "", dropColumns(epochRows(j), 5, 6)) // what was read and written meanwhile was so for all jobs
 		v := s.Verdicts[k]
 		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactJob(j, server.CorruptSamples), v.Bound, v.Change)

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"lcache/attach"
 	"lcache/surrogate"
@@ -28,7 +30,8 @@ type statusOptions struct {
 	socket      string
 	json        bool
 	watch       bool
-	clear       bool // the output is a terminal: each page replaces the last one
+	clear       bool          // the output is a terminal: each page replaces the last one
+	on          func() screen // what fits the output; nil: there is no limit
 }
 
 func newStatusCommand(g *globals) *cobra.Command {
@@ -38,9 +41,9 @@ func newStatusCommand(g *globals) *cobra.Command {
 		Short:      "Show what your servers are doing: epoch, speed, bottleneck",
 		SuggestFor: []string{"ps", "top", "info"},
 		Long: "status asks a running server for its job's epoch, speed and bottleneck. Without --socket it shows all servers of this\n" +
-			"user; those whose jobs have the same name are told apart by cache and process. Several jobs on one server are shown one\n" +
-			"below the other. Hits and source are those of the epoch that is being read. A line that begins with ! says that you\n" +
-			"should do something.\n\n" +
+			"user, what reads first; those whose datasets have the same name are told apart by cache and process. Several jobs on one\n" +
+			"server have a line each. Hits and source are those of the epoch that is being read. A line that begins with ! says\n" +
+			"that you should do something. On a terminal the status says as much as fits; --watch never says more.\n\n" +
 			"With --json the status of one server is its document, that of several is {\"schema\": 1, \"servers\": [document, …]}.",
 		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .totals.hits",
 	}
@@ -49,10 +52,21 @@ func newStatusCommand(g *globals) *cobra.Command {
 	f.BoolVar(&o.json, "json", false, "the status document")
 	f.BoolVar(&o.watch, "watch", false, "again every two seconds, until interrupted")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o.clear = o.watch && isTerminal(cmd.OutOrStdout())
+		if out, ok := cmd.OutOrStdout().(*os.File); ok && isTerminal(out) {
+			o.clear, o.on = o.watch, func() screen { return screenOf(out) }
+		}
 		return showStatus(cmd.Context(), o, cmd.OutOrStdout())
 	}
 	return cmd
+}
+
+// screenOf returns the size of a terminal, without the line that the cursor is left in.
+func screenOf(out *os.File) screen {
+	width, height, err := term.GetSize(int(out.Fd()))
+	if err != nil || width <= 0 || height <= 1 {
+		return screen{}
+	}
+	return screen{width, height - 1}
 }
 
 // watched is one server that is shown.
@@ -119,11 +133,20 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 		return kept, writeDocuments(page, documents, o.watch)
 	}
 	markTwins(kept)
+	var views []view
 	for _, s := range kept {
-		if page.Len() > 0 {
-			page.WriteByte('\n')
-		}
-		writeStatus(page, s.view)
+		views = append(views, s.view)
+	}
+	var on screen
+	if o.on != nil {
+		on = o.on()
+	}
+	lines := statusPage(views, on)
+	if o.clear {
+		lines = crop(lines, on)
+	}
+	for _, line := range lines {
+		fmt.Fprintln(page, line)
 	}
 	return kept, nil
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"strings"
 	"testing"
 
 	"lcache/engine"
@@ -56,7 +56,7 @@ func TestStatusText(t *testing.T) {
 	idle.now.Jobs[0].StallSeconds = 0.2
 
 	twin := sketch()
-	twin.twin, twin.now.RSS = true, 2.5e9
+	twin.twin, twin.now.RSS, twin.now.Cache.Dirs = true, 2.5e9, []string{"/nvme/train-8c1f02aa"}
 	over := sketch()
 	over.now.Jobs[0].Epoch, over.now.Jobs[0].Ranks[0].Epoch, over.now.Jobs[0].Ranks[0].Finished = 3, 2, true
 	over.now.Jobs[0].Ranks = append(over.now.Jobs[0].Ranks, engine.RankStatus{Rank: 1, Pid: 4712, Epoch: 2, Finished: true}, engine.RankStatus{Rank: 2})
@@ -78,6 +78,9 @@ func TestStatusText(t *testing.T) {
 	second.FirstDivergence, second.Divergences = &engine.Divergence{Epoch: 0, Rank: 0, Batch: 3}, 1
 	several.now.Jobs[0].ID, several.now.Jobs[0].Owner, several.now.Jobs[0].Pids = "run-7\n", true, []int{4711, 4712}
 	third := engine.JobStatus{Name: "train", BoundBy: "unknown"}
+	wasSecond := second
+	wasSecond.StallSeconds = 0
+	several.before.Jobs = append(several.before.Jobs, wasSecond)
 	several.before.Jobs[0].ID = "run-7\n" // it owned nothing then: the figures of the log are found all the same
 	several.now.Jobs = append(several.now.Jobs, second, third, engine.JobStatus{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200})
 
@@ -87,82 +90,76 @@ func TestStatusText(t *testing.T) {
 		want string
 	}{
 		{"one with a name, and some that are over", one, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · ready 24 batches · bound by consumer
-  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
-  rank  pid   batch  waited  holds
+  rank  pid   batch  waited  memory
   0     4711  2,104  0.2 %   55 MB
-  ended  search (1 sample), check (1,200 samples)
+  ended  2 jobs · 1,201 samples
 `},
 		{"several", several, `train · 3 jobs
-  job run-7\n · owner of the log's order · pid 4711, 4712 · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-    loop waited 0.2 % · ready 24 batches · bound by consumer
-    480 MB/s · 4,450 samples/s · hits 100 % · source 0 B · divergence 0
-    rank  pid   batch  waited  holds
-    0     4711  2,104  0.2 %   55 MB
-  job validation · not read ahead for (--jobs-max) · pid 4713 · epoch 0 · batch 10 / 40 · 25 %
-    stalled 1.5 s · ready 0 batches · bound by disk
-    0 B/s · 0 samples/s · hits – · source 0 B · divergence 1
-    rank  pid   batch  waited  holds
-    0     4713  10     –       0 B
-  job without a name · epoch 0 · no rank reads
-    stalled 0 s · ready 0 batches · bound by unknown
-    0 B/s · 0 samples/s · hits – · source 0 B · divergence 0
+  job             epoch          batch  done        left  MB/s  samples/s  waited     bottleneck   hits  source             layout         pid
+  run-7\n             3  2,104 / 5,005  42 %  2 min 40 s   480      4,450   0.2 %  training loop  100 %     0 B  log, in its order  4711, 4712
+  validation          0        10 / 40  25 %           –   0.0          0    19 %           disk      –     0 B          on demand        4713
+  without a name      0              –  idle           –   0.0          0     0 %              –      –     0 B                  –           –
   disk   read 480 + write 478 MB/s · 1 MiB reads
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
-  ended  check (1,200 samples)
-! job validation: another order than planned is asked for, first at epoch 0 rank 0 batch 3: the right samples, but slowly; ingest again with the recipe and seed of the training
+  job         rank  pid   batch  waited  memory
+  run-7\n     0     4711  2,104  0.2 %   55 MB
+  validation  0     4713  10     –       0 B
+  ended  1 job · 1,200 samples
+! validation: another order than planned is asked for, first at epoch 0 rank 0 batch 3: the right samples, but slowly; ingest again with the recipe and seed of the training
 `},
-		{"another of the name", twin, `train (/nvme/train, pid 4700) · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · ready 24 batches · bound by consumer
-  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+		{"another of the name", twin, `train (train-8c1f02aa, pid 4700) · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · 2.5 GB resident · huge pages · io_uring · O_DIRECT
-  rank  pid   batch  waited  holds
+  rank  pid   batch  waited  memory
   0     4711  2,104  0.2 %   55 MB
 `},
 		{"between epochs", over, `train · epoch 2 done
-  loop waited 0.2 % · ready 24 batches · bound by consumer
-  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
-  rank  pid   batch  waited  holds
+  rank  pid   batch  waited  memory
   0     4711  done   0.2 %   55 MB
   1     4712  done   –       0 B
   2     –     0      –       0 B
 `},
 		{"after the last epoch", last, `train · done · 4 epochs
-  loop waited 0.2 % · ready 24 batches · bound by consumer
-  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
-  rank  pid   batch  waited  holds
+  rank  pid   batch  waited  memory
   0     4711  done   0.2 %   55 MB
 `},
 		{"one rank of two is done", still, `train · epoch 3 · batch 3,554 / 5,005 · 71 % · 2 min 40 s left
-  loop waited 0.2 % · ready 24 batches · bound by consumer
-  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
-  rank  pid   batch  waited  holds
+  rank  pid   batch  waited  memory
   0     4711  2,104  0.2 %   55 MB
   1     4712  done   –       0 B
 `},
 		{"as sketched", plain, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · ready 24 batches · bound by consumer
-  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
-  rank  pid   batch  waited  holds
+  rank  pid   batch  waited  memory
   0     4711  2,104  0.2 %   55 MB
 `},
 		{"trouble", trouble, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · ready 24 batches · bound by consumer
-  480 MB/s · 4,450 samples/s · hits 100 % · divergence 1
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 % · 1 request in another order
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.4 GB · 4 KiB pages · io_uring · buffered
-  rank  pid   batch  waited  holds
+  rank  pid   batch  waited  memory
   0     4711  2,104  0.2 %   55 MB
 ! the cache is degraded: samples come from the source; look at the disk of /nvme/train
 ! 3 samples were corrupt on disk, read from the source instead: stop the server and run lcache verify --cache /nvme/train
@@ -172,44 +169,41 @@ func TestStatusText(t *testing.T) {
 ! another order than planned is asked for, first at epoch 1 rank 0 batch 17: the right samples, but slowly; ingest again with the recipe and seed of the training
 `},
 		{"devices", devices, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · ready 24 batches · bound by consumer
-  480 MB/s · 4,450 samples/s · hits 100 % · divergence 0
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
-  rank  pid   batch  waited  holds
+  rank  pid   batch  waited  memory
   0     4711  2,104  0.2 %   55 MB
 ! /b is put aside (read /b/arena: input/output error): its samples come from the source, and it is tried again from time to time; look at that disk
 ! /c takes no new blocks (write /c/arena: read-only file system): it is tried again from time to time; look at that disk
 `},
 		{"idle", idle, `train · epoch 3 · no rank reads
-  stalled 0.2 s · ready 24 batches · bound by consumer
-  – · – samples/s · hits 100 % · divergence 0
+  stalled – · 24 batches ready
+  – · – samples/s · hits 100 %
   disk   read – + write – · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
 `},
 		{"no job", view{now: engine.Status{Pid: 4700}}, "pid 4700 · no job yet\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var b bytes.Buffer
-			writeStatus(&b, c.view)
-			same(t, b.String(), c.want)
+			same(t, page(c.view), c.want)
 		})
 	}
 }
 
+// page is the status of some servers, without a limit.
+func page(views ...view) string { return strings.Join(statusPage(views, screen{}), "\n") + "\n" }
+
 func TestStatusTextOfImportance(t *testing.T) {
 	v := sketch()
 	v.now.Jobs[0].Importance = &engine.ImportanceStatus{Method: "impact", State: "active", EpochLength: 640583, Requested: 1000, HHits: 342, ObservedShare: 0.5}
-	var out bytes.Buffer
-	writeStatus(&out, v)
-	if want := "  importance impact active · 640,583 samples an epoch · in memory 34 % · observed 50 %\n"; !bytes.Contains(out.Bytes(), []byte(want)) {
-		t.Errorf("got %s, want the line %s", out.String(), want)
+	if got, want := page(v), "  importance impact active · 640,583 samples an epoch · in memory 34 % · observed 50 %\n"; !strings.Contains(got, want) {
+		t.Errorf("got %s, want the line %s", got, want)
 	}
 	i := v.now.Jobs[0].Importance
 	i.Substitute, i.Substituted, i.SubstitutedMax = "low", 250, 1
-	out.Reset()
-	writeStatus(&out, v)
-	if want := " · in memory 34 % · in place of others 25 %, one sample at most 1 × · observed 50 %\n"; !bytes.Contains(out.Bytes(), []byte(want)) {
-		t.Errorf("got %s, want the line %s", out.String(), want)
+	if got, want := page(v), " · in memory 34 % · in place of others 25 %, one sample at most 1 × · observed 50 %\n"; !strings.Contains(got, want) {
+		t.Errorf("got %s, want the line %s", got, want)
 	}
 }
