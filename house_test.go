@@ -73,7 +73,7 @@ var mayImport = map[string][]string{
 	"metrics":    {"engine"},
 	"devices":    {"cache", "doctor", "attach", "plan"},
 	"doctor":     {"blockio", "cachedir", "cgroup", "source", "sample"},
-	"launch":     {"attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "source"},
+	"launch":     {"attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "source"},
 	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
 	"demo":       {"launch", "attach", "ingest", "engine", "doctor", "cache", "schedule"},
 	"cmd/lcache": {"launch", "devices", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "planner", "compare", "hitratio", "picture", "scenario", "shuffle", "source", "sample"},

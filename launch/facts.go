@@ -3,14 +3,16 @@ package launch
 import (
 	"strings"
 
+	"lcache/cache"
 	"lcache/cores"
 	"lcache/engine"
+	"lcache/plan"
 	"lcache/verdict"
 )
 
 // factsOf takes the facts for a verdict on one of the jobs from the last status of a server. It leaves out the first of several epochs if that epoch filled the
 // log.
-func factsOf(job int, s engine.Status, ready, diskLimit float64) verdict.Facts {
+func factsOf(job int, s engine.Status, ready, diskLimit float64, disk cache.Disk) verdict.Facts {
 	f := verdict.Facts{DiskLimit: diskLimit, CPUs: cores.N, Cache: strings.Join(s.Cache.Dirs, ",")}
 	if len(s.Jobs) == 0 {
 		return f
@@ -30,6 +32,9 @@ func factsOf(job int, s engine.Status, ready, diskLimit float64) verdict.Facts {
 	}
 	f.Filling = len(judged) == 1 && len(j.EpochsDone) == 1 && j.KeptBytes >= j.DatasetBytes && (judged[0].LogWriteBytes > 0 || judged[0].LogReadBytes == 0)
 	addEpochs(&f, judged)
+	if f.DiskLimit == 0 && disk.From != "" {
+		f.DiskLimit = limitOf(disk, judged)
+	}
 	return f
 }
 
@@ -43,7 +48,7 @@ func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
 		f.Samples += e.Hits + e.Misses
 		f.Misses += e.Misses
 		moved += e.LogReadBytes
-		if reported = reported && e.LoopWaitSeconds != nil; reported {
+		if reported = reported && Reported(e); reported {
 			f.LoopWait += *e.LoopWaitSeconds
 			f.LoopSeconds += LoopTime(e)
 		}
@@ -54,6 +59,28 @@ func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
 	if f.Seconds > 0 {
 		f.DiskRate = float64(moved) / f.Seconds
 	}
+}
+
+// limitOf returns the rate at which a disk gives what was read from the log in some epochs, in requests of the same size, while it takes what was written. 0: nothing
+// was read.
+func limitOf(disk cache.Disk, epochs []engine.EpochDone) float64 {
+	var read, requests, written float64
+	for _, e := range epochs {
+		read, requests, written = read+float64(e.LogReadBytes), requests+float64(e.LogReadOps), written+float64(e.LogWriteBytes)
+	}
+	if read == 0 || requests == 0 {
+		return 0
+	}
+	seconds := disk.Line.Seconds(plan.Transfer{Bytes: read, Request: read / requests}, plan.Transfer{Bytes: written})
+	if seconds <= 0 {
+		return 0
+	}
+	return read / seconds
+}
+
+// Reported tells whether the training loop reported how long it waited in an epoch. One that ran for no time reported nothing.
+func Reported(e engine.EpochDone) bool {
+	return e.LoopWaitSeconds != nil && (e.LoopSeconds == nil || *e.LoopSeconds > 0)
 }
 
 // LoopTime returns how long an epoch took the training loop, in seconds, as the loop reported; without a report, how long it took the server.

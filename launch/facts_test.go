@@ -3,7 +3,9 @@ package launch
 import (
 	"testing"
 
+	"lcache/cache"
 	"lcache/engine"
+	"lcache/plan"
 	"lcache/verdict"
 )
 
@@ -18,7 +20,7 @@ func TestFactsOf(t *testing.T) {
 		job.EpochsDone = epochs
 		return engine.Status{Cache: engine.CacheStatus{Dirs: []string{"/a", "/b"}}, Jobs: []engine.JobStatus{job}}
 	}
-	f := factsOf(0, status(epoch(0, 900, 40, 30, nil), epoch(1, 10, 10, 1, nil), epoch(2, 0, 10, 2, nil)), 3, 7)
+	f := factsOf(0, status(epoch(0, 900, 40, 30, nil), epoch(1, 10, 10, 1, nil), epoch(2, 0, 10, 2, nil)), 3, 7, cache.Disk{})
 	f.CPUs = 0
 	want := verdict.Facts{Delivered: 3000, Since: 1, Seconds: 20, Samples: 2000, Misses: 10, Stall: 3, Ready: 3, Kept: 100e6, Dataset: 100e6, Needed: f.Needed,
 		DiskRate: 10e6, DiskLimit: 7, Recipe: "torch.randperm", Cache: "/a,/b"}
@@ -26,24 +28,56 @@ func TestFactsOf(t *testing.T) {
 		t.Errorf("the epoch that fills counts:\n got %+v\nwant %+v", f, want)
 	}
 	// Filled before: all epochs count. Reported by the loop: that is what it waited, of the time that the server saw.
-	f = factsOf(0, status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0)
+	f = factsOf(0, status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0, cache.Disk{})
 	if f.Since != 0 || f.Samples != 2000 || f.LoopWait != 11 || f.Stall != 2 || f.LoopSeconds != 20 {
 		t.Errorf("got %+v", f)
 	}
 	// The loop's own time, whether it is more or less than the server's.
 	longer, shorter := epoch(0, 0, 10, 1, seconds(5)), epoch(0, 0, 10, 1, seconds(5))
 	longer.LoopSeconds, shorter.LoopSeconds = seconds(12), seconds(7)
-	if f = factsOf(0, status(longer, shorter), 0, 0); f.LoopSeconds != 19 || f.Seconds != 20 {
+	if f = factsOf(0, status(longer, shorter), 0, 0, cache.Disk{}); f.LoopSeconds != 19 || f.Seconds != 20 {
 		t.Errorf("got %+v", f)
 	}
 	// Reported for a part only: the server's own figures are of one kind.
-	if f = factsOf(0, status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, nil)), 0, 0); f.Stall != 2 || f.LoopWait != 0 || f.LoopSeconds != 0 {
+	if f = factsOf(0, status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, nil)), 0, 0, cache.Disk{}); f.Stall != 2 || f.LoopWait != 0 || f.LoopSeconds != 0 {
 		t.Errorf("got %+v", f)
 	}
-	if f = factsOf(0, status(epoch(0, 900, 40, 30, nil)), 0, 0); !f.Filling || f.Since != 0 || f.Samples != 1000 {
+	if f = factsOf(0, status(epoch(0, 900, 40, 30, nil)), 0, 0, cache.Disk{}); !f.Filling || f.Since != 0 || f.Samples != 1000 {
 		t.Errorf("the first alone: %+v", f)
 	}
-	if f = factsOf(0, engine.Status{}, 0, 0); f.Delivered != 0 {
+	if f = factsOf(0, engine.Status{}, 0, 0, cache.Disk{}); f.Delivered != 0 {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// TestLimitOfTheKeptFacts: what was measured of a disk before is its limit, for requests of the size that the epoch had, beside what it wrote.
+func TestLimitOfTheKeptFacts(t *testing.T) {
+	disk := cache.Disk{From: "measured on 25 Nov 2026", Line: plan.DiskLine{ReadBPS: 500e6, WriteBPS: 500e6, CombinedBPS: 600e6, ReadIOPS: 5000}}
+	for _, c := range []struct {
+		read, ops, written int64
+		want               float64
+	}{
+		{100e6, 100, 0, 500e6},     // large reads alone
+		{100e6, 100, 100e6, 300e6}, // beside writes
+		{100e6, 10_000, 0, 50e6},   // small reads
+		{0, 0, 100e6, 0},           // nothing was read
+	} {
+		e := engine.EpochDone{Seconds: 1, Hits: 1, LogReadBytes: c.read, LogReadOps: c.ops, LogWriteBytes: c.written}
+		s := engine.Status{Jobs: []engine.JobStatus{{SamplesDelivered: 1, EpochsDone: []engine.EpochDone{e}}}}
+		if got := factsOf(0, s, 0, 0, disk).DiskLimit; got < 0.99*c.want || got > 1.01*c.want {
+			t.Errorf("%+v: got %.0f", c, got)
+		}
+		if got := factsOf(0, s, 0, 7, disk).DiskLimit; got != 7 {
+			t.Errorf("%+v: --facts says 7, got %.0f", c, got)
+		}
+	}
+}
+
+// TestLoopThatReportsNothing: zeros are no report.
+func TestLoopThatReportsNothing(t *testing.T) {
+	e := engine.EpochDone{Seconds: 10, Hits: 1, LoopWaitSeconds: seconds(0), LoopSeconds: seconds(0)}
+	s := engine.Status{Jobs: []engine.JobStatus{{SamplesDelivered: 1, EpochsDone: []engine.EpochDone{e}}}}
+	if f := factsOf(0, s, 0, 0, cache.Disk{}); f.LoopSeconds != 0 || verdict.Judge(f).Cause != verdict.Unknown {
+		t.Errorf("got %+v, %+v", f, verdict.Judge(f))
 	}
 }

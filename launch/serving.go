@@ -21,6 +21,7 @@ type serving struct {
 	local *local    // nil: by another process
 	other *attached // nil: by this one
 
+	disk  cache.Disk       // what is known of the devices below the cache
 	last  engine.Status    // after the last client has left; of an attached server, after the command has ended
 	ready map[string]*mean // by job: batches that were ready while the command ran
 }
@@ -82,10 +83,10 @@ func (s *serving) result(diskLimit float64) SourceResult {
 	}
 	r.Part = since(s.last, began)
 	for k, j := range r.Part.Jobs {
-		r.Verdicts = append(r.Verdicts, verdict.Judge(factsOf(k, r.Part, s.ready[j.ID].value(), diskLimit)))
+		r.Verdicts = append(r.Verdicts, verdict.Judge(factsOf(k, r.Part, s.ready[j.ID].value(), diskLimit, s.disk)))
 	}
 	if len(r.Verdicts) == 0 {
-		r.Verdicts = append(r.Verdicts, verdict.Judge(factsOf(0, r.Part, 0, diskLimit)))
+		r.Verdicts = append(r.Verdicts, verdict.Judge(factsOf(0, r.Part, 0, diskLimit, s.disk)))
 	}
 	r.Verdict = r.Verdicts[0]
 	return r

@@ -75,7 +75,7 @@ func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened 
 	if w := r.launched(); !r.RanksGiven && o.Job.Ranks != nil && slices.Equal(o.Job.Ranks, w.here) {
 		opened.Defaults = append(opened.Defaults, cache.Default{Name: "ranks", Value: fmt.Sprintf("%s of %d", strings.Trim(strings.ReplaceAll(fmt.Sprint(w.here), " ", ","), "[]"), w.size), From: "of the launcher"})
 	}
-	return &serving{Source: s, local: l}, nil
+	return &serving{Source: s, local: l, disk: serve.Engine.Disk}, nil
 }
 
 // takeOnlyCache makes the source of the only cache in the first root the run's source.

@@ -11,12 +11,12 @@ import (
 
 // loader returns the verdict if batches were ready at the server, and late in the loop.
 func (f Facts) loader() Verdict {
-	v := Verdict{Cause: Decode, Bound: "by decoding or the loader's workers" + f.since() + f.ready(), Change: "more workers (num_workers), or less work for each sample"}
+	v := Verdict{Cause: Decode, Bound: "by decoding or the loader's workers" + f.since() + f.ready(), Change: "more workers (num_workers)"}
 	l := f.Loader
 	if l == nil || l.LoopSeconds <= 0 {
 		return v
 	}
-	share := l.Decode / (l.LoopSeconds * float64(max(l.Workers, 1)))
+	share := min(l.Decode/(l.LoopSeconds*float64(max(l.Workers, 1))), 1) // workers also decode before the loop begins, and after it ends
 	if share >= mostlyDecoding {
 		v.Bound = "by decoding" + f.since() + f.ready()
 	}
@@ -27,7 +27,7 @@ func (f Facts) loader() Verdict {
 	case wanted > each:
 		v.Change = fmt.Sprintf("%s: num_workers %d → %d", takes, each, wanted)
 	default:
-		v.Change = fmt.Sprintf("%s of %s on %s: less work for each sample", takes, figures.Plural(int64(l.Workers), "worker", "workers"), figures.Plural(int64(f.CPUs), "CPU", "CPUs"))
+		v.Change = fmt.Sprintf("%s of %s on %s: more CPUs, smaller samples, or a decoder of whole batches (decode_batch)", takes, figures.Plural(int64(l.Workers), "worker", "workers"), figures.Plural(int64(f.CPUs), "CPU", "CPUs"))
 	}
 	return v
 }

@@ -125,6 +125,9 @@ func Judge(f Facts) Verdict {
 		return Verdict{Cause: Unknown, Bound: "by nothing of lcache: no sample was asked for", Change: "read through it: lcache.connect() in Python, or lcache.torch with this source"}
 	case f.Seconds <= 0:
 		return Verdict{Cause: Unknown, Bound: "not known: no epoch came to its end", Change: "nothing"}
+	case !f.waits() && f.LoopSeconds == 0:
+		return Verdict{Cause: Unknown, Suspect: Loop, Change: "nothing",
+			Bound: "not known" + f.since() + ": the training loop reports no waits, and lcache was short of a batch for " + figures.Percent(f.WaitShare(), 1) + " of the time" + f.ready()}
 	case !f.waits():
 		return Verdict{Cause: Loop, Bound: "by the training loop" + f.since() + f.ready() + "; lcache cannot make this faster", Change: "nothing"}
 	case f.Stall < littleWaiting*f.Seconds:

@@ -7,6 +7,7 @@ import (
 	"lcache/bench"
 	"lcache/figures"
 	"lcache/spelling"
+	"lcache/verdict"
 )
 
 // shortest is the least time of an epoch, in seconds, that says much. In a shorter one, loading the first window into new memory counts.
@@ -32,7 +33,7 @@ func writeBench(w io.Writer, r *bench.Report) {
 			device, part = figures.Rate(int64(e.Limit), 1), figures.Percent(float64(e.Bytes)/e.Seconds, e.Limit)
 		}
 		rows = append(rows, []string{name + e.Into, figures.Duration(e.Seconds), figures.Rate(e.Bytes, e.Seconds), figures.PerSecond(e.Samples, e.Seconds), device, part,
-			fmt.Sprintf("%.2f", e.CPU/(float64(max(e.Bytes, 1))/1e9)), string(e.Bound)})
+			fmt.Sprintf("%.2f", e.CPU/(float64(max(e.Bytes, 1))/1e9)), boundOf(e, r.CPUs)})
 		brief = brief || e.Seconds < shortest
 		missed += e.Misses
 	}
@@ -48,6 +49,21 @@ func writeBench(w io.Writer, r *bench.Report) {
 			fmt.Fprintln(w, "  "+remark.text)
 		}
 	}
+}
+
+// boundOf names what bound an epoch. If nothing was at its limit, it names the measured limit that the epoch came nearest to.
+func boundOf(e bench.Epoch, cpus int) string {
+	if e.Bound != verdict.Unknown || e.Limit <= 0 || e.Seconds <= 0 {
+		return string(e.Bound)
+	}
+	nearest, most := "disk", float64(e.Bytes)/e.Seconds/e.Limit
+	if share := (e.CPU + e.Client) / e.Seconds / float64(max(cpus, 1)); share > most {
+		nearest, most = "CPU", share
+	}
+	if share := e.Client / e.Seconds; e.Into == "Python" && share > most {
+		nearest, most = "Python", share
+	}
+	return nearest + ", at " + figures.Percent(most, 1)
 }
 
 func when(is bool) string {

@@ -45,3 +45,21 @@ func TestBenchText(t *testing.T) {
 		}
 	}
 }
+
+// TestBenchNamesALimit: where a limit was measured, the one that the epoch came nearest to is named.
+func TestBenchNamesALimit(t *testing.T) {
+	for _, c := range []struct {
+		e    bench.Epoch
+		want string
+	}{
+		{bench.Epoch{Bound: "disk", Seconds: 1, Limit: 100, Bytes: 95}, "disk"},
+		{bench.Epoch{Bound: "unknown", Seconds: 1, Limit: 100, Bytes: 62}, "disk, at 62 %"},
+		{bench.Epoch{Bound: "unknown", Seconds: 1, Limit: 100, Bytes: 30, CPU: 1.4}, "CPU, at 70 %"},
+		{bench.Epoch{Bound: "unknown", Seconds: 1, Limit: 100, Bytes: 30, Into: "Python", Client: 0.75, CPU: 0.2}, "Python, at 75 %"},
+		{bench.Epoch{Bound: "unknown", Seconds: 1, Bytes: 62}, "unknown"},
+	} {
+		if got := boundOf(c.e, 2); got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.e, got, c.want)
+		}
+	}
+}

@@ -17,8 +17,12 @@ import (
 // writeIngest prints the report of an ingest.
 func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, headline(spelling.Name(r.Source)+" → "+spelling.Names(r.Dirs, ","), "ready"))
+	classes := "" // labels without names, as those of tar shards, are of no class
+	if r.Classes > 0 {
+		classes = figures.Plural(int64(r.Classes), "class", "classes")
+	}
 	fmt.Fprintln(w, "  "+joined(
-		figures.Plural(int64(r.Samples), "sample", "samples"), figures.Plural(int64(r.Classes), "class", "classes"),
+		figures.Plural(int64(r.Samples), "sample", "samples"), classes,
 		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
 	if r.TarPattern != "" {
 		fmt.Fprintln(w, "! "+tarText(r.TarPattern))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"lcache/cache"
@@ -227,5 +228,14 @@ func TestVerifyText(t *testing.T) {
 				t.Errorf("exit code %d, want %d", exit, c.exit)
 			}
 		})
+	}
+}
+
+// TestIngestTextWithoutClasses: labels without names are of no class, and 0 classes would say that there are no labels.
+func TestIngestTextWithoutClasses(t *testing.T) {
+	var out strings.Builder
+	writeIngest(&out, &ingest.Report{Source: "tar:/data/*.tar", Dirs: []string{"/nvme"}, Samples: 3000, Bytes: 27e6, Fingerprint: "8c1f02aa"})
+	if got := out.String(); strings.Contains(got, "class") || !strings.Contains(got, "3,000 samples · 27 MB") {
+		t.Errorf("got %s", got)
 	}
 }

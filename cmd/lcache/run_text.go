@@ -198,7 +198,7 @@ func writeEpochs(w io.Writer, s engine.Status) {
 func epochRows(j engine.JobStatus) [][]string {
 	waited := "loop waited"
 	for _, e := range j.EpochsDone {
-		if e.LoopWaitSeconds == nil {
+		if !launch.Reported(e) {
 			waited = "stalled" // as the server measured it
 		}
 	}
@@ -210,7 +210,11 @@ func epochRows(j engine.JobStatus) [][]string {
 		rest.LogReadBytes, rest.LogWriteBytes, rest.SourceBytes = rest.LogReadBytes-e.LogReadBytes, rest.LogWriteBytes-e.LogWriteBytes, rest.SourceBytes-e.SourceBytes
 	}
 	if rest.Hits+rest.Misses > 0 {
-		rows = append(rows, runEpochRow("part", rest, j)) // of an epoch, or asked for by index
+		name := "by index"
+		if rest.Hits+rest.Misses == j.HitsEpoch+j.MissesEpoch {
+			name = "unfinished" // of the epoch that was read last, or ahead for one that did not come
+		}
+		rows = append(rows, runEpochRow(name, rest, j))
 	}
 	if j.Importance == nil {
 		return rows
@@ -232,7 +236,7 @@ func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
 		row[1] = clock(e.Seconds)
 		row[2] = megabytes(float64(e.Hits+e.Misses) * float64(j.DatasetBytes) / float64(max(j.Samples, 1)) / e.Seconds)
 		waited, of := e.StallSeconds, e.Seconds
-		if e.LoopWaitSeconds != nil {
+		if launch.Reported(e) {
 			waited, of = *e.LoopWaitSeconds, launch.LoopTime(e)
 		}
 		row[7] = figures.Percent(waited, of)

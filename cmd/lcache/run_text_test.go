@@ -25,10 +25,10 @@ func TestWriteRun(t *testing.T) {
 	train := launch.SourceResult{Source: launch.Source{Name: "train", Path: "/data/train"}, Verdict: loop, Part: status}
 	val := launch.SourceResult{Source: launch.Source{Name: "val", Path: "/data/val"}, Verdict: verdict.Judge(verdict.Facts{})}
 	const ended = "train.py ended (0) after 46 min 12 s\n"
-	const first = `epoch  time  MB/s   hits  source    read  written  loop waited  order
-0      9:12   250    0 %  138 GB       0   138 GB         31 %  9f3a…
-1      4:37   498  100 %       0  138 GB   138 GB        0.4 %  51c0…
-part      –     –   80 %   10 MB    1 GB        0            –      –
+	const first = `epoch     time  MB/s   hits  source    read  written  loop waited  order
+0         9:12   250    0 %  138 GB       0   138 GB         31 %  9f3a…
+1         4:37   498  100 %       0  138 GB   138 GB        0.4 %  51c0…
+by index     –     –   80 %   10 MB    1 GB        0            –      –
 exact   order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
 bound   by the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
 change  nothing
@@ -43,10 +43,10 @@ change  read through it: lcache.connect() in Python, or lcache.torch with this s
 	two := launch.SourceResult{Verdict: loop, Verdicts: []verdict.Verdict{loop, verdict.Judge(verdict.Facts{Delivered: 100, Seconds: 2, LoopSeconds: 2})}, Part: engine.Status{Jobs: []engine.JobStatus{job, check}}}
 	const both = `
 job run-7
-epoch  time  MB/s   hits  source  loop waited  order
-0      9:12   250    0 %  138 GB         31 %  9f3a…
-1      4:37   498  100 %       0        0.4 %  51c0…
-part      –     –   80 %   10 MB            –      –
+epoch     time  MB/s   hits  source  loop waited  order
+0         9:12   250    0 %  138 GB         31 %  9f3a…
+1         4:37   498  100 %       0        0.4 %  51c0…
+by index     –     –   80 %   10 MB            –      –
 exact   order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
 bound   by the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
 change  nothing
@@ -84,15 +84,15 @@ disk    139 GB read and 276 GB written, for all jobs together
 // TestWriteRunImportance: how many samples an epoch had is shown where importance decides it.
 func TestWriteRunImportance(t *testing.T) {
 	job := engine.JobStatus{Recipe: "torch.distributed_sampler", Samples: 4000, DatasetBytes: 4e6, SamplesDelivered: 6020, Hits: 2020, Misses: 4000, SourceBytes: 4e6,
-		Importance: &engine.ImportanceStatus{Method: "impact"},
+		Importance: &engine.ImportanceStatus{Method: "impact"}, HitsEpoch: 10, // of an epoch that was begun
 		EpochsDone: []engine.EpochDone{
 			{Epoch: 0, Seconds: 4, Misses: 4000, SourceBytes: 4e6, LoopWaitSeconds: seconds(1), OrderDigest: digest("9f3a77aa")},
 			{Epoch: 1, Seconds: 2, Hits: 2010, LoopWaitSeconds: seconds(0), OrderDigest: digest("51c0ffee")},
 		}}
-	const want = `epoch   time  MB/s   hits  source  read  written  loop waited  order  samples
-0      4.0 s   1.0    0 %    4 MB     0        0         25 %  9f3a…    4,000
-1      2.0 s   1.0  100 %       0     0        0          0 %  51c0…    2,010
-part       –     –  100 %       0     0        0            –      –       10
+	const want = `epoch        time  MB/s   hits  source  read  written  loop waited  order  samples
+0           4.0 s   1.0    0 %    4 MB     0        0         25 %  9f3a…    4,000
+1           2.0 s   1.0  100 %       0     0        0          0 %  51c0…    2,010
+unfinished      –     –  100 %       0     0        0            –      –       10
 exact   order as drawn by impact, 2 of 2 epochs · every byte verified · 0 corrupt
 `
 	var out bytes.Buffer
