@@ -83,7 +83,7 @@ def _do(act: Callable[[], None]) -> None:
     """An error of one object is logged, and the others are acted on all the same."""
     try:
         act()
-    except Exception:
+    except Exception:  # noqa: BLE001  whatever it is, the other objects are not to wait for it
         _log.exception("an object that has ended can't give back what it held")
 
 
