@@ -24,8 +24,8 @@ func (c *Cache) OpenInodes(create bool) (made bool) {
 		return false
 	}
 	path, n := filepath.Join(c.Dirs[0], InodesName), c.Manifest.Len()
-	err := fs.ErrNotExist
 	if _, there := os.Lstat(path); there == nil {
+		var err error
 		if c.Inodes, err = sample.OpenInodes(path, c.Manifest.Fingerprint(), n); err == nil {
 			return false
 		}
@@ -34,7 +34,8 @@ func (c *Cache) OpenInodes(create bool) (made bool) {
 	if !create {
 		return false
 	}
-	if err = remove(path); err == nil {
+	err := remove(path)
+	if err == nil {
 		err = c.checkInodesRoom()
 	}
 	if err == nil {
