@@ -183,8 +183,8 @@ func (c *Cache) noteLearnt() {
 	}
 }
 
-// closeInodes makes the inodes durable and closes them. Nothing is read any longer.
-func (c *Cache) closeInodes() (err error) {
+// CloseInodes makes the inodes durable and closes them. Close calls it. Nothing is read any longer.
+func (c *Cache) CloseInodes() (err error) {
 	c.learning.goroutine.Wait()
 	if c.Inodes != nil {
 		err = c.Inodes.Close()

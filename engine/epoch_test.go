@@ -193,13 +193,7 @@ func takeBack(e *Engine) {
 }
 
 // closeLearnt closes the files of what is learnt, which such a Close has left open, too.
-func closeLearnt(e *Engine) error {
-	err := e.cache.Sums.Close()
-	if e.cache.Inodes != nil {
-		err = errors.Join(err, e.cache.Inodes.Close())
-	}
-	return err
-}
+func closeLearnt(e *Engine) error { return errors.Join(e.cache.Sums.Close(), e.cache.CloseInodes()) }
 
 func open(t testing.TB, o Options) *Engine {
 	t.Helper()

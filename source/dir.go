@@ -129,7 +129,8 @@ func (d *dir) versionOf(f openFile, size int, want *uint64) (version, inode uint
 	if err != nil {
 		return 0, 0, err
 	}
-	version, inode = d.version(&st, f.linked, func(fs *unix.Statfs_t) error { return unix.Fstatfs(f.fd, fs) })
+	version, inode = d.version(&st, f.linked, func(fs *unix.Statfs_t) error { return unix.Fstatfs(f.fd, fs) },
+		func() uint64 { return born(f.fd, "", unix.AT_EMPTY_PATH) })
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return 0, 0, fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)

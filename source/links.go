@@ -31,19 +31,21 @@ const (
 
 // version identifies the content of a sample's file, together with its size: the time of its last change, and for a file that is reached through a link also the
 // file itself. The source's own device counts as 0, because a device may have another number when the machine is started again.
-// inode is the file's; sample.NoInode where it proves nothing. statfs asks for the file system that it is on, which is done once a device.
-func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) error) (version, inode uint64) {
+// file tells it from others: see fileOf; sample.NoInode where the inode proves nothing. statfs asks for the file system that it is on, which is done once a device,
+// and born when it was made.
+func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) error, born func() uint64) (version, file uint64) {
+	inode := uint64(sample.NoInode)
 	if d.hasInodes(uint64(st.Dev), statfs) {
-		inode = st.Ino
+		inode, file = st.Ino, fileOf(st.Ino, born())
 	}
 	if !linked {
-		return uint64(st.Mtim.Nano()), inode
+		return uint64(st.Mtim.Nano()), file
 	}
 	var b [24]byte
 	binary.LittleEndian.PutUint64(b[0:], d.device(uint64(st.Dev)))
 	binary.LittleEndian.PutUint64(b[8:], inode)
 	binary.LittleEndian.PutUint64(b[16:], uint64(st.Mtim.Nano()))
-	return xxh3.Hash(b[:]), inode
+	return xxh3.Hash(b[:]), file
 }
 
 // numbering are the file systems that number a file again when the kernel has forgotten it: there an inode proves nothing, and a sample

@@ -347,7 +347,12 @@ func (w *walk) lookAt(f *os.File, prefix, name string, folder Reach) (kind, erro
 		return k, fmt.Errorf("it has %d bytes, and a sample must have less than 4 GiB: split it", st.Size)
 	}
 	k.size = uint32(st.Size)
-	k.version, k.inode = w.dir.version(&st, k.reach != Directly, func(fs *unix.Statfs_t) error { return unix.Statfs(w.dir.path+"/"+prefix+name, fs) })
+	flags := 0
+	if !k.link {
+		flags = unix.AT_SYMLINK_NOFOLLOW
+	}
+	k.version, k.inode = w.dir.version(&st, k.reach != Directly, func(fs *unix.Statfs_t) error { return unix.Statfs(w.dir.path+"/"+prefix+name, fs) },
+		func() uint64 { return born(int(f.Fd()), name, flags) })
 	return k, nil
 }
 

@@ -280,7 +280,7 @@ exact order as the loader's own, 1 of 1 epoch · every byte verified · 0 corrup
 bound {…}
 change {…}`
 	const part = `epoch time MB/s hits source loop waited order
-part – – {…} % {…} – –
+by index – – {…} % {…} – –
 exact no epoch came to its end · every byte verified · 0 corrupt
 bound {…}
 change {…}`

@@ -26,8 +26,10 @@ def plain(indices: Any) -> list[int]:
 
 
 def are_many(index: Any) -> bool:
-    """Whether an index is several: a list or a range, or an array or a tensor that is more than a single number."""
-    return isinstance(index, (list, range)) or (hasattr(index, "tolist") and getattr(index, "ndim", 1) > 0)
+    """Whether an index is several: a list or a range, or an array or a tensor. A tensor of one element is one index, as a list takes it."""
+    if isinstance(index, (list, range)):
+        return True
+    return hasattr(index, "tolist") and getattr(index, "ndim", 1) > 0 and not (hasattr(index, "numel") and index.numel() == 1)
 
 
 def many(indices: Any) -> Any:

@@ -57,10 +57,20 @@ def of_paths(names: Sequence[str], root: str, listed: Iterable[tuple[Any, Any]],
     return found
 
 
+def same_label(one: Any, other: Any) -> bool:
+    """Whether two labels are the same for a program: 0 and 0.0 are not. An array is the same as itself alone."""
+    if one is other:
+        return True
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except (ValueError, RuntimeError):  # of arrays and tensors with several elements
+        return False
+
+
 def require_one_label(names: Sequence[str], pairs: Iterable[tuple[int, Any]]) -> None:
     """ArgumentError for a sample with two labels: lcache keeps one label for each file."""
     given: dict[int, Any] = {}
     for index, label in pairs:
-        if given.setdefault(index, label) != label:
+        if not same_label(given.setdefault(index, label), label):
             labels = f"{given[index]!r} and {label!r}"
             raise ArgumentError(f"{names[index]!r} is listed with the labels {labels}: a file has one label; make others in __getitem__")

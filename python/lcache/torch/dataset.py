@@ -160,7 +160,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         self._whole = chosen(decode, decode_batch, dtype, shape)
         if self._whole is None and decode is None and hasattr(type(self), "decode_batch"):
             self._whole = WholeBatch("decode_batch", None)
-        self.return_index = return_index
+        self._return_index = return_index
         if not isinstance(job, Job):
             job = _job_of(source, {
                 "cache": cache, "socket": socket, "recipe": recipe, "seed": seed, "epochs": epochs, "batch_size": batch_size, "world_size": world_size,
@@ -184,7 +184,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         self.opener = process_run()  # the process that opened the dataset, the same in every copy
         self._borrowed: BorrowedJob | None = None
         self._length = job.samples
-        self.kept: array[int] | None = None  # the job's indices of this dataset's samples; None: all of them
+        self._kept: array[int] | None = None  # the job's indices of this dataset's samples; None: all of them
         self._ahead: tuple[TaggedBatch, Fetched] | None = None  # a batch whose samples are asked for one by one
         # A subclass's own __getitem__ asked for more samples than those of the last batch, or for others instead.
         self._asked_more = self._asks_others = False
@@ -283,7 +283,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         return one
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[T]:
-        if self.kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
+        if self._kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
             raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset leaves out some")
         item = self._own_item()
         if item is None or of_thread(self.lcache_id) is not None:
@@ -338,7 +338,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     def _batch(self, indices: Sequence[int]) -> Sequence[Any]:
         """The samples of a batch, from one request."""
         wanted = asked_indices.plain(indices)
-        if self.kept is not None or (wanted and (min(wanted) < 0 or max(wanted) >= self._length)):
+        if self._kept is not None or (wanted and (min(wanted) < 0 or max(wanted) >= self._length)):
             wanted = [self._in_job(i) for i in wanted]
         batch, asked = self._request(indices, wanted)
         if batch is not None and batch.trial:
@@ -358,7 +358,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         found = index + self._length if index < 0 else index
         if not 0 <= found < self._length:
             raise IndexError(f"index {index} of a dataset of {self._length} samples")
-        return found if self.kept is None else self.kept[found]
+        return found if self._kept is None else self._kept[found]
 
     def _made(self, indices: list[int], asked: _Asked) -> Sequence[Any]:
         """The samples of one batch. indices are the job's."""
@@ -367,8 +367,8 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             batch = batches.pop() if len(batches) == 1 else Batch.merged(batches)
             made = self._at_once(self._whole, asked.job, batch)
             self._request_following(asked, batch)
-            return with_columns(made, batch) if self.return_index else made
-        if self.decode is None and not self.return_index and type(self)._decoded is Dataset._decoded:
+            return with_columns(made, batch) if self._return_index else made
+        if self.decode is None and not self._return_index and type(self)._decoded is Dataset._decoded:
             batches = self._batches(indices, asked)
             pairs = [pair for batch in batches for pair in _pairs(batch)]
             self._request_following(asked, batches[-1])
@@ -423,7 +423,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         sent[:] = [asked.job]
         try:
             wanted = indices()
-            if self.kept is not None or (wanted and min(wanted) < 0):
+            if self._kept is not None or (wanted and min(wanted) < 0):
                 wanted = [self._in_job(i) for i in wanted]
             asked.job.send_early(wanted, position, sum(batch.lengths))
         except (Error, LookupError, TypeError, ValueError, OverflowError):
@@ -434,7 +434,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         began = time.perf_counter()
         try:
             made = self._decoded(parts, batch, i)
-            return with_index(made, batch.labels[i], batch.indices[i]) if self.return_index else made
+            return with_index(made, batch.labels[i], batch.indices[i]) if self._return_index else made
         except Error:
             raise  # from the server, when decode used a name
         except Exception as e:
@@ -451,8 +451,8 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
 
     def _undecodable(self, in_job: int, error: Exception) -> DecodeError:
         index, name, source = in_job, None, self.job.source
-        if self.kept is not None and in_job in self.kept:
-            index = self.kept.index(in_job)
+        if self._kept is not None and in_job in self._kept:
+            index = self._kept.index(in_job)
         try:
             name = self.job.names([in_job])[0]
         except Error:

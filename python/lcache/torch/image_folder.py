@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import printable
 from ..job import Job
-from .class_folders import no_class_folder, of_folders, of_paths, require_class_folder, require_one_label
+from .class_folders import no_class_folder, of_folders, of_paths, require_class_folder, require_one_label, same_label
 from .dataset import Dataset, first_part
 from .fetched import of_thread
 from .fixed_lists import fixed
@@ -151,7 +151,7 @@ class ImageFolder(Dataset[Any]):
         if not self.class_to_idx and self.job.classes:
             raise ValueError("'class_to_index' must have at least one entry to collect any samples.")
         labels = [self.class_to_idx.get(name) for name in self.job.classes]
-        return None if labels == list(range(len(labels))) else labels
+        return None if all(map(same_label, labels, range(len(labels)))) else labels
 
     def _keep(self, is_valid_file: Callable[[str], bool] | None, nested: bool) -> None:
         """Keeps the samples of this dataset's classes that is_valid_file accepts. nested: classes are folders within folders."""
@@ -164,24 +164,24 @@ class ImageFolder(Dataset[Any]):
         kept: Iterable[int] = range(self._length) if table is None else (i for i, label in enumerate(labels) if table[label] is not None)
         if is_valid_file is not None:
             kept = (i for i in kept if is_valid_file(os.path.join(self.root, names[i])))
-        self.kept = array("I", kept)
-        self._length = len(self.kept)
+        self._kept = array("I", kept)
+        self._length = len(self._kept)
 
     def _keep_pairs(self, names: Sequence[str], pairs: Sequence[tuple[int, Any]]) -> None:
         """Keeps the samples of (the job's index, label), in this order. names are all of the job's."""
         require_one_label(names, pairs)
         labels, table = self._job_labels(), self._label_of
-        if any(label != (labels[index] if table is None else table[labels[index]]) for index, label in pairs):
+        if not all(same_label(label, labels[index] if table is None else table[labels[index]]) for index, label in pairs):
             self._given_labels = [label for _, label in pairs]
         kept = array("I", (index for index, _ in pairs))
         if self._given_labels is not None or kept != array("I", range(self._length)):
-            self.kept, self._length = kept, len(kept)
+            self._kept, self._length = kept, len(kept)
 
     def _require_samples(self) -> None:
         """FileNotFoundError if a class has no sample."""
         if not self.classes:
             return  # a flat source
-        found = set(self.targets) if self.kept is not None else set(self._job_labels())
+        found = set(self.targets) if self._kept is not None else set(self._job_labels())
         empty = sorted(name for name, label in self.class_to_idx.items() if label not in found)
         if empty:
             text = f"Found no valid file for the classes {printable(', '.join(empty))}. "
@@ -252,7 +252,7 @@ class ImageFolder(Dataset[Any]):
             return batch.labels[i] if self._label_of is None else self._label_of[batch.labels[i]]
         known: dict[int, Any] | None = self.__dict__.get("_label_at")
         if known is None:
-            known = self.__dict__["_label_at"] = dict(zip(self.kept or (), self._given_labels))
+            known = self.__dict__["_label_at"] = dict(zip(self._kept or (), self._given_labels))
         return known[batch.indices[i]]
 
     def _job_labels(self) -> array[int]:
@@ -268,13 +268,13 @@ class ImageFolder(Dataset[Any]):
         if self._given_labels is not None:
             return list(self._given_labels)
         labels, table = self._job_labels(), self._label_of
-        here = labels if self.kept is None else [labels[i] for i in self.kept]
+        here = labels if self._kept is None else [labels[i] for i in self._kept]
         return list(here) if table is None else [table[label] for label in here]
 
     @fixed(_SAMPLES)
     def samples(self) -> list[tuple[str, int]]:
         """(path, label) of every sample, as in torchvision: one list, made at the first use."""
-        names = self.job.names(range(self._length) if self.kept is None else self.kept)
+        names = self.job.names(range(self._length) if self._kept is None else self._kept)
         prefix = os.path.join(self.root, "")
         return [(prefix + name, label) for name, label in zip(names, self.targets)]
 

@@ -202,3 +202,45 @@ def test_samples_that_are_refused(photos, root):
         Elsewhere(photos, cache=root)
     with pytest.raises(lcache.ArgumentError, match=r"'cat/.*png' is listed with the labels 0 and 1: "):
         Both(photos, cache=root)
+
+
+def floats(base):
+    class Floats(base):
+        def find_classes(self, directory):
+            classes, labels = super().find_classes(directory)
+            return classes, {name: float(label) for name, label in labels.items()}
+
+    return Floats
+
+
+def multi_label(base):
+    class MultiLabel(base):
+        @staticmethod
+        def make_dataset(*args, **options):
+            found = torchvision.datasets.DatasetFolder.make_dataset(*args, **options)
+            return [(path, torch.tensor([label, 1 - label])) for path, label in found]
+
+    return MultiLabel
+
+
+def its_own_table(base):
+    class OwnTable(base):
+        """kept, job-like names and return_index are the program's to use."""
+
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.kept, self.return_index = list(range(len(self.samples)))[::-1], True
+
+        def __getitem__(self, index):
+            return (*super().__getitem__(self.kept[index]), self.return_index)
+
+    return OwnTable
+
+
+@pytest.mark.parametrize("kind", [floats, multi_label, its_own_table])
+def test_labels_and_names_of_the_program(photos, root, kind):
+    ours, theirs = kind(lt.ImageFolder)(photos, TO_TENSOR, cache=root), kind(torchvision.datasets.ImageFolder)(photos, TO_TENSOR)
+    assert len(ours) == len(theirs)
+    for (image, label, *rest), (image_there, label_there, *rest_there) in zip(ours, theirs):
+        assert torch.equal(image, image_there) and type(label) is type(label_there) and rest == rest_there
+        assert torch.equal(torch.as_tensor(label), torch.as_tensor(label_there))

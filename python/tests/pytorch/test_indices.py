@@ -16,7 +16,7 @@ from torch.utils import data  # noqa: E402
 
 import lcache.torch as lt  # noqa: E402
 
-SEVERAL = [[3, 5, -1], range(3, 9, 2), array("I", [3, 5]), numpy.array([3, 5], dtype=numpy.uint8), torch.tensor([3, 5]), numpy.array([4]), torch.tensor([4]), []]
+SEVERAL = [[3, 5, -1], range(3, 9, 2), array("I", [3, 5]), numpy.array([3, 5], dtype=numpy.uint8), torch.tensor([3, 5]), numpy.array([4]), []]
 
 
 def index(_, sample):
@@ -42,7 +42,7 @@ def test_several_at_once(folder, tokens, root, several):
         assert rows[several].tolist() == [[int(i) % 40, -(int(i) % 40)] for i in several]
 
 
-@pytest.mark.parametrize("one", [3, True, numpy.int64(3), numpy.array(3), torch.tensor(3)], ids=repr)
+@pytest.mark.parametrize("one", [3, True, numpy.int64(3), numpy.array(3), torch.tensor(3), torch.tensor([3])], ids=repr)
 def test_one(folder, root, one):
     assert lt.Dataset(folder.root, index, cache=root)[one] == int(one)
 

@@ -260,7 +260,7 @@ def test_memory_of_the_last_batch_is_used_again(tmp_path, decode):
 def test_two_objects_a_sample(folder, root):
     """Without decode a sample is its bytes and a tuple, whatever is made of the batch before."""
     dataset, indices = lt.Dataset(folder.root, cache=root), list(range(240))
-    kept = [dataset.__getitems__(indices) for _ in range(3)]
+    kept = [dataset.__getitems__(indices) for _ in range(8)]  # until what is left of earlier objects is used again
     made = []
     for _ in range(5):  # the interpreter allocates at times for other things
         before = sys.getallocatedblocks()
