@@ -100,9 +100,9 @@ func (l *freeList) hasLocked(d *freePlaces) bool {
 	return d.n > 0 && (l.guard == nil || l.late || d.ready > 0)
 }
 
-// aheadLocked is how many places of a device are noted ahead. After a crash the samples that lay there before are not found any longer. The first half of the queue was freed longest ago: what was moved from there has mostly been written.
+// aheadLocked is how many places of a device are noted ahead. After a crash the samples that lay there before are not found any longer, so there are few if few are free.
 func (l *freeList) aheadLocked(d *freePlaces) int {
-	return min(max(4, d.n/2, len(l.waiting)), 4*l.most)
+	return min(max(4, d.n/8, len(l.waiting)), 4*l.most)
 }
 
 // unready lists the next places that are to be noted, and a generation between those of the blocks that lay there and those of the blocks to come.

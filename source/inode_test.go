@@ -69,14 +69,6 @@ func exchange(t *testing.T, in *tree, a, b string) {
 	}
 }
 
-func stat(t *testing.T, path string) (st unix.Stat_t) {
-	t.Helper()
-	if err := unix.Stat(path, &st); err != nil {
-		t.Fatal(err)
-	}
-	return st
-}
-
 // TestInodesNumbering: where inodes prove nothing there are none, of files and of what links lead to.
 func TestInodesNumbering(t *testing.T) {
 	in, out := linked(t, files("a/1.jpg", "a/1.txt"), files("x"), map[string]string{"a/2.jpg": "OUT/x"})
