@@ -72,26 +72,29 @@ func (d *dataset) restore(t *testing.T) {
 	})
 }
 
-// an ingest's answer about files of the same size and time.
-type replaced struct{ replaced, changed, added int }
+// replaced is an ingest's answer about files of the same size and time. dropped is how many samples a server may have dropped before: see served.
+// They are read twice if the log has to be sorted for them.
+type replaced struct{ replaced, changed, added, dropped int }
 
-// again ingests once more. Up to two samples more are read than want says, if a sort dropped them.
 func (d *dataset) again(t *testing.T, when string, o ingest.Options, want replaced, read int64) Options {
 	t.Helper()
 	opts, rep := ingested(t, d, o)
-	if got := (replaced{rep.Replaced, rep.ChangedSamples, rep.AddedSamples}); got != want || rep.Changed != (want.changed+want.added > 0) || (rep.ReadBytes < read || rep.ReadBytes > read+10_000) || rep.Anew {
+	if got := (replaced{rep.Replaced, rep.ChangedSamples, rep.AddedSamples, want.dropped}); got != want || rep.Changed != (want.changed+want.added > 0) || rep.ReadBytes < read || rep.ReadBytes > read+2*5000*int64(want.dropped) || rep.Anew {
 		t.Errorf("%s: %+v, changed %v, %d bytes taken, anew %v; want %+v and %d bytes", when, got, rep.Changed, rep.ReadBytes, rep.Anew, want, read)
 	}
 	return opts
 }
 
-// served reads all epochs of a cache that has everything.
-func (d *dataset) served(t *testing.T, o Options) {
+// served reads all epochs of a cache that has everything. Samples that have changed may lie in a segment of a log that is half written, with their old bytes and with their new ones. Then the segment has room for as many
+// samples less, and these are read from the source once.
+func (d *dataset) served(t *testing.T, o Options, changed int) {
 	t.Helper()
 	e := open(t, o)
 	d.readEpochs(t, e, samplerJob(3, 16, 2, false), 0, 3)
-	if s := e.Status(); s.Totals.SourceReads > 2 || s.Jobs[0].CorruptSamples > 0 { // a sample that was taken again may find its segment of the next log full
-		t.Errorf("%d reads from the source, %d corrupt samples", s.Totals.SourceReads, s.Jobs[0].CorruptSamples)
+	if changed == 0 {
+		noSource(t, e)
+	} else if s, most := e.Status(), int64(changed); s.Totals.SourceReads > most || s.Totals.Misses > most || s.Jobs[0].ReorderDropped > most || s.Jobs[0].CorruptSamples > 0 {
+		t.Errorf("%d reads from the source, %d misses, %d dropped, %d corrupt; %d have changed", s.Totals.SourceReads, s.Totals.Misses, s.Jobs[0].ReorderDropped, s.Jobs[0].CorruptSamples, changed)
 	}
 	closeEngine(t, e)
 }
@@ -127,10 +130,10 @@ func TestExchangedFiles(t *testing.T) {
 			} else {
 				o := d.again(t, "exchanged", in, replaced{replaced: 2, changed: 2}, 10_000)
 				o.Layout = in.Layout
-				d.served(t, o)
+				d.served(t, o, 2)
 			}
 			in.Relist = true
-			d.again(t, "once more", in, replaced{}, 0)
+			d.again(t, "once more", in, replaced{dropped: 2}, 0)
 		})
 	}
 }
@@ -172,7 +175,7 @@ func TestRestoredSource(t *testing.T) {
 	}
 	in.Relist = true
 	o := d.again(t, "known", in, replaced{}, 0)
-	d.served(t, o)
+	d.served(t, o, 0)
 }
 
 // TestRestoredSourceWithoutPrefill: training begins at once, reads each file once, and gets the bytes that the files have now.
@@ -192,8 +195,8 @@ func TestRestoredSourceWithoutPrefill(t *testing.T) {
 			e := open(t, o)
 			d.readEpochs(t, e, j, 0, 3)
 			s := e.Status().Jobs[0]
-			if s.CorruptSamples != 0 || s.SourceReads < 150 || s.SourceReads > 160 || s.EpochsDone[2].Misses != 0 {
-				t.Errorf("%d corrupt, %d reads from the source, %d misses in the last epoch; want none, 150 and a few, none", s.CorruptSamples, s.SourceReads, s.EpochsDone[2].Misses)
+			if s.CorruptSamples != 0 || s.SourceReads < 150 || s.SourceReads > 160 || s.EpochsDone[2].Misses > 2 { // of the two that were exchanged, if they still lay in memory in the epoch before
+				t.Errorf("%d corrupt, %d reads from the source, %d misses in the last epoch; want none, 150 and a few, 2 at most", s.CorruptSamples, s.SourceReads, s.EpochsDone[2].Misses)
 			}
 			closeEngine(t, e)
 			in.Relist = true
@@ -212,7 +215,7 @@ func TestInodesOfChangedSource(t *testing.T) {
 	d.again(t, "more and exchanged", in, replaced{replaced: 2, changed: 2, added: 1}, 7_000) // the sort has read the exchanged ones
 	d.exchange(t, "class-2/000100.bin", "class-1/000044.bin")
 	o := d.again(t, "exchanged again", in, replaced{replaced: 2, changed: 2}, 10_000)
-	d.served(t, o)
+	d.served(t, o, 2)
 }
 
 // TestCacheWithoutInodes: a cache of before there were inodes learns them from a listing of all files, without reading any.
@@ -224,12 +227,12 @@ func TestCacheWithoutInodes(t *testing.T) {
 	if err := os.Remove(filepath.Join(in.Dirs[0], cache.InodesName)); err != nil {
 		t.Fatal(err)
 	}
-	d.served(t, o)
+	d.served(t, o, 0)
 	for round := range 2 {
 		d.again(t, fmt.Sprint("as it is ", round), in, replaced{}, 0)
 	}
 	d.exchange(t, "class-0/000004.bin", "class-1/000034.bin")
-	d.served(t, d.again(t, "exchanged", in, replaced{replaced: 2, changed: 2}, 10_000))
+	d.served(t, d.again(t, "exchanged", in, replaced{replaced: 2, changed: 2}, 10_000), 2)
 }
 
 // TestInodesDamaged: whatever lies in the place of the inodes, nothing is an error, and they are learnt again.
@@ -251,6 +254,7 @@ func TestInodesDamaged(t *testing.T) {
 	flipped := bytes.Clone(whole)
 	flipped[3] ^= 1
 	put := func(b []byte) func() error { return func() error { return os.WriteFile(path, b, 0o600) } }
+	changed := 0 // so far: the log may have a copy of each time
 	for _, bad := range []struct {
 		name string
 		put  func() error
@@ -270,18 +274,19 @@ func TestInodesDamaged(t *testing.T) {
 		if err := errors.Join(os.Remove(path), bad.put()); err != nil {
 			t.Fatal(err)
 		}
-		d.served(t, o)
+		d.served(t, o, changed)
 		relist := in
 		relist.Relist = true
-		d.again(t, bad.name, relist, replaced{}, 0)
+		d.again(t, bad.name, relist, replaced{dropped: changed}, 0)
 		d.exchange(t, "class-0/000004.bin", "class-1/000034.bin")
 		d.again(t, bad.name+", exchanged", in, replaced{replaced: 2, changed: 2}, 10_000)
+		changed += 2
 	}
 	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "full"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	d.again(t, "a folder that can't be removed", in, replaced{}, 0)
-	d.served(t, o)
+	d.served(t, o, changed)
 }
 
 // TestReadFindsOtherBytes: a file that was written to in its place, with its time put back, is an error when it is read, and the next ingest takes it.
@@ -307,7 +312,7 @@ func TestReadFindsOtherBytes(t *testing.T) {
 	c.Disconnected()
 	closeEngine(t, e)
 	d.reload(t)
-	d.served(t, d.again(t, "after the read", in, replaced{replaced: 1, changed: 1}, d.total))
+	d.served(t, d.again(t, "after the read", in, replaced{replaced: 1, changed: 1}, d.total), 0)
 }
 
 // TestCompareInterrupted: an ingest that ends while it compares is completed by the next one, which reads only what is left.
@@ -360,7 +365,7 @@ func TestCompareUnreadable(t *testing.T) {
 	if err := os.Rename(gone+"~", gone); err != nil {
 		t.Fatal(err)
 	}
-	d.served(t, d.again(t, "it can", in, replaced{replaced: 1, changed: 1}, 5000))
+	d.served(t, d.again(t, "it can", in, replaced{replaced: 1, changed: 1}, 5000), 2)
 }
 
 type writer func(b []byte)
@@ -389,7 +394,7 @@ func TestInodesWithinBudget(t *testing.T) {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file was made all the same: %v", err)
 	}
-	d.served(t, o)
+	d.served(t, o, 0)
 	if err := os.Remove(state); err != nil {
 		t.Fatal(err)
 	}
