@@ -144,7 +144,7 @@ func TestClassServes(t *testing.T) {
 					t.Errorf("%s, epoch %d: %d substitutes", policy, epoch, n)
 				}
 				total += n
-				p.high.mu.Lock()
+				p.high.lockIdle()
 				if bytes, mapped := p.high.held.bytes(), bytesMapped(p.high.held); bytes > p.config.Cache || mapped > p.config.Cache+2*chunkCells*int64(p.high.held.cells.size) {
 					t.Errorf("%s: %d bytes in cells of %d, of %d", policy, bytes, mapped, p.config.Cache)
 				}
@@ -179,7 +179,7 @@ func TestClassElastic(t *testing.T) {
 		for epoch := range 7 {
 			l.begin(t, epoch)
 			ratio := e.Status().Jobs[0].Importance.Ratio
-			p.high.mu.Lock()
+			p.high.lockIdle()
 			memory := p.high.pair.Ratio()
 			p.high.mu.Unlock()
 			if ratio > last || ratio > 0.9 || ratio < 0.5 || memory != ratio {
@@ -218,7 +218,7 @@ func TestNodesThatAreGone(t *testing.T) {
 	}
 	waitFor(t, "the observations are noted", func() bool { return e.Status().Jobs[0].Importance.Observations == 80 })
 	e.settleNodes(t, p)
-	p.high.mu.Lock()
+	p.high.lockIdle()
 	defer p.high.mu.Unlock()
 	if nodes := p.high.pair.Nodes().List(); len(nodes) > 0 {
 		t.Errorf("nodes that can't be read: %v", nodes)
@@ -271,7 +271,7 @@ func TestOtherEmbeddings(t *testing.T) {
 	l.ask(t, 0, fmt.Sprintf(class, 1, "paper", 0.5, 0.5, 8))
 	p := e.owner.importance.Load()
 	count := func() int {
-		p.high.mu.Lock()
+		p.high.lockIdle()
 		defer p.high.mu.Unlock()
 		return len(p.high.pair.Nodes().List())
 	}
@@ -279,7 +279,7 @@ func TestOtherEmbeddings(t *testing.T) {
 		l.begin(t, epoch)
 		l.classSteps(t, like, epoch, 8)
 		e.settleNodes(t, p)
-		p.high.mu.Lock()
+		p.high.lockIdle()
 		bytes := p.high.held.bytes()
 		p.high.mu.Unlock()
 		if count() == 0 {
@@ -287,7 +287,7 @@ func TestOtherEmbeddings(t *testing.T) {
 		}
 		e.EndEpoch(0, 0, importance.Progress{Epoch: math.MaxUint32}, said) // which ends no epoch
 		waitFor(t, "the nodes are forgotten", func() bool { return count() == 0 })
-		p.high.mu.Lock()
+		p.high.lockIdle()
 		after := p.high.held.bytes()
 		p.high.mu.Unlock()
 		if after >= bytes || p.state.Epoch() != epoch {

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"lcache/fetch"
 	"lcache/sample"
 	"lcache/source"
@@ -45,14 +43,15 @@ func TestLearnsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	get(source.ErrChanged, 5)
+	_, listed, err := b.Source.List(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var want []string
 	for index, right := range map[sample.Index][]bool{4: {true}, 5: {true, false}} {
-		var st unix.Stat_t
-		if err := unix.Stat(filepath.Join(b.Dir, b.Name(index)), &st); err != nil {
-			t.Fatal(err)
-		}
+		at := slices.IndexFunc(listed, func(e sample.Entry) bool { return e.Name == b.Name(index) })
 		for _, r := range right {
-			want = append(want, fmt.Sprint(index, st.Ino, r))
+			want = append(want, fmt.Sprint(index, listed[at].Inode, r))
 		}
 	}
 	slices.Sort(learnt)

@@ -184,10 +184,10 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         self.opener = process_run()  # the process that opened the dataset, the same in every copy
         self._borrowed: BorrowedJob | None = None
         self._length = job.samples
-        self._kept: array[int] | None = None  # the job's indices of this dataset's samples; None: all of them
+        self.lcache_kept: array[int] | None = None  # the job's indices of this dataset's samples; None: all of them
         self._ahead: tuple[TaggedBatch, Fetched] | None = None  # a batch whose samples are asked for one by one
-        # A subclass's own __getitem__ asked for more samples than those of the last batch, or for others instead.
-        self._asked_more = self._asks_others = False
+        # A subclass's own __getitem__ asked for more samples than those of the last batch, for others instead, or for few because it has them itself.
+        self._asked_more = self._asks_others = self._has_own = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None, "_borrowed": None}
@@ -283,7 +283,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         return one
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[T]:
-        if self._kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
+        if self.lcache_kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
             raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset leaves out some")
         item = self._own_item()
         if item is None or of_thread(self.lcache_id) is not None:
@@ -308,7 +308,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
 
     def _each(self, item: Callable[[Any], T], indices: Sequence[Any]) -> list[T]:
         """The samples of a subclass's own __getitem__. One request fetches their bytes, which it gets by super().__getitem__."""
-        wanted = [] if self._asks_others else self._likely(indices[:])
+        wanted = [] if self._asks_others or self._has_own else self._likely(indices[:])
         batch, asked = self._request(indices, wanted)
         if len(wanted) < len(indices):
             asked = _Asked(asked.job, None)
@@ -320,8 +320,9 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         if not fetched.others:
             self._count(asked.job, began + self.decode_seconds - counted)  # all of it is decoding, and a part is counted
         self._asked_more = fetched.others > 0
-        self._asks_others = self._asks_others or fetched.few_used
-        if batch is not None and batch.trial and wanted and fetched.all_used:
+        self._asks_others = self._asks_others or fetched.few_used and fetched.others > 0
+        self._has_own = fetched.few_used if wanted else not fetched.others  # after a batch that asked for samples, the next one is fetched again
+        if batch is not None and batch.trial and wanted and (fetched.all_used or fetched.only_asked(wanted)):
             batch.record_asked(self.lcache_id, wanted)
         return made
 
@@ -338,7 +339,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
     def _batch(self, indices: Sequence[int]) -> Sequence[Any]:
         """The samples of a batch, from one request."""
         wanted = asked_indices.plain(indices)
-        if self._kept is not None or (wanted and (min(wanted) < 0 or max(wanted) >= self._length)):
+        if self.lcache_kept is not None or (wanted and (min(wanted) < 0 or max(wanted) >= self._length)):
             wanted = [self._in_job(i) for i in wanted]
         batch, asked = self._request(indices, wanted)
         if batch is not None and batch.trial:
@@ -358,7 +359,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         found = index + self._length if index < 0 else index
         if not 0 <= found < self._length:
             raise IndexError(f"index {index} of a dataset of {self._length} samples")
-        return found if self._kept is None else self._kept[found]
+        return found if self.lcache_kept is None else self.lcache_kept[found]
 
     def _made(self, indices: list[int], asked: _Asked) -> Sequence[Any]:
         """The samples of one batch. indices are the job's."""
@@ -423,7 +424,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         sent[:] = [asked.job]
         try:
             wanted = indices()
-            if self._kept is not None or (wanted and min(wanted) < 0):
+            if self.lcache_kept is not None or (wanted and min(wanted) < 0):
                 wanted = [self._in_job(i) for i in wanted]
             asked.job.send_early(wanted, position, sum(batch.lengths))
         except (Error, LookupError, TypeError, ValueError, OverflowError):
@@ -451,8 +452,8 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
 
     def _undecodable(self, in_job: int, error: Exception) -> DecodeError:
         index, name, source = in_job, None, self.job.source
-        if self._kept is not None and in_job in self._kept:
-            index = self._kept.index(in_job)
+        if self.lcache_kept is not None and in_job in self.lcache_kept:
+            index = self.lcache_kept.index(in_job)
         try:
             name = self.job.names([in_job])[0]
         except Error:

@@ -20,7 +20,8 @@ class Fetched:
         self._items: dict[int, list[Any]] = {}
         for index, item in items:
             self._items.setdefault(index, []).append(item)
-        self._used: set[int] = set()
+        self._used: set[int] = set()  # of those that are here
+        self._asked: set[int] = set()
         self._names: dict[Any, int] | None = None
 
     def index_of(self, name: str, name_of: Callable[[Any], str | None]) -> int | None:
@@ -31,6 +32,7 @@ class Fetched:
 
     def take(self, index: int) -> Any | None:
         """The item of a sample. None: the sample has to be requested alone."""
+        self._asked.add(index)
         items = self._items.get(index)
         if not items:
             self.others += 1
@@ -42,6 +44,10 @@ class Fetched:
     def all_used(self) -> bool:
         """Whether each sample was asked for."""
         return 0 < len(self._used) == len(self._items)
+
+    def only_asked(self, indices: Iterable[int]) -> bool:
+        """Whether samples were asked for, and none but these."""
+        return bool(self._asked) and self._asked <= set(indices)
 
     @property
     def few_used(self) -> bool:

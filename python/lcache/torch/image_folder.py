@@ -164,8 +164,8 @@ class ImageFolder(Dataset[Any]):
         kept: Iterable[int] = range(self._length) if table is None else (i for i, label in enumerate(labels) if table[label] is not None)
         if is_valid_file is not None:
             kept = (i for i in kept if is_valid_file(os.path.join(self.root, names[i])))
-        self._kept = array("I", kept)
-        self._length = len(self._kept)
+        self.lcache_kept = array("I", kept)
+        self._length = len(self.lcache_kept)
 
     def _keep_pairs(self, names: Sequence[str], pairs: Sequence[tuple[int, Any]]) -> None:
         """Keeps the samples of (the job's index, label), in this order. names are all of the job's."""
@@ -175,13 +175,13 @@ class ImageFolder(Dataset[Any]):
             self._given_labels = [label for _, label in pairs]
         kept = array("I", (index for index, _ in pairs))
         if self._given_labels is not None or kept != array("I", range(self._length)):
-            self._kept, self._length = kept, len(kept)
+            self.lcache_kept, self._length = kept, len(kept)
 
     def _require_samples(self) -> None:
         """FileNotFoundError if a class has no sample."""
         if not self.classes:
             return  # a flat source
-        found = set(self.targets) if self._kept is not None else set(self._job_labels())
+        found = set(self.targets) if self.lcache_kept is not None else set(self._job_labels())
         empty = sorted(name for name, label in self.class_to_idx.items() if label not in found)
         if empty:
             text = f"Found no valid file for the classes {printable(', '.join(empty))}. "
@@ -252,7 +252,7 @@ class ImageFolder(Dataset[Any]):
             return batch.labels[i] if self._label_of is None else self._label_of[batch.labels[i]]
         known: dict[int, Any] | None = self.__dict__.get("_label_at")
         if known is None:
-            known = self.__dict__["_label_at"] = dict(zip(self._kept or (), self._given_labels))
+            known = self.__dict__["_label_at"] = dict(zip(self.lcache_kept or (), self._given_labels))
         return known[batch.indices[i]]
 
     def _job_labels(self) -> array[int]:
@@ -268,13 +268,13 @@ class ImageFolder(Dataset[Any]):
         if self._given_labels is not None:
             return list(self._given_labels)
         labels, table = self._job_labels(), self._label_of
-        here = labels if self._kept is None else [labels[i] for i in self._kept]
+        here = labels if self.lcache_kept is None else [labels[i] for i in self.lcache_kept]
         return list(here) if table is None else [table[label] for label in here]
 
     @fixed(_SAMPLES)
     def samples(self) -> list[tuple[str, int]]:
         """(path, label) of every sample, as in torchvision: one list, made at the first use."""
-        names = self.job.names(range(self._length) if self._kept is None else self._kept)
+        names = self.job.names(range(self._length) if self.lcache_kept is None else self.lcache_kept)
         prefix = os.path.join(self.root, "")
         return [(prefix + name, label) for name, label in zip(names, self.targets)]
 

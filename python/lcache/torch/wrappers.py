@@ -48,7 +48,7 @@ class Translation:
     def __init__(self, dataset: Any) -> None:
         self.leaves: list[Dataset[Any]] = []
         # Whether the training dataset's indices are the job's.
-        self.direct = isinstance(dataset, Dataset) and dataset._kept is None and not overrides_access(dataset)
+        self.direct = isinstance(dataset, Dataset) and dataset.lcache_kept is None and not overrides_access(dataset)
         self.guessed = False  # an unknown wrapper, or a subclass's own way of access, is assumed to pass indices on
         self._find = self._finder(dataset)
         if self._find is None:
@@ -129,7 +129,7 @@ def _in_leaf(leaf: Dataset[Any]) -> _Finder:
     """The finder of an lcache dataset, which may keep only some of its job's samples."""
     whole = leaf.job.samples
     found = _Finder(lambda i: (leaf, i if i >= 0 else i + whole), lambda column: [_Found(leaf, torch.where(column < 0, column + whole, column), None)])
-    return found if leaf._kept is None else _in_subset(leaf._kept, found)
+    return found if leaf.lcache_kept is None else _in_subset(leaf.lcache_kept, found)
 
 
 def _in_subset(indices: Any, below: _Finder) -> _Finder:

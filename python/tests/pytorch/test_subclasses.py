@@ -219,6 +219,53 @@ def test_other_samples_are_not_fetched_twice(folder, root, requested):
     assert requested == [SIZE] + [1] * 240
 
 
+class KeepsSome(lt.Dataset):
+    """Keeps its first samples itself."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.mine = {}
+
+    def __getitem__(self, index):
+        if index not in self.mine:
+            item = super().__getitem__(index)
+            if index >= 24:
+                return item
+            self.mine[index] = item
+        return self.mine[index]
+
+
+def test_samples_of_its_own_memory(folder, root, requested):
+    """Samples that the program has itself cost the others no more than one batch of single requests."""
+    loader = lt.DataLoader(KeepsSome(folder.root, index, cache=root), 8, collate_fn=list)
+    assert items(loader) == list(range(240)) and requested == [8] * 30
+    requested.clear()
+    assert items(loader) == list(range(240))
+    assert requested.count(1) <= 8 and requested.count(8) >= 26, requested
+
+
+class Forgiving(KeepsSome):
+    """Takes another sample for one that can't be had."""
+
+    def __getitem__(self, index):
+        try:
+            return super().__getitem__(index)
+        except OSError:
+            return index
+
+
+def test_a_first_batch_with_samples_of_its_own(tmp_path, folder, root, pushed, caplog):
+    """Neither a file that is gone nor samples that the program has make the loader distrust the dataset."""
+    source = shutil.copytree(folder.root, tmp_path / "some")
+    ours = Forgiving(source, index, cache=root)
+    os.unlink(source / ours.job.names([2])[0])
+    ours.mine[1] = 1
+    loader = lt.DataLoader(ours, 8, collate_fn=list)
+    for _ in range(2):
+        assert items(loader) == list(range(240))
+    assert pushed and "nothing is pushed" not in caplog.text
+
+
 class Shorter(lt.Dataset):
     def __len__(self):
         return 50
