@@ -320,7 +320,7 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         if not fetched.others:
             self._count(asked.job, began + self.decode_seconds - counted)  # all of it is decoding, and a part is counted
         self._asked_more = fetched.others > 0
-        self._asks_others = self._asks_others or fetched.few_used and fetched.others > 0
+        self._asks_others = self._asks_others or (fetched.few_used and fetched.others > 0)
         self._has_own = fetched.few_used if wanted else not fetched.others  # after a batch that asked for samples, the next one is fetched again
         if batch is not None and batch.trial and wanted and (fetched.all_used or fetched.only_asked(wanted)):
             batch.record_asked(self.lcache_id, wanted)
