@@ -20,6 +20,7 @@ type keys struct {
 	progress func(int)
 	rows     columns
 	atTop    int            // of those, without a folder
+	hidden   int            // of those at the top, whose name begins with a dot
 	classes  map[string]int // the folders at the top: how many samples are in each
 }
 
@@ -38,7 +39,9 @@ func (k *keys) take(items []s3.Item) error {
 		class, _, inFolder := strings.Cut(name, "/")
 		switch {
 		case !inFolder && kept:
-			k.atTop++
+			if k.atTop++; isHidden(name) {
+				k.hidden++
+			}
 		case inFolder && !kept && k.classes[class] == 0:
 			k.classes[strings.Clone(class)] = 0
 		case inFolder && kept:
@@ -94,8 +97,8 @@ func (k *keys) join() (*Listing, error) {
 			classes = append(classes, class)
 		}
 		slices.SortFunc(classes, comparePython)
-		leftOut = k.atTop // files next to the class folders are no samples
-		found -= leftOut
+		leftOut = k.atTop - k.hidden // files next to the class folders are no samples
+		found -= k.atTop
 	}
 	full := make([]bool, len(classes))
 	for i, class := range classes {

@@ -9,13 +9,17 @@ import (
 	"lcache/source"
 )
 
-// TestLeftOut: a listing counts the files of a directory or of shards that belong to no sample, of those that the extensions keep.
+// TestLeftOut: a listing counts the files of a directory or of shards that belong to no sample, of those that the extensions keep. Hidden files and the file of labels are not counted.
 func TestLeftOut(t *testing.T) {
 	labels := filepath.Join(t.TempDir(), "labels.csv")
 	if err := os.WriteFile(labels, []byte("a/1.jpg,1\na/2.jpg,2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir := newTree(t, files("a/1.jpg", "a/2.jpg", "top.jpg", "top.txt", "README"))
+	dir := newTree(t, files("a/1.jpg", "a/2.jpg", "top.jpg", "top.txt", "README", ".DS_Store"))
+	labelled := newTree(t, files("a/1.jpg", "a/2.jpg", "README"))
+	if err := os.Rename(labels, filepath.Join(labelled.dir, "labels.csv")); err != nil {
+		t.Fatal(err)
+	}
 	loose := newTree(t, files("1.jpg", "2.jpg"))
 	tars := shards(t, map[string]string{"a.tar": "__meta__/a.jpg x.jpg README ./._x.jpg", "b.tar": "x.jpg LICENSE"})
 	for name, c := range map[string]struct {
@@ -26,7 +30,8 @@ func TestLeftOut(t *testing.T) {
 		"class folders":       {dir.dir, source.Options{}, 3},
 		"one extension":       {dir.dir, source.Options{Exts: []string{"jpg"}}, 1},
 		"parts":               {dir.dir, source.Options{Group: source.GroupStem}, 3},
-		"labels of a file":    {dir.dir, source.Options{Labels: labels}, 3},
+		"labels of a file":    {labelled.dir, source.Options{Labels: filepath.Join(labelled.dir, "labels.csv")}, 1},
+		"labels not used":     {labelled.dir, source.Options{}, 2},
 		"flat":                {dir.dir, source.Options{Flat: true}, 0},
 		"without folders":     {loose.dir, source.Options{}, 0},
 		"shards":              {"tar:" + tars.dir + "/{a,b}.tar", source.Options{}, 3},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -115,7 +116,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 		err = w.all(ctx, top.self, top.subs, func(string) int32 { return 0 })
 	} else {
 		w.count(-len(top.files))
-		if leftOut = countFiles(top.files); top.kept != nil {
+		if leftOut = d.countLeftOut(top.files); top.kept != nil {
 			leftOut = Unknown
 		}
 		self.now.Outside = 0 // files next to the class folders are no samples
@@ -129,13 +130,19 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 	return classes, w.folders, leftOut, err
 }
 
-// countFiles counts the files of samples.
-func countFiles(samples []sample.Entry) (n int) {
+// countLeftOut counts the files of samples beside the class folders: neither hidden ones, nor the file of labels.
+func (d *dir) countLeftOut(samples []sample.Entry) (n int) {
 	for _, e := range samples {
+		if isHidden(e.Name) || d.opts.Labels != "" && sameFile(filepath.Join(d.path, e.Name), d.opts.Labels) {
+			continue
+		}
 		n += max(1, len(e.Parts))
 	}
 	return n
 }
+
+// isHidden reports whether a file beside the class folders is hidden, as .DS_Store is.
+func isHidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // topLabel sorts the source itself before its folders.
 const topLabel = -1
