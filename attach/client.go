@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/surrogate"
 )
 
@@ -40,7 +40,7 @@ type Client struct {
 	in      *bufio.Reader
 	path    string
 	request uint32
-	info    engine.Info
+	info    status.Hello
 }
 
 // Dial connects to the server at path, which the user named, and tells it the name of the program that asks. The server may be another user's: see otherServer.
@@ -121,7 +121,7 @@ func (c *Client) Path() string { return c.path }
 func (c *Client) Close() { c.conn.Close() }
 
 // Status asks for the status document. It returns the bytes of the answer, and the decoded document.
-func (c *Client) Status() (raw json.RawMessage, s engine.Status, err error) {
+func (c *Client) Status() (raw json.RawMessage, s status.Document, err error) {
 	if err := c.ask(frameStatus, nil, &raw); err != nil {
 		return nil, s, err
 	}

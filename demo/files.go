@@ -8,8 +8,8 @@ import (
 	"lcache/attach"
 	"lcache/cache"
 	"lcache/doctor"
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/internal/serve/status"
 	"lcache/surrogate"
 )
 
@@ -118,7 +118,7 @@ func (r *Reading) add(answers []timed) {
 
 // fromServer returns the bytes that a server read from disks between two status documents, or -1: without O_DIRECT some of the bytes may have
 // come from the page cache.
-func fromServer(before, after engine.Status) int64 {
+func fromServer(before, after status.Document) int64 {
 	if !after.Direct || len(before.Jobs) == 0 || len(after.Jobs) == 0 {
 		return -1
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 )
 
 func examplePlain() *PlainFiles {
@@ -57,16 +57,16 @@ func TestReading(t *testing.T) {
 
 // TestFromServer: a server's bytes are those of its log and its source. Without O_DIRECT the page cache may have had them.
 func TestFromServer(t *testing.T) {
-	status := func(direct bool, log, source int64) engine.Status {
-		return engine.Status{Direct: direct, Jobs: []engine.JobStatus{{}}, Totals: engine.Totals{SourceBytes: source, ServerFigures: engine.ServerFigures{LogReadBytes: log}}}
+	doc := func(direct bool, log, source int64) status.Document {
+		return status.Document{Direct: direct, Jobs: []status.Job{{}}, Totals: status.Totals{SourceBytes: source, ServerFigures: status.ServerFigures{LogReadBytes: log}}}
 	}
-	if got := fromServer(status(true, 20, 3), status(true, 60, 13)); got != 50 {
+	if got := fromServer(doc(true, 20, 3), doc(true, 60, 13)); got != 50 {
 		t.Errorf("got %d bytes", got)
 	}
-	if got := fromServer(status(false, 20, 3), status(false, 60, 13)); got != -1 {
+	if got := fromServer(doc(false, 20, 3), doc(false, 60, 13)); got != -1 {
 		t.Errorf("without O_DIRECT: got %d", got)
 	}
-	if got := fromServer(engine.Status{Direct: true}, engine.Status{Direct: true}); got != -1 {
+	if got := fromServer(status.Document{Direct: true}, status.Document{Direct: true}); got != -1 {
 		t.Errorf("without a job: got %d", got)
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"lcache/engine"
 	"lcache/figures"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 )
 
 // A Result has the figures of a demo.
@@ -47,7 +47,7 @@ type Epoch struct {
 	Stalled    float64 `json:"stall_seconds"`
 }
 
-func (p *Pass) add(epoch int, seconds float64, answers []seen, before, after engine.Status) {
+func (p *Pass) add(epoch int, seconds float64, answers []seen, before, after status.Document) {
 	e := Epoch{Epoch: epoch, Seconds: seconds}
 	for _, a := range answers {
 		e.Samples += int64(a.Samples)

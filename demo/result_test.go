@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/engine"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 )
 
 func example() *Result {
@@ -82,8 +82,8 @@ func TestFails(t *testing.T) {
 
 func TestSums(t *testing.T) {
 	var p Pass
-	before := engine.Status{Totals: engine.Totals{Hits: 5, Misses: 1, SourceBytes: 3, StallSeconds: 1, ServerFigures: engine.ServerFigures{LogReadOps: 2, LogReadBytes: 20, LogWriteBytes: 7}}}
-	after := engine.Status{Totals: engine.Totals{Hits: 15, Misses: 3, SourceBytes: 13, StallSeconds: 1.5, ServerFigures: engine.ServerFigures{LogReadOps: 6, LogReadBytes: 60, LogWriteBytes: 17}}}
+	before := status.Document{Totals: status.Totals{Hits: 5, Misses: 1, SourceBytes: 3, StallSeconds: 1, ServerFigures: status.ServerFigures{LogReadOps: 2, LogReadBytes: 20, LogWriteBytes: 7}}}
+	after := status.Document{Totals: status.Totals{Hits: 15, Misses: 3, SourceBytes: 13, StallSeconds: 1.5, ServerFigures: status.ServerFigures{LogReadOps: 6, LogReadBytes: 60, LogWriteBytes: 17}}}
 	p.add(3, 2, []seen{{Samples: 6, Bytes: 60, Wrong: []string{"a"}, Wrongs: 2}, {Samples: 6, Bytes: 40}}, before, after)
 	want := Epoch{Epoch: 3, Samples: 12, Bytes: 100, Seconds: 2, Hits: 10, Misses: 2, LogReads: 4, LogRead: 40, LogWritten: 10, Source: 10, Stalled: 0.5}
 	if p.Epochs[0] != want || p.Wrongs != 2 || len(p.Wrong) != 1 {

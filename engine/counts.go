@@ -8,26 +8,19 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/internal/serve/status"
 )
 
 // counts are what the engine counts of a job; guarded by Engine.mu. The other packages count their own.
 type counts struct {
 	divergences     int64
-	firstDivergence *Divergence
+	firstDivergence *status.Divergence
 	asked           int64 // requests with a position
 	open            map[int]*epochCount
 	closed          map[int]*epochCount // the last ones over: a rank that comes late still belongs to them
-	done            []EpochDone
+	done            []status.Epoch
 	last, before    totals // when the last epoch was closed, and the one before it
 	reports         reports
-}
-
-// Divergence is the first request that differed from the schedule.
-type Divergence struct {
-	Epoch    int `json:"epoch"`
-	Rank     int `json:"rank"`
-	Batch    int `json:"batch"`
-	Position int `json:"position"` // in the batch
 }
 
 // epochCount is an epoch on its way.
@@ -173,7 +166,7 @@ func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 		e.mu.Lock()
 		was := ep.clone()
 		e.mu.Unlock()
-		d := EpochDone{Epoch: was.epoch, Seconds: time.Since(was.began).Seconds(), Hits: was.hits, Misses: was.misses}
+		d := status.Epoch{Epoch: was.epoch, Seconds: time.Since(was.began).Seconds(), Hits: was.hits, Misses: was.misses}
 		if !was.diverged {
 			d.OrderDigest = e.digest(j, was, nil)
 			d.RequestedDigest = d.OrderDigest
@@ -201,7 +194,7 @@ func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 }
 
 // addDone lists an epoch that is over, or what a rank that came late adds to one that is listed.
-func (c *counts) addDone(ep *epochCount, d EpochDone) {
+func (c *counts) addDone(ep *epochCount, d status.Epoch) {
 	if c.closed[ep.epoch] == ep {
 		for i := len(c.done) - 1; i >= 0; i-- {
 			if was := &c.done[i]; was.Epoch == ep.epoch {

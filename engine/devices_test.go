@@ -15,6 +15,7 @@ import (
 	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/lanes"
 	"lcache/logfile"
 )
@@ -208,14 +209,14 @@ func TestServesWithoutADirectory(t *testing.T) {
 }
 
 func TestCacheState(t *testing.T) {
-	dev := func(states ...string) (list []DeviceStatus) {
+	dev := func(states ...string) (list []status.Device) {
 		for i, s := range states {
-			list = append(list, DeviceStatus{Dir: "/" + string(rune('a'+i)), State: s})
+			list = append(list, status.Device{Dir: "/" + string(rune('a'+i)), State: s})
 		}
 		return list
 	}
 	for _, c := range []struct {
-		devices []DeviceStatus
+		devices []status.Device
 		other   error
 		want    string
 	}{

@@ -29,6 +29,7 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/fetch"
+	"lcache/internal/serve/status"
 	"lcache/logfile"
 	"lcache/plan"
 	"lcache/quota"
@@ -105,7 +106,7 @@ type Engine struct {
 	jobs    map[int]*job // by number
 	owner   *job         // whose order the log has
 	lastJob int
-	ended   []JobStatus           // the last ones that are over
+	ended   []status.Job          // the last ones that are over
 	states  map[string]*important // of importance, by name
 	holders holders               // of samples, by importance
 	state

@@ -12,6 +12,7 @@ import (
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/status"
 	"lcache/logfile"
 )
 
@@ -70,7 +71,7 @@ type important struct {
 	unsaved      map[int]unsavedOrder // by epoch
 
 	wake                chan struct{}
-	status              atomic.Pointer[ImportanceStatus]
+	status              atomic.Pointer[status.Importance]
 	undelivered, missed int64            // of the status; the worker's
 	loaded, loads       int64            // of the status: bytes that the newest plan loads at once, units that all plans load; the worker's
 	looked              bool             // at the unstable samples, since the last boundary; the worker's

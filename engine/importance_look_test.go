@@ -10,6 +10,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/status"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -75,7 +76,7 @@ func TestLook(t *testing.T) {
 	if expected := 0.8 * float64(s.SSize); float64(drawn) < expected { // their ranks are the upper quarter: 7/8 of them on average
 		t.Errorf("%d of %d samples with the greatest loss are in the next epoch, want %v at least", drawn, s.SSize, expected)
 	}
-	if s := l.e.Status().Jobs[0].Importance; s.ReevaluationsMissed != 0 || s.Refused != (ImportanceRefused{}) {
+	if s := l.e.Status().Jobs[0].Importance; s.ReevaluationsMissed != 0 || s.Refused != (status.Refused{}) {
 		t.Errorf("%d looks were missed, refused %+v", s.ReevaluationsMissed, s.Refused)
 	}
 	l.look(t, 1, 2, 1000) // of the boundary that was made

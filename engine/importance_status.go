@@ -6,65 +6,13 @@ import (
 
 	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/status"
 	"lcache/sample"
 )
 
-// ImportanceStatus is the part of JobStatus about a job whose orders are drawn by importance. Counters only grow. Requested is the sum of the hits, the substitutes and
-// the misses.
-type ImportanceStatus struct {
-	Name         string `json:"name"`
-	Method       string `json:"method"`
-	Lag          string `json:"lag"`
-	Policy       string `json:"policy"`
-	State        string `json:"state"` // warmup, active or idle
-	Epoch        int    `json:"epoch"`
-	EpochLength  int    `json:"epoch_length"` // samples of Epoch
-	WarmupEpochs int    `json:"warmup_epochs"`
-	SSize        int    `json:"s_size"` // samples to look at again before each epoch
-
-	Requested     int64 `json:"requested"` // samples delivered in the schedule's order
-	HBytes        int64 `json:"h_bytes"`   // of samples in the memory of the policy
-	HHits         int64 `json:"h_hits"`    // samples that were there
-	LHits         int64 `json:"l_hits"`
-	HomophilyHits int64 `json:"homophily_hits"`
-	Substituted   int64 `json:"substituted"`
-	LogHits       int64 `json:"log_hits"`
-	SourceMisses  int64 `json:"source_misses"`
-
-	// Of substitutes and packages.
-	Substitute      string  `json:"substitute"` // what may be served in place of a sample: low, class or nothing
-	LBytes          int64   `json:"l_bytes"`    // that Epoch loads at once at most, to serve them in place of others
-	Ratio           float64 `json:"ratio"`
-	SubstitutedMax  int64   `json:"substituted_max"`
-	PackagesWritten int64   `json:"packages_written"`
-	PackagesLoaded  int64   `json:"packages_loaded"`
-	CleanedBytes    int64   `json:"cleaned_bytes"`
-
-	UnseenShare   float64 `json:"unseen_share"` // of all samples, those that Epoch leaves out
-	DistinctShare float64 `json:"distinct_share"`
-	MaxUses       int     `json:"max_uses"` // of one sample in Epoch
-
-	Observations        int64             `json:"observations"` // samples
-	ObservationsDropped int64             `json:"observations_dropped"`
-	ObservedShare       float64           `json:"observed_share"` // of all samples, in the epoch before
-	LastObservedEpoch   int               `json:"last_observed_epoch"`
-	Undelivered         int64             `json:"undelivered"` // samples observed that had not been delivered
-	ReevaluationsMissed int64             `json:"reevaluations_missed"`
-	Refused             ImportanceRefused `json:"refused"`
-}
-
-// ImportanceRefused counts samples that were observed for nothing; of Shape whole observations.
-type ImportanceRefused struct {
-	Unknown   int64 `json:"unknown"`
-	NotFinite int64 `json:"notfinite"`
-	Stale     int64 `json:"stale"`
-	Shape     int64 `json:"shape"`
-	Dimension int64 `json:"dimension"`
-}
-
 // tell makes the status of what the state is now. Only the worker calls it, and who makes it.
 func (p *important) tell() {
-	s := &ImportanceStatus{Name: p.config.Name, Method: p.config.Method, Lag: p.config.Lag, Policy: p.config.Policy, Substitute: p.config.Substitute, LBytes: p.loaded, PackagesLoaded: p.loads, Epoch: p.state.Epoch(), SSize: len(p.state.Unstable()),
+	s := &status.Importance{Name: p.config.Name, Method: p.config.Method, Lag: p.config.Lag, Policy: p.config.Policy, Substitute: p.config.Substitute, LBytes: p.loaded, PackagesLoaded: p.loads, Epoch: p.state.Epoch(), SSize: len(p.state.Unstable()),
 		WarmupEpochs: p.state.WarmUpEpochs(), Ratio: p.state.Ratio(), Undelivered: p.undelivered, ReevaluationsMissed: p.missed}
 	a := p.state.Activity()
 	s.State, s.ObservedShare, s.LastObservedEpoch = string(a.State), a.ObservedShare, a.LastObserved
@@ -74,7 +22,7 @@ func (p *important) tell() {
 	s.EpochLength, s.UnseenShare, s.DistinctShare, s.MaxUses = p.shape.Length, p.shape.Unseen, p.shape.Distinct, p.shape.MaxUses
 	c := &p.state.Counts
 	s.Observations = int64(c.Observations)
-	s.Refused = ImportanceRefused{Unknown: int64(c.Refused.Unknown), NotFinite: int64(c.Refused.NotFinite), Stale: int64(c.Refused.Stale), Shape: int64(c.Refused.Shape)}
+	s.Refused = status.Refused{Unknown: int64(c.Refused.Unknown), NotFinite: int64(c.Refused.NotFinite), Stale: int64(c.Refused.Stale), Shape: int64(c.Refused.Shape)}
 	p.mu.Lock()
 	s.ObservationsDropped = p.dropped
 	s.Refused.Shape += p.refused.Shape
@@ -99,7 +47,7 @@ func (p *important) shapeNow(epoch int) importance.Shape {
 }
 
 // importanceStatus is the status of a job's importance; nil: it has none.
-func (j *job) importanceStatus() *ImportanceStatus {
+func (j *job) importanceStatus() *status.Importance {
 	p := j.importance.Load()
 	if p == nil {
 		return nil

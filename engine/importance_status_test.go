@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lcache/internal/serve/status"
 )
 
 // TestKeysOfImportance: programs read the status by these keys.
 func TestKeysOfImportance(t *testing.T) {
-	text, err := json.Marshal(JobStatus{Importance: &ImportanceStatus{}, EpochsDone: []EpochDone{{}}})
+	text, err := json.Marshal(status.Job{Importance: &status.Importance{}, EpochsDone: []status.Epoch{{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +39,7 @@ func TestKeysOfImportance(t *testing.T) {
 	if _, ok := job.EpochsDone[0]["requested_digest"]; !ok {
 		t.Errorf("epochs_done: %v", slices.Sorted(maps.Keys(job.EpochsDone[0])))
 	}
-	if text, err := json.Marshal(JobStatus{}); err != nil || !strings.Contains(string(text), `"importance":null`) {
+	if text, err := json.Marshal(status.Job{}); err != nil || !strings.Contains(string(text), `"importance":null`) {
 		t.Errorf("of a job without importance: %v, %s", err, text)
 	}
 }

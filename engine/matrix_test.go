@@ -18,6 +18,7 @@ import (
 
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/schedule"
@@ -147,7 +148,7 @@ type matrixRun struct {
 	report *ingest.Report
 	kept   []bool // by index: its bytes need no source
 	window int64  // bytes
-	status Status
+	status status.Document
 }
 
 func (m *matrixRun) ingest(t *testing.T) {

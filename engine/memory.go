@@ -5,30 +5,13 @@ import (
 	"os"
 	"strconv"
 
+	"lcache/internal/serve/status"
 	"lcache/logfile"
 )
 
-// Memory says what the memory of a server is made of, in bytes. The first part is what Sizing plans: MemoryBytes of Status is its sum. The second part is
-// what the kernel counts as resident, and RSS is its sum. The two differ: planned memory becomes resident when it is first touched; resident are also
-// the program, its heap, orders, and the files that are mapped.
-type Memory struct {
-	Shared  int64 `json:"memory_shared_bytes"`  // slots, miss ring, side memory and spare part
-	Buffers int64 `json:"memory_buffer_bytes"`  // write buffers of both Logfiles and of packages
-	Scratch int64 `json:"memory_scratch_bytes"` // where compressed blocks are unpacked from
-	Index   int64 `json:"memory_index_bytes"`   // tables with an entry for each sample
-
-	RSS        int64 `json:"rss_bytes"`
-	RSSShared  int64 `json:"rss_shared_bytes"`  // of the shared memory
-	RSSFiles   int64 `json:"rss_file_bytes"`    // manifest, checksums and program: pages that the kernel may drop
-	RSSPrivate int64 `json:"rss_private_bytes"` // buffers, scratch, index, orders and heap
-}
-
-// taken is the sum of what is planned.
-func (m Memory) taken() int64 { return m.Shared + m.Buffers + m.Scratch + m.Index }
-
 // memory is what the server takes now.
-func (e *Engine) memory() Memory {
-	m := Memory{Shared: e.staging.Parts(), Scratch: e.mover.ScratchBytes(), Index: e.indexBytes()}
+func (e *Engine) memory() status.Memory {
+	m := status.Memory{Shared: e.staging.Parts(), Scratch: e.mover.ScratchBytes(), Index: e.indexBytes()}
 	for half := range logfile.PackageHalf + 1 {
 		if l := e.cache.Logfile(half); l != nil {
 			m.Buffers += int64(len(l.Buffers()))
@@ -43,18 +26,18 @@ func (e *Engine) memory() Memory {
 	e.mu.Unlock()
 	text, err := os.ReadFile("/proc/self/status")
 	if err == nil {
-		m.resident(text)
+		fillResident(&m, text)
 	}
 	return m
 }
 
-// resident reads what the kernel counts. Without /proc the fields stay 0: not known.
-func (m *Memory) resident(status []byte) {
+// fillResident parses /proc/self/status. Without it the fields stay 0, which means unknown.
+func fillResident(m *status.Memory, text []byte) {
 	for _, f := range []struct {
 		name string
 		to   *int64
 	}{{"RssAnon:", &m.RSSPrivate}, {"RssFile:", &m.RSSFiles}, {"RssShmem:", &m.RSSShared}} {
-		_, rest, found := bytes.Cut(status, []byte("\n"+f.name))
+		_, rest, found := bytes.Cut(text, []byte("\n"+f.name))
 		words := bytes.Fields(rest[:min(len(rest), 64)])
 		if !found || len(words) < 2 || string(words[1]) != "kB" {
 			continue

@@ -5,6 +5,7 @@ import (
 
 	"lcache/cache"
 	"lcache/fetch"
+	"lcache/internal/serve/status"
 	"lcache/plan"
 	"lcache/reorder"
 )
@@ -52,7 +53,7 @@ func (e *Engine) layoutNow() (layout, reason string) {
 }
 
 // reconsider chooses the layout again, at the end of an epoch. e.mu is held.
-func (e *Engine) reconsider(d EpochDone) {
+func (e *Engine) reconsider(d status.Epoch) {
 	if !e.cache.MayChange() {
 		return
 	}
@@ -158,7 +159,7 @@ func (e *Engine) keepLayout() {
 
 // readAs is the layout in which an epoch was read; false if it was a mixture: the first one in place is still read in order, and written for nobody; one that a
 // job began with over another order was read by place and perhaps sorted, and so was the one in which the Logfiles were taken up. e.mu is held.
-func (e *Engine) readAs(d EpochDone) (layout string, ok bool) {
+func (e *Engine) readAs(d status.Epoch) (layout string, ok bool) {
 	switch {
 	case e.relayout.lent:
 		return cache.LayoutStatic, e.relayout.inPlace // else the ring has become smaller in it
@@ -172,7 +173,7 @@ func (e *Engine) readAs(d EpochDone) (layout string, ok bool) {
 
 // isTypical reports whether an epoch was like those that come: whole, long enough, and without another job beside it. It is also from a log that holds what it is to
 // hold; or from one in place that holds less, as after a kill, and holds no more than in the epoch before. e.mu is held.
-func (e *Engine) isTypical(d EpochDone, layout string) bool {
+func (e *Engine) isTypical(d status.Epoch, layout string) bool {
 	n := float64(e.owner.schedule.Samples(d.Epoch))
 	kept := float64(e.cache.Record.Kept) / float64(max(1, e.cache.Manifest.Len()))
 	long := time.Duration(d.Seconds*float64(time.Second)) >= shortestEpoch || e.opts.Relayout != nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/internal/serve/status"
 	"lcache/schedule"
 	"lcache/verdict"
 )
@@ -156,7 +157,7 @@ func (s *reports) forget(epoch int) {
 func distance(a, b int) int { return max(a-b, b-a) }
 
 // fillEpoch puts what was reported for an epoch into its line of the status document.
-func (s *reports) fillEpoch(d *EpochDone) {
+func (s *reports) fillEpoch(d *status.Epoch) {
 	ranks := s.epochs[d.Epoch]
 	if ranks == nil {
 		return
@@ -178,7 +179,7 @@ func (s *reports) totals() (t loopTotals) {
 }
 
 // fill puts what was reported into the status document.
-func (s *reports) fill(j *JobStatus) {
+func (s *reports) fill(j *status.Job) {
 	t := s.totals()
 	if len(s.ranks) > 0 {
 		j.LoopWaitSeconds, j.LoopSeconds, j.LoopWorkers = &t.wait, &t.loop, t.workers

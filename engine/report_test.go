@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/verdict"
 )
 
@@ -129,7 +130,7 @@ func TestReportsAreBounded(t *testing.T) {
 	if len(s.ranks) != mostReported || len(s.epochs) > 2*keepClosed {
 		t.Errorf("%d ranks and %d epochs are kept", len(s.ranks), len(s.epochs))
 	}
-	latest := EpochDone{Epoch: mostReported - 1}
+	latest := status.Epoch{Epoch: mostReported - 1}
 	if s.fillEpoch(&latest); latest.LoopWaitSeconds == nil || *latest.LoopWaitSeconds != 1 {
 		t.Errorf("the latest epoch is not among them: %+v", latest)
 	}

@@ -15,6 +15,7 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/leaktest"
 	"lcache/sample"
 	"lcache/schedule"
@@ -58,7 +59,7 @@ func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j schedule
 }
 
 // noSource fails if anything but the log and memory was asked.
-func noSource(t testing.TB, e *Engine) JobStatus {
+func noSource(t testing.TB, e *Engine) status.Job {
 	t.Helper()
 	status := e.Status()
 	if s := status.Totals; s.SourceReads != 0 || s.Misses != 0 {

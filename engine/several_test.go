@@ -18,6 +18,7 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"
@@ -93,7 +94,7 @@ func (s *seat) digest(epoch int) string {
 }
 
 // statusOfJob is a job's part of the status document.
-func statusOfJob(t testing.TB, e *Engine, token string) JobStatus {
+func statusOfJob(t testing.TB, e *Engine, token string) status.Job {
 	t.Helper()
 	for _, j := range e.Status().Jobs {
 		if j.ID == token {
@@ -101,7 +102,7 @@ func statusOfJob(t testing.TB, e *Engine, token string) JobStatus {
 		}
 	}
 	t.Fatalf("the status document has no job %q", token)
-	return JobStatus{}
+	return status.Job{}
 }
 
 // Jobs side by side get what they pushed, are counted apart, and read nothing from the source: training and validation, searches, and the server's own recipe.
@@ -255,7 +256,7 @@ func TestLargestJobOwns(t *testing.T) {
 	if s := noSource(t, e); s.LogWriteBytes == 0 {
 		t.Error("nothing was reordered for the job that owns the log")
 	}
-	last := func(token string) EpochDone { done := statusOfJob(t, e, token).EpochsDone; return done[len(done)-1] }
+	last := func(token string) status.Epoch { done := statusOfJob(t, e, token).EpochsDone; return done[len(done)-1] }
 	if own, other := last("train"), last("sanity check"); own.LogReadBytes == 0 || other.LogReadBytes != 0 || other.LogWriteBytes != 0 {
 		t.Errorf("the log's figures do not stand with its owner's epochs: %+v, and %+v", own, other)
 	}

@@ -9,13 +9,14 @@ import (
 
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/plan"
 	"lcache/schedule"
 	"lcache/usage"
 )
 
 // still fails if the static layout was not used, or something was written.
-func still(t *testing.T, e *Engine) JobStatus {
+func still(t *testing.T, e *Engine) status.Job {
 	t.Helper()
 	s := noSource(t, e)
 	if s.Layout != cache.LayoutStatic || s.LayoutReason == "" || s.LogWriteBytes != 0 {

@@ -7,153 +7,20 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/internal/serve/status"
 )
-
-// Status is the status document. Counters only grow.
-type Status struct {
-	Schema           int     `json:"schema"`
-	Version          string  `json:"version"`
-	Pid              int     `json:"pid"`
-	UptimeSeconds    float64 `json:"uptime_seconds"`
-	IOEngine         string  `json:"io_engine"`
-	Direct           bool    `json:"direct"`
-	PageBytes        int     `json:"page_bytes"`
-	MemoryBytes      int64   `json:"memory_bytes"`
-	MemoryLimitBytes int64   `json:"memory_limit_bytes"`
-	Memory
-	Cache  CacheStatus `json:"cache"`
-	Jobs   []JobStatus `json:"jobs"` // the owner first, then the others in the order in which they came, then the last ones that are over
-	Totals Totals      `json:"totals"`
-}
-
-// CacheStatus is the part of Status about the directories.
-type CacheStatus struct {
-	Dirs        []string       `json:"dirs"`
-	BudgetBytes int64          `json:"budget_bytes"`
-	UsedBytes   int64          `json:"used_bytes"`
-	State       string         `json:"state"`
-	SlackBytes  int64          `json:"slack_bytes"`
-	ArenaBytes  int64          `json:"arena_bytes"`
-	BlockBytes  int64          `json:"block_bytes"`
-	Compress    string         `json:"compress"` // "lz4" or "none"
-	Devices     []DeviceStatus `json:"devices"`
-	Wear
-}
-
-// JobStatus is the part of Status about one job. Durations are in seconds. The figures that ServerFigures has, too, are the server's: the first job has them, and
-// in the others they are 0.
-type JobStatus struct {
-	ID                 string       `json:"id"`          // the token; empty: the server's own recipe's job, and requests of no job
-	Owner              bool         `json:"owner"`       // the log is laid out in its order
-	Ended              bool         `json:"ended"`       // nobody is connected for it any longer; what it counted stays
-	OnDemand           bool         `json:"on_demand"`   // nothing is read ahead: too many other jobs
-	Connections        int          `json:"connections"` // that named its token
-	Pids               []int        `json:"pids"`        // of its ranks
-	Name               string       `json:"name"`
-	Source             string       `json:"source"`
-	Samples            int          `json:"samples"`
-	DatasetBytes       int64        `json:"dataset_bytes"`
-	KeptBytes          int64        `json:"kept_bytes"`
-	Recipe             string       `json:"recipe"`
-	Seed               string       `json:"seed"`
-	Epochs             int          `json:"epochs"`
-	Epoch              int          `json:"epoch"`
-	Batches            int          `json:"batches"` // of the epoch, of the rank with the most
-	Layout             string       `json:"layout"`
-	LayoutReason       string       `json:"layout_reason"`
-	ChunksDelivered    int64        `json:"chunks_delivered"`
-	SamplesDelivered   int64        `json:"samples_delivered"`
-	BytesDelivered     int64        `json:"bytes_delivered"`
-	Hits               int64        `json:"hits"`
-	Misses             int64        `json:"misses"`
-	PrefetchedSamples  int64        `json:"prefetched_samples"` // that lay in memory when they were asked for: the pass or the prefetcher had brought them
-	Readiness          *float64     `json:"readiness"`          // share of the batches of which all samples did; nil: none was delivered
-	SkippedSamples     int64        `json:"skipped_samples"`    // left out of answers because they can't be had
-	SourceBytes        int64        `json:"source_bytes"`
-	SourceReads        int64        `json:"source_reads"`
-	SourceRetries      int64        `json:"source_retries"`
-	SourceHedges       int64        `json:"source_hedges"`
-	LogReadBytes       int64        `json:"log_read_bytes"`
-	LogReadOps         int64        `json:"log_read_ops"`
-	LogWriteBytes      int64        `json:"log_write_bytes"`
-	LogWriteOps        int64        `json:"log_write_ops"`
-	SortBytes          int64        `json:"sort_bytes"` // of LogWriteBytes: by sorts into the epoch that is read
-	RandomReads        int64        `json:"random_reads"`
-	ReorderDropped     int64        `json:"reorder_dropped"`
-	EvictedSegments    int64        `json:"evicted_segments"`
-	Draining           bool         `json:"draining"`
-	StallSeconds       float64      `json:"stall_seconds"`
-	ConsumerWait       float64      `json:"consumer_wait_seconds"`
-	LoopWaitSeconds    *float64     `json:"loop_wait_seconds"`
-	LoopSeconds        *float64     `json:"loop_seconds"`
-	DecodeSeconds      *float64     `json:"decode_seconds"`
-	LoopWorkers        int          `json:"loop_workers"` // that decode, as the training loops tell
-	ReadyBatches       int          `json:"ready_batches"`
-	CorruptSamples     int64        `json:"corrupt_samples"`
-	StaleSamples       int64        `json:"stale_samples"`
-	Divergences        int64        `json:"divergences"`
-	FirstDivergence    *Divergence  `json:"first_divergence"`
-	Ranks              []RankStatus `json:"ranks"`
-	BoundBy            string       `json:"bound_by"`
-	EpochsDone         []EpochDone  `json:"epochs_done"`
-	Segments           int          `json:"segments"`
-	SegmentBytes       int64        `json:"segment_bytes"`
-	LateBlocks         int64        `json:"late_blocks"`
-	WriteErrors        int64        `json:"log_write_errors"`
-	ReadErrors         int64        `json:"log_read_errors"`
-	SyncErrors         int64        `json:"log_sync_errors"`
-	MetaIndexBytesEach float64      `json:"metaindex_bytes_per_sample"`
-
-	Importance *ImportanceStatus `json:"importance"` // nil: the job asked for none
-
-	// Of the epoch that the ranks read now; between two epochs, of the one before.
-	HitsEpoch        int64 `json:"hits_epoch"`
-	MissesEpoch      int64 `json:"misses_epoch"`
-	SourceBytesEpoch int64 `json:"source_bytes_epoch"`
-}
-
-// RankStatus is how far a rank is; Position counts batches of the job's epoch. Pid is the process whose loop consumes the batches, as it reports
-// itself. Without a report it is the process that asked last, which may be one of several workers.
-type RankStatus struct {
-	Rank            int      `json:"rank"`
-	Pid             int      `json:"pid"`
-	Epoch           int      `json:"epoch"`    // of its last request
-	Finished        bool     `json:"finished"` // it has all batches of Epoch, and has not asked for another epoch
-	Position        int      `json:"position"`
-	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
-	LeasedBytes     int64    `json:"leased_bytes"`
-	Late            bool     `json:"late"`
-	Readiness       *float64 `json:"readiness"` // as that of the job
-}
-
-// EpochDone is an epoch that is over.
-type EpochDone struct {
-	Epoch           int      `json:"epoch"`
-	Seconds         float64  `json:"seconds"`
-	Hits            int64    `json:"hits"`
-	Misses          int64    `json:"misses"`
-	LogReadBytes    int64    `json:"log_read_bytes"`
-	LogReadOps      int64    `json:"log_read_ops"`
-	LogWriteBytes   int64    `json:"log_write_bytes"`
-	SourceBytes     int64    `json:"source_bytes"`
-	StallSeconds    float64  `json:"stall_seconds"`
-	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
-	LoopSeconds     *float64 `json:"loop_seconds"` // of the training loop, which goes on after the last batch is delivered; nil: not reported
-	OrderDigest     *string  `json:"order_digest"`
-	RequestedDigest *string  `json:"requested_digest"` // of the indices that were asked for: the same, since no sample is served in place of another one
-}
 
 func position(epoch, rank, batch int) deliver.Position {
 	return deliver.Position{Epoch: epoch, Rank: rank, Batch: batch}
 }
 
 // Status is the state and the counters now.
-func (e *Engine) Status() Status {
+func (e *Engine) Status() status.Document {
 	held := heldBytes{}
 	held.ranks, held.unplaced = e.deliver.HeldByRank()
-	totals := Totals{ServerFigures: ServerFigures{MetaIndexBytesEach: e.bytesEach()}}
+	totals := status.Totals{ServerFigures: status.ServerFigures{MetaIndexBytesEach: e.bytesEach()}}
 	e.mu.Lock()
-	var jobs []JobStatus
+	var jobs []status.Job
 	for _, of := range e.listed() {
 		jobs = append(jobs, e.statusOf(of, held))
 	}
@@ -161,7 +28,7 @@ func (e *Engine) Status() Status {
 	if jobs = append(jobs, e.ended...); len(jobs) == 1 {
 		jobs[0].SkippedSamples = totals.SkippedSamples // at once, not only with the batch that they are left out of
 	}
-	totals.copyTo(&jobs[0])
+	totals.CopyTo(&jobs[0])
 	wear := e.wear(totals.LogWriteBytes)
 	e.mu.Unlock()
 	devices := e.devices()
@@ -176,9 +43,9 @@ func (e *Engine) Status() Status {
 	state := cacheState(devices, trouble)
 	e.mu.Unlock()
 	memory := e.memory()
-	return Status{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.cache.IO.Name(), Direct: e.cache.IO.Direct(),
-		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.taken(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.taken()), Memory: memory,
-		Cache: CacheStatus{Dirs: e.cache.Dirs, BudgetBytes: int64(e.cache.Sizing.Budget), UsedBytes: int64(e.cache.Store.Used()) * int64(e.cache.Format.Block), State: state,
+	return status.Document{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: time.Since(e.started).Seconds(), IOEngine: e.cache.IO.Name(), Direct: e.cache.IO.Direct(),
+		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.Planned(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.Planned()), Memory: memory,
+		Cache: status.Cache{Dirs: e.cache.Dirs, BudgetBytes: int64(e.cache.Sizing.Budget), UsedBytes: int64(e.cache.Store.Used()) * int64(e.cache.Format.Block), State: state,
 			SlackBytes: int64(e.cache.Sizing.Slack), ArenaBytes: int64(e.cache.Sizing.Arena), BlockBytes: int64(e.cache.Format.Block), Compress: e.cache.Record.CompressName(), Devices: devices, Wear: wear},
 		Jobs: jobs, Totals: totals}
 }
@@ -228,7 +95,7 @@ func (e *Engine) isUsed(j *job) bool {
 }
 
 // lastStatusOf is the part of the document about a job that is over. e.mu is held.
-func (e *Engine) lastStatusOf(of *job) JobStatus {
+func (e *Engine) lastStatusOf(of *job) status.Job {
 	j := e.statusOf(of, heldBytes{})
 	j.Ended, j.OnDemand, j.ReadyBatches, j.Pids = true, false, 0, []int{}
 	return j
@@ -244,14 +111,14 @@ func share(part, whole int64) *float64 {
 }
 
 // statusOf is the part of the document about a job. e.mu is held.
-func (e *Engine) statusOf(of *job, held heldBytes) JobStatus {
+func (e *Engine) statusOf(of *job, held heldBytes) status.Job {
 	c := e.deliver.StatsOf(&deliver.Position{Job: of.number})
-	j := JobStatus{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand, Connections: of.users, Pids: []int{},
+	j := status.Job{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand, Connections: of.users, Pids: []int{},
 		Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()),
 		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs,
 		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits.Load(), Misses: c.Misses.Load(),
 		PrefetchedSamples: c.Prefetched.Load(), Readiness: share(c.Ready.Load(), c.Chunks.Load()), SourceBytes: c.Source.Bytes.Load(), SourceReads: c.Source.Reads.Load(),
-		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []EpochDone{}, Ranks: []RankStatus{}, Importance: of.importanceStatus()}
+		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []status.Epoch{}, Ranks: []status.Rank{}, Importance: of.importanceStatus()}
 	j.Layout, j.LayoutReason = e.layoutNow()
 	if of == e.owner {
 		j.Epoch, j.ReadyBatches = e.readEpoch, e.ready()
@@ -264,7 +131,7 @@ func (e *Engine) statusOf(of *job, held heldBytes) JobStatus {
 }
 
 // fillCounts fills in what is counted of a job. e.mu is held.
-func (e *Engine) fillCounts(of *job, j *JobStatus, now totals) {
+func (e *Engine) fillCounts(of *job, j *status.Job, now totals) {
 	c := &of.counts
 	j.Divergences, j.FirstDivergence = c.divergences, c.firstDivergence
 	j.EpochsDone = append(j.EpochsDone, c.done...)
@@ -279,14 +146,14 @@ func (e *Engine) fillCounts(of *job, j *JobStatus, now totals) {
 }
 
 // fillRanks fills in how far a job's ranks are. e.mu is held.
-func (e *Engine) fillRanks(of *job, j *JobStatus, held heldBytes) {
+func (e *Engine) fillRanks(of *job, j *status.Job, held heldBytes) {
 	for n, r := range of.ranks {
 		pid := e.consumer(of, n, r)
 		holds := held.ranks[deliver.Place{Job: of.number, Rank: n}] + held.unplaced[pid]
 		if pid != r.pid {
 			holds += held.unplaced[r.pid]
 		}
-		j.Ranks = append(j.Ranks, RankStatus{Rank: n, Pid: pid, Epoch: r.epoch, Finished: r.finished, Position: r.position(of.schedule, n, j.Epoch),
+		j.Ranks = append(j.Ranks, status.Rank{Rank: n, Pid: pid, Epoch: r.epoch, Finished: r.finished, Position: r.position(of.schedule, n, j.Epoch),
 			LeasedBytes: holds, Late: r.outOfWindow, Readiness: share(r.ready, r.delivered)})
 		if pid != 0 && !slices.Contains(j.Pids, pid) {
 			j.Pids = append(j.Pids, pid)
@@ -294,13 +161,13 @@ func (e *Engine) fillRanks(of *job, j *JobStatus, held heldBytes) {
 		j.Batches = max(j.Batches, of.schedule.Batches(j.Epoch, n))
 	}
 	slices.Sort(j.Pids)
-	slices.SortFunc(j.Ranks, func(a, b RankStatus) int { return a.Rank - b.Rank })
+	slices.SortFunc(j.Ranks, func(a, b status.Rank) int { return a.Rank - b.Rank })
 	of.counts.reports.fill(j)
 }
 
 // fillEpoch fills in the figures of the epoch that is read now: of the open epoch that was asked for last. Without an open one they are those of
 // the epoch that was over last. Engine.mu is held.
-func (c *counts) fillEpoch(j *JobStatus, now totals) {
+func (c *counts) fillEpoch(j *status.Job, now totals) {
 	var open *epochCount
 	for _, ep := range c.open {
 		if open == nil || ep.asked > open.asked {

@@ -11,6 +11,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -90,7 +91,7 @@ func TestRankIsItsConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer worker.Release(b.Lease)
-	rank := func() RankStatus { return e.Status().Jobs[0].Ranks[0] }
+	rank := func() status.Rank { return e.Status().Jobs[0].Ranks[0] }
 	if got := rank(); got.Pid != os.Getpid() {
 		t.Errorf("before a report: process %d, want the one that asks", got.Pid)
 	}
@@ -164,7 +165,7 @@ func TestJobsOfTheStatus(t *testing.T) {
 	waitForJobs(t, e, "recipe owns", "job few ended", "job most ended")
 
 	s := e.Status()
-	var sum Totals
+	var sum status.Totals
 	for k, j := range s.Jobs {
 		sum.ChunksDelivered, sum.SamplesDelivered, sum.BytesDelivered = sum.ChunksDelivered+j.ChunksDelivered, sum.SamplesDelivered+j.SamplesDelivered, sum.BytesDelivered+j.BytesDelivered
 		sum.Hits, sum.PrefetchedSamples = sum.Hits+j.Hits, sum.PrefetchedSamples+j.PrefetchedSamples
@@ -287,13 +288,13 @@ func TestMemoryWithinItsLimit(t *testing.T) {
 }
 
 func TestResident(t *testing.T) {
-	for text, want := range map[string]Memory{
+	for text, want := range map[string]status.Memory{
 		"Name:\tlcache\nVmRSS:\t     600 kB\nRssAnon:\t     100 kB\nRssFile:\t     200 kB\nRssShmem:\t     300 kB\n": {RSS: 600 << 10, RSSPrivate: 100 << 10, RSSFiles: 200 << 10, RSSShared: 300 << 10},
 		"Name:\tRssAnon:\nRssAnon:\tmany kB\nRssFile:\t7 MB\nRssShmem:":                                              {},
 		"": {},
 	} {
-		var m Memory
-		if m.resident([]byte(text)); m != want {
+		var m status.Memory
+		if fillResident(&m, []byte(text)); m != want {
 			t.Errorf("%q: got %+v, want %+v", text, m, want)
 		}
 	}

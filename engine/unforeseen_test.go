@@ -16,6 +16,7 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/schedule"
@@ -69,7 +70,7 @@ func push(t testing.TB, e *Engine, epoch, rank int, batches [][]sample.Index) {
 }
 
 // readOnce fails unless each sample was read from the source once.
-func (d *dataset) readOnce(t testing.TB, e *Engine) JobStatus {
+func (d *dataset) readOnce(t testing.TB, e *Engine) status.Job {
 	t.Helper()
 	s := e.Status().Jobs[0]
 	if s.SourceReads != int64(len(d.bytes)) {

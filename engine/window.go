@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/internal/serve/status"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -124,7 +125,7 @@ func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, 
 		j.counts.divergences++
 	}
 	if known && j.counts.firstDivergence == nil {
-		d := &Divergence{Epoch: at.Epoch, Rank: at.Rank, Batch: at.Batch}
+		d := &status.Divergence{Epoch: at.Epoch, Rank: at.Rank, Batch: at.Batch}
 		for d.Position < min(len(indices), len(want)) && want[d.Position] == indices[d.Position] {
 			d.Position++
 		}

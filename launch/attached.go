@@ -9,8 +9,8 @@ import (
 
 	"lcache/attach"
 	"lcache/cachedir"
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/internal/serve/status"
 	"lcache/schedule"
 	"lcache/surrogate"
 )
@@ -19,12 +19,12 @@ import (
 // without clients does not end before.
 type attached struct {
 	pid   int
-	began engine.Status // when the run attached
+	began status.Document // when the run attached
 
 	mu     sync.Mutex // guards the fields that follow, because scrapes of the metrics ask for the status too
 	client *attach.Client
-	last   engine.Status // the last answer
-	err    error         // of the first question without an answer
+	last   status.Document // the last answer
+	err    error           // of the first question without an answer
 }
 
 // attach finds the server that has the cache in dirs already; without one it returns nil.
@@ -89,7 +89,7 @@ func sameJob(a, b schedule.Job) bool {
 }
 
 // status asks the server for its status. After a question without an answer it does not ask again.
-func (a *attached) status() (engine.Status, error) {
+func (a *attached) status() (status.Document, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err != nil {
@@ -105,7 +105,7 @@ func (a *attached) status() (engine.Status, error) {
 }
 
 // leave asks for the last status, and closes the connection. With an error it returns the last answer.
-func (a *attached) leave() (engine.Status, error) {
+func (a *attached) leave() (status.Document, error) {
 	last, err := a.status()
 	a.client.Close()
 	if err != nil {
@@ -116,14 +116,14 @@ func (a *attached) leave() (engine.Status, error) {
 
 // since returns a server's last status with the jobs of this run alone: those that have delivered something since the status began, and of their figures what was
 // done since. A job that is new counts from 0. Without any job of the run it has the first one. The totals stay those since the server's start.
-func since(last, began engine.Status) engine.Status {
+func since(last, began status.Document) status.Document {
 	if len(last.Jobs) == 0 {
 		return last
 	}
 	before := byAge(began.Jobs)
-	var moved []engine.JobStatus
+	var moved []status.Job
 	for _, j := range byAge(last.Jobs) {
-		if k := slices.IndexFunc(before, func(b engine.JobStatus) bool { return isSame(b, j) }); k >= 0 {
+		if k := slices.IndexFunc(before, func(b status.Job) bool { return isSame(b, j) }); k >= 0 {
 			j = jobSince(j, before[k])
 			before = slices.Delete(before, k, k+1)
 		}
@@ -132,9 +132,9 @@ func since(last, began engine.Status) engine.Status {
 		}
 	}
 	if len(moved) == 0 {
-		moved = []engine.JobStatus{jobSince(last.Jobs[0], last.Jobs[0])}
+		moved = []status.Job{jobSince(last.Jobs[0], last.Jobs[0])}
 	}
-	slices.SortStableFunc(moved, func(a, b engine.JobStatus) int { return rankOf(a) - rankOf(b) })
+	slices.SortStableFunc(moved, func(a, b status.Job) int { return rankOf(a) - rankOf(b) })
 	// The figures of the server stand in the first entry of each document, whichever job's that is.
 	first := last.Jobs[0]
 	if len(began.Jobs) > 0 {
@@ -152,14 +152,14 @@ func since(last, began engine.Status) engine.Status {
 }
 
 // byAge lists jobs that are over first: of two with one token they are the older ones.
-func byAge(jobs []engine.JobStatus) []engine.JobStatus {
+func byAge(jobs []status.Job) []status.Job {
 	jobs = slices.Clone(jobs)
-	slices.SortStableFunc(jobs, func(a, b engine.JobStatus) int { return rankOf(b) - rankOf(a) })
+	slices.SortStableFunc(jobs, func(a, b status.Job) int { return rankOf(b) - rankOf(a) })
 	return jobs
 }
 
 // rankOf is the place of a job's kind in the status document.
-func rankOf(j engine.JobStatus) int {
+func rankOf(j status.Job) int {
 	switch {
 	case j.Ended:
 		return 2
@@ -170,12 +170,12 @@ func rankOf(j engine.JobStatus) int {
 }
 
 // isSame reports whether a job is the one of an earlier document. One with the same token that has delivered less is a new one.
-func isSame(before, now engine.JobStatus) bool {
+func isSame(before, now status.Job) bool {
 	return before.ID == now.ID && (now.Ended || !before.Ended) && before.ChunksDelivered <= now.ChunksDelivered
 }
 
 // jobSince is what a job has done since an earlier status of it.
-func jobSince(j, before engine.JobStatus) engine.JobStatus {
+func jobSince(j, before status.Job) status.Job {
 	for _, n := range []struct{ now, before *int64 }{
 		{&j.ChunksDelivered, &before.ChunksDelivered}, {&j.SamplesDelivered, &before.SamplesDelivered}, {&j.Hits, &before.Hits}, {&j.Misses, &before.Misses},
 		{&j.SourceBytes, &before.SourceBytes}, {&j.Divergences, &before.Divergences}, {&j.SkippedSamples, &before.SkippedSamples},

@@ -4,24 +4,24 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/schedule"
 )
 
 // TestAttachedSummary: with a server that was there before, the summary is about what was done since.
 func TestAttachedSummary(t *testing.T) {
 	digest := strings.Repeat("ab", 32)
-	status := func(epochs int, samples int64) engine.Status {
-		j := engine.JobStatus{Name: "train", Recipe: "torch.randperm", Samples: 100, DatasetBytes: 1e6, KeptBytes: 1e6, SamplesDelivered: samples, Hits: samples - 10, Misses: 10, CorruptSamples: samples / 100,
-			Divergences: 1, FirstDivergence: &engine.Divergence{Batch: 7}}
+	status := func(epochs int, samples int64) status.Document {
+		j := status.Job{Name: "train", Recipe: "torch.randperm", Samples: 100, DatasetBytes: 1e6, KeptBytes: 1e6, SamplesDelivered: samples, Hits: samples - 10, Misses: 10, CorruptSamples: samples / 100,
+			Divergences: 1, FirstDivergence: &status.Divergence{Batch: 7}}
 		loop, decode := float64(samples), float64(samples)/2
 		if j.LoopSeconds = &loop; epochs > 3 {
 			j.DecodeSeconds = &decode // told later
 		}
 		for e := range epochs {
-			j.EpochsDone = append(j.EpochsDone, engine.EpochDone{Epoch: e, Seconds: 10, Hits: 100, OrderDigest: &digest})
+			j.EpochsDone = append(j.EpochsDone, status.Epoch{Epoch: e, Seconds: 10, Hits: 100, OrderDigest: &digest})
 		}
-		return engine.Status{Schema: 1, Jobs: []engine.JobStatus{j}}
+		return status.Document{Schema: 1, Jobs: []status.Job{j}}
 	}
 	s := &serving{other: &attached{pid: 4711, began: status(3, 300)}, last: status(5, 500)}
 	of := s.result(0).Part.Jobs[0]
@@ -49,16 +49,16 @@ func TestAttachedSummary(t *testing.T) {
 // TestAttachedAmongOthers: while a run used a server of somebody else's, jobs came, went on, slept and ended there. The summary is about those that did something, each since
 // the run began, and the figures of the log stand once, whichever job owned it.
 func TestAttachedAmongOthers(t *testing.T) {
-	job := func(id string, owner, ended bool, chunks int64, epochs ...int) engine.JobStatus {
-		j := engine.JobStatus{ID: id, Owner: owner, Ended: ended, ChunksDelivered: chunks, SamplesDelivered: 10 * chunks, Hits: 10 * chunks, SourceBytes: 100 * chunks, KeptBytes: 1, DatasetBytes: 1}
+	job := func(id string, owner, ended bool, chunks int64, epochs ...int) status.Job {
+		j := status.Job{ID: id, Owner: owner, Ended: ended, ChunksDelivered: chunks, SamplesDelivered: 10 * chunks, Hits: 10 * chunks, SourceBytes: 100 * chunks, KeptBytes: 1, DatasetBytes: 1}
 		for _, e := range epochs {
-			j.EpochsDone = append(j.EpochsDone, engine.EpochDone{Epoch: e, Seconds: 1, Hits: 100})
+			j.EpochsDone = append(j.EpochsDone, status.Epoch{Epoch: e, Seconds: 1, Hits: 100})
 		}
 		return j
 	}
-	began := engine.Status{Jobs: []engine.JobStatus{job("notebook", true, false, 50, 0), job("sleeper", false, false, 7), job("again", false, false, 9), job("long ago", false, true, 3)}}
+	began := status.Document{Jobs: []status.Job{job("notebook", true, false, 50, 0), job("sleeper", false, false, 7), job("again", false, false, 9), job("long ago", false, true, 3)}}
 	began.Jobs[0].LogReadBytes, began.Jobs[0].CorruptSamples = 1000, 2
-	last := engine.Status{Jobs: []engine.JobStatus{job("train", true, false, 30, 0, 1), job("notebook", false, false, 60, 0, 1), job("sleeper", false, false, 7), job("again", false, false, 12),
+	last := status.Document{Jobs: []status.Job{job("train", true, false, 30, 0, 1), job("notebook", false, false, 60, 0, 1), job("sleeper", false, false, 7), job("again", false, false, 12),
 		job("long ago", false, true, 3), job("again", false, true, 10)}}
 	last.Jobs[0].LogReadBytes, last.Jobs[0].CorruptSamples = 4000, 5
 	s := &serving{other: &attached{pid: 4711, began: began}, last: last, ready: map[string]*mean{"train": {sum: 24, n: 1}}}
@@ -90,7 +90,7 @@ func TestAttachedAmongOthers(t *testing.T) {
 
 // TestOwnUnused: of the run's own server only the jobs that somebody used are shown.
 func TestOwnUnused(t *testing.T) {
-	s := &serving{last: engine.Status{Jobs: []engine.JobStatus{{Owner: true, LogReadBytes: 70}, {ID: "train", Ended: true, SamplesDelivered: 5}}}}
+	s := &serving{last: status.Document{Jobs: []status.Job{{Owner: true, LogReadBytes: 70}, {ID: "train", Ended: true, SamplesDelivered: 5}}}}
 	if r := s.result(0); len(r.Part.Jobs) != 1 || r.Part.Jobs[0].ID != "train" || r.Part.Jobs[0].LogReadBytes != 70 {
 		t.Errorf("%+v, want the job that was used, with what the log did", r.Part.Jobs)
 	}
@@ -98,8 +98,8 @@ func TestOwnUnused(t *testing.T) {
 
 // TestReadyOfJobs: the batches that lie ready are counted for each job by itself.
 func TestReadyOfJobs(t *testing.T) {
-	f := func(ready int) engine.Status {
-		return engine.Status{Jobs: []engine.JobStatus{{ID: "a", SamplesDelivered: 1, ReadyBatches: ready}, {ID: "b", SamplesDelivered: 1, ReadyBatches: 2}, {ID: "c"}, {ID: "a", Ended: true, SamplesDelivered: 9}}}
+	f := func(ready int) status.Document {
+		return status.Document{Jobs: []status.Job{{ID: "a", SamplesDelivered: 1, ReadyBatches: ready}, {ID: "b", SamplesDelivered: 1, ReadyBatches: 2}, {ID: "c"}, {ID: "a", Ended: true, SamplesDelivered: 9}}}
 	}
 	s := &serving{}
 	s.count(f(10))

@@ -5,14 +5,14 @@ import (
 
 	"lcache/cache"
 	"lcache/cores"
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/plan"
 	"lcache/verdict"
 )
 
 // factsOf takes the facts for a verdict on one of the jobs from the last status of a server. It leaves out the first of several epochs if that epoch filled the
 // log.
-func factsOf(job int, s engine.Status, ready, diskLimit float64, disk cache.Disk) verdict.Facts {
+func factsOf(job int, s status.Document, ready, diskLimit float64, disk cache.Disk) verdict.Facts {
 	f := verdict.Facts{DiskLimit: diskLimit, CPUs: cores.N, Cache: strings.Join(s.Cache.Dirs, ",")}
 	if len(s.Jobs) == 0 {
 		return f
@@ -39,7 +39,7 @@ func factsOf(job int, s engine.Status, ready, diskLimit float64, disk cache.Disk
 }
 
 // addEpochs adds up the epochs that are judged. The loop's own times count only if the loop reported them for each epoch.
-func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
+func addEpochs(f *verdict.Facts, judged []status.Epoch) {
 	reported := len(judged) > 0
 	var moved int64
 	for _, e := range judged {
@@ -63,7 +63,7 @@ func addEpochs(f *verdict.Facts, judged []engine.EpochDone) {
 
 // limitOf returns the rate at which a disk gives what was read from the log in some epochs, in requests of the same size, while it takes what was written. 0: nothing
 // was read.
-func limitOf(disk cache.Disk, epochs []engine.EpochDone) float64 {
+func limitOf(disk cache.Disk, epochs []status.Epoch) float64 {
 	var read, requests, written float64
 	for _, e := range epochs {
 		read, requests, written = read+float64(e.LogReadBytes), requests+float64(e.LogReadOps), written+float64(e.LogWriteBytes)
@@ -79,13 +79,13 @@ func limitOf(disk cache.Disk, epochs []engine.EpochDone) float64 {
 }
 
 // Reported tells whether the training loop reported how long it waited in an epoch. One that ran for no time reported nothing.
-func Reported(e engine.EpochDone) bool {
+func Reported(e status.Epoch) bool {
 	return e.LoopWaitSeconds != nil && (e.LoopSeconds == nil || *e.LoopSeconds > 0)
 }
 
 // LoopTime returns how long an epoch took the training loop, in seconds, as the loop reported; without a report, how long it took the server.
 // For the server an epoch is over when its last batch is delivered, while the loop still works on that batch.
-func LoopTime(e engine.EpochDone) float64 {
+func LoopTime(e status.Epoch) float64 {
 	if e.LoopSeconds != nil && *e.LoopSeconds > 0 {
 		return *e.LoopSeconds
 	}
@@ -93,7 +93,7 @@ func LoopTime(e engine.EpochDone) float64 {
 }
 
 // loaderOf returns the reported times of the processes that decode; nil: none were reported.
-func loaderOf(j engine.JobStatus) *verdict.Loader {
+func loaderOf(j status.Job) *verdict.Loader {
 	if j.DecodeSeconds == nil || j.LoopSeconds == nil {
 		return nil
 	}

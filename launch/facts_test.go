@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"lcache/cache"
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/plan"
 	"lcache/verdict"
 )
@@ -12,15 +12,15 @@ import (
 func seconds(s float64) *float64 { return &s }
 
 func TestFactsOf(t *testing.T) {
-	job := engine.JobStatus{SamplesDelivered: 3000, Samples: 1000, DatasetBytes: 100e6, KeptBytes: 100e6, Recipe: "torch.randperm"}
-	epoch := func(n int, misses int64, seconds, stall float64, wait *float64) engine.EpochDone {
-		return engine.EpochDone{Epoch: n, Seconds: seconds, Hits: 1000 - misses, Misses: misses, StallSeconds: stall, LoopWaitSeconds: wait, LogReadBytes: 100e6, LogWriteBytes: 1}
+	job := status.Job{SamplesDelivered: 3000, Samples: 1000, DatasetBytes: 100e6, KeptBytes: 100e6, Recipe: "torch.randperm"}
+	epoch := func(n int, misses int64, seconds, stall float64, wait *float64) status.Epoch {
+		return status.Epoch{Epoch: n, Seconds: seconds, Hits: 1000 - misses, Misses: misses, StallSeconds: stall, LoopWaitSeconds: wait, LogReadBytes: 100e6, LogWriteBytes: 1}
 	}
-	status := func(epochs ...engine.EpochDone) engine.Status {
+	doc := func(epochs ...status.Epoch) status.Document {
 		job.EpochsDone = epochs
-		return engine.Status{Cache: engine.CacheStatus{Dirs: []string{"/a", "/b"}}, Jobs: []engine.JobStatus{job}}
+		return status.Document{Cache: status.Cache{Dirs: []string{"/a", "/b"}}, Jobs: []status.Job{job}}
 	}
-	f := factsOf(0, status(epoch(0, 900, 40, 30, nil), epoch(1, 10, 10, 1, nil), epoch(2, 0, 10, 2, nil)), 3, 7, cache.Disk{})
+	f := factsOf(0, doc(epoch(0, 900, 40, 30, nil), epoch(1, 10, 10, 1, nil), epoch(2, 0, 10, 2, nil)), 3, 7, cache.Disk{})
 	f.CPUs = 0
 	want := verdict.Facts{Delivered: 3000, Since: 1, Seconds: 20, Samples: 2000, Misses: 10, Stall: 3, Ready: 3, Kept: 100e6, Dataset: 100e6, Needed: f.Needed,
 		DiskRate: 10e6, DiskLimit: 7, Recipe: "torch.randperm", Cache: "/a,/b"}
@@ -28,24 +28,24 @@ func TestFactsOf(t *testing.T) {
 		t.Errorf("the epoch that fills counts:\n got %+v\nwant %+v", f, want)
 	}
 	// Filled before: all epochs count. Reported by the loop: that is what it waited, of the time that the server saw.
-	f = factsOf(0, status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0, cache.Disk{})
+	f = factsOf(0, doc(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0, cache.Disk{})
 	if f.Since != 0 || f.Samples != 2000 || f.LoopWait != 11 || f.Stall != 2 || f.LoopSeconds != 20 {
 		t.Errorf("got %+v", f)
 	}
 	// The loop's own time, whether it is more or less than the server's.
 	longer, shorter := epoch(0, 0, 10, 1, seconds(5)), epoch(0, 0, 10, 1, seconds(5))
 	longer.LoopSeconds, shorter.LoopSeconds = seconds(12), seconds(7)
-	if f = factsOf(0, status(longer, shorter), 0, 0, cache.Disk{}); f.LoopSeconds != 19 || f.Seconds != 20 {
+	if f = factsOf(0, doc(longer, shorter), 0, 0, cache.Disk{}); f.LoopSeconds != 19 || f.Seconds != 20 {
 		t.Errorf("got %+v", f)
 	}
 	// Reported for a part only: the server's own figures are of one kind.
-	if f = factsOf(0, status(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, nil)), 0, 0, cache.Disk{}); f.Stall != 2 || f.LoopWait != 0 || f.LoopSeconds != 0 {
+	if f = factsOf(0, doc(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, nil)), 0, 0, cache.Disk{}); f.Stall != 2 || f.LoopWait != 0 || f.LoopSeconds != 0 {
 		t.Errorf("got %+v", f)
 	}
-	if f = factsOf(0, status(epoch(0, 900, 40, 30, nil)), 0, 0, cache.Disk{}); !f.Filling || f.Since != 0 || f.Samples != 1000 {
+	if f = factsOf(0, doc(epoch(0, 900, 40, 30, nil)), 0, 0, cache.Disk{}); !f.Filling || f.Since != 0 || f.Samples != 1000 {
 		t.Errorf("the first alone: %+v", f)
 	}
-	if f = factsOf(0, engine.Status{}, 0, 0, cache.Disk{}); f.Delivered != 0 {
+	if f = factsOf(0, status.Document{}, 0, 0, cache.Disk{}); f.Delivered != 0 {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -62,8 +62,8 @@ func TestLimitOfTheKeptFacts(t *testing.T) {
 		{100e6, 10_000, 0, 50e6},   // small reads
 		{0, 0, 100e6, 0},           // nothing was read
 	} {
-		e := engine.EpochDone{Seconds: 1, Hits: 1, LogReadBytes: c.read, LogReadOps: c.ops, LogWriteBytes: c.written}
-		s := engine.Status{Jobs: []engine.JobStatus{{SamplesDelivered: 1, EpochsDone: []engine.EpochDone{e}}}}
+		e := status.Epoch{Seconds: 1, Hits: 1, LogReadBytes: c.read, LogReadOps: c.ops, LogWriteBytes: c.written}
+		s := status.Document{Jobs: []status.Job{{SamplesDelivered: 1, EpochsDone: []status.Epoch{e}}}}
 		if got := factsOf(0, s, 0, 0, disk).DiskLimit; got < 0.99*c.want || got > 1.01*c.want {
 			t.Errorf("%+v: got %.0f", c, got)
 		}
@@ -75,8 +75,8 @@ func TestLimitOfTheKeptFacts(t *testing.T) {
 
 // TestLoopThatReportsNothing: zeros are no report.
 func TestLoopThatReportsNothing(t *testing.T) {
-	e := engine.EpochDone{Seconds: 10, Hits: 1, LoopWaitSeconds: seconds(0), LoopSeconds: seconds(0)}
-	s := engine.Status{Jobs: []engine.JobStatus{{SamplesDelivered: 1, EpochsDone: []engine.EpochDone{e}}}}
+	e := status.Epoch{Seconds: 10, Hits: 1, LoopWaitSeconds: seconds(0), LoopSeconds: seconds(0)}
+	s := status.Document{Jobs: []status.Job{{SamplesDelivered: 1, EpochsDone: []status.Epoch{e}}}}
 	if f := factsOf(0, s, 0, 0, cache.Disk{}); f.LoopSeconds != 0 || verdict.Judge(f).Cause != verdict.Unknown {
 		t.Errorf("got %+v, %+v", f, verdict.Judge(f))
 	}

@@ -19,6 +19,7 @@ import (
 	"lcache/cache"
 	"lcache/engine"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/metrics"
 	"lcache/server"
 	"lcache/verdict"
@@ -97,8 +98,8 @@ type Result struct {
 type SourceResult struct {
 	Source
 	AttachedTo int               // process of a server that ran before; 0: this process served the source
-	Status     engine.Status     // the last one
-	Part       engine.Status     // Status with the jobs of the run alone, without the work that an attached server did before
+	Status     status.Document   // the last one
+	Part       status.Document   // Status with the jobs of the run alone, without the work that an attached server did before
 	Verdict    verdict.Verdict   // on the first job of Part
 	Verdicts   []verdict.Verdict // on each job of Part
 }

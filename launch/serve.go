@@ -8,6 +8,7 @@ import (
 
 	"lcache/cache"
 	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/server"
 )
 
@@ -25,7 +26,7 @@ type ServeOptions struct {
 type Served struct {
 	Socket   string // as it was given, else absolute
 	Metrics  string // URL; "": none
-	Status   engine.Status
+	Status   status.Document
 	Defaults []cache.Default // settings that were chosen where ServeOptions leave the choice
 }
 
@@ -44,7 +45,7 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error 
 	if err != nil {
 		return errors.Join(err, m.Shutdown(ctx))
 	}
-	m.Add("", func() (engine.Status, error) { return l.engine.Status(), nil })
+	m.Add("", func() (status.Document, error) { return l.engine.Status(), nil })
 	if err = ready(Served{Socket: cmp.Or(o.Server.Path, l.server.Path()), Metrics: m.URL(), Status: l.engine.Status(), Defaults: append(l.chosen, l.defaults...)}); err == nil {
 		err = l.wait(ctx, o)
 	}

@@ -10,6 +10,7 @@ import (
 	"lcache/cache"
 	"lcache/cachedir"
 	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/metrics"
 	"lcache/server"
 	"lcache/verdict"
@@ -22,7 +23,7 @@ type serving struct {
 	other *attached // nil: by this one
 
 	disk  cache.Disk       // what is known of the devices below the cache
-	last  engine.Status    // after the last client has left; of an attached server, after the command has ended
+	last  status.Document  // after the last client has left; of an attached server, after the command has ended
 	ready map[string]*mean // by job: batches that were ready while the command ran
 }
 
@@ -34,7 +35,7 @@ func (s *serving) socket() string {
 }
 
 // status may be called concurrently.
-func (s *serving) status() (engine.Status, error) {
+func (s *serving) status() (status.Document, error) {
 	if s.other != nil {
 		return s.other.status()
 	}
@@ -59,7 +60,7 @@ func (s *serving) sample() {
 	}
 }
 
-func (s *serving) count(now engine.Status) {
+func (s *serving) count(now status.Document) {
 	if s.ready == nil {
 		s.ready = map[string]*mean{}
 	}
@@ -77,7 +78,7 @@ func (s *serving) count(now engine.Status) {
 // result returns the source's part of the Result, after stop.
 func (s *serving) result(diskLimit float64) SourceResult {
 	r := SourceResult{Source: s.Source, Status: s.last}
-	var began engine.Status
+	var began status.Document
 	if s.other != nil {
 		r.AttachedTo, began = s.other.pid, s.other.began
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/spelling"
 )
 
@@ -31,7 +31,7 @@ var ofDataset = map[string]bool{"source": true, "samples": true, "dataset_bytes"
 
 // ofServer are the fields of the totals that stand in the first job's entry, too: what no job has by itself. Their series have no label of a job either, so that a
 // sum over jobs counts nothing twice.
-var ofServer = tags(reflect.TypeFor[engine.ServerFigures]())
+var ofServer = tags(reflect.TypeFor[status.ServerFigures]())
 
 func tags(t reflect.Type) map[string]bool {
 	all := map[string]bool{}
@@ -49,7 +49,7 @@ type writer struct {
 	shows  func(name string) bool // nil: everything
 }
 
-func write(to chan<- prometheus.Metric, name string, s engine.Status) {
+func write(to chan<- prometheus.Metric, name string, s status.Document) {
 	if name == "" && len(s.Jobs) > 0 {
 		name = s.Jobs[0].Name
 	}
@@ -66,7 +66,7 @@ func (w writer) object(within string, v reflect.Value) {
 	for i := range v.NumField() {
 		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch {
-		case v.Type().Field(i).Type == reflect.TypeFor[engine.ServerFigures]():
+		case v.Type().Field(i).Type == reflect.TypeFor[status.ServerFigures]():
 			w.object("", v.Field(i))
 		case v.Type().Field(i).Anonymous:
 			w.object(within, v.Field(i))
@@ -113,7 +113,7 @@ func (w writer) field(within, tag string, v reflect.Value) {
 // devices have a label. Of the epochs that are over it writes the last one and their number: a monitor scrapes more than once an epoch.
 func (w writer) list(name string, v reflect.Value) {
 	switch of := v.Interface().(type) {
-	case []engine.JobStatus:
+	case []status.Job:
 		for _, j := range of {
 			if j.Ended {
 				continue
@@ -125,15 +125,15 @@ func (w writer) list(name string, v reflect.Value) {
 			}
 			of.object("", reflect.ValueOf(j))
 		}
-	case []engine.RankStatus:
+	case []status.Rank:
 		for _, r := range of {
 			w.with(labelRank, strconv.Itoa(r.Rank)).object("rank_", reflect.ValueOf(r))
 		}
-	case []engine.DeviceStatus:
+	case []status.Device:
 		for _, d := range of {
 			w.with(labelDir, d.Dir).object("device_", reflect.ValueOf(d))
 		}
-	case []engine.EpochDone:
+	case []status.Epoch:
 		w.number(name, float64(len(of)))
 		if len(of) > 0 {
 			w.object("epoch_done_", reflect.ValueOf(of[len(of)-1]))

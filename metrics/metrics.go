@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 )
 
 // Path is the URL path of the metrics.
@@ -40,7 +40,7 @@ type Server struct {
 // source gives the status of one server. name is the label of its series; "": the job's name in the document.
 type source struct {
 	name   string
-	status func() (engine.Status, error)
+	status func() (status.Document, error)
 }
 
 // Listen opens addr, host:port or :port, and answers scrapes until Shutdown. Port 0 takes a free port, which URL names.
@@ -63,7 +63,7 @@ func Listen(addr string, logger *slog.Logger) (*Server, error) {
 
 // Add shows one more server's status. The label name tells the series of several servers apart; "" takes the job's name in the document.
 // The Server calls status at every scrape, from any goroutine, and never after Shutdown. A nil Server shows nothing.
-func (s *Server) Add(name string, status func() (engine.Status, error)) {
+func (s *Server) Add(name string, status func() (status.Document, error)) {
 	if s == nil {
 		return
 	}

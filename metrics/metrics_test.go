@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"lcache/blockio"
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/leaktest"
 	"lcache/metrics"
 	"lcache/offheap"
@@ -103,8 +103,8 @@ func fill(v reflect.Value, n int, next *int) {
 	}
 }
 
-func full() engine.Status {
-	var s engine.Status
+func full() status.Document {
+	var s status.Document
 	next := 0
 	fill(reflect.ValueOf(&s).Elem(), 2, &next)
 	s.Jobs = s.Jobs[:1]
@@ -117,7 +117,7 @@ var summed = map[string]bool{"chunks_delivered": true, "samples_delivered": true
 	"skipped_samples": true, "source_bytes": true, "source_reads": true, "stall_seconds": true}
 
 // expected walks the document as its readers get it, knowing nothing of Go's structs: what each number must be in a scrape.
-func expected(t *testing.T, s engine.Status) map[string]float64 {
+func expected(t *testing.T, s status.Document) map[string]float64 {
 	t.Helper()
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -201,13 +201,13 @@ func numbers(series map[string]float64) map[string]float64 {
 }
 
 func TestEveryNumber(t *testing.T) {
-	empty := engine.Status{Jobs: []engine.JobStatus{{Name: "train", Ranks: []engine.RankStatus{}, EpochsDone: []engine.EpochDone{}}}}
-	for name, status := range map[string]engine.Status{"full": full(), "with nulls": empty} {
+	empty := status.Document{Jobs: []status.Job{{Name: "train", Ranks: []status.Rank{}, EpochsDone: []status.Epoch{}}}}
+	for name, doc := range map[string]status.Document{"full": full(), "with nulls": empty} {
 		t.Run(name, func(t *testing.T) {
 			s := listen(t, t.Output())
-			s.Add("", func() (engine.Status, error) { return status, nil })
+			s.Add("", func() (status.Document, error) { return doc, nil })
 			series, _ := scrape(t, s)
-			got, want := numbers(series), expected(t, status)
+			got, want := numbers(series), expected(t, doc)
 			for name, value := range want {
 				if v, ok := got[name]; !ok || v != value {
 					t.Errorf("%s: got %v (there: %v), want %v", name, v, ok, value)
@@ -224,12 +224,12 @@ func TestEveryNumber(t *testing.T) {
 
 // TestTexts: what is a word in the document is a label.
 func TestTexts(t *testing.T) {
-	status := full()
-	status.Cache.State, status.Cache.Devices[0].Dir, status.Jobs[0].BoundBy, status.Jobs[0].Source = "degraded: /a is aside", "/a", "disk", "/data/tr\xffain"
+	doc := full()
+	doc.Cache.State, doc.Cache.Devices[0].Dir, doc.Jobs[0].BoundBy, doc.Jobs[0].Source = "degraded: /a is aside", "/a", "disk", "/data/tr\xffain"
 	s := listen(t, t.Output())
-	s.Add("", func() (engine.Status, error) { return status, nil })
+	s.Add("", func() (status.Document, error) { return doc, nil })
 	series, _ := scrape(t, s)
-	for _, want := range []string{`lcache_cache_state{name="train",state="degraded"}`, `lcache_device_state{dir="/a",name="train",state="` + status.Cache.Devices[0].State + `"}`, `lcache_bound_by{bound_by="disk",name="train"}`, `lcache_source{name="train",source="/data/tr\\xffain"}`} {
+	for _, want := range []string{`lcache_cache_state{name="train",state="degraded"}`, `lcache_device_state{dir="/a",name="train",state="` + doc.Cache.Devices[0].State + `"}`, `lcache_bound_by{bound_by="disk",name="train"}`, `lcache_source{name="train",source="/data/tr\\xffain"}`} {
 		if series[want] != 1 {
 			t.Errorf("%s is %v, want 1", want, series[want])
 		}
@@ -244,7 +244,7 @@ func TestTexts(t *testing.T) {
 // TestKinds: every metric says what it means, and the contract's counters are counters.
 func TestKinds(t *testing.T) {
 	s := listen(t, t.Output())
-	s.Add("", func() (engine.Status, error) { return full(), nil })
+	s.Add("", func() (status.Document, error) { return full(), nil })
 	_, families := scrape(t, s)
 	for name, f := range families {
 		if f.GetHelp() == "" || f.GetType() == dto.MetricType_UNTYPED {
@@ -271,11 +271,11 @@ func TestSeveral(t *testing.T) {
 		t.Errorf("without a server: %v", series)
 	}
 	for i, name := range []string{"train", "val"} {
-		status := full()
-		status.Jobs[0].Hits = int64(i + 1)
-		s.Add(name, func() (engine.Status, error) { return status, nil })
+		doc := full()
+		doc.Jobs[0].Hits = int64(i + 1)
+		s.Add(name, func() (status.Document, error) { return doc, nil })
 	}
-	s.Add("gone", func() (engine.Status, error) { return engine.Status{}, errors.New("the server is gone") })
+	s.Add("gone", func() (status.Document, error) { return status.Document{}, errors.New("the server is gone") })
 	series, _ := scrape(t, s)
 	if series[`lcache_hits{name="train"}`] != 1 || series[`lcache_hits{name="val"}`] != 2 {
 		t.Errorf("hits: %v, %v, want 1 and 2", series[`lcache_hits{name="train"}`], series[`lcache_hits{name="val"}`])
@@ -322,7 +322,7 @@ func TestShutdownWaits(t *testing.T) {
 	}
 	entered, leave, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	asked := false
-	s.Add("", func() (engine.Status, error) {
+	s.Add("", func() (status.Document, error) {
 		close(entered)
 		<-leave
 		asked = true
@@ -356,14 +356,14 @@ func TestShutdownWaits(t *testing.T) {
 func TestJobs(t *testing.T) {
 	var log strings.Builder
 	s := listen(t, &log)
-	status := full()
+	doc := full()
 	owner, own, over := full().Jobs[0], full().Jobs[0], full().Jobs[0]
 	owner.ID, owner.Owner, owner.Hits, owner.LogReadBytes = "validation", true, 2, 900
 	own.Hits, own.LogReadBytes = 1, 0
 	over.ID, over.Hits, over.Ended, over.LogReadBytes = "validation", 40, true, 0
-	status.Jobs = []engine.JobStatus{owner, own, over}
-	status.Totals.Hits, status.Totals.LogReadBytes = 43, 900
-	s.Add("train", func() (engine.Status, error) { return status, nil })
+	doc.Jobs = []status.Job{owner, own, over}
+	doc.Totals.Hits, doc.Totals.LogReadBytes = 43, 900
+	s.Add("train", func() (status.Document, error) { return doc, nil })
 	series, families := scrape(t, s)
 	if series[`lcache_hits{name="train"}`] != 1 || series[`lcache_hits{job="validation",name="train"}`] != 2 || series[`lcache_totals_hits{name="train"}`] != 43 {
 		t.Errorf("hits: %v, want 1, 2 and 43 in all; %s", series, log.String())

@@ -9,7 +9,7 @@ import (
 
 	"lcache/attach"
 	"lcache/doctor"
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/source"
 	"lcache/surrogate"
 )
@@ -133,7 +133,7 @@ func (f *Facts) fromServer(dirs []string) {
 // leastDelivered is the time that a job must have run for its rates to count.
 const leastDelivered = 10.0
 
-func (f *Facts) fromStatus(s engine.Status) {
+func (f *Facts) fromStatus(s status.Document) {
 	const from = "the running server"
 	f.fill("budget", float64(s.Cache.BudgetBytes), from)
 	f.fill("memory", float64(s.MemoryLimitBytes), from)

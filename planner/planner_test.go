@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"lcache/doctor"
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/usage"
 )
 
@@ -195,8 +195,8 @@ func TestFactsFile(t *testing.T) {
 
 // TestServer takes the consumer's rate from a job that has run for a while, and from no other.
 func TestServer(t *testing.T) {
-	status := engine.Status{UptimeSeconds: 100, MemoryLimitBytes: 1e9, Cache: engine.CacheStatus{BudgetBytes: 5e9},
-		Jobs: []engine.JobStatus{{Samples: 1000, DatasetBytes: 4e9, Epochs: 7, Batches: 5, BytesDelivered: 16e9, StallSeconds: 20, Ranks: make([]engine.RankStatus, 2)}}}
+	status := status.Document{UptimeSeconds: 100, MemoryLimitBytes: 1e9, Cache: status.Cache{BudgetBytes: 5e9},
+		Jobs: []status.Job{{Samples: 1000, DatasetBytes: 4e9, Epochs: 7, Batches: 5, BytesDelivered: 16e9, StallSeconds: 20, Ranks: make([]status.Rank, 2)}}}
 	f := &Facts{}
 	f.fromStatus(status)
 	if f.ConsumerBPS != 200e6 || f.Samples != 1000 || f.Batch != 100 || f.Ranks != 2 || f.CacheBytes != 5e9 || f.Epochs != 7 {

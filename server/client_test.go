@@ -21,6 +21,7 @@ import (
 	"lcache/cache"
 	"lcache/engine"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/schedule"
 	"lcache/sourcedir"
 )
@@ -105,7 +106,7 @@ type client struct {
 	c      *net.UnixConn
 	r      *bufio.Reader
 	next   uint32
-	info   engine.Info
+	info   status.Hello
 	memory *os.File
 }
 
@@ -235,7 +236,7 @@ func (c *client) held() int64 {
 	c.t.Helper()
 	// The status lists ranks, and so the process once it has asked for a rank's chunk.
 	c.send(typeRelease, releaseBody(c.batch(c.ask(typeChunk, columnOf(0, 0, 0))).lease))
-	var status engine.Status
+	var status status.Document
 	if err := json.Unmarshal(c.ask(typeStatus, nil).body, &status); err != nil {
 		c.t.Fatal(err)
 	}

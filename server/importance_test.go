@@ -13,6 +13,7 @@ import (
 
 	"lcache/engine"
 	"lcache/importance"
+	"lcache/internal/serve/status"
 )
 
 // observation is the body of OBSERVE.
@@ -40,9 +41,9 @@ func (c *client) tell(kind uint8, body []byte) {
 }
 
 // status is the status of the importance of the server's own job.
-func (c *client) status() engine.ImportanceStatus {
+func (c *client) status() status.Importance {
 	c.t.Helper()
-	var s engine.Status
+	var s status.Document
 	if err := json.Unmarshal(c.ask(typeStatus, nil).body, &s); err != nil || s.Jobs[0].Importance == nil {
 		c.t.Fatalf("status: %v, %+v", err, s.Jobs[0].Importance)
 	}
@@ -232,7 +233,7 @@ func TestBadObservations(t *testing.T) {
 	c.tell(typeEpochEnd, []byte(`{}`))
 	c.order(1, 0, 9)
 	st := c.status()
-	if want := (engine.ImportanceRefused{Unknown: 2, NotFinite: 2, Stale: 1, Shape: 3}); st.Refused != want || st.Observations != 4 {
+	if want := (status.Refused{Unknown: 2, NotFinite: 2, Stale: 1, Shape: 3}); st.Refused != want || st.Observations != 4 {
 		t.Errorf("%d observed, refused %+v, want %+v", st.Observations, st.Refused, want)
 	}
 	for name, b := range map[string][]byte{

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 )
 
 // named sends JOB and returns the connection's number.
@@ -75,7 +75,7 @@ func TestJobsOfOneConnection(t *testing.T) {
 	if got := indicesOf(t, c.askOf(two, typeGet, getBody(4, 4))); !slices.Equal(got, []uint32{4, 4}) {
 		t.Errorf("GET of a job: %v", got)
 	}
-	var status engine.Status
+	var status status.Document
 	if err := json.Unmarshal(c.ask(typeStatus, nil).body, &status); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/source"
 	"lcache/surrogate"
 )
@@ -25,7 +25,7 @@ func TestTokensThatAreNotUTF8(t *testing.T) {
 		}
 		numbers[got.Job] = true
 	}
-	var status engine.Status
+	var status status.Document
 	f := c.ask(typeStatus, nil)
 	if err := surrogate.Unmarshal(f.body, &status); err != nil || !utf8.Valid(f.body) {
 		t.Fatal(err)

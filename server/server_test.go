@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 )
 
 // TestQuickConnects: clients that connect and go, having said nothing, half of a HELLO, one whose answer, with a descriptor in it, nobody takes, or
@@ -388,7 +388,7 @@ func TestReport(t *testing.T) {
 	c.send(typeReport, []byte(`{"epoch": 0, "rank": 0, "loop_wait_seconds": 0.5, "loop_seconds": 2, "decode_seconds": 0.25}`))
 	c.send(typeReport, []byte(`{"epoch": 0, "rank": 4000000000, "loop_wait_seconds": 9}`)) // perhaps no rank of this job, and no fault then
 	c.send(typeReport, []byte(`{"decode_seconds": 0.25}`))
-	var said engine.Status
+	var said status.Document
 	if f := c.ask(typeStatus, nil); json.Unmarshal(f.body, &said) != nil {
 		t.Fatalf("status: %s", f.body)
 	}

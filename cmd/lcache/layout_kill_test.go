@@ -12,7 +12,7 @@ import (
 
 	"lcache/cache"
 	"lcache/doctor"
-	"lcache/engine"
+	"lcache/internal/serve/status"
 )
 
 // pacedReader reads epoch after epoch, as fast as the file pace says, and holds every sample against the source. Each epoch must have each sample once.
@@ -77,10 +77,10 @@ func TestKilledWhileTheLayoutChanges(t *testing.T) {
 		t.Fatalf("%v: %s", err, errs)
 	}
 	serve := volume.enter + "\nexec lcache serve --quiet --facts facts.json --cache capped/cache"
-	status := func() (job engine.JobStatus, total engine.Totals) {
+	status := func() (job status.Job, total status.Totals) {
 		t.Helper()
 		out, errs, err := s.shell("lcache status --socket capped/cache/lcache.sock --json")
-		var now engine.Status
+		var now status.Document
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &now)
 		}

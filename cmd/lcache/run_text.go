@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/cache"
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/internal/serve/status"
 	"lcache/launch"
 	"lcache/spelling"
 	"lcache/verdict"
@@ -35,7 +35,7 @@ type sourceSum struct {
 	Server  int             `json:"attached_to,omitempty"` // process of a server that ran before; Status counts since its start
 	Exact   string          `json:"exact"`
 	Verdict verdict.Verdict `json:"verdict"`
-	Status  engine.Status   `json:"status"`
+	Status  status.Document `json:"status"`
 	Jobs    []jobSum        `json:"jobs,omitempty"` // of this run, if there are several; Exact and Verdict are the first one's
 }
 
@@ -97,14 +97,14 @@ func writeRun(w io.Writer, r *launch.Result) {
 }
 
 // writeLayout says how samples lay on the disk, where that was chosen by what the disk gives.
-func writeLayout(w io.Writer, s engine.Status) {
+func writeLayout(w io.Writer, s status.Document) {
 	if len(s.Jobs) > 0 && strings.HasPrefix(s.Jobs[0].LayoutReason, cache.ByDisk) {
 		fmt.Fprintf(w, "layout  %s: %s\n", s.Jobs[0].Layout, s.Jobs[0].LayoutReason)
 	}
 }
 
 // wearOf is what a run wrote, a day, if it is known to how large drives.
-func wearOf(s engine.Status, seconds float64) (w engine.Wear) {
+func wearOf(s status.Document, seconds float64) (w status.Wear) {
 	if len(s.Jobs) == 0 || s.Cache.DriveBytes == 0 {
 		return w
 	}
@@ -170,7 +170,7 @@ func servedText(o *launch.Opened, verb string) string {
 }
 
 // skipped returns how often a sample was left out of a batch.
-func skipped(s engine.Status) int64 {
+func skipped(s status.Document) int64 {
 	n := int64(0)
 	for _, j := range s.Jobs {
 		n += j.SkippedSamples
@@ -187,7 +187,7 @@ func endedText(r *launch.Result) string {
 }
 
 // writeEpochs prints a line for each epoch that is over, and one for other samples.
-func writeEpochs(w io.Writer, s engine.Status) {
+func writeEpochs(w io.Writer, s status.Document) {
 	if len(s.Jobs) == 0 || s.Jobs[0].SamplesDelivered == 0 {
 		return
 	}
@@ -195,7 +195,7 @@ func writeEpochs(w io.Writer, s engine.Status) {
 }
 
 // epochRows has a head, a row for each of a job's epochs that is over, and one for other samples.
-func epochRows(j engine.JobStatus) [][]string {
+func epochRows(j status.Job) [][]string {
 	waited := "loop waited"
 	for _, e := range j.EpochsDone {
 		if !launch.Reported(e) {
@@ -203,7 +203,7 @@ func epochRows(j engine.JobStatus) [][]string {
 		}
 	}
 	rows := [][]string{{"epoch", "time", "MB/s", "hits", "source", "read", "written", waited, "order"}}
-	rest := engine.EpochDone{Hits: j.Hits, Misses: j.Misses, LogReadBytes: j.LogReadBytes, LogWriteBytes: j.LogWriteBytes, SourceBytes: j.SourceBytes}
+	rest := status.Epoch{Hits: j.Hits, Misses: j.Misses, LogReadBytes: j.LogReadBytes, LogWriteBytes: j.LogWriteBytes, SourceBytes: j.SourceBytes}
 	for _, e := range j.EpochsDone {
 		rows = append(rows, runEpochRow(fmt.Sprint(e.Epoch), e, j))
 		rest.Hits, rest.Misses = rest.Hits-e.Hits, rest.Misses-e.Misses
@@ -230,7 +230,7 @@ func epochRows(j engine.JobStatus) [][]string {
 	return rows
 }
 
-func runEpochRow(name string, e engine.EpochDone, j engine.JobStatus) []string {
+func runEpochRow(name string, e status.Epoch, j status.Job) []string {
 	row := []string{name, "–", "–", figures.Percent(float64(e.Hits), float64(e.Hits+e.Misses)), amount(e.SourceBytes), amount(e.LogReadBytes), amount(e.LogWriteBytes), "–", "–"}
 	if e.Seconds > 0 {
 		row[1] = clock(e.Seconds)
@@ -275,15 +275,15 @@ func clock(seconds float64) string {
 }
 
 // exactText says how exact the samples of the first job were.
-func exactText(s engine.Status) string {
+func exactText(s status.Document) string {
 	if len(s.Jobs) == 0 {
-		return exactJob(engine.JobStatus{}, 0)
+		return exactJob(status.Job{}, 0)
 	}
 	return exactJob(s.Jobs[0], s.Jobs[0].CorruptSamples)
 }
 
 // exactJob says how exact the samples of a job were: the order first, then the bytes. corruptSamples are those of the server.
-func exactJob(j engine.JobStatus, corruptSamples int64) string {
+func exactJob(j status.Job, corruptSamples int64) string {
 	if j.SamplesDelivered == 0 {
 		return "nothing was asked for: this server was not used"
 	}

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 	"lcache/launch"
 	"lcache/verdict"
 )
@@ -14,15 +14,15 @@ import (
 func digest(s string) *string { return &s }
 
 func TestWriteRun(t *testing.T) {
-	job := engine.JobStatus{Recipe: "torch.distributed_sampler", Samples: 1281167, DatasetBytes: 138e9, KeptBytes: 138e9, SamplesDelivered: 2*1281167 + 500,
+	job := status.Job{Recipe: "torch.distributed_sampler", Samples: 1281167, DatasetBytes: 138e9, KeptBytes: 138e9, SamplesDelivered: 2*1281167 + 500,
 		Hits: 1281167 + 400, Misses: 1281167 + 100, SourceBytes: 138e9 + 10e6, LogReadBytes: 139e9, LogWriteBytes: 276e9,
-		EpochsDone: []engine.EpochDone{
+		EpochsDone: []status.Epoch{
 			{Epoch: 0, Seconds: 552, Misses: 1281167, SourceBytes: 138e9, LogWriteBytes: 138e9, StallSeconds: 171, LoopWaitSeconds: seconds(171.2), OrderDigest: digest("9f3a77aa")},
 			{Epoch: 1, Seconds: 277, Hits: 1281167, LogReadBytes: 138e9, LogWriteBytes: 138e9, LoopWaitSeconds: seconds(1.1), OrderDigest: digest("51c0ffee")},
 		}}
-	status := engine.Status{Jobs: []engine.JobStatus{job}}
+	doc := status.Document{Jobs: []status.Job{job}}
 	loop := verdict.Judge(verdict.Facts{Delivered: 1, Since: 1, Seconds: 277, LoopSeconds: 277, LoopWait: 1.1, Ready: 24})
-	train := launch.SourceResult{Source: launch.Source{Name: "train", Path: "/data/train"}, Verdict: loop, Part: status}
+	train := launch.SourceResult{Source: launch.Source{Name: "train", Path: "/data/train"}, Verdict: loop, Part: doc}
 	val := launch.SourceResult{Source: launch.Source{Name: "val", Path: "/data/val"}, Verdict: verdict.Judge(verdict.Facts{})}
 	const ended = "train.py ended (0) after 46 min 12 s\n"
 	const first = `epoch     time  MB/s   hits  source    read  written  loop waited  order
@@ -37,10 +37,10 @@ change  nothing
 bound   by nothing of lcache: no sample was asked for
 change  read through it: lcache.connect() in Python, or lcache.torch with this source
 `
-	lossy := launch.SourceResult{Verdict: verdict.Judge(verdict.Facts{}), Part: engine.Status{Jobs: []engine.JobStatus{{SkippedSamples: 1204}}}}
-	check := engine.JobStatus{ID: "check", Samples: 1281167, DatasetBytes: 138e9, SamplesDelivered: 100, Hits: 100, EpochsDone: []engine.EpochDone{{Epoch: 0, Seconds: 2, Hits: 100, StallSeconds: 1}}}
+	lossy := launch.SourceResult{Verdict: verdict.Judge(verdict.Facts{}), Part: status.Document{Jobs: []status.Job{{SkippedSamples: 1204}}}}
+	check := status.Job{ID: "check", Samples: 1281167, DatasetBytes: 138e9, SamplesDelivered: 100, Hits: 100, EpochsDone: []status.Epoch{{Epoch: 0, Seconds: 2, Hits: 100, StallSeconds: 1}}}
 	job.ID, job.CorruptSamples = "run-7", 0
-	two := launch.SourceResult{Verdict: loop, Verdicts: []verdict.Verdict{loop, verdict.Judge(verdict.Facts{Delivered: 100, Seconds: 2, LoopSeconds: 2})}, Part: engine.Status{Jobs: []engine.JobStatus{job, check}}}
+	two := launch.SourceResult{Verdict: loop, Verdicts: []verdict.Verdict{loop, verdict.Judge(verdict.Facts{Delivered: 100, Seconds: 2, LoopSeconds: 2})}, Part: status.Document{Jobs: []status.Job{job, check}}}
 	const both = `
 job run-7
 epoch     time  MB/s   hits  source  loop waited  order
@@ -61,7 +61,7 @@ change  CHANGE
 disk    139 GB read and 276 GB written, for all jobs together
 `
 	known := train
-	known.Part.Cache.Wear = engine.Wear{DriveBytes: 3.84e12, EndurancePerDay: 3.84e12}
+	known.Part.Cache.Wear = status.Wear{DriveBytes: 3.84e12, EndurancePerDay: 3.84e12}
 	ofCheck := two.Verdicts[1]
 	for _, c := range []struct {
 		sources []launch.SourceResult
@@ -83,9 +83,9 @@ disk    139 GB read and 276 GB written, for all jobs together
 
 // TestWriteRunImportance: how many samples an epoch had is shown where importance decides it.
 func TestWriteRunImportance(t *testing.T) {
-	job := engine.JobStatus{Recipe: "torch.distributed_sampler", Samples: 4000, DatasetBytes: 4e6, SamplesDelivered: 6020, Hits: 2020, Misses: 4000, SourceBytes: 4e6,
-		Importance: &engine.ImportanceStatus{Method: "impact"}, HitsEpoch: 10, // of an epoch that was begun
-		EpochsDone: []engine.EpochDone{
+	job := status.Job{Recipe: "torch.distributed_sampler", Samples: 4000, DatasetBytes: 4e6, SamplesDelivered: 6020, Hits: 2020, Misses: 4000, SourceBytes: 4e6,
+		Importance: &status.Importance{Method: "impact"}, HitsEpoch: 10, // of an epoch that was begun
+		EpochsDone: []status.Epoch{
 			{Epoch: 0, Seconds: 4, Misses: 4000, SourceBytes: 4e6, LoopWaitSeconds: seconds(1), OrderDigest: digest("9f3a77aa")},
 			{Epoch: 1, Seconds: 2, Hits: 2010, LoopWaitSeconds: seconds(0), OrderDigest: digest("51c0ffee")},
 		}}
@@ -96,7 +96,7 @@ unfinished      –     –  100 %       0     0        0            –      �
 exact   order as drawn by impact, 2 of 2 epochs · every byte verified · 0 corrupt
 `
 	var out bytes.Buffer
-	writeRun(&out, &launch.Result{Command: "train.py", Seconds: 6, Sources: []launch.SourceResult{{Part: engine.Status{Jobs: []engine.JobStatus{job}}}}})
+	writeRun(&out, &launch.Result{Command: "train.py", Seconds: 6, Sources: []launch.SourceResult{{Part: status.Document{Jobs: []status.Job{job}}}}})
 	_, table, _ := strings.Cut(out.String(), "\n")
 	if table, _, _ = strings.Cut(table, "bound "); table != want {
 		t.Errorf("got\n%s\nwant\n%s", table, want)
@@ -119,21 +119,21 @@ func TestEndedText(t *testing.T) {
 }
 
 func TestExactText(t *testing.T) {
-	one, known := engine.EpochDone{}, engine.EpochDone{OrderDigest: digest("ab")}
+	one, known := status.Epoch{}, status.Epoch{OrderDigest: digest("ab")}
 	for _, c := range []struct {
-		job  engine.JobStatus
+		job  status.Job
 		want string
 	}{
-		{engine.JobStatus{}, "nothing was asked for: this server was not used"},
-		{engine.JobStatus{SamplesDelivered: 1}, "no epoch came to its end · every byte verified · 0 corrupt"},
-		{engine.JobStatus{SamplesDelivered: 1, Recipe: "numpy.default_rng", EpochsDone: []engine.EpochDone{known}}, "order as numpy's, 1 of 1 epoch · every byte verified · 0 corrupt"},
-		{engine.JobStatus{SamplesDelivered: 1, Recipe: "torch.randperm", CorruptSamples: 2, EpochsDone: []engine.EpochDone{known, known}},
+		{status.Job{}, "nothing was asked for: this server was not used"},
+		{status.Job{SamplesDelivered: 1}, "no epoch came to its end · every byte verified · 0 corrupt"},
+		{status.Job{SamplesDelivered: 1, Recipe: "numpy.default_rng", EpochsDone: []status.Epoch{known}}, "order as numpy's, 1 of 1 epoch · every byte verified · 0 corrupt"},
+		{status.Job{SamplesDelivered: 1, Recipe: "torch.randperm", CorruptSamples: 2, EpochsDone: []status.Epoch{known, known}},
 			"order as torch's, 2 of 2 epochs · every byte verified · 2 samples were corrupt on disk, and read from the source instead"},
-		{engine.JobStatus{SamplesDelivered: 1, EpochsDone: []engine.EpochDone{known, one}}, "order as the loader's own, 1 of 2 epochs · every byte verified · 0 corrupt"},
-		{engine.JobStatus{SamplesDelivered: 1, Recipe: "torch.randperm", Divergences: 4, CorruptSamples: 1, EpochsDone: []engine.EpochDone{known, one, one}},
+		{status.Job{SamplesDelivered: 1, EpochsDone: []status.Epoch{known, one}}, "order as the loader's own, 1 of 2 epochs · every byte verified · 0 corrupt"},
+		{status.Job{SamplesDelivered: 1, Recipe: "torch.randperm", Divergences: 4, CorruptSamples: 1, EpochsDone: []status.Epoch{known, one, one}},
 			"order as planned in 1 of 3 epochs · every byte verified · 1 sample was corrupt on disk, and read from the source instead"},
 	} {
-		if got := exactText(engine.Status{Jobs: []engine.JobStatus{c.job}}); got != c.want {
+		if got := exactText(status.Document{Jobs: []status.Job{c.job}}); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/internal/serve/status"
 )
 
 // screen is the room for a status; 0: no limit.
@@ -73,7 +73,7 @@ const (
 )
 
 // jobOrder says where a job stands among others.
-func jobOrder(was, job engine.JobStatus) int {
+func jobOrder(was, job status.Job) int {
 	if job.SamplesDelivered > was.SamplesDelivered {
 		return reading
 	}
@@ -96,14 +96,14 @@ func (v view) order() int {
 }
 
 // jobs returns the live jobs of a server, the reading ones first, and the ended ones.
-func (v view) jobs() (live, ended []engine.JobStatus) {
+func (v view) jobs() (live, ended []status.Job) {
 	live, ended = byLife(v.now.Jobs)
-	slices.SortStableFunc(live, func(a, b engine.JobStatus) int { return jobOrder(v.earlier(a), a) - jobOrder(v.earlier(b), b) })
+	slices.SortStableFunc(live, func(a, b status.Job) int { return jobOrder(v.earlier(a), a) - jobOrder(v.earlier(b), b) })
 	return live, ended
 }
 
 // byLife returns the live and the ended jobs of a document.
-func byLife(jobs []engine.JobStatus) (live, ended []engine.JobStatus) {
+func byLife(jobs []status.Job) (live, ended []status.Job) {
 	for _, j := range jobs {
 		if j.Ended {
 			ended = append(ended, j)
@@ -117,7 +117,7 @@ func byLife(jobs []engine.JobStatus) (live, ended []engine.JobStatus) {
 // briefPage has a line for each job of all servers, one for the jobs that are over, and the warnings.
 func briefPage(views []view, width int) (lines []string) {
 	rows, empty := [][]string{jobColumns("job")}, 0
-	var ended []engine.JobStatus
+	var ended []status.Job
 	for _, v := range views {
 		live, over := v.jobs()
 		if ended = append(ended, over...); len(v.now.Jobs) == 0 {
@@ -154,7 +154,7 @@ func jobColumns(first string) []string {
 }
 
 // jobRow is the line of one of several jobs.
-func jobRow(v view, name string, job engine.JobStatus) []string {
+func jobRow(v view, name string, job status.Job) []string {
 	was := v.earlier(job)
 	epoch, batch, done, left := progressOf(v, was, job)
 	_, waited := loopWait(v, was, job)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 )
 
 // crowded is a server with some live jobs, of which only the last one reads, and 16 ended ones.
@@ -26,7 +26,7 @@ func crowded(jobs int) view {
 		v.now.Jobs, v.before.Jobs = append(v.now.Jobs, job), append(v.before.Jobs, was)
 	}
 	for k := range 16 {
-		v.now.Jobs = append(v.now.Jobs, engine.JobStatus{Name: "train", ID: fmt.Sprintf("pid-4000-57520918/%d", k), Ended: true, SamplesDelivered: 1000})
+		v.now.Jobs = append(v.now.Jobs, status.Job{Name: "train", ID: fmt.Sprintf("pid-4000-57520918/%d", k), Ended: true, SamplesDelivered: 1000})
 	}
 	return v
 }

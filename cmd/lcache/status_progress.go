@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math"
 
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/internal/serve/status"
 )
 
 // finished is the epoch that all ranks which ever asked for something have behind them; ok is false while one of them has not.
-func finished(job engine.JobStatus) (epoch int, ok bool) {
+func finished(job status.Job) (epoch int, ok bool) {
 	for _, r := range job.Ranks {
 		if r.Pid == 0 {
 			continue
@@ -23,7 +23,7 @@ func finished(job engine.JobStatus) (epoch int, ok bool) {
 }
 
 // progressOf says where a job is: its epoch, the batch of its ranks in the mean, the share of the epoch, and the time that is left. What is not known is empty.
-func progressOf(v view, was, job engine.JobStatus) (epoch, batch, done, left string) {
+func progressOf(v view, was, job status.Job) (epoch, batch, done, left string) {
 	if at, over := finished(job); over {
 		return fmt.Sprint(at), "", "done", ""
 	}
@@ -51,7 +51,7 @@ func progressOf(v view, was, job engine.JobStatus) (epoch, batch, done, left str
 }
 
 // progressFacts says the same in words.
-func progressFacts(v view, was, job engine.JobStatus) []string {
+func progressFacts(v view, was, job status.Job) []string {
 	epoch, batch, done, left := progressOf(v, was, job)
 	switch {
 	case done == "done" && job.Epochs > 0 && epoch == fmt.Sprint(job.Epochs-1):
@@ -70,7 +70,7 @@ func progressFacts(v view, was, job engine.JobStatus) []string {
 
 // loopWait says whose time counts, and which share of it was waiting since the document before: the training loop's, as it reports; without a report the
 // server's, which was short of a batch.
-func loopWait(v view, was, job engine.JobStatus) (who, share string) {
+func loopWait(v view, was, job status.Job) (who, share string) {
 	if !reports(job) {
 		return "stalled", figures.Percent(math.Min(job.StallSeconds-was.StallSeconds, v.seconds), v.seconds)
 	}

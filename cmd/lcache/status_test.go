@@ -11,7 +11,7 @@ import (
 
 	"lcache/attach"
 	"lcache/attach/attachtest"
-	"lcache/engine"
+	"lcache/internal/serve/status"
 )
 
 const (
@@ -51,7 +51,7 @@ func TestTwins(t *testing.T) {
 	server := func(name string, jobs int) *watched {
 		w := &watched{}
 		for range jobs {
-			w.now.Jobs = append(w.now.Jobs, engine.JobStatus{Name: name})
+			w.now.Jobs = append(w.now.Jobs, status.Job{Name: name})
 		}
 		return w
 	}

@@ -7,15 +7,15 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/internal/serve/status"
 	"lcache/spelling"
 )
 
 // view has two documents of one server, from which the text of a status is made. The rates are those between the two documents.
 type view struct {
-	before  engine.Status
-	now     engine.Status
+	before  status.Document
+	now     status.Document
 	seconds float64 // between the two
 	twin    bool    // another server that is shown has a job of the same name
 }
@@ -68,7 +68,7 @@ func serverLines(v view, detail, width int) (lines []string) {
 }
 
 // earlier is a job as it was in the document before: itself, if it is new.
-func (v view) earlier(job engine.JobStatus) engine.JobStatus {
+func (v view) earlier(job status.Job) status.Job {
 	for _, was := range v.before.Jobs {
 		if was.ID == job.ID && !was.Ended && was.ChunksDelivered <= job.ChunksDelivered {
 			return was
@@ -81,7 +81,7 @@ func (v view) earlier(job engine.JobStatus) engine.JobStatus {
 var madeUp = regexp.MustCompile(`^pid-(\d+)-[0-9a-f]{8}(?:/(\d+))?$`)
 
 // jobName names a job: by its token if somebody chose it, else by its process.
-func jobName(job engine.JobStatus) string {
+func jobName(job status.Job) string {
 	made := madeUp.FindStringSubmatch(job.ID)
 	switch {
 	case made != nil && made[2] != "" && made[2] != "0":
@@ -98,7 +98,7 @@ func jobName(job engine.JobStatus) string {
 }
 
 // pidText lists the processes of a job's ranks.
-func pidText(job engine.JobStatus) string {
+func pidText(job status.Job) string {
 	var pids []string
 	for _, pid := range job.Pids {
 		pids = append(pids, fmt.Sprint(pid))
@@ -107,7 +107,7 @@ func pidText(job engine.JobStatus) string {
 }
 
 // endedJobs sums up the jobs that are over.
-func endedJobs(ended []engine.JobStatus) string {
+func endedJobs(ended []status.Job) string {
 	samples := int64(0)
 	for _, job := range ended {
 		samples += job.SamplesDelivered
@@ -116,7 +116,7 @@ func endedJobs(ended []engine.JobStatus) string {
 }
 
 // speedLines say what a job waits for, and how fast it gets samples.
-func speedLines(v view, was, job engine.JobStatus, width int) (lines []string) {
+func speedLines(v view, was, job status.Job, width int) (lines []string) {
 	by := ""
 	if what := bottleneck(job); what != "" {
 		by = "bound by the " + what
@@ -144,7 +144,7 @@ func speedLines(v view, was, job engine.JobStatus, width int) (lines []string) {
 }
 
 // bottleneck names what a job waits for; "": nothing is known. A loop that reports no waits is not known to be the slow part.
-func bottleneck(job engine.JobStatus) string {
+func bottleneck(job status.Job) string {
 	switch job.BoundBy {
 	case "consumer":
 		if !reports(job) {
@@ -160,12 +160,12 @@ func bottleneck(job engine.JobStatus) string {
 }
 
 // reports says whether the training loop has reported how long it ran.
-func reports(job engine.JobStatus) bool {
+func reports(job status.Job) bool {
 	return job.LoopWaitSeconds != nil && job.LoopSeconds != nil && *job.LoopSeconds > 0
 }
 
 // importanceFacts say how a job's samples are chosen, and served.
-func importanceFacts(i *engine.ImportanceStatus) []string {
+func importanceFacts(i *status.Importance) []string {
 	replaced := ""
 	if i.Substitute != "" {
 		replaced = "in place of others " + figures.Percent(float64(i.Substituted), float64(i.Requested)) + ", one sample at most " + figures.Count(i.SubstitutedMax) + " ×"
@@ -175,7 +175,7 @@ func importanceFacts(i *engine.ImportanceStatus) []string {
 }
 
 // title names the dataset of a job; and the folder of its cache and its server, if the name alone does not tell it from another one.
-func (v view) title(job engine.JobStatus) string {
+func (v view) title(job status.Job) string {
 	if !v.twin {
 		return spelling.Name(job.Name)
 	}
@@ -186,7 +186,7 @@ func (v view) title(job engine.JobStatus) string {
 	return fmt.Sprintf("%s (%spid %d)", spelling.Name(job.Name), folder, v.now.Pid)
 }
 
-func diskFacts(v view, was, job engine.JobStatus, source string) []string {
+func diskFacts(v view, was, job status.Job, source string) []string {
 	reads := ""
 	if job.LogReadOps > 0 {
 		reads = figures.Binary(job.LogReadBytes/job.LogReadOps) + " reads"
@@ -199,7 +199,7 @@ func diskFacts(v view, was, job engine.JobStatus, source string) []string {
 }
 
 // wearFacts say what the drives are written; nil: nothing.
-func wearFacts(of engine.Wear) []string {
+func wearFacts(of status.Wear) []string {
 	if of.WrittenPerDay == 0 {
 		return nil
 	}
@@ -213,7 +213,7 @@ func wearFacts(of engine.Wear) []string {
 	return []string{figures.Bytes(of.WrittenPerDay) + " written a day", drives, meant}
 }
 
-func memoryFacts(s engine.Status) []string {
+func memoryFacts(s status.Document) []string {
 	used := figures.Bytes(s.MemoryBytes)
 	if s.MemoryLimitBytes > 0 {
 		used = figures.OfTotal(s.MemoryBytes, s.MemoryLimitBytes)
@@ -234,7 +234,7 @@ func memoryFacts(s engine.Status) []string {
 }
 
 // rankLines is a table of the ranks of all jobs.
-func rankLines(jobs []engine.JobStatus, width int) []string {
+func rankLines(jobs []status.Job, width int) []string {
 	head := []string{"rank", "pid", "batch", "waited", "memory"}
 	if len(jobs) > 1 {
 		head = append([]string{"job"}, head...)
@@ -262,7 +262,7 @@ func rankLines(jobs []engine.JobStatus, width int) []string {
 }
 
 // rankRow says how far a rank is, and how much memory its clients hold.
-func rankRow(job engine.JobStatus, r engine.RankStatus) []string {
+func rankRow(job status.Job, r status.Rank) []string {
 	waited := "–"
 	if r.LoopWaitSeconds != nil && job.LoopSeconds != nil {
 		waited = figures.Percent(*r.LoopWaitSeconds, *job.LoopSeconds)

@@ -4,19 +4,19 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/engine"
+	"lcache/internal/serve/status"
 )
 
 func seconds(s float64) *float64 { return &s }
 
 // sketch is the status that the contract draws.
 func sketch() view {
-	job := engine.JobStatus{
+	job := status.Job{
 		Name: "train", Source: "s3://data/train", Samples: 1281167, Epochs: 90, Epoch: 3, Batches: 5005, Layout: "log",
 		ReadyBatches: 24, BoundBy: "consumer", Hits: 1000000, Misses: 1281167, HitsEpoch: 538624, SourceBytes: 138e9,
 		LogReadBytes: 60 << 30, LogReadOps: 60 << 10,
 		LoopWaitSeconds: seconds(10), LoopSeconds: seconds(1000),
-		Ranks: []engine.RankStatus{{Rank: 0, Pid: 4711, Position: 2104, LoopWaitSeconds: seconds(2.032), LeasedBytes: 55e6}},
+		Ranks: []status.Rank{{Rank: 0, Pid: 4711, Position: 2104, LoopWaitSeconds: seconds(2.032), LeasedBytes: 55e6}},
 	}
 	was := job
 	job.ChunksDelivered = was.ChunksDelivered + 145
@@ -26,12 +26,12 @@ func sketch() view {
 	job.LogReadOps += 3662
 	job.LogWriteBytes += 3.824e9
 	job.LoopWaitSeconds, job.LoopSeconds = seconds(10.016), seconds(1008)
-	now := engine.Status{
+	now := status.Document{
 		Pid: 4700, IOEngine: "io_uring", Direct: true, PageBytes: 2 << 20, MemoryBytes: 1.41e9, MemoryLimitBytes: 1.5e9,
-		Cache: engine.CacheStatus{Dirs: []string{"/nvme/train"}, State: "normal"}, Jobs: []engine.JobStatus{job},
+		Cache: status.Cache{Dirs: []string{"/nvme/train"}, State: "normal"}, Jobs: []status.Job{job},
 	}
 	before := now
-	before.Jobs = []engine.JobStatus{was}
+	before.Jobs = []status.Job{was}
 	return view{before: before, now: now, seconds: 8}
 }
 
@@ -44,11 +44,11 @@ func TestStatusText(t *testing.T) {
 	trouble.now.Jobs[0].SourceRetries = 12
 	trouble.now.Jobs[0].SkippedSamples = 1
 	trouble.now.Jobs[0].Divergences = 1
-	trouble.now.Jobs[0].FirstDivergence = &engine.Divergence{Epoch: 1, Rank: 0, Batch: 17}
+	trouble.now.Jobs[0].FirstDivergence = &status.Divergence{Epoch: 1, Rank: 0, Batch: 17}
 	trouble.now.Jobs[0].WriteErrors = 2
 	devices := sketch()
 	devices.now.Cache.State = "degraded: /b is aside, /c is read-only"
-	devices.now.Cache.Devices = []engine.DeviceStatus{{Dir: "/a", State: "normal", LastError: "long ago"},
+	devices.now.Cache.Devices = []status.Device{{Dir: "/a", State: "normal", LastError: "long ago"},
 		{Dir: "/b", State: "aside", Errors: 3, LastError: "read /b/arena: input/output error"},
 		{Dir: "/c", State: "read-only", Errors: 3, LastError: "write /c/arena: read-only file system"}}
 	idle := sketch()
@@ -59,30 +59,30 @@ func TestStatusText(t *testing.T) {
 	twin.twin, twin.now.RSS, twin.now.Cache.Dirs = true, 2.5e9, []string{"/nvme/train-8c1f02aa"}
 	over := sketch()
 	over.now.Jobs[0].Epoch, over.now.Jobs[0].Ranks[0].Epoch, over.now.Jobs[0].Ranks[0].Finished = 3, 2, true
-	over.now.Jobs[0].Ranks = append(over.now.Jobs[0].Ranks, engine.RankStatus{Rank: 1, Pid: 4712, Epoch: 2, Finished: true}, engine.RankStatus{Rank: 2})
+	over.now.Jobs[0].Ranks = append(over.now.Jobs[0].Ranks, status.Rank{Rank: 1, Pid: 4712, Epoch: 2, Finished: true}, status.Rank{Rank: 2})
 	last := sketch()
 	last.now.Jobs[0].Epochs, last.now.Jobs[0].Ranks[0].Epoch, last.now.Jobs[0].Ranks[0].Finished = 4, 3, true
 	still := sketch()
-	still.now.Jobs[0].Ranks = append(still.now.Jobs[0].Ranks, engine.RankStatus{Rank: 1, Pid: 4712, Epoch: 3, Finished: true, Position: 5005})
+	still.now.Jobs[0].Ranks = append(still.now.Jobs[0].Ranks, status.Rank{Rank: 1, Pid: 4712, Epoch: 3, Finished: true, Position: 5005})
 
 	one := sketch() // alone, with a name
 	one.now.Jobs[0].ID, one.now.Jobs[0].Owner, one.now.Jobs[0].Pids = "run-7", true, []int{4711}
 	one.before.Jobs[0].ID = "run-7"
-	one.now.Jobs = append(one.now.Jobs, engine.JobStatus{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200}, engine.JobStatus{Name: "train", ID: "search", Ended: true, SamplesDelivered: 1})
+	one.now.Jobs = append(one.now.Jobs, status.Job{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200}, status.Job{Name: "train", ID: "search", Ended: true, SamplesDelivered: 1})
 	several := sketch()
 	second := several.now.Jobs[0]
 	second.ID, second.Pids, second.OnDemand, second.Epoch, second.Batches, second.BoundBy = "validation", []int{4713}, true, 0, 40, "disk"
 	second.HitsEpoch, second.SourceBytesEpoch, second.ReadyBatches = 0, 0, 0
 	second.LoopSeconds, second.LoopWaitSeconds, second.StallSeconds, second.LogReadBytes = nil, nil, 1.5, 0
-	second.Ranks = []engine.RankStatus{{Rank: 0, Pid: 4713, Position: 10}}
-	second.FirstDivergence, second.Divergences = &engine.Divergence{Epoch: 0, Rank: 0, Batch: 3}, 1
+	second.Ranks = []status.Rank{{Rank: 0, Pid: 4713, Position: 10}}
+	second.FirstDivergence, second.Divergences = &status.Divergence{Epoch: 0, Rank: 0, Batch: 3}, 1
 	several.now.Jobs[0].ID, several.now.Jobs[0].Owner, several.now.Jobs[0].Pids = "run-7\n", true, []int{4711, 4712}
-	third := engine.JobStatus{Name: "train", BoundBy: "unknown"}
+	third := status.Job{Name: "train", BoundBy: "unknown"}
 	wasSecond := second
 	wasSecond.StallSeconds = 0
 	several.before.Jobs = append(several.before.Jobs, wasSecond)
 	several.before.Jobs[0].ID = "run-7\n" // it owned nothing then: the figures of the log are found all the same
-	several.now.Jobs = append(several.now.Jobs, second, third, engine.JobStatus{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200})
+	several.now.Jobs = append(several.now.Jobs, second, third, status.Job{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200})
 
 	for _, c := range []struct {
 		name string
@@ -184,7 +184,7 @@ func TestStatusText(t *testing.T) {
   disk   read – + write – · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
 `},
-		{"no job", view{now: engine.Status{Pid: 4700}}, "pid 4700 · no job yet\n"},
+		{"no job", view{now: status.Document{Pid: 4700}}, "pid 4700 · no job yet\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			same(t, page(c.view), c.want)
@@ -197,7 +197,7 @@ func page(views ...view) string { return strings.Join(statusPage(views, screen{}
 
 func TestStatusTextOfImportance(t *testing.T) {
 	v := sketch()
-	v.now.Jobs[0].Importance = &engine.ImportanceStatus{Method: "impact", State: "active", EpochLength: 640583, Requested: 1000, HHits: 342, ObservedShare: 0.5}
+	v.now.Jobs[0].Importance = &status.Importance{Method: "impact", State: "active", EpochLength: 640583, Requested: 1000, HHits: 342, ObservedShare: 0.5}
 	if got, want := page(v), "  importance impact active · 640,583 samples an epoch · in memory 34 % · observed 50 %\n"; !strings.Contains(got, want) {
 		t.Errorf("got %s, want the line %s", got, want)
 	}

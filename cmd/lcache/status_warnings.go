@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 
-	"lcache/engine"
 	"lcache/figures"
+	"lcache/internal/serve/status"
 	"lcache/spelling"
 )
 
 // deviceWarnings name the devices that have failed, or another fault of the cache.
-func deviceWarnings(c engine.CacheStatus) (lines []string) {
+func deviceWarnings(c status.Cache) (lines []string) {
 	for _, d := range c.Devices {
 		switch d.State {
 		case "normal":

@@ -1,0 +1,46 @@
+package status
+
+// Hello is what a client receives when it attaches.
+type Hello struct {
+	Protocol    int      `json:"protocol"`
+	Pid         int      `json:"pid"`
+	Version     string   `json:"version"`
+	Server      string   `json:"server"`
+	Token       string   `json:"token"`
+	Name        string   `json:"name"`
+	Source      string   `json:"source"`
+	Fingerprint string   `json:"fingerprint"`
+	Samples     int      `json:"samples"`
+	Epochs      int      `json:"epochs"`
+	BatchSize   int      `json:"batch_size"`
+	World       int      `json:"world"`
+	Ranks       []int    `json:"ranks"`
+	DropLast    bool     `json:"drop_last"`
+	Recipe      string   `json:"recipe"`
+	Seed        string   `json:"seed"`
+	Classes     []string `json:"classes"`
+	Parts       bool     `json:"parts"` // samples have parts, which PARTS lists
+	MemoryBytes int64    `json:"memory_bytes"`
+	CreditBytes int64    `json:"credit_bytes"`
+	OnError     string   `json:"on_error"`
+	Features    []string `json:"features"` // what this server understands in addition to the first version of the protocol
+
+	Params  map[string]string `json:"params"`
+	Listing Listing           `json:"listing"`
+}
+
+// Listing describes how the server's manifest was listed, so that a client can tell whether it is the listing that its program names.
+type Listing struct {
+	Identity   string           `json:"identity"` // of the source: source.Identity
+	Exts       []string         `json:"ext"`      // as --ext; empty: all files
+	Flat       bool             `json:"flat"`
+	Group      string           `json:"group"`                // "none" or "stem"
+	Labels     string           `json:"labels"`               // a file; "": the folders' labels
+	FirstPart  string           `json:"first_part,omitempty"` // as --part
+	Extensions map[string]int64 `json:"extensions"`           // files listed, by extension; null: not counted
+
+	S3Endpoint string `json:"s3_endpoint"` // of a bucket outside AWS; "": AWS, or no bucket
+
+	FollowLinks  bool `json:"follow_links"`
+	OutsideLinks int  `json:"outside_links"` // samples reached through links that leave the source
+}
