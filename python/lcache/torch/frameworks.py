@@ -105,6 +105,11 @@ class WholeBatch:
         return self._part
 
 
+def is_loader(value: Any) -> bool:
+    """Whether an object is a torch DataLoader, or one of accelerate's, which hold one."""
+    return isinstance(getattr(value, "base_dataloader", value), torch.utils.data.DataLoader)
+
+
 def base_loader(loader: Any) -> Any:
     """The torch DataLoader itself, which accelerate's loaders hold."""
     return vars(loader).get("base_dataloader", loader)

@@ -161,8 +161,15 @@ def watch(loader: Any) -> Any:
     """Watches a DataLoader that was built elsewhere (accelerate, Lightning, Trainer), and returns the same object.
 
     From now on it pushes its coming order, counts, and has state_dict, load_state_dict and set_epoch. Call watch last, on the loader that
-    the training loop iterates over.
+    the training loop iterates over. If that is an object around a DataLoader, which it has as its attribute `loader`, as timm's PrefetchLoader,
+    then the DataLoader inside is watched. TypeError for anything else.
     """
+    if not frameworks.is_loader(loader):
+        inner = getattr(loader, "loader", None)
+        if not frameworks.is_loader(inner):
+            raise TypeError(f"watch takes a DataLoader, or an object that has one as its attribute `loader`, not {type(loader).__name__}")
+        watch(inner)
+        return loader
     kind = type(loader)
     if hasattr(kind, "_lcache_above"):
         return loader
