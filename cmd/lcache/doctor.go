@@ -18,6 +18,8 @@ type doctorOptions struct {
 	io   cache.IO
 	read doctor.ReadOptions
 	save string
+
+	given bool // --cache was
 }
 
 func newDoctorCommand(g *globals) *cobra.Command {
@@ -77,7 +79,7 @@ func (o *doctorOptions) finish() error {
 			return err
 		}
 	}
-	if len(o.look.Dirs) == 0 {
+	if o.given = len(o.look.Dirs) > 0; !o.given {
 		here, err := os.Getwd()
 		if err != nil {
 			return fmt.Errorf("working directory: %w", err)
@@ -100,7 +102,7 @@ func (o *doctorOptions) show(w io.Writer, g *globals, report *doctor.Report) err
 			return err
 		}
 	} else {
-		writeDoctor(w, report)
+		writeDoctor(w, report, o.given)
 	}
 	return report.Err()
 }

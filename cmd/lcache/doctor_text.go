@@ -13,8 +13,8 @@ import (
 // marks are the words before a finding.
 var marks = map[doctor.State]string{doctor.Good: "good", doctor.Better: "could", doctor.Bad: "bad", doctor.Unseen: "?"}
 
-// writeDoctor prints a line for each finding, and the advice below it.
-func writeDoctor(w io.Writer, r *doctor.Report) {
+// writeDoctor prints a line for each finding, then the directories, the advice, and the verdict. given: the user named the directories.
+func writeDoctor(w io.Writer, r *doctor.Report, given bool) {
 	width := 0
 	for _, c := range r.Checks {
 		width = max(width, len(c.Name))
@@ -30,13 +30,32 @@ func writeDoctor(w io.Writer, r *doctor.Report) {
 	for _, u := range r.Unseen {
 		fmt.Fprintf(w, "%-5s  %-*s  %s\n", "?", width, "not seen", u)
 	}
+	fmt.Fprintln(w, placesText(r.Facts.Places, given))
 	if r.Advice != nil {
 		fmt.Fprintln(w)
 		writeAdvice(w, r.Facts, *r.Advice)
+		return
 	}
-	if open == 0 && r.Advice == nil {
+	if open == 0 {
 		fmt.Fprintln(w, "nothing to do")
 	}
+	fmt.Fprintln(w, "no verdict: give --source DIR, the folder of your samples")
+}
+
+// placesText names the directories that were looked at. given: the user named them.
+func placesText(places []doctor.Place, given bool) string {
+	var dirs []string
+	for _, p := range places {
+		dirs = append(dirs, p.Dir)
+	}
+	text := "looked at " + spelling.Names(dirs, ", ") + " and its disk"
+	if len(dirs) > 1 {
+		text = "looked at " + spelling.Names(dirs, ", ") + " and their disks"
+	}
+	if !given {
+		text += ", as this is the working directory: --cache DIR names another one"
+	}
+	return text
 }
 
 // writeAdvice prints the rate of the files now, and the expected rate with lcache.

@@ -10,7 +10,7 @@ import (
 )
 
 func doctorExample() *doctor.Report {
-	return &doctor.Report{Schema: 1, Version: "1", Facts: &doctor.Facts{When: time.Unix(1e9, 0).UTC(), Reading: &doctor.Reading{Source: "/data/train", Kind: "xfs", Nature: cachedir.Local, Files: 1_281_167, Bytes: 138e9,
+	return &doctor.Report{Schema: 1, Version: "1", Facts: &doctor.Facts{When: time.Unix(1e9, 0).UTC(), Places: []doctor.Place{{Dir: "/nvme"}}, Reading: &doctor.Reading{Source: "/data/train", Kind: "xfs", Nature: cachedir.Local, Files: 1_281_167, Bytes: 138e9,
 		Readers: []doctor.Reader{{Readers: 1, Files: 5000, Bytes: 540e6, Seconds: 10, Disk: 540e6}, {Readers: 32, Files: 30_000, Bytes: 3_240e6, Seconds: 10, Disk: 1_620e6, Failed: 1}}}},
 		Checks: []doctor.Check{{Name: "io_uring", State: doctor.Good, Found: "works"}, {Name: "huge pages", State: doctor.Better, Found: "4 KiB", Do: "echo advise"}},
 		Unseen: []string{"burst credits"},
@@ -28,6 +28,7 @@ good   io_uring    works
 could  huge pages  4 KiB
                    → echo advise
 ?      not seen    burst credits
+looked at /nvme and its disk
 
 /data/train: 1,281,167 files · 138 GB · xfs
                       files/s  rate
@@ -40,7 +41,25 @@ worth it: 1.5 times what 32 readers get now
 `},
 		{"nothing to do", func(r *doctor.Report) { r.Checks, r.Unseen, r.Advice = r.Checks[:1], nil, nil }, `
 good   io_uring  works
+looked at /nvme and its disk
 nothing to do
+no verdict: give --source DIR, the folder of your samples
+`},
+		{"no source", func(r *doctor.Report) { r.Unseen, r.Advice = nil, nil }, `
+good   io_uring    works
+could  huge pages  4 KiB
+                   → echo advise
+looked at /nvme and its disk
+no verdict: give --source DIR, the folder of your samples
+`},
+		{"no --cache", func(r *doctor.Report) {
+			r.Facts.Places = []doctor.Place{{Dir: "/home/me"}}
+			r.Checks, r.Unseen, r.Advice = r.Checks[:1], nil, nil
+		}, `
+good   io_uring  works
+looked at /home/me and its disk, as this is the working directory: --cache DIR names another one
+nothing to do
+no verdict: give --source DIR, the folder of your samples
 `},
 		{"network", func(r *doctor.Report) {
 			r.Checks, r.Unseen = r.Checks[:1], nil
@@ -48,6 +67,7 @@ nothing to do
 			r.Advice = &doctor.Advice{Verdict: doctor.Unclear, Why: "the device of the cache was not measured", Disk: 141e9, Memory: 1.6e9}
 		}, `
 good   io_uring  works
+looked at /nvme and its disk
 
 /data/train: 1,281,167 files · 138 GB · xfs
                  files/s  rate
@@ -60,7 +80,7 @@ unclear: the device of the cache was not measured
 			r := doctorExample()
 			c.bend(r)
 			var out strings.Builder
-			writeDoctor(&out, r)
+			writeDoctor(&out, r, c.name != "no --cache")
 			if got := "\n" + out.String(); got != c.want {
 				t.Errorf("got%s\nwant%s", got, c.want)
 			}
