@@ -12,6 +12,12 @@
 GO     ?= go
 PYTHON ?= python3
 
+ifeq ($(shell command -v $(firstword $(GO)) 2>/dev/null || echo none),none)
+ifneq ($(filter-out clean,$(or $(MAKECMDGOALS),build)),)
+$(error $(firstword $(GO)) is not installed or not on PATH: install Go $(shell sed -n 's/^go //p' go.mod) or newer from https://go.dev/dl, or say where it is: make GO=/usr/local/go/bin/go $(MAKECMDGOALS))
+endif
+endif
+
 BIN         := $(CURDIR)/bin/lcache
 VENV        := .venv
 LINT_VENV   := .venv-lint
@@ -21,7 +27,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Go compiles for all commands alike, so that each package is compiled once, and once more for the race detector: without cgo, which nothing here uses, and without paths of this machine.
 export CGO_ENABLED := 0
-export GOFLAGS     := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
+export GOFLAGS     := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath)
 
 # Go's compilers, checkers and tests collect their garbage seldom: a fifth of their time would go there.
 SELDOM := GOGC=400
@@ -93,7 +99,9 @@ tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(fi
 build:
 	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
 
-demo: build
+demo:
+	@echo "make: compiles lcache, which takes a few minutes the first time and prints nothing"
+	@$(MAKE) --no-print-directory build
 	@$(BIN) demo --source "$$($(GO) env GOROOT)/src" --client python --python $(PYTHON)
 
 check: build lint

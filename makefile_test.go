@@ -2,6 +2,7 @@ package lcache_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -126,5 +127,36 @@ func TestMakefileTests(t *testing.T) {
 		if err != nil || one && !strings.Contains(string(text), "\ndef "+name+"(") {
 			t.Errorf("ANY_IO_PYTHON has %s, which is no test: %v", test, err)
 		}
+	}
+}
+
+// TestMakefileWithoutGo: without Go, make says what is missing and what to do.
+func TestMakefileWithoutGo(t *testing.T) {
+	needMake(t)
+	out, err := exec.Command("make", "-n", "GO=/nowhere/go", "build").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "/nowhere/go is not installed") || !strings.Contains(string(out), "https://go.dev/dl") || strings.Contains(string(out), "not found") {
+		t.Errorf("make without Go said %q, and ended with %v", out, err)
+	}
+	if out, err := exec.Command("make", "-n", "GO=/nowhere/go", "clean").CombinedOutput(); err != nil || !strings.Contains(string(out), "rm -rf") {
+		t.Errorf("make clean without Go said %q, and ended with %v", out, err)
+	}
+}
+
+// TestMakefileDemo: make demo says that it compiles before it does, because a compiler is silent for minutes.
+func TestMakefileDemo(t *testing.T) {
+	needMake(t)
+	out, err := exec.Command("make", "-n", "demo").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if said, build := strings.Index(string(out), "a few minutes"), strings.Index(string(out), " build -ldflags"); said < 0 || build < said {
+		t.Errorf("make demo does not say first that it compiles:\n%s", out)
+	}
+}
+
+func needMake(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("no make here")
 	}
 }
