@@ -15,9 +15,10 @@ func newIngestCommand(g *globals) *cobra.Command {
 	var o ingest.Options
 	var facts diskFlags
 	cmd := &cobra.Command{
-		Use:        "ingest --source SRC --cache DIR[,DIR…]",
-		Short:      "Make a cache and fill it before training",
-		SuggestFor: []string{"import", "fill", "prefill", "warm", "create"},
+		Use:         "ingest --source SRC --cache DIR[,DIR…]",
+		Short:       "Make a cache and fill it before training",
+		Annotations: map[string]string{groupedNote: "yes"},
+		SuggestFor:  []string{"import", "fill", "prefill", "warm", "create"},
 		Long: "ingest lists the source once, reserves space on disk, and reads all samples, in the source's own order, into the log\n" +
 			"of the first epoch. Interrupted, it goes on where it stopped when it is run again. Of a source that has changed it\n" +
 			"reads only the samples that changed.",

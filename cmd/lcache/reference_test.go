@@ -111,7 +111,8 @@ This page is made from the commands themselves, by `+"`make docs`"+`. `+"`lcache
 	fmt.Fprint(w, `
 Results go to stdout; progress, logs and errors to stderr. A SIZE is like `+"`512MiB`"+` or `+"`4GB`"+`; a bare number is bytes. Every command has these flags:
 `)
-	writeFlags(w, root.PersistentFlags())
+	fmt.Fprintln(w)
+	fence(w, root.PersistentFlags().FlagUsages())
 	fmt.Fprint(w, `
 Every flag can also be given as `+"`LCACHE_<FLAG>`"+`: `+"`--batch-size`"+` is `+"`LCACHE_BATCH_SIZE`"+`. A flag on the command line wins; an empty variable counts as unset. Two variables have no
 flag: `+"`LCACHE_DIRECT=0|1`"+` forces buffered or direct I/O, and `+"`LCACHE_BIN`"+` is the program that Python starts.
@@ -127,7 +128,10 @@ Exit codes, where a command does not say others:
 			usage = "lcache " + usage
 		}
 		fence(w, usage+"\n")
-		writeFlags(w, ownFlags(cmd))
+		if own := ownFlags(cmd); own.HasFlags() {
+			fmt.Fprintln(w)
+			fence(w, strings.TrimPrefix(flagUsages(cmd, own), "Flags:\n"))
+		}
 		fmt.Fprint(w, "\nExamples:\n\n")
 		fence(w, unindented(cmd.Example)+"\n")
 		if codes := cmd.Annotations[exitCodesNote]; codes != "" {
@@ -138,13 +142,6 @@ Exit codes, where a command does not say others:
 }
 
 func fence(w io.Writer, text string) { fmt.Fprintf(w, "```\n%s```\n", text) }
-
-func writeFlags(w io.Writer, flags *pflag.FlagSet) {
-	if flags.HasFlags() {
-		fmt.Fprintln(w)
-		fence(w, flags.FlagUsages())
-	}
-}
 
 // ownFlags are those that not every command has, in the order in which --help shows them.
 func ownFlags(cmd *cobra.Command) *pflag.FlagSet {

@@ -153,8 +153,8 @@ func addGroup(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
 	root.AddCommand(cmds...)
 }
 
-// usageText changes cobra's usage template: one usage line, and COMMAND in place of [command].
-var usageText = strings.NewReplacer("{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", "{{.CommandPath}} [command] --help", "{{.CommandPath}} COMMAND --help")
+// usageText changes cobra's usage template: one usage line, COMMAND in place of [command], and flags in groups.
+var usageText = strings.NewReplacer(cobraFlagUsages, "{{ownFlagUsages .}}", "{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", "{{.CommandPath}} [command] --help", "{{.CommandPath}} COMMAND --help")
 
 const defaultExitCodes = `  0  done
   1  an error: one line on stderr says what failed, on what, and what to do

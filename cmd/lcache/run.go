@@ -43,7 +43,7 @@ func newRunCommand(g *globals) *cobra.Command {
 			"    --recipe torch.distributed_sampler --epochs 90 --batch-size 256 --world-size 8 -- torchrun --nproc-per-node 8 train.py\n" +
 			"  lcache run --cache /nvme/lcache/train-198aece3 -- python train.py",
 		Args: cobra.ArbitraryArgs,
-		Annotations: map[string]string{exitCodesNote: "  N      the exit code of COMMAND\n" +
+		Annotations: map[string]string{groupedNote: "yes", exitCodesNote: "  N      the exit code of COMMAND\n" +
 			"  2      wrong usage: COMMAND was not run\n" +
 			"  125    lcache failed: one line on stderr says what, on what, and what to do\n" +
 			"  126    COMMAND can't be executed\n" +

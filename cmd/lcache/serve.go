@@ -31,9 +31,10 @@ func newServeCommand(g *globals) *cobra.Command {
 	var o serveOptions
 	var facts diskFlags
 	cmd := &cobra.Command{
-		Use:        "serve --cache DIR[,DIR…]",
-		Short:      "Serve a cache to the training processes of this machine, until stopped",
-		SuggestFor: []string{"server", "daemon"},
+		Use:         "serve --cache DIR[,DIR…]",
+		Short:       "Serve a cache to the training processes of this machine, until stopped",
+		Annotations: map[string]string{groupedNote: "yes"},
+		SuggestFor:  []string{"server", "daemon"},
 		Long: "serve opens a cache that ingest made and serves it on a unix socket, in the order of the job. It runs until\n" +
 			"SIGTERM or SIGINT, which stop it cleanly (exit code 0). A second signal ends it at once, which loses no data.\n" +
 			"With --exit-idle it also ends by itself, cleanly, when it had no client for that time.",
