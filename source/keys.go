@@ -19,9 +19,12 @@ type keys struct {
 	prefix   string
 	progress func(int)
 	rows     columns
-	atTop    int            // of those, without a folder
-	hidden   int            // of those at the top, whose name begins with a dot
-	classes  map[string]int // the folders at the top: how many samples are in each
+	atTop    int      // of those, without a folder
+	hidden   int      // of those at the top, whose name begins with a dot
+	removed  struct { // keys that Options.Exts leaves out
+		inFolders, atTop int
+	}
+	classes map[string]int // the folders at the top: how many samples are in each
 }
 
 func newKeys(opts Options, prefix string, progress func(int)) *keys {
@@ -52,6 +55,11 @@ func (k *keys) take(items []s3.Item) error {
 			}
 		}
 		if !kept {
+			if inFolder {
+				k.removed.inFolders++
+			} else {
+				k.removed.atTop++
+			}
 			continue
 		}
 		if err := checkObject(name, item.Size); err != nil {
@@ -89,7 +97,7 @@ func checkObject(name string, size int64) error {
 // join makes the listing: classes, and samples in the order of a directory's.
 func (k *keys) join() (*Listing, error) {
 	var classes []string
-	leftOut := 0
+	leftOut, removed := 0, k.removed.inFolders
 	labels := map[string]int32{}
 	found := k.rows.rows
 	if !k.opts.Flat && len(k.classes) > 0 {
@@ -99,6 +107,8 @@ func (k *keys) join() (*Listing, error) {
 		slices.SortFunc(classes, comparePython)
 		leftOut = k.atTop - k.hidden // files next to the class folders are no samples
 		found -= k.atTop
+	} else {
+		removed += k.removed.atTop
 	}
 	full := make([]bool, len(classes))
 	for i, class := range classes {
@@ -124,9 +134,9 @@ func (k *keys) join() (*Listing, error) {
 	slices.SortFunc(c.order, c.compare)
 	if k.opts.Group == GroupStem {
 		entries, err := groupFolders(entriesOf(c))
-		return &Listing{Classes: classes, LeftOut: leftOut, listed: sample.Entries(entries)}, err
+		return &Listing{Classes: classes, LeftOut: leftOut, Removed: removed, listed: sample.Entries(entries)}, err
 	}
-	return &Listing{Classes: classes, LeftOut: leftOut, listed: c}, nil
+	return &Listing{Classes: classes, LeftOut: leftOut, Removed: removed, listed: c}, nil
 }
 
 // compare is the order of rows: by class, then by folder, then by name.

@@ -42,3 +42,28 @@ func TestListingMemory(t *testing.T) {
 	}
 	runtime.KeepAlive(items)
 }
+
+// TestRemovedKeys: keys that the extensions leave out are counted as files of a directory are.
+func TestRemovedKeys(t *testing.T) {
+	for _, c := range []struct {
+		opts Options
+		keys []string
+		want int
+	}{
+		{Options{Exts: []string{".jpg"}}, []string{"a/1.jpg", "a/2.txt", "a/", "b/3.jpg", "README"}, 1},
+		{Options{Exts: []string{".jpg"}, Flat: true}, []string{"a/1.jpg", "a/2.txt", "b/3.jpg", "README"}, 2},
+		{Options{Exts: []string{".jpg"}}, []string{"1.jpg", "2.txt"}, 1},
+		{Options{Exts: []string{".jpg"}, Group: GroupStem}, []string{"a/1.jpg", "a/1.txt"}, 1},
+		{Options{}, []string{"a/1.jpg", "a/2.txt"}, 0},
+	} {
+		k := newKeys(c.opts, "", func(int) {})
+		for _, key := range c.keys {
+			if err := k.take([]s3.Item{{Key: key, Size: 1, Tag: key}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if l, err := k.join(); err != nil || l.Removed != c.want {
+			t.Errorf("%v of %v: %+v, %v; want %d", c.opts.Exts, c.keys, l, err, c.want)
+		}
+	}
+}

@@ -20,6 +20,7 @@ type lines struct {
 	store    *web.Store
 	reader   *object.Reader
 	progress func(int)
+	removed  int // lines that Options.Exts leaves out
 }
 
 // statJobs is how many resources are asked for side by side; the reader holds them to its own limit.
@@ -34,7 +35,9 @@ func (l *lines) list(ctx context.Context) (classes []string, entries []sample.En
 	if err != nil {
 		return nil, nil, err
 	}
+	l.removed = len(list)
 	list = slices.DeleteFunc(list, func(line web.Line) bool { return !hasExt(line.Key, l.opts.Exts) })
+	l.removed -= len(list)
 	if err := l.opts.checkFound(nil, nil, len(list)); err != nil {
 		return nil, nil, err
 	}

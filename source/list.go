@@ -35,13 +35,17 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 	slices.SortFunc(folders, func(a, b folder) int {
 		return cmp.Or(cmp.Compare(a.label, b.label), comparePython(a.path, b.path))
 	})
+	removed := 0
+	for _, f := range folders {
+		removed += f.removed
+	}
 	if before != nil && d.opts.Labels == "" && !b.Labelled {
 		same, err := before.same(folders)
 		if err != nil {
 			return nil, fmt.Errorf("list source %s again: %w", clip(d.path), err)
 		}
 		if same {
-			return &Listing{Folders: b.Folders, Outside: countOutside(b.Folders), LeftOut: leftOut, Same: true}, nil
+			return &Listing{Folders: b.Folders, Outside: countOutside(b.Folders), LeftOut: leftOut, Removed: removed, Same: true}, nil
 		}
 	}
 	if before != nil {
@@ -49,7 +53,7 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 			return nil, fmt.Errorf("list source %s again: %w", clip(d.path), err)
 		}
 	}
-	l := &Listing{Classes: classes, LeftOut: leftOut}
+	l := &Listing{Classes: classes, LeftOut: leftOut, Removed: removed}
 	if l.Entries, l.Folders, err = d.join(classes, folders); err != nil {
 		return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
 	}
@@ -111,7 +115,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 			w.group.Wait()
 			return nil, nil, 0, top.problem
 		}
-		self.files = top.files
+		self.files, self.removed = top.files, top.removed
 		w.keep(self)
 		err = w.all(ctx, top.self, top.subs, func(string) int32 { return 0 })
 	} else {

@@ -159,8 +159,9 @@ func openWeb(src string, opts Options) (Source, error) {
 	}
 	r := newRemote(src, "", opts, store)
 	r.list = func(ctx context.Context, progress func(int)) (*Listing, error) {
-		classes, entries, err := (&lines{opts: opts, store: store, reader: r.reader, progress: progress}).list(ctx)
-		return &Listing{Classes: classes, listed: sample.Entries(entries)}, err
+		l := &lines{opts: opts, store: store, reader: r.reader, progress: progress}
+		classes, entries, err := l.list(ctx)
+		return &Listing{Classes: classes, Removed: l.removed, listed: sample.Entries(entries)}, err
 	}
 	return r, nil
 }

@@ -73,7 +73,7 @@ func (s *shards) join(names []string, all []*members) (l *Listing, err error) {
 	rows := newShardRows(all)
 	l = &Listing{listed: rows}
 	for _, m := range all {
-		l.LeftOut += m.leftOut
+		l.LeftOut, l.Removed = l.LeftOut+m.leftOut, l.Removed+m.removed
 		if m.outside {
 			l.Outside += m.len()
 		}
@@ -201,7 +201,10 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 	}
 	m := &members{shard: shard, outside: o.outside()}
 	for _, f := range found {
-		if _, _, ok := tarshard.Split(f.Name); !ok && keep(f.Name) {
+		switch _, _, ok := tarshard.Split(f.Name); {
+		case ok && !keep(f.Name):
+			m.removed++
+		case !ok && keep(f.Name):
 			m.leftOut++
 		}
 	}

@@ -17,6 +17,7 @@ type members struct {
 	shard   *sample.Shard
 	outside bool
 	leftOut int // members that belong to no sample
+	removed int // members that Options.Exts leaves out of samples
 
 	keys   string   // one behind the other
 	ends   []uint32 // of keys

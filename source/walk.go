@@ -44,6 +44,8 @@ type folder struct {
 	files []sample.Entry
 	now   Folder
 	kept  *known // it is as it was: files are to be taken from there
+
+	removed int // files that Options.Exts leaves out
 }
 
 // scanned is the content of one folder.
@@ -55,6 +57,7 @@ type scanned struct {
 	subs    []sub
 	problem error           // of a file that can't be a sample
 	links   int             // how many names are links
+	removed int             // files that Options.Exts leaves out
 	outside int             // files that lie outside the source; where they are grouped:
 	stems   map[string]bool // the stems of those files
 }
@@ -123,7 +126,7 @@ func (w *walk) walk(ctx context.Context, at sub, parent *place, label int32) err
 	if err != nil {
 		return err
 	}
-	w.keep(folder{label: label, path: at.path, files: s.files, now: s.now, kept: s.kept})
+	w.keep(folder{label: label, path: at.path, files: s.files, now: s.now, kept: s.kept, removed: s.removed})
 	return w.each(s.subs, func(sub sub) error { return w.walk(ctx, sub, s.self, label) })
 }
 
@@ -222,7 +225,7 @@ func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanne
 			return err
 		}
 		s.files, s.subs = append(s.files, part.files...), append(s.subs, part.subs...)
-		s.links, s.outside = s.links+part.links, s.outside+part.outside
+		s.links, s.outside, s.removed = s.links+part.links, s.outside+part.outside, s.removed+part.removed
 		if s.stems == nil {
 			s.stems = part.stems
 		} else {
@@ -267,6 +270,9 @@ func (w *walk) look(ctx context.Context, f *os.File, prefix string, reach Reach,
 		k, err := w.lookAt(f, prefix, name, reach)
 		if k.link {
 			s.links++
+		}
+		if !kept && !k.folder {
+			s.removed++
 		}
 		switch {
 		case errors.Is(err, errDangling):
