@@ -170,8 +170,13 @@ func CleanDirs(dirs []string) ([]string, error) {
 }
 
 // Lock locks the directories for this process. With lacking, a lost directory is skipped, unless it is the first: the process that holds the first
-// one has the cache.
-func (c *Cache) Lock(lacking bool) error {
+// one has the cache. After an error none is locked.
+func (c *Cache) Lock(lacking bool) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.unlock())
+		}
+	}()
 	for i, d := range c.Dirs {
 		if _, err := os.Lstat(filepath.Join(d, "FORMAT")); err != nil && lacking && i > 0 {
 			continue // the store reports its fault; nothing is made there
@@ -195,6 +200,14 @@ func (c *Cache) Lock(lacking bool) error {
 		c.locks = append(c.locks, l)
 	}
 	return nil
+}
+
+func (c *Cache) unlock() (err error) {
+	for _, l := range c.locks {
+		err = errors.Join(err, l.Close())
+	}
+	c.locks = nil
+	return err
 }
 
 // SetEnds notes in the locks when this process will end by itself; zero: it will not. Others that want the cache then say so.
@@ -363,10 +376,7 @@ func (c *Cache) Close() (err error) {
 	if c.Manifest != nil {
 		err = errors.Join(err, c.Manifest.Close())
 	}
-	for _, l := range c.locks {
-		err = errors.Join(err, l.Close())
-	}
-	return err
+	return errors.Join(err, c.unlock())
 }
 
 // CloseStore closes what OpenSums and OpenStore opened.

@@ -39,6 +39,16 @@ const endsWord = "ends "
 // Lock takes the cache directory dir for this process, until Close or the process's end. If another one holds it the error is a *BusyError.
 func Lock(dir string) (*LockFile, error) {
 	path := filepath.Join(dir, lockName)
+	for {
+		l, err := lock(dir, path)
+		if err != nil || l.isAt(path) {
+			return l, err
+		}
+		_ = l.Close() // the holder before has removed the file
+	}
+}
+
+func lock(dir, path string) (*LockFile, error) {
 	f, err := trust.Open(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("lock cache directory: %w%s", err, lockAdvice(err))
@@ -79,8 +89,18 @@ func (l *LockFile) SetEnds(at time.Time) {
 	_ = l.f.Truncate(int64(len(text)))
 }
 
-// Close gives the directory back. The file stays: removing it would let two processes hold locks on two files of one name.
+// Close gives the directory back. The file stays.
 func (l *LockFile) Close() error { return l.f.Close() }
+
+// Remove removes the file. The lock is held until Close; then a process that opened the file before takes it again by its name.
+func (l *LockFile) Remove() error { return os.Remove(l.f.Name()) }
+
+// isAt reports whether the locked file is the one that other processes find.
+func (l *LockFile) isAt(path string) bool {
+	mine, err1 := l.f.Stat()
+	there, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(mine, there)
+}
 
 func flock(f *os.File) error {
 	for {

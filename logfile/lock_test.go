@@ -6,7 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,5 +80,35 @@ func TestLockAdvice(t *testing.T) {
 		if got := lockAdvice(c.err); !strings.Contains(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
+	}
+}
+
+// TestLockRemoved: where each holder removes the file before it gives the directory back, there is still one holder at a time.
+func TestLockRemoved(t *testing.T) {
+	dir := t.TempDir()
+	var holders, held atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 3000 {
+				l, err := Lock(dir)
+				if err != nil {
+					continue
+				}
+				if n := holders.Add(1); n != 1 {
+					t.Errorf("%d at a time", n)
+				}
+				held.Add(1)
+				runtime.Gosched()
+				holders.Add(-1)
+				if err := errors.Join(l.Remove(), l.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if held.Load() == 0 {
+		t.Error("nobody held it")
 	}
 }

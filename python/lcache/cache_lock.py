@@ -37,16 +37,17 @@ class NewFolder:
     def __exit__(self, kind: Any, *_: object) -> None:
         if kind is None or not self._made:
             return
-        try:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # it has something of another program, or is gone
             if not set(os.listdir(self._made[0])) <= _LEFTOVERS:
                 return
+            with contextlib.suppress(FileNotFoundError):
+                lock = held.enter_context(os.fdopen(open_file(os.path.join(self._made[0], "LOCK"), os.O_RDWR), "rb+"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `lcache run` may just begin a cache here
             for name in _LEFTOVERS:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self._made[0], name))
             for folder in self._made:
                 os.rmdir(folder)
-        except OSError:
-            pass  # it has something of another program, or is gone
 
 
 # What a listing that fails leaves in a new cache's folder.

@@ -1,11 +1,13 @@
 """What a user sees who opens a source for the first time, and what is left when that fails."""
 
+import fcntl
 import functools
 import http.server
 import logging
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,6 +17,7 @@ import pytest
 from embedded_servers import folder, gone, root  # noqa: F401
 
 import lcache
+from lcache.cache_lock import NewFolder
 
 
 def opened_on_a_terminal(*arguments):
@@ -203,3 +206,20 @@ def test_a_lingering_server_says_when_it_ends(folder, root):
     with pytest.raises(lcache.ConnectionError, match=r"which has no client and ends by itself in \d+ s: stop it with lcache stop \d+"):
         lcache.open(folder.root, cache=root, timeout=1)
     os.rename(moved + ".away", moved)
+
+
+def test_a_folder_that_another_process_uses_stays(tmp_path):
+    """A listing that fails removes the folder that it made, unless `lcache run` has begun a cache in it."""
+    for used in (True, False):
+        with pytest.raises(ZeroDivisionError), NewFolder(str(tmp_path / "root" / "cache")):
+            os.makedirs(tmp_path / "root" / "cache", exist_ok=True)
+            with open(tmp_path / "root" / "cache" / "LOCK", "w") as lock, open(tmp_path / "root" / "cache" / "open.lock", "w"):
+                if used:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    lock = os.dup(lock.fileno())
+            1 / 0
+        assert os.path.exists(tmp_path / "root" / "cache" / "LOCK") == used
+        if used:
+            os.close(lock)
+            shutil.rmtree(tmp_path / "root")
+    assert not os.path.exists(tmp_path / "root")
