@@ -278,6 +278,31 @@ func Within(root string) string {
 	return strings.Join(names, ", ")
 }
 
+// folder matches the name that Folder makes.
+var folder = regexp.MustCompile(`^(.*-)[0-9a-f]{8}$`)
+
+// Beside describes the caches in the same root as dir whose sources have the same last name. There are none if Folder did not name dir.
+func Beside(dir string) (found []Cache) {
+	root, name := filepath.Split(filepath.Clean(dir))
+	of := folder.FindStringSubmatch(name)
+	if of == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if match := folder.FindStringSubmatch(e.Name()); match == nil || match[1] != of[1] || e.Name() == name {
+			continue
+		}
+		if c, err := Look(filepath.Join(root, e.Name())); err == nil && c.Source != "" {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
 // foreign lists the files in dir that lcache did not make.
 func foreign(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)

@@ -39,6 +39,7 @@ type Options struct {
 	DryRun         bool          // list the source, and report what reading it would cost; no cache is made
 	FollowLinks    *bool         // whether links that leave the source are followed; nil: yes, but not for other users
 	Dirs           []string
+	Filtered       *Options // of the cache if Exts remove a file; Dirs are then of the source without a filter. nil: Dirs are of the cache in any case
 	Job            schedule.Job
 	Budget, Memory int64 // bytes; 0: the default
 	NoPrefill      bool
@@ -102,6 +103,7 @@ type Report struct {
 	SourceWait     float64          `json:"source_wait_seconds"`    // of ReadSeconds: how long each reader waited for the source, on average
 	ListedBefore   time.Time        `json:"listed_before,omitzero"` // when the source was listed, if its cache has all of it and it was not listed again
 	TarPattern     string           `json:"tar_pattern,omitempty"`  // the source that has the samples in the files, if each file of a directory is a tar shard
+	Others         []Other          `json:"other_caches,omitempty"` // beside a new cache
 	LeftOut        int              `json:"left_out,omitempty"`     // files that belong to no sample: beside the class folders, or in shards without an extension
 }
 
@@ -117,7 +119,23 @@ type Cost struct {
 }
 
 // Run makes a cache of a source, or completes or adapts an existing one. Samples that are stored already are not read again.
-func Run(ctx context.Context, o Options) (report *Report, err error) {
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.Filtered != nil && isMade(o.Filtered.Dirs[0]) {
+		o = *o.Filtered
+	}
+	report, err := one(ctx, o, nil)
+	moved := new(elsewhere)
+	if !errors.As(err, &moved) {
+		return report, err
+	}
+	moved.dir = o.Dirs[0]
+	report, err = one(ctx, *o.Filtered, moved)
+	leave(o.Dirs)
+	return report, err
+}
+
+// one is Run for the cache in o.Dirs. moved is not nil if another cache of the source turned out to be the wrong one.
+func one(ctx context.Context, o Options, moved *elsewhere) (report *Report, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -150,7 +168,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if o.DryRun {
 		return dryRun(ctx, o)
 	}
-	in := &run{o: o, freeJobs: freeJobs, cache: &cache.Cache{Logger: o.Logger}, report: &Report{}}
+	in := &run{o: o, moved: moved, freeJobs: freeJobs, cache: &cache.Cache{Logger: o.Logger}, report: &Report{}}
 	defer func() {
 		in.freeLine()
 		err = errors.Join(err, in.cache.Close())
@@ -176,7 +194,8 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 // run is one ingest.
 type run struct {
 	o        Options
-	freeJobs bool // o.Jobs was chosen here
+	moved    *elsewhere // nil: no other cache was tried before
+	freeJobs bool       // o.Jobs was chosen here
 	cache    *cache.Cache
 	report   *Report
 	fresh    bool             // the cache is made again
@@ -213,6 +232,9 @@ func (in *run) finish() (err error) {
 		}
 	}
 	in.reportPacking()
+	if in.old == nil {
+		r.Others = in.others()
+	}
 	z := c.Sizing
 	r.BudgetBytes, r.ArenaBytes, r.SlackBytes = int64(z.Budget), int64(z.Arena), int64(z.Slack)
 	r.MetadataBytes = int64(c.Facts().Metadata)

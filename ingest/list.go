@@ -59,14 +59,10 @@ func (in *run) list(ctx context.Context) error {
 	} else if same {
 		return nil
 	}
-	if cost, err := shardsCost(ctx, c.Lister, in.o); err != nil {
-		return err
-	} else if cost != nil {
-		in.setCost(cost)
+	listing, err := in.listSource(ctx, old)
+	if err == nil {
+		err = in.settleFilter(listing)
 	}
-	before := in.before(old)
-	in.partly = before != nil
-	listing, err := source.Relist(ctx, c.Lister, before, func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 	if err == nil {
 		in.outside = listing.Outside
 		if listing.LeftOut != source.Unknown {
@@ -101,6 +97,23 @@ func (in *run) list(ctx context.Context) error {
 	}
 	in.folders = folders
 	return err
+}
+
+// listSource lists the source, unless it was listed just now for another cache.
+func (in *run) listSource(ctx context.Context, old *sample.Manifest) (*source.Listing, error) {
+	if in.moved != nil && in.moved.listing != nil && in.old == nil {
+		return in.moved.listing, nil
+	}
+	cost, err := shardsCost(ctx, in.cache.Lister, in.o)
+	if err != nil {
+		return nil, err
+	}
+	if cost != nil {
+		in.setCost(cost)
+	}
+	before := in.before(old)
+	in.partly = before != nil
+	return source.Relist(ctx, in.cache.Lister, before, func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 }
 
 // write writes the manifest of a listing in the form that the cache has. create chooses that of a new cache.

@@ -80,6 +80,21 @@ func (in *run) takeDirs() (err error) {
 		if err := refuseInside(d, c.Source.String()); err != nil {
 			return err
 		}
+	}
+	for tries := 0; ; tries++ {
+		err := in.makeDirs()
+		if err == nil {
+			err = c.Lock(false)
+		}
+		if tries == 3 || !errors.Is(err, fs.ErrNotExist) { // another process may remove a directory that has no cache
+			return in.busy(err)
+		}
+	}
+}
+
+// makeDirs makes the cache's directories.
+func (in *run) makeDirs() error {
+	for _, d := range in.cache.Dirs {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the cache directory: %w", err)
 		}
@@ -90,7 +105,7 @@ func (in *run) takeDirs() (err error) {
 			return err
 		}
 	}
-	return c.Lock(false)
+	return nil
 }
 
 // find reads the record of the existing cache into in.old, which stays nil if there is no cache yet.
@@ -112,9 +127,10 @@ func (in *run) find() error {
 	}
 	if err == nil {
 		in.old = &old
+		in.compareFilter()
 		in.mend()
 	}
-	return nil
+	return in.takeShards()
 }
 
 // describe makes the job's schedule, and the record of the cache.

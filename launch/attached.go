@@ -39,7 +39,7 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 	}
 	job := a.began.Jobs[0] // any: they are over the same dataset
 	c.Source = job.Source
-	err = r.isOf(c, s.Path)
+	err = r.isOf(c, s.Path, true)
 	if follow := r.Ingest.FollowLinks; err == nil && follow != nil && !*follow && c.OutsideLinks > 0 {
 		err = fmt.Errorf("process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir,
 			figures.Plural(int64(c.OutsideLinks), "sample", "samples"))

@@ -75,9 +75,10 @@ type Opened struct {
 	Bytes    int64
 	Defaults []cache.Default // settings that were chosen where Options leave the choice; none if AttachedTo
 
-	ListedBefore time.Time // when the source was listed, if its cache has all of it and it was not listed again
-	TarPattern   string    // the source that has the samples in the files, if each file is a tar shard
-	LeftOut      int       // files of the source that belong to no sample
+	ListedBefore time.Time      // when the source was listed, if its cache has all of it and it was not listed again
+	TarPattern   string         // the source that has the samples in the files, if each file is a tar shard
+	LeftOut      int            // files of the source that belong to no sample
+	Others       []ingest.Other // caches of the source with another filter, beside a new one
 
 	AttachedTo int  // process of a server that ran before; 0: this process serves the source
 	OtherJob   bool // the job of that server is not the one in Options

@@ -22,17 +22,19 @@ import (
 
 // open finds the server of the n-th source, or makes one, and says how.
 func (r *run) open(ctx context.Context, n int, s Source) error {
-	dirs := r.home(s.Path)
-	c, err := cachedir.Look(dirs[0])
+	h := r.home(s.Path)
+	c, err := cachedir.Look(h.dirs[0])
 	if err == nil && c.Source != "" {
-		if err := r.isOf(c, s.Path); err != nil {
+		if h.filtered != nil && c.Pid != 0 && r.difference(c, r.Ingest.Exts) != "" {
+			h = home{dirs: h.filtered}
+		} else if err := r.isOf(c, s.Path, h.filtered == nil); err != nil {
 			return err
 		}
 	}
-	opened := &Opened{Source: s, Dirs: dirs}
-	sv, err := r.attach(s, dirs, opened)
+	opened := &Opened{Source: s, Dirs: h.dirs}
+	sv, err := r.attach(s, h.dirs, opened)
 	if err == nil && sv == nil {
-		sv, err = r.serve(ctx, n, s, dirs, opened)
+		sv, err = r.serve(ctx, n, s, h, opened)
 	}
 	if err != nil {
 		return err
@@ -46,25 +48,31 @@ func (r *run) open(ctx context.Context, n int, s Source) error {
 }
 
 // serve brings the n-th source's cache up to date and opens a server for it.
-func (r *run) serve(ctx context.Context, n int, s Source, dirs []string, opened *Opened) (*serving, error) {
+func (r *run) serve(ctx context.Context, n int, s Source, h home, opened *Opened) (*serving, error) {
 	o := r.Ingest
-	o.Source, o.Dirs, o.Progress, o.Logger, o.Disk, o.Complete = s.Path, dirs, r.Progress, r.Logger, r.Disk, true
+	o.Source, o.Dirs, o.Progress, o.Logger, o.Disk, o.Complete = s.Path, h.dirs, r.Progress, r.Logger, r.Disk, true
+	if h.filtered != nil {
+		filtered := o
+		filtered.Dirs = h.filtered
+		r.keep(n, &filtered)
+		o.Filtered = &filtered
+	}
 	r.keep(n, &o)
 	report, err := ingest.Run(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	serve := ServeOptions{Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
-	serve.Engine.Dirs = dirs
+	serve.Engine.Dirs = report.Dirs
 	if r.Disk != nil {
-		serve.Engine.Disk = r.Disk(ctx, false, dirs)
+		serve.Engine.Disk = r.Disk(ctx, false, report.Dirs)
 	}
 	l, err := start(ctx, serve)
 	if err != nil {
 		return nil, err
 	}
 	opened.Dirs, opened.Samples, opened.Bytes, opened.Defaults = report.Dirs, report.Samples, report.Bytes, report.Defaults
-	opened.ListedBefore, opened.TarPattern, opened.LeftOut = report.ListedBefore, report.TarPattern, report.LeftOut
+	opened.ListedBefore, opened.TarPattern, opened.LeftOut, opened.Others = report.ListedBefore, report.TarPattern, report.LeftOut, report.Others
 	for _, d := range l.defaults {
 		known := slices.ContainsFunc(report.Defaults, func(other cache.Default) bool { return other.Name == d.Name })
 		if !known && !(d.Name == "budget" && o.Budget > 0) {
@@ -102,36 +110,54 @@ func (r *run) takeOnlyCache() error {
 	return usage.Errorf("no source: give --source, of which %s has %s", r.Roots[0], strings.Join(known, ", "))
 }
 
-// home returns the directories of a source's cache: a folder in each root; or the roots themselves, if they are a cache.
-func (r *run) home(source string) []string {
+// A home has the directories of a source's cache: a folder in each root; or the roots themselves, if they are a cache.
+type home struct {
+	dirs     []string
+	filtered []string // the directories if the filter removes files; dirs are then of the source without a filter. nil: dirs are of the cache in any case
+}
+
+// home returns where the cache of a source is, or will be made.
+func (r *run) home(source string) home {
 	c, err := cachedir.Look(r.Roots[0])
 	var link *cachedir.LinkError
 	if (err == nil || errors.As(err, &link)) && c.Source != "" { // opening refuses a link to a cache
-		return r.Roots
+		return home{dirs: r.Roots}
 	}
 	if untrusted := new(trust.Error); errors.As(err, &untrusted) {
 		// Another user may have put a job.json into a shared root, which is no cache then. If the job.json is this user's, opening the root reports what is wrong.
 		if _, err := cache.ReadRecord(r.Roots[0]); err == nil {
-			return r.Roots
+			return home{dirs: r.Roots}
 		}
 	}
 	listing := cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, FirstPart: r.Ingest.Part}
 	if remote, err := r.Ingest.Remote.Completed(source); err == nil { // ingest reports the error
 		listing.Remote.S3.Endpoint = remote.S3.Endpoint
 	}
-	folder := cmp.Or(r.folder, cachedir.Folder(source, listing))
-	var dirs []string
-	for _, root := range r.Roots {
-		dirs = append(dirs, filepath.Join(root, folder))
+	in := func(folder string) (dirs []string) {
+		for _, root := range r.Roots {
+			dirs = append(dirs, filepath.Join(root, folder))
+		}
+		return dirs
 	}
-	return dirs
+	if r.folder != "" {
+		return home{dirs: in(r.folder)}
+	}
+	named := in(cachedir.Folder(source, listing))
+	if _, err := cachedir.Look(named[0]); len(listing.Exts) == 0 || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, cachedir.ErrNotCache) {
+		return home{dirs: named}
+	}
+	listing.Exts = nil
+	return home{dirs: in(cachedir.Folder(source, listing)), filtered: named}
 }
 
 // keep takes from an existing cache the settings that were not given, so that the cache keeps them. Sources after the first get a job of
 // their own.
 func (r *run) keep(n int, o *ingest.Options) {
-	if c, err := cachedir.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source) == nil {
-		o.Exts, o.Flat, o.Group, o.Labels, o.Part = c.Exts, c.Flat, c.Group, c.Labels, c.FirstPart
+	if c, err := cachedir.Look(o.Dirs[0]); err == nil && c.Source != "" && r.isOf(c, o.Source, o.Filtered == nil) == nil {
+		if o.Filtered == nil {
+			o.Exts = c.Exts
+		}
+		o.Flat, o.Group, o.Labels, o.Part = c.Flat, c.Group, c.Labels, c.FirstPart
 		if o.FollowLinks == nil && c.FollowGiven == c.FollowLinks { // one of the two flags was given when the cache was made
 			o.FollowLinks = &c.FollowLinks
 		}
@@ -160,8 +186,8 @@ func inOrder(j schedule.Job) schedule.Job {
 		Params: map[string]string{"shuffle": "false"}}
 }
 
-// isOf refuses a cache of another source, or of other files of it.
-func (r *run) isOf(c cachedir.Cache, src string) error {
+// isOf refuses a cache of another source, or of other files of it. Without filtered the filter of extensions makes no difference.
+func (r *run) isOf(c cachedir.Cache, src string, filtered bool) error {
 	if !source.Same(c.Source, src) {
 		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, c.Source, src)
 	}
@@ -175,10 +201,19 @@ func (r *run) isOf(c cachedir.Cache, src string) error {
 	if !r.ListingGiven {
 		return nil
 	}
-	asked := source.Options{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, Part: r.Ingest.Part}
-	made := source.Options{Exts: c.Exts, Flat: c.Flat, Group: c.Group, Labels: c.Labels, Part: c.FirstPart}
-	if differ := asked.Difference(made, c.Files); differ != "" {
+	exts := r.Ingest.Exts
+	if !filtered {
+		exts = c.Exts
+	}
+	if differ := r.difference(c, exts); differ != "" {
 		return fmt.Errorf("%s lists other files of %s than you ask for (%s): leave out these flags, or use another --cache", c.Dir, c.Source, differ)
 	}
 	return nil
+}
+
+// difference says how the list that the run asks for with these extensions differs from that of a cache.
+func (r *run) difference(c cachedir.Cache, exts []string) string {
+	asked := source.Options{Exts: exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, Part: r.Ingest.Part}
+	made := source.Options{Exts: c.Exts, Flat: c.Flat, Group: c.Group, Labels: c.Labels, Part: c.FirstPart}
+	return asked.Difference(made, c.Files)
 }

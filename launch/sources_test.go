@@ -23,7 +23,7 @@ func TestPlantedRecord(t *testing.T) {
 		if err := syscall.Chmod(record, mode); err != nil {
 			t.Fatal(err)
 		}
-		if dirs := r.home("/data/train"); slices.Equal(dirs, []string{root}) != isCache {
+		if dirs := r.home("/data/train").dirs; slices.Equal(dirs, []string{root}) != isCache {
 			t.Errorf("job.json of mode %04o: the cache is in %v", mode, dirs)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 func newIngestCommand(g *globals) *cobra.Command {
 	var o ingest.Options
 	var facts diskFlags
+	var filtered []string
 	cmd := &cobra.Command{
 		Use:         "ingest --source SRC --cache DIR[,DIR…]",
 		Short:       "Make a cache and fill it before training",
@@ -28,6 +29,9 @@ func newIngestCommand(g *globals) *cobra.Command {
 	}
 	addIngestFlags(cmd.Flags(), &o)
 	addDiskFlags(cmd.Flags(), &facts)
+	// For programs that name the cache as run does.
+	cmd.Flags().Var(dirs{&filtered}, "cache-if-filtered", "the cache's directories if --ext removes files; --cache is then a cache without --ext")
+	_ = cmd.Flags().MarkHidden("cache-if-filtered")
 	cmd.Flags().BoolVar(&g.json, "json", false, "the report as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Source == "" {
@@ -46,7 +50,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 		if remark := withoutRecipe(cmd.Flags(), o.Job); remark != "" && !g.quiet {
 			fmt.Fprintln(cmd.ErrOrStderr(), remark)
 		}
-		return runIngest(cmd, g, o)
+		return runIngest(cmd, g, o, filtered)
 	}
 	return cmd
 }
@@ -71,8 +75,8 @@ func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
 	addIOFlags(f, &o.IO)
 }
 
-// runIngest makes or adapts the cache, and prints the report.
-func runIngest(cmd *cobra.Command, g *globals, o ingest.Options) (err error) {
+// runIngest makes or adapts the cache, and prints the report. filtered has the directories of the cache if --ext removes files; nil: those of o in any case.
+func runIngest(cmd *cobra.Command, g *globals, o ingest.Options, filtered []string) (err error) {
 	typed := o.Source
 	if o.Source, err = absoluteSource(typed); err != nil {
 		return err
@@ -88,6 +92,10 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options) (err error) {
 	}
 	o.Logger = newLogger(g, bar, slog.LevelWarn)
 	cachedir.WarnOfFolders(o.Logger, o.Dirs)
+	if len(filtered) > 0 {
+		other := o
+		other.Dirs, o.Filtered = filtered, &other
+	}
 	report, err := ingest.Run(cmd.Context(), o)
 	bar.done()
 	if err != nil {

@@ -30,6 +30,9 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 	if r.LeftOut > 0 {
 		fmt.Fprintln(w, "! "+leftOutText(r.Source, r.LeftOut))
 	}
+	for _, other := range r.Others {
+		fmt.Fprintln(w, "! "+otherText(other))
+	}
 	fmt.Fprintln(w, "  read      "+readText(r))
 	if n := r.Remote; n != nil {
 		fmt.Fprintln(w, "  asked     "+joined(figures.Plural(n.Requests, "request", "requests"), figures.Plural(n.Retries, "retry", "retries"), figures.Plural(n.Hedges, "hedge", "hedges"), waitText(r)))
@@ -52,6 +55,15 @@ func leftOutText(src string, n int) string {
 		return fmt.Sprintf("%s left out: only names such as KEY.EXT make samples", figures.Plural(int64(n), "member of the shards is", "members of the shards are"))
 	}
 	return fmt.Sprintf("%s left out: not in a class folder; --flat takes all files, as one list", figures.Plural(int64(n), "file is", "files are"))
+}
+
+// otherText names another cache of the source.
+func otherText(o ingest.Other) string {
+	filter := "without --ext"
+	if len(o.Exts) > 0 {
+		filter = "with --ext " + strings.Join(o.Exts, ",")
+	}
+	return fmt.Sprintf("another cache of this source, %s, is %s: two filters that list other files have a cache each; lcache rm removes one", filter, spelling.ShellWord(o.Dir))
 }
 
 // waitText says how long a reader waited for the source; "": nothing was read.

@@ -157,6 +157,9 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	if opened.LeftOut > 0 {
 		fmt.Fprintln(w, "! "+leftOutText(opened.Path, opened.LeftOut))
 	}
+	for _, other := range opened.Others {
+		fmt.Fprintln(w, "! "+otherText(other))
+	}
 	if n == 0 && o.withoutRecipe != "" {
 		fmt.Fprintln(w, o.withoutRecipe)
 	}

@@ -22,7 +22,7 @@ from .cache_lock import POLL, Lock, NewFolder, print_line
 from .connection import Broken, Connection
 from .environment import offered_sockets
 from .errors import ConnectionError, Error, RefusedError, TimeoutError, of_errno
-from .first_open import require_source, tell_left_out, tell_listed, tell_place, tell_shards
+from .first_open import require_source, tell
 from .match import is_url
 from .program_errors import exception
 from .trust import open_file, require_folder, warn_of_folders
@@ -47,6 +47,16 @@ class Home(NamedTuple):
     ingest: tuple[str, ...]  # flags of `lcache ingest`
     serve: tuple[str, ...]  # flags of `lcache serve`
     timeout: float  # seconds
+    ext: tuple[str, ...] = ()  # the flag of a filter that may remove files: `ingest` is without it, and dirs are of the source without a filter
+    filtered: tuple[str, ...] = ()  # the directories of the cache if that filter removes files
+
+    def with_filter(self) -> Home:
+        """The home of the cache that is made with the filter."""
+        return self._replace(dirs=self.filtered, ingest=(*self.ingest, *self.ext), ext=(), filtered=())
+
+    def without_filter(self) -> Home:
+        """This home, where the filter is known to remove nothing."""
+        return self._replace(ext=(), filtered=())
 
     @property
     def socket(self) -> str:
@@ -57,30 +67,44 @@ class Home(NamedTuple):
         ensure_server(self, relist=False)
 
 
-def ensure_server(home: Home, relist: bool = True) -> bool:
-    """Returns when a server listens at home.socket: True if this process started it. relist: list the source even if the cache exists."""
+def ensure_server(home: Home, relist: bool = True) -> tuple[Home, bool]:
+    """Returns when a server listens: its home, and True if this process started it. relist: list the source even if the cache exists.
+
+    A filter that removes files has a cache of its own, and the others share one. Whether a server that listens already has what a filter leaves
+    is the caller's to compare: home.filtered stays then.
+    """
+    if home.filtered and _is_made(home.filtered):
+        home = home.with_filter()
     for folder in home.dirs:
         if os.path.islink(folder):
             raise Error(f"{folder} is a link to {os.path.realpath(folder)}, and a cache is not used through a link: give its own folder's root as cache=")
         require_folder(folder)
     if _listens(home.socket):
-        return False
+        return home, False
     _linger()  # reports a wrong LCACHE_LINGER before a listing that may take long
-    is_new = not os.path.exists(os.path.join(home.dirs[0], "job.json"))
-    if is_new:
+    if not _is_made(home.dirs):
         require_source(home.source)
+    try:
+        return home, _start_server(home, relist)
+    except _Filtered as made:
+        return home.with_filter(), ensure_server(home.with_filter(), relist=made.relist)[1]
+
+
+def _start_server(home: Home, relist: bool) -> bool:
+    """Returns when a server listens at home.socket: True if this process started it. Raises _Filtered if the cache is home.filtered."""
+    is_new = not _is_made(home.dirs)
     with NewFolder(home.dirs[0]), Lock.take(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
         deadline = time.monotonic() + home.timeout
         while not _listens(home.socket):
+            if home.filtered and _is_made(home.filtered):
+                raise _Filtered(relist=True)  # another process made it while this one waited
             try:
-                if relist or not os.path.exists(os.path.join(home.dirs[0], "job.json")):
+                if relist or not _is_made(home.dirs):
                     report = _ingest(home, lock)
-                    tell_left_out(home.source, report, is_new)
-                    if is_new:
-                        tell_place(home.source, home.dirs, report)
-                        tell_shards(home.source, report)
-                        is_new = False
-                    tell_listed(home.source, home.dirs, report)
+                    tell(home.source, report, is_new or tuple(report["dirs"]) != home.dirs)
+                    is_new = False
+                    if tuple(report["dirs"]) != home.dirs:
+                        raise _Filtered(relist=False)
                 warn_of_folders(home.dirs)
                 lock.say("starting the server")
                 _serve(home)
@@ -92,6 +116,18 @@ def ensure_server(home: Home, relist: bool = True) -> bool:
                 lock.say(f"waiting for pid {busy.pid} to end")
                 time.sleep(POLL)
     return False
+
+
+def _is_made(dirs: tuple[str, ...]) -> bool:
+    return os.path.exists(os.path.join(dirs[0], "job.json"))
+
+
+class _Filtered(Exception):
+    """The filter removes files of the source, so that the cache is that of home.filtered. relist: it was not listed just now."""
+
+    def __init__(self, relist: bool) -> None:
+        super().__init__()
+        self.relist = relist
 
 
 class _Busy(Error):
@@ -153,7 +189,8 @@ def _ingest(home: Home, lock: Lock) -> Any:
     Its progress goes into the lock and to stderr. If this process dies, ingest ends when it next writes progress.
     """
     command = [lcache_program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill", "--unless-complete"]
-    command += ["--progress", "json", "--json", *home.ingest]
+    command += ["--progress", "json", "--json", *home.ingest, *home.ext]
+    command += ["--cache-if-filtered", ",".join(home.filtered)] if home.filtered else []
     process = _start(home, command, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     errors, reported = [], False

@@ -38,6 +38,25 @@ def _meant(path: str) -> str:
     return f": did you mean {os.path.join(folder, near[0])}?" if near else ": check its path"
 
 
+def tell(source: str, report: Any, is_new: bool) -> None:
+    """Says of a source's cache what the program's report has to say."""
+    dirs = report["dirs"]
+    tell_left_out(source, report, is_new)
+    if is_new:
+        tell_place(source, dirs, report)
+        tell_shards(source, report)
+        tell_others(source, dirs, report)
+    tell_listed(source, dirs, report)
+
+
+def tell_others(source: str, dirs: Sequence[str], report: Any) -> None:
+    """Names other caches of the source, which have another filter."""
+    for other in report.get("other_caches") or ():
+        filter = f"ext={','.join(other['exts'])}" if other["exts"] else "no ext="
+        line = f"{source}: another cache of it, with {filter}, is {other['dir']}: two filters that list other files have a cache each; `lcache rm` removes one"
+        _log.warning(printable(line))
+
+
 def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
     """Says once for a new cache where the copy of the source goes, how large it will be, and how to have it elsewhere."""
     try:

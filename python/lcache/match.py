@@ -59,9 +59,13 @@ class Listing(NamedTuple):
         """
         return [] if self.follow_links is None else ["--follow-links" if self.follow_links else "--no-follow-links"]
 
+    def ext_flag(self) -> tuple[str, ...]:
+        """The flag about extensions, if there is a filter."""
+        return (f"--ext={','.join(self.ext)}",) if self.ext else ()
+
     def flags(self) -> list[str]:
         """The flags of `lcache ingest` for this listing, without the flag about links."""
-        flags = [f"--ext={','.join(self.ext)}"] if self.ext else []
+        flags = [*self.ext_flag()]
         flags += ["--flat"] if self.flat else []
         flags += [f"--group={self.group}"] if self.group != "none" else []
         flags += [f"--labels={self.labels}"] if self.labels else []

@@ -14,7 +14,7 @@ from .environment import launched_world
 from .job import Job, require_token
 from .match import Listing
 from .replay import Options, param_texts, replay_for
-from .running_servers import job_at, offered_job, require_match
+from .running_servers import filter_differs, job_at, offered_job, require_match
 
 _log = logging.getLogger("lcache")
 
@@ -89,12 +89,21 @@ def open(  # the name is part of the API
         flags += ["--budget", str(budget)] if budget is not None else []
         common = ("--memory", str(memory)) if memory is not None else ()
         serving = ("--on-error", on_error) if on_error is not None else ()
-        dirs = existing.dirs if existing is not None else folders(named.source, cache, named.flags())
-        listing = (*named.flags(), *s3_flags, *named.link_flags(), *(("--allow-empty",) if allow_empty else ()), *(("--stream",) if stream else ()))
+        shared = named if existing is not None else named._replace(ext=())  # filters that remove nothing share a cache
+        dirs = existing.dirs if existing is not None else folders(named.source, cache, shared.flags())
+        filtered = folders(named.source, cache, named.flags()) if named.flags() != shared.flags() else ()
+        listing = (*shared.flags(), *s3_flags, *named.link_flags(), *(("--allow-empty",) if allow_empty else ()), *(("--stream",) if stream else ()))
         home = Home(named.source, dirs, (*listing, *flags, *common), (*common, *named.link_flags(), *serving), timeout)
-        started = ensure_server(home)
-        opened = Job(home.socket, timeout, home, rank)
+        if filtered:
+            home = home._replace(ext=named.ext_flag(), filtered=filtered)
+        home, started = ensure_server(home)
+        opened = Job(home.socket, timeout, home.without_filter(), rank)
         opened.attach()
+        if home.filtered and filter_differs(named, opened):
+            opened.close()
+            home, started = ensure_server(home.with_filter())
+            opened = Job(home.socket, timeout, home, rank)
+            opened.attach()
         require_match(named, opened)
         if on_error is None:
             options = options._replace(on_error="fail")

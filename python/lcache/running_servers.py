@@ -54,6 +54,12 @@ def job_at(path: str | os.PathLike[str], named: Listing, timeout: float, rank: i
     return job
 
 
+def filter_differs(named: Listing, job: Job) -> bool:
+    """Whether a server has other samples than the program names, and only the filter makes the difference."""
+    ext = tuple(map(str, (job.info.listing or {}).get("ext") or ()))
+    return bool(_difference(named, job)) and not _difference(named._replace(ext=ext), job)
+
+
 def require_match(named: Listing, job: Job) -> None:
     """ArgumentError if the server of a source's own cache has something else: the source may have been replaced since the server started."""
     differs = _difference(named, job)
