@@ -55,6 +55,18 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if report, err = costOfMissing(s, listing, old, o, temp); err != nil {
+		return nil, err
+	}
+	if _, sharded := s.(source.Sharded); sharded || o.Group != "" {
+		return report, nil
+	}
+	list := listing.Samples()
+	return report, report.hint(s.String(), list.Len(), func(i int) (string, uint32, error) { return list.At(i).Name, list.At(i).Size, nil })
+}
+
+// costOfMissing reports what the samples cost that a cache lacks. old is its record; nil: there is no cache. What is needed on disk lies in the folder temp.
+func costOfMissing(s source.Source, listing *source.Listing, old *cache.Record, o Options, temp string) (report *Report, err error) {
 	if old == nil {
 		return costOfAll(s, listing, o), nil
 	}

@@ -39,6 +39,9 @@ func (in *run) prepare(ctx context.Context) error {
 	if err := in.list(ctx); err != nil {
 		return err
 	}
+	if err := in.hint(); err != nil {
+		return err
+	}
 	if n := in.streams(); n > 0 && in.o.NoPrefill {
 		in.logger().Info("shards that can only be read front to back are read now", "shards", n)
 		in.o.NoPrefill = false

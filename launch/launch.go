@@ -77,6 +77,7 @@ type Opened struct {
 
 	ListedBefore time.Time      // when the source was listed, if its cache has all of it and it was not listed again
 	TarPattern   string         // the source that has the samples in the files, if each file is a tar shard
+	Records      string         // why each file probably holds many samples; "": nothing suggests that
 	LeftOut      int            // files of the source that belong to no sample
 	Others       []ingest.Other // caches of the source with another filter, beside a new one
 

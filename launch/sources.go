@@ -72,7 +72,8 @@ func (r *run) serve(ctx context.Context, n int, s Source, h home, opened *Opened
 		return nil, err
 	}
 	opened.Dirs, opened.Samples, opened.Bytes, opened.Defaults = report.Dirs, report.Samples, report.Bytes, report.Defaults
-	opened.ListedBefore, opened.TarPattern, opened.LeftOut, opened.Others = report.ListedBefore, report.TarPattern, report.LeftOut, report.Others
+	opened.ListedBefore, opened.TarPattern, opened.Records = report.ListedBefore, report.TarPattern, report.Records
+	opened.LeftOut, opened.Others = report.LeftOut, report.Others
 	for _, d := range l.defaults {
 		known := slices.ContainsFunc(report.Defaults, func(other cache.Default) bool { return other.Name == d.Name })
 		if !known && !(d.Name == "budget" && o.Budget > 0) {

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,9 +35,11 @@ func openDir(path string, opts Options) (Source, error) {
 	fi, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("open source %s: %w: check its path", clip(path), cause(err))
+		return nil, fmt.Errorf("open source %s: %w: %s", clip(path), cause(err), cmp.Or(meantShards(path), "check its path"))
 	case err != nil:
 		return nil, fmt.Errorf("open source %s: %w", clip(path), advise(err))
+	case fi.Mode().IsRegular():
+		return nil, fmt.Errorf("open source %s: it is a file: %s", clip(path), cmp.Or(meantShards(path), noRecords))
 	case !fi.IsDir():
 		return nil, fmt.Errorf("open source %s: it is not a directory: give the folder that holds the samples", clip(path))
 	}

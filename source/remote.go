@@ -147,12 +147,19 @@ func openS3(src string, opts Options) (Source, error) {
 		if err := store.List(ctx, prefix, opts.Jobs, r.reader.Do, k.take); err != nil {
 			return nil, err
 		}
-		return k.join()
+		l, err := k.join()
+		if meant := meantShards(src); meant != "" && errors.Is(err, ErrEmpty) {
+			err = fmt.Errorf("%w: %s", err, meant)
+		}
+		return l, err
 	}
 	return r, nil
 }
 
 func openWeb(src string, opts Options) (Source, error) {
+	if meant := meantShards(withoutSecrets(src)); meant != "" {
+		return nil, fmt.Errorf("open source %s: it is no list: %s", clip(withoutSecrets(src)), meant)
+	}
 	store, err := web.Open(src, opts.OtherHosts)
 	if err != nil {
 		return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)

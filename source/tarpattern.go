@@ -1,18 +1,22 @@
 package source
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	"lcache/tarshard"
 )
 
-// TarPattern returns the source that takes the samples out of a directory's n files, if each of these is a tar shard: people who have shards and name their folder mean
-// that. "" if they are other files, or lie at several depths. name returns the name of a file.
+// TarPattern returns the source that takes the samples out of n files, if each of these is a tar shard: people who have shards and name their folder mean
+// that. "" if they are other files, or lie at several depths, or if they lie in a bucket and no braces name just them. name returns the name of a file.
 func TarPattern(src string, n int, name func(i int) (string, error)) (string, error) {
-	if n == 0 || strings.HasPrefix(src, TarScheme) || IsRemote(src) || strings.ContainsAny(src, `{[*?\`) {
+	bucket := strings.HasPrefix(src, "s3://")
+	if n == 0 || strings.HasPrefix(src, TarScheme) || IsRemote(src) && !bucket || strings.ContainsAny(src, `{[*?\`) {
 		return "", nil
 	}
 	var end string
+	var names []string
 	levels := 0
 	for i := range n {
 		file, err := name(i)
@@ -25,6 +29,51 @@ func TarPattern(src string, n int, name func(i int) (string, error)) (string, er
 		if end == "" || tarshard.NameEnd(file) != end || strings.Count(file, "/") != levels {
 			return "", nil
 		}
+		if bucket {
+			names = append(names, file)
+		}
 	}
-	return TarScheme + strings.TrimSuffix(src, "/") + "/" + strings.Repeat("*/", levels) + "*" + end, nil
+	if !bucket {
+		return TarScheme + strings.TrimSuffix(src, "/") + "/" + strings.Repeat("*/", levels) + "*" + end, nil
+	}
+	braces := inBraces(names)
+	if braces == "" {
+		return "", nil
+	}
+	return TarScheme + strings.TrimSuffix(src, "/") + "/" + braces, nil
 }
+
+// inBraces writes names that differ in one number, such as train-000.tar to train-146.tar without a gap, as train-{000..146}.tar. "": they are others.
+func inBraces(names []string) string {
+	first, last := names[0], names[len(names)-1]
+	if strings.ContainsAny(first, `{}\*?[#`) {
+		return ""
+	}
+	if len(names) == 1 {
+		return first
+	}
+	start := 0
+	for start < min(len(first), len(last)) && first[start] == last[start] {
+		start++
+	}
+	for start > 0 && isDigit(first[start-1]) {
+		start--
+	}
+	width := 0
+	for start+width < len(first) && isDigit(first[start+width]) {
+		width++
+	}
+	head, tail := first[:start], first[start+width:]
+	from, err := strconv.Atoi(first[start : start+width])
+	if err != nil {
+		return ""
+	}
+	for i, name := range names {
+		if name != fmt.Sprintf("%s%0*d%s", head, width, from+i, tail) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s{%0*d..%0*d}%s", head, width, from, width, from+len(names)-1, tail)
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

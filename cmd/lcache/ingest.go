@@ -90,6 +90,12 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options, filtered []stri
 			fmt.Fprintln(cmd.ErrOrStderr(), costText(c))
 		}
 	}
+	o.Hint = func(r *ingest.Report) {
+		if !g.quiet && !g.json {
+			bar.done()
+			writeHint(cmd.ErrOrStderr(), r.TarPattern, r.Records)
+		}
+	}
 	o.Logger = newLogger(g, bar, slog.LevelWarn)
 	cachedir.WarnOfFolders(o.Logger, o.Dirs)
 	if len(filtered) > 0 {
@@ -110,6 +116,7 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options, filtered []stri
 			text += "! " + leftOutText(report.Source, report.LeftOut) + "\n"
 		}
 		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+		writeHint(cmd.OutOrStdout(), report.TarPattern, report.Records)
 		return err
 	}
 	if !g.quiet {

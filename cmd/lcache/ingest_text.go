@@ -24,9 +24,6 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, "  "+joined(
 		figures.Plural(int64(r.Samples), "sample", "samples"), classes,
 		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
-	if r.TarPattern != "" {
-		fmt.Fprintln(w, "! "+tarText(r.TarPattern))
-	}
 	if r.LeftOut > 0 {
 		fmt.Fprintln(w, "! "+leftOutText(r.Source, r.LeftOut))
 	}
@@ -44,9 +41,14 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", spelling.ShellWord(strings.Join(r.Dirs, ",")))
 }
 
-// tarText says that each sample is a whole shard.
-func tarText(pattern string) string {
-	return fmt.Sprintf("each sample is a whole tar file: --source %s takes the samples in them", spelling.ShellWord(pattern))
+// writeHint says that each sample is a whole shard, or another file that probably holds many samples. Without a pattern and records it says nothing.
+func writeHint(w io.Writer, tarPattern, records string) {
+	if tarPattern != "" {
+		fmt.Fprintf(w, "! each sample is a whole tar file: --source %s takes the samples in them\n", spelling.ShellWord(tarPattern))
+	}
+	if records != "" {
+		fmt.Fprintf(w, "! %s\n", spelling.Message(records))
+	}
 }
 
 // leftOutText says how many files of a source belong to no sample, and why.

@@ -37,8 +37,6 @@ func TestIngestText(t *testing.T) {
 	little, much := 0.004, 0.29
 	tried.Compress, tried.Saves = "none", &little
 	packed.Compress, packed.Saves, packed.StoredBytes = "lz4", &much, 98e9
-	shards := whole
-	shards.TarPattern = "tar:/data/*.tar"
 	half := whole
 	half.StoredBytes, half.HitRatio, half.Dirs = 64e9, 0.464, []string{"/a b", "/c"}
 
@@ -142,15 +140,6 @@ next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
   layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
   memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
 next: lcache run --cache '/a b,/c' -- python train.py
-`},
-		{"shards", shards, `imagenet/train → /nvme/lcache/train-8c1f02aa            ready
-  1,281,167 samples · 1,000 classes · 138 GB · fingerprint 8c1f02aa
-! each sample is a whole tar file: --source 'tar:/data/*.tar' takes the samples in them
-  read      138 GB in 9 min 12 s · 250 MB/s · once, in source order
-  stored    138 GB · lz4 off · free after: 402 GB
-  layout    log: disk gives 307 MB/s random at 100 KB, 503 MB/s in order
-  memory    1.5 GB · 364 segments of 380 MB · blocks of 1 MiB
-next: lcache run --cache /nvme/lcache/train-8c1f02aa -- python train.py
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

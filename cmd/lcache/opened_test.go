@@ -66,6 +66,39 @@ func TestRunNamesThePatternOfShards(t *testing.T) {
 	}
 }
 
+// TestHintsComeBeforeReading: ingest says that files are no samples before it reads any of them: here it ends for lack of room when it has listed them. So do its dry run, and run.
+func TestHintsComeBeforeReading(t *testing.T) {
+	s := newStage(t)
+	if _, errs, err := s.shell("mkdir -p tables shards && echo 1 > a.cls && tar -cf shards/0.tar a.cls && cp shards/0.tar shards/1.tar && echo 1 > tables/0.parquet && echo 2 > tables/1.parquet && truncate -s 1G large.npy"); err != nil {
+		t.Fatal(err, errs)
+	}
+	const tables = "! each sample is a whole .parquet file: lcache does not read the records in a file; if it has many, write each as a file, or pack them into tar shards\n"
+	shards := "! each sample is a whole tar file: --source 'tar:" + strings.TrimSuffix(s.root, "root") + "work" + "/shards/*.tar' takes the samples in them\n"
+	for _, c := range []struct {
+		source, flags, want string
+		fails               bool
+	}{
+		{"tables", "--budget 1kB", tables, true},
+		{"tables", "--dry-run", tables, false},
+		{"shards", "--budget 1kB", shards, true},
+		{"shards", "--dry-run", shards, false},
+	} {
+		out, errs, err := s.shell("lcache ingest --source " + c.source + " --cache none " + c.flags)
+		if (err != nil) != c.fails || strings.Count(out+errs, c.want) != 1 {
+			t.Errorf("ingest --source %s %s: %v, %q, want %q", c.source, c.flags, err, out+errs, c.want)
+		}
+	}
+	if _, errs, err := s.shell("lcache run --source tables --cache root -- echo ran"); err != nil || strings.Count(errs, tables) != 1 {
+		t.Errorf("run: %v, %q, want %q", err, errs, tables)
+	}
+	if out, errs, err := s.shell("lcache ingest --source tables --cache full --json"); err != nil || strings.Contains(errs, "!") || !strings.Contains(out, `"records": "each sample is a whole .parquet file`) {
+		t.Errorf("ingest --json: %v, %q %q", err, out, errs)
+	}
+	if _, errs, err := s.shell("lcache ingest --source large.npy --cache none"); err == nil || !strings.Contains(errs, "does not read the records in a file yet") {
+		t.Errorf("a file as the source: %v, %q", err, errs)
+	}
+}
+
 // TestSaysWhatIsLeftOut: ingest, its dry run, and run say in one line how many files belong to no sample, also when nothing has changed since; and nothing where all do.
 func TestSaysWhatIsLeftOut(t *testing.T) {
 	s := newStage(t)

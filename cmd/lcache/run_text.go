@@ -151,9 +151,7 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	if at := opened.ListedBefore; !at.IsZero() {
 		fmt.Fprintf(w, "listed    %s, and not again: the cache has all of the source; --relist lists it\n", at.UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
-	if opened.TarPattern != "" {
-		fmt.Fprintln(w, "! "+tarText(opened.TarPattern))
-	}
+	writeHint(w, opened.TarPattern, opened.Records)
 	if opened.LeftOut > 0 {
 		fmt.Fprintln(w, "! "+leftOutText(opened.Path, opened.LeftOut))
 	}

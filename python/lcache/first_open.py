@@ -16,6 +16,9 @@ from .match import is_url
 
 _log = logging.getLogger("lcache")
 
+_SHARDS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")  # how names of shards end
+_NO_RECORDS = ": it is a file, and lcache does not read the records in a file yet: give a folder that has a file for each sample, or tar shards"
+
 
 def require_source(source: str) -> None:
     """Raises an Error that is also a builtin OSError if a source that is a directory can't be listed, before a folder is made for its cache."""
@@ -24,7 +27,9 @@ def require_source(source: str) -> None:
     try:
         os.scandir(source).close()
     except OSError as e:
-        advice = {errno.ENOENT: _meant(source), errno.ENOTDIR: ": give the folder that holds the samples"}.get(e.errno or 0, "")
+        advice = {errno.ENOENT: _meant(source), errno.ENOTDIR: _NO_RECORDS}.get(e.errno or 0, "")
+        if advice and source.endswith(_SHARDS):
+            advice = f": did you mean {'tar:' + source!r}?"
         raise of_errno(e.errno, f"open source {source}: {e.strerror}{advice}") from None
 
 
@@ -44,7 +49,7 @@ def tell(source: str, report: Any, is_new: bool) -> None:
     tell_left_out(source, report, is_new)
     if is_new:
         tell_place(source, dirs, report)
-        tell_shards(source, report)
+        tell_records(source, report)
         tell_others(source, dirs, report)
     tell_listed(source, dirs, report)
 
@@ -73,10 +78,12 @@ def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
         print_line(line)
 
 
-def tell_shards(source: str, report: Any) -> None:
-    """Warns if each sample of a new cache is a whole tar file, and names the source that takes the samples in them."""
+def tell_records(source: str, report: Any) -> None:
+    """Warns if each sample of a new cache is a whole tar file, or another file that probably holds many samples."""
     if pattern := report.get("tar_pattern"):
         _log.warning(f"{printable(source)}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them")
+    if why := report.get("records"):
+        _log.warning(printable(f"{source}: {why}"))
 
 
 def tell_left_out(source: str, report: Any, is_new: bool) -> None:

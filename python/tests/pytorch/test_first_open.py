@@ -79,6 +79,30 @@ def test_a_folder_of_shards(root, tmp_path, caplog):
     assert "tar file" not in caplog.text
 
 
+def test_a_folder_of_files_with_many_samples(root, tmp_path, caplog):
+    """A new cache of a folder of Parquet files: a warning says that lcache does not read the records in them."""
+    (tmp_path / "tables").mkdir()
+    for name in "ab":
+        (tmp_path / "tables" / f"{name}.parquet").write_text(name)
+    for _ in range(2):
+        lcache.open(tmp_path / "tables", cache=root).close()
+    (warning,) = (r for r in caplog.records if "parquet" in r.getMessage())
+    assert warning.levelno == logging.WARNING
+    assert warning.getMessage().startswith(f"{tmp_path}/tables: each sample is a whole .parquet file: lcache does not read the records in a file")
+
+
+def test_a_source_that_is_a_file(root, tmp_path):
+    """Shards without tar: get the name with it. Another file does not send the user to its folder."""
+    for name in ("a-{0..5}.tar", "b.tar.gz", "tokens.npy"):
+        (tmp_path / name).write_text(name)
+    for name, builtin in (("a-{0..5}.tar", NotADirectoryError), ("b.tar.gz", NotADirectoryError), ("c-{0..5}.tar", FileNotFoundError)):
+        with pytest.raises(builtin, match=re.escape(f": did you mean 'tar:{tmp_path}/{name}'?")):
+            lcache.open(tmp_path / name, cache=root)
+    with pytest.raises(NotADirectoryError, match="it is a file, and lcache does not read the records in a file yet"):
+        lcache.open(tmp_path / "tokens.npy", cache=root)
+    assert not os.path.exists(root)
+
+
 def test_files_that_are_left_out_are_counted(root, tmp_path, caplog, monkeypatch):
     """A warning for a new cache, and a line of INFO when a later server lists the source. Nothing where every file is a sample."""
     monkeypatch.setenv("LCACHE_LINGER", "0")

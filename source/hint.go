@@ -1,0 +1,125 @@
+package source
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"lcache/tarshard"
+)
+
+const (
+	mostLookedAt = 10_000      // files of a source are enough to see what they are
+	largeMean    = 64_000_000  // bytes of a file that is more likely an array than one sample
+	largeOnly    = 100_000_000 // bytes of a file that is the whole source
+)
+
+// noRecords is advice about a single file in the place of a source.
+const noRecords = "lcache does not read the records in a file yet: give a folder that has a file for each sample, or tar shards"
+
+// ofRecords are endings of files that hold many samples each, whatever their size.
+var ofRecords = []string{".parquet", ".arrow", ".tfrecord", ".tfrecords"}
+
+// ofArrays are endings of files that hold many samples if the files are large.
+var ofArrays = []string{".bin", ".npy", ".h5", ".hdf5", ".zip"}
+
+// Records says why the files of a source are probably not the samples, but hold many samples each, which lcache does not read one by one; "": nothing suggests that.
+// file returns the name and the size of the i-th of n files, in the order of the listing.
+func Records(n int, file func(i int) (name string, size uint32, err error)) (string, error) {
+	f := files{bytes: map[string]int64{}, count: map[string]int64{}}
+	for i := range min(n, mostLookedAt) {
+		name, size, err := file(i)
+		if err != nil {
+			return "", err
+		}
+		f.add(name, size)
+	}
+	what := f.hold()
+	if what == "" {
+		return "", nil
+	}
+	return what + ": lcache does not read the records in a file; if it has many, write each as a file, or pack them into tar shards", nil
+}
+
+// files is what is seen of a source's files.
+type files struct {
+	n, total     int64
+	first        string
+	bytes, count map[string]int64 // by ending
+	index        bool             // there is an index.json
+	chunks       bool             // there are chunks of litData
+	lastBin      string           // the last file NAME.bin, as NAME
+	pair         string           // a file NAME.bin that has a NAME.idx beside it
+}
+
+func (f *files) add(name string, size uint32) {
+	if f.n == 0 {
+		f.first = name
+	}
+	f.n, f.total = f.n+1, f.total+int64(size)
+	base := path.Base(name)
+	end := ending(base)
+	f.count[end]++
+	f.bytes[end] += int64(size)
+	switch {
+	case base == "index.json":
+		f.index = true
+	case end == ".bin":
+		f.lastBin = strings.TrimSuffix(name, base[len(base)-len(end):])
+		f.chunks = f.chunks || strings.HasPrefix(base, "chunk-")
+	case end == ".idx" && f.pair == "" && f.lastBin != "" && f.lastBin == strings.TrimSuffix(name, base[len(base)-len(end):]):
+		f.pair = f.lastBin + ".bin"
+	}
+}
+
+// ending is the extension of a file's name, in small letters. That of a shard such as x.tfrecord-00000-of-00010 is .tfrecord.
+func ending(base string) string {
+	end := Extension(base)
+	for _, known := range ofRecords {
+		if strings.HasPrefix(end, known+"-") {
+			return known
+		}
+	}
+	return end
+}
+
+// hold says what the files are that hold many samples; "": they don't seem to.
+func (f *files) hold() string {
+	if f.index && f.count[".mds"] > 0 {
+		return "each sample is a whole shard of MDS (.mds files and their index.json)"
+	}
+	if f.index && f.chunks {
+		return "each sample is a whole chunk of litData (chunk-….bin files and their index.json)"
+	}
+	if f.pair != "" {
+		return fmt.Sprintf("each sample is a whole file, such as %s, which has an .idx beside it", clip(f.pair))
+	}
+	for _, end := range ofRecords {
+		if f.bytes[end]*2 > f.total {
+			return fmt.Sprintf("each sample is a whole %s file", end)
+		}
+	}
+	if f.n == 1 && f.total > largeOnly {
+		return fmt.Sprintf("the only sample is all of %s, of %s", clip(f.first), humanize.Bytes(uint64(f.total)))
+	}
+	for _, end := range ofArrays {
+		if n := f.count[end]; n > 0 && f.bytes[end]*2 > f.total && f.bytes[end]/n > largeMean {
+			return fmt.Sprintf("each sample is a whole %s file, of %s on average", end, humanize.Bytes(uint64(f.bytes[end]/n)))
+		}
+	}
+	return ""
+}
+
+// meantShards is advice about a source without tar: whose name is that of shards; "": it is not.
+func meantShards(src string) string {
+	src = strings.TrimSuffix(src, "/")
+	if tarshard.NameEnd(src) == "" || strings.HasPrefix(src, TarScheme) {
+		return ""
+	}
+	if IsRemote(src) && strings.ContainsAny(src, "*?[") {
+		return fmt.Sprintf("did you mean %s…? Only braces name shards over a network, as in train-{000..146}.tar", TarScheme)
+	}
+	return fmt.Sprintf("did you mean %s?", clip(TarScheme+src))
+}

@@ -1,0 +1,92 @@
+package source
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+type sized struct {
+	name string
+	size uint32
+}
+
+func TestRecords(t *testing.T) {
+	small := sized{"README.md", 2000}
+	for _, c := range []struct {
+		name  string
+		files []sized
+		want  string // how it begins; "": there is no hint
+	}{
+		{"pictures", []sized{{"a/1.jpg", 100_000}, {"a/2.jpg", 300_000_000}}, ""},
+		{"parquet", []sized{small, {"train-0.parquet", 1e6}, {"train-1.PARQUET", 1e6}}, "each sample is a whole .parquet file: "},
+		{"a table beside pictures", []sized{{"a.jpg", 1e6}, {"b.jpg", 1e6}, {"labels.parquet", 1e5}}, ""},
+		{"datasets", []sized{{"data-00000-of-00001.arrow", 5e6}, {"dataset_info.json", 1000}, {"state.json", 1000}}, "each sample is a whole .arrow file: "},
+		{"tfrecord", []sized{{"x.tfrecord", 5e6}}, "each sample is a whole .tfrecord file: "},
+		{"tfrecord shards", []sized{{"x.tfrecord-00000-of-00002", 5e6}, {"x.tfrecord-00001-of-00002", 5e6}}, "each sample is a whole .tfrecord file: "},
+		{"MDS", []sized{{"train/index.json", 1000}, {"train/shard.00000.mds", 6e7}}, "each sample is a whole shard of MDS"},
+		{"litData", []sized{{"chunk-0-0.bin", 6e6}, {"index.json", 1000}}, "each sample is a whole chunk of litData"},
+		{"an index of something else", []sized{{"a.jpg", 6e6}, {"index.json", 1000}}, ""},
+		{"Megatron", []sized{{"text_document.bin", 1e6}, {"text_document.idx", 1e3}}, `each sample is a whole file, such as "text_document.bin", which has an .idx beside it: `},
+		{"an idx of another file", []sized{{"a.bin", 1e6}, {"b.idx", 1e3}}, ""},
+		{"small arrays", []sized{{"a.npy", 2e6}, {"b.npy", 2e6}}, ""},
+		{"large arrays", []sized{{"a.npy", 100e6}, {"b.npy", 60e6}}, "each sample is a whole .npy file, of 80 MB on average: "},
+		{"large archives", []sized{{"a.zip", 65e6}, {"b.zip", 65e6}}, "each sample is a whole .zip file, of 65 MB on average: "},
+		{"one file", []sized{{"tokens.u16", 410e6}}, `the only sample is all of "tokens.u16", of 410 MB: lcache does not read the records in a file`},
+		{"one small file", []sized{{"tokens.bin", 41e6}}, ""},
+		{"nothing", nil, ""},
+	} {
+		got, err := Records(len(c.files), func(i int) (string, uint32, error) { return c.files[i].name, c.files[i].size, nil })
+		if err != nil || !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: %q (%v), want %q", c.name, got, err, c.want)
+		}
+	}
+}
+
+// TestMeantShards: a source that is named like shards, and can't be opened or has nothing, gets the name with tar:.
+func TestMeantShards(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ src, want string }{
+		{dir + "/train-{000..005}.tar", `no such file or directory: did you mean "tar:` + dir + `/train-{000..005}.tar"?`},
+		{dir + "/train.tgz", `did you mean "tar:` + dir + `/train.tgz"?`},
+		{dir + "/train", "check its path"},
+		{"https://127.0.0.1:1/train-{000..005}.tar", `it is no list: did you mean "tar:https://127.0.0.1:1/train-{000..005}.tar"?`},
+		{"https://127.0.0.1:1/*.tar", "it is no list: did you mean tar:…? Only braces name shards over a network"},
+	} {
+		s, err := Open(c.src, Options{})
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.src, err, c.want)
+		}
+	}
+}
+
+// TestMeantShardsOfABucket: a prefix that is named like shards, and below which there is no object.
+func TestMeantShardsOfABucket(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `<ListBucketResult><Name>bucket</Name><IsTruncated>false</IsTruncated></ListBucketResult>`)
+	}))
+	defer srv.Close()
+	for src, want := range map[string]string{
+		"s3://bucket/train-{000..005}.tar": `no samples: it holds no file: did you mean "tar:s3://bucket/train-{000..005}.tar"?`,
+		"s3://bucket/x.tar":                `did you mean "tar:s3://bucket/x.tar"?`,
+		"s3://bucket/*.tar":                "did you mean tar:…? Only braces name shards over a network",
+		"s3://bucket/train/":               "no samples: it holds no file",
+	} {
+		s, err := Open(src, Options{Remote: Remote{S3: S3{Endpoint: srv.URL, Region: "here", Unsigned: true, PathStyle: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.List(t.Context(), nil)
+		if err == nil || !strings.HasSuffix(strings.TrimSuffix(err.Error(), ", as in train-{000..146}.tar"), want) {
+			t.Errorf("%s: %v, want %q", src, err, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
