@@ -104,6 +104,22 @@ var older = regexp.MustCompile(`^manifest-[0-9a-f]{32}$`)
 // observed matches what is known of a job's importance. Its name has the job's, of 64 letters at most. A longer name is that of the file before its rename.
 var observed = regexp.MustCompile(`^importance-[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\.new)?$`)
 
+// Makes reports whether lcache makes a file of that name in a cache.
+func Makes(name string) bool { return slices.Contains(files, name) || isOurs(name) }
+
+// isUnfinished reports whether a directory has nothing but files of lcache, one of them a lock: an ingest or a client was killed before there was a cache.
+func isUnfinished(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	locked := false
+	for _, e := range entries {
+		if !Makes(e.Name()) || !e.Type().IsRegular() {
+			return false
+		}
+		locked = locked || e.Name() == lockName || e.Name() == openName
+	}
+	return err == nil && locked
+}
+
 // isOurs reports whether a name is that of an older manifest, or of a job's importance.
 func isOurs(name string) bool { return older.MatchString(name) || observed.MatchString(name) }
 
@@ -124,7 +140,10 @@ func (c *Cache) files() []string {
 
 // Look describes dir. The error wraps ErrNotCache if dir exists and is no cache. If dir is a link to a cache, Look returns the description and a
 // *LinkError. Of a cache that other users could have written to it returns a *trust.Error, and nothing that the cache says.
-func Look(dir string) (Cache, error) {
+func Look(dir string) (Cache, error) { return look(dir, false) }
+
+// look is Look. unfinished: a directory that an ingest left before there was a cache counts, too.
+func look(dir string, unfinished bool) (Cache, error) {
 	c := Cache{Dir: dir, Parts: 1}
 	if info, err := os.Stat(dir); err != nil {
 		return c, fmt.Errorf("look at the cache: %w", err)
@@ -135,7 +154,7 @@ func Look(dir string) (Cache, error) {
 		return c, err
 	}
 	hasFormat := c.readFormat()
-	if !c.readJob() && !hasFormat {
+	if !c.readJob() && !hasFormat && !(unfinished && isUnfinished(dir)) {
 		return c, fmt.Errorf("%s is %w: it has neither %s nor %s", dir, ErrNotCache, jobName, formatName)
 	}
 	for _, name := range c.files() {
@@ -241,7 +260,7 @@ func List(root string) ([]Cache, error) {
 		return found, fmt.Errorf("list caches: %w", err)
 	}
 	for _, e := range entries {
-		c, err := Look(filepath.Join(root, e.Name()))
+		c, err := look(filepath.Join(root, e.Name()), true)
 		if errors.Is(err, ErrNotCache) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -311,7 +330,7 @@ func foreign(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if !slices.Contains(files, e.Name()) && !isOurs(e.Name()) || e.IsDir() {
+		if !Makes(e.Name()) || e.IsDir() {
 			names = append(names, e.Name())
 		}
 	}

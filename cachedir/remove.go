@@ -15,7 +15,7 @@ import (
 // Remove removes the cache in dir: the files that lcache makes, then the directory. If there are other files, they stay, and so does the
 // directory; left has their names. The error is an *InUse if a process uses the cache. It wraps ErrNotCache if dir is no cache.
 func Remove(dir string) (c Cache, left []string, err error) {
-	if c, err = Look(dir); err != nil {
+	if c, err = look(dir, true); err != nil {
 		return c, nil, err
 	}
 	// A process that serves, ingests or verifies holds the first lock. A Python process that is about to start a server holds the second.
@@ -84,7 +84,7 @@ type Removed struct {
 // were removed before it.
 func RemoveAll(dirs []string) (done []Removed, err error) {
 	for _, dir := range dirs {
-		c, err := Look(dir)
+		c, err := look(dir, true)
 		switch {
 		case errors.Is(err, ErrNotCache) && Within(dir) != "":
 			return nil, fmt.Errorf("%s is not a cache, it holds caches: give one of %s; nothing was removed", dir, Within(dir))

@@ -173,6 +173,9 @@ func one(ctx context.Context, o Options, moved *elsewhere) (report *Report, err 
 	in := &run{o: o, moved: moved, freeJobs: freeJobs, cache: &cache.Cache{Logger: o.Logger}, report: &Report{}}
 	defer func() {
 		in.freeLine()
+		if err != nil {
+			in.undo()
+		}
 		err = errors.Join(err, in.cache.Close())
 	}()
 	if err := in.prepare(ctx); err != nil {
@@ -198,6 +201,8 @@ type run struct {
 	o        Options
 	moved    *elsewhere // nil: no other cache was tried before
 	freeJobs bool       // o.Jobs was chosen here
+	was      dirsBefore
+	locked   bool // the directories are this process's
 	cache    *cache.Cache
 	report   *Report
 	fresh    bool             // the cache is made again

@@ -88,6 +88,7 @@ func (in *run) takeDirs() (err error) {
 		err := in.makeDirs()
 		if err == nil {
 			err = c.Lock(false)
+			in.locked = err == nil
 		}
 		if tries == 3 || !errors.Is(err, fs.ErrNotExist) { // another process may remove a directory that has no cache
 			return in.busy(err)
@@ -98,6 +99,7 @@ func (in *run) takeDirs() (err error) {
 // makeDirs makes the cache's directories.
 func (in *run) makeDirs() error {
 	for _, d := range in.cache.Dirs {
+		in.was.note(d)
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the cache directory: %w", err)
 		}
