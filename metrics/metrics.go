@@ -43,11 +43,12 @@ type source struct {
 	status func() (status.Document, error)
 }
 
-// Listen opens addr, host:port or :port, and answers scrapes until Shutdown. Port 0 takes a free port, which URL names.
+// Listen opens addr, host:port or :port, and answers scrapes until Shutdown. Port 0 takes a free port, which URL names. The error of an address that is in use
+// wraps an *InUseError.
 func Listen(addr string, logger *slog.Logger) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for metrics: %w: choose another --metrics", err)
+		return nil, fmt.Errorf("listen for metrics: %w: choose another --metrics", explain(err))
 	}
 	s := &Server{listener: l, served: make(chan error, 1)}
 	registry := prometheus.NewRegistry()

@@ -293,8 +293,9 @@ func TestSeveral(t *testing.T) {
 func TestListen(t *testing.T) {
 	s := listen(t, t.Output())
 	addr := strings.TrimSuffix(strings.TrimPrefix(s.URL(), "http://"), metrics.Path)
-	if _, err := metrics.Listen(addr, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "address already in use: choose another --metrics") {
-		t.Errorf("twice: %v", err)
+	want := fmt.Sprintf("address already in use by process %d: choose another --metrics", os.Getpid())
+	if _, err := metrics.Listen(addr, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("twice: %v, want %s", err, want)
 	}
 	every, err := metrics.Listen(":0", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -379,5 +380,37 @@ func TestJobs(t *testing.T) {
 	}
 	if series[`lcache_log_read_bytes{name="train"}`] != 900 {
 		t.Errorf("the log's bytes: %v, want 900", series[`lcache_log_read_bytes{name="train"}`])
+	}
+}
+
+// TestListenNamesTheHolder: the error of an address in use names the process that listens there, whichever of its addresses that process has.
+func TestListenNamesTheHolder(t *testing.T) {
+	for _, c := range []struct{ held, wanted string }{
+		{"127.0.0.1", "127.0.0.1"},
+		{"127.0.0.1", ""},
+		{"0.0.0.0", "127.0.0.1"},
+		{"[::1]", "[::1]"},
+		{"[::1]", ""},
+		{"", "127.0.0.1"},
+		{"", "[::1]"},
+	} {
+		held, err := net.Listen("tcp", c.held+":0")
+		if err != nil {
+			t.Logf("skipped: this machine has no address %s: %v", c.held, err)
+			continue
+		}
+		_, port, _ := net.SplitHostPort(held.Addr().String())
+		s, err := metrics.Listen(c.wanted+":"+port, slog.New(slog.DiscardHandler))
+		used := new(metrics.InUseError)
+		if !errors.As(err, &used) || used.Pid != os.Getpid() {
+			t.Errorf("%s is held and %s wanted: %v, want process %d", held.Addr(), c.wanted, err, os.Getpid())
+		}
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		held.Close()
+	}
+	if _, err := metrics.Listen("192.0.2.1:0", slog.New(slog.DiscardHandler)); errors.As(err, new(*metrics.InUseError)) {
+		t.Errorf("an address of another machine: %v", err)
 	}
 }
