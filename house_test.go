@@ -75,7 +75,7 @@ var mayImport = map[string][]string{
 	"metrics":    {"internal/serve/status"},
 	"devices":    {"cache", "doctor", "attach", "plan"},
 	"doctor":     {"blockio", "cachedir", "cgroup", "source", "sample"},
-	"launch":     {"internal/serve/status", "attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "source"},
+	"launch":     {"internal/serve/status", "attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "logfile", "schedule", "plan", "source"},
 	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
 	"demo":       {"internal/serve/status", "launch", "attach", "ingest", "doctor", "cache", "schedule"},
 	"cmd/lcache": {"internal/serve/status", "launch", "devices", "attach", "bench", "demo", "doctor", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "schedule", "plan", "planner", "compare", "hitratio", "picture", "scenario", "shuffle", "source", "sample"},

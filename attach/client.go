@@ -117,6 +117,9 @@ func SocketOf(cache []string) string { return filepath.Join(cache[0], "lcache.so
 // Path is where the server listens.
 func (c *Client) Path() string { return c.path }
 
+// Info is what the server says of itself.
+func (c *Client) Info() status.Hello { return c.info }
+
 // Close ends the connection.
 func (c *Client) Close() { c.conn.Close() }
 

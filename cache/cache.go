@@ -217,6 +217,13 @@ func (c *Cache) SetEnds(at time.Time) {
 	}
 }
 
+// SetStopped notes in the locks that this process was told to end, for clients that could start a server of their own.
+func (c *Cache) SetStopped() {
+	for _, l := range c.locks {
+		l.SetStopped()
+	}
+}
+
 // openData opens manifest, checksums and source.
 func (c *Cache) openData() (err error) {
 	c.Manifest, err = sample.OpenManifest(filepath.Join(c.Dirs[0], ManifestName))

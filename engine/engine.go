@@ -152,6 +152,14 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 // SetEnds notes when this server will end by itself, for those that want its cache; zero: it will not.
 func (e *Engine) SetEnds(at time.Time) { e.cache.SetEnds(at) }
 
+// SetStopped notes that this server was told to end, for clients that could start one of their own: they wait a moment for another one. It is called before the
+// clients learn that the server closes. A disk that hangs holds it up for a second.
+func (e *Engine) SetStopped() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = logfile.Within(ctx, "LOCK", func() error { e.cache.SetStopped(); return nil }) // the note is for others, and the stop goes on without it
+}
+
 func (o Options) links() cache.Links { return cache.Links{Shared: o.Shared, Follow: o.FollowLinks} }
 
 func (o Options) withDefaults() Options {

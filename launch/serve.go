@@ -20,12 +20,16 @@ type ServeOptions struct {
 	Registry string         // folder of this user's servers: see package attach
 	Version  string         // of this program
 	Logger   *slog.Logger
+
+	Embedded bool // a training started this server for itself: it serves without metrics if they can't be had
+	TakeOver bool // if an embedded server has the cache, it is stopped
 }
 
 // Served is a server that clients can connect to.
 type Served struct {
 	Socket   string // as it was given, else absolute
 	Metrics  string // URL; "": none
+	Warning  string // why there are no metrics; "": none were asked for, or there are
 	Status   status.Document
 	Defaults []cache.Default // settings that were chosen where ServeOptions leave the choice
 }
@@ -36,17 +40,13 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error 
 	if o.Logger == nil {
 		o.Logger = discard
 	}
-	m, err := listenMetrics(o.Metrics, o.Logger)
+	o.Server.Stoppable, o.Server.Embedded = true, o.Embedded
+	l, m, warning, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
-	o.Server.Stoppable = true
-	l, err := start(ctx, o)
-	if err != nil {
-		return errors.Join(err, m.Shutdown(ctx))
-	}
 	m.Add("", func() (status.Document, error) { return l.engine.Status(), nil })
-	if err = ready(Served{Socket: cmp.Or(o.Server.Path, l.server.Path()), Metrics: m.URL(), Status: l.engine.Status(), Defaults: append(l.chosen, l.defaults...)}); err == nil {
+	if err = ready(Served{Socket: cmp.Or(o.Server.Path, l.server.Path()), Metrics: m.URL(), Warning: warning, Status: l.engine.Status(), Defaults: append(l.chosen, l.defaults...)}); err == nil {
 		err = l.wait(ctx, o)
 	}
 	within := func(stop func(context.Context) error) {
@@ -65,9 +65,11 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error 
 func (l *local) wait(ctx context.Context, o ServeOptions) error {
 	select {
 	case <-ctx.Done():
+		l.engine.SetStopped()
 	case <-l.server.Idle():
 		o.Logger.Info("no client is left, ending", "waited", o.Server.Idle)
 	case <-l.server.Asked():
+		l.engine.SetStopped()
 	case err := <-l.served:
 		l.served <- nil // for end, which joins it
 		return err

@@ -48,6 +48,7 @@ func (s *serving) stop(ctx context.Context) (err error) {
 		s.last, err = s.other.leave()
 		return err
 	}
+	s.local.engine.SetStopped()
 	err = s.local.end(ctx)
 	s.last = s.local.engine.Status()
 	return errors.Join(err, s.local.engine.Close(ctx))

@@ -13,6 +13,7 @@ import (
 
 	"lcache/attach"
 	"lcache/cachedir"
+	"lcache/internal/serve/status"
 	"lcache/usage"
 )
 
@@ -29,7 +30,14 @@ type Stopped struct {
 	Name string   `json:"name"`
 	Pid  int      `json:"pid"`
 	Dirs []string `json:"cache"`
+
+	Embedded bool   `json:"embedded,omitempty"` // a training had started it for itself
+	Training []int  `json:"training,omitempty"` // processes that read an epoch from it, and still run
+	Socket   string `json:"-"`                  // where it listened
 }
+
+// TakeOver is the command that serves the cache in place of the server that a training starts again.
+func (s *Stopped) TakeOver() string { return takeOverCommand(s.Dirs) }
 
 // Stop asks a server to end, as SIGTERM does, and returns when its process is gone. It asks over the socket and sends no signal, so it can't hit a process
 // that has got the number of one that ended. Before that it makes sure that the process holds the cache's lock.
@@ -38,12 +46,21 @@ func Stop(ctx context.Context, o StopOptions) (*Stopped, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := openProcess(pid)
+	a, err := o.connect(pid, dirs)
 	if err != nil {
 		return nil, err
 	}
-	defer p.close()
-	// The number belongs to one process while p is open. That process is the server, if it holds the lock now.
+	defer a.client.Close()
+	ctx, cancel := context.WithTimeout(ctx, StopTime+10*time.Second)
+	defer cancel()
+	if err := a.stop(ctx, dirs[0]); err != nil {
+		return nil, err
+	}
+	return &Stopped{Name: a.began.Jobs[0].Name, Pid: pid, Dirs: a.began.Cache.Dirs, Embedded: a.client.Info().Embedded, Training: training(a.began), Socket: a.client.Path()}, nil
+}
+
+// connect connects to the server of a process, after it has made sure that the process holds the cache's lock.
+func (o StopOptions) connect(pid int, dirs []string) (*attached, error) {
 	c, err := cachedir.Look(dirs[0])
 	switch {
 	case err != nil:
@@ -53,18 +70,51 @@ func Stop(ctx context.Context, o StopOptions) (*Stopped, error) {
 	}
 	a := findServer(o.Registry, o.Version, pid, dirs)
 	if a == nil {
-		return nil, fmt.Errorf("process %d has %s open and answers on no socket: it may be an ingest, or just ending; wait, or end that program", pid, dirs[0])
+		return nil, errSilent(pid, dirs[0])
 	}
-	defer a.client.Close()
+	return a, nil
+}
+
+func errSilent(pid int, dir string) error {
+	return fmt.Errorf("process %d has %s open and answers on no socket: it may be an ingest, or just ending; wait, or end that program", pid, dir)
+}
+
+// stop asks the server to end, and returns when its process has ended. dir is the first directory of its cache.
+func (a *attached) stop(ctx context.Context, dir string) error {
+	p, err := openProcess(a.pid)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	// The number belongs to one process while p is open. That process is the server, if the server has the number now.
+	if _, now, err := a.client.Status(); err != nil || now.Pid != a.pid {
+		return fmt.Errorf("process %d has ended", a.pid)
+	}
 	if err := a.client.Stop(); err != nil {
-		return nil, err
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, StopTime+10*time.Second)
-	defer cancel()
-	if err := p.wait(ctx, dirs[0]); err != nil {
-		return nil, fmt.Errorf("process %d was asked to stop, and still has %s open: %w", pid, dirs[0], err)
+	if err := p.wait(ctx, dir); err != nil {
+		return fmt.Errorf("process %d was asked to stop, and still has %s open: %w", a.pid, dir, err)
 	}
-	return &Stopped{Name: a.began.Jobs[0].Name, Pid: pid, Dirs: a.began.Cache.Dirs}, nil
+	return nil
+}
+
+// training lists the processes that read an epoch in a status, and still run. One that has had all of its job's epochs is not listed.
+func training(s status.Document) []int {
+	pids := []int{}
+	for _, j := range s.Jobs {
+		if j.Ended {
+			continue
+		}
+		for _, r := range j.Ranks {
+			isOver := r.Finished && j.Epochs > 0 && r.Epoch >= j.Epochs-1
+			if r.Pid > 0 && !isOver && !slices.Contains(pids, r.Pid) && !errors.Is(unix.Kill(r.Pid, 0), unix.ESRCH) {
+				pids = append(pids, r.Pid)
+			}
+		}
+	}
+	slices.Sort(pids)
+	return pids
 }
 
 // find returns the process that is meant, and the directories of its cache.

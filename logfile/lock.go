@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,10 @@ import (
 )
 
 // LockFile is the right to use a cache directory. The kernel takes it back when the process ends, however it ends.
-type LockFile struct{ f *os.File }
+type LockFile struct {
+	f         *os.File
+	isStopped atomic.Bool
+}
 
 // BusyError says that another process holds a cache directory.
 type BusyError struct {
@@ -33,8 +37,11 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s is in use by process %d%s: stop it with lcache stop %d, or use another cache", e.Dir, e.Pid, left, e.Pid)
 }
 
-// Words of the file's second line, which is there only while the holder waits for a client.
-const endsWord = "ends "
+// Words of the file's second line. The first is there while the holder waits for a client, and the second once it was told to end.
+const (
+	endsWord    = "ends "
+	stoppedWord = "stopped"
+)
 
 // Lock takes the cache directory dir for this process, until Close or the process's end. If another one holds it the error is a *BusyError.
 func Lock(dir string) (*LockFile, error) {
@@ -62,7 +69,7 @@ func lock(dir, path string) (*LockFile, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	l := &LockFile{f}
+	l := &LockFile{f: f}
 	l.SetEnds(time.Time{})
 	return l, nil
 }
@@ -81,10 +88,26 @@ func lockAdvice(err error) string {
 // SetEnds writes who holds the directory, and when that process will end by itself; zero: it will not. What is written is for people. A full disk must not
 // keep a cache from being served, so errors are ignored.
 func (l *LockFile) SetEnds(at time.Time) {
-	text := strconv.Itoa(os.Getpid()) + "\n"
-	if !at.IsZero() {
-		text += endsWord + at.UTC().Format(time.RFC3339Nano) + "\n"
+	switch {
+	case l.isStopped.Load():
+	case at.IsZero():
+		l.write("")
+	default:
+		l.write(endsWord + at.UTC().Format(time.RFC3339Nano) + "\n")
 	}
+}
+
+// SetStopped writes that this process was told to end, which stays there when it has ended. Clients that could start a server of their own then wait a moment
+// for another one. They count from the file's time.
+func (l *LockFile) SetStopped() {
+	if !l.isStopped.Swap(true) {
+		l.write(stoppedWord + "\n")
+	}
+}
+
+// write writes the second line behind the number of this process.
+func (l *LockFile) write(second string) {
+	text := strconv.Itoa(os.Getpid()) + "\n" + second
 	_, _ = l.f.WriteAt([]byte(text), 0)
 	_ = l.f.Truncate(int64(len(text)))
 }

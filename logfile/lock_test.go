@@ -66,6 +66,37 @@ func TestLockSaysWhenItEnds(t *testing.T) {
 	}
 }
 
+// TestLockSaysThatItWasStopped: clients find that in the file after the process has ended, until another one takes the directory.
+func TestLockSaysThatItWasStopped(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := fmt.Sprintf("%d\n", os.Getpid())
+	says := func(want string) {
+		t.Helper()
+		if got, err := os.ReadFile(filepath.Join(dir, lockName)); err != nil || string(got) != want {
+			t.Errorf("the file has %q, %v, want %q", got, err, want)
+		}
+	}
+	l.SetEnds(time.Now().Add(time.Hour))
+	l.SetStopped()
+	says(pid + "stopped\n")
+	l.SetEnds(time.Now().Add(time.Hour)) // its last client leaves
+	l.SetEnds(time.Time{})
+	says(pid + "stopped\n")
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	says(pid + "stopped\n")
+	if l, err = Lock(dir); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	says(pid)
+}
+
 // TestLockAdvice: the error for a lock file that can't be opened says what to do.
 func TestLockAdvice(t *testing.T) {
 	for _, c := range []struct {

@@ -160,6 +160,7 @@ func (c *conn) welcome() error {
 	if c.s.opts.Stoppable {
 		info.Features = append(slices.Clone(info.Features), "stop")
 	}
+	info.Embedded = c.s.opts.Embedded
 	b, err := appendJSON(nil, typeJSON, f.request, info)
 	if err == nil {
 		err = c.sendMemory(b, c.s.engine.MemoryFile())

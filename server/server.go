@@ -40,6 +40,8 @@ type Options struct {
 	Ends func(at time.Time)
 	// Stoppable lets clients of the same user ask the server to stop, which closes the channel of Asked(). Without it they are refused.
 	Stoppable bool
+	// Embedded is in the answer to HELLO: a training started the server for itself.
+	Embedded bool
 }
 
 // limits bound a connection. Only tests change them.

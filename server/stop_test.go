@@ -27,6 +27,16 @@ func TestStop(t *testing.T) {
 	<-s.Asked() // the test's own limit is the deadline
 }
 
+// TestEmbedded: a client learns whether a training started the server for itself.
+func TestEmbedded(t *testing.T) {
+	for _, embedded := range []bool{false, true} {
+		s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Embedded = embedded })
+		if got := attach(t, s, "").info.Embedded; got != embedded {
+			t.Errorf("got %v, want %v", got, embedded)
+		}
+	}
+}
+
 // TestStopNamesTheServer: a STOP that names no server, or another run of it, is refused with an error that says so, and the connection goes on.
 func TestStopNamesTheServer(t *testing.T) {
 	s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Stoppable = true })

@@ -88,7 +88,7 @@ func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	f.BoolVar(&l.Ingest.Relist, "relist", false, "list every directory again, not only those that changed")
 	addSocketFlags(f, &o.serve, "the `PATH` to listen on, for one source (default: lcache.sock in the cache)")
 	addLayoutFlag(f, &l.Ingest.Layout)
-	addMetricsFlag(f, &l.Metrics)
+	addMetricsFlag(f, &l.Metrics, nil)
 	addOnErrorFlag(f, &o.serve.engine.OnError)
 	addJobsMaxFlag(f, &o.serve.engine.JobsMax)
 	addIOFlags(f, &l.Ingest.IO)

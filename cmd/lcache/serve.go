@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ type serveOptions struct {
 	group   group         // a group whose members may connect too
 	metrics string        // host:port; "": no metrics
 	last    time.Duration // --exit-last; below 0: not given
+	over    bool          // --take-over
 }
 
 func newServeCommand(g *globals) *cobra.Command {
@@ -37,7 +39,8 @@ func newServeCommand(g *globals) *cobra.Command {
 		SuggestFor:  []string{"server", "daemon"},
 		Long: "serve opens a cache that ingest made and serves it on a unix socket, in the order of the job. It runs until\n" +
 			"SIGTERM or SIGINT, which stop it cleanly (exit code 0). A second signal ends it at once, which loses no data.\n" +
-			"With --exit-idle it also ends by itself, cleanly, when it had no client for that time.",
+			"With --exit-idle it also ends by itself, cleanly, when it had no client for that time. With --take-over it takes the place of\n" +
+			"the server that a training started for itself; the training goes on.",
 		Example: "  lcache serve --cache /nvme/train\n  LCACHE_MEMORY=2GB lcache serve --cache /nvme0/c,/nvme1/c --socket /run/user/1000/train.sock",
 	}
 	addServeFlags(cmd.Flags(), &o)
@@ -53,13 +56,13 @@ func newServeCommand(g *globals) *cobra.Command {
 		}
 		o.engine.Disk = disk(cmd.Context(), false, o.engine.Dirs)
 		out, logs := cmd.OutOrStdout(), cmd.ErrOrStderr()
-		serve := launch.ServeOptions{Engine: o.engine, Server: o.server, Metrics: o.metrics, Registry: attach.Dir(), Version: cmd.Version, Logger: newLogger(g, logs, slog.LevelInfo)}
+		serve := launch.ServeOptions{Engine: o.engine, Server: o.server, Metrics: o.metrics, Registry: attach.Dir(), Version: cmd.Version, Logger: newLogger(g, logs, slog.LevelInfo), Embedded: o.isEmbedded(), TakeOver: o.over}
 		return launch.Serve(cmd.Context(), serve, func(s launch.Served) error {
 			if !g.quiet {
 				writeDefaults(logs, s.Defaults)
 			}
 			if g.json {
-				return writeJSON(out, servingLine{Socket: s.Socket, Pid: os.Getpid(), Metrics: s.Metrics})
+				return writeJSON(out, servingLine{Socket: s.Socket, Pid: os.Getpid(), Metrics: s.Metrics, Warning: s.Warning})
 			}
 			_, err := fmt.Fprintln(out, servingText(s, o.engine.Dirs))
 			return err
@@ -76,8 +79,9 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 	// For programs that start a server of their own: 0 is at once, and the first client has time to come.
 	f.DurationVar(&o.last, "exit-last", -1, "end this time after the last client; 0: at once. The server waits a minute for the first client")
 	_ = f.MarkHidden("exit-last")
+	f.BoolVar(&o.over, "take-over", false, "stop the server that a training started for the cache, and serve the training in its place")
 	addLayoutFlag(f, &o.engine.Layout)
-	addMetricsFlag(f, &o.metrics)
+	addMetricsFlag(f, &o.metrics, o.isEmbedded)
 	addOnErrorFlag(f, &o.engine.OnError)
 	addJobsMaxFlag(f, &o.engine.JobsMax)
 	addLinkFlags(f, &o.engine.FollowLinks,
@@ -86,6 +90,9 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 	addRemoteFlags(f, &o.engine.Remote)
 	addIOFlags(f, &o.engine.IO)
 }
+
+// isEmbedded reports whether a program started the server for itself.
+func (o *serveOptions) isEmbedded() bool { return o.last >= 0 }
 
 func addJobsMaxFlag(f *pflag.FlagSet, jobs *int) {
 	f.IntVar(jobs, "jobs-max", 8, "jobs with a name of their own (lcache.connect(job=...)) that are read ahead for; further ones are served on demand")
@@ -120,7 +127,16 @@ func (o *serveOptions) finish(f *pflag.FlagSet) error {
 	case f.Changed("exit-last"):
 		return usagef("--exit-last %v: give 0 (at once) or a time like 60s", o.last)
 	}
+	if own := attach.SocketOf(o.engine.Dirs); o.over && o.server.Path != "" && !isSamePath(o.server.Path, own) {
+		return usagef("--take-over and --socket %s: the training connects to %s: leave out --socket", o.server.Path, own)
+	}
 	return o.finishSocket(f.Changed("socket-mode"))
+}
+
+func isSamePath(a, b string) bool {
+	a, errA := filepath.Abs(a)
+	b, errB := filepath.Abs(b)
+	return errA == nil && errB == nil && a == b
 }
 
 // servingLine is the document of --json.
@@ -128,6 +144,7 @@ type servingLine struct {
 	Socket  string `json:"socket"`
 	Pid     int    `json:"pid"`
 	Metrics string `json:"metrics,omitempty"` // their URL
+	Warning string `json:"warning,omitempty"` // why there are none
 }
 
 func servingText(s launch.Served, cache []string) string {

@@ -19,8 +19,9 @@ func newStopCommand(g *globals) *cobra.Command {
 		Short:      "Stop a server cleanly",
 		SuggestFor: []string{"kill", "quit", "shutdown"},
 		Long: "stop ends the server that has the cache in DIR open, or the server with this PID; without either, the only server of this\n" +
-			"user. The server ends as after SIGTERM: requests in flight are answered, nothing that is stored is lost. A training that\n" +
-			"lcache.open started it for starts it again when it needs it. A server inside lcache run ends with its command.",
+			"user. The server ends as after SIGTERM: requests in flight are answered, nothing that is stored is lost. Processes that still\n" +
+			"train from it are named. A training that started the server for itself starts it again after 10 s, unless another server of\n" +
+			"the cache runs by then: lcache serve --take-over puts one in its place. A server inside lcache run ends with its command.",
 		Example: "  lcache stop /nvme/train\n  lcache stop",
 		Args:    atMostOne,
 	}
@@ -40,10 +41,29 @@ func newStopCommand(g *globals) *cobra.Command {
 		if g.json {
 			return writeJSON(cmd.OutOrStdout(), s)
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "stopped "+joined(spelling.Name(s.Name), "pid "+strconv.Itoa(s.Pid), spelling.Names(s.Dirs, ",")))
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), stoppedText(s))
 		return err
 	}
 	return cmd
+}
+
+func stoppedText(s *launch.Stopped) string {
+	text := "stopped " + joined(spelling.Name(s.Name), "pid "+strconv.Itoa(s.Pid), spelling.Names(s.Dirs, ","))
+	if len(s.Training) == 0 {
+		return text
+	}
+	who, does := "process "+strconv.Itoa(s.Training[0])+" still trains", "it starts"
+	if len(s.Training) > 1 {
+		var pids []string
+		for _, pid := range s.Training {
+			pids = append(pids, strconv.Itoa(pid))
+		}
+		who, does = "processes "+strings.Join(pids, ", ")+" still train", "they start"
+	}
+	if !s.Embedded {
+		return text + fmt.Sprintf("\n! %s, and go on if another server of this cache listens at %s", who, spelling.Name(s.Socket))
+	}
+	return text + fmt.Sprintf("\n! %s: %s the server again in 10 s, unless another one runs by then; to serve it yourself: %s", who, does, s.TakeOver())
 }
 
 // dirOrPid reads the argument of stop: digits are a process, all else is the directory of a cache, of which the first of several suffices.

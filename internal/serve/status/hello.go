@@ -23,7 +23,8 @@ type Hello struct {
 	MemoryBytes int64    `json:"memory_bytes"`
 	CreditBytes int64    `json:"credit_bytes"`
 	OnError     string   `json:"on_error"`
-	Features    []string `json:"features"` // what this server understands in addition to the first version of the protocol
+	Features    []string `json:"features"`           // what this server understands in addition to the first version of the protocol
+	Embedded    bool     `json:"embedded,omitempty"` // a training started the server for itself, and starts it again
 
 	Params  map[string]string `json:"params"`
 	Listing Listing           `json:"listing"`

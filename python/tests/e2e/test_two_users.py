@@ -83,7 +83,7 @@ def test_a_cache_planted_by_another_user(machine, victim, mode):
     cache = machine.cache()
     subprocess.run(["chmod", "-R", mode, cache], check=True)
     before = {name: os.stat(os.path.join(cache, name)).st_mtime_ns for name in os.listdir(cache)}
-    for tried in (machine.train(victim), machine.open(victim), machine.run(victim, machine.binary, "serve", "--cache", cache)):
+    for tried in (machine.train(victim), machine.open(victim), *(machine.run(victim, machine.binary, "serve", *more, "--cache", cache) for more in ((), ("--take-over",)))):
         assert tried.returncode != 0 and "serving" not in tried.stderr, tried
         assert f"{cache} belongs to user {OWNER}" in tried.stderr and "chown -R" in tried.stderr and "give another" in tried.stderr, tried
     assert {name: os.stat(os.path.join(cache, name)).st_mtime_ns for name in os.listdir(cache)} == before
