@@ -3,12 +3,14 @@
 The first process that opens a source lists it and starts a server in a session of its own. Other processes find that server by the cache's
 folder. The server ends LCACHE_LINGER seconds (60) after its last client; 0: at once. A lock in the cache's folder lets one process at a time
 list and start. The others wait, and print for which process. After a server's death the next process that needs it starts it again, workers included.
+After a server was stopped that process first waits a moment for another one.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import re
 import select
@@ -21,22 +23,27 @@ from typing import Any, NamedTuple
 from .cache_lock import POLL, Lock, NewFolder, print_line
 from .connection import Broken, Connection
 from .environment import offered_sockets
-from .errors import ConnectionError, Error, RefusedError, TimeoutError, of_errno
+from .errors import ConnectionError, Error, RefusedError, TimeoutError, of_errno, printable
 from .first_open import require_source, tell
 from .match import is_url
 from .program_errors import exception
+from .stopped_server import Revival
 from .trust import open_file, require_folder, warn_of_folders
+
+_log = logging.getLogger("lcache")
 
 _BUSY = re.compile(r"in use by process (\d+)")
 
 # Variables that name another cache, or other files of the source. A server is told everything that matters by flags.
 _NOT_INHERITED = (
     "LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_PART",
-    "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST",
+    "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST", "LCACHE_TAKE_OVER",
 )
 
 # How a source is asked over a network. A program may have such sources and directories, and a server of a directory refuses these variables.
 _OF_NETWORKS = ("LCACHE_S3_", "LCACHE_HTTP_", "LCACHE_SOURCE_HEDGE")
+
+_warned: set[tuple[str, str]] = set()  # (source, what its server does without), told once
 
 
 class Home(NamedTuple):
@@ -62,14 +69,18 @@ class Home(NamedTuple):
     def socket(self) -> str:
         return os.path.join(self.dirs[0], "lcache.sock")
 
-    def revive(self) -> None:
-        """Starts the server again if none runs, without a new listing of the source."""
-        ensure_server(self, relist=False)
+    def revive(self, deadline: float) -> None:
+        """Starts the server again if none runs, without a new listing of the source.
+
+        If it was stopped, another one has 10 s to come, at most half of the time until the deadline.
+        """
+        ensure_server(self, relist=False, revival=Revival(until=(time.monotonic() + deadline) / 2))
 
 
-def ensure_server(home: Home, relist: bool = True) -> tuple[Home, bool]:
+def ensure_server(home: Home, relist: bool = True, revival: Revival | None = None) -> tuple[Home, bool]:
     """Returns when a server listens: its home, and True if this process started it. relist: list the source even if the cache exists.
 
+    revival: says how to start the server of a program again; None: the program has had none.
     A filter that removes files has a cache of its own, and the others share one. Whether a server that listens already has what a filter leaves
     is the caller's to compare: home.filtered stays then.
     """
@@ -85,15 +96,17 @@ def ensure_server(home: Home, relist: bool = True) -> tuple[Home, bool]:
     if not _is_made(home.dirs):
         require_source(home.source)
     try:
-        return home, _start_server(home, relist)
+        return home, _start_server(home, relist, revival)
     except _Filtered as made:
-        return home.with_filter(), ensure_server(home.with_filter(), relist=made.relist)[1]
+        return home.with_filter(), ensure_server(home.with_filter(), made.relist, revival)[1]
 
 
-def _start_server(home: Home, relist: bool) -> bool:
+def _start_server(home: Home, relist: bool, revival: Revival | None) -> bool:
     """Returns when a server listens at home.socket: True if this process started it. Raises _Filtered if the cache is home.filtered."""
     is_new = not _is_made(home.dirs)
     with NewFolder(home.dirs[0]), Lock.take(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
+        if revival is not None:
+            revival.await_another(home.dirs, lock, lambda: _listens(home.socket))
         deadline = time.monotonic() + home.timeout
         while not _listens(home.socket):
             if home.filtered and _is_made(home.filtered):
@@ -107,7 +120,12 @@ def _start_server(home: Home, relist: bool) -> bool:
                         raise _Filtered(relist=False)
                 warn_of_folders(home.dirs)
                 lock.say("starting the server")
-                _serve(home)
+                started = _serve(home)
+                if started.warning and (home.source, started.warning) not in _warned:
+                    _warned.add((home.source, started.warning))
+                    _log.warning(printable(f"{home.source}: {started.warning}"))
+                if revival is not None:
+                    revival.tell(home.source, home.dirs, started.pid)
                 return True
             except _Busy as busy:
                 # The cache's server may be just ending, or was started by hand on another socket. Only the ending one leaves.
@@ -243,7 +261,14 @@ def _linger() -> str:
     return given if given[-1].isalpha() else given + "s"
 
 
-def _serve(home: Home) -> None:
+class _Started(NamedTuple):
+    """What a server says of itself when it listens."""
+
+    pid: int
+    warning: str  # what it does without; "": nothing
+
+
+def _serve(home: Home) -> _Started:
     """Starts the server and returns when it listens.
 
     A shell starts the server and ends at once, so that the server is no child of this process: it leaves no zombie here, and nothing that
@@ -261,22 +286,28 @@ def _serve(home: Home) -> None:
         assert process.stdout is not None
         try:
             process.wait()
-            if not _ready(process.stdout.fileno(), home.timeout):
+            started = _ready(process.stdout.fileno(), home.timeout)
+            if started is None:
                 raise _failed(home, os.pread(log, 1 << 16, begin).decode(errors="backslashreplace"))
+            return started
         finally:
             process.stdout.close()
     finally:
         os.close(log)
 
 
-def _ready(fd: int, timeout: float) -> bool:
-    """Waits until the server writes that it listens, which it does once. False if it ended before."""
+def _ready(fd: int, timeout: float) -> _Started | None:
+    """Waits until the server writes that it listens, which it does once. None if it ended before."""
     written, deadline = b"", time.monotonic() + timeout
-    while b"}" not in written:
+    while True:
         if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
             raise TimeoutError(f"waited {timeout:g} s for the lcache server to start")
         more = os.read(fd, 4096)
         if not more:
-            return False
+            return None
         written += more
-    return True
+        try:
+            said = json.loads(written)
+        except ValueError:
+            continue  # a part of it
+        return _Started(said.get("pid", 0), said.get("warning", ""))

@@ -157,7 +157,7 @@ class Link:
                     if time.monotonic() + pause >= deadline:
                         raise ConnectionError(f"waited {self.timeout:g} s for {what}: {e}") from None
                 if self.home is not None:
-                    self.home.revive()
+                    self.home.revive(deadline)
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
         finally:

@@ -1,0 +1,61 @@
+"""The time after a cache's server was stopped, in which another one may come: `lcache serve` after `lcache stop`.
+
+A server that is told to end notes so in the cache's file LOCK, before its clients learn of it. A server that was killed can't. So every process that needs the
+server knows what happened, also one that was never connected to it, as a new worker of a loader.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shlex
+import time
+from collections.abc import Callable
+
+from .cache_lock import POLL, Lock
+from .errors import Error, printable
+from .trust import open_file
+
+_log = logging.getLogger("lcache")
+
+PATIENCE = 10.0  # seconds from the note on
+
+
+class Revival:
+    """The start of a server in place of one that has ended while a program used it."""
+
+    def __init__(self, until: float) -> None:
+        """until: the end of the wait for another server, in seconds of time.monotonic. The wait may end earlier."""
+        self._until = until
+        self._was_stopped = False
+
+    def await_another(self, dirs: tuple[str, ...], lock: Lock, listens: Callable[[], bool]) -> None:
+        """Waits while another server may come in place of one that was stopped. Other processes meanwhile wait for the lock, which this one holds."""
+        while (left := min(_seconds_left(dirs[0]), self._until - time.monotonic())) > 0 and not listens():
+            self._was_stopped = True
+            lock.say(f"the server was stopped: waiting {math.ceil(left)} s for another one")
+            time.sleep(POLL)
+
+    def tell(self, source: str, dirs: tuple[str, ...], pid: int) -> None:
+        """Logs that this process started the server."""
+        text = f"its server had ended: started it again (pid {pid})"
+        if self._was_stopped:
+            cache = shlex.quote(",".join(dirs))
+            text = f"its server was stopped, and no other one came: started one again (pid {pid}); `lcache serve --take-over --cache {cache}` takes its place"
+        _log.warning(printable(f"{source}: {text}"))
+
+
+def _seconds_left(folder: str) -> float:
+    """How long another server of the cache may still take to come. Below 0: no longer, or the last server was not stopped."""
+    try:
+        fd = open_file(os.path.join(folder, "LOCK"), os.O_RDONLY)
+    except (OSError, Error):
+        return -1.0
+    try:
+        written, noted = os.read(fd, 128), os.fstat(fd).st_mtime
+    finally:
+        os.close(fd)
+    if written.split(b"\n")[1:2] != [b"stopped"]:
+        return -1.0
+    return min(PATIENCE, noted + PATIENCE - time.time())

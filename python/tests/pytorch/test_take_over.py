@@ -1,0 +1,381 @@
+"""The server of a training is stopped, killed, or taken over by another one, and the training goes on: every batch in torch's order, every byte as in its file."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import realserver
+import torch
+from embedded_servers import folder, gone, root, servers  # noqa: F401
+from training_run import EPOCHS, SEED, SIZE
+
+import lcache
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "training_run.py")
+FEW = 3  # batches that are taken before anything happens
+EPOCH = 240 // SIZE  # batches of an epoch
+
+
+class Training:
+    """A training_run in a process of its own, and what it has printed."""
+
+    def __init__(self, folder, root, workers=0, method=None, program=(PROGRAM,), **env):
+        command = [sys.executable, *program, folder.root, root, str(workers), *([method] if method else [])]
+        self.folder = folder
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
+        self.errors, self.batches, self.epochs = [], [], []
+        self._reading = threading.Thread(target=lambda: self.errors.extend(self.process.stderr))
+        self._reading.start()
+        self.line()
+        self.server = self.epochs[0]["server"]
+
+    def line(self):
+        """Waits for one line of the training: a batch, or an epoch's beginning."""
+        line = self.process.stdout.readline()
+        if not line:
+            return False
+        said = json.loads(line)
+        (self.epochs if isinstance(said, dict) else self.batches).append(said)
+        return True
+
+    def step(self, count=1):
+        for _ in range(count):
+            self.ask()
+            assert self.line(), self.said()
+
+    def ask(self):
+        """Lets the training take its next batch, without a wait for it."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def said(self):
+        """What the training wrote to stderr, complete when it has ended."""
+        return "".join(self.errors)
+
+    def end(self):
+        """Lets the training run to its end, and checks all of its batches."""
+        self.process.stdin.close()
+        while self.line():
+            pass
+        assert self.process.wait(timeout=60) == 0, self.said()
+        self._reading.join()
+        reference = torch.utils.data.DataLoader(range(len(self.folder)), SIZE, shuffle=True, generator=torch.Generator().manual_seed(SEED))
+        want = [batch.tolist() for _ in range(EPOCHS) for batch in reference]
+        assert [[index for index, _ in batch] for batch in self.batches] == want
+        for index, digest in (sample for batch in self.batches for sample in batch):
+            assert digest == hashlib.sha256(self.folder.contents[index]).hexdigest()
+        return self.said()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.stdin.close()
+        self._reading.join()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+@pytest.fixture
+def train(folder, root):
+    started = []
+
+    def start(*arguments, **more):
+        started.append(Training(folder, root, *arguments, **more))
+        return started[-1]
+
+    yield start
+    for training in started:
+        training.close()
+
+
+def patient(seconds):
+    """Arguments of Python for a training that waits so long for another server, where its client can wait."""
+    return "-c", f"import sys, lcache; sys.modules.get('lcache.stopped_server', sys).PATIENCE = {seconds}; import training_run; training_run.main(*sys.argv[1:])"
+
+
+def cache_of(root):
+    (name,) = os.listdir(root)
+    return os.path.join(root, name)
+
+
+def command(*words):
+    """Runs lcache; its result has stdout and stderr."""
+    return subprocess.run([realserver.BINARY, *words], capture_output=True, text=True, timeout=120, env=os.environ)
+
+
+class Serve:
+    """`lcache serve`, and what it prints when it listens. line is empty if it ended before."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen([realserver.BINARY, "serve", "--quiet", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.pid, self.line = self.process.pid, ""
+
+    def listens(self):
+        self.line = self.process.stdout.readline()
+        return self.line != ""
+
+    def end(self):
+        """Returns the exit code and what was written to stderr."""
+        if self.process.poll() is None and self.line:
+            self.process.terminate()
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
+
+
+METHODS = [(0, None), (2, "fork"), (1, "spawn")]
+
+
+@pytest.mark.parametrize("workers, method", METHODS)
+def test_take_over(train, root, workers, method):
+    """In the middle of an epoch. The training has no server of its own any longer, and nothing is read from the source twice."""
+    training = train(workers, method)
+    training.step(FEW)
+    assert servers(root) == [training.server]
+    serve = Serve("--take-over", "--cache", cache_of(root))
+    assert serve.listens(), serve.end()
+    assert gone(training.server) and servers(root) == [serve.pid]
+    said = training.end()
+    assert "started" not in said, said
+    assert servers(root) == [serve.pid], "it does not end with the training"
+    assert serve.end()[0] == 0
+
+
+@pytest.mark.parametrize("patience", [0, 10], ids=["a client that does not wait", "a client that waits"])
+def test_take_over_beside_waiting_clients(train, root, patience):
+    """Clients that already look for a server find the new one, and never start one in between, even if they start one at once when they may."""
+    trainings = [train(program=patient(patience)) for _ in range(3)]
+    for training in trainings:
+        training.step(FEW)
+    (server,) = servers(root)
+    serve = Serve("--take-over", "--cache", cache_of(root))
+    for _ in range(20):
+        for training in trainings:
+            training.ask()  # these batches are asked for while the server changes
+        time.sleep(0.02)
+    assert serve.listens(), serve.end()
+    for training in trainings:
+        assert "started" not in training.end()
+    assert servers(root) == [serve.pid]
+    assert serve.end()[0] == 0
+
+
+@pytest.mark.parametrize("batches, workers, method", [(FEW, 0, None), (FEW, 2, "fork"), (EPOCH + 1, 2, "fork"), (EPOCH + 1, 1, "spawn")])
+def test_stop_and_serve(train, root, batches, workers, method):
+    """Between `lcache stop` and `lcache serve` no client starts a server. At an epoch's end the next to ask is a worker that was never connected to one."""
+    training = train(workers, method)
+    training.step(batches)
+    stopped = command("stop", cache_of(root))
+    assert stopped.returncode == 0
+    assert stopped.stdout.splitlines() == [
+        f"stopped train · pid {training.server} · {cache_of(root)}",
+        f"! process {training.process.pid} still trains: it starts the server again in 10 s, unless another one runs by then; to serve it yourself: lcache serve --take-over --cache {cache_of(root)}",
+    ]
+    for _ in range(8):
+        training.ask()  # more than what workers have fetched ahead
+    time.sleep(1.5)
+    assert servers(root) == []
+    serve = Serve("--cache", cache_of(root))
+    assert serve.listens(), serve.end()
+    assert "started" not in training.end()
+    assert servers(root) == [serve.pid]
+    assert serve.end()[0] == 0
+
+
+def test_stop_names_what_trains(train, folder, root):
+    """As JSON, too. A process that only looks, or has read all of its epochs, is not named."""
+    with lcache.open(folder.root, root, recipe="torch.distributed_sampler", epochs=1, batch_size=16) as job:
+        for _ in job.epoch(0):
+            pass
+        report = json.loads(command("stop", cache_of(root), "--json").stdout)
+        assert report["embedded"] is True and "training" not in report
+    training = train()
+    training.step(FEW)
+    report = json.loads(command("stop", cache_of(root), "--json").stdout)
+    assert (report["pid"], report["embedded"], report["training"]) == (training.server, True, [training.process.pid])
+    assert "started" in training.end()
+
+
+def test_nobody_serves_it(train, root):
+    """After 10 s one of the ranks that wait starts a server, and says so. `lcache serve` comes too late then, and names what to do."""
+    trainings = [train() for _ in range(3)]
+    for training in trainings:
+        training.step(FEW)
+    began = time.monotonic()
+    assert command("stop", cache_of(root)).returncode == 0
+    for training in trainings:
+        for _ in range(4):
+            training.ask()  # the first batch is there
+    for training in trainings:
+        for _ in range(4):
+            assert training.line(), training.said()
+    assert 9 < time.monotonic() - began
+    (own,) = servers(root)
+    late = Serve("--cache", cache_of(root))
+    assert not late.listens()
+    assert late.end() == (
+        1,
+        f"lcache serve: {cache_of(root)} is in use by process {own}, the server that a training started: "
+        f"put this one in its place with lcache serve --take-over --cache {cache_of(root)}\n",
+    )
+    serve = Serve("--take-over", "--cache", cache_of(root))
+    assert serve.listens(), serve.end()
+    said = "".join([training.end() for training in trainings])
+    assert re.findall(r"WARNING .*its server was stopped, and no other one came: started one again \(pid (\d+)\)", said) == [str(own)]
+    assert serve.end()[0] == 0
+
+
+def test_a_server_after_nine_seconds(train, root):
+    training = train()
+    training.step(FEW)
+    assert command("stop", cache_of(root)).returncode == 0
+    began = time.monotonic()
+    for _ in range(4):
+        training.ask()  # the first batch is there
+    time.sleep(max(0, 9 - (time.monotonic() - began) - 0.7))  # it takes a part of a second to start
+    serve = Serve("--cache", cache_of(root))
+    assert serve.listens(), serve.end()
+    assert "started" not in training.end()
+    assert serve.end()[0] == 0
+
+
+def test_after_a_crash(train, root):
+    """A client starts a server at once, however long it would wait after a stop."""
+    training = train(program=patient(1e6))
+    training.step(FEW)
+    os.kill(training.server, signal.SIGKILL)
+    assert gone(training.server)
+    training.step(4)  # the first batch is there
+    (own,) = servers(root)
+    assert own != training.server
+    assert re.findall(r"WARNING .*its server had ended: started it again \(pid (\d+)\)", training.end()) == [str(own)]
+
+
+def test_interrupted_while_waiting(train, root):
+    """Ctrl-C ends the training at once, and nothing that it held keeps others waiting."""
+    training = train()
+    training.step(FEW)
+    assert command("stop", cache_of(root)).returncode == 0
+    for _ in range(4):
+        training.ask()  # the first batch is there
+    path = os.path.join(cache_of(root), "open.lock")
+    until = time.monotonic() + 30
+    while "waiting" not in open(path).read():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    training.process.send_signal(signal.SIGINT)
+    assert training.process.wait(timeout=60) != 0
+    training.close()
+    assert "KeyboardInterrupt" in training.said() and servers(root) == []
+    with lcache.open(training.folder.root, root) as job:  # a new program waits for nobody
+        assert len(job.get(range(10))) == 10
+
+
+def test_short_deadline(folder, root):
+    """A client whose requests may take less than 10 s waits for half of that, and gets its answer in time."""
+    with lcache.open(folder.root, root, timeout=6) as job:
+        assert command("stop", cache_of(root)).returncode == 0
+        assert [bytes(view) for view in job.get([7, 3]).samples] == [folder.contents[7], folder.contents[3]]
+
+
+def test_two_at_once(train, root):
+    """One of two takes the training's server over. The other one refuses to take over a server that no training started."""
+    training = train()
+    training.step(FEW)
+    two = [Serve("--take-over", "--cache", cache_of(root)) for _ in range(2)]
+    (winner,) = [serve for serve in two if serve.listens()]
+    (loser,) = [serve for serve in two if serve is not winner]
+    assert loser.end() == (
+        1,
+        f"lcache serve: {cache_of(root)} is in use by process {winner.pid}, a server that no training started: stop it first, with lcache stop {winner.pid}\n",
+    )
+    assert "started" not in training.end()
+    assert winner.end()[0] == 0
+
+
+def test_other_flags_than_the_training_relies_on(train, root):
+    """They are refused before anything is stopped."""
+    training = train()
+    training.step(FEW)
+    held = socket.create_server(("127.0.0.1", 0))
+    for words, error in [
+        (("--on-error", "skip"), "served with --on-error fail, which the training relies on"),
+        (("--metrics", f"127.0.0.1:{held.getsockname()[1]}"), f"address already in use by process {os.getpid()}: choose another --metrics"),
+        (("--socket", "elsewhere.sock"), f"the training connects to {cache_of(root)}/lcache.sock: leave out --socket"),
+    ]:
+        refused = Serve("--take-over", "--cache", cache_of(root), *words)
+        assert not refused.listens()
+        code, said = refused.end()
+        assert code == (2 if "--socket" in words else 1) and error in said
+        assert servers(root) == [training.server]
+    held.close()
+    assert "started" not in training.end()
+
+
+def test_a_server_that_cannot_start(train, root):
+    """The training's server is stopped by then, and the training starts its own again at once."""
+    training = train()
+    training.step(FEW)
+    serve = Serve("--take-over", "--cache", cache_of(root), "--memory", "1MB")
+    assert not serve.listens()
+    code, error = serve.end()
+    assert code == 1 and "memory" in error
+    assert gone(training.server)
+    assert re.search(r"WARNING .*its server had ended: started it again", training.end())
+
+
+def address():
+    """A free address of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def metrics(at):
+    """The pid of the server that has metrics there."""
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://{at}/metrics", timeout=30) as answer:
+        return int(re.search(r"^lcache_pid\{.*\} (\d+)$", answer.read().decode(), re.M)[1])
+
+
+def test_metrics(train, folder, root, tmp_path, monkeypatch, caplog):
+    """The first server of a program has them. The next one names the first, once, and serves without. A take-over may have the same address as the server before it."""
+    at = address()
+    monkeypatch.setenv("LCACHE_METRICS", at)
+    monkeypatch.setenv("LCACHE_LINGER", "0")
+    training = train()
+    training.step(FEW)
+    assert metrics(at) == training.server
+    other = realserver.Folder(tmp_path / "val", [100] * 20)
+    for _ in range(2):
+        with lcache.open(other.root, str(tmp_path / "second")) as job:
+            assert [bytes(view) for view in job.get(range(20)).samples] == other.contents
+            pid = job.pid
+        assert gone(pid)
+    (record,) = [record for record in caplog.records if "metrics" in record.message]
+    assert record.levelname == "WARNING"
+    assert record.message == (
+        f"{other.root}: no metrics at {at}: process {training.server} listens there: give LCACHE_METRICS another address, or leave it out"
+    )
+    serve = Serve("--take-over", "--cache", cache_of(root))
+    assert serve.listens(), serve.end()
+    assert metrics(at) == serve.pid
+    training.end()
+    assert serve.end()[0] == 0
+
+
+@pytest.mark.parametrize("at", ["nonsense", "192.0.2.1:9400", "127.0.0.1:99999"])
+def test_metrics_that_cannot_be(folder, root, monkeypatch, caplog, at):
+    """A training does not fail for them."""
+    monkeypatch.setenv("LCACHE_METRICS", at)
+    with lcache.open(folder.root, root) as job:
+        assert [bytes(view) for view in job.get([3]).samples] == [folder.contents[3]]
+    (record,) = [record for record in caplog.records if "metrics" in record.message]
+    assert at in record.message
