@@ -92,7 +92,7 @@ class EpochReport:
             words.append(f"{own / 1e6 / seconds:.0f} MB/s")
             self._warn(status, seconds)
         if ahead.exact is not None:
-            digest = ahead.digest(ahead.epoch) if _log.isEnabledFor(logging.INFO) else None
+            digest = ahead.served_digest() if _log.isEnabledFor(logging.INFO) else None
             words.append("not as predicted" if not ahead.exact else f"exact {digest[:4]}…" if digest else "exact")
         _log.info("%s", ", ".join(words))
 

@@ -193,6 +193,12 @@ class OrderAhead:
         """The digest of an epoch's global order, for the current epoch and later ones. None if it can't be predicted."""
         return self._foreseen.digest(epoch)
 
+    def served_digest(self) -> str | None:
+        """The digest that the first server's status has for the current epoch. None if it is not known here, as where there are other ranks."""
+        if self._pusher is None or self.world_rank[0] > 1 or self.skipped or self.before:
+            return None
+        return self._pusher.digest(self.epoch)
+
     # An epoch.
 
     def iterate(self) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import ArgumentError, Error
 from ..job import Job
 from ..orders import Order
+from . import ranks
 from .loader_job import LoaderJob
 from .ownership import Ownership
 from .tagged_batch import Position, TaggedBatch
@@ -158,6 +159,14 @@ class Pusher:
         for job in self.jobs:
             job.forget_orders(current, rank)
         self._pushes = True
+
+    def digest(self, epoch: int) -> str | None:
+        """The digest of the order that the first server was given for an epoch of this rank. None if it was given none."""
+        batches = self._pushed.get(epoch)
+        if not self._pushes or batches is None:
+            return None
+        order = self.translation.part_orders(batches)[self.translation.leaves[0].lcache_id]
+        return ranks.digest(order.flat if isinstance(order, Order) else [index for batch in order for index in batch])
 
     def later(self) -> Callable[[int, Order], bool] | None:
         """What pushes later epochs, from any thread; it does not refer to this object. None while the current epoch's order is not pushed."""

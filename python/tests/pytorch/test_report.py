@@ -4,9 +4,10 @@ import logging
 import os
 import re
 import shutil
+import time
 
 import pytest
-from embedded_servers import folder, patient, pushed, root  # noqa: F401
+from embedded_servers import entry_of, folder, patient, pushed, root  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -33,6 +34,51 @@ def test_line_an_epoch(folder, root, caplog):
         digest = loader.batch_sampler.order_ahead.digest(epoch)
         assert re.fullmatch(rf"epoch {epoch}: [0-9.e-]+ s, loop waited [0-9.]+ %, \d+ MB/s, exact {digest[:4]}…", line)
     assert digest in [e["order_digest"] for e in ours.job.stats()["jobs"][0]["epochs_done"]]
+
+
+def told(caplog, epoch):
+    """What the lines of an epoch tell of the order."""
+    return [r.getMessage().rpartition(", ")[2] for r in caplog.records if r.getMessage().startswith(f"epoch {epoch}:")]
+
+
+@pytest.mark.parametrize("wrap", [lambda ours: ours, lambda ours: data.Subset(ours, range(100, 40, -1))], ids=["all", "a subset"])
+def test_the_digest_is_the_servers(folder, root, caplog, wrap):
+    """A line has the digest of the status: of the samples that were delivered, as the server numbers them."""
+    caplog.set_level(logging.INFO, "lcache")
+    ours = lt.Dataset(folder.root, index, cache=root)
+    loader = lt.DataLoader(wrap(ours), 7, shuffle=True, drop_last=True, seed=1)
+    for epoch in range(2):
+        list(loader)
+        (line,) = told(caplog, epoch)
+        (served,) = until(lambda: [e["order_digest"] for e in entry_of(loader)["epochs_done"] if e["epoch"] == epoch and e["order_digest"]])
+        assert line == f"exact {served[:4]}…"
+
+
+def test_no_digest_of_a_part_of_the_epoch(folder, root, caplog):
+    """One of two ranks, and a loop that resumes, do not know what the server delivers to all, or has delivered before: the digest is in the status alone."""
+    caplog.set_level(logging.INFO, "lcache")
+    ours = lt.Dataset(folder.root, index, cache=root)
+    halves = [lt.DataLoader(ours, 8, sampler=data.DistributedSampler(ours, 2, rank, seed=3)) for rank in range(2)]
+    for half in halves:
+        list(half)
+    assert told(caplog, 0) == ["exact", "exact"]
+    caplog.clear()
+    loader = lt.DataLoader(ours, 8, shuffle=True, seed=1)
+    loop = iter(loader)
+    next(loop)
+    state = loader.state_dict()
+    again = lt.DataLoader(ours, 8, shuffle=True, seed=1)
+    again.load_state_dict(state)
+    list(again)
+    assert told(caplog, 0) == ["exact"]
+
+
+def until(found, seconds=20):
+    """What a function finds, as soon as it finds anything."""
+    end = time.monotonic() + seconds
+    while not (value := found()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return value
 
 
 def test_speed_is_the_loops_own(folder, root, caplog):
