@@ -65,7 +65,7 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	if o.Logger == nil {
 		o.Logger = b.Logger
 	}
-	o.Window = b
+	o.Window = window{b}
 	if b.d, err = deliver.New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -73,39 +73,43 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	return b
 }
 
-func (b *bed) Chunk(_ context.Context, _ string, at deliver.Position) (deliver.Wanted, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if c, ok := b.chunks[at]; ok {
-		return deliver.Wanted{Indices: c, Requested: b.requested[at]}, nil
-	}
-	return deliver.Wanted{}, io.EOF
+// plan is the window's side of a request.
+type plan struct {
+	*bed
+	at *deliver.Position
 }
 
-func (b *bed) Served(_ context.Context, at *deliver.Position, indices []sample.Index) deliver.Wanted {
+// window is the bed as a deliver.Window.
+type window struct{ *bed }
+
+func (b window) Begin(_ context.Context, q *deliver.Request) (deliver.Plan, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if at != nil && b.requested[*at] != nil && slices.Equal(b.requested[*at], indices) {
-		return deliver.Wanted{Indices: b.chunks[*at], Requested: indices}
+	switch {
+	case q.ByPosition:
+		c, ok := b.chunks[*q.At]
+		if !ok {
+			return nil, io.EOF
+		}
+		q.Indices, q.Requested = c, b.requested[*q.At]
+	case q.Takes && q.At != nil && b.requested[*q.At] != nil && slices.Equal(b.requested[*q.At], q.Indices):
+		q.Indices, q.Requested = b.chunks[*q.At], q.Indices
 	}
-	return deliver.Wanted{Indices: indices}
+	if !q.Again {
+		b.asked = append(b.asked, q.Pid)
+	}
+	if q.At == nil || b.wrong(*q.At) {
+		return plan{b.bed, nil}, nil
+	}
+	q.Placed = true
+	return plan{b.bed, q.At}, nil
 }
 
-func (b *bed) Asked(_ context.Context, at *deliver.Position, _ []sample.Index, pid int) *deliver.Position {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.asked = append(b.asked, pid)
-	if at != nil && b.wrong(*at) {
-		return nil
-	}
-	return at
-}
-
-func (b *bed) Expect(at *deliver.Position, indices []sample.Index, have []bool, coming []deliver.Availability) {
+func (b plan) Expect(indices []sample.Index, have []bool, coming []deliver.Availability) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looks[indices[0]]++
-	b.looked(at)
+	b.looked(b.at)
 	for i, index := range indices {
 		if !have[i] {
 			coming[i] = b.coming[index]
@@ -113,10 +117,7 @@ func (b *bed) Expect(at *deliver.Position, indices []sample.Index, have []bool, 
 	}
 }
 
-// Decided: see deliver.Window.
-func (b *bed) Decided(*deliver.Position, []sample.Index, []bool, []deliver.Availability) {}
-
-func (b *bed) LostPatience(*deliver.Position, []sample.Index, []bool) {
+func (b plan) LostPatience([]sample.Index, []bool) {
 	b.mu.Lock()
 	b.starves++
 	n, f := b.starves, b.starved
@@ -126,11 +127,11 @@ func (b *bed) LostPatience(*deliver.Position, []sample.Index, []bool) {
 	}
 }
 
-func (b *bed) Delivered(at *deliver.Position, d deliver.Delivery) {
+func (b plan) Done(d deliver.Delivery) {
 	d.Indices, d.Addresses = nil, nil // which samples they are is compared with what the client got
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.looked(at)
+	b.looked(b.at)
 	b.delivered = append(b.delivered, d)
 }
 

@@ -15,8 +15,11 @@ const mostPatience = 10
 
 // collected is the state of a request: the addresses of its samples and the Hold that keeps them.
 type collected struct {
+	q         *Request
+	plan      Plan
+	stats     *Stats // of its job
 	indices   []sample.Index
-	requested []sample.Index // as in Wanted
+	requested []sample.Index // as in Request
 	have      []bool         // held, or empty
 	there     []bool         // in staging at the last look
 	addr      []staging.Address
@@ -29,8 +32,6 @@ type collected struct {
 	prefetched int  // samples that lay in memory at the first look
 
 	stalled  bool
-	said     *Position        // that the client named
-	stall    *Clock           // of its job
 	starved  int              // how often its patience for a slot was over
 	slow     <-chan time.Time // fires when samples that are still being read are no longer waited for
 	hopeless bool             // slow has fired
@@ -40,9 +41,9 @@ type collected struct {
 // makeRoom waits for need bytes of memory in one piece. Its caller holds nothing.
 type makeRoom func(ctx context.Context, need int64) (*staging.Extent, error)
 
-func (d *Deliver) newCollected(w Wanted) *collected {
-	indices := w.Indices
-	r := &collected{indices: indices, requested: w.Requested, have: make([]bool, len(indices)), there: make([]bool, len(indices)), addr: make([]staging.Address, len(indices))}
+func (d *Deliver) newCollected(q *Request, plan Plan) *collected {
+	n := len(q.Indices)
+	r := &collected{q: q, plan: plan, stats: d.StatsOf(q.At), indices: q.Indices, requested: q.Requested, have: make([]bool, n), there: make([]bool, n), addr: make([]staging.Address, n)}
 	d.reset(r)
 	return r
 }
@@ -58,20 +59,19 @@ func (d *Deliver) reset(r *collected) {
 
 // collect holds all samples of a request. First it waits for the window, then for room for all absent samples, and holds
 // nothing during both waits. From then on it waits only for the disk and the source. After an error it holds nothing.
-func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room makeRoom) error {
+func (d *Deliver) collect(ctx context.Context, r *collected, room makeRoom) error {
 	defer func() {
 		if r.stalled {
 			d.Stats.Stall.Leave()
-			r.stall.Leave()
+			r.stats.Stall.Leave()
 		}
 	}()
-	ctx = fetch.CountedBy(ctx, &d.StatsOf(r.said).Source)
 	for {
-		whole, err := d.await(ctx, r, at)
+		whole, err := d.await(ctx, r)
 		if whole || err != nil {
 			return err
 		}
-		again, err := d.fetch(ctx, r, at, room)
+		again, err := d.fetch(ctx, r, room)
 		if !again && err == nil {
 			return nil
 		}
@@ -90,8 +90,8 @@ func (d *Deliver) collect(ctx context.Context, r *collected, at *Position, room 
 //     of the log and the source can still be read.
 //   - It holds nothing meanwhile, so a sample that was there may be evicted while the window moves.
 //   - The window does not follow a request without a position. Such a request waits only for samples that were expected at its first look, and once for each.
-func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole bool, err error) {
-	w := &wait{r: r, at: at, coming: make([]Availability, len(r.indices))}
+func (d *Deliver) await(ctx context.Context, r *collected) (whole bool, err error) {
+	w := &wait{r: r}
 	defer w.stop()
 	for {
 		changed := d.o.Staging.Changed()
@@ -103,12 +103,13 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 		if !r.stalled {
 			r.stalled = true
 			d.Stats.Stall.Enter()
-			r.stall = &d.StatsOf(r.said).Stall
-			r.stall.Enter()
+			r.stats.Stall.Enter()
 			r.slow = time.After(d.o.Timeout / 3)
 		}
-		d.o.Window.Expect(at, r.indices, r.there, w.coming)
-		d.o.Window.Decided(at, r.indices, r.there, w.coming)
+		if w.coming == nil {
+			w.coming = make([]Availability, len(r.indices))
+		}
+		r.plan.Expect(r.indices, r.there, w.coming)
 		loading, queued := w.expected()
 		if !loading && !queued {
 			return false, ctx.Err()
@@ -121,7 +122,7 @@ func (d *Deliver) await(ctx context.Context, r *collected, at *Position) (whole 
 		case <-w.hungry():
 			if queued { // not if it is being read by now
 				r.starved++
-				d.o.Window.LostPatience(at, r.indices, r.there)
+				r.plan.LostPatience(r.indices, r.there)
 			}
 			w.patience.Reset(d.o.Patience)
 		case <-r.slow:
@@ -148,8 +149,7 @@ func (d *Deliver) look(r *collected) {
 // wait is a request's wait for the window.
 type wait struct {
 	r        *collected
-	at       *Position
-	coming   []Availability // what the window expects of each sample
+	coming   []Availability // what the window expects of each sample; nil before all were looked for
 	patience *time.Timer    // for a slot; nil until one is waited for
 }
 
@@ -165,7 +165,7 @@ func (w *wait) expected() (loading, queued bool) {
 	}
 	for i := range r.indices {
 		comes := !r.there[i] && w.coming[i] != Gone
-		r.awaited[i] = comes && (r.awaited[i] || w.at != nil)
+		r.awaited[i] = comes && (r.awaited[i] || r.q.Placed)
 		if r.awaited[i] {
 			loading = loading || w.coming[i] == Loading && !r.hopeless
 			queued = queued || w.coming[i] == Queued && r.starved <= mostPatience
@@ -191,14 +191,14 @@ func (w *wait) stop() {
 // fetch reads the samples by index that are not in staging, into room that it reserves for all of them first, and holds the others. A request with a position
 // holds slots of the window meanwhile, because the window waits for that request anyway. A request without a position holds no slots while the disk is read, since the window
 // could not move. Samples that are evicted meanwhile are read, too, if there is room at once. again means that there was no room, and the request has to begin again.
-func (d *Deliver) fetch(ctx context.Context, r *collected, position *Position, room makeRoom) (again bool, err error) {
+func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again bool, err error) {
 	want, _ := r.absent()
 	x, err := room(ctx, d.o.Fetcher.Need(want))
 	if err != nil {
 		return false, err
 	}
 	take := d.o.Staging.Take
-	if position != nil || r.all { // after r.all there was too little room once: now no sample may be evicted
+	if r.q.Placed || r.all { // after r.all there was too little room once: now no sample may be evicted
 		take, r.all = d.o.Staging.TakeSome, false
 	}
 	for {
@@ -230,7 +230,7 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, position *Position, r
 
 // bring reads samples into x, which has room for them.
 func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, want []sample.Index, at []int) (again bool, err error) {
-	extents, got := d.o.Fetcher.Into(ctx, x, want)
+	extents, got := d.o.Fetcher.Into(fetch.CountedBy(ctx, &r.stats.Source), x, want)
 	for _, x := range extents {
 		r.hold.Add(x)
 	}

@@ -44,50 +44,6 @@ import (
 // Position names a chunk.
 type Position = chunker.Position
 
-// Availability is what the window expects of a sample that staging lacks.
-type Availability uint8
-
-const (
-	Gone    Availability = iota // not expected: fetch it by index
-	Loading                     // being read
-	Queued                      // its segment is next, but no slot is free
-)
-
-// A Window brings samples ahead of requests, and knows the epochs: it is the engine. at is nil for a request without a position.
-type Window interface {
-	// Chunk returns the samples of a position for a session; io.EOF past the end of a rank's epoch.
-	Chunk(ctx context.Context, session string, at Position) (Wanted, error)
-	// Served returns what is delivered to a client that names samples and a position: those samples, unless they are the epoch's own and others are served in place of some.
-	Served(ctx context.Context, at *Position, indices []sample.Index) Wanted
-	// Asked is called before a request is served, with the pid of the client. It returns at, or nil if the schedule has no such
-	// position.
-	Asked(ctx context.Context, at *Position, indices []sample.Index, pid int) *Position
-	// Expect fills expect[i] for the samples with have[i] false. It changes nothing.
-	Expect(at *Position, indices []sample.Index, have []bool, expect []Availability)
-	// Decided is told what a request does about the samples with have[i] false: it waits for the expected ones, and reads the others by index.
-	// It turns Gone into Loading where a read has begun since Expect, so that no sample is read twice.
-	Decided(at *Position, indices []sample.Index, have []bool, expect []Availability)
-	// LostPatience is called when a scheduled request has waited for a slot, or for memory to read ahead to, until its patience was over. It makes room
-	// for the samples with have[i] false if it can.
-	LostPatience(at *Position, indices []sample.Index, have []bool)
-	// Delivered is called after a delivery.
-	Delivered(at *Position, d Delivery)
-}
-
-// A Delivery counts the samples of one answer: Ahead were brought ahead of the request or while it waited, and Misses came from the source. Skipped
-// samples were requested, too, and can't be had. Of Ahead, those that lay in memory when they were asked for are Prefetched.
-type Delivery struct {
-	Samples, Ahead, Misses, Skipped int
-	Prefetched                      int
-
-	Indices   []sample.Index    // of the samples
-	Requested []sample.Index    // as in Batch
-	Addresses []staging.Address // of the samples; nil where the memory may be used for something else already
-
-	Part  bool // more of the same chunk follows
-	Ready bool // all samples lay in memory when they were asked for, and the client got them in one answer, by a lease
-}
-
 // Options configure a Deliver.
 type Options struct {
 	Staging  *staging.Staging
@@ -232,30 +188,38 @@ func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, err
 
 // ChunkAt delivers the chunk at a position; io.EOF means that the rank has no such batch.
 func (c *Client) ChunkAt(ctx context.Context, at Position) (*Batch, error) {
-	ctx, leave, err := c.d.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	want, err := c.d.o.Window.Chunk(ctx, c.Token, at)
-	if err != nil {
-		return nil, c.d.explain(ctx, err, &at)
-	}
-	return c.serve(ctx, want, &at)
+	return c.serve(ctx, &Request{At: &at, ByPosition: true})
 }
 
-// Get delivers any indices, at any time. at is a hint; nil is allowed, and a negative rank names the job alone. Only speed depends on it, but for a job that allows substitutes: samples that
-// are the epoch's own there are delivered as ChunkAt delivers them.
+// Get delivers any indices, at any time. at is a hint; nil is allowed, and a negative rank names the job alone. Only speed depends on it, except in a job with
+// substitutes: there a client that takes them gets what ChunkAt delivers, if it names the samples of that position.
 func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
-	ctx, leave, err := c.d.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	if err := c.d.known(indices); err != nil {
 		return nil, err
 	}
-	return c.serve(ctx, c.served(ctx, at, indices), at)
+	return c.serve(ctx, &Request{At: at, Indices: indices})
+}
+
+// TakesOthers notes that this session's process takes substitutes for samples that it names, where its job allows them. Any other process gets by index what it names.
+func (c *Client) TakesOthers() {
+	c.d.mu.Lock()
+	c.foreign = true
+	c.d.mu.Unlock()
+}
+
+// begin completes a request and begins it.
+func (c *Client) begin(ctx context.Context, q *Request) (Plan, error) {
+	q.Pid, q.Session = c.Pid, c.Token
+	if !q.ByPosition {
+		c.d.mu.Lock()
+		q.Takes = c.foreign
+		c.d.mu.Unlock()
+	}
+	plan, err := c.d.o.Window.Begin(ctx, q)
+	if err != nil {
+		return nil, c.d.explain(ctx, err, q.At)
+	}
+	return plan, nil
 }
 
 // known refuses indices that the dataset does not have.
@@ -268,27 +232,35 @@ func (d *Deliver) known(indices []sample.Index) error {
 	return nil
 }
 
-func (c *Client) serve(ctx context.Context, want Wanted, said *Position) (*Batch, error) {
+func (c *Client) serve(ctx context.Context, q *Request) (*Batch, error) {
 	d := c.d
-	at := d.o.Window.Asked(ctx, said, want.Indices, c.Pid)
-	r := d.newCollected(want)
-	r.said = said
-	if err := d.collect(ctx, r, at, c.waitSide); err != nil {
-		return nil, d.explain(ctx, err, said)
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	plan, err := c.begin(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	r := d.newCollected(q, plan)
+	if err := d.collect(ctx, r, c.waitSide); err != nil {
+		return nil, d.explain(ctx, err, q.At)
 	}
 	b := d.columns(r)
-	if err := c.lease(b, &r.hold, at); err != nil {
+	if err := c.lease(b, &r.hold, q.place()); err != nil {
 		d.o.Staging.Release(&r.hold)
 		return nil, err
 	}
-	n := d.delivery(r, b, len(want.Indices))
+	n := r.delivery(b)
 	n.Ready = !r.stalled
-	d.delivered(said, at, n, b.bytes())
+	d.delivered(r.stats, plan, n, b.bytes())
 	return b, nil
 }
 
-// delivery counts the samples of an answer to a request for asked samples.
-func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
+// delivery counts the samples of an answer.
+func (r *collected) delivery(b *Batch) Delivery {
+	asked := len(r.have)
 	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices), Prefetched: r.prefetched, Indices: b.Indices, Requested: b.Requested, Addresses: r.addr}
 	for i := range b.Indices {
 		if r.addr[i].FromSource {
@@ -298,13 +270,12 @@ func (d *Deliver) delivery(r *collected, b *Batch, asked int) Delivery {
 	return n
 }
 
-// delivered counts a delivery and tells the window.
-func (d *Deliver) delivered(said, at *Position, n Delivery, bytes int64) {
+// delivered counts a delivery and reports it to the window.
+func (d *Deliver) delivered(of *Stats, plan Plan, n Delivery, bytes int64) {
 	d.Stats.count(n, bytes)
-	of := d.StatsOf(said)
 	of.count(n, bytes)
-	of.Skipped.Add(int64(n.Skipped)) // of the server each is counted when it is left out
-	d.o.Window.Delivered(at, n)
+	of.Skipped.Add(int64(n.Skipped)) // the server's own count grows when a sample is left out
+	plan.Done(n)
 }
 
 func (s *Stats) count(n Delivery, bytes int64) {

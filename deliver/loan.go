@@ -18,8 +18,8 @@ import (
 // which has room for the largest sample and which no lease may take.
 type loan struct {
 	hold  staging.Hold
-	said  *Position // that the client named
-	at    *Position
+	plan  Plan
+	stats *Stats // of the request's job
 	count Delivery
 	bytes int64
 	timer *time.Timer
@@ -116,35 +116,30 @@ func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*
 
 // LendAt is Lend for the chunk at a position; io.EOF means that the rank has no such batch.
 func (c *Client) LendAt(ctx context.Context, at Position, from int) (*Loan, error) {
-	ctx, leave, err := c.d.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	want, err := c.d.o.Window.Chunk(ctx, c.Token, at)
-	if err != nil {
-		return nil, err
-	}
-	return c.lendPart(ctx, want, from, &at, &at)
+	return c.lendPart(ctx, &Request{At: &at, ByPosition: true, Again: true}, from)
 }
 
 // Lend delivers the samples of a request from a position on, as many as the spare part has room for, and at least one. The client copies
 // them and then asks Copied.
 func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {
-	ctx, leave, err := c.d.enter(ctx)
+	if err := c.d.known(indices); err != nil {
+		return nil, err
+	}
+	return c.lendPart(ctx, &Request{At: at, Indices: indices}, from)
+}
+
+func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*Loan, error) {
+	d := c.d
+	ctx, leave, err := d.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	if err := c.d.known(indices); err != nil {
+	plan, err := c.begin(ctx, q)
+	if err != nil {
 		return nil, err
 	}
-	want := c.served(ctx, at, indices)
-	return c.lendPart(ctx, want, from, at, c.d.o.Window.Asked(ctx, at, want.Indices, c.Pid))
-}
-
-func (c *Client) lendPart(ctx context.Context, want Wanted, from int, said, at *Position) (*Loan, error) {
-	d, indices := c.d, want.Indices
+	indices := q.Indices
 	if from > len(indices) {
 		return nil, &ArgumentError{fmt.Sprintf("position %d of a request for %d samples", from, len(indices))}
 	}
@@ -153,13 +148,12 @@ func (c *Client) lendPart(ctx context.Context, want Wanted, from int, said, at *
 		size := d.o.Fetcher.Need(indices[from : from+1])
 		return nil, &ArgumentError{(&fetch.TooLargeError{Need: size, Limit: d.o.Staging.SpareBytes()}).Error()}
 	}
-	r := d.newCollected(want.part(from, n))
-	r.said = said
-	if err := d.collect(ctx, r, at, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.o.Fetcher.SpareRoom(ctx) }); err != nil {
-		return nil, d.explain(ctx, err, at)
+	r := d.newCollected(q.part(from, n), plan)
+	if err := d.collect(ctx, r, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.o.Fetcher.SpareRoom(ctx) }); err != nil {
+		return nil, d.explain(ctx, err, q.place())
 	}
 	b := d.columns(r)
-	l := &loan{hold: r.hold, said: said, at: at, count: d.delivery(r, b, n), bytes: b.bytes()}
+	l := &loan{hold: r.hold, plan: plan, stats: r.stats, count: r.delivery(b), bytes: b.bytes()}
 	l.count.Addresses = nil
 	l.count.Part = from+n < len(indices)
 	if !c.lend(b, l) {
@@ -198,7 +192,7 @@ func (c *Client) Copied(number uint64) bool {
 	if l == nil {
 		return false
 	}
-	c.d.delivered(l.said, l.at, l.count, l.bytes)
+	c.d.delivered(l.stats, l.plan, l.count, l.bytes)
 	return true
 }
 

@@ -102,13 +102,14 @@ type Engine struct {
 	loops    sync.WaitGroup // move
 	builders sync.WaitGroup // of lines
 
-	mu      sync.Mutex   // guards the fields that follow; see the package comment for the order of locks
-	jobs    map[int]*job // by number
-	owner   *job         // whose order the log has
+	mu      sync.Mutex                   // guards the fields that follow; see the package comment for the order of locks
+	jobs    map[int]*job                 // by number
+	found   atomic.Pointer[map[int]*job] // a copy of jobs that is never changed
+	owner   *job                         // whose order the log has
 	lastJob int
 	ended   []status.Job          // the last ones that are over
 	states  map[string]*important // of importance, by name
-	holders holders               // of samples, by importance
+	holders fetch.Holders         // of samples, by importance
 	state
 
 	importing chan struct{} // has a value while a job's importance begins, or all of them end; no lock is held when one is put there
@@ -219,6 +220,7 @@ func (e *Engine) assemble() (err error) {
 	}
 	e.owner = newJob(0, e.cache.Schedule)
 	e.jobs = map[int]*job{0: e.owner}
+	e.publishJobs()
 	e.fetcher.Rest.Store(&e.ownerStats().Source)
 	e.state = newState()
 	err = e.restoreLogs()
@@ -249,9 +251,10 @@ func (e *Engine) restoreLogs() error {
 	return e.restore(found)
 }
 
-// makeDeliver makes what answers requests, out of a window of those that bring samples.
+// makeDeliver makes what answers requests, out of a window of producers.
 func (e *Engine) makeDeliver() (err error) {
-	e.window = &window{Engine: e, bringers: []bringer{passBringer{Engine: e}, prefetchBringer{e}}}
+	ahead := prefetchProducer{e}
+	e.window = &window{Engine: e, producers: []producer{passProducer{e}, ahead}, ahead: ahead}
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger, RequestBytes: int64(e.cache.Sizing.Request),
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
 		Window: e.window})

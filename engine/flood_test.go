@@ -88,7 +88,7 @@ func TestHintsKeepNothing(t *testing.T) {
 					push(t, e, 0, rank, batches)
 				}
 			}
-			first, err := e.window.Chunk(context.Background(), "", position(0, 0, 0))
+			first, err := e.samplesAt(context.Background(), position(0, 0, 0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestHintsKeepNothing(t *testing.T) {
 			}
 			// The rank that reads by the schedule is where it was, and goes on.
 			for b := 1; b < 4; b++ {
-				want, err := e.window.Chunk(context.Background(), "", position(0, 0, b))
+				want, err := e.samplesAt(context.Background(), position(0, 0, b))
 				if err != nil {
 					t.Fatal(err)
 				}

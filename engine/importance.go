@@ -101,7 +101,7 @@ const (
 // Importance begins to draw the orders of a job by importance, as a client's text asks. run names the client's process. The same again changes nothing; something else
 // is refused.
 func (e *Engine) Importance(ctx context.Context, number, rank int, run string, text []byte) (ImportanceInfo, error) {
-	j := e.lookUp(&deliver.Position{Job: number})
+	j := e.lookUp(number)
 	if j == nil {
 		return ImportanceInfo{}, errJobOver
 	}

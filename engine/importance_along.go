@@ -234,7 +234,7 @@ func (a *alongMemory) Wanted(of []sample.Index) (wanted []sample.Index) {
 	if len(wanted) == 0 {
 		return nil
 	}
-	first := a.e.fetcher.First.Load()
+	held := a.e.fetcher.Held.Load()
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
 	line := a.e.lineOfEpoch(epoch)
@@ -243,7 +243,7 @@ func (a *alongMemory) Wanted(of []sample.Index) (wanted []sample.Index) {
 	}
 	n := 0
 	for _, i := range wanted {
-		if _, delivers := line.Delivers(i); !delivers && (first == nil || !(*first).Has(i)) {
+		if _, delivers := line.Delivers(i); !delivers && !held.Has(i) {
 			wanted[n] = i
 			n++
 		}

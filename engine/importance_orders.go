@@ -145,10 +145,8 @@ func (p *important) giveOne(o *drawn.Order) error {
 			}
 		}
 	}
-	for _, b := range p.e.window.bringers {
-		for rank := range p.world {
-			b.pushed(p.j, rank, o.Epoch)
-		}
+	for rank := range p.world {
+		p.e.window.ahead.pushed(p.j, rank, o.Epoch)
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func (l losing) begin(t testing.TB, epoch int) (order [][]sample.Index) {
 	for range l.world {
 		order = append(order, <-byRank)
 	}
-	for l.e.lookUp(&deliver.Position{Job: l.job}).importanceStatus().Epoch < epoch { // with lag 1 its order was known before
+	for l.e.lookUp(l.job).importanceStatus().Epoch < epoch { // with lag 1 its order was known before
 		time.Sleep(time.Millisecond)
 	}
 	return order
@@ -246,7 +246,7 @@ func TestLowByIndex(t *testing.T) {
 	replaced := 0
 	for batch, asked := range slices.Collect(slices.Chunk(order, 16)) {
 		at := deliver.Position{Epoch: 1, Batch: batch}
-		want, err := e.window.Chunk(t.Context(), "", at)
+		want, err := e.samplesAt(t.Context(), at)
 		if err != nil || !slices.Equal(want.Requested, asked) {
 			t.Fatalf("batch %d: %v, requested %v, want %v", batch, err, want.Requested, asked)
 		}

@@ -64,7 +64,7 @@ func (j *job) importanceStatus() *status.Importance {
 
 // important returns the importance of a job that asked for it.
 func (e *Engine) important(number int) (*important, error) {
-	j := e.lookUp(&deliver.Position{Job: number})
+	j := e.lookUp(number)
 	if j == nil {
 		return nil, errJobOver
 	}

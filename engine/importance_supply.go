@@ -65,19 +65,6 @@ func (p *important) beginPackages() {
 	p.packs.begin(high)
 }
 
-// holders are the memories of all jobs with importance, as one supplier.
-type holders []fetch.Holder
-
-// Has reports whether any of them has a sample (fetch.Holder).
-func (h holders) Has(index sample.Index) bool {
-	return slices.ContainsFunc(h, func(one fetch.Holder) bool { return one.Has(index) })
-}
-
-// Copy copies a sample that any of them has (fetch.Holder).
-func (h holders) Copy(index sample.Index, dst []byte) bool {
-	return slices.ContainsFunc(h, func(one fetch.Holder) bool { return one.Copy(index, dst) })
-}
-
 // holdBy adds a memory to the suppliers, or removes one.
 func (e *Engine) holdBy(more, less fetch.Holder) {
 	e.mu.Lock()
@@ -88,10 +75,6 @@ func (e *Engine) holdBy(more, less fetch.Holder) {
 	} else {
 		e.holders = slices.DeleteFunc(e.holders, func(one fetch.Holder) bool { return one == less })
 	}
-	if len(e.holders) == 0 {
-		e.fetcher.First.Store(nil)
-		return
-	}
-	var first fetch.Holder = e.holders
-	e.fetcher.First.Store(&first)
+	list := e.holders
+	e.fetcher.Held.Store(&list)
 }

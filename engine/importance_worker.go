@@ -52,7 +52,7 @@ func (p *important) nudge() {
 
 // Observe takes an observation of a job without importance for nothing, and any other one for later. It never waits.
 func (e *Engine) Observe(number int, o importance.Observation) {
-	j := e.lookUp(&deliver.Position{Job: number})
+	j := e.lookUp(number)
 	if j == nil {
 		return
 	}
@@ -119,7 +119,7 @@ type Unsent struct {
 
 // EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
 func (e *Engine) EndEpoch(number, rank int, said importance.Progress, unsent Unsent) {
-	j := e.lookUp(&deliver.Position{Job: number})
+	j := e.lookUp(number)
 	if j == nil {
 		return
 	}

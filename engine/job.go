@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,7 @@ type job struct {
 	counts   counts
 	users    int                      // that take part: connections
 	left     time.Time                // when one of them ended last
-	onDemand bool                     // beyond --jobs-max: nothing is read ahead
+	onDemand atomic.Bool              // beyond --jobs-max: nothing is read ahead
 	fits     bool                     // it has the order of a Logfile that was found at the start
 	compared map[*logfile.Logfile]int // one more than the version of its order that a Logfile was compared with at the start
 }
@@ -41,12 +42,14 @@ func newJob(number int, s *schedule.Schedule) *job {
 // jobOf returns the job that a position names; nil: there is no such job. e.mu is held.
 func (e *Engine) jobOf(at *deliver.Position) *job { return e.jobs[at.Job] }
 
-// lookUp is jobOf for those that do not hold e.mu.
-func (e *Engine) lookUp(at *deliver.Position) *job {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.jobOf(at)
+// publishJobs makes a change of the jobs visible to lookUp. e.mu is held.
+func (e *Engine) publishJobs() {
+	now := maps.Clone(e.jobs)
+	e.found.Store(&now)
 }
+
+// lookUp returns the job with a number; nil: there is no such job. It takes no lock.
+func (e *Engine) lookUp(number int) *job { return (*e.found.Load())[number] }
 
 // rank returns a rank, which is new if nobody has asked for it before. e.mu is held.
 func (j *job) rank(n int) *rank {

@@ -31,7 +31,7 @@ func (e *Engine) Join(token string) (int, error) {
 	for _, j := range e.jobs {
 		if j.token == token {
 			if j.users == 0 {
-				j.onDemand = e.readAhead() >= e.opts.JobsMax
+				j.onDemand.Store(e.readAhead() >= e.opts.JobsMax)
 			}
 			j.users++
 			return j.number, nil
@@ -48,12 +48,13 @@ func (e *Engine) Join(token string) (int, error) {
 	e.lastJob++
 	j := newJob(e.lastJob, s)
 	j.token, j.users, j.began = token, 1, time.Now()
-	j.onDemand = e.readAhead() >= e.opts.JobsMax
+	j.onDemand.Store(e.readAhead() >= e.opts.JobsMax)
 	j.counts.last = e.totals(j) // what the server had done before is no part of the job's first epoch
 	e.timed(j, &j.counts.last)
 	j.counts.before = j.counts.last
 	e.jobs[j.number] = j
-	if j.onDemand {
+	e.publishJobs()
+	if j.onDemand.Load() {
 		e.cache.Logger.Warn("a job is served on demand, not read ahead for: that many others are (--jobs-max)", "job", token, "jobs_max", e.opts.JobsMax)
 	}
 	return j.number, nil
@@ -73,8 +74,8 @@ func (e *Engine) Leave(number int) {
 // admitJobs reads ahead for jobs that were served on demand, as far as others have left. e.mu is held.
 func (e *Engine) admitJobs() {
 	for _, j := range e.sorted() {
-		if j.onDemand && j.users > 0 && e.readAhead() < e.opts.JobsMax {
-			j.onDemand = false
+		if j.onDemand.Load() && j.users > 0 && e.readAhead() < e.opts.JobsMax {
+			j.onDemand.Store(false)
 		}
 	}
 }
@@ -83,7 +84,7 @@ func (e *Engine) admitJobs() {
 // epoch. e.mu is held.
 func (e *Engine) readAhead() (n int) {
 	for _, j := range e.jobs {
-		if j.token != "" && !j.onDemand && j.users > 0 {
+		if j.token != "" && !j.onDemand.Load() && j.users > 0 {
 			n++
 		}
 	}
@@ -144,6 +145,7 @@ func (e *Engine) endJob(j *job) {
 		e.ended = slices.Delete(e.ended, 0, 1)
 	}
 	delete(e.jobs, j.number)
+	e.publishJobs()
 	if p := j.importance.Load(); p != nil {
 		e.builders.Go(func() { p.stop(errJobOver) })
 	}

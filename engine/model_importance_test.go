@@ -79,7 +79,7 @@ func (m *model) beginImportant() {
 			m.fail("importance: %v", err)
 		}
 	}
-	p := m.e.lookUp(&deliver.Position{Job: o.number}).importance.Load()
+	p := m.e.lookUp(o.number).importance.Load()
 	if o.twin = m.twin; m.twinOf == p { // the server has kept it
 		m.continueImportant(o)
 		return

@@ -95,7 +95,7 @@ func testOrderInTheMaking(t *testing.T, layout string) {
 	soon(t, "a chunk of another epoch", func() { d.readChunk(t, e, c, 0, 1, 1) })
 	soon(t, "a request by index with its place in another epoch", func() {
 		at := position(0, 1, 2)
-		want, err := e.window.Chunk(context.Background(), "", at)
+		want, err := e.samplesAt(context.Background(), at)
 		if err != nil {
 			t.Error(err)
 			return

@@ -59,7 +59,7 @@ func (e *Engine) contender(j *job, held func() map[deliver.Place]int64) contende
 		if time.Since(r.asked) > patience && !holds {
 			continue
 		}
-		c.active = !j.onDemand && (j.token == "" || j.users > 0)
+		c.active = !j.onDemand.Load() && (j.token == "" || j.users > 0)
 		c.sleeps = c.sleeps && time.Since(r.asked) > e.opts.LateEpoch && !holds
 		c.between = c.between && (r.finished || r.batch == 0)
 		c.samples = max(c.samples, j.schedule.Samples(r.epoch))

@@ -166,10 +166,10 @@ func (e *Engine) sourceCount(cursor int) *fetch.SourceCount {
 
 func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }
 
-// prefetchBringer is the prefetcher as a bringer. A rank that gave up waiting for memory is served by index.
-type prefetchBringer struct{ *Engine }
+// prefetchProducer is the prefetcher as a producer. A rank that gave up waiting for memory is served by index.
+type prefetchProducer struct{ *Engine }
 
-func (b prefetchBringer) expect(q query) func(sample.Index) deliver.Availability {
+func (b prefetchProducer) expect(q query) func(sample.Index) deliver.Availability {
 	rank, when := -1, fetch.Step{}
 	if q.at != nil {
 		rank, when = cursor(q.at), step(q.at)
@@ -186,7 +186,7 @@ func (b prefetchBringer) expect(q query) func(sample.Index) deliver.Availability
 }
 
 // decided lets the prefetcher leave out a chunk of which it brings nothing that the request waits for.
-func (b prefetchBringer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
+func (b prefetchProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
 	if !q.isScheduled() {
 		return
 	}
@@ -200,11 +200,11 @@ func (b prefetchBringer) decided(q query, samples iter.Seq2[sample.Index, delive
 	b.prefetcher.Skip(cursor(q.at), step(q.at))
 }
 
-func (b prefetchBringer) asked(at *deliver.Position) { b.prefetcher.Asked(cursor(at), step(at)) }
+func (b prefetchProducer) asked(at *deliver.Position) { b.prefetcher.Asked(cursor(at), step(at)) }
 
 // lostPatience gives up what ranks have left behind, and lets this rank wait no longer (rule 2). A rank goes on waiting while its samples come one by one: the device is shared with
 // others, and reads by index would not keep to the rank's share.
-func (b prefetchBringer) lostPatience(at *deliver.Position) {
+func (b prefetchProducer) lostPatience(at *deliver.Position) {
 	if b.prefetcher.Advances(cursor(at)) {
 		return
 	}
@@ -216,11 +216,11 @@ func (b prefetchBringer) lostPatience(at *deliver.Position) {
 	b.prefetcher.Starved()
 }
 
-func (b prefetchBringer) delivered(at *deliver.Position) {
+func (b prefetchProducer) delivered(at *deliver.Position) {
 	b.prefetcher.Delivered(cursor(at), step(at))
 }
 
-func (b prefetchBringer) pushed(j *job, rank, epoch int) {
+func (b prefetchProducer) pushed(j *job, rank, epoch int) {
 	b.prefetcher.Changed(j.cursor(rank), epoch)
 }
 

@@ -20,7 +20,7 @@ func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.In
 
 // PushOf is Push for the job with a number.
 func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, order schedule.Batches) error {
-	j := e.lookUp(&deliver.Position{Job: number})
+	j := e.lookUp(number)
 	if j == nil {
 		return errJobOver
 	}
@@ -43,9 +43,7 @@ func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, order s
 	if changed {
 		e.reordered(j, epoch, replaced)
 	}
-	for _, b := range e.window.bringers {
-		b.pushed(j, rank, epoch)
-	}
+	e.window.ahead.pushed(j, rank, epoch)
 	e.nudge()
 	return nil
 }

@@ -108,7 +108,7 @@ func TestOrdersThatAreReadMakeRoom(t *testing.T) {
 			t.Errorf("epoch %d has no digest", done.Epoch)
 		}
 	}
-	if _, err := e.window.Chunk(t.Context(), "", position(0, 0, 0)); err == nil || !strings.Contains(err.Error(), "push it again") {
+	if _, err := e.samplesAt(t.Context(), position(0, 0, 0)); err == nil || !strings.Contains(err.Error(), "push it again") {
 		t.Errorf("an epoch whose order was dropped gave %v, want what to do", err)
 	}
 	push(t, e, epochs+2, 0, d.drawn(1, 1)[0])

@@ -49,7 +49,7 @@ type loopTotals struct {
 
 // Report adds what a training process tells.
 func (e *Engine) Report(r Report) error {
-	j := e.lookUp(&deliver.Position{Job: r.Job})
+	j := e.lookUp(r.Job)
 	if j == nil {
 		return errJobOver
 	}

@@ -113,7 +113,7 @@ func share(part, whole int64) *float64 {
 // statusOf is the part of the document about a job. e.mu is held.
 func (e *Engine) statusOf(of *job, held heldBytes) status.Job {
 	c := e.deliver.StatsOf(&deliver.Position{Job: of.number})
-	j := status.Job{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand, Connections: of.users, Pids: []int{},
+	j := status.Job{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand.Load(), Connections: of.users, Pids: []int{},
 		Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()),
 		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs,
 		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits.Load(), Misses: c.Misses.Load(),

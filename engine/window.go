@@ -13,53 +13,83 @@ import (
 	"lcache/schedule"
 )
 
-// window is the engine as deliver sees it: the ordered list of bringers, and the progress of the ranks.
+// window is the engine as deliver sees it: the ordered list of producers, and the progress of the ranks.
 type window struct {
 	*Engine
-	bringers []bringer // the first that expects a sample answers for it
+	producers []producer // the first that expects a sample answers for it
+	ahead     prefetchProducer
 }
 
-// Chunk returns the samples that a session asks for by a position (deliver.Window).
-func (w *window) Chunk(ctx context.Context, session string, at deliver.Position) (deliver.Wanted, error) {
-	j := w.lookUp(&at)
-	if j == nil {
-		return deliver.Wanted{}, errJobOver
+// begun is a request on its way (deliver.Plan).
+type begun struct {
+	*window
+	at        *deliver.Position // nil: none that counts
+	j         *job              // nil: unknown
+	important *important        // of j; nil: none
+}
+
+// Begin resolves a request and notes the rank's progress (deliver.Window).
+func (w *window) Begin(ctx context.Context, q *deliver.Request) (deliver.Plan, error) {
+	b := &begun{window: w}
+	if q.At != nil {
+		b.j = w.lookUp(q.At.Job)
 	}
-	p := j.importance.Load()
-	if p != nil {
-		if err := p.await(ctx, at.Rank, at.Epoch); err != nil {
-			return deliver.Wanted{}, err
+	if b.j != nil {
+		b.important = b.j.importance.Load()
+	}
+	scheduled := false
+	switch {
+	case q.ByPosition:
+		var err error
+		if scheduled, err = b.resolve(ctx, q); err != nil {
+			return nil, err
+		}
+	case q.Takes:
+		b.substitute(ctx, q)
+	}
+	switch {
+	case b.j == nil || q.At.Rank < 0 || b.j.onDemand.Load():
+	case q.Again:
+		q.Placed, b.at = true, q.At
+	default:
+		b.note(ctx, q, scheduled)
+	}
+	return b, nil
+}
+
+// resolve sets the samples of a request by position. scheduled reports whether they are what the job's schedule has there.
+func (b *begun) resolve(ctx context.Context, q *deliver.Request) (scheduled bool, err error) {
+	if b.j == nil {
+		return false, errJobOver
+	}
+	if b.important != nil {
+		if err := b.important.await(ctx, q.At.Rank, q.At.Epoch); err != nil {
+			return false, err
 		}
 	}
-	indices, ok, err := j.schedule.Meant(ctx, session, at)
+	m, err := b.j.schedule.Meant(ctx, q.Session, *q.At)
 	if err != nil {
-		return deliver.Wanted{}, forClient(err)
+		return false, forClient(err)
 	}
-	if !ok {
-		return deliver.Wanted{}, io.EOF
+	if !m.Exists {
+		return false, io.EOF
 	}
-	return deliver.Wanted{Indices: indices, Requested: p.requested(at)}, nil
+	q.Indices, q.Requested = m.Indices, b.important.requested(*q.At)
+	return m.Scheduled, nil
 }
 
-// Served returns what is delivered to a client that names samples and a position (deliver.Window).
-func (w *window) Served(ctx context.Context, at *deliver.Position, indices []sample.Index) deliver.Wanted {
-	exact := deliver.Wanted{Indices: indices}
-	if at == nil || at.Rank < 0 {
-		return exact
+// substitute replaces the samples that a client names by those that the plan of the epoch serves for them.
+func (b *begun) substitute(ctx context.Context, q *deliver.Request) {
+	if b.j == nil || q.At.Rank < 0 {
+		return
 	}
-	j := w.lookUp(at)
-	if j == nil {
-		return exact
+	requested := b.important.requested(*q.At)
+	if requested == nil || !slices.Equal(requested, q.Indices) {
+		return
 	}
-	requested := j.importance.Load().requested(*at)
-	if requested == nil || !slices.Equal(requested, indices) {
-		return exact
+	if served, ok, err := b.j.schedule.Chunk(ctx, *q.At); err == nil && ok && len(served) == len(requested) {
+		q.Indices, q.Requested = served, requested
 	}
-	served, ok, err := j.schedule.Chunk(ctx, *at)
-	if err != nil || !ok || len(served) != len(requested) {
-		return exact
-	}
-	return deliver.Wanted{Indices: served, Requested: requested}
 }
 
 var errJobOver = &deliver.ArgumentError{Reason: "the job that asks is over: connect again"}
@@ -75,25 +105,24 @@ func forClient(err error) error {
 	return err
 }
 
-// Asked notes where a rank is (deliver.Window). A position that the schedule does not have is counted, and nothing else follows from it.
-func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []sample.Index, pid int) *deliver.Position {
-	e := w.Engine
-	if at == nil {
-		return nil
+// note records where a rank is. A position that the schedule does not have is counted, and nothing else follows from it.
+func (b *begun) note(ctx context.Context, q *deliver.Request, scheduled bool) {
+	e, j, at := b.Engine, b.j, q.At
+	if b.important != nil {
+		b.important.heardIn(at.Rank, at.Epoch)
 	}
-	j := e.lookUp(at)
-	if j == nil || at.Rank < 0 || j.onDemand {
-		return nil
+	if !scheduled {
+		soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout()/6) // a hint is not worth more of the request's time
+		place, want := j.schedule.At(soon, *at)
+		cancel()
+		if place != schedule.Scheduled || !slices.Equal(want, q.Indices) {
+			if e.diverged(j, at, place, want, q.Indices, q.Pid) {
+				q.Placed, b.at = true, at
+			}
+			return
+		}
 	}
-	if p := j.importance.Load(); p != nil {
-		p.heardIn(at.Rank, at.Epoch)
-	}
-	soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout()/6) // a hint is not worth more of the request's time
-	place, want := j.schedule.At(soon, *at)
-	cancel()
-	if place != schedule.Scheduled || !slices.Equal(want, indices) {
-		return e.diverged(j, at, place, want, indices, pid)
-	}
+	q.Placed, b.at = true, at
 	e.mu.Lock()
 	e.requested = true
 	r := j.rank(at.Rank)
@@ -103,22 +132,19 @@ func (w *window) Asked(ctx context.Context, at *deliver.Position, indices []samp
 	}
 	r.outOfWindow = r.outOfWindow && !e.relayout.lent // there no rank holds up another one
 	r.diverged = false
-	r.ask(at.Epoch, at.Batch, indices)
-	r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
+	r.ask(at.Epoch, at.Batch, q.Indices)
+	r.pid, r.asked, r.seen = q.Pid, time.Now(), at.Epoch
 	_, over := j.counts.epoch(at.Epoch, at.Rank)
 	e.mu.Unlock()
 	e.closeEpochs(j, over)
-	for _, b := range w.bringers {
-		b.asked(at)
-	}
+	b.ahead.asked(at)
 	e.nudge()
-	return at
 }
 
 // diverged notes a request that differs from the schedule. That costs speed only: the rank is served by index and does not move the window.
 // Divergences are counted, and the first one is kept for the user. Where no order is known nothing differs. A position that the schedule does not
-// have is not believed: nil is returned.
-func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, want, indices []sample.Index, pid int) *deliver.Position {
+// have is not believed: false is returned.
+func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, want, indices []sample.Index, pid int) bool {
 	known := place == schedule.Scheduled || place == schedule.Nowhere && j.schedule.IsKnown(at.Epoch)
 	e.mu.Lock()
 	if known {
@@ -133,7 +159,7 @@ func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, 
 	}
 	if place == schedule.Nowhere {
 		e.mu.Unlock()
-		return nil
+		return false
 	}
 	if r := j.ranks[at.Rank]; r != nil {
 		r.outOfWindow, r.diverged = true, true
@@ -143,26 +169,52 @@ func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, 
 	ep.diverged = true
 	e.mu.Unlock()
 	e.closeEpochs(j, over)
-	return at
+	return true
 }
 
-// Expect fills expect[i] for the samples that are not there yet (deliver.Window). It changes nothing.
-func (w *window) Expect(at *deliver.Position, indices []sample.Index, have []bool, expect []deliver.Availability) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	look := w.look(w.query(at))
+// Expect tells a request which absent samples are on their way (deliver.Plan).
+func (b *begun) Expect(indices []sample.Index, have []bool, expect []deliver.Availability) {
+	e := b.Engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := b.query()
+	look := b.look(q)
 	for i, index := range indices {
 		if !have[i] {
 			expect[i] = look(index)
 		}
 	}
+	if b.at == nil {
+		return
+	}
+	for _, p := range b.producers {
+		p.decided(q, func(yield func(sample.Index, deliver.Availability) bool) {
+			for i, index := range indices {
+				if !have[i] && !yield(index, expect[i]) {
+					return
+				}
+			}
+		})
+	}
+	look = nil
+	for i, index := range indices {
+		if have[i] || expect[i] != deliver.Gone {
+			continue
+		}
+		if look == nil { // most often all are expected
+			look = b.look(q)
+		}
+		if look(index) == deliver.Loading { // a read has begun since the first look
+			expect[i] = deliver.Loading
+		}
+	}
 }
 
-// look asks the bringers in their order. e.mu is held.
+// look asks the producers in their order. e.mu is held.
 func (w *window) look(q query) func(sample.Index) deliver.Availability {
-	looks := make([]func(sample.Index) deliver.Availability, len(w.bringers))
-	for k, b := range w.bringers {
-		looks[k] = b.expect(q)
+	looks := make([]func(sample.Index) deliver.Availability, len(w.producers))
+	for k, p := range w.producers {
+		looks[k] = p.expect(q)
 	}
 	return func(index sample.Index) deliver.Availability {
 		for _, look := range looks {
@@ -174,55 +226,26 @@ func (w *window) look(q query) func(sample.Index) deliver.Availability {
 	}
 }
 
-// Decided is told what a request does about samples that are not there: it waits for the expected ones, and reads the others by index
-// (deliver.Window). A bringer reads none of those others from here on; a read that has begun since Expect is waited for.
-func (w *window) Decided(at *deliver.Position, indices []sample.Index, have []bool, expect []deliver.Availability) {
-	if at == nil {
+// LostPatience makes room for a scheduled request whose patience is over (deliver.Plan, rule 2). It notifies the producer that the request waits for.
+func (b *begun) LostPatience(indices []sample.Index, have []bool) {
+	if b.at == nil {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := w.query(at)
-	for _, b := range w.bringers {
-		b.decided(q, func(yield func(sample.Index, deliver.Availability) bool) {
-			for i, index := range indices {
-				if !have[i] && !yield(index, expect[i]) {
-					return
-				}
-			}
-		})
-	}
-	var look func(sample.Index) deliver.Availability
-	for i, index := range indices {
-		if have[i] || expect[i] != deliver.Gone {
-			continue
-		}
-		if look == nil { // most often all are expected
-			look = w.look(q)
-		}
-		if look(index) == deliver.Loading {
-			expect[i] = deliver.Loading
-		}
-	}
-}
-
-// LostPatience makes room for a scheduled request whose patience is over (deliver.Window, rule 2). It tells the bringer that the request waits for.
-func (w *window) LostPatience(at *deliver.Position, indices []sample.Index, have []bool) {
-	w.mu.Lock()
-	q := w.query(at)
-	var waits []bringer
-	for _, b := range w.bringers {
-		expect := b.expect(q)
+	b.mu.Lock()
+	q := b.query()
+	var waits producer
+	for _, p := range b.producers {
+		expect := p.expect(q)
 		if slices.ContainsFunc(lacking(indices, have), func(index sample.Index) bool { return expect(index) == deliver.Queued }) {
-			waits = append(waits, b)
+			waits = p
 			break
 		}
 	}
-	w.mu.Unlock()
-	for _, b := range waits {
-		b.lostPatience(at)
+	b.mu.Unlock()
+	if waits != nil {
+		waits.lostPatience(b.at)
 	}
-	w.nudge()
+	b.nudge()
 }
 
 // lacking returns the samples that are not there.
@@ -235,23 +258,19 @@ func lacking(indices []sample.Index, have []bool) (lack []sample.Index) {
 	return lack
 }
 
-// query is a request as bringers see it.
+// query is a request as producers see it.
 type query struct {
 	at   *deliver.Position // nil: none
 	job  *job              // nil: unknown
 	rank *rank             // nil: unknown
 }
 
-// query looks up the job and the rank of a request. e.mu is held.
-func (e *Engine) query(at *deliver.Position) query {
-	if at == nil {
-		return query{}
+// query is the request as producers see it. The job may be over by now. e.mu is held.
+func (b *begun) query() query {
+	if b.at == nil || b.j == nil || b.jobs[b.j.number] != b.j {
+		return query{at: b.at}
 	}
-	j := e.jobOf(at)
-	if j == nil {
-		return query{at: at}
-	}
-	return query{at, j, j.ranks[at.Rank]}
+	return query{b.at, b.j, b.j.ranks[b.at.Rank]}
 }
 
 // isScheduled reports whether the request is what the schedule has at its position. Nothing is on its way to another one.
@@ -263,36 +282,28 @@ func (q query) mayWait() bool { return q.rank != nil && !q.rank.outOfWindow && !
 // mayPrefetch reports whether a request waits until it is read ahead. e.mu is held.
 func (q query) mayPrefetch() bool { return q.isScheduled() && !q.rank.gaveUpMemory }
 
-// Delivered notes a delivery (deliver.Window).
-func (w *window) Delivered(at *deliver.Position, d deliver.Delivery) {
-	e := w.Engine
+// Done notes a delivery (deliver.Plan).
+func (b *begun) Done(d deliver.Delivery) {
+	e, at := b.Engine, b.at
 	e.mu.Lock()
 	// The share of about the last 1,000 samples that were there: under half of them, loading ahead is of no use.
 	weight := min(1, float64(d.Samples)/1000)
-	if d.Samples > 0 && (at == nil || e.jobOf(at) == e.owner) {
+	if d.Samples > 0 && (at == nil || b.j == e.owner) {
 		e.windowHitRate += weight * (float64(d.Ahead)/float64(d.Samples) - e.windowHitRate)
 	}
 	e.paused = e.windowHitRate < 0.5
-	var j *job
 	var over []*epochCount
-	if at != nil {
-		j = e.jobOf(at)
-	}
-	var important *important
-	if j != nil {
-		over = e.deliveredAt(j, at, d)
-		important = j.importance.Load()
+	if at != nil && b.j != nil {
+		over = e.deliveredAt(b.j, at, d)
 	}
 	e.mu.Unlock()
-	if important != nil {
-		important.served(at, d)
+	if at != nil && b.important != nil {
+		b.important.served(at, d)
 	}
 	if at != nil && !d.Part {
-		for _, b := range w.bringers {
-			b.delivered(at)
-		}
+		b.ahead.delivered(at)
 	}
-	e.closeEpochs(j, over)
+	e.closeEpochs(b.j, over)
 	e.nudge()
 }
 

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,23 +76,30 @@ type Holder interface {
 	Copy(index sample.Index, dst []byte) bool
 }
 
-// held copies a sample that the first supplier has.
-func (f *Fetcher) held(index sample.Index, buf []byte) ([]byte, bool) {
-	first := f.First.Load()
-	if first == nil {
-		return nil, false
-	}
-	n := int(f.o.Manifest.Size(index))
-	data := buf[:n:n]
-	return data, (*first).Copy(index, data)
+// Holders are asked in their order. Nil is none.
+type Holders []Holder
+
+// Has reports whether one of them has a sample.
+func (h *Holders) Has(index sample.Index) bool {
+	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Has(index) })
 }
+
+// Copy copies a sample that one of them has, and reports whether it did.
+func (h *Holders) Copy(index sample.Index, dst []byte) bool {
+	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Copy(index, dst) })
+}
+
+// A supplier answers for a sample; ok is false where the next one is to be asked. buf has room for the sample's bytes, and req keeps reads that may still write to it.
+type supplier func(ctx context.Context, index sample.Index, buf []byte, req *request) (got Got, ok bool, err error)
 
 // A Fetcher: see the package's comment.
 type Fetcher struct {
 	o     Options
 	Stats Stats
-	First atomic.Pointer[Holder]      // asked before the log and the source; nil: nobody
+	Held  atomic.Pointer[Holders]     // memories that have samples; a list is replaced, never changed
 	Rest  atomic.Pointer[SourceCount] // of reads without a count of their own; nil: they count in Stats alone
+
+	suppliers []supplier // in their order: memory, the log, the source
 
 	began time.Time
 	moved atomic.Int64 // when the last bytes came from the source, in nanoseconds since began
@@ -122,6 +130,7 @@ func New(o Options) *Fetcher {
 	}
 	f := &Fetcher{o: o, began: time.Now(), reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
 		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1)}}
+	f.suppliers = []supplier{f.fromMemory, f.byPlace, f.fromSource}
 	f.leave = sync.OnceFunc(func() { close(f.left) })
 	if o.Form != nil {
 		f.packed = newPackedMemory(o.PackedBytes)
@@ -251,24 +260,48 @@ func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Exten
 	return nil, nil, err
 }
 
-// one asks the suppliers in order. Where a late read may still write to buf, the source's bytes go to memory of their own.
+// one asks the suppliers in their order.
 func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
-	if data, ok := f.held(index, buf); ok {
-		return Got{Data: data}, nil
+	for _, supply := range f.suppliers {
+		if got, ok, err := supply(ctx, index, buf, req); ok || err != nil {
+			return got, err
+		}
 	}
-	if data, ok := f.fromLog(ctx, index, buf, &req.lateReads); ok {
+	return Got{}, fmt.Errorf("nobody supplies sample %d", index)
+}
+
+func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, _ *request) (Got, bool, error) {
+	data, ok := f.held(index, buf)
+	return Got{Data: data}, ok, nil
+}
+
+// held copies a sample that a memory has.
+func (f *Fetcher) held(index sample.Index, buf []byte) ([]byte, bool) {
+	n := int(f.o.Manifest.Size(index))
+	data := buf[:n:n]
+	return data, f.Held.Load().Copy(index, data)
+}
+
+func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, bool, error) {
+	data, ok := f.fromLog(ctx, index, buf, &req.lateReads)
+	if ok {
 		f.Stats.RandomReads.Add(1)
 		f.Stats.RandomBytes.Add(int64(len(data)))
-		return Got{Data: data}, nil
+		return Got{Data: data}, true, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return Got{}, f.waited(index, "the log", err)
+		return Got{}, false, f.waited(index, "the log", err)
 	}
+	return Got{}, false, nil
+}
+
+// fromSource reads into memory of its own where a late read may still write to buf.
+func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, bool, error) {
 	size := f.o.Manifest.Size(index)
 	if req.has(buf) {
 		x, ok := f.o.Staging.Alloc(staging.Side, index, int(size))
 		if !ok { // waiting for it would be holding one room and waiting for another
-			return Got{}, ErrNoRoom
+			return Got{}, false, ErrNoRoom
 		}
 		req.extentsMu.Lock()
 		req.extents = append(req.extents, x)
@@ -280,5 +313,5 @@ func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *
 	if late != nil {
 		req.add(buf, late)
 	}
-	return Got{Data: dst, FromSource: true}, err
+	return Got{Data: dst, FromSource: true}, err == nil, err
 }

@@ -101,8 +101,7 @@ func TestReadAlong(t *testing.T) {
 				a.want[chunk[0]] = true
 			}
 			b.along = a
-			var first fetch.Holder = a
-			b.Fetcher.First.Store(&first)
+			b.Fetcher.Held.Store(&fetch.Holders{a})
 			before := b.reads()
 			for batch, chunk := range order {
 				a.mu.Lock()

@@ -85,13 +85,13 @@ func (r *Prefetcher) readByPlace() {
 	}
 }
 
-// arrange splits a burst into reads with neighbours in one read, and samples that are unpacked, or copied from the first supplier, one by one. Samples that have left the log meanwhile
+// arrange splits a burst into reads with neighbours in one read, and samples that are unpacked, or copied from memory, one by one. Samples that have left the log meanwhile
 // are put on the other path.
 func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*prefetch) {
 	parts := make([]part, 0, len(burst))
-	first := r.f.First.Load()
+	held := r.f.Held.Load()
 	for i, pf := range burst {
-		if first != nil && (*first).Has(pf.index) {
+		if held.Has(pf.index) {
 			packed = append(packed, pf)
 			continue
 		}

@@ -38,7 +38,13 @@ func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
 // what is needed later, and only the reads of that chunk may take it. Then the prefetches are listed again. inPieces says that a rank waits for several prefetches, and that there is memory
 // for each of them but not for all in one piece.
 func (r *Prefetcher) wait(p path, n int, prefetches []*prefetch, ready func() bool, pause func()) (x *staging.Extent, inPieces bool) {
-	defer r.wakeUp(int(paths - 1 - p)) // it may have let these prefetches go first
+	defer func() {
+		for other := range paths { // they may have let these prefetches go first
+			if other != p {
+				r.wakeUp(int(other))
+			}
+		}
+	}()
 	for r.ctx.Err() == nil {
 		changed := r.f.o.Staging.Changed()
 		r.mu.Lock()
@@ -102,24 +108,32 @@ func (pf *prefetch) leaveChunks() {
 	pf.chunks = nil
 }
 
-// spared returns how many bytes the other path still needs for chunks of the same rank that come before all of those that want some prefetches: memory goes
-// to what is needed first. r.mu is held.
+// spared returns how many bytes the other paths still need for earlier chunks of the same rank: memory goes to what is needed first. r.mu is held.
 func (r *Prefetcher) spared(p path, prefetches []*prefetch) (n int64) {
-	other := paths - 1 - p
 	first := firstWanting(prefetches)
-	for _, pf := range r.inHand[other] {
+	for other := range paths {
+		if other != p {
+			n += r.neededBefore(first, other)
+		}
+	}
+	return n
+}
+
+// neededBefore returns how many bytes a path still needs for chunks of a rank that come before one of them. r.mu is held.
+func (r *Prefetcher) neededBefore(first *chunk, p path) (n int64) {
+	for _, pf := range r.inHand[p] {
 		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.neededBy().at.before(first.at) {
 			n += int64(sideBytes(pf.size))
 		}
 	}
-	if first.of.firstTodo(other) == nil {
+	if first.of.firstTodo(p) == nil {
 		return n
 	}
-	for _, k := range first.of.chunks[first.of.begun[other]:] {
+	for _, k := range first.of.chunks[first.of.begun[p]:] {
 		if !k.at.before(first.at) {
 			break
 		}
-		for _, pf := range k.todo[other] {
+		for _, pf := range k.todo[p] {
 			n += int64(sideBytes(pf.size))
 		}
 	}

@@ -41,24 +41,33 @@ func (s *Schedule) At(ctx context.Context, at chunker.Position) (Finding, []samp
 	return Nowhere, nil
 }
 
+// Meaning is what a position means for the session that names it.
+type Meaning struct {
+	Indices   []sample.Index
+	Exists    bool // false: the position is behind the last batch
+	Scheduled bool // the job's schedule has these samples there; false also while that is open
+}
+
 // Meant returns the samples that a session requests by a position alone. They are those of the order that this session pushed, else of the recipe's
-// order: another session's push does not count. Without a recipe the order that any session pushed counts. ok is false behind the last batch.
-func (s *Schedule) Meant(ctx context.Context, session string, at chunker.Position) (indices []sample.Index, ok bool, err error) {
+// order: another session's push does not count. Without a recipe the order that any session pushed counts.
+func (s *Schedule) Meant(ctx context.Context, session string, at chunker.Position) (m Meaning, err error) {
 	if !s.IsLocal(at.Rank) {
-		return nil, false, notServed(at.Rank, s.local)
+		return m, notServed(at.Rank, s.local)
 	}
 	if at.Batch < 0 {
-		return nil, false, refuse("batch %d: batches are counted from 0", at.Batch)
+		return m, refuse("batch %d: batches are counted from 0", at.Batch)
 	}
 	if s.replay == nil || !s.isOthers(session, at.Epoch, at.Rank) {
-		return s.Chunk(ctx, at)
+		m.Indices, m.Exists, err = s.Chunk(ctx, at)
+		m.Scheduled = m.Exists && !s.isWithheld(at.Epoch)
+		return m, err
 	}
 	o, err := s.ofRecipe(ctx, at.Epoch)
 	if err != nil {
-		return nil, false, err
+		return m, err
 	}
-	indices, ok = o.Chunk(at.Rank, at.Batch, nil)
-	return indices, ok, nil
+	m.Indices, m.Exists = o.Chunk(at.Rank, at.Batch, nil)
+	return m, nil
 }
 
 // OfRecipe returns the recipe's order of an epoch, even if another one was pushed. Callers have a recipe.

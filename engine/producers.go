@@ -9,44 +9,28 @@ import (
 	"lcache/sample"
 )
 
-// A bringer brings samples ahead of requests. There are two: the pass over the log, and the prefetcher. A question changes nothing of a
-// bringer; what the request decides is told to it after that.
-type bringer interface {
-	// expect gives the function that answers for the samples of one request. Both change nothing but what is counted on. e.mu is held.
+// A producer makes samples resident before they are requested: the scan of the log, or the prefetcher. A look changes nothing of a producer; it receives the
+// request's decision afterwards.
+type producer interface {
+	// expect returns the function that answers for the samples of one request. Both change nothing but what is counted on. e.mu is held.
 	expect(q query) func(sample.Index) deliver.Availability
-	// decided is told of the samples that are not there, and what was expected of them: a request with a position waits for those that are
-	// expected, and reads the others by index. e.mu is held.
+	// decided receives the absent samples of a request and what was expected of each: a request with a position waits for the expected ones, and reads
+	// the others by index. e.mu is held.
 	decided(q query, samples iter.Seq2[sample.Index, deliver.Availability])
-	// asked is told that a rank has come to a position.
-	asked(at *deliver.Position)
 	// lostPatience makes room for a request whose patience is over.
 	lostPatience(at *deliver.Position)
-	// delivered is told of a whole chunk.
-	delivered(at *deliver.Position)
-	// pushed is told that an order was pushed.
-	pushed(j *job, rank, epoch int)
 }
 
-// deaf is the part of a bringer that listens to nothing.
-type deaf struct{}
+// passProducer is the scan of the log that is read.
+type passProducer struct{ *Engine }
 
-func (deaf) asked(*deliver.Position)     {}
-func (deaf) delivered(*deliver.Position) {}
-func (deaf) pushed(*job, int, int)       {}
-
-// passBringer is the pass over the log that is read.
-type passBringer struct {
-	deaf
-	*Engine
-}
-
-func (b passBringer) expect(q query) func(sample.Index) deliver.Availability {
+func (b passProducer) expect(q query) func(sample.Index) deliver.Availability {
 	v := b.passView(q)
 	return v.expect
 }
 
 // decided lets the pass load ahead again: a request that matches the schedule waits for it.
-func (b passBringer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
+func (b passProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
 	if !b.paused || !q.isScheduled() {
 		return
 	}
@@ -155,7 +139,7 @@ func (v *passView) expect(index sample.Index) deliver.Availability {
 }
 
 // lostPatience serves the ranks behind by index from now on.
-func (b passBringer) lostPatience(at *deliver.Position) {
+func (b passProducer) lostPatience(at *deliver.Position) {
 	e := b.Engine
 	e.mu.Lock()
 	defer e.mu.Unlock()

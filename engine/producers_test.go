@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -85,8 +86,8 @@ func TestReadBegunMeanwhile(t *testing.T) {
 		t.Fatal("no miss is read ahead")
 	}
 	at := position(0, 0, 0)
-	expect := []deliver.Availability{deliver.Gone} // as it was when the request asked
-	e.window.Decided(&at, []sample.Index{miss}, []bool{false}, expect)
+	expect := make([]deliver.Availability, 1)
+	e.begunAt(&at).Expect([]sample.Index{miss}, []bool{false}, expect)
 	if expect[0] != deliver.Loading {
 		t.Errorf("a miss that is being read: %d, want that it is waited for", expect[0])
 	}
@@ -124,7 +125,7 @@ func TestWaitersAreWoken(t *testing.T) {
 	defer e.mu.Unlock()
 	e.outlook.next = 1000 // what a request counted on before
 	changed := e.staging.Changed()
-	e.passView(e.query(&deliver.Position{Epoch: 1}))
+	e.passView(e.begunAt(&deliver.Position{Epoch: 1}).query())
 	select {
 	case <-changed:
 	default:
@@ -181,5 +182,34 @@ func TestLeavesNextDrawnEpochToTheWindow(t *testing.T) {
 		if _, ok := e.comingChunk(e.owner.cursor(0), fetch.Step{Epoch: epoch}); ok != want {
 			t.Errorf("something of epoch %d is left to the prefetcher: %v, want %v", epoch, ok, want)
 		}
+	}
+}
+
+// lateProducer begins to read a sample when it receives the decision of a request that saw nothing of it.
+type lateProducer struct{ reads bool }
+
+func (p *lateProducer) expect(query) func(sample.Index) deliver.Availability {
+	return func(sample.Index) deliver.Availability {
+		if p.reads {
+			return deliver.Loading
+		}
+		return deliver.Gone
+	}
+}
+
+func (p *lateProducer) decided(query, iter.Seq2[sample.Index, deliver.Availability]) { p.reads = true }
+func (p *lateProducer) lostPatience(*deliver.Position)                               {}
+
+// TestReadBegunSinceTheLook: a sample whose read begins between a request's look and its decision is waited for, and not read twice.
+func TestReadBegunSinceTheLook(t *testing.T) {
+	_, o := small(t, schedule.Job{World: 1})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	at := position(0, 0, 0)
+	b := e.begunAt(&at)
+	b.window = &window{Engine: e, producers: []producer{&lateProducer{}}}
+	expect := make([]deliver.Availability, 2)
+	if b.Expect([]sample.Index{1, 2}, []bool{false, true}, expect); expect[0] != deliver.Loading || expect[1] != deliver.Gone {
+		t.Errorf("%v, want that the absent sample is waited for", expect)
 	}
 }

@@ -1,0 +1,20 @@
+package engine
+
+import (
+	"context"
+
+	"lcache/deliver"
+)
+
+// begunAt returns a request at a position that was begun before.
+func (e *Engine) begunAt(at *deliver.Position) *begun {
+	j := e.lookUp(at.Job)
+	return &begun{window: e.window, at: at, j: j, important: j.importance.Load()}
+}
+
+// samplesAt returns the samples that a request by position is answered with. Nothing is noted.
+func (e *Engine) samplesAt(ctx context.Context, at deliver.Position) (deliver.Request, error) {
+	q := deliver.Request{At: &at, ByPosition: true}
+	_, err := e.begunAt(&at).resolve(ctx, &q)
+	return q, err
+}
