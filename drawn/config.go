@@ -9,6 +9,7 @@ package drawn
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -41,6 +42,7 @@ type Config struct {
 	Policy     string            `json:"policy"`
 	Draw       importance.Draw   `json:"draw"`
 	Params     importance.Params `json:"params"`
+	Ignored    []string          `json:"-"`                // parameters that were given and have no effect
 	Client     map[string]string `json:"client,omitempty"` // parameters that only the training process uses
 }
 
@@ -126,6 +128,13 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 	}
 	c.Params.Batch, c.Client = c.BatchSize, a.Client
 	for _, key := range slices.Sorted(maps.Keys(a.Params)) {
+		if check := ignored[m.Name][key]; check != nil && bare(a.Params[key]) != "" {
+			if err := check(a.Params[key]); err != nil {
+				return c, fmt.Errorf("importance: %s of %s is %.80s: %w", key, m.Name, a.Params[key], err)
+			}
+			c.Ignored = append(c.Ignored, key)
+			continue
+		}
 		if err := setParam(m, &c.Params, key, a.Params[key]); err != nil {
 			return c, err
 		}
@@ -191,20 +200,33 @@ func size(text string, left int64) (int64, error) {
 var params = map[string]map[string]func(p *importance.Params) any{
 	"impact": {
 		"beta": func(p *importance.Params) any { return &p.Beta }, "floor": func(p *importance.Params) any { return &p.Floor },
-		"s_share": func(p *importance.Params) any { return &p.SShare }, "l_share": func(p *importance.Params) any { return &p.LShare },
-		"l_depth": func(p *importance.Params) any { return &p.LDepth }, "overlap": func(p *importance.Params) any { return &p.Overlap },
+		"s_share": func(p *importance.Params) any { return &p.SShare }, "l_depth": func(p *importance.Params) any { return &p.LDepth }, "overlap": func(p *importance.Params) any { return &p.Overlap },
 		"max_warmup": func(p *importance.Params) any { return &p.MaxWarmUp }, "warmup": func(p *importance.Params) any { return &p.WarmUp },
 	},
 	"shade": {
 		"b0": func(p *importance.Params) any { return &p.B0 }, "rep": func(p *importance.Params) any { return &p.Rep },
 		"smooth": func(p *importance.Params) any { return &p.Smooth }, "strict": func(p *importance.Params) any { return &p.Strict },
-		"prefetch": func(p *importance.Params) any { return &p.Prefetch },
 	},
 	"spider": {
 		"k": func(p *importance.Params) any { return &p.K }, "max_uses": func(p *importance.Params) any { return &p.MaxUses },
 		"gamma": func(p *importance.Params) any { return &p.Gamma }, "m": func(p *importance.Params) any { return &p.M },
 		"ratio": func(p *importance.Params) any { return &ratio{&p.RatioStart, &p.RatioEnd} },
 	},
+}
+
+// ignored are parameters that callers may give and that nothing uses. Their values are checked.
+var ignored = map[string]map[string]func(value json.RawMessage) error{
+	"impact": {"l_share": func(value json.RawMessage) error {
+		var share float64
+		if err := surrogate.Unmarshal(value, &share); err != nil {
+			return err
+		}
+		if !(share >= 0 && share <= 1) {
+			return errors.New("give a number from 0 to 1")
+		}
+		return nil
+	}},
+	"shade": {"prefetch": func(value json.RawMessage) error { return surrogate.Unmarshal(value, new(bool)) }},
 }
 
 // ratio is a pair in JSON.
@@ -237,6 +259,9 @@ func setParam(m importance.Method, p *importance.Params, key string, value json.
 	return nil
 }
 
+// notCompared are fields that make no difference, or are compared apart.
+var notCompared = []string{"Params", "Client", "Ignored", "LShare", "Prefetch"}
+
 // Differs says in which keys two configs differ, with both values; "": in none.
 func (c Config) Differs(o Config) string {
 	var texts []string
@@ -244,7 +269,7 @@ func (c Config) Differs(o Config) string {
 		for i := range pair[0].NumField() {
 			f := pair[0].Type().Field(i)
 			a, b := pair[0].Field(i).Interface(), pair[1].Field(i).Interface()
-			if f.Name != "Params" && f.Name != "Client" && !reflect.DeepEqual(a, b) {
+			if !slices.Contains(notCompared, f.Name) && !reflect.DeepEqual(a, b) {
 				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 				if name == "" {
 					name = strings.ToLower(f.Name)

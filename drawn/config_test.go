@@ -57,6 +57,31 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// TestIgnoredParams: a parameter without effect is checked and listed, and makes no difference between two configs.
+func TestIgnoredParams(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"method":"impact","params":{"l_share":0.2}}`:     "l_share",
+		`{"method":"impact","params":{"l_share":null}}`:    "",
+		`{"method":"shade","params":{"prefetch":false}}`:   "prefetch",
+		`{"method":"shade","params":{"strict":true}}`:      "",
+		`{"method":"impact","params":{"l_share":2}}`:       "l_share of impact is 2: give a number from 0 to 1",
+		`{"method":"impact","params":{"l_share":"half"}}`:  "l_share of impact",
+		`{"method":"shade","params":{"prefetch":"often"}}`: "prefetch of shade",
+		`{"method":"shade","params":{"l_share":0.2}}`:      "shade has no parameter",
+	} {
+		c, err := Parse([]byte(text), Defaults{BatchSize: 1, Lag: "0"})
+		switch {
+		case err != nil && !strings.Contains(err.Error(), want), err == nil && strings.Join(c.Ignored, ", ") != want:
+			t.Errorf("%s: %q, %v, want %q", text, c.Ignored, err, want)
+		case err == nil:
+			plain := c
+			if plain.Ignored = nil; plain.Differs(c) != "" {
+				t.Errorf("%s differs from a config without it: %s", text, plain.Differs(c))
+			}
+		}
+	}
+}
+
 // TestSubstituteConfig: with substitutes nothing is laid out ahead unless the user says so, and a job that allows them is another one than a job that does not.
 func TestSubstituteConfig(t *testing.T) {
 	for text, want := range map[string][2]string{

@@ -130,7 +130,7 @@ func (e *Engine) Importance(ctx context.Context, number, rank int, run string, t
 		return ImportanceInfo{}, err
 	}
 	p.joined(rank, run, here)
-	return ImportanceInfo{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(p.status.Load().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize}, nil
+	return ImportanceInfo{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(p.status.Load().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize, Ignored: c.Ignored}, nil
 }
 
 // cacheNotGiven marks a configuration whose cache= was left out.
@@ -159,6 +159,8 @@ type ImportanceInfo struct {
 	Length    int64  `json:"epoch_length"`
 	WorldSize int    `json:"world_size"`
 	BatchSize int    `json:"batch_size"`
+
+	Ignored []string `json:"ignored,omitempty"` // parameters that were given and have no effect
 }
 
 // importanceWithin is importanceOf within a request's time: it reads files, and a disk may hang.

@@ -135,18 +135,20 @@ type Params struct {
 	Batch int // samples of one batch
 
 	// impact
-	Beta, Floor    float64
-	SShare, LShare float64 // of the memory: the S-buffer, and the L-cache at first
-	LDepth         int     // packages in memory
-	Overlap        float64
-	MaxWarmUp      int
-	WarmUp         int // epochs; 0: as S decides
-	Unstable       int // samples in S, which follow from SShare and the memory
-	Irreducible    []float32
+	Beta, Floor float64
+	SShare      float64 // of the memory: the S-buffer
+	LShare      float64 // without effect: a constant of the state file, which older servers compare
+	LDepth      int     // packages in memory
+	Overlap     float64
+	MaxWarmUp   int
+	WarmUp      int // epochs; 0: as S decides
+	Unstable    int // samples in S, which follow from SShare and the memory
+	Irreducible []float32
 
 	// shade
-	B0, Rep, Smooth  float64
-	Strict, Prefetch bool
+	B0, Rep, Smooth float64
+	Strict          bool
+	Prefetch        bool // as LShare
 
 	// spider
 	K, MaxUses           int
@@ -167,7 +169,6 @@ func (m Method) Check(p Params) error {
 		{"impact", "beta", p.Beta, 1e-3, 100},
 		{"impact", "floor", p.Floor, 0, 1},
 		{"impact", "s_share", p.SShare, 0, 0.9},
-		{"impact", "l_share", p.LShare, 0, 1},
 		{"impact", "l_depth", float64(p.LDepth), 1, 1024},
 		{"impact", "overlap", p.Overlap, 0, 1},
 		{"impact", "max_warmup", float64(p.MaxWarmUp), 1, 1000},

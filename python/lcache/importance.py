@@ -284,6 +284,8 @@ class Observed(Described):
         body = asked(self._rank, method, options, params, own)
         told = protocol.read_importance(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
+            if told.get("ignored"):
+                _log.warning("importance: %s of %s has no effect", ", ".join(map(str, told["ignored"])), method)
             observer = Observer(self._link, method, told)
             observer.gathers = policy != "paper"
             observer.bank, observer.irreducible = None if bank is None else bank(), irreducible

@@ -198,6 +198,8 @@ def read_importance(body: bytes) -> dict[str, Any]:
     for key, least in (("world_size", 1), ("batch_size", 1), ("epoch_length", 0)):
         if type(said.get(key)) is not int or said[key] < least:
             raise ProtocolError(f"the server answered importance with {key} {said.get(key)!r}")
+    if not isinstance(said.get("ignored", []), list):
+        raise ProtocolError(f"the server answered importance with ignored {said['ignored']!r}")
     return said
 
 

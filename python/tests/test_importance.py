@@ -112,6 +112,17 @@ SLURM = {"SLURM_NTASKS": "16", "SLURM_PROCID": "15", "SLURM_LOCALID": "0", "SLUR
 
 
 @needs_binary
+def test_a_parameter_without_effect_is_warned_of_once(server, caplog):
+    job = server.connect()
+    for _ in range(2):
+        job.importance("impact", l_share=0.2)
+    assert [r.message for r in caplog.records if "no effect" in r.message] == ["importance: l_share of impact has no effect"]
+    with pytest.raises(lcache.ArgumentError, match="l_share of impact"):
+        job.importance("impact", l_share=2)
+    job.close()
+
+
+@needs_binary
 @pytest.mark.parametrize(
     "env, here",
     [
