@@ -37,7 +37,10 @@ func progressOf(v view, was, job status.Job) (epoch, batch, done, left string) {
 		ranks++
 	}
 	epoch = fmt.Sprint(job.Epoch)
-	if ranks == 0 {
+	switch reads := v.seconds > 0 && job.SamplesDelivered > was.SamplesDelivered; {
+	case ranks == 0 && reads: // by index, as a job that is served on demand
+		return epoch, "", "–", ""
+	case ranks == 0:
 		return epoch, "", "idle", ""
 	}
 	batch = figures.Count(int64(position / ranks))
@@ -60,6 +63,8 @@ func progressFacts(v view, was, job status.Job) []string {
 		return []string{"epoch " + epoch + " done"}
 	case done == "idle":
 		return []string{"epoch " + epoch, "no rank reads"}
+	case done == "–" && batch == "":
+		return []string{"epoch " + epoch, "samples by index"}
 	case done == "–":
 		return []string{"epoch " + epoch, "batch " + batch}
 	case left != "":

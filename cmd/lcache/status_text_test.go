@@ -54,6 +54,8 @@ func TestStatusText(t *testing.T) {
 	idle := sketch()
 	idle.now.Jobs[0].Ranks, idle.now.Jobs[0].LoopSeconds, idle.seconds = nil, nil, 0
 	idle.now.Jobs[0].StallSeconds = 0.2
+	byIndex := sketch() // served on demand, or read without an order
+	byIndex.now.Jobs[0].Ranks = nil
 
 	twin := sketch()
 	twin.twin, twin.now.RSS, twin.now.Cache.Dirs = true, 2.5e9, []string{"/nvme/train-8c1f02aa"}
@@ -182,6 +184,12 @@ func TestStatusText(t *testing.T) {
   stalled – · 24 batches ready
   – · – samples/s · hits 100 %
   disk   read – + write – · 1 MiB reads · source 0 B
+  memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
+`},
+		{"by index", byIndex, `train · epoch 3 · samples by index
+  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  480 MB/s · 4,450 samples/s · hits 100 %
+  disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
 `},
 		{"no job", view{now: status.Document{Pid: 4700}}, "pid 4700 · no job yet\n"},
