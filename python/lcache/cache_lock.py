@@ -14,12 +14,14 @@ from .errors import Error, TimeoutError, of_errno, printable
 from .trust import make_folder, open_file, require_folder
 
 POLL = 0.1  # seconds between looks at a lock that another process holds
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")  # values of a variable that is on, as for the lcache program
 _SAY = 5.0  # seconds between two printed lines about the same wait
 
 
 def print_line(line: str) -> None:
-    """Tells the user something on stderr."""
-    print(f"lcache: {printable(line)}", file=sys.stderr, flush=True)
+    """Tells the user something on stderr, unless there is none, or $LCACHE_QUIET is set."""
+    if sys.stderr is not None and os.environ.get("LCACHE_QUIET") not in _TRUE:
+        print(f"lcache: {printable(line)}", file=sys.stderr, flush=True)
 
 
 class NewFolder:

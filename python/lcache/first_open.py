@@ -6,7 +6,6 @@ import difflib
 import errno
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,7 +73,7 @@ def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
         "cache= or $LCACHE_CACHE puts it elsewhere, `lcache rm` removes it"
     )
     _log.info(printable(line))
-    if sys.stderr is not None and sys.stderr.isatty() and not _log.isEnabledFor(logging.INFO):
+    if not (_log.isEnabledFor(logging.INFO) and _log.hasHandlers()):
         print_line(line)
 
 

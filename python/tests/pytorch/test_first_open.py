@@ -53,6 +53,36 @@ def test_place_is_told_once(folder, root, caplog):
     assert abs(float(taken[1]) * 1e6 / on_disk - 1) < 0.2, (line, on_disk)
 
 
+def opened_in_a_process(folder, root, code="", **variables):
+    """What a program that opens a source writes to stderr, which is no terminal. code runs before."""
+    code += "\nimport sys, lcache; lcache.open(sys.argv[1], cache=sys.argv[2]).close()"
+    return subprocess.Popen([sys.executable, "-c", code, folder.root, root], stderr=subprocess.PIPE, text=True, env={**os.environ, **variables})
+
+
+def said_by(process):
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    return said
+
+
+def test_place_is_told_in_a_log_file(folder, root):
+    """One line on stderr where it is no terminal, too. Of processes that open a new source at the same time, one says it."""
+    said = [said_by(p) for p in [opened_in_a_process(folder, root) for _ in range(3)]]
+    (line,) = [line for text in said for line in text.splitlines() if "copied to" in line]
+    assert line.startswith(f"lcache: {folder.root}: the ") and root in line and "cache= or $LCACHE_CACHE puts it elsewhere" in line
+    assert "copied to" not in said_by(opened_in_a_process(folder, root))
+
+
+@pytest.mark.parametrize("quiet, lines", [("1", 0), ("true", 0), ("0", 1), ("", 1)])
+def test_place_is_not_told_where_quiet(folder, root, quiet, lines):
+    assert said_by(opened_in_a_process(folder, root, LCACHE_QUIET=quiet)).count("copied to") == lines
+
+
+def test_place_is_told_once_where_logging_says_it(folder, root):
+    said = said_by(opened_in_a_process(folder, root, "import logging; logging.basicConfig(level=logging.INFO)"))
+    assert said.count("copied to") == 1 and "INFO:lcache:" in said
+
+
 def test_place_is_told_on_a_terminal(folder, root):
     first, second = opened_on_a_terminal(folder.root, root), opened_on_a_terminal(folder.root, root)
     assert first.count("copied to") == 1 and root in first
