@@ -1,4 +1,4 @@
-"""Reports on a training loop's epochs: times for the server's status, a line of INFO at the end of an epoch, and warnings, each once."""
+"""Reports on a training loop's epochs: times for the server's status, a line of INFO when an epoch's last batch is received, and warnings, each once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from ..errors import Error
+from ..errors import Error, printable
 from ..job import Job
 from .order_ahead import OrderAhead
 
@@ -30,6 +30,7 @@ class EpochReport:
         self.busy_seconds = 0.0  # the loop worked on a batch
         self._reported = (self._began, 0.0, 0.0)  # when the server was last given a report, with which sums of the two
         self._jobs: list[Job] | None = None  # None: no batch was received yet
+        self._logged = False  # the epoch's line
 
     def note_batch(self, asked: float, now: float) -> None:
         """Notes that the loop asked for a batch, and received it now."""
@@ -75,16 +76,30 @@ class EpochReport:
         except (Error, KeyError, IndexError):
             return {}
 
+    def note_last(self) -> None:
+        """Logs the epoch's line if the loop has received the last batch: it may not ask for one more."""
+        if self._order_ahead is not None and self._batches == self._order_ahead.batches:
+            self._log(time.perf_counter())
+
     def end(self, asked: float) -> None:
         """Ends the epoch. The loop asked for one batch more and got none."""
         now = time.perf_counter()
         self.busy_seconds += asked - self._received
-        seconds = now - self._began
-        ahead = self._order_ahead
-        if ahead is None:
+        if self._order_ahead is None:
             return
+        if self._logged:
+            self._report(now)
+        else:
+            self._log(now)
+
+    def _log(self, now: float) -> None:
+        """Logs the epoch's line, and warnings."""
+        ahead = self._order_ahead
+        assert ahead is not None
+        self._logged = True
         self._report(now)
-        words = [f"epoch {ahead.epoch}: {seconds:.3g} s" if seconds < 10 else f"epoch {ahead.epoch}: {seconds:.0f} s"]
+        seconds = now - self._began
+        words = [f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"]
         words.append(f"loop waited {100 * self.loop_wait_seconds / max(seconds, 1e-9):.1f} %")
         status = self._status()
         own = self._own_bytes(status)
@@ -94,7 +109,8 @@ class EpochReport:
         if ahead.exact is not None:
             digest = ahead.served_digest() if _log.isEnabledFor(logging.INFO) else None
             words.append("not as predicted" if not ahead.exact else f"exact {digest[:4]}…" if digest else "exact")
-        _log.info("%s", ", ".join(words))
+        name = " · ".join(filter(None, (ahead.name, f"epoch {ahead.epoch}")))
+        _log.info("%s: %s", printable(name), ", ".join(words))
 
     def _own_bytes(self, status: dict[str, Any]) -> float | None:
         """The bytes of the samples that this loop received; None if the server's status can't be read.

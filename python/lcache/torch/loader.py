@@ -146,6 +146,7 @@ class _Loop:
         self.progress.count += 1
         if self._paused is None:
             self._report.note_batch(asked, time.perf_counter())
+            self._report.note_last()
         return batch
 
     def __len__(self) -> int:

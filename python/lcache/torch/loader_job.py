@@ -63,6 +63,11 @@ class LoaderJob:
             _made.add(token)
             _begun[token] = self
 
+    @property
+    def begun(self) -> bool:
+        """Whether the loader was iterated over."""
+        return self._jobs is not None
+
     def of(self, leaf: Leaf) -> Job:
         """The job at a dataset's server."""
         return leaf.job if leaf.job.closed else (self._jobs or {}).get(leaf.lcache_id, leaf.job)

@@ -29,6 +29,7 @@ from .importance_sampler import served_sampler
 from .known_samplers import KnownSampler, known_sampler
 from .loader_job import LoaderJob
 from .log_once import LogOnce
+from .loop_names import loop_name, note_loader
 from .push import Orders, Pusher
 from .resume import Position
 from .run_ahead import RunAhead
@@ -103,6 +104,7 @@ class OrderAhead:
 
     def _push_to(self, dataset: Any) -> None:
         self.translation = Translation(dataset)
+        note_loader(self._loader_job, self.translation)
         served = served_sampler(self.subject)
         if served is not None:
             self._pusher = None
@@ -120,6 +122,27 @@ class OrderAhead:
     def token(self) -> str | None:
         """What names the job of the subject's loader. None: it is the dataset's, or the loader has not begun."""
         return self._loader_job.token
+
+    @property
+    def name(self) -> str:
+        """What the subject's loader is called in messages: its datasets, and of several ranks its own."""
+        world, rank = self.world_rank
+        return " · ".join(filter(None, (loop_name(self._loader_job), f"rank {rank}" if world > 1 else "")))
+
+    @property
+    def batches(self) -> int | None:
+        """How many batches the training loop gets in the current epoch. None: that is not known."""
+        compared, subject = self._comparison, self.subject
+        if compared is None or self._foreseen.is_awaited:
+            return None
+        if compared.exact:
+            return None if compared.total is None else compared.total - self.skipped
+        if getattr(type(subject), "__len__", None) is not torch.utils.data.BatchSampler.__len__ or self.before:
+            return None
+        try:
+            return len(subject) - self.skipped
+        except TypeError:  # its sampler has no length
+            return None
 
     @property
     def draws_seed(self) -> bool:

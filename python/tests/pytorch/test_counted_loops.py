@@ -75,3 +75,32 @@ def test_other_loops_are_told_nothing(folder, root, caplog, broken_off):
             if number == broken_off:
                 break
     assert "without asking for one more" not in caplog.text
+
+
+def test_lightning_gets_a_line_an_epoch(folder, root, caplog):
+    """Lightning's loop ends by counting: the lines of training and of validation come all the same, each with the name of its dataset."""
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    caplog.set_level(logging.INFO, "lcache")
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch, _):
+            return self.layer(batch.float()[:, None]).mean()
+
+        def validation_step(self, batch, _):
+            pass
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.0)
+
+    dataset = lt.Dataset(folder.root, index, cache=root)
+    loader = lt.DataLoader(dataset, SIZE, shuffle=True, seed=1)
+    trainer = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0
+    )
+    trainer.fit(Model(), loader, lt.DataLoader(dataset, SIZE))
+    lines = [r.getMessage().partition(":")[0].partition(" ·")[2] for r in caplog.records if "loop waited" in r.getMessage()]
+    assert lines == [" epoch 0", " epoch 0", " epoch 1", " epoch 1"]

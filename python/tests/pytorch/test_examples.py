@@ -52,7 +52,7 @@ def test_train_imagefolder(photos, root):
     assert ours == theirs
     first, _, last = losses(ours)
     assert last < first, "it does not learn"
-    assert len(re.findall(r"^epoch \d: .* s, loop waited .* %, .* MB/s, exact [0-9a-f]{4}…$", told, re.M)) == 3
+    assert len(re.findall(r"^train · epoch \d: .* s, loop waited .* %, .* MB/s, exact [0-9a-f]{4}…$", told, re.M)) == 3
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from torch.utils import data  # noqa: E402
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
+from lcache.torch import loop_names  # noqa: E402
 from lcache.torch.epoch_report import EpochReport  # noqa: E402
 
 
@@ -30,15 +31,15 @@ def test_line_an_epoch(folder, root, caplog):
     loader = lt.DataLoader(ours, 16, shuffle=True, seed=1)
     for epoch in range(2):
         list(loader)
-        (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith(f"epoch {epoch}:")]
+        (line,) = [r.getMessage() for r in caplog.records if f"epoch {epoch}:" in r.getMessage()]
         digest = loader.batch_sampler.order_ahead.digest(epoch)
-        assert re.fullmatch(rf"epoch {epoch}: [0-9.e-]+ s, loop waited [0-9.]+ %, \d+ MB/s, exact {digest[:4]}…", line)
+        assert re.fullmatch(rf"{os.path.basename(folder.root)} · epoch {epoch}: [0-9.e-]+ s, loop waited [0-9.]+ %, \d+ MB/s, exact {digest[:4]}…", line)
     assert digest in [e["order_digest"] for e in ours.job.stats()["jobs"][0]["epochs_done"]]
 
 
 def told(caplog, epoch):
     """What the lines of an epoch tell of the order."""
-    return [r.getMessage().rpartition(", ")[2] for r in caplog.records if r.getMessage().startswith(f"epoch {epoch}:")]
+    return [r.getMessage().rpartition(", ")[2] for r in caplog.records if f" · epoch {epoch}:" in r.getMessage()]
 
 
 @pytest.mark.parametrize("wrap", [lambda ours: ours, lambda ours: data.Subset(ours, range(100, 40, -1))], ids=["all", "a subset"])
@@ -104,8 +105,71 @@ def test_speed_of_batches_without_a_size(folder, root, caplog):
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     list(lt.DataLoader(ours, batch_sampler=[[0, 1], [2], [3, 4, 5]], collate_fn=list))
-    (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch 0:")]
+    (line,) = [r.getMessage() for r in caplog.records if "epoch 0:" in r.getMessage()]
     assert "MB/s" not in line and "loop waited" in line
+
+
+def lines_of(caplog):
+    """What the lines of epochs begin with."""
+    return [line.partition(":")[0] for line in (r.getMessage() for r in caplog.records) if "loop waited" in line]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_line_comes_with_the_last_batch(folder, root, caplog, workers, resumed):
+    """A loop that counts batches, as Lightning's does, never asks for one more. A loop that does gets the line once, too."""
+    caplog.set_level(logging.INFO, "lcache")
+    loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), 16, shuffle=True, seed=1, num_workers=workers)
+    name, skip = os.path.basename(folder.root), 0
+    if resumed:
+        loop = iter(loader)
+        next(loop)
+        state, skip = loader.state_dict(), 1
+        del loop
+        loader.load_state_dict(state)
+    loop = iter(loader)
+    for _ in range(len(loader) - skip - 1):
+        next(loop)
+    assert lines_of(caplog) == []
+    next(loop)
+    assert lines_of(caplog) == [f"{name} · epoch 0"]
+    del loop
+    list(loader)
+    assert lines_of(caplog) == [f"{name} · epoch 0", f"{name} · epoch 1"]
+
+
+def test_lines_name_what_is_read(folder, root, caplog, tmp_path):
+    """Loaders of one process are told apart by the last parts of their paths, ranks by their numbers, and loaders over one dataset by theirs."""
+    caplog.set_level(logging.INFO, "lcache")
+    for way in ("a/train", "b/train", "b/val"):
+        shutil.copytree(folder.root, tmp_path / way)
+    a, b, val = (lt.Dataset(tmp_path / way, index, cache=root) for way in ("a/train", "b/train", "b/val"))
+    loaders = [
+        lt.DataLoader(a, 16),
+        lt.DataLoader(b, 16, sampler=data.DistributedSampler(b, 2, 1)),
+        lt.DataLoader(val, 16),
+        lt.DataLoader(val, 32),
+        lt.DataLoader(data.ConcatDataset([a, val]), 16),
+    ]
+    for loader in loaders:
+        list(loader)
+    assert lines_of(caplog) == ["a/train · epoch 0", "b/train · rank 1 · epoch 0", "val · epoch 0", "val (loader 2) · epoch 0", "a/train+val · epoch 0"]
+
+
+@pytest.mark.parametrize(
+    "source, others, want",
+    [
+        ("/data/train", ["/data/val"], "train"),
+        ("/data/a/train", ["/data/b/train", "/c"], "a/train"),
+        ("/data", ["/x/data"], "/data"),
+        ("tar:/data/train-{000..146}.tar", ["tar:/data/val-{0..5}.tar"], "train"),
+        ("tar:/data/shards/*.tar", [], "shards"),
+        ("s3://bucket/imagenet/train/", ["/imagenet/train"], "bucket/imagenet/train"),
+        ("/", [], "/"),
+    ],
+)
+def test_short_names(source, others, want):
+    assert loop_names.short_name(source, {source, *others}) == want
 
 
 def test_times():
@@ -222,6 +286,6 @@ def test_look_ahead_ends_with_the_job(folder, root, caplog, pushed):
     for _ in range(3):
         list(loader)
     assert pushed == [(0, 0), (1, 0), (2, 0)]
-    assert [r.getMessage() for r in caplog.records if not r.getMessage().startswith("epoch ") and "copied to" not in r.getMessage()] == []
+    assert [r.getMessage() for r in caplog.records if " · epoch " not in r.getMessage() and "copied to" not in r.getMessage()] == []
     list(loader)
     assert caplog.text.count("does not take the order of epoch 3") == 1

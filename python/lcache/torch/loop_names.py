@@ -1,0 +1,56 @@
+"""What the loaders of a process are called in messages: the last parts of their source's path, as many as tell them apart."""
+
+from __future__ import annotations
+
+import re
+import weakref
+
+from ..errors import Error
+from .loader_job import LoaderJob
+from .wrappers import Translation
+
+_translations: weakref.WeakKeyDictionary[LoaderJob, Translation] = weakref.WeakKeyDictionary()  # of this process's loaders
+
+
+def note_loader(job: LoaderJob, translation: Translation) -> None:
+    """Notes the datasets of a loader, so that loaders of other datasets get other names."""
+    _translations[job] = translation
+
+
+def loop_name(job: LoaderJob) -> str:
+    """The name of a loader's datasets; "" if they are not known. Several loaders over the same datasets have a number, too."""
+    sources = {other: _sources(translation) for other, translation in list(_translations.items())}
+    own = sources.get(job)
+    if not own:
+        return ""
+    every = {source for some in sources.values() for source in some}
+    name = "+".join(short_name(source, every) for source in own[:3]) + (f" and {len(own) - 3} more" if len(own) > 3 else "")
+    alike = [other for other, some in sources.items() if some == own and (other.begun or other is job)]
+    return name if len(alike) < 2 else f"{name} (loader {alike.index(job) + 1})"
+
+
+def _sources(translation: Translation) -> list[str]:
+    try:
+        return [leaf.job.source for leaf in translation.leaves]
+    except Error:
+        return []
+
+
+def short_name(source: str, every: set[str]) -> str:
+    """The fewest last parts of a source's path that no other source has."""
+    parts, others = _parts(source), [_parts(other) for other in every if other != source]
+    for count in range(1, len(parts) + 1):
+        if all(other[-count:] != parts[-count:] for other in others):
+            return "/".join(parts[-count:])
+    return source
+
+
+def _parts(source: str) -> list[str]:
+    """The names of a source's path. Of a pattern of shards, the last name is what stands before the first brace or star."""
+    parts = [part for part in re.sub(r"^(tar:)?([a-z0-9]+:/)?", "", source).split("/") if part]
+    if source.startswith("tar:") and parts:
+        last = re.split(r"[*?[{]", parts[-1], maxsplit=1)
+        if len(last) > 1:
+            stem = last[0].rstrip("-_.")
+            parts[-1:] = [stem] if stem else []
+    return parts or [source]
