@@ -100,6 +100,7 @@ type Report struct {
 	HitRatio       float64          `json:"hit_ratio"`
 	Defaults       []cache.Default  `json:"defaults"`
 	Cost           *Cost            `json:"cost,omitempty"`         // of a remote source, before it was read
+	FirstEpoch     *FirstEpoch      `json:"first_epoch,omitempty"`  // of shards over a network that were not read: what the first epoch will cost, if that is much more than an ingest
 	Remote         *source.Requests `json:"remote,omitempty"`       // requests of a remote source, listing and all
 	SourceWait     float64          `json:"source_wait_seconds"`    // of ReadSeconds: how long each reader waited for the source, on average
 	ListedBefore   time.Time        `json:"listed_before,omitzero"` // when the source was listed, if its cache has all of it and it was not listed again
@@ -183,6 +184,9 @@ func one(ctx context.Context, o Options, moved *elsewhere) (report *Report, err 
 	}
 	if err := in.prefill(ctx); err != nil {
 		return nil, err
+	}
+	if in.o.NoPrefill {
+		in.report.FirstEpoch = in.firstEpoch()
 	}
 	if err := in.finish(); err != nil {
 		return nil, err

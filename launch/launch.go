@@ -75,11 +75,12 @@ type Opened struct {
 	Bytes    int64
 	Defaults []cache.Default // settings that were chosen where Options leave the choice; none if AttachedTo
 
-	ListedBefore time.Time      // when the source was listed, if its cache has all of it and it was not listed again
-	TarPattern   string         // the source that has the samples in the files, if each file is a tar shard
-	Records      string         // why each file probably holds many samples; "": nothing suggests that
-	LeftOut      int            // files of the source that belong to no sample
-	Others       []ingest.Other // caches of the source with another filter, beside a new one
+	ListedBefore time.Time          // when the source was listed, if its cache has all of it and it was not listed again
+	TarPattern   string             // the source that has the samples in the files, if each file is a tar shard
+	Records      string             // why each file probably holds many samples; "": nothing suggests that
+	FirstEpoch   *ingest.FirstEpoch // what the first epoch will ask shards over a network for; nil: about what an ingest would
+	LeftOut      int                // files of the source that belong to no sample
+	Others       []ingest.Other     // caches of the source with another filter, beside a new one
 
 	AttachedTo int  // process of a server that ran before; 0: this process serves the source
 	OtherJob   bool // the job of that server is not the one in Options

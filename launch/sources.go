@@ -73,7 +73,7 @@ func (r *run) serve(ctx context.Context, n int, s Source, h home, opened *Opened
 	}
 	opened.Dirs, opened.Samples, opened.Bytes, opened.Defaults = report.Dirs, report.Samples, report.Bytes, report.Defaults
 	opened.ListedBefore, opened.TarPattern, opened.Records = report.ListedBefore, report.TarPattern, report.Records
-	opened.LeftOut, opened.Others = report.LeftOut, report.Others
+	opened.LeftOut, opened.Others, opened.FirstEpoch = report.LeftOut, report.Others, report.FirstEpoch
 	for _, d := range l.defaults {
 		known := slices.ContainsFunc(report.Defaults, func(other cache.Default) bool { return other.Name == d.Name })
 		if !known && !(d.Name == "budget" && o.Budget > 0) {

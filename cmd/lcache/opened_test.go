@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -96,6 +99,41 @@ func TestHintsComeBeforeReading(t *testing.T) {
 	}
 	if _, errs, err := s.shell("lcache ingest --source large.npy --cache none"); err == nil || !strings.Contains(errs, "does not read the records in a file yet") {
 		t.Errorf("a file as the source: %v, %q", err, errs)
+	}
+}
+
+// TestRunSaysWhatTheFirstEpochCosts: a run over shards on a web server that no ingest has read says before its command how many requests the first epoch will
+// take, and which line takes fewer. That line keeps the cache, and after it nothing is said.
+func TestRunSaysWhatTheFirstEpochCosts(t *testing.T) {
+	s := newStage(t)
+	if _, errs, err := s.shell("mkdir -p many && for i in $(seq 1000 1149); do echo $i > many/$i.txt; done && tar -cf 0.tar -C many ."); err != nil {
+		t.Fatal(err, errs)
+	}
+	shard, err := os.ReadFile(strings.TrimSuffix(s.root, "root") + "work/0.tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), bytes.NewReader(shard))
+	}))
+	defer srv.Close()
+	run := "lcache run --source tar:" + srv.URL + "/0.tar --cache root --budget 123MB --recipe torch.distributed_sampler --seed 5 --batch-size 8 --param shuffle=true --source-hedge=false -- echo ran"
+	out, errs, err := s.shell(run)
+	said := regexp.MustCompile(`(?m)^! the first epoch asks the source for each sample: 150 GETs for 750 B\. An ingest before it takes 1 GET: (lcache ingest .*)$`).FindStringSubmatch(errs)
+	if err != nil || said == nil || !strings.Contains(out, "ran") {
+		t.Fatalf("%v: %q", err, errs)
+	}
+	for _, part := range []string{" --budget=123000000 ", " --recipe=torch.distributed_sampler ", " --seed=5 ", " --batch-size=8 ", " --param=shuffle=true ", " --source-hedge=false"} {
+		if !strings.Contains(said[1]+" ", part) {
+			t.Errorf("%q lacks %q", said[1], part)
+		}
+	}
+	if out, errs, err = s.shell(said[1]); err != nil || !strings.Contains(out, "150 samples") || strings.Contains(errs+out, "made again") {
+		t.Fatalf("%s: %v %q %q", said[1], err, out, errs)
+	}
+	if _, errs, err = s.shell(run); err != nil || strings.Contains(errs, "GET") {
+		t.Errorf("after it: %v, %q", err, errs)
 	}
 }
 

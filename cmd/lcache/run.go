@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"lcache/attach"
 	"lcache/cache"
 	"lcache/doctor"
+	"lcache/ingest"
 	"lcache/launch"
 )
 
@@ -28,6 +30,7 @@ type runOptions struct {
 	serve         serveOptions
 	disk          diskFlags
 	withoutRecipe string   // a remark on flags without an effect; "": there are none
+	ingestFlags   []string // the given flags that ingest has, too, for one source
 	serverGiven   []string // given flags that have no effect on a server which runs already
 }
 
@@ -143,10 +146,33 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 	if err := o.serve.finishSocket(given("socket-mode")); err != nil {
 		return err
 	}
+	o.ingestFlags = forIngest(f)
 	l.Ingest.NoPrefill = true
 	l.Engine, l.Server = o.serve.engine, o.serve.server
 	l.Engine.IO, l.Engine.Memory, l.Engine.Layout, l.Engine.FollowLinks = l.Ingest.IO, l.Ingest.Memory, l.Ingest.Layout, l.Ingest.FollowLinks
 	return checkSources(l.Sources, l.Server.Path)
+}
+
+// forIngest returns the given flags of run, as they are given to ingest.
+func forIngest(given *pflag.FlagSet) (words []string) {
+	theirs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	addIngestFlags(theirs, new(ingest.Options))
+	given.Visit(func(f *pflag.Flag) {
+		if theirs.Lookup(f.Name) == nil || f.Name == "source" || f.Name == "cache" {
+			return
+		}
+		switch v := f.Value.(type) {
+		case params:
+			for _, key := range slices.Sorted(maps.Keys(*v.to)) {
+				words = append(words, "--param="+key+"="+(*v.to)[key])
+			}
+		case size: // whose text is rounded
+			words = append(words, fmt.Sprintf("--%s=%d", f.Name, *v.to))
+		default:
+			words = append(words, "--"+f.Name+"="+v.String())
+		}
+	})
+	return words
 }
 
 // checkSources refuses several sources that can't be told apart.

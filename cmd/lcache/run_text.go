@@ -11,6 +11,7 @@ import (
 
 	"lcache/cache"
 	"lcache/figures"
+	"lcache/ingest"
 	"lcache/internal/serve/status"
 	"lcache/launch"
 	"lcache/spelling"
@@ -158,10 +159,28 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	for _, other := range opened.Others {
 		fmt.Fprintln(w, "! "+otherText(other))
 	}
+	if f := opened.FirstEpoch; f != nil {
+		fmt.Fprintln(w, "! "+firstEpochText(f, o.ingestLine(opened)))
+	}
 	if n == 0 && o.withoutRecipe != "" {
 		fmt.Fprintln(w, o.withoutRecipe)
 	}
 	writeDefaults(w, opened.Defaults)
+}
+
+// firstEpochText says what a first epoch will cost, and how it costs less.
+func firstEpochText(f *ingest.FirstEpoch, line string) string {
+	return fmt.Sprintf("the first epoch asks the source for each sample: %s for %s. An ingest before it takes %s: %s",
+		figures.Plural(f.Gets, "GET", "GETs"), figures.Bytes(f.Bytes), figures.Plural(f.Ingest, "GET", "GETs"), line)
+}
+
+// ingestLine is the command that fills a cache before the first epoch.
+func (o *runOptions) ingestLine(opened *launch.Opened) string {
+	words := append([]string{"lcache", "ingest", "--source", opened.Path, "--cache", strings.Join(opened.Dirs, ",")}, o.ingestFlags...)
+	for i, word := range words {
+		words[i] = spelling.ShellWord(word)
+	}
+	return strings.Join(words, " ")
 }
 
 // servedText says which source is served from which cache. It begins with the name of the source, or with verb if it has none.

@@ -114,7 +114,7 @@ def _start_server(home: Home, relist: bool, revival: Revival | None) -> bool:
             try:
                 if relist or not _is_made(home.dirs):
                     report = _ingest(home, lock)
-                    tell(home.source, report, is_new or tuple(report["dirs"]) != home.dirs)
+                    tell(home.source, report, is_new or tuple(report["dirs"]) != home.dirs, home.ingest)
                     is_new = False
                     if tuple(report["dirs"]) != home.dirs:
                         raise _Filtered(relist=False)

@@ -6,6 +6,7 @@ import difflib
 import errno
 import logging
 import os
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,8 +43,8 @@ def _meant(path: str) -> str:
     return f": did you mean {os.path.join(folder, near[0])}?" if near else ": check its path"
 
 
-def tell(source: str, report: Any, is_new: bool) -> None:
-    """Says of a source's cache what the program's report has to say."""
+def tell(source: str, report: Any, is_new: bool, flags: Sequence[str]) -> None:
+    """Says of a source's cache what the program's report has to say. flags are those that `lcache ingest` was given."""
     dirs = report["dirs"]
     tell_left_out(source, report, is_new)
     if is_new:
@@ -51,6 +52,16 @@ def tell(source: str, report: Any, is_new: bool) -> None:
         tell_records(source, report)
         tell_others(source, dirs, report)
     tell_listed(source, dirs, report)
+    tell_first_epoch(source, dirs, report, flags)
+
+
+def tell_first_epoch(source: str, dirs: Sequence[str], report: Any, flags: Sequence[str]) -> None:
+    """Warns if the first epoch sends many more requests than an ingest of the same samples."""
+    if cost := report.get("first_epoch"):
+        command = shlex.join(["lcache", "ingest", "--source", source, "--cache", ",".join(dirs), *flags])
+        gets, ingest = (f"{cost[name]:,} GET{'s' if cost[name] != 1 else ''}" for name in ("get_requests", "ingest_get_requests"))
+        line = f"the first epoch asks the source for each sample: {gets} for {_amount(cost['bytes'])}. An ingest before it takes {ingest}: {command}"
+        _log.warning(printable(f"{source}: {line}"))
 
 
 def tell_others(source: str, dirs: Sequence[str], report: Any) -> None:

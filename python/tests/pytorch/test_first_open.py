@@ -5,8 +5,10 @@ import functools
 import http.server
 import logging
 import os
+import pathlib
 import pty
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import tarfile
 import threading
 
 import pytest
+import realserver
 from embedded_servers import folder, gone, root  # noqa: F401
 
 import lcache
@@ -185,6 +188,58 @@ def test_the_listing_of_a_complete_cache_is_told(folder, root, tmp_path, caplog,
     assert said[0] == [] and len(said[1]) == 1, said
     (cache,) = os.listdir(root)
     assert re.search(r"/LIST: listed 2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ, and not again: " + re.escape(os.path.join(root, cache)), said[1][0])
+
+
+class Ranges(Quiet):
+    """A server that gives ranges, as those of shards do, and counts what it is asked for."""
+
+    asked = 0
+
+    def do_GET(self):
+        type(self).asked += 1
+        file = pathlib.Path(self.translate_path(self.path))
+        data = file.read_bytes()
+        first, last = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"]).groups() if "Range" in self.headers else (0, len(data) - 1)
+        part = data[int(first) : int(last) + 1]
+        self.send_response(206 if "Range" in self.headers else 200)
+        if "Range" in self.headers:
+            self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Last-Modified", self.date_time_string(file.stat().st_mtime))
+        self.end_headers()
+        self.wfile.write(part)
+
+
+def test_what_a_first_epoch_over_a_network_costs(root, tmp_path, caplog, monkeypatch):
+    """A warning before the first sample is read, with the command that takes fewer requests. After that command there is none."""
+    monkeypatch.setenv("LCACHE_LINGER", "0")
+    with tarfile.open(tmp_path / "0.tar", "w") as shard:
+        for i in range(150):
+            (tmp_path / f"{i}.txt").write_text(f"{i:04}")
+            shard.add(tmp_path / f"{i}.txt", f"{i}.txt")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Ranges, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            source = f"tar:http://127.0.0.1:{server.server_port}/0.tar"
+            with lcache.open(source, cache=root, recipe="torch.distributed_sampler", seed=3, batch_size=10) as job:
+                pid = job.pid
+            (warning,) = (r for r in caplog.records if "first epoch" in r.getMessage())
+            said, _, command = warning.getMessage().partition("An ingest before it takes 1 GET: ")
+            assert warning.levelno == logging.WARNING and said == f"{source}: the first epoch asks the source for each sample: 150 GETs for 600 B. "
+            assert gone(pid)
+            words = shlex.split(command)
+            assert words[:2] == ["lcache", "ingest"] and "--batch-size" in words
+            before = Ranges.asked
+            subprocess.run([realserver.BINARY, *words[1:]], check=True, stdout=subprocess.DEVNULL)
+            assert Ranges.asked - before <= 2
+            caplog.clear()
+            with lcache.open(source, cache=root, recipe="torch.distributed_sampler", seed=3, batch_size=10) as job:
+                assert bytes(job.get([7]).samples[0]) == b"0007"
+            assert "first epoch" not in caplog.text
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize("below", ["", "deep/er"])
