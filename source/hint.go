@@ -1,8 +1,10 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -107,6 +109,37 @@ func (f *files) hold() string {
 	for _, end := range ofArrays {
 		if n := f.count[end]; n > 0 && f.bytes[end]*2 > f.total && f.bytes[end]/n > largeMean {
 			return fmt.Sprintf("each sample is a whole %s file, of %s on average", end, humanize.Bytes(uint64(f.bytes[end]/n)))
+		}
+	}
+	return ""
+}
+
+const (
+	mostFolders = 10   // whose names are looked at where no file is a sample
+	mostNames   = 1000 // of each
+)
+
+// instead is advice about a directory that has none of the wanted files: what it has in their place, if that is shards or files of records; else "".
+func (d *dir) instead(folders []folder) string {
+	for _, f := range folders[:min(len(folders), mostFolders)] {
+		at, err := d.root.Open(cmp.Or(f.path, "."))
+		if err != nil {
+			continue
+		}
+		names, _ := at.Readdirnames(mostNames)
+		at.Close()
+		slices.Sort(names)
+		for _, name := range names {
+			if end := tarshard.NameEnd(name); end != "" {
+				levels := 0
+				if f.path != "" {
+					levels = 1 + strings.Count(f.path, "/")
+				}
+				return fmt.Sprintf("did you mean %s?", clip(TarScheme+d.path+"/"+strings.Repeat("*/", levels)+"*"+end))
+			}
+			if end := ending(name); slices.Contains(ofRecords, end) {
+				return fmt.Sprintf("it has %s files, and lcache does not read the records in a file yet", end)
+			}
 		}
 	}
 	return ""

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -61,6 +63,35 @@ func TestMeantShards(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.src, err, c.want)
+		}
+	}
+}
+
+// TestInsteadOfPictures: a directory without a file of the wanted extensions names the shards that it has, or the files of records.
+func TestInsteadOfPictures(t *testing.T) {
+	for _, c := range []struct{ file, want string }{
+		{"0.tar", `: did you mean "tar:DIR/*.tar"?`},
+		{"train/a/0.tgz", `: did you mean "tar:DIR/*/*/*.tgz"?`},
+		{"train/0.parquet", ": it has .parquet files, and lcache does not read the records in a file yet"},
+		{"train/0.txt", " that ends in .jpg"},
+	} {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, c.file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, c.file), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(dir, Options{Exts: []string{"jpg"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.List(t.Context(), nil)
+		if err == nil || !strings.HasSuffix(strings.ReplaceAll(err.Error(), dir, "DIR"), c.want) {
+			t.Errorf("%s: %v, want %q", c.file, err, c.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

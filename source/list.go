@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -79,6 +80,9 @@ func (d *dir) join(classes []string, folders []folder) (entries []sample.Entry, 
 		}
 	}
 	if err := d.opts.checkFound(classes, full, total); err != nil {
+		if there := d.instead(folders); there != "" && errors.Is(err, ErrEmpty) {
+			err = fmt.Errorf("%w: %s", err, there)
+		}
 		return nil, nil, err
 	}
 	entries, listed = make([]sample.Entry, 0, total), make([]Folder, 0, len(folders))

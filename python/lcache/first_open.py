@@ -16,7 +16,7 @@ from .match import is_url
 
 _log = logging.getLogger("lcache")
 
-_SHARDS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")  # how names of shards end
+SHARDS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")  # how names of shards end
 _NO_RECORDS = ": it is a file, and lcache does not read the records in a file yet: give a folder that has a file for each sample, or tar shards"
 
 
@@ -28,7 +28,7 @@ def require_source(source: str) -> None:
         os.scandir(source).close()
     except OSError as e:
         advice = {errno.ENOENT: _meant(source), errno.ENOTDIR: _NO_RECORDS}.get(e.errno or 0, "")
-        if advice and source.endswith(_SHARDS):
+        if advice and source.endswith(SHARDS):
             advice = f": did you mean {'tar:' + source!r}?"
         raise of_errno(e.errno, f"open source {source}: {e.strerror}{advice}") from None
 

@@ -7,25 +7,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, printable
+from ..first_open import SHARDS
 from ..match import is_url
 
 
-def no_class_folder(directory: str) -> FileNotFoundError:
-    """torchvision's error, with advice."""
-    return FileNotFoundError(f"Couldn't find any class folder in {printable(directory)}. Give the folder above, or flat=True for one list with label 0.")
+def no_class_folder(directory: str, shards: str = "") -> FileNotFoundError:
+    """torchvision's error, with advice. shards: how the name of a tar shard in the directory ends."""
+    advice = "Give the folder above, or flat=True for one list with label 0."
+    if shards:
+        advice = f"It has tar shards: lcache.torch.Dataset({f'tar:{directory}/*{shards}'!r}) takes the samples in them."
+    return FileNotFoundError(f"Couldn't find any class folder in {printable(directory)}. {printable(advice)}")
 
 
 def require_class_folder(directory: str) -> None:
     """FileNotFoundError for a directory without folders, before a cache is made for it. lcache.open reports what can't be listed."""
     if is_url(directory):
         return
+    shards = ""
     try:
         with os.scandir(directory) as found:
-            if any(entry.is_dir() for entry in found):
-                return
+            for entry in found:
+                if entry.is_dir():
+                    return
+                shards = next((end for end in SHARDS if entry.name.endswith(end)), shards)
     except OSError:
         return
-    raise no_class_folder(directory)
+    raise no_class_folder(directory, shards)
 
 
 def of_folders(names: Sequence[str], class_to_idx: Mapping[str, Any]) -> list[tuple[int, Any]]:

@@ -64,6 +64,17 @@ def socket_of(dataset):
     return os.path.join(dataset.job.stats()["cache"]["dirs"][0], "lcache.sock")
 
 
+def test_shards_in_the_place_of_class_folders(root, tmp_path):
+    """A folder of tar shards, and a folder with one, are not pictures: the errors name the source that takes the samples in them."""
+    (tmp_path / "set" / "train").mkdir(parents=True)
+    (tmp_path / "set" / "train" / "0.tar").write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match=r"It has tar shards: lcache\.torch\.Dataset\('tar:.*/set/train/\*\.tar'\) takes the samples in them"):
+        lt.ImageFolder(tmp_path / "set" / "train", cache=root)
+    with pytest.raises(FileNotFoundError, match=r'did you mean "tar:.*/set/\*/\*\.tar"\?'):
+        lt.ImageFolder(tmp_path / "set", cache=root)
+    assert not os.path.exists(root)
+
+
 def test_without_class_folders(photos, root):
     """torchvision's error for a folder one level too deep, before a cache is made of it. flat=True, and a flat server, allow it; a Dataset is one sorted list."""
     folder = os.path.join(photos, "ant", "more")
