@@ -18,8 +18,8 @@ func newRemoveCommand(g *globals) *cobra.Command {
 		Short:      "Remove a cache that is not in use",
 		SuggestFor: []string{"remove", "delete", "clean", "purge"},
 		Long: "rm removes the files that lcache made in a directory, and then the directory. It also removes what a killed ingest\n" +
-			"left. It refuses a cache that a process uses, and a directory that is not a cache. If other files lie in the directory, they stay, and so does the directory.\n" +
-			"rm never touches the source.",
+			"left. It refuses a cache that a process uses, and a directory that is not a cache. If other files lie in the directory,\n" +
+			"they stay, and so does the directory. rm never touches the source.",
 		Example: "  lcache rm /nvme/lcache/train-8c1f02aa\n  lcache rm /nvme0/train,/nvme1/train",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
