@@ -12,6 +12,7 @@ import (
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/memory"
 	"lcache/internal/serve/status"
 	"lcache/logfile"
 )
@@ -27,8 +28,8 @@ type important struct {
 
 	state *drawn.State  // the worker's alone; weights and S are read under stateMu
 	file  *drawn.Saver  // of the state
-	high  *highMemory   // what it keeps in memory
-	along *alongMemory  // what was read along with others; nil: nothing is
+	high  *memory.High  // what it keeps in memory
+	along *memory.Along // what was read along with others; nil: nothing is
 	drawn atomic.Bool   // an epoch that was drawn is known
 	packs *packaging    // nil: its L-samples stay where they are
 	ready chan struct{} // closed when the worker has ended
@@ -237,9 +238,9 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		e.giveBackDisk(c.Name)
 		return nil, err
 	}
-	e.holdBy(p.high.held, nil)
+	e.holdBy(p.high.Held(), nil)
 	if p.along != nil {
-		e.holdBy(p.along.held, nil)
+		e.holdBy(p.along.Held(), nil)
 	}
 	e.mu.Lock()
 	if e.states == nil {
@@ -269,36 +270,34 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, e
 		given: map[int]bool{}, two: map[int]*twoOrders{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1, version: 1, unsaved: map[int]unsavedOrder{}}
 	p.file = drawn.NewSaver(path, e.cache.Store.Trace(), e.cache.Logger, p.saved)
 	p.file.Room = p.roomToSave
-	if p.high, err = e.newHighMemory(c); err != nil {
+	if p.high, err = e.newHigh(c); err != nil {
 		state.Close()
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
 	if c.Policy == "paper" { // the others decide by orders and targets
-		state.OnObserve = p.high.observe
+		state.OnObserve = p.high.Observe
 	}
 	state.Serve = p.plan
 	if c.Policy != "next-use" { // which goes by the greatest values across an epoch's end
-		state.Held = p.high.held.set
+		state.Held = p.high.Held().Set
 	}
-	if p.high.nodes != nil {
-		state.OnNode = p.high.nodes.found
-	}
+	state.OnNode = p.high.OnNode()
 	if err := state.Advance(state.Epoch(), importance.Progress{}); err != nil {
 		state.Close()
-		p.high.close()
+		p.high.Close()
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
 	if substitutesLow(p) {
 		if p.packs, err = e.newPackaging(p, e.spareMemory()); err != nil {
 			state.Close()
-			p.high.close()
+			p.high.Close()
 			return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 		}
 	}
 	if e.readsAlong(c) {
-		if p.along, err = e.newAlongMemory(e.spareMemory()); err != nil {
+		if p.along, err = e.newAlong(e.spareMemory()); err != nil {
 			state.Close()
-			p.high.close()
+			p.high.Close()
 			return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 		}
 	}
@@ -306,7 +305,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, e
 		h.keep(p.packs.plan.memory)
 	}
 	if p.along != nil {
-		h.keep(p.along.total)
+		h.keep(p.along.Total())
 	}
 	before := e.epochsOf(j)
 	j.schedule.Withhold()

@@ -78,7 +78,7 @@ func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (
 	if before == nil {
 		return r, kept, free
 	}
-	r.Before, r.Lies, r.Carry = before.line, before.members, p.e.carry(order, before, high, p.along.room())
+	r.Before, r.Lies, r.Carry = before.line, before.members, p.e.carry(order, before, high, p.along.Room())
 	if kept != nil { // a segment that stays keeps all of its samples
 		r.Carry = slices.DeleteFunc(r.Carry, func(k int) bool {
 			return slices.ContainsFunc(before.members(k), func(i sample.Index) bool { return !kept.Has(i) })
@@ -104,7 +104,7 @@ func (p *important) mostUsed(epoch int) (by []sample.Index, high *sample.Set, er
 	}
 	left := p.config.Cache
 	for _, index := range by {
-		if left -= p.high.held.size(index); left < 0 || p.config.Policy == "lru" {
+		if left -= p.high.Held().Size(index); left < 0 || p.config.Policy == "lru" {
 			break
 		}
 		high.Add(index)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -15,43 +14,6 @@ import (
 	"lcache/sample"
 	"lcache/schedule"
 )
-
-// TestCells: what is written is read, cells come back, and no byte of one chain gets into another.
-func TestCells(t *testing.T) {
-	c := cellsOf(128)
-	defer c.close()
-	r := rand.New(rand.NewPCG(1, 2))
-	have := map[uint32][]byte{}
-	for range 20_000 {
-		if len(have) > 100 {
-			for cell := range have {
-				c.free(cell)
-				delete(have, cell)
-				break
-			}
-		}
-		data := make([]byte, 1+r.IntN(200))
-		for i := range data {
-			data[i] = byte(r.Uint32())
-		}
-		x, err := c.take(len(data))
-		if err != nil || have[x.first] != nil {
-			t.Fatal("no cell, or one that is taken", err)
-		}
-		x.write(data)
-		have[x.first] = data
-		for cell, want := range have {
-			x, got := c.chain(cell), make([]byte, len(want))
-			if x.read(got); !bytes.Equal(got, want) || x.sum(len(want)) != sample.Sum(want) {
-				t.Fatal("other bytes than were written")
-			}
-			break
-		}
-	}
-	if len(c.chunks) > 2 {
-		t.Errorf("%d chunks for 100 chains: cells do not come back", len(c.chunks))
-	}
-}
 
 // TestMemoryOfImportance: under each policy bytes are right, the counts add up, and no more is kept than was asked for.
 func TestMemoryOfImportance(t *testing.T) {
@@ -90,7 +52,7 @@ func testMemoryOfImportance(t *testing.T, layout, policy, method string) {
 		kept := 0
 		for i := range d.bytes { // the first supplier has what the counts say, and its bytes are right
 			buf := make([]byte, len(d.bytes[i]))
-			if p := e.states["default"]; p.high.held.Copy(sample.Index(i), buf) {
+			if p := e.states["default"]; p.high.Held().Copy(sample.Index(i), buf) {
 				if kept++; !bytes.Equal(buf, d.bytes[i]) {
 					t.Fatalf("sample %d has other bytes in memory", i)
 				}

@@ -113,9 +113,8 @@ func (s servedEpoch) areNotReplaced(t testing.TB, epoch int, are func(sample.Ind
 func (e *Engine) settleNodes(t *testing.T, p *important) {
 	t.Helper()
 	waitFor(t, "nodes are read", func() bool {
-		p.high.nodes.mu.Lock()
-		defer p.high.nodes.mu.Unlock()
-		return len(p.high.nodes.queue) == 0
+		_, waiting := p.high.Nodes()
+		return waiting == 0
 	})
 }
 
@@ -144,11 +143,9 @@ func TestClassServes(t *testing.T) {
 					t.Errorf("%s, epoch %d: %d substitutes", policy, epoch, n)
 				}
 				total += n
-				p.high.lockIdle()
-				if bytes, mapped := p.high.held.bytes(), bytesMapped(p.high.held); bytes > p.config.Cache || mapped > p.config.Cache+2*chunkCells*int64(p.high.held.cells.size) {
-					t.Errorf("%s: %d bytes in cells of %d, of %d", policy, bytes, mapped, p.config.Cache)
+				if taken := p.high.Held().Taken(); taken > p.config.Cache {
+					t.Errorf("%s: %d bytes of %d", policy, taken, p.config.Cache)
 				}
-				p.high.mu.Unlock()
 			}
 			s := e.Status().Jobs[0]
 			closeEngine(t, e)
@@ -179,9 +176,7 @@ func TestClassElastic(t *testing.T) {
 		for epoch := range 7 {
 			l.begin(t, epoch)
 			ratio := e.Status().Jobs[0].Importance.Ratio
-			p.high.lockIdle()
-			memory := p.high.pair.Ratio()
-			p.high.mu.Unlock()
+			memory := p.high.Ratio()
 			if ratio > last || ratio > 0.9 || ratio < 0.5 || memory != ratio {
 				t.Errorf("epoch %d of %d: the ratio is %v after %v, and memory has %v", epoch, epochs, ratio, last, memory)
 			}
@@ -218,10 +213,8 @@ func TestNodesThatAreGone(t *testing.T) {
 	}
 	waitFor(t, "the observations are noted", func() bool { return e.Status().Jobs[0].Importance.Observations == 80 })
 	e.settleNodes(t, p)
-	p.high.lockIdle()
-	defer p.high.mu.Unlock()
-	if nodes := p.high.pair.Nodes().List(); len(nodes) > 0 {
-		t.Errorf("nodes that can't be read: %v", nodes)
+	if nodes, _ := p.high.Nodes(); nodes > 0 {
+		t.Errorf("%d nodes that can't be read", nodes)
 	}
 }
 
@@ -270,41 +263,20 @@ func TestOtherEmbeddings(t *testing.T) {
 	l, like := losing{d: d, e: e, world: 1}, newLikeness(e)
 	l.ask(t, 0, fmt.Sprintf(class, 1, "paper", 0.5, 0.5, 8))
 	p := e.owner.importance.Load()
-	count := func() int {
-		p.high.lockIdle()
-		defer p.high.mu.Unlock()
-		return len(p.high.pair.Nodes().List())
-	}
+	count := func() int { nodes, _ := p.high.Nodes(); return nodes }
 	for epoch, said := range []Unsent{{Dimension: 16}, {Changed: true}} {
 		l.begin(t, epoch)
 		l.classSteps(t, like, epoch, 8)
 		e.settleNodes(t, p)
-		p.high.lockIdle()
-		bytes := p.high.held.bytes()
-		p.high.mu.Unlock()
+		bytes := p.high.Held().Taken()
 		if count() == 0 {
 			t.Errorf("epoch %d: no nodes", epoch)
 		}
 		e.EndEpoch(0, 0, importance.Progress{Epoch: math.MaxUint32}, said) // which ends no epoch
 		waitFor(t, "the nodes are forgotten", func() bool { return count() == 0 })
-		p.high.lockIdle()
-		after := p.high.held.bytes()
-		p.high.mu.Unlock()
-		if after >= bytes || p.state.Epoch() != epoch {
+		if after := p.high.Held().Taken(); after >= bytes || p.state.Epoch() != epoch {
 			t.Errorf("epoch %d: %d bytes, and %d after the embeddings changed; the epoch is %d", epoch, bytes, after, p.state.Epoch())
 		}
-	}
-	p.high.nodes.mu.Lock()
-	old := foundNode{3, like.near[3], p.high.nodes.turn - 1} // was being read when all was forgotten
-	p.high.nodes.mu.Unlock()
-	if p.high.put(old, d.bytes[3]); count() != 0 {
-		t.Error("a node of the embeddings before has entered")
-	}
-	if old.turn++; count() == 0 {
-		p.high.put(old, d.bytes[3])
-	}
-	if count() != 1 {
-		t.Error("a node of the new embeddings has not entered")
 	}
 }
 

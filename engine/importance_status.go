@@ -56,8 +56,8 @@ func (j *job) importanceStatus() *status.Importance {
 	if p.packs != nil {
 		s.PackagesWritten, s.CleanedBytes = p.packs.written.Load(), p.packs.cleaned.Load()
 	}
-	c := p.high.counted()
-	s.HBytes, s.HHits, s.LogHits, s.SourceMisses, s.Requested = c.taken, int64(c.HighHits), int64(c.LogHits), int64(c.SourceMisses), int64(c.Requested())
+	c := p.high.Counts()
+	s.HBytes, s.HHits, s.LogHits, s.SourceMisses, s.Requested = c.Taken, int64(c.HighHits), int64(c.LogHits), int64(c.SourceMisses), int64(c.Requested())
 	s.LHits, s.HomophilyHits, s.Substituted, s.SubstitutedMax = int64(c.LowHits), int64(c.NodeHits), int64(c.Substituted), int64(c.MaxSubstitute)
 	return &s
 }

@@ -5,13 +5,14 @@ import (
 
 	"lcache/deliver"
 	"lcache/fetch"
+	"lcache/internal/importance/memory"
 	"lcache/sample"
 )
 
 // served counts a delivery, and keeps what the memory policy wants of it.
 func (p *important) served(at *deliver.Position, d deliver.Delivery) {
-	p.high.served(at.Epoch, d, p.kindsOf(at, d))
-	p.along.delivered(at.Epoch, d.Indices)
+	p.high.Served(memory.Delivery{Epoch: at.Epoch, Indices: d.Indices, Addresses: d.Addresses, Kinds: p.kindsOf(at, d)})
+	p.along.Delivered(at.Epoch, d.Indices)
 	if p.packs != nil {
 		p.packs.delivered(d)
 	}
@@ -23,11 +24,11 @@ func (p *important) beginMemory() {
 	if p.state.Order(epoch) == nil {
 		return
 	}
-	p.high.setRatio(p.state.Ratio())
+	p.high.SetRatio(p.state.Ratio())
 	p.beginPackages()
 	order := p.orderOf(epoch)
 	p.beginAlong(epoch, order)
-	if err := p.decideBy(func(values, targets []float64) { p.high.begin(epoch, values, targets, order, p.config) }); err != nil {
+	if err := p.decideBy(func(values, targets []float64) { p.high.Begin(epoch, values, targets, order, p.config) }); err != nil {
 		p.e.cache.Logger.Warn("memory goes on by what was known an epoch ago", "name", p.config.Name, "epoch", epoch, "err", err)
 	}
 }
@@ -44,7 +45,7 @@ func (p *important) beginAlong(epoch int, order []sample.Index) {
 	if o := p.state.Order(epoch + 1); o != nil && !o.Plain {
 		coming = o.Indices
 	}
-	p.along.begin(epoch, order, coming)
+	p.along.Begin(epoch, order, coming)
 }
 
 // beginPackages begins an epoch of the job's packages, once epochs are drawn.

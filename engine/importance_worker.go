@@ -88,7 +88,7 @@ func (p *important) observe(o importance.Observation) {
 func (p *important) do(q queued) (kept bool) {
 	switch o := q.seen; {
 	case q.changed:
-		p.high.forgetNodes()
+		p.high.ForgetNodes()
 	case o == nil:
 		p.state.Restarted(q.restarted)
 	case int64(o.Epoch) != int64(p.state.Epoch())+1:
@@ -106,7 +106,7 @@ func (p *important) do(q queued) (kept bool) {
 
 // take gives the state an observation.
 func (p *important) take(o importance.Observation) {
-	p.undelivered += p.high.strange(o.Index)
+	p.undelivered += p.high.Undelivered(o.Index)
 	p.looked = p.looked || o.Kind == importance.Reevaluated && int64(o.Epoch) == int64(p.state.Epoch()) // one that is late was for the boundary before
 	p.state.Observe(o)
 }
@@ -253,7 +253,7 @@ func (p *important) advance(to int) {
 	says := p.says[p.epoch].Progress
 	says.Epochs = p.e.cache.Record.Job.Epochs
 	p.mu.Unlock()
-	p.high.endEpoch()
+	p.high.EndEpoch()
 	p.stateMu.Lock()
 	if len(p.state.Unstable()) > 0 && !p.looked {
 		p.missed++
@@ -340,11 +340,11 @@ func (p *important) giveBack() {
 	p.stateMu.Lock()
 	p.state.Close()
 	p.stateMu.Unlock()
-	p.e.holdBy(nil, p.high.held)
-	p.high.close()
+	p.e.holdBy(nil, p.high.Held())
+	p.high.Close()
 	if p.along != nil {
-		p.e.holdBy(nil, p.along.held)
-		p.along.close()
+		p.e.holdBy(nil, p.along.Held())
+		p.along.Close()
 	}
 	p.file.Wait()
 	p.dropTwo(func(int) bool { return true })

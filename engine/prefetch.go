@@ -64,7 +64,7 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 		e.mu.Lock()
 		apart, known = e.apart(at.Epoch, c.Content)
 		e.mu.Unlock()
-		if along := p.along.of(at.Epoch); known && along != nil {
+		if along := p.along.Of(at.Epoch); known && along != nil {
 			c.Along = along
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package memory
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 )
 
 // bytesMapped is how many bytes a memory has mapped for samples.
-func bytesMapped(h *sampleBytes) (n int64) {
+func bytesMapped(h *Bytes) (n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.cells.chunks {
@@ -21,28 +21,17 @@ func bytesMapped(h *sampleBytes) (n int64) {
 	return n
 }
 
-// returns calls f and fails the test if it does not return.
-func returns(t *testing.T, what string, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { defer close(done); f() }()
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Fatal(what + " waits")
-	}
-}
-
 // TestCopyWhileMemoryIsLocked: a sample is found and copied while the owner of a memory holds its lock.
 func TestCopyWhileMemoryIsLocked(t *testing.T) {
-	d, a, _ := smallAlong(t)
-	a.begin(0, []sample.Index{1}, nil)
+	d := newSamples(t)
+	a, _ := d.along(t)
+	a.Begin(0, []sample.Index{1}, nil)
 	a.Take(1)
 	a.Keep(1, d.bytes[1])
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	returns(t, "a copy", func() {
-		got := make([]byte, len(d.bytes[1]))
+		got := make([]byte, size)
 		if !a.held.Has(1) || !a.held.Copy(1, got) || !bytes.Equal(got, d.bytes[1]) || a.held.Has(2) || a.held.Copy(2, got) {
 			t.Error("a memory does not have what it keeps")
 		}
@@ -51,8 +40,8 @@ func TestCopyWhileMemoryIsLocked(t *testing.T) {
 
 // TestFreedDuringCopy: the bytes of a sample that is being copied do not change when the sample is freed, kept again, or the memory is closed.
 func TestFreedDuringCopy(t *testing.T) {
-	d, a, _ := smallAlong(t)
-	h := a.held
+	d := newSamples(t)
+	h := d.newBytes(t)
 	h.keep(1, d.bytes[1])
 	under, ok := h.pin(1) // as Copy does
 	if !ok {
@@ -86,8 +75,8 @@ func TestFreedDuringCopy(t *testing.T) {
 			h.free(i)
 		}
 	}
-	if after := bytesMapped(h); after != before || h.bytes() != 0 {
-		t.Errorf("%d bytes are mapped after 4000 samples, %d before; %d are kept", after, before, h.bytes())
+	if after := bytesMapped(h); after != before || h.Taken() != 0 {
+		t.Errorf("%d bytes are mapped after 4000 samples, %d before; %d are kept", after, before, h.Taken())
 	}
 	h.keep(3, d.bytes[3])
 	if under, ok = h.pin(3); !ok {
@@ -108,8 +97,8 @@ func TestFreedDuringCopy(t *testing.T) {
 
 // TestFreedWhileWritten: a sample that is freed while its bytes are written is not here, and its room is used again.
 func TestFreedWhileWritten(t *testing.T) {
-	d, a, _ := smallAlong(t)
-	h := a.held
+	d := newSamples(t)
+	h := d.newBytes(t)
 	w, ok := h.begin(1, d.bytes[1])
 	if _, twice := h.begin(1, d.bytes[1]); !ok || twice || !h.hasOrWrites(1) || h.Has(1) {
 		t.Fatal("a sample is written twice, or is here before it is written")
@@ -122,21 +111,21 @@ func TestFreedWhileWritten(t *testing.T) {
 	if h.fill(w); h.Has(1) {
 		t.Error("a freed sample is here")
 	}
-	got := make([]byte, len(d.bytes[1]))
+	got := make([]byte, size)
 	if h.fill(again); !h.Copy(1, got) || !bytes.Equal(got, d.bytes[1]) {
 		t.Error("a sample that was kept again is not here")
 	}
 	wrong := slices.Clone(d.bytes[2])
 	wrong[0] ^= 1
-	if h.keep(2, wrong); h.Has(2) || h.hasOrWrites(2) || len(h.pins) != 0 || h.bytes() != h.size(1) {
+	if h.keep(2, wrong); h.Has(2) || h.hasOrWrites(2) || len(h.pins) != 0 || h.Taken() != h.Size(1) {
 		t.Error("bytes with another checksum are kept")
 	}
 }
 
 // TestCopiesAtAnyTime: copies that run while samples are kept and freed have right bytes.
 func TestCopiesAtAnyTime(t *testing.T) {
-	d, a, _ := smallAlong(t)
-	h := a.held
+	d := newSamples(t)
+	h := d.newBytes(t)
 	var all sync.WaitGroup
 	stop := make(chan struct{})
 	var copied [2]atomic.Int64
@@ -179,12 +168,12 @@ func TestCopiesAtAnyTime(t *testing.T) {
 
 // TestKeepingAllocatesNothing: to keep, copy and free a sample takes nothing of Go's heap, whatever its size.
 func TestKeepingAllocatesNothing(t *testing.T) {
-	d, a, _ := smallAlong(t)
-	dst := make([]byte, 3000)
+	d := newSamples(t)
+	h, dst := d.newBytes(t), make([]byte, size)
 	if n := testing.AllocsPerRun(100, func() {
-		a.held.keep(1, d.bytes[1])
-		a.held.Copy(1, dst)
-		a.held.free(1)
+		h.keep(1, d.bytes[1])
+		h.Copy(1, dst)
+		h.free(1)
 	}); n != 0 {
 		t.Errorf("%.1f allocations", n)
 	}
@@ -192,34 +181,15 @@ func TestKeepingAllocatesNothing(t *testing.T) {
 
 // TestNoMemoryForSamples: where the system gives no memory nothing is kept, and one warning says so.
 func TestNoMemoryForSamples(t *testing.T) {
-	d, a, _ := smallAlong(t)
-	var log logged
-	old := a.e.cache.Logger
-	a.e.cache.Logger = log.logger()
-	defer func() { a.e.cache.Logger = old }()
-	a.held.cells = &cells{grid: grid{size: 1 << 47, each: 1}} // beyond any address space
+	d := newSamples(t)
+	h := d.newBytes(t)
+	h.cells = &cells{grid: grid{size: 1 << 47, each: 1}} // beyond any address space
 	for i := range sample.Index(3) {
-		if a.held.keep(i, d.bytes[i]); a.held.Has(i) || a.held.hasOrWrites(i) {
+		if h.keep(i, d.bytes[i]); h.Has(i) || h.hasOrWrites(i) {
 			t.Error("a sample is kept without memory")
 		}
 	}
-	if lines := log.lines("the system gives no memory"); len(lines) != 1 {
-		t.Errorf("warnings: %q", lines)
-	}
-}
-
-// TestCellsOfLargeSamples: of a dataset of large samples no more is mapped at once than the system gives.
-func TestCellsOfLargeSamples(t *testing.T) {
-	for _, mean := range []int{100, 16 << 10, 100 << 20, 1 << 30, 4<<30 - 1} {
-		c := cellsOf(mean)
-		x, err := c.take(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.write([]byte{1})
-		if mapped := len(c.chunks[0].bytes); mapped > max(chunkBytes, mean/cellsEach+1) || mapped < mean/cellsEach {
-			t.Errorf("samples of %d bytes: %d bytes are mapped at once", mean, mapped)
-		}
-		c.close()
+	if n := d.log.lines("the system gives no memory"); n != 1 {
+		t.Errorf("%d warnings, want 1", n)
 	}
 }

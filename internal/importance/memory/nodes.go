@@ -1,4 +1,4 @@
-package engine
+package memory
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"lcache/importance"
-	"lcache/offheap"
 	"lcache/sample"
 )
 
@@ -16,7 +15,7 @@ import (
 
 // A nodeReader brings the bytes of nodes into a job's memory: one goroutine, beside all requests. It takes side memory only where there is room at once.
 type nodeReader struct {
-	h      *highMemory
+	h      *High
 	cancel context.CancelFunc
 	ended  chan struct{}
 
@@ -42,8 +41,8 @@ const mostNodeBytes = 4 << 20
 // nodeTime is how long a node is read at most.
 const nodeTime = 10 * time.Second
 
-func newNodeReader(h *highMemory) *nodeReader {
-	ctx, cancel := context.WithCancel(h.e.ctx)
+func newNodeReader(h *High) *nodeReader {
+	ctx, cancel := context.WithCancel(context.Background())
 	r := &nodeReader{h: h, cancel: cancel, ended: make(chan struct{}), wake: make(chan struct{}, 1)}
 	go r.work(ctx)
 	return r
@@ -116,40 +115,59 @@ func (r *nodeReader) work(ctx context.Context) {
 	}
 }
 
-// bring reads a node and puts it into memory. One that can't be read, or for which there is no room, does not enter.
+// bring reads a node and puts it into memory. It stays out if it cannot be read, or if there is no room for it.
 func (r *nodeReader) bring(ctx context.Context, n foundNode) {
-	e := r.h.e
-	if !r.h.mayPut(n.id) {
+	h := r.h
+	if !h.mayPut(n.id) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, nodeTime)
 	defer cancel()
-	x, ok := e.fetcher.TryRoom(e.fetcher.Need([]sample.Index{n.id}))
-	if !ok {
-		return
+	if err := h.o.Read(ctx, n.id, func(data []byte) { h.put(n, data) }); err != nil {
+		h.o.Logger.Debug("a node cannot be read, and stands in for no sample", "sample", n.id, "err", err)
 	}
-	extents, got := e.fetcher.Into(ctx, x, []sample.Index{n.id})
-	defer func() {
-		for _, x := range extents {
-			e.staging.Drop(x)
-		}
-	}()
-	if got[0].Err != nil {
-		e.cache.Logger.Debug("a sample that is like others can't be read, and stands in for none", "sample", n.id, "err", got[0].Err)
-		return
+}
+
+// OnNode returns what is called with each node that is found, and the samples near it; nil where no sample stands in for another one. It never waits.
+func (h *High) OnNode() func(id sample.Index, near []sample.Index) {
+	if h.nodes == nil {
+		return nil
 	}
-	r.h.put(n, got[0].Data)
+	return h.nodes.found
+}
+
+// Nodes returns how many nodes there are, and how many wait to be read.
+func (h *High) Nodes() (here, waiting int) {
+	if h.pair == nil {
+		return 0, 0
+	}
+	h.nodes.mu.Lock()
+	waiting = len(h.nodes.queue)
+	h.nodes.mu.Unlock()
+	h.lockIdle()
+	defer h.mu.Unlock()
+	return len(h.pair.Nodes().List()), waiting
+}
+
+// Ratio is the important samples' part of the memory; the nodes have the rest.
+func (h *High) Ratio() float64 {
+	if h.pair == nil {
+		return 1
+	}
+	h.lockIdle()
+	defer h.mu.Unlock()
+	return h.pair.Ratio()
 }
 
 // mayPut reports whether a node would be taken: a sample that memory has already stands in for none.
-func (h *highMemory) mayPut(id sample.Index) bool {
+func (h *High) mayPut(id sample.Index) bool {
 	h.lockIdle()
 	defer h.mu.Unlock()
-	return h.held.knows(id) && h.e.cache.Manifest.Size(id) > 0 && !h.policy.Has(id)
+	return h.held.knows(id) && h.o.Manifest.Size(id) > 0 && !h.policy.Has(id)
 }
 
 // lockIdle locks h.mu when the worker does not have the policy for itself. Requests do not call it.
-func (h *highMemory) lockIdle() {
+func (h *High) lockIdle() {
 	h.mu.Lock()
 	for h.busy {
 		h.idle.Wait()
@@ -157,7 +175,7 @@ func (h *highMemory) lockIdle() {
 }
 
 // put takes a node with its bytes.
-func (h *highMemory) put(n foundNode, data []byte) {
+func (h *High) put(n foundNode, data []byte) {
 	if !h.held.isRight(n.id, data) {
 		return
 	}
@@ -167,13 +185,13 @@ func (h *highMemory) put(n foundNode, data []byte) {
 }
 
 // takeNode offers a node, and returns room for its bytes.
-func (h *highMemory) takeNode(n foundNode, data []byte) (w writing, ok bool) {
+func (h *High) takeNode(n foundNode, data []byte) (w writing, ok bool) {
 	h.lockIdle()
 	defer h.mu.Unlock()
 	if h.held.isClosed() || h.nodes.isForgotten(n) || h.policy.Has(n.id) {
 		return w, false
 	}
-	keep, drop := h.pair.Put(n.id, n.near, h.held.size(n.id))
+	keep, drop := h.pair.Put(n.id, n.near, h.held.Size(n.id))
 	for _, gone := range drop {
 		h.held.free(gone)
 	}
@@ -183,8 +201,8 @@ func (h *highMemory) takeNode(n foundNode, data []byte) (w writing, ok bool) {
 	return h.held.begin(n.id, data)
 }
 
-// setRatio moves the border between important samples and nodes.
-func (h *highMemory) setRatio(ratio float64) {
+// SetRatio moves the border between important samples and nodes.
+func (h *High) SetRatio(ratio float64) {
 	if h.pair == nil {
 		return
 	}
@@ -198,8 +216,8 @@ func (h *highMemory) setRatio(ratio float64) {
 	})
 }
 
-// forgetNodes drops all nodes and their lists, and those that wait.
-func (h *highMemory) forgetNodes() {
+// ForgetNodes drops all nodes and their lists, and those that wait.
+func (h *High) ForgetNodes() {
 	if h.pair == nil {
 		return
 	}
@@ -211,64 +229,8 @@ func (h *highMemory) forgetNodes() {
 	})
 }
 
-// rehearsal copies the policy's decisions, without the bytes.
-func (h *highMemory) rehearsal() (r *importance.Rehearsal, err error) {
-	h.alone(func() { r, err = importance.NewRehearsal(h.pair, h.held.size) })
+// Rehearsal copies the policy's decisions, without the bytes.
+func (h *High) Rehearsal() (r *importance.Rehearsal, err error) {
+	h.alone(func() { r, err = importance.NewRehearsal(h.pair, h.held.Size) })
 	return r, err
-}
-
-// planClass serves nodes for their neighbours, as far as memory will not have those and they are no H-samples (SpiderCache §IV-B). An order that is drawn an epoch ahead is planned by the memory that the epoch between will leave.
-func (p *important) planClass(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
-	p.high.setRatio(p.state.Ratio())
-	r, err := p.high.rehearsal()
-	if err != nil {
-		return plan, err
-	}
-	defer r.Close()
-	for between := p.state.Epoch(); between < epoch; between++ {
-		if err := p.decideBy(func(values, targets []float64) { r.Play(between, values, targets, p.orderOf(between)) }); err != nil {
-			return plan, err
-		}
-	}
-	if err := p.decideBy(func(values, targets []float64) { r.Begin(epoch, values, targets, requested) }); err != nil {
-		return plan, err
-	}
-	high, err := p.state.High()
-	if err != nil {
-		return plan, err
-	}
-	defer high.Close()
-	return importance.NewLaw(importance.Class, r, high.Has).Serve(requested, importance.Cut{World: p.world, Batch: p.config.BatchSize})
-}
-
-// decideBy calls f with what memory policies decide by: values, or targets for next-use alone. They are freed afterwards.
-func (p *important) decideBy(f func(values, targets []float64)) error {
-	if p.config.Policy == "next-use" {
-		targets, err := p.state.Targets()
-		if err == nil {
-			f(nil, targets)
-		}
-		offheap.Free(targets)
-		return err
-	}
-	values, err := p.state.Values()
-	if err == nil {
-		f(values, nil)
-	}
-	offheap.Free(values)
-	return err
-}
-
-// orderOf is what is served in an epoch that was drawn; nil: that is not known.
-func (p *important) orderOf(epoch int) []sample.Index {
-	o := p.state.Order(epoch)
-	if o == nil {
-		return nil
-	}
-	if o.Indices == nil { // the recipe's
-		if whole, err := p.j.schedule.OfRecipe(p.e.ctx, epoch); err == nil {
-			return whole.Global
-		}
-	}
-	return o.Indices
 }

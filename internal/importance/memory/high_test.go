@@ -1,11 +1,11 @@
-package engine
+package memory
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
 	"lcache/sample"
@@ -33,74 +33,80 @@ func (p *slowPolicy) Clone() (importance.Policy, error) {
 	return p.Policy.Clone()
 }
 
-// memoryOf makes the memory of a job over the dataset of smallAlong, with room for four samples.
-func memoryOf(t *testing.T, e *Engine, policy, more string) *highMemory {
+// shared is the shared memory that deliveries lie in.
+type shared []byte
+
+func (m shared) slice(offset uint64, n int) []byte { return m[offset:][:n] }
+
+// high makes a memory with room for four samples.
+func (s *samples) high(t *testing.T, policy, more string) (*High, shared) {
 	t.Helper()
-	room := 4 * newCells(e.cache.Manifest).round(3000)
+	room := 4 * newCells(s.Manifest).round(size)
 	c, err := drawn.Parse(fmt.Appendf(nil, `{"method":"spider","policy":%q,"batch_size":4,"cache":%d,"lag":0%s}`, policy, room, more), drawn.Defaults{Seed: "1", BatchSize: 4, WorldSize: 1, Lag: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := e.newHighMemory(c)
+	m := make(shared, 1<<20)
+	h, err := NewHigh(c, Options{Dataset: s.Dataset, Slice: m.slice, Read: func(context.Context, sample.Index, func([]byte)) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(h.close)
-	return h
+	t.Cleanup(h.Close)
+	return h, m
 }
 
 // delivery is one of some samples, with bytes in the shared memory.
-func delivery(e *Engine, data []byte, indices ...sample.Index) (d deliver.Delivery) {
-	d.Indices = indices
+func (m shared) delivery(epoch int, data []byte, indices ...sample.Index) Delivery {
+	d := Delivery{Epoch: epoch, Indices: indices}
 	for k := range indices {
 		d.Addresses = append(d.Addresses, staging.Address{Offset: uint64(k) * 4096})
-		copy(e.staging.Slice(uint64(k)*4096, len(data)), data)
+		copy(m[k*4096:], data)
 	}
 	return d
 }
 
 // TestRequestsAtABoundary: while a memory policy goes over all samples at a boundary, samples are copied, deliveries are counted afterwards, and the status is answered.
 func TestRequestsAtABoundary(t *testing.T) {
-	for what, boundary := range map[string]func(h *highMemory){
-		"an epoch begins":     func(h *highMemory) { h.begin(1, make([]float64, 40), nil, nil, drawn.Config{}) },
-		"an epoch is planned": func(h *highMemory) { r, _ := h.rehearsal(); r.Close() },
+	for what, boundary := range map[string]func(h *High){
+		"an epoch begins":     func(h *High) { h.Begin(1, make([]float64, 40), nil, nil, drawn.Config{}) },
+		"an epoch is planned": func(h *High) { r, _ := h.Rehearsal(); r.Close() },
 	} {
 		t.Run(what, func(t *testing.T) {
-			d, a, _ := smallAlong(t)
-			h := memoryOf(t, a.e, "lru", `,"substitute":"class"`)
+			d := newSamples(t)
+			h, m := d.high(t, "lru", `,"substitute":"class"`)
 			slow := &slowPolicy{h.inner(), make(chan struct{}), make(chan struct{})}
 			goOn := sync.OnceFunc(func() { close(slow.goOn) })
 			t.Cleanup(goOn)
 			h.pair = importance.NewHomophily(slow, h.pair.Nodes(), h.total, 1)
 			h.policy = h.pair
-			h.served(0, delivery(a.e, d.bytes[7], 7), nil)
+			h.Served(m.delivery(0, d.bytes[7], 7))
 			done := make(chan struct{})
 			go func() { defer close(done); boundary(h) }()
 			<-slow.began
 			returns(t, "a request at a boundary", func() {
-				if got := make([]byte, 3000); !h.held.Copy(7, got) || string(got) != string(d.bytes[7]) {
+				if got := make([]byte, size); !h.held.Copy(7, got) || string(got) != string(d.bytes[7]) {
 					t.Error("a sample that is kept is not copied")
 				}
-				h.served(1, delivery(a.e, d.bytes[7], 7), nil)
-				h.served(1, delivery(a.e, d.bytes[8], 8), nil)
-				if held, err := h.held.set(); err != nil || held.Len() != 1 || !held.Has(7) {
+				h.Served(m.delivery(1, d.bytes[7], 7))
+				h.Served(m.delivery(1, d.bytes[8], 8))
+				if held, err := h.held.Set(); err != nil || held.Len() != 1 || !held.Has(7) {
 					t.Errorf("%v, %d samples are held", err, held.Len())
 				} else {
 					held.Close()
 				}
-				if c := h.counted(); c.Requested() != 1 || c.taken != h.held.size(7) {
+				if c := h.Counts(); c.Requested() != 1 || c.Taken != h.held.Size(7) {
 					t.Errorf("%+v", c)
 				}
-				if n := h.strange([]sample.Index{7, 9, 41}); n != 1 {
+				if n := h.Undelivered([]sample.Index{7, 9, 41}); n != 1 {
 					t.Errorf("%d samples were observed without a delivery", n)
 				}
 			})
 			goOn()
 			<-done
-			if c := h.counted(); c.HighHits != 1 || c.LogHits != 2 || h.strange([]sample.Index{8, 9}) != 1 || h.held.Has(8) {
+			if c := h.Counts(); c.HighHits != 1 || c.LogHits != 2 || h.Undelivered([]sample.Index{8, 9}) != 1 || h.held.Has(8) {
 				t.Errorf("%+v, after the boundary", c)
 			}
-			if h.served(1, delivery(a.e, d.bytes[8], 8), nil); !h.held.Has(8) {
+			if h.Served(m.delivery(1, d.bytes[8], 8)); !h.held.Has(8) {
 				t.Error("nothing is kept after a boundary")
 			}
 		})
@@ -109,18 +115,18 @@ func TestRequestsAtABoundary(t *testing.T) {
 
 // TestManyDeliveriesAtABoundary: all deliveries are counted, also those that are not noted for the policy.
 func TestManyDeliveriesAtABoundary(t *testing.T) {
-	d, a, _ := smallAlong(t)
-	h := memoryOf(t, a.e, "lru", "")
-	h.served(0, delivery(a.e, d.bytes[7], 7), nil)
+	d := newSamples(t)
+	h, m := d.high(t, "lru", "")
+	h.Served(m.delivery(0, d.bytes[7], 7))
 	const n = mostNoted + 1000
 	h.alone(func() {
-		many := deliver.Delivery{Indices: make([]sample.Index, n)}
+		many := Delivery{Indices: make([]sample.Index, n)}
 		for k := range many.Indices {
 			many.Indices[k] = 7
 		}
-		h.served(0, many, nil)
+		h.Served(many)
 	})
-	if c := h.counted(); c.HighHits != n || c.Requested() != n+1 || len(h.noted) != 0 {
+	if c := h.Counts(); c.HighHits != n || c.Requested() != n+1 || len(h.noted) != 0 {
 		t.Errorf("%+v, want %d hits", c, n)
 	}
 }
@@ -129,27 +135,27 @@ func TestManyDeliveriesAtABoundary(t *testing.T) {
 func TestRefusedBytesAreNoHit(t *testing.T) {
 	for _, policy := range []string{"lru", "minio", "next-use", "paper"} {
 		t.Run(policy, func(t *testing.T) {
-			d, a, _ := smallAlong(t)
-			h := memoryOf(t, a.e, policy, "")
+			d := newSamples(t)
+			h, m := d.high(t, policy, "")
 			order := []sample.Index{7, 7, 7, 7, 7, 7}
 			values := make([]float64, 40)
 			for i := range values {
 				values[i] = 1
 			}
-			h.begin(0, values, values, order, drawn.Config{Cache: h.total})
+			h.Begin(0, values, values, order, drawn.Config{Cache: h.total})
 			for k := range 3 {
-				if h.served(0, delivery(a.e, d.bytes[8], 7), nil); h.held.Has(7) {
+				if h.Served(m.delivery(0, d.bytes[8], 7)); h.held.Has(7) {
 					t.Fatal("bytes of another sample are kept")
 				}
-				if c := h.counted(); c.HighHits != 0 || int(c.LogHits) != k+1 {
+				if c := h.Counts(); c.HighHits != 0 || int(c.LogHits) != k+1 {
 					t.Fatalf("%+v after %d misses", c, k+1)
 				}
 			}
-			if h.served(0, delivery(a.e, d.bytes[7], 7), nil); !h.held.Has(7) {
+			if h.Served(m.delivery(0, d.bytes[7], 7)); !h.held.Has(7) {
 				t.Error("right bytes are not kept")
 			}
-			if h.served(0, delivery(a.e, d.bytes[7], 7), nil); h.counted().HighHits != 1 {
-				t.Errorf("%+v, want a hit", h.counted())
+			if h.Served(m.delivery(0, d.bytes[7], 7)); h.Counts().HighHits != 1 {
+				t.Errorf("%+v, want a hit", h.Counts())
 			}
 		})
 	}
