@@ -203,7 +203,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 // assemble makes the parts, from the memory up, and starts the loops. If a part fails those before it are given back.
 func (e *Engine) assemble() (err error) {
 	e.mover, err = sorter.New(e.cache, sorter.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
-		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnSourceRead: e.storeMiss})
+		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnSourceRead: e.storeMiss, Awaited: e.awaited})
 	if err != nil {
 		return err
 	}

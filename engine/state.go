@@ -149,6 +149,22 @@ func (e *Engine) evictable(owner staging.Segment) bool {
 	return true
 }
 
+// awaited reports whether a rank has still to pass a segment that is evicted.
+func (e *Engine) awaited(owner staging.Segment) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.logs[owner.Line]
+	if l == nil || l.Line == nil {
+		return false
+	}
+	for _, r := range e.owner.ranks {
+		if e.needs(r, l, owner.Segment) {
+			return true
+		}
+	}
+	return false
+}
+
 // superseded reports whether the samples that a slot holds for a pass come again: in a later pass over the same Logfile, or from a log of the same
 // epoch that was laid out since. Kept as well they could take all slots. e.mu is held.
 func (e *Engine) superseded(l *reorder.EpochLog, id uint64) bool {

@@ -261,3 +261,35 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 		t.Errorf("another order when nobody reads: %v", err)
 	}
 }
+
+// TestFirstEpochIsAllMisses: what was read from the source for an epoch is a miss of it, also if it was read ahead, written to the log, and came from there
+// in the end.
+func TestFirstEpochIsAllMisses(t *testing.T) { inLayouts(t, testFirstEpochIsAllMisses) }
+
+func testFirstEpochIsAllMisses(t *testing.T, layout string) {
+	d, e := unprefilled(t, layout, 1)
+	s := d.join(t, e, "a")
+	defer s.leave()
+	r := rand.New(rand.NewPCG(1, 2))
+	if err := s.push(r, 0, len(d.bytes)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.c.Get(t.Context(), s.orders[0][0], &deliver.Position{Job: s.number})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.c.Release(first.Lease)
+	if err := s.push(r, 1, len(d.bytes)); err != nil { // the log is begun when the next order is known: what was read ahead before comes from there
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); layout == cache.LayoutLog && e.Status().Totals.LogReadBytes < 2<<20 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := errors.Join(s.read(0, 1), s.read(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	got, all := e.Status().Jobs[0], int64(len(d.bytes))
+	if len(got.EpochsDone) != 2 || got.EpochsDone[0].Misses != all || got.EpochsDone[1].Hits != all {
+		t.Errorf("epochs %+v; want %d misses in the first one, and as many hits in the second", got.EpochsDone, all)
+	}
+}

@@ -23,6 +23,7 @@ type Options struct {
 	SideBytes                               int                        // of side memory; 0: by the memory formula
 	BlockTimeout, LogTimeout, SourceTimeout time.Duration              // for tests: after how long a read counts as late
 	OnSourceRead                            func(sample.Index, []byte) // called with every sample that a request has read from the source
+	Awaited                                 func(staging.Segment) bool // as in staging.Options
 }
 
 // A Mover moves the samples of a cache. It has the shared memory with its slots, the fetcher, and the pass. The write buffers of both Logfiles and of packages are
@@ -42,7 +43,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	z := c.Sizing
 	m = &Mover{Cache: c}
 	m.Staging, err = staging.New(staging.Options{Samples: c.Manifest.Len(), Align: c.Format.Align, Slots: z.Slots,
-		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(o.SideBytes, int(z.Side)), SpareBytes: int(z.Spare), Lent: z.Lent})
+		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(o.SideBytes, int(z.Side)), SpareBytes: int(z.Spare), Lent: z.Lent, Awaited: o.Awaited})
 	if err != nil {
 		return nil, err
 	}

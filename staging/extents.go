@@ -20,7 +20,7 @@ type Extent struct {
 	pool  *pool   // nil for a part of
 	whole *Extent // another one
 
-	fromSource bool
+	fromSource bool // and not taken since
 }
 
 // Alloc takes n bytes from a pool for one sample; the caller holds the one reference.
@@ -161,7 +161,7 @@ func (s *Staging) withdrawLocked(x *Extent) {
 	}
 	a := atomic.LoadUint32(&s.addr[x.Index])
 	if off, ok := s.offset(a); ok && off == x.data {
-		atomic.CompareAndSwapUint32(&s.addr[x.Index], a, 0)
+		atomic.CompareAndSwapUint32(&s.addr[x.Index], a, a&missBit)
 	}
 }
 

@@ -63,7 +63,7 @@ func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
 	return false
 }
 
-// An Address is a sample's offset in the shared memory, and whether the sample came from the source.
+// An Address is a sample's offset in the shared memory, and whether the sample was read from the source and not taken since.
 type Address struct {
 	Offset     uint64
 	FromSource bool
@@ -113,9 +113,7 @@ func (s *Staging) takeLocked(h *Hold, want []sample.Index, have, there []bool, o
 		s.holdLocked(h, out[i].Offset)
 		have[i] = true
 		if out[i].FromSource {
-			// Only the first delivery counts as a miss: from now on the sample comes from memory.
-			a := uint32(out[i].Offset/uint64(s.opts.Align)+1) << 1
-			atomic.CompareAndSwapUint32(&s.addr[want[i]], a|1, a)
+			atomic.AndUint32(&s.addr[want[i]], ^uint32(missBit)) // only the first delivery counts as a miss
 		}
 	}
 }
@@ -136,7 +134,7 @@ func (s *Staging) lookLocked(index sample.Index) (Address, bool) {
 		x := s.extents[off]
 		ok = x != nil && x.Index == index
 	}
-	return Address{Offset: off, FromSource: a&1 != 0}, ok
+	return Address{Offset: off, FromSource: a&missBit != 0}, ok
 }
 
 func (s *Staging) holdLocked(h *Hold, off uint64) {
@@ -145,6 +143,7 @@ func (s *Staging) holdLocked(h *Hold, off uint64) {
 		return
 	}
 	x := s.extents[off]
+	x.fromSource = false
 	if x.kept > 0 && x.taker != h { // a request that names a sample twice takes it once
 		x.kept--
 		x.taker = h

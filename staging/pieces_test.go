@@ -71,3 +71,44 @@ func TestPieceBehindASlot(t *testing.T) {
 		t.Error("an extent that is gone was restored")
 	}
 }
+
+// TestMissIsCountedOnce: the first Take of a sample that was read from the source is a miss, wherever the sample lies by then, and no later one is.
+func TestMissIsCountedOnce(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		then func(s *Staging, piece *Extent)
+	}{
+		{"the piece", func(*Staging, *Extent) {}},
+		{"a slot, published before the piece is withdrawn", func(s *Staging, piece *Extent) {
+			s.Publish(1, 0, false)
+			s.KeepAtMost(piece, 0)
+		}},
+		{"a slot, published after the piece is withdrawn", func(s *Staging, piece *Extent) {
+			s.KeepAtMost(piece, 0)
+			s.Publish(1, 0, false)
+		}},
+	} {
+		s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 16384})
+		slot, _ := s.Acquire(Segment{Line: 1})
+		s.Ready(slot)
+		whole := alloc(t, s, Miss, 1, 3000)
+		out := make([]*Extent, 1)
+		s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 2, FromSource: true}}, out)
+		s.Drop(whole)
+		c.then(s, out[0])
+		for take, want := range []bool{true, false} {
+			out, have, there := make([]Address, 1), make([]bool, 1), make([]bool, 1)
+			var h Hold
+			if absent := s.Take(&h, []uint32{1}, have, there, out); absent != 0 || out[0].FromSource != want {
+				t.Errorf("%s: take %d: %d absent, from the source %v, want %v", c.name, take, absent, out[0].FromSource, want)
+			}
+			s.Release(&h)
+		}
+		s.Publish(1, 0, false)
+		if h, absent, at := take(s, 1); absent != 0 || at[0].FromSource {
+			t.Errorf("%s: published again: %d absent, from the source %v", c.name, absent, at[0].FromSource)
+		} else {
+			s.Release(&h)
+		}
+	}
+}

@@ -31,6 +31,9 @@ type Options struct {
 	SpareBytes int // for requests by index that side memory has no room for
 
 	Lent bool // the ring has the slots' memory until ReturnSlots
+
+	// Awaited reports whether a request may still come for a segment that is evicted: what it had from the source then stays a miss. nil: none comes.
+	Awaited func(Segment) bool
 }
 
 // Pool chooses between the parts that hold single samples.
@@ -74,8 +77,8 @@ type Staging struct {
 	mem   *memory
 	slots int
 
-	// addr[i]: 0 = absent, else (offset/align + 1)<<1 | 1 if the bytes came from the source. Set by Publish without a lock;
-	// handed out only under mu, and only when its slot or extent is alive.
+	// addr[i]>>1: 0 = absent, else offset/align + 1. Set by Publish without a lock; handed out only under mu, and only when its slot or
+	// extent is alive. Bit 0 is set from when the sample was read from the source until its first Take, wherever its bytes lie meanwhile.
 	addr []uint32
 
 	lent []atomic.Bool // by slot; each becomes false once, under mu
@@ -298,10 +301,14 @@ func (s *Staging) unlink(i int, owner Segment) bool {
 func (s *Staging) withdraw(i int, owner Segment, members func(Segment, func(sample.Index))) {
 	lo := uint64(i * s.opts.SlotBytes)
 	hi := lo + uint64(s.opts.SlotBytes)
+	keep := uint32(0)
+	if s.opts.Awaited != nil && s.opts.Awaited(owner) {
+		keep = missBit
+	}
 	members(owner, func(index sample.Index) {
 		a := atomic.LoadUint32(&s.addr[index])
 		if off, ok := s.offset(a); ok && off >= lo && off < hi {
-			atomic.CompareAndSwapUint32(&s.addr[index], a, 0)
+			atomic.CompareAndSwapUint32(&s.addr[index], a, a&keep)
 		}
 	})
 	s.mu.Lock()
@@ -322,24 +329,33 @@ func (s *Staging) Holders(f func(owner Segment, refs int)) {
 }
 
 func (s *Staging) offset(a uint32) (uint64, bool) {
-	if a == 0 {
+	if a>>1 == 0 {
 		return 0, false
 	}
 	return uint64(a>>1-1) * uint64(s.opts.Align), true
 }
 
-// Publish makes the verified bytes at off the address of a sample. fromSource says that they came from the source, so that their delivery counts as a miss.
+// missBit of an address says that the next Take of the sample is a miss.
+const missBit = 1
+
+// Publish makes the verified bytes at off the address of a sample. fromSource says that they came from the source, so that the next delivery of the sample
+// counts as a miss, also if its address has become another one by then: what is read ahead from the source may be dropped, and come from the log in time.
 // Publish wakes no waiters; call Notify once for many samples.
 func (s *Staging) Publish(index sample.Index, off uint64, fromSource bool) {
 	a := uint32(off/uint64(s.opts.Align)+1) << 1
 	if fromSource {
-		a |= 1
+		a |= missBit
 	}
-	atomic.StoreUint32(&s.addr[index], a)
+	for {
+		was := atomic.LoadUint32(&s.addr[index])
+		if atomic.CompareAndSwapUint32(&s.addr[index], was, a|was&missBit) {
+			return
+		}
+	}
 }
 
 // Present reports whether a sample has an address now. The sample may be evicted at any time: only Take holds it.
-func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s.addr[index]) != 0 }
+func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s.addr[index])>>1 != 0 }
 
 // InSlot reports whether a sample has an address in a slot now. Like Present it promises nothing for later.
 func (s *Staging) InSlot(index sample.Index) bool {
@@ -356,7 +372,7 @@ func (s *Staging) SlotOffset(index sample.Index) (off uint64, ok bool) {
 		return off, false
 	}
 	// A slot may have come back from the ring since the address was read. No address of the time before is left then.
-	return off, atomic.LoadUint32(&s.addr[index]) == a
+	return off, atomic.LoadUint32(&s.addr[index])>>1 == a>>1
 }
 
 // Align is what the addresses of samples are multiples of.
