@@ -114,8 +114,8 @@ func (k *packaging) delivered(d deliver.Delivery) {
 	for i, index := range d.Indices {
 		size := k.e.cache.Manifest.Size(index)
 		bytes += int64(size)
-		if d.Addresses == nil || d.Addresses[i].FromSource || size == 0 {
-			continue // what came from the source was handed over by storeMiss
+		if d.Addresses == nil || size == 0 {
+			continue
 		}
 		if k.isWanted(index) {
 			some = k.handed.put(index, k.e.staging.Slice(d.Addresses[i].Offset, int(size))) || some
@@ -129,7 +129,8 @@ func (k *packaging) delivered(d deliver.Delivery) {
 	}
 }
 
-// isWanted reports whether a sample that was read is to be put into a package: an L-sample that lies in a Logfile, or among H-samples.
+// isWanted reports whether a sample that was read is to be put into a package: an L-sample that lies in a Logfile, or among H-samples. What storeMiss has handed over
+// lies nowhere yet.
 func (k *packaging) isWanted(index sample.Index) bool {
 	half, seg, _, ok := k.e.cache.Locations.Split(k.e.cache.Locations.Get(index))
 	k.mu.Lock()
