@@ -59,15 +59,16 @@ func damageBedOf(t *testing.T, samples int, in ingest.Options) *damageBed {
 	return b
 }
 
-// reordering is a cache of two directories that compresses, killed when the first block of the next epoch was to be written: with two Logfiles.
+// reordering is a cache of two directories that compresses, killed when the first block was read for the next epoch: with two Logfiles.
 func reordering(t *testing.T) *damageBed {
 	t.Helper()
 	b := damageBedOf(t, 300, ingest.Options{Dirs: twoDirs(t), Compress: cache.LZ4})
 	o := b.opts
 	var once sync.Once
+	begun := filepath.Join(o.Dirs[0], "journal-1")
 	o.IO.Inject = func(io *blockio.IO) {
 		blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
-			if op.Write && op.Buf != nil {
+			if _, err := os.Stat(begun); err == nil && op.Buf != nil && !op.Write {
 				once.Do(func() { b.take(t) })
 			}
 			return blockio.Fault{}
