@@ -51,7 +51,7 @@ SEQUENTIAL := $(addprefix ./,chunker compare figures hitratio importance picture
 HALVES := A-K L-Z
 
 # lint vets all of it, so tests need not once more. They are linked without what only a debugger reads.
-GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 30m
+GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 60m
 
 # The engine's tests open millions of files. Go would note each and look at all of them again, to know when it may reuse a result: in a fresh clone never. -count=1 spares that.
 ENGINE := -count=1 ./engine/...
