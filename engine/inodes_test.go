@@ -214,7 +214,7 @@ func TestInodesOfChangedSource(t *testing.T) {
 	d.exchange(t, "class-0/000004.bin", "class-1/000044.bin")
 	d.again(t, "more and exchanged", in, replaced{replaced: 2, changed: 2, added: 1}, 7_000) // the sort has read the exchanged ones
 	d.exchange(t, "class-2/000100.bin", "class-1/000044.bin")
-	o := d.again(t, "exchanged again", in, replaced{replaced: 2, changed: 2}, 10_000)
+	o := d.again(t, "exchanged again", in, replaced{replaced: 2, changed: 2, dropped: 2}, 10_000)
 	d.served(t, o, 2)
 }
 
@@ -279,7 +279,7 @@ func TestInodesDamaged(t *testing.T) {
 		relist.Relist = true
 		d.again(t, bad.name, relist, replaced{dropped: changed}, 0)
 		d.exchange(t, "class-0/000004.bin", "class-1/000034.bin")
-		d.again(t, bad.name+", exchanged", in, replaced{replaced: 2, changed: 2}, 10_000)
+		d.again(t, bad.name+", exchanged", in, replaced{replaced: 2, changed: 2, dropped: changed}, 10_000) // the sort of the ingest before may drop samples, too
 		changed += 2
 	}
 	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "full"), 0o700)); err != nil {

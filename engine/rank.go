@@ -134,13 +134,17 @@ func (r *rank) position(s *schedule.Schedule, n, epoch int) int {
 	return r.batch
 }
 
-// own makes a process the one that says the order of a job's rank, unless another one is reading it, in an order that it pushed or in the recipe's.
+// own makes a process the one that pushes the order of a job's rank, unless another one is reading it, in an order that it pushed or in the recipe's. Processes that share a
+// token are one program: one of them that reads and has pushed nothing is a worker of the one that pushes.
 func (e *Engine) own(j *job, pid, rank int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	reader, busy := 0, false
 	if r := j.ranks[rank]; r != nil {
-		reader, busy = r.pid, time.Since(r.asked) < e.opts.LateEpoch
+		busy = time.Since(r.asked) < e.opts.LateEpoch
+		if j.token == "" {
+			reader = r.pid
+		}
 	}
 	return j.schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
 }

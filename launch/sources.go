@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"lcache/cache"
 	"lcache/cachedir"
 	"lcache/ingest"
+	"lcache/logfile"
 	"lcache/schedule"
 	"lcache/source"
 	"lcache/surrogate"
@@ -20,8 +22,31 @@ import (
 	"lcache/usage"
 )
 
-// open finds the server of the n-th source, or makes one, and says how.
+// busyTime is how long a run waits for a process that has the cache and serves nothing yet: another run that lists the same source, or a server that is just ending.
+const busyTime = time.Minute
+
+// open finds the server of the n-th source, or makes one, and reports how.
 func (r *run) open(ctx context.Context, n int, s Source) error {
+	until := time.Now().Add(busyTime)
+	for isFirst := true; ; isFirst = false {
+		err := r.openNow(ctx, n, s)
+		busy := new(logfile.BusyError)
+		if !errors.As(err, &busy) || time.Now().After(until) {
+			return err
+		}
+		if isFirst {
+			r.Logger.Warn("another process has the cache and serves nothing yet: waiting for it", "pid", busy.Pid, "dir", busy.Dir, "at_most", busyTime)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// openNow is open without the wait for another process.
+func (r *run) openNow(ctx context.Context, n int, s Source) error {
 	h := r.home(s.Path)
 	c, err := cachedir.Look(h.dirs[0])
 	if err == nil && c.Source != "" {

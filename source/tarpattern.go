@@ -8,8 +8,9 @@ import (
 	"lcache/tarshard"
 )
 
-// TarPattern returns the source that takes the samples out of n files, if each of these is a tar shard: people who have shards and name their folder mean
-// that. "" if they are other files, or lie at several depths, or if they lie in a bucket and no braces name just them. name returns the name of a file.
+// TarPattern returns the source that takes the samples out of n files, if most of these are tar shards: people who have shards and name their folder mean
+// that. A README or an index beside each shard makes no difference. "" if most are other files, if shards lie at several depths, or if they lie in a bucket and no braces name just
+// them. name returns the name of a file.
 func TarPattern(src string, n int, name func(i int) (string, error)) (string, error) {
 	bucket := strings.HasPrefix(src, "s3://")
 	if n == 0 || strings.HasPrefix(src, TarScheme) || IsRemote(src) && !bucket || strings.ContainsAny(src, `{[*?\`) {
@@ -17,21 +18,31 @@ func TarPattern(src string, n int, name func(i int) (string, error)) (string, er
 	}
 	var end string
 	var names []string
-	levels := 0
+	levels, shards := 0, 0
 	for i := range n {
 		file, err := name(i)
 		if err != nil {
 			return "", err
 		}
-		if i == 0 {
-			end, levels = tarshard.NameEnd(file), strings.Count(file, "/")
-		}
-		if end == "" || tarshard.NameEnd(file) != end || strings.Count(file, "/") != levels {
+		its := tarshard.NameEnd(file)
+		switch {
+		case its == "":
+			if others := i + 1 - shards; others > max(shards, mostBeside) { // so that a listing of millions is not gone through
+				return "", nil
+			}
+			continue
+		case shards == 0:
+			end, levels = its, strings.Count(file, "/")
+		case its != end || strings.Count(file, "/") != levels:
 			return "", nil
 		}
+		shards++
 		if bucket {
 			names = append(names, file)
 		}
+	}
+	if shards == 0 || n-shards > shards {
+		return "", nil
 	}
 	if !bucket {
 		return TarScheme + strings.TrimSuffix(src, "/") + "/" + strings.Repeat("*/", levels) + "*" + end, nil
@@ -42,6 +53,9 @@ func TarPattern(src string, n int, name func(i int) (string, error)) (string, er
 	}
 	return TarScheme + strings.TrimSuffix(src, "/") + "/" + braces, nil
 }
+
+// mostBeside is how many other files may come first in a folder of shards.
+const mostBeside = 100
 
 // inBraces writes names that differ in one number, such as train-000.tar to train-146.tar without a gap, as train-{000..146}.tar. "": they are others.
 func inBraces(names []string) string {

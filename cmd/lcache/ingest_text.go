@@ -65,7 +65,7 @@ func otherText(o ingest.Other) string {
 	if len(o.Exts) > 0 {
 		filter = "with --ext " + strings.Join(o.Exts, ",")
 	}
-	return fmt.Sprintf("another cache of this source, %s, is %s: two filters that list other files have a cache each; lcache rm removes one", filter, spelling.ShellWord(o.Dir))
+	return fmt.Sprintf("another cache of this source, %s, is %s: a filter that removes files has a cache of its own; lcache rm removes one", filter, spelling.ShellWord(o.Dir))
 }
 
 // waitText says how long a reader waited for the source; "": nothing was read.

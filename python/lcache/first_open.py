@@ -68,7 +68,7 @@ def tell_others(source: str, dirs: Sequence[str], report: Any) -> None:
     """Names other caches of the source, which have another filter."""
     for other in report.get("other_caches") or ():
         filter = f"ext={','.join(other['exts'])}" if other["exts"] else "no ext="
-        line = f"{source}: another cache of it, with {filter}, is {other['dir']}: two filters that list other files have a cache each; `lcache rm` removes one"
+        line = f"{source}: another cache of it, with {filter}, is {other['dir']}: a filter that removes files has a cache of its own; `lcache rm` removes one"
         _log.warning(printable(line))
 
 
