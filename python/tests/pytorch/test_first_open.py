@@ -93,7 +93,7 @@ def test_place_is_told_on_a_terminal(folder, root):
 
 
 def test_a_folder_of_shards(root, tmp_path, caplog):
-    """A new cache of a folder of tar shards: a warning names the pattern that takes the samples in them. With another file beside them there is none."""
+    """A new cache of a folder of tar shards: a warning names the pattern that takes the samples in them. With more other files than shards there is none."""
     shards = tmp_path / "shards"
     shards.mkdir()
     for name in ("a-0.tar", "a-1.tar"):
@@ -106,10 +106,11 @@ def test_a_folder_of_shards(root, tmp_path, caplog):
     assert warning == f"{shards}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them"
     with lcache.open(pattern, cache=root) as job:
         assert job.info.samples == 2
-    (shards / "README").write_text("shards of a")
-    caplog.clear()
-    lcache.open(shards, cache=os.path.join(root, "other")).close()
-    assert "tar file" not in caplog.text
+    for name, says in (("README", True), ("a", True), ("b", False)):
+        (shards / name).write_text("shards of a")
+        caplog.clear()
+        lcache.open(shards, cache=os.path.join(root, name)).close()
+        assert ("tar file" in caplog.text) == says
 
 
 def test_a_folder_of_files_with_many_samples(root, tmp_path, caplog):
