@@ -254,7 +254,7 @@ func TestClassRestarts(t *testing.T) {
 	}
 }
 
-// TestOtherEmbeddings: when a trainer says that the length of its embeddings has changed the nodes and their lists are dropped, with their bytes, and later ones come in their place.
+// TestOtherEmbeddings: when a trainer says that the length of its embeddings has changed the nodes and their lists are dropped, with their bytes.
 func TestOtherEmbeddings(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	o.Layout, o.Patience, o.LateEpoch = cache.LayoutStatic, 20*time.Second, time.Minute

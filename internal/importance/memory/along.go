@@ -7,7 +7,9 @@ import (
 )
 
 // An Along holds samples of a drawn epoch that were read opportunistically with others (fetch.Along): they lie near them in segments that were not moved, and are requested later in the epoch. Where a
-// device is limited in operations, one read over the gap takes less time than two reads. A delivered sample leaves, unless the next epoch wants it, too. All methods may be called on nil, which keeps nothing.
+// device is limited in operations, one read over the gap takes less time than two reads. A delivered sample leaves, unless the next epoch wants it, too.
+//
+// A nil Along keeps nothing; only the methods of fetch.Along need one that is not nil.
 type Along struct {
 	absent   func(epoch int, of []sample.Index) []sample.Index
 	total    int64 // bytes of --memory
