@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,6 +30,7 @@ type epochCount struct {
 	parts        map[int]part     // by rank
 	diverged     bool
 	asked        int64 // the last request of it
+	closings     int   // how often it was closed: a late rank opens it again
 }
 
 // totals are the counters that an epoch's share is the difference of.
@@ -160,20 +159,14 @@ func (ep *epochCount) clone() *epochCount {
 	return &twin
 }
 
-// closeEpochs adds a job's finished epochs to the status document. The digest takes a while at millions of samples: it is made without e.mu.
+// closeEpochs adds a job's finished epochs to the status document. The digester adds their digests.
 func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 	for _, ep := range over {
 		e.mu.Lock()
 		was := ep.clone()
 		e.mu.Unlock()
 		d := status.Epoch{Epoch: was.epoch, Seconds: time.Since(was.began).Seconds(), Hits: was.hits, Misses: was.misses}
-		if !was.diverged {
-			d.OrderDigest = e.digest(j, was, nil)
-			d.RequestedDigest = d.OrderDigest
-			if two := j.importance.Load().twoOf(was.epoch); two != nil {
-				d.RequestedDigest = e.digest(j, was, two)
-			}
-		}
+		served, requested := e.deliveredOrders(j, was)
 		now := e.totals(j)
 		e.mu.Lock()
 		e.timed(j, &now)
@@ -185,11 +178,55 @@ func (e *Engine) closeEpochs(j *job, over []*epochCount) {
 		d.SourceBytes, d.StallSeconds = now.source-last.source, (now.stall - last.stall).Seconds()
 		j.counts.reports.fillEpoch(&d)
 		j.counts.addDone(ep, d)
+		ep.closings++
+		closing := ep.closings
 		if j == e.owner && !was.diverged {
 			e.reconsider(d)
 		}
 		e.mu.Unlock()
 		j.schedule.EpochOver(ep.epoch)
+		if served != nil {
+			e.digests.add(e.builders.Go, func() { e.addDigests(j, ep, closing, served, requested) })
+		}
+	}
+}
+
+// deliveredOrders returns the batches that were delivered in an epoch, by rank, and those that were requested where they differ. Both are nil if the order is unknown.
+func (e *Engine) deliveredOrders(j *job, ep *epochCount) (served, requested []rankBatches) {
+	if ep.diverged {
+		return nil, nil
+	}
+	two := j.importance.Load().twoOf(ep.epoch)
+	for _, r := range slices.Sorted(maps.Keys(ep.batches)) {
+		look, err := j.schedule.Chunks(e.ctx, ep.epoch, r)
+		if err != nil {
+			return nil, nil
+		}
+		served = append(served, rankBatches{ep.batches[r], look})
+		if two != nil {
+			requested = append(requested, rankBatches{ep.batches[r], two.look(r)})
+		}
+	}
+	return served, requested
+}
+
+// addDigests hashes the orders of a listed epoch, unless a late rank has opened it again: closing counts how often it was closed.
+func (e *Engine) addDigests(j *job, ep *epochCount, closing int, served, requested []rankBatches) {
+	order := digestOf(served)
+	asked := order
+	if requested != nil {
+		asked = digestOf(requested)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ep.closings != closing {
+		return
+	}
+	for i := len(j.counts.done) - 1; i >= 0; i-- {
+		if d := &j.counts.done[i]; d.Epoch == ep.epoch {
+			d.OrderDigest, d.RequestedDigest = order, asked
+			return
+		}
 	}
 }
 
@@ -223,42 +260,6 @@ func (c *counts) addDone(ep *epochCount, d status.Epoch) {
 		}
 		delete(c.closed, furthest)
 	}
-}
-
-// digest is the SHA-256 of the epoch's delivered indices, rank by rank, as little-endian u32, or with two of the requested ones; nil where no order is known.
-func (e *Engine) digest(j *job, ep *epochCount, two *twoOrders) *string {
-	h := sha256.New()
-	var ranks []int
-	for r := range ep.batches {
-		ranks = append(ranks, r)
-	}
-	slices.Sort(ranks)
-	var buf []byte
-	for _, r := range ranks {
-		chunk, err := j.schedule.Chunks(e.ctx, ep.epoch, r)
-		if err != nil {
-			return nil
-		}
-		if two != nil {
-			chunk = two.look(r)
-		}
-		for b := range len(ep.batches[r]) * 64 {
-			if ep.batches[r][b/64]&(1<<(b%64)) == 0 {
-				continue
-			}
-			indices, ok := chunk(b)
-			if !ok {
-				return nil
-			}
-			buf = buf[:0]
-			for _, index := range indices {
-				buf = binary.LittleEndian.AppendUint32(buf, index)
-			}
-			h.Write(buf)
-		}
-	}
-	s := hex.EncodeToString(h.Sum(nil))
-	return &s
 }
 
 // totals are a job's counters now, but for those that timed adds.

@@ -101,6 +101,7 @@ type Engine struct {
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup // move
 	builders sync.WaitGroup // of lines
+	digests  digester
 
 	mu      sync.Mutex                   // guards the fields that follow; see the package comment for the order of locks
 	jobs    map[int]*job                 // by number

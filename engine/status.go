@@ -14,8 +14,12 @@ func position(epoch, rank, batch int) deliver.Position {
 	return deliver.Position{Epoch: epoch, Rank: rank, Batch: batch}
 }
 
+// digestPatience is how long the status document waits for the digests of epochs that have just ended.
+const digestPatience = time.Second
+
 // Status is the state and the counters now.
 func (e *Engine) Status() status.Document {
+	e.digests.wait(digestPatience)
 	held := heldBytes{}
 	held.ranks, held.unplaced = e.deliver.HeldByRank()
 	totals := status.Totals{ServerFigures: status.ServerFigures{MetaIndexBytesEach: e.bytesEach()}}

@@ -186,13 +186,13 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         self._length = job.samples
         self.lcache_kept: array[int] | None = None  # the job's indices of this dataset's samples; None: all of them
         self._ahead: tuple[TaggedBatch, Fetched] | None = None  # a batch whose samples are asked for one by one
-        # A subclass's own __getitem__ asked for more samples than those of the last batch, for others instead, or for few because it has them itself.
-        self._asked_more = self._asks_others = self._has_own = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None, "_borrowed": None}
 
-    _derived: tuple[str, ...] = (fixed_lists.KEPT,)  # attributes that a copy derives again
+    _derived: tuple[str, ...] = (fixed_lists.KEPT, "_asked_more", "_asks_others", "_has_own")  # attributes that a copy derives again
+    # A subclass's own __getitem__ asked for more samples than those of the last batch, for others instead, or for few because it has them itself.
+    _asked_more = _asks_others = _has_own = False
 
     def __len__(self) -> int:
         return self._length
