@@ -262,6 +262,44 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	}
 }
 
+// TestWorkerIsNoStranger: after a server's restart a loader's worker may read before its program pushes an order. With one token they are one program, whose order is taken. Without a token the
+// reader may be another program, whose order counts.
+func TestWorkerIsNoStranger(t *testing.T) {
+	for _, token := range []string{"a loader", ""} {
+		d, e := unprefilled(t, cache.LayoutLog, 1)
+		worker := exec.Command("sleep", "60")
+		if err := worker.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { worker.Process.Kill(); worker.Wait() }()
+		number := 0
+		if token != "" {
+			var err error
+			if number, err = e.Join(token); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, _, err := e.Attach(worker.Process.Pid, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine := d.drawn(1, 1)[0]
+		b, err := c.Get(t.Context(), mine[0], &deliver.Position{Job: number})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release(b.Lease)
+		e.mu.Lock()
+		r := e.jobs[number].rank(0)
+		r.pid, r.asked = worker.Process.Pid, time.Now()
+		e.mu.Unlock()
+		err = e.PushOf(number, schedule.Pusher{Pid: os.Getpid()}, 1, 0, schedule.Cut(mine))
+		if refused := errors.As(err, new(*deliver.ArgumentError)); refused != (token == "") {
+			t.Errorf("token %q: %v", token, err)
+		}
+	}
+}
+
 // TestFirstEpochIsAllMisses: what was read from the source for an epoch is a miss of it, also if it was read ahead, written to the log, and came from there
 // in the end.
 func TestFirstEpochIsAllMisses(t *testing.T) { inLayouts(t, testFirstEpochIsAllMisses) }
