@@ -1,6 +1,7 @@
 // Package memory holds copies of the samples that importance wants in memory, outside the shared memory: High by a policy (ImPACT §III, SHADE §4, SpiderCache §IV), with the nodes
 // that stand in for others of their class, and Along samples that were read opportunistically. Both keep bytes in a Bytes, which readers ask before the log. The package decides
-// nothing about orders, and reads nothing by itself: its owner passes functions. All methods may be called concurrently.
+// nothing about orders, and reads nothing by itself: its owner passes functions. Methods may be called concurrently, except Begin, EndEpoch, SetRatio, ForgetNodes and Rehearsal
+// of a High and Begin of an Along: these are for one goroutine, the worker of the session.
 package memory
 
 import (

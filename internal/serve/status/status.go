@@ -1,5 +1,5 @@
 // Package status has the documents that a server sends: Document answers STATUS, and Hello answers HELLO. They are plain values with JSON tags, so that
-// clients, metrics and tables need not link the engine. contract.md and docs/protocol.md name their keys. Fields are added, and never renamed.
+// clients, metrics and tables need not link the engine. Other programs rely on their keys (docs/protocol.md). Fields are added, and never renamed.
 //
 // Sizes are in bytes and durations in seconds. Counters only grow.
 package status
