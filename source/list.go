@@ -141,7 +141,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 // countLeftOut counts the files of samples beside the class folders: neither hidden ones, nor the file of labels.
 func (d *dir) countLeftOut(samples []sample.Entry) (n int) {
 	for _, e := range samples {
-		if isHidden(e.Name) || d.opts.Labels != "" && sameFile(filepath.Join(d.path, e.Name), d.opts.Labels) {
+		if isHidden(e.Name) || e.Name == filepath.Base(d.opts.Labels) && sameFile(filepath.Join(d.path, e.Name), d.opts.Labels) {
 			continue
 		}
 		n += max(1, len(e.Parts))
