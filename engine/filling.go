@@ -87,7 +87,7 @@ func (f *filling) leave(index sample.Index, err error) {
 // storeMiss appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up its caller for a second at most: the
 // sample is read from the source once more, another time.
 func (e *Engine) storeMiss(index sample.Index, data []byte) {
-	if k := e.packer(); k != nil && k.missed(index, data) {
+	if e.packer().Missed(index, data) {
 		return
 	}
 	f := e.filling.Load()

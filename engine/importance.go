@@ -296,14 +296,13 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, e
 	}
 	if e.readsAlong(c) {
 		if p.along, err = e.newAlong(e.spareMemory()); err != nil {
+			p.packs.Close()
 			state.Close()
 			p.high.Close()
 			return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 		}
 	}
-	if p.packs != nil {
-		h.keep(p.packs.plan.memory)
-	}
+	h.keep(p.packs.Memory())
 	if p.along != nil {
 		h.keep(p.along.Total())
 	}
@@ -320,9 +319,6 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, e
 	p.tell()
 	p.save()
 	go p.work()
-	if p.packs != nil {
-		go p.packs.work()
-	}
 	return p, nil
 }
 

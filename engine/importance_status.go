@@ -53,9 +53,7 @@ func (j *job) importanceStatus() *status.Importance {
 		return nil
 	}
 	s := *p.status.Load()
-	if p.packs != nil {
-		s.PackagesWritten, s.CleanedBytes = p.packs.written.Load(), p.packs.cleaned.Load()
-	}
+	s.PackagesWritten, s.CleanedBytes = p.packs.Counts()
 	c := p.high.Counts()
 	s.HBytes, s.HHits, s.LogHits, s.SourceMisses, s.Requested = c.Taken, int64(c.HighHits), int64(c.LogHits), int64(c.SourceMisses), int64(c.Requested())
 	s.LHits, s.HomophilyHits, s.Substituted, s.SubstitutedMax = int64(c.LowHits), int64(c.NodeHits), int64(c.Substituted), int64(c.MaxSubstitute)

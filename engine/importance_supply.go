@@ -13,9 +13,7 @@ import (
 func (p *important) served(at *deliver.Position, d deliver.Delivery) {
 	p.high.Served(memory.Delivery{Epoch: at.Epoch, Indices: d.Indices, Addresses: d.Addresses, Kinds: p.kindsOf(at, d)})
 	p.along.Delivered(at.Epoch, d.Indices)
-	if p.packs != nil {
-		p.packs.delivered(d)
-	}
+	p.packs.Delivered(d.Indices, d.Addresses)
 }
 
 // beginMemory begins an epoch of the memory policy. Only the worker calls it, and who makes it.
@@ -63,7 +61,7 @@ func (p *important) beginPackages() {
 		p.e.cache.Logger.Warn("which samples are of most importance can't be listed", "name", p.config.Name, "err", err)
 		return
 	}
-	p.packs.begin(high)
+	p.packs.Begin(high)
 }
 
 // holdBy adds a memory to the suppliers, or removes one.

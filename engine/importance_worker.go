@@ -334,9 +334,7 @@ func (p *important) isStopped() bool {
 // giveBack frees the memory of a session whose worker has ended, then its name when the file is written.
 func (p *important) giveBack() {
 	p.drawn.Store(false)
-	if p.packs != nil {
-		p.packs.stop()
-	}
+	p.packs.Close()
 	p.stateMu.Lock()
 	p.state.Close()
 	p.stateMu.Unlock()

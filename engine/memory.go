@@ -19,9 +19,7 @@ func (e *Engine) memory() status.Memory {
 	}
 	e.mu.Lock()
 	for _, p := range e.states {
-		if p.packs != nil {
-			m.Buffers += int64(p.packs.plan.queue + p.packs.plan.buffer)
-		}
+		m.Buffers += p.packs.Buffers()
 	}
 	e.mu.Unlock()
 	text, err := os.ReadFile("/proc/self/status")

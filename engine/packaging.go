@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"lcache/cache"
-	"lcache/deliver"
 	"lcache/importance"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
+	"lcache/staging"
 )
 
 // A packaging lets the L-samples of a job lie together in packages, so that any of them can be read in large pieces (docs/adr/0032-packages-while-served.md). It is there for a job whose
@@ -68,11 +68,15 @@ func (e *Engine) newPackaging(p *important, left int64) (*packaging, error) {
 		return nil, err
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
+	go k.work()
 	return k, nil
 }
 
-// stop ends the goroutine and gives the memory back. Packages stay.
-func (k *packaging) stop() {
+// Close ends the goroutine and frees the memory. Packages stay.
+func (k *packaging) Close() {
+	if k == nil {
+		return
+	}
 	k.cancel()
 	<-k.ended
 	k.handed.close()
@@ -84,8 +88,32 @@ func (k *packaging) stop() {
 	k.high, k.loose = nil, nil
 }
 
-// begin begins an epoch that was drawn. high are its H-samples, which are the packaging's from then on.
-func (k *packaging) begin(high *sample.Set) {
+// Memory is how many bytes of --memory the packaging takes beyond what the cache's sizing counts.
+func (k *packaging) Memory() int64 {
+	if k == nil {
+		return 0
+	}
+	return k.plan.memory
+}
+
+// Buffers is how many bytes of it are buffers.
+func (k *packaging) Buffers() int64 {
+	if k == nil {
+		return 0
+	}
+	return int64(k.plan.queue + k.plan.buffer)
+}
+
+// Counts returns how many packages were begun, and how many bytes were moved out of emptied segments and packages.
+func (k *packaging) Counts() (written, cleaned int64) {
+	if k == nil {
+		return 0, 0
+	}
+	return k.written.Load(), k.cleaned.Load()
+}
+
+// Begin starts an epoch that was drawn. The packaging owns high, its H-samples, from then on.
+func (k *packaging) Begin(high *sample.Set) {
 	k.mu.Lock()
 	old := k.high
 	k.high, k.recount = high, true
@@ -108,17 +136,20 @@ func (k *packaging) isHigh(index sample.Index) (high, known bool) {
 	return k.high.Has(index), k.high != nil
 }
 
-// delivered counts what the job consumed, and takes copies of the L-samples among it that don't lie in a package. It never waits.
-func (k *packaging) delivered(d deliver.Delivery) {
+// Delivered counts the bytes that the job consumed, and takes copies of the L-samples among them that do not lie in a package. addresses is nil where the memory may have another use by now. It never waits.
+func (k *packaging) Delivered(indices []sample.Index, addresses []staging.Address) {
+	if k == nil {
+		return
+	}
 	bytes, some := int64(0), false
-	for i, index := range d.Indices {
+	for i, index := range indices {
 		size := k.e.cache.Manifest.Size(index)
 		bytes += int64(size)
-		if d.Addresses == nil || size == 0 {
+		if addresses == nil || size == 0 {
 			continue
 		}
 		if k.isWanted(index) {
-			some = k.handed.put(index, k.e.staging.Slice(d.Addresses[i].Offset, int(size))) || some
+			some = k.handed.put(index, k.e.staging.Slice(addresses[i].Offset, int(size))) || some
 		}
 	}
 	k.mu.Lock()
@@ -138,8 +169,11 @@ func (k *packaging) isWanted(index sample.Index) bool {
 	return ok && k.high != nil && !k.high.Has(index) && (half != logfile.PackageHalf || k.loose.Has(uint32(seg)))
 }
 
-// missed takes a copy of a sample that was read from the source. It reports whether the packaging is to store it.
-func (k *packaging) missed(index sample.Index, data []byte) bool {
+// Missed takes a copy of a sample that was read from the source. It reports whether the packaging stores it.
+func (k *packaging) Missed(index sample.Index, data []byte) bool {
+	if k == nil {
+		return false
+	}
 	if _, known := k.isHigh(index); !known || !k.e.packagesLast() {
 		return false
 	}
