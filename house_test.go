@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"planner":                    {"internal/serve/status", "plan", "doctor", "attach", "chunker", "source"},
 	"schedule":                   {"quota", "shuffle", "chunker", "sample"},
 	"cache":                      {"plan", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir", "cgroup"},
-	"fetch":                      {"logfile", "staging", "source", "metaindex", "stored", "sample", "sourcedir"},
+	"fetch":                      {"logfile", "staging", "source", "chunker", "metaindex", "stored", "sample", "sourcedir"},
 	"reorder":                    {"fetch", "logfile", "staging", "metaindex", "chunker", "stored", "sample"},
 	"sorter":                     {"cache", "reorder", "fetch", "staging", "logfile", "chunker", "schedule", "blockio", "sample"},
 	"deliver":                    {"staging", "fetch", "metaindex", "chunker", "sample"},

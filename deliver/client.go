@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"lcache/chunker"
 	"lcache/staging"
 )
 
@@ -32,7 +33,7 @@ type lease struct {
 	hold  staging.Hold
 	bytes int64
 	side  int64
-	rank  Place // that the batch was asked for; a negative rank: without a position
+	rank  chunker.JobRank // that the batch was asked for; a negative rank: without a position
 }
 
 // leastLeases is how many batches any session may hold at least. mostLeft is how many sessions without a connection, whose batches it has not released, one process may
@@ -77,9 +78,9 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 // lease puts a batch under a lease of its own, unless the process is gone or the server stops. A session may have as many leases as the shared memory has KiB,
 // because leases without bytes, too, take memory of the server.
 func (c *Client) lease(b *Batch, hold *staging.Hold, at *Position) error {
-	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.o.Staging.SideBytesOf(hold), rank: Place{Rank: -1}}
+	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.o.Staging.SideBytesOf(hold), rank: chunker.JobRank{Rank: -1}}
 	if at != nil {
-		l.rank = Place{at.Job, at.Rank}
+		l.rank = at.JobRank()
 	}
 	most := max(leastLeases, int(c.d.o.Staging.Bytes()>>10))
 	c.d.mu.Lock()
@@ -184,8 +185,8 @@ func (d *Deliver) Held() map[int]int64 {
 
 // HeldByRank reports how many bytes are held of batches that were asked for with a position of each rank; and by each process, of those that it asked
 // for without a position.
-func (d *Deliver) HeldByRank() (ranks map[Place]int64, unplaced map[int]int64) {
-	ranks, unplaced = map[Place]int64{}, map[int]int64{}
+func (d *Deliver) HeldByRank() (ranks map[chunker.JobRank]int64, unplaced map[int]int64) {
+	ranks, unplaced = map[chunker.JobRank]int64{}, map[int]int64{}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.clients {

@@ -43,7 +43,7 @@ type makeRoom func(ctx context.Context, need int64) (*staging.Extent, error)
 
 func (d *Deliver) newCollected(q *Request, plan Plan) *collected {
 	n := len(q.Indices)
-	r := &collected{q: q, plan: plan, stats: d.StatsOf(q.At), indices: q.Indices, requested: q.Requested, have: make([]bool, n), there: make([]bool, n), addr: make([]staging.Address, n)}
+	r := &collected{q: q, plan: plan, stats: d.StatsOf(q.job()), indices: q.Indices, requested: q.Requested, have: make([]bool, n), there: make([]bool, n), addr: make([]staging.Address, n)}
 	d.reset(r)
 	return r
 }

@@ -112,9 +112,6 @@ func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("waited %.0f s for %s", e.Waited.Seconds(), e.For)
 }
 
-// A Place is a rank of a job.
-type Place struct{ Job, Rank int }
-
 // A Deliver serves all clients of one dataset.
 type Deliver struct {
 	o     Options
@@ -292,12 +289,8 @@ func (s *Stats) count(n Delivery, bytes int64) {
 	s.Hits.Add(int64(n.Samples - n.Misses))
 }
 
-// StatsOf returns what is counted of the job that a position names. Without one that is the server's own recipe's.
-func (d *Deliver) StatsOf(at *Position) *Stats {
-	number := 0
-	if at != nil {
-		number = at.Job
-	}
+// StatsOf returns the counters of the job with a number.
+func (d *Deliver) StatsOf(number int) *Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.jobs[number]

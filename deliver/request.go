@@ -31,6 +31,14 @@ func (q *Request) place() *Position {
 	return nil
 }
 
+// job returns the number of the job that is named; without a position that is the server's own recipe's.
+func (q *Request) job() int {
+	if q.At == nil {
+		return 0
+	}
+	return q.At.Job
+}
+
 // part returns the request for n of the samples from one on.
 func (q *Request) part(from, n int) *Request {
 	p := *q

@@ -159,7 +159,7 @@ func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 
 // ownerStats are the counters of the job that the log is laid out for. e.mu is held.
 func (e *Engine) ownerStats() *deliver.Stats {
-	return e.deliver.StatsOf(&deliver.Position{Job: e.owner.number})
+	return e.deliver.StatsOf(e.owner.number)
 }
 
 // rate is bytes a second between two answers of Prefetcher.Work; 0 where nothing was done.

@@ -9,6 +9,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/cache"
+	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/ingest"
@@ -320,7 +321,7 @@ func TestLookWritesNothing(t *testing.T) {
 			}
 		}
 		if batch > 0 && batch < len(orders[0])-20 { // the consumer takes longer than the disk
-			becomes(t, e, "a batch is ready", func() bool { return e.anyInWindow() || e.prefetcher.Ready(0) > 0 })
+			becomes(t, e, "a batch is ready", func() bool { return e.anyInWindow() || e.prefetcher.Ready(chunker.JobRank{}) > 0 })
 		}
 		if batch == quarter+fewBatches {
 			becomes(t, e, "the next epoch is laid out", func() bool { return e.tgt != nil || e.cur.Epoch >= 0 })

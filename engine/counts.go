@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"lcache/deliver"
 	"lcache/internal/serve/status"
 )
 
@@ -264,7 +263,7 @@ func (c *counts) addDone(ep *epochCount, d status.Epoch) {
 
 // totals are a job's counters now, but for those that timed adds.
 func (e *Engine) totals(j *job) totals {
-	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(&deliver.Position{Job: j.number})
+	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(j.number)
 	return totals{at: time.Now(), logRead: int64(s.BlockReadBytes), readOps: int64(s.BlockReads), logWrite: int64(s.WriteBytes),
 		source: d.Source.Bytes.Load(), samples: d.Samples.Load(), misses: d.Misses.Load(), stall: d.Stall.Total()}
 }

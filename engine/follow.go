@@ -74,7 +74,7 @@ func (e *Engine) fallBehind(j *job, n int) {
 		return
 	}
 	r.gaveUpWaiting = true
-	e.prefetcher.Refresh(j.cursor(n), j.next(r))
+	e.prefetcher.Refresh(j.next(n))
 }
 
 // refollow has what is listed for the ranks of other jobs listed again: another log is read. e.mu is held.
@@ -82,7 +82,7 @@ func (e *Engine) refollow(was *reorder.EpochLog) {
 	for _, j := range e.jobs {
 		for n, r := range j.ranks {
 			if j != e.owner && r.follower.follows(was.ID) {
-				e.prefetcher.Refresh(j.cursor(n), j.next(r))
+				e.prefetcher.Refresh(j.next(n))
 			}
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/chunker"
 	"lcache/deliver"
-	"lcache/fetch"
 	"lcache/logfile"
 	"lcache/schedule"
 )
@@ -61,20 +61,17 @@ func (j *job) rank(n int) *rank {
 	return r
 }
 
-// next is the step that a rank comes to next.
-func (j *job) next(r *rank) fetch.Step { return r.next(j.schedule) }
+// next is the position that rank n comes to next: of its first batch that is not delivered.
+func (j *job) next(n int) deliver.Position {
+	r := j.ranks[n]
+	if at := j.at(r); at != r.epoch {
+		return j.jobRank(n).At(at, 0)
+	}
+	return j.jobRank(n).At(r.epoch, r.batch)
+}
 
 // at is the epoch that a rank will ask for next.
 func (j *job) at(r *rank) int { return r.at(j.schedule) }
 
-// rankBits is how many bits of a cursor's number name the rank: clients name ranks by 32 bits.
-const rankBits = 32
-
-// cursor is the prefetcher's number of a rank.
-func (j *job) cursor(rank int) int { return j.number<<rankBits | rank }
-
-// cursor is the prefetcher's number of the rank that a position names.
-func cursor(at *deliver.Position) int { return (&job{number: at.Job}).cursor(at.Rank) }
-
-// ofCursor returns what a cursor's number was made of.
-func ofCursor(cursor int) (job, rank int) { return cursor >> rankBits, cursor & (1<<rankBits - 1) }
+// jobRank names rank n for packages that know several jobs.
+func (j *job) jobRank(n int) chunker.JobRank { return chunker.JobRank{Job: j.number, Rank: n} }

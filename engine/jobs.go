@@ -123,7 +123,7 @@ func (e *Engine) sweepJobs() {
 			case e.active(r, held):
 				needed = append(needed, r.epoch, j.at(r))
 			case !r.asked.IsZero():
-				e.prefetcher.Forget(j.cursor(n))
+				e.prefetcher.Forget(j.jobRank(n))
 			}
 		}
 		j.schedule.SetNeeded(needed)
@@ -138,7 +138,7 @@ func (e *Engine) isOver(j *job) bool {
 // endJob forgets a job but for what it counted, and reads ahead for one that was served on demand. e.mu is held.
 func (e *Engine) endJob(j *job) {
 	for n := range j.ranks {
-		e.prefetcher.Forget(j.cursor(n))
+		e.prefetcher.Forget(j.jobRank(n))
 	}
 	e.ended = append(e.ended, e.lastStatusOf(j))
 	if len(e.ended) > mostEnded {

@@ -71,7 +71,7 @@ func (e *Engine) shareRanks(v *view) {
 		at := e.owner.at(r)
 		if is := e.isInWindow(v, r, at); is != r.inWindow || at != r.lookedAt { // chunks of an epoch to come may have been left to a window that never came to it
 			r.inWindow, r.lookedAt = is, at
-			e.prefetcher.Refresh(e.owner.cursor(n), e.owner.next(r))
+			e.prefetcher.Refresh(e.owner.next(n))
 		}
 	}
 }

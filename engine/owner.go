@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"lcache/deliver"
+	"lcache/chunker"
 	"lcache/reorder"
 )
 
@@ -45,7 +45,7 @@ func chooseOwner(jobs []contender, owner int) int {
 }
 
 // contender describes a job. e.mu is held.
-func (e *Engine) contender(j *job, held func() map[deliver.Place]int64) contender {
+func (e *Engine) contender(j *job, held func() map[chunker.JobRank]int64) contender {
 	c := contender{number: j.number, between: true, sleeps: true, fits: j.fits && e.isFresh()}
 	patience := e.opts.LateEpoch
 	if j == e.owner && (j.token == "" || j.users > 0) {
@@ -55,7 +55,7 @@ func (e *Engine) contender(j *job, held func() map[deliver.Place]int64) contende
 		if r.asked.IsZero() {
 			continue
 		}
-		holds := time.Since(r.asked) > e.opts.LateEpoch && held()[deliver.Place{Job: j.number, Rank: n}] > 0
+		holds := time.Since(r.asked) > e.opts.LateEpoch && held()[j.jobRank(n)] > 0
 		if time.Since(r.asked) > patience && !holds {
 			continue
 		}
@@ -114,7 +114,7 @@ func (e *Engine) nextOwner() *job {
 	if len(used) == 1 && used[0] == e.owner && !e.isOver(e.owner) { // so it is most often
 		return e.owner
 	}
-	held := sync.OnceValue(func() map[deliver.Place]int64 { // all leases are looked at, and only a rank that was silent for long needs that
+	held := sync.OnceValue(func() map[chunker.JobRank]int64 { // all leases are looked at, and only a rank that was silent for long needs that
 		held, _ := e.deliver.HeldByRank()
 		return held
 	})
@@ -191,7 +191,7 @@ func (e *Engine) setOwner(next *job, epochs map[*reorder.EpochLog]int) {
 	for n, r := range before.ranks {
 		r.inWindow = false
 		if !r.asked.IsZero() {
-			e.prefetcher.Refresh(before.cursor(n), before.next(r))
+			e.prefetcher.Refresh(before.next(n))
 		}
 	}
 }

@@ -14,21 +14,19 @@ import (
 // chunks that are read ahead lie in side memory, too.
 func (e *Engine) newPrefetcher() *fetch.Prefetcher {
 	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Count: e.sourceCount, Side: !e.cache.IsStatic(),
-		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull,
-		Job: func(cursor int) int { number, _ := ofCursor(cursor); return number }})
+		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull})
 }
 
-// comingChunk is what the rank of a cursor asks for at a step, and what of it is left to the prefetcher. It says that nothing is where the window serves the rank, and the log keeps
+// comingChunk is what a rank asks for at a position, and what of it is left to the prefetcher. It says that nothing is where the window serves the rank, and the log keeps
 // everything: shareRanks tells the prefetcher when that ends.
-func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool) {
-	number, rank := ofCursor(cursor)
+func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 	e.mu.Lock()
-	j := e.jobs[number]
+	j := e.jobs[at.Job]
 	if j == nil || !j.schedule.IsKnown(at.Epoch) {
 		e.mu.Unlock()
 		return c, false
 	}
-	r := j.ranks[rank]
+	r := j.ranks[at.Rank]
 	p := j.importance.Load()
 	inWindow, tooFar, drawn := false, false, p != nil
 	c.Near = substitutesLow(p) && p.drawn.Load()
@@ -49,13 +47,13 @@ func (e *Engine) comingChunk(cursor int, at fetch.Step) (c fetch.Coming, ok bool
 	case inWindow:
 		c.Left = func(index sample.Index) bool { return apart[index] || !known && !e.cache.Admits(index) }
 	}
-	list, chunks := e.chunkList(j, rank, at.Epoch)
+	list, chunks := e.chunkList(j, at.Rank, at.Epoch)
 	if list == nil {
 		return c, false
 	}
-	c.Next = fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
+	c.Next = at.JobRank().At(at.Epoch, at.Batch+1)
 	if c.Next.Batch >= list.Len() {
-		c.Next = fetch.Step{Epoch: at.Epoch + 1}
+		c.Next = at.JobRank().At(at.Epoch+1, 0)
 	}
 	if at.Batch < list.Len() {
 		c.CM = list.CM(chunks, at.Batch)
@@ -158,24 +156,19 @@ func (l *chunkLists) bytes(rank, epoch int) (bytes uint64, batches int) {
 	return have.list.Bytes(), have.list.Len()
 }
 
-// sourceCount is what reads from the source for the rank of a cursor count in.
-func (e *Engine) sourceCount(cursor int) *fetch.SourceCount {
-	number, _ := ofCursor(cursor)
-	return &e.deliver.StatsOf(&deliver.Position{Job: number}).Source
-}
-
-func step(at *deliver.Position) fetch.Step { return fetch.Step{Epoch: at.Epoch, Batch: at.Batch} }
+// sourceCount is what reads from the source for a job count in.
+func (e *Engine) sourceCount(job int) *fetch.SourceCount { return &e.deliver.StatsOf(job).Source }
 
 // prefetchProducer is the prefetcher as a producer. A rank that gave up waiting for memory is served by index.
 type prefetchProducer struct{ *Engine }
 
 func (b prefetchProducer) expect(q query) func(sample.Index) deliver.Availability {
-	rank, when := -1, fetch.Step{}
+	at := deliver.Position{Rank: -1} // of no rank
 	if q.at != nil {
-		rank, when = cursor(q.at), step(q.at)
+		at = *q.at
 	}
 	return func(index sample.Index) deliver.Availability {
-		switch reading, queued := b.prefetcher.Look(rank, when, index); {
+		switch reading, queued := b.prefetcher.Look(at, index); {
 		case reading:
 			return deliver.Loading
 		case queued && q.mayPrefetch():
@@ -197,15 +190,15 @@ func (b prefetchProducer) decided(q query, samples iter.Seq2[sample.Index, deliv
 			}
 		}
 	}
-	b.prefetcher.Skip(cursor(q.at), step(q.at))
+	b.prefetcher.Skip(*q.at)
 }
 
-func (b prefetchProducer) asked(at *deliver.Position) { b.prefetcher.Asked(cursor(at), step(at)) }
+func (b prefetchProducer) asked(at *deliver.Position) { b.prefetcher.Asked(*at) }
 
 // lostPatience gives up what ranks have left behind, and lets this rank wait no longer (rule 2). A rank goes on waiting while its samples come one by one: the device is shared with
 // others, and reads by index would not keep to the rank's share.
 func (b prefetchProducer) lostPatience(at *deliver.Position) {
-	if b.prefetcher.Advances(cursor(at)) {
+	if b.prefetcher.Advances(at.JobRank()) {
 		return
 	}
 	b.mu.Lock()
@@ -217,11 +210,11 @@ func (b prefetchProducer) lostPatience(at *deliver.Position) {
 }
 
 func (b prefetchProducer) delivered(at *deliver.Position) {
-	b.prefetcher.Delivered(cursor(at), step(at))
+	b.prefetcher.Delivered(*at)
 }
 
 func (b prefetchProducer) pushed(j *job, rank, epoch int) {
-	b.prefetcher.Changed(j.cursor(rank), epoch)
+	b.prefetcher.Changed(j.jobRank(rank), epoch)
 }
 
 // readyByPrefetcher is how many batches lie ready before the hindmost rank of a job. e.mu is held.
@@ -231,7 +224,7 @@ func (e *Engine) readyByPrefetcher(j *job) int {
 		if r.asked.IsZero() {
 			continue
 		}
-		if ready := e.prefetcher.Ready(j.cursor(n)); least < 0 || ready < least {
+		if ready := e.prefetcher.Ready(j.jobRank(n)); least < 0 || ready < least {
 			least = ready
 		}
 	}

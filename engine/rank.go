@@ -4,7 +4,6 @@ import (
 	"maps"
 	"time"
 
-	"lcache/fetch"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/schedule"
@@ -113,14 +112,6 @@ func (r *rank) at(s *schedule.Schedule) int {
 		return r.epoch + 1
 	}
 	return r.epoch
-}
-
-// next is the step that the rank comes to next: of its first batch that is not delivered.
-func (r *rank) next(s *schedule.Schedule) fetch.Step {
-	if at := r.at(s); at != r.epoch {
-		return fetch.Step{Epoch: at}
-	}
-	return fetch.Step{Epoch: r.epoch, Batch: r.batch}
 }
 
 // position is how many batches of an epoch rank n has behind it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/internal/serve/status"
 )
@@ -73,7 +74,7 @@ func (e *Engine) ready() int {
 
 // heldBytes are those that clients hold: by rank, and by process what it asked for without a position.
 type heldBytes struct {
-	ranks    map[deliver.Place]int64
+	ranks    map[chunker.JobRank]int64
 	unplaced map[int]int64
 }
 
@@ -94,7 +95,7 @@ func (e *Engine) listed() (jobs []*job) {
 
 // isUsed reports whether somebody has asked for samples of a job. e.mu is held.
 func (e *Engine) isUsed(j *job) bool {
-	s := e.deliver.StatsOf(&deliver.Position{Job: j.number})
+	s := e.deliver.StatsOf(j.number)
 	return s.Chunks.Load() > 0 || s.Stall.Total() > 0 || j.counts.asked > 0 || j.counts.divergences > 0 || len(j.counts.reports.ranks) > 0
 }
 
@@ -116,7 +117,7 @@ func share(part, whole int64) *float64 {
 
 // statusOf is the part of the document about a job. e.mu is held.
 func (e *Engine) statusOf(of *job, held heldBytes) status.Job {
-	c := e.deliver.StatsOf(&deliver.Position{Job: of.number})
+	c := e.deliver.StatsOf(of.number)
 	j := status.Job{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand.Load(), Connections: of.users, Pids: []int{},
 		Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()),
 		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs,
@@ -153,7 +154,7 @@ func (e *Engine) fillCounts(of *job, j *status.Job, now totals) {
 func (e *Engine) fillRanks(of *job, j *status.Job, held heldBytes) {
 	for n, r := range of.ranks {
 		pid := e.consumer(of, n, r)
-		holds := held.ranks[deliver.Place{Job: of.number, Rank: n}] + held.unplaced[pid]
+		holds := held.ranks[of.jobRank(n)] + held.unplaced[pid]
 		if pid != r.pid {
 			holds += held.unplaced[r.pid]
 		}

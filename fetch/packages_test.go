@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/logfile"
 	"lcache/sample"
@@ -137,8 +138,8 @@ func TestGatheredFromASlot(t *testing.T) {
 	}
 	b.Staging.Publish(lent, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
 	b.Staging.Ready(slot)
-	b.r.Asked(0, fetch.Step{})
-	b.until(func() bool { return b.r.Ready(0) >= lent })
+	b.r.Asked(chunker.Position{})
+	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) >= lent })
 	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) { gone(lent) })
 	b.r.LeftSlot(lent)
 	for batch := range n {

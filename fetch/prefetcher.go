@@ -8,32 +8,32 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/chunker"
 	"lcache/cores"
 	"lcache/sample"
 )
 
 // PrefetcherOptions configure a Prefetcher. The Prefetcher holds no lock of its own while it calls Chunk or Idle.
 type PrefetcherOptions struct {
-	// Chunk returns a rank's chunk at a step. ok is false past the job's end, while the order is not known, and where nothing is left to
-	// the Prefetcher from there on: it asks again after Changed or Refresh, and where the rank has jumped.
-	Chunk func(rank int, at Step) (c Coming, ok bool)
-	// Count is what reads from the source for a rank count in. Nil is allowed.
-	Count func(rank int) *SourceCount
+	// Chunk returns the chunk at a position. ok is false past the job's end, while the order is not known, and where nothing is left to
+	// the Prefetcher from there on: it calls Chunk again after Changed or Refresh, and where the rank has jumped.
+	Chunk func(at chunker.Position) (c Coming, ok bool)
+	// Count returns what reads from the source for a job count in. Nil is allowed.
+	Count func(job int) *SourceCount
 	// Side lets chunks lie in side memory, too, as far as no request waits for it. A request that does gets it back.
 	Side bool
 	// Leased is how many bytes clients may hold at once. Reading ahead leaves that part of the memory free.
 	Leased int64
 	// Ranks is how many ranks are expected. Each rank has its share from the start, so that no chunk is taken back when the others come.
 	Ranks int
-	// Job returns the job that a rank belongs to. What is in flight is shared evenly between jobs, then between a job's ranks. Nil: all are of one job.
-	Job func(rank int) int
 	// Idle is called with true when the memory is full, and with false when it has room again. Nil is allowed.
 	Idle func(bool)
 }
 
 // A Prefetcher reads the coming chunks of each rank ahead of their need, as far as there is memory: samples that the log holds by place, many at
 // once, neighbours in one read; the others from the source. Its unit is a chunk's CM. Device and source have goroutines and limits of their own, so that
-// one that hangs does not hold up the other. Ranks share memory and device evenly, and don't wait for each other.
+// one that hangs does not hold up the other. Ranks share memory evenly and don't wait for each other. What is in flight is shared evenly
+// between jobs, then between a job's ranks.
 //
 // In the static layout it brings every sample. In the reordered one it brings what the pass leaves: samples that the log does not keep, and all samples of a rank
 // that the window does not serve.
@@ -53,7 +53,7 @@ type Prefetcher struct {
 	inSlots atomic.Int64         // prefetches that are, or become, prefetchInSlot
 
 	mu            sync.Mutex // guards the fields that follow; taken before staging's lock
-	ranks         map[int]*rankCursor
+	ranks         map[chunker.JobRank]*rankCursor
 	prefetches    map[sample.Index]*prefetch
 	inFlight      int // reads by place, of several samples, not yet verified
 	inFlightBytes int
@@ -89,7 +89,7 @@ const (
 
 // NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one.
 func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
-	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[int]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
+	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
@@ -170,18 +170,14 @@ func (r *Prefetcher) nudge() {
 }
 
 // Asked notes which chunk a rank asks for. Reading begins there with the rank's first request, and starts over where the rank jumps to.
-func (r *Prefetcher) Asked(rank int, at Step) {
+func (r *Prefetcher) Asked(at chunker.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.nudge()
-	c := r.ranks[rank]
+	c := r.ranks[at.JobRank()]
 	if c == nil {
-		c = &rankCursor{rank: rank, next: at, done: map[Step]bool{}}
-		if r.o.Job != nil {
-			c.job = r.o.Job(rank)
-		}
-		c.work = r.meters(c.job)
-		r.ranks[rank] = c
+		c = &rankCursor{rank: at.JobRank(), next: at, done: map[chunker.Position]bool{}, work: r.meters(at.Job)}
+		r.ranks[c.rank] = c
 		if len(r.ranks) > r.o.Ranks {
 			r.makeRoom()
 		}
@@ -200,14 +196,14 @@ func (r *Prefetcher) Asked(rank int, at Step) {
 		if c.strays++; c.strays > 1 {
 			r.jump(c, at)
 		}
-	case at.before(c.next) && at.isFarBehind(before), !at.before(c.next) && !c.next.near(at):
+	case at.Before(c.next) && isFarBehind(at, before), !at.Before(c.next) && !isNear(c.next, at):
 		r.jump(c, at)
 	default: // to be listed soon; or it was, and nothing of it was left to the Prefetcher
 		c.strays = 0
 	}
 }
 
-func (r *Prefetcher) jump(c *rankCursor, at Step) {
+func (r *Prefetcher) jump(c *rankCursor, at chunker.Position) {
 	r.passAll(c)
 	clear(c.done)
 	c.next, c.strays, c.blocked = at, 0, false
@@ -265,15 +261,15 @@ func (r *Prefetcher) forget(pf *prefetch) {
 }
 
 // Delivered notes that a chunk was delivered to a rank.
-func (r *Prefetcher) Delivered(rank int, at Step) { r.over(rank, at, true) }
+func (r *Prefetcher) Delivered(at chunker.Position) { r.over(at, true) }
 
 // Skip notes that a chunk is brought by index: its samples that are not in flight are no longer read for it.
-func (r *Prefetcher) Skip(rank int, at Step) { r.over(rank, at, false) }
+func (r *Prefetcher) Skip(at chunker.Position) { r.over(at, false) }
 
-func (r *Prefetcher) over(rank int, at Step, whole bool) {
+func (r *Prefetcher) over(at chunker.Position, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.ranks[rank]
+	c := r.ranks[at.JobRank()]
 	if c == nil {
 		return
 	}
@@ -306,7 +302,7 @@ func (r *Prefetcher) leaveOut(k *chunk, which func(sample.Index) bool) {
 }
 
 // Changed notes that a rank's order from an epoch on was replaced, or has become known.
-func (r *Prefetcher) Changed(rank, epoch int) {
+func (r *Prefetcher) Changed(rank chunker.JobRank, epoch int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.ranks[rank]
@@ -317,35 +313,35 @@ func (r *Prefetcher) Changed(rank, epoch int) {
 	for n := len(c.chunks); n > 0 && c.chunks[n-1].at.Epoch >= epoch; n-- {
 		r.unlist(c)
 	}
-	maps.DeleteFunc(c.done, func(s Step, _ bool) bool { return s.Epoch >= epoch })
-	from := Step{Epoch: epoch}
-	if from.before(c.asked) {
+	maps.DeleteFunc(c.done, func(s chunker.Position, _ bool) bool { return s.Epoch >= epoch })
+	from := rank.At(epoch, 0)
+	if from.Before(c.asked) {
 		from = c.asked
 	}
-	if from.before(c.next) { // chunks of which nothing was left were listed without a trace
+	if from.Before(c.next) { // chunks of which nothing was left were listed without a trace
 		c.next = from
 	}
 	r.nudge()
 }
 
-// Refresh notes that something else brings a rank's samples from now on, or no longer does: its chunks are listed again from a step on. What is read for
-// them stays.
-func (r *Prefetcher) Refresh(rank int, from Step) {
+// Refresh notes that something else brings a rank's samples from now on, or no longer does: its chunks are listed again from a position on. What is read
+// for them stays.
+func (r *Prefetcher) Refresh(from chunker.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.ranks[rank]
+	c := r.ranks[from.JobRank()]
 	if c == nil {
 		return
 	}
 	c.next, c.blocked = from, false
 	for _, k := range c.chunks {
-		k.stale = !k.at.before(from)
+		k.stale = !k.at.Before(from)
 	}
 	r.nudge()
 }
 
-// Forget lets go of a rank and of all that was read for it: it sleeps, or its job is over. When the rank asks again reading begins anew.
-func (r *Prefetcher) Forget(rank int) {
+// Forget lets go of a rank and of all that was read for it: it sleeps, or its job is over. When the rank asks again, reading begins again.
+func (r *Prefetcher) Forget(rank chunker.JobRank) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.ranks[rank]
@@ -354,15 +350,15 @@ func (r *Prefetcher) Forget(rank int) {
 	}
 	r.passAll(c)
 	delete(r.ranks, rank)
-	if !r.hasRanks(c.job) {
-		delete(r.work, c.job)
+	if !r.hasRanks(rank.Job) {
+		delete(r.work, rank.Job)
 	}
 	r.nudge()
 }
 
-// Look reports whether a sample that a rank asks for at a step is in flight, or will be (queued). What is queued for other chunks alone does not count: it may wait for
+// Look reports whether a sample that a rank asks for at a position is in flight, or will be (queued). What is queued for other chunks alone does not count: it may wait for
 // memory until those are needed.
-func (r *Prefetcher) Look(rank int, at Step, index sample.Index) (reading, queued bool) {
+func (r *Prefetcher) Look(at chunker.Position, index sample.Index) (reading, queued bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if pf := r.prefetches[index]; pf != nil {
@@ -380,10 +376,10 @@ func (r *Prefetcher) Look(rank int, at Step, index sample.Index) (reading, queue
 		switch {
 		case pf.state == prefetchReading:
 			return true, false
-		case pf.state != prefetchReady && pf.isFor(rank, at):
+		case pf.state != prefetchReady && pf.isFor(at):
 			return false, true
 		}
 	}
-	c := r.ranks[rank]
-	return false, c != nil && !c.blocked && !at.before(c.next) && at.Epoch == c.next.Epoch && at.Batch-c.next.Batch <= leap && !c.done[at]
+	c := r.ranks[at.JobRank()]
+	return false, c != nil && !c.blocked && !at.Before(c.next) && at.Epoch == c.next.Epoch && at.Batch-c.next.Batch <= leap && !c.done[at]
 }

@@ -1,36 +1,29 @@
 package fetch
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
+	"lcache/chunker"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/staging"
 )
 
-// A Step is a chunk's place in the order of a rank.
-type Step struct{ Epoch, Batch int }
-
-func (s Step) before(t Step) bool {
-	return s.Epoch < t.Epoch || s.Epoch == t.Epoch && s.Batch < t.Batch
-}
-
-// isFarBehind reports whether a step is in an earlier epoch, or more than leap chunks before another one.
-func (s Step) isFarBehind(t Step) bool {
+// isFarBehind reports whether a position is in an earlier epoch, or more than leap chunks before another one.
+func isFarBehind(s, t chunker.Position) bool {
 	return s.Epoch < t.Epoch || s.Epoch == t.Epoch && s.Batch < t.Batch-leap
 }
 
-// near reports whether a later step is at most leap chunks ahead, counted from its epoch's first where that is the next one.
-func (s Step) near(t Step) bool {
+// isNear reports whether a later position is at most leap chunks ahead, counted from its epoch's first where that is the next one.
+func isNear(s, t chunker.Position) bool {
 	return t.Epoch == s.Epoch && t.Batch-s.Batch <= leap || t.Epoch == s.Epoch+1 && t.Batch <= leap
 }
 
 // A Coming is a chunk that a rank will ask for.
 type Coming struct {
 	metaindex.CM
-	Next  Step                    // of the rank, after this one
+	Next  chunker.Position        // of the rank, after this one
 	Left  func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
 	Soon  []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
 	Near  bool                    // samples that lie near each other are asked for near each other: what lies around one is read with it
@@ -48,15 +41,14 @@ const (
 
 // rankCursor is one rank's position, and the chunks listed for it.
 type rankCursor struct {
-	rank     int
-	job      int
-	work     *meters       // of the job
-	next     Step          // to be listed
-	blocked  bool          // there is no chunk at next for now
-	chunks   []*chunk      // listed and not passed, in order
-	done     map[Step]bool // chunks that need no listing: delivered, or brought by index
-	strays   int           // requests in a row for delivered chunks
-	asked    Step
+	rank     chunker.JobRank
+	work     *meters                   // of the job
+	next     chunker.Position          // to be listed
+	blocked  bool                      // there is no chunk at next for now
+	chunks   []*chunk                  // listed and not passed, in order
+	done     map[chunker.Position]bool // chunks that need no listing: delivered, or brought by index
+	strays   int                       // requests in a row for delivered chunks
+	asked    chunker.Position
 	bytes    int64        // of chunks
 	share    int64        // how many bytes it may fill
 	largest  int64        // bytes of the largest chunk that was listed
@@ -70,7 +62,7 @@ type rankCursor struct {
 // chunk is a batch that a rank will ask for.
 type chunk struct {
 	of         *rankCursor
-	at         Step
+	at         chunker.Position
 	prefetches []*prefetch
 	todo       [paths][]*prefetch // to be begun, in order
 	left       int                // prefetches that are not ready
@@ -120,7 +112,7 @@ func (pf *prefetch) leaveList() {
 	pf.on = nil
 }
 
-// neededBy returns the chunk that needs a prefetch first: one that a rank asks for now, else the first in the order of steps.
+// neededBy returns the chunk that needs a prefetch first: one that a rank asks for now, else the first in order.
 func (pf *prefetch) neededBy() (first *chunk) {
 	for _, k := range pf.chunks {
 		switch {
@@ -130,20 +122,20 @@ func (pf *prefetch) neededBy() (first *chunk) {
 			if k.isUrgent() {
 				first = k
 			}
-		case k.at.before(first.at):
+		case k.at.Before(first.at):
 			first = k
 		}
 	}
 	return first
 }
 
-// isFor reports whether a rank's chunk at a step wants the prefetch.
-func (pf *prefetch) isFor(rank int, at Step) bool {
-	return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return k.of.rank == rank && k.at == at })
+// isFor reports whether the chunk at a position wants the prefetch.
+func (pf *prefetch) isFor(at chunker.Position) bool {
+	return slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return k.at == at })
 }
 
 // isUrgent reports whether the chunk's rank asks for it, or has asked for a later one.
-func (k *chunk) isUrgent() bool { return !k.of.asked.before(k.at) }
+func (k *chunk) isUrgent() bool { return !k.of.asked.Before(k.at) }
 
 type prefetchState uint8
 
@@ -173,17 +165,15 @@ type prefetch struct {
 }
 
 // find returns where a chunk is in the list, or would be.
-func (c *rankCursor) find(at Step) (i int, listed bool) {
-	return slices.BinarySearchFunc(c.chunks, at, func(k *chunk, at Step) int {
-		return cmp.Or(cmp.Compare(k.at.Epoch, at.Epoch), cmp.Compare(k.at.Batch, at.Batch))
-	})
+func (c *rankCursor) find(at chunker.Position) (i int, listed bool) {
+	return slices.BinarySearchFunc(c.chunks, at, func(k *chunk, at chunker.Position) int { return k.at.Compare(at) })
 }
 
 // isDone notes that a chunk needs no listing. Chunks that only a jump leads to are forgotten.
-func (c *rankCursor) isDone(at Step) {
+func (c *rankCursor) isDone(at chunker.Position) {
 	c.done[at] = true
 	if len(c.done) > 4*leap {
-		maps.DeleteFunc(c.done, func(s Step, _ bool) bool {
+		maps.DeleteFunc(c.done, func(s chunker.Position, _ bool) bool {
 			return s.Epoch != c.asked.Epoch && s.Epoch != c.next.Epoch || s.Epoch == c.asked.Epoch && s.Batch < c.asked.Batch-leap
 		})
 	}

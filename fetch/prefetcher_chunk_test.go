@@ -3,6 +3,7 @@ package fetch
 import (
 	"testing"
 
+	"lcache/chunker"
 	"lcache/staging"
 )
 
@@ -13,16 +14,16 @@ func TestNeededFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer memory.Close()
-	r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[int]*rankCursor{}, patient: -1}
+	r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[chunker.JobRank]*rankCursor{}, patient: -1}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
 	pf := &prefetch{size: 1000, path: byPlace}
-	add := func(rank int, asked, at Step) *chunk {
-		c := r.ranks[rank]
+	add := func(asked, at chunker.Position) *chunk {
+		c := r.ranks[at.JobRank()]
 		if c == nil {
-			c = &rankCursor{rank: rank, job: rank, asked: asked, work: &meters{}, done: map[Step]bool{}}
-			r.ranks[rank] = c
+			c = &rankCursor{rank: at.JobRank(), asked: asked, work: &meters{}, done: map[chunker.Position]bool{}}
+			r.ranks[c.rank] = c
 		}
 		k := &chunk{of: c, at: at, left: 1, prefetches: []*prefetch{pf}}
 		i, _ := c.find(at)
@@ -42,16 +43,16 @@ func TestNeededFirst(t *testing.T) {
 			}
 		}
 	}
-	next := add(0, Step{Epoch: 3, Batch: 5}, Step{Epoch: 4})
+	next := add(chunker.Position{Epoch: 3, Batch: 5}, chunker.Position{Epoch: 4})
 	isOn(next)
-	soon := add(0, Step{}, Step{Epoch: 3, Batch: 9}) // it had been left to something else
+	soon := add(chunker.Position{}, chunker.Position{Epoch: 3, Batch: 9}) // it had been left to something else
 	isOn(soon)
-	other := add(1, Step{}, Step{Epoch: 9, Batch: 2}) // of a job that is further on
+	other := add(chunker.Position{}, chunker.Position{Job: 1, Epoch: 9, Batch: 2}) // of a job that is further on
 	isOn(soon)
-	r.Asked(1, Step{Epoch: 9, Batch: 2})
+	r.Asked(chunker.Position{Job: 1, Epoch: 9, Batch: 2})
 	isOn(other)
-	r.Delivered(1, Step{Epoch: 9, Batch: 2}) // by index
+	r.Delivered(chunker.Position{Job: 1, Epoch: 9, Batch: 2}) // by index
 	isOn(soon)
-	r.Delivered(0, Step{Epoch: 3, Batch: 9})
+	r.Delivered(chunker.Position{Epoch: 3, Batch: 9})
 	isOn(next)
 }

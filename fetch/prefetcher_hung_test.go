@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/sample"
 	"lcache/staging"
@@ -47,7 +48,7 @@ func twoRanks(t *testing.T, o fetch.Options) *readerBed {
 func TestHungSourceBesideADisk(t *testing.T) {
 	b := twoRanks(t, fetch.Options{Jobs: 2, SourceTimeout: time.Hour})
 	release := b.deaf(t)
-	b.r.Asked(1, fetch.Step{})
+	b.r.Asked(chunker.Position{Rank: 1})
 	goesOn(t, "a rank that needs the log alone", release, func() {
 		for batch := range b.orders[0] {
 			b.ask(0, batch)
@@ -66,7 +67,7 @@ func TestHungSourceBesideADisk(t *testing.T) {
 func TestHungDiskBesideASource(t *testing.T) {
 	b := twoRanks(t, fetch.Options{Jobs: 2, LogTimeout: time.Hour})
 	release := b.hold(t, func(int64) bool { return true })
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	goesOn(t, "a rank that needs the source alone", release, func() {
 		for batch := range b.orders[1] {
 			b.ask(1, batch)
@@ -107,12 +108,12 @@ func TestEveryWaitHasItsDeadline(t *testing.T) {
 					f()
 				}
 			}
-			at := fetch.Step{}
-			b.r.Asked(0, at)
+			at := chunker.Position{}
+			b.r.Asked(at)
 			goesOn(t, "a request", release, func() {
 				b.until(func() bool {
 					return !slices.ContainsFunc(order[0], func(i sample.Index) bool {
-						reading, queued := b.r.Look(0, at, i)
+						reading, queued := b.r.Look(at, i)
 						return reading || queued
 					})
 				})
@@ -168,11 +169,11 @@ func TestRanksAreServedEvenly(t *testing.T) {
 			if !b.present(orders[rank][0][0]) {
 				return 0
 			}
-			return b.r.Ready(rank) + 1
+			return b.r.Ready(chunker.JobRank{Rank: rank}) + 1
 		}
-		b.r.Asked(0, fetch.Step{})
+		b.r.Asked(chunker.Position{})
 		b.until(func() bool { return ready(0) == ring/expected })
-		b.r.Asked(1, fetch.Step{})
+		b.r.Asked(chunker.Position{Rank: 1})
 		b.until(func() bool { return ready(1) == ring/2 })
 		if got := ready(0); got != ring/2 {
 			t.Errorf("%d ranks expected: the first has %d of %d places, want half", expected, got, ring)
@@ -195,10 +196,10 @@ func TestRanksAreServedEvenly(t *testing.T) {
 		b.orders[1] = append(b.orders[1], []sample.Index{200 + i})
 	}
 	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error { turns <- e.Name; <-let; return nil })
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	<-turns
 	<-turns // both jobs read for the first rank
-	b.r.Asked(1, fetch.Step{})
+	b.r.Asked(chunker.Position{Rank: 1})
 	b.until(func() bool { return b.r.Listed(200) })
 	let <- struct{}{}
 	if got := <-turns; got != b.Name(200) {

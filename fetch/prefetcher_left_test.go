@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
 	"lcache/logfile"
@@ -33,8 +34,8 @@ func newLeftBed(t *testing.T, sizes []uint32, o fetch.Options, memory staging.Op
 	b := &leftBed{readerBed: &readerBed{t: t, orders: orders, bed: &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: sizes, Log: logfile.Options{IO: io},
 		Fetch: o, Staging: memory})}}}
 	t.Cleanup(func() { blockio.Inject(io, nil) })
-	p.Chunk = func(rank int, at fetch.Step) (fetch.Coming, bool) {
-		c, ok := b.chunk(rank, at)
+	p.Chunk = func(at chunker.Position) (fetch.Coming, bool) {
+		c, ok := b.chunk(at)
 		if left := b.brings.Load(); left != nil {
 			c.Left = *left
 		}
@@ -85,11 +86,11 @@ func TestMissesInTheOrderOfNeed(t *testing.T) {
 	b.leave(isMiss)
 	var names []string
 	for batch, chunk := range order {
-		at := fetch.Step{Batch: batch}
-		b.r.Asked(0, at)
+		at := chunker.Position{Batch: batch}
+		b.r.Asked(at)
 		for _, i := range chunk {
 			if !isMiss(i) {
-				b.until(func() bool { _, queued := b.r.Look(0, at, i); return !queued }) // once the chunk is listed: something else brings it
+				b.until(func() bool { _, queued := b.r.Look(at, i); return !queued }) // once the chunk is listed: something else brings it
 				continue
 			}
 			b.until(func() bool { return b.present(i) })
@@ -100,7 +101,7 @@ func TestMissesInTheOrderOfNeed(t *testing.T) {
 			b.Staging.Release(h)
 			names = append(names, b.Name(i))
 		}
-		b.r.Delivered(0, at)
+		b.r.Delivered(at)
 	}
 	if got := b.Source.Order(); !slices.Equal(got, names) {
 		t.Errorf("read in the order %v, want %v", got, names)
@@ -111,13 +112,13 @@ func TestMissesInTheOrderOfNeed(t *testing.T) {
 func TestMissesPassOverWhatNeverFits(t *testing.T) {
 	b := newLeftBed(t, []uint32{3000, 3*4096 + 2, 3000, 3 * 4096}, fetch.Options{Jobs: 1}, staging.Options{MissBytes: 4 * 4096}, fetch.PrefetcherOptions{},
 		map[int][][]sample.Index{0: {{0}, {1}, {2}, {3}}})
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.present(0, 2) })
 	for batch := range 3 {
-		b.r.Asked(0, fetch.Step{Batch: batch})
-		b.r.Delivered(0, fetch.Step{Batch: batch})
+		b.r.Asked(chunker.Position{Batch: batch})
+		b.r.Delivered(chunker.Position{Batch: batch})
 	}
-	b.r.Asked(0, fetch.Step{Batch: 3}) // this one fits, alone
+	b.r.Asked(chunker.Position{Batch: 3}) // this one fits, alone
 	b.until(func() bool { return b.present(3) })
 	if n := b.Source.Reads()[b.Name(1)]; n != 0 || b.present(1) {
 		t.Errorf("the sample that never fits was read %d times", n)
@@ -128,10 +129,10 @@ func TestMissesPassOverWhatNeverFits(t *testing.T) {
 func TestMissesThatNobodyWants(t *testing.T) {
 	const n, ring, far = 100, 3, 80
 	b := missBed(t, n, ring, 2)
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.present(0, 1, 2) })
 	h := b.take(1)
-	b.r.Asked(0, fetch.Step{Batch: far})
+	b.r.Asked(chunker.Position{Batch: far})
 	b.until(func() bool { return b.present(far, far+1) }) // the third place is held
 	if b.present(0) || b.present(2) || !b.present(1) {
 		t.Error("want what is passed to be gone, and what is held to stay")
@@ -156,9 +157,9 @@ func TestMissesAreReadOnce(t *testing.T) {
 		map[int][][]sample.Index{0: {{0, 0}, {1}, {0}, {1}}, 1: {{1, 0}}})
 	asked := make(chan struct{})
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-asked; return nil })
-	b.r.Asked(0, fetch.Step{})
-	b.r.Asked(1, fetch.Step{})
-	isReading := func(i sample.Index) bool { reading, _ := b.r.Look(-1, fetch.Step{}, i); return reading }
+	b.r.Asked(chunker.Position{})
+	b.r.Asked(chunker.Position{Rank: 1})
+	isReading := func(i sample.Index) bool { reading, _ := b.r.Look(chunker.Position{Rank: -1}, i); return reading }
 	for until := time.Now().Add(20 * time.Second); !isReading(0) || !isReading(1); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("both samples are never read")
@@ -182,7 +183,7 @@ func TestStopWithADeafSource(t *testing.T) {
 	b := missBed(t, 4, 4, 2)
 	begun, hung := make(chan struct{}, 4), make(chan struct{})
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { begun <- struct{}{}; <-hung; return nil })
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	<-begun
 	<-begun
 	late := time.AfterFunc(20*time.Second, func() { t.Error("Stop waits for the source"); close(hung) })
@@ -210,16 +211,16 @@ func TestMissesThatFail(t *testing.T) {
 		}
 		return nil
 	})
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	b.until(func() bool {
-		reading, queued := b.r.Look(0, fetch.Step{}, 0)
+		reading, queued := b.r.Look(chunker.Position{}, 0)
 		return !reading && !queued && b.present(1)
 	})
 	if b.present(0) {
 		t.Error("a read that failed was published")
 	}
-	b.r.Skip(0, fetch.Step{}) // the request reads it by index, and is answered with the error
-	b.r.Delivered(0, fetch.Step{})
+	b.r.Skip(chunker.Position{}) // the request reads it by index, and is answered with the error
+	b.r.Delivered(chunker.Position{})
 	b.ask(0, 1)
 	b.ask(0, 2)
 }
@@ -228,21 +229,21 @@ func TestMissesThatFail(t *testing.T) {
 func TestMissesBroughtByIndexBeforeTheyBegin(t *testing.T) {
 	const ring = 2
 	b := missBed(t, ring+2, ring, 1)
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.present(0, 1) })
-	at := fetch.Step{Batch: ring}
-	b.r.Asked(0, at) // the memory is full of what the rank has left behind
+	at := chunker.Position{Batch: ring}
+	b.r.Asked(at) // the memory is full of what the rank has left behind
 	for until := time.Now().Add(20 * time.Second); !b.r.Taken(ring); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("its read is never about to begin")
 		}
 	}
-	b.r.Skip(0, at)
-	if reading, queued := b.r.Look(0, at, ring); reading || queued {
+	b.r.Skip(at)
+	if reading, queued := b.r.Look(at, ring); reading || queued {
 		t.Errorf("reading %v, queued %v: want neither", reading, queued)
 	}
-	b.r.Delivered(0, fetch.Step{})
-	b.r.Delivered(0, fetch.Step{Batch: 1})
+	b.r.Delivered(chunker.Position{})
+	b.r.Delivered(chunker.Position{Batch: 1})
 	b.ask(0, ring+1)
 	if n := b.Source.Reads()[b.Name(ring)]; n != 0 {
 		t.Errorf("the sample was read ahead %d times", n)
@@ -256,9 +257,9 @@ func TestRefreshInBothDirections(t *testing.T) {
 	b := missBed(t, n, 2*n, 2)
 	window := func(sample.Index) bool { return false }
 	b.leave(window)
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // until all is listed
-		if _, queued := b.r.Look(0, fetch.Step{Batch: n - 1}, n-1); !queued {
+		if _, queued := b.r.Look(chunker.Position{Batch: n - 1}, n-1); !queued {
 			break
 		}
 		if time.Now().After(until) {
@@ -275,16 +276,16 @@ func TestRefreshInBothDirections(t *testing.T) {
 	}
 	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error { <-let[e.Name]; return nil })
 	b.leave(func(sample.Index) bool { return true })
-	b.r.Refresh(0, fetch.Step{})
+	b.r.Refresh(chunker.Position{})
 	close(let[b.Name(0)])
 	close(let[b.Name(1)])
 	b.until(func() bool { return b.present(0, 1) })
 	for until := time.Now().Add(20 * time.Second); len(b.Source.Order()) < 4 && time.Now().Before(until); time.Sleep(time.Millisecond) {
 	}
 	b.leave(window)
-	b.r.Refresh(0, fetch.Step{})
+	b.r.Refresh(chunker.Position{})
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, queued := b.r.Look(0, fetch.Step{Batch: n - 1}, n-1); !queued {
+		if _, queued := b.r.Look(chunker.Position{Batch: n - 1}, n-1); !queued {
 			break
 		}
 		if time.Now().After(until) {
@@ -302,7 +303,7 @@ func TestRefreshInBothDirections(t *testing.T) {
 	for i := sample.Index(4); i < n; i++ {
 		close(let[b.Name(i)])
 	}
-	b.r.Refresh(0, fetch.Step{})
+	b.r.Refresh(chunker.Position{})
 	for batch := range n {
 		b.ask(0, batch)
 	}
@@ -315,7 +316,7 @@ func TestRefreshInBothDirections(t *testing.T) {
 func TestLeavesItsSlot(t *testing.T) {
 	for name, notice := range map[string]func(b *leftBed, i sample.Index){
 		"the prefetcher is told":        func(b *leftBed, i sample.Index) { b.r.LeftSlot(i) },
-		"a request finds it gone first": func(b *leftBed, i sample.Index) { b.r.Look(0, fetch.Step{Batch: 2}, i) },
+		"a request finds it gone first": func(b *leftBed, i sample.Index) { b.r.Look(chunker.Position{Batch: 2}, i) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := missBed(t, 4, 6, 1)
@@ -326,8 +327,8 @@ func TestLeavesItsSlot(t *testing.T) {
 			}
 			b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
 			b.Staging.Ready(slot)
-			b.r.Asked(0, fetch.Step{})
-			b.until(func() bool { return b.present(0, 1, 2, 3) && b.r.Ready(0) == 3 })
+			b.r.Asked(chunker.Position{})
+			b.until(func() bool { return b.present(0, 1, 2, 3) && b.r.Ready(chunker.JobRank{}) == 3 })
 			if got, want := b.Source.Order(), []string{b.Name(0), b.Name(1), b.Name(3)}; !slices.Equal(got, want) {
 				t.Fatalf("read were %v, want %v: the other one lies in a slot", got, want)
 			}
@@ -353,9 +354,9 @@ func TestKeptFromItsSlot(t *testing.T) {
 		copy(b.Staging.Slot(slot), b.Content(2))
 		b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
 		b.Staging.Ready(slot)
-		b.r.Asked(0, fetch.Step{})
+		b.r.Asked(chunker.Position{})
 		enough := ring == 6
-		b.until(func() bool { return b.present(0, 1) && (b.r.Ready(0) == 3 || !enough) })
+		b.until(func() bool { return b.present(0, 1) && (b.r.Ready(chunker.JobRank{}) == 3 || !enough) })
 		var kept fetch.Kept
 		b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
 			kept = b.r.KeepFromSlot(func(f func(sample.Index)) { f(1); f(2); f(2) })
@@ -371,13 +372,13 @@ func TestKeptFromItsSlot(t *testing.T) {
 			t.Errorf("with room for all, the sample is there: %v, %d copies were made; want one", got, len(kept))
 		}
 		for batch, i := range []sample.Index{0, 1, 2, 3} {
-			b.r.Asked(0, fetch.Step{Batch: batch})
+			b.r.Asked(chunker.Position{Batch: batch})
 			b.until(func() bool { return b.present(i) })
 			h, out := &staging.Hold{}, make([]staging.Address, 1)
 			b.Staging.Take(h, []sample.Index{i}, make([]bool, 1), make([]bool, 1), out)
 			b.Is(i, b.Staging.Slice(out[0].Offset, 3000))
 			b.Staging.Release(h)
-			b.r.Delivered(0, fetch.Step{Batch: batch})
+			b.r.Delivered(chunker.Position{Batch: batch})
 		}
 		if got := len(b.Source.Order()); enough && got != 3 {
 			t.Errorf("%d samples were read, want 3", got)
@@ -392,8 +393,8 @@ func TestKeptFromItsSlotBesideARequest(t *testing.T) {
 	copy(b.Staging.Slot(slot), b.Content(2))
 	b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
 	b.Staging.Ready(slot)
-	b.r.Asked(0, fetch.Step{})
-	b.until(func() bool { return b.present(0, 1, 3) && b.r.Ready(0) == 3 })
+	b.r.Asked(chunker.Position{})
+	b.until(func() bool { return b.present(0, 1, 3) && b.r.Ready(chunker.JobRank{}) == 3 })
 	x, ok := b.Staging.Alloc(staging.Side, 2, 3000) // of the request; it holds other bytes by the time of the copy
 	if !ok {
 		t.Fatal("no side memory")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"lcache/chunker"
 	"lcache/sample"
 )
 
@@ -32,16 +33,16 @@ func (r *Prefetcher) listOne() bool {
 		r.tellIdle(full)
 		return false
 	}
-	rank, at := c.rank, c.next
+	at := c.next
 	r.mu.Unlock()
-	coming, ok := r.o.Chunk(rank, at) // may take a second the first time
+	coming, ok := r.o.Chunk(at) // may take a second the first time
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !c.asked.before(at) {
+	if !c.asked.Before(at) {
 		defer r.f.o.Staging.Notify() // a request that waits for the listing of its chunk looks again: not all of it may be left to the Prefetcher
 	}
 	switch {
-	case c.next != at || r.ranks[rank] != c: // the rank has jumped meanwhile, or is forgotten
+	case c.next != at || r.ranks[c.rank] != c: // the rank has jumped meanwhile, or is forgotten
 	case !ok:
 		c.blocked = true
 		r.leaveRest(c, at)
@@ -62,14 +63,14 @@ func (r *Prefetcher) listOne() bool {
 func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
 	r.shareOut()
 	for _, c := range r.ranks {
-		waits := !c.asked.before(c.next) || c.hasStale()
+		waits := !c.asked.Before(c.next) || c.hasStale()
 		for waits && c.bytes >= c.share && r.letGo(c) {
 		}
 		switch {
 		case c.blocked || r.ctx.Err() != nil:
 		case !waits && len(c.chunks) > 0 && (c.bytes >= c.share || len(c.chunks) >= mostListed):
 			full = true
-		case best == nil || c.bytes < best.bytes || c.bytes == best.bytes && c.rank < best.rank:
+		case best == nil || c.bytes < best.bytes || c.bytes == best.bytes && c.rank.Compare(best.rank) < 0:
 			best = c
 		}
 	}
@@ -77,7 +78,7 @@ func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
 }
 
 // add lists what is left of a chunk, or brings a listed chunk up to date. A chunk of which nothing is left leaves no trace. r.mu is held.
-func (r *Prefetcher) add(c *rankCursor, at Step, coming *Coming) {
+func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
 	i, listed := c.find(at)
 	k := &chunk{of: c, at: at, asked: at == c.asked, near: coming.Near}
 	left := coming.Left
@@ -152,14 +153,14 @@ func (r *Prefetcher) isInLog(index sample.Index) bool {
 // hasStale reports whether a chunk is to be listed once more.
 func (c *rankCursor) hasStale() bool {
 	n := len(c.chunks)
-	return n > 0 && c.chunks[n-1].stale && !c.chunks[n-1].at.before(c.next)
+	return n > 0 && c.chunks[n-1].stale && !c.chunks[n-1].at.Before(c.next)
 }
 
-// leaveRest takes what is not begun off the chunks from a step on: something else brings it. r.mu is held.
-func (r *Prefetcher) leaveRest(c *rankCursor, from Step) {
+// leaveRest takes what is not begun off the chunks from a position on: something else brings it. r.mu is held.
+func (r *Prefetcher) leaveRest(c *rankCursor, from chunker.Position) {
 	for _, k := range c.chunks {
 		k.stale = false
-		if !k.at.before(from) {
+		if !k.at.Before(from) {
 			r.leaveOut(k, func(sample.Index) bool { return true })
 		}
 	}
@@ -182,7 +183,7 @@ func (c *rankCursor) firstTodo(p path) *chunk {
 	for ; c.begun[p] < len(c.chunks); c.begun[p]++ {
 		k := c.chunks[c.begun[p]]
 		switch {
-		case k.stale && !k.at.before(c.next):
+		case k.stale && !k.at.Before(c.next):
 			return nil
 		case len(k.todo[p]) > 0:
 			return k
@@ -223,7 +224,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 		return 1
 	}
 	for _, c := range r.ranks {
-		jobs[c.job] += c.inFlight[p] * weight(c.job)
+		jobs[c.rank.Job] += c.inFlight[p] * weight(c.rank.Job)
 	}
 	todo := (*rankCursor).nextTodo
 	if r.gaveWay[p] && r.hasUrgentTodo(p) {
@@ -233,7 +234,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 	for len(burst) < samples && taken < bytes {
 		var from *chunk
 		for _, c := range r.ranks {
-			if k := todo(c, p); k != nil && (from == nil || cmp.Or(cmp.Compare(jobs[c.job], jobs[from.of.job]), cmp.Compare(c.inFlight[p], from.of.inFlight[p])) < 0) {
+			if k := todo(c, p); k != nil && (from == nil || cmp.Or(cmp.Compare(jobs[c.rank.Job], jobs[from.of.rank.Job]), cmp.Compare(c.inFlight[p], from.of.inFlight[p])) < 0) {
 				from = k
 			}
 		}
@@ -249,7 +250,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 			}
 			pf.state, pf.of, pf.work = prefetchTaken, from.of, from.of.work
 			pf.of.inFlight[p] += int64(pf.size)
-			jobs[from.of.job] += int64(pf.size) * weight(from.of.job)
+			jobs[from.of.rank.Job] += int64(pf.size) * weight(from.of.rank.Job)
 			taken += int(pf.size)
 			burst = append(burst, pf)
 		}

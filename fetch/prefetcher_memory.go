@@ -122,7 +122,7 @@ func (r *Prefetcher) spared(p path, prefetches []*prefetch) (n int64) {
 // neededBefore returns how many bytes a path still needs for chunks of a rank that come before one of them. r.mu is held.
 func (r *Prefetcher) neededBefore(first *chunk, p path) (n int64) {
 	for _, pf := range r.inHand[p] {
-		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.neededBy().at.before(first.at) {
+		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.neededBy().at.Before(first.at) {
 			n += int64(sideBytes(pf.size))
 		}
 	}
@@ -130,7 +130,7 @@ func (r *Prefetcher) neededBefore(first *chunk, p path) (n int64) {
 		return n
 	}
 	for _, k := range first.of.chunks[first.of.begun[p]:] {
-		if !k.at.before(first.at) {
+		if !k.at.Before(first.at) {
 			break
 		}
 		for _, pf := range k.todo[p] {
@@ -144,7 +144,7 @@ func (r *Prefetcher) neededBefore(first *chunk, p path) (n int64) {
 func firstWanting(prefetches []*prefetch) (first *chunk) {
 	for _, pf := range prefetches {
 		for _, k := range pf.chunks {
-			if first == nil || k.at.before(first.at) {
+			if first == nil || k.at.Before(first.at) {
 				first = k
 			}
 		}
@@ -181,7 +181,7 @@ func (r *Prefetcher) makeRoom() {
 // unlist removes the last chunk that was listed for a rank. The chunk is listed again in its turn.
 func (r *Prefetcher) unlist(c *rankCursor) {
 	last := len(c.chunks) - 1
-	if at := c.chunks[last].at; at.before(c.next) {
+	if at := c.chunks[last].at; at.Before(c.next) {
 		c.next = at
 	}
 	r.pass(c, last)
@@ -224,7 +224,7 @@ func (r *Prefetcher) hasUrgentTodo(p path) bool {
 
 // urgentTodo returns firstTodo if the rank asks for it now; else nil.
 func (c *rankCursor) urgentTodo(p path) *chunk {
-	if k := c.firstTodo(p); k != nil && !c.asked.before(k.at) {
+	if k := c.firstTodo(p); k != nil && !c.asked.Before(k.at) {
 		return k
 	}
 	return nil
@@ -243,14 +243,14 @@ func (r *Prefetcher) giveUpOne() bool {
 		if r.letGo(c) {
 			return true
 		}
-		if n := len(c.chunks); n > 0 && c.asked.before(c.chunks[n-1].at) && c.hasLater() && (most == nil || c.bytes > most.bytes) {
+		if n := len(c.chunks); n > 0 && c.asked.Before(c.chunks[n-1].at) && c.hasLater() && (most == nil || c.bytes > most.bytes) {
 			most = c
 		}
 	}
 	if most == nil {
 		return false
 	}
-	for i := len(most.chunks) - 1; i >= 0 && most.asked.before(most.chunks[i].at); i-- {
+	for i := len(most.chunks) - 1; i >= 0 && most.asked.Before(most.chunks[i].at); i-- {
 		if r.shed(most.chunks[i]) {
 			return true
 		}
@@ -261,7 +261,7 @@ func (r *Prefetcher) giveUpOne() bool {
 
 // hasLater reports whether a sample is read already for a chunk after the one that the rank asks for.
 func (c *rankCursor) hasLater() bool {
-	for i := len(c.chunks) - 1; i >= 0 && c.asked.before(c.chunks[i].at); i-- {
+	for i := len(c.chunks) - 1; i >= 0 && c.asked.Before(c.chunks[i].at); i-- {
 		if c.chunks[i].holds() {
 			return true
 		}
@@ -307,7 +307,7 @@ func (r *Prefetcher) yieldOne(p path) (freed bool) {
 		for _, c := range r.ranks {
 			for i := len(c.chunks) - 1; i >= 0; i-- {
 				k := c.chunks[i]
-				if k.asked || c.asked.before(k.at) != later {
+				if k.asked || c.asked.Before(k.at) != later {
 					continue
 				}
 				for _, pf := range k.prefetches {
@@ -329,7 +329,7 @@ func (r *Prefetcher) Starved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.ranks {
-		for len(c.chunks) > 0 && c.chunks[0].at.before(c.asked) {
+		for len(c.chunks) > 0 && c.chunks[0].at.Before(c.asked) {
 			r.pass(c, 0)
 		}
 	}

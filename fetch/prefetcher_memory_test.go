@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"lcache/chunker"
 	"lcache/sample"
 	"lcache/staging"
 )
@@ -16,16 +17,16 @@ func TestGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer memory.Close()
-	r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[int]*rankCursor{}, patient: -1}
+	r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[chunker.JobRank]*rankCursor{}, patient: -1}
 	chunks := map[int]*chunk{}
 	for rank, asked := range []int{0, 1} { // each has listed its second chunk; only the second rank asks for it
-		c := &rankCursor{rank: rank, job: rank, asked: Step{Batch: asked}, work: &meters{}}
-		k := &chunk{of: c, at: Step{Batch: 1}}
+		c := &rankCursor{rank: chunker.JobRank{Job: rank}, asked: chunker.Position{Batch: asked}, work: &meters{}}
+		k := &chunk{of: c, at: c.rank.At(0, 1)}
 		for i := range 3 {
 			pf := &prefetch{index: sample.Index(rank*3 + i), size: 1000, chunks: []*chunk{k}}
 			k.todo[byPlace] = append(k.todo[byPlace], pf)
 		}
-		c.chunks, chunks[rank], r.ranks[rank] = []*chunk{k}, k, c
+		c.chunks, chunks[rank], r.ranks[c.rank] = []*chunk{k}, k, c
 	}
 	ofRank := func(burst []*prefetch) (n [2]int) {
 		for _, pf := range burst {
@@ -45,7 +46,7 @@ func TestGiveWay(t *testing.T) {
 	if got := len(chunks[0].todo[byPlace]); got != 3 {
 		t.Errorf("%d of the first rank's samples are listed, want all", got)
 	}
-	if got := r.ranks[0].inFlight[byPlace]; got != 0 {
+	if got := r.ranks[chunker.JobRank{}].inFlight[byPlace]; got != 0 {
 		t.Errorf("%d bytes count as on their way for what gave way", got)
 	}
 	if got := ofRank(r.take(byPlace, 4, 1<<20)); got != [2]int{0, 1} {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/chunker"
 	"lcache/sample"
 	"lcache/staging"
 )
@@ -56,23 +57,23 @@ func TestTakeIsFairBetweenJobs(t *testing.T) {
 	}
 	defer memory.Close()
 	for patient, wants := range map[int][]int64{-1: {80_000, 80_000, 80_000, 240_000}, 0: {40_000, 40_000, 40_000, 360_000}} {
-		r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[int]*rankCursor{}, patient: patient}
+		r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[chunker.JobRank]*rankCursor{}, patient: patient}
 		for rank := range 4 {
-			c := &rankCursor{rank: rank, job: rank / 3}
+			c := &rankCursor{rank: chunker.JobRank{Job: rank / 3, Rank: rank}}
 			k := &chunk{of: c}
 			for i := range 600 {
 				pf := &prefetch{index: sample.Index(rank*600 + i), size: 1000, chunks: []*chunk{k}}
 				k.todo[byPlace] = append(k.todo[byPlace], pf)
 			}
 			c.chunks = []*chunk{k}
-			r.ranks[rank] = c
+			r.ranks[c.rank] = c
 		}
 		const quota = 60 // samples of one chunk that are taken at a time
 		if got := len(r.take(byPlace, 8*quota, 1<<30)); got != 8*quota {
 			t.Fatalf("%d were taken, want %d", got, 8*quota)
 		}
 		for rank, want := range wants {
-			if got := r.ranks[rank].inFlight[byPlace]; got < want-1000*quota || got > want+1000*quota {
+			if got := r.ranks[chunker.JobRank{Job: rank / 3, Rank: rank}].inFlight[byPlace]; got < want-1000*quota || got > want+1000*quota {
 				t.Errorf("job %d patient: rank %d has %d bytes in flight, want about %d", patient, rank, got, want)
 			}
 		}

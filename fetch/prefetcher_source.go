@@ -148,7 +148,7 @@ func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 	r.failed(pf)
 }
 
-// counted is the context of a read from the source, which counts for the rank that it was begun for.
+// counted is the context of a read from the source, which counts for the job that it was begun for.
 func (r *Prefetcher) counted(pf *prefetch) context.Context {
 	r.mu.Lock()
 	of := pf.of
@@ -156,7 +156,7 @@ func (r *Prefetcher) counted(pf *prefetch) context.Context {
 	if of == nil || r.o.Count == nil {
 		return r.ctx
 	}
-	return CountedBy(r.ctx, r.o.Count(of.rank))
+	return CountedBy(r.ctx, r.o.Count(of.rank.Job))
 }
 
 // bring publishes one sample and ends the caller's reference to x.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lcache/blockio"
+	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
 	"lcache/metaindex"
@@ -64,7 +65,7 @@ func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orde
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.r = fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: b.chunk, Job: b.job, Idle: func(idle bool) {
+	b.r = fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: b.chunk, Idle: func(idle bool) {
 		if idle {
 			b.idle.Add(1)
 		}
@@ -73,21 +74,22 @@ func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orde
 	return b
 }
 
-func (b *readerBed) job(rank int) int {
+// rank returns a rank, which is its job's only one if each is a job of its own.
+func (b *readerBed) rank(n int) chunker.JobRank {
 	if b.jobs {
-		return rank
+		return chunker.JobRank{Job: n, Rank: n}
 	}
-	return 0
+	return chunker.JobRank{Rank: n}
 }
 
-func (b *readerBed) chunk(rank int, at fetch.Step) (fetch.Coming, bool) {
-	order := b.orders[rank]
+func (b *readerBed) chunk(at chunker.Position) (fetch.Coming, bool) {
+	order := b.orders[at.Rank]
 	if at.Epoch > int(b.epochs.Load()) || at.Batch >= len(order) {
 		return fetch.Coming{}, false
 	}
-	next := fetch.Step{Epoch: at.Epoch, Batch: at.Batch + 1}
+	next := at.JobRank().At(at.Epoch, at.Batch+1)
 	if next.Batch == len(order) {
-		next = fetch.Step{Epoch: at.Epoch + 1}
+		next = at.JobRank().At(at.Epoch+1, 0)
 	}
 	return fetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Near: b.near, Along: b.along}, true
 }
@@ -95,21 +97,21 @@ func (b *readerBed) chunk(rank int, at fetch.Step) (fetch.Coming, bool) {
 // ask waits for a chunk of the first epoch and returns which of its samples came from the source. What is held is given back, and the reader told.
 func (b *readerBed) ask(rank, batch int) (fromSource []bool) {
 	b.t.Helper()
-	return b.askAt(rank, fetch.Step{Batch: batch})
+	return b.askAt(b.rank(rank).At(0, batch))
 }
 
-func (b *readerBed) askAt(rank int, at fetch.Step) (fromSource []bool) {
+func (b *readerBed) askAt(at chunker.Position) (fromSource []bool) {
 	b.t.Helper()
-	want := b.orders[rank][at.Batch]
-	b.r.Asked(rank, at)
+	want := b.orders[at.Rank][at.Batch]
+	b.r.Asked(at)
 	h, out := &staging.Hold{}, make([]staging.Address, len(want))
 	b.until(func() bool {
 		if b.Staging.Take(h, want, make([]bool, len(want)), make([]bool, len(want)), out) == 0 {
 			return true
 		}
 		for _, i := range want {
-			if reading, queued := b.r.Look(rank, at, i); !reading && !queued && !b.Staging.Present(i) {
-				b.t.Fatalf("rank %d at %v: sample %d is neither there nor coming", rank, at, i)
+			if reading, queued := b.r.Look(at, i); !reading && !queued && !b.Staging.Present(i) {
+				b.t.Fatalf("%+v: sample %d is neither there nor coming", at, i)
 			}
 		}
 		return false
@@ -119,7 +121,7 @@ func (b *readerBed) askAt(rank int, at fetch.Step) (fromSource []bool) {
 		fromSource = append(fromSource, out[k].FromSource)
 	}
 	b.Staging.Release(h)
-	b.r.Delivered(rank, at)
+	b.r.Delivered(at)
 	return fromSource
 }
 
@@ -211,9 +213,9 @@ func TestReaderMergesNeighbours(t *testing.T) {
 func TestReaderKeepsForEveryChunk(t *testing.T) {
 	order := [][]sample.Index{{1, 2, 2}, {2, 3}, {3, 1}, {2}, {4, 4, 1}}
 	b := newReaderBed(t, 8, 8, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: order, 1: {{2, 3}, {1}}})
-	b.r.Asked(1, fetch.Step{})
-	b.r.Asked(0, fetch.Step{})
-	for b.r.Ready(0) < len(order)-1 || b.r.Ready(1) < 1 {
+	b.r.Asked(chunker.Position{Rank: 1})
+	b.r.Asked(chunker.Position{})
+	for b.r.Ready(chunker.JobRank{}) < len(order)-1 || b.r.Ready(chunker.JobRank{Rank: 1}) < 1 {
 		time.Sleep(time.Millisecond)
 	}
 	for batch := range order {
@@ -239,13 +241,13 @@ func TestReaderFollowsItsRank(t *testing.T) {
 	before := b.Store.Stats().BlockReadBytes
 	b.ask(0, 250) // far ahead
 	b.ask(0, 251)
-	b.r.Asked(0, fetch.Step{Batch: 250})
-	if reading, queued := b.r.Look(0, fetch.Step{Batch: 250}, order[250][0]); reading || queued {
+	b.r.Asked(chunker.Position{Batch: 250})
+	if reading, queued := b.r.Look(chunker.Position{Batch: 250}, order[250][0]); reading || queued {
 		t.Error("what was delivered is called coming: one request for it does not turn the rank back")
 	}
-	b.r.Delivered(0, fetch.Step{Batch: 250})
+	b.r.Delivered(chunker.Position{Batch: 250})
 	b.ask(0, 252)
-	b.r.Asked(0, fetch.Step{Batch: 10}) // back, and the second request shows that it stays there
+	b.r.Asked(chunker.Position{Batch: 10}) // back, and the second request shows that it stays there
 	for batch := 11; batch < 30; batch++ {
 		b.ask(0, batch)
 	}
@@ -263,9 +265,9 @@ func TestReaderLeavesAnEpoch(t *testing.T) {
 	for batch := range 14 {
 		b.ask(0, batch)
 	}
-	b.until(func() bool { return b.r.Ready(0) > 2 }) // more than the rest of the epoch
+	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) > 2 }) // more than the rest of the epoch
 	for batch := 2; batch < 16; batch++ {
-		b.askAt(0, fetch.Step{Epoch: 1, Batch: batch})
+		b.askAt(chunker.Position{Epoch: 1, Batch: batch})
 	}
 	if got := b.Fetcher.Stats.SourceReads.Load(); got != 0 {
 		t.Errorf("%d reads from the source", got)
@@ -276,7 +278,7 @@ func TestReaderLeavesAnEpoch(t *testing.T) {
 func TestReaderRanksDoNotWait(t *testing.T) {
 	const n = 600
 	b := newReaderBed(t, n, n, 256<<10, fetch.Options{}, map[int][][]sample.Index{0: shuffled(n, 4, 1), 1: shuffled(n, 4, 2)})
-	b.r.Asked(1, fetch.Step{})
+	b.r.Asked(chunker.Position{Rank: 1})
 	for batch := range b.orders[0] {
 		b.ask(0, batch)
 	}
@@ -327,10 +329,10 @@ var errBroken = blockio.ErrClosed // any error will do
 func TestReaderMeetsAHungDisk(t *testing.T) {
 	b := newReaderBed(t, 40, 39, 1<<20, fetch.Options{LogTimeout: soon}, map[int][][]sample.Index{0: {{1, 39}, {20}}})
 	release := b.hold(t, func(int64) bool { return true })
-	at := fetch.Step{}
-	b.r.Asked(0, at)
+	at := chunker.Position{}
+	b.r.Asked(at)
 	b.until(func() bool {
-		reading, queued := b.r.Look(0, at, 1)
+		reading, queued := b.r.Look(at, 1)
 		return !reading && !queued && b.Staging.Present(39)
 	})
 	if b.Fetcher.Stats.Timeouts.Load() == 0 {
@@ -349,7 +351,7 @@ func TestReaderStopsInTheMiddle(t *testing.T) {
 	b := newReaderBed(t, n, n/2, 512<<10, fetch.Options{Jobs: 2}, map[int][][]sample.Index{0: shuffled(n, 5, 4)})
 	release := b.hold(t, func(k int64) bool { return k%3 == 2 })
 	defer release()
-	b.r.Asked(0, fetch.Step{})
+	b.r.Asked(chunker.Position{})
 	b.until(func() bool {
 		return slices.ContainsFunc(b.orders[0][0], func(i sample.Index) bool { return b.Staging.Present(i) })
 	})
@@ -390,25 +392,25 @@ func TestReaderIsToldOfOrders(t *testing.T) {
 	b := newReaderBed(t, 60, 60, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {}})
 	var mu sync.Mutex
 	orders := [][]sample.Index(nil)
-	r := fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: func(rank int, at fetch.Step) (fetch.Coming, bool) {
+	r := fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: func(at chunker.Position) (fetch.Coming, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.Batch >= len(orders) {
 			return fetch.Coming{}, false
 		}
-		return fetch.Coming{CM: metaindex.CM{Content: orders[at.Batch]}, Next: fetch.Step{Batch: at.Batch + 1}}, true
+		return fetch.Coming{CM: metaindex.CM{Content: orders[at.Batch]}, Next: chunker.Position{Batch: at.Batch + 1}}, true
 	}})
 	defer r.Stop()
 	push := func(order [][]sample.Index) {
 		mu.Lock()
 		orders = order
 		mu.Unlock()
-		r.Changed(0, 0)
+		r.Changed(chunker.JobRank{}, 0)
 	}
-	r.Asked(0, fetch.Step{})
+	r.Asked(chunker.Position{})
 	push([][]sample.Index{{1, 2}, {3}})
 	b.until(func() bool { return b.Staging.Present(1) && b.Staging.Present(2) && b.Staging.Present(3) })
-	if got := r.Ready(0); got != 1 {
+	if got := r.Ready(chunker.JobRank{}); got != 1 {
 		t.Errorf("%d chunks ready beyond the one asked for, want 1", got)
 	}
 	push([][]sample.Index{{1, 50}, {51}})
@@ -421,13 +423,13 @@ func TestReaderIsToldOfOrders(t *testing.T) {
 // A sample larger than the ring is left to requests by index, and delays no other sample.
 func TestReaderPassesOverWhatNeverFits(t *testing.T) {
 	b := newReaderBed(t, 20, 19, 4096, fetch.Options{}, map[int][][]sample.Index{0: {{1}, {0}}}) // sample 1 crosses pages, 0 does not
-	at := fetch.Step{}
-	b.r.Asked(0, at)
+	at := chunker.Position{}
+	b.r.Asked(at)
 	b.until(func() bool {
-		reading, queued := b.r.Look(0, at, 1)
+		reading, queued := b.r.Look(at, 1)
 		return !reading && !queued
 	})
-	b.r.Delivered(0, at)
+	b.r.Delivered(at)
 	b.until(func() bool { return b.Staging.Present(0) })
 	if b.Staging.Present(1) || b.Fetcher.Stats.SourceReads.Load() != 0 {
 		t.Error("the sample that never fits was read")

@@ -1,6 +1,10 @@
 package fetch
 
-import "time"
+import (
+	"time"
+
+	"lcache/chunker"
+)
 
 // AllJobs is what Prefetcher.Work is asked for the sum of all jobs.
 const AllJobs = -1
@@ -65,7 +69,7 @@ func (r *Prefetcher) meters(job int) *meters {
 // hasRanks reports whether a job has a rank that was not forgotten. r.mu is held.
 func (r *Prefetcher) hasRanks(job int) bool {
 	for _, c := range r.ranks {
-		if c.job == job {
+		if c.rank.Job == job {
 			return true
 		}
 	}
@@ -85,7 +89,7 @@ func (r *Prefetcher) leave(job *meters, p path) {
 }
 
 // Advances reports whether samples have come for a rank since it was last asked, and there is memory for more.
-func (r *Prefetcher) Advances(rank int) bool {
+func (r *Prefetcher) Advances(rank chunker.JobRank) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.ranks[rank]
@@ -98,12 +102,12 @@ func (r *Prefetcher) Advances(rank int) bool {
 }
 
 // Ready returns how many chunks beyond the one last asked for are ready for a rank.
-func (r *Prefetcher) Ready(rank int) (n int) {
+func (r *Prefetcher) Ready(rank chunker.JobRank) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.ranks[rank]; c != nil {
 		for _, k := range c.chunks {
-			if k.left == 0 && c.asked.before(k.at) {
+			if k.left == 0 && c.asked.Before(k.at) {
 				n++
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/sample"
 )
@@ -24,7 +25,7 @@ func TestReaderCountsForEachJob(t *testing.T) {
 			t.Errorf("job %d: %+v by place and %+v from the source, want %d bytes by place", job, place, source, want)
 		}
 	}
-	b.r.Forget(1)
+	b.r.Forget(b.rank(1))
 	if place, _ := b.r.Work(1); place != (fetch.Work{}) {
 		t.Errorf("%+v are left of a job that is gone", place)
 	}
@@ -37,17 +38,17 @@ func TestReaderCountsForEachJob(t *testing.T) {
 func TestReaderAdvances(t *testing.T) {
 	const n = 40
 	b := newReaderBed(t, n, n, 8<<20, fetch.Options{}, map[int][][]sample.Index{0: shuffled(n, 5, 1)})
-	if b.r.Advances(0) {
+	if b.r.Advances(chunker.JobRank{}) {
 		t.Error("a rank that has not asked advances")
 	}
 	b.ask(0, 0)
-	for b.r.Ready(0) < n/5-1 {
+	for b.r.Ready(chunker.JobRank{}) < n/5-1 {
 		time.Sleep(time.Millisecond)
 	}
-	if !b.r.Advances(0) {
+	if !b.r.Advances(chunker.JobRank{}) {
 		t.Error("a rank that got a batch did not advance")
 	}
-	if b.r.Advances(0) {
+	if b.r.Advances(chunker.JobRank{}) {
 		t.Error("a rank for which nothing came since advances")
 	}
 }
