@@ -37,30 +37,19 @@ type important struct {
 
 	stateMu sync.Mutex // held while the state changes, or is read by others than the worker
 
-	mu        sync.Mutex   // guards the fields that follow
-	queue     []queued     // for the worker, in the order in which they came
-	behind    []queued     // what came when the queue was full, each once
-	queued    int64        // bytes of it
-	gathering bool         // the worker is woken for them in a while
-	at        map[int]int  // by rank: the epoch that it is in or asks for
-	passed    map[int]bool // epochs beyond epoch that a rank has left again: their boundaries come first
-	heard     map[int]time.Time
-	runs      map[int]string     // by rank: its training process
-	joins     map[int]bool       // ranks of the training that have asked for importance
-	allHere   bool               // all ranks run on this machine, as the newest of them knows; false: unknown
-	warned    bool               // of a boundary without some ranks
+	mu        sync.Mutex // guards the fields that follow
+	queue     []queued   // for the worker, in the order in which they came
+	behind    []queued   // what came when the queue was full, each once
+	queued    int64      // bytes of it
+	gathering bool       // the worker is woken for them in a while
+	positions positions
 	foretold  int                // the epoch whose order the schedule was told in part; -1: none
 	given     map[int]bool       // the epochs whose orders the schedule has
 	two       map[int]*twoOrders // by epoch in which others are served in place of some
-	epoch     int                // that is trained
-	due       time.Time          // when the boundary is made at the latest; zero: nobody has come to it
-	says      map[int]progress   // by epoch
 	changed   chan struct{}      // closed when given changes, or err
 	err       error              // why there are no more orders
 	giveErr   error              // why an order that was drawn is not given
 	giveTried time.Time          // when it failed
-	lookBegan time.Time          // when a rank began to look at the unstable samples again; zero: none does
-	lookTook  time.Duration      // the last time
 	stopped   bool
 	dropped   int64  // observations that came too fast, here or in a client
 	refused   Unsent // by clients
@@ -266,8 +255,9 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (*important, e
 	if err != nil {
 		return nil, fmt.Errorf("importance %s: %w", c.Name, err)
 	}
-	p := &important{e: e, j: j, config: c, room: h, world: c.WorldSize, state: state, ready: make(chan struct{}), ended: make(chan struct{}), at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, runs: map[int]string{}, joins: map[int]bool{},
-		given: map[int]bool{}, two: map[int]*twoOrders{}, says: map[int]progress{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), epoch: state.Epoch(), shapeOf: -1, foretold: -1, version: 1, unsaved: map[int]unsavedOrder{}}
+	p := &important{e: e, j: j, config: c, room: h, world: c.WorldSize, state: state, ready: make(chan struct{}), ended: make(chan struct{}),
+		given: map[int]bool{}, two: map[int]*twoOrders{}, changed: make(chan struct{}), wake: make(chan struct{}, 1), shapeOf: -1, foretold: -1, version: 1, unsaved: map[int]unsavedOrder{}}
+	p.positions = positions{world: c.WorldSize, silence: e.opts.LateEpoch, published: func(epoch int) bool { return p.given[epoch] }, epoch: state.Epoch(), ranks: map[int]*rankState{}}
 	p.file = drawn.NewSaver(path, e.cache.Store.Trace(), e.cache.Logger, p.saved)
 	p.file.Room = p.roomToSave
 	if p.high, err = e.newHigh(c); err != nil {

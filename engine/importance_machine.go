@@ -33,16 +33,9 @@ func allHere(text []byte, world int) (bool, error) {
 // warnAbsent warns once, at the first boundary that some ranks have not come to, unless all ranks run here: they may train on other machines. Only the worker calls it.
 func (p *important) warnAbsent(to int) {
 	p.mu.Lock()
-	var absent []int
-	for rank := range p.world {
-		if p.at[rank] <= p.epoch {
-			absent = append(absent, rank)
-		}
-	}
-	warns := len(absent) > 0 && to > p.epoch && !p.allHere && !p.warned
-	p.warned = p.warned || warns
+	absent := p.positions.absent(to)
 	p.mu.Unlock()
-	if warns {
+	if len(absent) > 0 {
 		p.e.cache.Logger.Warn("the next epoch is drawn without ranks that have not ended this one: job.importance needs all ranks on one machine", "name", p.config.Name, "epoch", to, "world", p.world, "ranks", ranges(absent))
 	}
 }

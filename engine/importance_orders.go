@@ -63,7 +63,7 @@ func (p *important) takeBack(orders map[int]*drawn.Order) {
 			back = epoch
 		}
 	}
-	if p.state.Epoch() < p.epoch { // all is forgotten: what was given of earlier epochs goes with no state that there is
+	if p.state.Epoch() < p.positions.epoch { // all is forgotten: what was given of earlier epochs goes with no state that there is
 		back = 0
 	}
 	if back >= 0 {

@@ -8,50 +8,22 @@ import (
 	"lcache/deliver"
 )
 
-// heardIn notes that a rank names samples of an epoch. What a request by index says of its position may be made up, or late: the boundary is made for the coming epoch at most, none for an earlier one,
-// and a rank that has asked for the coming epoch is not taken back.
+// heardIn notes that a rank names samples of an epoch.
 func (p *important) heardIn(rank, epoch int) {
 	p.mu.Lock()
-	wakes := false
-	if epoch == p.epoch+1 || epoch == p.epoch && p.at[rank] <= epoch {
-		wakes = p.noteLocked(rank, epoch)
-	} else if p.isOurs(rank) {
-		p.heard[rank] = time.Now()
-	}
+	wakes := p.positions.names(time.Now(), rank, epoch)
 	p.mu.Unlock()
 	if wakes {
 		p.nudge()
 	}
 }
 
-// isOurs reports whether a rank is one of those that share an epoch.
-func (p *important) isOurs(rank int) bool { return rank >= 0 && rank < p.world }
-
 // refuse says what is wrong with a rank that the job does not have.
 func (p *important) refuse(rank int) error {
-	if p.isOurs(rank) {
+	if p.positions.isOurs(rank) {
 		return nil
 	}
 	return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d: job.importance was told of a world of %d", rank, p.world)}
-}
-
-// noteLocked notes that a rank asks for an epoch. It reports whether the worker has to look. A rank that the job does not have moves nothing. p.mu is held.
-func (p *important) noteLocked(rank, epoch int) bool {
-	if !p.isOurs(rank) {
-		return false
-	}
-	p.heard[rank] = time.Now()
-	if p.at[rank] == epoch && epoch <= p.epoch && p.given[epoch] {
-		return false
-	}
-	if before, known := p.at[rank]; known && before > p.epoch && before < epoch {
-		p.passed[before] = true
-	}
-	p.at[rank] = epoch
-	if epoch > p.epoch && p.due.IsZero() {
-		p.due = time.Now().Add(p.late())
-	}
-	return true
 }
 
 // late is how long the boundary waits for ranks after the first has come to it: longer where they look at unstable samples again. p.mu is held.
@@ -60,7 +32,7 @@ func (p *important) late() time.Duration {
 	if s := p.status.Load(); s == nil || s.SSize == 0 {
 		return late
 	}
-	return lookTime(late, p.lookTook, p.e.deliver.Timeout())
+	return lookTime(late, p.positions.lookTook, p.e.deliver.Timeout())
 }
 
 // lookTime bounds a look at unstable samples by what the last one took (ImPACT §III-B), and by the time of a request: the ranks that wait for the boundary would get errors, not the next epoch.
@@ -82,7 +54,7 @@ func (p *important) await(ctx context.Context, rank, epoch int) error {
 			p.mu.Unlock()
 			return err
 		}
-		wakes := p.noteLocked(rank, epoch)
+		wakes := p.positions.asks(time.Now(), rank, epoch)
 		known, changed := p.given[epoch], p.changed
 		file, late := time.Duration(0), false
 		if known {

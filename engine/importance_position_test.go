@@ -46,12 +46,6 @@ func TestPositionsThatAreMadeUp(t *testing.T) {
 	before := e.Status().Jobs[0].Importance.Observations
 	e.Observe(0, importance.Observation{Kind: importance.Losses, Epoch: 2, Batch: 1000, Index: []sample.Index{1}, Loss: []float32{1}})
 	waitFor(t, "the worker has looked", func() bool { return e.Status().Jobs[0].Importance.Observations > before })
-	p := e.owner.importance.Load()
-	p.mu.Lock()
-	if len(p.at) != 1 || p.at[0] != 2 {
-		t.Errorf("the ranks are in %v", p.at)
-	}
-	p.mu.Unlock()
 	if s := e.Status().Jobs[0].Importance; s.Epoch != 2 || s.LastObservedEpoch != 2 || s.State != "active" {
 		t.Errorf("%+v", s)
 	}
@@ -66,22 +60,4 @@ func TestPositionsThatAreMadeUp(t *testing.T) {
 func isArgument(err error) bool {
 	refused := new(deliver.ArgumentError)
 	return errors.As(err, &refused)
-}
-
-// TestLateRequestsTakeNoRankBack: a rank that has asked for the coming epoch waits for it, whatever its workers still ask for of the one before.
-func TestLateRequestsTakeNoRankBack(t *testing.T) {
-	p := &important{e: &Engine{}, world: 2, epoch: 2, at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, given: map[int]bool{1: true, 2: true}, wake: make(chan struct{}, 1)}
-	p.e.opts.LateEpoch = time.Hour
-	for _, ask := range []struct{ rank, epoch, at int }{{0, 2, 2}, {1, 2, 2}, {0, 3, 3}, {0, 2, 3}, {0, 1, 3}, {0, 5, 3}, {1, 1, 2}} {
-		p.heardIn(ask.rank, ask.epoch)
-		if p.at[ask.rank] != ask.at {
-			t.Errorf("rank %d asks for samples of epoch %d: it is in %d, want %d", ask.rank, ask.epoch, p.at[ask.rank], ask.at)
-		}
-	}
-	if p.heardIn(1, 3); p.at[1] != 3 {
-		t.Error("the last rank has not come")
-	}
-	if to, _ := p.next(); to != 3 {
-		t.Errorf("then the boundary is that of %d, want 3", to)
-	}
 }

@@ -348,22 +348,3 @@ func TestImportanceOfASecondTraining(t *testing.T) {
 		}
 	}
 }
-
-// TestShortEpochHasItsBoundary: an epoch whose order is known ahead may be over before the boundary that it began with is made. That boundary comes first all the
-// same, so that each order is drawn from the values that it is to be drawn from.
-func TestShortEpochHasItsBoundary(t *testing.T) {
-	p := &important{e: &Engine{}, world: 2, epoch: 2, at: map[int]int{}, passed: map[int]bool{}, heard: map[int]time.Time{}, given: map[int]bool{2: true, 3: true}}
-	p.e.opts.LateEpoch = time.Hour
-	p.noteLocked(0, 2)
-	p.noteLocked(1, 2)
-	for _, step := range []struct{ rank, epoch, to int }{{0, 3, -1}, {0, 4, -1}, {1, 3, 3}, {1, 4, 3}} {
-		p.noteLocked(step.rank, step.epoch)
-		if to, _ := p.next(); to != step.to {
-			t.Errorf("rank %d asks for epoch %d: the next boundary is that of %d, want %d", step.rank, step.epoch, to, step.to)
-		}
-	}
-	p.epoch = 3
-	if to, _ := p.next(); to != 4 {
-		t.Errorf("then the next boundary is that of %d, want 4", to)
-	}
-}

@@ -13,21 +13,11 @@ import (
 // joined notes a rank that takes part. A new process of it counts its batches from 0. allHere says that all ranks are known to run on this machine.
 func (p *important) joined(rank int, run string, allHere bool) {
 	p.mu.Lock()
-	p.allHere = allHere
-	fresh := p.runs[rank] != run
-	if fresh && p.joins[rank] { // another training: where the ranks of the last one were says nothing
-		clear(p.at)
-		clear(p.heard)
-		clear(p.passed)
-		clear(p.joins)
-		maps.DeleteFunc(p.given, func(epoch int, _ bool) bool { return epoch < p.epoch-1 }) // it may begin with one of these, from which nothing is left but the order
+	restarted, again := p.positions.join(time.Now(), rank, run, allHere)
+	if again { // it may begin with an epoch of which nothing is left but the order
+		maps.DeleteFunc(p.given, func(epoch int, _ bool) bool { return epoch < p.positions.epoch-1 })
 	}
-	p.joins[rank] = true
-	p.runs[rank] = run
-	if _, known := p.at[rank]; !known && p.isOurs(rank) {
-		p.at[rank], p.heard[rank] = p.epoch, time.Now()
-	}
-	if fresh {
+	if restarted {
 		p.note(queued{restarted: uint16(rank)})
 	}
 	p.mu.Unlock()
@@ -128,12 +118,6 @@ func (e *Engine) EndEpoch(number, rank int, said importance.Progress, unsent Uns
 	}
 }
 
-// progress is what a rank said of an epoch. That of the lowest rank counts.
-type progress struct {
-	importance.Progress
-	by int
-}
-
 func (p *important) endEpoch(rank int, said importance.Progress, unsent Unsent) {
 	unstable := p.status.Load().SSize
 	p.mu.Lock()
@@ -144,17 +128,7 @@ func (p *important) endEpoch(rank int, said importance.Progress, unsent Unsent) 
 	if unsent.Changed || unsent.Dimension > 0 || said.Off { // embeddings of another network: neighbours are to be found again
 		p.note(queued{changed: true})
 	}
-	if said.Epoch >= p.epoch && said.Epoch <= p.epoch+1 {
-		if before, some := p.says[said.Epoch]; !some || rank <= before.by {
-			p.says[said.Epoch] = progress{said, rank}
-		}
-		if unstable > 0 && p.lookBegan.IsZero() {
-			p.lookBegan = time.Now()
-		}
-		if unstable == 0 { // else the rank may look at those first, and has ended when it asks for the next epoch
-			p.noteLocked(rank, said.Epoch+1)
-		}
-	}
+	p.positions.ends(time.Now(), rank, said, unstable > 0)
 	p.mu.Unlock()
 	p.nudge()
 }
@@ -168,7 +142,7 @@ func (p *important) work() {
 		p.mu.Lock()
 		queue, stopped := append(p.queue, p.behind...), p.stopped
 		p.queue, p.behind, p.queued, p.gathering = nil, nil, 0, false
-		to, wait := p.next() // whoever asked for it has sent its observations before
+		step := decideBoundary(time.Now(), p.positions.view(p.late())) // whoever asked for it has sent its observations before
 		p.mu.Unlock()
 		done := int64(0)
 		p.stateMu.Lock()
@@ -186,12 +160,16 @@ func (p *important) work() {
 		if stopped {
 			return
 		}
-		if to >= 0 {
-			p.advance(to)
+		if step.to >= 0 {
+			p.advance(step.to)
 			continue
 		}
 		if len(queue) > 0 {
 			p.tell()
+		}
+		wait := time.Hour
+		if !step.until.IsZero() {
+			wait = time.Until(step.until)
 		}
 		late.Reset(p.giveAgain(wait))
 		select {
@@ -201,56 +179,12 @@ func (p *important) work() {
 	}
 }
 
-// next is the epoch that the boundary is to be made before, -1: none now, and how long to wait at most. p.mu is held.
-func (p *important) next() (to int, wait time.Duration) {
-	to, behind, back := -1, 0, -1
-	for _, at := range p.at {
-		switch {
-		case at > p.epoch:
-			if to < 0 || at < to {
-				to = at
-			}
-		case at < p.epoch && !p.given[at]:
-			back = at
-		default:
-			behind++
-		}
-	}
-	for epoch := range p.passed { // a short epoch whose order was known may be over before its boundary is made
-		if to >= 0 && epoch > p.epoch && epoch < to {
-			to = epoch
-		}
-	}
-	switch {
-	case back >= 0 && (to < 0 && behind == 0 || p.quiet(back)):
-		return back, 0
-	case back >= 0:
-		return -1, p.e.opts.LateEpoch
-	case to < 0:
-		p.due = time.Time{}
-		return -1, time.Hour
-	case behind == 0 || !time.Now().Before(p.due):
-		return to, 0
-	}
-	return -1, time.Until(p.due)
-}
-
-// quiet reports whether only ranks that are in an epoch were heard of lately. p.mu is held.
-func (p *important) quiet(epoch int) bool {
-	for rank, at := range p.at {
-		if at != epoch && time.Since(p.heard[rank]) < p.e.opts.LateEpoch {
-			return false
-		}
-	}
-	return true
-}
-
 // advance makes the boundary before an epoch.
 func (p *important) advance(to int) {
 	p.warnAbsent(to)
 	p.mu.Lock()
 	p.version++
-	says := p.says[p.epoch].Progress
+	says := p.positions.progress()
 	says.Epochs = p.e.cache.Record.Job.Epochs
 	p.mu.Unlock()
 	p.high.EndEpoch()
@@ -276,28 +210,10 @@ func (p *important) advance(to int) {
 		err = fmt.Errorf("the order of epoch %d can't be drawn: %w", to, err)
 	}
 	p.mu.Lock()
-	if looked && !p.lookBegan.IsZero() {
-		p.lookTook = time.Since(p.lookBegan)
-	}
-	p.lookBegan = time.Time{}
-	back := to < p.epoch
-	p.err, p.due = err, time.Time{}
-	if err == nil {
-		p.epoch = p.state.Epoch()
-		maps.DeleteFunc(p.passed, func(epoch int, _ bool) bool { return epoch <= p.epoch })
-		maps.DeleteFunc(p.says, func(epoch int, _ progress) bool { return epoch < p.epoch })
-	}
-	for rank, at := range p.at {
-		if err != nil { // those that wait are told, and may ask again
-			p.at[rank] = p.epoch
-		} else if (at < to || back && at > to) && time.Since(p.heard[rank]) >= p.e.opts.LateEpoch { // it may be gone, or has joined and not asked yet; it is heard of again when it asks
-			delete(p.at, rank)
-			delete(p.heard, rank)
-		} else if at < to && !p.given[at] {
-			p.at[rank] = to
-		} else if at > to {
-			p.due = time.Now().Add(p.late())
-		}
+	if p.err = err; err == nil {
+		p.positions.made(time.Now(), to, p.state.Epoch(), looked)
+	} else {
+		p.positions.failed(time.Now(), looked)
 	}
 	p.tellWaiters()
 	p.mu.Unlock()

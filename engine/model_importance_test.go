@@ -138,7 +138,7 @@ func (m *model) askFor(epoch int) {
 	waitFor(m.t, fmt.Sprintf("the boundary before epoch %d", o.twin.Epoch()), func() bool { // with a lag the order was known before, and who leaves meanwhile takes the boundary back
 		m.twinOf.mu.Lock()
 		defer m.twinOf.mu.Unlock()
-		return m.twinOf.epoch == o.twin.Epoch() && m.twinOf.savedVersion == m.twinOf.version
+		return m.twinOf.positions.epoch == o.twin.Epoch() && m.twinOf.savedVersion == m.twinOf.version
 	})
 }
 
