@@ -6,7 +6,7 @@ package schedule
 func (s *Schedule) Withhold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.allowed = map[int]bool{}
+	s.withheld = true
 	s.retract(0)
 }
 
@@ -14,10 +14,12 @@ func (s *Schedule) Withhold() {
 func (s *Schedule) Allow(epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.allowed != nil && !s.allowed[epoch] {
-		s.allowed[epoch] = true
-		s.changed(epoch)
+	if s.replay == nil || s.look(epoch).state.hasRecipe() {
+		return
 	}
+	s.apply(epoch, allow)
+	s.forget(s.record(epoch), isForetold)
+	s.changed(epoch)
 }
 
 // Retract makes the orders of an epoch and of all later ones unknown again, where orders are withheld.
@@ -29,55 +31,26 @@ func (s *Schedule) Retract(from int) {
 
 // retract is Retract with s.mu held.
 func (s *Schedule) retract(from int) {
-	for epoch, ranks := range s.pushed {
-		if epoch >= from {
-			for _, g := range ranks {
-				s.keep(-g.bytes())
-			}
-			delete(s.pushed, epoch)
-			delete(s.since, epoch)
-			s.changed(epoch)
+	for n, e := range s.epochs {
+		if n < from {
+			continue
+		}
+		if first := s.first(n); e.state != first {
+			s.forget(e, all)
+			s.set(n, first)
+			s.changed(n)
 		}
 	}
-	for epoch := range s.foretold {
-		if epoch >= from {
-			s.forgetForetold(epoch)
-			s.changed(epoch)
+	for n := range s.orders {
+		if n >= from {
+			s.changed(n)
 		}
 	}
-	for epoch := range s.allowed {
-		if epoch >= from {
-			delete(s.allowed, epoch)
-			s.changed(epoch)
-		}
-	}
-	for epoch := range s.dropped {
-		if epoch >= from {
-			delete(s.dropped, epoch)
-		}
-	}
-	for epoch := range s.orders {
-		if epoch >= from {
-			s.changed(epoch)
-		}
-	}
-}
-
-// changed notes that an epoch has another order than it had. The caller holds s.mu.
-func (s *Schedule) changed(epoch int) {
-	s.version++
-	s.versions[epoch] = s.version
-	s.dropOrder(epoch)
-}
-
-// replays reports whether an epoch's order is the recipe's unless another one is pushed. The caller holds s.mu.
-func (s *Schedule) replays(epoch int) bool {
-	return s.replay != nil && (s.allowed == nil || s.allowed[epoch])
 }
 
 // isWithheld reports whether an epoch has no order although there is a recipe.
 func (s *Schedule) isWithheld(epoch int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.replay != nil && !s.replays(epoch)
+	return s.replay != nil && !s.look(epoch).state.hasRecipe()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -161,7 +162,7 @@ func (s *Schedule) ofRecipe(ctx context.Context, epoch int) (*Order, error) {
 
 // mayMake refuses an epoch without an order, and one whose order would take too long. The caller holds s.mu.
 func (s *Schedule) mayMake(epoch int) error {
-	if !s.stopped && s.exists(epoch) && !s.replays(epoch) && len(s.pushed[epoch]) == 0 {
+	if !s.stopped && s.exists(epoch) && !s.look(epoch).state.isKnown() {
 		return errUnknownOrder
 	}
 	return s.mayReplay(epoch)
@@ -203,10 +204,10 @@ func (s *Schedule) start(epoch int, aside bool) *making {
 			replay = s.apart
 		}
 	}
-	version, before := s.versions[epoch], s.before
-	var pushed map[int]*pushedRank
-	if s.isPushed(epoch) {
-		pushed = s.partsOf(epoch)
+	e, before := s.look(epoch), s.before
+	var ranks map[int]*rankOrder // nil: the order is the recipe's
+	if e.state.isOfRanks() {
+		ranks = maps.Clone(e.ranks)
 	}
 	s.makers.Go(func() {
 		var o *Order
@@ -216,8 +217,8 @@ func (s *Schedule) start(epoch int, aside bool) *making {
 		}
 		switch {
 		case err != nil:
-		case pushed != nil:
-			o = pushedOrder(pushed)
+		case ranks != nil:
+			o = orderOf(ranks)
 		default:
 			o, err = s.replayed(replay, epoch)
 		}
@@ -226,28 +227,17 @@ func (s *Schedule) start(epoch int, aside bool) *making {
 		delete(s.making, epoch)
 		if aside {
 			s.side = nil
-		} else if pushed == nil && err == nil {
+		} else if ranks == nil && err == nil {
 			s.last = epoch
 		}
-		m.order, m.err, m.stale = o, err, s.versions[epoch] != version
+		m.order, m.err, m.stale = o, err, s.look(epoch).version != e.version
 		if err == nil && !m.stale {
-			o.version = version
+			o.version = e.version
 			s.keepOrder(epoch, o)
 		}
 		close(m.done)
 	})
 	return m
-}
-
-// isPushed reports whether a pushed order is the epoch's. With a recipe, all local ranks must have pushed theirs. The caller holds s.mu.
-func (s *Schedule) isPushed(epoch int) bool {
-	pushed := s.pushed[epoch]
-	for _, r := range s.local {
-		if pushed[r] == nil && s.replays(epoch) {
-			return false
-		}
-	}
-	return len(pushed) > 0
 }
 
 // keepOrder adds an order to the cache, and evicts the least recently used orders that are not needed. The caller holds s.mu.
@@ -287,7 +277,7 @@ func (s *Schedule) AddNeeded(epoch int) {
 func (s *Schedule) IsCurrent(epoch int, o *Order) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return o.version == s.versions[epoch]
+	return o.version == s.look(epoch).version
 }
 
 // replayed replays an epoch's order from the recipe.
@@ -322,11 +312,11 @@ func (x *explicit) Positions(rank, batch int, dst []uint64) []uint64 {
 	return dst
 }
 
-// pushedOrder makes the order of an epoch from the pushed orders of its ranks.
-func pushedOrder(pushed map[int]*pushedRank) *Order {
+// orderOf makes the order of an epoch from the orders of its ranks.
+func orderOf(parts map[int]*rankOrder) *Order {
 	var ranks []int
 	steps := 0
-	for r, g := range pushed {
+	for r, g := range parts {
 		ranks = append(ranks, r)
 		steps = max(steps, g.batches())
 	}
@@ -336,13 +326,13 @@ func pushedOrder(pushed map[int]*pushedRank) *Order {
 	h := xxh3.New()
 	for t := range steps {
 		for _, r := range ranks {
-			if t >= pushed[r].batches() {
+			if t >= parts[r].batches() {
 				continue
 			}
-			batch := pushed[r].batch(t)
+			batch := parts[r].batch(t)
 			x.starts[r] = append(x.starts[r], uint64(len(o.Global)))
 			x.sizes[r] = append(x.sizes[r], len(batch))
-			o.open(pushed[r], t, len(o.Global), len(batch))
+			o.open(parts[r], t, len(o.Global), len(batch))
 			o.Global = append(o.Global, batch...)
 		}
 	}
@@ -360,7 +350,7 @@ func pushedOrder(pushed map[int]*pushedRank) *Order {
 }
 
 // open marks the positions of a rank's batch that were not foretold; the batch comes at position at.
-func (o *Order) open(g *pushedRank, batch, at, n int) {
+func (o *Order) open(g *rankOrder, batch, at, n int) {
 	if g.open == nil {
 		return
 	}

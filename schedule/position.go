@@ -22,11 +22,12 @@ func (s *Schedule) At(ctx context.Context, at chunker.Position) (Finding, []samp
 	if at.Batch < 0 || !s.Exists(at.Epoch) || !s.IsLocal(at.Rank) {
 		return Nowhere, nil
 	}
-	pushed, dropped := s.pushedOf(at.Epoch, at.Rank)
+	state, g := s.stateOf(at.Epoch, at.Rank)
+	pushed := g != nil && g.isPushed
 	switch {
-	case pushed != nil && at.Batch < pushed.batches():
-		return Scheduled, pushed.batch(at.Batch)
-	case pushed == nil && (dropped || s.replay == nil || s.isWithheld(at.Epoch)):
+	case pushed && at.Batch < g.batches():
+		return Scheduled, g.batch(at.Batch)
+	case !pushed && (state.isDropped() || !state.hasRecipe()):
 		return Unknown, nil
 	case at.Batch >= s.Batches(at.Epoch, at.Rank):
 		return Nowhere, nil
@@ -79,8 +80,9 @@ func (s *Schedule) OfRecipe(ctx context.Context, epoch int) (*Order, error) {
 func (s *Schedule) isOthers(session string, epoch, rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pusher := s.dropped[epoch]
-	if g := s.pushed[epoch][rank]; g != nil {
+	e := s.look(epoch)
+	pusher := e.session
+	if g := e.ranks[rank]; g != nil {
 		pusher = g.by.Session
 	}
 	return pusher != "" && pusher != session
@@ -99,16 +101,18 @@ func (s *Schedule) Chunk(ctx context.Context, at chunker.Position) (indices []sa
 
 // Chunks returns a function that looks up the batches of a rank's epoch.
 func (s *Schedule) Chunks(ctx context.Context, epoch, rank int) (func(batch int) ([]sample.Index, bool), error) {
-	pushed, dropped := s.pushedOf(epoch, rank)
+	state, g := s.stateOf(epoch, rank)
 	switch {
-	case pushed != nil:
+	case g != nil && g.isPushed:
 		return func(batch int) ([]sample.Index, bool) {
-			if batch < 0 || batch >= pushed.batches() {
+			if batch < 0 || batch >= g.batches() {
 				return nil, false
 			}
-			return pushed.batch(batch), true
+			return g.batch(batch), true
 		}, nil
-	case dropped:
+	case g != nil: // foretold: it has open places
+		return nil, errUnknownOrder
+	case state.isDropped():
 		return nil, refuse("the order pushed for epoch %d was dropped: push it again", epoch)
 	}
 	o, err := s.Order(ctx, epoch)
@@ -123,10 +127,11 @@ func (s *Schedule) Chunks(ctx context.Context, epoch, rank int) (func(batch int)
 
 // Batches returns the number of a rank's batches in an epoch; 0: it is not known. Batches makes no order.
 func (s *Schedule) Batches(epoch, rank int) int {
-	if pushed, _ := s.pushedOf(epoch, rank); pushed != nil {
-		return pushed.batches()
+	state, g := s.stateOf(epoch, rank)
+	if g != nil && g.isPushed {
+		return g.batches()
 	}
-	if s.replay == nil || !s.Exists(epoch) || !slices.Contains(s.local, rank) || s.isWithheld(epoch) {
+	if !state.hasRecipe() || !s.Exists(epoch) || !slices.Contains(s.local, rank) {
 		return 0
 	}
 	split, err := s.replay.Split(epoch)

@@ -11,12 +11,13 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A pushedRank is a rank's order of an epoch as a client pushed it: batches of any size, one behind the other.
-type pushedRank struct {
-	flat []sample.Index
-	ends []uint32 // by batch: its end in flat
-	by   Pusher   // the last one that pushed it
-	open []uint64 // a bit for each place in flat that was not foretold; nil: none
+// A rankOrder is a rank's order of an epoch as a client pushed it, or as far as it is foretold: batches of any size, one behind the other.
+type rankOrder struct {
+	flat     []sample.Index
+	ends     []uint32 // by batch: its end in flat
+	isPushed bool     // false: it is foretold
+	by       Pusher   // the last one that pushed it
+	open     []uint64 // a bit for each place in flat that was not foretold; nil: none
 }
 
 // A Pusher is the session that pushes an order, and the session's process. The order of a Pusher without a session holds for all sessions.
@@ -45,9 +46,9 @@ func Cut(batches [][]sample.Index) Batches {
 	return o
 }
 
-func (g *pushedRank) batches() int { return len(g.ends) }
+func (g *rankOrder) batches() int { return len(g.ends) }
 
-func (g *pushedRank) batch(b int) []sample.Index {
+func (g *rankOrder) batch(b int) []sample.Index {
 	begin := uint32(0)
 	if b > 0 {
 		begin = g.ends[b-1]
@@ -56,14 +57,14 @@ func (g *pushedRank) batch(b int) []sample.Index {
 }
 
 // bytes returns the memory of an order: its numbers, and its entries in the tables.
-func (g *pushedRank) bytes() int64 {
+func (g *rankOrder) bytes() int64 {
 	return 1024 + 4*int64(len(g.flat)) + 4*int64(len(g.ends)) + 8*int64(len(g.open))
 }
 
 // PushBytes returns the bytes that an order takes.
 func PushBytes(batches [][]sample.Index) int64 {
 	o := Cut(batches)
-	return (&pushedRank{flat: o.Indices, ends: o.Ends}).bytes()
+	return (&rankOrder{flat: o.Indices, ends: o.Ends}).bytes()
 }
 
 // MostRanks is the number of ranks whose orders are kept without a recipe: clients choose the ranks' numbers.
@@ -117,56 +118,65 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order B
 			return false, false, refuse("index %d in batch %d of the pushed order is not in the dataset of %d samples", index, b, s.n)
 		}
 	}
-	g := &pushedRank{flat: order.Indices, ends: order.Ends, by: by}
+	g := &rankOrder{flat: order.Indices, ends: order.Ends, isPushed: true, by: by}
 	same := s.isSameOrder(ctx, epoch, rank, g)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if owner := s.owners[rank]; owner != by.Pid {
 		return false, false, refuse("process %d has taken over the order of rank %d meanwhile", owner, rank)
 	}
-	before := s.pushed[epoch][rank]
+	before := s.look(epoch).ranks[rank]
+	pushedBefore := before != nil && before.isPushed
 	if same {
-		if before != nil {
+		if pushedBefore {
 			before.by = by
 		}
 		return false, false, nil
 	}
-	told := s.foretold[epoch][rank]
-	fills := before == nil && told.isFilledBy(g)
+	fills := before.isFilledBy(g)
 	if fills {
-		g.open = told.open
+		g.open = before.open
 	}
 	more := g.bytes()
-	if told != nil {
-		more -= told.bytes()
-	}
 	if before != nil {
 		more -= before.bytes()
 	}
 	if err := s.makeRoom(more, epoch, rank, spare); err != nil {
 		return false, false, err
 	}
-	if s.pushed[epoch] == nil {
-		s.pushed[epoch], s.since[epoch] = map[int]*pushedRank{}, time.Now()
+	e := s.record(epoch)
+	if !e.state.hasPushed() {
+		e.since = time.Now()
 	}
-	s.pushed[epoch][rank] = g
-	delete(s.dropped, epoch)
-	s.dropOrder(epoch)
-	delete(s.foretold[epoch], rank)
+	e.ranks[rank] = g
+	s.apply(epoch, s.pushEvent(e.ranks))
 	if fills { // what was laid out stands
+		s.dropOrder(epoch)
 		return false, false, nil
 	}
-	s.forgetForetold(epoch)
-	s.version++
-	s.versions[epoch] = s.version
-	return true, before != nil || s.replay != nil, nil
+	s.forget(e, isForetold)
+	s.changed(epoch)
+	return true, pushedBefore || s.replay != nil, nil
+}
+
+// pushEvent returns the event of a push after which the ranks of an epoch have these orders. The caller holds s.mu.
+func (s *Schedule) pushEvent(ranks map[int]*rankOrder) event {
+	for _, r := range s.local {
+		if g := ranks[r]; g == nil || !g.isPushed {
+			return pushSome
+		}
+	}
+	return pushLast
 }
 
 // isSameOrder reports whether a rank already has that order for an epoch, pushed or by the recipe.
-func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *pushedRank) bool {
-	before, gone := s.pushedOf(epoch, rank)
-	if before != nil || gone || s.replay == nil || s.isWithheld(epoch) {
-		return before != nil && slices.Equal(before.flat, g.flat) && slices.Equal(before.ends, g.ends)
+func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *rankOrder) bool {
+	state, before := s.stateOf(epoch, rank)
+	switch {
+	case before != nil && before.isPushed:
+		return slices.Equal(before.flat, g.flat) && slices.Equal(before.ends, g.ends)
+	case state.isDropped() || !state.hasRecipe():
+		return false
 	}
 	if s.Batches(epoch, rank) != g.batches() {
 		return false
@@ -184,36 +194,22 @@ func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *pushedRa
 	return true
 }
 
-// pushedOf returns the order that a rank has pushed for an epoch, or nil. gone reports that it was dropped since.
-func (s *Schedule) pushedOf(epoch, rank int) (g *pushedRank, gone bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ranks := s.pushed[epoch]
-	_, gone = s.dropped[epoch]
-	return ranks[rank], gone || ranks == nil && epoch < s.droppedBefore
-}
-
 // makeRoom takes the memory of an order. It drops epochs until the order fits, the lowest epoch first. The caller holds s.mu.
 func (s *Schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid int) bool) error {
 	for !s.keep(more) {
-		oldest := -1
-		for e := range s.pushed {
-			if e != epoch && (oldest < 0 || e < oldest) && s.isSpare(e, spare) {
-				oldest = e
-			}
-		}
-		if oldest < 0 {
+		i := slices.IndexFunc(s.pushed, func(n int) bool { return n != epoch && s.isSpare(n, spare) })
+		if i < 0 {
 			return s.full(more, epoch, rank)
 		}
-		s.drop(oldest)
+		s.drop(s.pushed[i])
 	}
 	return nil
 }
 
 // isSpare reports whether spare returns true for all pushed orders of an epoch. The caller holds s.mu.
 func (s *Schedule) isSpare(epoch int, spare func(epoch, pid int) bool) bool {
-	for _, g := range s.pushed[epoch] {
-		if !spare(epoch, g.by.Pid) {
+	for _, g := range s.look(epoch).ranks {
+		if g.isPushed && !spare(epoch, g.by.Pid) {
 			return false
 		}
 	}
@@ -234,7 +230,7 @@ func (s *Schedule) full(more int64, epoch, rank int) error {
 func (s *Schedule) DropSpare(spare func(epoch, pid int) bool) (dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for epoch := range s.pushed {
+	for _, epoch := range slices.Clone(s.pushed) {
 		if s.isSpare(epoch, spare) {
 			s.drop(epoch)
 			dropped = true
@@ -249,27 +245,39 @@ const mostDropped = 1 << 16
 // drop removes the pushed orders of an epoch. The recipe's order does not take their place: clients that request the epoch are told to push again. The
 // caller holds s.mu.
 func (s *Schedule) drop(epoch int) {
+	e := s.record(epoch)
 	var sessions []string
-	for _, g := range s.pushed[epoch] {
-		s.keep(-g.bytes())
-		sessions = append(sessions, g.by.Session)
+	for _, g := range e.ranks {
+		if g.isPushed {
+			sessions = append(sessions, g.by.Session)
+		}
 	}
 	slices.Sort(sessions)
-	s.forgetForetold(epoch)
-	delete(s.pushed, epoch)
-	delete(s.since, epoch)
-	delete(s.versions, epoch)
+	s.forget(e, all)
+	s.apply(epoch, drop)
 	s.dropOrder(epoch)
-	s.dropped[epoch] = ""
+	e.version, e.session = 0, ""
 	if sessions = slices.Compact(sessions); len(sessions) == 1 {
-		s.dropped[epoch] = sessions[0]
+		e.session = sessions[0]
 	}
-	if len(s.dropped) > mostDropped {
-		for e := range s.dropped {
-			s.droppedBefore = max(s.droppedBefore, e+1)
+	if s.dropped > mostDropped {
+		s.forgetDropped()
+	}
+}
+
+// forgetDropped forgets the dropped epochs one by one: from now on all epochs up to the last of them count as dropped. The caller holds s.mu.
+func (s *Schedule) forgetDropped() {
+	for n, e := range s.epochs {
+		if e.state.isDropped() {
+			s.droppedBefore = max(s.droppedBefore, n+1)
 		}
-		clear(s.dropped)
 	}
+	for n, e := range s.epochs {
+		if n < s.droppedBefore && len(e.ranks) == 0 {
+			delete(s.epochs, n)
+		}
+	}
+	s.dropped = 0
 }
 
 // keepPushed is the number of epochs whose pushed orders are kept when an epoch is over.
@@ -279,14 +287,7 @@ const keepPushed = 16
 func (s *Schedule) EpochOver(over int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.pushed) > keepPushed {
-		oldest := over
-		for epoch := range s.pushed {
-			oldest = min(oldest, epoch)
-		}
-		if oldest == over {
-			return
-		}
-		s.drop(oldest)
+	for len(s.pushed) > keepPushed && s.pushed[0] < over {
+		s.drop(s.pushed[0])
 	}
 }

@@ -46,7 +46,7 @@ func TestTwoPushersAtOnce(t *testing.T) {
 				refused(t, err, "process "+strconv.Itoa(owner)+" has taken over the order of rank 0")
 			}
 		}
-		if g, _ := s.pushedOf(0, 0); int(g.batch(0)[0]) != s.owners[0] {
+		if _, g := s.stateOf(0, 0); int(g.batch(0)[0]) != s.owners[0] {
 			t.Errorf("%v: the rank is process %d's, its order another one's", turns, s.owners[0])
 		}
 	}
@@ -70,13 +70,28 @@ func TestDroppedEpochsAreRemembered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.dropped) + len(s.pushed) + len(s.versions) + len(s.since); n > mostDropped+100 {
+	if n := len(s.epochs); n > mostDropped+100 {
 		t.Errorf("%d epochs are remembered", n)
 	}
 	for _, epoch := range []int{0, 1, mostDropped / 2, mostDropped, pushed - 10} {
 		if _, _, err := s.Chunk(t.Context(), chunker.Position{Epoch: epoch}); err == nil || !strings.Contains(err.Error(), "push it again") {
 			t.Errorf("epoch %d: %v, want that its order is to be pushed again: the recipe's would be another one", epoch, err)
 		}
+	}
+	if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, 1, 0, Cut(order), all); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range s.epochs {
+		if e.state.isDropped() {
+			n++
+		}
+	}
+	if s.dropped != n {
+		t.Errorf("%d dropped epochs are counted, %d are remembered", s.dropped, n)
+	}
+	if _, _, err := s.Push(t.Context(), Pusher{Pid: 1}, pushed-1, 0, Cut(order), all); err != nil {
+		t.Fatal(err)
 	}
 	if got, _, err := s.Chunk(t.Context(), chunker.Position{Epoch: pushed - 1}); err != nil || !slices.Equal(got, order[0]) {
 		t.Errorf("the last epoch is %v, %v", got, err)

@@ -34,18 +34,16 @@ type Schedule struct {
 	local  []int // ranks served here
 	makers sync.WaitGroup
 
-	mu            sync.Mutex                  // guards the fields that follow
-	room          *quota.Share                // for pushed and foretold orders
-	pushed        map[int]map[int]*pushedRank // by epoch and rank
-	foretold      map[int]map[int]*pushedRank // by epoch and rank: orders with open places
-	kept          int64                       // bytes of pushed and foretold, taken from room
-	owners        map[int]int                 // by rank: the process that claimed its order
-	since         map[int]time.Time           // by epoch: the time of its first push
-	version       int                         // number of pushes that have changed an order
-	versions      map[int]int                 // by epoch: the version that changed its order last; missing: no push has
-	dropped       map[int]string              // by epoch whose pushed orders were dropped: the session that had pushed them; "": several
-	droppedBefore int                         // every epoch below counts as dropped, unless its order is pushed again
-	allowed       map[int]bool                // the epochs that have the recipe's order; nil: all, none is withheld
+	mu            sync.Mutex          // guards the fields that follow
+	room          *quota.Share        // for pushed and foretold orders
+	kept          int64               // bytes of these orders, taken from room
+	owners        map[int]int         // by rank: the process that claimed its order
+	withheld      bool                // an epoch has the recipe's order only if that was allowed
+	epochs        map[int]*epochOrder // missing: nothing was done to the epoch
+	pushed        []int               // the epochs with pushed orders, ascending
+	dropped       int                 // number of epochs in a state of dropped orders
+	droppedBefore int                 // every epoch below counts as dropped, unless its order is pushed again
+	version       int                 // number of changes of orders
 	orderCache
 	stopped bool
 	before  func(epoch int) // for tests: called before an order is made
@@ -69,8 +67,8 @@ var errUnknownOrder = &Error{Reason: "no order is known for this epoch: give the
 
 // New makes the schedule of a job over a dataset of n samples. Pushed orders have no limit before CountIn.
 func New(j Job, n int) (*Schedule, error) {
-	s := &Schedule{job: j, n: n, room: endless(), pushed: map[int]map[int]*pushedRank{}, foretold: map[int]map[int]*pushedRank{}, owners: map[int]int{}, since: map[int]time.Time{},
-		versions: map[int]int{}, dropped: map[int]string{}, orderCache: orderCache{orders: map[int]*Order{}, making: map[int]*making{}, last: -1}}
+	s := &Schedule{job: j, n: n, room: endless(), owners: map[int]int{}, epochs: map[int]*epochOrder{},
+		orderCache: orderCache{orders: map[int]*Order{}, making: map[int]*making{}, last: -1}}
 	world := max(j.World, 1)
 	if err := j.Check(); err != nil {
 		return nil, err
@@ -141,7 +139,7 @@ func (s *Schedule) exists(epoch int) bool {
 func (s *Schedule) IsKnown(epoch int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.exists(epoch) && (s.replays(epoch) || len(s.pushed[epoch]) > 0)
+	return s.exists(epoch) && s.look(epoch).state.isKnown()
 }
 
 // IsComplete reports whether an epoch's order is known or foretold for all local ranks, so that it can be laid out. It is also complete if some ranks have pushed theirs and patience has passed
@@ -149,14 +147,13 @@ func (s *Schedule) IsKnown(epoch int) bool {
 func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.exists(epoch) || s.replays(epoch) {
-		return s.exists(epoch)
-	}
-	pushed := s.pushed[epoch]
-	for _, r := range s.local {
-		if pushed[r] == nil && s.foretold[epoch][r] == nil {
-			return len(pushed) > 0 && time.Since(s.since[epoch]) > patience
-		}
+	e := s.look(epoch)
+	switch {
+	case !s.exists(epoch) || e.state == unknown || e.state == dropped:
+		return false
+	case e.state == foretold || e.state == partial:
+		some := slices.ContainsFunc(s.local, func(r int) bool { return e.ranks[r] == nil })
+		return !some || e.state == partial && time.Since(e.since) > patience
 	}
 	return true
 }
@@ -165,8 +162,8 @@ func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 func (s *Schedule) Samples(epoch int) (n int) {
 	batches := 0
 	for _, r := range s.local {
-		if pushed, _ := s.pushedOf(epoch, r); pushed != nil {
-			n += len(pushed.flat)
+		if _, g := s.stateOf(epoch, r); g != nil && g.isPushed {
+			n += len(g.flat)
 		} else {
 			batches += s.Batches(epoch, r)
 		}
@@ -174,11 +171,11 @@ func (s *Schedule) Samples(epoch int) (n int) {
 	return n + min(batches*s.job.BatchSize, s.n)
 }
 
-// Version returns the number of the push that changed an epoch's order last; 0: no push has.
+// Version returns the number of the change that an epoch's order had last; 0: it had none.
 func (s *Schedule) Version(epoch int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.versions[epoch]
+	return s.look(epoch).version
 }
 
 // notServed returns the error for a rank that is not local. Most often the job was made without its world size.
