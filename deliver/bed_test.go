@@ -168,7 +168,11 @@ func (b *bed) bring(indices ...sample.Index) (slot int) {
 	at := 0
 	for _, i := range indices {
 		copy(b.Staging.Slot(slot)[at:], b.Content(i))
-		b.Staging.Publish(i, b.Staging.OffsetOf(b.Staging.Slot(slot))+uint64(at), i%2 == 1) // odd ones came from the source
+		from := sample.FromLog
+		if i%2 == 1 {
+			from = sample.FromSource
+		}
+		b.Staging.Publish(i, b.Staging.OffsetOf(b.Staging.Slot(slot))+uint64(at), from)
 		at += (int(sizes[i]) + fetchtest.Align - 1) / fetchtest.Align * fetchtest.Align
 	}
 	b.Staging.Ready(slot)
@@ -226,4 +230,9 @@ func (b *bed) get(c *deliver.Client, indices ...sample.Index) *deliver.Batch {
 	}
 	b.is(batch, indices...)
 	return batch
+}
+
+// origins is Delivery.From for samples from the log and from the source.
+func origins(log, source int) [sample.Origins]int {
+	return [sample.Origins]int{sample.FromLog: log, sample.FromSource: source}
 }

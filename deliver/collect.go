@@ -230,7 +230,7 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again
 
 // bring reads samples into x, which has room for them.
 func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, want []sample.Index, at []int) (again bool, err error) {
-	extents, got := d.o.Fetcher.Into(fetch.CountedBy(ctx, &r.stats.Source), x, want)
+	extents, got := d.o.Fetcher.Into(fetch.CountedBy(ctx, &r.stats.Reads), x, want)
 	for _, x := range extents {
 		r.hold.Add(x)
 	}
@@ -247,7 +247,7 @@ func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, wa
 		if r.isSkipped(i) {
 			continue
 		}
-		r.addr[i] = staging.Address{Offset: d.o.Staging.OffsetOf(got[k].Data), FromSource: got[k].FromSource}
+		r.addr[i] = staging.Address{Offset: d.o.Staging.OffsetOf(got[k].Data), From: got[k].From}
 	}
 	r.fetched += len(want)
 	return false, nil

@@ -65,12 +65,25 @@ type Options struct {
 // Stats only grow.
 type Stats struct {
 	Chunks, Samples, Bytes atomic.Int64
-	Hits, Misses           atomic.Int64
+	From                   [sample.Origins]atomic.Int64 // of Samples
 	Skipped                atomic.Int64
-	Prefetched             atomic.Int64      // samples that lay in memory when they were asked for
-	Ready                  atomic.Int64      // chunks that did
-	Source                 fetch.SourceCount // of a job: read for it
-	Stall                  Clock             // wall time with at least one request waiting
+	Prefetched             atomic.Int64 // samples that lay in memory when they were asked for
+	Ready                  atomic.Int64 // chunks that did
+	Reads                  fetch.Counts // of a job: read for it
+	Stall                  Clock        // wall time with at least one request waiting
+}
+
+// Misses returns how many samples came from the source.
+func (s *Stats) Misses() int64 { return s.From[sample.FromSource].Load() }
+
+// Hits returns how many samples came from elsewhere.
+func (s *Stats) Hits() (n int64) {
+	for from := range s.From {
+		if sample.Origin(from) != sample.FromSource {
+			n += s.From[from].Load()
+		}
+	}
+	return n
 }
 
 // A Batch is the answer to a request: columns, one entry a sample. Offsets are into the shared memory. Pinned is how many
@@ -260,9 +273,7 @@ func (r *collected) delivery(b *Batch) Delivery {
 	asked := len(r.have)
 	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices), Prefetched: r.prefetched, Indices: b.Indices, Requested: b.Requested, Addresses: r.addr}
 	for i := range b.Indices {
-		if r.addr[i].FromSource {
-			n.Misses++
-		}
+		n.From[r.addr[i].From]++
 	}
 	return n
 }
@@ -285,8 +296,11 @@ func (s *Stats) count(n Delivery, bytes int64) {
 	s.Prefetched.Add(int64(n.Prefetched))
 	s.Samples.Add(int64(n.Samples))
 	s.Bytes.Add(bytes)
-	s.Misses.Add(int64(n.Misses))
-	s.Hits.Add(int64(n.Samples - n.Misses))
+	for from, samples := range n.From {
+		if samples > 0 {
+			s.From[from].Add(int64(samples))
+		}
+	}
 }
 
 // StatsOf returns the counters of the job with a number.

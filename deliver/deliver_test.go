@@ -38,10 +38,10 @@ func TestChunk(t *testing.T) {
 		t.Errorf("past the end: %v, want EOF", err)
 	}
 	st := &b.d.Stats
-	if st.Chunks.Load() != 1 || st.Samples.Load() != 5 || st.Misses.Load() != 1 || st.Hits.Load() != 4 || st.Bytes.Load() != 777+64+100+777 {
-		t.Errorf("counted %d chunks, %d samples, %d misses, %d hits, %d bytes", st.Chunks.Load(), st.Samples.Load(), st.Misses.Load(), st.Hits.Load(), st.Bytes.Load())
+	if st.Chunks.Load() != 1 || st.Samples.Load() != 5 || st.Misses() != 1 || st.Hits() != 4 || st.Bytes.Load() != 777+64+100+777 {
+		t.Errorf("counted %d chunks, %d samples, %d misses, %d hits, %d bytes", st.Chunks.Load(), st.Samples.Load(), st.Misses(), st.Hits(), st.Bytes.Load())
 	}
-	if d := b.delivered[0]; !reflect.DeepEqual(d, deliver.Delivery{Samples: 5, Ahead: 5, Misses: 1, Prefetched: 4, Ready: true}) || b.asked[0] != os.Getpid() {
+	if d := b.delivered[0]; !reflect.DeepEqual(d, deliver.Delivery{Samples: 5, Ahead: 5, From: origins(4, 1), Prefetched: 4, Ready: true}) || b.asked[0] != os.Getpid() {
 		t.Errorf("told the window %+v for %v", d, b.asked)
 	}
 	c.Release(batch.Lease, batch.Lease, 999)
@@ -59,7 +59,7 @@ func TestGet(t *testing.T) {
 	if batch.Pinned < 9000+9000+5000 || b.d.Held()[os.Getpid()] != batch.Pinned {
 		t.Errorf("%d bytes are pinned, %v held", batch.Pinned, b.d.Held())
 	}
-	if d := b.delivered[0]; !reflect.DeepEqual(d, deliver.Delivery{Samples: 7, Ahead: 4, Misses: 3, Prefetched: 2}) {
+	if d := b.delivered[0]; !reflect.DeepEqual(d, deliver.Delivery{Samples: 7, Ahead: 4, From: origins(4, 3), Prefetched: 2}) {
 		t.Errorf("told the window %+v", d)
 	}
 	empty := b.get(c, 3, 3)

@@ -235,7 +235,7 @@ func TestLoansOfAChunk(t *testing.T) {
 	if err != nil || last.Next != 5 || !c.Copied(last.Lease) || c.Copied(last.Lease) {
 		t.Fatalf("got %+v, %v", last, err)
 	}
-	want := []deliver.Delivery{{Samples: 2, Ahead: 1, Misses: 1, Part: true}, {Samples: 1, Misses: 1, Part: true}, {Samples: 2, Ahead: 1, Misses: 1}}
+	want := []deliver.Delivery{{Samples: 2, Ahead: 1, From: origins(1, 1), Part: true}, {Samples: 1, From: origins(0, 1), Part: true}, {Samples: 2, Ahead: 1, From: origins(1, 1)}}
 	if !reflect.DeepEqual(b.delivered, want) || b.d.Stats.Chunks.Load() != 1 || b.d.Stats.Samples.Load() != 5 {
 		t.Errorf("told %+v, %d chunks of %d samples", b.delivered, b.d.Stats.Chunks.Load(), b.d.Stats.Samples.Load())
 	}

@@ -76,11 +76,12 @@ const (
 	Queued                      // its segment is next, but no slot is free
 )
 
-// A Delivery counts the samples of one answer: Ahead were brought ahead of the request or while it waited, and Misses came from the source. Skipped
-// samples were requested, too, and could not be read. Of Ahead, Prefetched were in memory when they were requested.
+// A Delivery counts the samples of one answer, by origin in From. Ahead were brought ahead of the request or while it waited. Skipped samples were requested, too, and could not be
+// read. Of Ahead, Prefetched were in memory when they were requested.
 type Delivery struct {
-	Samples, Ahead, Misses, Skipped int
-	Prefetched                      int
+	Samples, Ahead, Skipped int
+	Prefetched              int
+	From                    [sample.Origins]int
 
 	Indices   []sample.Index    // of the samples
 	Requested []sample.Index    // as in Batch
@@ -89,3 +90,6 @@ type Delivery struct {
 	Part  bool // more of the same chunk follows
 	Ready bool // all samples were in memory when they were requested, and the client got them in one answer, by a lease
 }
+
+// Misses returns how many samples came from the source. All others are hits.
+func (d *Delivery) Misses() int { return d.From[sample.FromSource] }

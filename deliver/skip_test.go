@@ -57,7 +57,7 @@ func TestSkipErrors(t *testing.T) {
 	if n := b.d.Stats.Skipped.Load(); n != 2*3+2 || b.d.Stats.Samples.Load() != 2*4 {
 		t.Errorf("%d counted as skipped, %d as delivered", n, b.d.Stats.Samples.Load())
 	}
-	if want := (deliver.Delivery{Samples: 4, Ahead: 3, Misses: 1, Skipped: 3, Prefetched: 2}); !reflect.DeepEqual(b.delivered[0], want) {
+	if want := (deliver.Delivery{Samples: 4, Ahead: 3, From: origins(3, 1), Skipped: 3, Prefetched: 2}); !reflect.DeepEqual(b.delivered[0], want) {
 		t.Errorf("told %+v, want %+v", b.delivered[0], want)
 	}
 	for _, i := range []sample.Index{1, 7} {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lcache/internal/serve/status"
+	"lcache/sample"
 )
 
 // counts are what the engine counts of a job; guarded by Engine.mu. The other packages count their own.
@@ -265,7 +266,7 @@ func (c *counts) addDone(ep *epochCount, d status.Epoch) {
 func (e *Engine) totals(j *job) totals {
 	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(j.number)
 	return totals{at: time.Now(), logRead: int64(s.BlockReadBytes), readOps: int64(s.BlockReads), logWrite: int64(s.WriteBytes),
-		source: d.Source.Bytes.Load(), samples: d.Samples.Load(), misses: d.Misses.Load(), stall: d.Stall.Total()}
+		source: d.Reads[sample.FromSource].Bytes.Load(), samples: d.Samples.Load(), misses: d.Misses(), stall: d.Stall.Total()}
 }
 
 // timed adds what e.mu guards. e.mu is held.

@@ -204,7 +204,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 // assemble makes the parts, from the memory up, and starts the loops. If a part fails those before it are given back.
 func (e *Engine) assemble() (err error) {
 	e.mover, err = sorter.New(e.cache, sorter.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
-		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnSourceRead: e.storeMiss, Awaited: e.awaited})
+		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.awaited})
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (e *Engine) assemble() (err error) {
 	e.owner = newJob(0, e.cache.Schedule)
 	e.jobs = map[int]*job{0: e.owner}
 	e.publishJobs()
-	e.fetcher.Rest.Store(&e.ownerStats().Source)
+	e.fetcher.Rest.Store(&e.ownerStats().Reads)
 	e.state = newState()
 	err = e.restoreLogs()
 	if err != nil {

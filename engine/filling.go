@@ -84,9 +84,9 @@ func (f *filling) leave(index sample.Index, err error) {
 	}
 }
 
-// storeMiss appends a sample that came from the source, if the log is to keep it. A disk that does not take it holds up its caller for a second at most: the
+// storeMiss appends a sample that this machine did not have, if the log is to keep it. A disk that does not take it holds up its caller for a second at most: the
 // sample is read from the source once more, another time.
-func (e *Engine) storeMiss(index sample.Index, data []byte) {
+func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 	if e.packer().Missed(index, data) {
 		return
 	}

@@ -167,7 +167,7 @@ func (e *Engine) setOwner(next *job, epochs map[*reorder.EpochLog]int) {
 	e.cache.Logger.Info("another job owns the log's order", "job", next.token, "before", e.owner.token)
 	before := e.owner
 	e.owner = next
-	e.fetcher.Rest.Store(&e.ownerStats().Source) // what the pass reads from the source, it reads for the owner
+	e.fetcher.Rest.Store(&e.ownerStats().Reads) // the pass reads for the owner
 	for _, l := range e.logs {
 		epoch, is := epochs[l]
 		if !is {

@@ -13,7 +13,7 @@ import (
 // newPrefetcher makes what brings samples that the pass does not. In the static layout that is all of them, and the ring has room for them. Else
 // chunks that are read ahead lie in side memory, too.
 func (e *Engine) newPrefetcher() *fetch.Prefetcher {
-	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Count: e.sourceCount, Side: !e.cache.IsStatic(),
+	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Count: e.readCounts, Side: !e.cache.IsStatic(),
 		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull})
 }
 
@@ -156,8 +156,8 @@ func (l *chunkLists) bytes(rank, epoch int) (bytes uint64, batches int) {
 	return have.list.Bytes(), have.list.Len()
 }
 
-// sourceCount is what reads from the source for a job count in.
-func (e *Engine) sourceCount(job int) *fetch.SourceCount { return &e.deliver.StatsOf(job).Source }
+// readCounts returns the counts of reads for a job.
+func (e *Engine) readCounts(job int) *fetch.Counts { return &e.deliver.StatsOf(job).Reads }
 
 // prefetchProducer is the prefetcher as a producer. A rank that gave up waiting for memory is served by index.
 type prefetchProducer struct{ *Engine }

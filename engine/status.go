@@ -9,6 +9,7 @@ import (
 	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/internal/serve/status"
+	"lcache/sample"
 )
 
 func position(epoch, rank, batch int) deliver.Position {
@@ -118,11 +119,12 @@ func share(part, whole int64) *float64 {
 // statusOf is the part of the document about a job. e.mu is held.
 func (e *Engine) statusOf(of *job, held heldBytes) status.Job {
 	c := e.deliver.StatsOf(of.number)
+	source := &c.Reads[sample.FromSource]
 	j := status.Job{ID: of.token, Owner: of == e.owner, OnDemand: of.onDemand.Load(), Connections: of.users, Pids: []int{},
 		Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()),
 		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs,
-		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits.Load(), Misses: c.Misses.Load(),
-		PrefetchedSamples: c.Prefetched.Load(), Readiness: share(c.Ready.Load(), c.Chunks.Load()), SourceBytes: c.Source.Bytes.Load(), SourceReads: c.Source.Reads.Load(),
+		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits(), Misses: c.Misses(),
+		PrefetchedSamples: c.Prefetched.Load(), Readiness: share(c.Ready.Load(), c.Chunks.Load()), SourceBytes: source.Bytes.Load(), SourceReads: source.Reads.Load(),
 		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []status.Epoch{}, Ranks: []status.Rank{}, Importance: of.importanceStatus()}
 	j.Layout, j.LayoutReason = e.layoutNow()
 	if of == e.owner {

@@ -326,8 +326,8 @@ func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) [
 		r.ready++
 	}
 	ep, over := j.counts.epoch(at.Epoch, at.Rank)
-	ep.hits += int64(d.Samples - d.Misses)
-	ep.misses += int64(d.Misses)
+	ep.hits += int64(d.Samples - d.Misses())
+	ep.misses += int64(d.Misses())
 	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
 	batches := j.schedule.Batches(at.Epoch, at.Rank)
 	ep.delivered(at.Rank, at.Batch, batches)

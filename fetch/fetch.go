@@ -44,29 +44,15 @@ type Options struct {
 	Logger        *slog.Logger
 	// Learn is given the inode of the file that a sample was read from, and whether its bytes have the sample's sum. It must not block. Nil: nothing is learnt.
 	Learn func(index sample.Index, inode uint64, right bool)
-	// OnSourceRead is given each sample that was read from the source and verified, before it is handed on; data is only lent. Nil: nothing is kept.
-	OnSourceRead func(index sample.Index, data []byte)
+	// OnRead is given each verified sample that this machine had neither in its log nor in memory, before it is handed on; data is only lent. Nil: nothing is kept.
+	OnRead func(from sample.Origin, index sample.Index, data []byte)
 }
 
 // Stats only grow.
 type Stats struct {
-	SourceReads, SourceBytes   atomic.Int64
-	RandomReads, RandomBytes   atomic.Int64 // of the log, for a request; what is read ahead is in order
+	Reads                      Counts // of the log: at random, for a request; what is read ahead is in order
 	CorruptSamples, StaleReads atomic.Int64
 	Timeouts                   atomic.Int64
-}
-
-// A SourceCount is a part of what was read from the source: what was read for one asker. It only grows.
-type SourceCount struct {
-	Reads, Bytes atomic.Int64
-	Time         atomic.Int64 // that the reads took, each by itself, in nanoseconds
-}
-
-type countKey struct{}
-
-// CountedBy returns a context in which reads from the source count for c, too.
-func CountedBy(ctx context.Context, c *SourceCount) context.Context {
-	return context.WithValue(ctx, countKey{}, c)
 }
 
 // A Holder has bytes of some samples in memory of its own. What it copies is right.
@@ -89,17 +75,21 @@ func (h *Holders) Copy(index sample.Index, dst []byte) bool {
 	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Copy(index, dst) })
 }
 
-// A supplier answers for a sample; ok is false where the next one is to be asked. buf has room for the sample's bytes, and req keeps reads that may still write to it.
-type supplier func(ctx context.Context, index sample.Index, buf []byte, req *request) (got Got, ok bool, err error)
+// A supplier brings samples from one origin. get returns the bytes of a sample; ok is false if the next supplier is to be asked. buf has room for the bytes, and req keeps reads that may
+// still write to it.
+type supplier struct {
+	from sample.Origin
+	get  func(ctx context.Context, index sample.Index, buf []byte, req *request) (data []byte, ok bool, err error)
+}
 
 // A Fetcher: see the package's comment.
 type Fetcher struct {
 	o     Options
 	Stats Stats
-	Held  atomic.Pointer[Holders]     // memories that have samples; a list is replaced, never changed
-	Rest  atomic.Pointer[SourceCount] // of reads without a count of their own; nil: they count in Stats alone
+	Held  atomic.Pointer[Holders] // memories that have samples; a list is replaced, never changed
+	Rest  atomic.Pointer[Counts]  // of reads without Counts of their own; nil: they count in Stats alone
 
-	suppliers []supplier // in their order: memory, the log, the source
+	suppliers []supplier // in the order in which they are asked
 
 	began time.Time
 	moved atomic.Int64 // when the last bytes came from the source, in nanoseconds since began
@@ -130,7 +120,7 @@ func New(o Options) *Fetcher {
 	}
 	f := &Fetcher{o: o, began: time.Now(), reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
 		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1)}}
-	f.suppliers = []supplier{f.fromMemory, f.byPlace, f.fromSource}
+	f.suppliers = []supplier{{sample.FromMemory, f.fromMemory}, {sample.FromLog, f.byPlace}, {sample.FromSource, f.fromSource}}
 	f.leave = sync.OnceFunc(func() { close(f.left) })
 	if o.Form != nil {
 		f.packed = newPackedMemory(o.PackedBytes)
@@ -168,9 +158,9 @@ func (f *Fetcher) Close(ctx context.Context) error {
 
 // Got is one sample that FetchAll or Into brought.
 type Got struct {
-	Data       []byte
-	FromSource bool
-	Err        error // of Into: why there is no Data
+	Data []byte
+	From sample.Origin
+	Err  error // of Into: why there is no Data
 }
 
 // request is one call of Into: the extents that its samples lie in, and the late reads that may still write to them.
@@ -262,17 +252,17 @@ func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Exten
 
 // one asks the suppliers in their order.
 func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
-	for _, supply := range f.suppliers {
-		if got, ok, err := supply(ctx, index, buf, req); ok || err != nil {
-			return got, err
+	for _, s := range f.suppliers {
+		if data, ok, err := s.get(ctx, index, buf, req); ok || err != nil {
+			return Got{Data: data, From: s.from}, err
 		}
 	}
 	return Got{}, fmt.Errorf("nobody supplies sample %d", index)
 }
 
-func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, _ *request) (Got, bool, error) {
+func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, _ *request) ([]byte, bool, error) {
 	data, ok := f.held(index, buf)
-	return Got{Data: data}, ok, nil
+	return data, ok, nil
 }
 
 // held copies a sample that a memory has.
@@ -282,26 +272,26 @@ func (f *Fetcher) held(index sample.Index, buf []byte) ([]byte, bool) {
 	return data, f.Held.Load().Copy(index, data)
 }
 
-func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, bool, error) {
+func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, req *request) ([]byte, bool, error) {
+	began := time.Now()
 	data, ok := f.fromLog(ctx, index, buf, &req.lateReads)
 	if ok {
-		f.Stats.RandomReads.Add(1)
-		f.Stats.RandomBytes.Add(int64(len(data)))
-		return Got{Data: data}, true, nil
+		f.count(ctx, sample.FromLog, len(data), began)
+		return data, true, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return Got{}, false, f.waited(index, "the log", err)
+		return nil, false, f.waited(index, "the log", err)
 	}
-	return Got{}, false, nil
+	return nil, false, nil
 }
 
 // fromSource reads into memory of its own where a late read may still write to buf.
-func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, bool, error) {
+func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) ([]byte, bool, error) {
 	size := f.o.Manifest.Size(index)
 	if req.has(buf) {
 		x, ok := f.o.Staging.Alloc(staging.Side, index, int(size))
 		if !ok { // waiting for it would be holding one room and waiting for another
-			return Got{}, false, ErrNoRoom
+			return nil, false, ErrNoRoom
 		}
 		req.extentsMu.Lock()
 		req.extents = append(req.extents, x)
@@ -313,5 +303,5 @@ func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte
 	if late != nil {
 		req.add(buf, late)
 	}
-	return Got{Data: dst, FromSource: true}, err == nil, err
+	return dst, err == nil, err
 }

@@ -77,7 +77,7 @@ func (b *bed) get(t *testing.T, indices ...sample.Index) (fromSource []bool) {
 	}
 	for k, i := range indices {
 		b.Is(i, got[k].Data)
-		fromSource = append(fromSource, got[k].FromSource)
+		fromSource = append(fromSource, got[k].From == sample.FromSource)
 	}
 	for _, x := range extents {
 		b.Staging.Drop(x)
@@ -92,8 +92,8 @@ func TestSuppliersInOrder(t *testing.T) {
 		t.Errorf("from the source: %v, want %v", got, want)
 	}
 	st := &b.Fetcher.Stats
-	if st.RandomReads.Load() != 4 || st.RandomBytes.Load() != 12000 || st.SourceReads.Load() != 2 || st.SourceBytes.Load() != 6000 || len(b.Source.Reads()) != 2 {
-		t.Errorf("log %d reads of %d bytes, source %d of %d: %v", st.RandomReads.Load(), st.RandomBytes.Load(), st.SourceReads.Load(), st.SourceBytes.Load(), b.Source.Reads())
+	if st.Reads[sample.FromLog].Reads.Load() != 4 || st.Reads[sample.FromLog].Bytes.Load() != 12000 || st.Reads[sample.FromSource].Reads.Load() != 2 || st.Reads[sample.FromSource].Bytes.Load() != 6000 || len(b.Source.Reads()) != 2 {
+		t.Errorf("log %d reads of %d bytes, source %d of %d: %v", st.Reads[sample.FromLog].Reads.Load(), st.Reads[sample.FromLog].Bytes.Load(), st.Reads[sample.FromSource].Reads.Load(), st.Reads[sample.FromSource].Bytes.Load(), b.Source.Reads())
 	}
 	if _, known := b.Sums.Get(6); !known {
 		t.Error("a sum that the source taught is not known")
@@ -296,7 +296,7 @@ func TestAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Is(1, data)
-	if b.Source.Reads()[b.Name(1)] != 1 || b.Fetcher.Stats.RandomReads.Load() != 0 {
+	if b.Source.Reads()[b.Name(1)] != 1 || b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load() != 0 {
 		t.Error("the log was asked")
 	}
 	b.Staging.Drop(x)
@@ -316,7 +316,7 @@ func TestNeedCountsPages(t *testing.T) {
 	}
 }
 
-// TestCountedBy: a read from the source counts for the one that it is read for, a read from the log for nobody, and what has no count of its own for the rest.
+// TestCountedBy: a read counts by its origin for its asker, a read without an asker for the rest, and all reads in Stats.
 func TestCountedBy(t *testing.T) {
 	b, _ := newBed(t, 8, 2, fetch.Options{})
 	read := func(ctx context.Context, indices ...sample.Index) {
@@ -329,13 +329,21 @@ func TestCountedBy(t *testing.T) {
 			b.Staging.Drop(x)
 		}
 	}
-	var mine, rest fetch.SourceCount
+	var mine, rest fetch.Counts
 	read(t.Context(), 2) // nobody counts yet
 	b.Fetcher.Rest.Store(&rest)
 	read(fetch.CountedBy(t.Context(), &mine), 0, 1, 3, 4)
 	read(t.Context(), 5)
-	if mine.Reads.Load() != 2 || mine.Bytes.Load() != 6000 || rest.Reads.Load() != 1 || rest.Bytes.Load() != 3000 || b.Fetcher.Stats.SourceReads.Load() != 4 {
-		t.Errorf("%d reads of %d bytes, the rest %d of %d, %d in all; want 2, 1 and 4", mine.Reads.Load(), mine.Bytes.Load(), rest.Reads.Load(), rest.Bytes.Load(), b.Fetcher.Stats.SourceReads.Load())
+	for _, c := range []struct {
+		name            string
+		counts          *fetch.Counts
+		ofLog, ofSource int64
+	}{{"this asker", &mine, 2, 2}, {"the rest", &rest, 0, 1}, {"all", &b.Fetcher.Stats.Reads, 2, 4}} {
+		for from, want := range map[sample.Origin]int64{sample.FromLog: c.ofLog, sample.FromSource: c.ofSource, sample.FromMemory: 0} {
+			if n, bytes := c.counts[from].Reads.Load(), c.counts[from].Bytes.Load(); n != want || bytes != 3000*want {
+				t.Errorf("%s: %d reads of %d bytes from origin %d, want %d", c.name, n, bytes, from, want)
+			}
+		}
 	}
 }
 
@@ -357,7 +365,7 @@ func TestLogfileIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reads := b.Fetcher.Stats.SourceReads.Load(); drops != 1 || reads != 0 || got[0].FromSource || !b.Is(2, got[0].Data) {
+	if reads := b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load(); drops != 1 || reads != 0 || got[0].From == sample.FromSource || !b.Is(2, got[0].Data) {
 		t.Errorf("%d Logfiles dropped, %d reads from the source, want 1 and none; right bytes: %v", drops, reads, b.Is(2, got[0].Data))
 	}
 	for _, x := range extents {

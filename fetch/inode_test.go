@@ -59,7 +59,7 @@ func TestLearnsFiles(t *testing.T) {
 	if !slices.Equal(learnt, want) {
 		t.Errorf("learnt %v, want %v", learnt, want)
 	}
-	if n := b.Fetcher.Stats.SourceReads.Load(); n != 3 {
+	if n := b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load(); n != 3 {
 		t.Errorf("%d reads from the source, want 3", n)
 	}
 }

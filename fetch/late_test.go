@@ -55,8 +55,8 @@ func TestLogHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Is(0, got[0].Data); !got[0].FromSource || b.Fetcher.Stats.Timeouts.Load() != 1 || b.Fetcher.Stats.CorruptSamples.Load() != 0 {
-		t.Errorf("from the source %v, %d timeouts, %d corrupt", got[0].FromSource, b.Fetcher.Stats.Timeouts.Load(), b.Fetcher.Stats.CorruptSamples.Load())
+	if b.Is(0, got[0].Data); got[0].From != sample.FromSource || b.Fetcher.Stats.Timeouts.Load() != 1 || b.Fetcher.Stats.CorruptSamples.Load() != 0 {
+		t.Errorf("origin %v, %d timeouts, %d corrupt", got[0].From, b.Fetcher.Stats.Timeouts.Load(), b.Fetcher.Stats.CorruptSamples.Load())
 	}
 	if b.Locations.Get(0) == 0 {
 		t.Error("a slow disk cost a sample its place")

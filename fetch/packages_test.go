@@ -136,7 +136,7 @@ func TestGatheredFromASlot(t *testing.T) {
 	if !ok {
 		t.Fatal("there is no slot")
 	}
-	b.Staging.Publish(lent, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
+	b.Staging.Publish(lent, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
 	b.Staging.Ready(slot)
 	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) >= lent })

@@ -88,7 +88,7 @@ func TestPackedLogHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k, i := range []sample.Index{1, 2} {
-		if b.Is(i, got[k].Data); !got[k].FromSource {
+		if b.Is(i, got[k].Data); got[k].From != sample.FromSource {
 			t.Errorf("sample %d does not come from the source", i)
 		}
 	}

@@ -18,8 +18,8 @@ type PrefetcherOptions struct {
 	// Chunk returns the chunk at a position. ok is false past the job's end, while the order is not known, and where nothing is left to
 	// the Prefetcher from there on: it calls Chunk again after Changed or Refresh, and where the rank has jumped.
 	Chunk func(at chunker.Position) (c Coming, ok bool)
-	// Count returns what reads from the source for a job count in. Nil is allowed.
-	Count func(job int) *SourceCount
+	// Count returns the Counts of single reads for a job. Nil is allowed.
+	Count func(job int) *Counts
 	// Side lets chunks lie in side memory, too, as far as no request waits for it. A request that does gets it back.
 	Side bool
 	// Leased is how many bytes clients may hold at once. Reading ahead leaves that part of the memory free.

@@ -71,7 +71,7 @@ func (b *leftBed) take(i sample.Index) *staging.Hold {
 	if b.Staging.Take(h, []sample.Index{i}, make([]bool, 1), make([]bool, 1), out) > 0 {
 		b.t.Fatalf("sample %d can't be taken", i)
 	}
-	if b.Is(i, b.Staging.Slice(out[0].Offset, 3000)); !out[0].FromSource {
+	if b.Is(i, b.Staging.Slice(out[0].Offset, 3000)); out[0].From != sample.FromSource {
 		b.t.Errorf("sample %d: a miss is called a hit", i)
 	}
 	return h
@@ -325,7 +325,7 @@ func TestLeavesItsSlot(t *testing.T) {
 			if !ok {
 				t.Fatal("there is no slot")
 			}
-			b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
+			b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
 			b.Staging.Ready(slot)
 			b.r.Asked(chunker.Position{})
 			b.until(func() bool { return b.present(0, 1, 2, 3) && b.r.Ready(chunker.JobRank{}) == 3 })
@@ -352,7 +352,7 @@ func TestKeptFromItsSlot(t *testing.T) {
 		b := missBed(t, 4, ring, 1)
 		slot, _ := b.Staging.Acquire(staging.Segment{Line: 7})
 		copy(b.Staging.Slot(slot), b.Content(2))
-		b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
+		b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
 		b.Staging.Ready(slot)
 		b.r.Asked(chunker.Position{})
 		enough := ring == 6
@@ -391,7 +391,7 @@ func TestKeptFromItsSlotBesideARequest(t *testing.T) {
 	b := missBed(t, 4, 8, 1)
 	slot, _ := b.Staging.Acquire(staging.Segment{Line: 7})
 	copy(b.Staging.Slot(slot), b.Content(2))
-	b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), false)
+	b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
 	b.Staging.Ready(slot)
 	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.present(0, 1, 3) && b.r.Ready(chunker.JobRank{}) == 3 })
@@ -403,7 +403,7 @@ func TestKeptFromItsSlotBesideARequest(t *testing.T) {
 	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
 		kept = b.r.KeepFromSlot(func(f func(sample.Index)) {
 			f(2)
-			b.Staging.Publish(2, b.Staging.OffsetOf(x.Buf), false)
+			b.Staging.Publish(2, b.Staging.OffsetOf(x.Buf), sample.FromLog)
 		})
 		gone(2)
 	})
@@ -411,6 +411,6 @@ func TestKeptFromItsSlotBesideARequest(t *testing.T) {
 		t.Fatalf("%d copies, want 1", len(kept))
 	}
 	b.Is(2, kept[0].Buf)
-	b.Staging.Publish(2, b.Staging.OffsetOf(kept[0].Buf), false)
+	b.Staging.Publish(2, b.Staging.OffsetOf(kept[0].Buf), sample.FromLog)
 	b.Staging.Drop(x)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"lcache/sample"
 	"lcache/staging"
 )
 
@@ -109,14 +110,14 @@ func (r *Prefetcher) again(pf *prefetch) {
 // byItself brings one sample to x: from the first supplier, by place, or from the source.
 func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 	if data, ok := r.f.held(pf.index, x.Buf); ok {
-		r.bring(pf, x, data, false)
+		r.bring(pf, x, data, sample.FromMemory)
 		return
 	}
 	var q lateReads
 	data, ok := r.f.fromLog(r.ctx, pf.index, x.Buf, &q)
 	switch {
 	case ok:
-		r.bring(pf, x, data, false)
+		r.bring(pf, x, data, sample.FromLog)
 	case q.any():
 		r.f.dropLater(x, &q)
 		r.failed(pf)
@@ -128,14 +129,14 @@ func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 // ask reads one sample from the source into x, unless the first supplier has it.
 func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 	if data, ok := r.f.held(pf.index, x.Buf); ok {
-		r.bring(pf, x, data, false)
+		r.bring(pf, x, data, sample.FromMemory)
 		return
 	}
 	data := x.Buf[:pf.size:pf.size]
 	late, err := r.f.Source(r.counted(pf), pf.index, data)
 	switch {
 	case err == nil:
-		r.bring(pf, x, data, true)
+		r.bring(pf, x, data, sample.FromSource)
 		return
 	case late != nil:
 		r.f.After(late, func() { r.f.o.Staging.Drop(x) })
@@ -148,7 +149,7 @@ func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 	r.failed(pf)
 }
 
-// counted is the context of a read from the source, which counts for the job that it was begun for.
+// counted returns the context of a read that counts for the job that it was begun for.
 func (r *Prefetcher) counted(pf *prefetch) context.Context {
 	r.mu.Lock()
 	of := pf.of
@@ -160,11 +161,11 @@ func (r *Prefetcher) counted(pf *prefetch) context.Context {
 }
 
 // bring publishes one sample and ends the caller's reference to x.
-func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, fromSource bool) {
+func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, from sample.Origin) {
 	r.mu.Lock()
 	r.settle(pf)
 	if keep := len(pf.chunks); keep > 0 && r.ctx.Err() == nil {
-		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Takes: keep, FromSource: fromSource}}, []*prefetch{pf}, make([]*staging.Extent, 1))
+		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Takes: keep, From: from}}, []*prefetch{pf}, make([]*staging.Extent, 1))
 	}
 	r.mu.Unlock()
 	r.f.o.Staging.Drop(x)

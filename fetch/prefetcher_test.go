@@ -118,7 +118,7 @@ func (b *readerBed) askAt(at chunker.Position) (fromSource []bool) {
 	})
 	for k, i := range want {
 		b.Is(i, b.Staging.Slice(out[k].Offset, 3000))
-		fromSource = append(fromSource, out[k].FromSource)
+		fromSource = append(fromSource, out[k].From == sample.FromSource)
 	}
 	b.Staging.Release(h)
 	b.r.Delivered(at)
@@ -158,7 +158,7 @@ func TestReaderGoesThroughAnEpoch(t *testing.T) {
 		if ring < 8<<20 {
 			most += most / 10
 		}
-		if got := b.Fetcher.Stats.SourceReads.Load(); got < n-logged || got > int64(most) {
+		if got := b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load(); got < n-logged || got > int64(most) {
 			t.Errorf("ring of %d: %d reads from the source, want %d, at most %d", ring, got, n-logged, most)
 		}
 		if got := b.reads(); got > logged*3/2 || ring < 8<<20 && got < logged/20 {
@@ -167,7 +167,7 @@ func TestReaderGoesThroughAnEpoch(t *testing.T) {
 		if (b.idle.Load() == 0) != (ring == 8<<20) {
 			t.Errorf("ring of %d: told %d times that it is full", ring, b.idle.Load())
 		}
-		if st := &b.Fetcher.Stats; st.RandomReads.Load()+st.CorruptSamples.Load()+st.Timeouts.Load() != 0 {
+		if st := &b.Fetcher.Stats; st.Reads[sample.FromLog].Reads.Load()+st.CorruptSamples.Load()+st.Timeouts.Load() != 0 {
 			t.Error("something went another way")
 		}
 	}
@@ -184,8 +184,8 @@ func TestReaderCountsNoPackedSampleAsRandom(t *testing.T) {
 			}
 		}
 	}
-	if st := &b.Fetcher.Stats; st.RandomReads.Load()+st.RandomBytes.Load() != 0 {
-		t.Errorf("%d samples of %d bytes count as read at random, want none", st.RandomReads.Load(), st.RandomBytes.Load())
+	if st := &b.Fetcher.Stats; st.Reads[sample.FromLog].Reads.Load()+st.Reads[sample.FromLog].Bytes.Load() != 0 {
+		t.Errorf("%d samples of %d bytes count as read at random, want none", st.Reads[sample.FromLog].Reads.Load(), st.Reads[sample.FromLog].Bytes.Load())
 	}
 }
 
@@ -269,7 +269,7 @@ func TestReaderLeavesAnEpoch(t *testing.T) {
 	for batch := 2; batch < 16; batch++ {
 		b.askAt(chunker.Position{Epoch: 1, Batch: batch})
 	}
-	if got := b.Fetcher.Stats.SourceReads.Load(); got != 0 {
+	if got := b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load(); got != 0 {
 		t.Errorf("%d reads from the source", got)
 	}
 }
@@ -285,7 +285,7 @@ func TestReaderRanksDoNotWait(t *testing.T) {
 	for batch := range b.orders[1] {
 		b.ask(1, batch)
 	}
-	if got := b.Fetcher.Stats.SourceReads.Load(); got != 0 {
+	if got := b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load(); got != 0 {
 		t.Errorf("%d reads from the source", got)
 	}
 }
@@ -368,7 +368,7 @@ func TestReaderOffersMisses(t *testing.T) {
 	var mu sync.Mutex
 	kept := map[sample.Index]int{}
 	var b *readerBed
-	o := fetch.Options{OnSourceRead: func(i sample.Index, data []byte) {
+	o := fetch.Options{OnRead: func(_ sample.Origin, i sample.Index, data []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		kept[i]++
@@ -431,7 +431,7 @@ func TestReaderPassesOverWhatNeverFits(t *testing.T) {
 	})
 	b.r.Delivered(at)
 	b.until(func() bool { return b.Staging.Present(0) })
-	if b.Staging.Present(1) || b.Fetcher.Stats.SourceReads.Load() != 0 {
+	if b.Staging.Present(1) || b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load() != 0 {
 		t.Error("the sample that never fits was read")
 	}
 }

@@ -132,17 +132,7 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 		}
 		return nil, r.err
 	}
-	f.Stats.SourceReads.Add(1)
-	f.Stats.SourceBytes.Add(int64(len(dst)))
-	c, ok := ctx.Value(countKey{}).(*SourceCount)
-	if !ok {
-		c = f.Rest.Load()
-	}
-	if c != nil {
-		c.Reads.Add(1)
-		c.Bytes.Add(int64(len(dst)))
-		c.Time.Add(int64(time.Since(began)))
-	}
+	f.count(ctx, sample.FromSource, len(dst), began)
 	sum := sample.Sum(dst)
 	want, known := f.o.Sums.Get(index)
 	if !known {
@@ -155,8 +145,8 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	if want != sum {
 		return nil, &source.SampleError{Name: entry.Name, Op: "check", Err: fmt.Errorf("%w: its bytes differ from the ones ingested, though size and modification time agree; run lcache ingest --relist", source.ErrChanged)}
 	}
-	if f.o.OnSourceRead != nil {
-		f.o.OnSourceRead(index, dst)
+	if f.o.OnRead != nil {
+		f.o.OnRead(sample.FromSource, index, dst)
 	}
 	return nil, nil
 }

@@ -101,8 +101,8 @@ func TestTogether(t *testing.T) {
 		if reads, most := after.BlockReads-before.BlockReads, uint64(2*bytes/(64<<10)+8); reads == 0 || reads > most {
 			t.Errorf("packed %v: %d reads for %d bytes, want at most %d", packed, reads, bytes, most)
 		}
-		if b.Fetcher.Stats.RandomReads.Load() != 0 || len(b.Source.Reads()) != 0 {
-			t.Errorf("%d samples were read one by one, %v from the source", b.Fetcher.Stats.RandomReads.Load(), b.Source.Reads())
+		if b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load() != 0 || len(b.Source.Reads()) != 0 {
+			t.Errorf("%d samples were read one by one, %v from the source", b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load(), b.Source.Reads())
 		}
 	}
 }

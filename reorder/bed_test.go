@@ -309,7 +309,7 @@ func (b *bed) inLog(slot int, order []sample.Index) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		if b.Is(i, got[0].Data); got[0].FromSource {
+		if b.Is(i, got[0].Data); got[0].From == sample.FromSource {
 			b.t.Errorf("sample %d had to be read from the source", i)
 		}
 		for _, x := range extents {

@@ -163,7 +163,7 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 		good := whole && sample.Sum(place) == sum
 		if good {
 			p.Stats.Verified.Add(1)
-			p.publish(l, a.index, a.at, false)
+			p.publish(l, a.index, a.at, sample.FromLog)
 			p.route(l, a.index, data, true)
 		}
 		w.done(p)
@@ -191,9 +191,9 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 
 // publish makes a verified sample available from its slot. Samples of a Logfile whose order is not known are only written on: no request waits for
 // them, and once their blocks are free, no list of the slot's addresses is left to withdraw them by. Neither are those that are only moved.
-func (p *Pass) publish(l *load, index sample.Index, off uint64, fromSource bool) {
+func (p *Pass) publish(l *load, index sample.Index, off uint64, from sample.Origin) {
 	if l.from.Line != nil && l.use != Move {
-		p.o.Staging.Publish(index, l.base+off, fromSource)
+		p.o.Staging.Publish(index, l.base+off, from)
 	}
 }
 

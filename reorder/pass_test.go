@@ -147,7 +147,7 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 		target.Router.Claim(i)
 	}
 	b.over(l, target, 1)
-	if got := b.pass.Stats.Supplied.Load() + b.Fetcher.Stats.RandomReads.Load(); got != 0 {
+	if got := b.pass.Stats.Supplied.Load() + b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load(); got != 0 {
 		t.Errorf("%d samples were read by place though their blocks were loaded", got)
 	}
 	b.inLog(1, next.Line.Order)
@@ -186,7 +186,7 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 		if reads, most := b.Store.Stats().Reads-before.Reads, uint64(moved*(capacity/block+2*segments)); reads > most { // each block once, and those at the borders twice
 			t.Errorf("packed %v: %d reads for %d samples in %d segments, want at most %d", s.packed, reads, lacking, segments, most)
 		}
-		if got := b.Fetcher.Stats.RandomReads.Load(); got != 0 || len(b.Source.Reads()) != 0 {
+		if got := b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load(); got != 0 || len(b.Source.Reads()) != 0 {
 			t.Errorf("packed %v: %d samples came one by one, %v from the source", s.packed, got, b.Source.Reads())
 		}
 		for b.reclaim(again) > 0 {
@@ -311,7 +311,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b.Is(i, got[0].Data); got[0].FromSource {
+			if b.Is(i, got[0].Data); got[0].From == sample.FromSource {
 				t.Errorf("at %d: sample %d had to be read from the source", at, i)
 			}
 			for _, x := range extents {

@@ -98,7 +98,7 @@ func TestIsLoaded(t *testing.T) {
 		want   bool
 	}{
 		{"whole", false, func(*bed, *reorder.EpochLog) {}, true},
-		{"moved", false, func(b *bed, l *reorder.EpochLog) { b.Staging.Publish(l.Line.Members(0)[0], 0, false) }, false},
+		{"moved", false, func(b *bed, l *reorder.EpochLog) { b.Staging.Publish(l.Line.Members(0)[0], 0, sample.FromLog) }, false},
 		{"another order", false, func(_ *bed, l *reorder.EpochLog) { l.Line = nil }, false},
 		{"a sample more", false, func(_ *bed, l *reorder.EpochLog) {
 			l.Line = &chunker.Line{Order: l.Line.Order, Used: l.Line.Used, Starts: append([]uint64{0, l.Line.Starts[1] + 1}, l.Line.Starts[2:]...)}

@@ -78,7 +78,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 			p.pinUntil(l.slot, late)
 		}
 		if err == nil {
-			p.publish(l, index, off, true)
+			p.publish(l, index, off, sample.FromSource)
 			p.route(l, index, dst, false)
 		} else {
 			p.skipped(l, index, err)
@@ -106,7 +106,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 	if inSlot {
 		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
 		copy(dst, data)
-		p.publish(l, index, off, got[0].FromSource)
+		p.publish(l, index, off, got[0].From)
 	}
 	p.route(l, index, data, false)
 	for _, x := range extents {
@@ -137,7 +137,7 @@ func (p *Pass) supplyStored(l *load, index sample.Index, room slotRoom, data []b
 	}
 	p.Stats.Supplied.Add(1)
 	if room.inSlot {
-		p.publish(l, index, room.off, false)
+		p.publish(l, index, room.off, sample.FromLog)
 	}
 	p.route(l, index, data, true)
 	return true

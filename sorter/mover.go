@@ -20,10 +20,10 @@ import (
 
 // Options of New. The zero value of each is the default.
 type Options struct {
-	SideBytes                               int                        // of side memory; 0: by the memory formula
-	BlockTimeout, LogTimeout, SourceTimeout time.Duration              // for tests: after how long a read counts as late
-	OnSourceRead                            func(sample.Index, []byte) // called with every sample that a request has read from the source
-	Awaited                                 func(staging.Segment) bool // as in staging.Options
+	SideBytes                               int                                                       // of side memory; 0: by the memory formula
+	BlockTimeout, LogTimeout, SourceTimeout time.Duration                                             // for tests: after how long a read counts as late
+	OnRead                                  func(from sample.Origin, index sample.Index, data []byte) // as in fetch.Options
+	Awaited                                 func(staging.Segment) bool                                // as in staging.Options
 }
 
 // A Mover moves the samples of a cache. It has the shared memory with its slots, the fetcher, and the pass. The write buffers of both Logfiles and of packages are
@@ -56,7 +56,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 		return nil, err
 	}
 	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source, Jobs: c.SourceJobs(),
-		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnSourceRead: o.OnSourceRead, Learn: c.LearnInode,
+		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnRead: o.OnRead, Learn: c.LearnInode,
 		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
 	m.Pass = reorder.New(reorder.Options{Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
 		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, InFlight: max(2, len(c.Dirs)*chunker.InFlight/c.Format.Block),

@@ -20,7 +20,7 @@ type Extent struct {
 	pool  *pool   // nil for a part of
 	whole *Extent // another one
 
-	fromSource bool // and not taken since
+	from sample.Origin // FromLog once it was taken
 }
 
 // Alloc takes n bytes from a pool for one sample; the caller holds the one reference.
@@ -50,11 +50,11 @@ func (s *Staging) Shrink(x *Extent, n int) {
 
 // A Piece is one sample of a read. Data is a part of Of.Buf, and Keep is for how many Takes the Piece is kept.
 type Piece struct {
-	Of         *Extent
-	Index      sample.Index
-	Data       []byte
-	Takes      int // at least 1
-	FromSource bool
+	Of    *Extent
+	Index sample.Index
+	Data  []byte
+	Takes int // at least 1
+	From  sample.Origin
 }
 
 // PublishPieces makes each piece's Data the address of its sample, and writes the extents that hold them to out[i]. A sample that lies in a slot keeps its
@@ -65,10 +65,10 @@ func (s *Staging) PublishPieces(pieces []Piece, out []*Extent) {
 	for i := range pieces {
 		p := &pieces[i]
 		p.Of.refs++
-		x := &Extent{Index: p.Index, Buf: p.Data, data: s.OffsetOf(p.Data), refs: p.Takes, kept: p.Takes, whole: p.Of, fromSource: p.FromSource}
+		x := &Extent{Index: p.Index, Buf: p.Data, data: s.OffsetOf(p.Data), refs: p.Takes, kept: p.Takes, whole: p.Of, from: p.From}
 		s.extents[x.data] = x
 		if !s.InSlot(x.Index) {
-			s.Publish(x.Index, x.data, p.FromSource)
+			s.Publish(x.Index, x.data, p.From)
 		}
 		out[i] = x
 	}
@@ -83,7 +83,7 @@ func (s *Staging) Restore(x *Extent) bool {
 	if s.closed || s.extents[x.data] != x || s.Present(x.Index) {
 		return false
 	}
-	s.Publish(x.Index, x.data, x.fromSource)
+	s.Publish(x.Index, x.data, x.from)
 	s.notifyLocked()
 	return true
 }
@@ -161,7 +161,7 @@ func (s *Staging) withdrawLocked(x *Extent) {
 	}
 	a := atomic.LoadUint32(&s.addr[x.Index])
 	if off, ok := s.offset(a); ok && off == x.data {
-		atomic.CompareAndSwapUint32(&s.addr[x.Index], a, a&missBit)
+		atomic.CompareAndSwapUint32(&s.addr[x.Index], a, a&farBit)
 	}
 }
 

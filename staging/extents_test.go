@@ -17,9 +17,9 @@ func alloc(t *testing.T, s *Staging, p Pool, i sample.Index, n int) *Extent {
 }
 
 // publish makes data, a part of x.Buf, the address of x's sample, and keeps it for one Take.
-func publish(s *Staging, x *Extent, data []byte, fromSource bool) *Extent {
+func publish(s *Staging, x *Extent, data []byte, from sample.Origin) *Extent {
 	out := make([]*Extent, 1)
-	s.PublishPieces([]Piece{{Of: x, Index: x.Index, Data: data, Takes: 1, FromSource: fromSource}}, out)
+	s.PublishPieces([]Piece{{Of: x, Index: x.Index, Data: data, Takes: 1, From: from}}, out)
 	s.Drop(x)
 	return out[0]
 }
@@ -38,12 +38,12 @@ func TestExtentIsHandedOverToTheFirstTake(t *testing.T) {
 		t.Fatalf("%d bytes at %d, kept %v", len(x.Buf), s.OffsetOf(x.Buf), s.Kept(x))
 	}
 	changed := s.Changed()
-	x = publish(s, x, x.Buf[:5000], true)
+	x = publish(s, x, x.Buf[:5000], sample.FromSource)
 	if !isClosed(changed) || !s.Present(4) || !s.Kept(x) {
 		t.Error("published, but nobody was told or nothing is there")
 	}
 	first, absent, out := take(s, 4)
-	if absent != 0 || out[0] != (Address{s.OffsetOf(x.Buf), true}) || s.Kept(x) {
+	if absent != 0 || out[0] != (Address{s.OffsetOf(x.Buf), sample.FromSource}) || s.Kept(x) {
 		t.Fatalf("%d absent, %+v, kept %v", absent, out, s.Kept(x))
 	}
 	if s.KeepAtMost(x, 0) {
@@ -69,7 +69,7 @@ func TestWithdrawAndShare(t *testing.T) {
 	if s.KeepAtMost(x, 0) {
 		t.Error("withdrawn before it was published")
 	}
-	x = publish(s, x, x.Buf[64:164], false)
+	x = publish(s, x, x.Buf[64:164], sample.FromLog)
 	s.Share(x)
 	if s.KeepAtMost(x, 0) || s.Kept(x) {
 		t.Error("withdrawn, and freed while it is shared")
@@ -96,16 +96,16 @@ func TestDropLeavesALaterAddress(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 8192})
 	a, _ := s.Acquire(Segment{1, 0})
 	x, y := alloc(t, s, Miss, 3, 10), alloc(t, s, Miss, 3, 10)
-	x = publish(s, x, x.Buf[:10], true)
-	y = publish(s, y, y.Buf[:10], true)
+	x = publish(s, x, x.Buf[:10], sample.FromSource)
+	y = publish(s, y, y.Buf[:10], sample.FromSource)
 	s.KeepAtMost(x, 0)
 	if h, absent, out := take(s, 3); absent != 0 || out[0].Offset != s.OffsetOf(y.Buf) {
 		t.Errorf("%d absent, %+v, want it at %d", absent, out, s.OffsetOf(y.Buf))
 	} else {
-		s.Publish(3, 128, false)
+		s.Publish(3, 128, sample.FromLog)
 		s.Release(&h)
 	}
-	if h, absent, out := take(s, 3); absent != 0 || out[0] != (Address{128, false}) {
+	if h, absent, out := take(s, 3); absent != 0 || out[0] != (Address{128, sample.FromLog}) {
 		t.Errorf("%d absent, %+v, want it in the slot", absent, out)
 	} else {
 		s.Release(&h)
@@ -121,7 +121,7 @@ func TestKeepAtMostAgainstTake(t *testing.T) {
 	for n := range rounds {
 		x := alloc(t, s, Miss, 1, 4096)
 		x.Buf[0], x.Buf[4095] = byte(n), byte(n)
-		x = publish(s, x, x.Buf, true)
+		x = publish(s, x, x.Buf, sample.FromSource)
 		var wg sync.WaitGroup
 		var ok bool
 		var h Hold

@@ -63,10 +63,10 @@ func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
 	return false
 }
 
-// An Address is a sample's offset in the shared memory, and whether the sample was read from the source and not taken since.
+// An Address is a sample's offset in the shared memory, and its origin if it was not taken since it came; else FromLog.
 type Address struct {
-	Offset     uint64
-	FromSource bool
+	Offset uint64
+	From   sample.Origin
 }
 
 // Take looks up the samples want[i] for which have[i] is false. If all of them have an address it holds them, writes the addresses
@@ -112,8 +112,8 @@ func (s *Staging) takeLocked(h *Hold, want []sample.Index, have, there []bool, o
 		}
 		s.holdLocked(h, out[i].Offset)
 		have[i] = true
-		if out[i].FromSource {
-			atomic.AndUint32(&s.addr[want[i]], ^uint32(missBit)) // only the first delivery counts as a miss
+		if out[i].From != sample.FromLog {
+			atomic.AndUint32(&s.addr[want[i]], ^uint32(farBit)) // only the first delivery counts as a miss
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (s *Staging) lookLocked(index sample.Index) (Address, bool) {
 		x := s.extents[off]
 		ok = x != nil && x.Index == index
 	}
-	return Address{Offset: off, FromSource: a&missBit != 0}, ok
+	return Address{Offset: off, From: s.originOf(index, a)}, ok
 }
 
 func (s *Staging) holdLocked(h *Hold, off uint64) {
@@ -143,7 +143,7 @@ func (s *Staging) holdLocked(h *Hold, off uint64) {
 		return
 	}
 	x := s.extents[off]
-	x.fromSource = false
+	x.from = sample.FromLog
 	if x.kept > 0 && x.taker != h { // a request that names a sample twice takes it once
 		x.kept--
 		x.taker = h

@@ -63,7 +63,7 @@ func TestBytesUnderAHoldNeverChange(t *testing.T) {
 				continue // all are held
 			}
 			imprint(x.Buf[:size], i, serial.Add(1))
-			x = publish(s, x, x.Buf[:size], true)
+			x = publish(s, x, x.Buf[:size], sample.FromSource)
 			runtime.Gosched()
 			s.KeepAtMost(x, 0)
 		}
@@ -132,7 +132,7 @@ func loadSegment(t *testing.T, s *Staging, owner Segment, size int, serial *atom
 		for n := range 10 {
 			i := sample.Index(owner.Segment*10 + n)
 			imprint(mem[n*size:(n+1)*size], i, serial.Add(1))
-			s.Publish(i, s.OffsetOf(mem)+uint64(n*size), false)
+			s.Publish(i, s.OffsetOf(mem)+uint64(n*size), sample.FromLog)
 		}
 		s.Ready(slot)
 		return

@@ -3,6 +3,8 @@ package staging
 import (
 	"math/rand/v2"
 	"testing"
+
+	"lcache/sample"
 )
 
 // TestLentSlots: what is lent to the ring is memory of the ring; asked back, a slot is free when nothing lies in it any longer, and what lies there is no slot's
@@ -15,7 +17,7 @@ func TestLentSlots(t *testing.T) {
 	first := alloc(t, s, Miss, 1, 4096)
 	across := alloc(t, s, Miss, 2, 3*4096) // of the first slot, and all of the second
 	behind := alloc(t, s, Miss, 3, 3*4096) // all of the third, and the ring's own page
-	publish(s, across, across.Buf[:5000], false)
+	publish(s, across, across.Buf[:5000], sample.FromLog)
 	if s.InSlot(2) || !s.Present(2) {
 		t.Error("a sample of the ring counts as one of a slot")
 	}
@@ -43,7 +45,7 @@ func TestLentSlots(t *testing.T) {
 	if s.Release(&hold); s.SlotsBack() != 3 || s.Present(2) {
 		t.Errorf("%d slots are back, the sample is there: %v", s.SlotsBack(), s.Present(2))
 	}
-	s.Publish(2, 64, false)
+	s.Publish(2, 64, sample.FromLog)
 	if off, ok := s.SlotOffset(2); !ok || off != 64 {
 		t.Errorf("at %d of a slot: %v", off, ok)
 	}

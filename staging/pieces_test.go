@@ -1,6 +1,10 @@
 package staging
 
-import "testing"
+import (
+	"testing"
+
+	"lcache/sample"
+)
 
 // TestPieces: several samples of one read are published, kept and given back one by one; the memory of the read ends with the last.
 func TestPieces(t *testing.T) {
@@ -8,13 +12,13 @@ func TestPieces(t *testing.T) {
 	whole := alloc(t, s, Miss, 1, 12000)
 	out := make([]*Extent, 2)
 	changed := s.Changed()
-	s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 2}, {Of: whole, Index: 2, Data: whole.Buf[4032:5000], Takes: 1, FromSource: true}}, out)
+	s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 2}, {Of: whole, Index: 2, Data: whole.Buf[4032:5000], Takes: 1, From: sample.FromSource}}, out)
 	s.Drop(whole)
 	if !isClosed(changed) || !s.Present(1) || !s.Present(2) || free(s, Miss) != 4096 {
 		t.Fatalf("present %v and %v, %d bytes free", s.Present(1), s.Present(2), free(s, Miss))
 	}
 	first, absent, at := take(s, 2, 1, 1) // twice in one request: that is one Take
-	if absent != 0 || at[0] != (Address{s.OffsetOf(whole.Buf) + 4032, true}) || at[1] != (Address{s.OffsetOf(whole.Buf), false}) {
+	if absent != 0 || at[0] != (Address{s.OffsetOf(whole.Buf) + 4032, sample.FromSource}) || at[1] != (Address{s.OffsetOf(whole.Buf), sample.FromLog}) {
 		t.Fatalf("%d absent, %+v", absent, at)
 	}
 	if n := first.ExtentBytes(); n != 3*4096 {
@@ -47,11 +51,11 @@ func TestPieceBehindASlot(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 16384})
 	owner := Segment{Line: 1}
 	slot, _ := s.Acquire(owner)
-	s.Publish(1, 0, false)
+	s.Publish(1, 0, sample.FromLog)
 	s.Ready(slot)
 	whole := alloc(t, s, Miss, 1, 3000)
 	out := make([]*Extent, 1)
-	s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 1, FromSource: true}}, out)
+	s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 1, From: sample.FromSource}}, out)
 	s.Drop(whole)
 	if s.Restore(out[0]) || !s.InSlot(1) {
 		t.Error("the slot's address was replaced")
@@ -63,7 +67,7 @@ func TestPieceBehindASlot(t *testing.T) {
 		t.Error("want the piece's address once")
 	}
 	h, absent, at := take(s, 1)
-	if absent != 0 || at[0] != (Address{s.OffsetOf(whole.Buf), true}) {
+	if absent != 0 || at[0] != (Address{s.OffsetOf(whole.Buf), sample.FromSource}) {
 		t.Errorf("%d absent, %+v", absent, at)
 	}
 	s.Release(&h)
@@ -80,12 +84,12 @@ func TestMissIsCountedOnce(t *testing.T) {
 	}{
 		{"the piece", func(*Staging, *Extent) {}},
 		{"a slot, published before the piece is withdrawn", func(s *Staging, piece *Extent) {
-			s.Publish(1, 0, false)
+			s.Publish(1, 0, sample.FromLog)
 			s.KeepAtMost(piece, 0)
 		}},
 		{"a slot, published after the piece is withdrawn", func(s *Staging, piece *Extent) {
 			s.KeepAtMost(piece, 0)
-			s.Publish(1, 0, false)
+			s.Publish(1, 0, sample.FromLog)
 		}},
 	} {
 		s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 16384})
@@ -93,20 +97,20 @@ func TestMissIsCountedOnce(t *testing.T) {
 		s.Ready(slot)
 		whole := alloc(t, s, Miss, 1, 3000)
 		out := make([]*Extent, 1)
-		s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 2, FromSource: true}}, out)
+		s.PublishPieces([]Piece{{Of: whole, Index: 1, Data: whole.Buf[:3000], Takes: 2, From: sample.FromSource}}, out)
 		s.Drop(whole)
 		c.then(s, out[0])
 		for take, want := range []bool{true, false} {
 			out, have, there := make([]Address, 1), make([]bool, 1), make([]bool, 1)
 			var h Hold
-			if absent := s.Take(&h, []uint32{1}, have, there, out); absent != 0 || out[0].FromSource != want {
-				t.Errorf("%s: take %d: %d absent, from the source %v, want %v", c.name, take, absent, out[0].FromSource, want)
+			if absent := s.Take(&h, []uint32{1}, have, there, out); absent != 0 || (out[0].From == sample.FromSource) != want {
+				t.Errorf("%s: take %d: %d absent, origin %v, want %v", c.name, take, absent, out[0].From, want)
 			}
 			s.Release(&h)
 		}
-		s.Publish(1, 0, false)
-		if h, absent, at := take(s, 1); absent != 0 || at[0].FromSource {
-			t.Errorf("%s: published again: %d absent, from the source %v", c.name, absent, at[0].FromSource)
+		s.Publish(1, 0, sample.FromLog)
+		if h, absent, at := take(s, 1); absent != 0 || at[0].From == sample.FromSource {
+			t.Errorf("%s: published again: %d absent, origin %v", c.name, absent, at[0].From)
 		} else {
 			s.Release(&h)
 		}

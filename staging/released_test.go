@@ -18,7 +18,7 @@ func TestCheckReleased(t *testing.T) {
 	if _, ok := s.Acquire(staging.Segment{Line: 1}); !ok {
 		t.Fatal("no slot")
 	}
-	s.Publish(0, 0, false)
+	s.Publish(0, 0, sample.FromLog)
 	s.Ready(0)
 	is := func(when, want string) {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestCheckReleased(t *testing.T) {
 	}
 	is("an extent", "4096 bytes of the pool for misses are taken")
 	out := make([]*staging.Extent, 1)
-	s.PublishPieces([]staging.Piece{{Of: x, Index: 1, Data: x.Buf[:100], Takes: 1, FromSource: true}}, out)
+	s.PublishPieces([]staging.Piece{{Of: x, Index: 1, Data: x.Buf[:100], Takes: 1, From: sample.FromSource}}, out)
 	s.Drop(x)
 	is("a published extent", "sample 1 at 4096 is held by 1 references, 1 of them kept")
 	s.Close()

@@ -45,13 +45,13 @@ func TestSlotLifeCycle(t *testing.T) {
 	if _, ok := s.Acquire(Segment{1, 0}); ok {
 		t.Fatal("a third slot of two")
 	}
-	s.Publish(21, uint64(a*4096), false)
-	s.Publish(22, uint64(a*4096+64), true)
+	s.Publish(21, uint64(a*4096), sample.FromLog)
+	s.Publish(22, uint64(a*4096+64), sample.FromSource)
 	if n := s.Reclaim(always, tens); n != 0 || !s.Present(21) {
 		t.Errorf("%d slots were taken back while they are loading", n)
 	}
 	h, absent, out := take(s, 21, 22, 21)
-	if absent != 0 || out[0] != (Address{uint64(a * 4096), false}) || out[1] != (Address{uint64(a*4096 + 64), true}) || out[2] != out[0] {
+	if absent != 0 || out[0] != (Address{uint64(a * 4096), sample.FromLog}) || out[1] != (Address{uint64(a*4096 + 64), sample.FromSource}) || out[2] != out[0] {
 		t.Fatalf("%d absent, %+v", absent, out)
 	}
 	changed := s.Changed()
@@ -95,8 +95,8 @@ func TestTakeHoldsAllOrNothing(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 1, SlotBytes: 4096, MissBytes: 8192})
 	a, _ := s.Acquire(Segment{1, 0})
 	x, _ := s.Alloc(Miss, 7, 10)
-	x = publish(s, x, x.Buf[:10], true)
-	s.Publish(0, 0, false)
+	x = publish(s, x, x.Buf[:10], sample.FromSource)
+	s.Publish(0, 0, sample.FromLog)
 	s.Ready(a)
 	want := []sample.Index{0, 1, 2, 7, 0}
 	have, there, out := make([]bool, 5), make([]bool, 5), make([]Address, 5)
@@ -113,8 +113,8 @@ func TestTakeHoldsAllOrNothing(t *testing.T) {
 	if refs() != 0 || !s.Kept(x) || slices.Contains([]bool{have[0], have[1], have[3]}, true) {
 		t.Errorf("held %d times, kept %v, have %v though a sample is absent", refs(), s.Kept(x), have)
 	}
-	s.Publish(1, 64, true)
-	if n := s.Take(&h, want, have, there, out); n != 0 || slices.Contains(have, false) || out[1] != (Address{64, true}) || out[2].Offset != 999 {
+	s.Publish(1, 64, sample.FromSource)
+	if n := s.Take(&h, want, have, there, out); n != 0 || slices.Contains(have, false) || out[1] != (Address{64, sample.FromSource}) || out[2].Offset != 999 {
 		t.Errorf("%d absent, have %v, %v", n, have, out)
 	}
 	if refs() != 1 || s.Kept(x) {
@@ -136,11 +136,11 @@ func TestOneSampleInTwoSlots(t *testing.T) {
 		s := newStaging(t, Options{Samples: 40, Slots: 2, SlotBytes: 4096})
 		old, _ := s.Acquire(Segment{1, 0})
 		newer, _ := s.Acquire(Segment{2, 0})
-		s.Publish(3, s.OffsetOf(s.Slot(old)), true)
+		s.Publish(3, s.OffsetOf(s.Slot(old)), sample.FromSource)
 		before, absent, _ := take(s, 3)
-		s.Publish(3, s.OffsetOf(s.Slot(newer))+64, false)
+		s.Publish(3, s.OffsetOf(s.Slot(newer))+64, sample.FromLog)
 		after, absent2, out := take(s, 3)
-		if absent+absent2 != 0 || out[0] != (Address{s.OffsetOf(s.Slot(newer)) + 64, false}) {
+		if absent+absent2 != 0 || out[0] != (Address{s.OffsetOf(s.Slot(newer)) + 64, sample.FromLog}) {
 			t.Fatalf("absent %d and %d, %+v", absent, absent2, out)
 		}
 		s.Ready(old)
@@ -168,7 +168,7 @@ func TestOneSampleInTwoSlots(t *testing.T) {
 func TestTakeDuringWithdrawal(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 1, SlotBytes: 4096})
 	a, _ := s.Acquire(Segment{1, 0})
-	s.Publish(3, 0, false)
+	s.Publish(3, 0, sample.FromLog)
 	s.Ready(a)
 	looked := false
 	freed := s.Reclaim(always, func(o Segment, f func(sample.Index)) {
@@ -190,12 +190,12 @@ func TestTakeDuringWithdrawal(t *testing.T) {
 func TestAfterClose(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 2, SlotBytes: 4096, SideBytes: 8192})
 	a, _ := s.Acquire(Segment{1, 0})
-	s.Publish(3, 0, false)
+	s.Publish(3, 0, sample.FromLog)
 	s.Ready(a)
 	h, _, _ := take(s, 3)
 	x, _ := s.Alloc(Side, 4, 100)
 	y, _ := s.Alloc(Side, 5, 100)
-	y = publish(s, y, y.Buf[:100], true)
+	y = publish(s, y, y.Buf[:100], sample.FromSource)
 	s.Close()
 	s.Close()
 	if _, absent, _ := take(s, 3, 5); absent != 2 {

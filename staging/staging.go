@@ -32,7 +32,7 @@ type Options struct {
 
 	Lent bool // the ring has the slots' memory until ReturnSlots
 
-	// Awaited reports whether a request may still come for a segment that is evicted: what it had from the source then stays a miss. nil: none comes.
+	// Awaited reports whether a request may still come for a segment that is evicted: its samples then keep their origins. nil: none comes.
 	Awaited func(Segment) bool
 }
 
@@ -78,8 +78,9 @@ type Staging struct {
 	slots int
 
 	// addr[i]>>1: 0 = absent, else offset/align + 1. Set by Publish without a lock; handed out only under mu, and only when its slot or
-	// extent is alive. Bit 0 is set from when the sample was read from the source until its first Take, wherever its bytes lie meanwhile.
-	addr []uint32
+	// extent is alive. Bit 0 is farBit: it stays until the sample's first Take, wherever its bytes lie meanwhile.
+	addr    []uint32
+	origins origins
 
 	lent []atomic.Bool // by slot; each becomes false once, under mu
 	ring atomic.Int64  // bytes of the ring
@@ -104,12 +105,18 @@ func New(opts Options) (*Staging, error) {
 	if err != nil {
 		return nil, err
 	}
-	mem, err := newMemory(size)
+	origins, err := newOrigins(opts.Samples)
 	if err != nil {
 		offheap.Free(addr)
 		return nil, err
 	}
-	s := &Staging{opts: opts, mem: mem, slots: opts.Slots, addr: addr, slot: make([]slot, opts.Slots),
+	mem, err := newMemory(size)
+	if err != nil {
+		offheap.Free(addr)
+		offheap.Free(origins)
+		return nil, err
+	}
+	s := &Staging{opts: opts, mem: mem, slots: opts.Slots, addr: addr, origins: origins, slot: make([]slot, opts.Slots),
 		lent: make([]atomic.Bool, opts.Slots), extents: map[uint64]*Extent{}, changed: make(chan struct{})}
 	base := uint64(opts.Slots * opts.SlotBytes)
 	s.makeRing(base)
@@ -129,7 +136,8 @@ func (s *Staging) Close() {
 	s.closed = true
 	s.mem.close()
 	offheap.Free(s.addr)
-	s.addr = nil
+	offheap.Free(s.origins)
+	s.addr, s.origins = nil, nil
 }
 
 // CheckReleased returns an error that names slots with Holds or pins, and extents. Without clients and readers there must be none.
@@ -303,7 +311,7 @@ func (s *Staging) withdraw(i int, owner Segment, members func(Segment, func(samp
 	hi := lo + uint64(s.opts.SlotBytes)
 	keep := uint32(0)
 	if s.opts.Awaited != nil && s.opts.Awaited(owner) {
-		keep = missBit
+		keep = farBit
 	}
 	members(owner, func(index sample.Index) {
 		a := atomic.LoadUint32(&s.addr[index])
@@ -335,20 +343,18 @@ func (s *Staging) offset(a uint32) (uint64, bool) {
 	return uint64(a>>1-1) * uint64(s.opts.Align), true
 }
 
-// missBit of an address says that the next Take of the sample is a miss.
-const missBit = 1
-
-// Publish makes the verified bytes at off the address of a sample. fromSource says that they came from the source, so that the next delivery of the sample
-// counts as a miss, also if its address has become another one by then: what is read ahead from the source may be dropped, and come from the log in time.
+// Publish makes the verified bytes at off the address of a sample. The next Take gets the origin from, or that of an earlier Publish since the last Take if it was
+// further away: a sample that was read ahead from the source may be dropped and then come from the log in time, and is a miss all the same.
 // Publish wakes no waiters; call Notify once for many samples.
-func (s *Staging) Publish(index sample.Index, off uint64, fromSource bool) {
+func (s *Staging) Publish(index sample.Index, off uint64, from sample.Origin) {
 	a := uint32(off/uint64(s.opts.Align)+1) << 1
-	if fromSource {
-		a |= missBit
+	if from != sample.FromLog {
+		s.origins.note(index, from, atomic.LoadUint32(&s.addr[index])&farBit != 0)
+		a |= farBit
 	}
 	for {
 		was := atomic.LoadUint32(&s.addr[index])
-		if atomic.CompareAndSwapUint32(&s.addr[index], was, a|was&missBit) {
+		if atomic.CompareAndSwapUint32(&s.addr[index], was, a|was&farBit) {
 			return
 		}
 	}

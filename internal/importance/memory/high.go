@@ -55,10 +55,10 @@ type High struct {
 
 // delivered is a sample of a delivery.
 type delivered struct {
-	epoch      int
-	index      sample.Index
-	planned    importance.Kind // by the epoch's plan
-	fromSource bool
+	epoch   int
+	index   sample.Index
+	planned importance.Kind // by the epoch's plan
+	from    sample.Origin
 }
 
 // mostNoted bounds what is noted while the worker has the policy. The policy does not get what is delivered beyond that.
@@ -211,7 +211,10 @@ func (h *High) take(of Delivery) (keep []writing) {
 	}
 	for k, index := range of.Indices {
 		h.seen.Add(index)
-		s := delivered{epoch: of.Epoch, index: index, planned: importance.Miss, fromSource: k < len(of.Addresses) && of.Addresses[k].FromSource}
+		s := delivered{epoch: of.Epoch, index: index, planned: importance.Miss}
+		if k < len(of.Addresses) {
+			s.from = of.Addresses[k].From
+		}
 		if of.Kinds != nil {
 			s.planned = of.Kinds[k]
 		}
@@ -267,7 +270,7 @@ func (h *High) count(d delivered, here, isNode bool) {
 		h.stats.NodeHits++
 	case here:
 		h.stats.HighHits++
-	case d.fromSource:
+	case d.from == sample.FromSource:
 		h.stats.SourceMisses++
 	case d.planned == importance.Hit && h.pair == nil:
 		h.stats.LowHits++
