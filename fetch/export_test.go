@@ -1,6 +1,11 @@
 package fetch
 
-import "lcache/sample"
+import (
+	"slices"
+
+	"lcache/sample"
+	"lcache/staging"
+)
 
 // Listed reports whether some chunk wants a sample.
 func (r *Prefetcher) Listed(index sample.Index) bool {
@@ -15,4 +20,22 @@ func (r *Prefetcher) Taken(index sample.Index) bool {
 	defer r.mu.Unlock()
 	pf := r.prefetches[index]
 	return pf != nil && pf.state == prefetchTaken
+}
+
+// NewPrefetcherOf makes a Prefetcher with so many paths: the source; with 2 the log before it; with 3 one between them, which has the samples that copy copies, as another machine would.
+func NewPrefetcherOf(paths int, f *Fetcher, o PrefetcherOptions, has func(sample.Index) bool, copy func(index sample.Index, dst []byte)) *Prefetcher {
+	return newPrefetcher(f, o, func(r *Prefetcher) []path {
+		list := r.usual()
+		switch paths {
+		case 1:
+			return list[1:]
+		case 3:
+			return slices.Insert(list, 1, path{from: sample.FromMemory, jobs: 4, has: has, begin: func() { r.readSingly(sample.FromMemory) }, read: func(pf *prefetch, x *staging.Extent) {
+				data := x.Buf[:pf.size:pf.size]
+				copy(pf.index, data)
+				r.bring(pf, x, data, sample.FromMemory)
+			}})
+		}
+		return list
+	})
 }

@@ -31,8 +31,8 @@ type PrefetcherOptions struct {
 }
 
 // A Prefetcher reads the coming chunks of each rank ahead of their need, as far as there is memory: samples that the log holds by place, many at
-// once, neighbours in one read; the others from the source. Its unit is a chunk's CM. Device and source have goroutines and limits of their own, so that
-// one that hangs does not hold up the other. Ranks share memory evenly and don't wait for each other. What is in flight is shared evenly
+// once, neighbours in one read; the others on the next path that has them, last from the source. Its unit is a chunk's CM. Each path has a goroutine and limits
+// of its own, so that one that hangs does not hold up the other. Ranks share memory evenly and don't wait for each other. What is in flight is shared evenly
 // between jobs, then between a job's ranks.
 //
 // In the static layout it brings every sample. In the reordered one it brings what the pass leaves: samples that the log does not keep, and all samples of a rank
@@ -43,33 +43,34 @@ type Prefetcher struct {
 
 	ctx     context.Context
 	cancel  context.CancelFunc
-	loops   sync.WaitGroup // the goroutines that list, and that begin reads
-	workers sync.WaitGroup // those that verify
-	singles sync.WaitGroup // reads of one sample
-	wakes   [3]chan struct{}
-	slots   [paths]chan struct{} // tokens for reads of one sample, by place or from the source
-	side    atomic.Bool          // chunks lie in side memory, too
-	idle    atomic.Bool          // what PrefetcherOptions.Idle was told last
-	inSlots atomic.Int64         // prefetches that are, or become, prefetchInSlot
+	loops   sync.WaitGroup                    // the goroutines that list, and that begin reads
+	workers sync.WaitGroup                    // those that verify
+	singles sync.WaitGroup                    // reads of one sample
+	paths   []path                            // in the order in which a sample is looked for
+	slots   [sample.Origins]chan struct{}     // of each path: tokens for reads of one sample
+	wakes   [sample.Origins + 1]chan struct{} // of each path, and of the goroutine that lists
+	side    atomic.Bool                       // chunks lie in side memory, too
+	idle    atomic.Bool                       // what PrefetcherOptions.Idle was told last
+	inSlots atomic.Int64                      // prefetches that are, or become, prefetchInSlot
 
 	mu            sync.Mutex // guards the fields that follow; taken before staging's lock
 	ranks         map[chunker.JobRank]*rankCursor
 	prefetches    map[sample.Index]*prefetch
 	inFlight      int // reads by place, of several samples, not yet verified
 	inFlightBytes int
-	depth         int                // at most this many in flight
-	patient       int                // job whose bytes in flight count patience-fold; -1: none
-	landed        []*placeRead       // brought, to be verified
-	landing       *sync.Cond         // there is something, or the end
-	inHand        [paths][]*prefetch // the last burst that was taken
-	gaveWay       [paths]bool        // the next burst is of what ranks ask for now, if there is something to be begun of that
-	work          map[int]*meters    // by job, and AllJobs
-	stopping      bool               // no read is begun
-	stopped       bool               // and none is published
+	depth         int                         // at most this many in flight
+	patient       int                         // job whose bytes in flight count patience-fold; -1: none
+	landed        []*placeRead                // brought, to be verified
+	landing       *sync.Cond                  // there is something, or the end
+	inHand        [sample.Origins][]*prefetch // the last burst that was taken
+	gaveWay       [sample.Origins]bool        // the next burst is of what ranks ask for now, if there is something to be begun of that
+	work          map[int]*meters             // by job, and AllJobs
+	stopping      bool                        // no read is begun
+	stopped       bool                        // and none is published
 }
 
-// The goroutines that can be woken: one for each path, and the one that lists.
-const listing = int(paths)
+// listing is the number in wakes of the goroutine that lists.
+const listing = int(sample.Origins)
 
 // mostInFlight and mostInFlightBytes bound the reads by place in flight, so that a read does not wait for its turn until it counts as late. The others are for
 // SetDepth: on a device that is limited in operations each read in flight keeps the pass's large ones waiting. BesideThePass lets the pass get on.
@@ -89,16 +90,23 @@ const (
 
 // NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one.
 func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
+	return newPrefetcher(f, o, (*Prefetcher).usual)
+}
+
+func newPrefetcher(f *Fetcher, o PrefetcherOptions, paths func(*Prefetcher) []path) *Prefetcher {
 	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
-	r.slots = [paths]chan struct{}{byPlace: make(chan struct{}, cap(f.logs)), bySource: make(chan struct{}, f.o.Jobs)}
 	r.landing = sync.NewCond(&r.mu)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
+	for _, p := range paths(r) {
+		r.paths, r.slots[p.from] = append(r.paths, p), make(chan struct{}, p.jobs)
+	}
 	r.loops.Go(r.list)
-	r.loops.Go(r.readByPlace)
-	r.loops.Go(r.readFromSource)
+	for _, p := range r.paths {
+		r.loops.Go(p.begin)
+	}
 	for range max(2, min(4, cores.N)) {
 		r.workers.Go(r.verify)
 	}

@@ -97,7 +97,7 @@ func (r *Prefetcher) takeAlong(n, p *part) bool {
 	defer r.mu.Unlock()
 	pf := r.prefetches[n.pf.index]
 	if pf == nil {
-		n.pf.state, n.pf.path, n.pf.work, n.pf.along, n.pf.brought = prefetchTaken, byPlace, p.pf.work, p.pf.along, true
+		n.pf.state, n.pf.path, n.pf.work, n.pf.along, n.pf.brought = prefetchTaken, sample.FromLog, p.pf.work, p.pf.along, true
 		return p.pf.along.Take(n.pf.index)
 	}
 	if !r.takeListed(pf) {
@@ -109,7 +109,7 @@ func (r *Prefetcher) takeAlong(n, p *part) bool {
 
 // takeListed takes a prefetch off its list to read it with others, if it waits to be begun and does not lie in a slot. r.mu is held.
 func (r *Prefetcher) takeListed(pf *prefetch) bool {
-	if pf.state != prefetchQueued || pf.path != byPlace || pf.on == nil || pf.on.stale {
+	if pf.state != prefetchQueued || pf.path != sample.FromLog || pf.on == nil || pf.on.stale {
 		return false
 	}
 	of := pf.on.of
@@ -118,8 +118,8 @@ func (r *Prefetcher) takeListed(pf *prefetch) bool {
 		return false
 	}
 	pf.state, pf.of, pf.work = prefetchTaken, of, of.work
-	of.inFlight[byPlace] += int64(pf.size)
-	r.inHand[byPlace] = append(r.inHand[byPlace], pf)
+	of.inFlight[sample.FromLog] += int64(pf.size)
+	r.inHand[sample.FromLog] = append(r.inHand[sample.FromLog], pf)
 	return true
 }
 

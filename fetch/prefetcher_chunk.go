@@ -30,15 +30,6 @@ type Coming struct {
 	Along Along                   // has memory for what lies near a sample and is asked for later; nil: nothing is read along
 }
 
-// path is how a sample is brought.
-type path uint8
-
-const (
-	byPlace path = iota
-	bySource
-	paths
-)
-
 // rankCursor is one rank's position, and the chunks listed for it.
 type rankCursor struct {
 	rank     chunker.JobRank
@@ -49,14 +40,14 @@ type rankCursor struct {
 	done     map[chunker.Position]bool // chunks that need no listing: delivered, or brought by index
 	strays   int                       // requests in a row for delivered chunks
 	asked    chunker.Position
-	bytes    int64        // of chunks
-	share    int64        // how many bytes it may fill
-	largest  int64        // bytes of the largest chunk that was listed
-	landed   int64        // samples that came
-	seen     int64        // landed, when Advances was last asked
-	pace     pace         // of its consumer
-	inFlight [paths]int64 // bytes on their way
-	begun    [paths]int   // chunks[:begun] have nothing to be begun
+	bytes    int64                 // of chunks
+	share    int64                 // how many bytes it may fill
+	largest  int64                 // bytes of the largest chunk that was listed
+	landed   int64                 // samples that came
+	seen     int64                 // landed, when Advances was last asked
+	pace     pace                  // of its consumer
+	inFlight [sample.Origins]int64 // bytes on their way
+	begun    [sample.Origins]int   // chunks[:begun] have nothing to be begun
 }
 
 // chunk is a batch that a rank will ask for.
@@ -64,8 +55,8 @@ type chunk struct {
 	of         *rankCursor
 	at         chunker.Position
 	prefetches []*prefetch
-	todo       [paths][]*prefetch // to be begun, in order
-	left       int                // prefetches that are not ready
+	todo       [sample.Origins][]*prefetch // to be begun, in order
+	left       int                         // prefetches that are not ready
 	bytes      int64
 	asked      bool
 	stale      bool // to be listed once more before anything of it is begun
@@ -152,7 +143,7 @@ type prefetch struct {
 	index   sample.Index
 	size    uint32
 	state   prefetchState
-	path    path
+	path    sample.Origin   // the path that it is brought on
 	of      *rankCursor     // whose bytes in flight it counts among
 	work    *meters         // of the job that it was begun for
 	chunks  []*chunk        // that want it

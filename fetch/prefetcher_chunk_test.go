@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"lcache/chunker"
+	"lcache/sample"
 	"lcache/staging"
 )
 
@@ -18,7 +19,7 @@ func TestNeededFirst(t *testing.T) {
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
-	pf := &prefetch{size: 1000, path: byPlace}
+	pf := &prefetch{size: 1000, path: sample.FromLog}
 	add := func(asked, at chunker.Position) *chunk {
 		c := r.ranks[at.JobRank()]
 		if c == nil {
@@ -38,7 +39,7 @@ func TestNeededFirst(t *testing.T) {
 			t.Errorf("it is on the list of %v, want %v", pf.on.at, want.at)
 		}
 		for _, k := range pf.chunks {
-			if n := len(k.todo[byPlace]); n > 0 != (k == want) {
+			if n := len(k.todo[sample.FromLog]); n > 0 != (k == want) {
 				t.Errorf("the list of %v has %d", k.at, n)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lcache/logfile"
+	"lcache/sample"
 	"lcache/staging"
 )
 
@@ -74,19 +75,19 @@ func (p *placeRead) end() uint64  { l := &p.parts[len(p.parts)-1]; return l.off 
 // readByPlace begins reads by place until Stop.
 func (r *Prefetcher) readByPlace() {
 	for r.ctx.Err() == nil {
-		if burst := r.take(byPlace, burstSamples, burstBytes); len(burst) > 0 {
+		if burst := r.take(sample.FromLog, burstSamples, burstBytes); len(burst) > 0 {
 			r.begin(r.gather(burst))
 			continue
 		}
 		select {
-		case <-r.wakes[byPlace]:
+		case <-r.wakes[sample.FromLog]:
 		case <-r.ctx.Done():
 		}
 	}
 }
 
 // arrange splits a burst into reads with neighbours in one read, and samples that are unpacked, or copied from memory, one by one. Samples that have left the log meanwhile
-// are put on the other path.
+// are put on the next path that has them.
 func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*prefetch) {
 	parts := make([]part, 0, len(burst))
 	held := r.f.Held.Load()
@@ -100,7 +101,7 @@ func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*p
 		switch {
 		case !ok || !known:
 			r.mu.Lock()
-			r.putBack(pf, bySource)
+			r.putBack(pf, r.pathAfter(sample.FromLog, pf.index))
 			r.mu.Unlock()
 		case r.f.isPacked(pf.index):
 			packed = append(packed, pf)
@@ -155,7 +156,7 @@ func (r *Prefetcher) begin(burst []*prefetch) {
 		}
 		free := func() bool { return r.inFlight+len(batch) < r.depth && r.inFlightBytes < mostInFlightBytes }
 		var inPieces bool
-		if p.x, inPieces = r.wait(byPlace, p.bytes, prefetches, free, flush); inPieces {
+		if p.x, inPieces = r.wait(sample.FromLog, p.bytes, prefetches, free, flush); inPieces {
 			reads = append(p.split(), reads...)
 		}
 		if p.x == nil {
@@ -192,7 +193,7 @@ func (r *Prefetcher) submit(batch []*placeRead) {
 		r.inFlight++
 		r.inFlightBytes += p.bytes
 		p.work = p.first().pf.work
-		r.enter(p.work, byPlace)
+		r.enter(p.work, sample.FromLog)
 	}
 	b.watch = time.AfterFunc(r.f.o.LogTimeout, func() { r.giveUp(b) })
 	r.mu.Unlock()
@@ -245,7 +246,7 @@ func (r *Prefetcher) giveUp(b *readBatch) {
 func (r *Prefetcher) arrived(p *placeRead) {
 	r.inFlight--
 	r.inFlightBytes -= p.bytes
-	r.leave(p.work, byPlace)
+	r.leave(p.work, sample.FromLog)
 	for i := range p.parts {
 		r.settle(p.parts[i].pf)
 	}

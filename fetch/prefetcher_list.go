@@ -29,7 +29,7 @@ func (r *Prefetcher) listOne() bool {
 	if c == nil {
 		full = full && r.inFlight == 0 && !r.hasTodo()
 		r.mu.Unlock()
-		r.wakeUp(int(byPlace)) // chunks may have waited for those behind them
+		r.wakeUp(int(sample.FromLog)) // chunks may have waited for those behind them
 		r.tellIdle(full)
 		return false
 	}
@@ -123,9 +123,9 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 		k.left++
 	case pf != nil && r.f.o.Staging.KeepMore(pf.x):
 	default: // it has no prefetch, or its extent is gone
-		pf = &prefetch{index: index, size: size, path: bySource, near: coming.Near, along: coming.Along}
-		if coming.Cached || r.isInLog(index) {
-			pf.path = byPlace
+		pf = &prefetch{index: index, size: size, path: sample.FromLog, near: coming.Near, along: coming.Along}
+		if !coming.Cached {
+			pf.path = r.pathOf(index)
 		}
 		r.prefetches[index] = pf
 		if soon {
@@ -142,12 +142,6 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 	k.prefetches = append(k.prefetches, pf)
 	k.bytes += int64(sideBytes(size))
 	k.of.bytes += int64(sideBytes(size))
-}
-
-// isInLog reports whether a sample can be read by place.
-func (r *Prefetcher) isInLog(index sample.Index) bool {
-	_, known := r.f.o.Sums.Get(index)
-	return known && r.f.o.Locations.Get(index) != 0
 }
 
 // hasStale reports whether a chunk is to be listed once more.
@@ -169,8 +163,8 @@ func (r *Prefetcher) leaveRest(c *rankCursor, from chunker.Position) {
 // hasTodo reports whether a read is still to be begun. r.mu is held.
 func (r *Prefetcher) hasTodo() bool {
 	for _, c := range r.ranks {
-		for p := range paths {
-			if c.nextTodo(p) != nil {
+		for _, p := range r.paths {
+			if c.nextTodo(p.from) != nil {
 				return true
 			}
 		}
@@ -179,7 +173,7 @@ func (r *Prefetcher) hasTodo() bool {
 }
 
 // firstTodo returns the first chunk of which something is to be begun on a path; nil: there is none.
-func (c *rankCursor) firstTodo(p path) *chunk {
+func (c *rankCursor) firstTodo(p sample.Origin) *chunk {
 	for ; c.begun[p] < len(c.chunks); c.begun[p]++ {
 		k := c.chunks[c.begun[p]]
 		switch {
@@ -193,9 +187,9 @@ func (c *rankCursor) firstTodo(p path) *chunk {
 }
 
 // nextTodo returns the chunk of which something is to be begun next on a path: the first one, but for one that waits for others to be listed.
-func (c *rankCursor) nextTodo(p path) *chunk {
+func (c *rankCursor) nextTodo(p sample.Origin) *chunk {
 	k := c.firstTodo(p)
-	if k == nil || p != byPlace || !k.near || k.isUrgent() {
+	if k == nil || p != sample.FromLog || !k.near || k.isUrgent() {
 		return k
 	}
 	before := int64(0)
@@ -213,7 +207,7 @@ func (c *rankCursor) nextTodo(p path) *chunk {
 
 // take takes the prefetches out of their lists that are to be begun next on a path: always for the job, and of it the rank, with the fewest bytes on their way, in
 // the order in which the rank needs them. r.mu is taken.
-func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
+func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := 0
@@ -261,10 +255,7 @@ func (r *Prefetcher) take(p path, samples, bytes int) (burst []*prefetch) {
 
 // readOnceMore lists a prefetch that its chunks counted as there. r.mu is held.
 func (r *Prefetcher) readOnceMore(pf *prefetch) {
-	pf.state, pf.path = prefetchQueued, bySource
-	if r.isInLog(pf.index) {
-		pf.path = byPlace
-	}
+	pf.state, pf.path = prefetchQueued, r.pathOf(pf.index)
 	for _, k := range pf.chunks {
 		k.left++
 	}
@@ -272,7 +263,7 @@ func (r *Prefetcher) readOnceMore(pf *prefetch) {
 }
 
 // putBack lists a prefetch again, on another path. r.mu is held.
-func (r *Prefetcher) putBack(pf *prefetch, p path) {
+func (r *Prefetcher) putBack(pf *prefetch, p sample.Origin) {
 	r.settle(pf)
 	if len(pf.chunks) == 0 {
 		pf.dropAlong()

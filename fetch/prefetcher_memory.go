@@ -3,6 +3,7 @@ package fetch
 import (
 	"slices"
 
+	"lcache/sample"
 	"lcache/staging"
 )
 
@@ -37,11 +38,11 @@ func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
 // when no chunk wants the samples any longer, when they never fit, and when a rank asks for a chunk of which something is still to be begun on the path: the memory may be full of
 // what is needed later, and only the reads of that chunk may take it. Then the prefetches are listed again. inPieces says that a rank waits for several prefetches, and that there is memory
 // for each of them but not for all in one piece.
-func (r *Prefetcher) wait(p path, n int, prefetches []*prefetch, ready func() bool, pause func()) (x *staging.Extent, inPieces bool) {
+func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready func() bool, pause func()) (x *staging.Extent, inPieces bool) {
 	defer func() {
-		for other := range paths { // they may have let these prefetches go first
-			if other != p {
-				r.wakeUp(int(other))
+		for _, other := range r.paths { // they may have let these prefetches go first
+			if other.from != p {
+				r.wakeUp(int(other.from))
 			}
 		}
 	}()
@@ -109,18 +110,18 @@ func (pf *prefetch) leaveChunks() {
 }
 
 // spared returns how many bytes the other paths still need for earlier chunks of the same rank: memory goes to what is needed first. r.mu is held.
-func (r *Prefetcher) spared(p path, prefetches []*prefetch) (n int64) {
+func (r *Prefetcher) spared(p sample.Origin, prefetches []*prefetch) (n int64) {
 	first := firstWanting(prefetches)
-	for other := range paths {
-		if other != p {
-			n += r.neededBefore(first, other)
+	for _, other := range r.paths {
+		if other.from != p {
+			n += r.neededBefore(first, other.from)
 		}
 	}
 	return n
 }
 
 // neededBefore returns how many bytes a path still needs for chunks of a rank that come before one of them. r.mu is held.
-func (r *Prefetcher) neededBefore(first *chunk, p path) (n int64) {
+func (r *Prefetcher) neededBefore(first *chunk, p sample.Origin) (n int64) {
 	for _, pf := range r.inHand[p] {
 		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.neededBy().at.Before(first.at) {
 			n += int64(sideBytes(pf.size))
@@ -194,7 +195,7 @@ func (r *Prefetcher) squeeze(needy []*prefetch) bool {
 }
 
 // giveWay lists prefetches again if they are for later chunks than one that a rank asks for, of which something is still to be begun on the path.
-func (r *Prefetcher) giveWay(p path, prefetches []*prefetch) bool {
+func (r *Prefetcher) giveWay(p sample.Origin, prefetches []*prefetch) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if isUrgent(prefetches) || !r.hasUrgent(p) {
@@ -208,12 +209,12 @@ func (r *Prefetcher) giveWay(p path, prefetches []*prefetch) bool {
 }
 
 // hasUrgent reports whether something is to be begun on a path for a chunk that a rank asks for. r.mu is held.
-func (r *Prefetcher) hasUrgent(p path) bool {
+func (r *Prefetcher) hasUrgent(p sample.Origin) bool {
 	return r.hasUrgentTodo(p) || slices.ContainsFunc(r.inHand[p], func(pf *prefetch) bool { return pf.state == prefetchTaken && isUrgent([]*prefetch{pf}) })
 }
 
 // hasUrgentTodo is hasUrgent without the burst that was taken. r.mu is held.
-func (r *Prefetcher) hasUrgentTodo(p path) bool {
+func (r *Prefetcher) hasUrgentTodo(p sample.Origin) bool {
 	for _, c := range r.ranks {
 		if c.urgentTodo(p) != nil {
 			return true
@@ -223,7 +224,7 @@ func (r *Prefetcher) hasUrgentTodo(p path) bool {
 }
 
 // urgentTodo returns firstTodo if the rank asks for it now; else nil.
-func (c *rankCursor) urgentTodo(p path) *chunk {
+func (c *rankCursor) urgentTodo(p sample.Origin) *chunk {
 	if k := c.firstTodo(p); k != nil && !c.asked.Before(k.at) {
 		return k
 	}
@@ -235,8 +236,8 @@ func isUrgent(prefetches []*prefetch) bool {
 	return slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return slices.ContainsFunc(pf.chunks, (*chunk).isUrgent) })
 }
 
-// giveUpOne frees what is missed least: a chunk of an epoch that its rank has left, else what the last chunk of the rank with the most bytes has from the log,
-// else that chunk. It returns false if there is nothing but what ranks ask for now. r.mu is held.
+// giveUpOne frees what is missed least: a chunk of an epoch that its rank has left, else what the last chunk of the rank with the most bytes has on the first path, else on the next one
+// but the last, else that chunk. It returns false if there is nothing but what ranks request now. r.mu is held.
 func (r *Prefetcher) giveUpOne() bool {
 	var most *rankCursor
 	for _, c := range r.ranks {
@@ -250,9 +251,11 @@ func (r *Prefetcher) giveUpOne() bool {
 	if most == nil {
 		return false
 	}
-	for i := len(most.chunks) - 1; i >= 0 && most.asked.Before(most.chunks[i].at); i-- {
-		if r.shed(most.chunks[i]) {
-			return true
+	for _, p := range r.paths[:len(r.paths)-1] {
+		for i := len(most.chunks) - 1; i >= 0 && most.asked.Before(most.chunks[i].at); i-- {
+			if r.shed(most.chunks[i], p.from) {
+				return true
+			}
 		}
 	}
 	r.unlist(most)
@@ -269,10 +272,10 @@ func (c *rankCursor) hasLater() bool {
 	return false
 }
 
-// shed frees what a chunk, and no other, has from the log, to be read once more. r.mu is held.
-func (r *Prefetcher) shed(k *chunk) (freed bool) {
+// shed frees what a chunk, and no other, has on a path, to be read once more. r.mu is held.
+func (r *Prefetcher) shed(k *chunk, p sample.Origin) (freed bool) {
 	for _, pf := range k.prefetches {
-		if pf.path == byPlace && len(pf.chunks) == 1 {
+		if pf.path == p && len(pf.chunks) == 1 {
 			freed = r.giveBack(pf) || freed
 		}
 	}
@@ -300,7 +303,7 @@ func (r *Prefetcher) letGo(c *rankCursor) bool {
 
 // yieldOne frees what a chunk has on a path in side memory, for a caller that needs it: first of chunks that are needed later, then of those that ranks have left behind, never of
 // those that they ask for now.
-func (r *Prefetcher) yieldOne(p path) (freed bool) {
+func (r *Prefetcher) yieldOne(p sample.Origin) (freed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, later := range []bool{true, false} {

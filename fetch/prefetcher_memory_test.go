@@ -24,7 +24,7 @@ func TestGiveWay(t *testing.T) {
 		k := &chunk{of: c, at: c.rank.At(0, 1)}
 		for i := range 3 {
 			pf := &prefetch{index: sample.Index(rank*3 + i), size: 1000, chunks: []*chunk{k}}
-			k.todo[byPlace] = append(k.todo[byPlace], pf)
+			k.todo[sample.FromLog] = append(k.todo[sample.FromLog], pf)
 		}
 		c.chunks, chunks[rank], r.ranks[c.rank] = []*chunk{k}, k, c
 	}
@@ -34,25 +34,25 @@ func TestGiveWay(t *testing.T) {
 		}
 		return n
 	}
-	burst := r.take(byPlace, 4, 1<<20)
+	burst := r.take(sample.FromLog, 4, 1<<20)
 	if got := ofRank(burst); got != [2]int{2, 2} {
 		t.Fatalf("%v samples of the two ranks were taken, want two each", got)
 	}
 	for _, pf := range burst {
-		if gave, want := r.giveWay(byPlace, []*prefetch{pf}), pf.index < 3; gave != want {
+		if gave, want := r.giveWay(sample.FromLog, []*prefetch{pf}), pf.index < 3; gave != want {
 			t.Errorf("sample %d gave way: %v, want %v", pf.index, gave, want)
 		}
 	}
-	if got := len(chunks[0].todo[byPlace]); got != 3 {
+	if got := len(chunks[0].todo[sample.FromLog]); got != 3 {
 		t.Errorf("%d of the first rank's samples are listed, want all", got)
 	}
-	if got := r.ranks[chunker.JobRank{}].inFlight[byPlace]; got != 0 {
+	if got := r.ranks[chunker.JobRank{}].inFlight[sample.FromLog]; got != 0 {
 		t.Errorf("%d bytes count as on their way for what gave way", got)
 	}
-	if got := ofRank(r.take(byPlace, 4, 1<<20)); got != [2]int{0, 1} {
+	if got := ofRank(r.take(sample.FromLog, 4, 1<<20)); got != [2]int{0, 1} {
 		t.Errorf("then %v were taken, want the one that the second rank still waits for", got)
 	}
-	if got := ofRank(r.take(byPlace, 4, 1<<20)); got != [2]int{3, 0} {
+	if got := ofRank(r.take(sample.FromLog, 4, 1<<20)); got != [2]int{3, 0} {
 		t.Errorf("then %v were taken, want the others", got)
 	}
 }

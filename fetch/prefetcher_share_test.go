@@ -63,17 +63,17 @@ func TestTakeIsFairBetweenJobs(t *testing.T) {
 			k := &chunk{of: c}
 			for i := range 600 {
 				pf := &prefetch{index: sample.Index(rank*600 + i), size: 1000, chunks: []*chunk{k}}
-				k.todo[byPlace] = append(k.todo[byPlace], pf)
+				k.todo[sample.FromLog] = append(k.todo[sample.FromLog], pf)
 			}
 			c.chunks = []*chunk{k}
 			r.ranks[c.rank] = c
 		}
 		const quota = 60 // samples of one chunk that are taken at a time
-		if got := len(r.take(byPlace, 8*quota, 1<<30)); got != 8*quota {
+		if got := len(r.take(sample.FromLog, 8*quota, 1<<30)); got != 8*quota {
 			t.Fatalf("%d were taken, want %d", got, 8*quota)
 		}
 		for rank, want := range wants {
-			if got := r.ranks[chunker.JobRank{Job: rank / 3, Rank: rank}].inFlight[byPlace]; got < want-1000*quota || got > want+1000*quota {
+			if got := r.ranks[chunker.JobRank{Job: rank / 3, Rank: rank}].inFlight[sample.FromLog]; got < want-1000*quota || got > want+1000*quota {
 				t.Errorf("job %d patient: rank %d has %d bytes in flight, want about %d", patient, rank, got, want)
 			}
 		}

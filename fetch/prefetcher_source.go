@@ -8,47 +8,47 @@ import (
 	"lcache/staging"
 )
 
-// readFromSource begins reads from the source until Stop, each in a goroutine of its own. It holds a token while it waits for memory, and no other
-// goroutine waits for that token.
-func (r *Prefetcher) readFromSource() {
+// readSingly begins reads on a path until Stop, each in a goroutine of its own. It holds a token while it waits for memory, and no other goroutine waits for that token.
+func (r *Prefetcher) readSingly(from sample.Origin) {
+	read := r.pathFrom(from).read
 	for {
 		select {
-		case r.slots[bySource] <- struct{}{}:
+		case r.slots[from] <- struct{}{}:
 		case <-r.ctx.Done():
 			return
 		}
 		var burst []*prefetch
 		for {
-			if burst = r.take(bySource, 1, 1); len(burst) > 0 {
+			if burst = r.take(from, 1, 1); len(burst) > 0 {
 				break
 			}
 			select {
-			case <-r.wakes[bySource]:
+			case <-r.wakes[from]:
 			case <-r.ctx.Done():
 				return
 			}
 		}
 		pf := burst[0]
-		x, _ := r.wait(bySource, sideBytes(pf.size), burst, func() bool { return true }, func() {})
+		x, _ := r.wait(from, sideBytes(pf.size), burst, func() bool { return true }, func() {})
 		if x == nil {
-			<-r.slots[bySource]
+			<-r.slots[from]
 			continue
 		}
-		r.single(pf, x, r.ask)
+		r.single(pf, x, read)
 	}
 }
 
 // alone reads a sample that is unpacked by itself.
 func (r *Prefetcher) alone(pf *prefetch) {
 	select {
-	case r.slots[byPlace] <- struct{}{}:
+	case r.slots[sample.FromLog] <- struct{}{}:
 	case <-r.ctx.Done():
 		r.failed(pf)
 		return
 	}
-	x, _ := r.wait(byPlace, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {})
+	x, _ := r.wait(sample.FromLog, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {})
 	if x == nil {
-		<-r.slots[byPlace]
+		<-r.slots[sample.FromLog]
 		return
 	}
 	r.single(pf, x, r.byItself)
@@ -102,12 +102,12 @@ func (r *Prefetcher) again(pf *prefetch) {
 	default:
 		pf.retried = true
 		r.mu.Lock()
-		r.putBack(pf, byPlace)
+		r.putBack(pf, sample.FromLog)
 		r.mu.Unlock()
 	}
 }
 
-// byItself brings one sample to x: from the first supplier, by place, or from the source.
+// byItself brings one sample to x: from memory, by place, or on the next path.
 func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 	if data, ok := r.f.held(pf.index, x.Buf); ok {
 		r.bring(pf, x, data, sample.FromMemory)
@@ -122,11 +122,11 @@ func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 		r.f.dropLater(x, &q)
 		r.failed(pf)
 	default:
-		r.ask(pf, x)
+		r.pathFrom(r.pathAfter(sample.FromLog, pf.index)).read(pf, x)
 	}
 }
 
-// ask reads one sample from the source into x, unless the first supplier has it.
+// ask reads one sample from the source into x, unless memory has it.
 func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 	if data, ok := r.f.held(pf.index, x.Buf); ok {
 		r.bring(pf, x, data, sample.FromMemory)

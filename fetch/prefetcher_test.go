@@ -102,6 +102,15 @@ func (b *readerBed) ask(rank, batch int) (fromSource []bool) {
 
 func (b *readerBed) askAt(at chunker.Position) (fromSource []bool) {
 	b.t.Helper()
+	for _, from := range b.originsAt(at) {
+		fromSource = append(fromSource, from == sample.FromSource)
+	}
+	return fromSource
+}
+
+// originsAt waits for a chunk and returns where its samples came from. What is held is given back, and the reader notified.
+func (b *readerBed) originsAt(at chunker.Position) (from []sample.Origin) {
+	b.t.Helper()
 	want := b.orders[at.Rank][at.Batch]
 	b.r.Asked(at)
 	h, out := &staging.Hold{}, make([]staging.Address, len(want))
@@ -118,11 +127,11 @@ func (b *readerBed) askAt(at chunker.Position) (fromSource []bool) {
 	})
 	for k, i := range want {
 		b.Is(i, b.Staging.Slice(out[k].Offset, 3000))
-		fromSource = append(fromSource, out[k].From == sample.FromSource)
+		from = append(from, out[k].From)
 	}
 	b.Staging.Release(h)
 	b.r.Delivered(at)
-	return fromSource
+	return from
 }
 
 func (b *readerBed) reads() uint64 { return b.Store.Stats().BlockReads }

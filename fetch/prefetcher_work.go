@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/sample"
 )
 
 // AllJobs is what Prefetcher.Work is asked for the sum of all jobs.
@@ -24,11 +25,11 @@ func (r *Prefetcher) Work(job int) (place, source Work) {
 	if m == nil {
 		return Work{}, Work{}
 	}
-	return m[byPlace].work(), m[bySource].work()
+	return m[sample.FromLog].work(), m[sample.FromSource].work()
 }
 
 // meters measures the rate of each path.
-type meters [paths]meter
+type meters [sample.Origins]meter
 
 // meter measures the rate of a path: bytes brought, and the time with at least one read in flight.
 type meter struct {
@@ -77,13 +78,13 @@ func (r *Prefetcher) hasRanks(job int) bool {
 }
 
 // enter notes that a read for a job begins. r.mu is held.
-func (r *Prefetcher) enter(job *meters, p path) {
+func (r *Prefetcher) enter(job *meters, p sample.Origin) {
 	r.work[AllJobs][p].enter()
 	job[p].enter()
 }
 
 // leave ends enter. r.mu is held.
-func (r *Prefetcher) leave(job *meters, p path) {
+func (r *Prefetcher) leave(job *meters, p sample.Origin) {
 	r.work[AllJobs][p].leave()
 	job[p].leave()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"lcache/logfile"
 	"lcache/sample"
@@ -62,7 +63,7 @@ func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error)
 
 // TryRoom is Room for a caller that does not wait. It passes no caller that waits. Chunks that were read ahead by place into side memory give way.
 func (f *Fetcher) TryRoom(need int64) (*staging.Extent, bool) {
-	return f.sideNow(need, func() bool { return f.yieldOne(byPlace) })
+	return f.sideNow(need, func() bool { return f.yieldOne(sample.FromLog) })
 }
 
 // sideNow takes side memory if no other caller waits for it and there is room, or yield has made some.
@@ -81,9 +82,15 @@ func (f *Fetcher) sideNow(need int64, yield func() bool) (*staging.Extent, bool)
 }
 
 // yieldOne frees what was read ahead on a path into side memory for a chunk; false: there is nothing.
-func (f *Fetcher) yieldOne(p path) bool {
+func (f *Fetcher) yieldOne(p sample.Origin) bool {
 	r := f.prefetcher.Load()
 	return r != nil && r.yieldOne(p)
+}
+
+// yieldAny is yieldOne for the first path that has something: what the last path brings costs most to read once more.
+func (f *Fetcher) yieldAny() bool {
+	r := f.prefetcher.Load()
+	return r != nil && slices.ContainsFunc(r.paths, func(p path) bool { return r.yieldOne(p.from) })
 }
 
 // tryRoomTogether is TryRoom for callers that don't pass each other, either.
@@ -116,7 +123,7 @@ func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*stag
 		if x, ok := f.o.Staging.Alloc(pool, sample.None, int(n)); ok {
 			return x, nil
 		}
-		if pool == staging.Side && (f.yieldOne(byPlace) || f.yieldOne(bySource)) { // the source is not asked twice as long as the log can be
+		if pool == staging.Side && f.yieldAny() {
 			continue
 		}
 		select {
