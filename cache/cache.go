@@ -58,6 +58,8 @@ type Cache struct {
 
 	Layout, LayoutReason string // how it is served: log or static, and why
 
+	Elsewhere func(*sample.Manifest, sample.Index) bool // reports whether a sample is not for this machine to keep; nil: none
+
 	learning     learning
 	suspected    sync.Once // a sample whose file has other bytes was found, and the record of the listing removed
 	disk         Disk
@@ -95,7 +97,7 @@ type Options struct {
 
 // Open opens a cache that ingest made. After an error nothing stays open.
 func Open(o Options) (*Cache, error) {
-	c := &Cache{Logger: o.Logger}
+	c := &Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere}
 	if err := c.open(o); err != nil {
 		return nil, err
 	}
@@ -333,17 +335,6 @@ func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offset
 	for i, index := range indices {
 		c.Locations.Clear(index, c.Locations.At(l.Half(), seg, offsets[i]))
 	}
-}
-
-// Admits reports whether the log admits a sample. Empty samples are never admitted: they are always hits.
-func (c *Cache) Admits(index sample.Index) bool {
-	size := c.Manifest.Size(index)
-	return size > 0 && chunker.Admitted(c.Manifest.NameHash(index), c.Record.Threshold) && !c.isTooLarge(size)
-}
-
-// isTooLarge reports whether a little cache leaves out samples of a size.
-func (c *Cache) isTooLarge(size uint32) bool {
-	return c.Record.Most > 0 && chunker.Padded(size, c.Format.Align) > c.Record.Most
 }
 
 // Logfile returns the Logfile of a half, or the log of packages, or nil.

@@ -10,13 +10,14 @@ import (
 	"lcache/schedule"
 )
 
-// IsComplete reports whether the log holds every admitted sample of a share of the source. A sample can be missing because its segment was full, or
+// IsComplete reports whether the log holds every sample of a share of the source. A sample can be missing because its segment was full, or
 // because its tail found no free place. A sample without a known checksum counts as missing.
 func (c *Cache) IsComplete(share, shares int) bool {
 	from, to := c.ShareOf(share, shares)
+	keeps := c.Placement()
 	for i := from; i < to; i++ {
 		index := sample.Index(i)
-		if _, known := c.Sums.Get(index); c.Admits(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
+		if _, known := c.Sums.Get(index); keeps.Keeps(index) && !(known && c.Locations.Get(index) != 0) && !c.Refuses(index) {
 			return false
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/durable"
+	"lcache/sample"
 )
 
 // IO chooses the I/O engine ("auto", "uring" or "pread"), and whether reads and writes bypass the page cache ("auto", "on" or "off").
@@ -17,7 +18,8 @@ type IO struct {
 	Inject func(*blockio.IO) // for tests: faults, from the first operation on
 	Trace  durable.Trace     // for tests: is told what the log does to files other than the arenas
 
-	Statfs func(dir string, fs *unix.Statfs_t) error // for tests: instead of unix.Statfs
+	Statfs    func(dir string, fs *unix.Statfs_t) error // for tests: instead of unix.Statfs
+	Elsewhere func(*sample.Manifest, sample.Index) bool // for tests: Cache.Elsewhere
 
 	// For tests: after how long a device that does not answer is put aside, and after how long it is first probed. 0: the defaults of logfile.
 	Deadline, ProbeAfter time.Duration

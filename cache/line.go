@@ -22,7 +22,7 @@ func (c *Cache) NewLine(o *schedule.Order, held *logfile.Logfile) (*chunker.Line
 	return chunker.NewLine(o.Chunks, o.Ranks, c.cut(capacity))
 }
 
-// NewLineAfter lays out an order, in segments of the size that Sizing gives, with a rest that does not follow from the order. The line keeps the samples of kept; nil: those that the budget admits.
+// NewLineAfter lays out an order, in segments of the size that Sizing gives, with a rest that does not follow from the order. The line keeps the samples of kept; nil: those of Placement.
 func (c *Cache) NewLineAfter(o *schedule.Order, rest chunker.Rest, kept *sample.Set) (*chunker.Line, error) {
 	cut := c.cut(c.Sizing.Segment)
 	if kept != nil {
@@ -32,7 +32,7 @@ func (c *Cache) NewLineAfter(o *schedule.Order, rest chunker.Rest, kept *sample.
 }
 
 func (c *Cache) cut(capacity uint64) chunker.Cut {
-	return chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Admits}
+	return chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Placement().Keeps}
 }
 
 // Begin starts a Logfile for a line, in the given half. A Logfile that is there is dropped. A segment has one block more than the line's cut,

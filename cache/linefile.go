@@ -203,8 +203,9 @@ func (c *Cache) lineKept(l *logfile.Logfile, o *schedule.Order) (*chunker.Line, 
 	has := func(i sample.Index) bool { return kept[i/64]&(1<<(i%64)) != 0 }
 	line, err := chunker.NewLineOf(o.Chunks, o.Ranks, c.Manifest.Len(), h.Starts, has, rest)
 	if line != nil {
+		keeps := c.Placement()
 		for i := range c.Manifest.Len() {
-			line.Chosen = line.Chosen || has(sample.Index(i)) != c.Admits(sample.Index(i))
+			line.Chosen = line.Chosen || has(sample.Index(i)) != keeps.Keeps(sample.Index(i))
 		}
 	}
 	return line, err

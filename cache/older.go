@@ -53,8 +53,9 @@ func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
 	if err != nil {
 		return nil, err
 	}
+	keeps := c.Placement()
 	for i, index := range to {
-		if index != sample.None && !c.Admits(index) {
+		if index != sample.None && !keeps.Keeps(index) {
 			to[i] = sample.None
 		}
 	}

@@ -71,18 +71,17 @@ func (c *Cache) facts() chunker.Facts {
 		align = AlignFor(c.Manifest)
 	}
 	f := chunker.Facts{Samples: len(sizes), TableBytes: tableBytes, Ranks: len(c.Schedule.Local()), Devices: len(c.Dirs), Budget: uint64(c.Record.Budget), MemoryCap: MachineMemory() / 4}
+	all := uint64(0)
 	for _, s := range sizes {
 		p := chunker.Padded(s, align)
-		f.Kept += p
+		all += p
 		f.Largest = max(f.Largest, p)
-		if p <= c.Record.Most {
-			f.LargestKept = max(f.LargestKept, p)
-		}
 	}
+	c.Placement().fill(&f)
 	f.Static = c.IsStatic()
 	batch := max(c.Record.Job.BatchSize, 1)
 	if len(sizes) > 0 {
-		f.Batch = batchBytes(f.Largest, c.Record.Chunk, uint64(min(batch, len(sizes)))*(f.Kept/uint64(len(sizes))+1))
+		f.Batch = batchBytes(f.Largest, c.Record.Chunk, uint64(min(batch, len(sizes)))*(all/uint64(len(sizes))+1))
 	}
 	f.BatchSamples = batch
 	if c.Record.IsPacked() {

@@ -26,7 +26,7 @@ func apart(t *testing.T, alter func(*Options)) (*dataset, *Engine, [][][]sample.
 	for _, index := range slices.Concat(shuffled(2, len(d.bytes), 1, 1, 0)[0]...) {
 		switch {
 		case len(d.bytes[index]) == 0:
-		case e.cache.Admits(index):
+		case e.cache.Keeps(index):
 			own[0] = append(own[0], index)
 		default:
 			own[1] = append(own[1], index)

@@ -202,7 +202,7 @@ func TestBeginsAnyhow(t *testing.T) {
 				misses := 0
 				for _, batch := range append(orders[0][start:len(orders[0]):len(orders[0])], orders[1]...) {
 					for _, index := range batch {
-						if !e.cache.Admits(index) && len(d.bytes[index]) > 0 {
+						if !e.cache.Keeps(index) && len(d.bytes[index]) > 0 {
 							misses++
 						}
 					}

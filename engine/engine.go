@@ -79,6 +79,7 @@ type knobs struct {
 // An Engine serves one cache.
 type Engine struct {
 	cache       *cache.Cache
+	keeps       func(sample.Index) bool // the cache's Placement
 	opts        Options
 	started     time.Time
 	server      string // random, of this run
@@ -185,7 +186,7 @@ func (o Options) withDefaults() Options {
 
 // newEngine makes an Engine of an open cache, which stays the caller's if that fails.
 func newEngine(c *cache.Cache, o Options) (*Engine, error) {
-	e := &Engine{cache: c, opts: o, started: time.Now(), wake: make(chan struct{}, 1), importing: make(chan struct{}, 1)}
+	e := &Engine{cache: c, keeps: c.Placement().Keeps, opts: o, started: time.Now(), wake: make(chan struct{}, 1), importing: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err

@@ -28,9 +28,10 @@ func (e *Engine) roomForChosen() (r room, is bool) {
 	if c.Form != nil {
 		return r, false
 	}
+	keeps := c.Placement()
 	for i, size := range c.Manifest.Sizes() {
 		switch {
-		case c.Admits(sample.Index(i)):
+		case keeps.Keeps(sample.Index(i)):
 			p := chunker.Padded(size, c.Format.Align)
 			r.bytes, r.samples, r.largest = r.bytes+int64(p), r.samples+1, max(r.largest, p)
 		case size > 0:

@@ -105,7 +105,7 @@ func TestLittleCacheOfLargeSamples(t *testing.T) {
 			}
 			kept = e.cache.Record.Kept
 			for i, b := range d.bytes {
-				if len(b) == 900_000 && e.cache.Admits(sample.Index(i)) {
+				if len(b) == 900_000 && e.cache.Keeps(sample.Index(i)) {
 					t.Fatalf("sample %d of %d bytes is admitted", i, len(b))
 				}
 			}

@@ -175,7 +175,7 @@ func (m *matrixRun) read(t *testing.T) {
 	e := open(t, m.opts)
 	m.readEpochs(t, e, m.job, 0, m.job.Epochs)
 	for i, b := range m.bytes {
-		m.kept = append(m.kept, len(b) == 0 || e.cache.Admits(sample.Index(i)))
+		m.kept = append(m.kept, len(b) == 0 || e.cache.Keeps(sample.Index(i)))
 	}
 	m.window = int64(e.cache.Sizing.Slots) * int64(e.cache.Sizing.Slot)
 	m.status = e.Status()

@@ -275,7 +275,7 @@ func (k *packaging) put(index sample.Index, data []byte) {
 	c := k.e.cache
 	loc := c.Locations.Get(index)
 	high, _ := k.isHigh(index)
-	if !c.Admits(index) || loc != 0 && (high || k.liesWell(loc)) || k.space(len(data)).Short() {
+	if !c.Keeps(index) || loc != 0 && (high || k.liesWell(loc)) || k.space(len(data)).Short() {
 		return
 	}
 	if !c.Sums.IsRight(index, data) { // its memory was used for something else

@@ -45,7 +45,7 @@ func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 	case inWindow && e.cache.Sizing.Miss == 0 && !drawn, tooFar: // the window may bring all of an epoch after the next: that is not known yet
 		return c, false
 	case inWindow:
-		c.Left = func(index sample.Index) bool { return apart[index] || !known && !e.cache.Admits(index) }
+		c.Left = func(index sample.Index) bool { return apart[index] || !known && !e.keeps(index) }
 	}
 	list, chunks := e.chunkList(j, at.Rank, at.Epoch)
 	if list == nil {

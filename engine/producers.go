@@ -47,7 +47,7 @@ func (b passProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.A
 type passView struct {
 	line     *chunker.Line // of the log that is read; nil: its order is not known
 	segs     []segState
-	admits   func(sample.Index) bool
+	keeps    func(sample.Index) bool
 	inPlace  bool // the request is for the epoch that is read
 	soon     bool // it is for the epoch that the pass comes to next
 	mayQueue bool // it waits for a slot: its rank is in time, and no further ahead than there are slots
@@ -57,9 +57,9 @@ type passView struct {
 
 // passView looks at the pass for one request. e.mu is held.
 func (e *Engine) passView(q query) passView {
-	v := passView{first: -1, admits: e.cache.Admits}
+	v := passView{first: -1, keeps: e.keeps}
 	if e.cur == nil {
-		v.admits = func(sample.Index) bool { return false }
+		v.keeps = func(sample.Index) bool { return false }
 		return v
 	}
 	v.line, v.segs = e.cur.Line, e.segs
@@ -122,7 +122,7 @@ func (v *passView) expect(index sample.Index) deliver.Availability {
 		seg = int(v.line.Segment[index])
 	}
 	switch {
-	case seg < 0 && (v.line != nil || !v.admits(index)): // the log does not keep it
+	case seg < 0 && (v.line != nil || !v.keeps(index)): // the log does not keep it
 		return deliver.Gone
 	case seg >= 0 && v.segs[seg] == segLoading:
 		return deliver.Loading

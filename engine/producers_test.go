@@ -22,7 +22,7 @@ func TestExpectOfThePass(t *testing.T) {
 	const unkept = 4
 	line := &chunker.Line{Segment: []uint32{0, 1, 2, 3, chunker.None}, Starts: []uint64{0, 1, 2, 3, 4}, Used: 4}
 	segs := []segState{segDone, segLoading, segAbsent, segAbsent}
-	admits := func(index sample.Index) bool { return index != unkept }
+	keeps := func(index sample.Index) bool { return index != unkept }
 	const gone, load, queue = deliver.Gone, deliver.Loading, deliver.Queued
 	for _, c := range []struct {
 		story string
@@ -39,7 +39,7 @@ func TestExpectOfThePass(t *testing.T) {
 		{"a log in an unknown order, the epoch is about to be laid out", passView{soon: true, mayWait: true, first: -1}, [5]deliver.Availability{queue, queue, queue, queue, gone}},
 		{"a log in an unknown order", passView{mayWait: true, first: -1}, [5]deliver.Availability{gone, gone, gone, gone, gone}},
 	} {
-		c.view.admits = admits
+		c.view.keeps = keeps
 		for index, want := range c.want {
 			if got := c.view.expect(sample.Index(index)); got != want {
 				t.Errorf("%s: sample %d of %v: %d, want %d", c.story, index, []string{"loaded", "loading", "next", "later", "unkept"}[index], got, want)
@@ -76,7 +76,7 @@ func TestReadBegunMeanwhile(t *testing.T) {
 	var miss sample.Index
 	if !e.reaches(func() bool {
 		for i := range e.cache.Manifest.Len() {
-			if miss = sample.Index(i); !e.cache.Admits(miss) && e.isReadingAhead(miss) {
+			if miss = sample.Index(i); !e.cache.Keeps(miss) && e.isReadingAhead(miss) {
 				return true
 			}
 		}

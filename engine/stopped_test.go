@@ -166,7 +166,7 @@ func (s *stops) unneeded() (list []sample.Index) {
 		if s.once {
 			n--
 		}
-		if n > 0 && s.e.cache.Admits(sample.Index(i)) {
+		if n > 0 && s.e.cache.Keeps(sample.Index(i)) {
 			list = append(list, sample.Index(i))
 		}
 	}

@@ -142,7 +142,7 @@ func (in *run) refit() (err error) {
 			return err
 		}
 	}
-	if arena = uint64(c.Format.Places) * f.Block; z.Slack >= arena || in.admit(arena-z.Slack) == 0 && f.Kept > 0 {
+	if arena = uint64(c.Format.Places) * f.Block; z.Slack >= arena || c.Fit(arena-z.Slack) == 0 && f.Kept > 0 {
 		return fmt.Errorf("%w: its log of %s has no room for the samples", errRemake, humanize.Bytes(arena))
 	}
 	return nil

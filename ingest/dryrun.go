@@ -149,6 +149,7 @@ func (in *run) stays() (stays map[sample.Index]bool, err error) {
 		return nil, nil
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
+	held.Elsewhere = in.o.IO.Elsewhere
 	found := in.lookAtCache()
 	if found.manifest = manifestChanged; held.Manifest.Fingerprint() == in.cache.Manifest.Fingerprint() {
 		found.manifest = manifestSame
@@ -161,9 +162,10 @@ func (in *run) stays() (stays map[sample.Index]bool, err error) {
 		return nil, err
 	}
 	stays = map[sample.Index]bool{}
+	keeps := held.Placement()
 	for i, now := range moved {
 		index := sample.Index(i)
-		if _, known := held.Sums.Get(index); now != sample.None && (!held.Admits(index) || known && held.Locations.Get(index) != 0) {
+		if _, known := held.Sums.Get(index); now != sample.None && (!keeps.Keeps(index) || known && held.Locations.Get(index) != 0) {
 			stays[now] = true
 		}
 	}

@@ -164,9 +164,10 @@ func (in *run) static() bool { return in.report.Layout == cache.LayoutStatic }
 func (in *run) lacking() (todo []sample.Index, total, there int64) {
 	c := in.cache
 	from, to := c.ShareOf(in.o.Share, in.o.Shares)
+	keeps := c.Placement()
 	for i := from; i < to; i++ {
 		index := sample.Index(i)
-		if !c.Admits(index) {
+		if !keeps.Keeps(index) {
 			continue
 		}
 		if _, known := c.Sums.Get(index); known && c.Locations.Get(index) != 0 {

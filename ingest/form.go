@@ -65,7 +65,7 @@ func (in *run) size(f form) (form, error) {
 		return f
 	}
 	f.facts = facts()
-	if c.Record.Most = f.facts.Most(c.Manifest.Sizes(), c.Format.Align); c.Record.Most > 0 {
+	if c.FitLargest(f.facts) {
 		f.facts = facts()
 	}
 	f.facts.Memory = uint64(in.o.Memory)

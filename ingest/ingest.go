@@ -171,7 +171,7 @@ func one(ctx context.Context, o Options, moved *elsewhere) (report *Report, err 
 	if o.DryRun {
 		return dryRun(ctx, o)
 	}
-	in := &run{o: o, moved: moved, freeJobs: freeJobs, cache: &cache.Cache{Logger: o.Logger}, report: &Report{}}
+	in := &run{o: o, moved: moved, freeJobs: freeJobs, cache: &cache.Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere}, report: &Report{}}
 	defer func() {
 		in.freeLine()
 		if err != nil {

@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	"lcache/cache"
-	"lcache/chunker"
 	"lcache/durable"
 	"lcache/logfile"
 	"lcache/metaindex"
@@ -310,7 +309,7 @@ func (in *run) create(ctx context.Context) error {
 	if c.Record.IsPacked() {
 		c.Record.Room, room = z.Room, f.Plain(z.Room)
 	}
-	if bytes := in.admit(room); bytes == 0 && f.Kept > 0 {
+	if bytes := c.Fit(room); bytes == 0 && f.Kept > 0 {
 		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", humanize.Bytes(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
 	}
 	if err := in.checkStreams(); err != nil {
@@ -324,28 +323,6 @@ func (in *run) create(ctx context.Context) error {
 	}
 	c.PlanManifest(0)
 	return logfile.Create(c.Dirs, c.Format)
-}
-
-// admit draws the admitted samples, and returns their padded bytes.
-func (in *run) admit(room uint64) (bytes uint64) {
-	c := in.cache
-	sizes := slices.Clone(c.Manifest.Sizes())
-	if most := c.Record.Most; most > 0 {
-		for i, size := range sizes {
-			if chunker.Padded(size, c.Format.Align) > most {
-				sizes[i] = 0
-			}
-		}
-	}
-	c.Record.Threshold, bytes = chunker.Admit(c.Manifest.NameHashes(), sizes, c.Format.Align, room)
-	c.Record.Kept, c.Record.KeptBytes = 0, 0
-	for i := range sizes {
-		if c.Admits(sample.Index(i)) {
-			c.Record.Kept++
-			c.Record.KeptBytes += uint64(sizes[i])
-		}
-	}
-	return bytes
 }
 
 // defaulted notes a default in the report.
