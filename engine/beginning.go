@@ -13,7 +13,7 @@ import (
 // prefetcher serves it by place at once. Whether the log is sorted into the epoch that is read, so that the window takes over, is decided by package plan from
 // what is measured meanwhile. Until then nothing is written, so that a slow consumer, or a look at three batches, wears no drive.
 
-// fewBatches is how many batches of the epoch must have been delivered before anything is decided.
+// fewBatches is how many delivered batches of an epoch are too few to decide anything.
 const fewBatches = 4
 
 // nearlyEqual is the ratio of both times up to which the next epoch's log is begun at once, beside the reads by place. Between it and the ratio that a sort
@@ -22,6 +22,7 @@ const nearlyEqual = 1.1
 
 // beginning is what was measured since an epoch began over a log in another order. Engine.mu guards it.
 type beginning struct {
+	began  bool // else nothing was measured, and the fields that follow up to source say nothing
 	epoch  int
 	log    uint64 // its ID
 	choice plan.Choice
@@ -40,10 +41,15 @@ type beginning struct {
 
 // choiceFor returns what was decided for an epoch and the log that is read; Wait if that was about another epoch or log.
 func (b *beginning) choiceFor(epoch int, cur *reorder.EpochLog) plan.Choice {
-	if cur == nil || b.epoch != epoch || b.log != cur.ID {
+	if cur == nil || !b.isOf(epoch, cur.ID) {
 		return plan.Wait
 	}
 	return b.choice
+}
+
+// isOf reports whether it is about an epoch and the log with an ID.
+func (b *beginning) isOf(epoch int, log uint64) bool {
+	return b.began && b.epoch == epoch && b.log == log
 }
 
 // begins notes that a Logfile is begun; sorts says that it is a sort into the epoch that is read.
@@ -66,57 +72,132 @@ func (b *beginning) unfinished(written uint64) int64 {
 	return int64(written - b.written)
 }
 
+// beginningView is all that the decision about a log in another order depends on, as it is at one moment. Every case is a paragraph of testdata/beginning.txt.
+type beginningView struct {
+	now        time.Time
+	other      bool   // requests are served from a full log in another order than that of the epoch that is read, and no Logfile is being filled
+	epoch      int    // that is read
+	log        uint64 // the ID of the one that is read
+	last       beginning
+	finished   bool  // the ranks have read last.epoch to its end
+	chunks     int64 // that the job was delivered so far
+	sortAtOnce bool
+	facts      func() plan.Beginning            // since last
+	test       func(plan.Beginning) plan.Choice // instead of the rule of package plan; nil: none
+}
+
+type beginningAct uint8
+
+const (
+	beginNothing beginningAct = iota
+	beginAgain                // note that an epoch begins over this log, and decide again
+	beginMeasure              // measure how fast the pass reads in order
+	beginChoose               // the choice stands from now on
+	beginLater                // the rates are compared again after a while
+)
+
+// beginningAction is what is done about a log in another order, and why.
+type beginningAction struct {
+	act    beginningAct
+	choice plan.Choice   // with beginAgain and beginChoose
+	after  time.Duration // with beginLater
+	why    string
+}
+
+// decideBeginning decides what becomes of a full log in another order. It sorts, leaves samples where they are, or waits until more is measured.
+func decideBeginning(v beginningView) beginningAction {
+	b := &v.last
+	nothing := func(why string) beginningAction { return beginningAction{why: why} }
+	switch {
+	case !v.other:
+		return nothing("the log is in order, or something else is decided")
+	case b.isOf(v.epoch, v.log) && b.choice != plan.Wait:
+		return nothing("it is decided")
+	case b.isOf(v.epoch, v.log) && v.now.Before(b.again):
+		return nothing("the rates were compared a moment ago")
+	case b.isOf(v.epoch, v.log):
+		return v.weigh(v.facts())
+	case v.sortAtOnce:
+		return beginningAction{act: beginAgain, choice: plan.Sort, why: "the server was told to sort at once"}
+	case b.began && b.log == v.log && b.choice == plan.Wait && v.finished:
+		return beginningAction{act: beginAgain, choice: plan.Sort, why: "a whole epoch was read while nothing was decided: the log is laid out for the one that comes"}
+	}
+	return beginningAction{act: beginAgain, choice: plan.Wait, why: "an epoch begins over it"}
+}
+
+// weigh decides by what was measured since the epoch began.
+func (v *beginningView) weigh(f plan.Beginning) beginningAction {
+	b := &v.last
+	switch {
+	case f.Left == 0:
+		return beginningAction{why: "the epoch is over"}
+	case f.Delivered < plan.TooLate && v.chunks-b.chunks <= fewBatches:
+		return beginningAction{why: "too few batches were read to tell"}
+	case v.test != nil:
+		if choice := v.test(f); choice != plan.Wait {
+			return beginningAction{act: beginChoose, choice: choice, why: "a test says so"}
+		}
+		return beginningAction{why: "a test says so"}
+	}
+	choice, place, sort, why := f.Decide()
+	known := place > 0 && sort > 0 // false for what is not a number
+	switch {
+	case choice != plan.Wait:
+		return beginningAction{act: beginChoose, choice: choice, why: why}
+	case !known && b.sequentialRate == 0 && !b.measuring && f.Waited >= plan.WaitedEnough:
+		return beginningAction{act: beginMeasure, why: why}
+	case !known:
+		return beginningAction{why: why}
+	case place <= nearlyEqual*sort:
+		return beginningAction{act: beginChoose, choice: plan.Place, why: why}
+	}
+	return beginningAction{act: beginLater, after: plan.ReconsiderAfter(place), why: why}
+}
+
+// beginningView looks at what decideBeginning depends on. e.mu is held.
+func (e *Engine) beginningView(v *view) beginningView {
+	b := &e.beginning
+	w := beginningView{now: time.Now(), other: v.isInOtherOrder(), epoch: v.readEpoch, last: *b, sortAtOnce: e.opts.sortAtOnce,
+		facts: func() plan.Beginning { return e.beginningFacts(b) }, test: e.opts.Begin}
+	if w.other {
+		w.log, w.finished, w.chunks = e.cur.ID, e.hasFinished(b.epoch), e.ownerStats().Chunks.Load()
+	}
+	return w
+}
+
 // consider decides what becomes of the log that is read, if it is in the order of an epoch that is not read. e.mu is held.
 func (e *Engine) consider(v *view) {
+	w := e.beginningView(v)
+	a := decideBeginning(w)
+	if a.act == beginAgain {
+		e.beginAgain(&w, a.choice)
+		w = e.beginningView(v)
+		a = decideBeginning(w)
+	}
 	b := &e.beginning
-	if !v.requested || !v.cur.exists || v.tgt.exists || v.inPlace || v.inWindow() || v.sparse() {
-		return
-	}
-	if b.epoch != v.readEpoch || b.log != e.cur.ID || b.chunks == 0 {
-		choice := plan.Wait
-		if e.opts.sortAtOnce || b.log == e.cur.ID && b.choice == plan.Wait && b.chunks > 0 && e.hasFinished(b.epoch) {
-			choice = plan.Sort // a whole epoch was read while nothing was decided: the log is laid out for the one that comes
-		}
-		place, source := e.prefetcher.Work(e.owner.number)
-		chunks := b.chunks
-		if b.epoch != v.readEpoch || chunks == 0 { // else the order changed under a job that reads on
-			chunks = e.ownerStats().Chunks.Load() + 1
-		}
-		*b = beginning{epoch: v.readEpoch, log: e.cur.ID, choice: choice, stall: e.ownerStats().Stall.Total(), chunks: chunks,
-			place: place, source: source, sequentialRate: b.sequentialRate, measuring: b.measuring, depth: b.depth}
-		v.choice = choice
-	}
-	if b.choice != plan.Wait || time.Now().Before(b.again) {
-		return
-	}
-	facts := e.beginningFacts(b)
-	if facts.Left == 0 || facts.Delivered < plan.TooLate && e.ownerStats().Chunks.Load()-b.chunks < fewBatches {
-		return
-	}
-	choice, place, sort, why := facts.Decide()
-	known := place > 0 && sort > 0 // false for what is not a number
-	if e.opts.Begin != nil {
-		choice, known, why = e.opts.Begin(facts), false, "a test says so"
-	}
-	switch {
-	case choice == plan.Wait && e.opts.Begin != nil:
-		return
-	case choice != plan.Wait:
-	case !known && b.sequentialRate == 0 && !b.measuring && facts.Waited >= plan.WaitedEnough:
+	switch a.act {
+	case beginMeasure:
 		b.measuring = true
 		e.builders.Go(e.measureSequential)
-		return
-	case !known:
-		return
-	case place <= nearlyEqual*sort:
-		choice = plan.Place
-	default:
-		b.again = time.Now().Add(plan.ReconsiderAfter(place))
+	case beginChoose:
+		b.choice = a.choice
+		e.cache.Logger.Info("a job begins over a log in another order", "epoch", v.readEpoch, "choice", a.choice, "why", a.why)
+	case beginLater:
+		b.again = w.now.Add(a.after)
 	}
-	b.choice, v.choice = choice, choice
-	if choice != plan.Wait {
-		e.cache.Logger.Info("a job begins over a log in another order", "epoch", v.readEpoch, "choice", choice, "why", why)
+	v.choice = b.choiceFor(v.readEpoch, e.cur)
+}
+
+// beginAgain notes that an epoch begins over the log that is read. e.mu is held.
+func (e *Engine) beginAgain(w *beginningView, choice plan.Choice) {
+	b := &e.beginning
+	place, source := e.prefetcher.Work(e.owner.number)
+	chunks := w.chunks
+	if b.began && b.epoch == w.epoch { // the order changed under a job that reads on
+		chunks = b.chunks
 	}
+	*b = beginning{began: true, epoch: w.epoch, log: w.log, choice: choice, stall: e.ownerStats().Stall.Total(), chunks: chunks,
+		place: place, source: source, sequentialRate: b.sequentialRate, measuring: b.measuring, depth: b.depth}
 }
 
 // hasFinished reports whether the ranks that read have read an epoch to its end. e.mu is held.

@@ -171,7 +171,7 @@ func (e *Engine) looksAtBeginning(t *testing.T) {
 			return true
 		}
 		v := e.view()
-		return v.inWindow() || e.beginning.chunks > 0 && e.beginning.log == e.cur.ID && e.beginning.epoch == e.readEpoch
+		return v.inWindow() || e.beginning.isOf(e.readEpoch, e.cur.ID)
 	})
 }
 

@@ -228,6 +228,11 @@ func (v *view) isOpen() bool {
 	return v.cur.exists && !v.inWindow() && !v.sparse() && v.choice == plan.Wait
 }
 
+// isInOtherOrder reports whether requests are served from a full log in another order than that of the epoch that is read or the next one, and no Logfile is being filled.
+func (v *view) isInOtherOrder() bool {
+	return v.requested && v.cur.exists && !v.tgt.exists && !v.inPlace && !v.inWindow() && !v.sparse()
+}
+
 // inWindow reports whether cur's epoch is the one that is read or the next one.
 func (v *view) inWindow() bool {
 	return v.cur.epoch >= 0 && (v.cur.epoch == v.readEpoch || v.cur.epoch == v.readEpoch+1)

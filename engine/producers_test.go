@@ -130,7 +130,7 @@ func TestWaitersAreWoken(t *testing.T) {
 	default:
 		t.Error("nobody is woken")
 	}
-	b := beginning{epoch: 2, log: e.cur.ID, choice: plan.Place}
+	b := beginning{began: true, epoch: 2, log: e.cur.ID, choice: plan.Place}
 	if got := b.choiceFor(2, e.cur); got != plan.Place {
 		t.Errorf("the choice for this epoch and log is %v, want %v", got, plan.Place)
 	}

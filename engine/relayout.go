@@ -166,7 +166,7 @@ func (e *Engine) readAs(d status.Epoch) (layout string, ok bool) {
 	case e.cur == nil, e.unidentified != nil, e.relayout.tookUp == d.Epoch+1:
 		return "", false
 	case !e.relayout.inPlace:
-		return cache.LayoutLog, e.beginning.epoch != d.Epoch || e.beginning.chunks == 0
+		return cache.LayoutLog, !e.beginning.began || e.beginning.epoch != d.Epoch
 	}
 	return cache.LayoutStatic, e.tgt == nil && e.cur.Epoch != d.Epoch
 }
