@@ -32,7 +32,7 @@ type relayout struct {
 	lent    bool              // the server began with the static layout, and has not taken up the Logfiles: nothing is moved
 	filled  *reorder.EpochLog // while lent: what takes what the log lacks; nil: none does
 	hits    int64             // of the last epoch that was served in place
-	tookUp  int               // one more than the epoch that was read when they were taken up; 0: they were not
+	tookUp  int               // the epoch that was read when they were taken up; -1: they were not
 	unnoted bool              // the layout is not in the record yet
 	noting  bool              // it is being written there
 }
@@ -60,11 +60,14 @@ func (e *Engine) reconsider(d status.Epoch) {
 	_, source := e.prefetcher.Work(fetch.AllJobs)
 	before := e.relayout.source
 	e.relayout.source = source
-	was, ok := e.readAs(d)
-	if !ok || !e.isTypical(d, was) || !e.owner.schedule.Exists(d.Epoch+1) {
+	says := e.epochView(d).says()
+	if says.layout == cache.LayoutStatic {
+		e.relayout.hits = d.Hits
+	}
+	if !says.typical {
 		return
 	}
-	s := plan.Served{Layout: plan.Policy(was), Seconds: d.Seconds, Stall: d.StallSeconds, Left: plan.EpochsLeft(e.cache.Record.Job.Epochs, d.Epoch)}
+	s := plan.Served{Layout: plan.Policy(says.layout), Seconds: d.Seconds, Stall: d.StallSeconds, Left: plan.EpochsLeft(e.cache.Record.Job.Epochs, d.Epoch)}
 	sourceBPS := 0.0
 	if d.Misses > d.Hits/100 {
 		sourceBPS = rate(before, source)
@@ -119,7 +122,7 @@ func (e *Engine) takeUp() bool {
 		delete(e.logs, r.filled.ID)
 		r.filled.Free()
 	}
-	r.lent, r.filled, r.tookUp = false, nil, e.readEpoch+1
+	r.lent, r.filled, r.tookUp = false, nil, e.readEpoch
 	e.paused, e.windowHitRate = false, 1
 	e.cache.Logger.Info("the log is read and written in order from now on", "epoch", e.readEpoch, "slots", e.staging.SlotsBack())
 	return true
@@ -157,30 +160,97 @@ func (e *Engine) keepLayout() {
 	}
 }
 
-// readAs is the layout in which an epoch was read; false if it was a mixture: the first one in place is still read in order, and written for nobody; one that a
-// job began with over another order was read by place and perhaps sorted, and so was the one in which the Logfiles were taken up. e.mu is held.
-func (e *Engine) readAs(d status.Epoch) (layout string, ok bool) {
-	switch {
-	case e.relayout.lent:
-		return cache.LayoutStatic, e.relayout.inPlace // else the ring has become smaller in it
-	case e.cur == nil, e.unidentified != nil, e.relayout.tookUp == d.Epoch+1:
-		return "", false
-	case !e.relayout.inPlace:
-		return cache.LayoutLog, !e.beginning.began || e.beginning.epoch != d.Epoch
-	}
-	return cache.LayoutStatic, e.tgt == nil && e.cur.Epoch != d.Epoch
+// epochView is all that it depends on whether an epoch says anything about the layouts. Every case is a paragraph of testdata/relayout.txt.
+type epochView struct {
+	done    status.Epoch
+	samples int     // that the epoch delivers
+	kept    float64 // share of the samples that the log is to hold
+	hits    int64   // of the last epoch that was served in place
+	others  bool    // another job has read lately
+	next    bool    // the job has a next epoch
+	short   time.Duration
+
+	inPlace      bool // no Logfile is begun
+	lent         bool // the server began with the static layout, and has not taken up the Logfiles
+	tookUp       bool // it has taken them up in this epoch
+	cur          logView
+	tgt          bool // a Logfile is being filled
+	unidentified bool // there is a second one, in an unknown order
+	other        bool // the epoch began over a log in another order
 }
 
-// isTypical reports whether an epoch was like those that come: whole, long enough, and without another job beside it. It is also from a log that holds what it is to
-// hold; or from one in place that holds less, as after a kill, and holds no more than in the epoch before. e.mu is held.
-func (e *Engine) isTypical(d status.Epoch, layout string) bool {
-	n := float64(e.owner.schedule.Samples(d.Epoch))
-	kept := float64(e.cache.Record.Kept) / float64(max(1, e.cache.Manifest.Len()))
-	long := time.Duration(d.Seconds*float64(time.Second)) >= shortestEpoch || e.opts.Relayout != nil
-	enough := float64(d.Hits) >= nearlyWhole*kept*n
-	if layout == cache.LayoutStatic {
-		enough = enough || float64(d.Hits-e.relayout.hits) < (1-nearlyWhole)*n
-		e.relayout.hits = d.Hits
+// epochSays is the layout that an epoch was read in, and whether the epoch was like those that come. Without a layout it was a mixture.
+type epochSays struct {
+	layout  string
+	typical bool
+	why     string
+}
+
+// says decides whether an epoch says anything about the layout that it was read in.
+func (v *epochView) says() epochSays {
+	layout, why := v.readAs()
+	if layout == "" {
+		return epochSays{why: why}
 	}
-	return long && e.others() == 0 && float64(d.Hits+d.Misses) >= nearlyWhole*n && enough
+	why = v.isUnlike(layout)
+	return epochSays{layout, why == "", why}
+}
+
+// readAs is the layout in which an epoch was read; "" if it was a mixture, and why.
+func (v *epochView) readAs() (layout, why string) {
+	switch {
+	case v.lent && v.inPlace:
+		return cache.LayoutStatic, ""
+	case v.lent:
+		return "", "the ring has become smaller in it"
+	case !v.cur.exists:
+		return "", "there is no log"
+	case v.unidentified:
+		return "", "a part of the log is in an unknown order"
+	case v.tookUp:
+		return "", "the Logfiles were taken up in it"
+	case !v.inPlace && v.other:
+		return "", "it was read by place, and perhaps sorted: it began over another order"
+	case !v.inPlace:
+		return cache.LayoutLog, ""
+	case v.tgt || v.cur.epoch == v.done.Epoch:
+		return "", "the first epoch in place is still read in order, and written for nobody"
+	}
+	return cache.LayoutStatic, ""
+}
+
+// isUnlike is why an epoch was unlike those that come; "": it was whole, long enough, and no other job read beside it. It also was from a log that holds what it is to
+// hold; or from one in place that holds less, as after a kill, and holds no more than in the epoch before.
+func (v *epochView) isUnlike(layout string) string {
+	n, d := float64(v.samples), v.done
+	enough := float64(d.Hits) >= nearlyWhole*v.kept*n
+	if layout == cache.LayoutStatic {
+		enough = enough || float64(d.Hits-v.hits) < (1-nearlyWhole)*n
+	}
+	switch {
+	case !v.next:
+		return "it was the last one"
+	case time.Duration(d.Seconds*float64(time.Second)) < v.short:
+		return "it was short: a server does things once in it"
+	case v.others:
+		return "another job read beside it"
+	case float64(d.Hits+d.Misses) < nearlyWhole*n:
+		return "it was not delivered whole"
+	case !enough:
+		return "the log holds less than it is to hold"
+	}
+	return ""
+}
+
+// epochView looks at what it depends on whether an epoch says anything. e.mu is held.
+func (e *Engine) epochView(d status.Epoch) *epochView {
+	r := &e.relayout
+	v := &epochView{done: d, samples: e.owner.schedule.Samples(d.Epoch), kept: float64(e.cache.Record.Kept) / float64(max(1, e.cache.Manifest.Len())), hits: r.hits,
+		others: e.others() != 0, next: e.owner.schedule.Exists(d.Epoch + 1), short: shortestEpoch,
+		inPlace: r.inPlace, lent: r.lent, tookUp: r.tookUp == d.Epoch, cur: viewOf(e.cur), tgt: e.tgt != nil, unidentified: e.unidentified != nil,
+		other: e.beginning.began && e.beginning.epoch == d.Epoch}
+	if e.opts.Relayout != nil { // whatever an epoch took
+		v.short = 0
+	}
+	return v
 }

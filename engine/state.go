@@ -67,7 +67,7 @@ type state struct {
 
 func newState() state {
 	return state{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{}, emptying: map[int]bool{},
-		compared: map[*logfile.Logfile]int{}, windowHitRate: 1}
+		compared: map[*logfile.Logfile]int{}, windowHitRate: 1, relayout: relayout{tookUp: -1}}
 }
 
 // number gives a log, or a pass that begins again, a number of its own.
