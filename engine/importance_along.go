@@ -8,18 +8,15 @@ import (
 	"lcache/sample"
 )
 
-// alongShare is the part of the memory for importance that is for samples that are read along, where nobody says how much is for those of importance: one in so many bytes.
+// alongShare is the part of importance memory for opportunistic reads if a job gives no cache=: 1/alongShare.
 const alongShare = 16
 
-// readsAlong reports whether samples are read along for a job: in a log that is reordered, of which drawn epochs leave segments where they are.
+// readsAlong reports whether a job has opportunistic reads: in a log that is reordered, where drawn epochs leave segments in place.
 func (e *Engine) readsAlong(c drawn.Config) bool {
 	return c.Lag != "0" && c.Substitute == "" && !e.cache.IsStatic()
 }
 
-// alongTurns is how often the memory for samples that are read along is filled in an epoch: a sample waits there for a third of it, and at the epoch's beginning and end there are few.
-const alongTurns = 2
-
-// newAlong makes the memory for samples that are read along, of at most so many bytes; nil if no sample fits.
+// newAlong allocates the memory for opportunistic reads, at most the given bytes; nil if no sample fits.
 func (e *Engine) newAlong(bytes int64) (*memory.Along, error) {
 	return memory.NewAlong(bytes, e.dataset(), func(epoch int, of []sample.Index) []sample.Index {
 		held := e.fetcher.Held.Load()
@@ -40,7 +37,7 @@ func (e *Engine) newAlong(bytes int64) (*memory.Along, error) {
 	})
 }
 
-// lineOfEpoch is the line of the Logfile of an epoch; nil: there is none. e.mu is held.
+// lineOfEpoch returns the layout of the Logfile of an epoch; nil: there is none. e.mu is held.
 func (e *Engine) lineOfEpoch(epoch int) *chunker.Line {
 	for _, l := range []*reorder.EpochLog{e.cur, e.tgt} {
 		if l != nil && l.Epoch == epoch {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -11,28 +10,6 @@ import (
 	"lcache/sample"
 	"lcache/schedule"
 )
-
-// TestByPlace: of a segment with samples of 16,000 bytes of which a quarter is wanted, a wanted sample is read along with the next one if no more than two lie between them.
-func TestByPlace(t *testing.T) {
-	s := restSegment{bytes: 400 * 16_000, wanted: 100}
-	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-6*math.Max(1, want) }
-	reads, between, used := s.byPlace(16_000, 1000)
-	if want := 100 * math.Pow(.75, 3); !near(reads, want) || !near(used, 100-want) {
-		t.Errorf("%.2f reads, %.2f samples along; want %.2f and %.2f", reads, used, want, 100-want)
-	}
-	if want := 100 * (.25*.75 + 2*.25*.75*.75) * 16_000; !near(between, want) {
-		t.Errorf("%.0f bytes between, want %.0f", between, want)
-	}
-	if reads, between, used = s.byPlace(16_000, 0); reads != 100 || between != 0 || used != 0 {
-		t.Errorf("without memory %.2f reads, %.0f bytes between, %.2f along; want 100, 0, 0", reads, between, used)
-	}
-	if _, half, used := s.byPlace(16_000, 20); used != 20 || !near(half, 100*(.25*.75+2*.25*.75*.75)*16_000*20/(100-100*math.Pow(.75, 3))) {
-		t.Errorf("with memory for 20: %.2f along, %.0f bytes between", used, half)
-	}
-	if reads, between, _ := s.byPlace(100_000, 1000); reads >= 100 || between != 0 { // larger than the gap: neighbours alone
-		t.Errorf("of large samples %.2f reads, %.0f bytes between; want fewer than 100, and 0", reads, between)
-	}
-}
 
 // TestReadsAlong: what is wanted of segments that stay where they are is read along with what lies near it, and copied from memory when it is asked for. All bytes are right, nothing comes from the source,
 // and no epoch has more in memory than it was given. How much faster that is depends on the device: scripts/bench-importance.

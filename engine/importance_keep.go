@@ -11,18 +11,18 @@ import (
 	"lcache/schedule"
 )
 
-// Where the budget is smaller than the data, a log keeps the samples that the budget admits by their names. Of an epoch that is drawn by importance more is known: how often it delivers each sample, and how
-// often each is expected to be delivered after that. So its log keeps what it delivers most often, of what lies in the log before it, and of what comes from the source meanwhile (importance.Keeping).
-// What comes is written to the log of the next epoch as soon as the pass has made room for it, by leaving out what that log does not keep (docs/adr/0029-drawn-lines.md).
+// If the budget is smaller than the data, a log keeps the samples that the budget admits by their names. More is known of an epoch that is drawn by importance: how often it delivers each sample, and how often each
+// is expected to be delivered after that. The new log retains the most-used samples, from the old log or from the source (importance.Keeping). A sample from the source is written to the log of the next epoch as
+// soon as the scan has made room for it, by leaving out what that log does not keep (docs/adr/0029-drawn-lines.md).
 
-// room is what a log may hold of chosen samples: no more than of those that the budget admits, and none larger than the largest of them.
+// room limits the chosen samples of a log to the bytes, number and largest size of those that the budget admits.
 type room struct {
 	bytes   int64
 	samples int
 	largest uint64
 }
 
-// roomForChosen returns what a log may hold of chosen samples; false if the budget admits all of them, or samples are compressed, and so have other sizes in the log.
+// roomForChosen returns the room for chosen samples; false if the budget admits all samples, or samples are compressed, and so have other sizes in the log.
 func (e *Engine) roomForChosen() (r room, is bool) {
 	c := e.cache
 	if c.Form != nil {
@@ -41,7 +41,7 @@ func (e *Engine) roomForChosen() (r room, is bool) {
 	return r, is
 }
 
-// keeps chooses the samples that the log of a drawn epoch keeps; nil: those that the budget admits. by are all samples, most used first. The caller closes the set.
+// keeps returns the samples that the log of a drawn epoch keeps; nil: those that the budget admits. by are all samples, most used first. The caller closes the set.
 func (p *important) keeps(epoch int, order *schedule.Order, by []sample.Index, high *sample.Set) (*sample.Set, error) {
 	e := p.e
 	r, is := e.roomForChosen()
@@ -70,7 +70,7 @@ func (p *important) keeps(epoch int, order *schedule.Order, by []sample.Index, h
 	return k.Choose()
 }
 
-// countUses counts how often an epoch delivers each sample, and adds what the epoch before brings from the source.
+// countUses counts how often an epoch delivers each sample, and adds the samples that the epoch before reads from the source to comes.
 func (p *important) countUses(epoch int, order *schedule.Order, uses []uint8, comes *sample.Set) {
 	for _, index := range order.Global {
 		if int(index) < len(uses) && uses[index] < math.MaxUint8 { // else it is open
@@ -91,7 +91,7 @@ func (p *important) countUses(epoch int, order *schedule.Order, uses []uint8, co
 	}
 }
 
-// orderBefore is the order of the epoch before one, if that one is still to come; nil: it is not, or not known.
+// orderBefore returns the order of the epoch before one, unless that one has begun; nil: it has, or the order is not known.
 func (p *important) orderBefore(epoch int) *schedule.Order {
 	e := p.e
 	e.mu.Lock()
@@ -107,7 +107,7 @@ func (p *important) orderBefore(epoch int) *schedule.Order {
 	return order
 }
 
-// takeComing lets the log that is being filled take what comes from the source and what was chosen for it. e.mu is held.
+// takeComing lets the log that is being filled take the samples that were chosen for it and come from the source. e.mu is held.
 func (e *Engine) takeComing(tgt *reorder.EpochLog) {
 	if tgt.Line == nil || !tgt.Line.Chosen || tgt.Router == nil {
 		return
@@ -115,7 +115,7 @@ func (e *Engine) takeComing(tgt *reorder.EpochLog) {
 	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Line.Segment, router: tgt.Router, hasRoom: e.hasRoom, busy: map[sample.Index]struct{}{}})
 }
 
-// hasRoom reports whether the arena has more room than the pass needs for what is on its way from one log to the next.
+// hasRoom reports whether the arena has more room than the scan needs for samples on their way from one log to the next.
 func (e *Engine) hasRoom() bool {
 	held := e.cache.Sizing.Slack
 	for _, l := range e.cache.Store.Logfiles() {

@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"slices"
 
 	"lcache/chunker"
-	"lcache/fetch"
 	"lcache/importance"
 	"lcache/offheap"
 	"lcache/reorder"
@@ -13,35 +11,24 @@ import (
 	"lcache/schedule"
 )
 
-// A drawn epoch leaves many samples out, and has many that lie in memory. The log of such an epoch has neither in the segments that are read in order: they lie in its rest, most used first.
-// A segment of the rest of which few samples are wanted is not moved: the next Logfile takes over its blocks, and what is wanted of it is read by place. So a prediction that is wrong, of what is drawn or of what
-// stays in memory, costs reads by place, and nothing else (docs/adr/0025-what-stays-in-place.md).
+// A drawn epoch leaves many samples out, and finds many in memory. The log of such an epoch has neither in the segments that are read in order: they lie in unused segments behind these, most used first. The next
+// Logfile takes over the blocks of an unused segment of which few samples are wanted, and those are read by location. So a prediction that is wrong, of what is drawn or of what stays in memory, costs random reads
+// and nothing else (docs/adr/0025-what-stays-in-place.md).
 
-// What a device is taken for where the choice is between reading a segment as a whole and reading its samples by place: one that is limited in operations and in bytes a second. The kernel
-// splits larger reads, and the device counts the parts.
-const (
-	readsASecond = 3000
-	bytesASecond = 500 << 20
-	bytesARead   = 512 << 10
-)
-
-// leastFull is the part of a segment that must be filled, for it to be carried: lines would have ever more segments.
-const leastFull = 0.5
-
-// lineBefore is the rest of the line that an epoch's samples lie in before it.
+// lineBefore is the unused segments of the epoch layout before one.
 type lineBefore struct {
 	line   *chunker.Line // may be freed
-	first  int           // segment of the rest
+	first  int           // unused segment
 	starts []uint64
 	order  []sample.Index
 }
 
-// members are the samples of a segment of the rest.
+// members returns the samples of an unused segment.
 func (b *lineBefore) members(k int) []sample.Index {
 	return b.order[b.starts[k]-b.starts[b.first] : b.starts[k+1]-b.starts[b.first]]
 }
 
-// lineBefore copies the rest of the line that an epoch's samples lie in before it; nil where that is not known, or the owner's orders are not drawn. e.mu is held.
+// lineBefore copies the unused segments of the layout of the epoch before one; nil if that is not known, or the owner's orders are not drawn. e.mu is held.
 func (e *Engine) lineBefore(epoch int) *lineBefore {
 	if e.owner.importance.Load() == nil || epoch <= e.readEpoch {
 		return nil
@@ -60,7 +47,7 @@ func (e *Engine) lineBefore(epoch int) *lineBefore {
 	return b
 }
 
-// rest decides what of a drawn epoch's samples is not laid out to be read in order, and which the log keeps; a nil set keeps those that the budget admits. free frees the memory of both.
+// rest returns the samples that are excluded from a drawn epoch's layout, and those that the log keeps; a nil set keeps those that the budget admits. free frees the memory of both.
 func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (r chunker.Rest, kept *sample.Set, free func()) {
 	by, high, err := p.mostUsed(epoch)
 	if err != nil || by == nil {
@@ -79,7 +66,7 @@ func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (
 		return r, kept, free
 	}
 	r.Before, r.Lies, r.Carry = before.line, before.members, p.e.carry(order, before, high, p.along.Room())
-	if kept != nil { // a segment that stays keeps all of its samples
+	if kept != nil { // a segment that is carried keeps all of its samples
 		r.Carry = slices.DeleteFunc(r.Carry, func(k int) bool {
 			return slices.ContainsFunc(before.members(k), func(i sample.Index) bool { return !kept.Has(i) })
 		})
@@ -87,7 +74,7 @@ func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (
 	return r, kept, free
 }
 
-// mostUsed returns all samples, most used first, and those that memory will hold; nil if the epoch is not a drawn one.
+// mostUsed returns all samples, most used first, and those that memory will hold; nil if the epoch is not drawn.
 func (p *important) mostUsed(epoch int) (by []sample.Index, high *sample.Set, err error) {
 	p.stateMu.Lock()
 	defer p.stateMu.Unlock()
@@ -112,72 +99,21 @@ func (p *important) mostUsed(epoch int) (by []sample.Index, high *sample.Set, er
 	return by, high, nil
 }
 
-// restSegment is a segment that may be carried.
-type restSegment struct {
-	k      int
-	bytes  uint64
-	wanted int // samples of it that are read by place if it is
-}
-
-// byPlace is what reading the wanted samples of a segment by place takes: reads, and bytes between those that are read together. Of the samples at most so many can be read along with others. A
-// sample is read along if no more than a few that are not wanted lie before the next one that is; so many samples of mean size fit into the gap that is read over.
-func (s *restSegment) byPlace(mean float64, along float64) (reads, between, used float64) {
-	share := min(1, float64(s.wanted)*mean/float64(max(s.bytes, 1))) // that is wanted
-	apart := 1.0                                                     // chance that none of the samples so far is wanted
-	gaps := 0.0                                                      // samples between two that are read together, for each that is wanted
-	for k := range int(fetch.Nearby/mean) + 1 {
-		gaps += float64(k) * share * apart
-		apart *= 1 - share
-	}
-	merged := float64(s.wanted) * (1 - apart)
-	if merged > along {
-		gaps *= along / merged
-		merged = along
-	}
-	return float64(s.wanted) - merged, float64(s.wanted) * gaps * mean, merged
-}
-
-// carry chooses the segments that stay as they are: so many of those of which least is wanted that a device takes least time for all that an epoch reads. room is how many bytes of memory there
-// are for samples that are read along with others.
-func (e *Engine) carry(order *schedule.Order, before *lineBefore, high *sample.Set, room int64) (carry []int) {
-	segments, first, again, err := e.restSegments(order, before, high)
-	if err != nil {
+// carry returns the unused segments to leave in place. room is the memory for opportunistic reads, in bytes.
+func (e *Engine) carry(order *schedule.Order, before *lineBefore, high *sample.Set, room int64) []int {
+	m := e.cache.Manifest
+	r := epochReads{mean: float64(m.Bytes()) / float64(m.Len()), segment: float64(e.cache.Sizing.Segment), block: float64(e.cache.Sizing.Block), along: float64(room)}
+	var err error
+	if r.unused, r.outside, r.again, err = e.unusedSegments(order, before, high); err != nil {
 		return nil
 	}
-	read, mean := min(float64(e.cache.Sizing.Block), bytesARead), float64(e.cache.Manifest.Bytes())/float64(e.cache.Manifest.Len())
-	along := float64(room) / mean * alongTurns
-	bytes, reads := mean*float64(first+again), float64(again) // if none is carried
-	for _, s := range segments {
-		bytes += float64(s.bytes)
-	}
-	slices.SortFunc(segments, func(a, b restSegment) int {
-		return cmp.Or(cmp.Compare(float64(a.wanted)*float64(b.bytes), float64(b.wanted)*float64(a.bytes)), cmp.Compare(a.k, b.k))
-	})
-	segments = slices.DeleteFunc(segments, func(s restSegment) bool { return float64(s.bytes) < leastFull*float64(e.cache.Sizing.Segment) })
-	least, n := cost(bytes, reads, read), 0
-	for i, s := range segments {
-		apart, between, used := s.byPlace(mean, along)
-		bytes, reads, along = bytes-float64(s.bytes)+between, reads+apart, along-used
-		if c := cost(bytes, reads, read); c <= least {
-			least, n = c, i+1
-		}
-	}
-	for _, s := range segments[:n] {
-		carry = append(carry, s.k)
-	}
-	slices.Sort(carry)
-	return carry
+	return chooseCarried(r)
 }
 
-// cost is how long a device takes to read so many bytes, some of them by so many reads by place, the others by reads of a size.
-func cost(bytes, reads, read float64) float64 {
-	return max(bytes/bytesASecond, (reads+bytes/read)/readsASecond)
-}
-
-// restSegments counts what each segment of the rest has, and what of it is wanted; and how many samples an epoch delivers that memory won't hold, and how often some of them again.
-func (e *Engine) restSegments(order *schedule.Order, before *lineBefore, high *sample.Set) (segments []restSegment, first, again int, err error) {
+// unusedSegments counts the samples of each segment of the unused segments, and those that an epoch wants; and the samples that the epoch delivers and memory will not hold, once and again.
+func (e *Engine) unusedSegments(order *schedule.Order, before *lineBefore, high *sample.Set) (segments []unusedSegment, outside, again int, err error) {
 	m := e.cache.Manifest
-	of, err := offheap.Make[uint32](m.Len()) // one more than the segment's place; 0: none
+	of, err := offheap.Make[uint32](m.Len()) // 1 + the segment's place, so that fresh memory says that there is none
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -188,10 +124,10 @@ func (e *Engine) restSegments(order *schedule.Order, before *lineBefore, high *s
 	}
 	defer seen.Close()
 	for k := before.first; k < len(before.starts)-1; k++ {
-		s := restSegment{k: k}
+		s := unusedSegment{k: k}
 		for _, index := range before.members(k) {
 			of[index] = uint32(len(segments) + 1)
-			s.bytes += chunker.Padded(m.Size(index), e.cache.Format.Align)
+			s.bytes += float64(chunker.Padded(m.Size(index), e.cache.Format.Align))
 		}
 		segments = append(segments, s)
 	}
@@ -204,10 +140,10 @@ func (e *Engine) restSegments(order *schedule.Order, before *lineBefore, high *s
 			continue
 		}
 		seen.Add(index)
-		first++
+		outside++
 		if of[index] > 0 {
 			segments[of[index]-1].wanted++
 		}
 	}
-	return segments, first, again, nil
+	return segments, outside, again, nil
 }
