@@ -11,6 +11,7 @@ import (
 	"lcache/deliver"
 	"lcache/importance"
 	"lcache/ingest"
+	"lcache/internal/serve/status"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -155,27 +156,25 @@ func TestObservationsHaveALimit(t *testing.T) {
 	l.epochs(t, 0, 2)
 	p := e.owner.importance.Load()
 	waitFor(t, "what was observed is taken", func() bool { return e.observed.Taken() == 0 })
-	dropped := func() int64 {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.dropped
-	}
-	before, room := dropped(), e.observed.Left()
+	status := func() *status.Importance { return e.Status().Jobs[0].Importance }
+	before, room := *status(), e.observed.Left()
 	if !e.observed.Take(room) {
 		t.Fatalf("%d bytes are not there", room)
 	}
 	seen := importance.Observation{Kind: importance.Losses, Epoch: 2, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None}
 	e.Observe(0, seen)
-	if now := dropped(); now != before+1 {
-		t.Errorf("%d observations are dropped, want %d", now, before+1)
-	}
 	e.observed.Give(room)
 	for epoch := range uint32(2) { // of the epoch that is trained, and of the next one, which waits for the boundary
 		seen.Epoch, seen.Batch = 2+epoch, 7
 		e.Observe(0, seen)
 	}
-	if now := dropped(); now != before+1 {
-		t.Errorf("with room %d observations are dropped, want %d", now, before+1)
+	e.EndEpoch(0, 0, importance.Progress{Epoch: 1 << 20}, Unsent{Dropped: 1000, Changed: true}) // the status after this has all of it
+	waitFor(t, "the worker has looked", func() bool { return status().ObservationsDropped >= before.ObservationsDropped+1000 })
+	if now := status(); now.ObservationsDropped != before.ObservationsDropped+1001 {
+		t.Errorf("%d observations are dropped, want 1", now.ObservationsDropped-before.ObservationsDropped-1000)
+	}
+	if e.observed.Taken() == 0 {
+		t.Error("the observation of the next epoch is not kept")
 	}
 	p.stop(deliver.ErrClosing)
 	if taken := e.observed.Taken(); taken != 0 {

@@ -7,8 +7,8 @@ import (
 	"lcache/fetch"
 )
 
-// An unused segment of which few samples are wanted need not be moved: the next Logfile takes over its blocks, and the wanted samples are read by location. chooseCarried compares what a device takes for
-// either, as a model says: the device is limited in operations and in bytes a second. The kernel splits larger reads, and the device counts the parts.
+// An unused segment of which few samples are wanted need not be moved: the next Logfile takes over its blocks, and the wanted samples are read by location. chooseCarried compares the device time of both
+// by a model: the device is limited in operations and in bytes a second. The kernel splits larger reads, and the device counts the parts.
 const (
 	readsASecond = 3000
 	bytesASecond = 500 << 20
@@ -66,15 +66,15 @@ func chooseCarried(e epochReads) (carry []int) {
 	return carry
 }
 
-// randomReads is what it takes to read the wanted samples of a segment by location.
+// randomReads is the cost of reading the wanted samples of a segment by location.
 type randomReads struct {
 	reads float64
 	gaps  float64 // bytes between samples that one read brings
 	along float64 // samples that were read opportunistically with another one
 }
 
-// randomReads estimates what it takes to read the wanted samples by location. mean is the bytes of a sample; along bounds the samples that are read with another one. One is if the gap to the next wanted sample is
-// small: as many unwanted samples of mean size lie in it as fetch.Nearby has room for.
+// randomReads estimates the cost of reading the wanted samples by location. mean is the size of a sample; along is the largest number of samples that are read together with another one. A sample is read together
+// with the next wanted one if the gap between them, in unwanted samples of mean size, is at most fetch.Nearby.
 func (s *unusedSegment) randomReads(mean, along float64) randomReads {
 	share := min(1, float64(s.wanted)*mean/max(s.bytes, 1)) // that is wanted
 	apart := 1.0                                            // probability that none of the samples so far is wanted
@@ -91,7 +91,7 @@ func (s *unusedSegment) randomReads(mean, along float64) randomReads {
 	return randomReads{float64(s.wanted) - merged, float64(s.wanted) * gaps * mean, merged}
 }
 
-// deviceTime is the seconds that a device takes for n random reads and for sequential reads of the given size, of so many bytes in all.
+// deviceTime returns the seconds that a device takes for random reads and for sequential reads of a size, with the given bytes in all.
 func deviceTime(bytes, random, size float64) float64 {
 	return max(bytes/bytesASecond, (random+bytes/size)/readsASecond)
 }

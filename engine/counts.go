@@ -196,7 +196,7 @@ func (e *Engine) deliveredOrders(j *job, ep *epochCount) (served, requested []ra
 	if ep.diverged {
 		return nil, nil
 	}
-	two := j.importance.Load().twoOf(ep.epoch)
+	two := j.importance.Load().requestedIn(ep.epoch)
 	for _, r := range slices.Sorted(maps.Keys(ep.batches)) {
 		look, err := j.schedule.Chunks(e.ctx, ep.epoch, r)
 		if err != nil {
@@ -204,7 +204,7 @@ func (e *Engine) deliveredOrders(j *job, ep *epochCount) (served, requested []ra
 		}
 		served = append(served, rankBatches{ep.batches[r], look})
 		if two != nil {
-			requested = append(requested, rankBatches{ep.batches[r], two.look(r)})
+			requested = append(requested, rankBatches{ep.batches[r], two.Batches(r)})
 		}
 	}
 	return served, requested

@@ -10,7 +10,7 @@
 //
 // The locks, in the order in which they are taken: Engine.mu; under it the schedule's, and deliver's under that; also under Engine.mu the
 // prefetcher's lock, then staging's; and the free list's. A job's lists' lock has none above or below it. deliver holds no lock while it calls the window, and staging holds none
-// while it calls evictable or members. Of a job's importance the state's lock is taken before the two others, and under Engine.mu only those two are. docs/architecture.md has the whole list.
+// while it calls evictable or members. Under Engine.mu no lock of an importance session is taken. docs/architecture.md has the whole list.
 package engine
 
 import (

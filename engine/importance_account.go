@@ -10,23 +10,23 @@ import (
 	"lcache/quota"
 )
 
-// What importance takes of --memory is counted when a job asks for it: its state, the orders that are drawn, and what is kept in memory beside them.
+// Importance memory is part of --memory. It is taken when a job asks for importance: for its state, for drawn orders, and for samples and packages.
 
 const (
-	stateEach   = 64      // bytes of a state, a sample: values and warm-up, what drawing an epoch needs, tables of the memory policy
-	orderEach   = 8       // of a drawn order, a sample, in the state: the index, and how often it is expected
-	leastStates = 4 << 20 // for states of small datasets, wherever --memory leaves nothing
+	stateEach   = 64      // bytes of the state for each sample: values and warm-up, what drawing an epoch needs, tables of the memory policy
+	orderEach   = 8       // bytes of a drawn order in the state for each sample: the index, and its expected uses
+	leastStates = 4 << 20 // for states of small datasets if --memory leaves nothing
 )
 
-// A holding is what one job's importance has of the account.
+// A holding is the part of the account that one job's importance has.
 type holding struct {
 	e      *Engine
-	state  int64        // bytes of Engine.states
+	state  int64        // bytes of Engine.importances
 	kept   int64        // bytes of Engine.kept
-	orders *quota.Share // for the orders that the schedule has, and the requested ones beside them
+	orders *quota.Share // for the orders that the schedule has, and the requested ones
 }
 
-// ordersOf returns how many drawn orders a job has at a time, and the bytes that the schedule takes for one of them.
+// ordersOf returns how many drawn orders a job has at a time, and the bytes that the schedule needs for one of them.
 func (e *Engine) ordersOf(c drawn.Config) (orders, bytes int64) {
 	n := int64(e.cache.Manifest.Len() + c.WorldSize*c.BatchSize)
 	orders, bytes = 3, 4*n+28*(n/int64(c.BatchSize)+1)+n/8+1024*int64(c.WorldSize)
@@ -71,10 +71,10 @@ func (h *holding) giveBack() {
 	h.state, h.kept = 0, 0
 }
 
-// spareMemory is what --memory leaves for what importance keeps in memory.
+// spareMemory returns the memory not yet reserved, for samples and packages of importance.
 func (e *Engine) spareMemory() int64 { return e.kept.Left() }
 
-// keepCache takes the memory that cache= says.
+// keepCache takes the memory that cache= asks for.
 func (h *holding) keepCache(c drawn.Config) error {
 	if h.keep(c.Cache) {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lcache/deliver"
+	"lcache/drawn"
 	"lcache/importance"
 	"lcache/ingest"
 )
@@ -66,10 +67,12 @@ func TestEpochEndsHaveALimit(t *testing.T) {
 	defer closeEngine(t, e)
 	l := losing{d: d, e: e, world: 1}
 	l.ask(t, 0, `{"method":"impact","cache":0,"batch_size":16,"lag":0,"params":{"s_share":0}}`)
-	p := e.owner.importance.Load()
-	p.stateMu.Lock() // the worker has to wait
-	keepsLittle(t, 1_000_000, 12<<20, func(i int) {
-		e.EndEpoch(0, i, importance.Progress{Epoch: 1 << 20}, Unsent{Changed: true})
+	err := e.viewState(0, func(*drawn.State) { // the worker has to wait
+		keepsLittle(t, 1_000_000, 12<<20, func(i int) {
+			e.EndEpoch(0, i, importance.Progress{Epoch: 1 << 20}, Unsent{Changed: true})
+		})
 	})
-	p.stateMu.Unlock()
+	if err != nil {
+		t.Error(err)
+	}
 }

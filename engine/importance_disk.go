@@ -17,15 +17,15 @@ import (
 	"lcache/drawn"
 )
 
-// The files importance-<name> are a part of --budget. A job that asks for importance takes room for twice its file, because the file is replaced whole.
-// Files of jobs that are not connected are removed where their room is needed, oldest first, and 30 days after they were written.
+// The files importance-<name> count against --budget. A job that asks for importance takes room for twice its file, because the file is replaced whole.
+// Files of jobs that are not connected are removed if their room is needed, oldest first, and 30 days after they were written.
 
 const (
 	stateAge   = 30 * 24 * time.Hour
 	sweepEvery = time.Hour
 )
 
-// stateRoom counts what files of importance take of the budget.
+// stateRoom counts the part of the budget that files of importance take.
 type stateRoom struct {
 	mu    sync.Mutex
 	room  int64            // bytes of the budget for all of them
@@ -33,7 +33,7 @@ type stateRoom struct {
 	other map[string]int64 // by file name without the prefix: of all others
 }
 
-// left returns the bytes that nothing has. mu is held.
+// left returns the free bytes. mu is held.
 func (r *stateRoom) left() int64 {
 	n := r.room
 	for _, bytes := range r.taken {
@@ -45,14 +45,14 @@ func (r *stateRoom) left() int64 {
 	return n
 }
 
-// isTaken reports whether a file is of a job that has importance. A file that is being replaced has a longer name. mu is held.
+// isTaken reports whether a file belongs to a job that has importance. A file that is being replaced has a longer name. mu is held.
 func (r *stateRoom) isTaken(name string) bool {
 	_, is := r.taken[name]
 	_, replaced := r.taken[strings.TrimSuffix(name, ".new")]
 	return is || replaced
 }
 
-// lack notes the files that are there, and returns how many bytes a job lacks.
+// lack notes the existing files, and returns the missing bytes of a job.
 func (r *stateRoom) lack(name string, bytes int64, files []stateFile) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *stateRoom) lack(name string, bytes int64, files []stateFile) int64 {
 	return bytes - r.left()
 }
 
-// take gives a job so many bytes in all. It reports whether there was room.
+// take raises a job's room to the given bytes. It reports whether they were free.
 func (r *stateRoom) take(name string, bytes int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *stateRoom) take(name string, bytes int64) bool {
 	return true
 }
 
-// giveBack takes away what a job has but for its file.
+// giveBack takes a job's room back, except its file.
 func (r *stateRoom) giveBack(name string, file int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *stateRoom) giveBack(name string, file int64) {
 	r.other[name] = file
 }
 
-// has reports whether a file is of a job that has importance.
+// has reports whether a file belongs to a job that has importance.
 func (r *stateRoom) has(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *stateRoom) isUsed() bool {
 	return len(r.taken) > 0
 }
 
-// of returns what a job has.
+// of returns a job's room in bytes.
 func (r *stateRoom) of(name string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +141,7 @@ func (e *Engine) stateFiles() (files []stateFile, err error) {
 	return files, nil
 }
 
-// takeDisk takes room for a job's file, twice. It has the turn importing.
+// takeDisk takes room for twice a job's file. The caller has the turn importing.
 func (e *Engine) takeDisk(name string) error {
 	files, err := e.stateFiles()
 	if err != nil {
@@ -170,7 +170,7 @@ func (e *Engine) statePath(name string) string {
 	return filepath.Join(e.cache.Dirs[0], drawn.FilePrefix+name)
 }
 
-// giveBackDisk takes away a job's room but for what its file takes.
+// giveBackDisk takes a job's room back, except the bytes of its file.
 func (e *Engine) giveBackDisk(name string) {
 	bytes := int64(0)
 	if info, err := os.Lstat(e.statePath(name)); err == nil {
@@ -182,14 +182,14 @@ func (e *Engine) giveBackDisk(name string) {
 // wholeBlocks returns the bytes of a file in whole blocks.
 func wholeBlocks(info fs.FileInfo) int64 { return (info.Size() + 4095) / 4096 * 4096 }
 
-// lackOnDisk returns how many bytes the budget and the disk lack for a job's file.
+// lackOnDisk returns the bytes that are missing for a job's file in the budget and on the disk.
 func (e *Engine) lackOnDisk(name string, bytes int64, files []stateFile) (int64, error) {
 	free, err := e.cache.FreeBytes()
 	return max(e.disk.lack(name, bytes, files), bytes-free), err
 }
 
 // makeRoom removes states of jobs that are not connected, oldest first: those without a session, then the others. If all together are too few it removes
-// none. It returns how many bytes are lacking after that.
+// none. It returns the bytes that are still missing.
 func (e *Engine) makeRoom(name string, bytes, lack int64, files []stateFile) (int64, error) {
 	removable := int64(0)
 	asleep := e.asleep()
@@ -230,7 +230,7 @@ func (e *Engine) makeRoom(name string, bytes, lack int64, files []stateFile) (in
 
 var errStateRemoved = &deliver.ArgumentError{Reason: "importance: another job needed the disk space of this job's state while none of its clients was connected: call job.importance again; with a larger --budget both fit"}
 
-// asleep lists the sessions of jobs that nobody is connected for, the longest one first.
+// asleep lists the sessions of jobs without connections, the one that was left first at the front.
 func (e *Engine) asleep() (list []*important) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -251,7 +251,7 @@ func (e *Engine) removeState(f stateFile, why string) error {
 	return nil
 }
 
-// noRoom is the refusal of a job whose file needs so many bytes, and lacks some of them.
+// noRoom returns the error of a job whose file needs bytes, of which some are missing.
 func (e *Engine) noRoom(bytes, lack int64) error {
 	text := fmt.Sprintf("importance: its state needs %s on disk, and ", humanize.IBytes(uint64(bytes)))
 	if free, err := e.cache.FreeBytes(); err == nil && free < bytes {
@@ -289,7 +289,7 @@ func (e *Engine) sweepStates() {
 	}
 }
 
-// removeOldStates has the turn importing.
+// removeOldStates removes the files that are older than 30 days. The caller has the turn importing.
 func (e *Engine) removeOldStates() error {
 	files, err := e.stateFiles()
 	for _, f := range files {
@@ -300,7 +300,7 @@ func (e *Engine) removeOldStates() error {
 	return err
 }
 
-// roomToSave refuses a version of a job's file for which the budget or the disk has no room.
+// roomToSave returns an error if the budget or the disk has no room for a version of a job's file.
 func (p *important) roomToSave(bytes int64) error {
 	if !p.e.disk.take(p.config.Name, 2*bytes) {
 		return fmt.Errorf("the budget has no room for %s: end another job with importance, or give lcache ingest a larger --budget", humanize.IBytes(uint64(2*bytes)))

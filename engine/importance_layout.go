@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
 	"lcache/chunker"
+	"lcache/drawn"
 	"lcache/importance"
 	"lcache/offheap"
 	"lcache/reorder"
@@ -47,7 +49,7 @@ func (e *Engine) lineBefore(epoch int) *lineBefore {
 	return b
 }
 
-// rest returns the samples that are excluded from a drawn epoch's layout, and those that the log keeps; a nil set keeps those that the budget admits. free frees the memory of both.
+// rest returns the samples that are excluded from a drawn epoch's layout, and the samples that the log keeps; nil: the samples that the budget admits. free frees the memory of both.
 func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (r chunker.Rest, kept *sample.Set, free func()) {
 	by, high, err := p.mostUsed(epoch)
 	if err != nil || by == nil {
@@ -76,16 +78,15 @@ func (p *important) rest(epoch int, order *schedule.Order, before *lineBefore) (
 
 // mostUsed returns all samples, most used first, and those that memory will hold; nil if the epoch is not drawn.
 func (p *important) mostUsed(epoch int) (by []sample.Index, high *sample.Set, err error) {
-	p.stateMu.Lock()
-	defer p.stateMu.Unlock()
-	uses := p.state.Uses(epoch)
-	if uses == nil {
-		return nil, nil, nil
-	}
-	if by, err = importance.MostUsed(uses); err != nil {
+	view := p.View(func(s *drawn.State) {
+		if uses := s.Uses(epoch); uses != nil {
+			by, err = importance.MostUsed(uses)
+		}
+	})
+	if err = errors.Join(view, err); err != nil || by == nil {
 		return nil, nil, err
 	}
-	if high, err = sample.NewSet(len(uses)); err != nil {
+	if high, err = sample.NewSet(len(by)); err != nil {
 		offheap.Free(by)
 		return nil, nil, err
 	}
@@ -110,7 +111,7 @@ func (e *Engine) carry(order *schedule.Order, before *lineBefore, high *sample.S
 	return chooseCarried(r)
 }
 
-// unusedSegments counts the samples of each segment of the unused segments, and those that an epoch wants; and the samples that the epoch delivers and memory will not hold, once and again.
+// unusedSegments returns the unused segments with the number of their samples that an epoch wants, and how many samples the epoch delivers that memory will not hold: different ones, and repetitions.
 func (e *Engine) unusedSegments(order *schedule.Order, before *lineBefore, high *sample.Set) (segments []unusedSegment, outside, again int, err error) {
 	m := e.cache.Manifest
 	of, err := offheap.Make[uint32](m.Len()) // 1 + the segment's place, so that fresh memory says that there is none

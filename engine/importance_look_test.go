@@ -94,17 +94,6 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookTime: a boundary waits as long as ranks need to look, and no request runs out meanwhile.
-func TestLookTime(t *testing.T) {
-	for _, c := range []struct{ late, took, request, want time.Duration }{
-		{10, 0, 600, 60}, {10, 40, 600, 80}, {10, 40, 60, 50}, {10, 0, 60, 50}, {10, 0, 6, 10},
-	} {
-		if got := lookTime(c.late, c.took, c.request); got != c.want {
-			t.Errorf("LateEpoch %d, a look of %d, requests of %d: %d, want %d", c.late, c.took, c.request, got, c.want)
-		}
-	}
-}
-
 // TestLookHasADeadline: a rank that does not come back from its look delays the others for some time, and the epoch then begins by what is known. That time is over before their requests run out.
 func TestLookHasADeadline(t *testing.T) {
 	for _, c := range []struct{ late, timeout, least, most time.Duration }{

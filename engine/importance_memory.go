@@ -8,17 +8,17 @@ import (
 	"lcache/sample"
 )
 
-// dataset is what memories of importance know of the samples.
+// dataset returns what importance memory needs to know of the samples.
 func (e *Engine) dataset() memory.Dataset {
 	return memory.Dataset{Manifest: e.cache.Manifest, Sums: e.cache.Sums, Logger: e.cache.Logger}
 }
 
-// newHigh makes the memory of a job with importance.
+// newHigh allocates the memory of a job with importance.
 func (e *Engine) newHigh(c drawn.Config) (*memory.High, error) {
 	return memory.NewHigh(c, memory.Options{Dataset: e.dataset(), Slice: e.staging.Slice, Read: e.readNow})
 }
 
-// readNow calls use with the bytes of a sample, if there is side memory to read it at once.
+// readNow calls use with the bytes of a sample, if there is side memory to read it into now.
 func (e *Engine) readNow(ctx context.Context, index sample.Index, use func(data []byte)) error {
 	one := []sample.Index{index}
 	x, ok := e.fetcher.TryRoom(e.fetcher.Need(one))

@@ -274,8 +274,8 @@ func TestOtherEmbeddings(t *testing.T) {
 		}
 		e.EndEpoch(0, 0, importance.Progress{Epoch: math.MaxUint32}, said) // which ends no epoch
 		waitFor(t, "the nodes are forgotten", func() bool { return count() == 0 })
-		if after := p.high.Held().Taken(); after >= bytes || p.state.Epoch() != epoch {
-			t.Errorf("epoch %d: %d bytes, and %d after the embeddings changed; the epoch is %d", epoch, bytes, after, p.state.Epoch())
+		if after := p.high.Held().Taken(); after >= bytes || p.Status().Epoch != epoch {
+			t.Errorf("epoch %d: %d bytes, and %d after the embeddings changed; the epoch is %d", epoch, bytes, after, p.Status().Epoch)
 		}
 	}
 }

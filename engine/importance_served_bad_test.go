@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
-	"lcache/deliver"
-	"lcache/drawn"
 	"lcache/importance"
 	"lcache/ingest"
-	"lcache/quota"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -71,64 +67,5 @@ func TestLowOfLittle(t *testing.T) {
 				t.Errorf("%d divergences, state %s", s.Divergences, s.Importance.State)
 			}
 		})
-	}
-}
-
-// TestOrderTakenBackWhileDelivered: an order that the worker takes back, and plans again, while a delivery of it is counted.
-func TestOrderTakenBackWhileDelivered(t *testing.T) {
-	two := &twoOrders{requested: map[int][][]sample.Index{0: {{1, 2, 3}}}, kinds: importance.Kinds{0}, places: 3, world: 1, size: 3}
-	p := &important{two: map[int]*twoOrders{}}
-	at, d := &deliver.Position{Epoch: 1}, deliver.Delivery{Indices: []sample.Index{1, 5, 3}, Requested: []sample.Index{1, 2, 3}}
-	stop := make(chan struct{})
-	var worker sync.WaitGroup
-	worker.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			p.mu.Lock()
-			p.two[1] = two
-			p.mu.Unlock()
-			p.mu.Lock()
-			delete(p.two, 1)
-			p.mu.Unlock()
-		}
-	})
-	counted := 0
-	for until := time.Now().Add(10 * time.Second); counted < 1000 && time.Now().Before(until); {
-		if kinds := p.kindsOf(at, d); kinds != nil {
-			counted++
-			if kinds[1] != importance.Substitute {
-				t.Errorf("kinds %v", kinds)
-			}
-		}
-	}
-	close(stop)
-	worker.Wait()
-	if counted == 0 {
-		t.Error("no delivery found the order")
-	}
-}
-
-// What is counted of requested orders is what is given back: also where there was no room for one, and where one is kept again.
-func TestRequestedOrdersAreCountedExactly(t *testing.T) {
-	orders := quota.New(0).Share(100, 100)
-	other := &twoOrders{requested: map[int][][]sample.Index{0: {{1, 2, 3}}}}
-	s, err := schedule.New(schedule.Job{}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &important{j: newJob(1, s), state: &drawn.State{}, room: &holding{orders: orders}, two: map[int]*twoOrders{}}
-	p.addTwo(0, &twoOrders{requested: map[int][][]sample.Index{0: {{1, 2, 3}}}})
-	p.addTwo(0, other)
-	if got := orders.Taken(); got != other.bytes() {
-		t.Errorf("one order takes %d bytes, and %d are counted", other.bytes(), got)
-	}
-	p.addTwo(1, &twoOrders{requested: map[int][][]sample.Index{0: {make([]sample.Index, 100)}}})
-	p.dropTwo(func(int) bool { return true })
-	if got := orders.Taken(); got != 0 {
-		t.Errorf("%d bytes are counted when all orders are dropped", got)
 	}
 }

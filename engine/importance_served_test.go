@@ -15,6 +15,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/drawn"
 	"lcache/importance"
 	"lcache/sample"
 	"lcache/schedule"
@@ -116,8 +117,8 @@ func (s servedEpoch) substitutes(t testing.TB, high func(sample.Index) bool, rep
 func (e *Engine) highNow(t testing.TB, job int) func(sample.Index) bool {
 	t.Helper()
 	high := map[sample.Index]bool{}
-	err := e.locked(job, func(p *important) {
-		set, err := p.state.High()
+	err := e.viewState(job, func(s *drawn.State) {
+		set, err := s.High()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -381,7 +382,7 @@ func TestWithoutSubstitutes(t *testing.T) {
 	for epoch := range 3 {
 		order := l.begin(t, epoch)[0]
 		got := l.steps(t, epoch, 0)
-		if !slices.Equal(slices.Concat(got.served[0]...), order) || e.owner.importance.Load().twoOf(epoch) != nil {
+		if !slices.Equal(slices.Concat(got.served[0]...), order) || e.owner.importance.Load().Requested(epoch) != nil {
 			t.Errorf("epoch %d: something else is served than was drawn", epoch)
 		}
 	}

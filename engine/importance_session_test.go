@@ -73,7 +73,7 @@ func TestNameOfAJobThatWasTakenOver(t *testing.T) {
 	left := e.spareMemory()
 	areOver(t, e, "first")
 	third.join(t)
-	if err := third.wants("default", 1e6); err == nil || !strings.Contains(err.Error(), `uses the name "default": give name=`) {
+	if err := third.wants("default", 1e6); err == nil || !strings.Contains(err.Error(), `job name "default" is in use: pass name=`) {
 		t.Errorf("a third job asks for the name: %v", err)
 	}
 	if now := e.spareMemory(); now != left {
@@ -107,7 +107,7 @@ func TestJobComesBackToATakenName(t *testing.T) {
 	if _, _, err := e.OrderPage(t.Context(), first.job, 1, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "took over the name") {
 		t.Errorf("a job whose name was taken over asks for its order: %v", err)
 	}
-	if err := first.wants("default", 1e6); err == nil || !strings.Contains(err.Error(), "give name=") {
+	if err := first.wants("default", 1e6); err == nil || !strings.Contains(err.Error(), "pass name=") {
 		t.Errorf("it asks for importance again: %v", err)
 	}
 	if err := first.wants("mine", 1e6); err != nil {
@@ -151,7 +151,7 @@ func TestNamesChangeHands(t *testing.T) {
 						}
 						had.Unlock()
 					}
-				} else if !strings.Contains(err.Error(), "give name=") {
+				} else if !strings.Contains(err.Error(), "pass name=") {
 					t.Error(err)
 				}
 				e.Leave(job.job)
@@ -237,7 +237,7 @@ func TestOrderThatCantBeGiven(t *testing.T) {
 			room += n
 		}
 	}
-	if _, _, err := e.OrderPage(t.Context(), 0, 1, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "order of epoch 1 is drawn, and can't be given") {
+	if _, _, err := e.OrderPage(t.Context(), 0, 1, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "order of epoch 1 is drawn and cannot be published") {
 		t.Errorf("an order that the schedule has no room for: %v", err)
 	}
 	share.Give(room)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/drawn"
 	"lcache/importance"
 	"lcache/sample"
 	"lcache/schedule"
@@ -190,11 +191,11 @@ func TestImportanceOverRecipe(t *testing.T) {
 	}
 	noSource(t, e)
 	for want, text := range map[string]string{
-		"b0 10 and 12":       `{"method":"shade","lag":1,"params":{"b0":12}}`,
-		"method":             `{"method":"impact","lag":1}`,
-		"leave substitute":   `{"method":"impact","substitute":"class"}`,
-		"a world of 2 ranks": `{"method":"shade","lag":1,"world_size":2}`,
-		"there are impact":   `{"method":"mine"}`,
+		"b0 10 and 12":     `{"method":"shade","lag":1,"params":{"b0":12}}`,
+		"method":           `{"method":"impact","lag":1}`,
+		"leave substitute": `{"method":"impact","substitute":"class"}`,
+		"world_size 2":     `{"method":"shade","lag":1,"world_size":2}`,
+		"there are impact": `{"method":"mine"}`,
 	} {
 		if _, err := e.Importance(t.Context(), 0, 0, "run", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -232,7 +233,7 @@ func TestImportanceRestarts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if lag == 1 {
-				if err := e.locked(0, func(p *important) { want = append(want, slices.Clone(p.state.Order(3).Indices)) }); err != nil {
+				if err := e.viewState(0, func(s *drawn.State) { want = append(want, slices.Clone(s.Order(3).Indices)) }); err != nil {
 					t.Fatal(err)
 				}
 			}

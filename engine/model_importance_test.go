@@ -136,9 +136,7 @@ func (m *model) askFor(epoch int) {
 		m.fail("the order of epoch %d: %v", epoch, err)
 	}
 	waitFor(m.t, fmt.Sprintf("the boundary before epoch %d", o.twin.Epoch()), func() bool { // with a lag the order was known before, and who leaves meanwhile takes the boundary back
-		m.twinOf.mu.Lock()
-		defer m.twinOf.mu.Unlock()
-		return m.twinOf.positions.epoch == o.twin.Epoch() && m.twinOf.savedVersion == m.twinOf.version
+		return m.twinOf.IsSaved(o.twin.Epoch())
 	})
 }
 
@@ -151,7 +149,7 @@ func (m *model) orders() (byRank [][][]sample.Index) {
 	}
 	for rank := range c.WorldSize {
 		if order.Indices != nil {
-			byRank = append(byRank, batches(importance.Striped(order.Indices, c.WorldSize, c.DropLast), rank, c.WorldSize, c.BatchSize, c.DropLast))
+			byRank = append(byRank, batchesOf(importance.Striped(order.Indices, c.WorldSize, c.DropLast), rank, c.WorldSize, c.BatchSize, c.DropLast))
 			continue
 		}
 		indices, err := m.replay.Rank(o.at.Epoch, rank, nil)
@@ -247,4 +245,18 @@ func (m *model) leaveImportant() {
 	}
 	o.leave()
 	m.drawing = nil
+}
+
+// batchesOf cuts one rank's part of an order: rank r has places r, r+W, ….
+func batchesOf(order []sample.Index, rank, world, size int, dropLast bool) (out [][]sample.Index) {
+	for first := rank; first < len(order); first += size * world {
+		var batch []sample.Index
+		for k := first; k < min(first+size*world, len(order)); k += world {
+			batch = append(batch, order[k])
+		}
+		if len(batch) == size || !dropLast {
+			out = append(out, batch)
+		}
+	}
+	return out
 }

@@ -359,7 +359,7 @@ func (e *Engine) packer() *packaging {
 // packsNow reports whether the owner's epochs are drawn, and its L-samples may stand in for each other: then no Logfile is begun. e.mu is held.
 func (e *Engine) packsNow() bool {
 	p := e.owner.importance.Load()
-	return substitutesLow(p) && p.drawn.Load()
+	return substitutesLow(p) && p.Draws()
 }
 
 // packagesLast reports whether what is put into packages outlives a restart, as in Logfiles.

@@ -29,7 +29,7 @@ func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 	r := j.ranks[at.Rank]
 	p := j.importance.Load()
 	inWindow, tooFar, drawn := false, false, p != nil
-	c.Near = substitutesLow(p) && p.drawn.Load()
+	c.Near = substitutesLow(p) && p.Draws()
 	others := !e.relayout.lent && r != nil && j != e.owner
 	if !e.relayout.lent && r != nil && j == e.owner {
 		v := e.view()

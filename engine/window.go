@@ -63,7 +63,7 @@ func (b *begun) resolve(ctx context.Context, q *deliver.Request) (scheduled bool
 		return false, errJobOver
 	}
 	if b.important != nil {
-		if err := b.important.await(ctx, q.At.Rank, q.At.Epoch); err != nil {
+		if err := b.important.Await(ctx, q.At.Rank, q.At.Epoch); err != nil {
 			return false, err
 		}
 	}
@@ -109,7 +109,7 @@ func forClient(err error) error {
 func (b *begun) note(ctx context.Context, q *deliver.Request, scheduled bool) {
 	e, j, at := b.Engine, b.j, q.At
 	if b.important != nil {
-		b.important.heardIn(at.Rank, at.Epoch)
+		b.important.Seen(at.Rank, at.Epoch)
 	}
 	if !scheduled {
 		soon, cancel := context.WithTimeout(ctx, e.deliver.Timeout()/6) // a hint is not worth more of the request's time

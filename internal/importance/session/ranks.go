@@ -1,4 +1,4 @@
-package engine
+package session
 
 import (
 	"maps"
@@ -16,13 +16,13 @@ type rankState struct {
 	seen   time.Time             // its last request
 	came   time.Time             // when it left the trained epoch; zero: it is inside
 	left   []int                 // epochs after the trained one that it has left again, ascending
-	said   []importance.Progress // of the trained epoch and the next one
+	said   []importance.Progress // reports about the trained epoch and the next one
 }
 
 // positions are the ranks of one session, and the epoch that they train. A time is an argument of each method.
 type positions struct {
 	world     int
-	silence   time.Duration        // a rank that was not seen for so long may be gone
+	silence   time.Duration        // after which a rank that was not seen may be gone
 	published func(epoch int) bool // requests can read its order
 
 	epoch   int // that is trained
@@ -105,7 +105,7 @@ func (p *positions) asks(now time.Time, rank, epoch int) bool {
 	return true
 }
 
-// ends notes that a rank has ended an epoch, and what it said of it. unstable says that there are samples to look at again: then the rank may do so first, and has ended when it asks for the next epoch.
+// ends notes that a rank has ended an epoch, and its report. unstable says that there are samples to look at again: then the rank may do so first, and has ended when it asks for the next epoch.
 func (p *positions) ends(now time.Time, rank int, said importance.Progress, unstable bool) {
 	if !p.isOurs(rank) || said.Epoch < p.epoch || said.Epoch > p.epoch+1 {
 		return
@@ -120,7 +120,7 @@ func (p *positions) ends(now time.Time, rank int, said importance.Progress, unst
 	}
 }
 
-// progress returns what the lowest rank said of the trained epoch.
+// progress returns the report of the lowest rank about the trained epoch.
 func (p *positions) progress() importance.Progress {
 	for _, rank := range slices.Sorted(maps.Keys(p.ranks)) {
 		for _, said := range p.ranks[rank].said {

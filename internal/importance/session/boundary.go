@@ -1,4 +1,4 @@
-package engine
+package session
 
 import (
 	"fmt"
@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// boundaryView is all that the decision about the next boundary depends on, as it is at one moment. Every case is a paragraph of testdata/boundary.txt.
+// boundaryView is the input of decideBoundary. Every case is a paragraph of testdata/boundary.txt.
 type boundaryView struct {
 	epoch     int                  // that is trained
 	ranks     []rankState          // that were seen, in any order
 	published func(epoch int) bool // requests can read its order
-	silence   time.Duration        // a rank that was not seen for so long may be gone
+	silence   time.Duration        // after which a rank that was not seen may be gone
 	patience  time.Duration        // for the ranks inside the epoch, from when the first rank has left it
 }
 
-// boundaryStep is what the worker does next, and why.
+// boundaryStep is the worker's next step.
 type boundaryStep struct {
 	to    int       // the boundary before this epoch is made now; -1: none is
 	until time.Time // with to -1: when to decide again; zero: when a rank is seen

@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"lcache/deliver"
+	"lcache/drawn"
+	"lcache/fetch"
+	"lcache/importance"
+	"lcache/internal/importance/memory"
+	"lcache/internal/importance/session"
+	"lcache/internal/serve/status"
+	"lcache/sample"
+)
+
+// sessionHost is the engine as the session of a job sees it (session.Host).
+type sessionHost struct {
+	e *Engine
+	j *job
+}
+
+// LaidOut returns the epochs for which a layout or Logfile exists.
+func (h sessionHost) LaidOut() map[int]bool {
+	h.e.mu.Lock()
+	defer h.e.mu.Unlock()
+	epochs := map[int]bool{}
+	if h.j != h.e.owner {
+		return epochs
+	}
+	for epoch := range h.e.layouts {
+		epochs[epoch] = true
+	}
+	for _, l := range h.e.logs {
+		if l.Epoch >= 0 {
+			epochs[l.Epoch] = true
+		}
+	}
+	return epochs
+}
+
+func (h sessionHost) OrderChanged(epoch int, replaced bool) { h.e.reordered(h.j, epoch, replaced) }
+
+func (h sessionHost) OrderPublished(epoch, rank int) { h.e.window.ahead.pushed(h.j, rank, epoch) }
+
+func (h sessionHost) Wake() { h.e.nudge() }
+
+func (h sessionHost) Units(high *sample.Set, epoch int, seed uint64) [][]sample.Index {
+	return h.e.units(high, epoch, seed)
+}
+
+// Unsent counts observations that a client did not send.
+type Unsent = session.Unsent
+
+// importanceOfJob returns the importance of a job; nil: the job is over, or asked for none.
+func (e *Engine) importanceOfJob(number int) *important {
+	if j := e.lookUp(number); j != nil {
+		return j.importance.Load()
+	}
+	return nil
+}
+
+// Observe queues an observation. It drops one of a job without importance. It never waits.
+func (e *Engine) Observe(number int, o importance.Observation) {
+	if p := e.importanceOfJob(number); p != nil {
+		p.Observe(o)
+	}
+}
+
+// EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
+func (e *Engine) EndEpoch(number, rank int, said importance.Progress, unsent Unsent) {
+	if p := e.importanceOfJob(number); p != nil {
+		p.EndEpoch(rank, said, unsent)
+	}
+}
+
+// important returns the importance of a job that asked for it.
+func (e *Engine) important(number int) (*important, error) {
+	j := e.lookUp(number)
+	if j == nil {
+		return nil, errJobOver
+	}
+	p := j.importance.Load()
+	if p == nil {
+		return nil, &deliver.ArgumentError{Reason: "this job asked for no importance: call job.importance first"}
+	}
+	return p, nil
+}
+
+// viewState calls f with the state of a job that asked for importance.
+func (e *Engine) viewState(number int, f func(*drawn.State)) error {
+	p, err := e.important(number)
+	if err != nil {
+		return err
+	}
+	return p.View(f)
+}
+
+// Weights returns the weights of samples in an epoch: 1 / expected uses, with a mean of 1.
+func (e *Engine) Weights(number, epoch int, indices []sample.Index) (weights []float32, err error) {
+	err = e.viewState(number, func(s *drawn.State) { weights = s.Weights(epoch, indices) })
+	return weights, err
+}
+
+// Unstable lists the samples that a rank looks at again before the next epoch.
+func (e *Engine) Unstable(number, rank int) (mine []sample.Index, err error) {
+	p, err := e.important(number)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Refuse(rank); err != nil {
+		return nil, err
+	}
+	err = p.View(func(s *drawn.State) {
+		all := s.Unstable()
+		for k := rank; k < len(all); k += p.config.WorldSize {
+			mine = append(mine, all[k])
+		}
+	})
+	return mine, err
+}
+
+// OrderPage returns a part of a rank's order in an epoch of a job with importance, from place first on, and the length of the whole. It waits until the epoch's order is known.
+func (e *Engine) OrderPage(ctx context.Context, number, epoch, rank int, first, count uint32) (page []sample.Index, total int, err error) {
+	p, err := e.important(number)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := p.j.schedule.Accepts(epoch, rank); err != nil {
+		return nil, 0, forClient(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.deliver.Timeout())
+	defer cancel()
+	if err := p.Await(ctx, rank, epoch); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, 0, &deliver.TimeoutError{Waited: e.deliver.Timeout(), For: err.Error()}
+		}
+		return nil, 0, err
+	}
+	page, total, err = p.Page(ctx, epoch, rank, first, count)
+	return page, total, forClient(err)
+}
+
+// served counts a delivery, and offers it to the memory policy and the packages.
+func (p *important) served(at *deliver.Position, d deliver.Delivery) {
+	p.high.Served(memory.Delivery{Epoch: at.Epoch, Indices: d.Indices, Addresses: d.Addresses, Kinds: p.Kinds(*at, d.Indices, d.Requested)})
+	p.along.Delivered(at.Epoch, d.Indices)
+	p.packs.Delivered(d.Indices, d.Addresses)
+}
+
+// importanceStatus is the status of a job's importance; nil: it has none.
+func (j *job) importanceStatus() *status.Importance {
+	p := j.importance.Load()
+	if p == nil {
+		return nil
+	}
+	s := p.Status()
+	s.PackagesWritten, s.CleanedBytes = p.packs.Counts()
+	return s
+}
+
+// requestedIn returns the requested order of an epoch; nil: it is the served one, or not kept. p may be nil.
+func (p *important) requestedIn(epoch int) *session.Requested {
+	if p == nil {
+		return nil
+	}
+	return p.Requested(epoch)
+}
+
+// requested returns the samples that were drawn for a position; nil: they are the served ones. p may be nil.
+func (p *important) requested(at deliver.Position) []sample.Index {
+	if p == nil {
+		return nil
+	}
+	return p.RequestedAt(at)
+}
+
+// holdBy adds a memory to the suppliers, or removes one.
+func (e *Engine) holdBy(more, less fetch.Holder) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.holders = slices.Clone(e.holders) // readers use the old list without a lock
+	if more != nil {
+		e.holders = append(e.holders, more)
+	} else {
+		e.holders = slices.DeleteFunc(e.holders, func(one fetch.Holder) bool { return one == less })
+	}
+	list := e.holders
+	e.fetcher.Held.Store(&list)
+}

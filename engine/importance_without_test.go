@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"lcache/deliver"
+	"lcache/drawn"
+	"lcache/importance"
+	"lcache/sample"
+)
+
+// TestJobWithoutImportance: what a request, an observation or the end of an epoch does for importance allocates nothing in a job without, and waits for no other job's session.
+func TestJobWithoutImportance(t *testing.T) {
+	j := samplerJob(4, 16, 1, false)
+	d, o := small(t, j)
+	o.Memory, o.Patience = 32<<20, 20*time.Second
+	e := open(t, o)
+	defer closeEngine(t, e)
+	job := e.lookUp(0)
+	at := deliver.Position{Epoch: 1}
+	seen := importance.Observation{Kind: importance.Losses, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None}
+	allocated := testing.AllocsPerRun(100, func() {
+		b := begun{window: e.window, at: &at, j: job, important: job.importance.Load()}
+		if b.important != nil || b.important.requested(at) != nil || b.important.requestedIn(1) != nil || job.importanceStatus() != nil {
+			t.Error("the job has importance")
+		}
+		e.Observe(0, seen)
+		e.EndEpoch(0, 0, importance.Progress{Epoch: 1}, Unsent{Dropped: 1})
+	})
+	if allocated != 0 {
+		t.Errorf("%v allocations for importance in a job without", allocated)
+	}
+	l := losing{d: d, e: e, world: 1}
+	var err error
+	if l.job, err = e.Join("with importance"); err != nil {
+		t.Fatal(err)
+	}
+	l.ask(t, 0, fmt.Sprintf(shade, 0))
+	c := attach(t, e)
+	defer c.Disconnected()
+	done := make(chan error, 1)
+	err = e.viewState(l.job, func(*drawn.State) { // the other job's worker has to wait
+		go func() {
+			got, err := c.Chunk(t.Context(), 0, 0, 0)
+			if err == nil {
+				c.Release(got.Lease)
+			}
+			e.Observe(0, seen)
+			e.EndEpoch(0, 0, importance.Progress{}, Unsent{})
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error("a request waits for another job's importance")
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

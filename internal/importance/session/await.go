@@ -1,0 +1,85 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lcache/deliver"
+)
+
+// Seen notes that a rank names samples of an epoch in a request by index.
+func (s *Session) Seen(rank, epoch int) {
+	s.mu.Lock()
+	wakes := s.positions.names(time.Now(), rank, epoch)
+	s.mu.Unlock()
+	if wakes {
+		s.inbox.nudge()
+	}
+}
+
+// Refuse returns the error of a rank that the job does not have; nil: it has it.
+func (s *Session) Refuse(rank int) error {
+	if rank >= 0 && rank < s.o.Config.WorldSize {
+		return nil
+	}
+	return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not below the world_size of %d that was given to job.importance", rank, s.o.Config.WorldSize)}
+}
+
+// Await waits until the order of an epoch is known. It does not wait for an epoch that the job does not have.
+func (s *Session) Await(ctx context.Context, rank, epoch int) error {
+	if err := s.Refuse(rank); err != nil {
+		return err
+	}
+	if !s.o.Schedule.Exists(epoch) {
+		return nil
+	}
+	for waited := false; ; waited = true {
+		now := time.Now()
+		s.mu.Lock()
+		if err := s.orders.err; err != nil && (waited || s.orders.stopped) {
+			s.mu.Unlock()
+			return err
+		}
+		wakes := s.positions.asks(now, rank, epoch)
+		known, changed := s.orders.given[epoch], s.orders.changed
+		file, late := time.Duration(0), false
+		if known {
+			file, late = s.orders.file.left(now, epoch, s.o.Timeout/fileShare)
+		}
+		s.mu.Unlock()
+		if wakes {
+			s.inbox.nudge()
+		}
+		if late {
+			s.warnOfFile(epoch)
+		}
+		if known && file <= 0 {
+			return nil
+		}
+		if err := s.waitForChange(ctx, epoch, changed, file); err != nil {
+			return err
+		}
+	}
+}
+
+// waitForChange waits until something changes that an order waits for; with file above 0 no longer than that.
+func (s *Session) waitForChange(ctx context.Context, epoch int, changed <-chan struct{}, file time.Duration) error {
+	var fileOver <-chan time.Time
+	if file > 0 {
+		fileOver = time.After(file)
+	}
+	select {
+	case <-changed:
+		return nil
+	case <-fileOver:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.orders.giveErr != nil {
+		return fmt.Errorf("%w: %w", s.orders.giveErr, ctx.Err())
+	}
+	return fmt.Errorf("the order of epoch %d is not drawn yet: waiting for other ranks to end epoch %d: %w", epoch, epoch-1, ctx.Err())
+}

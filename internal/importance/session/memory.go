@@ -1,0 +1,51 @@
+package session
+
+import "lcache/sample"
+
+// beginMemory begins an epoch of the memory policy.
+func (w *worker) beginMemory() {
+	epoch := w.state.Epoch()
+	if w.state.Order(epoch) == nil {
+		return
+	}
+	w.o.High.SetRatio(w.state.Ratio())
+	w.beginPackages()
+	order := w.orderOf(epoch)
+	w.beginAlong(epoch, order)
+	if err := w.decideBy(func(values, targets []float64) { w.o.High.Begin(epoch, values, targets, order, w.o.Config) }); err != nil {
+		w.o.Log.Warn("keeping last epoch's memory policy", "name", w.o.Config.Name, "epoch", epoch, "err", err)
+	}
+}
+
+// beginAlong begins an epoch of opportunistic reads. The layout of a plain epoch delivers all of it, and needs none.
+func (w *worker) beginAlong(epoch int, order []sample.Index) {
+	if w.state.Order(epoch).Plain {
+		order = nil
+	}
+	next, coming := w.state.Coming()
+	if next != epoch+1 {
+		coming = nil
+	}
+	if o := w.state.Order(epoch + 1); o != nil && !o.Plain {
+		coming = o.Indices
+	}
+	w.o.Along.Begin(epoch, order, coming)
+}
+
+// beginPackages begins an epoch of the job's packages, if epochs are drawn already.
+func (w *worker) beginPackages() {
+	drawn := false
+	for epoch, o := range w.state.Orders() {
+		drawn = drawn || epoch >= w.state.Epoch() && !o.Plain
+	}
+	w.isDrawn.Store(drawn)
+	if !drawn || w.o.Packs == nil {
+		return
+	}
+	high, err := w.state.High()
+	if err != nil {
+		w.o.Log.Warn("keeping last epoch's H-samples for packages", "name", w.o.Config.Name, "err", err)
+		return
+	}
+	w.o.Packs.Begin(high)
+}

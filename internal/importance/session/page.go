@@ -1,0 +1,32 @@
+package session
+
+import (
+	"context"
+
+	"lcache/sample"
+)
+
+// Page returns a part of a rank's order in an epoch whose order is known, from place first on, and the length of the whole.
+func (s *Session) Page(ctx context.Context, epoch, rank int, first, count uint32) (page []sample.Index, total int, err error) {
+	look, err := s.o.Schedule.Chunks(ctx, epoch, rank)
+	if err != nil {
+		return nil, 0, err
+	}
+	if two := s.Requested(epoch); two != nil {
+		look = two.Batches(rank)
+	}
+	size, batches := s.o.Config.BatchSize, s.o.Schedule.Batches(epoch, rank)
+	if batches > 0 {
+		last, _ := look(batches - 1)
+		total = (batches-1)*size + len(last)
+	}
+	end := int(min(uint64(first)+uint64(count), uint64(total)))
+	for b := int(first) / size; b*size < end; b++ {
+		batch, ok := look(b)
+		if !ok {
+			break
+		}
+		page = append(page, batch[max(0, int(first)-b*size):min(len(batch), end-b*size)]...)
+	}
+	return page, total, nil
+}

@@ -1,0 +1,95 @@
+package session
+
+import (
+	"fmt"
+
+	"lcache/importance"
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// plan makes the served order of an order that was just drawn. The state calls it while it draws.
+func (w *worker) plan(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
+	switch w.o.Config.Substitute {
+	case importance.Low:
+		return w.planLow(epoch, requested)
+	case importance.Class:
+		return w.planClass(epoch, requested)
+	}
+	return plan, fmt.Errorf("substitute=%q can't be served", w.o.Config.Substitute)
+}
+
+// planLow serves loaded L-samples for L-samples that are not loaded (ImPACT §III-D).
+func (w *worker) planLow(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
+	high, err := w.state.High()
+	if err != nil {
+		return plan, err
+	}
+	defer high.Close()
+	m := w.o.Manifest
+	loading, err := importance.NewLoading(w.o.Host.Units(high, epoch, w.o.Config.Seed), importance.LoadingOptions{Samples: m.Len(), Size: func(i sample.Index) int64 { return int64(m.Size(i)) },
+		High: high.Has, Depth: w.o.Config.Params.LDepth, Seed: w.o.Config.Seed, Epoch: epoch})
+	if err != nil {
+		return plan, err
+	}
+	defer loading.Close()
+	plan, err = importance.NewLaw(importance.Low, loading, high.Has).Serve(requested, importance.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
+	w.loaded, w.loads = loading.Most(), w.loads+int64(loading.Loads())
+	return plan, err
+}
+
+// planClass serves nodes for their neighbours, unless memory will have these or they are H-samples (SpiderCache §IV-B). An order that is drawn an epoch ahead is planned by the memory that the epoch between will leave.
+func (w *worker) planClass(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
+	w.o.High.SetRatio(w.state.Ratio())
+	r, err := w.o.High.Rehearsal()
+	if err != nil {
+		return plan, err
+	}
+	defer r.Close()
+	for between := w.state.Epoch(); between < epoch; between++ {
+		if err := w.decideBy(func(values, targets []float64) { r.Play(between, values, targets, w.orderOf(between)) }); err != nil {
+			return plan, err
+		}
+	}
+	if err := w.decideBy(func(values, targets []float64) { r.Begin(epoch, values, targets, requested) }); err != nil {
+		return plan, err
+	}
+	high, err := w.state.High()
+	if err != nil {
+		return plan, err
+	}
+	defer high.Close()
+	return importance.NewLaw(importance.Class, r, high.Has).Serve(requested, importance.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
+}
+
+// decideBy calls f with what memory policies decide by: values, or targets for next-use alone. They are freed afterwards.
+func (w *worker) decideBy(f func(values, targets []float64)) error {
+	if w.o.Config.Policy == "next-use" {
+		targets, err := w.state.Targets()
+		if err == nil {
+			f(nil, targets)
+		}
+		offheap.Free(targets)
+		return err
+	}
+	values, err := w.state.Values()
+	if err == nil {
+		f(values, nil)
+	}
+	offheap.Free(values)
+	return err
+}
+
+// orderOf returns the served order of an epoch that was drawn; nil: it is not known.
+func (w *worker) orderOf(epoch int) []sample.Index {
+	o := w.state.Order(epoch)
+	if o == nil {
+		return nil
+	}
+	if o.Indices == nil { // the recipe's
+		if whole, err := w.o.Schedule.OfRecipe(w.ctx, epoch); err == nil {
+			return whole.Global
+		}
+	}
+	return o.Indices
+}

@@ -1,0 +1,165 @@
+package session
+
+import (
+	"maps"
+	"slices"
+
+	"lcache/deliver"
+	"lcache/drawn"
+	"lcache/importance"
+	"lcache/sample"
+)
+
+// A job that allows substitutes has two orders of an epoch (docs/adr/0031-two-orders.md). The schedule has the served one, which is read, laid out and delivered. The requested one is here: the samples that a client requests
+// by position, and how each is served.
+
+// Requested is the requested order of an epoch. It does not change, and is kept for as long as the schedule keeps the served one.
+type Requested struct {
+	byRank  map[int][][]sample.Index // the batches
+	kinds   importance.Kinds         // by place in the order that was drawn
+	places  int                      // that were drawn
+	world   int
+	size    int  // of a batch
+	counted bool // in the memory of the job's orders; without room it is kept and not counted
+}
+
+// bytes is the memory of the order.
+func (o *Requested) bytes() (n int64) {
+	for _, batches := range o.byRank {
+		for _, batch := range batches {
+			n += 24 + 4*int64(len(batch))
+		}
+	}
+	return n + 4*int64(len(o.kinds))
+}
+
+// Batches returns a function that looks up the requested batches of a rank.
+func (o *Requested) Batches(rank int) func(batch int) ([]sample.Index, bool) {
+	batches := o.byRank[rank]
+	return func(batch int) ([]sample.Index, bool) {
+		if batch < 0 || batch >= len(batches) {
+			return nil, false
+		}
+		return batches[batch], true
+	}
+}
+
+// kind says how a sample of a batch is served, by the plan.
+func (o *Requested) kind(rank, batch, k int, served sample.Index) importance.Kind {
+	requested := o.byRank[rank][batch][k]
+	place := (batch*o.size+k)*o.world + rank
+	switch {
+	case served != requested:
+		return importance.Substitute
+	case place < o.places && o.kinds.At(place) == importance.Hit:
+		return importance.Hit
+	}
+	return importance.Miss
+}
+
+// Requested returns the requested order of an epoch; nil: it is the served one, or not kept.
+func (s *Session) Requested(epoch int) *Requested {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.orders.requested[epoch]
+}
+
+// RequestedAt returns the samples that were drawn for a position; nil: they are the served ones.
+func (s *Session) RequestedAt(at deliver.Position) []sample.Index {
+	two := s.Requested(at.Epoch)
+	if two == nil {
+		return nil
+	}
+	batch, _ := two.Batches(at.Rank)(at.Batch)
+	return batch
+}
+
+// Kinds says of each sample of a delivery how it was served by the epoch's plan; nil: as drawn.
+func (s *Session) Kinds(at deliver.Position, served, requested []sample.Index) []importance.Kind {
+	if requested == nil {
+		return nil
+	}
+	two := s.Requested(at.Epoch) // looked up once: the worker may take the order back, or plan it again, meanwhile
+	if two == nil {
+		return nil
+	}
+	batch, _ := two.Batches(at.Rank)(at.Batch)
+	kinds, next := make([]importance.Kind, len(served)), 0
+	for k, id := range requested {
+		for next < len(batch) && batch[next] != id { // samples that could not be had, or were in another part
+			next++
+		}
+		if next == len(batch) {
+			break
+		}
+		kinds[k] = two.kind(at.Rank, at.Batch, next, served[k])
+		next++
+	}
+	return kinds
+}
+
+// keepRequested keeps the requested order of an epoch, in the memory of the job's orders. Orders of epochs that are over make room.
+func (w *worker) keepRequested(epoch int, two *Requested) {
+	two.counted = w.o.Orders.Take(two.bytes())
+	for !two.counted && w.dropSpareOrders() {
+		two.counted = w.o.Orders.Take(two.bytes())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.uncount(w.orders.requested[epoch]) // of an attempt that failed
+	w.orders.requested[epoch] = two
+}
+
+// dropSpareOrders drops an order of an epoch that is over. It reports whether there was one.
+func (w *worker) dropSpareOrders() bool {
+	dropped := w.o.Schedule.DropSpare(w.isRead())
+	if dropped {
+		w.dropRequested(func(epoch int) bool { return !w.o.Schedule.IsKnown(epoch) })
+	}
+	return dropped
+}
+
+// uncount gives back the memory of an order. two may be nil.
+func (s *Session) uncount(two *Requested) {
+	if two != nil && two.counted {
+		s.o.Orders.Give(two.bytes())
+	}
+}
+
+// dropRequested drops the requested orders of the epochs for which old returns true.
+func (s *Session) dropRequested(old func(epoch int) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.orders.requested, func(epoch int, two *Requested) bool {
+		if !old(epoch) {
+			return false
+		}
+		s.uncount(two)
+		return true
+	})
+}
+
+// cut cuts an order into batches of the ranks served here. It returns the served order by rank, and the requested one; nil: they are the same. Places that pad all ranks' parts to one length serve the drawn samples.
+func (w *worker) cut(o *drawn.Order) (served map[int][][]sample.Index, two *Requested) {
+	c := &w.o.Config
+	served = map[int][][]sample.Index{}
+	whole := importance.Striped(o.Indices, c.WorldSize, c.DropLast)
+	var requested []sample.Index
+	if o.Requested != nil {
+		requested, whole = importance.Striped(o.Requested, c.WorldSize, c.DropLast), slices.Clone(whole)
+		planned := min(len(o.Indices), len(whole))
+		copy(whole[planned:], requested[planned:])
+		importance.Recut(c.Substitute, requested, whole, planned, importance.Cut{World: c.WorldSize, Batch: c.BatchSize})
+		two = &Requested{byRank: map[int][][]sample.Index{}, kinds: append(importance.Kinds(nil), o.Kinds...), places: len(o.Indices), world: c.WorldSize, size: c.BatchSize}
+	}
+	for rank := range c.WorldSize {
+		if !w.o.Schedule.IsLocal(rank) {
+			continue
+		}
+		served[rank] = w.batches(whole, rank)
+		if two != nil {
+			two.byRank[rank] = w.batches(requested, rank)
+		}
+	}
+	return served, two
+}

@@ -1,0 +1,219 @@
+// Package session draws the orders of one job by importance. A Session takes the observations of training processes, ends an epoch when its ranks do, draws the order of the next one, and pushes it to the job's
+// schedule. It saves its state in a file, so that a server that is started again draws the same orders.
+//
+// One goroutine, the worker, owns the state (drawn.State) and makes the boundaries between epochs when decideBoundary says so. A request waits for it only when an epoch begins, for that epoch's order. The package
+// reads no samples. Memory and packages are passed to it, and it begins each epoch of them.
+//
+// Methods of a Session may be called concurrently.
+//
+// There are three locks. Session.stateMu is held while the state changes, or while View reads it. Session.mu guards what requests know: positions and published orders. inbox.mu guards what waits for the worker. They
+// are taken in this order.
+package session
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lcache/drawn"
+	"lcache/durable"
+	"lcache/importance"
+	"lcache/internal/importance/memory"
+	"lcache/internal/serve/status"
+	"lcache/quota"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// Host is the server of a session's job. The worker calls it while it holds no lock.
+type Host interface {
+	// LaidOut returns the epochs for which the job has a layout or a Logfile.
+	LaidOut() map[int]bool
+	// OrderChanged is called after the schedule got another order of an epoch. replaced says that it had an order, or a partial one, before: then the epoch's layout is stale.
+	OrderChanged(epoch int, replaced bool)
+	// OrderPublished is called for each rank after an epoch's order is complete: the prefetcher can go on.
+	OrderPublished(epoch, rank int)
+	// Wake is called after orders were published or taken back.
+	Wake()
+	// Units lists the L-samples that lie together on the disk, for a job whose L-samples may stand in for each other.
+	Units(high *sample.Set, epoch int, seed uint64) [][]sample.Index
+}
+
+// Packer puts L-samples into packages.
+type Packer interface {
+	// Begin begins an epoch that was drawn. The set of H-samples is the Packer's from then on.
+	Begin(high *sample.Set)
+}
+
+// Options configure a Session. They never change.
+type Options struct {
+	Config   drawn.Config
+	Manifest *sample.Manifest
+	Schedule *schedule.Schedule // of the job; only the Session pushes orders to it
+	Host     Host
+	Log      *slog.Logger
+
+	High  *memory.High  // samples that the policy keeps
+	Along *memory.Along // samples that were read opportunistically; nil: none are
+	Packs Packer        // nil: L-samples stay where they are
+
+	Observations *quota.Share // memory for observations that wait, of all jobs
+	Orders       *quota.Share // memory for the job's orders
+
+	Path  string // of the file
+	Trace durable.Trace
+	Room  func(bytes int64) error // returns an error if a version of the file has no room
+
+	Epochs    int           // of the job; 0: unknown
+	LateEpoch time.Duration // how long ranks wait for another one, and after which a silent one may be gone
+	Timeout   time.Duration // of a request
+}
+
+// Session is the importance of one job.
+type Session struct {
+	o       Options
+	inbox   *inbox
+	ended   chan struct{} // closed when the worker has ended
+	file    *drawn.Saver
+	status  atomic.Pointer[status.Importance]
+	isDrawn atomic.Bool // an epoch that is drawn is known
+
+	stateMu sync.Mutex
+	state   *drawn.State // only the worker changes it
+
+	mu        sync.Mutex // guards the fields that follow
+	positions positions
+	orders    announced
+}
+
+// announced is the part of the orders that requests see.
+type announced struct {
+	given     map[int]bool       // epochs whose orders the schedule has
+	requested map[int]*Requested // by epoch in which others are served in place of some
+	changed   chan struct{}      // closed when an order is published, or err changes
+	err       error              // after the last order: why no more come
+	giveErr   error              // why an order that was drawn is not published
+	stopped   bool
+	file      fileProgress
+}
+
+// worker is the state of the goroutine. New uses it before the goroutine runs.
+type worker struct {
+	*Session
+	ctx context.Context // of the server
+
+	partial int       // epoch with a partial order in the schedule; -1: none
+	tried   time.Time // when an order could not be published
+
+	early      []importance.Observation // of the epoch after the trained one
+	earlyBytes int64
+	looked     bool // at the unstable samples, in this epoch
+
+	// Counters of the status.
+	undelivered, missed int64
+	loaded, loads       int64            // bytes that the newest plan loads at once; units that all plans load
+	shape               importance.Shape // of the epoch shapeOf
+	shapeOf             int
+}
+
+// New restores or begins the state of a job, gives the schedule the orders that are known, and starts the worker. ctx ends with the server.
+func New(ctx context.Context, o Options) (*Session, error) {
+	state, err := drawn.Open(o.Config, o.Path, drawn.Dataset{Fingerprint: o.Manifest.Fingerprint().String(), Labels: o.Manifest.Labels(), Sizes: o.Manifest.Sizes()}, o.Schedule.Replays(), o.Log)
+	if err != nil {
+		return nil, fmt.Errorf("importance %s: %w", o.Config.Name, err)
+	}
+	s := &Session{o: o, inbox: newInbox(o.Observations), ended: make(chan struct{}), state: state}
+	s.orders = announced{given: map[int]bool{}, requested: map[int]*Requested{}, changed: make(chan struct{}), file: fileProgress{version: 1, pending: map[int]pendingOrder{}}}
+	s.positions = positions{world: o.Config.WorldSize, silence: o.LateEpoch, published: func(epoch int) bool { return s.orders.given[epoch] }, epoch: state.Epoch(), ranks: map[int]*rankState{}}
+	s.file = drawn.NewSaver(o.Path, o.Trace, o.Log, s.saved)
+	s.file.Room = o.Room
+	w := &worker{Session: s, ctx: ctx, partial: -1, shapeOf: -1}
+	if o.Config.Policy == "paper" { // the others decide by orders and targets
+		state.OnObserve = o.High.Observe
+	}
+	state.Serve = w.plan
+	if o.Config.Policy != "next-use" { // which goes by the greatest values across an epoch's end
+		state.Held = o.High.Held().Set
+	}
+	state.OnNode = o.High.OnNode()
+	if err := state.Advance(state.Epoch(), importance.Progress{}); err != nil {
+		state.Close()
+		return nil, fmt.Errorf("importance %s: %w", o.Config.Name, err)
+	}
+	w.begin()
+	go w.work()
+	return s, nil
+}
+
+// begin takes over the job's orders.
+func (w *worker) begin() {
+	before := w.o.Host.LaidOut()
+	w.o.Schedule.Withhold()
+	w.o.Schedule.CountIn(w.o.Orders)
+	w.beginMemory()
+	w.publish()
+	for epoch := range before {
+		if !w.orders.given[epoch] {
+			w.o.Host.OrderChanged(epoch, true)
+		}
+	}
+	w.report()
+	w.save()
+}
+
+// Draws reports whether an epoch that is drawn is known: until then epochs are plain permutations.
+func (s *Session) Draws() bool { return s.isDrawn.Load() }
+
+// Stop ends the worker and frees the state. Requests get why as their error. Stop reports false, without waiting, if the session was stopped before. The file may still be written: see Wait.
+func (s *Session) Stop(why error) bool {
+	s.mu.Lock()
+	if s.orders.stopped {
+		s.mu.Unlock()
+		return false
+	}
+	s.orders.stopped, s.orders.err = true, why
+	s.orders.wakeWaiters()
+	s.mu.Unlock()
+	s.inbox.nudge()
+	<-s.ended
+	s.isDrawn.Store(false)
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	s.state.Close()
+	return true
+}
+
+// Wait waits until the file of a stopped session is written, and then gives back the memory of its orders. A disk that hangs may keep it waiting.
+func (s *Session) Wait() {
+	s.file.Wait()
+	s.dropRequested(func(int) bool { return true })
+}
+
+// IsStopped reports whether the session has ended, or is about to.
+func (s *Session) IsStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.orders.stopped
+}
+
+// View calls f with the state while the worker does not change it. f may not change it.
+func (s *Session) View(f func(*drawn.State)) error {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	if s.state.Closed() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.orders.err
+	}
+	f(s.state)
+	return nil
+}
+
+// wakeWaiters wakes the requests that wait for an order. Session.mu is held.
+func (a *announced) wakeWaiters() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
