@@ -207,7 +207,7 @@ func (e *Engine) hasFinished(epoch int) bool {
 		if r.asked.IsZero() {
 			continue
 		}
-		if r.finishedEpoch < epoch+1 {
+		if !r.hasFinished(epoch) {
 			return false
 		}
 		finished = true

@@ -28,7 +28,7 @@ type job struct {
 	left     time.Time                // when one of them ended last
 	onDemand atomic.Bool              // beyond --jobs-max: nothing is read ahead
 	fits     bool                     // it has the order of a Logfile that was found at the start
-	compared map[*logfile.Logfile]int // one more than the version of its order that a Logfile was compared with at the start
+	compared map[*logfile.Logfile]int // the version of its order that a Logfile was compared with at the start; missing: it was not
 }
 
 func newJob(number int, s *schedule.Schedule) *job {

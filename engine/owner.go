@@ -87,13 +87,15 @@ func (e *Engine) fitLogs() {
 				continue
 			}
 			n := int(l.Log.Header().Epoch)
-			if version := j.schedule.Version(n); j.compared[l.Log] == version+1 {
+			version := j.schedule.Version(n)
+			if was, is := j.compared[l.Log]; is && was == version {
 				continue
-			} else if j.schedule.IsComplete(n, e.opts.LateEpoch) {
+			}
+			if j.schedule.IsComplete(n, e.opts.LateEpoch) {
 				order, epoch, err := j.schedule.Identify(e.ctx, n, e.cache.OrderKey(l.Log), e.opts.LateEpoch)
 				fits := err == nil && order != nil && epoch >= 0
 				e.mu.Lock()
-				j.fits, j.compared[l.Log] = fits, version+1
+				j.fits, j.compared[l.Log] = fits, version
 				e.mu.Unlock()
 			}
 		}

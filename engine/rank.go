@@ -16,7 +16,7 @@ type rank struct {
 	epoch         int
 	asked         time.Time // for the last time
 	finished      bool      // with epoch: its last batch is delivered
-	finishedEpoch int       // one more than the last epoch that it has finished; 0: none
+	finishedTo    int       // the epoch after the last one that it has finished; 0: it has finished none
 	gaveUpWaiting bool      // for a slot: it does not wait again before it was served from the window
 	gaveUpMemory  bool      // to be read ahead to: it does not wait again before a whole chunk was brought ahead
 	outOfWindow   bool      // not served from the window until it has caught up
@@ -113,6 +113,9 @@ func (r *rank) at(s *schedule.Schedule) int {
 	}
 	return r.epoch
 }
+
+// hasFinished reports whether the rank has read an epoch, or a later one, to its end.
+func (r *rank) hasFinished(epoch int) bool { return epoch < r.finishedTo }
 
 // position is how many batches of an epoch rank n has behind it.
 func (r *rank) position(s *schedule.Schedule, n, epoch int) int {

@@ -90,36 +90,49 @@ func (s *state) firstUnloaded(from int) int {
 // firstUnswept is the first segment that this pass has not gone over; -1: none.
 func (s *state) firstUnswept() int { return slices.Index(s.segs, segAbsent) }
 
-// lateRest is the first segment of cur's rest that the pass has not gone over, if it has gone over less of the rest than of what is delivered; -1: none. Segments that are carried take the
-// disk no time, and so count apart. cur has a line.
+// progress is how far the pass has come in some segments.
+type progress struct {
+	all, over int // segments, and those that it has gone over
+	next      int // with over < all: the first that it has not gone over
+}
+
+// add counts a segment. Segments are added in order.
+func (p *progress) add(seg int, state segState) {
+	if p.over == p.all {
+		p.next = seg
+	}
+	p.all++
+	if state != segAbsent {
+		p.over++
+	}
+}
+
+// isBehind reports whether the pass has gone over a smaller share of these segments than of others. Then there is a next one.
+func (p *progress) isBehind(others progress) bool { return p.over*others.all < others.over*p.all }
+
+// lateRest returns the first segment of cur's rest that the pass has not gone over, while it has gone over a smaller share of the rest than of what is delivered; -1: it has not. The
+// share of the segments that are carried counts for itself: they take the disk no time. cur has a line.
 func (s *state) lateRest() int {
-	const delivered, loaded, carried = 0, 1, 2
 	carries := make([]bool, len(s.segs))
 	if s.tgt != nil && s.tgt.Line != nil && s.tgt.Line.Before == s.cur.Line {
 		for _, c := range s.tgt.Line.Carried {
 			carries[c.From] = true
 		}
 	}
-	var all, over [3]int
-	first := [3]int{-1, -1, -1} // that the pass has not gone over
+	var delivered, loaded, carried progress
 	for k, state := range s.segs {
-		part := delivered
 		switch {
-		case s.cur.Line.IsRest(k) && carries[k]:
-			part = carried
-		case s.cur.Line.IsRest(k):
-			part = loaded
-		}
-		all[part]++
-		if state != segAbsent {
-			over[part]++
-		} else if first[part] < 0 {
-			first[part] = k
+		case !s.cur.Line.IsRest(k):
+			delivered.add(k, state)
+		case carries[k]:
+			carried.add(k, state)
+		default:
+			loaded.add(k, state)
 		}
 	}
-	for _, part := range []int{loaded, carried} {
-		if over[part]*all[delivered] < over[delivered]*all[part] {
-			return first[part]
+	for _, rest := range []progress{loaded, carried} {
+		if rest.isBehind(delivered) {
+			return rest.next
 		}
 	}
 	return -1

@@ -335,7 +335,7 @@ func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) [
 		r.deliver(at.Batch)
 	}
 	if r.epoch == at.Epoch && ep.whole(at.Rank, batches) {
-		r.finished, r.finishedEpoch = true, r.epoch+1
+		r.finished, r.finishedTo = true, r.epoch+1
 	}
 	return append(over, j.overEpochs()...)
 }
